@@ -21,7 +21,8 @@ use crate::options::Options;
 use crate::shared::{ControllerState, Ends, Shared};
 use crate::worker::{self, Call, Calls};
 
-/// Connects to the NVM subsystem that the options name, and waits until it can be used.
+/// Connects to the NVM subsystem that the options name, and waits until it can be used. Of several
+/// endpoints it is the first that can be connected; [`crate::Multipath`] uses all of them.
 ///
 /// ```no_run
 /// let address = "nvme-tcp://192.0.2.7:4420/nqn.2024-01.io.example:disk".parse()?;
@@ -33,13 +34,13 @@ use crate::worker::{self, Call, Calls};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn connect(options: &Options) -> Result<Controller, Error> {
-    Controller::start(options, ControllerKind::Nvm)
+    Controller::start_any(options, ControllerKind::Nvm)
 }
 
 /// Connects to a discovery controller: the subsystem that the options name, or else the
 /// well-known one. Keep it to be notified of changes ([`Event::DiscoveryChanged`]).
 pub fn connect_discovery(options: &Options) -> Result<Controller, Error> {
-    Controller::start(options, ControllerKind::Discovery)
+    Controller::start_any(options, ControllerKind::Discovery)
 }
 
 /// Reads the Discovery log page of the controller at this address, and disconnects.
@@ -76,7 +77,29 @@ pub struct Controller {
 }
 
 impl Controller {
+    /// At the first endpoint that can be connected.
+    fn start_any(options: &Options, kind: ControllerKind) -> Result<Self, Error> {
+        let mut first_error = None;
+        for address in options.address.endpoints() {
+            match Self::start(&Options { address, ..options.clone() }, kind) {
+                Ok(controller) => return Ok(controller),
+                Err(error) => drop(first_error.get_or_insert(error)),
+            }
+        }
+        Err(first_error.unwrap_or(Error::Stopped))
+    }
+
     fn start(options: &Options, kind: ControllerKind) -> Result<Self, Error> {
+        let controller = Self::begin(options, kind)?;
+        match controller.shared.wait_for_first() {
+            ControllerState::Ended(Some(problem)) => Err(controller.shared.error(problem)),
+            ControllerState::Ended(None) => Err(Error::Stopped),
+            _ => Ok(controller),
+        }
+    }
+
+    /// Starts to connect.
+    pub(crate) fn begin(options: &Options, kind: ControllerKind) -> Result<Self, Error> {
         let (started, hear) = mpsc::channel();
         let thread_options = options.clone();
         let thread = std::thread::Builder::new()
@@ -85,12 +108,11 @@ impl Controller {
             .map_err(|error| Error::Invalid(format!("cannot start a thread: {error}")))?;
         // The worker answers or ends; a worker that ended without an answer has panicked.
         let (shared, calls) = hear.recv().map_err(|_| Error::Stopped)??;
-        let controller = Self { shared, calls, thread: Some(thread) };
-        match controller.shared.wait_for_first() {
-            ControllerState::Ended(Some(problem)) => Err(controller.shared.error(problem)),
-            ControllerState::Ended(None) => Err(Error::Stopped),
-            _ => Ok(controller),
-        }
+        Ok(Self { shared, calls, thread: Some(thread) })
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// The state of the controller.

@@ -84,23 +84,28 @@ impl DeviceFactory for NamespaceFactory {
     }
 
     fn identity(&self) -> String {
-        let identity = &self.namespace.identity;
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        if let Some(uuid) = identity.uuid {
-            return format!("uuid.{}", uuid::Uuid::from_bytes(uuid));
-        }
-        if let Some(nguid) = identity.nguid {
-            return format!("nguid.{}", hex(&nguid));
-        }
-        if let Some(eui64) = identity.eui64 {
-            return format!("eui.{}", hex(&eui64));
-        }
-        format!("{}?nsid={}", self.shared.config.subsystem, self.namespace.nsid)
+        identity(&self.namespace, &self.shared)
     }
 
     fn resize(&self, _bytes: u64) -> Result<(), ResizeError> {
         Err(ResizeError::Unsupported)
     }
+}
+
+/// A text that names this namespace and no other.
+pub(crate) fn identity(namespace: &NamespaceInfo, shared: &Shared) -> String {
+    let identity = &namespace.identity;
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    if let Some(uuid) = identity.uuid {
+        return format!("uuid.{}", uuid::Uuid::from_bytes(uuid));
+    }
+    if let Some(nguid) = identity.nguid {
+        return format!("nguid.{}", hex(&nguid));
+    }
+    if let Some(eui64) = identity.eui64 {
+        return format!("eui.{}", hex(&eui64));
+    }
+    format!("{}?nsid={}", shared.config.subsystem, namespace.nsid)
 }
 
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use crate::device::NamespaceFactory;
 use crate::error::Error;
 use crate::limits;
 use crate::options::Options;
-use crate::queue::{host_data, host_options, side_of, transport_options};
+use crate::queue::{host_data, host_options, is_by_peer, side_of, transport_options};
 use crate::resolve::resolve;
 use crate::shared::{
     Activity, ControllerState, DriverMessage, Ends, LiveController, QueueMessage, Shared,
@@ -53,6 +53,8 @@ pub struct ControllerDriver {
     timer_at: Option<Duration>,
     /// Whether waiting requests fail until the controller is connected again.
     failing_io: bool,
+    /// Whether the controller has ended a connection of the association by itself.
+    ended_by_peer: bool,
     answers: VecDeque<(u64, AdminResult)>,
 }
 
@@ -104,6 +106,7 @@ impl ControllerDriver {
             backlog: VecDeque::new(),
             timer_at: None,
             failing_io: false,
+            ended_by_peer: false,
             answers: VecDeque::new(),
         })
     }
@@ -225,7 +228,9 @@ impl ControllerDriver {
                 self.queues.remove(&queue_id);
                 self.shared.release_queue_id(queue_id);
             }
-            DriverMessage::Lost { queue_id, generation, problem } => {
+            DriverMessage::AccessRefused => self.association.reread_access(now),
+            DriverMessage::Lost { queue_id, generation, problem, by_peer } => {
+                self.ended_by_peer |= by_peer && generation == self.association.generation();
                 self.association.handle_queue_lost(generation, queue_id, problem, now);
             }
         }
@@ -263,6 +268,7 @@ impl ControllerDriver {
                 Action::Close => self.close(reactor),
                 Action::Live(snapshot) => {
                     self.failing_io = false;
+                    self.ended_by_peer = false;
                     self.shared.set_snapshot(Arc::clone(&snapshot));
                     self.shared.set_state(ControllerState::Live);
                     if let Some(live) = self.live_controller() {
@@ -275,7 +281,8 @@ impl ControllerDriver {
                 }
                 Action::Suspend => {
                     self.shared.set_state(ControllerState::Reconnecting);
-                    self.post_to_queues(&QueueMessage::Suspend);
+                    let by_peer = self.ended_by_peer;
+                    self.post_to_queues(&QueueMessage::Suspend { by_peer });
                 }
                 Action::FailIo => {
                     self.failing_io = true;
@@ -392,6 +399,7 @@ impl ControllerDriver {
             let to = address.map_or_else(String::new, |address| format!(" to {address}"));
             format!("cannot connect{to}: {reason}")
         };
+        self.ended_by_peer |= ready && is_by_peer(reason);
         let side = if ready { side_of(reason) } else { Side::Io };
         self.association.handle_closed(side, words, reactor.turn_time());
     }

@@ -74,6 +74,13 @@
 //! UUID (or NGUID, or EUI64) is different afterwards is gone (`Failure::Gone`), since it does not
 //! have the data that was written to the old one.
 //!
+//! # Several paths
+//!
+//! [`Multipath`] connects to every endpoint of an address; [`Multipath::factory`] gives a namespace
+//! as one device over them. It follows access states (ANA), and a request whose path is lost is
+//! sent by another: a write that was in flight not before the old controller cannot execute it any
+//! more.
+//!
 //! # Invariants
 //!
 //! * Each request ends exactly once, and its buffer comes back with its end (unless part of it is
@@ -88,6 +95,7 @@ mod driver;
 mod error;
 mod identity;
 mod limits;
+mod multipath;
 mod namespace;
 mod options;
 mod queue;
@@ -102,6 +110,7 @@ pub use controller::{AdminResponse, Controller, connect, connect_discovery, disc
 pub use device::NamespaceFactory;
 pub use driver::{AdminResult, ControllerDriver};
 pub use error::Error;
+pub use multipath::{IoPolicy, Multipath, MultipathFactory, PathInfo};
 pub use namespace::Namespace;
 pub use options::{Options, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
 pub use shared::{ControllerState, Ends};

@@ -10,6 +10,25 @@ pub(crate) const CONNECTION_TAGS: u32 = 1 << 20;
 /// are the connection's), and below those that wrappers of block devices use.
 pub(crate) const TIMER_TAG: u32 = (1 << 24) - 1;
 
+/// Paths of one device: so many ranges of tags fit below those of wrappers.
+pub(crate) const PATHS_MAX: usize = 8;
+
+/// The tags of the connections and of the timer of a path begin at its number times this: four
+/// times as many as there are connections, of which each has two bits more.
+pub(crate) const PATH_TAGS: u32 = 1 << 24;
+
+/// The token of the timer of a device of several paths: below that of its last path.
+pub(crate) const MULTIPATH_TIMER_TAG: u32 = PATH_TAGS * 8 - 2;
+
+/// How long a command may take from this host to a controller, at most.
+pub(crate) const NETWORK_DELAY: Duration = Duration::from_millis(100);
+
+/// Time between two looks at the states of paths while they are being connected.
+pub(crate) const STATE_POLL: Duration = Duration::from_millis(1);
+
+/// How long to wait for further paths once one is connected.
+pub(crate) const FURTHER_PATHS: Duration = Duration::from_secs(1);
+
 /// Parts of the I/O time-out in which the age of commands is measured: a command that hangs is
 /// found between one and one and an eighth of the time-out.
 pub(crate) const TIMEOUT_PARTS: u32 = 8;

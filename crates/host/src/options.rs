@@ -12,6 +12,7 @@ use weft_transport::rdma::{Provider, RemoteAccess};
 
 use crate::error::Error;
 use crate::identity;
+use crate::multipath::IoPolicy;
 
 /// Default of [`Options::queue_size`], as in Linux (`NVMF_DEF_QUEUE_SIZE`).
 pub const QUEUE_SIZE_DEFAULT: u16 = 128;
@@ -79,6 +80,11 @@ pub struct Options {
     /// `--rdma-access`: what the controller can reach over RDMA. Default `None`: the narrowest that
     /// the device has.
     pub rdma_access: Option<RemoteAccess>,
+    /// Whether the controller is one of several paths to its namespaces; [`crate::Multipath`] sets
+    /// it. Access states (ANA) are followed, and it is tried again if the first attempt fails.
+    pub multipath: bool,
+    /// `--iopolicy`: which of several paths a request takes. Default: the best.
+    pub iopolicy: IoPolicy,
     /// Where RDMA devices come from, on reactors that have no provider yet. Default: this machine.
     pub rdma: Provider,
     /// The reactor of the thread that serves blocking users and the admin queue.
@@ -115,6 +121,8 @@ impl Options {
             io_timeout: Duration::from_secs(30),
             admin_timeout: weft_nvmf::host::limits::ADMIN_TIMEOUT,
             rdma_access: None,
+            multipath: false,
+            iopolicy: IoPolicy::default(),
             rdma: Provider::System,
             reactor: weft_reactor::Config::default(),
         }
@@ -174,6 +182,14 @@ impl Options {
         }
         if u32::try_from(self.keep_alive_tmo.as_millis()).is_err() {
             return wrong("the keep-alive timeout is longer than 49 days".into());
+        }
+        let several = self.multipath || self.address.is_multipath();
+        if several && self.keep_alive_tmo.is_zero() {
+            return wrong(
+                "several paths need a keep-alive timeout: after it a controller that was lost \
+                 executes nothing any more"
+                    .into(),
+            );
         }
         if self.dhchap_ctrl_secret.is_some() && self.dhchap_secret.is_none() {
             return wrong(

@@ -36,8 +36,8 @@ pub(crate) enum QueueMessage {
     Live(LiveController),
     /// The namespaces changed.
     Changed(Arc<ControllerSnapshot>),
-    /// Disconnect; I/O waits.
-    Suspend,
+    /// Disconnect; I/O waits. Whether the controller has ended a connection by itself.
+    Suspend { by_peer: bool },
     /// I/O fails until the next `Live`.
     FailIo,
     /// The controller has ended.
@@ -51,8 +51,11 @@ pub(crate) enum DriverMessage {
     Opened { queue_id: u16, postbox: MailboxSender<QueueMessage>, activity: Arc<Activity> },
     /// It was closed; its identifier is free again.
     Closed { queue_id: u16 },
-    /// It lost its connection to the controller of this generation.
-    Lost { queue_id: u16, generation: u32, problem: Problem },
+    /// It lost its connection to the controller of this generation; whether the controller has
+    /// ended it.
+    Lost { queue_id: u16, generation: u32, problem: Problem, by_peer: bool },
+    /// It was refused a command because of an access state.
+    AccessRefused,
 }
 
 /// A sign of life of an I/O queue, for keep-alive by traffic: a command that went out since the
@@ -180,6 +183,7 @@ impl Shared {
             open_timeout: options.connect_timeout,
             admin_timeout: options.admin_timeout,
             credentials: credentials(&options),
+            multipath: options.multipath,
         };
         let state = State {
             state: ControllerState::Connecting,
@@ -253,6 +257,16 @@ impl Shared {
         state.events.pop_front()
     }
 
+    /// The problem of the last attempt that failed, of the events that were not returned yet.
+    pub(crate) fn last_problem(&self) -> Option<Problem> {
+        self.lock().events.iter().rev().find_map(|event| match event {
+            Event::AttemptFailed { problem, .. } | Event::Lost { problem, .. } => {
+                Some(problem.clone())
+            }
+            _ => None,
+        })
+    }
+
     /// Waits until the controller is connected for the first time, or has failed.
     pub(crate) fn wait_for_first(&self) -> ControllerState {
         let connecting = |state: &mut State| state.state == ControllerState::Connecting;
@@ -268,7 +282,10 @@ impl Shared {
     /// Allocates an I/O queue identifier.
     pub(crate) fn allocate_queue_id(&self) -> Result<u16, String> {
         let mut state = self.lock();
-        let granted = state.snapshot.as_ref().map_or(0, |snapshot| snapshot.controller.io_queues);
+        // A path that was never there grants as many as are asked for, until it says otherwise.
+        let unknown = if self.options.multipath { self.options.nr_io_queues } else { 0 };
+        let snapshot = state.snapshot.as_ref();
+        let granted = snapshot.map_or(unknown, |snapshot| snapshot.controller.io_queues);
         let places = usize::from(granted) + 1;
         if state.queue_ids_in_use.len() < places {
             state.queue_ids_in_use.resize(places, false);

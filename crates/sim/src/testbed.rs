@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use weft_backend::file::SimulatedFileFactory;
 use weft_backend::{BlockDevice, DeviceFactory, DeviceSpec};
-use weft_host::{ControllerDriver, ControllerKind, ControllerState, Options};
+use weft_host::{
+    ControllerDriver, ControllerKind, ControllerState, IoPolicy, MultipathFactory, Options,
+};
 use weft_reactor::simulation::{NetworkConditions, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
-use weft_target::config::{Config, Listen, Namespace, Port, RateLimit, Subsystem};
+use weft_target::config::{
+    AnaRule, AnaState, Config, Listen, Namespace, Port, RateLimit, Subsystem,
+};
 use weft_target::{LocalTarget, StatisticsReader};
 use weft_transport::rdma::Provider;
 use weft_transport::rdma::software::{Fabric, ResourceCounts};
@@ -17,8 +21,8 @@ use weft_transport::rdma::software::{Fabric, ResourceCounts};
 /// The subsystem that the target serves.
 pub const SUBSYSTEM: &str = "nqn.2024-01.io.weft:sim";
 
-const DRIVER: Owner = Owner(0);
-const FIRST_DEVICE: u32 = 1;
+/// The drivers of a host's controllers have the owners below.
+const FIRST_DEVICE: u32 = 8;
 /// Virtual time after which an expected event is considered lost.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
@@ -54,11 +58,11 @@ pub struct Testbed {
     completions: Vec<weft_reactor::ReactorCompletion>,
 }
 
-/// One host: a reactor, its controller, and its devices.
+/// One host: a reactor, its controllers, one for each path, and its devices.
 #[derive(Debug)]
 struct Host {
     reactor: Reactor,
-    driver: ControllerDriver,
+    drivers: Vec<ControllerDriver>,
     devices: Vec<Box<dyn BlockDevice>>,
     /// Free bytes of its pool at the start.
     free: usize,
@@ -92,36 +96,56 @@ impl Testbed {
     /// As [`Self::new`].
     #[must_use]
     pub fn over(link: Link, seed: u64, device: &str, size: Size) -> Self {
+        Self::build(link, (seed, device, size), 1, None)
+    }
+
+    /// Over TCP by so many ports of the target, each a path of its own, with this policy.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    #[must_use]
+    pub fn multipath(seed: u64, device: &str, size: Size, paths: usize, policy: IoPolicy) -> Self {
+        Self::build(Link::Tcp, (seed, device, size), paths, Some(policy))
+    }
+
+    fn build(
+        link: Link,
+        (seed, device, size): (u64, &str, Size),
+        paths: usize,
+        policy: Option<IoPolicy>,
+    ) -> Self {
         let world = World::new(seed, NetworkConditions::default());
         let (spec, devices) = stored(device, &world);
-        let config = config(&spec, &link);
+        let config = config(&spec, &link, paths);
         let reactors = (0..size.groups).map(|_| Reactor::simulated(&world)).collect();
         let target = LocalTarget::with_devices(&config, reactors, devices).expect("a target");
         let (hosts_to_be, completions) = (Vec::new(), Vec::new());
         let mut testbed = Self { world, target, config, hosts: hosts_to_be, link, completions };
         testbed.settle();
-        let address = *testbed.target.addresses().values().next().expect("it listens");
+        let addresses: Vec<_> = testbed.target.addresses().into_values().collect();
         for number in 0..size.hosts {
-            let scheme = match &testbed.link {
-                Link::Tcp => "nvme-tcp",
-                Link::Rdma(_) => "nvme-rdma",
-                Link::Loopback => "nvme-loopback",
-            };
-            let url = format!("{scheme}://{address}/{SUBSYSTEM}");
-            let mut options = host_options(&url, number);
-            options.data_digest &= matches!(testbed.link, Link::Tcp);
-            if let Some(fabric) = testbed.link.fabric() {
-                options.rdma = Provider::Software(fabric.clone());
-            }
             let reactor = Reactor::simulated(&testbed.world);
             let free = reactor.pool().available();
-            let driver = ControllerDriver::connect(&reactor, DRIVER, &options, ControllerKind::Nvm)
-                .expect("it starts");
-            testbed.hosts.push(Host { reactor, driver, devices: Vec::new(), free });
+            let mut drivers = Vec::new();
+            for (owner, address) in (0..).map(Owner).zip(&addresses) {
+                let options = Options {
+                    multipath: policy.is_some(),
+                    ..testbed.host_options(*address, number)
+                };
+                let driver =
+                    ControllerDriver::connect(&reactor, owner, &options, ControllerKind::Nvm);
+                drivers.push(driver.expect("it starts"));
+            }
+            testbed.hosts.push(Host { reactor, drivers, devices: Vec::new(), free });
         }
         testbed.run_until("all hosts are connected", Self::is_live);
         for host in &mut testbed.hosts {
-            let factory = host.driver.factory(1).expect("namespace 1");
+            let factory: Arc<dyn DeviceFactory> = match policy {
+                None => Arc::new(host.drivers[0].factory(1).expect("namespace 1")),
+                Some(policy) => {
+                    Arc::new(MultipathFactory::over(&host.drivers, 1, policy).expect("namespace 1"))
+                }
+            };
             for owner in (FIRST_DEVICE..).take(size.queues).map(Owner) {
                 host.devices.push(factory.open(&mut host.reactor, owner).expect("a device"));
             }
@@ -129,10 +153,26 @@ impl Testbed {
         testbed
     }
 
-    /// Whether every host has its controller.
+    /// Whether every host has its controllers.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.hosts.iter().all(|host| host.driver.state() == ControllerState::Live)
+        let mut drivers = self.hosts.iter().flat_map(|host| &host.drivers);
+        drivers.all(|driver| driver.state() == ControllerState::Live)
+    }
+
+    /// Options that keep outages short.
+    fn host_options(&self, address: SocketAddr, number: usize) -> Options {
+        let scheme = match &self.link {
+            Link::Tcp => "nvme-tcp",
+            Link::Rdma(_) => "nvme-rdma",
+            Link::Loopback => "nvme-loopback",
+        };
+        let mut options = host_options(&format!("{scheme}://{address}/{SUBSYSTEM}"), number);
+        options.data_digest &= matches!(self.link, Link::Tcp);
+        if let Some(fabric) = self.link.fabric() {
+            options.rdma = Provider::Software(fabric.clone());
+        }
+        options
     }
 
     /// How many hosts there are.
@@ -157,10 +197,32 @@ impl Testbed {
             .collect()
     }
 
-    /// Resets a host's controller.
+    /// Resets a host's controller, the first if it has several.
     pub fn reset(&mut self, host: usize) {
         let now = self.world.now();
-        self.hosts[host].driver.reset(now);
+        self.hosts[host].drivers[0].reset(now);
+    }
+
+    /// Sets the access state of the namespace at a port.
+    pub fn set_access(&mut self, port: usize, state: AnaState) {
+        let rule = AnaRule { subsystem: None, group: None, state };
+        if let Some(port) = self.config.ports.iter_mut().find(|own| usize::from(own.id) == port + 1)
+        {
+            port.ana = vec![rule];
+        }
+        self.target.reload(&self.config).expect("a valid configuration");
+        self.settle();
+    }
+
+    /// Takes a port away, or makes it again. The connections of one that is away end.
+    pub fn set_port(&mut self, port: usize, is_there: bool) {
+        let id = u16::try_from(port + 1).expect("few");
+        self.config.ports.retain(|own| own.id != id);
+        if is_there {
+            self.config.ports.push(tcp_port(id));
+        }
+        self.target.reload(&self.config).expect("a valid configuration");
+        self.settle();
     }
 
     /// Reloads the target with a second namespace, or without it.
@@ -230,10 +292,11 @@ impl Testbed {
             for device in &mut host.devices {
                 device.close(&mut host.reactor);
             }
-            host.driver.shut_down(now);
+            host.drivers.iter_mut().for_each(|driver| driver.shut_down(now));
         }
         self.run_until("the hosts have disconnected", |testbed| {
-            testbed.hosts.iter().all(|host| host.driver.is_finished())
+            let mut drivers = testbed.hosts.iter().flat_map(|host| &host.drivers);
+            drivers.all(ControllerDriver::is_finished)
         });
         for host in &mut self.hosts {
             host.devices.clear();
@@ -287,7 +350,9 @@ impl Testbed {
             happened |= !completions.is_empty();
             for completion in completions.drain(..) {
                 match completion.token.owner {
-                    DRIVER => host.driver.handle(&mut host.reactor, completion),
+                    Owner(driver) if driver < FIRST_DEVICE => {
+                        host.drivers[driver as usize].handle(&mut host.reactor, completion);
+                    }
                     Owner(device) => {
                         let device = (device - FIRST_DEVICE) as usize;
                         host.devices[device].handle(&mut host.reactor, completion);
@@ -297,7 +362,9 @@ impl Testbed {
             for device in &mut host.devices {
                 device.flush(&mut host.reactor);
             }
-            host.driver.flush(&mut host.reactor);
+            for driver in &mut host.drivers {
+                driver.flush(&mut host.reactor);
+            }
         }
         self.completions = completions;
         self.target.turn();
@@ -318,12 +385,19 @@ fn stored(device: &str, world: &World) -> (String, MadeDevices) {
     (placeholder, vec![(spec, Arc::new(file))])
 }
 
-fn config(device: &str, link: &Link) -> Config {
+/// A port of several: each has an address of its own.
+fn tcp_port(id: u16) -> Port {
+    let address = format!("10.0.0.{id}:4420").parse().expect("an address");
+    Port::new(id, Listen::tcp(address))
+}
+
+fn config(device: &str, link: &Link, paths: usize) -> Config {
     let mut subsystem = Subsystem::new(SUBSYSTEM);
     let mut namespace = Namespace::new(1, device.parse().expect("a device"));
     // The UUID of a memory device is random, but a run depends on its seed alone.
     namespace.uuid = Some([0x5e; 16]);
     subsystem.namespaces = vec![namespace];
+    subsystem.ana_reporting = paths > 1;
     let address: SocketAddr = "10.0.0.1:4420".parse().expect("an address");
     let listen = match link {
         Link::Tcp => Listen::tcp(address),
@@ -331,8 +405,10 @@ fn config(device: &str, link: &Link) -> Config {
         // Other simulated worlds of this process may exist at the same time.
         Link::Loopback => Listen::loopback(SocketAddr::new(address.ip(), 0)),
     };
+    let further = (2..).take(paths - 1).map(tcp_port);
+    let ports = std::iter::once(Port::new(1, listen)).chain(further).collect();
     Config {
-        ports: vec![Port::new(1, listen)],
+        ports,
         rdma: link.fabric().cloned().map_or(Provider::System, Provider::Software),
         subsystems: vec![subsystem],
         ..Config::default()

@@ -80,6 +80,39 @@ impl RequestBuffers {
         RequestCompletion { tag: self.tag, result, buffer: self.buffer }
     }
 
+    /// The request once more, for another path. `Err`: a part of its data is still being sent, or
+    /// there is no memory.
+    pub(super) fn into_request(
+        mut self,
+        (kind, slba, nlb): (Kind, u64, u32),
+        pool: &Pool,
+    ) -> Result<Request, Self> {
+        if kind == Kind::Read && self.buffer.is_none() {
+            self.buffer = pool.take(nlb as usize * self.block_bytes as usize);
+        }
+        let has_buffer = matches!(kind, Kind::Read | Kind::Write | Kind::Compare);
+        let durable = self.durable;
+        let operation = match (kind, self.buffer.take(), self.compare.take()) {
+            (Kind::Read, Some(into), _) => Operation::Read { slba, nlb, into },
+            (Kind::Write, Some(from), _) => Operation::Write { slba, nlb, from, durable },
+            (Kind::Compare, Some(with), _) => Operation::Compare { slba, nlb, with },
+            (Kind::CompareAndWrite, Some(write), Some(compare)) => {
+                Operation::CompareAndWrite { slba, nlb, compare, write, durable }
+            }
+            (_, buffer, compare) if has_buffer || kind == Kind::CompareAndWrite => {
+                return Err(Self { buffer, compare, ..self });
+            }
+            (Kind::WriteZeroes, ..) => {
+                Operation::WriteZeroes { slba, nlb, deallocate: self.deallocate, durable }
+            }
+            (Kind::Deallocate, ..) => Operation::Discard { ranges: self.ranges },
+            (Kind::Verify, ..) => Operation::Verify { slba, nlb },
+            (Kind::WriteUncorrectable, ..) => Operation::WriteUncorrectable { slba, nlb },
+            _ => Operation::Flush,
+        };
+        Ok(Request { tag: self.tag, operation })
+    }
+
     /// Bytes of data that a part moves.
     pub(super) fn data_bytes(&self, part: &Part) -> usize {
         let each = match part.kind {
@@ -220,7 +253,7 @@ impl RequestBuffers {
 pub(super) fn failure_of(error: RequestError) -> Failure {
     match error {
         RequestError::Status(status) => failure_of_status(status),
-        RequestError::PathLost => Failure::PathLost,
+        RequestError::PathLost | RequestError::NotSent => Failure::PathLost,
         RequestError::Broken => Failure::Device(limits::ERROR_BROKEN),
         RequestError::Gone => Failure::Gone,
         RequestError::NoMemory => Failure::Device(limits::ERROR_NO_MEMORY),

@@ -16,6 +16,7 @@
 //! Nothing here allocates for a request once the tables have grown, and nothing takes a lock.
 
 mod buffers;
+mod path;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ use weft_transport::{CloseReason, Slot, tag_of};
 use crate::limits;
 use crate::shared::{Activity, DriverMessage, LiveController, QueueMessage, Shared};
 use buffers::{RequestBuffers, failure_of};
+use path::PathState;
+pub(crate) use path::{Ended, Fence, Outlook, Why, is_by_peer, is_of_access};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -95,6 +98,8 @@ pub(crate) struct QueuePair {
     authentication: Option<Box<QueueAuthentication>>,
     next_command: Option<(Command, AdminData)>,
     timer_at: Option<Duration>,
+    /// Only of one of several paths.
+    path: Option<PathState>,
 }
 
 impl QueuePair {
@@ -103,6 +108,16 @@ impl QueuePair {
         shared: &Arc<Shared>,
         reactor: &Reactor,
         owner: Owner,
+    ) -> Result<Self, String> {
+        Self::open_as(shared, reactor, owner, None)
+    }
+
+    /// As [`QueuePair::open`], or as the queue of one of several paths.
+    fn open_as(
+        shared: &Arc<Shared>,
+        reactor: &Reactor,
+        owner: Owner,
+        path: Option<PathState>,
     ) -> Result<Self, String> {
         let queue_id = shared.allocate_queue_id()?;
         let (postbox, mailbox) = reactor.mailbox();
@@ -120,13 +135,17 @@ impl QueuePair {
             first_after_poll: 0,
             state: State::Idle,
             connection: None,
-            connection_tag: 0,
+            connection_tag: path.as_ref().map_or(0, PathState::first_connection_tag),
             live: None,
             snapshot: shared.snapshot(),
             failing: None,
             closed: false,
             released: false,
-            requests: RequestTable::new(capacity),
+            requests: match path {
+                None => RequestTable::new(capacity),
+                Some(_) => RequestTable::of_path(capacity),
+            },
+            path,
             request_buffers: Vec::with_capacity(capacity),
             completions: VecDeque::with_capacity(capacity),
             no_buffer: false,
@@ -172,7 +191,7 @@ impl QueuePair {
         reactor: &mut Reactor,
         completion: weft_reactor::ReactorCompletion,
     ) {
-        if completion.token.tag == limits::TIMER_TAG {
+        if completion.token.tag == self.timer_tag() {
             if matches!(completion.outcome, Outcome::Timer) {
                 self.timer_at = None;
                 self.tick(reactor);
@@ -245,6 +264,8 @@ impl QueuePair {
 
     fn fail(&mut self, error: RequestError) {
         self.failing = Some(error);
+        // Another path may take them.
+        let error = if self.path.is_some() { RequestError::NotSent } else { error };
         self.requests.fail_waiting(error);
     }
 
@@ -269,7 +290,8 @@ impl QueuePair {
     }
 
     fn handle_message(&mut self, reactor: &mut Reactor, message: QueueMessage) {
-        if self.closed && !matches!(message, QueueMessage::Suspend | QueueMessage::Ended) {
+        let ends = matches!(message, QueueMessage::Suspend { .. } | QueueMessage::Ended);
+        if self.closed && !ends {
             return;
         }
         match message {
@@ -278,11 +300,22 @@ impl QueuePair {
                 self.connect_at = Duration::ZERO;
                 self.connect_retries = 0;
                 self.take_snapshot(Arc::clone(&live.snapshot));
+                if let Some(path) = &mut self.path {
+                    path.live(live.snapshot.generation, reactor.turn_time());
+                }
                 self.live = Some(live);
             }
-            QueueMessage::Changed(snapshot) => self.take_snapshot(snapshot),
-            QueueMessage::Suspend => {
+            QueueMessage::Changed(snapshot) => {
+                self.take_snapshot(snapshot);
+                if let Some(path) = &mut self.path {
+                    path.awaits_access = false;
+                }
+            }
+            QueueMessage::Suspend { by_peer } => {
                 self.live = None;
+                if let Some(path) = &mut self.path {
+                    path.suspended_by_peer = by_peer;
+                }
                 self.disconnect(reactor, "the controller is reset");
             }
             QueueMessage::FailIo => self.fail(RequestError::PathLost),
@@ -312,7 +345,8 @@ impl QueuePair {
 
     fn connect(&mut self, reactor: &mut Reactor) {
         let Some(live) = &self.live else { return };
-        self.connection_tag = (self.connection_tag + 1) % limits::CONNECTION_TAGS;
+        let first = self.path.as_ref().map_or(0, PathState::first_connection_tag);
+        self.connection_tag = first + (self.connection_tag - first + 1) % limits::CONNECTION_TAGS;
         let entries = live.snapshot.controller.queue_entries;
         let controller_id = live.snapshot.controller.controller_id;
         let options = HostOptions {
@@ -384,7 +418,9 @@ impl QueuePair {
                         self.completed(slot, CommandResult::Corrupt, buffer, 0);
                     }
                 }
-                HostEvent::Closed { reason, in_flight } => self.ended(reason, in_flight),
+                HostEvent::Closed { reason, in_flight } => {
+                    self.ended(reason, in_flight, reactor.turn_time());
+                }
             }
         }
         if active {
@@ -490,7 +526,12 @@ impl QueuePair {
     }
 
     /// The connection has ended, closed by either side.
-    fn ended(&mut self, reason: CloseReason, in_flight: Vec<(Slot, Option<Buffer>)>) {
+    fn ended(
+        &mut self,
+        reason: CloseReason,
+        in_flight: Vec<(Slot, Option<Buffer>)>,
+        now: Duration,
+    ) {
         for (slot, buffer) in in_flight {
             if let Some(part) = self.requests.in_slot(slot.0) {
                 let buffers = &mut self.request_buffers[part.request.0 as usize];
@@ -503,6 +544,7 @@ impl QueuePair {
         self.requests.lost();
         let was_closing = self.state == State::Closing;
         self.state = State::Idle;
+        self.raise_fence((!was_closing).then_some(&reason), now);
         if let Some(error) = self.failing {
             // A part of it was sent: it may have been executed.
             let error = if error == RequestError::Gone { RequestError::PathLost } else { error };
@@ -510,7 +552,7 @@ impl QueuePair {
         }
         if !was_closing && let Some(live) = self.live.take() {
             let problem = Problem::Transport { side: side_of(&reason), reason: reason.to_string() };
-            self.report(live.snapshot.generation, problem);
+            self.report(live.snapshot.generation, problem, is_by_peer(&reason));
         }
     }
 
@@ -526,13 +568,17 @@ impl QueuePair {
             log::warn!("{}: {problem}", self.shared.options.address);
             self.fail(error);
         }
-        self.report(live.snapshot.generation, problem);
+        if let Some(path) = &mut self.path {
+            path.suspended_by_peer = false;
+        }
+        self.report(live.snapshot.generation, problem, false);
         self.disconnect(reactor, "the queue is given up");
     }
 
-    fn report(&self, generation: u32, problem: Problem) {
+    fn report(&self, generation: u32, problem: Problem, by_peer: bool) {
         let queue_id = self.queue_id;
-        self.shared.postbox.post(DriverMessage::Lost { queue_id, generation, problem });
+        let message = DriverMessage::Lost { queue_id, generation, problem, by_peer };
+        self.shared.postbox.post(message);
     }
 
     fn disconnect(&mut self, reactor: &mut Reactor, why: &'static str) {
@@ -658,7 +704,7 @@ impl QueuePair {
         let at = reactor.turn_time().saturating_add(delay);
         if self.timer_at.is_none_or(|set| at < set) {
             self.timer_at = Some(at);
-            reactor.set_timer(Token::new(self.owner, limits::TIMER_TAG), at);
+            reactor.set_timer(Token::new(self.owner, self.timer_tag()), at);
         }
     }
 }

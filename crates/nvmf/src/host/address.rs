@@ -7,6 +7,13 @@
 //! nvme-tcp://[::1]:4420/nqn.2024-01.io.example:disk?nsid=1
 //! ```
 //!
+//! A URL may name several endpoints of one subsystem, each with a transport of its own if that is
+//! another than the one before:
+//!
+//! ```text
+//! nvme-tcp://192.0.2.1:4420,192.0.2.2:4420,nvme-rdma://198.51.100.1/nqn.2024-01.io.example:disk
+//! ```
+//!
 //! A transport address may be a host name; turning names into addresses needs I/O and is done by
 //! the crate above.
 
@@ -119,6 +126,19 @@ impl fmt::Display for AddressFamily {
     }
 }
 
+/// A further place at which a subsystem is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Transport Type.
+    pub transport: Transport,
+    /// Address Family, if the address is a literal.
+    pub family: Option<AddressFamily>,
+    /// Transport Address.
+    pub traddr: String,
+    /// Transport Service Identifier: the port, where one was given.
+    pub trsvcid: Option<u16>,
+}
+
 /// How a subsystem, and if wanted one of its namespaces, is reached.
 ///
 /// `FromStr` takes both notations; `Display` prints the URL, [`TransportId::spdk`] the other.
@@ -136,6 +156,8 @@ pub struct TransportId {
     pub subnqn: Option<Nqn>,
     /// Namespace Identifier.
     pub nsid: Option<u32>,
+    /// Further endpoints of the subsystem: other paths to it.
+    pub more: Vec<Endpoint>,
 }
 
 impl TransportId {
@@ -164,7 +186,27 @@ impl TransportId {
         self.subnqn.as_ref().is_none_or(Nqn::is_discovery)
     }
 
-    /// The notation of SPDK, with the port written out.
+    /// Whether it names several endpoints.
+    #[must_use]
+    pub fn is_multipath(&self) -> bool {
+        !self.more.is_empty()
+    }
+
+    /// Each endpoint as an address of its own.
+    pub fn endpoints(&self) -> impl Iterator<Item = Self> + use<> {
+        let first = Self { more: Vec::new(), ..self.clone() };
+        let subsystem = first.clone();
+        let others = self.more.clone().into_iter().map(move |endpoint| Self {
+            transport: endpoint.transport,
+            family: endpoint.family,
+            traddr: endpoint.traddr,
+            trsvcid: endpoint.trsvcid,
+            ..subsystem.clone()
+        });
+        core::iter::once(first).chain(others)
+    }
+
+    /// The notation of SPDK, with the port written out; of the first endpoint if there are several.
     #[must_use]
     pub fn spdk(&self) -> String {
         let mut text = format!("trtype:{}", self.transport);
@@ -185,13 +227,15 @@ impl TransportId {
 impl fmt::Display for TransportId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}://", self.transport.scheme())?;
-        if self.traddr.contains(':') {
-            write!(formatter, "[{}]", Encoded(&self.traddr))?;
-        } else {
-            write!(formatter, "{}", Encoded(&self.traddr))?;
-        }
-        if let Some(port) = self.trsvcid {
-            write!(formatter, ":{port}")?;
+        write_authority(formatter, &self.traddr, self.trsvcid)?;
+        let mut before = self.transport;
+        for endpoint in &self.more {
+            formatter.write_str(",")?;
+            if endpoint.transport != before {
+                write!(formatter, "{}://", endpoint.transport.scheme())?;
+                before = endpoint.transport;
+            }
+            write_authority(formatter, &endpoint.traddr, endpoint.trsvcid)?;
         }
         if let Some(subnqn) = &self.subnqn {
             write!(formatter, "/{}", Encoded(subnqn.as_str()))?;
@@ -205,6 +249,22 @@ impl fmt::Display for TransportId {
             write!(formatter, "{mark}nsid={nsid}")?;
         }
         Ok(())
+    }
+}
+
+fn write_authority(
+    formatter: &mut fmt::Formatter<'_>,
+    traddr: &str,
+    port: Option<u16>,
+) -> fmt::Result {
+    if traddr.contains(':') {
+        write!(formatter, "[{}]", Encoded(traddr))?;
+    } else {
+        write!(formatter, "{}", Encoded(traddr))?;
+    }
+    match port {
+        Some(port) => write!(formatter, ":{port}"),
+        None => Ok(()),
     }
 }
 
@@ -346,6 +406,7 @@ impl AddressFields {
             trsvcid: self.trsvcid,
             subnqn: self.subnqn,
             nsid: self.nsid,
+            more: Vec::new(),
         })
     }
 }
@@ -368,7 +429,7 @@ fn check_traddr(traddr: &str) -> Result<(), AddressError> {
     if traddr.len() > TRADDR_BYTES_MAX {
         return Err(bad("traddr", traddr, format!("is longer than {TRADDR_BYTES_MAX} bytes")));
     }
-    let strange = |c: char| c.is_whitespace() || c.is_control() || "/?#[]@".contains(c);
+    let strange = |c: char| c.is_whitespace() || c.is_control() || "/?#[]@,".contains(c);
     if traddr.contains(strange) {
         return Err(bad("traddr", traddr, "has characters that no host name has"));
     }
@@ -425,6 +486,7 @@ fn parse_spdk(text: &str) -> Result<TransportId, AddressError> {
 fn parse_url(scheme: &str, rest: &str) -> Result<TransportId, AddressError> {
     let transport =
         Transport::from_scheme(scheme).ok_or_else(|| AddressError::Scheme(scheme.to_owned()))?;
+    let (first, others, rest) = split_endpoints(transport, rest)?;
     let mut fields = AddressFields::new(transport);
     if rest.contains('#') {
         return Err(bad("URL", rest, "has a fragment, which means nothing here"));
@@ -433,12 +495,8 @@ fn parse_url(scheme: &str, rest: &str) -> Result<TransportId, AddressError> {
         Some((place, query)) => (place, Some(query)),
         None => (rest, None),
     };
-    let (authority, path) = match place.split_once('/') {
-        Some((authority, path)) => (authority, path),
-        None => (place, ""),
-    };
-    parse_authority(&mut fields, authority)?;
-    let path = decode(path)?;
+    parse_authority(&mut fields, first)?;
+    let path = decode(place.strip_prefix('/').unwrap_or(place))?;
     if !path.is_empty() {
         fields.subnqn = Some(parse_nqn(&path)?);
     }
@@ -449,7 +507,40 @@ fn parse_url(scheme: &str, rest: &str) -> Result<TransportId, AddressError> {
             None => return Err(AddressError::Word(pair.to_owned())),
         }
     }
-    fields.finish()
+    let mut id = fields.finish()?;
+    id.more = others;
+    let is_repeated = |(at, one)| id.endpoints().take(at).any(|other| other == one);
+    if id.endpoints().enumerate().any(is_repeated) {
+        return Err(AddressError::Duplicate("endpoint of this place"));
+    }
+    Ok(id)
+}
+
+/// The first authority of a URL, the further endpoints, and what follows them.
+fn split_endpoints(
+    mut transport: Transport,
+    mut rest: &str,
+) -> Result<(&str, Vec<Endpoint>, &str), AddressError> {
+    let end_of = |text: &str| text.find(['/', '?', '#', ',']).unwrap_or(text.len());
+    let (first, mut after) = rest.split_at(end_of(rest));
+    let mut others = Vec::new();
+    while let Some(next) = after.strip_prefix(',') {
+        rest = next;
+        if let Some((scheme, behind)) = next.split_once("://")
+            && !scheme.contains(['/', '?', '#', ','])
+        {
+            transport = Transport::from_scheme(scheme)
+                .ok_or_else(|| AddressError::Scheme(scheme.to_owned()))?;
+            rest = behind;
+        }
+        let (authority, behind) = rest.split_at(end_of(rest));
+        let mut fields = AddressFields::new(transport);
+        parse_authority(&mut fields, authority)?;
+        let TransportId { family, traddr, trsvcid, .. } = fields.finish()?;
+        others.push(Endpoint { transport, family, traddr, trsvcid });
+        after = behind;
+    }
+    Ok((first, others, after))
 }
 
 fn parse_authority(fields: &mut AddressFields, authority: &str) -> Result<(), AddressError> {
@@ -563,6 +654,27 @@ mod tests {
     }
 
     #[test]
+    fn several_endpoints() {
+        let text = format!("nvme-tcp://192.0.2.1,[::1]:4421,nvme-rdma://r:7,s/{NQN}?nsid=3");
+        let id = parse(&text);
+        assert_eq!(id.to_string(), text);
+        assert!(id.is_multipath() && !parse("nvme-tcp://host/nqn.a,b").is_multipath());
+        let each: Vec<String> = id.endpoints().map(|one| one.to_string()).collect();
+        let one = |place: &str| format!("{place}/{NQN}?nsid=3");
+        assert_eq!(
+            each,
+            [
+                one("nvme-tcp://192.0.2.1"),
+                one("nvme-tcp://[::1]:4421"),
+                one("nvme-rdma://r:7"),
+                one("nvme-rdma://s")
+            ]
+        );
+        let again = parse("nvme-tcp://a,nvme-tcp://b?nsid=1");
+        assert_eq!(again.to_string(), "nvme-tcp://a,b?nsid=1");
+    }
+
+    #[test]
     fn the_default_port_depends_on_the_transport_and_the_subsystem() {
         assert_eq!(parse("nvme-tcp://host").port(), PORT_DISCOVERY);
         assert_eq!(parse("nvme-tcp://host:/").port(), PORT_DISCOVERY);
@@ -601,6 +713,10 @@ mod tests {
             ("nvme-tcp://host?depth=1", "'depth' is no part"),
             ("nvme-tcp://host#1", "has a fragment"),
             ("nvme-tcp://", "the address lacks its traddr"),
+            ("nvme-tcp://host,/x", "the address lacks its traddr"),
+            ("nvme-tcp://host,http://other/x", "the URL scheme 'http' is not nvme-tcp"),
+            ("nvme-tcp://host,host/x", "more than one endpoint of this place"),
+            ("trtype:TCP traddr:a,b", "has characters that no host name has"),
         ] {
             let error = refusal(text);
             assert!(error.contains(words), "{text}: {error}");
@@ -613,6 +729,7 @@ mod tests {
     fn every_truncation_of_a_good_address_is_handled() {
         for whole in [
             format!("nvme-tcp://[2001:db8::1%25eth0]:4420/{NQN}?nsid=12"),
+            format!("nvme-tcp://[2001:db8::1]:4420,nvme-rdma://h:1,i/{NQN}?nsid=12"),
             format!("trtype:TCP adrfam:IPv6 traddr:2001:db8::1 trsvcid:4420 subnqn:{NQN} nsid:1"),
         ] {
             for length in 0..whole.len() {
@@ -647,6 +764,7 @@ mod tests {
                 trsvcid: port,
                 subnqn: name.map(|name| name.parse().expect("a good name")),
                 nsid,
+                more: Vec::new(),
             };
             prop_assert_eq!(&id.to_string().parse::<TransportId>().expect("URL"), &id);
             let spdk = id.spdk().parse::<TransportId>().expect("SPDK");

@@ -44,6 +44,13 @@ pub(super) fn changed_namespaces() -> Request {
     (get.to_command(), AdminData::FromController(length))
 }
 
+/// The Asymmetric Namespace Access log page, which has so many bytes at most.
+pub(super) fn access_log(length: u32) -> Request {
+    let get =
+        GetLogPage::new(LogPageId::ASYMMETRIC_NAMESPACE_ACCESS, 0, length.next_multiple_of(4));
+    (get.to_command(), AdminData::FromController(length.next_multiple_of(4)))
+}
+
 pub(super) fn set_queue_count(count: u16) -> Request {
     // 65535 as a 0's based count is not allowed to be asked for.
     let count = NumberOfQueues::pairs(count.clamp(1, u16::MAX - 1));

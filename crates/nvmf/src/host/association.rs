@@ -21,6 +21,8 @@
 //! keeps an old report from ending a new controller. As in the Linux host, one lost queue is a lost
 //! controller: the state of the association at the target is unknown from then on.
 
+mod access;
+
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,7 +42,7 @@ use super::keep_alive::{KeepAlive, KeepAliveAction};
 use super::limits;
 use super::problem::{Problem, Side, Step};
 use super::reconnect::{Next, Outage, ReconnectPolicy};
-use super::scan::Scan;
+use super::scan::{Found, Scan};
 use super::snapshot::{Change, ControllerSnapshot};
 
 /// The type of controller to connect to.
@@ -79,6 +81,9 @@ pub struct HostConfig {
     pub admin_timeout: Duration,
     /// What it authenticates itself with, if it can.
     pub credentials: Option<Credentials>,
+    /// Whether it is one of several paths: access states (ANA) are followed, and it is tried again
+    /// if the first attempt fails.
+    pub multipath: bool,
 }
 
 /// What the caller has to do, in this order.
@@ -153,6 +158,10 @@ pub struct Association {
     live_since: Duration,
     scan: Option<Scan>,
     scan_again: bool,
+    /// Whether [`Action::Changed`] follows the scan even if nothing has changed.
+    scan_is_told: bool,
+    /// When the controller is reset if a namespace is still between two access states.
+    stuck_at: Option<Duration>,
     actions: VecDeque<Action>,
 }
 
@@ -172,6 +181,8 @@ impl Association {
             live_since: Duration::ZERO,
             scan: None,
             scan_again: false,
+            scan_is_told: false,
+            stuck_at: None,
             actions: VecDeque::new(),
         }
     }
@@ -316,7 +327,8 @@ impl Association {
         let keep_alive =
             self.keep_alive.as_ref().filter(|_| self.is_live()).map(KeepAlive::deadline);
         let fail_io = self.outage.as_ref().and_then(Outage::fail_io_at);
-        [phase, keep_alive, fail_io, self.queue.deadline()].into_iter().flatten().min()
+        let stuck = self.stuck_at.filter(|_| self.is_live());
+        [phase, keep_alive, fail_io, stuck, self.queue.deadline()].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -340,6 +352,10 @@ impl Association {
             Phase::Initialising(initialise) => {
                 let progress = initialise.handle_deadline(now);
                 self.apply(progress, now);
+            }
+            Phase::Live if self.stuck_at.is_some_and(|at| at <= now) => {
+                self.actions.push_back(Action::Event(Event::AccessStuck));
+                self.stop(true, now);
             }
             Phase::Live => self.handle_keep_alive_deadline(now),
             Phase::Waiting { at } if *at <= now => {
@@ -489,6 +505,7 @@ impl Association {
         };
         let snapshot = Arc::new(snapshot);
         let before = self.snapshot.replace(Arc::clone(&snapshot));
+        self.await_access(now);
         self.actions.push_back(Action::Live(Arc::clone(&snapshot)));
         let controller_id = controller.controller_id;
         self.actions.push_back(Action::Event(Event::Connected { controller_id, attempts }));
@@ -538,6 +555,11 @@ impl Association {
             // serve them.
             self.scan = None;
             self.scan_again = false;
+            if core::mem::take(&mut self.scan_is_told)
+                && let Some(snapshot) = self.snapshot.clone()
+            {
+                self.actions.push_back(Action::Changed(snapshot));
+            }
             self.actions.push_back(Action::Event(Event::ScanFailed(problem)));
             return;
         }
@@ -545,14 +567,18 @@ impl Association {
             return self.submit(Purpose::Scan, step, command, now);
         }
         if let (Some(scan), Some(before)) = (self.scan.take(), self.snapshot.clone()) {
-            let (namespaces, unusable) = scan.finish();
-            let snapshot = ControllerSnapshot { namespaces, unusable, ..(*before).clone() };
+            let Found { namespaces, unusable, access } = scan.finish();
+            let snapshot = ControllerSnapshot { namespaces, unusable, access, ..(*before).clone() };
             let changes = snapshot.changes_since(&before);
-            if !changes.is_empty() || snapshot.unusable != before.unusable {
+            let asked = core::mem::take(&mut self.scan_is_told);
+            let differs = snapshot.unusable != before.unusable || snapshot.access != before.access;
+            if !changes.is_empty() || differs || asked {
                 let snapshot = Arc::new(snapshot);
                 self.snapshot = Some(Arc::clone(&snapshot));
                 self.actions.push_back(Action::Changed(Arc::clone(&snapshot)));
+                self.await_access(now);
                 self.report_changes(changes);
+                self.report_access(&before, &snapshot);
                 self.report_unusable(Some(&before), &snapshot);
             }
         }
@@ -595,6 +621,11 @@ impl Association {
         let event = weft_nvme::event::Event(completion.dword0());
         match event.as_notice() {
             Some(NoticeInformation::NAMESPACE_ATTRIBUTE_CHANGED) => self.begin_scan(true, now),
+            Some(NoticeInformation::ASYMMETRIC_NAMESPACE_ACCESS_CHANGE)
+                if self.config.multipath =>
+            {
+                self.begin_access_scan(now);
+            }
             Some(NoticeInformation::DISCOVERY_LOG_PAGE_CHANGE) => {
                 self.actions.push_back(Action::Event(Event::DiscoveryChanged));
             }
@@ -615,8 +646,7 @@ impl Association {
         let until = now.saturating_add(limits::SHUTDOWN_TIMEOUT);
         self.phase = Phase::Stopping(Stop { reset, until, poll_at: None });
         self.keep_alive = None;
-        self.scan = None;
-        self.scan_again = false;
+        self.drop_scan();
         if reset {
             self.outage = Some(Outage::begin(self.config.reconnect, Duration::MAX, now));
         }
@@ -668,13 +698,15 @@ impl Association {
     /// The controller, or the attempt to reach it, is lost.
     fn handle_loss(&mut self, problem: Problem, now: Duration) {
         let was_live = self.is_live();
-        if !was_live && self.outage.is_none() {
+        let is_first = !was_live && self.outage.is_none();
+        if is_first && (problem.is_final() || !self.config.multipath) {
             // The first attempt failed: the user is told at once.
             return self.end(Some(problem));
         }
         self.close_admin_queue(&problem);
-        if was_live {
-            let live_for = now.saturating_sub(self.live_since);
+        if was_live || is_first {
+            let live_for =
+                if is_first { Duration::ZERO } else { now.saturating_sub(self.live_since) };
             self.outage = Some(Outage::begin(self.config.reconnect, live_for, now));
             self.actions.push_back(Action::Suspend);
         }
@@ -704,8 +736,7 @@ impl Association {
     /// been executed.
     fn close_admin_queue(&mut self, problem: &Problem) {
         self.keep_alive = None;
-        self.scan = None;
-        self.scan_again = false;
+        self.drop_scan();
         for Outstanding { purpose, .. } in self.queue.drain() {
             if let Purpose::User(tag) = purpose {
                 let result = Err(problem.clone());
@@ -713,6 +744,13 @@ impl Association {
             }
         }
         self.actions.push_back(Action::Close);
+    }
+
+    fn drop_scan(&mut self) {
+        self.scan = None;
+        self.scan_again = false;
+        self.scan_is_told = false;
+        self.stuck_at = None;
     }
 
     fn end(&mut self, problem: Option<Problem>) {

@@ -3,6 +3,8 @@
 use core::fmt;
 use core::time::Duration;
 
+use weft_nvme::log_page::AsymmetricNamespaceAccessState;
+
 use super::problem::Problem;
 use super::snapshot::Change;
 
@@ -40,6 +42,15 @@ pub enum Event {
         /// How.
         change: Change,
     },
+    /// The controller reaches a namespace less well than before, or better (ANA).
+    Access {
+        /// Which.
+        nsid: u32,
+        /// How well now.
+        state: AsymmetricNamespaceAccessState,
+    },
+    /// A namespace has been between two access states for too long; the controller is reset.
+    AccessStuck,
     /// A namespace cannot be used, and is left out.
     NamespaceUnusable {
         /// Which.
@@ -80,6 +91,10 @@ impl fmt::Display for Event {
                 write!(formatter, "the controller was lost: {problem}")?;
                 again(formatter, retry_in)
             }
+            Self::AttemptFailed { problem, attempts: 0, retry_in } => {
+                write!(formatter, "the controller is not there yet: {problem}")?;
+                again(formatter, retry_in)
+            }
             Self::AttemptFailed { problem, attempts, retry_in } => {
                 write!(formatter, "attempt {attempts} to reconnect failed: {problem}")?;
                 again(formatter, retry_in)
@@ -88,6 +103,11 @@ impl fmt::Display for Event {
                 write!(formatter, "{problem}")
             }
             Self::Namespace { nsid, change } => write!(formatter, "namespace {nsid} {change}"),
+            Self::Access { nsid, state } => write!(formatter, "namespace {nsid}: {state}"),
+            Self::AccessStuck => formatter.write_str(
+                "ANA Change has lasted for twice the transition time (ANATT); the controller is \
+                 reset",
+            ),
             Self::NamespaceUnusable { nsid, why } => {
                 write!(formatter, "namespace {nsid} cannot be used and is left out: {why}")
             }

@@ -33,8 +33,8 @@ use super::association::{ControllerKind, HostConfig, read_status, refused};
 use super::authenticate::{AuthenticationProgress, QueueAuthentication};
 use super::limits;
 use super::problem::{Problem, Step};
-use super::scan::Scan;
-use super::snapshot::{ControllerInfo, ControllerSnapshot, Namespaces, Unusable};
+use super::scan::{Found, Scan};
+use super::snapshot::{ControllerInfo, ControllerSnapshot};
 
 type Request = (Command, AdminData);
 
@@ -267,12 +267,12 @@ impl Initialise {
 
     fn begin_scan(&mut self) -> Progress {
         if self.controller.kind == ControllerKind::Discovery {
-            return self.done((Namespaces::new(), Unusable::new()));
+            return self.done(Found::default());
         }
         let scan = self.scan.insert(Scan::new(&self.controller, false));
         match scan.poll_command() {
             Some((step, request)) => Progress::Submit(step, request),
-            None => self.done((Namespaces::new(), Unusable::new())),
+            None => self.done(Found::default()),
         }
     }
 
@@ -288,13 +288,14 @@ impl Initialise {
         self.done(found)
     }
 
-    fn done(&mut self, (namespaces, unusable): (Namespaces, Unusable)) -> Progress {
+    fn done(&mut self, found: Found) -> Progress {
         let controller = Arc::new(self.controller.clone());
         Progress::Done(Box::new(ControllerSnapshot {
             generation: 0,
             controller,
-            namespaces,
-            unusable,
+            namespaces: found.namespaces,
+            unusable: found.unusable,
+            access: found.access,
         }))
     }
 }

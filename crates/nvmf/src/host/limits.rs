@@ -20,6 +20,9 @@ pub const NAMESPACES_MAX: usize = 4096;
 /// Bytes of log page that one Get Log Page command asks for.
 pub const LOG_PIECE_BYTES: usize = 4096;
 
+/// Bytes of the Asymmetric Namespace Access log page that one command asks for.
+pub const ACCESS_LOG_BYTES_MAX: u32 = 1 << 20;
+
 /// Discovery log entries that are read: 16 MiB of log page.
 pub const DISCOVERY_ENTRIES_MAX: u64 = 16384;
 
@@ -29,6 +32,10 @@ pub const DISCOVERY_RESTARTS_MAX: u32 = 10;
 /// Asynchronous Event Requests that are kept outstanding: one, as in Linux. The controller holds
 /// further events back until the next request.
 pub const ASYNCHRONOUS_EVENT_REQUESTS: u8 = 1;
+
+/// Time in which a controller quiesces the commands of an association that has ended, where it does
+/// not say so itself (CQT).
+pub const QUIESCE_TIME: Duration = Duration::from_millis(500);
 
 /// Time between two reads of CSTS while the controller becomes ready.
 pub const READY_POLL: Duration = Duration::from_millis(10);

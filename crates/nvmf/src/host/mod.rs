@@ -5,6 +5,7 @@
 //! * [`association`]: one host and one controller, from the first connection to the last; its
 //!   initialisation, authentication, the scan of namespaces and the table of admin commands are
 //!   private.
+//! * [`access`]: how well a controller reaches each namespace (ANA).
 //! * [`event`]: events for its user; [`snapshot`]: the controller and its namespaces.
 //! * [`request_table`]: the requests of one I/O queue: splitting, replay, and that each request
 //!   ends exactly once.
@@ -15,6 +16,7 @@
 //! buffer belongs to the crate above. No response of a controller can make them panic; an invalid
 //! one ends the attempt with an error that describes it.
 
+pub mod access;
 pub mod address;
 mod admin_commands;
 mod admin_queue;
@@ -33,7 +35,8 @@ pub mod request_table;
 mod scan;
 pub mod snapshot;
 
-pub use address::{AddressError, AddressFamily, Transport, TransportId};
+pub use access::AccessStates;
+pub use address::{AddressError, AddressFamily, Endpoint, Transport, TransportId};
 pub use admin_queue::{AdminCommand, AdminData};
 pub use association::{Action, Association, ControllerKind, HostConfig};
 pub use authenticate::{AuthenticationProgress, Credentials, QueueAuthentication};

@@ -57,6 +57,8 @@ pub enum Step {
     SetQueueCount,
     /// Set Features, Asynchronous Event Configuration.
     SetEventConfiguration,
+    /// Get Log Page, Asymmetric Namespace Access.
+    ReadAccessLog,
     /// Get Log Page, Changed Namespace List.
     ReadChangedNamespaces,
     /// Identify, Active Namespace ID list.
@@ -94,6 +96,7 @@ impl fmt::Display for Step {
             Self::IdentifyNvmController => "Identify Controller of the NVM command set",
             Self::SetQueueCount => "Set Features of Number of Queues",
             Self::SetEventConfiguration => "Set Features of Asynchronous Event Configuration",
+            Self::ReadAccessLog => "Get Log Page of Asymmetric Namespace Access",
             Self::ReadChangedNamespaces => "Get Log Page of the Changed Namespace List",
             Self::ListNamespaces => "Identify of the active namespaces",
             Self::IdentifyNamespace(nsid) => {

@@ -31,6 +31,14 @@
 //! * **Compare** and fused **Compare-and-Write** are not: their result depends on whether they (or
 //!   the write of the pair) were already executed. Their caller gets [`RequestError::PathLost`].
 //!
+//! # Several paths
+//!
+//! A table of one of several paths ([`RequestTable::of_path`]) replays nothing itself: what was in
+//! flight when the connection was lost fails with [`RequestError::PathLost`], what had no command
+//! on it with [`RequestError::NotSent`], and a path-related status fails its request at once. The
+//! caller takes them to another path ([`RequestTable::range`]), but not before the old commands
+//! cannot be executed any more.
+//!
 //! Nothing here allocates once the tables have grown to the number of requests that the caller
 //! keeps in flight.
 
@@ -118,6 +126,8 @@ pub enum RequestError {
     Status(Status),
     /// The connection was lost; the command may have been executed.
     PathLost,
+    /// The connection was lost when none of its commands was on it.
+    NotSent,
     /// What came back does not fit the command (wrong length, broken digest after all retries).
     Broken,
     /// The namespace or the controller is gone for good.
@@ -259,6 +269,8 @@ pub struct RequestTable {
     active: usize,
     sequence: u64,
     scratch: Vec<u32>,
+    /// Whether it is the table of one of several paths.
+    of_path: bool,
 }
 
 impl RequestTable {
@@ -278,7 +290,22 @@ impl RequestTable {
             active: 0,
             sequence: 0,
             scratch: Vec::with_capacity(capacity),
+            of_path: false,
         }
+    }
+
+    /// The table of one of several paths.
+    #[must_use]
+    pub fn of_path(capacity: usize) -> Self {
+        Self { of_path: true, ..Self::new(capacity) }
+    }
+
+    /// What a request asks for: its kind, first block and number of blocks. Still known when it was
+    /// taken from [`RequestTable::poll_finished`], until the next one begins.
+    #[must_use]
+    pub fn range(&self, request: RequestId) -> (Kind, u64, u32) {
+        let entry = &self.requests[request.0 as usize];
+        (entry.kind, entry.slba, entry.nlb)
     }
 
     /// Adds a request; it waits until [`RequestTable::next`] returns its parts.
@@ -404,6 +431,7 @@ impl RequestTable {
         };
         let entry = &mut self.parts[index as usize];
         let again = is_transient(ending)
+            && !(self.of_path && is_path_related(ending))
             && part.kind.is_replayed()
             && request.error.is_none()
             && entry.retries < limits::RETRIES_MAX;
@@ -444,7 +472,8 @@ impl RequestTable {
     }
 
     /// The connection was lost: its slots are free. Parts that may be replayed wait again, in the
-    /// order in which they were sent and before all newer ones; the others fail.
+    /// order in which they were sent and before all newer ones; the others fail. Of one of several
+    /// paths all fail, those that wait, too.
     pub fn lost(&mut self) {
         self.release_delayed();
         let mut lost = core::mem::take(&mut self.scratch);
@@ -459,7 +488,7 @@ impl RequestTable {
             if entry.error.is_some() {
                 self.end_part(index);
                 self.settle(request);
-            } else if entry.kind.is_replayed() {
+            } else if entry.kind.is_replayed() && !self.of_path {
                 self.parts[index as usize].state = PartState::Waiting;
                 self.ready.push_front(Ready::Part(index));
             } else {
@@ -469,6 +498,9 @@ impl RequestTable {
             }
         }
         self.scratch = lost;
+        if self.of_path {
+            self.fail_waiting(RequestError::NotSent);
+        }
     }
 
     /// The requests for which `is_meant` holds fail with `error`. Those that have parts in flight
@@ -711,6 +743,10 @@ fn index_of(length: usize) -> u32 {
 }
 
 /// Whether a retry of the same command may succeed.
+fn is_path_related(ending: CommandResult) -> bool {
+    matches!(ending, CommandResult::Status(status) if status.is_path_related())
+}
+
 fn is_transient(ending: CommandResult) -> bool {
     let status = match ending {
         CommandResult::Status(status) => status,
@@ -897,5 +933,34 @@ mod tests {
             assert!(table.poll_finished().is_some());
         }
         assert_eq!((table.oldest_age(7), table.unfinished()), (None, 0));
+    }
+
+    #[test]
+    fn of_one_of_several_paths_nothing_is_replayed() {
+        let mut requests = RequestTable::of_path(4);
+        let begun = [Kind::Write, Kind::CompareAndWrite, Kind::Read, Kind::Flush]
+            .map(|kind| requests.begin(kind, 7, u32::from(kind != Kind::Flush), &LIMITS));
+        let refused = Status::INTERNAL_PATH_ERROR;
+        let Some(Issue::Single(write)) = requests.next(3) else { panic!("a write") };
+        requests.submitted(write.id, 0, 0);
+        let Some(Issue::Fused(first, second)) = requests.next(2) else { panic!("a pair") };
+        requests.submitted(first.id, 1, 0);
+        requests.submitted(second.id, 2, 0);
+        let Some(Issue::Single(read)) = requests.next(1) else { panic!("a read") };
+        requests.submitted(read.id, 3, 0);
+        requests.completed(3, CommandResult::Status(refused)).expect("it is there");
+        assert!(!requests.has_delayed(), "another path is for that");
+        requests.lost();
+        let mut ended: Vec<_> = std::iter::from_fn(|| requests.poll_finished()).collect();
+        ended.sort_unstable_by_key(|(id, _)| *id);
+        let errors = [
+            RequestError::PathLost,
+            RequestError::PathLost,
+            RequestError::Status(refused),
+            RequestError::NotSent,
+        ];
+        let expected: Vec<_> = begun.into_iter().zip(errors.map(Err)).collect();
+        assert_eq!(ended, expected);
+        assert_eq!(requests.range(begun[1]), (Kind::CompareAndWrite, 7, 1));
     }
 }

@@ -8,6 +8,8 @@
 //!
 //! Reading the Changed Namespace List is what re-arms the event; its contents are not used, since
 //! the list may have overflowed, and a whole scan is cheap.
+//!
+//! A host that follows access states reads their log page last, or alone after its event.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,12 +19,13 @@ use weft_nvme::property::Version;
 use weft_nvme::status::StatusCode;
 use weft_nvme::{Command, Completion, Status, Wire};
 
+use super::access::AccessStates;
 use super::admin_commands;
 use super::admin_queue::AdminData;
 use super::association::refused;
 use super::limits;
 use super::problem::{Problem, Step};
-use super::snapshot::{ControllerInfo, NamespaceInfo, Namespaces, Unusable};
+use super::snapshot::{ControllerInfo, ControllerSnapshot, NamespaceInfo, Namespaces, Unusable};
 
 /// A scan in progress.
 #[derive(Debug)]
@@ -37,6 +40,15 @@ pub(super) struct Scan {
     identify: Vec<u8>,
     found: Namespaces,
     unusable: Unusable,
+    access: AccessStates,
+}
+
+/// What a scan has found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) namespaces: Namespaces,
+    pub(super) unusable: Unusable,
+    pub(super) access: AccessStates,
 }
 
 impl Scan {
@@ -52,6 +64,18 @@ impl Scan {
             identify: Vec::new(),
             found: Namespaces::new(),
             unusable: Unusable::new(),
+            access: AccessStates::default(),
+        }
+    }
+
+    /// A scan of the access states alone; the namespaces are those of before.
+    pub(super) fn of_access(before: &ControllerSnapshot) -> Self {
+        Self {
+            next: before.controller.access_log_bytes.map(|_| Step::ReadAccessLog),
+            found: before.namespaces.clone(),
+            unusable: before.unusable.clone(),
+            access: before.access.clone(),
+            ..Self::new(&before.controller, false)
         }
     }
 
@@ -60,6 +84,9 @@ impl Scan {
         let step = self.next.take()?;
         self.asked = step;
         let request = match step {
+            Step::ReadAccessLog => {
+                admin_commands::access_log(self.controller.access_log_bytes.unwrap_or(0))
+            }
             Step::ReadChangedNamespaces => admin_commands::changed_namespaces(),
             Step::IdentifyNamespace(nsid) => admin_commands::identify_namespace(nsid),
             Step::DescribeNamespace(nsid) => admin_commands::describe_namespace(nsid),
@@ -75,6 +102,14 @@ impl Scan {
     ) -> Result<(), Problem> {
         let status = completion.status();
         match self.asked {
+            // If it is refused or wrong, the states that were known go on.
+            Step::ReadAccessLog => {
+                let page = status.is_success().then_some(data);
+                let read = |page| AccessStates::read(page, &self.controller.identify);
+                if let Some(access) = page.and_then(read) {
+                    self.access = access;
+                }
+            }
             // Refused or not: the list follows.
             Step::ReadChangedNamespaces => self.next = Some(Step::ListNamespaces),
             Step::IdentifyNamespace(nsid) => {
@@ -107,8 +142,8 @@ impl Scan {
         Ok(())
     }
 
-    pub(super) fn finish(self) -> (Namespaces, Unusable) {
-        (self.found, self.unusable)
+    pub(super) fn finish(self) -> Found {
+        Found { namespaces: self.found, unusable: self.unusable, access: self.access }
     }
 
     /// Controllers older than 1.3 have no descriptors, and may refuse with any status. For others
@@ -162,7 +197,8 @@ impl Scan {
     fn go_on(&mut self) {
         self.next = match self.waiting.pop_front() {
             Some(nsid) => Some(Step::IdentifyNamespace(nsid)),
-            None => self.more_after.map(|_| Step::ListNamespaces),
+            None if self.more_after.is_some() => Some(Step::ListNamespaces),
+            None => self.controller.access_log_bytes.map(|_| Step::ReadAccessLog),
         };
     }
 }
@@ -203,7 +239,8 @@ mod tests {
             }
             scan.handle_completion(&completion, &data)?;
         }
-        Ok(scan.finish())
+        let found = scan.finish();
+        Ok((found.namespaces, found.unusable))
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! does not change under I/O queues on other threads.
 
 use core::fmt;
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,7 +12,9 @@ use weft_nvme::identify::{
 use weft_nvme::property::{Capabilities, ControllerConfiguration, Version};
 use weft_nvme::{Wire, nvm};
 
+use super::access::{self, AccessStates};
 use super::association::{ControllerKind, HostConfig};
+use super::limits;
 use super::request_table::BlockLimits;
 
 /// The namespaces of a controller by identifier.
@@ -31,6 +34,8 @@ pub struct ControllerSnapshot {
     pub namespaces: Namespaces,
     /// Namespaces that are left out.
     pub unusable: Unusable,
+    /// How well the controller reaches its namespaces, if the host follows that.
+    pub access: AccessStates,
 }
 
 /// A controller.
@@ -60,6 +65,8 @@ pub struct ControllerInfo {
     pub transfer_bytes_max: Option<u32>,
     /// Whether any traffic counts as Keep Alive (TBKAS).
     pub traffic_keeps_alive: bool,
+    /// Bytes of the log page of access states, if the host follows them and it can be read.
+    pub(super) access_log_bytes: Option<u32>,
     limits: NvmLimits,
 }
 
@@ -87,6 +94,7 @@ impl ControllerInfo {
             in_capsule_bytes: 0,
             transfer_bytes_max: None,
             traffic_keeps_alive: false,
+            access_log_bytes: None,
             limits: NvmLimits::default(),
         }
     }
@@ -107,6 +115,9 @@ impl ControllerInfo {
         self.traffic_keeps_alive = identify.attributes().traffic_based_keep_alive();
         let mpsmin = self.capabilities.memory_page_size_minimum();
         self.transfer_bytes_max = identify.maximum_transfer_bytes(mpsmin);
+        if config.multipath {
+            self.access_log_bytes = access::log_bytes(identify, self.transfer_bytes_max);
+        }
         let in_capsule = identify.in_capsule_data_bytes();
         self.in_capsule_bytes = match identify.in_capsule_data_offset_16b.get() {
             0 => u32::try_from(in_capsule).unwrap_or(u32::MAX),
@@ -143,6 +154,28 @@ impl ControllerInfo {
     #[must_use]
     pub fn events_offered(&self) -> OptionalAsynchronousEvents {
         self.identify.optional_asynchronous_events()
+    }
+
+    /// Command Quiesce Time (CQT): commands of an association end in this time after the controller
+    /// has noticed its end.
+    #[must_use]
+    pub fn quiesce_time(&self) -> Duration {
+        match self.identify.command_quiesce_time_ms.get() {
+            0 => limits::QUIESCE_TIME,
+            reported => Duration::from_millis(reported.into()),
+        }
+    }
+
+    /// The time after its last command within which the controller notices the end of an
+    /// association of this Keep Alive Timeout by itself. With traffic-based keep alive the timer
+    /// starts once more if it runs out after a command.
+    #[must_use]
+    pub fn notices_within(&self, keep_alive_timeout: Duration) -> Duration {
+        let granularity = u32::from(self.identify.keep_alive_granularity_100ms.get()).max(1) * 100;
+        let asked = u32::try_from(keep_alive_timeout.as_millis()).unwrap_or(u32::MAX);
+        let granted = asked.checked_next_multiple_of(granularity).unwrap_or(u32::MAX);
+        let granted = Duration::from_millis(granted.into());
+        if self.traffic_keeps_alive { granted.saturating_mul(2) } else { granted }
     }
 
     /// The limits of one command, for blocks of this size.

@@ -35,6 +35,7 @@ pub(crate) struct AssociationRun {
 pub(crate) fn config() -> HostConfig {
     let nqn = |text: &str| text.parse().expect("a good name");
     HostConfig {
+        multipath: false,
         subsystem: nqn("nqn.2024-01.io.example:subsystem"),
         host: nqn("nqn.2024-01.io.example:host"),
         host_id: [9; 16],

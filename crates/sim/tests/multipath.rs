@@ -1,0 +1,126 @@
+//! Several paths to one target: whatever happens to them, no acknowledged write is lost, and every
+//! request ends once there is a path.
+
+use std::time::Duration;
+
+use weft_host::IoPolicy;
+use weft_reactor::simulation::{NetworkConditions, Random};
+use weft_sim::{Client, Size, Testbed};
+use weft_target::config::AnaState;
+
+/// Blocks of one client: few, so that requests overlap.
+const BLOCKS: usize = 60;
+const PATHS: usize = 2;
+const SIZE: Size = Size { groups: 2, hosts: 2, queues: 2 };
+/// Virtual time in which all requests end once nothing fails any more. Longer than the I/O
+/// time-out, reconnection and the fence together.
+const BOUND: Duration = Duration::from_secs(30);
+
+fn rough() -> NetworkConditions {
+    NetworkConditions {
+        latency: Duration::from_micros(200),
+        jitter: Duration::from_micros(300),
+        split_probability: 0.2,
+        reset_probability: 0.003,
+        silence_probability: 0.001,
+        refusal_probability: 0.1,
+        ..NetworkConditions::default()
+    }
+}
+
+/// What happened in a run.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Run {
+    fingerprint: u64,
+    lost: u64,
+    states: u32,
+    ports: u32,
+}
+
+/// One change of the paths, at random; none most of the time.
+fn disturb(testbed: &mut Testbed, random: &mut Random, away: &mut [bool; PATHS], run: &mut Run) {
+    let path = usize::from(random.chance(0.5));
+    match random.below(400) {
+        0..4 => {
+            let state = AnaState::ALL[usize::try_from(random.below(5)).expect("small")];
+            testbed.set_access(path, state);
+            run.states += 1;
+        }
+        4 | 5 => {
+            away[path] = !away[path];
+            testbed.set_port(path, !away[path]);
+            run.ports += 1;
+        }
+        6 => testbed.reset(path),
+        _ => {}
+    }
+}
+
+fn run(seed: u64, device: &str, policy: IoPolicy, requests: u64) -> Run {
+    let mut testbed = Testbed::multipath(seed, device, SIZE, PATHS, policy);
+    testbed.world.set_network(rough());
+    let mut clients: Vec<_> = (0..testbed.hosts())
+        .map(|host| {
+            let first = (host * BLOCKS) as u64;
+            Client::new(seed ^ (host as u64 + 1) << 32, host, first, BLOCKS)
+        })
+        .collect();
+    let mut random = Random::new(seed ^ 0xd1ce);
+    let (mut run, mut away) = (Run::default(), [false; PATHS]);
+    while clients.iter().any(|client| client.ended() < requests) {
+        for client in clients.iter_mut().filter(|client| client.ended() < requests) {
+            client.begin(&mut testbed);
+        }
+        disturb(&mut testbed, &mut random, &mut away, &mut run);
+        testbed.step();
+        clients.iter_mut().for_each(|client| client.collect(&mut testbed));
+    }
+    testbed.world.set_network(NetworkConditions::default());
+    for (path, away) in away.into_iter().enumerate() {
+        if away {
+            testbed.set_port(path, true);
+        }
+        testbed.set_access(path, AnaState::Optimized);
+    }
+    let calm_since = testbed.world.now();
+    finish_requests(&mut testbed, &mut clients, calm_since);
+    clients.iter_mut().for_each(|client| client.begin_check(&mut testbed));
+    finish_requests(&mut testbed, &mut clients, calm_since);
+    run.fingerprint = testbed.world.fingerprint();
+    run.lost = clients.iter().map(Client::lost).sum();
+    testbed.finish();
+    run
+}
+
+fn finish_requests(testbed: &mut Testbed, clients: &mut [Client], since: Duration) {
+    while !clients.iter().all(Client::is_idle) {
+        testbed.step();
+        clients.iter_mut().for_each(|client| client.collect(testbed));
+        assert!(testbed.world.now() - since < BOUND, "a request hangs: {clients:?}");
+    }
+}
+
+#[test]
+fn whatever_happens_to_the_paths_no_acknowledged_write_is_lost() {
+    let (mut lost, mut states, mut ports) = (0, 0, 0);
+    for seed in 0..120 {
+        let policy = IoPolicy::ALL[usize::try_from(seed % 4).expect("small")];
+        let device = match seed % 3 {
+            0 => "memory:4MiB",
+            1 => "delay:read=50us,write=2ms:memory:4MiB",
+            // Longer than it takes to send a request by another path.
+            _ => "delay:read=1ms,write=300ms:memory:4MiB",
+        };
+        let run = run(seed, device, policy, 300);
+        lost += run.lost;
+        states += run.states;
+        ports += run.ports;
+    }
+    assert!(lost > 0 && states > 100 && ports > 50, "too little happened: {lost} {states} {ports}");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let run = || run(77, "delay:read=50us,write=2ms:memory:4MiB", IoPolicy::RoundRobin, 150);
+    assert_eq!(run(), run());
+}
