@@ -14,7 +14,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use weft_backend::DeviceFactory;
-use weft_host::{Controller, TransportId};
+use weft_host::{Controller, Multipath, TransportId};
 use weft_lab::{
     Job, Part, Pattern, Progress, Rate, RunObserver, RunResult,
     jobfile::{self, Exit, Section},
@@ -108,13 +108,49 @@ impl From<Driver> for DriverKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cpus(pub(crate) Vec<usize>);
 
+/// The controllers of a namespace across the network.
+enum Remote {
+    One(Controller),
+    Several(Multipath),
+}
+
+impl Remote {
+    fn connect(options: &weft_host::Options) -> Result<Self, weft_host::Error> {
+        match options.address.is_multipath() {
+            false => weft_host::connect(options).map(Self::One),
+            true => Multipath::connect(options).map(Self::Several),
+        }
+    }
+
+    fn namespaces(&self) -> Vec<Arc<weft_host::NamespaceInfo>> {
+        match self {
+            Self::One(controller) => controller.namespaces(),
+            Self::Several(paths) => paths.namespaces(),
+        }
+    }
+
+    fn factory(&self, nsid: u32) -> Result<Arc<dyn DeviceFactory>, weft_host::Error> {
+        Ok(match self {
+            Self::One(controller) => Arc::new(controller.factory(nsid)?),
+            Self::Several(paths) => Arc::new(paths.factory(nsid)?),
+        })
+    }
+
+    fn disconnect(self) -> Result<(), weft_host::Error> {
+        match self {
+            Self::One(controller) => controller.disconnect(),
+            Self::Several(paths) => paths.disconnect(),
+        }
+    }
+}
+
 /// A device to drive, and what keeps it there.
 pub(crate) struct Driven {
     pub(crate) name: String,
     /// The path of a local file or device, or else the name.
     path: String,
     pub(crate) factory: Arc<dyn DeviceFactory>,
-    controller: Option<Controller>,
+    remote: Option<Remote>,
     /// The target that serves it, if that is within this process.
     within: Option<TargetWithin>,
 }
@@ -125,7 +161,7 @@ impl Driven {
         let factory = place::build(spec).map_err(Failure::Because)?;
         let name = spec.to_string();
         let path = spec.path().map_or(name.clone(), |path| path.display().to_string());
-        Ok(Self { name, path, factory, controller: None, within: None })
+        Ok(Self { name, path, factory, remote: None, within: None })
     }
 
     /// A namespace across the network.
@@ -135,20 +171,19 @@ impl Driven {
                 "no subsystem is named: give --nqn, or ask `weft discover` which there are",
             ));
         }
-        let controller = weft_host::connect(options)?;
-        let nsid = pick(&controller, nsid.or(options.address.nsid))?;
-        let factory = Arc::new(controller.factory(nsid)?);
+        let remote = Remote::connect(options)?;
+        let nsid = pick(&remote.namespaces(), nsid.or(options.address.nsid))?;
+        let factory = remote.factory(nsid)?;
         let address = weft_host::TransportId { nsid: Some(nsid), ..options.address.clone() };
-        let controller = Some(controller);
         let name = address.to_string();
-        Ok(Self { path: name.clone(), name, factory, controller, within: None })
+        Ok(Self { path: name.clone(), name, factory, remote: Some(remote), within: None })
     }
 
     /// Lets go of it.
     pub(crate) fn close(self) -> Result<(), Failure> {
         drop(self.factory);
-        if let Some(controller) = self.controller {
-            controller.disconnect()?;
+        if let Some(remote) = self.remote {
+            remote.disconnect()?;
         }
         self.within.map_or(Ok(()), TargetWithin::stop).map_err(Failure::Because)
     }

@@ -3,11 +3,14 @@
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use clap::{ArgAction, Args};
-use weft_host::{AddressFamily, Controller, Namespace, Options, Transport, TransportId};
+use weft_host::{
+    AddressFamily, Controller, IoPolicy, Namespace, NamespaceInfo, Options, Transport, TransportId,
+};
 use weft_nvmf::auth::Secret;
 use weft_nvmf::keys::{Derivation, TlsKey};
 use weft_target::key_file;
@@ -20,7 +23,8 @@ use crate::{failure::Failure, place::Place};
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
     /// Address: nvme-tcp://HOST:PORT/NQN?nsid=N, or SPDK's transport id ("trtype:TCP adrfam:IPv4
-    /// traddr:… trsvcid:… subnqn:…").
+    /// traddr:… trsvcid:… subnqn:…"). With several endpoints, HOST:PORT,HOST:PORT,
+    /// `weft bench` uses all of them as paths, and other commands the first that answers.
     #[arg(value_name = "ADDRESS", num_args = 0.., help_heading = "Arguments")]
     place: Vec<String>,
 
@@ -104,6 +108,10 @@ pub(crate) struct Connection {
     /// Derive from the key of TLS as libnvme before 1.16 did.
     #[arg(long, requires = "tls")]
     tls_compat: bool,
+    /// Which of several paths a request takes: numa (the best one), round-robin, queue-depth or
+    /// latency.
+    #[arg(long, value_name = "POLICY")]
+    iopolicy: Option<IoPolicy>,
     /// What the controller can reach over RDMA: window (the buffer of a command in flight), lease
     /// (memory of this connection alone, at the price of a copy) or wide (all that is registered,
     /// for fabrics that are trusted); by default the first of these that the device has.
@@ -208,6 +216,7 @@ impl Connection {
         }
         set(&mut options.nr_io_queues, self.nr_io_queues);
         set(&mut options.queue_size, self.queue_size);
+        set(&mut options.iopolicy, self.iopolicy);
         set(&mut options.keep_alive_tmo, self.keep_alive_tmo);
         set(&mut options.reconnect_delay, self.reconnect_delay);
         set(&mut options.disable_sqflow, self.disable_sqflow);
@@ -236,7 +245,7 @@ impl Connection {
         let options = self.options()?;
         let wanted = choice.namespace_id.or(options.address.nsid);
         let controller = self.connect()?;
-        let nsid = pick(&controller, wanted)?;
+        let nsid = pick(&controller.namespaces(), wanted)?;
         let namespace = controller.namespace(nsid)?;
         Ok((controller, namespace))
     }
@@ -254,6 +263,13 @@ impl Connection {
 
     /// The address with the values of separate options.
     fn amended(&self, mut id: TransportId) -> Result<TransportId, Failure> {
+        let is_amended =
+            self.transport.is_some() || self.traddr.is_some() || self.trsvcid.is_some();
+        if id.is_multipath() && is_amended {
+            return Err(Failure::because(
+                "the address has several endpoints: write transports, hosts and ports into it",
+            ));
+        }
         if let Some(transport) = &self.transport {
             id.transport = Transport::from_name(transport).ok_or_else(|| {
                 Failure::Because(format!(
@@ -286,8 +302,8 @@ impl NamespaceChoice {
 }
 
 /// The namespace to use: the given one, or the only one.
-pub(crate) fn pick(controller: &Controller, wanted: Option<u32>) -> Result<u32, Failure> {
-    let there: Vec<u32> = controller.namespaces().iter().map(|found| found.nsid).collect();
+pub(crate) fn pick(found: &[Arc<NamespaceInfo>], wanted: Option<u32>) -> Result<u32, Failure> {
+    let there: Vec<u32> = found.iter().map(|found| found.nsid).collect();
     match (wanted, there.as_slice()) {
         (Some(nsid), there) if there.contains(&nsid) => Ok(nsid),
         (None, [only]) => Ok(*only),
@@ -493,6 +509,9 @@ mod tests {
             (&["-a", "1.2.3.4", "-k", "soon"], "span of time"),
             (&["memory:1GiB"], "local device"),
             (&["memory:1GiB", "-a", "1.2.3.4"], "--traddr does not apply"),
+            (&["nvme-tcp://a,b/nqn.x", "-s", "4421"], "several endpoints"),
+            (&["nvme-tcp://a,b/nqn.x", "-k", "0"], "keep-alive"),
+            (&["nvme-tcp://a,b/nqn.x", "--iopolicy", "best"], "queue-depth"),
             (&["nonsense"], "neither an address"),
         ] {
             let error = options(words).expect_err(part);

@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let is_namespace = what.map_or(options.namespace.nsid().is_some(), |what| what == "ns");
     let fields = if is_namespace {
         let wanted = options.namespace.nsid().or(connection.options()?.address.nsid);
-        let nsid = pick(&controller, wanted)?;
+        let nsid = pick(&controller.namespaces(), wanted)?;
         let found = controller.namespaces().into_iter().find(|found| found.nsid == nsid);
         let namespace = found.ok_or_else(|| Failure::because("the namespace was removed"))?;
         of_namespace(&namespace)

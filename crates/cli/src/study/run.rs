@@ -545,6 +545,9 @@ fn target(text: &str) -> Result<TransportId, String> {
         Place::Remote(id) if id.is_discovery() => {
             Err(format!("{text} names no subsystem (example: nvme-tcp://HOST:4420/NQN)"))
         }
+        Place::Remote(id) if id.is_multipath() => {
+            Err(format!("{text} has several endpoints: a study measures one path"))
+        }
         Place::Remote(id) => Ok(*id),
         Place::Local(_) => Err(format!("{text} is a local device: use --local {text}")),
     }

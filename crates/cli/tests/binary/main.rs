@@ -6,6 +6,7 @@ mod key;
 mod look;
 mod metrics;
 mod operate;
+mod paths;
 mod reports;
 mod safety;
 mod serve;

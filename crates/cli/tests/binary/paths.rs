@@ -1,0 +1,124 @@
+//! One namespace by two ports of a target.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use weft_rpc::{Client, statistics::GetStatistics};
+
+use crate::control::waiting;
+use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, command, weft};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A target with a namespace in memory at two ports.
+struct TwoPorts {
+    target: Target,
+    client: Client,
+    _folder: Folder,
+    urls: Vec<String>,
+}
+
+impl TwoPorts {
+    fn new(name: &str) -> Self {
+        let folder = Folder::new(name);
+        let (target, client) = waiting(&folder, &[]);
+        let mut own = Self { target, client, _folder: folder, urls: Vec::new() };
+        own.ctl(&format!("subsystem create {NQN} --ana-reporting --allow-any-host"));
+        own.ctl(&format!("namespace add {NQN} --memory 16MiB --nsid 1"));
+        for host in [1, 2] {
+            own.ctl(&format!("listener add {NQN} tcp://127.0.0.{host}:0"));
+        }
+        let listed = own.run("ana list --json").json();
+        let listed = listed.as_array().expect("a list");
+        let url = |one: &serde_json::Value| one["address"].as_str().expect("text").to_owned();
+        own.urls = listed.iter().map(url).collect();
+        own
+    }
+
+    fn run(&self, words: &str) -> Ran {
+        let control = self.target.said["control"].as_str().expect("said");
+        weft(DRIVERS[0], ["ctl", "--control", control].into_iter().chain(words.split(' ')))
+    }
+
+    fn ctl(&self, words: &str) {
+        self.run(words).text();
+    }
+
+    fn address(&self) -> String {
+        let place = |url: &String| url.strip_prefix("tcp://").expect("a URL").to_owned();
+        let places: Vec<String> = self.urls.iter().map(place).collect();
+        format!("nvme-tcp://{}/{NQN}?nsid=1", places.join(","))
+    }
+
+    /// Commands that were executed.
+    fn executed(&mut self) -> u64 {
+        let now = self.client.call::<GetStatistics>(&()).expect("statistics");
+        let served = now.groups.iter().flat_map(|group| &group.served);
+        served.map(|one| one.reads + one.writes).sum()
+    }
+
+    /// Waits until the load has done some more.
+    fn goes_on(&mut self, after: &str) {
+        let (begin, from) = (Instant::now(), self.executed());
+        while self.executed() < from + 200 {
+            assert!(begin.elapsed() < PATIENCE, "the load stands still after: {after}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn bench(&self, words: &str) -> Child {
+        let mut command = command(DRIVERS[0]);
+        command.args(["bench", &self.address(), "--quiet"]).args(words.split(' '));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary")
+    }
+}
+
+#[test]
+fn a_verified_load_goes_on_whatever_happens_to_one_of_two_ports() {
+    for policy in ["numa", "round-robin", "queue-depth", "latency"] {
+        let mut own = TwoPorts::new("paths");
+        let load = own.bench(&format!(
+            "--rw randrw --bs 4k --iodepth 8 --runtime 300 --time_based --verify crc32c \
+             --iopolicy {policy} --reconnect-delay 1"
+        ));
+        own.goes_on("the start");
+        let ports = own.urls.clone();
+        for state in ["inaccessible", "non-optimized", "change", "persistent-loss", "optimized"] {
+            own.ctl(&format!("ana set {NQN} {} {state}", ports[0]));
+            own.goes_on(state);
+        }
+        own.ctl(&format!("listener remove {NQN} {}", ports[0]));
+        own.goes_on("one port is away");
+        own.ctl(&format!("listener add {NQN} {}", ports[0]));
+        own.goes_on("it is there again");
+        std::thread::sleep(Duration::from_millis(1200));
+        own.ctl(&format!("ana set {NQN} {} inaccessible", ports[1]));
+        own.goes_on("only the first can be used");
+        let pid = rustix::process::Pid::from_child(&load);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("a process");
+        let ended = load.wait_with_output().expect("a process");
+        let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+        // It was interrupted, after it had read back what it had written.
+        assert_eq!(ended.status.code(), Some(130), "{policy}: {told}");
+        assert!(!told.contains("error") && !told.contains("panicked"), "{policy}: {told}");
+        own.target.stop();
+    }
+}
+
+#[test]
+fn one_of_two_endpoints_is_enough_to_begin_with() {
+    let own = TwoPorts::new("one-of-two");
+    own.ctl(&format!("listener remove {NQN} {}", own.urls[0]));
+    let bench = own.bench("--rw randread --iodepth 4 --number_ios 500");
+    let ended = bench.wait_with_output().expect("a process");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    // Other commands use the first that answers.
+    let address = own.address();
+    let read = weft(DRIVERS[0], ["read", &address, "--block-count", "1"]);
+    assert_eq!((read.code, read.stdout.len()), (Some(0), 4096), "{}", read.stderr);
+    own.ctl(&format!("listener remove {NQN} {}", own.urls[1]));
+    let none = weft(DRIVERS[0], ["bench", &address, "--number_ios", "1"]);
+    let last = none.stderr.lines().last().expect("a reason");
+    assert!(none.code != Some(0) && last.contains("refused"), "{}", none.stderr);
+    own.target.stop();
+}
