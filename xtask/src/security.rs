@@ -26,7 +26,7 @@ const QUIET: Duration = Duration::from_secs(2);
 /// The suite of keys with SHA-256, the only one that OpenSSL's tools have for a PSK.
 const SUITE: &str = "TLS_AES_128_GCM_SHA256";
 
-/// The begin of an ICResp: its type, flags, lengths and PDU format version.
+/// The first bytes of an ICResp: its type, flags, lengths and PDU format version.
 const RESPONSE: [u8; 10] = [1, 0, 128, 0, 128, 0, 0, 0, 0, 0];
 
 /// Runs all of it.
@@ -163,6 +163,16 @@ impl Peer {
         Ok(())
     }
 
+    /// The process has to end by itself: its connection was closed.
+    fn wait_for_end(&mut self, what: &str) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.try_wait()?.is_none() {
+            ensure!(Instant::now() < deadline, "{what}: the target has kept the connection");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.input.write_all(bytes)?;
         Ok(self.input.flush()?)
@@ -232,13 +242,17 @@ fn client(bench: &Bench) -> Result<()> {
     ];
     for (what, words) in others {
         let mut peer = open("refused.log", words)?;
-        std::thread::sleep(QUIET);
+        peer.wait_for("connection", b"CONNECTED")?;
         // It may have ended already.
         let _ = peer.send(&request());
-        std::thread::sleep(QUIET);
+        peer.wait_for_end(what)?;
         ensure!(!peer.has(&RESPONSE), "the target has answered to {what}");
     }
-    Ok(())
+    // It was the refused ones' fault: whoever has the key still gets in.
+    let mut peer = open("s_client.log", &["-tls1_3", "-psk_identity", identity, "-psk", secret])?;
+    peer.wait_for("handshake", b"TLSv1.3")?;
+    peer.send(&request())?;
+    peer.wait_for("ICResp after the refusals", &RESPONSE)
 }
 
 fn server(bench: &Bench) -> Result<()> {

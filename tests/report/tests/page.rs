@@ -164,7 +164,7 @@ fn published_numbers_stand_beside_ours_with_both_machines() {
         "latency interference",
         "agrees",
         "L-app (host sleeps): p99 is",
-        "it beside the same bytes without storage",
+        "it with the same bytes over TCP only",
     ] {
         assert!(text.contains(part), "{part}");
     }

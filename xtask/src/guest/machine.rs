@@ -84,18 +84,16 @@ impl Guest {
     /// that another processor was patching): it is started once more then, and that is said.
     pub(crate) fn boot(image: &Image, options: &Options) -> Result<Self> {
         let (guest, exit) = Self::start(image, options)?;
-        if let Exit::Status(_) = exit {
-            return Ok(guest);
-        }
-        println!("the guest did not boot ({exit:?}) and is started once more; its console:");
-        println!("{}", guest.console());
-        drop(guest);
-        match Self::start(image, options)? {
-            (guest, Exit::Status(_)) => Ok(guest),
-            (guest, exit) => {
-                let console = guest.console();
-                bail!("the guest did not boot ({exit:?}); its console:\n{console}")
-            }
+        let (guest, exit) = if exit == Exit::Died && !has_kvm() {
+            let console = guest.console();
+            super::say(&format!("it died while it booted and is started once more:\n{console}"));
+            Self::start(image, options)?
+        } else {
+            (guest, exit)
+        };
+        match exit {
+            Exit::Status(_) => Ok(guest),
+            exit => bail!("the guest did not boot ({exit:?}); its console:\n{}", guest.console()),
         }
     }
 

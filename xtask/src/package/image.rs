@@ -63,7 +63,7 @@ fn umoci(arguments: &[&str], of: &Path) -> Result<()> {
 /// The name of the image in a layout.
 fn tagged(layout: &Path) -> PathBuf {
     let mut name = layout.as_os_str().to_owned();
-    name.push(format!(":{VERSION}"));
+    name.push(format!(":weft:{VERSION}"));
     name.into()
 }
 
@@ -103,7 +103,7 @@ fn weft(parts: &Parts<'_>, deb: &Path) -> Result<PathBuf> {
 /// Reads the image as skopeo does, and, if it is for this processor, unpacks it, serves from it,
 /// and looks for RDMA's libraries.
 pub(super) fn check(parts: &Parts<'_>, image: &Path) -> Result<()> {
-    let name = format!("oci-archive:{}:{VERSION}", image.display());
+    let name = format!("oci-archive:{}:weft:{VERSION}", image.display());
     let said: Value = serde_json::from_str(&output(Command::new("skopeo").args([
         "inspect",
         "--no-tags",

@@ -321,7 +321,7 @@ fn slowdown(asked: &Asked<'_>) -> Said {
     Said { sentence, numbers, is_answered: answered }
 }
 
-/// The p99 of a tenant beside the same bytes without storage, relative to its p99 alone.
+/// The p99 of a tenant with the same bytes over TCP only, relative to its p99 alone.
 fn without_storage(
     asked: &Asked<'_>,
     loaded: &Estimate,
@@ -339,15 +339,15 @@ fn without_storage(
     let free = asked.estimate(&p99, alone)?;
     let gate = compare(Sentence::Comparison, &p99, &[beside, cell], loaded, &estimate);
     if gate.refusal().is_some() {
-        return Some((format!("the same bytes without storage: {}", refused(&gate)), None));
+        return Some((format!("with the same bytes over TCP only: {}", refused(&gate)), None));
     }
     let number = Number::of(
-        "times the p99 alone, beside the same bytes without storage",
+        "times the p99 alone, with the same bytes over TCP only",
         Unit::Times,
         &quotient(&estimate, &free),
     )
     .made_from(&[cell, alone]);
-    let part = format!("{} beside the same bytes without storage{}", number.told(), gate.named());
+    let part = format!("{} with the same bytes over TCP only{}", number.told(), gate.named());
     Some((part, Some(number)))
 }
 

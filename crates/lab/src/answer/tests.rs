@@ -190,11 +190,11 @@ fn a_neighbour_without_storage_is_told_beside_one_with_it() {
     };
     let answer = control(200);
     assert!(answer.is_answered && answer.numbers.len() == 3, "{answer:?}");
-    let part = "3.00 × (3.00 × to 3.00 ×) its p99 alone; 2.00 × (2.00 × to 2.00 ×) beside the same \
-                bytes without storage; one with a deep queue keeps";
+    let part = "3.00 × (3.00 × to 3.00 ×) its p99 alone; 2.00 × (2.00 × to 2.00 ×) with the same \
+                bytes over TCP only; one with a deep queue keeps";
     assert!(answer.sentence.contains(part), "{}", answer.sentence);
     let answer = control(300);
-    let part = "the same bytes without storage: not distinguishable here";
+    let part = "with the same bytes over TCP only: not distinguishable here";
     assert!(answer.sentence.contains(part) && answer.numbers.len() == 2, "{}", answer.sentence);
 }
 

@@ -512,7 +512,7 @@ fn short_beside(cells: &Cells, tenant: &Tenant<'_>, network: bool) -> Option<Str
              from {short:.0} % on: interference is underestimated there.",
             capital(tenant.name),
             tenant.waiting(),
-            if network { " beside network" } else { "" },
+            if network { " and a background without storage," } else { "" },
         )
     })
 }
@@ -578,7 +578,8 @@ fn without_storage(cells: &Cells, tenant: &Tenant<'_>) -> Option<String> {
     let start = format!("{name} at {} % background load", load(storage)?);
     if let Some(why) = gate.refusal() {
         return Some(format!(
-            "{start}, {what} beside storage and beside the same bytes without storage: {why}."
+            "{start}, {what} with storage in the background and with the same bytes over TCP only: \
+             {why}."
         ));
     }
     let number = |value: f64| match latency {
@@ -586,8 +587,8 @@ fn without_storage(cells: &Cells, tenant: &Tenant<'_>) -> Option<String> {
         false => format!("{} of", units::percent(value)),
     };
     Some(format!(
-        "{start}: {what} is {} its value alone beside storage, and {} it beside the same bytes \
-         without storage{}.",
+        "{start}: {what} is {} its value alone with storage in the background, and {} it with the \
+         same bytes over TCP only{}.",
         number(with.mean),
         number(without.mean),
         gate.named()

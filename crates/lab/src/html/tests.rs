@@ -144,17 +144,18 @@ fn what_remains_without_storage_is_told() {
         // Nothing of the control is in the sentences about storage.
         "3.00 times at 90 %, and at worst 5.00 times at 50 %",
         "T-app: IOPS is 90 % of its value alone at 10 % background load, 50 % at 90 %.",
-        "L-app at 90 % background load: p99 is 3.00 times its value alone beside storage, and \
-         2.00 times it beside the same bytes without storage",
-        "T-app at 90 % background load: IOPS is 50 % of its value alone beside storage, and 75 % \
-         of it beside the same bytes without storage",
-        "With the L-app in the foreground beside network the background did not reach",
+        "L-app at 90 % background load: p99 is 3.00 times its value alone with storage in the \
+         background, and 2.00 times it with the same bytes over TCP only",
+        "T-app at 90 % background load: IOPS is 50 % of its value alone with storage in the \
+         background, and 75 % of it with the same bytes over TCP only",
+        "With the L-app in the foreground and a background without storage, the background did not \
+         reach",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
     let said = with(300);
-    let alike = "L-app at 90 % background load, p99 beside storage and beside the same bytes \
-                 without storage: not distinguishable here";
+    let alike = "L-app at 90 % background load, p99 with storage in the background and with the \
+                 same bytes over TCP only: not distinguishable here";
     assert!(said.contains(alike), "{said}");
 }
 

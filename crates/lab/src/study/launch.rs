@@ -59,6 +59,6 @@ pub struct GivenTarget {
     pub address: TransportId,
     /// Its control address, if it has one.
     pub control: Option<Address>,
-    /// What is shown to it over TCP.
+    /// The token sent to it over TCP.
     pub token: Option<Token>,
 }

@@ -34,7 +34,7 @@ const ACCEPT: Owner = Owner(0);
 const RECEIVE: Owner = Owner(1);
 const SEND: Owner = Owner(2);
 
-/// What a response's data is taken from, and what is received while it is looked at.
+/// Memory for the data of responses and for received bytes.
 const POOL_BYTES: usize = 16 << 20;
 
 /// The end that answers.

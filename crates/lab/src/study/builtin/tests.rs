@@ -27,6 +27,16 @@ fn cells(name: &str, cpus: usize) -> (usize, usize) {
 }
 
 #[test]
+fn published_numbers_that_a_plan_names_are_there() {
+    for builtin in BUILTINS {
+        let plan = builtin.plan().expect(builtin.name);
+        let Some(published) = plan.published else { continue };
+        let found = crate::published::published().of_study(&published.study).count();
+        assert!(found > 0, "{}: nothing is published for {:?}", plan.name, published.study);
+    }
+}
+
+#[test]
 fn every_plan_is_valid_and_names_its_source() {
     for builtin in BUILTINS {
         let plan = builtin.plan().expect(builtin.name);
