@@ -299,13 +299,13 @@ impl Job {
                 Io::Write { offset, from: copy(self.buffer.as_ref())?, durable }
             }
             Operation::Flush | Operation::WriteUncorrectable { .. } => Io::Flush,
-            Operation::WriteZeroes { deallocate, .. } => {
-                Io::WriteZeroes { offset, len, thick: !deallocate }
+            Operation::WriteZeroes { deallocate, durable, .. } => {
+                Io::WriteZeroes { offset, len, thick: !deallocate, durable }
             }
             Operation::Discard { .. } => Io::Discard { offset, len: bytes },
-            Operation::CompareAndWrite { .. } => {
+            Operation::CompareAndWrite { durable, .. } => {
                 let (expected, new) = (copy(self.compare.as_ref())?, copy(self.buffer.as_ref())?);
-                Io::CompareAndWrite { offset, expected, new }
+                Io::CompareAndWrite { offset, expected, new, durable }
             }
         })
     }

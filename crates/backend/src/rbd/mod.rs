@@ -9,7 +9,7 @@
 //! started by the reactor's thread, and their ends come back by a source of the reactor. The image
 //! is open once for all reactors, so that they share its exclusive lock.
 //!
-//! librbd's cache is off: what was written is in the cluster, where another gateway finds it.
+//! librbd's cache is switched off: what was written is in the cluster, where another gateway finds it.
 //!
 //! # An image that hangs
 //!
@@ -188,6 +188,10 @@ impl DeviceFactory for RbdFactory {
         }
         let image = Arc::clone(&self.image);
         let result = within(PATIENCE, "the image was resized", move || image.resize(bytes));
+        // A cluster that does not answer is not asked for the size as well.
+        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+            return result.map_err(ResizeError::System);
+        }
         self.refresh().map_err(ResizeError::System)?;
         result.map_err(ResizeError::System)
     }
@@ -273,7 +277,8 @@ fn geometry_of(spec: &RbdSpec, image: &Image) -> Result<Geometry, OpenError> {
         discard_granularity_blocks: if writable { granularity.max(1) } else { 0 },
         capabilities: Capabilities {
             read_only: !writable,
-            volatile_cache: false,
+            // An image or a pool may have a configuration of its own that switches the cache on.
+            volatile_cache: writable,
             discard: writable,
             // librbd leaves out parts of objects that are smaller than the granularity.
             discard_reads_zeroes: false,

@@ -55,7 +55,7 @@ pub struct RbdSpec {
 }
 
 /// How to reach a cluster. The default is what Ceph's own commands take by default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub struct CephSpec {
     /// The name of the cluster; `ceph` by default.

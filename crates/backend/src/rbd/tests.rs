@@ -133,7 +133,7 @@ fn an_image_is_opened_as_it_is_described() {
     assert_eq!(geometry.discard_granularity_blocks, 4, "what the cluster's option says");
     let can = geometry.capabilities;
     assert!(can.discard && can.write_zeroes && can.compare_and_write && can.durable_write);
-    assert!(!can.volatile_cache && !can.discard_reads_zeroes && !can.read_only);
+    assert!(can.volatile_cache && !can.discard_reads_zeroes && !can.read_only);
     let snapshot = factory(Arc::clone(&cluster), &spec("@monday,block=512")).unwrap();
     let geometry = snapshot.geometry();
     assert_eq!((geometry.block_bytes, geometry.capabilities.read_only), (512, true));
@@ -183,7 +183,10 @@ fn operations_reach_the_cluster() {
     let zeroes = |deallocate| Operation::WriteZeroes { slba: 5, nlb: 1, deallocate, durable: true };
     assert_eq!(rig.run(zeroes(false)).result, Ok(()));
     assert_eq!(rig.run(zeroes(true)).result, Ok(()));
-    assert_eq!(rig.log(), ["write", "read", "read", "write fua", "flush", "zero thick", "zero"]);
+    assert_eq!(
+        rig.log(),
+        ["write", "read", "read", "write fua", "flush", "zero thick fua", "zero fua"]
+    );
     let ranges = Box::new([(9, 0), (3, 1), (8, 0), (10, 4), (1, 0)]);
     assert_eq!(rig.run(Operation::Discard { ranges }).result, Ok(()));
     assert_eq!(rig.log(), ["discard 12288+4096", "discard 40960+16384"]);
@@ -215,6 +218,11 @@ fn a_block_is_compared_and_written_by_the_cluster() {
     assert!(all_are(&rig.read(1, 1), 9));
     let write = pair(&rig, 2, 0, 9);
     assert_eq!(rig.run(write).result, Err(Failure::Unsupported));
+    rig.log();
+    let (compare, write) = (rig.buffer(1, 9), rig.buffer(1, 8));
+    let write = Operation::CompareAndWrite { slba: 1, nlb: 1, compare, write, durable: true };
+    assert_eq!(rig.run(write).result, Ok(()));
+    assert_eq!(rig.log(), ["compare and write fua"]);
 }
 
 #[test]

@@ -80,8 +80,13 @@ impl Cluster {
         })?;
         self.set("client_mount_timeout", MOUNT_TIMEOUT)?;
         for (key, value) in &spec.config {
+            if key == "key" {
+                // It would be in command lines, logs and saved configurations.
+                let what = "give Ceph's key in a file: config.keyring=FILE in place of config.key";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
             self.set(key, value)
-                .map_err(|error| explained(&error, &format!("cannot set {key} to {value}")))?;
+                .map_err(|error| explained(&error, &format!("cannot set {key}")))?;
         }
         // A write that has completed is in the cluster, and what another client writes is read.
         self.set("rbd_cache", "false")

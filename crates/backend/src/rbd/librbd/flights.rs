@@ -36,9 +36,9 @@ pub(in crate::rbd) enum Io {
     Read { offset: u64, into: Buffer },
     Write { offset: u64, from: Buffer, durable: bool },
     Flush,
-    WriteZeroes { offset: u64, len: usize, thick: bool },
+    WriteZeroes { offset: u64, len: usize, thick: bool, durable: bool },
     Discard { offset: u64, len: u64 },
-    CompareAndWrite { offset: u64, expected: Buffer, new: Buffer },
+    CompareAndWrite { offset: u64, expected: Buffer, new: Buffer, durable: bool },
 }
 
 /// The results that librbd's threads have stored.
@@ -203,6 +203,10 @@ impl Flights {
     }
 }
 
+fn operation_flags(durable: bool) -> c_int {
+    if durable { WRITE_FUA } else { 0 }
+}
+
 impl Slot {
     /// Starts an operation whose memory the slot then owns.
     fn submit(&mut self, image: &Image, io: Io, completion: Handle) -> c_int {
@@ -219,30 +223,33 @@ impl Slot {
             }
             Io::Write { offset, from, durable } => {
                 let from = &**self.data.insert(from);
-                let flags = if durable { WRITE_FUA } else { 0 };
+                let flags = operation_flags(durable);
                 let (at, len) = (from.as_ptr().cast(), from.len());
                 // SAFETY: see above.
                 unsafe { (functions.rbd_aio_write2)(rbd, offset, len, at, completion, flags) }
             }
             // SAFETY: see above.
             Io::Flush => unsafe { (functions.rbd_aio_flush)(rbd, completion) },
-            Io::WriteZeroes { offset, len, thick } => {
-                let flags = if thick { ZEROES_THICK } else { 0 };
+            Io::WriteZeroes { offset, len, thick, durable } => {
+                let zeroes = if thick { ZEROES_THICK } else { 0 };
+                let flags = operation_flags(durable);
+                let write_zeroes = functions.rbd_aio_write_zeroes;
                 // SAFETY: see above.
-                unsafe { (functions.rbd_aio_write_zeroes)(rbd, offset, len, completion, flags, 0) }
+                unsafe { write_zeroes(rbd, offset, len, completion, zeroes, flags) }
             }
             Io::Discard { offset, len } => {
                 // SAFETY: see above.
                 unsafe { (functions.rbd_aio_discard)(rbd, offset, len, completion) }
             }
-            Io::CompareAndWrite { offset, expected, new } => {
+            Io::CompareAndWrite { offset, expected, new, durable } => {
                 let (expected, new) = (self.expected.insert(expected), self.data.insert(new));
                 let (expected, len) = (expected.as_ptr().cast(), new.len().min(expected.len()));
                 let (new, mismatch) = (new.as_ptr().cast(), self.argument.mismatch.as_ptr());
+                let flags = operation_flags(durable);
                 // SAFETY: see above; both are at least that long.
                 unsafe {
                     (functions.rbd_aio_compare_and_write)(
-                        rbd, offset, len, expected, new, completion, mismatch, 0,
+                        rbd, offset, len, expected, new, completion, mismatch, flags,
                     )
                 }
             }

@@ -100,6 +100,12 @@ pub(super) fn functions() -> io::Result<&'static Functions> {
 }
 
 fn load(rados: &str, rbd: &str) -> Result<Functions, String> {
+    if cfg!(target_feature = "crt-static") {
+        return Err(
+            "a static binary cannot load librbd: use weft's Debian package or Python wheel"
+                .to_owned(),
+        );
+    }
     let open = |name| {
         // SAFETY: what these two libraries do when they are loaded is harmless at any time.
         unsafe { Library::new(name) }.map_err(|error| format!("{INSTALL}; {error}"))

@@ -431,9 +431,11 @@ unsafe extern "C" fn write_zeroes(
     len: usize,
     completion: Handle,
     flags: c_int,
-    _: c_int,
+    operation_flags: c_int,
 ) -> c_int {
-    let word = ["zero", "zero thick"][usize::from(flags == ZEROES_THICK)];
+    let words = [["zero", "zero thick"], ["zero fua", "zero thick fua"]];
+    let durable = usize::from(operation_flags == WRITE_FUA);
+    let word = words[durable][usize::from(flags == ZEROES_THICK)];
     queue(image, completion, word, move |bytes| {
         range(bytes, offset, len).map_or_else(
             |error| error,
@@ -453,11 +455,13 @@ unsafe extern "C" fn compare_and_write(
     new: *const c_char,
     completion: Handle,
     mismatch: *mut u64,
-    _: c_int,
+    operation_flags: c_int,
 ) -> c_int {
+    let words = ["compare and write", "compare and write fua"];
+    let word = words[usize::from(operation_flags == WRITE_FUA)];
     let pointers = [expected, new].map(|at| Pointer(at.cast_mut().cast()));
     let mismatch = Pointer(mismatch.cast());
-    queue(image, completion, "compare and write", move |bytes| {
+    queue(image, completion, word, move |bytes| {
         let (pointers, mismatch) = ({ pointers }, { mismatch });
         // SAFETY: the memory is that of the operation until it has ended.
         let [expected, new] =
