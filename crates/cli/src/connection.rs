@@ -105,7 +105,7 @@ pub(crate) struct Connection {
     /// to it.
     #[arg(long, value_name = "FILE", requires = "tls")]
     tls_key_file: Option<PathBuf>,
-    /// Derive from the key of TLS as libnvme before 1.16 did.
+    /// Derive the PSK from the TLS key as libnvme before 1.16 did.
     #[arg(long, requires = "tls")]
     tls_compat: bool,
     /// Which of several paths a request takes: numa (the best one), round-robin, queue-depth or
@@ -338,15 +338,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn secret(file: Option<&Path>) -> Result<Option<Secret>, Failure> {
-    let Some(file) = file else { return Ok(None) };
-    // It is not repeated in the message.
-    if file.as_os_str().as_encoded_bytes().starts_with(b"DHHC-1:") {
-        return Err(Failure::because(
-            "give the path of a file that has the secret, not the secret: other users can read \
-             command lines",
-        ));
-    }
-    key_file::read(file).map(Some).map_err(Failure::Because)
+    file.map(key_file::read).transpose().map_err(Failure::Because)
 }
 
 fn tls_key(file: &Path) -> Result<TlsKey, Failure> {

@@ -24,7 +24,7 @@ const VARIABLE: &str = "WEFT_CONTROL";
 const TOKEN_VARIABLE: &str = "WEFT_CONTROL_TOKEN_FILE";
 
 /// How long an answer may take: a change waits for every poll group.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Options of `weft ctl`.
 #[derive(Debug, Args)]

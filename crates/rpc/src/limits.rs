@@ -14,7 +14,11 @@ pub const CONNECTIONS_MAX: usize = 32;
 /// An idle connection is closed after this time.
 pub const SILENCE_MAX: Duration = Duration::from_secs(3600);
 
-/// How long a caller may take to show its token: until then it holds a connection of others.
+/// How many parts the request that shows a token may arrive in; each may take
+/// [`AUTHENTICATE_TIMEOUT`]. Until then its caller holds a connection of others.
+pub const AUTHENTICATE_READS: u32 = 8;
+
+/// How long a part of the request that shows a token may take.
 pub const AUTHENTICATE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a server that ends waits for the answers of calls that have begun.

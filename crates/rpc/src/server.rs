@@ -1,6 +1,7 @@
 //! The server.
 
 use std::{
+    cell::Cell,
     fs,
     io::{self, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
@@ -9,6 +10,7 @@ use std::{
         net::{UnixListener, UnixStream},
     },
     path::Path,
+    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -28,8 +30,8 @@ use crate::{
     caller::Caller,
     codec::{ReadError, read_value},
     limits::{
-        ANSWER_TIMEOUT, AUTHENTICATE_TIMEOUT, BATCH_MAX, CONNECTIONS_MAX, REQUEST_BYTES_MAX,
-        SEND_TIMEOUT, SILENCE_MAX,
+        ANSWER_TIMEOUT, AUTHENTICATE_READS, AUTHENTICATE_TIMEOUT, BATCH_MAX, CONNECTIONS_MAX,
+        REQUEST_BYTES_MAX, SEND_TIMEOUT, SILENCE_MAX,
     },
     message::{Code, ErrorObject, Id, Request, Response, VERSION},
     method::{Method, Methods},
@@ -137,6 +139,23 @@ enum Stream {
     Tcp(TcpStream),
 }
 
+/// A reader that fails after a number of reads: each byte on its own would renew the time-out.
+struct Counted<R> {
+    inner: R,
+    /// None: as many as there are.
+    left: Rc<Cell<Option<u32>>>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self.left.get() {
+            Some(0) => return Err(io::ErrorKind::TimedOut.into()),
+            left => self.left.set(left.map(|left| left - 1)),
+        }
+        self.inner.read(into)
+    }
+}
+
 /// A connection that is served.
 struct Connection<R, W> {
     caller: Caller,
@@ -164,11 +183,16 @@ impl Stream {
                 stream.set_read_timeout(Some(AUTHENTICATE_TIMEOUT))?;
                 stream.set_write_timeout(Some(SEND_TIMEOUT))?;
                 let trusted = stream.try_clone()?;
+                let reads = Rc::new(Cell::new(Some(AUTHENTICATE_READS)));
+                let reader = Counted { inner: stream.try_clone()?, left: Rc::clone(&reads) };
                 Ok(Connection {
                     caller: stream.peer_addr().map_or(Caller::Unknown, Caller::Address),
-                    reader: BufReader::new(Box::new(stream.try_clone()?)),
+                    reader: BufReader::new(Box::new(reader)),
                     writer: Box::new(stream),
-                    trust: Box::new(move || trusted.set_read_timeout(Some(SILENCE_MAX))),
+                    trust: Box::new(move || {
+                        reads.set(None);
+                        trusted.set_read_timeout(Some(SILENCE_MAX))
+                    }),
                 })
             }
         }

@@ -7,6 +7,12 @@ use weft_nvmf::auth::SecretBytes;
 use weft_nvmf::keys::ParseKeyError;
 use weft_reactor::read_private_file;
 
+/// Whether a text has a key itself, where a name or a path is meant.
+#[must_use]
+pub fn is_key(text: &str) -> bool {
+    ["DHHC-1:", "NVMeTLSkey-1:"].iter().any(|start| text.contains(start))
+}
+
 /// Reads the key in a file that only its owner can read. The error is a sentence and has nothing
 /// of the key.
 ///
@@ -14,6 +20,13 @@ use weft_reactor::read_private_file;
 /// The file cannot be read, others have access to it, or it holds no key of the wanted form.
 pub fn read<K: FromStr<Err = ParseKeyError>>(path: &Path) -> Result<K, String> {
     let name = path.display();
+    if is_key(&name.to_string()) {
+        return Err(
+            "give the path of a file that has the key, not the secret: other users can read \
+                    command lines"
+                .to_owned(),
+        );
+    }
     let bytes = read_private_file(path).map(SecretBytes::from);
     let bytes = bytes.map_err(|error| format!("cannot read the key file {name}: {error}"))?;
     let text = str::from_utf8(&bytes).unwrap_or_default();
@@ -50,6 +63,8 @@ mod tests {
             assert!(error.contains(why) && error.contains(name), "{error}");
             assert!(!error.contains("VRL"), "{error}");
         }
+        let error = read::<TlsKey>(Path::new(KEY)).expect_err("a key is no path");
+        assert!(error.contains("not the secret") && !error.contains("VRL"), "{error}");
         let error = read::<TlsKey>(&folder.path().join("none")).expect_err("no file");
         assert!(error.contains("none"), "{error}");
     }

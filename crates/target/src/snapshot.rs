@@ -175,7 +175,7 @@ impl Snapshot {
         port.map_or(TlsMode::Off, |port| port.tls)
     }
 
-    /// Puts TLS below a new connection of this port, if the port has it.
+    /// Uses TLS for a new connection of this port, if the port has it.
     pub(crate) fn secure(
         &self,
         reactor: &mut Reactor,

@@ -14,6 +14,7 @@ use crate::config::{
     AnaRule, AnaState, Bdev, BdevKind, BdevLimits, Config, HostKeys, Limits, Listen, NSID_MAX,
     Namespace, Port, PortSubsystems, RateLimit, Subsystem, Transport,
 };
+use crate::key_file;
 
 /// The name of the discovery subsystem.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
@@ -377,18 +378,22 @@ fn remove_host(config: &mut Config, nqn: &str, host: &str) -> Outcome {
     done([nqn.to_owned()])
 }
 
-/// Gives a host these keys; how they are used stays.
+/// Gives a host these keys of DH-HMAC-CHAP; how they are used stays, and so do its PSKs.
 fn set_keys(subsystem: &mut Subsystem, keys: &HostKeys) {
     let place = subsystem.host_keys.iter().position(|one| one.nqn == keys.nqn);
     let before = place.map(|place| subsystem.host_keys.remove(place));
-    if keys.dhchap_key.is_some() || keys.dhchap_ctrlr_key.is_some() {
-        let before = before.unwrap_or_else(|| HostKeys::new(&keys.nqn));
-        let HostKeys { dhchap_hashes, dhchap_groups, .. } = before;
-        subsystem.host_keys.push(HostKeys { dhchap_hashes, dhchap_groups, ..keys.clone() });
+    let before = before.unwrap_or_else(|| HostKeys::new(&keys.nqn));
+    let HostKeys { dhchap_key, dhchap_ctrlr_key, .. } = keys.clone();
+    let keys = HostKeys { dhchap_key, dhchap_ctrlr_key, ..before };
+    if keys.dhchap_key.is_some() || keys.dhchap_ctrlr_key.is_some() || !keys.psk.is_empty() {
+        subsystem.host_keys.push(keys);
     }
 }
 
 fn add_key(config: &mut Config, name: &str, path: &Path) -> Outcome {
+    if [name, &path.to_string_lossy()].into_iter().any(key_file::is_key) {
+        return Err(StepError::invalid("give the path of a file that has the key, not the secret"));
+    }
     if name.is_empty() || name.contains('/') {
         return Err(StepError::invalid(format!("{name:?} is no name for a key")));
     }
@@ -781,4 +786,25 @@ fn remove_listener(config: &mut Config, nqn: &str, listen: Listen) -> Outcome {
     port.ana.retain(|rule| rule.subsystem.as_deref() != Some(nqn));
     config.prune_ports();
     done([nqn.to_owned()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_keys_of_authentication_leave_psks() {
+        let mut subsystem = Subsystem::new("nqn.a");
+        let psk = vec!["tls".to_owned()];
+        subsystem.host_keys.push(HostKeys { psk: psk.clone(), ..HostKeys::new("nqn.h") });
+        let mut keys = HostKeys::new("nqn.h");
+        keys.dhchap_key = Some("one".to_owned());
+        set_keys(&mut subsystem, &keys);
+        assert_eq!(subsystem.host_keys, [HostKeys { psk: psk.clone(), ..keys }]);
+        set_keys(&mut subsystem, &HostKeys::new("nqn.h"));
+        assert_eq!(subsystem.host_keys, [HostKeys { psk, ..HostKeys::new("nqn.h") }]);
+        subsystem.host_keys[0].psk.clear();
+        set_keys(&mut subsystem, &HostKeys::new("nqn.h"));
+        assert_eq!(subsystem.host_keys, []);
+    }
 }

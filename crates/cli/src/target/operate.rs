@@ -22,7 +22,7 @@ use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
     StatisticsReader, Target,
     config::{self as served, BdevKind, Config, Namespace, Subsystem},
-    replace_file,
+    key_file, replace_file,
     steps::{Made, Step, StepError, StepErrorKind},
 };
 
@@ -344,14 +344,18 @@ fn thread_name(group: usize) -> String {
 /// Parameters as they may be logged. Keys are given by name, but somebody may give one itself.
 fn without_secrets(params: &Value) -> Value {
     match params {
-        Value::String(text)
-            if ["DHHC-1:", "NVMeTLSkey-1:"].iter().any(|key| text.contains(key)) =>
-        {
+        Value::String(text) if key_file::is_key(text) || text.contains("config.key=") => {
             "(a key)".into()
         }
         Value::Array(items) => items.iter().map(without_secrets).collect(),
         Value::Object(map) => {
-            map.iter().map(|(name, value)| (name.clone(), without_secrets(value))).collect()
+            let shown = |(name, value): (&String, &Value)| {
+                // Ceph's secret key.
+                let is_secret = name == "key";
+                let value = if is_secret { "(a key)".into() } else { without_secrets(value) };
+                (name.clone(), value)
+            };
+            map.iter().map(shown).collect()
         }
         other => other.clone(),
     }

@@ -645,6 +645,9 @@ fn keys_have_names_are_changed_while_hosts_are_connected_and_are_kept() {
     assert_eq!(shown[0]["hosts"], named);
     let used = call(&mut client, "keyring_file_remove_key", json!({"name": "key0"}));
     assert!(used.is_err_and(|(_, what)| what.contains(host)));
+    let given = json!({"name": "key2", "path": SECRETS[1]});
+    let given = call(&mut client, "keyring_file_add_key", given).expect_err("no path");
+    assert!(given.1.contains("not the secret") && !given.1.contains("DHHC"), "{given:?}");
     let given = json!({"nqn": NQN, "host": host, "dhchap_key": SECRETS[1]});
     let given = call(&mut client, "nvmf_subsystem_set_keys", given).expect_err("no name");
     assert!(given.1.contains("a key itself") && !given.1.contains("DHHC"), "{given:?}");

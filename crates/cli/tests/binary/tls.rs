@@ -206,7 +206,7 @@ fn who_has_not_the_key_or_has_another_name_gets_in_nowhere() {
     target.wait_for_log("TLS:");
     let words = ["--hostnqn", OTHER_HOST, "--tls", "--tls-key-file", text(&own), "--", &url];
     weft("epoll", [&["list"], &words[..]].concat()).fault();
-    target.wait_for_log("no identity with a key");
+    target.wait_for_log("no key is configured for a PSK identity");
     // The same key, derived in another way.
     run(&url, "list", &own, &["--tls-compat"]).fault();
     let log = run(&format!("tcp://127.0.0.1:{}", target.port(0)), "discover", &own, &[]).text();

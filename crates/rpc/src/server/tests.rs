@@ -246,6 +246,14 @@ fn over_tcp_a_token_comes_first() {
         let _ = stream.read_to_string(&mut answer);
         assert!(answer.contains("Permission denied"), "{bad}: {answer}");
     }
+    // Who sends byte by byte does not keep the connection for long.
+    let mut slow = TcpStream::connect(address).expect("a connection");
+    slow.set_nodelay(true).expect("an option");
+    let sent = (0..1000).take_while(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        slow.write_all(b" ").is_ok()
+    });
+    assert!(sent.count() < 1000, "the connection has ended");
     // A Unix socket's mode says who may connect.
     let unix = Address::Unix(folder.path().join("control"));
     let server = Server::start(&unix, methods(), Some(own)).expect("a server");

@@ -124,7 +124,7 @@ impl HostKeys {
 
 /// The name is not repeated where somebody has given a secret in its place.
 fn unknown_key(key: &str) -> String {
-    if key.contains("-1:") {
+    if key_file::is_key(key) {
         "this is a key itself, not the name of one or a path".to_owned()
     } else {
         format!("there is no key {key:?}")
@@ -134,7 +134,7 @@ fn unknown_key(key: &str) -> String {
 /// Where a key is, that is a name or a path itself.
 fn path_of<'a>(keyring: &'a Keyring, key: &'a str) -> Option<&'a Path> {
     // Base64 has slashes as well.
-    let is_path = key.contains('/') && !key.contains("-1:");
+    let is_path = key.contains('/') && !key_file::is_key(key);
     if is_path { Some(Path::new(key)) } else { keyring.get(key).map(PathBuf::as_path) }
 }
 

@@ -388,10 +388,8 @@ fn get_listeners(operator: &Operator, params: Value) -> Answer {
     let nqn = existing(operator, &mut params)?;
     params.end()?;
     operator.with(|target| {
-        let addresses = target.addresses();
         let listener = |port: &Port| {
-            let at = addresses.get(&port.id).copied().unwrap_or(port.listen.address);
-            let address = address_json(port.listen.transport, at);
+            let address = address_json(port.listen.transport, address(target, port));
             match ana::states(target.config(), port, &nqn) {
                 Some(states) => json!({ "address": address, "ana_states": states }),
                 None => json!({ "address": address }),
@@ -582,6 +580,6 @@ fn get_stats(operator: &Operator, params: Value) -> Answer {
                 "transports": transports,
             })
         });
-        json!({ "tick_rate": 1_000_000_000u64, "poll_groups": groups.collect::<Vec<Value>>() })
+        json!({ "tick_rate": super::bdev::TICK_RATE, "poll_groups": groups.collect::<Vec<Value>>() })
     })
 }
