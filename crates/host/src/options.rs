@@ -199,7 +199,10 @@ impl Options {
             );
         }
         if self.tls_key.is_some() && self.address.transport != Transport::Tcp {
-            return wrong(format!("TLS is TCP's; {} has none", self.address.transport));
+            return wrong(format!(
+                "TLS is possible over TCP only, not over {}",
+                self.address.transport
+            ));
         }
         if self.hostid == [0; 16] {
             return wrong("the host identifier is all zeros, which controllers refuse".into());

@@ -183,7 +183,7 @@ impl HostConnection {
         Self { inner }
     }
 
-    /// Puts TLS below a connection that has just begun.
+    /// Uses TLS for a connection that has just begun.
     ///
     /// # Errors
     /// The transport is not TCP, or the library fails.

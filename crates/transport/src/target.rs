@@ -139,7 +139,7 @@ impl TargetConnection {
         Self { inner: Inner::Tcp(Box::new(connection)) }
     }
 
-    /// Puts TLS below a connection that was just accepted, as its port's mode says.
+    /// Uses TLS for a connection that was just accepted, as its port's mode says.
     ///
     /// # Errors
     /// The transport is not TCP, or the library fails.

@@ -58,7 +58,7 @@ impl TcpHostConnection {
         Self { link, session, buffers, events, options, reason: None }
     }
 
-    /// Puts TLS below it, before it is connected.
+    /// Uses TLS for it, before it is connected.
     pub(crate) fn secure(&mut self, connector: &TlsConnector) -> Result<(), TlsFault> {
         self.link.set_layer(Layer::connect(connector)?);
         Ok(())

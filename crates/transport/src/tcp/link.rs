@@ -219,7 +219,7 @@ impl Link {
         }
     }
 
-    /// Puts TLS below the session, before anything is received or sent.
+    /// Uses TLS for the session, before anything is received or sent.
     pub(crate) fn set_layer(&mut self, layer: Layer) {
         self.layer = Some(Box::new(layer));
     }

@@ -109,7 +109,7 @@ impl TcpTargetConnection {
         connection
     }
 
-    /// Puts TLS below it, before anything is received.
+    /// Uses TLS for it, before anything is received.
     pub(crate) fn secure(&mut self, acceptor: &TlsAcceptor, mode: TlsMode) -> Result<(), TlsFault> {
         if mode != TlsMode::Off {
             self.link.set_layer(Layer::accept(acceptor, mode)?);

@@ -19,7 +19,10 @@ use s2n_tls::security::Policy;
 use weft_nvmf::auth::HashFunction;
 use weft_nvmf::keys::TlsPsk;
 
-use super::{FindPsk, IDENTITY_BYTES_MAX, TlsAcceptor, TlsConnector, TlsFault, Wire, hello};
+use super::{FindPsk, TlsAcceptor, TlsConnector, TlsFault, Wire, hello};
+
+/// The longest identity: two NQNs and the digest of SHA-384, with what is between them.
+const IDENTITY_BYTES_MAX: usize = 2 * 223 + 64 + 16;
 
 pub(crate) type Config = config::Config;
 

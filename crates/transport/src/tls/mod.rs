@@ -26,9 +26,6 @@ pub(crate) use engine::Engine;
 /// what is to be sent.
 pub(crate) type Wire<'w, 'r> = (&'w mut &'r [u8], &'w mut Message);
 
-/// The longest identity: two NQNs and the digest of SHA-384, with what is between them.
-pub const IDENTITY_BYTES_MAX: usize = 2 * 223 + 64 + 16;
-
 /// Finds the PSK of an identity that a host offers.
 pub type FindPsk = Arc<dyn Fn(&str) -> Option<TlsPsk> + Send + Sync>;
 
@@ -57,9 +54,8 @@ impl fmt::Display for TlsFault {
             ),
             Self::NotTcp => formatter.write_str("only TCP has TLS"),
             Self::InTheClear => formatter.write_str("the peer does not speak TLS"),
-            Self::UnknownIdentity => {
-                formatter.write_str("TLS: the host has offered no identity with a key here")
-            }
+            Self::UnknownIdentity => formatter
+                .write_str("TLS: no key is configured for a PSK identity that the host offers"),
             Self::Alert(alert) => write!(formatter, "TLS: the peer has sent alert {alert}"),
             Self::Library(what) => write!(formatter, "TLS: {what}"),
         }
