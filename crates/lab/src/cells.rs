@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     histogram::Latency,
+    html::units,
     results::{
         Configuration, Connection, Environment, LinkProbe, Mark, Record, Role, Side, Status, Value,
         Window, key,
@@ -30,6 +31,8 @@ const OF_THE_LOAD: [&str; 4] =
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) id: String,
+    /// Its name for a reader: the settings that distinguish it in its study.
+    pub(crate) label: String,
     pub(crate) role: Role,
     pub(crate) configuration: Configuration,
     pub(crate) command: String,
@@ -107,6 +110,7 @@ impl Cell {
     fn without_repeats(&self) -> Self {
         Self {
             id: self.id.clone(),
+            label: self.label.clone(),
             role: self.role,
             configuration: self.configuration.clone(),
             command: String::new(),
@@ -143,6 +147,7 @@ impl Cells {
             let place = *places.entry((record.role, &record.cell)).or_insert_with(|| {
                 cells.push(Cell {
                     id: record.cell.clone(),
+                    label: String::new(),
                     role: record.role,
                     configuration: record.configuration.clone(),
                     command: record.command.clone(),
@@ -169,7 +174,30 @@ impl Cells {
         });
         let place = cells.iter().position(|cell| cell.role == Role::Reference);
         let reference = place.map(|place| cells.remove(place));
-        Self { cells, reference, environment: environment.clone() }
+        let mut all = Self { cells, reference, environment: environment.clone() };
+        all.set_labels();
+        all
+    }
+
+    fn set_labels(&mut self) {
+        let label = |cell: &Cell| {
+            let varied = self.varied(cell.role);
+            let value = |key: &String| Some(units::setting(key, cell.value(key)?));
+            let mut words: Vec<String> = varied.iter().filter_map(value).collect();
+            let role = match cell.role {
+                Role::Plain | Role::Foreground | Role::Link => None,
+                Role::Background => Some("background"),
+                Role::Alone => Some("alone"),
+                Role::Saturation => Some("saturation"),
+                Role::Reference => Some("reference"),
+            };
+            words.extend(role.map(str::to_owned));
+            if words.is_empty() { "the cell".to_owned() } else { words.join(", ") }
+        };
+        let labels: Vec<String> = self.cells.iter().chain(&self.reference).map(label).collect();
+        for (cell, label) in self.cells.iter_mut().chain(&mut self.reference).zip(labels) {
+            cell.label = label;
+        }
     }
 
     /// Each repeat by itself.

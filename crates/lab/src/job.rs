@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc, thread, time::Duration};
 
+use serde::{Deserialize, Serialize};
 use weft_backend::Geometry;
 use weft_reactor::DriverKind;
 
@@ -182,7 +183,8 @@ pub struct Think {
 }
 
 /// How a worker waits for completions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Polling {
     /// At full speed of a core.
     Spin,

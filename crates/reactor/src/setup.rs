@@ -26,6 +26,24 @@ pub enum DriverKind {
     Epoll,
 }
 
+impl DriverKind {
+    /// All, with their names.
+    pub const NAMES: [(&str, Self); 3] =
+        [("auto", Self::Auto), ("uring", Self::Uring), ("epoll", Self::Epoll)];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.into_iter().find(|(_, kind)| *kind == self).map_or("auto", |(name, _)| name)
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, kind)| kind)
+    }
+}
+
 /// When io_uring does the completing half of its work; each mode where the kernel has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RingMode {
@@ -165,10 +183,8 @@ fn chosen_by_environment() -> Result<DriverKind, SetupError> {
 
 fn driver_by_name(name: &str) -> Result<DriverKind, SetupError> {
     match name {
-        "" | "auto" => Ok(DriverKind::Auto),
-        "uring" => Ok(DriverKind::Uring),
-        "epoll" => Ok(DriverKind::Epoll),
-        other => Err(SetupError::UnknownDriver(other.to_owned())),
+        "" => Ok(DriverKind::Auto),
+        name => DriverKind::named(name).ok_or_else(|| SetupError::UnknownDriver(name.to_owned())),
     }
 }
 
@@ -179,9 +195,10 @@ mod tests {
     #[test]
     fn drivers_have_names() {
         assert_eq!(driver_by_name("").unwrap(), DriverKind::Auto);
-        assert_eq!(driver_by_name("auto").unwrap(), DriverKind::Auto);
-        assert_eq!(driver_by_name("uring").unwrap(), DriverKind::Uring);
-        assert_eq!(driver_by_name("epoll").unwrap(), DriverKind::Epoll);
+        for kind in [DriverKind::Auto, DriverKind::Uring, DriverKind::Epoll] {
+            assert_eq!(driver_by_name(kind.name()).unwrap(), kind);
+        }
+        assert_eq!(DriverKind::Uring.name(), "uring");
         let error = driver_by_name("Epoll").unwrap_err().to_string();
         assert!(error.contains("WEFT_DRIVER") && error.contains("\"Epoll\""), "{error}");
     }

@@ -16,7 +16,6 @@ use std::{
     time::Duration,
 };
 
-use clap::ValueEnum;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use weft_lab::{
@@ -27,10 +26,10 @@ use weft_lab::{
         plan::{Plan, with_repeats},
     },
 };
+use weft_reactor::DriverKind;
 
 use super::run::{How, several};
 use crate::{
-    bench::Driver,
     failure::Failure,
     output::{self, Format},
     signals,
@@ -104,7 +103,7 @@ impl Turns<'_> {
                 self.directory.display()
             )));
         }
-        let driver = driver(self.how);
+        let driver = DriverKind::from(self.how.driver).name().to_owned();
         let comparison = Comparison { builds, repeats, words, driver, done: 0 };
         fs::create_dir_all(&self.directory)
             .map_err(|error| Failure::io("write", &self.directory.display(), &error))?;
@@ -136,14 +135,7 @@ impl Turns<'_> {
                 )));
             }
         }
-        let driver = driver(self.how);
-        if self.how.driver != Driver::default() && driver != comparison.driver {
-            return Err(Failure::Because(format!(
-                "the comparison began with --driver {}, and another driver would change what it \
-                 compares: resume it without --driver",
-                comparison.driver
-            )));
-        }
+        self.how.driver_of("comparison", &comparison.driver)?;
         self.run(comparison)
     }
 
@@ -274,12 +266,6 @@ impl Turns<'_> {
             output::complain(&format!("weft study: {what}"));
         }
     }
-}
-
-/// The name of the driver.
-fn driver(how: &How) -> String {
-    let value = how.driver.to_possible_value();
-    value.map_or("auto".to_owned(), |value| value.get_name().to_owned())
 }
 
 /// Another build, whose binary has said its version.

@@ -14,7 +14,6 @@ use serde_json::Value;
 use weft_host::{QUEUE_SIZE_MAX, Transport, TransportId};
 use weft_lab::environment;
 use weft_lab::study::launch::{Launcher, StartedTarget, TargetSpec};
-use weft_reactor::DriverKind;
 use weft_rpc::Address;
 use weft_target::config::identity;
 
@@ -58,7 +57,7 @@ impl Launcher for Children {
             .args(["--loads", "--control", &format!("unix:{}", socket.display())])
             // A study measures at the host: the target's own measuring would be part of it.
             .args(["--metrics-pairs", "0"])
-            .args(["--driver", driver_name(spec.driver)]);
+            .args(["--driver", spec.driver.name()]);
         for device in &spec.devices {
             command.args(["--device", &device.to_string()]);
         }
@@ -137,14 +136,6 @@ fn listen(transport: Transport) -> Result<String, String> {
     }
     let address = environment::rdma_address().ok_or("no RDMA device has an IP address")?;
     Ok(format!("rdma://{}", SocketAddr::new(address, 0)))
-}
-
-fn driver_name(driver: DriverKind) -> &'static str {
-    match driver {
-        DriverKind::Auto => "auto",
-        DriverKind::Uring => "uring",
-        DriverKind::Epoll => "epoll",
-    }
 }
 
 /// The address that the target reports.

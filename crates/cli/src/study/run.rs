@@ -26,6 +26,7 @@ use weft_lab::{
         runner::{self, Outcome, Settings},
     },
 };
+use weft_reactor::DriverKind;
 
 use super::{against, against::Turns, child::Children, progress::Shown, summary};
 use crate::{
@@ -180,7 +181,8 @@ fn begin(study: &str, how: &How) -> Result<(), Failure> {
     }
     let rerun_command = how.rerun_command(study, &plan);
     let environment = environment::this_machine();
-    Session { plan, how, directory, rerun_command, environment }.run()
+    let driver = how.driver.into();
+    Session { plan, how, driver, directory, rerun_command, environment }.run()
 }
 
 fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
@@ -193,9 +195,12 @@ fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
         .parse()
         .map_err(|error| Failure::Because(format!("{}: {error}", directory.display())))?;
     let rerun_command = format!("weft study run --resume {}", directory.display());
+    let begun_with = plan.run.as_ref().map(|run| run.driver.as_str()).unwrap_or_default();
+    let driver = how.driver_of("run", begun_with)?;
     // Machine and link are those of the earlier records.
     let environment = before.environment;
-    Session { plan, how, directory: directory.to_owned(), rerun_command, environment }.run()
+    let directory = directory.to_owned();
+    Session { plan, how, driver, directory, rerun_command, environment }.run()
 }
 
 impl How {
@@ -234,6 +239,7 @@ impl How {
             targets: self.target.iter().map(ToString::to_string).collect(),
             controls: self.control.iter().map(ToString::to_string).collect(),
             local: self.local.as_ref().map(ToString::to_string).unwrap_or_default(),
+            driver: DriverKind::from(self.driver).name().to_owned(),
             only: self.only.clone().unwrap_or_default().0,
         });
         Ok(())
@@ -290,6 +296,20 @@ impl How {
         words
     }
 
+    /// The driver of a run or a comparison that is resumed: the one that it began with.
+    pub(super) fn driver_of(&self, what: &str, begun_with: &str) -> Result<DriverKind, Failure> {
+        let given = DriverKind::from(self.driver);
+        match DriverKind::named(begun_with) {
+            Some(begun) if self.driver == Driver::default() || given == begun => Ok(begun),
+            Some(begun) => Err(Failure::Because(format!(
+                "the {what} began with --driver {}, and another driver would change what it \
+                 measures: resume it without --driver",
+                begun.name()
+            ))),
+            None => Ok(given),
+        }
+    }
+
     /// What is available with the targets of a plan.
     fn capabilities(&self, plan: &Plan) -> Result<Capabilities, Failure> {
         devices(plan).map(|(_, given)| capabilities(&given))
@@ -310,6 +330,7 @@ fn option(flag: &str, value: &str) -> [String; 2] {
 struct Session<'a> {
     plan: Plan,
     how: &'a How,
+    driver: DriverKind,
     directory: PathBuf,
     rerun_command: String,
     environment: Environment,
@@ -337,7 +358,7 @@ impl Session<'_> {
             local,
             given,
             rdma: Provider::System,
-            driver: self.how.driver.into(),
+            driver: self.driver,
             precondition: precondition.then_some(self.how.precondition_limit),
             fio: self.how.fio_json,
             rerun_command: self.rerun_command.clone(),

@@ -309,6 +309,9 @@ fn a_stopped_study_is_resumed() {
     let before = lines(&out);
     assert!((9..25).contains(&before), "{before}");
     assert!(results::load(&out).expect("results").environment.interrupted);
+    let other = ["study", "run", "--resume", text(&out), "--driver", "uring"];
+    let fault = weft("epoll", other).fault();
+    assert!(fault.contains("began with --driver auto"), "{fault}");
     let again = ["study", "run", "--resume", text(&out), "--no-report", "-o", "json"];
     let said = weft("epoll", again).json();
     assert_eq!((&said["measured"], &said["skipped"]), (&20.into(), &5.into()), "{said}");

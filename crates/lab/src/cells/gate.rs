@@ -75,7 +75,7 @@ pub(crate) enum Gate {
     Forbidden {
         /// The mark; none if the cell has no result.
         mark: Option<Mark>,
-        /// The identifier of the cell.
+        /// The label of the cell.
         cell: String,
     },
     /// No: the intervals of what it compares overlap.
@@ -205,12 +205,12 @@ pub(crate) fn gate(sentence: Sentence, metric: &Metric, cells: &[&Cell]) -> Gate
     let mut named: Vec<Mark> = Vec::new();
     for cell in cells {
         if !cell.is_measured() {
-            return Gate::Forbidden { mark: None, cell: cell.id.clone() };
+            return Gate::Forbidden { mark: None, cell: cell.label.clone() };
         }
         for mark in cell.marks.iter().filter(|mark| !is_expected(**mark, metric, cell)) {
             match rule(*mark, sentence) {
                 Rule::Forbidden => {
-                    return Gate::Forbidden { mark: Some(*mark), cell: cell.id.clone() };
+                    return Gate::Forbidden { mark: Some(*mark), cell: cell.label.clone() };
                 }
                 Rule::Named if !named.contains(mark) => named.push(*mark),
                 Rule::Named | Rule::Silent => {}
@@ -302,7 +302,7 @@ mod tests {
                     Rule::Forbidden => {
                         assert_eq!(
                             gate,
-                            Gate::Forbidden { mark: Some(mark), cell: marked.id.clone() }
+                            Gate::Forbidden { mark: Some(mark), cell: marked.label.clone() }
                         );
                         let why = gate.refusal().expect("a refusal");
                         assert!(why.contains(mark.explained()) && gate.named().is_empty());
@@ -331,6 +331,17 @@ mod tests {
         for mark in [Mark::SharedCores, Mark::Loopback, Mark::WideInterval, Mark::NotSettled] {
             assert_eq!(forbidden(mark), [], "small machines get answers, too");
         }
+    }
+
+    #[test]
+    fn a_refusal_names_the_cell_in_words() {
+        let depth = |depth: u64| record(Role::Plain, &[(key::DEPTH, depth.into())], 1000.0, 10);
+        let mut full = depth(32);
+        full.mark(Mark::GeneratorFull);
+        let cells = Cells::of(&[depth(1), full], &Environment::default()).cells;
+        let gate = gate(Sentence::Value, &metric("iops"), &[&cells[1]]);
+        let why = gate.refusal().expect("a refusal");
+        assert!(why.ends_with(" (depth 32)"), "{why}");
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn split<'a>(cells: &[&'a Cell], keys: &[String]) -> Vec<(Vec<String>, Vec<&'a C
 
 /// The hover text of a cell: its varied settings and main numbers.
 pub(super) fn hover(cells: &Cells, cell: &Cell, shown: Option<(&Metric, &Reading)>) -> String {
-    let mut lines = vec![label(cells, cell)];
+    let mut lines = vec![cell.label.clone()];
     if let Some((metric, reading)) = shown {
         lines.push(format!("{}: {}", metric.label, units::show_reading(metric.unit, reading)));
     }
@@ -117,25 +117,6 @@ pub(super) fn hover(cells: &Cells, cell: &Cell, shown: Option<(&Metric, &Reading
     lines.extend(cell.marks.iter().map(|mark| mark.explained().to_owned()));
     let lines: Vec<String> = lines.iter().map(|line| figure::plain(line)).collect();
     lines.join("<br>")
-}
-
-/// A cell's name: the settings that distinguish it in its study.
-pub(crate) fn label(cells: &Cells, cell: &Cell) -> String {
-    let words: Vec<String> = cells
-        .varied(cell.role)
-        .iter()
-        .filter_map(|key| cell.value(key).map(|value| units::setting(key, value)))
-        .collect();
-    let role = match cell.role {
-        Role::Plain | Role::Foreground | Role::Link => None,
-        Role::Background => Some("background"),
-        Role::Alone => Some("alone"),
-        Role::Saturation => Some("saturation"),
-        Role::Reference => Some("reference"),
-    };
-    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-    words.extend(role);
-    if words.is_empty() { "the cell".to_owned() } else { words.join(", ") }
 }
 
 /// Cells that make one chart.

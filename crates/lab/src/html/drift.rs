@@ -1,7 +1,6 @@
 //! The reference cell of a run: whether the machine stayed the same.
 
 use super::{
-    draw,
     figure::{self, AxisX, AxisY, Content, Figure, Grid, Place, Point, Series, SeriesKind, Style},
     units,
 };
@@ -30,7 +29,7 @@ pub(super) fn drift(cells: &Cells) -> Option<Drift> {
     let all = Estimate::of(&iops)?;
     let percent = 100.0 * (all.most - all.least) / all.mean;
     let (least, most) = (units::show(Unit::Iops, all.least), units::show(Unit::Iops, all.most));
-    let name = draw::label(cells, cell);
+    let name = &cell.label;
     let (mut points, mut rows) = (Vec::new(), Vec::new());
     for repeat in &repeats {
         let at = format!("{:.1} min", minutes(repeat));

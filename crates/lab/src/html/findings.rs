@@ -731,7 +731,7 @@ fn link(cells: &Cells) -> Vec<String> {
         .filter(|cell| cell.value(key::DEPTH) == Some(&one))
         .filter_map(|cell| {
             let time = units::show(Unit::Time, mean.read(cells, cell).mean()?);
-            let place = super::draw::label(cells, cell);
+            let place = &cell.label;
             let gate = gate(Sentence::Value, &mean, &[cell]);
             Some(match gate.refusal() {
                 None => format!("A round trip ({place}) takes {time}{}.", gate.named()),

@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use super::{
-    draw,
     figure::{self, AxisX, AxisY, Content, Figure, Grid, Place, Point, Series, SeriesKind, Style},
     units,
 };
@@ -55,7 +54,7 @@ fn figure(cells: &Cells, cell: &Cell, measure: &Measure) -> Option<Figure> {
         courses.reduce(|most, other| if other.excess > most.excess { other } else { most });
     let course = course?;
     let moments = course.moments();
-    let label = draw::label(cells, cell);
+    let label = &cell.label;
     let head = ["time", "IOPS", "p99", "part"].map(str::to_owned).to_vec();
     let rows = moments.iter().map(Moment::row).collect();
     Some(Figure {

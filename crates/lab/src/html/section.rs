@@ -289,7 +289,7 @@ fn link_shares(cells: &Cells) -> Vec<String> {
             return;
         };
         let gate = gate(Sentence::ShareOfLink, &metric, &[cell]);
-        let (share, place) = (units::percent(share), draw::label(cells, cell));
+        let (share, place) = (units::percent(share), &cell.label);
         sentences.push(match gate.refusal() {
             None => format!("{what}: {share} ({place}){}.", gate.named()),
             Some(why) => format!("{what}: {why}."),
@@ -318,7 +318,7 @@ fn missing(cells: &Cells) -> Vec<(&'static str, String, Vec<String>)> {
                 Status::Measured => continue,
             };
             let reason = status.reason().unwrap_or_default();
-            let name = draw::label(cells, cell);
+            let name = &cell.label;
             let known = reasons.iter_mut().find(|(w, r, _)| *w == what && r == reason);
             match known {
                 Some((.., names)) if names.last() == Some(&name) => {}
@@ -334,7 +334,7 @@ fn marks(cells: &Cells) -> Vec<(Mark, Vec<String>)> {
     let mut marks: BTreeMap<Mark, Vec<String>> = BTreeMap::new();
     for cell in &cells.cells {
         for mark in &cell.marks {
-            marks.entry(*mark).or_default().push(draw::label(cells, cell));
+            marks.entry(*mark).or_default().push(cell.label.clone());
         }
     }
     marks.into_iter().collect()
@@ -367,7 +367,7 @@ fn all(cells: &Cells) -> Grid {
     }));
     head.extend(["n".to_owned(), "marks".to_owned()]);
     let rows = cells.cells.iter().map(|cell| {
-        let mut row = vec![draw::label(cells, cell)];
+        let mut row = vec![cell.label.clone()];
         if cell.is_measured() {
             row.extend(
                 metrics
@@ -393,5 +393,5 @@ fn all(cells: &Cells) -> Grid {
 
 fn commands(cells: &Cells) -> Vec<(String, String)> {
     let told = cells.cells.iter().filter(|cell| !cell.command.is_empty());
-    told.map(|cell| (draw::label(cells, cell), cell.command.clone())).collect()
+    told.map(|cell| (cell.label.clone(), cell.command.clone())).collect()
 }

@@ -342,12 +342,8 @@ impl Draft {
     }
 
     fn driver(&mut self, text: &str) -> Result<(), String> {
-        self.driver = match text {
-            "auto" => DriverKind::Auto,
-            "uring" => DriverKind::Uring,
-            "epoll" => DriverKind::Epoll,
-            _ => return Err(format!("{text:?} is none of auto, uring, epoll")),
-        };
+        let known = DriverKind::named(text);
+        self.driver = known.ok_or_else(|| format!("{text:?} is none of auto, uring, epoll"))?;
         Ok(())
     }
 

@@ -102,24 +102,12 @@ struct Settings {
     rate: Option<(f64, bool)>,
     cpus: Vec<usize>,
     seed: u64,
-    polling: Waiting,
+    polling: Polling,
     driver: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Waiting {
-    Spin,
-    Adaptive(Duration),
-    Sleep,
-}
-
-const DRIVERS: [(DriverKind, &str); 3] =
-    [(DriverKind::Auto, "auto"), (DriverKind::Uring, "uring"), (DriverKind::Epoll, "epoll")];
-
 impl Settings {
     fn of(job: &Job) -> Self {
-        let driver = DRIVERS.iter().find(|(driver, _)| *driver == job.driver);
         Self {
             name: job.name.clone(),
             pattern: job.pattern.to_string(),
@@ -134,17 +122,12 @@ impl Settings {
             rate: job.rate.map(|rate| (rate.iops, rate.process == Process::Poisson)),
             cpus: job.cpus.clone(),
             seed: job.seed,
-            polling: match job.polling {
-                Polling::Spin => Waiting::Spin,
-                Polling::Adaptive(grace) => Waiting::Adaptive(grace),
-                Polling::Sleep => Waiting::Sleep,
-            },
-            driver: driver.map_or("auto", |(_, name)| name).to_owned(),
+            polling: job.polling,
+            driver: job.driver.name().to_owned(),
         }
     }
 
     fn job(self) -> Result<Job, String> {
-        let driver = DRIVERS.iter().find(|(_, name)| *name == self.driver);
         let process = |is_poisson| if is_poisson { Process::Poisson } else { Process::Fixed };
         Ok(Job {
             name: self.name,
@@ -160,12 +143,9 @@ impl Settings {
             rate: self.rate.map(|(iops, poisson)| Rate { iops, process: process(poisson) }),
             cpus: self.cpus,
             seed: self.seed,
-            polling: match self.polling {
-                Waiting::Spin => Polling::Spin,
-                Waiting::Adaptive(grace) => Polling::Adaptive(grace),
-                Waiting::Sleep => Polling::Sleep,
-            },
-            driver: driver.ok_or_else(|| format!("{:?} is not a driver", self.driver))?.0,
+            polling: self.polling,
+            driver: DriverKind::named(&self.driver)
+                .ok_or_else(|| format!("{:?} is not a driver", self.driver))?,
             ..Job::default()
         })
     }

@@ -402,6 +402,9 @@ pub struct Run {
     /// The given local device.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub local: String,
+    /// The name of the driver of loads and targets; empty if an earlier version did not say.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub driver: String,
     /// Only cells with these values.
     #[serde(skip_serializing_if = "Configuration::is_empty")]
     pub only: Configuration,
