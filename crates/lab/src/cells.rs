@@ -6,7 +6,7 @@ mod knee;
 mod metric;
 
 pub(crate) use estimate::Estimate;
-pub(crate) use knee::{Knee, knee};
+pub(crate) use knee::{MOST_REACHED, knee};
 pub(crate) use metric::{Metric, Part, Reading, Unit, is_better_if_less, is_of_a_repeat};
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -18,7 +18,6 @@ mod styles;
 mod tradeoff;
 pub(crate) mod units;
 
-pub(crate) use draw::label;
 pub(crate) use findings::capital;
 
 use std::{

@@ -3,7 +3,7 @@
 use super::{Asked, Number, Point, Said, quotient, refused};
 use crate::{
     cells::{
-        Cell, Metric, Unit,
+        Cell, Estimate, Metric, Unit,
         gate::{Gate, Sentence, compare, gate},
     },
     html::units,
@@ -17,6 +17,11 @@ const NEAR: f64 = 0.9;
 /// A rate that is this share of the local one reaches it.
 const PARITY: f64 = 0.95;
 
+/// Whether a share is above a bound beyond doubt.
+fn is_surely(share: &Estimate, bound: f64) -> bool {
+    share.mean > bound && share.is_apart_from(&Estimate::exact(bound))
+}
+
 /// From which value on a rate is near its highest, and how much of local that is.
 pub(super) fn reach(asked: &Asked<'_>) -> Said {
     let at = &asked.answer.at;
@@ -29,8 +34,13 @@ pub(super) fn reach(asked: &Asked<'_>) -> Said {
     if let Some(why) = peak_gate.refusal() {
         return Said::open(&format!("the {} over {transport}: {why}", metric.label));
     }
-    let near = |point: &&Point<'_>| point.estimate.mean >= NEAR * highest.estimate.mean;
-    let Some(found) = curve.iter().find(near) else { return asked.missing(at) };
+    let near = |point: &Point<'_>| {
+        let share = quotient(&point.estimate, &highest.estimate);
+        point.value == highest.value || is_surely(&share, NEAR)
+    };
+    let from = curve.iter().rposition(|point| !near(point)).map_or(0, |last| last + 1);
+    // Behind the highest it may fall again.
+    let found = curve.get(from).unwrap_or(highest);
     let setting = units::setting(over, found.value);
     let there =
         Number::of(format!("{} with {setting}", metric.label), metric.unit, &found.estimate)
@@ -38,20 +48,27 @@ pub(super) fn reach(asked: &Asked<'_>) -> Said {
     let most = Number::of(format!("highest {}", metric.label), metric.unit, &highest.estimate)
         .made_from(&[highest.cell]);
     let mut numbers = vec![there.clone()];
-    let mut sentence = match curve.last().is_some_and(|last| last.value == found.value) {
-        true if curve.len() == 1 => {
+    let mut sentence = match &curve[..] {
+        [_] => format!(
+            "Over {transport} the {} is {} with {setting}, the only one here",
+            metric.label,
+            there.told()
+        ),
+        [.., before, last]
+            if last.value == found.value && last.estimate.is_apart_from(&before.estimate) =>
+        {
             format!(
-                "Over {transport} the {} is {} with {setting}, the only one here",
+                "Over {transport} the {} still grows at {setting}, the last that was measured: {}",
                 metric.label,
                 there.told()
             )
         }
-        true => format!(
-            "Over {transport} the {} still grows at {setting}, the last that was measured: {}",
+        _ if found.value == highest.value => format!(
+            "Over {transport} the {} is highest with {setting}: {}",
             metric.label,
             there.told()
         ),
-        false => {
+        _ => {
             numbers.push(most.clone());
             format!(
                 "Over {transport} the {} is near its highest, {}, from {setting} on: {} there",
@@ -90,7 +107,11 @@ pub(super) fn parity(asked: &Asked<'_>) -> Said {
         .filter_map(|point| Some((point.clone(), local.iter().find(|of| of.value == point.value)?)))
         .collect();
     let share = |(one, other): &(Point<'_>, &Point<'_>)| one.estimate.mean / other.estimate.mean;
-    let found = pairs.iter().find(|pair| share(pair) >= PARITY);
+    let reaches = |(one, other): &(Point<'_>, &Point<'_>)| {
+        is_surely(&quotient(&one.estimate, &other.estimate), PARITY)
+    };
+    let from = pairs.iter().rposition(|pair| !reaches(pair)).map_or(0, |last| last + 1);
+    let found = pairs.get(from);
     let nearest = pairs.iter().max_by(|one, other| share(one).total_cmp(&share(other)));
     let Some((one, other)) = found.or(nearest) else { return asked.missing(at) };
     let cells = [one.cell, other.cell];
@@ -109,6 +130,12 @@ pub(super) fn parity(asked: &Asked<'_>) -> Said {
         Some(_) => {
             format!("Over {transport} the {} reaches that of local from {setting} on", metric.label)
         }
+        None if pairs.iter().any(reaches) => format!(
+            "Over {transport} the {} reaches that of local with some {} only; it is nearest with \
+             {setting}",
+            metric.label,
+            units::axis(over),
+        ),
         None => format!(
             "Over {transport} the {} reaches that of local nowhere; it is nearest with {setting}",
             metric.label

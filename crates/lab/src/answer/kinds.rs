@@ -3,7 +3,7 @@
 use super::{Asked, Number, Point, Said, curves, quotient, refused, request};
 use crate::{
     cells::{
-        Cell, Estimate, Knee, Metric, Unit,
+        Cell, Estimate, MOST_REACHED, Metric, Unit,
         gate::{Gate, Sentence, compare, gate},
         knee,
     },
@@ -81,14 +81,11 @@ fn extra_latency(asked: &Asked<'_>) -> Said {
     );
     let mut numbers = vec![extra, share];
     if let Some(cpu) = cpu(asked, remote) {
-        sentence += &format!("; it costs {} of CPU time{}", cpu.told(), comma(&cpu.note));
+        let each = if cpu.note.is_empty() { cpu.told() } else { cpu.note.clone() };
+        sentence += &format!("; CPU time of a request: {each}");
         numbers.push(cpu);
     }
     Said::answered(format!("{sentence}{}.", gate.named()), numbers)
-}
-
-fn comma(note: &str) -> String {
-    if note.is_empty() { String::new() } else { format!(", {note}") }
 }
 
 /// Mean latencies are compared repeat by repeat; of percentiles there is no such difference.
@@ -225,10 +222,10 @@ fn knee_of_load(asked: &Asked<'_>) -> Said {
     let Some(transport) = asked.remote(at) else { return asked.missing(at) };
     let curve: Vec<&Cell> =
         asked.at(at).filter(|cell| cell.text(key::TRANSPORT) == transport).collect();
-    let Some(Knee { cell, is_last }) = knee(asked.cells, &curve) else {
+    let Some(bend) = knee(asked.cells, &curve) else {
         return Said::open("fewer than three loads have a p99");
     };
-    let (iops, p99) = (named("iops"), named("p99"));
+    let (iops, p99, cell) = (named("iops"), named("p99"), bend.cell);
     let gate = gate(Sentence::Value, &p99, &[cell]);
     if let Some(why) = gate.refusal() {
         return Said::open(&why);
@@ -241,25 +238,34 @@ fn knee_of_load(asked: &Asked<'_>) -> Said {
         Number::of(format!("IOPS before latency rises, over {transport}"), Unit::Iops, &rate);
     let latency = Number::of("p99 there", Unit::Time, &latency).made_from(&[cell]);
     let load = cell.number(key::LOAD_PERCENT).unwrap_or_default();
-    let capacity = asked
-        .cells
-        .measured(Role::Saturation)
-        .find(|full| full.text(key::TRANSPORT) == transport)
-        .and_then(|full| asked.estimate(&iops, full))
-        .map(|capacity| Number::of("capacity (depth 128)", Unit::Iops, &capacity));
+    let capacity = capacity(asked, transport);
     let of = match &capacity {
-        Some(capacity) => format!("{load:.0} % of the capacity of {}", capacity.told()),
-        None => format!("{load:.0} % of the capacity"),
+        Some((capacity, named)) => {
+            format!("{load:.0} % of the capacity of {}{named}", capacity.told())
+        }
+        None => format!("{load:.0} % of {MOST_REACHED}"),
     };
-    let end = if is_last { ", the highest load that was measured" } else { "" };
+    let capacity = capacity.map(|(capacity, _)| capacity);
+    let end = if bend.is_last { ", the highest load that was measured" } else { "" };
     let sentence = format!(
         "Over {transport} p99 stays within twice its least value up to {}, {of}{end}; it is {} \
-         there{}.",
+         there{}{}.",
         rate.told(),
         latency.told(),
-        gate.named()
+        gate.named(),
+        bend.doubt(),
     );
     Said::answered(sentence, [Some(rate), Some(latency), capacity].into_iter().flatten().collect())
+}
+
+/// The IOPS at depth 128 and the marks that are named; none if its marks forbid to call it that.
+fn capacity(asked: &Asked<'_>, transport: &str) -> Option<(Number, String)> {
+    let iops = named("iops");
+    let mut full = asked.cells.measured(Role::Saturation);
+    let full = full.find(|full| full.text(key::TRANSPORT) == transport)?;
+    let gate = gate(Sentence::Capacity, &iops, &[full]);
+    let estimate = asked.estimate(&iops, full).filter(|_| gate.refusal().is_none())?;
+    Some((Number::of("capacity (depth 128)", Unit::Iops, &estimate), gate.named()))
 }
 
 /// What a neighbour at its highest load does to a tenant.
@@ -389,12 +395,13 @@ fn value(asked: &Asked<'_>, wanted: &AnswerNumber) -> Result<(Number, String), S
         return Err(asked.why_missing(&wanted.at));
     };
     let kind = if metric.is_rate() { Sentence::Capacity } else { Sentence::Value };
-    let gate = gate(kind, &metric, &[cell]);
+    let made_from = metric.made_from(asked.cells, cell);
+    let gate = gate(kind, &metric, &made_from);
     if let Some(why) = gate.refusal() {
         return Err(why);
     }
     let keys: Vec<&str> = wanted.at.keys().map(String::as_str).collect();
     let place = format!("{}{}", asked.place(cell, &keys), gate.named());
-    let number = Number::of(wanted.label.clone(), metric.unit, &estimate).made_from(&[cell]);
+    let number = Number::of(wanted.label.clone(), metric.unit, &estimate).made_from(&made_from);
     Ok((number, place))
 }

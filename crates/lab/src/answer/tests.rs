@@ -216,7 +216,12 @@ fn marks_that_forbid_a_sentence_forbid_the_answer() {
                 Mark::GeneratorFull if !expected.contains(&study) => {
                     assert!(!is_answered && sentence.contains(mark.explained()), "{sentence}");
                 }
-                Mark::LoadLimited if study != "latency-vs-load" => {
+                // A generator that was at its limit has found no capacity.
+                Mark::LoadLimited if study == "latency-vs-load" => {
+                    let part = "% of the most that was reached";
+                    assert!(is_answered && sentence.contains(part), "{sentence}");
+                }
+                Mark::LoadLimited => {
                     assert!(!is_answered && sentence.contains(mark.explained()), "{sentence}");
                 }
                 Mark::Loopback | Mark::SharedCores | Mark::WideInterval => {
@@ -283,6 +288,10 @@ fn a_sweep_answers_from_which_value_on() {
     let answer = of(&cells);
     let grows = "still grows at 32 KiB, the last that was measured";
     assert!(answer.is_answered && answer.sentence.contains(grows), "{}", answer.sentence);
+    // What falls again is not near its highest from there on.
+    cells[3].2 = 2e5;
+    let dips = of(&cells);
+    assert!(dips.sentence.contains("is highest with 16 KiB: "), "{}", dips.sentence);
     let one = of(&cells[..1]);
     assert!(one.sentence.contains("with 4 KiB, the only one here"), "{}", one.sentence);
 }
@@ -293,6 +302,9 @@ fn parity_is_reached_at_a_size_or_nowhere() {
     let local = [("local", 4 << 10, 4e5), ("local", 8 << 10, 4e5)];
     let near = of(&[&local[..], &[("tcp", 4 << 10, 1e5), ("tcp", 8 << 10, 3.9e5)]].concat());
     assert!(near.sentence.contains("reaches that of local from 8 KiB on: "), "{}", near.sentence);
+    let dips = of(&[&local[..], &[("tcp", 4 << 10, 3.9e5), ("tcp", 8 << 10, 1e5)]].concat());
+    let only = "reaches that of local with some block size only; it is nearest with 4 KiB: ";
+    assert!(dips.sentence.contains(only), "{}", dips.sentence);
     let far = of(&[&local[..], &[("tcp", 4 << 10, 1e5), ("tcp", 8 << 10, 2e5)]].concat());
     assert!(far.sentence.contains("nowhere; it is nearest with 8 KiB: "), "{}", far.sentence);
     assert!(far.is_answered && far.numbers[0].text == "50.0 %", "{far:?}");

@@ -249,13 +249,14 @@ pub(crate) fn distinguish(one: &Estimate, other: &Estimate) -> Gate {
 
 /// A full generator is no fault where it is what the cell is about: the host's processor is under
 /// test, or it is latency with no more than one request in flight for each thread, which does
-/// nothing else while it waits.
+/// nothing else while it waits. Concurrency is relative to such a cell.
 fn is_expected(mark: Mark, metric: &Metric, cell: &Cell) -> bool {
     let number = |key: &str| cell.number(key).unwrap_or(1.0);
     let one_in_flight =
         || number(key::DEPTH) * number(key::JOBS) <= number(key::HOST_CORES).max(1.0);
     mark == Mark::GeneratorFull
-        && (cell.text(key::SHARED) == "host" || metric.is_latency() && one_in_flight())
+        && (cell.text(key::SHARED) == "host"
+            || (metric.is_latency() || metric.name == "concurrency") && one_in_flight())
 }
 
 /// How many repeats of each keep the intervals of two means apart, if neither the means nor the
@@ -401,7 +402,7 @@ mod tests {
         let gate = super::compare(Sentence::Comparison, &mean, &both, &estimate(&above), &bound);
         assert_eq!(
             gate,
-            Gate::Forbidden { mark: Some(Mark::GeneratorFull), cell: full.id.clone() }
+            Gate::Forbidden { mark: Some(Mark::GeneratorFull), cell: full.label.clone() }
         );
     }
 

@@ -1,13 +1,16 @@
 //! The knee of latency against load.
 
-use super::{Cell, Cells, Metric};
-use crate::results::number;
+use super::{Cell, Cells, Estimate, Metric};
+use crate::results::{key, number};
 
 /// Up to the knee p99 is at most so many times the least p99 of the curve.
 const LATENCY_TIMES: f64 = 2.0;
 
 /// Up to the knee at least this share of the offered rate is served.
 const SERVED: f64 = 0.98;
+
+/// What an offered load is a share of, if that may not be called a capacity.
+pub(crate) const MOST_REACHED: &str = "the most that was reached";
 
 /// Where a curve of latency over the offered load bends.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +19,17 @@ pub(crate) struct Knee<'a> {
     pub(crate) cell: &'a Cell,
     /// Whether no higher load was measured: the bend is beyond it.
     pub(crate) is_last: bool,
+    /// The next load, if its p99 cannot be told from twice the least one.
+    pub(crate) unsure: Option<&'a Cell>,
+}
+
+impl Knee<'_> {
+    /// What follows a sentence about it: whether the next load is beyond it is not known.
+    pub(crate) fn doubt(&self) -> String {
+        let load = self.unsure.and_then(|cell| cell.number(key::LOAD_PERCENT));
+        load.map(|load| format!("; {load:.0} % cannot be told apart from that here"))
+            .unwrap_or_default()
+    }
 }
 
 /// The knee of a curve: from the load with the least p99 upwards, the last one at which p99 is
@@ -25,36 +39,41 @@ pub(crate) fn knee<'a>(cells: &Cells, curve: &[&'a Cell]) -> Option<Knee<'a>> {
     let p99 = Metric::named("p99")?;
     let offered =
         |cell: &Cell| mean(cell, |repeat| repeat.values.get(number::OFFERED_IOPS).copied());
-    let mut points: Vec<(f64, f64, &Cell)> = curve
+    let mut points: Vec<(f64, Estimate, &Cell)> = curve
         .iter()
-        .filter_map(|cell| Some((offered(cell)?, p99.read(cells, cell).mean()?, *cell)))
+        .filter_map(|cell| Some((offered(cell)?, p99.read(cells, cell).estimate()?, *cell)))
         .collect();
     points.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
     if points.len() < 3 {
         return None;
     }
     let by_latency = |(_, one): &(usize, f64), (_, other): &(usize, f64)| one.total_cmp(other);
-    let (from, least) = points.iter().map(|(_, p99, _)| *p99).enumerate().min_by(by_latency)?;
-    let good = |(offered, p99, cell): &(f64, f64, &Cell)| {
-        let served = mean(cell, |repeat| Some(repeat.iops)).unwrap_or(0.0);
-        *p99 <= LATENCY_TIMES * least && served >= SERVED * offered
+    let (from, least) = points.iter().map(|(_, p99, _)| p99.mean).enumerate().min_by(by_latency)?;
+    let bound = LATENCY_TIMES * least;
+    let is_served = |(offered, _, cell): &(f64, Estimate, &Cell)| {
+        mean(cell, |repeat| Some(repeat.iops)).unwrap_or(0.0) >= SERVED * offered
     };
+    let good = |point: &(f64, Estimate, &Cell)| point.1.mean <= bound && is_served(point);
     let rising = points.get(from..)?;
     let count = rising.iter().take_while(|point| good(point)).count();
     let (.., cell) = rising.get(count.checked_sub(1)?)?;
-    Some(Knee { cell, is_last: count == rising.len() })
+    let is_near = |point: &&(f64, Estimate, &Cell)| {
+        is_served(point) && !point.1.is_apart_from(&Estimate::exact(bound))
+    };
+    let unsure = rising.get(count).filter(is_near).map(|(.., cell)| *cell);
+    Some(Knee { cell, is_last: count == rising.len(), unsure })
 }
 
 fn mean(cell: &Cell, value: impl Fn(&super::Repeat) -> Option<f64>) -> Option<f64> {
     let values: Vec<f64> = cell.repeats.iter().filter_map(value).collect();
-    super::Estimate::of(&values).map(|estimate| estimate.mean)
+    Estimate::of(&values).map(|estimate| estimate.mean)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        results::{Environment, Role, key},
+        results::{Environment, Role},
         testing::record,
     };
 
@@ -84,6 +103,28 @@ mod tests {
         assert_eq!(knee_of(&short), Some((50, false)), "what is left over waits for ever");
         let flat = [(10, 1.0, 20), (50, 1.0, 22), (95, 1.0, 30)];
         assert_eq!(knee_of(&flat), Some((95, true)));
+    }
+
+    #[test]
+    fn a_load_beyond_that_cannot_be_told_from_the_bound_is_named() {
+        let of = |load: u64, repeats: [u64; 3]| {
+            repeats.into_iter().zip(1u32..).map(move |(us, repeat)| {
+                let settings = [(key::LOAD_PERCENT, load.into())];
+                let mut record = record(Role::Plain, &settings, load as f64 * 1e3, us);
+                record.values.insert(number::OFFERED_IOPS.to_owned(), load as f64 * 1e3);
+                record.repeat = repeat;
+                record
+            })
+        };
+        let low = of(10, [20, 20, 21]).chain(of(50, [22, 22, 23]));
+        let doubt = |beyond| {
+            let records: Vec<_> = low.clone().chain(of(70, beyond)).collect();
+            let cells = Cells::of(&records, &Environment::default());
+            let curve: Vec<&Cell> = cells.cells.iter().collect();
+            knee(&cells, &curve).expect("a knee").doubt()
+        };
+        assert_eq!(doubt([30, 45, 60]), "; 70 % cannot be told apart from that here");
+        assert_eq!(doubt([80, 81, 82]), "");
     }
 
     #[test]

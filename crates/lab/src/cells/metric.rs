@@ -203,6 +203,18 @@ impl Metric {
         self.better == Better::More
     }
 
+    /// The cells from which the value of one is made: itself, and what it is relative to.
+    pub(crate) fn made_from<'a>(&self, cells: &'a Cells, cell: &'a Cell) -> Vec<&'a Cell> {
+        let base = match self.name.as_str() {
+            "delta" | "share-of-local" => cells.local(cell),
+            "concurrency" => cells.local_at_depth_1(cell),
+            "throughput-sustained" | "latency-interference" => cells.alone(cell),
+            _ => None,
+        };
+        let base = base.filter(|base| !std::ptr::eq(*base, cell));
+        [Some(cell), base].into_iter().flatten().collect()
+    }
+
     /// Whether `one` is better than `other`.
     pub(crate) fn is_better(&self, one: f64, other: f64) -> bool {
         match self.better {

@@ -465,7 +465,7 @@ impl<'a> Group<'a> {
                 let latency = cell.latency();
                 let name = if name.is_empty() { "latency".to_owned() } else { name.clone() };
                 let n = format!("n = {}, {} requests", cell.repeats.len(), latency.count());
-                let text = format!("{}<br>{n}", figure::plain(&label(self.cells, cell)));
+                let text = format!("{}<br>{n}", figure::plain(&cell.label));
                 rows.push(percentiles(&name, &latency));
                 curves.push(Curve { name, style, steps: steps(&latency), text });
             }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     cells::{
-        Cell, Cells, Estimate, Knee, Metric, Unit,
+        Cell, Cells, Estimate, MOST_REACHED, Metric, Unit,
         gate::{Gate, Sentence, Sifted, compare, gate},
         knee, value_order,
     },
@@ -649,8 +649,10 @@ fn load(cells: &Cells) -> Vec<String> {
 fn of_load(cells: &Cells, transport: &str) -> Option<String> {
     let curve = cells.measured(Role::Plain).filter(|cell| cell.text(key::TRANSPORT) == transport);
     let curve: Vec<&Cell> = curve.collect();
-    let Knee { cell, is_last } = knee(cells, &curve)?;
-    let p99 = named("p99");
+    let bend = knee(cells, &curve)?;
+    let (cell, p99) = (bend.cell, named("p99"));
+    let full = cells.measured(Role::Saturation).find(|full| full.text(key::TRANSPORT) == transport);
+    let capacity = full.map(|full| gate(Sentence::Capacity, &named("iops"), &[full]));
     let gate = gate(Sentence::Value, &p99, &[cell]);
     if let Some(why) = gate.refusal() {
         return Some(format!("Knee of {transport}: {why}."));
@@ -658,11 +660,16 @@ fn of_load(cells: &Cells, transport: &str) -> Option<String> {
     let load = cell.number(key::LOAD_PERCENT)?;
     let iops = units::show(Unit::Iops, named("iops").read(cells, cell).mean()?);
     let latency = units::show(Unit::Time, p99.read(cells, cell).mean()?);
-    let beyond = if is_last { ", the highest load that was measured" } else { "" };
+    let beyond = if bend.is_last { ", the highest load that was measured" } else { "" };
+    let of = match capacity.filter(|gate| gate.refusal().is_none()) {
+        Some(gate) => format!("the capacity{}", gate.named()),
+        None => MOST_REACHED.to_owned(),
+    };
     Some(format!(
         "Over {transport} p99 stays within twice its least value up to {iops} IOPS, {load:.0} % of \
-         the capacity{beyond}; it is {latency} there{}.",
-        gate.named()
+         {of}{beyond}; it is {latency} there{}{}.",
+        gate.named(),
+        bend.doubt(),
     ))
 }
 

@@ -44,11 +44,11 @@ pub(super) fn figures(cells: &Cells, plan: &Plan, answer: Option<&Answer>) -> Ve
     if chosen.is_empty() {
         chosen = cells.cells.iter().collect();
     }
-    let drawn = chosen.into_iter().filter_map(|cell| figure(cells, cell, &plan.measure));
+    let drawn = chosen.into_iter().filter_map(|cell| figure(cell, &plan.measure));
     drawn.take(CELLS_MAX).collect()
 }
 
-fn figure(cells: &Cells, cell: &Cell, measure: &Measure) -> Option<Figure> {
+fn figure(cell: &Cell, measure: &Measure) -> Option<Figure> {
     let courses = cell.repeats.iter().filter_map(|repeat| Course::of(repeat, measure));
     let course =
         courses.reduce(|most, other| if other.excess > most.excess { other } else { most });

@@ -318,7 +318,7 @@ fn missing(cells: &Cells) -> Vec<(&'static str, String, Vec<String>)> {
                 Status::Measured => continue,
             };
             let reason = status.reason().unwrap_or_default();
-            let name = &cell.label;
+            let name = cell.label.clone();
             let known = reasons.iter_mut().find(|(w, r, _)| *w == what && r == reason);
             match known {
                 Some((.., names)) if names.last() == Some(&name) => {}

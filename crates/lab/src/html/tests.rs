@@ -530,7 +530,7 @@ fn sentences() -> Vec<(&'static str, Vec<Record>, &'static str, Sentence)> {
         (
             "target-interference",
             with_control(),
-            "IOPS is 50 % of its value alone beside",
+            "IOPS is 50 % of its value alone with storage",
             Comparison,
         ),
         ("link-probe", link(()), "The maximum bandwidth of the raw link is", Number),

@@ -150,7 +150,8 @@ impl Tradeoff<'_> {
     fn sifted(&self, metric: &Metric) -> Sifted<&Point<'_>> {
         Sifted::of(self.points.iter().map(|point| {
             let compared = point.iter().enumerate().filter(|(index, _)| !self.is_reference(*index));
-            let compared: Vec<&Cell> = compared.map(|(_, cell)| *cell).collect();
+            let compared: Vec<&Cell> =
+                compared.flat_map(|(_, cell)| metric.made_from(self.cells, cell)).collect();
             (gate(Sentence::Comparison, metric, &compared), point)
         }))
     }

@@ -2,8 +2,10 @@
 
 use super::human;
 use crate::{
-    cells::{Cell, Cells, Metric},
-    html,
+    cells::{
+        Cell, Cells, Metric,
+        gate::{Rule, Sentence, rule},
+    },
     results::{Mark, Results},
 };
 
@@ -22,7 +24,7 @@ pub struct Line {
     pub p99: String,
     /// CPU time of host and target for each request.
     pub cpu: String,
-    /// Remarks, but for those that most cells have.
+    /// Remarks, but for those that most cells have; also those that forbid to compare with local.
     pub marks: Vec<Mark>,
 }
 
@@ -40,18 +42,26 @@ fn line(cells: &Cells, cell: &Cell) -> Line {
     let percentile = |percentile| {
         latency.percentile_ns(percentile).map_or("-".to_owned(), |ns| human::time(ns as f64))
     };
-    let is_local = cells.local(cell).is_some_and(|local| std::ptr::eq(local, cell));
+    let local = cells.local(cell);
+    let is_local = local.is_some_and(|local| std::ptr::eq(local, cell));
     let of_local = if is_local { "local".to_owned() } else { shown("share-of-local", share) };
-    // Marks of every cell are left to the report.
+    // Marks of every cell are left to the report. Those of the local one are told where they forbid
+    // to compare it.
     let silent = [Mark::Loopback, Mark::NotAwaited];
+    let forbids = |mark: &Mark| rule(*mark, Sentence::Comparison) == Rule::Forbidden;
+    let of_local_marks = local.filter(|_| !is_local).into_iter().flat_map(|local| &local.marks);
+    let own = cell.marks.iter().filter(|mark| !silent.contains(mark));
+    let mut marks: Vec<Mark> = own.chain(of_local_marks.filter(|m| forbids(m))).copied().collect();
+    marks.sort_unstable();
+    marks.dedup();
     Line {
-        label: html::label(cells, cell),
+        label: cell.label.clone(),
         iops: shown("iops", human::count),
         of_local,
         p50: percentile(50.0),
         p99: percentile(99.0),
         cpu: shown("cpu-per-io", human::time),
-        marks: cell.marks.iter().copied().filter(|mark| !silent.contains(mark)).collect(),
+        marks,
     }
 }
 

@@ -29,6 +29,9 @@ const STREAM_DEPTH: usize = 16;
 /// Requests in flight when the message rate is measured.
 const MESSAGES_DEPTH: usize = 128;
 
+/// How often each is measured; the best one counts.
+const PARTS: u32 = 3;
+
 /// Probes TCP between this machine and itself at one of its addresses: once with both ends polling,
 /// if there is a processor for each, and once with both ends asleep until they are woken.
 ///
@@ -43,7 +46,17 @@ pub fn probe(address: IpAddr, cpus: &[usize], each: Duration) -> io::Result<Vec<
         }
         let run = |data: usize, depth: usize| {
             let floor = floor(data, depth, address);
-            Floor { spin: spinning, cpus: pair, runtime: each, ramp: each / 5, ..floor }.measure()
+            let (runtime, ramp) = (each, each / 5);
+            let floor = Floor { spin: spinning, cpus: pair, runtime, ramp, ..floor };
+            // The floor is what the link can do: a part in which the machine was slower is none.
+            let mut best = floor.measure()?;
+            for _ in 1..PARTS {
+                let next = floor.measure()?;
+                if next.messages_per_second() > best.messages_per_second() {
+                    best = next;
+                }
+            }
+            Ok::<_, io::Error>(best)
         };
         let one = run(4096, 1)?;
         let many = run(4096, MESSAGES_DEPTH)?;

@@ -42,7 +42,7 @@ const FAILURES_MAX: usize = 3;
 const IDLE: Duration = Duration::from_secs(2);
 
 /// How long each probe of the link takes.
-const LINK_PROBE: Duration = Duration::from_millis(400);
+const LINK_PROBE: Duration = Duration::from_millis(150);
 
 /// The parameters of a run.
 pub struct Settings<'a> {
@@ -156,7 +156,7 @@ pub fn run(
         history: BTreeMap::new(),
         judged_by: settings.plan.judged_by(),
         failures_in_a_row: 0,
-        began: monotonic_time(),
+        spent: Default::default(),
         done: 0,
         done_before: 0,
         outcome: Outcome::default(),
@@ -200,7 +200,8 @@ struct Runner<'a> {
     /// The metric that the study is judged by.
     judged_by: String,
     failures_in_a_row: usize,
-    began: Duration,
+    /// How many first and later repeats were measured, and how long they took.
+    spent: [(u32, Duration); 2],
     done: usize,
     done_before: usize,
     outcome: Outcome,
@@ -473,17 +474,26 @@ impl Runner<'_> {
             .is_some_and(|percent| percent <= self.settings.plan.measure.confidence_percent)
     }
 
+    /// How long a first repeat of a step takes, which waits for steady state, and a later one.
+    fn each(&self) -> [Duration; 2] {
+        let measure = &self.settings.plan.measure;
+        let mean = |(count, time): (u32, Duration)| time.checked_div(count);
+        let planned = measure.runtime + measure.ramp + Duration::from_millis(200);
+        let [first, later] = self.spent.map(mean);
+        let like_first = first.filter(|_| measure.settle.is_zero());
+        let later = later.or(like_first).unwrap_or(planned);
+        [first.unwrap_or(later + measure.settle / 4), later]
+    }
+
     /// The progress. Repeats beyond the minimum are added to the total as they are needed.
     fn position(&self) -> Position {
         let all = self.planned().max(self.done);
-        let new = self.done - self.done_before;
-        let each = if new == 0 {
-            let measure = &self.settings.plan.measure;
-            measure.runtime + measure.ramp + measure.settle / 4 + Duration::from_millis(200)
-        } else {
-            monotonic_time().saturating_sub(self.began) / u32::try_from(new).unwrap_or(u32::MAX)
-        };
-        let left = each * u32::try_from(all - self.done).unwrap_or(u32::MAX);
+        let steps = self.matrix.steps().filter(|step| step.missing().is_none());
+        let is_new = |step: &&Step| step.cells().all(|cell| !self.history.contains_key(&cell.id));
+        let first = steps.filter(is_new).count().min(all - self.done);
+        let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
+        let [one, other] = self.each();
+        let left = one * count(first) + other * count(all - self.done - first);
         Position { done: self.done, all, left }
     }
 

@@ -63,7 +63,15 @@ pub(super) fn counterpart(result: &PublishedResult, cells: &Cells, plan: &Plan) 
         Some(value) if value.is_finite() => {
             let time = ["s", "ms", "us"].contains(&result.unit.as_str());
             let metric = Metric::named(if time { "mean" } else { "iops" });
-            let gate = metric.map(|metric| gate(Sentence::Published, &metric, &candidates));
+            let relative = relative(result);
+            let all: Vec<&Cell> = match &relative {
+                Some(one) => {
+                    candidates.iter().flat_map(|cell| one.made_from(cells, cell)).collect()
+                }
+                None => candidates.clone(),
+            };
+            let metric = relative.or(metric);
+            let gate = metric.map(|metric| gate(Sentence::Published, &metric, &all));
             let gate = gate.unwrap_or_else(|| unreachable!("both are metrics"));
             let setting = setting(cells, &candidates);
             Match::Found(Counterpart { value, differences, gate, setting })
@@ -198,6 +206,18 @@ fn nearest(result: &PublishedResult, candidates: &mut Vec<&Cell>) -> Vec<String>
         }
     }
     differences
+}
+
+/// The metric of a number that is relative to another cell.
+fn relative(result: &PublishedResult) -> Option<Metric> {
+    let name = match result.metric.as_str() {
+        "lat_added" => "delta",
+        "concurrency_max" => "concurrency",
+        "latency_interference" => "latency-interference",
+        "throughput_sustained" => "throughput-sustained",
+        _ => return None,
+    };
+    Metric::named(name)
 }
 
 fn value(result: &PublishedResult, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {

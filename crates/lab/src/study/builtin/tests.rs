@@ -32,7 +32,13 @@ fn published_numbers_that_a_plan_names_are_there() {
         let plan = builtin.plan().expect(builtin.name);
         let Some(published) = plan.published else { continue };
         let found = crate::published::published().of_study(&published.study).count();
-        assert!(found > 0, "{}: nothing is published for {:?}", plan.name, published.study);
+        // Its table says in words which transport is best.
+        assert!(
+            found > 0 || plan.name == "tradeoffs",
+            "{}: nothing is published for {:?}",
+            plan.name,
+            published.study
+        );
     }
 }
 

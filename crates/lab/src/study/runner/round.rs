@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
 use weft_host::Transport;
+use weft_reactor::monotonic_time;
 
 use super::{FAILURES_MAX, Position, Runner, Stopped};
 use crate::{
@@ -49,7 +50,7 @@ impl Runner<'_> {
         let what = format!("{} (repeat {repeat})", first.id);
         let position = self.position_of(first);
         self.observer.begins(&position, &what);
-        let started_at_ms = (self.settings.wall_ms)();
+        let (started_at_ms, began) = ((self.settings.wall_ms)(), monotonic_time());
         let outcome = self.measured(step, repeat, &what);
         if self.stop.load(Ordering::Relaxed) {
             // A step that was stopped has no result.
@@ -79,7 +80,13 @@ impl Runner<'_> {
             self.count(&record);
             written.push(record);
         }
-        self.done += usize::from(first.role != Role::Reference);
+        let is_counted = first.role != Role::Reference;
+        self.done += usize::from(is_counted);
+        // The time of reference cells is shared by the others.
+        if let Some((count, time)) = self.spent.get_mut(usize::from(repeat > 1 || !is_counted)) {
+            *count += u32::from(is_counted);
+            *time += monotonic_time().saturating_sub(began);
+        }
         let position = self.position();
         self.observer.ends(&position, &written);
         if self.failures_in_a_row > 0 {

@@ -41,6 +41,8 @@ impl Launcher for Broken {
 struct Notes {
     begun: Vec<String>,
     positions: Vec<(usize, usize)>,
+    /// The time left before each step, and when that was.
+    left: Vec<(Duration, Duration)>,
     records: usize,
     stop: AtomicBool,
     /// A directory that is removed meanwhile.
@@ -54,6 +56,7 @@ impl StudyObserver for Notes {
         }
         self.begun.push(what.to_owned());
         self.positions.push((position.done, position.all));
+        self.left.push((position.left, monotonic_time()));
     }
 
     fn progress(&mut self, _: &Position, _: &str, _: &Progress) {}
@@ -103,6 +106,23 @@ impl Bench {
 
     fn records(&self) -> Vec<Record> {
         results::load(self.directory.path()).expect("results").records
+    }
+}
+
+#[test]
+fn the_time_that_is_left_is_that_of_the_steps() {
+    let bench = Bench::new();
+    let axes = "[axes]\ntransport = [\"local\"]\ndepth = [1, 4, 16]\n";
+    let mut plan = plan("repeats = 3\nrepeats_max = 3", axes);
+    plan.measure.runtime = Duration::from_millis(200);
+    let mut notes = Notes::default();
+    bench.run(&plan, &mut notes).expect("an outcome");
+    let ended = monotonic_time();
+    assert_eq!(notes.left.len(), 9);
+    // Once a step has been timed; a machine that is busy takes longer, never less.
+    for (left, at) in notes.left.iter().skip(1) {
+        let really = (ended - *at).as_secs_f64();
+        assert!(left.as_secs_f64() < 1.5 * really && left.as_secs_f64() > 0.2 * really, "{left:?}");
     }
 }
 
