@@ -13,7 +13,7 @@ mod wheel;
 
 use crate::report::Report;
 use crate::test::{build_binary, target_folder};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -33,7 +33,8 @@ pub(crate) struct Options {
     /// For which processors; others than this machine's are cross-compiled, and not tried
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Arch::here()])]
     arch: Vec<Arch>,
-    /// Package this binary instead of building one; not for `static`, which is always built
+    /// Package this binary, which has TLS, instead of building one; not for `static`, which is always
+    /// built
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     /// As the tests: all kinds for this machine, of binaries without optimization
@@ -128,7 +129,20 @@ impl<'a> Parts<'a> {
 
 /// Builds what is asked for, tries what can run here, and lists it with its checksums.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
-    let wants = |kind| options.kinds.is_empty() || options.kinds.contains(&kind);
+    if options.binary.is_some() {
+        ensure!(
+            !options.kinds.contains(&Kind::Static),
+            "--binary goes into the packages deb, image and wheel; a static one is built for itself"
+        );
+        ensure!(
+            options.arch == [Arch::here()],
+            "--binary writes its man pages and completions: it has to run on this machine"
+        );
+    }
+    let wants = |kind| match options.kinds.is_empty() {
+        true => options.binary.is_none() || kind != Kind::Static,
+        false => options.kinds.contains(&kind),
+    };
     let native = match &options.binary {
         Some(binary) => binary.clone(),
         None => build_binary(root)?,
@@ -225,8 +239,10 @@ fn checksums(folder: &Path, built: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Serves memory with the target that `weft` starts, and reads it with another process.
+/// Serves memory with the target that `weft` starts, and reads it with another process; a binary
+/// without TLS is not shipped.
 fn serve(weft: &Command) -> Result<()> {
+    has_tls(weft)?;
     let mut command = with(weft, &["target", "--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"]);
     command.args(["--stop-with-stdin", "--output-format", "json"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -237,6 +253,20 @@ fn serve(weft: &Command) -> Result<()> {
     let status = target.wait()?;
     read?;
     if status.success() { Ok(()) } else { bail!("the target ended with {status}") }
+}
+
+/// Fails if a binary has no TLS, which a host that asks for it learns.
+fn has_tls(weft: &Command) -> Result<()> {
+    let key = format!("/tmp/weft-package-{}.key", std::process::id());
+    output(&mut with(weft, &["key", "generate", "tls", &key]))?;
+    // Nothing listens there.
+    let address = "nvme-tcp://127.0.0.1:1/nqn.2014-08.org.example:none";
+    let asked = with(weft, &["list", "--tls", "--tls-key-file", &key, address]).output();
+    // In a root of its own it goes with that.
+    let _ = fs::remove_file(&key);
+    let said = String::from_utf8_lossy(&asked?.stderr).into_owned();
+    ensure!(said.contains("Connection refused"), "the binary has no TLS: {said}");
+    Ok(())
 }
 
 fn read_from(weft: &Command, said: &mut impl BufRead) -> Result<()> {
@@ -263,6 +293,7 @@ fn inside(folder: &Path, program: &str) -> Result<Command> {
     if !rustix::process::geteuid().is_root() {
         bail!("chroot needs root");
     }
+    fs::create_dir_all(folder.join("tmp"))?;
     let mut command = Command::new("chroot");
     command.arg(folder).arg(program);
     Ok(command)

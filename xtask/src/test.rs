@@ -36,7 +36,7 @@ pub(crate) enum Extent {
 const FIO_REQUIRED: (&str, &str) = ("WEFT_TEST_FIO_REQUIRED", "1");
 
 /// What is tested has TLS, which takes a C compiler and some minutes to build.
-const TLS: [&str; 2] = ["--features", "tls"];
+pub(crate) const TLS: [&str; 2] = ["--features", "tls"];
 
 /// How long each fuzz target runs with `--all`.
 const FUZZ_SECONDS: u64 = 60;

@@ -3,9 +3,8 @@
 use super::{Arch, output};
 use crate::packages;
 use crate::python;
-use crate::test::{cargo_command, target_folder};
+use crate::test::{TLS, cargo_command, target_folder};
 use anyhow::{Context, Result, bail};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,7 +16,21 @@ const ZIGBUILD: &str = "cargo-zigbuild==0.24.1";
 /// A binary with shared libraries, for every distribution since CentOS 7.
 pub(super) fn shared(root: &Path, arch: Arch) -> Result<PathBuf> {
     let target = format!("{}-unknown-linux-gnu", arch.name());
-    need_target(root, &target)?;
+    zigbuild(root, &target, &format!("{target}.{GLIBC}"), &["--profile", "dist"])?;
+    Ok(target_folder(root).join(target).join("dist/weft"))
+}
+
+/// A binary without shared libraries; `profile` are cargo's options.
+pub(super) fn alone(root: &Path, arch: Arch, profile: &[&str]) -> Result<PathBuf> {
+    let target = format!("{}-unknown-linux-musl", arch.name());
+    zigbuild(root, &target, &target, profile)?;
+    let folder = if profile.contains(&"dist") { "dist" } else { "debug" };
+    Ok(target_folder(root).join(target).join(folder).join("weft"))
+}
+
+/// Builds the binary, with TLS, whose library is written in C: zig is its compiler and the linker.
+fn zigbuild(root: &Path, target: &str, versioned: &str, profile: &[&str]) -> Result<()> {
+    need_target(root, target)?;
     let programs = python::install(root, ZIGBUILD, "cargo-zigbuild")?;
     let mut path = programs.into_os_string();
     if let Some(rest) = std::env::var_os("PATH") {
@@ -25,34 +38,8 @@ pub(super) fn shared(root: &Path, arch: Arch) -> Result<PathBuf> {
         path.push(rest);
     }
     let mut command = cargo_command(root);
-    command.args(["zigbuild", "--profile", "dist", "--package", "weft-cli", "--target"]);
-    run(command.arg(format!("{target}.{GLIBC}")).env("PATH", path))?;
-    Ok(target_folder(root).join(target).join("dist/weft"))
-}
-
-/// A binary without shared libraries; `profile` are cargo's options.
-pub(super) fn alone(root: &Path, arch: Arch, profile: &[&str]) -> Result<PathBuf> {
-    let target = format!("{}-unknown-linux-musl", arch.name());
-    need_target(root, &target)?;
-    let mut command = cargo_command(root);
-    command.args(["rustc", "--package", "weft-cli", "--bin", "weft", "--target", &target]);
-    command.args(profile).arg("--").arg(format!("-Lnative={}", empty_libdl(root)?.display()));
-    // The compiler brings a linker and musl, which know both processors.
-    let variable = target.replace('-', "_").to_uppercase();
-    command.env(format!("CARGO_TARGET_{variable}_LINKER"), "rust-lld");
-    command.env(format!("CARGO_TARGET_{variable}_RUSTFLAGS"), "-Clink-self-contained=yes");
-    run(&mut command)?;
-    let folder = if profile.contains(&"dist") { "dist" } else { "debug" };
-    Ok(target_folder(root).join(target).join(folder).join("weft"))
-}
-
-/// A folder with the library that `dlopen` is in elsewhere: musl has it in its C library, and
-/// beside that an archive without members, which the compiler's copy of musl lacks.
-fn empty_libdl(root: &Path) -> Result<PathBuf> {
-    let folder = target_folder(root).join("package/libdl");
-    fs::create_dir_all(&folder)?;
-    fs::write(folder.join("libdl.a"), "!<arch>\n")?;
-    Ok(folder)
+    command.args(["zigbuild", "--package", "weft-cli", "--target", versioned]);
+    run(command.args(TLS).args(profile).env("PATH", path))
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -1,9 +1,9 @@
 //! The Python wheel: the binary among an environment's programs, for `pip install`.
 //!
-//! Its tag says which C library the binary needs; auditwheel, which knows what each tag promises,
-//! has to agree.
+//! Its tag says which C library the binary needs: the one that auditwheel, which knows what each tag
+//! promises, reads from the binary.
 
-use super::{Parts, VERSION, binary, licences, output, place, serve};
+use super::{Parts, VERSION, licences, output, place, serve};
 use crate::python;
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -20,7 +20,8 @@ const AUDITWHEEL: &str = "auditwheel==6.8.2";
 pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
     let tree = parts.empty("wheel")?;
     let name = format!("{NAME}-{VERSION}");
-    let tag = tag(parts)?;
+    // Of this machine's Linux alone, until auditwheel has said where it runs.
+    let tag = format!("py3-none-linux_{}", parts.arch.name());
     place(&tree, &format!("{name}.data/scripts/weft"), &fs::read(&parts.binary)?, 0o755)?;
     let facts = format!("{name}.dist-info");
     place(&tree, &format!("{facts}/METADATA"), metadata(parts.root)?.as_bytes(), 0o644)?;
@@ -31,14 +32,23 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
     licences(parts.root, &tree, &format!("{facts}/licenses"))?;
     let program = python::install(parts.root, WHEEL, "wheel")?.join("wheel");
     // It lists the files with their checksums.
-    output(Command::new(program).arg("pack").arg(&tree).arg("--dest-dir").arg(&parts.folder))?;
-    Ok(parts.folder.join(format!("{name}-{tag}.whl")))
+    let mut pack = Command::new(&program);
+    output(pack.arg("pack").arg(&tree).arg("--dest-dir").arg(&parts.folder))?;
+    let untagged = parts.folder.join(format!("{name}-{tag}.whl"));
+    let platform = platform(parts, &untagged)?;
+    let mut tags = Command::new(&program);
+    output(tags.args(["tags", "--remove", "--platform-tag", &platform]).arg(&untagged))?;
+    Ok(parts.folder.join(format!("{name}-py3-none-{platform}.whl")))
 }
 
-/// For every Python 3, and every Linux with a C library that is new enough (PEP 600).
-fn tag(parts: &Parts<'_>) -> Result<String> {
-    let (major, minor) = binary::glibc(&parts.binary)?;
-    Ok(format!("py3-none-manylinux_{major}_{minor}_{}", parts.arch.name()))
+/// The platform (PEP 600) that a wheel is for, as auditwheel reads it from the binary: the one of
+/// those it names that has the oldest C library.
+fn platform(parts: &Parts<'_>, wheel: &Path) -> Result<String> {
+    let audit = python::install(parts.root, AUDITWHEEL, "auditwheel")?.join("auditwheel");
+    let said = output(Command::new(audit).arg("show").arg(wheel))?;
+    let mut quoted = said.split('"').skip(1).step_by(2);
+    let platform = quoted.find(|word| word.starts_with("manylinux_"));
+    platform.map(str::to_owned).with_context(|| format!("it is for no platform: {said}"))
 }
 
 fn metadata(root: &Path) -> Result<String> {
@@ -56,11 +66,9 @@ fn metadata(root: &Path) -> Result<String> {
 
 /// Has auditwheel check the tag; installs the wheel into an empty environment, and serves from it.
 pub(super) fn check(parts: &Parts<'_>, wheel: &Path) -> Result<()> {
-    let audit = python::install(parts.root, AUDITWHEEL, "auditwheel")?.join("auditwheel");
-    let said = output(Command::new(audit).arg("show").arg(wheel))?;
-    let tag = tag(parts)?;
-    let platform = tag.rsplit('-').next().context("no platform")?;
-    ensure!(said.contains(&format!("\"{platform}\"")), "not {platform}: {said}");
+    let platform = platform(parts, wheel)?;
+    let name = wheel.file_name().context("no name")?.to_string_lossy();
+    ensure!(name.ends_with(&format!("-{platform}.whl")), "{name} is for {platform}");
     if !parts.runs_here() {
         return Ok(());
     }
