@@ -33,8 +33,8 @@ pub(crate) struct Options {
     /// For which processors; others than this machine's are cross-compiled, and not tried
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Arch::here()])]
     arch: Vec<Arch>,
-    /// Package this binary, which has TLS, instead of building one; not for `static`, which is always
-    /// built
+    /// Package this binary, which has TLS, instead of building one; not for `static`, which is
+    /// always built
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     /// As the tests: all kinds for this machine, of binaries without optimization

@@ -1,7 +1,7 @@
 //! The Python wheel: the binary among an environment's programs, for `pip install`.
 //!
-//! Its tag says which C library the binary needs: the one that auditwheel, which knows what each tag
-//! promises, reads from the binary.
+//! Its tag says which C library the binary needs: auditwheel, which knows what each tag promises,
+//! reads it from the binary.
 
 use super::{Parts, VERSION, licences, output, place, serve};
 use crate::python;

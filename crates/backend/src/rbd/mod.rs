@@ -9,7 +9,8 @@
 //! started by the reactor's thread, and their ends come back by a source of the reactor. The image
 //! is open once for all reactors, so that they share its exclusive lock.
 //!
-//! librbd's cache is switched off: what was written is in the cluster, where another gateway finds it.
+//! librbd's cache is switched off: what was written is in the cluster, where another gateway
+//! finds it.
 //!
 //! # An image that hangs
 //!

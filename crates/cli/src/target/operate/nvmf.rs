@@ -580,6 +580,7 @@ fn get_stats(operator: &Operator, params: Value) -> Answer {
                 "transports": transports,
             })
         });
-        json!({ "tick_rate": super::bdev::TICK_RATE, "poll_groups": groups.collect::<Vec<Value>>() })
+        let groups: Vec<Value> = groups.collect();
+        json!({ "tick_rate": super::bdev::TICK_RATE, "poll_groups": groups })
     })
 }
