@@ -105,6 +105,9 @@ pub struct Job {
     pub latency_target: Option<LatencyTarget>,
     /// `percentile_list`: those of the report; the usual ones if not given.
     pub percentiles: Option<Vec<f64>>,
+    /// `lat_percentiles`: where a report has room for one kind, they count from the due time and
+    /// not from the submission.
+    pub percentiles_of_lat: bool,
 }
 
 /// A length: of itself, or of the device's.
@@ -238,6 +241,7 @@ impl Default for Job {
             replay: None,
             latency_target: None,
             percentiles: None,
+            percentiles_of_lat: false,
         }
     }
 }

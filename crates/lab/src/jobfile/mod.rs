@@ -181,6 +181,7 @@ struct Draft {
     exit_all: bool,
     exit_what: Exit,
     percentiles: Option<Vec<f64>>,
+    percentiles_of_lat: bool,
     backlog: u32,
     backlog_batch: Option<u32>,
     target: Duration,
@@ -253,6 +254,7 @@ impl Default for Draft {
             exit_all: false,
             exit_what: Exit::Group,
             percentiles: None,
+            percentiles_of_lat: false,
             backlog: 0,
             backlog_batch: None,
             target: Duration::ZERO,
@@ -316,6 +318,8 @@ impl Draft {
             );
         };
         let text = match value {
+            // These quotes tell a text from a number.
+            Some(value) if word.name == "verify_pattern" => value.trim(),
             Some(value) => value.trim().trim_matches('"'),
             None if word.may_be_bare => "",
             None => return Err("it wants a value".to_owned()),
@@ -398,6 +402,7 @@ impl Draft {
             driver: self.driver,
             seed: self.seed(default.seed),
             percentiles: self.percentiles.clone(),
+            percentiles_of_lat: self.percentiles_of_lat,
             ..default
         };
         self.set_sizes(&mut job, sizes);

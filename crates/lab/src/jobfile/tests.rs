@@ -171,6 +171,9 @@ fn verification_is_what_is_asked_for_or_more() {
     let pattern = job("rw=write\nverify=pattern\nverify_pattern=0xdeadbeef\ndo_verify=0");
     assert_eq!(pattern.verify_pattern, Some(vec![0xde, 0xad, 0xbe, 0xef]));
     assert!(!pattern.read_back);
+    let quoted = job("rw=write\nverify=pattern\nverify_pattern=\"a word\"");
+    assert_eq!(quoted.verify_pattern, Some(b"a word".to_vec()));
+    assert!(fault("verify=pattern\nverify_pattern=word").contains("no pattern"));
     assert!(fault("verify=pattern").contains("wants verify_pattern"));
     assert!(fault("verify=null").contains("checks nothing"));
     assert!(!job("verify=0").verify);

@@ -522,7 +522,11 @@ pub static WORDS: &[Word] = &[
         d.replay_redirect = Some(v.to_owned());
         Ok(())
     }),
-    nothing("lat_percentiles", &[]),
+    flag_word(
+        "lat_percentiles",
+        "Percentiles of a terse report count from when each was due",
+        |d, v| set(&mut d.percentiles_of_lat, flag(v)),
+    ),
     nothing("clat_percentiles", &[]),
     nothing("slat_percentiles", &[]),
     // What makes no difference here.

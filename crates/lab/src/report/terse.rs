@@ -71,12 +71,13 @@ fn direction(job: &Job, of: &DirectionResult, version: u32) -> String {
     // Of the wait before the submission only the mean is known.
     let _ = write!(text, ";0;0;{wait_us:.6};0.000000");
     text += &ends(completion);
+    let ranked = if job.percentiles_of_lat { &of.latency } else { completion };
     let listed = job.percentiles.as_deref().unwrap_or(&fio::PERCENTILES);
     for number in 0..PERCENTILES_MAX {
         match listed.get(number) {
             Some(percentile) => {
                 // fio has a number for each; one that is not resolved is the maximum.
-                let ns = completion.percentile_ns(*percentile).unwrap_or(completion.max_ns());
+                let ns = ranked.percentile_ns(*percentile).unwrap_or(ranked.max_ns());
                 let _ = write!(text, ";{percentile:.6}%={}", ns / 1000);
             }
             None => text.push_str(";0%=0"),
@@ -158,5 +159,24 @@ mod tests {
         assert_eq!((fields[92], fields[93]), ("90.0%", "10.0%"));
         // At most 2 µs: one of 1001.
         assert_eq!(fields[99], "0.10%");
+    }
+
+    /// At a rate they differ; the ends of completions stay theirs.
+    #[test]
+    fn percentiles_are_those_of_lat_where_these_are_asked_for() {
+        let mut entry = entry();
+        let mut completion = Latency::new();
+        (0..1000).for_each(|_| completion.record(3_000));
+        entry.result.lanes[0].1.read.completion = Some(completion);
+        let fields = |entry: &Entry| -> Vec<String> {
+            lines(std::slice::from_ref(entry), 3).split(';').map(str::to_owned).collect()
+        };
+        let plain = fields(&entry);
+        entry.job.percentiles_of_lat = true;
+        let of_lat = fields(&entry);
+        assert_eq!(plain[23], "50.000000%=3");
+        assert!(of_lat[23].starts_with("50.000000%=50"), "{}", of_lat[23]);
+        assert_eq!(plain[..17], of_lat[..17]);
+        assert_eq!(plain[37..], of_lat[37..]);
     }
 }

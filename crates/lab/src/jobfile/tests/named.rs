@@ -50,7 +50,7 @@ const NAMED: &[(&str, Fate)] = &[
     ("verify=crc32c\ndo_verify=0", Runs), ("verify=crc32c\nverify_backlog=4", Runs),
     ("verify=crc32c\nverify_backlog=4\nverify_backlog_batch=2", Runs),
     // Reports and logs.
-    ("percentile_list=50:99.9", Runs), ("lat_percentiles=1", Same), ("group_reporting", Runs),
+    ("percentile_list=50:99.9", Runs), ("lat_percentiles=1", Runs), ("group_reporting", Runs),
     ("latency_target=1s\nlatency_window=5ms", Runs),
     ("latency_target=1s\nlatency_window=5ms\nlatency_percentile=99", Runs),
     ("latency_target=1s", Refused("latency_window")),
