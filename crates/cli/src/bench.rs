@@ -229,16 +229,20 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     // connection that fails reports it.
     let _ = weft_reactor::raise_descriptor_limit();
     let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
-    let Ran { entries, left_out, logged } = bench.run_all(&stop, &firsts, &mut output)?;
+    let Ran { entries, left_out, logged, begun } = bench.run_all(&stop, &firsts, &mut output);
     let entries = grouped(entries, &sections);
-    output.report(&entries)?;
-    let closed = bench.close();
-    logged?;
-    if left_out > 0 {
-        let all = sections.len();
-        output::complain(&format!("weft bench: interrupted: {left_out} of {all} jobs never began"));
+    if begun.is_ok() || !entries.is_empty() {
+        output.report(&entries)?;
     }
+    let closed = bench.close();
+    begun?;
+    logged?;
     if left_out > 0 || entries.iter().any(|entry| entry.result.interrupted) {
+        let what = match (left_out, sections.len()) {
+            (0, _) => "the results are what was measured until then".to_owned(),
+            (out, all) => format!("{out} of {all} jobs never began"),
+        };
+        output::complain(&format!("weft bench: interrupted: {what}"));
         return Err(Failure::Exit(signals::INTERRUPTED));
     }
     if let Some(failed) = entries.iter().find(|entry| entry.result.failed()) {
@@ -266,6 +270,8 @@ struct Ran {
     left_out: usize,
     /// The first log that could not be written.
     logged: Result<(), Failure>,
+    /// Why a run could not begin; none follows it.
+    begun: Result<(), Failure>,
 }
 
 /// Shows what a run says of itself.
@@ -389,18 +395,36 @@ impl<'a> Bench<'a> {
             let jobs: Vec<&Job> = jobs.map(|(section, _)| &section.job).collect();
             bench.driven.push(open(options, place, &jobs)?);
         }
+        bench.check()?;
         Ok(bench)
     }
 
+    /// Finds what no job can run with before the first one runs.
+    fn check(&self) -> Result<(), Failure> {
+        for (number, section) in self.sections.iter().enumerate() {
+            self.awaited(number)?;
+            let driven = self.driven(number);
+            let planned = section.job.plan(&driven.factory.geometry());
+            planned.map_err(|error| Failure::Because(format!("{}: {error}", driven.name)))?;
+        }
+        Ok(())
+    }
+
+    /// The job before this one that it waits for.
+    fn awaited(&self, number: usize) -> Result<Option<usize>, Failure> {
+        let Section { job, wait_for, .. } = &self.sections[number];
+        let Some(name) = wait_for else { return Ok(None) };
+        let found = (0..number).rev().find(|earlier| self.sections[*earlier].job.name == *name);
+        found.map(Some).ok_or_else(|| {
+            let job = &job.name;
+            Failure::Because(format!("job {job:?} waits for {name:?}, which is no job before it"))
+        })
+    }
+
     /// Runs all jobs, those that wait for others after them.
-    fn run_all(
-        &self,
-        stop: &AtomicBool,
-        firsts: &[usize],
-        output: &mut Output<'_>,
-    ) -> Result<Ran, Failure> {
+    fn run_all(&self, stop: &AtomicBool, firsts: &[usize], output: &mut Output<'_>) -> Ran {
         let mut live = LiveLine::of(self.options.reports.live());
-        let mut ran = Ran { entries: Vec::new(), left_out: 0, logged: Ok(()) };
+        let mut ran = Ran { entries: Vec::new(), left_out: 0, logged: Ok(()), begun: Ok(()) };
         let runs = runs(self.sections);
         for (number, run) in (1..).zip(&runs) {
             if stop.load(Ordering::Relaxed) {
@@ -411,8 +435,15 @@ impl<'a> Bench<'a> {
             let place = if all > 1 { format!("{number} of {all}: ") } else { String::new() };
             let mut observer =
                 Observer { place, run: run.clone(), bench: self, output: &mut *output, live };
-            let results = self.run(self.options, run.clone(), stop, &mut observer)?;
+            let results = self.run(self.options, run.clone(), stop, &mut observer);
             live = observer.live;
+            let results = match results {
+                Ok(results) => results,
+                Err(failure) => {
+                    ran.begun = Err(failure);
+                    break;
+                }
+            };
             for (number, result) in run.clone().zip(results) {
                 let (job, path) = (&self.sections[number].job, &self.driven(number).path);
                 let logged = logs::write(job, path, &result, firsts[number]);
@@ -424,7 +455,7 @@ impl<'a> Bench<'a> {
                 break;
             }
         }
-        Ok(ran)
+        ran
     }
 
     fn run(
@@ -440,20 +471,8 @@ impl<'a> Bench<'a> {
             let mut part = Part::new(&section.job, &self.driven(number).factory);
             part.group = self.groups[number];
             part.exit = section.exit;
-            part.after = match &section.wait_for {
-                None => None,
-                Some(name) => {
-                    let named = |earlier: &usize| self.sections[*earlier].job.name == *name;
-                    let found = (0..number).rev().find(named).ok_or_else(|| {
-                        let job = &section.job.name;
-                        Failure::Because(format!(
-                            "job {job:?} waits for {name:?}, which is no job before it"
-                        ))
-                    })?;
-                    // One of an earlier run has ended.
-                    found.checked_sub(run.start)
-                }
-            };
+            // One of an earlier run has ended.
+            part.after = self.awaited(number)?.and_then(|found| found.checked_sub(run.start));
             parts.push(part);
         }
         let name = || self.driven(run.start).name.clone();

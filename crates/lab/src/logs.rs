@@ -4,7 +4,7 @@ use std::{
     fmt::Write as _,
     fs::File,
     io::{self, BufWriter, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -77,28 +77,17 @@ pub struct Issued {
 /// # Errors
 /// The file that cannot be written.
 pub fn write(job: &Job, device: &str, result: &RunResult, first: usize) -> io::Result<()> {
+    let logs = &job.logs;
     for (number, (_, lane)) in (first..).zip(&result.lanes) {
-        let logs = &job.logs;
-        for (name, kind, value) in [
-            (&logs.latency, "lat", latency as fn(&Logged) -> u64),
-            (&logs.latency, "clat", completion),
-            (&logs.latency, "slat", waiting),
-            (&logs.iops, "iops", iops),
-            (&logs.bandwidth, "bw", bandwidth),
-        ] {
-            let Some(name) = name else { continue };
-            let path = PathBuf::from(format!("{name}_{kind}.{number}.log"));
+        for (path, value) in completions(logs, number) {
             let mut file = Output::create(path)?;
             for one in &lane.logged {
                 file.line(|text| logged(text, one, value(one), logs))?;
             }
             file.finish()?;
         }
-        if let Some(name) = &logs.requests {
-            // Copies of a job would write over each other; fio's mix.
-            let is_alone = result.lanes.len() == 1;
-            let path = if is_alone { name.clone() } else { format!("{name}.{number}") };
-            let mut file = Output::create(PathBuf::from(path))?;
+        if let Some(path) = requests(job, number) {
+            let mut file = Output::create(path)?;
             let device = device.replace(char::is_whitespace, "_");
             file.line(|text| {
                 let _ = write!(text, "fio version 3 iolog\n0 {device} add\n0 {device} open");
@@ -119,29 +108,44 @@ pub fn write(job: &Job, device: &str, result: &RunResult, first: usize) -> io::R
     Ok(())
 }
 
+/// The logs of completions of the `number`th copy, and what each line of them has.
+fn completions(logs: &Logs, number: usize) -> impl Iterator<Item = (PathBuf, fn(&Logged) -> u64)> {
+    let kinds = [
+        (&logs.latency, "lat", latency as fn(&Logged) -> u64),
+        (&logs.latency, "clat", completion),
+        (&logs.latency, "slat", waiting),
+        (&logs.iops, "iops", iops),
+        (&logs.bandwidth, "bw", bandwidth),
+    ];
+    kinds.into_iter().filter_map(move |(name, kind, value)| {
+        let name = name.as_ref()?;
+        Some((PathBuf::from(format!("{name}_{kind}.{number}.log")), value))
+    })
+}
+
+/// The log of requests of the `number`th copy. Copies of a job would write over each other; fio's
+/// mix.
+fn requests(job: &Job, number: usize) -> Option<PathBuf> {
+    let name = job.logs.requests.as_ref()?;
+    Some(PathBuf::from(if job.copies == 1 { name.clone() } else { format!("{name}.{number}") }))
+}
+
 /// Makes sure that a job's logs can be written, so that one that cannot ends the run before it
 /// begins.
 ///
 /// # Errors
 /// The file that cannot be written.
 pub fn prepare(job: &Job, first: usize) -> io::Result<()> {
-    let logs = &job.logs;
-    let copies = first..first + job.copies as usize;
-    for number in copies {
-        for (name, kind) in [(&logs.latency, "lat"), (&logs.iops, "iops"), (&logs.bandwidth, "bw")]
-        {
-            if let Some(name) = name {
-                try_open(format!("{name}_{kind}.{number}.log"))?;
-            }
-        }
-    }
-    logs.requests.iter().filter(|_| job.copies == 1).cloned().try_for_each(try_open)
+    let paths = |number| {
+        let completions = completions(&job.logs, number).map(|(path, _)| path);
+        completions.chain(requests(job, number))
+    };
+    (first..first + job.copies as usize).flat_map(paths).try_for_each(|path| try_open(&path))
 }
 
-fn try_open(path: String) -> io::Result<()> {
-    let path = PathBuf::from(path);
-    let opened = File::options().append(true).create(true).open(&path);
-    opened.map(drop).map_err(|error| named(&path, &error))
+fn try_open(path: &Path) -> io::Result<()> {
+    let opened = File::options().append(true).create(true).open(path);
+    opened.map(drop).map_err(|error| named(path, &error))
 }
 
 fn logged(text: &mut String, one: &Logged, value: u64, logs: &Logs) {
@@ -210,6 +214,6 @@ impl Output {
     }
 }
 
-fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
+fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
 }

@@ -99,6 +99,34 @@ fn logs_are_written_as_fio_plot_reads_them() {
     folder.write("job.fio", "[a]\nrw=read\nwrite_bw_log=/no/such/folder/x\n");
     let refused = run().fault();
     assert!(refused.contains("cannot write /no/such/folder/x_bw.1.log"), "{refused}");
+    // Each file of each copy is tried before anything runs.
+    for (word, log) in [("write_lat_log", "x_slat.2.log"), ("write_iolog", "x.2")] {
+        std::fs::create_dir(folder.path(log)).expect("a folder in the file's place");
+        let path = name("x");
+        folder.write("job.fio", format!("[a]\nrw=read\nnumjobs=2\n{word}={path}\n"));
+        let ran = run();
+        assert!(ran.fault().contains(&format!("cannot write {path}")), "{}", ran.stderr);
+        assert!(ran.stdout.is_empty(), "{word}: it ran");
+    }
+}
+
+/// What is wrong with a later section is known before anything runs; where it shows only then,
+/// what ran before is reported.
+#[test]
+fn a_later_section_does_not_cost_the_results_of_an_earlier_one() {
+    let folder = Folder::new("sections");
+    let run = |later: &str| {
+        let file = folder.write("job.fio", format!("[a]\nrw=read\n[b]\nstonewall\n{later}\n"));
+        weft("epoll", ["bench", text(&file), "memory:4MiB", "--quiet"])
+    };
+    for (later, part) in [("bs=1000", "multiple"), ("wait_for=c", "waits for \"c\"")] {
+        let ran = run(later);
+        assert!(ran.fault().contains(part), "{}", ran.stderr);
+        assert!(ran.stdout.is_empty(), "{later}: it ran");
+    }
+    let ran = run("cpus_allowed=4000");
+    ran.fault();
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("a: rw=read"), "{:?}", ran.stdout);
 }
 
 /// The lines that overwrite each other on a terminal of so many columns.
@@ -137,6 +165,21 @@ fn the_progress_line_is_true_and_fits_its_terminal() {
         assert!(percents.last() >= Some(&70.0), "{lines:?}");
     }
     let folder = Folder::new("runs");
+    let plan = "name = \"mine\"\ntitle = \"T\"\nquestion = \"Q\"\n[source]\n\
+                document = \"weft\"\nfigure = \"none\"\n[axes]\ntransport = [\"local\"]\n\
+                depth = [1, 2]\n";
+    let plan = folder.write("plan.toml", plan);
+    for columns in [60, 200] {
+        let out = folder.path(&columns.to_string());
+        let how = "--local null:1GiB --quick --repeats 1 --runtime 1200ms --ramp-time 0";
+        let words = format!("study run {} --out {} {how}", text(&plan), text(&out));
+        let lines = on_a_terminal(columns, &words);
+        assert!(lines.iter().all(|line| line.chars().count() < columns), "{columns}: {lines:?}");
+        let has = |line: &&String| line.starts_with("cell ") && line.contains(" IOPS");
+        let of_load: Vec<_> = lines.iter().filter(has).collect();
+        assert!(of_load.iter().any(|line| line.contains("depth")) || columns == 60, "{lines:?}");
+        assert!(!of_load.is_empty(), "{columns}: {lines:?}");
+    }
     let file = folder.write("job.fio", "[a]\nruntime=1\ntime_based\n[b]\nstonewall\n");
     let lines = on_a_terminal(60, &format!("bench memory:4MiB {}", text(&file)));
     assert!(lines.first().is_some_and(|line| line.starts_with("1 of 2: run ")), "{lines:?}");
@@ -145,11 +188,38 @@ fn the_progress_line_is_true_and_fits_its_terminal() {
 /// What was measured is reported, with what was not, and the end is that of an interrupt.
 #[test]
 fn an_interrupted_run_says_what_it_leaves_out() {
+    let jobs = "[a]\nruntime=1h\ntime_based\nrate_iops=1000\n";
+    let (report, rest) = interrupted(&format!("{jobs}[b]\nstonewall\n[c]\n"), "normal");
+    assert!(report.contains("  read  : IOPS ") && report.contains("interrupted after"), "{report}");
+    assert!(rest.ends_with("weft bench: interrupted: 2 of 3 jobs never began\n"), "{rest}");
+    // A form that has no word for it.
+    let (report, rest) = interrupted(jobs, "terse");
+    assert!(report.starts_with("3;"), "{report}");
+    assert!(rest.contains("weft bench: interrupted: the results are what was measured"), "{rest}");
+}
+
+/// Two jobs at once, and one after them.
+#[test]
+fn a_job_that_ends_first_ends_what_exit_what_says() {
+    let folder = Folder::new("exit-what");
+    for (what, follows) in [("stonewall", true), ("all", false)] {
+        let jobs = format!(
+            "[global]\nrw=randread\ntime_based\nrate_iops=1000\n[a]\nruntime=300ms\nexitall\n\
+             exit_what={what}\n[b]\nnew_group\nruntime=1h\n[c]\nstonewall\nruntime=300ms\n"
+        );
+        let file = folder.write("job.fio", jobs);
+        let ran = weft("epoll", ["bench", text(&file), "memory:4MiB", "--quiet"]).text();
+        assert!(ran.contains("a: rw=") && ran.contains("b: rw="), "{what}: {ran}");
+        assert_eq!(ran.contains("c: rw="), follows, "{what}: {ran}");
+    }
+}
+
+/// What a run of these jobs reports and says when it is interrupted.
+fn interrupted(jobs: &str, form: &str) -> (String, String) {
     let folder = Folder::new("interrupted");
-    let jobs = "[a]\nruntime=1h\ntime_based\nrate_iops=1000\n[b]\nstonewall\n[c]\n";
     let file = folder.write("job.fio", jobs);
     let mut child = command("epoll");
-    let child = child.args(["bench", "memory:4MiB", text(&file), "--eta", "always"]);
+    let child = child.args(["bench", "memory:4MiB", text(&file), "--eta", "always", "-o", form]);
     let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weft");
     let mut said = std::io::BufReader::new(child.stderr.take().expect("a pipe"));
     let mut first = String::new();
@@ -159,7 +229,5 @@ fn an_interrupted_run_says_what_it_leaves_out() {
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut said, &mut rest).expect("text");
     assert_eq!(output.status.code(), Some(130), "{rest}");
-    let report = String::from_utf8_lossy(&output.stdout);
-    assert!(report.contains("  read  : IOPS ") && report.contains("interrupted after"), "{report}");
-    assert!(rest.ends_with("weft bench: interrupted: 2 of 3 jobs never began\n"), "{rest}");
+    (String::from_utf8_lossy(&output.stdout).into_owned(), rest)
 }
