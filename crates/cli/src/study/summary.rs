@@ -54,8 +54,30 @@ fn table_of(lines: &[Line], lettered: &[(char, Mark)], named_beside: bool) -> St
     }
     let mut rows = text.lines();
     let head = format!("{}\n", rows.next().unwrap_or_default());
-    let named = |(line, row): (&Line, &str)| format!("{}\n{row}\n", line.label);
+    let named = |(line, row): (&Line, &str)| format!("{}\n{row}\n", wrapped(&line.label));
     head + &lines.iter().zip(rows).map(named).collect::<String>()
+}
+
+/// A label in lines that fit, broken behind its commas and, where a part is longer, within it.
+fn wrapped(label: &str) -> String {
+    let (mut lines, mut used) = (String::new(), 0);
+    for part in label.split_inclusive(", ") {
+        let is_full = used + part.trim_end().chars().count() > COLUMNS;
+        if used > 0 && is_full {
+            lines.truncate(lines.trim_end().len());
+            lines.push('\n');
+            used = 0;
+        }
+        for character in part.chars() {
+            if used == COLUMNS && character != ' ' {
+                lines.push('\n');
+                used = 0;
+            }
+            lines.push(character);
+            used += 1;
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -90,5 +112,15 @@ mod tests {
         let mut rows = long.lines().skip(1);
         assert!(rows.next().is_some_and(|name| name.ends_with("tcp, depth 32")), "{long}");
         assert!(rows.next().is_some_and(|row| row.trim_start().starts_with("1.23M")), "{long}");
+    }
+
+    #[test]
+    fn a_long_label_is_wrapped() {
+        let address = format!("nvme-tcp://192.0.2.1:4420/nqn.2014-08.org.x:{}", "y".repeat(90));
+        let long = text(&[line(&format!("4 KiB, randread, {address}, depth 32"))]);
+        assert!(long.lines().all(|line| line.chars().count() <= COLUMNS), "{long}");
+        let whole: String = long.lines().map(str::trim_end).collect();
+        assert!(whole.contains(&address), "nothing is lost: {long}");
+        assert_eq!(wrapped("tcp, depth 1"), "tcp, depth 1");
     }
 }
