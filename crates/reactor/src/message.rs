@@ -130,17 +130,23 @@ impl Message {
         }
     }
 
-    /// The next unsent pieces, as many as fit in `slices`.
+    /// The next unsent pieces, as many as fit in `slices`, until they have at least `most` bytes.
     pub(crate) fn gather<'a, 'b>(
         &'a self,
         slices: &'b mut [MaybeUninit<IoSlice<'a>>; PIECES_MAX],
+        most: usize,
     ) -> &'b [IoSlice<'a>] {
-        let mut count = 0;
+        let (mut count, mut left) = (0, most);
         let mut offset = self.inner.sent_offset;
         for part in self.inner.parts.iter().skip(self.inner.sent_parts).take(PIECES_MAX) {
-            slices[count].write(IoSlice::new(&self.inner.part(part)[offset..]));
+            let piece = &self.inner.part(part)[offset..];
+            slices[count].write(IoSlice::new(piece));
             offset = 0;
             count += 1;
+            left = left.saturating_sub(piece.len());
+            if left == 0 {
+                break;
+            }
         }
         // SAFETY: the first `count` elements were written just above.
         unsafe { std::slice::from_raw_parts(slices.as_ptr().cast(), count) }
@@ -198,7 +204,7 @@ mod tests {
 
     fn unsent(message: &Message) -> Vec<u8> {
         let mut slices = [const { MaybeUninit::uninit() }; PIECES_MAX];
-        let pieces = message.gather(&mut slices);
+        let pieces = message.gather(&mut slices, usize::MAX);
         let only = if let [piece] = pieces { Some(&**piece) } else { None };
         assert_eq!(message.last_piece(), only);
         pieces.iter().flat_map(|slice| slice.iter().copied()).collect()

@@ -58,6 +58,8 @@ pub struct Reactor {
     idle_time: Duration,
     /// Whether a wake-up came during the last poll.
     called: bool,
+    /// How many sockets are express.
+    express: usize,
 }
 
 impl Reactor {
@@ -95,6 +97,7 @@ impl Reactor {
             last_event: now,
             idle_time: Duration::ZERO,
             called: false,
+            express: 0,
         }
     }
 
@@ -171,12 +174,46 @@ impl Reactor {
     /// # Panics
     /// If there is no such socket or something is in flight on it: a caller's bug.
     pub fn take_stream(&mut self, socket: SocketId) -> Stream {
-        self.driver.take_stream(socket).expect("the socket exists and nothing is in flight on it")
+        let stream = self.driver.take_stream(socket);
+        self.express = self.driver.express_sockets();
+        stream.expect("the socket exists and nothing is in flight on it")
     }
 
     /// Closes a connection. What is pending on it completes as [`Outcome::Cancelled`].
     pub fn close(&mut self, socket: SocketId) {
         self.driver.close(socket, &mut self.ready);
+        self.express = self.driver.express_sockets();
+    }
+
+    /// Makes a stream express, or an ordinary one again. What comes on an express stream is handed
+    /// out by [`poll_express`](Self::poll_express), between the work for the other ones, which send
+    /// in slices meanwhile ([`continue_sends`](Self::continue_sends)). Costs a system call.
+    pub fn set_express(&mut self, socket: SocketId, is_express: bool) -> io::Result<()> {
+        let outcome = self.driver.set_express(socket, is_express, &mut self.ready);
+        self.express = self.driver.express_sockets();
+        outcome
+    }
+
+    /// Whether an express stream may have something: one word of memory is read, and none if there
+    /// is no such stream.
+    #[inline]
+    pub fn has_express(&mut self) -> bool {
+        self.express != 0 && self.driver.has_express()
+    }
+
+    /// Continues the operations of express streams and appends what has completed, also of other
+    /// operations that were submitted since the last poll.
+    pub fn poll_express(&mut self, completions: &mut Vec<ReactorCompletion>) {
+        self.driver.poll_express(&mut self.ready);
+        // The watch of a stream may have been lost.
+        self.express = self.driver.express_sockets();
+        completions.append(&mut self.ready);
+    }
+
+    /// Sends another slice of what ordinary streams send while there are express ones. Whether more
+    /// is left; [`poll`](Self::poll) sends it, too.
+    pub fn continue_sends(&mut self) -> bool {
+        self.express != 0 && self.driver.continue_sends(&mut self.ready)
     }
 
     /// Closes a connection with a reset: what was sent and is still in the kernel is discarded and
@@ -270,6 +307,7 @@ impl Reactor {
                 && self.ready.is_empty()
                 && !self.called
                 && !is_over(patience, now)
+                && !self.has_express()
                 && self.arm_sources()
             {
                 self.sleep(now, patience);
@@ -280,17 +318,18 @@ impl Reactor {
                 self.fire_timers(now);
                 self.called = self.waker.take_pending();
                 self.poll_sources(now);
-                if self.called || !self.ready.is_empty() {
+                if self.called || !self.ready.is_empty() || self.has_express() {
                     self.last_event = now;
                     break;
                 }
                 continue;
             }
             self.driver.turn(now, Wait::Look, &mut self.ready);
-            if self.called || self.ready.len() > fired {
+            let has_express = self.has_express();
+            if self.called || has_express || self.ready.len() > fired {
                 self.last_event = now;
             }
-            if self.called || !self.ready.is_empty() || is_over(patience, now) {
+            if self.called || has_express || !self.ready.is_empty() || is_over(patience, now) {
                 break;
             }
             std::hint::spin_loop();

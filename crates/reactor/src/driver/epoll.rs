@@ -4,11 +4,12 @@ use crate::driver::Wait;
 use crate::driver::files::FileOperation;
 use crate::driver::kernel::{Poller, Ready};
 use crate::driver::threads::Threads;
-use crate::limits::EVENTS;
+use crate::limits::{EVENTS, EXPRESS_INTERVAL};
 use crate::mailbox::Waker;
 use crate::operation::{ReactorCompletion, Token};
 use crate::setup::Config;
 use crate::slab::Key;
+use crate::system::monotonic_time;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fmt;
@@ -27,6 +28,10 @@ pub(crate) struct Epoll {
     epoll: OwnedFd,
     threads: Threads,
     events: Box<[MaybeUninit<epoll::Event>; EVENTS]>,
+    /// Events that were taken and not handed out.
+    found: Vec<Ready>,
+    /// When a poller of express sockets last took some.
+    last_look: Duration,
     // Keeps the watched eventfd open.
     _waker: Waker,
 }
@@ -39,6 +44,10 @@ impl fmt::Debug for Epoll {
 
 impl Epoll {
     pub(crate) fn new(config: &Config, waker: &Waker) -> io::Result<Self> {
+        Self::with(Threads::new(config.io_threads, waker.clone()), waker.clone())
+    }
+
+    fn with(threads: Threads, waker: Waker) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         if let Some(descriptor) = waker.descriptor() {
             let flags = EventFlags::IN | EventFlags::ET;
@@ -46,10 +55,22 @@ impl Epoll {
         }
         Ok(Self {
             epoll,
-            threads: Threads::new(config.io_threads, waker.clone()),
+            threads,
             events: Box::new([const { MaybeUninit::uninit() }; EVENTS]),
-            _waker: waker.clone(),
+            found: Vec::new(),
+            last_look: Duration::ZERO,
+            _waker: waker,
         })
+    }
+
+    /// Waits for events, and takes them.
+    fn find(&mut self, timeout: Option<Duration>) {
+        // An interrupted wait found nothing.
+        let timeout = timeout.map(timespec);
+        let found = epoll::wait(&self.epoll, &mut self.events[..], timeout.as_ref());
+        if let Ok((events, _)) = found {
+            self.found.extend(events.iter().filter_map(interpret));
+        }
     }
 
     /// Waits until the epoll descriptor is readable, with a deadline finer than milliseconds.
@@ -84,6 +105,19 @@ impl Poller for Epoll {
         self.threads.has_ready()
     }
 
+    fn for_express(&self) -> io::Result<Self> {
+        Self::with(Threads::new(0, Waker::without_kernel()), Waker::without_kernel())
+    }
+
+    fn is_reported(&mut self) -> bool {
+        let now = monotonic_time();
+        if self.found.is_empty() && now.saturating_sub(self.last_look) >= EXPRESS_INTERVAL {
+            self.last_look = now;
+            self.find(Some(Duration::ZERO));
+        }
+        !self.found.is_empty()
+    }
+
     fn poll(
         &mut self,
         now: Duration,
@@ -102,12 +136,10 @@ impl Poller for Epoll {
                 timeout = Some(Duration::ZERO);
             }
         }
-        // An interrupted wait found nothing.
-        let timeout = timeout.map(timespec);
-        let found = epoll::wait(&self.epoll, &mut self.events[..], timeout.as_ref());
-        if let Ok((events, _)) = found {
-            readiness.extend(events.iter().filter_map(interpret));
+        if self.found.is_empty() {
+            self.find(timeout);
         }
+        readiness.append(&mut self.found);
         self.threads.collect(ready);
     }
 }

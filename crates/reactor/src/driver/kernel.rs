@@ -49,6 +49,14 @@ pub(crate) trait Poller: Debug {
     /// Whether a poll would find something, as far as is known without a system call.
     fn has_ready(&mut self) -> bool;
 
+    /// Another poller, that watches sockets only.
+    fn for_express(&self) -> io::Result<Self>
+    where
+        Self: Sized;
+
+    /// Whether a poll of a poller that watches sockets only would find something.
+    fn is_reported(&mut self) -> bool;
+
     /// Takes the kernel's reports, after waiting for one if `wait` says so.
     fn poll(
         &mut self,
@@ -64,6 +72,8 @@ pub(crate) trait Poller: Debug {
 pub(crate) struct Kernel<P: Poller> {
     // First, because it is dropped first: it waits for operations that the kernel still has.
     poller: P,
+    /// Watches express sockets, beside `poller`.
+    express: Option<P>,
     sockets: Sockets,
     files: Files,
     readiness: Vec<Ready>,
@@ -75,6 +85,7 @@ impl<P: Poller> Kernel<P> {
     pub(crate) fn new(poller: P, config: &Config, pool: &Pool) -> Self {
         Self {
             poller,
+            express: None,
             sockets: Sockets::new(pool.clone(), config.receive_bytes),
             files: Files::new(),
             readiness: Vec::new(),
@@ -90,6 +101,12 @@ impl<P: Poller> Kernel<P> {
             || !(self.sockets.has_one_hot(now) || self.is_hot_elsewhere)
             || now.saturating_sub(self.last_look) >= POLL_INTERVAL
             || self.poller.has_ready()
+    }
+
+    fn leave_express(&mut self, socket: SocketId) {
+        if let Some(express) = &mut self.express {
+            self.sockets.leave_express(express, socket.0);
+        }
     }
 }
 
@@ -132,6 +149,7 @@ impl<P: Poller> Driver for Kernel<P> {
     }
 
     fn take_stream(&mut self, socket: SocketId) -> Option<Stream> {
+        self.leave_express(socket);
         let descriptor = self.sockets.take(&mut self.poller, socket.0)?;
         Some(Stream(StreamKind::Kernel(descriptor)))
     }
@@ -141,6 +159,7 @@ impl<P: Poller> Driver for Kernel<P> {
     }
 
     fn close(&mut self, socket: SocketId, ready: &mut Vec<ReactorCompletion>) {
+        self.leave_express(socket);
         self.sockets.close(&mut self.poller, socket.0, ready);
     }
 
@@ -219,6 +238,55 @@ impl<P: Poller> Driver for Kernel<P> {
         self.sockets.handle_deadlines(&mut self.poller, now, ready);
     }
 
+    fn set_express(
+        &mut self,
+        socket: SocketId,
+        is_express: bool,
+        ready: &mut Vec<ReactorCompletion>,
+    ) -> io::Result<()> {
+        if !is_express {
+            self.leave_express(socket);
+            return Ok(());
+        }
+        if self.express.is_none() {
+            self.express = Some(self.poller.for_express()?);
+        }
+        // The end of an earlier watch must not be taken for the end of this one.
+        self.poll_express(ready);
+        if let Some(express) = &mut self.express {
+            self.sockets.enter_express(express, socket.0)?;
+        }
+        // The watch reports what is there already.
+        self.poll_express(ready);
+        Ok(())
+    }
+
+    fn express_sockets(&self) -> usize {
+        self.sockets.express()
+    }
+
+    fn has_express(&mut self) -> bool {
+        self.express.as_mut().is_some_and(P::is_reported)
+    }
+
+    fn poll_express(&mut self, ready: &mut Vec<ReactorCompletion>) {
+        let Some(express) = &mut self.express else { return };
+        let mut readiness = std::mem::take(&mut self.readiness);
+        let now = monotonic_time();
+        express.poll(now, Wait::Look, &mut readiness, ready);
+        for event in readiness.drain(..) {
+            if !event.is_watched {
+                self.sockets.watch_express_again(express, event.key);
+            }
+            self.sockets.continue_stream(&mut self.poller, event, now, ready);
+        }
+        self.readiness = readiness;
+    }
+
+    fn continue_sends(&mut self, ready: &mut Vec<ReactorCompletion>) -> bool {
+        self.sockets.continue_sends(&mut self.poller, ready)
+    }
+
     fn release_idle(&mut self) {
         self.sockets.release_idle();
     }
@@ -261,6 +329,14 @@ mod tests {
 
         fn has_ready(&mut self) -> bool {
             false
+        }
+
+        fn for_express(&self) -> io::Result<Self> {
+            Ok(Self::default())
+        }
+
+        fn is_reported(&mut self) -> bool {
+            !self.readable.is_empty()
         }
 
         fn poll(

@@ -64,6 +64,30 @@ pub(crate) trait Driver: Debug {
     /// Continues all operations that can make progress. Never blocks if something completed.
     fn turn(&mut self, now: Duration, wait: Wait, ready: &mut Vec<ReactorCompletion>);
 
+    /// Watches a socket apart from the others, or no longer.
+    fn set_express(
+        &mut self,
+        _socket: SocketId,
+        _is_express: bool,
+        _ready: &mut Vec<ReactorCompletion>,
+    ) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// How many sockets are watched apart.
+    fn express_sockets(&self) -> usize {
+        0
+    }
+    /// Whether one of them may have something, as cheaply as that can be known.
+    fn has_express(&mut self) -> bool {
+        false
+    }
+    /// Continues what is pending on them.
+    fn poll_express(&mut self, _ready: &mut Vec<ReactorCompletion>) {}
+    /// Sends the next slice of a send of another socket. Whether more are left.
+    fn continue_sends(&mut self, _ready: &mut Vec<ReactorCompletion>) -> bool {
+        false
+    }
+
     /// No further turn follows at once: releases what was kept for it.
     fn release_idle(&mut self) {}
 

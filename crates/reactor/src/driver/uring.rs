@@ -57,8 +57,7 @@ pub(crate) struct Uring {
     /// What was taken from the completion queue only to make room in it.
     early: VecDeque<cqueue::Entry>,
     threads: Threads,
-    /// The kernel sets a flag in shared memory when it has work for this thread to run.
-    has_task_flag: bool,
+    mode: RingMode,
     wait_flags: u32,
     waker: Waker,
     /// File operations that have not been handed to the kernel.
@@ -69,7 +68,7 @@ impl fmt::Debug for Uring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Uring")
             .field("operations", &self.operations.len())
-            .field("has_task_flag", &self.has_task_flag)
+            .field("mode", &self.mode)
             .finish_non_exhaustive()
     }
 }
@@ -77,7 +76,11 @@ impl fmt::Debug for Uring {
 impl Uring {
     /// A ring in the best mode that the kernel supports, `config.ring` at most.
     pub(crate) fn new(config: &Config, waker: &Waker) -> io::Result<Self> {
-        let (ring, mode) = set_up(config.ring)?;
+        Self::with(config.ring, Threads::new(config.io_threads, waker.clone()), waker)
+    }
+
+    fn with(mode: RingMode, threads: Threads, waker: &Waker) -> io::Result<Self> {
+        let (ring, mode) = set_up(mode)?;
         check_features(&ring)?;
         let is_idle_honest = ring.params().is_feature_no_iowait();
         let mut this = Self {
@@ -85,8 +88,8 @@ impl Uring {
             ring,
             backlog: VecDeque::new(),
             early: VecDeque::new(),
-            threads: Threads::new(config.io_threads, waker.clone()),
-            has_task_flag: mode != RingMode::Plain,
+            threads,
+            mode,
             wait_flags: ENTER_GETEVENTS
                 | ENTER_EXT_ARG
                 | if is_idle_honest { ENTER_NO_IOWAIT } else { 0 },
@@ -272,6 +275,18 @@ impl Poller for Uring {
             || !self.ring.submission().is_empty()
             || self.threads.has_ready()
             || (self.operations.len() > 0 && self.is_something_to_fetch())
+    }
+
+    fn for_express(&self) -> io::Result<Self> {
+        let waker = Waker::without_kernel();
+        Self::with(self.mode, Threads::new(0, waker.clone()), &waker)
+    }
+
+    fn is_reported(&mut self) -> bool {
+        self.is_something_to_fetch()
+            || !self.early.is_empty()
+            || !self.ring.completion().is_empty()
+            || !self.ring.submission().is_empty()
     }
 
     fn poll(

@@ -37,6 +37,8 @@ pub(crate) struct SimulatedDriver {
     tokens: NumberMap<Token, Key>,
     /// To be tried in the next turn.
     runnable: Vec<Key>,
+    /// Sockets that are watched apart from the others.
+    express: Vec<Key>,
     files: Slab<SimulatedFile>,
     operations: Slab<FileWork>,
 }
@@ -92,6 +94,7 @@ impl SimulatedDriver {
             sockets: Slab::new(),
             tokens: NumberMap::default(),
             runnable: Vec::new(),
+            express: Vec::new(),
             files: Slab::new(),
             operations: Slab::new(),
         }
@@ -275,6 +278,7 @@ impl SimulatedDriver {
 
     fn close_socket(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let cancelled = |buffer, message| Outcome::Cancelled { buffer, message };
+        self.express.retain(|express| *express != key);
         match self.sockets.remove(key) {
             Some(Socket::Listener { listener, accept }) => {
                 self.state.borrow_mut().close_listener(listener);
@@ -394,7 +398,7 @@ impl SimulatedDriver {
     /// Takes the world's notices and continues the operations that they make possible.
     fn handle_notices(&mut self, ready: &mut Vec<ReactorCompletion>) {
         loop {
-            let notice = self.state.borrow_mut().take_notice(self.reactor);
+            let notice = self.state.borrow_mut().take_notice(self.reactor, &self.express);
             match notice {
                 None => break,
                 Some(Notice::Changed(key)) => self.try_socket(key, ready),
@@ -415,7 +419,7 @@ fn send_all(state: &mut State, end: Key, message: &mut Message) -> Result<(), Er
         let room = state.room(end)?;
         let mut slices = [const { MaybeUninit::uninit() }; PIECES_MAX];
         let mut bytes = Vec::new();
-        for piece in message.gather(&mut slices) {
+        for piece in message.gather(&mut slices, usize::MAX) {
             let len = piece.len().min(room - bytes.len());
             bytes.extend_from_slice(&piece[..len]);
         }
@@ -507,6 +511,7 @@ impl Driver for SimulatedDriver {
         };
         let detached = self.state.borrow_mut().detach(*end);
         self.sockets.remove(socket.0);
+        self.express.retain(|key| *key != socket.0);
         Some(Stream(StreamKind::Simulated(detached)))
     }
 
@@ -594,7 +599,8 @@ impl Driver for SimulatedDriver {
     fn turn(&mut self, _now: Duration, wait: Wait, ready: &mut Vec<ReactorCompletion>) {
         self.handle_notices(ready);
         let Wait::Block(until) = wait else { return };
-        while ready.is_empty() {
+        let has_express = |this: &Self| this.state.borrow().has_change(this.reactor, &this.express);
+        while ready.is_empty() && !has_express(self) {
             let happened = self.state.borrow_mut().advance_until(until);
             self.handle_notices(ready);
             if !happened {
@@ -606,6 +612,40 @@ impl Driver for SimulatedDriver {
                 );
                 return;
             }
+        }
+    }
+
+    fn set_express(
+        &mut self,
+        socket: SocketId,
+        is_express: bool,
+        _ready: &mut Vec<ReactorCompletion>,
+    ) -> io::Result<()> {
+        self.express.retain(|key| *key != socket.0);
+        match self.sockets.get(socket.0) {
+            Some(Socket::Stream { .. }) if is_express => self.express.push(socket.0),
+            Some(Socket::Stream { .. }) => {}
+            _ => return Err(Errno::BADF.into()),
+        }
+        Ok(())
+    }
+
+    fn express_sockets(&self) -> usize {
+        self.express.len()
+    }
+
+    fn has_express(&mut self) -> bool {
+        let mut state = self.state.borrow_mut();
+        let work = state.work_time;
+        state.pass(work);
+        state.has_change(self.reactor, &self.express)
+    }
+
+    fn poll_express(&mut self, ready: &mut Vec<ReactorCompletion>) {
+        loop {
+            let changed = self.state.borrow_mut().take_change(self.reactor, &self.express);
+            let Some(key) = changed else { return };
+            self.try_socket(key, ready);
         }
     }
 

@@ -123,6 +123,18 @@ impl World {
         self.state.borrow_mut().advance()
     }
 
+    /// Lets this much time pass, with the events in it. Timers come later than they are set to.
+    pub fn pass(&self, time: Duration) {
+        self.state.borrow_mut().pass(time);
+    }
+
+    /// How much time passes between two looks of a reactor at its express sockets
+    /// ([`Reactor::has_express`](crate::Reactor::has_express)), that is with the work for others;
+    /// at first none.
+    pub fn set_work_time(&self, time: Duration) {
+        self.state.borrow_mut().work_time = time;
+    }
+
     /// A hash of the run so far: equal for two runs with the same events.
     pub fn fingerprint(&self) -> u64 {
         self.state.borrow().fingerprint()

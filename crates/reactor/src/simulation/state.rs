@@ -20,6 +20,8 @@ pub(crate) struct State {
     pub(super) pool_bytes: usize,
     pub(super) receive_bytes: usize,
     pub(super) socket_limit: Option<usize>,
+    /// What passes between two looks at express sockets.
+    pub(super) work_time: Duration,
     pub(super) random: Random,
     pub(super) ends: Slab<End>,
     pub(super) listeners: Slab<Listener>,
@@ -107,6 +109,7 @@ impl State {
             pool_bytes: 16 << 20,
             receive_bytes: 64 << 10,
             socket_limit: None,
+            work_time: Duration::ZERO,
             random: Random::new(seed),
             ends: Slab::new(),
             listeners: Slab::new(),
@@ -171,6 +174,14 @@ impl State {
         }
     }
 
+    /// Lets this much time pass, with the events in it.
+    pub(super) fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.advance_until(Some(until));
+        }
+    }
+
     pub(super) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
@@ -204,8 +215,26 @@ impl State {
         self.reactors[reactor].notices.push_back(notice);
     }
 
-    pub(super) fn take_notice(&mut self, reactor: usize) -> Option<Notice> {
-        self.reactors[reactor].notices.pop_front()
+    /// Takes the first notice, but for those that one of these sockets has changed.
+    pub(super) fn take_notice(&mut self, reactor: usize, express: &[Key]) -> Option<Notice> {
+        let notices = &mut self.reactors[reactor].notices;
+        let at = notices.iter().position(|notice| !is_change(notice, express))?;
+        notices.remove(at)
+    }
+
+    /// Takes the first notice that one of these sockets has changed.
+    pub(super) fn take_change(&mut self, reactor: usize, sockets: &[Key]) -> Option<Key> {
+        let notices = &mut self.reactors[reactor].notices;
+        let at = notices.iter().position(|notice| is_change(notice, sockets))?;
+        match notices.remove(at)? {
+            Notice::Changed(key) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Whether there is such a notice.
+    pub(super) fn has_change(&self, reactor: usize, sockets: &[Key]) -> bool {
+        self.reactors[reactor].notices.iter().any(|notice| is_change(notice, sockets))
     }
 
     // Files
@@ -268,4 +297,8 @@ impl State {
             self.fingerprint = mixed ^ mixed >> 29;
         }
     }
+}
+
+fn is_change(notice: &Notice, sockets: &[Key]) -> bool {
+    matches!(notice, Notice::Changed(key) if sockets.contains(key))
 }

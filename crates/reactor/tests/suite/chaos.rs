@@ -49,7 +49,7 @@ impl Chaos {
     fn act(&mut self, address: std::net::SocketAddr) {
         let file = self.file;
         let offset = self.random.below(1 << 20);
-        match (self.below(14), self.some_socket()) {
+        match (self.below(16), self.some_socket()) {
             (0, _) if self.sockets.len() < 40 => {
                 let timeout = self.random.chance(0.5).then_some(Duration::from_millis(5));
                 self.submit(Operation::Connect { address, local: None, timeout });
@@ -84,6 +84,11 @@ impl Chaos {
                 let Some(buffer) = self.reactor.pool().take(4096) else { return };
                 self.submit(Operation::Read { file, offset, buffer, range: 0..4096 });
             }
+            (13, Some(socket)) => {
+                let is_express = self.random.chance(0.7);
+                self.reactor.set_express(socket, is_express).unwrap();
+            }
+            (14, _) => drop(self.reactor.continue_sends()),
             (12, _) => self.submit(Operation::Discard { file, offset, length: 10_000 }),
             _ => self.submit(Operation::Sync { file }),
         }
@@ -92,6 +97,9 @@ impl Chaos {
     fn poll(&mut self, patience: WaitLimit) {
         let mut completions = Vec::new();
         self.reactor.poll(patience, &mut completions);
+        if self.reactor.has_express() {
+            self.reactor.poll_express(&mut completions);
+        }
         for completion in completions {
             let tag = completion.token.tag;
             if completion.outcome.is_final() {

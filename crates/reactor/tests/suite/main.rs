@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test may fail
 
 mod chaos;
+mod express;
 mod files;
 mod harness;
 mod pressure;
@@ -83,7 +84,11 @@ cases! {
         timing::timers_fire_in_order_and_once,
         timing::a_deadline_ends_the_wait,
         timing::mail_ends_the_wait,
-        timing::files_and_sockets_share_a_turn;
+        timing::files_and_sockets_share_a_turn,
+        express::what_comes_on_an_express_socket_is_handed_out_apart,
+        express::nothing_is_lost_when_a_socket_changes_sides,
+        express::what_has_come_before_is_received,
+        express::others_send_in_slices_beside_an_express_socket;
     on the kernel:
         sockets::a_wildcard_takes_both_families,
         sockets::tiny_socket_buffers,

@@ -85,6 +85,7 @@ impl Sockets {
         let socket = SocketId(self.table.insert(Socket {
             descriptor,
             watched: false,
+            express: false,
             kind: Stream::fresh(),
         }));
         ready.push(ReactorCompletion { token, outcome: Outcome::Accepted { socket, peer } });
@@ -112,7 +113,7 @@ impl Sockets {
             choose_congestion_control(&descriptor);
         }
         let kind = if is_connected { Stream::fresh() } else { Kind::Connecting { token } };
-        let key = self.table.insert(Socket { descriptor, watched: false, kind });
+        let key = self.table.insert(Socket { descriptor, watched: false, express: false, kind });
         if is_connected {
             let outcome = Outcome::Connected { socket: SocketId(key) };
             ready.push(ReactorCompletion { token, outcome });

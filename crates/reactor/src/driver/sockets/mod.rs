@@ -13,6 +13,7 @@
 //! streams most would find nothing.
 
 mod connections;
+mod express;
 mod streams;
 
 pub(crate) use streams::{fit, take_largest};
@@ -28,6 +29,7 @@ use crate::stream::{internet_address, prepare, tcp_socket};
 use crate::timers::{NumberMap, Timers};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -44,6 +46,10 @@ pub(crate) struct Sockets {
     runnable: Vec<Key>,
     /// Receives that found the pool empty.
     starved: Vec<Key>,
+    /// Sends of which a slice was sent.
+    sliced: VecDeque<Key>,
+    /// How many sockets are express.
+    express: usize,
     scratch: Vec<Key>,
     hot: Hot,
     connect_limits: Timers<Key>,
@@ -79,6 +85,8 @@ impl Hot {
 struct Socket {
     descriptor: OwnedFd,
     watched: bool,
+    /// Watched by a second poller as well, which continues its operations.
+    express: bool,
     kind: Kind,
 }
 
@@ -142,6 +150,8 @@ impl Sockets {
             tokens: NumberMap::default(),
             runnable: Vec::new(),
             starved: Vec::new(),
+            sliced: VecDeque::new(),
+            express: 0,
             scratch: Vec::new(),
             hot: Hot::default(),
             connect_limits: Timers::new(),
@@ -161,12 +171,17 @@ impl Sockets {
         rustix::net::bind(&descriptor, &address)?;
         rustix::net::listen(&descriptor, BACKLOG)?;
         let kind = Kind::Listener(Listener { accept: None, readable: true });
-        Ok(self.table.insert(Socket { descriptor, watched: false, kind }))
+        Ok(self.table.insert(Socket { descriptor, watched: false, express: false, kind }))
     }
 
     pub(crate) fn add(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
         prepare(&descriptor)?;
-        Ok(self.table.insert(Socket { descriptor, watched: false, kind: Stream::fresh() }))
+        Ok(self.table.insert(Socket {
+            descriptor,
+            watched: false,
+            express: false,
+            kind: Stream::fresh(),
+        }))
     }
 
     /// Sets a flag with every edge of a descriptor's readiness. Descriptors whose flag has no other
@@ -188,7 +203,7 @@ impl Sockets {
             }
         }
         let kind = Kind::Watched(ready_flag);
-        let key = self.table.insert(Socket { descriptor, watched: true, kind });
+        let key = self.table.insert(Socket { descriptor, watched: true, express: false, kind });
         let Some(socket) = self.table.get(key) else { return Ok(()) };
         let watched = poller.watch(socket.descriptor.as_fd(), key);
         if watched.is_err() {
@@ -353,7 +368,7 @@ impl Sockets {
 
     /// Whether a turn without waiting has something to try.
     pub(crate) fn has_runnable(&self) -> bool {
-        !self.runnable.is_empty()
+        !self.runnable.is_empty() || !self.sliced.is_empty()
     }
 
     /// Whether a stream is to be tried directly.
@@ -377,6 +392,9 @@ impl Sockets {
     ) {
         if !self.starved.is_empty() {
             self.runnable.append(&mut self.starved);
+        }
+        for _ in 0..self.sliced.len() {
+            self.continue_sends(poller, ready);
         }
         let direct = self.hot.only_one(now).filter(|_| spins);
         if !self.runnable.is_empty() {
@@ -432,22 +450,40 @@ impl Sockets {
                     self.ensure_watched(poller, key, ready);
                 }
             }
-            Kind::Stream(stream) => {
-                // Without a watch the state is unknown: an attempt finds it and watches again.
-                stream.readable |= event.readable || !event.is_watched;
-                stream.writable |= event.writable || !event.is_watched;
-                stream.ended |= event.ended;
-                let (receives, sends) = (
-                    stream.readable && stream.receive.is_some(),
-                    stream.writable && stream.send.is_some(),
-                );
-                if receives {
-                    self.try_receive(poller, key, now, ready);
-                }
-                if sends {
-                    self.try_send(poller, key, ready);
+            // Its own poller reports the same, and first. This report ends a sleep; that it comes
+            // before the other one is possible, so the stream is tried in the next turn.
+            Kind::Stream(stream) if socket.express && event.is_watched => {
+                if event.readable && !std::mem::replace(&mut stream.readable, true) {
+                    self.runnable.push(key);
                 }
             }
+            Kind::Stream(_) => self.continue_stream(poller, event, now, ready),
+        }
+    }
+
+    /// Continues the operations of a stream that an edge makes possible.
+    pub(crate) fn continue_stream<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        event: Ready,
+        now: Duration,
+        ready: &mut Vec<ReactorCompletion>,
+    ) {
+        let key = event.key;
+        let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(key) else {
+            return;
+        };
+        // Without a watch the state is unknown: an attempt finds it and watches again.
+        stream.readable |= event.readable || !event.is_watched;
+        stream.writable |= event.writable || !event.is_watched;
+        stream.ended |= event.ended;
+        let (receives, sends) =
+            (stream.readable && stream.receive.is_some(), stream.writable && stream.send.is_some());
+        if receives {
+            self.try_receive(poller, key, now, ready);
+        }
+        if sends {
+            self.try_send(poller, key, ready);
         }
     }
 

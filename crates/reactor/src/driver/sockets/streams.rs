@@ -45,7 +45,7 @@ impl Sockets {
         now: Duration,
         ready: &mut Vec<ReactorCompletion>,
     ) {
-        let Some(Socket { kind: Kind::Stream(stream), descriptor, watched }) =
+        let Some(Socket { kind: Kind::Stream(stream), descriptor, watched, express }) =
             self.table.get_mut(key)
         else {
             return;
@@ -80,7 +80,10 @@ impl Sockets {
         // Less than was asked for means that the kernel has no more, and the next bytes come with
         // an edge; but not after the end, and not if nobody watches for it yet.
         stream.readable = stream.ended || !*watched || result == Ok(wanted);
-        self.hot.had_bytes(key, now);
+        // An express stream is reported by a poller of its own.
+        if !*express {
+            self.hot.had_bytes(key, now);
+        }
         let Some(receive) = stream.receive.take() else { return };
         let outcome = match (result, receive.into) {
             (Ok(len), Some((buffer, _))) => Outcome::ReceivedInto { buffer, len },
@@ -126,15 +129,21 @@ impl Sockets {
         key: Key,
         ready: &mut Vec<ReactorCompletion>,
     ) -> bool {
+        let Some(socket) = self.table.get(key) else { return true };
+        let most = self.slice_of(socket);
         let Some(Socket { kind: Kind::Stream(stream), descriptor, .. }) = self.table.get_mut(key)
         else {
             return true;
         };
         let Some(send) = &mut stream.send else { return true };
-        let result = send_all(descriptor, &mut send.message);
+        let result = send_slice(descriptor, &mut send.message, most);
         if let Err(Errno::AGAIN) = result {
             stream.writable = false;
             return !self.ensure_watched(poller, key, ready);
+        }
+        if result.is_ok() && send.message.unsent() > 0 {
+            self.sliced.push_back(key);
+            return false;
         }
         let Some(Send { token, message }) = stream.send.take() else { return true };
         let outcome = match result {
@@ -171,17 +180,21 @@ pub(crate) fn take_largest(pool: &Pool, mut len: usize) -> Option<Buffer> {
     }
 }
 
-/// Sends until nothing is left or the kernel takes no more, which leaves EAGAIN behind: only a
-/// socket that has said so raises an edge when there is room again.
-fn send_all(descriptor: &OwnedFd, message: &mut Message) -> Result<(), Errno> {
-    while message.unsent() > 0 {
+/// Sends until nothing is left, at least `most` bytes were sent, or the kernel takes no more, which
+/// leaves EAGAIN behind: only a socket that has said so raises an edge when there is room again.
+fn send_slice(descriptor: &OwnedFd, message: &mut Message, most: usize) -> Result<(), Errno> {
+    let mut left = most;
+    while message.unsent() > 0 && left > 0 {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let sent = match message.last_piece() {
-            Some(piece) => rustix::net::send(descriptor, piece, flags),
-            None => send_pieces(descriptor, message, flags),
+            Some(piece) => rustix::net::send(descriptor, &piece[..piece.len().min(left)], flags),
+            None => send_pieces(descriptor, message, left, flags),
         };
         match sent {
-            Ok(count) => message.advance(count),
+            Ok(count) => {
+                message.advance(count);
+                left = left.saturating_sub(count);
+            }
             Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
@@ -192,9 +205,10 @@ fn send_all(descriptor: &OwnedFd, message: &mut Message) -> Result<(), Errno> {
 fn send_pieces(
     descriptor: &OwnedFd,
     message: &Message,
+    most: usize,
     flags: SendFlags,
 ) -> rustix::io::Result<usize> {
     let mut slices = [const { MaybeUninit::uninit() }; PIECES_MAX];
-    let pieces = message.gather(&mut slices);
+    let pieces = message.gather(&mut slices, most);
     rustix::net::sendmsg(descriptor, pieces, &mut SendAncillaryBuffer::default(), flags)
 }
