@@ -189,6 +189,9 @@ struct Engine {
     /// With adaptive polling: how long to look for new commands before sleeping.
     #[arg(long, value_parser = span, value_name = "TIME")]
     idle_poll: Option<Duration>,
+    /// Serves commands of queues with few and small ones between those of others (true or false).
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    express: Option<bool>,
     /// Entries of an I/O queue.
     #[arg(long, value_name = "ENTRIES", value_parser = clap::value_parser!(u16).range(2..=1024))]
     queue_size: Option<u16>,
@@ -424,6 +427,7 @@ impl Engine {
             }
         }
         set(&mut config.idle_poll, self.idle_poll);
+        set(&mut config.express, self.express);
         match self.polling {
             Some(PollingMode::Spin) => config.idle_poll = IDLE_POLL_FOREVER,
             Some(PollingMode::Sleep) => config.idle_poll = Duration::ZERO,

@@ -31,6 +31,8 @@ pub struct Client {
     next: u64,
     ended: u64,
     lost: u64,
+    /// Its requests are few and small.
+    is_small: bool,
 }
 
 /// A pending request.
@@ -76,7 +78,14 @@ impl Client {
             next: 1,
             ended: 0,
             lost: 0,
+            is_small: false,
         }
+    }
+
+    /// The same with one request at a time, of four blocks at most.
+    #[must_use]
+    pub fn small(self) -> Self {
+        Self { is_small: true, ..self }
     }
 
     /// The number of completed requests.
@@ -109,7 +118,7 @@ impl Client {
         let most = match kind {
             // Of more than one block it would not be atomic.
             Kind::CompareAndWrite => 1,
-            _ if self.random.chance(0.2) => 40,
+            _ if self.random.chance(0.2) && !self.is_small => 40,
             _ => 4,
         };
         let blocks = self.random.below(most) + 1;
@@ -117,7 +126,8 @@ impl Client {
         let touches = |other: &Pending| {
             block < other.block + u64::from(other.blocks) && other.block < block + blocks
         };
-        if self.pending.len() >= DEPTH || self.pending.values().any(touches) {
+        let depth = if self.is_small { 1 } else { DEPTH };
+        if self.pending.len() >= depth || self.pending.values().any(touches) {
             return;
         }
         self.submit(kind, block, u32::try_from(blocks).expect("few"), testbed);

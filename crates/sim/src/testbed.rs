@@ -411,6 +411,7 @@ fn config(device: &str, link: &Link, paths: usize) -> Config {
         ports,
         rdma: link.fabric().cloned().map_or(Provider::System, Provider::Software),
         subsystems: vec![subsystem],
+        express: true,
         ..Config::default()
     }
 }

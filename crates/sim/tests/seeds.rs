@@ -220,6 +220,49 @@ fn an_old_write_never_lands_after_a_newer_one() {
     }
 }
 
+/// The same while the queues of one host are express: what comes for them interrupts the work for
+/// the other host, and connections come and go at any such point.
+#[test]
+fn express_queues_lose_only_responses() {
+    let mut served = 0;
+    for seed in 700..716 {
+        let device = match seed % 2 {
+            0 => "memory:4MiB",
+            _ => "delay:read=90us,write=300us:memory:4MiB",
+        };
+        let calm = seed % 4 < 2;
+        let mut testbed = Testbed::new(seed, device, TWO);
+        if !calm {
+            testbed.world.set_network(rough());
+        }
+        testbed.world.set_work_time(Duration::from_micros(seed % 7));
+        let statistics = testbed.statistics();
+        let mut clients = [0, 1].map(|host| {
+            let client = Client::new(seed ^ host as u64, host, (host * BLOCKS) as u64, BLOCKS);
+            if host == 1 { client.small() } else { client }
+        });
+        let mut random = Random::new(seed ^ 0xd1ce);
+        while clients.iter().any(|client| client.ended() < 300 || !client.is_idle()) {
+            for client in clients.iter_mut().filter(|client| client.ended() < 300) {
+                client.begin(&mut testbed);
+            }
+            match random.below(1500) {
+                0 if !calm => testbed.reset(0),
+                1 if !calm => testbed.reset(1),
+                2 => testbed.toggle_namespace(),
+                _ => {}
+            }
+            testbed.step();
+            clients.iter_mut().for_each(|client| client.collect(&mut testbed));
+        }
+        assert!(!calm || clients.iter().all(|client| client.lost() == 0), "seed {seed}");
+        let groups = statistics.read(testbed.world.now());
+        served += groups.iter().map(|group| group.express_served).sum::<u64>();
+        testbed.finish();
+    }
+    assert!(served > 1000, "queues were express too seldom: {served}");
+}
+
 #[test]
 fn the_same_seed_is_the_same_run() {
     let once = run(7, "delay:read=50us,write=2ms:memory:4MiB", rough(), 150);

@@ -380,6 +380,7 @@ impl Catalogue {
             rate_limits: Arc::default(),
             reservation_files: Arc::new(reservations::files(config)),
             idle_poll: config.idle_poll,
+            express: config.express,
             tls: tls::acceptor(config, &self.psks)?,
             connections_max: connections_max(&config.limits),
             changes: None,

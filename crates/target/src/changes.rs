@@ -185,6 +185,9 @@ fn process_settings(old: &Config, new: &Config, lines: &mut Vec<String>) {
             lines.push(format!("limits.{name} changed from {was} to {is}{comma}{when}"));
         }
     }
+    if old.express != new.express {
+        lines.push(format!("express changed from {} to {}", old.express, new.express));
+    }
     for (name, changed) in [
         ("cpus or threads", (&old.cpus, old.threads) != (&new.cpus, new.threads)),
         ("driver", old.driver != new.driver),

@@ -38,6 +38,7 @@ pub(crate) struct Snapshot {
     pub(crate) rate_limits: Arc<RateLimits>,
     pub(crate) reservation_files: Arc<reservations::Files>,
     pub(crate) idle_poll: Duration,
+    pub(crate) express: bool,
     /// For ports with TLS, if there are any.
     pub(crate) tls: Option<TlsAcceptor>,
     /// Connections of all groups at a time.

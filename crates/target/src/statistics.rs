@@ -40,6 +40,8 @@ impl Counter {
 #[derive(Debug, Default)]
 pub(crate) struct GroupCounters {
     connections: Counter,
+    express_queues: Counter,
+    express_served: Counter,
     idle_ns: Counter,
     /// Since when the group has been idle, 0 while it is busy.
     waits_since_ns: Counter,
@@ -120,6 +122,16 @@ impl CounterWriter {
         self.group.waits_since_ns.set(ns(now).max(1));
     }
 
+    /// Publishes how many queues are express.
+    pub(crate) fn set_express_queues(&self, queues: usize) {
+        self.group.express_queues.set(queues as u64);
+    }
+
+    /// Counts that an express queue was served between the commands of others.
+    pub(crate) fn count_express(&self) {
+        self.group.express_served.add(1);
+    }
+
     /// Publishes that the group is busy, and its idle time so far.
     pub(crate) fn set_busy(&self, idle: Duration) {
         self.group.idle_ns.set(ns(idle));
@@ -138,6 +150,10 @@ pub struct GroupStatistics {
     pub connections: u64,
     /// I/O queues that were given to it.
     pub queues: usize,
+    /// Queues among these that are express now.
+    pub express_queues: u64,
+    /// How often an express queue was served between the commands of others.
+    pub express_served: u64,
     /// Its idle time since it started.
     pub idle: Duration,
     /// What it served.
@@ -268,6 +284,8 @@ impl StatisticsReader {
                 cpu: self.cpus.get(group).copied(),
                 connections: words.connections.get(),
                 queues: queues.get(group).copied().unwrap_or(0),
+                express_queues: words.express_queues.get(),
+                express_served: words.express_served.get(),
                 idle: words.idle(now),
                 served,
             }

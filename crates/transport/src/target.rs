@@ -365,6 +365,15 @@ impl TargetConnection {
         connection.negotiated()
     }
 
+    /// Has the reactor serve it apart from the others, or no longer; an error where the transport
+    /// or the reactor cannot.
+    pub fn set_express(&self, reactor: &mut Reactor, is_express: bool) -> io::Result<()> {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.set_express(reactor, is_express),
+            Inner::Rdma(_) | Inner::Loopback(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// The number of commands in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {

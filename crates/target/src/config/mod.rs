@@ -80,6 +80,8 @@ pub struct Config {
     pub threads: usize,
     /// How long a poll group spins after the last command before it sleeps.
     pub idle_poll: Duration,
+    /// Whether commands of queues with few and small ones are served between those of others.
+    pub express: bool,
     /// The kernel interface that the reactors use.
     pub driver: DriverKind,
     /// Where RDMA devices come from; not part of files or flags.
@@ -104,6 +106,7 @@ impl Default for Config {
             cpus: Vec::new(),
             threads: 1,
             idle_poll: IDLE_POLL_DEFAULT,
+            express: false,
             driver: DriverKind::Auto,
             rdma: Provider::System,
             limits: Limits::default(),

@@ -47,6 +47,7 @@ struct File {
     cpus: Option<Cpus>,
     threads: Option<usize>,
     idle_poll: Option<IdlePoll>,
+    express: Option<bool>,
     #[serde(default, with = "Driver")]
     driver: DriverKind,
     #[serde(default)]
@@ -222,6 +223,7 @@ impl File {
     fn into_config(self) -> Result<Config, ConfigError> {
         let mut config = Config { limits: self.limits, driver: self.driver, ..Config::default() };
         config.threads = self.threads.unwrap_or(config.threads);
+        config.express = self.express.unwrap_or(config.express);
         config.rate_limits = self.rate_limit;
         config.keyring = self.keyring;
         if let Some(Cpus(cpus)) = self.cpus {

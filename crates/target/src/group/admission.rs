@@ -183,6 +183,17 @@ impl Admission {
         self.allowance = TURN_BYTES;
     }
 
+    /// Express work begins, which has an allowance of its own. Returns the turn's, for
+    /// [`end_express`](Self::end_express).
+    pub(crate) fn begin_express(&mut self) -> usize {
+        std::mem::replace(&mut self.allowance, TURN_BYTES)
+    }
+
+    /// Express work has ended, and the turn goes on.
+    pub(crate) const fn end_express(&mut self, allowance: usize) {
+        self.allowance = allowance;
+    }
+
     /// Counts a command with this many bytes of data that begins.
     pub(crate) fn spend(&mut self, bytes: usize) {
         self.allowance = self.allowance.saturating_sub(bytes.max(COMMAND_BYTES));

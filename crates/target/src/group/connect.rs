@@ -9,14 +9,59 @@ use weft_nvmf::controller::Controller;
 use weft_nvmf::queue::QueueGrant;
 use weft_transport::Slot;
 
+use super::Group;
 use super::admin::Admin;
 use super::connection::{Connection, Placement, Role, StaleCheck, timer};
 use super::core::{Core, DRAIN_TIMERS};
 use super::io::Io;
-use super::message::{ConnectionId, Message};
+use super::message::{ConnectionId, Message, MovedConnection};
 use crate::directory::{ConnectedQueue, HostKey, QueueAuthentication};
 use crate::round::{Round, Waiter};
 use crate::tls;
+
+impl Group {
+    /// Moves a connection with its Connect to the group of its queue.
+    pub(super) fn move_to_group(
+        &mut self,
+        connection: Box<Connection>,
+        group: usize,
+        slot: Slot,
+        request: ConnectRequest,
+    ) {
+        let id = connection.id;
+        let post = match self.core.posts.get(group) {
+            Some(post) if slot == Slot(0) => post.clone(),
+            // Not the connection's first command: the connection cannot move, so it is answered
+            // here.
+            _ => return self.answer_here(connection, slot, request, group),
+        };
+        let copied = connection.copied;
+        match MovedConnection::detach(*connection, &request, &mut self.core) {
+            Ok(moved) => {
+                self.core.admission.recount_copied(copied, 0);
+                post.post(Message::TakeOver(Box::new(moved)));
+                self.connections.free(id);
+            }
+            Err(connection) => self.answer_here(connection, slot, request, group),
+        }
+    }
+
+    /// Answers a Connect here that another group would have answered.
+    fn answer_here(
+        &mut self,
+        mut connection: Box<Connection>,
+        slot: Slot,
+        request: ConnectRequest,
+        group: usize,
+    ) {
+        self.core.directory.unplace_queue(group);
+        connection.begin_connecting(slot, request);
+        connection.proceed(&mut self.core);
+        // Its other events are to be handled, too.
+        self.active.push(connection.id.index);
+        self.connections.put(connection);
+    }
+}
 
 impl Connection {
     /// Handles a Connect without data in its capsule.

@@ -1,6 +1,9 @@
 //! One connection of a host and its roles: without a Connect, waiting for its Connect's answer, an
 //! admin queue or an I/O queue (also while devices have its last commands), and closed.
 
+use std::time::Duration;
+
+use weft_backend::RequestCompletion;
 use weft_nvme::Status;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::EndReason;
@@ -12,6 +15,7 @@ use super::admin::Admin;
 use super::admission::Outcome;
 use super::authenticate::Guard;
 use super::core::{Context, Core, DRAIN_TIMERS};
+use super::devices;
 use super::io::Io;
 use super::message::{ConnectionId, Endpoints, MovedConnection};
 use super::throttle::{FlowKey, Turn};
@@ -80,6 +84,8 @@ pub(crate) enum StaleCheck {
 pub(crate) enum Placement {
     /// It stays.
     Stay,
+    /// It stays and has more events, but an express queue comes first.
+    Interrupted,
     /// It moves to another group.
     Move { group: usize, slot: Slot, request: Box<ConnectRequest> },
 }
@@ -207,8 +213,42 @@ impl Connection {
                 }
                 Role::Gone => {}
             }
+            if core.is_express_due() && !self.is_express() {
+                return Placement::Interrupted;
+            }
         }
         Placement::Stay
+    }
+
+    /// A device has completed a request of it.
+    pub(crate) fn handle_done(&mut self, done: RequestCompletion, now: Duration, core: &mut Core) {
+        let (_, slot) = devices::origin(done.tag);
+        let transport = &mut self.transport;
+        match &mut self.role {
+            Role::Io(io) => {
+                io.handle_done(slot, done, now, &mut Context { transport, core });
+            }
+            Role::Admin(admin) => admin.handle_flushed(slot, done.result, transport, core),
+            _ => {}
+        }
+        self.reap(core);
+    }
+
+    /// Whether it is an express queue.
+    pub(crate) fn is_express(&self) -> bool {
+        matches!(&self.role, Role::Io(io) if io.class.is_express())
+    }
+
+    /// Makes it an express queue, or one like the others, if it is to be that now.
+    #[inline]
+    pub(crate) fn settle_class(&mut self, now: Duration, core: &mut Core) {
+        if let Role::Io(io) = &mut self.role
+            && io.class.is_to_change(&core.express, now)
+        {
+            let is_express = !io.class.is_express();
+            let changed = self.transport.set_express(&mut core.reactor, is_express);
+            io.class.changed(&mut core.express, self.id.index, changed.is_ok(), now);
+        }
     }
 
     /// Closes the connection gracefully.

@@ -61,6 +61,11 @@ impl Connections {
         if place.serial == id.serial { place.connection.as_deref() } else { None }
     }
 
+    /// The connection at this index, if there is one.
+    pub(crate) fn at(&self, index: usize) -> Option<&Connection> {
+        self.places.get(index)?.connection.as_deref()
+    }
+
     /// Gives up the place of a connection that has been taken out.
     pub(crate) fn free(&mut self, id: ConnectionId) {
         self.free.push(id.index);

@@ -9,7 +9,9 @@ use weft_transport::Slot;
 use weft_transport::target::TargetConnection;
 
 use super::admission::Admission;
+use super::connection::{Connection, Role};
 use super::devices::{self, Devices};
+use super::express::Express;
 use super::message::{ConnectionId, Message};
 use super::throttle::Throttle;
 use super::tracer::Tracer;
@@ -52,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) throttle: Throttle,
     /// Records what commands go through, while that is asked for.
     pub(crate) tracer: Option<Tracer>,
+    /// What is served between the commands of others.
+    pub(crate) express: Express,
     /// Checks for stale connections that this group has started.
     pub(crate) stale_checks: u64,
     /// When a host that had not authenticated itself was last warned of, and how many have failed
@@ -69,6 +73,28 @@ pub(crate) struct Context<'a> {
 }
 
 impl Core {
+    /// Whether an express queue may have something that is to be served before anything else.
+    #[inline]
+    pub(crate) fn is_express_due(&mut self) -> bool {
+        self.reactor.has_express() && self.express.has_credit(self.reactor.now())
+    }
+
+    /// The time as of the current turn, or the time at which an express queue is served within it.
+    pub(crate) fn time(&self) -> Duration {
+        self.express.served_since().unwrap_or(self.reactor.turn_time())
+    }
+
+    /// Sends the responses of a connection.
+    pub(crate) fn flush(&mut self, connection: &mut Connection) {
+        connection.transport.flush(&mut self.reactor);
+        if let (Some(tracer), Role::Io(io)) = (&mut self.tracer, &mut connection.role) {
+            io.trace_sent(self.reactor.now(), tracer);
+        }
+        let copied = connection.transport.copied_bytes();
+        let before = std::mem::replace(&mut connection.copied, copied);
+        self.admission.recount_copied(before, copied);
+    }
+
     /// Submits an operation of a connection's command. `false`: there is no such device.
     pub(crate) fn submit(
         &mut self,

@@ -232,6 +232,13 @@ impl Devices {
         }
     }
 
+    /// Flushes gathered requests to one device.
+    pub(crate) fn flush_one(&mut self, device: u32, reactor: &mut Reactor) {
+        if let Some(handle) = self.find(DeviceId(device)) {
+            handle.device.flush(reactor);
+        }
+    }
+
     /// Whether a device that was looked at in this turn has requests: some of them may have come
     /// since its flush, or have waited for one that has ended with it.
     pub(crate) fn are_busy(&self) -> bool {

@@ -23,6 +23,7 @@ use weft_transport::{CloseReason, DataDigestError, Slot};
 use super::admission::Outcome;
 use super::connection::Connection;
 use super::core::{Context, Core};
+use super::express::QueueClass;
 use super::message::{ConnectionId, Message};
 use super::meter::Meter;
 use super::throttle::{FlowKey, Flows, Turn};
@@ -50,6 +51,8 @@ pub(crate) struct Io {
     meter: Option<Box<Meter>>,
     /// What its commands go through, while that is recorded.
     trace: Option<Box<QueueTrace>>,
+    /// Whether it is served between the commands of others.
+    pub(super) class: QueueClass,
     /// Requests that devices have.
     at_devices: usize,
     /// Changes of reservations that its commands have asked for.
@@ -105,6 +108,7 @@ impl Io {
             flows: Flows::new(connection.id, &host, core),
             meter: Meter::new(core),
             trace: None,
+            class: QueueClass::new(core.reactor.turn_time()),
             host,
             work,
             starved: VecDeque::new(),
@@ -195,6 +199,7 @@ impl Io {
             self.flows = None;
             self.meter = None;
             self.trace = None;
+            self.class.end(&mut core.express, self.id.index);
             self.busy = 0;
         }
     }
@@ -359,7 +364,7 @@ impl Io {
             meter.begin(slot, command, of, context.core);
         }
         if let Some(trace) = &mut self.trace {
-            trace.received(slot, command, context.core.reactor.turn_time());
+            trace.received(slot, command, context.core.time());
         }
         let data = match data.into_result() {
             Ok(data) => data,
@@ -374,6 +379,9 @@ impl Io {
         match action {
             IoAction::Complete(completion) => self.complete(slot, completion, context),
             IoAction::Device(device) => {
+                let load = (context.transport.in_flight(), bytes_of(device.transfer));
+                let now = context.core.time();
+                self.class.count(&mut context.core.express, load, now);
                 if let Some(flows) = &mut self.flows
                     && !flows.admit(slot, &device, context.core)
                 {
@@ -585,11 +593,14 @@ impl Io {
         context.core.admission.spend(bytes);
         self.trace_submitted(slot, bytes, context.core);
         if let Some(meter) = &mut self.meter {
-            meter.submit(slot, &device.operation, context.core.reactor.turn_time());
+            meter.submit(slot, &device.operation, context.core.time());
         }
         if context.core.submit(device.device, self.id, slot, operation) {
             self.at_devices += 1;
             self.put(slot, Work::AtDevice(device));
+            if context.core.express.served_since().is_some() {
+                context.core.devices.flush_one(device.device, &mut context.core.reactor);
+            }
         } else {
             let completion = self.queue.complete_device(&device, Err(DeviceFailure::Gone));
             self.complete(slot, completion, context);

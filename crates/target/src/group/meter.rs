@@ -85,7 +85,7 @@ impl Meter {
             };
             let bytes = u64::from(blocks) * u64::from(namespace.block_bytes);
             let pair = self.pair(host, namespace, core);
-            let at = core.reactor.turn_time();
+            let at = core.time();
             Begun { at, pair, kind, bytes, wait: None, waits_ns: [0; 4], timed: None }
         });
         if self.begun.len() <= slot.index() {

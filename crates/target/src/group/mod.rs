@@ -13,6 +13,7 @@ mod connection;
 mod connections;
 mod core;
 mod devices;
+mod express;
 mod io;
 mod listen;
 mod message;
@@ -21,10 +22,11 @@ mod reserved;
 mod throttle;
 mod tracer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_backend::RequestCompletion;
 use weft_nvmf::auth::target::WorkDone;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::ControllerEvent;
@@ -41,10 +43,11 @@ use self::admission::{Admission, Outcome};
 use self::connection::{Connection, Placement, Role, transport_tag};
 use self::connections::Connections;
 use self::core::{
-    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Context, Core, DEVICES, DRAIN_TIMERS,
-    LISTENERS, RATE_TIMER, STALL_TIMER, TRACE_TIMER,
+    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Core, DEVICES, DRAIN_TIMERS, LISTENERS,
+    RATE_TIMER, STALL_TIMER, TRACE_TIMER,
 };
 use self::devices::Devices;
+use self::express::Express;
 use self::listen::Listeners;
 use self::message::MovedConnection;
 use self::throttle::{Throttle, Turn};
@@ -62,6 +65,11 @@ pub(crate) struct Group {
     listeners: Listeners,
     mailbox: Mailbox<Message>,
     completions: Vec<ReactorCompletion>,
+    express_completions: Vec<ReactorCompletion>,
+    /// What came with those of express queues and is not for one: for the next turn.
+    deferred: Vec<ReactorCompletion>,
+    /// Requests of others that completed while an express queue was served.
+    set_aside: VecDeque<RequestCompletion>,
     /// Connections to poll, in this order, and how many of them were polled in this turn.
     active: Vec<usize>,
     seen: usize,
@@ -97,6 +105,7 @@ impl Group {
         let snapshot = directory.snapshot();
         let group_counters = directory.counters_of(id);
         let admission = Admission::new(reactor.pool().clone());
+        let express = Express::new(snapshot.express);
         Self {
             core: Core {
                 id,
@@ -108,6 +117,7 @@ impl Group {
                 admission,
                 throttle: Throttle::default(),
                 tracer: None,
+                express,
                 stale_checks: 0,
                 stranger_warned_at: None,
                 strangers_unwarned: 0,
@@ -117,6 +127,9 @@ impl Group {
             listeners: Listeners::default(),
             mailbox,
             completions: Vec::new(),
+            express_completions: Vec::new(),
+            deferred: Vec::new(),
+            set_aside: VecDeque::new(),
             active: Vec::new(),
             seen: 0,
             postponed: Vec::new(),
@@ -160,14 +173,15 @@ impl Group {
     /// One turn. `false`: the target has stopped.
     pub(crate) fn turn(&mut self, patience: WaitLimit) -> bool {
         // Work that is left from the last turn does not wait.
-        let idle =
-            self.active.is_empty() && self.postponed.is_empty() && !self.core.admission.has_more();
-        let patience = if idle { patience } else { WaitLimit::NoWait };
+        let patience = if self.has_left() { WaitLimit::NoWait } else { patience };
         let mut completions = std::mem::take(&mut self.completions);
+        completions.append(&mut self.deferred);
         self.core.reactor.poll(patience, &mut completions);
         self.core.devices.counters().set_busy(self.core.reactor.idle_time());
+        self.begin_express_turn(&mut completions);
         for completion in completions.drain(..) {
             self.dispatch(completion);
+            self.serve_express();
         }
         self.completions = completions;
         while let Some(message) = self.mailbox.take() {
@@ -213,6 +227,7 @@ impl Group {
         let token = completion.token;
         match token.owner {
             CONNECTIONS => {
+                let Err(completion) = self.dispatch_express(completion) else { return };
                 let index = weft_transport::tag_of(token) as usize;
                 self.with(index, |connection, core| connection.handle(completion, core));
             }
@@ -292,11 +307,16 @@ impl Group {
     }
 
     fn handle_events(&mut self, index: usize) {
-        let Some(mut connection) = self.connections.take(index) else { return };
-        match connection.handle_events(&mut self.core) {
-            Placement::Stay => self.connections.put(connection),
-            Placement::Move { group, slot, request } => {
-                self.move_to_group(connection, group, slot, *request);
+        while let Some(mut connection) = self.connections.take(index) {
+            match connection.handle_events(&mut self.core) {
+                Placement::Stay => return self.connections.put(connection),
+                Placement::Interrupted => {
+                    self.connections.put(connection);
+                    self.take_express();
+                }
+                Placement::Move { group, slot, request } => {
+                    return self.move_to_group(connection, group, slot, *request);
+                }
             }
         }
     }
@@ -308,23 +328,25 @@ impl Group {
         // Latencies end here, not when the turn began; one reading of the clock serves all.
         let is_measured = self.core.directory.io_metrics().is_some() || self.core.tracer.is_some();
         let now = if is_measured { self.core.reactor.now() } else { turn };
-        while let Some(done) = self.core.devices.poll_completion(turn) {
+        while let Some(done) =
+            self.set_aside.pop_front().or_else(|| self.core.devices.poll_completion(turn))
+        {
             any = true;
-            let (index, slot) = devices::origin(done.tag);
-            self.with(index, |connection, core| {
-                let transport = &mut connection.transport;
-                match &mut connection.role {
-                    Role::Io(io) => {
-                        io.handle_done(slot, done, now, &mut Context { transport, core });
-                    }
-                    Role::Admin(admin) => admin.handle_flushed(slot, done.result, transport, core),
-                    _ => {}
-                }
-                connection.reap(core);
-            });
+            let (index, _) = devices::origin(done.tag);
+            self.with(index, |connection, core| connection.handle_done(done, now, core));
+            self.serve_express();
         }
         self.core.publish_lost_writes();
         any
+    }
+
+    /// Whether the last turn has left work.
+    fn has_left(&self) -> bool {
+        !self.active.is_empty()
+            || !self.postponed.is_empty()
+            || !self.deferred.is_empty()
+            || !self.set_aside.is_empty()
+            || self.core.admission.has_more()
     }
 
     /// Whether the requests that completed last have left work for this turn.
@@ -377,27 +399,35 @@ impl Group {
     /// Flushes responses and removes connections that have ended. Connections that were not polled
     /// stay in the list: visiting all of a thousand in each turn would cost more than the turn.
     fn finish_turn(&mut self) {
-        for index in self.active.drain(..std::mem::take(&mut self.seen)) {
-            let Some(mut connection) = self.connections.take(index) else { continue };
-            connection.active = false;
-            connection.transport.flush(&mut self.core.reactor);
-            if let (Some(tracer), Role::Io(io)) = (&mut self.core.tracer, &mut connection.role) {
-                io.trace_sent(self.core.reactor.now(), tracer);
+        let seen = std::mem::take(&mut self.seen);
+        for place in 0..seen {
+            self.finish_connection(place);
+            // The others' responses go out in slices, and express queues come between.
+            self.serve_express();
+            while self.core.reactor.continue_sends() {
+                self.serve_express();
             }
-            let copied = connection.transport.copied_bytes();
-            let before = std::mem::replace(&mut connection.copied, copied);
-            self.core.admission.recount_copied(before, copied);
-            if connection.is_gone() {
-                self.connections.free(connection.id);
-                self.core.directory.connection_gone();
-                continue;
-            }
-            if connection.transport.has_events() {
-                connection.active = true;
-                self.postponed.push(index);
-            }
-            self.connections.put(connection);
         }
+        self.active.drain(..seen);
+    }
+
+    /// The same for the connection at this place of the turn's list.
+    fn finish_connection(&mut self, place: usize) {
+        let Some(index) = self.active.get(place).copied() else { return };
+        let Some(mut connection) = self.connections.take(index) else { return };
+        connection.active = false;
+        self.core.flush(&mut connection);
+        connection.settle_class(self.core.reactor.turn_time(), &mut self.core);
+        if connection.is_gone() {
+            self.connections.free(connection.id);
+            self.core.directory.connection_gone();
+            return;
+        }
+        if connection.transport.has_events() {
+            connection.active = true;
+            self.postponed.push(index);
+        }
+        self.connections.put(connection);
     }
 
     /// If memory was short in this turn, schedules a check for the hosts that hold it.
@@ -436,47 +466,6 @@ impl Group {
             let reason = CloseReason::Requested("it held memory that others waited for");
             connection.transport.abort(&mut core.reactor, reason);
         });
-    }
-
-    fn move_to_group(
-        &mut self,
-        connection: Box<Connection>,
-        group: usize,
-        slot: Slot,
-        request: ConnectRequest,
-    ) {
-        let id = connection.id;
-        let post = match self.core.posts.get(group) {
-            Some(post) if slot == Slot(0) => post.clone(),
-            // Not the connection's first command: the connection cannot move, so it is answered
-            // here.
-            _ => return self.answer_here(connection, slot, request, group),
-        };
-        let copied = connection.copied;
-        match MovedConnection::detach(*connection, &request, &mut self.core) {
-            Ok(moved) => {
-                self.core.admission.recount_copied(copied, 0);
-                post.post(Message::TakeOver(Box::new(moved)));
-                self.connections.free(id);
-            }
-            Err(connection) => self.answer_here(connection, slot, request, group),
-        }
-    }
-
-    /// Answers a Connect here that another group would have answered.
-    fn answer_here(
-        &mut self,
-        mut connection: Box<Connection>,
-        slot: Slot,
-        request: ConnectRequest,
-        group: usize,
-    ) {
-        self.core.directory.unplace_queue(group);
-        connection.begin_connecting(slot, request);
-        connection.proceed(&mut self.core);
-        // Its other events are to be handled, too.
-        self.active.push(connection.id.index);
-        self.connections.put(connection);
     }
 
     fn handle_message(&mut self, message: Message) {
@@ -638,6 +627,7 @@ impl Group {
             None => self.core.devices.serve(&snapshot.devices, &mut self.core.reactor),
         }
         self.core.throttle.replace(&snapshot.rate_limits);
+        self.core.express.set(snapshot.express);
         let other_limits = !Arc::ptr_eq(&old.rate_limits, &snapshot.rate_limits);
         let concerned = match changes {
             Some(changes) if !other_limits => self.connections.indices_of(&changes.subsystems),

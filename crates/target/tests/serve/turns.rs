@@ -1,14 +1,16 @@
 //! What a turn of a group begins, turn by turn, in a simulated world.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use weft_nvme::fabrics::{PropertySet, PropertySize};
 use weft_nvme::property::Offset;
 use weft_nvme::{Command, NvmOpcode};
 use weft_reactor::simulation::{NetworkConditions, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
-use weft_target::LocalTarget;
 use weft_target::config::Config;
+use weft_target::{GroupStatistics, LocalTarget};
+use weft_transport::CloseReason;
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
 
 use crate::support::config;
@@ -18,6 +20,7 @@ use crate::support::peer::{ConnectFields, enabled, read_write};
 struct Scene {
     world: World,
     target: LocalTarget,
+    config: Config,
     host: Reactor,
     address: SocketAddr,
     queues: Vec<HostConnection>,
@@ -28,17 +31,23 @@ struct Scene {
 impl Scene {
     /// A host with an admin queue and so many I/O queues.
     fn new(io_queues: u16) -> Self {
+        Self::with(io_queues, |_| ())
+    }
+
+    /// The same with another configuration of the target.
+    fn with(io_queues: u16, change: impl FnOnce(&mut Config)) -> Self {
         // Wide enough for everything to come at once.
         let network = NetworkConditions { window_bytes: 64 << 20, ..NetworkConditions::default() };
         let world = World::new(1, network);
-        let config = Config {
+        let mut config = Config {
             ports: vec![crate::support::port(1, "10.0.0.2:4420")],
             ..config(&["null:1GiB"])
         };
+        change(&mut config);
         let target = LocalTarget::new(&config, vec![Reactor::simulated(&world)]).expect("a target");
         let (host, address) = (Reactor::simulated(&world), "10.0.0.2:4420".parse().expect("one"));
         let (queues, answers) = (Vec::new(), Vec::new());
-        let mut scene = Self { world, target, host, address, queues, answers };
+        let mut scene = Self { world, target, config, host, address, queues, answers };
         let controller = scene.connect(&ConnectFields::admin());
         let offset = Offset::CONTROLLER_CONFIGURATION;
         let enable = PropertySet::new(offset, PropertySize::Four, enabled().0.into());
@@ -141,16 +150,28 @@ impl Scene {
         self.collect_after(1000)
     }
 
+    fn take_answers(&mut self) {
+        self.host_turn();
+        for (queue, answers) in self.queues.iter_mut().zip(&mut self.answers) {
+            while let Some(event) = queue.poll_event() {
+                match event {
+                    HostEvent::Completed { .. } => *answers += 1,
+                    HostEvent::Closed { .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    fn reload(&mut self, change: impl FnOnce(&mut Config)) {
+        change(&mut self.config);
+        self.target.reload(&self.config).expect("a valid configuration");
+    }
+
     /// The same after so many turns of the target.
     fn collect_after(&mut self, turns: usize) -> Vec<usize> {
         for turn in 0..1000 {
-            self.host_turn();
-            for (queue, answers) in self.queues.iter_mut().zip(&mut self.answers) {
-                while let Some(event) = queue.poll_event() {
-                    assert!(matches!(event, HostEvent::Completed { .. }), "{event:?}");
-                    *answers += 1;
-                }
-            }
+            self.take_answers();
             if turn < turns {
                 self.target.turn();
             }
@@ -207,4 +228,131 @@ fn a_postponed_connection_is_passed_once() {
         assert_eq!(answered[1..], expected);
     }
     assert_eq!(scene.collect(), [0, 120, 120, 120]);
+}
+
+/// How much later than its neighbour's commands a small one is sent, and how long the target works
+/// on each of those. Both come while it does.
+const LATER: Duration = Duration::from_micros(20);
+const WORK: Duration = Duration::from_micros(1);
+
+impl Scene {
+    /// A deep queue, and two of a host that waits for each answer; they are express if they may be.
+    fn with_neighbour(is_on: bool) -> Self {
+        let mut scene = Self::with(3, |config| config.express = is_on);
+        scene.submit_reads(1, 64, 1);
+        for queue in [2, 3] {
+            scene.submit_reads(queue, 1, 1);
+        }
+        scene.pass_turns();
+        scene.world.pass(Duration::from_millis(2));
+        for queue in [2, 3] {
+            scene.submit_reads(queue, 1, 1);
+        }
+        scene.submit_reads(1, 10, 1);
+        scene.pass_turns();
+        let statistics = scene.statistics();
+        assert_eq!(statistics.express_queues, if is_on { 2 } else { 0 });
+        scene.world.set_work_time(WORK);
+        scene
+    }
+
+    /// Answers that have come by queue after a millisecond: an idle queue is express no longer.
+    fn pass_turns(&mut self) -> Vec<usize> {
+        for _ in 0..100 {
+            self.take_answers();
+            self.target.turn();
+            self.world.pass(Duration::from_micros(10));
+        }
+        self.answers.clone()
+    }
+
+    fn statistics(&self) -> GroupStatistics {
+        self.target.watch().read(self.world.now()).remove(0)
+    }
+
+    /// Sends so many reads of the deep queue, and a little later one of another; when the answers
+    /// to each queue have come, and how often queues were served as express ones.
+    fn race(&mut self, reads: usize, queue: usize) -> ([Duration; 2], u64) {
+        let (begun, before) = (self.world.now(), self.answers.clone());
+        let served = self.statistics().express_served;
+        self.submit_reads(1, reads, 1);
+        self.host_turn();
+        self.world.pass(LATER);
+        self.submit_reads(queue, 1, 1);
+        self.host_turn();
+        self.world.pass(NetworkConditions::default().latency - LATER);
+        let mut at = [Duration::ZERO; 2];
+        while at.contains(&Duration::ZERO) {
+            self.target.turn();
+            self.world.pass(Duration::from_micros(1));
+            self.take_answers();
+            for (at, (queue, count)) in at.iter_mut().zip([(1, reads), (queue, 1)]) {
+                if *at == Duration::ZERO && self.answers[queue] == before[queue] + count {
+                    *at = self.world.now() - begun;
+                }
+            }
+        }
+        (at, self.statistics().express_served - served)
+    }
+}
+
+/// A command that comes while the target begins those of a deep queue is answered meanwhile.
+#[test]
+fn an_express_queue_is_served_between_the_commands_of_others() {
+    let way = 2 * NetworkConditions::default().latency;
+    let mut scene = Scene::with_neighbour(true);
+    for (reads, queue) in [(64, 2), (64, 3), (40, 2), (60, 2), (64, 3)] {
+        let ([deep, small], served) = scene.race(reads, queue);
+        // It was sent later, and came within the turn of the others.
+        assert!(small < deep, "{small:?}, {deep:?}");
+        assert!(deep >= way + WORK * u32::try_from(reads).expect("few"), "{deep:?}");
+        assert_eq!(served, 1);
+    }
+}
+
+/// Where that is off, or in force no longer, it waits for the turn of the others.
+#[test]
+fn without_express_queues_a_command_waits_for_the_turn_of_others() {
+    let mut scene = Scene::with_neighbour(false);
+    let ([deep, small], served) = scene.race(64, 2);
+    assert!(deep < small && served == 0, "{deep:?}, {small:?}");
+    let mut scene = Scene::with_neighbour(true);
+    scene.reload(|config| config.express = false);
+    // They are looked through some time later.
+    scene.world.pass(Duration::from_millis(11));
+    scene.target.turn();
+    let ([deep, small], served) = scene.race(64, 2);
+    assert!(deep < small && served == 0, "{deep:?}, {small:?}");
+    assert_eq!(scene.statistics().express_queues, 0);
+}
+
+/// A queue that sends much at once is express no longer, and all of it is answered.
+#[test]
+fn an_express_queue_that_sends_much_goes_back_into_the_turn() {
+    let mut scene = Scene::with_neighbour(true);
+    scene.submit_reads(1, 64, 1);
+    scene.submit_reads(2, 100, 1);
+    let before = scene.answers.clone();
+    let answers = scene.pass_turns();
+    assert_eq!((answers[1] - before[1], answers[2] - before[2]), (64, 100));
+    assert_eq!(scene.statistics().express_queues, 1);
+}
+
+/// The connection of an express queue ends while its commands are served between others: in good
+/// order, or with a command that breaks the protocol.
+#[test]
+fn an_express_queue_ends_between_the_commands_of_others() {
+    let mut scene = Scene::with_neighbour(true);
+    scene.submit_reads(1, 64, 1);
+    scene.host_turn();
+    scene.world.pass(LATER);
+    // One closes at once, the other names data that no command has.
+    scene.queues[2].close(&mut scene.host, CloseReason::Requested("the test ends it"));
+    scene.submit_reads(3, 1, 1);
+    scene.host_turn();
+    let answers = scene.pass_turns();
+    assert_eq!(answers[1], 64 + 10 + 64);
+    assert_eq!(scene.statistics().express_queues, 1);
+    let ([_, small], served) = scene.race(64, 3);
+    assert!(served == 1, "{small:?}");
 }

@@ -184,6 +184,10 @@ impl TcpTargetConnection {
         self.session.in_flight()
     }
 
+    pub(crate) fn set_express(&self, reactor: &mut Reactor, is_express: bool) -> io::Result<()> {
+        reactor.set_express(self.link.socket()?, is_express)
+    }
+
     /// Bytes held for a host that has made no progress for `patience`, or too little since the last
     /// call.
     pub(crate) fn stalled_bytes(&mut self, now: Duration, patience: Duration) -> usize {
