@@ -81,15 +81,20 @@ impl Guest {
     /// Boots `image` and returns when it accepts commands.
     ///
     /// An emulated kernel on several processors rarely dies while it boots (an int3 of a jump label
-    /// that another processor was patching): it is started once more then, and that is said.
+    /// that another processor was patching), or stops before its first line: it is started once
+    /// more then, and that is said.
     pub(crate) fn boot(image: &Image, options: &Options) -> Result<Self> {
         let (guest, exit) = Self::start(image, options)?;
-        let (guest, exit) = if exit == Exit::Died && !has_kvm() {
-            let console = guest.console();
-            super::say(&format!("it died while it booted and is started once more:\n{console}"));
-            Self::start(image, options)?
-        } else {
-            (guest, exit)
+        let (guest, exit) = match exit {
+            Exit::Died | Exit::TimedOut if !has_kvm() => {
+                let console = guest.console();
+                super::say(&format!(
+                    "it did not boot ({exit:?}) and is started once more; its console:\n{console}"
+                ));
+                drop(guest);
+                Self::start(image, options)?
+            }
+            exit => (guest, exit),
         };
         match exit {
             Exit::Status(_) => Ok(guest),
