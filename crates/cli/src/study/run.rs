@@ -251,6 +251,9 @@ impl How {
         if let Some(repeats) = self.repeats {
             words.extend(["--repeats".to_owned(), repeats.to_string()]);
         }
+        if self.driver != Driver::default() {
+            words.extend(option("--driver", DriverKind::from(self.driver).name()));
+        }
         words.extend(self.yes_destroy.iter().flat_map(|name| option("--yes-destroy", name)));
         let quoted = words.iter().map(|word| match word.contains(|c: char| !is_plain(c)) {
             true => format!("'{}'", word.replace('\'', r"'\''")),
@@ -621,6 +624,25 @@ mod tests {
         assert_eq!(values["depth"], Value::Integer(16));
         assert_eq!(values["transport"], Value::from("tcp"));
         assert!(only("depth").is_err());
+    }
+
+    #[test]
+    fn a_cell_is_measured_again_as_it_was() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            how: How,
+        }
+        let command = |words: &[&str]| {
+            let line: Line = clap::Parser::try_parse_from([&["weft"], words].concat()).expect("it");
+            let mut plan = super::super::plan("first-look").expect("a plan");
+            line.how.amend(&mut plan).expect("a run");
+            line.how.rerun_command("first-look", &plan)
+        };
+        let given = ["--seed", "7", "--quick", "--driver", "epoll", "--repeats", "2"];
+        let expected = "weft study run first-look --quick --seed 7 --repeats 2 --driver epoll";
+        assert_eq!(command(&given), expected);
+        assert_eq!(command(&["--seed", "7"]), "weft study run first-look --seed 7");
     }
 
     #[test]
