@@ -11,14 +11,14 @@ pub(crate) const CONNECTION_TAGS: u32 = 1 << 20;
 pub(crate) const TIMER_TAG: u32 = (1 << 24) - 1;
 
 /// Paths of one device: so many ranges of tags fit below those of wrappers.
-pub(crate) const PATHS_MAX: usize = 8;
+pub(crate) const PATHS_MAX: u32 = 8;
 
 /// The tags of the connections and of the timer of a path begin at its number times this: four
 /// times as many as there are connections, of which each has two bits more.
 pub(crate) const PATH_TAGS: u32 = 1 << 24;
 
 /// The token of the timer of a device of several paths: below that of its last path.
-pub(crate) const MULTIPATH_TIMER_TAG: u32 = PATH_TAGS * 8 - 2;
+pub(crate) const MULTIPATH_TIMER_TAG: u32 = PATH_TAGS * PATHS_MAX - 2;
 
 /// How long a command may take from this host to a controller, at most.
 pub(crate) const NETWORK_DELAY: Duration = Duration::from_millis(100);

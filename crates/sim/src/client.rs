@@ -82,6 +82,16 @@ impl Client {
         }
     }
 
+    /// A client of each host, on `blocks` blocks of its own.
+    #[must_use]
+    pub fn of_each_host(testbed: &Testbed, seed: u64, blocks: usize) -> Vec<Self> {
+        let of = |host| {
+            let seed = seed ^ ((host as u64 + 1) << 32);
+            Self::new(seed, host, (host * blocks) as u64, blocks)
+        };
+        (0..testbed.hosts()).map(of).collect()
+    }
+
     /// The same with one request at a time, of four blocks at most.
     #[must_use]
     pub fn small(self) -> Self {

@@ -59,12 +59,7 @@ fn disturb(testbed: &mut Testbed, random: &mut Random, away: &mut [bool; PATHS],
 fn run(seed: u64, device: &str, policy: IoPolicy, requests: u64) -> Run {
     let mut testbed = Testbed::multipath(seed, device, SIZE, PATHS, policy);
     testbed.world.set_network(rough());
-    let mut clients: Vec<_> = (0..testbed.hosts())
-        .map(|host| {
-            let first = (host * BLOCKS) as u64;
-            Client::new(seed ^ (host as u64 + 1) << 32, host, first, BLOCKS)
-        })
-        .collect();
+    let mut clients = Client::of_each_host(&testbed, seed, BLOCKS);
     let mut random = Random::new(seed ^ 0xd1ce);
     let (mut run, mut away) = (Run::default(), [false; PATHS]);
     while clients.iter().any(|client| client.ended() < requests) {

@@ -184,11 +184,7 @@ fn run(seed: u64, network: NetworkConditions) -> u64 {
     let mut random = Random::new(seed ^ 0x11a1);
     let mut testbed = Testbed::new(seed, DEVICE, TWO);
     testbed.world.set_network(network);
-    let client = |host: usize| {
-        let seed = seed ^ (host as u64 + 1) << 32;
-        Client::new(seed, host, (host * BLOCKS) as u64, BLOCKS)
-    };
-    let mut clients = [client(0), client(1)];
+    let mut clients = Client::of_each_host(&testbed, seed, BLOCKS);
     let mut waited = 0;
     while clients.iter().any(|client| client.ended() < 150 || !client.is_idle()) {
         for client in clients.iter_mut().filter(|client| client.ended() < 150) {

@@ -56,12 +56,7 @@ fn run_loopback(seed: u64, device: &str, calm: bool, requests: u64) -> Run {
 }
 
 fn drive_clients(mut testbed: Testbed, link: &Link, calm: bool, seed: u64, requests: u64) -> Run {
-    let mut clients: Vec<_> = (0..testbed.hosts())
-        .map(|host| {
-            let first = (host * BLOCKS) as u64;
-            Client::new(seed ^ (host as u64 + 1) << 32, host, first, BLOCKS)
-        })
-        .collect();
+    let mut clients = Client::of_each_host(&testbed, seed, BLOCKS);
     let mut random = Random::new(seed ^ 0xd1ce);
     while clients.iter().any(|client| client.ended() < requests || !client.is_idle()) {
         for client in clients.iter_mut().filter(|client| client.ended() < requests) {

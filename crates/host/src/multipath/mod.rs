@@ -55,8 +55,8 @@ impl Multipath {
     /// the others. Those that cannot be connected are tried again, as a lost controller is.
     pub fn connect(options: &Options) -> Result<Self, Error> {
         let endpoints: Vec<TransportId> = options.address.endpoints().collect();
-        if endpoints.len() > limits::PATHS_MAX {
-            let most = limits::PATHS_MAX;
+        let most = limits::PATHS_MAX;
+        if endpoints.len() > most as usize {
             return Err(Error::Invalid(format!(
                 "{} endpoints are more than a device has paths, which is {most}",
                 endpoints.len()
@@ -144,14 +144,8 @@ impl Multipath {
     /// Shuts every controller down that is there. Requests in flight, on any reactor, fail.
     pub fn disconnect(self) -> Result<(), Error> {
         // A path that has ended with an error is no error of the whole.
-        let mut ends = self.controllers.into_iter().map(Controller::disconnect).peekable();
-        let mut result = Err(Error::Stopped);
-        while ends.peek().is_some() {
-            if let Some(end) = ends.next() {
-                result = result.or(end);
-            }
-        }
-        result
+        let ends = self.controllers.into_iter().map(Controller::disconnect);
+        ends.fold(Err(Error::Stopped), Result::or)
     }
 }
 
