@@ -45,39 +45,27 @@ pub(super) fn reach(asked: &Asked<'_>) -> Said {
     let there =
         Number::of(format!("{} with {setting}", metric.label), metric.unit, &found.estimate)
             .made_from(&[found.cell]);
-    let most = Number::of(format!("highest {}", metric.label), metric.unit, &highest.estimate)
-        .made_from(&[highest.cell]);
     let mut numbers = vec![there.clone()];
-    let mut sentence = match &curve[..] {
-        [_] => format!(
-            "Over {transport} the {} is {} with {setting}, the only one here",
-            metric.label,
-            there.told()
-        ),
+    let says = match &curve[..] {
+        [_] => format!("is {} with {setting}, the only one here", there.told()),
         [.., before, last]
             if last.value == found.value && last.estimate.is_apart_from(&before.estimate) =>
         {
-            format!(
-                "Over {transport} the {} still grows at {setting}, the last that was measured: {}",
-                metric.label,
-                there.told()
-            )
+            format!("still grows at {setting}, the last that was measured: {}", there.told())
         }
-        _ if found.value == highest.value => format!(
-            "Over {transport} the {} is highest with {setting}: {}",
-            metric.label,
-            there.told()
-        ),
+        _ if found.value == highest.value => {
+            format!("is highest with {setting}: {}", there.told())
+        }
         _ => {
-            numbers.push(most.clone());
-            format!(
-                "Over {transport} the {} is near its highest, {}, from {setting} on: {} there",
-                metric.label,
-                most.told(),
-                there.told()
-            )
+            let label = format!("highest {}", metric.label);
+            let most = Number::of(label, metric.unit, &highest.estimate);
+            let most = most.made_from(&[highest.cell]);
+            let near = format!("is near its highest, {}, from {setting} on", most.told());
+            numbers.push(most);
+            format!("{near}: {} there", there.told())
         }
     };
+    let mut sentence = format!("Over {transport} the {} {says}", metric.label);
     let local = of_transport(asked, &metric, "local");
     if let Some(local) = local.iter().find(|point| point.value == found.value) {
         let cells = [found.cell, local.cell];
