@@ -11,6 +11,7 @@ mod image;
 mod static_binary;
 mod wheel;
 
+use crate::python::succeeded;
 use crate::report::Report;
 use crate::test::{build_binary, target_folder};
 use anyhow::{Context, Result, bail, ensure};
@@ -232,7 +233,7 @@ pub(crate) fn test(root: &Path, report: &mut Report) {
 /// Writes SHA256SUMS of the packages, and prints it.
 fn checksums(folder: &Path, built: &[PathBuf]) -> Result<()> {
     let names = built.iter().filter_map(|path| path.file_name());
-    let sums = output(Command::new("sha256sum").current_dir(folder).args(names))?;
+    let sums = succeeded(Command::new("sha256sum").current_dir(folder).args(names))?;
     fs::write(folder.join("SHA256SUMS"), &sums)?;
     print!("{sums}");
     println!("in {}", folder.display());
@@ -258,7 +259,7 @@ fn serve(weft: &Command) -> Result<()> {
 /// Fails if a binary has no TLS, which a host that asks for it learns.
 fn has_tls(weft: &Command) -> Result<()> {
     let key = format!("/tmp/weft-package-{}.key", std::process::id());
-    output(&mut with(weft, &["key", "generate", "tls", &key]))?;
+    succeeded(&mut with(weft, &["key", "generate", "tls", &key]))?;
     // Nothing listens there.
     let address = "nvme-tcp://127.0.0.1:1/nqn.2014-08.org.example:none";
     let asked = with(weft, &["list", "--tls", "--tls-key-file", &key, address]).output();
@@ -278,7 +279,7 @@ fn read_from(weft: &Command, said: &mut impl BufRead) -> Result<()> {
     let nqn = said["subsystems"][0]["nqn"].as_str().context("no subsystem")?;
     let address = format!("nvme-tcp://{port}/{nqn}");
     let load = ["bench", &address, "--rw", "randread", "--number-ios", "100"];
-    output(&mut with(weft, &load)).map(drop)
+    succeeded(&mut with(weft, &load)).map(drop)
 }
 
 /// The same command with more arguments.
@@ -313,15 +314,4 @@ fn licences(root: &Path, tree: &Path, folder: &str) -> Result<()> {
         place(tree, &format!("{folder}/{name}"), &fs::read(root.join(name))?, 0o644)?;
     }
     Ok(())
-}
-
-/// What a command prints; its own words if it fails.
-fn output(command: &mut Command) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let done = command.output().with_context(|| format!("cannot start {name}"))?;
-    if !done.status.success() {
-        let why = String::from_utf8_lossy(&done.stderr);
-        bail!("{name}: {}: {}", done.status, why.trim());
-    }
-    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }

@@ -3,7 +3,7 @@
 
 use crate::packages;
 use crate::test;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -40,7 +40,9 @@ pub(crate) fn make_environment(folder: &Path) -> Result<()> {
 
 /// The output of a command that must succeed.
 pub(crate) fn succeeded(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).output()?;
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot start {name}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         let error = String::from_utf8_lossy(&output.stderr);

@@ -1,8 +1,9 @@
 //! The binaries that packages carry.
 
-use super::{Arch, output};
+use super::Arch;
 use crate::packages;
 use crate::python;
+use crate::python::succeeded;
 use crate::test::{TLS, cargo_command, target_folder};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -52,13 +53,13 @@ fn need_target(root: &Path, target: &str) -> Result<()> {
     let has = || -> Result<bool> {
         let mut command = Command::new("rustc");
         let print = ["--print", "target-libdir", "--target", target];
-        Ok(Path::new(output(command.current_dir(root).args(print))?.trim()).exists())
+        Ok(Path::new(succeeded(command.current_dir(root).args(print))?.trim()).exists())
     };
     if has()? {
         return Ok(());
     }
     let add = ["target", "add", target];
-    output(Command::new("rustup").current_dir(root).args(add)).with_context(|| {
+    succeeded(Command::new("rustup").current_dir(root).args(add)).with_context(|| {
         format!("this compiler has no standard library for {target}: rustup target add {target}")
     })?;
     if has()? { Ok(()) } else { bail!("rustup has installed no standard library for {target}") }
@@ -72,13 +73,13 @@ pub(super) fn strip(arch: Arch, from: &Path, to: &Path) -> Result<()> {
         (false, Arch::Arm) => ("aarch64-linux-gnu-strip", "binutils-aarch64-linux-gnu"),
     };
     packages::need("packages carry no symbols", &[(program, package)])?;
-    output(Command::new(program).arg("-o").arg(to).arg(from)).map(drop)
+    succeeded(Command::new(program).arg("-o").arg(to).arg(from)).map(drop)
 }
 
 /// The newest version of the C library that a binary asks for.
 pub(super) fn glibc(binary: &Path) -> Result<(u32, u32)> {
     packages::need("readelf shows what a binary needs", &[("readelf", "binutils")])?;
-    let versions = output(Command::new("readelf").args(["-W", "--version-info"]).arg(binary))?;
+    let versions = succeeded(Command::new("readelf").args(["-W", "--version-info"]).arg(binary))?;
     newest_glibc(&versions).context("the binary names no version of the C library")
 }
 
@@ -94,7 +95,7 @@ fn newest_glibc(versions: &str) -> Option<(u32, u32)> {
 
 /// The names of the shared libraries that a binary needs.
 pub(super) fn libraries(binary: &Path) -> Result<Vec<String>> {
-    let dynamic = output(Command::new("readelf").args(["-W", "--dynamic"]).arg(binary))?;
+    let dynamic = succeeded(Command::new("readelf").args(["-W", "--dynamic"]).arg(binary))?;
     let needed = dynamic.lines().filter(|line| line.contains("(NEEDED)"));
     Ok(needed.filter_map(|line| Some(line.split(['[', ']']).nth(1)?.to_owned())).collect())
 }

@@ -3,8 +3,9 @@
 //! `dpkg-deb` builds it, which every Debian has. What the binary needs of the C library is read
 //! from its symbols, so that it can be installed wherever they are.
 
-use super::{Parts, VERSION, binary, inside, output, place, serve};
+use super::{Parts, VERSION, binary, inside, place, serve};
 use crate::packages;
+use crate::python::succeeded;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
     let package = parts.folder.join(format!("weft_{VERSION}_{}.deb", parts.arch.debian()));
     let mut command = Command::new("dpkg-deb");
     command.args(["--build", "--root-owner-group", "-Zxz"]).arg(&tree).arg(&package);
-    output(&mut command)?;
+    succeeded(&mut command)?;
     Ok(package)
 }
 
@@ -37,16 +38,16 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
 fn shell_files(weft: &Path, tree: &Path) -> Result<()> {
     let pages = tree.join("usr/share/man/man1");
     fs::create_dir_all(&pages)?;
-    output(Command::new(weft).arg("man").arg(&pages))?;
+    succeeded(Command::new(weft).arg("man").arg(&pages))?;
     for page in fs::read_dir(&pages)? {
-        output(Command::new("gzip").args(["-9n"]).arg(page?.path()))?;
+        succeeded(Command::new("gzip").args(["-9n"]).arg(page?.path()))?;
     }
     for (shell, path) in [
         ("bash", "usr/share/bash-completion/completions/weft"),
         ("zsh", "usr/share/zsh/vendor-completions/_weft"),
         ("fish", "usr/share/fish/vendor_completions.d/weft.fish"),
     ] {
-        let script = output(Command::new(weft).args(["completion", shell]))?;
+        let script = succeeded(Command::new(weft).args(["completion", shell]))?;
         place(tree, path, script.as_bytes(), 0o644)?;
     }
     Ok(())
@@ -108,17 +109,17 @@ pub(super) fn install(package: &Path, folder: &Path) -> Result<()> {
     command.arg(format!("--include=systemd,{}", field(package, "Depends")?.join(",")));
     command.arg(format!("--customize-hook=copy-in {} /tmp", package.display()));
     command.arg(format!("--customize-hook=chroot \"$1\" dpkg --install /tmp/{file}"));
-    output(command.arg(SUITE).arg(folder)).map(drop)
+    succeeded(command.arg(SUITE).arg(folder)).map(drop)
 }
 
 /// Unpacks the files of a package.
 pub(super) fn extract(package: &Path, folder: &Path) -> Result<()> {
-    output(Command::new("dpkg-deb").arg("--extract").arg(package).arg(folder)).map(drop)
+    succeeded(Command::new("dpkg-deb").arg("--extract").arg(package).arg(folder)).map(drop)
 }
 
 /// The names of the packages that a field lists.
 pub(super) fn field(package: &Path, field: &str) -> Result<Vec<String>> {
-    let said = output(Command::new("dpkg-deb").arg("--field").arg(package).arg(field))?;
+    let said = succeeded(Command::new("dpkg-deb").arg("--field").arg(package).arg(field))?;
     let names = said.split(',').filter_map(|part| part.split_whitespace().next());
     Ok(names.map(str::to_owned).collect())
 }
@@ -164,6 +165,6 @@ fn control(parts: &Parts<'_>, kib: u64) -> Result<String> {
 }
 
 fn kib(folder: &Path) -> Result<u64> {
-    let said = output(Command::new("du").args(["--summarize", "--block-size=1K"]).arg(folder))?;
+    let said = succeeded(Command::new("du").args(["--summarize", "--block-size=1K"]).arg(folder))?;
     Ok(said.split_whitespace().next().unwrap_or_default().parse()?)
 }

@@ -4,8 +4,9 @@
 //! mmdebstrap unpacks Debian's packages, and umoci writes the image: neither needs a daemon, and
 //! nothing of another processor has to run.
 
-use super::{Parts, VERSION, deb, inside, output, place, serve};
+use super::{Parts, VERSION, deb, inside, place, serve};
 use crate::packages;
+use crate::python::succeeded;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::fs;
@@ -28,7 +29,7 @@ pub(super) fn build(parts: &Parts<'_>, deb: &Path) -> Result<PathBuf> {
     umoci(&["new", "--image"], &image)?;
     for (tree, what) in [(libraries(parts, deb)?, deb::SUITE), (weft(parts, deb)?, "weft")] {
         let comment = format!("--history.comment={what}");
-        output(Command::new("umoci").args(["insert", &comment, "--image"]).args([
+        succeeded(Command::new("umoci").args(["insert", &comment, "--image"]).args([
             image.as_path(),
             &tree,
             Path::new("/"),
@@ -41,11 +42,11 @@ pub(super) fn build(parts: &Parts<'_>, deb: &Path) -> Result<PathBuf> {
     command.arg(format!("--config.user={USER}:{USER}"));
     command.arg(format!("--config.label=org.opencontainers.image.version={VERSION}"));
     command.args(["--config.label", "org.opencontainers.image.licenses=MIT OR Apache-2.0"]);
-    output(command.arg("--image").arg(&image))?;
+    succeeded(command.arg("--image").arg(&image))?;
     umoci(&["gc", "--layout"], &layout)?;
     let archive = parts.folder.join(format!("weft-{VERSION}-{}.oci.tar", parts.arch.debian()));
     let parts = ["blobs", "index.json", "oci-layout"];
-    output(Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&layout).args(parts))?;
+    succeeded(Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&layout).args(parts))?;
     Ok(archive)
 }
 
@@ -57,7 +58,7 @@ fn need() -> Result<()> {
 }
 
 fn umoci(arguments: &[&str], of: &Path) -> Result<()> {
-    output(Command::new("umoci").args(arguments).arg(of)).map(drop)
+    succeeded(Command::new("umoci").args(arguments).arg(of)).map(drop)
 }
 
 /// The name of the image in a layout.
@@ -74,7 +75,7 @@ fn libraries(parts: &Parts<'_>, deb: &Path) -> Result<PathBuf> {
     let mut command = Command::new("mmdebstrap");
     command.args(["--quiet", "--variant=extract", "--architectures", parts.arch.debian()]);
     command.arg(format!("--include={}", names.join(",")));
-    output(command.arg(deb::SUITE).arg(&tree))?;
+    succeeded(command.arg(deb::SUITE).arg(&tree))?;
     for path in UNUSED {
         let _ = fs::remove_dir_all(tree.join(path));
     }
@@ -104,7 +105,7 @@ fn weft(parts: &Parts<'_>, deb: &Path) -> Result<PathBuf> {
 /// and looks for RDMA's libraries.
 pub(super) fn check(parts: &Parts<'_>, image: &Path) -> Result<()> {
     let name = format!("oci-archive:{}:weft:{VERSION}", image.display());
-    let said: Value = serde_json::from_str(&output(Command::new("skopeo").args([
+    let said: Value = serde_json::from_str(&succeeded(Command::new("skopeo").args([
         "inspect",
         "--no-tags",
         &name,
@@ -115,7 +116,7 @@ pub(super) fn check(parts: &Parts<'_>, image: &Path) -> Result<()> {
     let bundle = parts.empty("bundle")?;
     fs::remove_dir(&bundle)?;
     let layout = tagged(&parts.folder.join("layout"));
-    output(Command::new("umoci").args(["unpack", "--image"]).arg(&layout).arg(&bundle))?;
+    succeeded(Command::new("umoci").args(["unpack", "--image"]).arg(&layout).arg(&bundle))?;
     let folder = bundle.join("rootfs");
     ensure!(folder.join("usr/bin/weft").is_file(), "the image has no weft");
     if !parts.runs_here() {

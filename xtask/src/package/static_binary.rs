@@ -1,6 +1,7 @@
 //! The static binary: one file that runs on every Linux, without RDMA.
 
-use super::{Parts, VERSION, binary, licences, output, place, serve, with};
+use super::{Parts, VERSION, binary, licences, place, serve, with};
+use crate::python::succeeded;
 use anyhow::{Result, bail, ensure};
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
     let archive = parts.folder.join(format!("{name}.tar.xz"));
     let mut command = Command::new("tar");
     command.args(["--owner=0", "--group=0", "-cJf"]).arg(&archive).arg("-C").arg(&tree);
-    output(command.arg(&name))?;
+    succeeded(command.arg(&name))?;
     Ok(archive)
 }
 

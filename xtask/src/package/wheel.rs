@@ -3,8 +3,9 @@
 //! Its tag says which C library the binary needs: auditwheel, which knows what each tag promises,
 //! reads it from the binary.
 
-use super::{Parts, VERSION, licences, output, place, serve};
+use super::{Parts, VERSION, licences, place, serve};
 use crate::python;
+use crate::python::succeeded;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,11 +34,11 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
     let program = python::install(parts.root, WHEEL, "wheel")?.join("wheel");
     // It lists the files with their checksums.
     let mut pack = Command::new(&program);
-    output(pack.arg("pack").arg(&tree).arg("--dest-dir").arg(&parts.folder))?;
+    succeeded(pack.arg("pack").arg(&tree).arg("--dest-dir").arg(&parts.folder))?;
     let untagged = parts.folder.join(format!("{name}-{tag}.whl"));
     let platform = platform(parts, &untagged)?;
     let mut tags = Command::new(&program);
-    output(tags.args(["tags", "--remove", "--platform-tag", &platform]).arg(&untagged))?;
+    succeeded(tags.args(["tags", "--remove", "--platform-tag", &platform]).arg(&untagged))?;
     Ok(parts.folder.join(format!("{name}-py3-none-{platform}.whl")))
 }
 
@@ -45,7 +46,7 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
 /// those it names that has the oldest C library.
 fn platform(parts: &Parts<'_>, wheel: &Path) -> Result<String> {
     let audit = python::install(parts.root, AUDITWHEEL, "auditwheel")?.join("auditwheel");
-    let said = output(Command::new(audit).arg("show").arg(wheel))?;
+    let said = succeeded(Command::new(audit).arg("show").arg(wheel))?;
     let mut quoted = said.split('"').skip(1).step_by(2);
     let platform = quoted.find(|word| word.starts_with("manylinux_"));
     platform.map(str::to_owned).with_context(|| format!("it is for no platform: {said}"))
@@ -76,7 +77,7 @@ pub(super) fn check(parts: &Parts<'_>, wheel: &Path) -> Result<()> {
     python::make_environment(&environment)?;
     let programs = environment.join("bin");
     let install = ["install", "--quiet", "--no-index"];
-    output(Command::new(programs.join("pip")).args(install).arg(wheel))?;
+    succeeded(Command::new(programs.join("pip")).args(install).arg(wheel))?;
     let weft = Command::new(programs.join("weft"));
     serve(&weft)
 }
