@@ -310,7 +310,9 @@ impl Context<'_> {
         self.values(&mut record, result);
         self.marks(&mut record, &total.read.window_iops, &total.write.window_iops);
         record.mark_above_floor(self.options.link);
-        if let Some(reason) = mislabelled(&record) {
+        let is_empty = record.directions().all(|direction| direction.requests == 0);
+        let empty = is_empty.then(|| "no request ended in the measured time".to_owned());
+        if let Some(reason) = mislabelled(&record).or(empty) {
             record.status = Status::Void { reason };
         }
         record

@@ -70,6 +70,7 @@ impl StudyObserver for Notes {
 
 struct Bench {
     directory: tempfile::TempDir,
+    local: &'static str,
     capabilities: Capabilities,
 }
 
@@ -77,7 +78,11 @@ impl Bench {
     fn new() -> Self {
         let capabilities =
             Capabilities { cpus: vec![0], own_target: true, ..Capabilities::default() };
-        Self { directory: tempfile::tempdir().expect("a directory"), capabilities }
+        Self {
+            directory: tempfile::tempdir().expect("a directory"),
+            local: "null:1GiB",
+            capabilities,
+        }
     }
 
     fn run(&self, plan: &Plan, notes: &mut Notes) -> Result<Outcome, StartError> {
@@ -85,7 +90,7 @@ impl Bench {
         let settings = Settings {
             plan,
             capabilities: &self.capabilities,
-            local: Some("null:1GiB".parse().expect("a device")),
+            local: Some(self.local.parse().expect("a device")),
             given: Vec::new(),
             rdma: Provider::System,
             driver: DriverKind::Auto,
@@ -356,14 +361,28 @@ fn results_that_cannot_be_written_are_reported() {
 }
 
 #[test]
+fn a_time_in_which_nothing_ended_is_no_result() {
+    let bench = Bench { local: "delay:read=1s:null:1GiB", ..Bench::new() };
+    let plan = plan("repeats = 1\nrepeats_max = 1", "[axes]\ntransport = [\"local\"]\n");
+    let outcome = bench.run(&plan, &mut Notes::default()).expect("an outcome");
+    assert_eq!((outcome.measured, outcome.void), (0, 1));
+    let reason = bench.records()[0].status.reason().map(str::to_owned);
+    assert_eq!(reason.as_deref(), Some("no request ended in the measured time"));
+}
+
+#[test]
 fn an_open_loop_is_offered_its_share_of_the_capacity() {
     let bench = Bench::new();
     let fixed = "[fixed]\nrate_process = \"poisson\"\n";
     let axes = "[axes]\ntransport = [\"local\"]\nload_percent = [20, 60]\n";
     let mut plan = plan("repeats = 1\nrepeats_max = 1", &format!("{fixed}{axes}"));
     plan.kind = Kind::Load;
+    // A machine that is busy elsewhere serves something in this time.
+    plan.measure.runtime = Duration::from_millis(200);
     let outcome = bench.run(&plan, &mut Notes::default()).expect("an outcome");
-    assert_eq!((outcome.measured, outcome.failed, outcome.error), (3, 0, None));
+    let reasons: Vec<_> = bench.records().iter().map(|record| record.status.clone()).collect();
+    let counts = (outcome.measured, outcome.failed, outcome.error);
+    assert_eq!(counts, (3, 0, None), "{reasons:?}");
     let records = bench.records();
     assert_eq!(records[0].role, results::Role::Saturation);
     let capacity = records[0].iops();
