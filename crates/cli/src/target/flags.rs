@@ -260,7 +260,7 @@ mod tests {
     fn the_subsystem_and_the_engine_are_set() {
         let words = "--memory 1M --nqn nqn.x --serial S1 --model M --allow-host nqn.h \
                      --allow-host nqn.i --cpus 0-1 --driver epoll --idle-poll 0 --queue-size 64 \
-                     --express \
+                     --express false \
                      --mdts 128k --in-capsule 8k --max-connections 100 --connect-timeout 2 \
                      --io-queues 4 --pool-size 64M";
         let config = parse(words).expect("a configuration");
@@ -270,8 +270,8 @@ mod tests {
         assert_eq!(subsystem.allowed_hosts.as_ref().map(Vec::len), Some(2));
         assert_eq!((config.cpus.as_slice(), config.idle_poll), (&[0, 1][..], Duration::ZERO));
         let is_express = |words| parse(words).expect("a configuration").express;
-        assert!(config.express && !is_express("--memory 1M"));
-        assert!(!is_express("--memory 1M --express false"));
+        assert!(!config.express && is_express("--memory 1M"));
+        assert!(is_express("--memory 1M --express"));
         let limits = &config.limits;
         assert_eq!((limits.queue_entries, limits.io_queues), (64, 4));
         assert_eq!((limits.transfer_bytes, limits.in_capsule_bytes), (131_072, 8192));

@@ -106,7 +106,7 @@ impl Default for Config {
             cpus: Vec::new(),
             threads: 1,
             idle_poll: IDLE_POLL_DEFAULT,
-            express: false,
+            express: true,
             driver: DriverKind::Auto,
             rdma: Provider::System,
             limits: Limits::default(),
