@@ -45,6 +45,11 @@ bit_fields! {
     }
 }
 
+impl ConnectAttributes {
+    /// The highest priority class, Urgent; High, Medium and Low follow.
+    pub const URGENT: u8 = 0;
+}
+
 /// The dwords of a Connect command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Connect {

@@ -36,6 +36,8 @@ pub struct ConnectRequest {
     pub entries: u32,
     /// Whether SQ flow control is used.
     pub flow_control: bool,
+    /// Priority class of an I/O queue, 0 (Urgent) to 3, for weighted round robin.
+    pub priority: u8,
     /// Keep Alive Timeout; 0 for none.
     pub keep_alive_timeout_ms: u32,
     /// Host Identifier.
@@ -136,6 +138,7 @@ impl ConnectRequest {
             queue_id: connect.queue_id,
             entries,
             flow_control: !connect.attributes.disable_flow_control(),
+            priority: connect.attributes.priority_class(),
             keep_alive_timeout_ms: connect.keep_alive_timeout_ms,
             host_id: data.host_id,
             controller_id: data.controller_id.get(),
@@ -297,6 +300,7 @@ mod tests {
             queue_id: 0,
             entries: 32,
             flow_control: true,
+            priority: 0,
             keep_alive_timeout_ms: 15_000,
             host_id: HOST_ID,
             controller_id: DYNAMIC,
@@ -307,6 +311,8 @@ mod tests {
         assert_eq!(ConnectRequest::parse(&command, data.bytes()), Ok(expected));
         let without = command.with_cdw11(0x0004_001f);
         assert!(!ConnectRequest::parse(&without, data.bytes()).unwrap().flow_control);
+        let low = command.with_cdw11(0x0003_001f);
+        assert_eq!(ConnectRequest::parse(&low, data.bytes()).unwrap().priority, 3);
     }
 
     #[test]

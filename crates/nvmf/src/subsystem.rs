@@ -110,6 +110,8 @@ pub struct SubsystemLimits {
     /// How long a controller may exist without being enabled, after Connect or after a reset,
     /// before it is taken down. SPDK waits as long.
     pub association_timeout_ms: u32,
+    /// Whether hosts may choose weighted round robin with the priority class Urgent (CAP.AMS).
+    pub weighted_round_robin: bool,
 }
 
 impl Default for SubsystemLimits {
@@ -131,6 +133,7 @@ impl Default for SubsystemLimits {
             write_zeroes_bytes: 32 * 1024 * 1024,
             verify_bytes: 32 * 1024 * 1024,
             association_timeout_ms: 120_000,
+            weighted_round_robin: false,
         }
     }
 }

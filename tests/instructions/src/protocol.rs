@@ -326,6 +326,7 @@ fn request(queue_id: u16, script: &Script, subsystem: Nqn) -> ConnectRequest {
         queue_id,
         entries: u32::from(DEPTH),
         flow_control: script.flow_control,
+        priority: 0,
         keep_alive_timeout_ms: 0,
         host_id: [1; 16],
         controller_id: if queue_id == 0 { CONTROLLER_ID_DYNAMIC } else { CONTROLLER_ID },

@@ -271,6 +271,7 @@ fn request(queue_id: u16, seed: u8, subsystem: &Nqn) -> ConnectRequest {
         queue_id,
         entries: 32 + u32::from(seed),
         flow_control: seed.is_multiple_of(2),
+        priority: seed % 4,
         keep_alive_timeout_ms: u32::from(seed) * 500,
         host_id: [1; 16],
         controller_id: if queue_id == 0 { 0xffff } else { CONTROLLER_ID },

@@ -429,6 +429,7 @@ impl Controller {
             queue_id: request.queue_id,
             entries: request.entries,
             flow_control: request.flow_control,
+            priority: self.has_priorities().then_some(request.priority),
             controller_id: self.controller_id,
             port_id: self.port_id,
             command_id: request.command_id,

@@ -27,6 +27,9 @@ use crate::queue::{CommandError, error};
 /// grants as much.
 const TIMEOUT_500MS: u8 = 15;
 
+/// Arbitration Mechanism Selected (CC.AMS): with the priority class Urgent. 0 is round robin.
+const WEIGHTED_ROUND_ROBIN: u8 = 1;
+
 const ATTRIBUTES: CommandError = error(Status::INVALID_FIELD, 40);
 const OFFSET: CommandError = error(Status::INVALID_FIELD, 44);
 
@@ -91,10 +94,16 @@ impl Controller {
         }
     }
 
-    fn capabilities(&self) -> Capabilities {
+    /// Whether the host has chosen weighted round robin, so that its queues have priorities.
+    pub(super) fn has_priorities(&self) -> bool {
+        self.configuration.arbitration_mechanism() == WEIGHTED_ROUND_ROBIN
+    }
+
+    pub(super) fn capabilities(&self) -> Capabilities {
         Capabilities(0)
             .with_maximum_queue_entries_supported(self.queue_entries_max().saturating_sub(1))
             .with_contiguous_queues_required(true)
+            .with_arbitration_mechanisms(u8::from(self.view.limits.weighted_round_robin))
             .with_timeout_500ms(TIMEOUT_500MS)
             .with_nvm_command_set(true)
             .with_io_command_sets(true)
@@ -120,7 +129,11 @@ impl Controller {
 
     /// EN 0 to 1. What the controller cannot do makes it fail, as the Linux target does.
     fn enable(&mut self, now: Duration) {
-        let good = is_acceptable(self.configuration) && !self.resetting && !self.shutting_down;
+        let mechanism = self.configuration.arbitration_mechanism();
+        let good = is_acceptable(self.configuration)
+            && mechanism <= u8::from(self.view.limits.weighted_round_robin)
+            && !self.resetting
+            && !self.shutting_down;
         self.status = self
             .status
             .with_ready(good)
@@ -175,7 +188,6 @@ fn is_acceptable(configuration: ControllerConfiguration) -> bool {
     let completion = configuration.completion_queue_entry_size();
     command_set
         && configuration.memory_page_size() == 0
-        && configuration.arbitration_mechanism() == 0
         && !configuration.ready_independent_of_media()
         && (submission == 0 || submission == ControllerConfiguration::SUBMISSION_QUEUE_ENTRY_SIZE)
         && (completion == 0 || completion == ControllerConfiguration::COMPLETION_QUEUE_ENTRY_SIZE)

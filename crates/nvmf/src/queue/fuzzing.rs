@@ -99,6 +99,7 @@ impl Harness {
             queue_id: 1,
             entries: 2 + u32::from(seed),
             flow_control: seed.is_multiple_of(2),
+            priority: None,
             port_id: 1,
             controller_id: 1,
             command_id: 0,

@@ -41,6 +41,8 @@ pub struct QueueGrant {
     pub entries: u32,
     /// Whether SQ flow control is used.
     pub flow_control: bool,
+    /// Its priority class, if the host has chosen weighted round robin.
+    pub priority: Option<u8>,
     /// The controller that the queue belongs to.
     pub controller_id: u16,
     /// The port that the controller's host came to.

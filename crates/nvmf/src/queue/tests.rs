@@ -24,6 +24,7 @@ fn grant(flow_control: bool) -> QueueGrant {
         queue_id: 3,
         entries: 4,
         flow_control,
+        priority: None,
         port_id: 1,
         controller_id: 9,
         command_id: 0x77,

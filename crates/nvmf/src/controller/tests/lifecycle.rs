@@ -86,6 +86,26 @@ fn a_controller_that_cannot_work_as_configured_fails() {
     }
 }
 
+/// Only where the subsystem lets hosts choose; the priority of a queue means something only then.
+#[test]
+fn a_host_may_choose_weighted_round_robin_where_it_is_offered() {
+    const CHOSEN: ControllerConfiguration = ControllerConfiguration(0x0046_0861);
+    let mut offering = view(&[1]);
+    offering.limits.weighted_round_robin = true;
+    for (configuration, expected) in [(CHOSEN, Some(2)), (ENABLE, None)] {
+        let mut controller = controller_of(offering.clone());
+        assert_eq!(controller.capabilities().arbitration_mechanisms(), 1);
+        configure(&mut controller, configuration);
+        assert_eq!(status(&mut controller), 1);
+        let medium = ConnectRequest { priority: 2, ..request(1, 127, CONTROLLER_ID) };
+        assert_eq!(controller.attach_queue(&medium).expect("a queue").priority, expected);
+    }
+    let mut controller = controller_of(offering);
+    configure(&mut controller, ControllerConfiguration(0x0046_1061));
+    assert_eq!(status(&mut controller), 2, "a reserved mechanism");
+    assert_eq!(controller_of(view(&[1])).capabilities().arbitration_mechanisms(), 0);
+}
+
 #[test]
 fn shutdown_is_complete_when_the_last_queue_has_ended() {
     for notification in [ShutdownNotification::NORMAL, ShutdownNotification::ABRUPT] {
