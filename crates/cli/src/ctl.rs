@@ -1,6 +1,7 @@
 //! `weft ctl`: changes and shows a target that runs, over its control socket.
 
 mod ana;
+mod qos;
 
 use std::{
     path::{Path, PathBuf},
@@ -74,6 +75,9 @@ enum Noun {
     /// Limits of IOPS and bandwidth, of a host, a subsystem, a namespace or any combination.
     #[command(subcommand)]
     RateLimit(RateLimitVerb),
+    /// Classes of queues: which are served between the commands of others.
+    #[command(subcommand)]
+    Qos(qos::Verb),
     /// Controllers that hosts have connected.
     #[command(subcommand)]
     Controller(ControllerVerb),
@@ -364,6 +368,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Noun::Host(verb) => session.host(verb),
         Noun::Bdev(verb) => session.bdev(verb),
         Noun::RateLimit(verb) => session.rate_limit(verb),
+        Noun::Qos(verb) => session.qos(verb),
         Noun::Controller(ControllerVerb::List { nqn }) => session.controllers(nqn.as_deref()),
         Noun::Reload => {
             let lines = session.call("reload", Value::Null)?;

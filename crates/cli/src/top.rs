@@ -117,6 +117,16 @@ struct Queue {
     qid: String,
     group: String,
     peer: String,
+    /// How an I/O queue is served.
+    class: Option<Class>,
+}
+
+/// The class of a queue.
+struct Class {
+    class: String,
+    /// Who decides it.
+    reason: String,
+    is_express: bool,
 }
 
 /// The queues of all subsystems.
@@ -130,6 +140,11 @@ fn queues(client: &mut Client) -> Result<Vec<Queue>, Failure> {
             let peer = format!("{}:{}", ctl::text(&peer["traddr"]), ctl::text(&peer["trsvcid"]));
             let group = ctl::text(&queue["thread"]);
             let group = group.rsplit('-').next().unwrap_or_default().to_owned();
+            let class = queue["qos"].as_object().map(|of| Class {
+                class: ctl::text(&of["class"]),
+                reason: ctl::text(&of["reason"]),
+                is_express: of["express"] == true,
+            });
             queues.push(Queue {
                 host: ctl::text(&queue["hostnqn"]),
                 subsystem: ctl::text(&subsystem["nqn"]),
@@ -137,6 +152,7 @@ fn queues(client: &mut Client) -> Result<Vec<Queue>, Failure> {
                 qid: ctl::text(&queue["qid"]),
                 group,
                 peer,
+                class,
             });
         }
     }
@@ -149,7 +165,10 @@ fn screen(of: &Statistics, queues: &[Queue], options: &Options, columns: usize) 
     let mut parts = vec![period.groups(), period.namespaces(options), period.hosts(options)];
     parts.extend(period.slowest(options));
     parts.extend(period.limits());
-    parts.extend(options.queues.then(|| period.queues(queues, options)));
+    parts.extend(period.express());
+    if options.queues {
+        parts.extend([period.queues(queues, options), period.classes(queues, options)]);
+    }
     format!("weft {}, process {}\n\n", of.version, of.process_id) + &parts.join("\n")
 }
 
@@ -267,6 +286,41 @@ impl Period<'_> {
             (one.host.clone(), cells.map(String::clone).to_vec())
         });
         self.named("QUEUE OF", &[">CNTLID", ">QID", ">GROUP", "PEER"], rows.collect())
+    }
+
+    /// How the I/O queues are served, and who decides that.
+    fn classes(&self, queues: &[Queue], options: &Options) -> String {
+        let shown = queues.iter().filter(|one| options.shows(&[&one.host, &one.subsystem]));
+        let rows = shown.filter_map(|one| {
+            let Class { class, reason, is_express } = one.class.as_ref()?;
+            let express = if *is_express { "yes" } else { "no" }.to_owned();
+            let cells =
+                [one.cntlid.clone(), one.qid.clone(), class.clone(), reason.clone(), express];
+            Some((one.host.clone(), cells.to_vec()))
+        });
+        let columns = [">CNTLID", ">QID", "CLASS", "DECIDED BY", "EXPRESS"];
+        self.named("CLASS OF", &columns, rows.collect())
+    }
+
+    /// What express queues had, by group.
+    fn express(&self) -> Option<String> {
+        let groups = self.of.groups.iter().map(|group| (group.group, group.express));
+        let used = groups.filter(|(_, of)| of.queues + of.served + of.refused > 0);
+        let rows: Vec<_> = used
+            .map(|(group, of)| {
+                let percent = of.time_ns as f64 / 1e7 / self.seconds;
+                let cells = vec![
+                    of.queues.to_string(),
+                    self.rate(of.served),
+                    self.rate(of.commands),
+                    format!("{percent:.1} %"),
+                    self.rate(of.refused),
+                ];
+                (format!("group {group}"), cells)
+            })
+            .collect();
+        let columns = [">QUEUES", ">SERVED/S", ">COMMANDS/S", ">TIME", ">REFUSED/S"];
+        (!rows.is_empty()).then(|| self.named("EXPRESS", &columns, rows))
     }
 
     /// The limits that held something up.
@@ -411,6 +465,9 @@ fn as_json(
                     "qid": one.qid.parse::<u16>().ok(),
                     "group": one.group.parse::<usize>().ok(),
                     "peer": one.peer,
+                    "class": one.class.as_ref().map(|of| &of.class),
+                    "class_reason": one.class.as_ref().map(|of| &of.reason),
+                    "express": one.class.as_ref().map(|of| of.is_express),
                 })
             })
             .collect();
@@ -420,7 +477,7 @@ fn as_json(
 
 #[cfg(test)]
 mod tests {
-    use weft_rpc::statistics::{Group, Hosts};
+    use weft_rpc::statistics::{Express, Group, Hosts};
 
     use super::*;
 
@@ -460,7 +517,15 @@ mod tests {
             read_bytes: 18_022_400,
             ..Served::default()
         };
-        let group = Group { idle_ns: 500_000_000, served: vec![served], ..Group::default() };
+        let express = Express {
+            queues: 3,
+            served: 2_000,
+            commands: 3_000,
+            time_ns: 500_000_000,
+            refused: 10,
+        };
+        let served = vec![served];
+        let group = Group { idle_ns: 500_000_000, express, served, ..Group::default() };
         let limit = RateLimit { rw: "rw".to_owned(), rate: 2_000, ..RateLimit::default() };
         Statistics {
             time_ns: 2_000_000_000,
@@ -489,6 +554,11 @@ mod tests {
             qid: "128".to_owned(),
             group: "10".to_owned(),
             peer: "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535".to_owned(),
+            class: Some(Class {
+                class: "throughput".to_owned(),
+                reason: "automatic".to_owned(),
+                is_express: false,
+            }),
         }
     }
 
@@ -507,6 +577,20 @@ mod tests {
             ..between().hosts.expect("hosts").commands[0].clone()
         };
         assert_eq!(waits(&rest), "its turn");
+    }
+
+    /// Half a second of two, and who decides the class of each queue.
+    #[test]
+    fn a_screen_says_what_express_queues_had() {
+        let text = screen(&between(), &[queue()], &options(Sort::Iops, None), 80);
+        let row = |name: &str| {
+            let mut lines = text.lines().skip_while(|line| !line.starts_with(name)).skip(1);
+            lines.next().unwrap_or_else(|| panic!("{name}: {text}")).split_whitespace()
+        };
+        let cells: Vec<_> = row("EXPRESS").collect();
+        assert_eq!(cells, ["group", "0", "3", "1000", "1500", "25.0", "%", "5.0"], "{text}");
+        let cells: Vec<_> = row("CLASS OF").skip(1).collect();
+        assert_eq!(cells, ["65535", "128", "throughput", "automatic", "no"], "{text}");
     }
 
     #[test]

@@ -200,8 +200,39 @@ pub struct Group {
     pub connections: u64,
     /// Its I/O queues.
     pub queues: u64,
+    /// What it did for express queues.
+    pub express: Express,
     /// Requests by namespace.
     pub served: Vec<Served>,
+}
+
+/// The express queues of a poll group, and what it did for them since the target's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Express {
+    /// Queues that are express now.
+    pub queues: u64,
+    /// How often one of them was served between the commands of others.
+    pub served: u64,
+    /// Commands that went to a device meanwhile.
+    pub commands: u64,
+    /// How long that took.
+    pub time_ns: u64,
+    /// How often one was served in its turn, as its time was used up.
+    pub refused: u64,
+}
+
+impl Express {
+    /// The difference to an earlier reading.
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            queues: self.queues,
+            served: self.served.saturating_sub(earlier.served),
+            commands: self.commands.saturating_sub(earlier.commands),
+            time_ns: self.time_ns.saturating_sub(earlier.time_ns),
+            refused: self.refused.saturating_sub(earlier.refused),
+        }
+    }
 }
 
 /// Requests that a poll group served on one namespace since the target's start.
@@ -305,6 +336,7 @@ impl Group {
         Self {
             thread: self.thread.since(&earlier.thread),
             idle_ns: self.idle_ns.saturating_sub(earlier.idle_ns),
+            express: self.express.since(&earlier.express),
             served: served.collect(),
             ..self.clone()
         }
@@ -317,8 +349,10 @@ mod tests {
 
     fn statistics(reads: u64, idle_ns: u64) -> Statistics {
         let served = Served { subsystem: "nqn.x".to_owned(), nsid: 1, reads, ..Served::default() };
+        let express = Express { queues: 2, served: reads, refused: 1, ..Express::default() };
+        let served = vec![served];
         let group =
-            Group { group: 1, idle_ns, connections: 3, served: vec![served], ..Group::default() };
+            Group { group: 1, idle_ns, connections: 3, express, served, ..Group::default() };
         Statistics { time_ns: idle_ns * 2, groups: vec![group], ..Statistics::default() }
     }
 
@@ -328,6 +362,8 @@ mod tests {
         assert_eq!(between.time_ns, 800);
         let group = &between.groups[0];
         assert_eq!((group.idle_ns, group.connections, group.served[0].reads), (400, 3, 6));
+        let Express { queues, served, refused, .. } = group.express;
+        assert_eq!((queues, served, refused), (2, 6, 0));
         let mut other = statistics(4, 100);
         other.groups[0].served[0].nsid = 2;
         assert_eq!(statistics(10, 500).since(&other).groups[0].served[0].reads, 10);

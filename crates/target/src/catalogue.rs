@@ -226,7 +226,8 @@ impl Catalogue {
         };
         tls::check(&config)?;
         self.plan_bdevs(&config, &mut plan)?;
-        for host in config.rate_limits.iter().filter_map(|limit| limit.host.as_ref()) {
+        let limited = config.rate_limits.iter().filter_map(|limit| limit.host.as_ref());
+        for host in limited.chain(config.qos_rules.iter().filter_map(|rule| rule.host.as_ref())) {
             nqn(host)?;
         }
         for subsystem in config.subsystems.iter().filter(|one| plan.scope.contains(&one.nqn)) {
@@ -381,6 +382,7 @@ impl Catalogue {
             reservation_files: Arc::new(reservations::files(config)),
             idle_poll: config.idle_poll,
             express: config.express,
+            qos_rules: Arc::new(config.qos_rules.clone()),
             tls: tls::acceptor(config, &self.psks)?,
             connections_max: connections_max(&config.limits),
             changes: None,
@@ -604,6 +606,7 @@ impl Catalogue {
             limits: SubsystemLimits {
                 controller_ids: (subsystem.controller_ids.first, subsystem.controller_ids.last),
                 max_namespaces: subsystem.namespaces_max.unwrap_or(config.limits.namespaces),
+                weighted_round_robin: config.express,
                 ..subsystem_limits(&config.limits)
             },
             shared: Arc::clone(shared),

@@ -7,7 +7,7 @@ use weft_backend::{bytes, duration};
 use weft_nvme::Nqn;
 use weft_nvmf::subsystem::{NamespaceView, SubsystemView};
 
-use crate::config::{Config, Limits, RateLimit};
+use crate::config::{Config, Limits, QosRule, RateLimit};
 use crate::snapshot::{PortView, Snapshot};
 
 /// Added to changes that take a restart.
@@ -35,6 +35,7 @@ pub(crate) fn between(old: State<'_>, new: State<'_>) -> Vec<String> {
         namespaces(old.0, before.map(AsRef::as_ref), (new.0, view), &mut lines);
     }
     rate_limits(&old.0.served_rate_limits(), &new.0.served_rate_limits(), &mut lines);
+    qos_rules(&old.0.qos_rules, &new.0.qos_rules, &mut lines);
     process_settings(old.0, new.0, &mut lines);
     lines
 }
@@ -52,6 +53,25 @@ fn rate_limits(old: &[RateLimit], new: &[RateLimit], lines: &mut Vec<String>) {
             None => lines.push(format!("{limit}: limited to {rates}")),
             Some(before) if before != rates => {
                 lines.push(format!("{limit}: limited to {rates}, not {before}"));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn qos_rules(old: &[QosRule], new: &[QosRule], lines: &mut Vec<String>) {
+    let find = |all: &[QosRule], rule: &QosRule| {
+        all.iter().find(|other| other.has_scope_of(rule)).map(QosRule::terms)
+    };
+    for rule in old.iter().filter(|rule| find(new, rule).is_none()) {
+        lines.push(format!("{rule}: no longer {}", rule.terms()));
+    }
+    for rule in new {
+        let terms = rule.terms();
+        match find(old, rule) {
+            None => lines.push(format!("{rule}: {terms}")),
+            Some(before) if before != terms => {
+                lines.push(format!("{rule}: {terms}, not {before}"));
             }
             Some(_) => {}
         }

@@ -15,6 +15,7 @@ use weft_nvmf::connect::{ConnectError, ConnectRequest, ControllerIds};
 use weft_nvmf::subsystem::SubsystemView;
 
 use crate::catalogue::Scope;
+use crate::classes::{ClassWord, ServedClass};
 use crate::drain::HostDrains;
 use crate::group::ConnectionId;
 use crate::io_metrics::{IoMetrics, IoMetricsConfig};
@@ -79,6 +80,8 @@ pub struct ConnectedQueue {
     pub peer: SocketAddr,
     /// How far its authentication is; `None` if the host need not authenticate itself.
     pub authentication: Option<QueueAuthentication>,
+    /// How an I/O queue is served.
+    pub class: Option<ServedClass>,
 }
 
 /// The authentication of a queue.
@@ -139,6 +142,8 @@ struct State {
     protected: BTreeMap<(String, u32), BTreeMap<u64, bool>>,
     /// The queues that hosts have connected.
     connected: BTreeMap<ConnectionId, ConnectedQueue>,
+    /// The classes of the I/O queues among them.
+    classes: BTreeMap<ConnectionId, Arc<ClassWord>>,
     /// Admin and I/O queues that were connected since the start, by group.
     came: Vec<(u64, u64)>,
     strangers: Strangers,
@@ -164,6 +169,7 @@ impl Directory {
                 drains: HostDrains::new(),
                 protected: BTreeMap::new(),
                 connected: BTreeMap::new(),
+                classes: BTreeMap::new(),
                 came: vec![(0, 0); groups.max(1)],
                 strangers: Strangers::default(),
                 queues: vec![0; groups.max(1)],
@@ -372,12 +378,20 @@ impl Directory {
     }
 
     /// A host's queue is connected from now on.
-    pub(crate) fn queue_connected(&self, id: ConnectionId, queue: ConnectedQueue) {
+    pub(crate) fn queue_connected(
+        &self,
+        id: ConnectionId,
+        queue: ConnectedQueue,
+        class: Option<Arc<ClassWord>>,
+    ) {
         let mut state = self.lock();
         if let Some((admin, io)) = state.came.get_mut(queue.group) {
             *(if queue.queue_id == 0 { admin } else { io }) += 1;
         }
         state.connected.insert(id, queue);
+        if let Some(class) = class {
+            state.classes.insert(id, class);
+        }
     }
 
     /// Admin and I/O queues that were connected since the start, by group.
@@ -399,14 +413,22 @@ impl Directory {
 
     /// A connection has ended, perhaps without a queue.
     pub(crate) fn queue_gone(&self, id: ConnectionId) {
-        self.lock().connected.remove(&id);
+        let mut state = self.lock();
+        state.connected.remove(&id);
+        state.classes.remove(&id);
     }
 
     /// The queues that hosts have connected, of all subsystems or of one.
     pub(crate) fn connected_queues(&self, nqn: Option<&str>) -> Vec<ConnectedQueue> {
         let state = self.lock();
-        let of = |queue: &&ConnectedQueue| nqn.is_none_or(|nqn| queue.subsystem == nqn);
-        let mut queues: Vec<_> = state.connected.values().filter(of).cloned().collect();
+        let all = state.connected.iter();
+        let of = all.filter(|(_, queue)| nqn.is_none_or(|nqn| queue.subsystem == nqn));
+        let mut queues: Vec<_> = of
+            .map(|(id, queue)| {
+                let class = state.classes.get(id).map(|class| class.get());
+                ConnectedQueue { class, ..queue.clone() }
+            })
+            .collect();
         queues.sort_by_key(|queue| (queue.subsystem.clone(), queue.controller_id, queue.queue_id));
         queues
     }

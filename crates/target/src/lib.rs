@@ -15,6 +15,7 @@
 //! * `nsids`: which namespace has which NSID, and which NSIDs must not change their owner.
 //! * `changes`: the changes of a reload, in words.
 //! * `check`: the namespaces that a configuration would serve, without opening anything.
+//! * `classes`: who decides whether a queue is served between the commands of others.
 //! * `strangers`: hosts that have not authenticated themselves yet, and how many there may be.
 //! * `powers`: the arithmetic of authentication, on a thread of its own.
 //! * `directory`: the state that groups share when a host connects or leaves, behind a lock that
@@ -43,6 +44,7 @@ mod bucket;
 mod catalogue;
 mod changes;
 mod check;
+mod classes;
 pub mod config;
 mod directory;
 mod drain;
@@ -66,6 +68,7 @@ mod tls;
 mod trace;
 
 pub use check::{CheckedNamespace, check};
+pub use classes::{ClassReason, ServedClass};
 pub use directory::{ConnectedController, ConnectedQueue, QueueAuthentication};
 pub use files::replace_file;
 pub use io_metrics::{HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading, Wait};

@@ -16,7 +16,7 @@ use weft_transport::target::TargetConnection;
 use weft_transport::tls::{TlsAcceptor, TlsMode};
 
 use crate::catalogue::Scope;
-use crate::config::{Limits, Listen, Port, PortSubsystems, Referral};
+use crate::config::{Limits, Listen, Port, PortSubsystems, QosRule, Referral};
 use crate::rate_limits::RateLimits;
 use crate::reservations;
 
@@ -39,6 +39,7 @@ pub(crate) struct Snapshot {
     pub(crate) reservation_files: Arc<reservations::Files>,
     pub(crate) idle_poll: Duration,
     pub(crate) express: bool,
+    pub(crate) qos_rules: Arc<Vec<QosRule>>,
     /// For ports with TLS, if there are any.
     pub(crate) tls: Option<TlsAcceptor>,
     /// Connections of all groups at a time.

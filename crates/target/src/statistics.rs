@@ -11,7 +11,7 @@ use std::time::Duration;
 use weft_backend::{Failure, Operation};
 use weft_nvmf::subsystem::{DeviceTimes, IoCounters, TimedKind};
 
-use crate::directory::{ConnectedController, Directory};
+use crate::directory::{ConnectedController, ConnectedQueue, Directory};
 use crate::io_metrics::IoMetricsReading;
 use crate::rate_limits::RateLimitStatistics;
 use crate::snapshot::DeviceId;
@@ -42,6 +42,9 @@ pub(crate) struct GroupCounters {
     connections: Counter,
     express_queues: Counter,
     express_served: Counter,
+    express_commands: Counter,
+    express_ns: Counter,
+    express_refused: Counter,
     idle_ns: Counter,
     /// Since when the group has been idle, 0 while it is busy.
     waits_since_ns: Counter,
@@ -127,9 +130,20 @@ impl CounterWriter {
         self.group.express_queues.set(queues as u64);
     }
 
-    /// Counts that an express queue was served between the commands of others.
-    pub(crate) fn count_express(&self) {
-        self.group.express_served.add(1);
+    /// Counts that an express queue was served so often, which took so long.
+    pub(crate) fn count_express(&self, times: u64, took: Duration) {
+        self.group.express_served.add(times);
+        self.group.express_ns.add(ns(took));
+    }
+
+    /// Counts a command that was begun between those of others.
+    pub(crate) fn count_express_command(&self) {
+        self.group.express_commands.add(1);
+    }
+
+    /// Counts that an express queue was served in its turn, as its time was used up.
+    pub(crate) fn count_express_refused(&self) {
+        self.group.express_refused.add(1);
     }
 
     /// Publishes that the group is busy, and its idle time so far.
@@ -154,6 +168,12 @@ pub struct GroupStatistics {
     pub express_queues: u64,
     /// How often an express queue was served between the commands of others.
     pub express_served: u64,
+    /// Commands that went to a device meanwhile.
+    pub express_commands: u64,
+    /// How long that took.
+    pub express_time: Duration,
+    /// How often an express queue was served in its turn, as its time was used up.
+    pub express_refused: u64,
     /// Its idle time since it started.
     pub idle: Duration,
     /// What it served.
@@ -229,6 +249,12 @@ impl StatisticsReader {
         self.directory.connected_controllers(None)
     }
 
+    /// The queues of all subsystems.
+    #[must_use]
+    pub fn queues(&self) -> Vec<ConnectedQueue> {
+        self.directory.connected_queues(None)
+    }
+
     /// The admin and the I/O queues that hosts have connected since the start, by group.
     #[must_use]
     pub fn queues_that_came(&self) -> Vec<(u64, u64)> {
@@ -286,6 +312,9 @@ impl StatisticsReader {
                 queues: queues.get(group).copied().unwrap_or(0),
                 express_queues: words.express_queues.get(),
                 express_served: words.express_served.get(),
+                express_commands: words.express_commands.get(),
+                express_time: Duration::from_nanos(words.express_ns.get()),
+                express_refused: words.express_refused.get(),
                 idle: words.idle(now),
                 served,
             }

@@ -4,6 +4,8 @@
 //! A step changes the configuration and names what it touches; what is not touched is neither
 //! planned again nor visited by the groups. A reload is the same with everything touched.
 
+mod qos;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +14,7 @@ use weft_backend::{DeviceSpec, rbd::CephSpec};
 use crate::catalogue::Scope;
 use crate::config::{
     AnaRule, AnaState, Bdev, BdevKind, BdevLimits, Config, HostKeys, Limits, Listen, NSID_MAX,
-    Namespace, Port, PortSubsystems, RateLimit, Subsystem, Transport,
+    Namespace, Port, PortSubsystems, QosRule, RateLimit, Subsystem, Transport,
 };
 use crate::key_file;
 
@@ -70,6 +72,10 @@ pub enum Step {
     SetRateLimit(Box<RateLimit>),
     /// Deletes the rate limit that is for the same commands as this one.
     DeleteRateLimit(Box<RateLimit>),
+    /// Sets a rule of a class; one that is for the same queues is replaced.
+    SetQosRule(Box<QosRule>),
+    /// Deletes the rule that is for the same queues as this one.
+    DeleteQosRule(Box<QosRule>),
     /// Creates a subsystem.
     CreateSubsystem(Box<Subsystem>),
     /// Deletes a subsystem, or discovery at all listeners that were made at run time.
@@ -304,6 +310,8 @@ impl Step {
             Self::LimitBdev { name, limits } => limit_bdev(config, name, *limits),
             Self::SetRateLimit(limit) => set_rate_limit(config, limit),
             Self::DeleteRateLimit(limit) => delete_rate_limit(config, limit),
+            Self::SetQosRule(rule) => qos::set(config, rule),
+            Self::DeleteQosRule(rule) => qos::delete(config, rule),
             Self::CreateSubsystem(subsystem) => create_subsystem(config, subsystem),
             Self::LimitSubsystems { most } => limit_subsystems(config, *most),
             Self::AddReferral { address } => add_referral(config, *address),

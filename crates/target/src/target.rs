@@ -201,8 +201,9 @@ impl Target {
         snapshot.rate_limits =
             RateLimits::replace(&before.rate_limits, &limits, self.posts.len(), now);
         self.config = config;
-        let same_limits = Arc::ptr_eq(&before.rate_limits, &snapshot.rate_limits);
-        if same_limits && snapshot.changes.as_ref().is_some_and(Changes::is_empty) {
+        let same_rules = Arc::ptr_eq(&before.rate_limits, &snapshot.rate_limits)
+            && before.qos_rules == snapshot.qos_rules;
+        if same_rules && snapshot.changes.as_ref().is_some_and(Changes::is_empty) {
             return Ok(());
         }
         self.directory.set_listening(addresses);

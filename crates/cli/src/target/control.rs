@@ -14,7 +14,8 @@ use weft_rpc::{
     Address, Caller, Code, ErrorObject, Method, Methods, Server, Token,
     machine::{self, Machine},
     statistics::{
-        GetStatistics, Group, HostCommands, Hosts, RateLimit, Reload, Served, Statistics, Waits,
+        Express, GetStatistics, Group, HostCommands, Hosts, RateLimit, Reload, Served, Statistics,
+        Waits,
     },
 };
 use weft_target::config::RateLimitedCommands;
@@ -138,6 +139,13 @@ pub(crate) fn statistics(watch: &StatisticsReader) -> Statistics {
             idle_ns: ns(of.idle),
             connections: of.connections,
             queues: of.queues as u64,
+            express: Express {
+                queues: of.express_queues,
+                served: of.express_served,
+                commands: of.express_commands,
+                time_ns: ns(of.express_time),
+                refused: of.express_refused,
+            },
             served: of.served.into_iter().map(served).collect(),
         }
     };

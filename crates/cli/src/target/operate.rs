@@ -7,6 +7,7 @@ mod framework;
 mod keyring;
 mod nvmf;
 mod parameters;
+mod qos;
 mod rate_limit;
 mod rbd;
 mod trace;
@@ -309,7 +310,8 @@ fn limits_of(config: &Config, bdev: &str) -> served::BdevLimits {
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = rbd::methods(bdev::methods(methods, operator), operator);
     let methods = ana::methods(nvmf::methods(methods, operator), operator);
-    let methods = keyring::methods(rate_limit::methods(methods, operator), operator);
+    let methods = qos::methods(rate_limit::methods(methods, operator), operator);
+    let methods = keyring::methods(methods, operator);
     let methods = framework::methods(methods, operator);
     framework::with_names(trace::methods(methods, operator))
 }

@@ -689,3 +689,71 @@ fn a_caller_of_another_pid_namespace_is_named_as_such() {
     target.wait_for_log("a process of another PID namespace");
     target.stop();
 }
+
+/// The express queues of all groups.
+fn express_queues(client: &mut Client) -> u64 {
+    let now = client.call::<GetStatistics>(&()).expect("statistics");
+    now.groups.iter().map(|group| group.express.queues).sum()
+}
+
+#[test]
+fn classes_are_set_and_deleted_under_load_and_kept() {
+    let folder = Folder::new("qos");
+    let state = folder.path("state.json");
+    let words = ["--state", state.to_str().expect("text")];
+    let (target, mut client) = waiting(&folder, &words);
+    let port = with_null(&mut client);
+    let control = target.said["control"].as_str().expect("said").to_owned();
+    let ctl = |words: &str| {
+        let words = ["ctl", "--control", &control, "qos"].into_iter().chain(words.split(' '));
+        weft(DRIVERS[0], words)
+    };
+    let load = Load::new(&port);
+    reads_go_on(&mut client, 1000);
+    for (change, is_express, class, reason) in [
+        ("set --class latency --budget 50", true, "latency", "rule"),
+        ("set --class throughput", false, "throughput", "rule"),
+        ("delete", false, "throughput", "automatic"),
+    ] {
+        ctl(change).text();
+        let begin = Instant::now();
+        while (express_queues(&mut client) > 0) != is_express {
+            assert!(begin.elapsed() < TIMEOUT, "{change}: it is not in force");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        reads_go_on(&mut client, 1000);
+        let queues = call(&mut client, "nvmf_subsystem_get_qpairs", json!({"nqn": NQN}));
+        let queues = queues.expect("a list");
+        let expected = json!({"class": class, "reason": reason, "express": is_express});
+        let io = queues.as_array().expect("a list").iter().find(|queue| queue["qid"] == 1);
+        assert_eq!(io.expect("an I/O queue")["qos"], expected, "{change}");
+    }
+    drop(load);
+    for (words, part) in [
+        ("delete", "there is no rule for all queues"),
+        ("set --class latency --budget 76", "give 1 to 75"),
+        ("set --class throughput --budget 5", "only the class latency has one"),
+    ] {
+        let fault = ctl(words).fault();
+        assert!(fault.contains(part), "{words}: {fault}");
+    }
+    ctl("set --host nqn.2014-08.org.example:h --class latency --budget 40").text();
+    ctl("set --port 7 --class throughput").text();
+    let rules = json!([
+        {"host": "nqn.2014-08.org.example:h", "class": "latency", "budget": 40},
+        {"port": 7, "class": "throughput"},
+    ]);
+    assert_eq!(ctl("list --json").json(), rules);
+    let listed = ctl("list").text();
+    assert!(listed.contains("40 %") && listed.contains("throughput"), "{listed}");
+    let unknown = call(&mut client, "qos_set", json!({"class": "latency", "nsid": 1}));
+    assert!(unknown.is_err_and(|(code, what)| code == -32602 && what.contains("nsid")));
+    let calls = saved(&mut client);
+    assert!(calls.contains(&json!({"method": "qos_set", "params": rules[0]})), "{calls:?}");
+    assert_eq!(loaded(&calls), without_listeners(calls));
+    target.signal(rustix::process::Signal::KILL);
+    drop(target);
+    let (target, mut client) = waiting(&folder, &words);
+    assert_eq!(call(&mut client, "qos_get_all", json!({})), Ok(rules));
+    target.stop();
+}

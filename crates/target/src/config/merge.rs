@@ -2,8 +2,25 @@
 //! what was made at run time.
 
 use super::{
-    Config, ConfigError, HostKeys, Keyring, Namespace, Port, PortSubsystems, RateLimit, Subsystem,
+    Config, ConfigError, HostKeys, Keyring, Namespace, Port, PortSubsystems, QosRule, RateLimit,
+    Subsystem,
 };
+
+/// The differences of the second list and the third, applied to the first.
+fn merged_list<T: Clone + PartialEq>(
+    (served, before, after): (&[T], &[T], &[T]),
+    is_same: fn(&T, &T) -> bool,
+) -> Vec<T> {
+    let find = |list: &[T], one: &T| list.iter().find(|other| is_same(other, one)).cloned();
+    let kept = served.iter().filter_map(|one| match (find(before, one), find(after, one)) {
+        (Some(_), None) => None,
+        (before, after) if before == after => Some(one.clone()),
+        (_, after) => after,
+    });
+    // What was deleted at run time stays so until the file changes it.
+    let is_new = |one: &&T| find(served, one).is_none() && find(before, one).as_ref() != Some(*one);
+    kept.chain(after.iter().filter(is_new).cloned()).collect()
+}
 
 impl Config {
     /// What is served after a file was changed from `before` to `after`: the differences of the
@@ -18,7 +35,14 @@ impl Config {
             subsystems: Vec::new(),
             limits: limits.clone(),
             operated: self.operated.clone(),
-            rate_limits: self.merged_rate_limits(before, after),
+            rate_limits: merged_list(
+                (&self.rate_limits, &before.rate_limits, &after.rate_limits),
+                RateLimit::has_scope_of,
+            ),
+            qos_rules: merged_list(
+                (&self.qos_rules, &before.qos_rules, &after.qos_rules),
+                QosRule::has_scope_of,
+            ),
             keyring: self.merged_keyring(before, after),
             ..after.clone()
         };
@@ -56,24 +80,6 @@ impl Config {
         merged.prune_ports();
         merged.prune_bdev_limits();
         Ok(merged)
-    }
-
-    fn merged_rate_limits(&self, before: &Self, after: &Self) -> Vec<RateLimit> {
-        let find = |config: &Self, limit: &RateLimit| {
-            config.rate_limits.iter().find(|other| other.has_scope_of(limit)).cloned()
-        };
-        let kept = self.rate_limits.iter().filter_map(|limit| {
-            match (find(before, limit), find(after, limit)) {
-                (Some(_), None) => None,
-                (before, after) if before == after => Some(limit.clone()),
-                (_, after) => after,
-            }
-        });
-        // What was deleted at run time stays so until the file changes it.
-        let is_new = |limit: &&RateLimit| {
-            find(self, limit).is_none() && find(before, limit).as_ref() != Some(*limit)
-        };
-        kept.chain(after.rate_limits.iter().filter(is_new).cloned()).collect()
     }
 
     fn merged_keyring(&self, before: &Self, after: &Self) -> Keyring {

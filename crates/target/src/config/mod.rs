@@ -18,6 +18,7 @@ mod limits;
 mod merge;
 pub mod nvmetcli;
 mod operated;
+mod qos;
 mod rate_limit;
 mod state;
 pub mod toml;
@@ -31,6 +32,7 @@ pub use keys::{HostKeys, Keyring};
 pub(crate) use keys::{Policies, Psks};
 pub use limits::Limits;
 pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
+pub use qos::{QOS_BUDGET_DEFAULT, QOS_BUDGET_MAX, QosClass, QosRule};
 pub use rate_limit::{BdevLimits, RateLimit, RateLimitedCommands};
 pub use state::State;
 
@@ -92,6 +94,8 @@ pub struct Config {
     pub operated: Operated,
     /// Limits of rates.
     pub rate_limits: Vec<RateLimit>,
+    /// Rules that give queues a class.
+    pub qos_rules: Vec<QosRule>,
     /// Keys, by name.
     pub keyring: Keyring,
     /// What is measured of hosts' commands, from the start on; not part of files.
@@ -112,6 +116,7 @@ impl Default for Config {
             limits: Limits::default(),
             operated: Operated::default(),
             rate_limits: Vec::new(),
+            qos_rules: Vec::new(),
             keyring: Keyring::new(),
             io_metrics: None,
         }

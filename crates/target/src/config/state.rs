@@ -15,8 +15,8 @@ use weft_nvmf::keys::TlsMode;
 
 use super::{
     AnaRule, Bdev, BdevKind, BdevLimits, Config, ConfigError, ControllerIds, ControllerModel,
-    HexId, HostKeys, Keyring, Listen, Namespace, Operated, Port, PortSubsystems, RateLimit,
-    Referral, Subsystem, Transport,
+    HexId, HostKeys, Keyring, Listen, Namespace, Operated, Port, PortSubsystems, QosRule,
+    RateLimit, Referral, Subsystem, Transport,
 };
 
 /// The version of the form.
@@ -141,6 +141,9 @@ struct Objects {
     /// None: those of the configuration's file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rate_limits: Option<Vec<RateLimit>>,
+    /// None: those of the configuration's file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    qos: Option<Vec<QosRule>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -286,6 +289,7 @@ impl Objects {
             subsystems: config.subsystems.iter().map(SubsystemKeys::of).collect(),
             keyring: config.keyring.clone(),
             rate_limits: Some(config.rate_limits.clone()),
+            qos: Some(config.qos_rules.clone()),
         }
     }
 
@@ -296,6 +300,9 @@ impl Objects {
         config.keyring.clone_from(&self.keyring);
         if let Some(limits) = &self.rate_limits {
             config.rate_limits.clone_from(limits);
+        }
+        if let Some(rules) = &self.qos {
+            config.qos_rules.clone_from(rules);
         }
         Ok(())
     }
@@ -469,6 +476,13 @@ mod tests {
             burst: std::time::Duration::from_millis(50),
             force: true,
             ..RateLimit::default()
+        }];
+        config.qos_rules = vec![QosRule {
+            host: Some("nqn.h".to_owned()),
+            subsystem: None,
+            port: Some(3),
+            class: crate::config::QosClass::Latency,
+            budget: Some(40),
         }];
         config.limits.queue_entries = 64;
         let limits = BdevLimits { w_mbytes_per_sec: 3, ..BdevLimits::default() };

@@ -10,7 +10,7 @@ use weft_reactor::DriverKind;
 
 use super::{
     AnaRule, Config, ConfigError, ControllerIds, ControllerModel, HexId, HostKeys, Keyring, Limits,
-    Listen, Namespace, Port, PortSubsystems, RateLimit, Referral, Subsystem, cpus,
+    Listen, Namespace, Port, PortSubsystems, QosRule, RateLimit, Referral, Subsystem, cpus,
 };
 
 /// Block size of memory and null devices, if none is given: that of [`DeviceSpec`]'s own forms.
@@ -58,6 +58,8 @@ struct File {
     subsystem: Vec<SubsystemKeys>,
     #[serde(default)]
     rate_limit: Vec<RateLimit>,
+    #[serde(default)]
+    qos: Vec<QosRule>,
     #[serde(default)]
     keyring: Keyring,
 }
@@ -225,6 +227,7 @@ impl File {
         config.threads = self.threads.unwrap_or(config.threads);
         config.express = self.express.unwrap_or(config.express);
         config.rate_limits = self.rate_limit;
+        config.qos_rules = self.qos;
         config.keyring = self.keyring;
         if let Some(Cpus(cpus)) = self.cpus {
             config.cpus = cpus;

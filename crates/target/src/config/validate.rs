@@ -48,7 +48,8 @@ impl Config {
             return Err(ConfigError::new("", "no subsystem to serve")
                 .remedy("add one with a namespace, like `memory = \"1GiB\"`"));
         }
-        super::rate_limit::check_serves(self)
+        super::rate_limit::check_serves(self)?;
+        super::qos::check_serves(self)
     }
 
     /// Checks for contradictions: a target that is controlled at run time may have nothing to serve
@@ -79,7 +80,8 @@ impl Config {
         self.check_identities()?;
         self.check_ana()?;
         self.check_ptpl_files()?;
-        super::rate_limit::validate(self)
+        super::rate_limit::validate(self)?;
+        super::qos::validate(self)
     }
 
     fn check_ports(&self) -> Result<(), ConfigError> {

@@ -15,6 +15,7 @@ use super::connection::{Connection, Placement, Role, StaleCheck, timer};
 use super::core::{Core, DRAIN_TIMERS};
 use super::io::Io;
 use super::message::{ConnectionId, Message, MovedConnection};
+use crate::classes::ClassWord;
 use crate::directory::{ConnectedQueue, HostKey, QueueAuthentication};
 use crate::round::{Round, Waiter};
 use crate::tls;
@@ -228,8 +229,9 @@ impl Connection {
                 let connected = self.require_authentication(grant.completion());
                 self.transport.complete(slot, connected);
                 let host = HostKey::of(&request);
-                self.register(&request, request.controller_id, core);
                 let mut io = Io::new(self, *grant, &view, (owner, host), core);
+                let class = Some(io.class.shown());
+                self.register(&request, request.controller_id, class, core);
                 io.trace(core);
                 self.role = Role::Io(Box::new(io));
                 self.bound_capsules(core);
@@ -290,7 +292,7 @@ impl Connection {
             request.host,
             view.nqn,
         );
-        self.register(&request, controller_id, core);
+        self.register(&request, controller_id, None, core);
         let subsystem = view.nqn;
         let mut admin = Admin::new(self.id, controller, subsystem, self.endpoints.port_id, host);
         admin.run_effects(&mut self.transport, core);
@@ -299,7 +301,13 @@ impl Connection {
     }
 
     /// Enters the queue of an accepted Connect into the directory.
-    fn register(&self, request: &ConnectRequest, controller_id: u16, core: &Core) {
+    fn register(
+        &self,
+        request: &ConnectRequest,
+        controller_id: u16,
+        class: Option<Arc<ClassWord>>,
+        core: &Core,
+    ) {
         let queue = ConnectedQueue {
             subsystem: request.subsystem.as_str().to_owned(),
             controller_id,
@@ -311,8 +319,9 @@ impl Connection {
             local: self.endpoints.local,
             peer: self.endpoints.peer,
             authentication: self.is_guarded().then_some(QueueAuthentication::Negotiating),
+            class: None,
         };
-        core.directory.queue_connected(self.id, queue);
+        core.directory.queue_connected(self.id, queue, class);
     }
 
     /// Refuses a Connect that waited; the connection may send another one.

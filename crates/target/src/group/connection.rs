@@ -14,6 +14,7 @@ use weft_transport::{CloseReason, Slot};
 use super::admin::Admin;
 use super::admission::Outcome;
 use super::authenticate::Guard;
+use super::budget::AccountId;
 use super::core::{Context, Core, DRAIN_TIMERS};
 use super::devices;
 use super::io::Io;
@@ -237,6 +238,22 @@ impl Connection {
     /// Whether it is an express queue.
     pub(crate) fn is_express(&self) -> bool {
         matches!(&self.role, Role::Io(io) if io.class.is_express())
+    }
+
+    /// The account that is charged for it, if it is an express queue.
+    pub(crate) fn express_account(&self) -> Option<AccountId> {
+        match &self.role {
+            Role::Io(io) if io.class.is_express() => Some(io.class.account()),
+            _ => None,
+        }
+    }
+
+    /// Other rules of classes are in force.
+    pub(crate) fn regrant(&mut self, core: &mut Core) {
+        if let Role::Io(io) = &mut self.role {
+            io.regrant(core);
+            self.settle_class(core.reactor.turn_time(), core);
+        }
     }
 
     /// Makes it an express queue, or one like the others, if it is to be that now.

@@ -76,7 +76,7 @@ impl Core {
     /// Whether an express queue may have something that is to be served before anything else.
     #[inline]
     pub(crate) fn is_express_due(&mut self) -> bool {
-        self.reactor.has_express() && self.express.has_credit(self.reactor.now())
+        self.reactor.has_express() && self.express.may_have_credit(self.reactor.now())
     }
 
     /// The time as of the current turn, or the time at which an express queue is served within it.

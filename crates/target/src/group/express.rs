@@ -5,19 +5,23 @@
 //! whether something has come for an express queue ([`Reactor::has_express`]). Then that is
 //! received, begun, executed and answered at once. The others send in slices meanwhile.
 //!
-//! A queue is express by itself while it has few and small commands in flight and another queue of
-//! the group does not. All such queues together have a credit of [`SHARE`] of the time; without
-//! credit they are served in their turn.
+//! A queue is express by a rule, because its host asked for it with Connect, or by itself while it
+//! has few and small commands in flight and another queue of the group does not. Each of these has
+//! a part of the time ([`Budgets`]); without credit its queues are served in their turn.
 //!
 //! [`Reactor::has_express`]: weft_reactor::Reactor::has_express
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_reactor::ReactorCompletion;
 
+use super::budget::{AccountId, Budgets};
 use super::connection::{Connection, Role};
 use super::core::CONNECTIONS;
 use super::{Group, devices};
+use crate::classes::{ClassWord, Grant};
+use crate::config::{QosClass, QosRule};
 
 /// Commands in flight of an express queue, at most: one that waits for each answer has one, and two
 /// if it has sent the next one before the answer to the last was handed to the network.
@@ -26,18 +30,15 @@ const IN_FLIGHT_MAX: usize = 2;
 /// Bytes of data of its commands, at most.
 const BYTES_MAX: usize = 16 << 10;
 
-/// Express queues of a group, at most. Each is one descriptor more that is watched, and with more
-/// the credit is too small for all of them anyway.
+/// Express queues of a group without a rule, at most. Each is one descriptor more that is watched,
+/// and with more the credit is too small for all of them anyway.
 const QUEUES_MAX: usize = 64;
+
+/// Express queues of a group, at most.
+const QUEUES_RULED_MAX: usize = 128;
 
 /// A queue must have behaved as an express queue for so long before it is one.
 const PROBATION: Duration = Duration::from_millis(1);
-
-/// One part in so many of the time is for express queues.
-const SHARE: u32 = 4;
-
-/// The time of which they can use their part at once.
-const CREDIT_TIME: Duration = Duration::from_millis(1);
 
 /// Queues are express while others have had larger work within this time: a queue alone, or one
 /// among its like, gains nothing.
@@ -51,25 +52,26 @@ const IDLE_TIME: Duration = Duration::from_millis(100);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The express queues of a group together.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Express {
-    /// The time at which their part of the time covers what they have used.
-    paid_at: Duration,
+    budgets: Budgets,
     /// Since when one of them is being served.
     served_since: Option<Duration>,
     /// Their connections.
     queues: Vec<usize>,
     /// When they were last looked through.
     looked_at: Duration,
-    /// When a queue last had a command that no express queue has.
+    /// When a queue last had a command that is to be served in its turn.
     others_at: Option<Duration>,
-    /// No queue is to be express.
+    /// No queue is to be express without a rule.
     is_off: bool,
 }
 
 /// Whether a queue is express.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct QueueClass {
+    /// Who decides it.
+    grant: Grant,
     is_express: bool,
     /// Its connection cannot be.
     is_excluded: bool,
@@ -77,17 +79,27 @@ pub(crate) struct QueueClass {
     served_at: Duration,
     /// Since when it has behaved as an express queue.
     since: Duration,
+    /// What others see of it.
+    shown: Arc<ClassWord>,
 }
 
 impl Express {
-    /// None yet; whether queues may be express.
-    pub(crate) fn new(is_on: bool) -> Self {
-        Self { is_off: !is_on, ..Self::default() }
+    /// None yet. Whether queues may be express without a rule, and the rules.
+    pub(crate) fn new(is_on: bool, rules: &[QosRule]) -> Self {
+        Self {
+            budgets: Budgets::new(rules),
+            served_since: None,
+            queues: Vec::new(),
+            looked_at: Duration::ZERO,
+            others_at: None,
+            is_off: !is_on,
+        }
     }
 
-    /// Whether queues may be express from now on.
-    pub(crate) fn set(&mut self, is_on: bool) {
+    /// The same from now on; every queue is to be [granted](QueueClass::regrant) its class again.
+    pub(crate) fn replace(&mut self, is_on: bool, old: &[QosRule], new: &[QosRule]) {
         self.is_off = !is_on;
+        self.budgets.replace(old, new);
     }
 
     /// How many queues are express.
@@ -95,9 +107,9 @@ impl Express {
         self.queues.len()
     }
 
-    /// Whether they have credit: otherwise they are served in their turn.
-    pub(crate) fn has_credit(&self, now: Duration) -> bool {
-        self.paid_at <= now
+    /// Whether one of them may have credit: otherwise they are served in their turn.
+    pub(crate) fn may_have_credit(&self, now: Duration) -> bool {
+        self.budgets.may_have_credit(now)
     }
 
     /// Since when one of them is being served, if one is.
@@ -114,16 +126,54 @@ impl Express {
         is_due
     }
 
-    /// One of them was served until now, for so long.
-    fn charge(&mut self, took: Duration, now: Duration) {
-        self.paid_at = self.paid_at.max(now.saturating_sub(CREDIT_TIME)) + took * SHARE;
+    /// Whether a queue may be express, or stay so, for which no rule decides that: beside others,
+    /// while there is a place, and not without commands.
+    fn takes(&self, queue: &QueueClass, now: Duration) -> bool {
+        let has_others = self.others_at.is_some_and(|at| now.saturating_sub(at) < OTHERS_TIME);
+        let has_place = match queue.is_express {
+            true => now.saturating_sub(queue.served_at) < IDLE_TIME,
+            false => self.queues.len() < QUEUES_MAX,
+        };
+        has_others && has_place && !self.is_off
     }
 }
 
 impl QueueClass {
     /// The class of a queue that is granted now.
-    pub(crate) fn new(now: Duration) -> Self {
-        Self { since: now, ..Self::default() }
+    pub(crate) fn new(grant: Grant, group: &Express, now: Duration) -> Self {
+        let class = Self {
+            grant,
+            is_express: false,
+            is_excluded: false,
+            served_at: Duration::ZERO,
+            since: now,
+            shown: Arc::default(),
+        };
+        class.show(group);
+        class
+    }
+
+    /// It is granted another class; the group's accounts are new.
+    pub(crate) fn regrant(&mut self, grant: Grant, group: &mut Express) {
+        self.grant = grant;
+        if self.is_express {
+            group.budgets.enter(self.account());
+        }
+        self.show(group);
+    }
+
+    /// What others see of it.
+    pub(crate) fn shown(&self) -> Arc<ClassWord> {
+        Arc::clone(&self.shown)
+    }
+
+    fn show(&self, group: &Express) {
+        self.shown.set(self.grant.shown(self.is_express, group.is_off));
+    }
+
+    /// The account that it is charged to.
+    pub(crate) const fn account(&self) -> AccountId {
+        AccountId::of(self.grant)
     }
 
     /// Whether it is express.
@@ -139,9 +189,16 @@ impl QueueClass {
         (in_flight, bytes): (usize, usize),
         now: Duration,
     ) {
-        if in_flight > IN_FLIGHT_MAX || bytes > BYTES_MAX {
-            self.since = now;
-            group.others_at = Some(now);
+        let is_large = in_flight > IN_FLIGHT_MAX || bytes > BYTES_MAX;
+        match self.grant {
+            Grant::Automatic if is_large => {
+                self.since = now;
+                group.others_at = Some(now);
+            }
+            Grant::Rule(QosClass::Throughput, _) | Grant::Connect(QosClass::Throughput) => {
+                group.others_at = Some(now);
+            }
+            _ => {}
         }
     }
 
@@ -165,7 +222,9 @@ impl QueueClass {
         } else if is_done {
             (self.is_express, self.served_at) = (true, now);
             group.queues.push(connection);
+            group.budgets.enter(self.account());
         }
+        self.show(group);
     }
 
     /// Its connection is closed.
@@ -175,24 +234,28 @@ impl QueueClass {
     }
 
     fn leave(&mut self, group: &mut Express, connection: usize) {
-        if std::mem::take(&mut self.is_express)
-            && let Some(place) = group.queues.iter().position(|queue| *queue == connection)
-        {
+        if !std::mem::take(&mut self.is_express) {
+            return;
+        }
+        group.budgets.leave(self.account());
+        if let Some(place) = group.queues.iter().position(|queue| *queue == connection) {
             group.queues.swap_remove(place);
         }
     }
 
     fn is_wanted(&self, group: &Express, now: Duration) -> bool {
-        let has_others = group.others_at.is_some_and(|at| now.saturating_sub(at) < OTHERS_TIME);
-        let has_place = match self.is_express {
-            true => now.saturating_sub(self.served_at) < IDLE_TIME,
-            false => group.queues.len() < QUEUES_MAX,
+        let is_granted = match self.grant {
+            Grant::Automatic => {
+                group.takes(self, now) && now.saturating_sub(self.since) >= PROBATION
+            }
+            Grant::Connect(QosClass::Latency) => group.takes(self, now),
+            // The operator's word: it holds beside whatever others, and without commands as well.
+            Grant::Rule(QosClass::Latency, _) => {
+                self.is_express || group.queues.len() < QUEUES_RULED_MAX
+            }
+            Grant::Rule(QosClass::Throughput, _) | Grant::Connect(QosClass::Throughput) => false,
         };
-        has_others
-            && has_place
-            && !self.is_excluded
-            && !group.is_off
-            && now.saturating_sub(self.since) >= PROBATION
+        is_granted && !self.is_excluded
     }
 }
 
@@ -226,7 +289,7 @@ impl Group {
         }
     }
 
-    /// Takes what has come for express queues and serves it, while they have credit.
+    /// Takes what has come for express queues and serves those that have credit.
     pub(super) fn take_express(&mut self) {
         let mut completions = std::mem::take(&mut self.express_completions);
         self.core.reactor.poll_express(&mut completions);
@@ -247,17 +310,33 @@ impl Group {
             return Err(completion);
         }
         let index = weft_transport::tag_of(completion.token) as usize;
-        let is_express = self.connections.at(index).is_some_and(Connection::is_express);
+        let account = self.connections.at(index).and_then(Connection::express_account);
+        let Some(account) = account else { return Err(completion) };
         let now = self.core.reactor.now();
-        if !is_express || !self.core.express.has_credit(now) {
+        if !self.core.express.budgets.has_credit(account, now) {
             return Err(completion);
         }
-        self.serve_at_once(index, completion, now);
+        self.serve_at_once((index, account), completion, now);
         Ok(())
     }
 
+    /// A connection that may be an express queue has been given what came for it in its turn:
+    /// counts the commands' wait for it.
+    #[cold]
+    pub(super) fn count_refused(&self, index: usize) {
+        let has_come = |one: &Connection| one.is_express() && one.transport.has_events();
+        if self.connections.at(index).is_some_and(has_come) {
+            self.core.devices.counters().count_express_refused();
+        }
+    }
+
     /// Serves an express queue: from what was received to the answer that is sent.
-    fn serve_at_once(&mut self, index: usize, completion: ReactorCompletion, since: Duration) {
+    fn serve_at_once(
+        &mut self,
+        (index, account): (usize, AccountId),
+        completion: ReactorCompletion,
+        since: Duration,
+    ) {
         let Some(mut connection) = self.connections.take(index) else { return };
         let core = &mut self.core;
         let allowance = core.admission.begin_express();
@@ -278,12 +357,11 @@ impl Group {
         core.express.served_since = None;
         core.admission.end_express(allowance);
         let now = core.reactor.now();
-        core.express.charge(now.saturating_sub(since), now);
-        if is_served {
-            core.devices.counters().count_express();
-            if let Role::Io(io) = &mut connection.role {
-                io.class.served_at = now;
-            }
+        let took = now.saturating_sub(since);
+        core.express.budgets.charge(account, took, now);
+        core.devices.counters().count_express(u64::from(is_served), took);
+        if is_served && let Role::Io(io) = &mut connection.role {
+            io.class.served_at = now;
         }
         connection.settle_class(now, core);
         if connection.transport.has_events() || connection.is_gone() {
@@ -296,17 +374,25 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     const fn us(time: u64) -> Duration {
         Duration::from_micros(time)
     }
 
+    fn group() -> Express {
+        Express::new(true, &[])
+    }
+
+    fn automatic(group: &Express) -> QueueClass {
+        QueueClass::new(Grant::Automatic, group, us(0))
+    }
+
     /// A queue, and a group in which another one has had large commands at `others_at`.
     fn queue(others_at: Duration) -> (QueueClass, Express) {
-        let (mut other, mut group) = (QueueClass::new(us(0)), Express::default());
+        let mut group = group();
+        let mut other = automatic(&group);
         other.count(&mut group, (1, BYTES_MAX + 1), others_at);
-        (QueueClass::new(us(0)), group)
+        (automatic(&group), group)
     }
 
     fn settle(queue: &mut QueueClass, group: &mut Express, now: Duration) -> bool {
@@ -314,6 +400,7 @@ mod tests {
             queue.changed(group, CONNECTION, true, now);
         }
         assert_eq!(group.queues(), usize::from(queue.is_express()));
+        assert_eq!(queue.shown.get(), queue.grant.shown(queue.is_express(), group.is_off));
         queue.is_express()
     }
 
@@ -338,7 +425,8 @@ mod tests {
 
     #[test]
     fn a_queue_alone_is_not_express() {
-        let (mut queue, mut group) = (QueueClass::new(us(0)), Express::default());
+        let mut group = group();
+        let mut queue = automatic(&group);
         for now in 0..100 {
             queue.count(&mut group, (1, 4096), us(now * 100));
             assert!(!settle(&mut queue, &mut group, us(now * 100)));
@@ -349,10 +437,70 @@ mod tests {
     fn no_queue_is_express_where_that_is_off() {
         let (mut queue, mut group) = queue(us(5000));
         assert!(settle(&mut queue, &mut group, us(5000)));
-        group.set(false);
-        assert!(!settle(&mut queue, &mut group, us(5000)));
-        group.set(true);
+        for (is_on, expected) in [(false, false), (true, true)] {
+            group.replace(is_on, &[], &[]);
+            queue.regrant(Grant::Automatic, &mut group);
+            assert_eq!(settle(&mut queue, &mut group, us(5000)), expected);
+        }
+    }
+
+    /// Whatever it does, and whether or not that is on.
+    #[test]
+    fn a_rule_decides_alone() {
+        let mut group = Express::new(false, &[]);
+        let [latency, throughput] =
+            [QosClass::Latency, QosClass::Throughput].map(|class| Grant::Rule(class, 0));
+        let mut queue = QueueClass::new(latency, &group, us(0));
+        assert!(settle(&mut queue, &mut group, us(0)));
+        queue.count(&mut group, (128, 1 << 20), us(1));
+        assert!(settle(&mut queue, &mut group, us(1)));
+        assert!(settle(&mut queue, &mut group, us(10_000_000)), "without commands");
+        assert_eq!(group.others_at, None);
+        group.replace(true, &[], &[]);
+        queue.regrant(throughput, &mut group);
+        assert!(!settle(&mut queue, &mut group, us(10_000_000)));
+        queue.count(&mut group, (1, 512), us(10_000_000));
+        assert_eq!(group.others_at, Some(us(10_000_000)), "others are beside it");
+        assert!(!settle(&mut queue, &mut group, us(10_002_000)));
+    }
+
+    /// Its host has said so: from the first command on, and with many of them, but not alone.
+    #[test]
+    fn a_priority_decides_beside_others() {
+        let (_, mut group) = self::queue(us(5000));
+        let urgent = Grant::Connect(QosClass::Latency);
+        let mut queue = QueueClass::new(urgent, &group, us(5000));
+        queue.count(&mut group, (128, 1 << 20), us(5000));
         assert!(settle(&mut queue, &mut group, us(5000)));
+        assert!(!settle(&mut queue, &mut group, us(105_000)), "the others have gone");
+        let mut other = QueueClass::new(Grant::Connect(QosClass::Throughput), &group, us(0));
+        other.count(&mut group, (1, 512), us(105_000));
+        assert!(!other.is_to_change(&group, us(105_000)));
+        assert!(settle(&mut queue, &mut group, us(105_000)));
+    }
+
+    #[test]
+    fn an_express_queue_is_charged_to_its_own_account_at_all_times() {
+        let (_, mut group) = self::queue(us(5000));
+        let rule = Grant::Rule(QosClass::Latency, 0);
+        let mut queue = automatic(&group);
+        assert!(settle(&mut queue, &mut group, us(5000)));
+        group.budgets.charge(AccountId::of(Grant::Automatic), us(300), us(10_000));
+        assert!(!group.may_have_credit(us(10_000)));
+        let rules = [QosRule {
+            host: None,
+            subsystem: None,
+            port: None,
+            class: QosClass::Latency,
+            budget: None,
+        }];
+        group.replace(true, &[], &rules);
+        queue.regrant(rule, &mut group);
+        assert!(group.may_have_credit(us(10_000)));
+        group.budgets.charge(queue.account(), us(300), us(10_000));
+        assert!(!group.may_have_credit(us(10_000)));
+        queue.end(&mut group, CONNECTION);
+        assert!(group.may_have_credit(us(10_000)), "nobody waits for credit");
     }
 
     #[test]
@@ -377,7 +525,7 @@ mod tests {
     #[test]
     fn a_group_has_so_many_express_queues_at_most() {
         let (_, mut group) = queue(us(5000));
-        let mut queues: Vec<_> = (0..QUEUES_MAX + 9).map(|_| QueueClass::new(us(0))).collect();
+        let mut queues: Vec<_> = (0..QUEUES_MAX + 9).map(|_| automatic(&group)).collect();
         for (connection, queue) in queues.iter_mut().enumerate() {
             if queue.is_to_change(&group, us(5000)) {
                 queue.changed(&mut group, connection, true, us(5000));
@@ -390,36 +538,5 @@ mod tests {
             assert!(!queue.is_to_change(&group, us(5000)));
         }
         assert_eq!(group.queues(), 0);
-    }
-
-    proptest! {
-        /// In any time, express queues take a quarter of it, a quarter of a millisecond more, and
-        /// what the last service took; and they have credit again in time.
-        #[test]
-        fn express_queues_take_their_part(
-            services in proptest::collection::vec((0_u64..3000, 0_u64..100), 1..200),
-        ) {
-            let mut group = Express::default();
-            let mut now = us(10_000);
-            let mut served = Vec::new();
-            for (pause, took) in services {
-                now += us(pause);
-                if group.has_credit(now) {
-                    let begun = now;
-                    now += us(took);
-                    group.charge(us(took), now);
-                    served.push((begun, now));
-                }
-                let wait = group.paid_at.saturating_sub(now);
-                prop_assert!(wait <= us(100) * SHARE, "{wait:?}");
-            }
-            for (first, (begun, _)) in served.iter().enumerate() {
-                let mut used = Duration::ZERO;
-                for (since, until) in &served[first..] {
-                    prop_assert!(used * SHARE <= (*since - *begun) + CREDIT_TIME);
-                    used += *until - *since;
-                }
-            }
-        }
     }
 }

@@ -28,6 +28,7 @@ use super::message::{ConnectionId, Message};
 use super::meter::Meter;
 use super::throttle::{FlowKey, Flows, Turn};
 use super::tracer::{QueueTrace, Tracer};
+use crate::classes::Grant;
 use crate::directory::HostKey;
 use crate::io_metrics::Wait;
 use crate::trace::TracedQueue;
@@ -39,6 +40,8 @@ pub(crate) struct Io {
     queue: IoQueue,
     subsystem: Nqn,
     port_id: u16,
+    /// The priority that its host has given it, if the host has chosen weighted round robin.
+    priority: Option<u8>,
     owner: ConnectionId,
     host: HostKey,
     /// Commands in flight, by slot.
@@ -98,17 +101,20 @@ impl Io {
     ) -> Self {
         let mut work = Vec::new();
         work.resize_with(grant.entries as usize, Work::default);
+        let (priority, port_id) = (grant.priority, connection.endpoints.port_id);
         let queue = IoQueue::new(grant, view);
+        let now = core.reactor.turn_time();
         Self {
             id: connection.id,
             queue,
             subsystem: view.nqn,
-            port_id: connection.endpoints.port_id,
+            port_id,
+            priority,
             owner,
             flows: Flows::new(connection.id, &host, core),
             meter: Meter::new(core),
             trace: None,
-            class: QueueClass::new(core.reactor.turn_time()),
+            class: QueueClass::new(grant_of(&host, port_id, priority, core), &core.express, now),
             host,
             work,
             starved: VecDeque::new(),
@@ -280,6 +286,12 @@ impl Io {
             flows.refresh(core);
             flows
         });
+    }
+
+    /// Other rules of classes are in force.
+    pub(super) fn regrant(&mut self, core: &mut Core) {
+        let grant = grant_of(&self.host, self.port_id, self.priority, core);
+        self.class.regrant(grant, &mut core.express);
     }
 
     /// Aborts a command if no device has it. Says whether that was so.
@@ -599,6 +611,7 @@ impl Io {
             self.at_devices += 1;
             self.put(slot, Work::AtDevice(device));
             if context.core.express.served_since().is_some() {
+                context.core.devices.counters().count_express_command();
                 context.core.devices.flush_one(device.device, &mut context.core.reactor);
             }
         } else {
@@ -692,6 +705,11 @@ impl Work {
             Self::Second { write, .. } => Some(write.command_id),
         }
     }
+}
+
+/// Who decides the class of a host's queue that came to a port.
+fn grant_of(host: &HostKey, port_id: u16, priority: Option<u8>, core: &Core) -> Grant {
+    Grant::of(&core.snapshot.qos_rules, host.names(), port_id, priority)
 }
 
 /// How much data a command moves.

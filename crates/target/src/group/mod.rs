@@ -8,6 +8,7 @@ mod accept;
 mod admin;
 mod admission;
 mod authenticate;
+mod budget;
 mod connect;
 mod connection;
 mod connections;
@@ -105,7 +106,7 @@ impl Group {
         let snapshot = directory.snapshot();
         let group_counters = directory.counters_of(id);
         let admission = Admission::new(reactor.pool().clone());
-        let express = Express::new(snapshot.express);
+        let express = Express::new(snapshot.express, &snapshot.qos_rules);
         Self {
             core: Core {
                 id,
@@ -230,6 +231,9 @@ impl Group {
                 let Err(completion) = self.dispatch_express(completion) else { return };
                 let index = weft_transport::tag_of(token) as usize;
                 self.with(index, |connection, core| connection.handle(completion, core));
+                if self.core.express.queues() > 0 {
+                    self.count_refused(index);
+                }
             }
             owner if owner.0 >= DEVICES => {
                 self.core.devices.handle(completion, &mut self.core.reactor);
@@ -627,10 +631,16 @@ impl Group {
             None => self.core.devices.serve(&snapshot.devices, &mut self.core.reactor),
         }
         self.core.throttle.replace(&snapshot.rate_limits);
-        self.core.express.set(snapshot.express);
+        let other_classes =
+            (old.express, &old.qos_rules) != (snapshot.express, &snapshot.qos_rules);
+        if other_classes {
+            self.core.express.replace(snapshot.express, &old.qos_rules, &snapshot.qos_rules);
+        }
         let other_limits = !Arc::ptr_eq(&old.rate_limits, &snapshot.rate_limits);
         let concerned = match changes {
-            Some(changes) if !other_limits => self.connections.indices_of(&changes.subsystems),
+            Some(changes) if !other_limits && !other_classes => {
+                self.connections.indices_of(&changes.subsystems)
+            }
             _ => self.connections.indices(),
         };
         for index in concerned {
@@ -643,9 +653,12 @@ impl Group {
                         admin.replace_view(&mut connection.transport, core);
                         true
                     }
-                    Role::Io(io) if other_limits || differs(io.host()) => {
+                    Role::Io(io) if other_limits || other_classes || differs(io.host()) => {
                         io.replace_view(core);
                         connection.bound_capsules(core);
+                        if other_classes {
+                            connection.regrant(core);
+                        }
                         true
                     }
                     _ => false,

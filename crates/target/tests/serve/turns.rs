@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_nvme::fabrics::{PropertySet, PropertySize};
-use weft_nvme::property::Offset;
+use weft_nvme::property::{ControllerConfiguration, Offset};
 use weft_nvme::{Command, NvmOpcode};
 use weft_reactor::simulation::{NetworkConditions, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
-use weft_target::config::Config;
-use weft_target::{GroupStatistics, LocalTarget};
+use weft_target::config::{Config, QosClass, QosRule};
+use weft_target::{ClassReason, GroupStatistics, LocalTarget, ServedClass};
 use weft_transport::CloseReason;
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
 
@@ -36,6 +36,15 @@ impl Scene {
 
     /// The same with another configuration of the target.
     fn with(io_queues: u16, change: impl FnOnce(&mut Config)) -> Self {
+        Self::with_priorities(&vec![0; io_queues.into()], enabled(), change)
+    }
+
+    /// The same with queues of these priorities, and a controller that is configured so.
+    fn with_priorities(
+        priorities: &[u8],
+        configuration: ControllerConfiguration,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         // Wide enough for everything to come at once.
         let network = NetworkConditions { window_bytes: 64 << 20, ..NetworkConditions::default() };
         let world = World::new(1, network);
@@ -50,10 +59,11 @@ impl Scene {
         let mut scene = Self { world, target, config, host, address, queues, answers };
         let controller = scene.connect(&ConnectFields::admin());
         let offset = Offset::CONTROLLER_CONFIGURATION;
-        let enable = PropertySet::new(offset, PropertySize::Four, enabled().0.into());
+        let enable = PropertySet::new(offset, PropertySize::Four, configuration.0.into());
         scene.run(0, enable.to_command(), HostData::None);
-        for queue_id in 1..=io_queues {
-            scene.connect(&ConnectFields::io(controller, queue_id));
+        for (queue_id, priority) in (1..).zip(priorities) {
+            let fields = ConnectFields::io(controller, queue_id);
+            scene.connect(&ConnectFields { priority: *priority, ..fields });
         }
         scene
     }
@@ -355,4 +365,99 @@ fn an_express_queue_ends_between_the_commands_of_others() {
     assert_eq!(scene.statistics().express_queues, 1);
     let ([_, small], served) = scene.race(64, 3);
     assert!(served == 1, "{small:?}");
+}
+
+impl Scene {
+    /// How the I/O queues are served.
+    fn classes(&self) -> Vec<ServedClass> {
+        let queues = self.target.watch().queues();
+        queues.into_iter().filter_map(|queue| queue.class).collect()
+    }
+}
+
+/// A rule for all queues.
+fn rule(class: QosClass, budget: Option<u8>) -> QosRule {
+    QosRule { host: None, subsystem: None, port: None, class, budget }
+}
+
+/// Whatever the queues do, and without another setting.
+#[test]
+fn rules_of_classes_are_changed_under_load() {
+    let mut scene = Scene::with(3, |config| config.express = false);
+    let expected = |class, reason, is_express| vec![ServedClass { class, reason, is_express }; 3];
+    let load = |scene: &mut Scene| {
+        for (queue, reads) in [(1, 64), (2, 1), (3, 100)] {
+            scene.submit_reads(queue, reads, 1);
+        }
+        let before = scene.answers.clone();
+        let answers = scene.pass_turns();
+        assert_eq!((1..4).map(|queue| answers[queue] - before[queue]).sum::<usize>(), 165);
+        (scene.classes(), scene.statistics().express_queues)
+    };
+    let default = expected(QosClass::Throughput, ClassReason::Default, false);
+    assert_eq!(load(&mut scene), (default.clone(), 0));
+    scene.reload(|config| config.qos_rules = vec![rule(QosClass::Latency, None)]);
+    load(&mut scene);
+    let (classes, queues) = load(&mut scene);
+    assert_eq!(classes, expected(QosClass::Latency, ClassReason::Rule, true));
+    assert_eq!(queues, 3);
+    let served = scene.statistics();
+    assert!(served.express_served > 0 && served.express_commands >= 165, "{served:?}");
+    scene.reload(|config| {
+        config.express = true;
+        config.qos_rules = vec![rule(QosClass::Throughput, None)];
+    });
+    let (classes, queues) = load(&mut scene);
+    assert_eq!(classes, expected(QosClass::Throughput, ClassReason::Rule, false));
+    assert_eq!(queues, 0);
+    scene.reload(|config| config.qos_rules.clear());
+    let (classes, _) = load(&mut scene);
+    assert!(classes.iter().all(|of| of.reason == ClassReason::Automatic), "{classes:?}");
+}
+
+/// Queues of a rule that have used up its time are served in their turn, which is counted.
+#[test]
+fn express_queues_without_credit_are_served_in_their_turn() {
+    let mut scene = Scene::with(2, |config| {
+        config.qos_rules = vec![rule(QosClass::Latency, Some(1))];
+    });
+    scene.world.set_work_time(WORK);
+    scene.submit_reads(2, 100, 1);
+    assert_eq!(scene.pass_turns()[2], 100);
+    let first = scene.statistics();
+    // As many as a turn begins; the others are left to the next one.
+    assert_eq!(first.express_commands, 64, "{first:?}");
+    assert!(first.express_time >= 64 * WORK, "{first:?}");
+    // They are the hundredth part of 6.4 ms.
+    scene.submit_reads(2, 100, 1);
+    assert_eq!(scene.pass_turns()[2], 200);
+    let second = scene.statistics();
+    assert!(second.express_refused > first.express_refused, "{second:?}");
+    assert_eq!(second.express_commands, first.express_commands, "{second:?}");
+    scene.world.pass(Duration::from_millis(50));
+    scene.submit_reads(2, 1, 1);
+    assert_eq!(scene.pass_turns()[2], 201);
+    assert_eq!(scene.statistics().express_commands, first.express_commands + 1);
+}
+
+/// Where the host has chosen weighted round robin, the priority of a queue decides: Urgent is 0.
+#[test]
+fn the_priority_of_a_queue_decides_where_the_host_has_chosen_that() {
+    let chosen = enabled().with_arbitration_mechanism(1);
+    let is_on = |config: &mut Config| config.express = true;
+    let mut scene = Scene::with_priorities(&[2, 0, 3], chosen, is_on);
+    for _ in 0..2 {
+        for (queue, reads) in [(1, 1), (2, 64), (3, 1)] {
+            scene.submit_reads(queue, reads, 1);
+        }
+        scene.pass_turns();
+    }
+    let of = |class, is_express| ServedClass { class, reason: ClassReason::Connect, is_express };
+    let (latency, throughput) = (of(QosClass::Latency, true), of(QosClass::Throughput, false));
+    assert_eq!(scene.classes(), [throughput, latency, throughput]);
+    // A rule comes first.
+    scene.reload(|config| config.qos_rules = vec![rule(QosClass::Throughput, None)]);
+    scene.submit_reads(2, 1, 1);
+    scene.pass_turns();
+    assert!(scene.classes().iter().all(|of| of.reason == ClassReason::Rule && !of.is_express));
 }

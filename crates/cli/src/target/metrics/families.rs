@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use weft_rpc::machine;
-use weft_target::{HostIo, IoKind, NamespaceStatistics, StatisticsReader};
+use weft_target::{GroupStatistics, HostIo, IoKind, NamespaceStatistics, StatisticsReader};
 
 use super::exposition::{Exposition, Format, Kind};
 
@@ -20,7 +20,7 @@ pub(super) fn text(watch: &StatisticsReader, format: Format) -> String {
     authentications(&mut text, watch);
     let groups = watch.read(weft_reactor::monotonic_time());
     namespaces(&mut text, groups.iter().flat_map(|group| &group.served));
-    let mut gauge = |name: &str, help: &str, of: fn(&weft_target::GroupStatistics) -> u64| {
+    let mut gauge = |name: &str, help: &str, of: fn(&GroupStatistics) -> u64| {
         text.family(name, Kind::Gauge, help);
         for group in &groups {
             text.sample(name, &[("group", &group.group.to_string())], of(group));
@@ -34,6 +34,8 @@ pub(super) fn text(watch: &StatisticsReader, format: Format) -> String {
     for group in &groups {
         text.sample(name, &[("group", &group.group.to_string())], group.idle.as_secs_f64());
     }
+    express(&mut text, &groups);
+    classes(&mut text, watch);
     processor_time(&mut text);
     rate_limits(&mut text, watch);
     text.finish()
@@ -147,6 +149,61 @@ fn namespaces<'a>(text: &mut Exposition, served: impl Iterator<Item = &'a Namesp
     family("weft_namespace_bytes_total", "Bytes of these commands.", |sum| {
         [sum.read_bytes, sum.written_bytes, 0]
     });
+}
+
+/// The express queues of each group, and what they had.
+fn express(text: &mut Exposition, groups: &[GroupStatistics]) {
+    let mut family = |name: &str, kind: Kind, help: &str, of: fn(&GroupStatistics) -> f64| {
+        text.family(name, kind, help);
+        for group in groups {
+            text.sample(name, &[("group", &group.group.to_string())], of(group));
+        }
+    };
+    family("weft_express_queues", Kind::Gauge, "Queues that are express now.", |group| {
+        group.express_queues as f64
+    });
+    family(
+        "weft_express_served_total",
+        Kind::Counter,
+        "How often an express queue was served between the commands of others.",
+        |group| group.express_served as f64,
+    );
+    family(
+        "weft_express_commands_total",
+        Kind::Counter,
+        "Commands that went to a device while an express queue was served.",
+        |group| group.express_commands as f64,
+    );
+    family(
+        "weft_express_seconds_total",
+        Kind::Counter,
+        "Time in which express queues were served between the commands of others.",
+        |group| group.express_time.as_secs_f64(),
+    );
+    family(
+        "weft_express_refused_total",
+        Kind::Counter,
+        "How often an express queue was served in its turn, as its time was used up.",
+        |group| group.express_refused as f64,
+    );
+}
+
+/// The I/O queues of each host by class, and who decides it.
+fn classes(text: &mut Exposition, watch: &StatisticsReader) {
+    let mut queues = BTreeMap::<_, u64>::new();
+    for queue in watch.queues() {
+        let Some(class) = queue.class else { continue };
+        let key = (queue.host, queue.subsystem, class.class.word(), class.reason.word());
+        *queues.entry(key).or_default() += 1;
+    }
+    let name = "weft_host_queues";
+    let help = "I/O queues that a host has connected, by class and by who decides it.";
+    text.family(name, Kind::Gauge, help);
+    for ((host, subsystem, class, reason), count) in &queues {
+        let labels: [(&str, &str); 4] =
+            [("host", host), ("subsystem", subsystem), ("class", class), ("reason", reason)];
+        text.sample(name, &labels, *count);
+    }
 }
 
 /// The processor time of the poll groups' threads.

@@ -14,7 +14,7 @@ use weft_target::{
 };
 
 use super::{
-    Found, Operator, address_json, ana, bdevs, keyring, method, nvmf, parameters::Params,
+    Found, Operator, address_json, ana, bdevs, keyring, method, nvmf, parameters::Params, qos,
     rate_limit, rbd,
 };
 
@@ -149,6 +149,7 @@ fn nvmf_calls(target: &Target) -> Vec<Value> {
     calls.extend(
         config.rate_limits.iter().map(|limit| call("rate_limit_set", rate_limit::as_json(limit))),
     );
+    calls.extend(config.qos_rules.iter().map(|rule| call("qos_set", qos::as_json(rule))));
     calls
 }
 

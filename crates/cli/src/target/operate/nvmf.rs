@@ -496,6 +496,13 @@ fn get_qpairs(operator: &Operator, params: Value) -> Answer {
                 "listen_address": address_json(transport, queue.local),
                 "peer_address": address_json(transport, queue.peer),
             });
+            if let Some(class) = queue.class {
+                json["qos"] = json!({
+                    "class": class.class.word(),
+                    "reason": class.reason.word(),
+                    "express": class.is_express,
+                });
+            }
             match queue.authentication {
                 None => {}
                 Some(QueueAuthentication::Negotiating) => {

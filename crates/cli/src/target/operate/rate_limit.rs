@@ -29,14 +29,18 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
 
 /// The keys of a `[[rate-limit]]` as parameters: with underscores, as those of other methods.
 fn parse(params: Value) -> Result<RateLimit, ErrorObject> {
+    serde_json::from_value(keys(params)?.into()).map_err(invalid)
+}
+
+/// Parameters as the keys of a configuration that they stand for.
+pub(super) fn keys(params: Value) -> Result<Map<String, Value>, ErrorObject> {
     let keys = match params {
         Value::Null => Map::new(),
         Value::Object(keys) => keys,
         _ => return Err(invalid("give them by name")),
     };
     let given = keys.into_iter().filter(|(_, value)| !value.is_null());
-    let keys: Map<_, _> = given.map(|(key, value)| (key.replace('_', "-"), value)).collect();
-    serde_json::from_value(keys.into()).map_err(invalid)
+    Ok(given.map(|(key, value)| (key.replace('_', "-"), value)).collect())
 }
 
 /// A limit as the parameters that set it.

@@ -28,6 +28,7 @@ pub(crate) struct ConnectFields {
     pub(crate) host: String,
     pub(crate) host_id: [u8; 16],
     pub(crate) flow_control: bool,
+    pub(crate) priority: u8,
     pub(crate) keep_alive_ms: u32,
 }
 
@@ -42,6 +43,7 @@ impl ConnectFields {
             host: HOST.to_owned(),
             host_id: HOST_ID,
             flow_control: true,
+            priority: 0,
             keep_alive_ms: 0,
         }
     }
@@ -72,7 +74,9 @@ impl ConnectFields {
             record_format: 0,
             queue_id: self.queue_id,
             submission_queue_size: u16::try_from(self.entries - 1).expect("a size"),
-            attributes: ConnectAttributes(0).with_disable_flow_control(!self.flow_control),
+            attributes: ConnectAttributes(0)
+                .with_priority_class(self.priority)
+                .with_disable_flow_control(!self.flow_control),
             keep_alive_timeout_ms: self.keep_alive_ms,
         }
         .to_command()

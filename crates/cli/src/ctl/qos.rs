@@ -1,0 +1,86 @@
+//! `weft ctl qos`: classes of queues.
+
+use clap::{Args, Subcommand};
+use clap_complete::ArgValueCandidates;
+use serde_json::{Value, json};
+use weft_target::config::QOS_BUDGET_DEFAULT;
+
+use super::{Session, given, list, text};
+use crate::{failure::Failure, names, table::Table};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Verb {
+    /// Give queues a class, or change that of the same queues.
+    Set {
+        #[command(flatten)]
+        of: Queues,
+        /// Between the commands of others (latency), or in their turn (throughput).
+        #[arg(long, value_parser = ["latency", "throughput"])]
+        class: String,
+        /// The part of each poll group's time that they have together in the class latency.
+        #[arg(long, value_name = "PERCENT")]
+        budget: Option<u8>,
+    },
+    /// Delete the rule for these queues.
+    Delete {
+        #[command(flatten)]
+        of: Queues,
+    },
+    /// List the rules.
+    List,
+}
+
+/// The I/O queues that a rule is for. Of several rules the one with a host decides, then the one
+/// with a subsystem, then the one with a port.
+#[derive(Debug, Args)]
+pub(super) struct Queues {
+    /// Those of this host, by NQN.
+    #[arg(add = ArgValueCandidates::new(names::hosts))]
+    #[arg(long, value_name = "NQN")]
+    host: Option<String>,
+    /// Those to this subsystem, by NQN.
+    #[arg(add = ArgValueCandidates::new(names::subsystems))]
+    #[arg(long, value_name = "NQN")]
+    subsystem: Option<String>,
+    /// Those that came to the port with this id.
+    #[arg(long, value_name = "ID")]
+    port: Option<u16>,
+}
+
+impl Session {
+    pub(super) fn qos(&mut self, verb: &Verb) -> Result<(), Failure> {
+        let of = |Queues { host, subsystem, port }: &Queues| {
+            [("host", json!(host)), ("subsystem", json!(subsystem)), ("port", json!(port))]
+        };
+        match verb {
+            Verb::Set { of: queues, class, budget } => {
+                let mut params = given(of(queues));
+                params["class"] = json!(class);
+                params["budget"] = json!(budget);
+                self.change("qos_set", params)
+            }
+            Verb::Delete { of: queues } => self.change("qos_delete", given(of(queues))),
+            Verb::List => {
+                let all = self.call("qos_get_all", Value::Null)?;
+                let head = ["host", "subsystem", ">port", "class", ">budget"];
+                let mut table = Table::new(&head);
+                for one in list(&all) {
+                    let shown = |key: &str, none: &str| match &one[key] {
+                        Value::Null => none.to_owned(),
+                        value => text(value),
+                    };
+                    let is_express = one["class"] == "latency";
+                    let budget = shown("budget", &QOS_BUDGET_DEFAULT.to_string());
+                    table.row(vec![
+                        shown("host", "all"),
+                        shown("subsystem", "all"),
+                        shown("port", "all"),
+                        text(&one["class"]),
+                        if is_express { budget + " %" } else { "-".to_owned() },
+                    ]);
+                }
+                self.show(&all, &table.text())
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Rules that give queues a class, which SPDK does not have.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use weft_rpc::{ErrorObject, Methods};
+use weft_target::{
+    config::{QosClass, QosRule},
+    steps::Step,
+};
+
+use super::{Operator, invalid, method, parameters::Params, rate_limit};
+
+pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
+    let methods = method(methods, operator, "qos_get_all", |operator, params| {
+        Params::of(params)?.end()?;
+        operator.with(|target| target.config().qos_rules.iter().map(as_json).collect())
+    });
+    let methods = method(methods, operator, "qos_set", |operator, params| {
+        operator.nvmf_step(&Step::SetQosRule(Box::new(parse(rate_limit::keys(params)?)?)))?;
+        Ok(true.into())
+    });
+    method(methods, operator, "qos_delete", |operator, params| {
+        let mut keys = rate_limit::keys(params)?;
+        if keys.contains_key("class") || keys.contains_key("budget") {
+            return Err(invalid("give host, subsystem and port of the rule, not its class"));
+        }
+        keys.insert("class".to_owned(), QosClass::Throughput.word().into());
+        operator.nvmf_step(&Step::DeleteQosRule(Box::new(parse(keys)?)))?;
+        Ok(true.into())
+    })
+}
+
+fn parse(keys: Map<String, Value>) -> Result<QosRule, ErrorObject> {
+    serde_json::from_value(keys.into()).map_err(invalid)
+}
+
+/// A rule as the parameters that set it.
+pub(super) fn as_json(rule: &QosRule) -> Value {
+    serde_json::to_value(rule).unwrap_or_default()
+}

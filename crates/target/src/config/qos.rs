@@ -1,0 +1,236 @@
+//! Rules that give queues a class, whatever their hosts do.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Config, ConfigError};
+
+/// Most rules: each new queue looks for its own among all.
+const RULES_MAX: usize = 1024;
+
+/// The part of a poll group's time that express queues have, in percent: those of a rule that does
+/// not say another one, those that are express by themselves, and those whose hosts asked for it.
+pub const QOS_BUDGET_DEFAULT: u8 = 25;
+
+/// The largest such part, and that of all express queues of a poll group together: the other queues
+/// always have the rest.
+pub const QOS_BUDGET_MAX: u8 = 75;
+
+/// A class for all I/O queues that the rule applies to. Of several rules the one with a host
+/// decides, then the one with a subsystem, then the one with a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct QosRule {
+    /// The host, by NQN; none: all hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The subsystem, by NQN; none: all subsystems.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subsystem: Option<String>,
+    /// The port that the host came to, by its id; none: all ports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// The class of these queues.
+    pub class: QosClass,
+    /// The part of each poll group's time that they have together as express queues, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<u8>,
+}
+
+/// How a queue is to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum QosClass {
+    /// Between the commands of others: it is an express queue.
+    Latency,
+    /// In its turn.
+    Throughput,
+}
+
+impl QosClass {
+    /// The word for it in configurations.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Throughput => "throughput",
+        }
+    }
+}
+
+impl QosRule {
+    /// Whether it applies to a host's queues that came to a subsystem at a port.
+    #[must_use]
+    pub fn applies_to(&self, host: &str, subsystem: &str, port: u16) -> bool {
+        let is = |wanted: &Option<String>, name| wanted.as_deref().is_none_or(|nqn| nqn == name);
+        is(&self.host, host)
+            && is(&self.subsystem, subsystem)
+            && self.port.is_none_or(|wanted| wanted == port)
+    }
+
+    /// Whether it is for the same queues as another one.
+    #[must_use]
+    pub fn has_scope_of(&self, other: &Self) -> bool {
+        (&self.host, &self.subsystem, self.port) == (&other.host, &other.subsystem, other.port)
+    }
+
+    /// Of the rules that apply to a queue the one with the highest rank decides.
+    pub(crate) const fn rank(&self) -> (bool, bool, bool) {
+        (self.host.is_some(), self.subsystem.is_some(), self.port.is_some())
+    }
+
+    /// The part of each poll group's time, in percent.
+    #[must_use]
+    pub fn budget(&self) -> u8 {
+        self.budget.unwrap_or(QOS_BUDGET_DEFAULT)
+    }
+
+    /// What it gives, in words.
+    #[must_use]
+    pub fn terms(&self) -> String {
+        match self.class {
+            QosClass::Latency => format!("class latency, {} % of the time", self.budget()),
+            QosClass::Throughput => "class throughput".to_owned(),
+        }
+    }
+
+    fn validate(&self, at: &str) -> Result<(), ConfigError> {
+        let error = |what: &str| ConfigError::new(format!("{at}.budget"), what.to_owned());
+        match (self.class, self.budget) {
+            (QosClass::Throughput, Some(_)) => Err(error("only the class latency has one")
+                .remedy("leave it out: these queues are served in their turn")),
+            (QosClass::Latency, Some(budget)) if !(1..=QOS_BUDGET_MAX).contains(&budget) => {
+                Err(error("it is out of range").remedy(format!(
+                    "give 1 to {QOS_BUDGET_MAX}, in percent of a poll group's time"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for QosRule {
+    /// Which queues it is for.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.host, &self.subsystem, self.port) {
+            (None, None, None) => f.write_str("all queues"),
+            (host, subsystem, port) => {
+                f.write_str("queues")?;
+                host.iter().try_for_each(|host| write!(f, " of host {host}"))?;
+                subsystem.iter().try_for_each(|nqn| write!(f, " to {nqn}"))?;
+                port.iter().try_for_each(|port| write!(f, " at port {port}"))
+            }
+        }
+    }
+}
+
+impl Config {
+    /// Sets a rule; one that is for the same queues is replaced.
+    pub(crate) fn set_qos_rule(&mut self, rule: &QosRule) {
+        match self.qos_rules.iter_mut().find(|other| other.has_scope_of(rule)) {
+            Some(other) => other.clone_from(rule),
+            None => self.qos_rules.push(rule.clone()),
+        }
+    }
+
+    /// Deletes the rule that is for the same queues; whether there was one.
+    pub(crate) fn delete_qos_rule(&mut self, rule: &QosRule) -> bool {
+        let place = self.qos_rules.iter().position(|other| other.has_scope_of(rule));
+        place.map(|place| self.qos_rules.remove(place)).is_some()
+    }
+}
+
+/// Checks all rules of a configuration.
+pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
+    let all = &config.qos_rules;
+    if all.len() > RULES_MAX {
+        let what = format!("{} are too many", all.len());
+        return Err(ConfigError::new("qos", what).remedy(format!("give at most {RULES_MAX}")));
+    }
+    for (index, rule) in all.iter().enumerate() {
+        let at = format!("qos[{index}]");
+        rule.validate(&at)?;
+        if let Some(first) = all.iter().take(index).position(|one| one.has_scope_of(rule)) {
+            let what = format!("it is for the same queues as qos[{first}]");
+            return Err(ConfigError::new(at, what).remedy("remove one of them"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the subsystems and ports that are named are served. A target that is controlled at run
+/// time may get them later.
+pub(super) fn check_serves(config: &Config) -> Result<(), ConfigError> {
+    for (index, rule) in config.qos_rules.iter().enumerate() {
+        let missing = |key: &str, what: String| {
+            ConfigError::new(format!("qos[{index}].{key}"), what)
+                .remedy("name one that is configured, or leave the key out for all")
+        };
+        if let Some(nqn) = &rule.subsystem
+            && config.subsystems.iter().all(|served| served.nqn != *nqn)
+        {
+            return Err(missing("subsystem", format!("there is no subsystem {nqn:?}")));
+        }
+        if let Some(id) = rule.port
+            && config.ports.iter().all(|port| port.id != id)
+        {
+            return Err(missing("port", format!("there is no port with the id {id}")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::toml::parse;
+    use super::*;
+
+    fn parsed(keys: &str) -> Result<Config, ConfigError> {
+        parse(&format!(
+            "[[port]]\nid = 2\nlisten = \"tcp://127.0.0.1:0\"\n\
+             [[subsystem]]\nnqn = \"nqn.2024-01.a:b\"\n[[subsystem.namespace]]\nnull = \"1GiB\"\n\
+             [[qos]]\n{keys}\n"
+        ))
+    }
+
+    #[test]
+    fn a_rule_is_read() {
+        let text = "host = \"nqn.2024-01.a:h\"\nport = 2\nclass = \"latency\"\nbudget = 40";
+        let rule = QosRule {
+            host: Some("nqn.2024-01.a:h".to_owned()),
+            subsystem: None,
+            port: Some(2),
+            class: QosClass::Latency,
+            budget: Some(40),
+        };
+        let config = parsed(text).expect("a configuration");
+        assert_eq!(config.qos_rules, std::slice::from_ref(&rule));
+        assert_eq!(rule.to_string(), "queues of host nqn.2024-01.a:h at port 2");
+        assert_eq!(rule.terms(), "class latency, 40 % of the time");
+        assert!(rule.applies_to("nqn.2024-01.a:h", "nqn.any", 2));
+        assert!(!rule.applies_to("nqn.2024-01.a:h", "nqn.any", 1));
+        assert!(!rule.applies_to("nqn.2024-01.a:i", "nqn.any", 2));
+        let all = &parsed("class = \"throughput\"").expect("a configuration").qos_rules[0];
+        assert_eq!((all.to_string().as_str(), all.budget()), ("all queues", 25));
+    }
+
+    #[test]
+    fn bad_rules_are_refused_with_a_sentence() {
+        for (keys, part) in [
+            ("", "class"),
+            ("class = \"urgent\"", "urgent"),
+            ("class = \"latency\"\nbudget = 0", "give 1 to 75"),
+            ("class = \"latency\"\nbudget = 76", "give 1 to 75"),
+            ("class = \"throughput\"\nbudget = 10", "only the class latency"),
+            ("class = \"latency\"\nport = 1", "no port with the id 1"),
+            ("class = \"latency\"\nsubsystem = \"nqn.2024-01.a:c\"", "there is no subsystem"),
+            ("class = \"latency\"\nnsid = 1", "nsid"),
+            ("class = \"latency\"\n[[qos]]\nclass = \"throughput\"", "same queues as qos[0]"),
+        ] {
+            let text = parsed(keys).map_or_else(|error| error.to_string(), |_| String::new());
+            assert!(text.contains(part), "{keys:?}: {text:?}");
+        }
+    }
+}
