@@ -189,8 +189,8 @@ struct Engine {
     /// With adaptive polling: how long to look for new commands before sleeping.
     #[arg(long, value_parser = span, value_name = "TIME")]
     idle_poll: Option<Duration>,
-    /// Whether commands of queues with few and small ones are served between those of others: true, which
-    /// is the default, or false.
+    /// Whether commands of queues with few and small ones are served between those of others:
+    /// true, which is the default, or false.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     express: Option<bool>,
     /// Entries of an I/O queue.
