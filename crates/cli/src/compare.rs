@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use weft_lab::{
     compare::{self, Answer, Compared, Comparison, Needed, Parameters},
-    report::human as shown,
-    results,
+    results, units,
 };
 
 use crate::{
@@ -153,10 +152,7 @@ fn human(comparison: &Comparison, all: bool) -> String {
 }
 
 fn row(cell: &str, compared: &Compared) -> Vec<String> {
-    let show: fn(f64) -> String = match compared.metric.as_str() {
-        "iops" | "bandwidth" => shown::count,
-        _ => shown::time,
-    };
+    let show = |value: f64| units::of_metric(&compared.metric, value);
     vec![
         cell.to_owned(),
         compared.metric.clone(),

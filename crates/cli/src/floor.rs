@@ -7,7 +7,7 @@ use serde_json::json;
 use weft_backend::duration::exact;
 use weft_lab::{
     floor::{Crowd, Floor, FloorResult},
-    report::human,
+    units,
 };
 
 use crate::{
@@ -101,7 +101,7 @@ fn think(text: &str) -> Result<(Duration, Duration), String> {
 
 fn percentile(result: &FloorResult, percentile: f64) -> String {
     let value = result.latency.percentile_ns(percentile);
-    value.map_or("unresolved".to_owned(), |ns| human::time(ns as f64))
+    value.map_or("unresolved".to_owned(), |ns| units::time(ns as f64))
 }
 
 fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
@@ -109,7 +109,7 @@ fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
     let bytes = rate * (floor.request_bytes + floor.response_bytes) as f64;
     format!(
         "tcp floor: request {} response {} depth {}{} {}{}\n  \
-         {} messages/s, {:.1} MiB/s both ways\n  \
+         {} messages/s, {} both ways\n  \
          latency: min {}, mean {}, p50 {}, p99 {}, p99.9 {}, max {}\n",
         floor.request_bytes,
         floor.response_bytes,
@@ -117,14 +117,14 @@ fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
         options.connections.map(|number| format!(" connections {number}")).unwrap_or_default(),
         if floor.spin { "spinning" } else { "blocking" },
         thinking(floor.think),
-        human::count(rate),
-        bytes / 1_048_576.0,
-        human::time(result.latency.min_ns() as f64),
-        human::time(result.latency.mean_ns()),
+        units::count(rate),
+        units::byte_rate(bytes),
+        units::time(result.latency.min_ns() as f64),
+        units::time(result.latency.mean_ns()),
         percentile(result, 50.0),
         percentile(result, 99.0),
         percentile(result, 99.9),
-        human::time(result.latency.max_ns() as f64),
+        units::time(result.latency.max_ns() as f64),
     )
 }
 

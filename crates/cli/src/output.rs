@@ -110,13 +110,13 @@ mod tests {
 
     #[test]
     fn a_line_never_fills_its_last_column() {
-        let text = "run 4 s (37 %), 6 s left  1.23M IOPS  p99 12.34 µs  4820 MiB/s";
+        let text = "run 4 s (37 %), 6 s left  1.23 M IOPS  p99 12.34 µs  4.71 GiB/s";
         for columns in [1, 60, 80, 200] {
             let shown = cut(text, columns);
             assert!(shown.chars().count() <= columns, "{columns}: {shown}");
             assert!(columns < 80 || shown == text, "{columns}: {shown}");
         }
-        assert_eq!(cut(text, 60), "run 4 s (37 %), 6 s left  1.23M IOPS  p99 12.34 µs  4820 M…");
+        assert_eq!(cut(text, 60), "run 4 s (37 %), 6 s left  1.23 M IOPS  p99 12.34 µs  4.71 …");
         assert_eq!(cut(text, 0), text);
     }
 }

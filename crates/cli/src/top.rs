@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use weft_lab::report::human;
+use weft_lab::units;
 use weft_rpc::{
     Client,
     statistics::{GetStatistics, HostCommands, RateLimit, Served, Statistics, Waits},
@@ -174,7 +174,7 @@ fn screen(of: &Statistics, queues: &[Queue], options: &Options, columns: usize) 
 
 impl Period<'_> {
     fn rate(&self, count: u64) -> String {
-        human::count(count as f64 / self.seconds)
+        narrow(&units::count(count as f64 / self.seconds))
     }
 
     fn megabytes(&self, bytes: u64) -> String {
@@ -372,7 +372,12 @@ fn end_of(name: &str, room: usize) -> String {
 
 /// A time in few columns.
 fn short(ns: f64) -> String {
-    human::time(ns).replace(' ', "")
+    narrow(&units::time(ns))
+}
+
+/// A number without the space before its unit: the columns are many.
+fn narrow(text: &str) -> String {
+    text.replace(' ', "")
 }
 
 /// The two things that commands wait for longest, with their share of the commands' time.
@@ -602,8 +607,8 @@ mod tests {
             let line = text.lines().find(|line| line.contains(end));
             line.unwrap_or_else(|| panic!("{end}: {text}")).split_whitespace().collect::<Vec<_>>()
         };
-        assert_eq!(row("-fast")[3], "2000");
-        assert_eq!(row("example:disks")[2], "2200");
+        assert_eq!(row("-fast")[3], "2.00K");
+        assert_eq!(row("example:disks")[2], "2.20K");
         assert!(row("-slow").contains(&">100.0µs"), "beyond the last bound: {text}");
         assert!(text.contains("75 %"), "{text}");
         assert!(text.contains("0.50 s") && !text.contains("unlimited"), "{text}");

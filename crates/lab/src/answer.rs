@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use crate::{
     cells::{Cell, Cells, Estimate, Metric, Unit, gate::Gate, value_order},
-    html::units,
     results::{Configuration, Environment, Record, Results, Role, Value, key},
     study::{
         builtin,
         plan::{AnswerPlan, Kind, Plan},
     },
+    units,
 };
 
 /// The version of `answer.json`.

@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     histogram::Latency,
-    html::units,
     results::{
         Configuration, Connection, Environment, LinkProbe, Mark, Record, Role, Side, Status, Value,
         Window, key,
     },
+    units,
 };
 
 /// Settings that have no meaning without a target.

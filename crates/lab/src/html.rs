@@ -16,7 +16,6 @@ mod paper;
 mod section;
 mod styles;
 mod tradeoff;
-pub(crate) mod units;
 
 pub(crate) use findings::capital;
 
@@ -25,7 +24,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::results::{self, LoadError};
+use crate::{
+    results::{self, LoadError},
+    units,
+};
 
 /// Why no page was written.
 #[derive(Debug)]

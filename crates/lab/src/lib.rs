@@ -45,6 +45,7 @@ pub mod statistics;
 pub mod study;
 #[cfg(test)]
 mod testing;
+pub mod units;
 pub mod usage;
 pub mod verify;
 mod worker;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use weft_lab::{
     Progress,
-    report::human,
     results::{Record, Status},
     study::observe::{Position, StudyObserver},
+    units,
 };
 
 use super::list::about;
@@ -50,8 +50,8 @@ impl StudyObserver for Shown {
         if self.quiet {
             return;
         }
-        let iops = human::count(progress.read_iops + progress.write_iops);
-        let p99 = progress.p99_ns.map(|ns| format!(", p99 {}", human::time(ns as f64)));
+        let iops = units::count(progress.read_iops + progress.write_iops);
+        let p99 = progress.p99_ns.map(|ns| format!(", p99 {}", units::time(ns as f64)));
         // The cell's name comes last, since a narrow terminal cuts off the end.
         self.live.show(&format!(
             "cell {} of {}{}: {iops} IOPS{}: {what}",
@@ -99,6 +99,6 @@ fn said(record: &Record) -> String {
             latency.add(&one);
         }
     }
-    let p99 = latency.percentile_ns(99.0).map(|ns| format!(", p99 {}", human::time(ns as f64)));
-    format!("{} IOPS{}", human::count(record.iops()), p99.unwrap_or_default())
+    let p99 = latency.percentile_ns(99.0).map(|ns| format!(", p99 {}", units::time(ns as f64)));
+    format!("{} IOPS{}", units::count(record.iops()), p99.unwrap_or_default())
 }

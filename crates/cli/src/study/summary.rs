@@ -87,7 +87,7 @@ mod tests {
     fn line(label: &str) -> Line {
         Line {
             label: label.to_owned(),
-            iops: "1.23M".to_owned(),
+            iops: "1.23 M".to_owned(),
             of_local: "6.0 %".to_owned(),
             p50: "123.4 µs".to_owned(),
             p99: "123.45 ms".to_owned(),
@@ -101,9 +101,9 @@ mod tests {
         let short = text(&[line("4 KiB, randread, tcp"), Line { marks: vec![], ..line("other") }]);
         assert_eq!(
             short,
-            "CELL                   IOPS  OF LOCAL       P50        P99    CPU/IO  NOTE\n\
-             4 KiB, randread, tcp  1.23M     6.0 %  123.4 µs  123.45 ms  12.34 µs  a b\n\
-             other                 1.23M     6.0 %  123.4 µs  123.45 ms  12.34 µs\n\
+            "CELL                    IOPS  OF LOCAL       P50        P99    CPU/IO  NOTE\n\
+             4 KiB, randread, tcp  1.23 M     6.0 %  123.4 µs  123.45 ms  12.34 µs  a b\n\
+             other                 1.23 M     6.0 %  123.4 µs  123.45 ms  12.34 µs\n\
              a: shared cores\n\
              b: generator saturated\n"
         );
@@ -111,7 +111,7 @@ mod tests {
         assert!(long.lines().all(|line| line.chars().count() <= COLUMNS), "{long}");
         let mut rows = long.lines().skip(1);
         assert!(rows.next().is_some_and(|name| name.ends_with("tcp, depth 32")), "{long}");
-        assert!(rows.next().is_some_and(|row| row.trim_start().starts_with("1.23M")), "{long}");
+        assert!(rows.next().is_some_and(|row| row.trim_start().starts_with("1.23 M")), "{long}");
     }
 
     #[test]

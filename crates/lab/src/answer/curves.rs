@@ -6,9 +6,9 @@ use crate::{
         Cell, Estimate, Metric, Unit,
         gate::{Gate, Sentence, compare, gate},
     },
-    html::units,
     results::{Value, key},
     study::plan::AnswerNumber,
+    units,
 };
 
 /// A rate that is this share of its highest is near it.

@@ -7,12 +7,12 @@ use crate::{
         gate::{Gate, Sentence, compare, gate},
         knee,
     },
-    html::units,
     results::{Role, Value, key},
     study::{
         matrix::is_network,
         plan::{AnswerKind, AnswerNumber},
     },
+    units,
 };
 
 /// Latency of a read from a real SSD, where there is none: 4 KiB from NAND flash.

@@ -20,7 +20,6 @@ use crate::{
         gate::{Sentence, gate},
     },
     published::published,
-    report::human,
     results::{Environment, LinkProbe, Mark, Results, Role, Status, key},
     study::plan::{Kind, Plan},
 };
@@ -158,8 +157,8 @@ fn extent(cells: &Cells, plan: &Plan) -> String {
         "{} of {} cells have a result, {n}; {} each, {} measured in all.",
         measured.len(),
         cells.cells.len(),
-        human::time(each * 1e9),
-        human::time(seconds * 1e9),
+        units::time(each * 1e9),
+        units::time(seconds * 1e9),
     )
 }
 
@@ -176,7 +175,7 @@ fn warnings(cells: &Cells, plan: &Plan) -> Vec<String> {
         warnings.push(format!(
             "A quick look, not a measurement: {repeats}, short cells ({}), measured without \
              waiting for steady state.",
-            human::time(plan.measure.runtime.as_secs_f64() * 1e9)
+            units::time(plan.measure.runtime.as_secs_f64() * 1e9)
         ));
     }
     if cells.environment.interrupted {
@@ -245,14 +244,14 @@ fn link(environment: &Environment) -> Option<Grid> {
         let latency = probe.round_trip.latency().ok();
         let at = |percentile| {
             let ns = latency.as_ref().and_then(|latency| latency.percentile_ns(percentile));
-            ns.map_or("unresolved".to_owned(), |ns| human::time(ns as f64))
+            ns.map_or("unresolved".to_owned(), |ns| units::time(ns as f64))
         };
         vec![
             probe.between.clone(),
             probe.connection.as_ref().map_or_else(String::new, |ends| ends.protocol.clone()),
             if probe.spinning { "both poll" } else { "both sleep" }.to_owned(),
             format!("{} B, {} B", probe.request_bytes, probe.response_bytes),
-            human::time(probe.round_trip.mean_ns()),
+            units::time(probe.round_trip.mean_ns()),
             at(50.0),
             at(99.0),
             units::show(Unit::Iops, probe.round_trips_per_s),

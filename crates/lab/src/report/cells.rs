@@ -1,12 +1,12 @@
 //! The cells of a study, for a table on a terminal.
 
-use super::human;
 use crate::{
     cells::{
         Cell, Cells, Metric,
         gate::{Rule, Sentence, rule},
     },
     results::{Mark, Results},
+    units,
 };
 
 /// A cell that has a result.
@@ -40,11 +40,12 @@ fn line(cells: &Cells, cell: &Cell) -> Line {
     let shown = |name: &str, show: fn(f64) -> String| read(name).map_or("-".to_owned(), show);
     let latency = cell.latency();
     let percentile = |percentile| {
-        latency.percentile_ns(percentile).map_or("-".to_owned(), |ns| human::time(ns as f64))
+        latency.percentile_ns(percentile).map_or("-".to_owned(), |ns| units::time(ns as f64))
     };
     let local = cells.local(cell);
     let is_local = local.is_some_and(|local| std::ptr::eq(local, cell));
-    let of_local = if is_local { "local".to_owned() } else { shown("share-of-local", share) };
+    let of_local =
+        if is_local { "local".to_owned() } else { shown("share-of-local", units::percent) };
     // Marks of every cell are left to the report. Those of the local one are told where they forbid
     // to compare it.
     let silent = [Mark::Loopback, Mark::NotAwaited];
@@ -56,20 +57,13 @@ fn line(cells: &Cells, cell: &Cell) -> Line {
     marks.dedup();
     Line {
         label: cell.label.clone(),
-        iops: shown("iops", human::count),
+        iops: shown("iops", units::count),
         of_local,
         p50: percentile(50.0),
         p99: percentile(99.0),
-        cpu: shown("cpu-per-io", human::time),
+        cpu: shown("cpu-per-io", units::time),
         marks,
     }
-}
-
-fn share(of_local: f64) -> String {
-    if of_local < 0.1 {
-        return format!("{:.1} %", 100.0 * of_local);
-    }
-    format!("{:.0} %", 100.0 * of_local)
 }
 
 #[cfg(test)]
@@ -107,10 +101,10 @@ mod tests {
             .collect();
         assert_eq!(found.len(), 5);
         let has = |one: [&str; 4]| assert!(told.contains(&one), "{one:?} is not in {told:?}");
-        has(["local, depth 1", "80.0k", "local", "10.00 µs"]);
-        has(["tcp, depth 1", "20.0k", "25 %", "40.00 µs"]);
-        has(["tcp, depth 32", "60.0k", "6.0 %", "500.0 µs"]);
-        has(["tcp, depth 64", "60.0k", "-", "900.0 µs"]);
+        has(["local, depth 1", "80.0 K", "local", "10.00 µs"]);
+        has(["tcp, depth 1", "20.0 K", "25 %", "40.00 µs"]);
+        has(["tcp, depth 32", "60.0 K", "6.0 %", "500.0 µs"]);
+        has(["tcp, depth 64", "60.0 K", "-", "900.0 µs"]);
         let marked: Vec<&Vec<Mark>> = found.iter().map(|line| &line.marks).collect();
         assert_eq!(marked.iter().filter(|marks| ***marks == [Mark::GeneratorFull]).count(), 1);
         assert_eq!(marked.iter().filter(|marks| marks.is_empty()).count(), 4);

@@ -8,13 +8,11 @@ use crate::{
     job::{Job, LatencyTarget},
     run::{Phase, Progress},
     statistics::{DEPTH_LEVELS, DirectionResult, LaneResult, RunResult, TargetResult},
+    units::{byte_rate, count, decimal_byte_rate, time},
 };
 
 /// The percentiles that are shown.
 pub const PERCENTILES: [f64; 8] = [1.0, 50.0, 90.0, 95.0, 99.0, 99.9, 99.95, 99.99];
-
-/// Mebibyte, for rates.
-const MIB: f64 = 1_048_576.0;
 
 /// The result of a run, over several lines.
 #[must_use]
@@ -90,7 +88,7 @@ pub fn progress(progress: &Progress) -> String {
     if let Some(p99_ns) = progress.p99_ns {
         let _ = write!(text, "  p99 {}", time(p99_ns as f64));
     }
-    let _ = write!(text, "  {} MiB/s", count(progress.bytes_per_second / MIB));
+    let _ = write!(text, "  {}", byte_rate(progress.bytes_per_second));
     if progress.read_iops > 0.0 && progress.write_iops > 0.0 {
         let (reads, writes) = (count(progress.read_iops), count(progress.write_iops));
         let _ = write!(text, "  {reads} reads, {writes} writes a second");
@@ -106,33 +104,6 @@ fn seconds(time: Duration) -> String {
         s if s < 597.0 => format!("{:.1} min", s / 60.0),
         s if s < 6_000.0 => format!("{:.0} min", s / 60.0),
         s => format!("{:.1} h", s / 3_600.0),
-    }
-}
-
-/// A count or rate: `987`, `12.3k`, `4.56M`.
-#[must_use]
-pub fn count(number: f64) -> String {
-    match number {
-        n if n >= 1e8 => format!("{:.0}M", n / 1e6),
-        n if n >= 1e7 => format!("{:.1}M", n / 1e6),
-        n if n >= 1e6 => format!("{:.2}M", n / 1e6),
-        n if n >= 1e5 => format!("{:.0}k", n / 1e3),
-        n if n >= 1e4 => format!("{:.1}k", n / 1e3),
-        n if n >= 100.0 => format!("{n:.0}"),
-        n => format!("{n:.1}"),
-    }
-}
-
-/// A time, in a suitable unit.
-#[must_use]
-pub fn time(nanoseconds: f64) -> String {
-    match nanoseconds {
-        t if t < 1e3 => format!("{t:.0} ns"),
-        t if t < 1e5 => format!("{:.2} µs", t / 1e3),
-        t if t < 1e6 => format!("{:.1} µs", t / 1e3),
-        t if t < 1e8 => format!("{:.2} ms", t / 1e6),
-        t if t < 1e9 => format!("{:.1} ms", t / 1e6),
-        t => format!("{:.2} s", t / 1e9),
     }
 }
 
@@ -179,10 +150,10 @@ pub fn groups(entries: &[Entry]) -> String {
 fn rates(direction: &DirectionResult) -> String {
     let bytes = direction.bytes_per_second();
     format!(
-        "IOPS {}, {:.1} MiB/s ({:.1} MB/s), {} requests in {:.2} s",
+        "IOPS {}, {} ({}), {} requests in {:.2} s",
         count(direction.iops()),
-        bytes / MIB,
-        bytes / 1e6,
+        byte_rate(bytes),
+        decimal_byte_rate(bytes),
         direction.requests,
         direction.measured.as_secs_f64(),
     )
@@ -279,7 +250,7 @@ mod tests {
         let text = result(&Job::default(), "memory:1GiB", &run(20_000));
         for part in [
             "weft: rw=randread bs=4KiB iodepth=1 numjobs=1 on memory:1GiB (epoll)",
-            "read  : IOPS 10.0k, 39.1 MiB/s (41.0 MB/s), 20000 requests in 2.00 s",
+            "read  : IOPS 10.0 K, 39.1 MiB/s (41.0 MB/s), 20000 requests in 2.00 s",
             "latency: min 10.00 µs, mean 20.00 µs",
             "p50 20.0",
             "p99.9 29.9",
@@ -318,43 +289,15 @@ mod tests {
             faults: 0,
         };
         let line = progress(&seen);
-        assert_eq!(line, "run 3.7 s (37 %), 6.3 s left  1.23M IOPS  p99 12.34 µs  4820 MiB/s");
+        assert_eq!(line, "run 3.7 s (37 %), 6.3 s left  1.23 M IOPS  p99 12.34 µs  4.71 GiB/s");
         (seen.left, seen.write_iops) = (None, 12_300.0);
         let line = progress(&seen);
-        assert!(line.starts_with("run 3.7 s  1.25M IOPS  p99 12.34 µs"), "{line}");
-        assert!(line.ends_with("1.23M reads, 12.3k writes a second"), "{line}");
+        assert!(line.starts_with("run 3.7 s  1.25 M IOPS  p99 12.34 µs"), "{line}");
+        assert!(line.ends_with("1.23 M reads, 12.3 K writes a second"), "{line}");
         seen.faults = 2;
-        assert!(progress(&seen).starts_with("run 3.7 s  2 WRONG BLOCKS  1.25M IOPS"));
+        assert!(progress(&seen).starts_with("run 3.7 s  2 WRONG BLOCKS  1.25 M IOPS"));
         let hours =
             [(9, "9.0 s"), (99, "99 s"), (100, "1.7 min"), (3_600, "60 min"), (7_200, "2.0 h")];
         assert!(hours.iter().all(|(s, text)| seconds(Duration::from_secs(*s)) == *text));
-    }
-
-    #[test]
-    fn numbers_have_three_digits_at_every_magnitude() {
-        for (number, text) in [
-            (0.0, "0.0"),
-            (12.34, "12.3"),
-            (999.4, "999"),
-            (9_999.0, "9999"),
-            (12_345.0, "12.3k"),
-            (123_456.0, "123k"),
-            (1_234_567.0, "1.23M"),
-            (12_345_678.0, "12.3M"),
-            (123_456_789.0, "123M"),
-        ] {
-            assert_eq!(count(number), text);
-        }
-        for (ns, text) in [
-            (0.0, "0 ns"),
-            (999.0, "999 ns"),
-            (1_234.0, "1.23 µs"),
-            (123_456.0, "123.5 µs"),
-            (1_234_567.0, "1.23 ms"),
-            (123_456_789.0, "123.5 ms"),
-            (1.5e9, "1.50 s"),
-        ] {
-            assert_eq!(time(ns), text);
-        }
     }
 }

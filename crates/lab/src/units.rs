@@ -1,8 +1,7 @@
-//! Formats numbers.
+//! Formats numbers, for terminals and pages alike.
 
 use crate::{
-    cells::{Estimate, Reading, Unit},
-    report::human,
+    cells::{Estimate, Metric, Reading, Unit},
     results::{Value, key, number},
 };
 
@@ -13,6 +12,60 @@ const KIB: f64 = 1024.0;
 pub(crate) struct Scale {
     pub(crate) divisor: f64,
     pub(crate) name: &'static str,
+}
+
+/// A count or rate: `987`, `12.3 K`, `4.56 M`.
+#[must_use]
+pub fn count(number: f64) -> String {
+    show(Unit::Iops, number)
+}
+
+/// A time: `999 ns`, `12.34 µs`, `123.5 ms`.
+#[must_use]
+pub fn time(nanoseconds: f64) -> String {
+    match nanoseconds {
+        t if t < 1e3 => format!("{t:.0} ns"),
+        t if t < 1e5 => format!("{:.2} µs", t / 1e3),
+        t if t < 1e6 => format!("{:.1} µs", t / 1e3),
+        t if t < 1e8 => format!("{:.2} ms", t / 1e6),
+        t if t < 1e9 => format!("{:.1} ms", t / 1e6),
+        t => format!("{:.2} s", t / 1e9),
+    }
+}
+
+/// A rate of bytes in powers of 1024: `4.71 GiB/s`.
+#[must_use]
+pub fn byte_rate(bytes_per_second: f64) -> String {
+    show(Unit::BytesPerSecond, bytes_per_second)
+}
+
+/// The same in powers of 1000, as links are rated: `5.05 GB/s`.
+#[must_use]
+pub fn decimal_byte_rate(bytes_per_second: f64) -> String {
+    let (divisor, name) = match bytes_per_second {
+        rate if rate >= 1e9 => (1e9, "GB/s"),
+        rate if rate >= 1e6 => (1e6, "MB/s"),
+        rate if rate >= 1e3 => (1e3, "kB/s"),
+        _ => (1.0, "B/s"),
+    };
+    format!("{} {name}", digits(bytes_per_second / divisor))
+}
+
+/// The value of the metric that a plan calls so.
+#[must_use]
+pub fn of_metric(name: &str, value: f64) -> String {
+    Metric::named(name).map_or_else(|| digits(value), |metric| show(metric.unit, value))
+}
+
+/// A share in percent: `25 %`, `6.0 %`, `0.41 %`.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    let value = 100.0 * share;
+    match value.abs() {
+        size if size >= 9.95 => format!("{value:.0} %"),
+        size if size >= 0.95 || size == 0.0 => format!("{value:.1} %"),
+        _ => format!("{value:.2} %"),
+    }
 }
 
 /// The scale of an axis whose largest number is `most`.
@@ -30,10 +83,9 @@ pub(crate) fn scale(unit: Unit, most: f64) -> Scale {
         Unit::Times => &[(1.0, "×")],
         Unit::Share => &[(0.01, "%")],
     };
-    // A margin, so that an axis does not end at 0.9 of the next larger unit.
     let (divisor, name) = steps
         .iter()
-        .find(|(divisor, _)| most >= *divisor * 1.0)
+        .find(|(divisor, _)| most >= *divisor)
         .or(steps.last())
         .copied()
         .unwrap_or((1.0, ""));
@@ -46,8 +98,8 @@ pub(crate) fn show(unit: Unit, value: f64) -> String {
         return "–".to_owned();
     }
     match unit {
-        Unit::Time if value < 0.0 => format!("−{}", human::time(-value)),
-        Unit::Time => human::time(value),
+        Unit::Time if value < 0.0 => format!("−{}", time(-value)),
+        Unit::Time => time(value),
         Unit::Share => format!("{} %", digits(100.0 * value)),
         Unit::Times => format!("{} ×", digits(value)),
         Unit::Cores => format!("{} cores", digits(value)),
@@ -100,16 +152,6 @@ pub(crate) fn show_reading(unit: Unit, reading: &Reading) -> String {
         Reading::Is(estimate) => show_estimate(unit, estimate),
         Reading::Unresolved => "unresolved".to_owned(),
         Reading::Unknown => "–".to_owned(),
-    }
-}
-
-/// A share in percent, with a suitable number of digits.
-pub(crate) fn percent(share: f64) -> String {
-    let value = 100.0 * share;
-    match value.abs() {
-        size if size >= 9.95 => format!("{value:.0} %"),
-        size if size >= 0.95 || size == 0.0 => format!("{value:.1} %"),
-        _ => format!("{value:.2} %"),
     }
 }
 
@@ -236,6 +278,52 @@ mod tests {
         ] {
             assert_eq!(show(unit, value), text);
         }
+    }
+
+    #[test]
+    fn numbers_have_three_digits_at_every_magnitude() {
+        for (number, text) in [
+            (0.0, "0"),
+            (12.34, "12.3"),
+            (999.4, "999"),
+            (9_999.0, "10.0 K"),
+            (12_345.0, "12.3 K"),
+            (123_456.0, "123 K"),
+            (1_234_567.0, "1.23 M"),
+            (12_345_678.0, "12.3 M"),
+            (123_456_789.0, "123 M"),
+        ] {
+            assert_eq!(count(number), text);
+        }
+        for (ns, text) in [
+            (0.0, "0 ns"),
+            (999.0, "999 ns"),
+            (1_234.0, "1.23 µs"),
+            (123_456.0, "123.5 µs"),
+            (1_234_567.0, "1.23 ms"),
+            (123_456_789.0, "123.5 ms"),
+            (1.5e9, "1.50 s"),
+        ] {
+            assert_eq!(time(ns), text);
+        }
+        for (bytes, binary, decimal) in [
+            (999.0, "999 B/s", "999 B/s"),
+            (5_054_464_000.0, "4.71 GiB/s", "5.05 GB/s"),
+            (40_960_000.0, "39.1 MiB/s", "41.0 MB/s"),
+            (16_000.0, "15.6 KiB/s", "16.0 kB/s"),
+        ] {
+            assert_eq!(
+                (byte_rate(bytes), decimal_byte_rate(bytes)),
+                (binary.into(), decimal.into())
+            );
+        }
+    }
+
+    #[test]
+    fn a_metric_has_its_own_unit() {
+        assert_eq!(of_metric("iops", 122_000.0), "122 K");
+        assert_eq!(of_metric("bandwidth", 1_048_576.0), "1.00 MiB/s");
+        assert_eq!(of_metric("p99.9", 12_340.0), "12.34 µs");
     }
 
     #[test]
