@@ -19,7 +19,7 @@ use weft_lab::{
     },
     study::{
         deployment::DEVICE_BYTES,
-        given::KnownTarget,
+        given::{KnownTarget, protocol_name},
         launch::GivenTarget,
         matrix::{Capabilities, expand},
         plan::{Kind, Plan, Run},
@@ -224,6 +224,10 @@ impl How {
         }
         if self.control.len() > self.target.len() {
             return Err(Failure::because("there are more --control than --target options"));
+        }
+        let mut targets = self.target.iter().enumerate();
+        if let Some((_, twice)) = targets.find(|(at, one)| self.target[..*at].contains(one)) {
+            return Err(Failure::Because(format!("--target {twice} is given twice")));
         }
         if self.target.len() > 1 {
             tell_apart(plan, self.target.len())?;
@@ -519,21 +523,54 @@ fn capabilities(given: &[GivenTarget]) -> Capabilities {
     Capabilities { targets, ..super::capabilities() }
 }
 
-/// A name for each target: its host, or its whole address if several are on that host.
+/// A name for each target: its host and port, and of several there what else tells them apart.
 fn names(given: &[GivenTarget]) -> Vec<String> {
-    let place = |given: &GivenTarget| {
-        let address = &given.address;
-        match address.trsvcid {
-            Some(port) => format!("{}:{port}", address.traddr),
-            None => address.traddr.clone(),
+    let all: Vec<&TransportId> = given.iter().map(|given| &given.address).collect();
+    let named = |own: &&TransportId| {
+        let there = all.iter().copied().filter(|other| host_and_port(other) == host_and_port(own));
+        name_among(own, &there.collect::<Vec<&TransportId>>())
+    };
+    let names: Vec<String> = all.iter().map(named).collect();
+    let alone = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
+    let whole = |(address, name): (&&TransportId, &String)| {
+        if alone(name) { name.clone() } else { address.to_string() }
+    };
+    all.iter().zip(&names).map(whole).collect()
+}
+
+fn host_and_port(address: &TransportId) -> String {
+    match address.trsvcid {
+        Some(port) => format!("{}:{port}", address.traddr),
+        None => address.traddr.clone(),
+    }
+}
+
+/// The name of a target among all at its host and port.
+fn name_among(own: &TransportId, there: &[&TransportId]) -> String {
+    let nqn = |of: &TransportId| of.subnqn.as_ref().map(ToString::to_string).unwrap_or_default();
+    let nqns: Vec<String> = there.iter().copied().map(nqn).collect();
+    let mut name = host_and_port(own);
+    if there.iter().any(|other| other.transport != own.transport) {
+        name = format!("{}://{name}", protocol_name(own.transport));
+    }
+    let own_nqn = nqn(own);
+    if nqns.iter().any(|other| *other != own_nqn) {
+        name += &format!("/{}", without_common_start(&own_nqn, &nqns));
+    }
+    match own.nsid {
+        Some(nsid) if there.iter().any(|other| other.nsid != own.nsid) => {
+            format!("{name}?nsid={nsid}")
         }
-    };
-    let places: Vec<String> = given.iter().map(place).collect();
-    let alone = |name: &String| places.iter().filter(|other| *other == name).count() == 1;
-    let name = |(given, place): (&GivenTarget, &String)| {
-        if alone(place) { place.clone() } else { given.address.to_string() }
-    };
-    given.iter().zip(&places).map(name).collect()
+        _ => name,
+    }
+}
+
+/// A name without the words at its start that all of them have.
+fn without_common_start<'a>(own: &'a str, all: &[String]) -> &'a str {
+    let ends = own.char_indices().filter(|(_, c)| ":.-_".contains(*c)).map(|(at, _)| at + 1);
+    let is_common = |end: &usize| all.iter().all(|other| other.get(..*end) == own.get(..*end));
+    let rest = ends.take_while(is_common).last().and_then(|end| own.get(end..));
+    rest.filter(|rest| !rest.is_empty()).unwrap_or(own)
 }
 
 /// The command line, with the program's name only.
@@ -667,8 +704,31 @@ mod tests {
         let two =
             [given("nvme-tcp://192.0.2.1:4420/nqn.x"), given("nvme-tcp://192.0.2.1:4421/nqn.x")];
         assert_eq!(names(&two), ["192.0.2.1:4420", "192.0.2.1:4421"]);
-        let one_place =
-            [given("nvme-tcp://192.0.2.1:4420/nqn.x"), given("nvme-tcp://192.0.2.1:4420/nqn.y")];
-        assert!(names(&one_place)[1].ends_with("nqn.y"));
+    }
+
+    #[test]
+    fn targets_at_one_address_are_called_by_what_differs() {
+        let names = |urls: &[&str]| {
+            let given = |url: &&str| GivenTarget {
+                address: target(url).expect(url),
+                control: None,
+                token: None,
+            };
+            names(&urls.iter().map(given).collect::<Vec<_>>())
+        };
+        let disk = |end: &str| format!("nvme-tcp://192.0.2.1:4420/nqn.2024-01.io.example:{end}");
+        let (fast, slow) = (disk("disks:fast"), disk("disks:slow"));
+        let other = "nvme-tcp://192.0.2.2:4420/nqn.2024-01.io.example:disks:fast";
+        let found = names(&[&fast, other, &slow]);
+        assert_eq!(found, ["192.0.2.1:4420/fast", "192.0.2.2:4420", "192.0.2.1:4420/slow"]);
+        let found = names(&[&disk("disk"), &disk("disk:more")]);
+        assert_eq!(found, ["192.0.2.1:4420/disk", "192.0.2.1:4420/disk:more"]);
+        let found = names(&[&disk("x?nsid=1"), &disk("x?nsid=2")]);
+        assert_eq!(found, ["192.0.2.1:4420?nsid=1", "192.0.2.1:4420?nsid=2"]);
+        let over_rdma = disk("x").replace("tcp", "rdma");
+        let found = names(&[&disk("x"), &over_rdma]);
+        assert_eq!(found, ["tcp://192.0.2.1:4420", "rdma://192.0.2.1:4420"]);
+        let found = names(&[&disk("x?nsid=1"), &disk("x")]);
+        assert_eq!(found, ["192.0.2.1:4420?nsid=1", "192.0.2.1:4420"]);
     }
 }
