@@ -1,7 +1,5 @@
 //! Progress of a study on the terminal.
 
-use std::time::Duration;
-
 use weft_lab::{
     Progress,
     results::{Record, Status},
@@ -57,7 +55,7 @@ impl StudyObserver for Shown {
             "cell {} of {}{}: {iops} IOPS{}: {what}",
             position.done + 1,
             position.all,
-            left(position.left),
+            left(position),
             p99.unwrap_or_default(),
         ));
     }
@@ -74,7 +72,7 @@ impl StudyObserver for Shown {
                 Status::Void { reason } => format!("void: {reason}"),
                 Status::Failed { reason } => format!("failed: {reason}"),
             };
-            let left = left(position.left);
+            let left = left(position);
             self.line(&format!("{place}: {cell} (repeat {repeat}): {what}{left}"));
         }
     }
@@ -88,8 +86,16 @@ fn place(position: &Position) -> String {
     format!("cell {} of {}:", position.done + 1, position.all)
 }
 
-fn left(time: Duration) -> String {
-    if time.is_zero() { String::new() } else { format!(", {} left", about(time)) }
+/// The time left, and how much it may be if repeats are added.
+fn left(position: &Position) -> String {
+    if position.left.is_zero() {
+        return String::new();
+    }
+    let (least, most) = (about(position.left), about(position.left_most));
+    match least == most {
+        true => format!(", {least} left"),
+        false => format!(", {least} left, up to {most}"),
+    }
 }
 
 fn said(record: &Record) -> String {
@@ -101,4 +107,23 @@ fn said(record: &Record) -> String {
     }
     let p99 = latency.percentile_ns(99.0).map(|ns| format!(", p99 {}", units::time(ns as f64)));
     format!("{} IOPS{}", units::count(record.iops()), p99.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_most_that_is_left_is_told_where_it_differs() {
+        let of = |least, most| {
+            let (left, left_most) = (Duration::from_secs(least), Duration::from_secs(most));
+            super::left(&Position { left, left_most, ..Position::default() })
+        };
+        assert_eq!(of(0, 0), "");
+        assert_eq!(of(90, 90), ", 90 s left");
+        assert_eq!(of(90, 700), ", 90 s left, up to 12 min");
+        assert_eq!(of(601, 655), ", 11 min left", "the same in minutes");
+    }
 }

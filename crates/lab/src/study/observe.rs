@@ -11,8 +11,10 @@ pub struct Position {
     pub done: usize,
     /// Steps in all, as far as known.
     pub all: usize,
-    /// Estimated time left.
+    /// Estimated time left, with the repeats that are known to come.
     pub left: Duration,
+    /// The same with every repeat that the stop rule may ask for besides.
+    pub left_most: Duration,
 }
 
 /// Callbacks of a study; they run on threads that carry no load.

@@ -154,6 +154,7 @@ pub fn run(
         environment: current(&settings.environment),
         records: Vec::new(),
         history: BTreeMap::new(),
+        passed: BTreeMap::new(),
         judged_by: settings.plan.judged_by(),
         failures_in_a_row: 0,
         spent: Default::default(),
@@ -197,6 +198,8 @@ struct Runner<'a> {
     records: Vec<Record>,
     /// The measured repeats of each cell.
     history: BTreeMap<String, BTreeMap<u32, Measurement>>,
+    /// The last repeat of each step that was measured, or that it did not need.
+    passed: BTreeMap<String, u32>,
     /// The metric that the study is judged by.
     judged_by: String,
     failures_in_a_row: usize,
@@ -224,6 +227,17 @@ struct Measurement {
     iops: f64,
     /// The metric that the study is judged by; none if too few samples lie beyond its percentile.
     judged: Option<f64>,
+}
+
+/// The repeats that a step has before it.
+#[derive(Clone, Copy, Debug, Default)]
+struct RepeatsLeft {
+    /// Those that are known to come.
+    certain: usize,
+    /// They, and all that the stop rule may ask for besides.
+    most: usize,
+    /// Those of them that an earlier run has measured already.
+    known: usize,
 }
 
 /// The run ends early; the outcome has the reason.
@@ -485,16 +499,48 @@ impl Runner<'_> {
         [first.unwrap_or(later + measure.settle / 4), later]
     }
 
+    /// The repeats that a step has before it. One beyond the minimum is certain as long as the
+    /// interval is too wide; how many follow it is not.
+    fn repeats_left(&self, step: &Step) -> RepeatsLeft {
+        let Some(cell) = step.cells().next() else { return RepeatsLeft::default() };
+        let least = self.repeats_of(step);
+        let most = self.settings.plan.measure.repeats_max.max(least);
+        let from = self.passed.get(&cell.id).map_or(1, |passed| passed + 1);
+        let repeats = self.history.get(&cell.id);
+        let is_known = |repeat: &u32| repeats.is_some_and(|known| known.contains_key(repeat));
+        let known = (from..=least).filter(is_known).count();
+        let certain = (from..=least).count() - known;
+        let beyond = (from.max(least + 1)..=most).filter(|repeat| !is_known(repeat)).count();
+        if beyond == 0 || certain > 0 {
+            return RepeatsLeft { certain, most: certain + beyond, known };
+        }
+        let values = repeats.into_iter().flat_map(BTreeMap::values).map(|repeat| repeat.judged);
+        match self.is_narrow(values) {
+            true => RepeatsLeft { known, ..RepeatsLeft::default() },
+            false => RepeatsLeft { certain: 1, most: beyond, known },
+        }
+    }
+
     /// The progress. Repeats beyond the minimum are added to the total as they are needed.
     fn position(&self) -> Position {
-        let all = self.planned().max(self.done);
-        let steps = self.matrix.steps().filter(|step| step.missing().is_none());
-        let is_new = |step: &&Step| step.cells().all(|cell| !self.history.contains_key(&cell.id));
-        let first = steps.filter(is_new).count().min(all - self.done);
+        let (mut all, mut first) = (RepeatsLeft::default(), 0);
+        for step in self.matrix.steps().filter(|step| step.missing().is_none()) {
+            let left = self.repeats_left(step);
+            all.certain += left.certain;
+            all.most += left.most;
+            all.known += left.known;
+            let is_new = step.cells().all(|cell| !self.history.contains_key(&cell.id));
+            first += usize::from(is_new && left.certain > 0);
+        }
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
         let [one, other] = self.each();
-        let left = one * count(first) + other * count(all - self.done - first);
-        Position { done: self.done, all, left }
+        let time = |repeats: usize| one * count(first) + other * count(repeats - first);
+        Position {
+            done: self.done,
+            all: self.done + all.certain + all.known,
+            left: time(all.certain),
+            left_most: time(all.most),
+        }
     }
 
     fn write(&mut self, record: Record) -> Result<(), Stopped> {

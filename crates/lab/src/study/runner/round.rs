@@ -36,13 +36,23 @@ impl Runner<'_> {
             }
             if self.needs(step, repeat) {
                 self.step(step, repeat)?;
-            } else if repeat <= self.repeats_of(step) {
+                continue;
+            }
+            self.pass(step, repeat);
+            if repeat <= self.repeats_of(step) {
                 // An earlier run has measured it.
                 self.done += 1;
                 self.done_before += 1;
             }
         }
         Ok(())
+    }
+
+    /// A step has this repeat behind it.
+    fn pass(&mut self, step: &Step, repeat: u32) {
+        if let Some(cell) = step.cells().next() {
+            self.passed.insert(cell.id.clone(), repeat);
+        }
     }
 
     fn step(&mut self, step: &Step, repeat: u32) -> Result<(), Stopped> {
@@ -82,6 +92,7 @@ impl Runner<'_> {
         }
         let is_counted = first.role != Role::Reference;
         self.done += usize::from(is_counted);
+        self.pass(step, repeat);
         // The time of reference cells is shared by the others.
         if let Some((count, time)) = self.spent.get_mut(usize::from(repeat > 1 || !is_counted)) {
             *count += u32::from(is_counted);

@@ -41,8 +41,8 @@ impl Launcher for Broken {
 struct Notes {
     begun: Vec<String>,
     positions: Vec<(usize, usize)>,
-    /// The time left before each step, and when that was.
-    left: Vec<(Duration, Duration)>,
+    /// The time left before each step, the same at the most, and when that was.
+    left: Vec<(Duration, Duration, Duration)>,
     records: usize,
     stop: AtomicBool,
     /// A directory that is removed meanwhile.
@@ -56,7 +56,7 @@ impl StudyObserver for Notes {
         }
         self.begun.push(what.to_owned());
         self.positions.push((position.done, position.all));
-        self.left.push((position.left, monotonic_time()));
+        self.left.push((position.left, position.left_most, monotonic_time()));
     }
 
     fn progress(&mut self, _: &Position, _: &str, _: &Progress) {}
@@ -125,9 +125,38 @@ fn the_time_that_is_left_is_that_of_the_steps() {
     let ended = monotonic_time();
     assert_eq!(notes.left.len(), 9);
     // Once a step has been timed; a machine that is busy takes longer, never less.
-    for (left, at) in notes.left.iter().skip(1) {
+    let mut shares = Vec::new();
+    for (left, most, at) in notes.left.iter().skip(1) {
         let really = (ended - *at).as_secs_f64();
         assert!(left.as_secs_f64() < 1.5 * really && left.as_secs_f64() > 0.2 * really, "{left:?}");
+        assert_eq!(left, most, "no repeats may be added");
+        shares.push(left.as_secs_f64() / really);
+    }
+    // One step that the machine held up is foreseen by nobody, so this is about the middle one.
+    shares.sort_by(f64::total_cmp);
+    assert!((0.8..=1.2).contains(&shares[shares.len() / 2]), "{shares:?}");
+}
+
+#[test]
+fn the_time_that_is_left_says_how_much_repeats_may_add() {
+    // Steps that are certain and the most that there may be, before each of them.
+    let narrow = [(3, 5), (2, 4), (1, 3)];
+    let wide = [(3, 5), (2, 4), (1, 3), (1, 2), (1, 1)];
+    for (percent, expected) in [("1e9", &narrow[..]), ("1e-9", &wide[..])] {
+        let bench = Bench::new();
+        let measure = format!("repeats = 3\nrepeats_max = 5\nconfidence_percent = {percent}");
+        let mut notes = Notes::default();
+        let plan = plan(&measure, "[axes]\ntransport = [\"local\"]\n");
+        bench.run(&plan, &mut notes).expect("an outcome");
+        assert_eq!(notes.left.len(), expected.len(), "{percent}");
+        for (step, (certain, most)) in expected.iter().enumerate() {
+            let (left, at_most, _) = notes.left[step];
+            let share = at_most.as_secs_f64() / left.as_secs_f64();
+            let wanted = f64::from(*most) / f64::from(*certain);
+            assert!((share - wanted).abs() < 1e-6, "{percent}, step {step}: {share}");
+        }
+        let totals: Vec<usize> = notes.positions.iter().map(|(_, all)| *all).collect();
+        assert_eq!(totals, [3, 3, 3, 4, 5][..expected.len()], "{percent}");
     }
 }
 
