@@ -113,6 +113,44 @@ impl Verification {
     }
 }
 
+/// What words say about verification.
+#[derive(Clone, Debug)]
+struct Verify {
+    what: Verification,
+    pattern: Option<Vec<u8>>,
+    /// Whether a job of writes reads them back.
+    read_back: bool,
+    backlog: u32,
+    backlog_batch: Option<u32>,
+}
+
+impl Default for Verify {
+    fn default() -> Self {
+        Self {
+            what: Verification::Nothing,
+            pattern: None,
+            read_back: true,
+            backlog: 0,
+            backlog_batch: None,
+        }
+    }
+}
+
+/// What words say about a latency to be kept.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    latency: Duration,
+    window: Duration,
+    percentile: f64,
+    goes_on: bool,
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Self { latency: Duration::ZERO, window: Duration::ZERO, percentile: 100.0, goes_on: false }
+    }
+}
+
 /// Where words come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -161,9 +199,7 @@ struct Draft {
     flush_every: u32,
     flush_at_end: bool,
     durable: bool,
-    verification: Verification,
-    verify_pattern: Option<Vec<u8>>,
-    read_back: bool,
+    verify: Verify,
     seed: Option<u64>,
     repeats: bool,
     filename: Option<String>,
@@ -182,12 +218,7 @@ struct Draft {
     exit_what: Exit,
     percentiles: Option<Vec<f64>>,
     percentiles_of_lat: bool,
-    backlog: u32,
-    backlog_batch: Option<u32>,
-    target: Duration,
-    target_window: Duration,
-    target_percentile: f64,
-    target_goes_on: bool,
+    target: Target,
     logs: Logs,
     replay: Option<String>,
     replay_timing: Timing,
@@ -234,9 +265,7 @@ impl Default for Draft {
             flush_every: 0,
             flush_at_end: false,
             durable: false,
-            verification: Verification::Nothing,
-            verify_pattern: None,
-            read_back: true,
+            verify: Verify::default(),
             seed: None,
             repeats: true,
             filename: None,
@@ -255,12 +284,7 @@ impl Default for Draft {
             exit_what: Exit::Group,
             percentiles: None,
             percentiles_of_lat: false,
-            backlog: 0,
-            backlog_batch: None,
-            target: Duration::ZERO,
-            target_window: Duration::ZERO,
-            target_percentile: 100.0,
-            target_goes_on: false,
+            target: Target::default(),
             logs: Logs::default(),
             replay: None,
             replay_timing: Timing { is_kept: true, percent: 100.0 },
@@ -361,19 +385,45 @@ impl Draft {
     }
 
     fn finish(mut self, origin: Origin) -> Result<Section, String> {
+        let mut job = self.job(origin)?;
+        self.set_sizes(&mut job);
+        self.set_rates(&mut job)?;
+        self.set_verification(&mut job)?;
+        self.set_target(&mut job)?;
+        self.set_logs(&mut job);
+        self.set_replay(&mut job)?;
+        if !self.think_time.is_zero() {
+            job.think = Some(Think { time: self.think_time, blocks: self.think_blocks.max(1) });
+        }
+        if origin == Origin::File && job.size.is_none() {
+            // A job of a file covers its device once, as in fio, where nothing else is said.
+            job.size = Some(Extent::Percent(100));
+        }
+        if self.time_based && self.runtime.is_none() && origin == Origin::File {
+            return Err("time_based wants a runtime, after which the job ends".to_owned());
+        }
+        Ok(Section {
+            job,
+            filename: self.path(),
+            direct: self.direct,
+            stonewall: self.stonewall,
+            new_group: self.new_group,
+            group_reporting: self.group_reporting,
+            wait_for: self.wait_for,
+            exit: self.exit_all.then_some(self.exit_what),
+            notes: self.notes,
+        })
+    }
+
+    /// The job as far as each word says one thing of it.
+    fn job(&mut self, origin: Origin) -> Result<Job, String> {
         let default = Job::default();
         let pattern = match (self.pattern, origin) {
             (Some(pattern), _) => pattern,
             (None, Origin::File) => Pattern::Read,
             (None, Origin::CommandLine) => default.pattern,
         };
-        let mut sizes = self.sizes.clone();
-        for (size, split) in sizes.iter_mut().zip(&self.split) {
-            if split.is_some() {
-                size.clone_from(split);
-            }
-        }
-        let mut job = Job {
+        Ok(Job {
             name: self.name.clone().unwrap_or(default.name),
             pattern,
             modifier: self.modifier(pattern)?,
@@ -404,33 +454,6 @@ impl Draft {
             percentiles: self.percentiles.clone(),
             percentiles_of_lat: self.percentiles_of_lat,
             ..default
-        };
-        self.set_sizes(&mut job, sizes);
-        self.set_rates(&mut job)?;
-        self.set_verification(&mut job)?;
-        self.set_target(&mut job)?;
-        self.set_logs(&mut job);
-        self.set_replay(&mut job)?;
-        if !self.think_time.is_zero() {
-            job.think = Some(Think { time: self.think_time, blocks: self.think_blocks.max(1) });
-        }
-        if origin == Origin::File && job.size.is_none() {
-            // A job of a file covers its device once, as in fio, where nothing else is said.
-            job.size = Some(Extent::Percent(100));
-        }
-        if self.time_based && self.runtime.is_none() && origin == Origin::File {
-            return Err("time_based wants a runtime, after which the job ends".to_owned());
-        }
-        Ok(Section {
-            job,
-            filename: self.path(),
-            direct: self.direct,
-            stonewall: self.stonewall,
-            new_group: self.new_group,
-            group_reporting: self.group_reporting,
-            wait_for: self.wait_for,
-            exit: self.exit_all.then_some(self.exit_what),
-            notes: self.notes,
         })
     }
 
@@ -488,10 +511,12 @@ impl Draft {
         bytes.map(|bytes| Modifier::Hole(sign * bytes)).map_err(|_| format!("{text} is too large"))
     }
 
-    fn set_sizes(&self, job: &mut Job, sizes: [Option<Sizes>; 3]) {
+    /// Sizes of a direction that are split replace its size.
+    fn set_sizes(&self, job: &mut Job) {
         let of = |direction: Direction| {
-            let size = sizes.get(direction as usize).cloned().flatten();
-            size.unwrap_or(Sizes::Fixed(4096))
+            let given =
+                |sizes: &[Option<Sizes>; 3]| sizes.get(direction as usize).cloned().flatten();
+            given(&self.split).or_else(|| given(&self.sizes)).unwrap_or(Sizes::Fixed(4096))
         };
         let all = [Direction::Read, Direction::Write, Direction::Trim].map(of);
         let first = job.pattern.directions().next().map_or(Sizes::Fixed(4096), of);
@@ -542,14 +567,15 @@ impl Draft {
     }
 
     fn set_verification(&mut self, job: &mut Job) -> Result<(), String> {
-        job.verify = self.verification != Verification::Nothing;
-        job.read_back = self.read_back;
-        if self.backlog > 0 {
-            let batch = self.backlog_batch.unwrap_or(self.backlog);
-            job.verify_backlog = Some(Backlog { blocks: self.backlog, batch });
+        let Verify { what, read_back, backlog, backlog_batch, .. } = self.verify;
+        job.verify = what != Verification::Nothing;
+        job.read_back = read_back;
+        if backlog > 0 {
+            let batch = backlog_batch.unwrap_or(backlog);
+            job.verify_backlog = Some(Backlog { blocks: backlog, batch });
         }
-        let pattern = self.verify_pattern.take();
-        match self.verification {
+        let pattern = self.verify.pattern.take();
+        match what {
             Verification::Pattern => {
                 job.verify_pattern = Some(pattern.ok_or("verify=pattern wants verify_pattern")?);
             }
@@ -568,21 +594,17 @@ impl Draft {
     }
 
     fn set_target(&self, job: &mut Job) -> Result<(), String> {
-        if self.target.is_zero() {
+        let Target { latency, window, percentile, goes_on } = self.target;
+        if latency.is_zero() {
             return Ok(());
         }
-        if self.target_window.is_zero() {
+        if window.is_zero() {
             return Err("latency_target wants a latency_window".to_owned());
         }
-        if !(self.target_percentile > 0.0 && self.target_percentile <= 100.0) {
+        if !(percentile > 0.0 && percentile <= 100.0) {
             return Err("latency_percentile is above 0 and at most 100".to_owned());
         }
-        job.latency_target = Some(LatencyTarget {
-            latency: self.target,
-            window: self.target_window,
-            percentile: self.target_percentile,
-            goes_on: self.target_goes_on,
-        });
+        job.latency_target = Some(LatencyTarget { latency, window, percentile, goes_on });
         Ok(())
     }
 

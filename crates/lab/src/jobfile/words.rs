@@ -353,16 +353,16 @@ pub static WORDS: &[Word] = &[
         &[],
         "Write blocks that can be recognised, and read them back during and after \
         the job. A job that only reads checks what an earlier one wrote",
-        |d, v| set(&mut d.verification, Verification::named(v)),
+        |d, v| set(&mut d.verify.what, Verification::named(v)),
     ),
     word(
         "verify_pattern",
         &[],
         "With verify=pattern: what blocks hold, like 0xdeadbeef",
-        |d, v| set(&mut d.verify_pattern, verify_pattern(v).map(Some)),
+        |d, v| set(&mut d.verify.pattern, verify_pattern(v).map(Some)),
     ),
     flag_word("do_verify", "Whether a job of writes reads them back", |d, v| {
-        set(&mut d.read_back, flag(v))
+        set(&mut d.verify.read_back, flag(v))
     }),
     nothing("verify_fatal", &[]),
     nothing("verify_dump", &[]),
@@ -371,10 +371,10 @@ pub static WORDS: &[Word] = &[
         "verify_backlog",
         &[],
         "Verify what is written after so many blocks, and only the rest at the end",
-        |d, v| set(&mut d.backlog, whole32(v)),
+        |d, v| set(&mut d.verify.backlog, whole32(v)),
     ),
     word("verify_backlog_batch", &[], "How many blocks of the backlog are verified", |d, v| {
-        set(&mut d.backlog_batch, whole32(v).map(Some))
+        set(&mut d.verify.backlog_batch, whole32(v).map(Some))
     }),
     refused("verify_interval", &[], "a block is verified as a whole: give it as bs"),
     refused("verify_offset", &[], "a block is verified as a whole"),
@@ -471,16 +471,16 @@ pub static WORDS: &[Word] = &[
         "latency_target",
         &[],
         "Look for the greatest depth up to iodepth at which requests take no more than so many µs",
-        |d, v| set(&mut d.target, time(v, MICROSECOND)),
+        |d, v| set(&mut d.target.latency, time(v, MICROSECOND)),
     ),
     word("latency_window", &[], "How many µs each depth is tried", |d, v| {
-        set(&mut d.target_window, time(v, MICROSECOND))
+        set(&mut d.target.window, time(v, MICROSECOND))
     }),
     word("latency_percentile", &[], "How many of a hundred requests are to keep it", |d, v| {
-        set(&mut d.target_percentile, real(v))
+        set(&mut d.target.percentile, real(v))
     }),
     flag_word("latency_run", "Go on when it is found, and follow it", |d, v| {
-        set(&mut d.target_goes_on, flag(v))
+        set(&mut d.target.goes_on, flag(v))
     }),
     // Logs.
     log_word("write_lat_log", "Write NAME_lat.1.log, …_clat… and …_slat…", |d, v| {

@@ -135,10 +135,9 @@ pub(super) fn measure(
     target_set.arrange(&deployment.targets, options.stop)?;
     let own = !deployment.targets.is_empty();
     let remote = deployment.loads.iter().any(|load| load.place.is_remote());
-    let mut load_devices = Vec::new();
-    for load in &deployment.loads {
-        load_devices.push(target_set.load_device(load, options.stop)?);
-    }
+    let open = |load: &Load| target_set.load_device(load, options.stop);
+    let load_devices =
+        deployment.loads.iter().map(open).collect::<Result<Vec<LoadDevice>, String>>()?;
     let mut settled = None;
     if let (true, Some(load), Some(load_device)) =
         (options.settle, deployment.loads.first(), load_devices.first())
@@ -165,11 +164,7 @@ pub(super) fn measure(
         load_device.close()?;
     }
     let after = if remote { target_set.statistics(own)? } else { Vec::new() };
-    let all: Vec<Option<Statistics>> = after
-        .iter()
-        .zip(&before)
-        .map(|(after, before)| Some(after.as_ref()?.since(before.as_ref()?)))
-        .collect();
+    let all = since(&after, &before);
     let [begin, end] = &samples[..] else {
         return Err("it ended before measurement began".to_owned());
     };
@@ -196,6 +191,12 @@ pub(super) fn measure(
     }
     void_broken(deployment, target_set, &all, &mut measured);
     Ok(measured)
+}
+
+/// What each target counted between two readings; nothing of those that report nothing.
+fn since(after: &[Option<Statistics>], before: &[Option<Statistics>]) -> Vec<Option<Statistics>> {
+    let both = after.iter().zip(before);
+    both.map(|(after, before)| Some(after.as_ref()?.since(before.as_ref()?))).collect()
 }
 
 /// What is kept of a load's device when it is closed.
