@@ -4,7 +4,7 @@ use super::{Asked, Number, Point, Said, quotient, refused};
 use crate::{
     cells::{
         Cell, Estimate, Metric, Unit,
-        gate::{Gate, Sentence, compare, gate},
+        gate::{Gate, Sentence, Sifted, compare, gate},
     },
     results::{Value, key},
     study::plan::AnswerNumber,
@@ -30,10 +30,6 @@ pub(super) fn reach(asked: &Asked<'_>) -> Said {
     let Some(transport) = asked.remote(at) else { return asked.missing(at) };
     let curve = of_transport(asked, &metric, transport);
     let Some(highest) = best(&metric, &curve) else { return asked.missing(at) };
-    let peak_gate = gate(Sentence::Capacity, &metric, &[highest.cell]);
-    if let Some(why) = peak_gate.refusal() {
-        return Said::open(&format!("the {} over {transport}: {why}", metric.label));
-    }
     let near = |point: &Point<'_>| {
         let share = quotient(&point.estimate, &highest.estimate);
         point.value == highest.value || is_surely(&share, NEAR)
@@ -41,6 +37,13 @@ pub(super) fn reach(asked: &Asked<'_>) -> Said {
     let from = curve.iter().rposition(|point| !near(point)).map_or(0, |last| last + 1);
     // Behind the highest it may fall again.
     let found = curve.get(from).unwrap_or(highest);
+    // What holds from there on is said of all of them.
+    let on: Vec<&Cell> =
+        curve.iter().skip(from).map(|point| point.cell).chain([highest.cell]).collect();
+    let peak_gate = gate(Sentence::Capacity, &metric, &on);
+    if let Some(why) = peak_gate.refusal() {
+        return Said::open(&format!("the {} over {transport}: {why}", metric.label));
+    }
     let setting = units::setting(over, found.value);
     let there =
         Number::of(format!("{} with {setting}", metric.label), metric.unit, &found.estimate)
@@ -74,7 +77,8 @@ pub(super) fn reach(asked: &Asked<'_>) -> Said {
         if matches!(of_local, Gate::Allowed { .. }) {
             let share =
                 Number::of("of local there", Unit::Share, &quotient(one, other)).made_from(&cells);
-            sentence += &format!(", {} of local{}", share.told(), of_local.named());
+            let named = of_local.and(peak_gate).named();
+            sentence += &format!(", {} of local{named}", share.told());
             numbers.push(share);
             return Said::answered(format!("{sentence}."), numbers);
         }
@@ -104,7 +108,11 @@ pub(super) fn parity(asked: &Asked<'_>) -> Said {
     let Some((one, other)) = found.or(nearest) else { return asked.missing(at) };
     let cells = [one.cell, other.cell];
     let told = match found {
-        Some(_) => gate(Sentence::Capacity, &metric, &cells),
+        // That they are apart from the bound is known; what holds from there on is said of all.
+        Some(_) => {
+            let on = pairs.iter().skip(from).flat_map(|(one, other)| [one.cell, other.cell]);
+            gate(Sentence::Comparison, &metric, &on.collect::<Vec<&Cell>>())
+        }
         None => compare(Sentence::Comparison, &metric, &cells, &one.estimate, &other.estimate),
     };
     let setting = units::setting(over, one.value);
@@ -148,19 +156,23 @@ pub(super) fn beats(asked: &Asked<'_>) -> Said {
         asked.curve(&metric, along, cells)
     };
     let (ones, others) = (of(first), of(second));
-    let (mut better, mut worse, mut open) = (Vec::new(), Vec::new(), Vec::new());
-    let mut numbers = Vec::new();
-    let mut named = String::new();
+    let (mut better, mut worse) = (Vec::new(), Vec::new());
+    let mut open: Vec<(String, Vec<String>)> = Vec::new();
+    let (mut numbers, mut gates) = (Vec::new(), Vec::new());
     for one in &ones {
         let Some(other) = others.iter().find(|other| other.value == one.value) else { continue };
         let cells = [one.cell, other.cell];
         let told = compare(Sentence::Comparison, &metric, &cells, &one.estimate, &other.estimate);
         let setting = units::setting(along, one.value);
-        if !matches!(told, Gate::Allowed { .. }) {
-            open.push(setting);
+        let reason = told.reason();
+        gates.push((told, ()));
+        if let Some(why) = reason {
+            match open.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, places)) => places.push(setting),
+                None => open.push((why, vec![setting])),
+            }
             continue;
         }
-        named = told.named();
         let ratio = quotient(&one.estimate, &other.estimate);
         let number = Number::of(format!("at {setting}"), Unit::Times, &ratio);
         numbers.push(number.made_from(&cells));
@@ -176,14 +188,15 @@ pub(super) fn beats(asked: &Asked<'_>) -> Said {
     let list = |what: &str, places: &[String]| {
         (!places.is_empty()).then(|| format!("{what} at {}", places.join(", ")))
     };
-    let parts =
-        [list("lower", &lower), list("higher", &higher), list("not distinguishable here", &open)];
+    let open = open.iter().map(|(why, places)| format!("at {}: {why}", places.join(", ")));
     // The first and the last place say how far it goes.
     if let [first, .., last] = &numbers[..] {
         numbers = vec![first.clone(), last.clone()];
     }
     let ends = numbers.iter().map(|number| format!("{} {}", number.told(), number.label));
-    let parts: Vec<String> = parts.into_iter().flatten().chain(ends).collect();
+    let parts = [list("lower", &lower), list("higher", &higher)].into_iter().flatten();
+    let parts: Vec<String> = parts.chain(open).chain(ends).collect();
+    let named = Sifted::of(gates).named();
     let name = |value: &Value| units::setting(over, value);
     let sentence = format!(
         "{}, {} against {}: {}{named}.",

@@ -343,7 +343,7 @@ fn without_storage(
     let estimate = asked.estimate(&p99, cell)?;
     let alone = asked.cells.alone(cell)?;
     let free = asked.estimate(&p99, alone)?;
-    let gate = compare(Sentence::Comparison, &p99, &[beside, cell], loaded, &estimate);
+    let gate = compare(Sentence::Comparison, &p99, &[beside, cell, alone], loaded, &estimate);
     if gate.refusal().is_some() {
         return Some((format!("with the same bytes over TCP only: {}", refused(&gate)), None));
     }

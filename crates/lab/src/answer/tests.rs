@@ -1,5 +1,6 @@
 use super::*;
 use crate::{
+    cells::gate::{Rule, Sentence, rule},
     results::{Mark, Side, Thread, number},
     study::matrix::{self, Capabilities, Step, expand},
     testing::{record, repeated},
@@ -89,8 +90,57 @@ fn sizes() -> Vec<Record> {
     [("local", 1_000_000.0), ("tcp", 250_000.0)].map(of).into()
 }
 
+fn reaching() -> Vec<Record> {
+    let cells = [
+        ("tcp", 4 << 10, 1e5),
+        ("tcp", 8 << 10, 2e5),
+        ("tcp", 16 << 10, 3.8e5),
+        ("tcp", 32 << 10, 4e5),
+        ("local", 16 << 10, 1e6),
+    ];
+    along(key::BLOCK_BYTES, &cells)
+}
+
+fn on_a_par() -> Vec<Record> {
+    let cells = [
+        ("local", 4 << 10, 4e5),
+        ("local", 8 << 10, 4e5),
+        ("local", 16 << 10, 4e5),
+        ("tcp", 4 << 10, 1e5),
+        ("tcp", 8 << 10, 3.9e5),
+        ("tcp", 16 << 10, 3.9e5),
+    ];
+    along(key::BLOCK_BYTES, &cells)
+}
+
+/// p99 of hosts that poll and of hosts that sleep.
+fn polling(cells: &[(&str, u64, u64)]) -> Vec<Record> {
+    let of = |(polling, depth, us): &(&str, u64, u64)| {
+        let settings = [
+            (key::TRANSPORT, Value::from("tcp")),
+            (key::HOST_POLLING, (*polling).into()),
+            (key::DEPTH, (*depth).into()),
+        ];
+        point(Role::Plain, &settings, 50_000.0, *us)
+    };
+    cells.iter().map(of).collect()
+}
+
+/// Transports whose CPU is known.
+fn transports() -> Vec<Record> {
+    let cells = [("tcp", 128, 4e5), ("rdma", 128, 8e5), ("local", 128, 9e5)];
+    let mut records = along(key::DEPTH, &cells);
+    for record in &mut records {
+        let thread = Thread { user_s: 0.5, ..Thread::default() };
+        let busy = Side { seconds: 1.0, threads: vec![thread], ..Side::default() };
+        (record.host, record.target) = (Some(busy.clone()), Some(busy));
+    }
+    records
+}
+
 /// A study of each kind, with results that answer it.
-fn each_kind() -> [(&'static str, Vec<Record>); 6] {
+fn each_kind() -> [(&'static str, Vec<Record>); 10] {
+    let deep = [("spin", 16, 10), ("sleep", 16, 20), ("spin", 64, 90), ("sleep", 64, 60)];
     [
         ("first-look", first_look()),
         ("request-size", sizes()),
@@ -98,6 +148,10 @@ fn each_kind() -> [(&'static str, Vec<Record>); 6] {
         ("latency-vs-load", knee_study()),
         ("target-interference", tenants()),
         ("saturation", cores()),
+        ("size-sweep", reaching()),
+        ("overhead-b-app", on_a_par()),
+        ("pollable-queues", polling(&deep)),
+        ("tradeoffs", transports()),
     ]
 }
 
@@ -111,6 +165,10 @@ fn each_kind_answers_in_a_sentence_with_three_numbers_at_most() {
         "on the same target core (host sleeps) a tenant with one request in flight has 3.00 × \
          (3.00 × to 3.00 ×) its p99 alone",
         "One host core: 500 K IOPS (",
+        "from 16 KiB on: ",
+        "reaches that of local from 8 KiB on: ",
+        "host polls against host sleeps: lower at depth 16; higher at depth 64; 0.50 × (",
+        "most IOPS: 800 K IOPS (",
     ];
     for ((study, records), part) in each_kind().into_iter().zip(parts) {
         let answer = answered(study, &records);
@@ -209,28 +267,34 @@ fn marks_that_forbid_a_sentence_forbid_the_answer() {
             };
             let records: Vec<Record> = records.iter().map(marked).collect();
             let Answer { sentence, is_answered, .. } = answered(study, &records);
-            let full = mark == Mark::GeneratorFull;
-            // One request at a time keeps its thread busy, and the host's core is meant to be full.
-            let expected = ["first-look", "target-idle-poll", "target-interference", "saturation"];
-            match mark {
-                Mark::GeneratorFull if !expected.contains(&study) => {
-                    assert!(!is_answered && sentence.contains(mark.explained()), "{sentence}");
-                }
-                // A generator that was at its limit has found no capacity.
-                Mark::LoadLimited if study == "latency-vs-load" => {
-                    let part = "% of the most that was reached";
-                    assert!(is_answered && sentence.contains(part), "{sentence}");
-                }
-                Mark::LoadLimited => {
-                    assert!(!is_answered && sentence.contains(mark.explained()), "{sentence}");
-                }
-                Mark::Loopback | Mark::SharedCores | Mark::WideInterval => {
-                    assert!(is_answered && sentence.contains(mark.short()), "{sentence}");
-                }
-                _ if full => {}
-                _ => assert!(is_answered || mark == Mark::LoadLimited, "{study} {mark:?}"),
+            let (kind, is_of_one) = kind_of(study);
+            let expected = is_of_one && mark == Mark::GeneratorFull;
+            let allowed = rule(mark, kind) != Rule::Forbidden || expected;
+            // The CPU of both sides is unknown if the target's is.
+            let unknown = mark == Mark::TargetUnknown && study == "tradeoffs";
+            assert_eq!(is_answered, allowed && !unknown, "{study}, {mark:?}: {sentence}");
+            if !allowed {
+                assert!(sentence.contains(mark.explained()), "{study}, {mark:?}: {sentence}");
+            }
+            let is_named = sentence.contains(&format!("({})", mark.short()));
+            let named = rule(mark, kind) == Rule::Named;
+            assert_eq!(is_named, named, "{study}, {mark:?}: {sentence}");
+            // A generator that was at its limit has found no capacity.
+            if mark == Mark::LoadLimited && study == "latency-vs-load" {
+                assert!(sentence.contains("% of the most that was reached"), "{sentence}");
             }
         }
+    }
+}
+
+/// What kind of sentence a study's answer is, and whether it is about latency with one request in
+/// flight, of which a full generator is no fault.
+fn kind_of(study: &str) -> (Sentence, bool) {
+    match study {
+        "first-look" | "target-idle-poll" => (Sentence::Comparison, true),
+        "latency-vs-load" => (Sentence::Value, false),
+        "saturation" => (Sentence::Capacity, false),
+        _ => (Sentence::Comparison, false),
     }
 }
 
@@ -279,6 +343,7 @@ fn a_sweep_answers_from_which_value_on() {
         ("tcp", 32 << 10, 4e5),
         ("local", 16 << 10, 1e6),
     ];
+    assert_eq!(along(key::BLOCK_BYTES, &cells), reaching());
     let of = |cells: &[_]| answered("size-sweep", &along(key::BLOCK_BYTES, cells));
     let answer = of(&cells);
     assert!(answer.sentence.contains("from 16 KiB on: "), "{}", answer.sentence);
@@ -312,14 +377,6 @@ fn parity_is_reached_at_a_size_or_nowhere() {
 
 #[test]
 fn one_way_beats_another_at_some_depths() {
-    let of = |(polling, depth, us): &(&str, u64, u64)| {
-        let settings = [
-            (key::TRANSPORT, Value::from("tcp")),
-            (key::HOST_POLLING, (*polling).into()),
-            (key::DEPTH, (*depth).into()),
-        ];
-        point(Role::Plain, &settings, 50_000.0, *us)
-    };
     let cells = [
         ("spin", 1, 10),
         ("sleep", 1, 20),
@@ -328,12 +385,31 @@ fn one_way_beats_another_at_some_depths() {
         ("spin", 64, 90),
         ("sleep", 64, 60),
     ];
-    let records: Vec<Record> = cells.iter().map(of).collect();
+    let mut records = polling(&cells);
     let answer = answered("pollable-queues", &records);
     let parts = "host polls against host sleeps: lower at depth 1; higher at depth 64; \
-                 not distinguishable here at depth 16; 0.50 × (";
+                 at depth 16: not distinguishable here: more than 100 repeats would be needed; \
+                 0.50 × (";
     assert!(answer.sentence.contains(parts), "{}", answer.sentence);
     assert_eq!(answer.numbers.len(), 2);
+    // A depth that its marks forbid has its reason, and the marks of all others are named.
+    records[0].mark(Mark::Loopback);
+    records[5].mark(Mark::GeneratorFull);
+    let answer = answered("pollable-queues", &records);
+    let part = "at depth 64: the load generator's processor was saturated; 0.50 × (";
+    assert!(answer.sentence.contains(part), "{}", answer.sentence);
+    assert!(answer.sentence.ends_with("at depth 1 (loopback)."), "{}", answer.sentence);
+}
+
+#[test]
+fn what_holds_from_a_value_on_names_the_marks_of_all_of_them() {
+    for (study, mut records, place) in
+        [("size-sweep", reaching(), 3), ("overhead-b-app", on_a_par(), 5)]
+    {
+        records[place].mark(Mark::NotSettled);
+        let answer = answered(study, &records);
+        assert!(answer.is_answered && answer.sentence.contains("(not steady)"), "{answer:?}");
+    }
 }
 
 #[test]

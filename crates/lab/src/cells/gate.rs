@@ -111,13 +111,34 @@ impl Gate {
 
     /// What stands in place of the sentence, without a full stop; none if it is allowed.
     pub(crate) fn refusal(&self) -> Option<String> {
+        let reason = self.reason()?;
+        Some(match self {
+            Self::Forbidden { mark: None, cell } => format!("{cell} has no result"),
+            Self::Forbidden { mark: Some(_), cell } => format!("{reason} ({cell})"),
+            Self::Allowed { .. } | Self::NotDistinguishable { .. } => reason,
+        })
+    }
+
+    /// The same without the name of the cell.
+    pub(crate) fn reason(&self) -> Option<String> {
         match self {
             Self::Allowed { .. } => None,
-            Self::Forbidden { mark: None, cell } => Some(format!("{cell} has no result")),
-            Self::Forbidden { mark: Some(mark), cell } => {
-                Some(format!("{} ({cell})", mark.explained()))
-            }
+            Self::Forbidden { mark: None, .. } => Some("no result".to_owned()),
+            Self::Forbidden { mark: Some(mark), .. } => Some(mark.explained().to_owned()),
             Self::NotDistinguishable { repeats } => Some(not_distinguishable(*repeats)),
+        }
+    }
+
+    /// Both: what either forbids is forbidden, and the marks of both are named.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Allowed { mut named }, Self::Allowed { named: others }) => {
+                named.extend(others);
+                named.sort_unstable();
+                named.dedup();
+                Self::Allowed { named }
+            }
+            (Self::Allowed { .. }, refused) | (refused, _) => refused,
         }
     }
 }
@@ -174,17 +195,14 @@ impl<T> Sifted<T> {
         let mut parts: Vec<(String, usize)> = Vec::new();
         let mut alike: Vec<Needed> = Vec::new();
         for gate in &self.refused {
-            let part = match gate {
-                Gate::NotDistinguishable { repeats } => {
-                    alike.push(*repeats);
-                    continue;
-                }
-                Gate::Forbidden { mark: Some(mark), .. } => mark.explained(),
-                Gate::Forbidden { mark: None, .. } | Gate::Allowed { .. } => "no result",
-            };
-            match parts.iter_mut().find(|(known, _)| known == part) {
+            if let Gate::NotDistinguishable { repeats } = gate {
+                alike.push(*repeats);
+                continue;
+            }
+            let part = gate.reason().unwrap_or_default();
+            match parts.iter_mut().find(|(known, _)| *known == part) {
                 Some((_, count)) => *count += 1,
-                None => parts.push((part.to_owned(), 1)),
+                None => parts.push((part, 1)),
             }
         }
         if let Some(most) = alike.iter().max() {
@@ -404,6 +422,16 @@ mod tests {
             gate,
             Gate::Forbidden { mark: Some(Mark::GeneratorFull), cell: full.label.clone() }
         );
+    }
+
+    #[test]
+    fn two_gates_are_passed_together() {
+        let named = |marks: &[Mark]| Gate::Allowed { named: marks.to_vec() };
+        let both = named(&[Mark::Loopback]).and(named(&[Mark::SharedCores, Mark::Loopback]));
+        assert_eq!(both, named(&[Mark::SharedCores, Mark::Loopback]));
+        let full = Gate::Forbidden { mark: Some(Mark::GeneratorFull), cell: "x".to_owned() };
+        assert_eq!(named(&[]).and(full.clone()), full);
+        assert_eq!(full.clone().and(named(&[])), full);
     }
 
     #[test]

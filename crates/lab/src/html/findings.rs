@@ -571,8 +571,9 @@ fn without_storage(cells: &Cells, tenant: &Tenant<'_>) -> Option<String> {
     let (storage, network) = pairs.pop()?;
     let read = |cell: &Cell| metric.read(cells, cell).estimate();
     let (with, without) = (read(storage)?, read(network)?);
-    let both = [storage, network];
-    let gate = compare(Sentence::Comparison, &metric, &both, &with, &without);
+    let alone = cells.alone(storage).into_iter().chain(cells.alone(network));
+    let of: Vec<&Cell> = [storage, network].into_iter().chain(alone).collect();
+    let gate = compare(Sentence::Comparison, &metric, &of, &with, &without);
     let name = capital(tenant.name) + &tenant.waiting();
     let what = if latency { "p99" } else { "IOPS" };
     let start = format!("{name} at {} % background load", load(storage)?);

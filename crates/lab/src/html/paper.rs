@@ -122,9 +122,10 @@ fn row(numbers: &Numbers<'_>, result: &PublishedResult) -> Row {
     };
     row.measured = show(found.value);
     row.differences = found.differences.join("; ");
-    let named = found.gate.named();
+    let compared = numbers.compared(result, numbers.cells, &found);
+    let named = compared.as_ref().map_or(&found.gate, |compared| &compared.gate).named();
     row.settings = format!("ours: {}{named}; theirs: {}", found.setting, theirs(result));
-    let Some(compared) = numbers.compared(result, numbers.cells, &found) else {
+    let Some(compared) = compared else {
         row.verdict = match found.gate.refusal() {
             None => Verdict::Ratio(format!(
                 "measured is {} published",
@@ -177,9 +178,10 @@ impl Numbers<'_> {
         found: &Counterpart,
     ) -> Option<Compared> {
         let (shape, published, measured, base) = shape(self, result, found, cells)?;
+        let own = found.gate.clone();
         let gate = match base {
-            Some(base) if base.refusal().is_some() => base,
-            _ => found.gate.clone(),
+            Some(base) => base.and(own),
+            None => own,
         };
         Some(Compared { shape, published, measured, gate })
     }

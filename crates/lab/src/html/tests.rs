@@ -1,3 +1,5 @@
+mod sentences;
+
 use super::{
     figure::{Content, Grid},
     findings,
@@ -5,10 +7,7 @@ use super::{
     tradeoff::Standing,
 };
 use crate::{
-    cells::{
-        Cells,
-        gate::{Rule, Sentence, rule},
-    },
+    cells::Cells,
     results::{Environment, Mark, Record, Results, Role, Side, Status, Thread, Value, key, number},
     study::{builtin, plan::Plan},
     testing::{record, repeated},
@@ -349,18 +348,26 @@ fn grid_of(section: &Section, chart: usize) -> &Grid {
     grids.into_iter().nth(chart).expect("a chart")
 }
 
-#[test]
-fn the_knee_is_named_in_the_numbers_as_it_is_ringed_in_the_chart() {
+/// Open loops with a knee at 80 %.
+fn loads() -> Vec<Record> {
     let at = |(load, us): (u64, u64)| {
-        let settings = [(key::TRANSPORT, Value::from("tcp")), (key::LOAD_PERCENT, load.into())];
+        let settings = [
+            (key::TRANSPORT, Value::from("tcp")),
+            (key::LOAD_PERCENT, load.into()),
+            (key::DEPTH, 128u64.into()),
+        ];
         let mut record = record(Role::Plain, &settings, load as f64 * 1e3, us);
         record.values.insert(number::OFFERED_IOPS.to_owned(), load as f64 * 1e3);
         record
     };
-    let records: Vec<Record> = [(10, 20), (50, 25), (80, 38), (95, 400)].map(at).into();
+    [(10, 20), (50, 25), (80, 38), (95, 400)].map(at).into()
+}
+
+#[test]
+fn the_knee_is_named_in_the_numbers_as_it_is_ringed_in_the_chart() {
     let section = Section::of(&Results {
         directory: "made-up".into(),
-        records: repeated(&records),
+        records: repeated(&loads()),
         environment: Environment::default(),
         plan: plan("latency-vs-load").to_text().expect("a plan"),
     });
@@ -498,83 +505,6 @@ fn matrix(transports: &[(&str, f64)]) -> Vec<Record> {
         at.map(move |(index, (name, share))| point(name, depth, iops * share, 2 + index as u64))
     };
     of(1, 1e3).chain(of(32, 9.6e3)).chain(of(128, 1e4)).collect()
-}
-
-/// Every kind of sentence, by a part of it, with records that bring it about.
-fn sentences() -> Vec<(&'static str, Vec<Record>, &'static str, Sentence)> {
-    let pair = || matrix(&[("local", 100.0), ("tcp", 40.0)]);
-    let three = || matrix(&[("local", 100.0), ("tcp", 40.0), ("rdma", 60.0)]);
-    let mut with_cpu = three();
-    for record in &mut with_cpu {
-        let thread = Thread { user_s: 0.5, ..Thread::default() };
-        let side = Side { seconds: 1.0, threads: vec![thread], ..Side::default() };
-        (record.host, record.target) = (Some(side.clone()), Some(side));
-    }
-    let link = |_| {
-        let settings = [(key::TRANSPORT, Value::from("tcp")), (key::DEPTH, 32u64.into())];
-        vec![record(Role::Link, &settings, 1e6, 10)]
-    };
-    use Sentence::{Capacity, Comparison, Value as Number};
-    let host = saturation("target", 1e6, 0.7, 0.99);
-    let cores = vec![saturation("host", 5e5, 0.99, 0.7), host.clone()];
-    vec![
-        ("first-look", pair(), "of the local IOPS; the median", Comparison),
-        ("first-look", pair(), "within 5 % of local at any", Comparison),
-        ("first-look", pair(), "is reached at depth 32 for", Comparison),
-        ("concurrency", three(), "IOPS, peak: rdma is best", Comparison),
-        ("concurrency", with_cpu, "CPU time of host and target together", Number),
-        ("saturation", vec![host], "One target core delivers", Capacity),
-        ("saturation", cores, "times the IOPS of a host core", Comparison),
-        ("target-interference", tenants(), "T-app: IOPS is 90 %", Comparison),
-        ("target-interference", tenants(), "T-app: every load makes it", Comparison),
-        (
-            "target-interference",
-            with_control(),
-            "IOPS is 50 % of its value alone with storage",
-            Comparison,
-        ),
-        ("link-probe", link(()), "The maximum bandwidth of the raw link is", Number),
-    ]
-}
-
-#[test]
-fn every_sentence_is_forbidden_by_the_marks_that_the_table_says_and_names_the_others() {
-    for (study, records, part, kind) in sentences() {
-        for mark in Mark::ALL {
-            let mut marked = records.clone();
-            for record in &mut marked {
-                record.marks = vec![mark];
-                if record.configuration.get(key::FOREGROUND) == Some(&"t-app".into()) {
-                    record.configuration.insert(key::DEPTH.to_owned(), 128u64.into());
-                }
-            }
-            let all = findings::findings(
-                &Cells::of(&repeated(&marked), &Environment::default()),
-                &plan(study),
-            );
-            let said = all.iter().find(|sentence| sentence.contains(part));
-            let allowed = rule(mark, kind) != Rule::Forbidden;
-            // The CPU of both sides is unknown if the target's is.
-            let unknown = mark == Mark::TargetUnknown && part.starts_with("CPU");
-            assert_eq!(said.is_some(), allowed && !unknown, "{mark:?}, {part}: {all:?}");
-            let named = format!("({})", mark.short());
-            if let Some(said) = said {
-                assert_eq!(said.contains(&named), rule(mark, kind) == Rule::Named, "{said}");
-            }
-            if !allowed {
-                let refused = all.iter().any(|sentence| {
-                    sentence.contains(mark.explained()) || sentence.contains("not its capacity")
-                });
-                assert!(refused, "{mark:?}, {part}: {all:?}");
-            }
-        }
-        let mut void = records;
-        for record in &mut void {
-            record.status = Status::Void { reason: "a check failed".to_owned() };
-        }
-        assert!(!found(study, &repeated(&void)).contains(part), "{part}");
-        assert!(!part.is_empty());
-    }
 }
 
 #[test]

@@ -68,7 +68,7 @@ pub(super) fn counterpart(result: &PublishedResult, cells: &Cells, plan: &Plan) 
                 Some(one) => {
                     candidates.iter().flat_map(|cell| one.made_from(cells, cell)).collect()
                 }
-                None => candidates.clone(),
+                None => candidates.iter().copied().chain(beside(result, cells)).collect(),
             };
             let metric = relative.or(metric);
             let gate = metric.map(|metric| gate(Sentence::Published, &metric, &all));
@@ -78,6 +78,19 @@ pub(super) fn counterpart(result: &PublishedResult, cells: &Cells, plan: &Plan) 
         }
         _ => Match::Missing("the corresponding cells do not have this number".to_owned()),
     }
+}
+
+/// Cells of the transports that a number is made from besides its own.
+fn beside<'a>(result: &PublishedResult, cells: &'a Cells) -> Vec<&'a Cell> {
+    let transports: Vec<&str> = match result.metric.as_str() {
+        "p99_added" | "p99_added_pct" => {
+            result.between.iter().flatten().map(String::as_str).collect()
+        }
+        "local_over_remote_iops" | "bs_at_parity" => vec!["local", "tcp"],
+        _ => Vec::new(),
+    };
+    let is_of = |cell: &&Cell| transports.contains(&cell.text(key::TRANSPORT));
+    cells.measured(Role::Plain).filter(is_of).collect()
 }
 
 /// The transports, devices and cores of cells, each once.

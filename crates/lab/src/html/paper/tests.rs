@@ -1,6 +1,9 @@
 use super::{Row, Verdict, paper_comparisons, summary};
 use crate::{
-    cells::Cells,
+    cells::{
+        Cells,
+        gate::{Rule, Sentence, rule},
+    },
     published::Published,
     results::{Connection, Environment, Mark, Record, Role, Value, key},
     study::{builtin, plan::Plan},
@@ -193,6 +196,37 @@ fn marks_and_intervals_withhold_a_verdict() {
     let said = paper_comparisons(&published, &cells, &plan("overhead-t-app"));
     let Verdict::Withheld(why) = &said[0].rows[1].verdict else { panic!("{:?}", said[0].rows[1]) };
     assert!(why.starts_with("not distinguishable here: about"), "{why}");
+}
+
+#[test]
+fn every_mark_withholds_a_verdict_or_is_named_beside_it_as_the_table_says() {
+    let records =
+        [point("local", "randread", 1, 1_000_000.0), point("tcp", "randread", 1, 500_000.0)];
+    // A mark counts wherever the number comes from: the remote cell, or the local one beside it.
+    for (marked, mark) in [0, 1].into_iter().flat_map(|cell| Mark::ALL.map(|mark| (cell, mark))) {
+        let mut records = records.clone();
+        records[marked].mark(mark);
+        let named = format!("({})", mark.short());
+        for (theirs, is_alike) in [(45.0, true), (5.0, false)] {
+            let found = rows("overhead-t-app", &[LOCAL, &remote(theirs)], &records);
+            let row = &found[1];
+            match (rule(mark, Sentence::Published), &row.verdict) {
+                (Rule::Forbidden, Verdict::Withheld(why)) => {
+                    assert!(why.contains(mark.explained()), "{mark:?}: {row:?}");
+                }
+                (told, Verdict::Alike) if is_alike && told != Rule::Forbidden => {}
+                (told, Verdict::Differs(_)) if !is_alike && told != Rule::Forbidden => {}
+                _ => panic!("{mark:?} of cell {marked}: {row:?}"),
+            }
+            let is_named = row.settings.contains(&named);
+            assert_eq!(is_named, rule(mark, Sentence::Published) == Rule::Named, "{row:?}");
+        }
+        // A number with nothing to relate it to passes the same gate.
+        let found = rows("overhead-t-app", &[LOCAL], &records);
+        let is_withheld = matches!(found[0].verdict, Verdict::Withheld(_));
+        let forbidden = rule(mark, Sentence::Published) == Rule::Forbidden;
+        assert_eq!(is_withheld, marked == 0 && forbidden, "{mark:?}: {:?}", found[0]);
+    }
 }
 
 #[test]
