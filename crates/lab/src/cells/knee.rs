@@ -1,6 +1,6 @@
 //! The knee of latency against load.
 
-use super::{Cell, Cells, Estimate, Metric};
+use super::{Cell, Cells, Estimate, Metric, gate::distinguish};
 use crate::results::{key, number};
 
 /// Up to the knee p99 is at most so many times the least p99 of the curve.
@@ -13,22 +13,22 @@ const SERVED: f64 = 0.98;
 pub(crate) const MOST_REACHED: &str = "the most that was reached";
 
 /// Where a curve of latency over the offered load bends.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Knee<'a> {
     /// The highest load before the bend.
     pub(crate) cell: &'a Cell,
     /// Whether no higher load was measured: the bend is beyond it.
     pub(crate) is_last: bool,
-    /// The next load, if its p99 cannot be told from twice the least one.
-    pub(crate) unsure: Option<&'a Cell>,
+    /// The next load, if its p99 cannot be told from twice the least one, and what that would take.
+    unsure: Option<(&'a Cell, String)>,
 }
 
 impl Knee<'_> {
     /// What follows a sentence about it: whether the next load is beyond it is not known.
     pub(crate) fn doubt(&self) -> String {
-        let load = self.unsure.and_then(|cell| cell.number(key::LOAD_PERCENT));
-        load.map(|load| format!("; {load:.0} % cannot be told apart from that here"))
-            .unwrap_or_default()
+        let Some((cell, why)) = &self.unsure else { return String::new() };
+        let load = cell.number(key::LOAD_PERCENT).unwrap_or_default();
+        format!("; {load:.0} % beside that: {why}")
     }
 }
 
@@ -57,10 +57,10 @@ pub(crate) fn knee<'a>(cells: &Cells, curve: &[&'a Cell]) -> Option<Knee<'a>> {
     let rising = points.get(from..)?;
     let count = rising.iter().take_while(|point| good(point)).count();
     let (.., cell) = rising.get(count.checked_sub(1)?)?;
-    let is_near = |point: &&(f64, Estimate, &Cell)| {
-        is_served(point) && !point.1.is_apart_from(&Estimate::exact(bound))
-    };
-    let unsure = rising.get(count).filter(is_near).map(|(.., cell)| *cell);
+    let next = rising.get(count).filter(|point| is_served(point));
+    let unsure = next.and_then(|(_, p99, cell)| {
+        Some((*cell, distinguish(p99, &Estimate::exact(bound)).refusal()?))
+    });
     Some(Knee { cell, is_last: count == rising.len(), unsure })
 }
 
@@ -123,7 +123,9 @@ mod tests {
             let curve: Vec<&Cell> = cells.cells.iter().collect();
             knee(&cells, &curve).expect("a knee").doubt()
         };
-        assert_eq!(doubt([30, 45, 60]), "; 70 % cannot be told apart from that here");
+        let near = doubt([30, 45, 60]);
+        let part = "; 70 % beside that: not distinguishable here: about ";
+        assert!(near.starts_with(part) && near.ends_with(" repeats would be needed"), "{near}");
         assert_eq!(doubt([80, 81, 82]), "");
     }
 

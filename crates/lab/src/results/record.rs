@@ -127,8 +127,11 @@ impl Record {
         };
         let small = number(key::BLOCK_BYTES) == Some(4096) && self.write.is_none();
         let above = |rate: f64, floor: f64| floor > 0.0 && rate > floor * ABOVE_FLOOR;
-        let stream = most(|probe| probe.stream_bytes_per_s);
-        if above(self.bytes_per_second(), stream) || small && above(self.iops(), messages) {
+        // Reads and writes have a direction of the link each.
+        let bytes = self.directions().map(Direction::bytes_per_second).fold(0.0, f64::max);
+        if above(bytes, most(|probe| probe.stream_bytes_per_s))
+            || small && above(self.iops(), messages)
+        {
             self.mark(Mark::AboveFloor);
         }
     }

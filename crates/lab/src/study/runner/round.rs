@@ -8,9 +8,8 @@ use weft_reactor::monotonic_time;
 use super::{FAILURES_MAX, Position, Runner, Stopped};
 use crate::{
     cells::{Estimate, Repeat},
-    limits::ABOVE_FLOOR,
     report::fio,
-    results::{Environment, Mark, Record, Role, Status, TestedTarget, Value, key, number},
+    results::{Mark, Record, Role, Status, TestedTarget, Value, key, number},
     study::{
         deployment::{Deployment, Place, Planner},
         link,
@@ -124,7 +123,7 @@ impl Runner<'_> {
         Position { all: position.all.max(with_this), ..position }
     }
 
-    /// Marks a record by what is known of the other repeats and of the link.
+    /// Marks a record by what is known of the other repeats.
     fn mark(&self, record: &mut Record) {
         if !record.is_measured() {
             return;
@@ -139,9 +138,6 @@ impl Runner<'_> {
             if !self.is_narrow(earlier.chain([last])) {
                 record.mark(Mark::WideInterval);
             }
-        }
-        if is_above_floor(record, &self.environment) {
-            record.mark(Mark::AboveFloor);
         }
     }
 
@@ -329,14 +325,4 @@ fn failed(study: &str, step: &Step, reason: &str) -> Vec<Record> {
         record
     };
     step.cells().map(record).collect()
-}
-
-/// Whether data went faster in one direction than over the raw link between the same ends.
-pub(super) fn is_above_floor(record: &Record, environment: &Environment) -> bool {
-    let floor = environment
-        .links(record.connection.as_ref())
-        .map(|probe| probe.stream_bytes_per_s)
-        .fold(0.0, f64::max);
-    let rates = record.directions().map(|way| way.bytes as f64 / way.seconds);
-    floor > 0.0 && rates.fold(0.0, f64::max) > floor * ABOVE_FLOOR
 }
