@@ -16,6 +16,7 @@ mod report;
 mod report_page;
 mod security;
 mod spdk;
+mod supply;
 mod test;
 mod tidy;
 
@@ -71,6 +72,8 @@ enum Task {
     Completion,
     /// Run only the tests of keys and TLS with nvme-cli and OpenSSL
     Security,
+    /// Check licences and sources of what is linked (deny.toml)
+    Supply,
     /// Run only the tests with Debian's Prometheus
     Prometheus,
     /// Run only the tests with fio-plot, which comes from PyPI
@@ -197,6 +200,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Spdk => Ok(reported(|report| spdk::run(root, report))),
         Task::Completion => Ok(reported(|report| completion::run(root, report))),
         Task::Security => Ok(reported(|report| security::run(root, report))),
+        Task::Supply => Ok(reported(|report| supply::run(root, report))),
         Task::Prometheus => Ok(reported(|report| prometheus::run(root, report))),
         Task::FioPlot => Ok(reported(|report| fio_plot::run(root, report))),
         Task::Package(options) if options.test => {

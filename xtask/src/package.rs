@@ -13,6 +13,7 @@ mod wheel;
 
 use crate::python::succeeded;
 use crate::report::Report;
+use crate::supply;
 use crate::test::{build_binary, target_folder};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -306,6 +307,12 @@ fn place(tree: &Path, path: &str, bytes: &[u8], mode: u32) -> Result<()> {
     fs::write(&path, bytes)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
     Ok(())
+}
+
+/// Places the list of parts (SBOM) of a binary for this C library.
+fn list_of_parts(parts: &Parts<'_>, libc: &str, tree: &Path, path: &str) -> Result<()> {
+    let target = format!("{}-unknown-linux-{libc}", parts.arch.name());
+    place(tree, path, supply::parts(parts.root, &target)?.as_bytes(), 0o644)
 }
 
 /// Places the licences.

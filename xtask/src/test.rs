@@ -15,6 +15,7 @@ use crate::report::Report;
 use crate::report_page;
 use crate::security;
 use crate::spdk;
+use crate::supply;
 use crate::tidy;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
@@ -60,6 +61,8 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         let status = command.env("RUSTDOCFLAGS", "-D warnings").status()?;
         if status.success() { Ok(()) } else { bail!("cargo doc: {status}") }
     });
+    report.announce("supply chain");
+    supply::run(root, &mut report);
 
     report.announce("tests of the crates");
     let fio = extent != Extent::Quick && report.check("fio and its examples", need_fio);

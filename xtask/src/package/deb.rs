@@ -3,7 +3,7 @@
 //! `dpkg-deb` builds it, which every Debian has. What the binary needs of the C library is read
 //! from its symbols, so that it can be installed wherever they are.
 
-use super::{Parts, VERSION, binary, inside, place, serve};
+use super::{Parts, VERSION, binary, inside, list_of_parts, place, serve};
 use crate::packages;
 use crate::python::succeeded;
 use anyhow::{Context, Result};
@@ -21,6 +21,7 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
     place(&tree, "usr/bin/weft", &fs::read(&parts.binary)?, 0o755)?;
     shell_files(&parts.native, &tree)?;
     documents(parts.root, &tree)?;
+    list_of_parts(parts, "gnu", &tree, "usr/share/doc/weft/sbom.cdx.json")?;
     let control = control(parts, kib(&tree)?)?;
     place(&tree, "DEBIAN/control", control.as_bytes(), 0o644)?;
     for script in ["postinst", "prerm", "postrm"] {

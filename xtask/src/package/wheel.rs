@@ -3,7 +3,7 @@
 //! Its tag says which C library the binary needs: auditwheel, which knows what each tag promises,
 //! reads it from the binary.
 
-use super::{Parts, VERSION, licences, place, serve};
+use super::{Parts, VERSION, licences, list_of_parts, place, serve};
 use crate::python;
 use crate::python::succeeded;
 use anyhow::{Context, Result, ensure};
@@ -31,6 +31,8 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
     );
     place(&tree, &format!("{facts}/WHEEL"), wheel.as_bytes(), 0o644)?;
     licences(parts.root, &tree, &format!("{facts}/licenses"))?;
+    // Where PEP 770 has it.
+    list_of_parts(parts, "gnu", &tree, &format!("{facts}/sboms/weft.cdx.json"))?;
     let program = python::install(parts.root, WHEEL, "wheel")?.join("wheel");
     // It lists the files with their checksums.
     let mut pack = Command::new(&program);
