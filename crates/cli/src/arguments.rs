@@ -14,6 +14,10 @@ pub(crate) struct Arguments {
     #[arg(long, global = true, value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<crate::logging::LogFormat>,
 
+    /// Allow core dumps, and debuggers of the same user, although there are keys in memory.
+    #[arg(long, global = true)]
+    pub(crate) core_dumps: bool,
+
     /// The subcommand.
     #[command(subcommand)]
     pub(crate) verb: Verb,

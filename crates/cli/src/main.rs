@@ -70,6 +70,9 @@ fn main() -> ExitCode {
     };
     let target = matches!(arguments.verb, Verb::Target(_));
     logging::start(arguments.verbose, target, arguments.log_format);
+    if arguments.core_dumps {
+        weft_target::key_file::allow_core_dumps();
+    }
     let verb = matches.subcommand_name().unwrap_or_default();
     let outcome = run(&arguments, &matches);
     weft_backend::rbd::wait_until_closed(CLOSING_TIMEOUT);

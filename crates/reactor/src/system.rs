@@ -52,6 +52,15 @@ pub fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
+/// From now on the process leaves no core dump, and no other process of its user can trace it or
+/// read its memory.
+///
+/// # Errors
+/// The kernel refuses it.
+pub fn forbid_dumps() -> io::Result<()> {
+    Ok(rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?)
+}
+
 /// Has the calling thread run only when no other thread wants to.
 ///
 /// # Errors
@@ -123,6 +132,13 @@ mod tests {
             (random_bytes().unwrap(), random_bytes().unwrap());
         assert_ne!(one, other);
         assert!(one.chunks(30).all(|chunk| chunk.iter().any(|byte| *byte != 0)));
+    }
+
+    #[test]
+    fn dumps_are_forbidden() {
+        forbid_dumps().unwrap();
+        let behavior = rustix::process::dumpable_behavior().unwrap();
+        assert_eq!(behavior, rustix::process::DumpableBehavior::NotDumpable);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Files with one key in its interchange form.
 
+use std::io;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use weft_nvmf::auth::SecretBytes;
 use weft_nvmf::keys::ParseKeyError;
@@ -11,6 +13,26 @@ use weft_reactor::read_private_file;
 #[must_use]
 pub fn is_key(text: &str) -> bool {
     ["DHHC-1:", "NVMeTLSkey-1:"].iter().any(|start| text.contains(start))
+}
+
+/// Set where core dumps are wanted nevertheless.
+static DUMPS: OnceLock<()> = OnceLock::new();
+
+/// The process may leave core dumps, and other processes of its user may trace it, although it has
+/// keys. To be called before the first key is read.
+pub fn allow_core_dumps() {
+    // It makes no difference how often it is said.
+    let _ = DUMPS.set(());
+}
+
+/// Reads a file with a key. From then on the process leaves no core dump, unless that is allowed.
+pub(crate) fn read_bytes(path: &Path) -> io::Result<SecretBytes> {
+    if DUMPS.get().is_none()
+        && let Err(error) = weft_reactor::system::forbid_dumps()
+    {
+        log::warn!("a core dump of this process would have its keys: {error}");
+    }
+    read_private_file(path).map(SecretBytes::from)
 }
 
 /// Reads the key in a file that only its owner can read. The error is a sentence and has nothing
@@ -27,7 +49,7 @@ pub fn read<K: FromStr<Err = ParseKeyError>>(path: &Path) -> Result<K, String> {
                 .to_owned(),
         );
     }
-    let bytes = read_private_file(path).map(SecretBytes::from);
+    let bytes = read_bytes(path);
     let bytes = bytes.map_err(|error| format!("cannot read the key file {name}: {error}"))?;
     let text = str::from_utf8(&bytes).unwrap_or_default();
     text.parse().map_err(|error| format!("the file {name} holds no usable key: {error}"))
