@@ -1,6 +1,7 @@
 //! `weft ctl`: changes and shows a target that runs, over its control socket.
 
 mod ana;
+mod keys;
 mod qos;
 
 use std::{
@@ -13,6 +14,7 @@ use clap_complete::ArgValueCandidates;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 use weft_backend::{DeviceSpec, ParseSpecError, bytes};
+use weft_nvmf::keys::TlsMode;
 use weft_rpc::{Address, CallError, Client, Token};
 use weft_target::config::Listen;
 
@@ -69,6 +71,9 @@ enum Noun {
     /// Hosts that may connect to a subsystem.
     #[command(subcommand)]
     Host(HostVerb),
+    /// Key files by name, which hosts have.
+    #[command(subcommand)]
+    Key(keys::Verb),
     /// Block devices by name, which keep their contents while no namespace uses them.
     #[command(subcommand)]
     Bdev(BdevVerb),
@@ -204,6 +209,9 @@ enum ListenerVerb {
         nqn: String,
         /// The address, like tcp://127.0.0.1:4420.
         url: Listen,
+        /// Whether hosts come with TLS there: off, allowed or required.
+        #[arg(long, value_name = "MODE")]
+        tls: Option<TlsMode>,
     },
     /// No longer serve it there.
     Remove {
@@ -232,6 +240,22 @@ enum HostVerb {
         /// The host's NQN, or any.
         #[arg(add = ArgValueCandidates::new(names::hosts))]
         host: String,
+        #[command(flatten)]
+        keys: keys::HostKeys,
+        /// It is served over TLS only, with keys that the authentication makes (--concat).
+        #[arg(long, requires = "dhchap_key")]
+        dhchap_concat: bool,
+    },
+    /// Give a host other keys, of the kinds that are named; it stays connected.
+    SetKeys {
+        /// The subsystem.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
+        nqn: String,
+        /// The host's NQN.
+        #[arg(add = ArgValueCandidates::new(names::hosts))]
+        host: String,
+        #[command(flatten)]
+        keys: keys::HostKeys,
     },
     /// No longer allow it.
     Remove {
@@ -366,6 +390,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Noun::Listener(verb) => session.listener(verb),
         Noun::Ana(verb) => session.ana(verb),
         Noun::Host(verb) => session.host(verb),
+        Noun::Key(verb) => session.key(verb),
         Noun::Bdev(verb) => session.bdev(verb),
         Noun::RateLimit(verb) => session.rate_limit(verb),
         Noun::Qos(verb) => session.qos(verb),
@@ -545,13 +570,17 @@ impl Session {
     fn listener(&mut self, verb: &ListenerVerb) -> Result<(), Failure> {
         let params = |nqn: &str, url| json!({ "nqn": nqn, "listen_address": listen_address(url) });
         match verb {
-            ListenerVerb::Add { nqn, url } => {
+            ListenerVerb::Add { nqn, url, tls } => {
                 let word = url.transport.to_string().to_uppercase();
                 let transports = self.call("nvmf_get_transports", Value::Null)?;
                 if !list(&transports).iter().any(|one| one["trtype"] == word.as_str()) {
                     self.call("nvmf_create_transport", json!({ "trtype": word }))?;
                 }
-                self.change("nvmf_subsystem_add_listener", params(nqn, url))
+                let mut params = params(nqn, url);
+                if let Some(tls) = tls {
+                    params["tls"] = tls.name().into();
+                }
+                self.change("nvmf_subsystem_add_listener", params)
             }
             ListenerVerb::Remove { nqn, url } => {
                 self.change("nvmf_subsystem_remove_listener", params(nqn, url))
@@ -564,10 +593,13 @@ impl Session {
         let any = |nqn: &str, allow: bool| json!({ "nqn": nqn, "allow_any_host": allow });
         let one = |nqn: &str, host: &str| json!({ "nqn": nqn, "host": host });
         match verb {
-            HostVerb::Allow { nqn, host } if host == "any" => {
+            HostVerb::Allow { nqn, host, .. } if host == "any" => {
                 self.change("nvmf_subsystem_allow_any_host", any(nqn, true))
             }
-            HostVerb::Allow { nqn, host } => self.change("nvmf_subsystem_add_host", one(nqn, host)),
+            HostVerb::Allow { nqn, host, keys, dhchap_concat } => {
+                self.allow((nqn, host), keys, *dhchap_concat)
+            }
+            HostVerb::SetKeys { nqn, host, keys } => self.set_keys((nqn, host), keys),
             HostVerb::Remove { nqn, host } if host == "any" => {
                 self.change("nvmf_subsystem_allow_any_host", any(nqn, false))
             }

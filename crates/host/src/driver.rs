@@ -11,12 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_nvme::{Command, Completion};
+use weft_nvmf::auth::GeneratedPsk;
 use weft_nvmf::host::{
     Action, AdminCommand, AdminData, Association, ControllerKind, Event, Problem, Side, Transport,
 };
+use weft_nvmf::keys::TlsPsk;
 use weft_reactor::{Mailbox, MailboxSender, Outcome, Owner, Reactor, Token};
 use weft_transport::host::{HostConnection, HostEvent, HostOptions, NotSubmitted};
 use weft_transport::rdma::ensure_provider;
+use weft_transport::tls::TlsConnector;
 use weft_transport::{CloseReason, Slot, tag_of};
 
 use crate::device::NamespaceFactory;
@@ -26,7 +29,8 @@ use crate::options::Options;
 use crate::queue::{host_data, host_options, is_by_peer, side_of, transport_options};
 use crate::resolve::resolve;
 use crate::shared::{
-    Activity, ControllerState, DriverMessage, Ends, LiveController, QueueMessage, Shared,
+    Activity, ControllerState, DriverMessage, Ends, LiveController, QueueMessage, Security, Shared,
+    secure,
 };
 
 /// The result of an admin command: its completion and the data from the controller.
@@ -45,6 +49,9 @@ pub struct ControllerDriver {
     address: usize,
     tried: usize,
 
+    security: Security,
+    /// It is of a key that the last connection of the admin queue has made for the next.
+    is_secured: bool,
     connection: Option<AdminConnection>,
     connection_tag: u32,
     /// Connections that are closing.
@@ -100,6 +107,8 @@ impl ControllerDriver {
             addresses,
             address: 0,
             tried: 0,
+            security: Ok(None),
+            is_secured: false,
             connection: None,
             connection_tag: 0,
             closing: Vec::new(),
@@ -238,7 +247,8 @@ impl ControllerDriver {
 
     fn live_controller(&self) -> Option<LiveController> {
         let snapshot = Arc::clone(self.association.snapshot()?);
-        Some(LiveController { snapshot, address: *self.addresses.get(self.address)? })
+        let (address, security) = (*self.addresses.get(self.address)?, self.security.clone());
+        Some(LiveController { snapshot, address, security })
     }
 
     fn post_to_queues(&self, message: &QueueMessage) {
@@ -261,9 +271,13 @@ impl ControllerDriver {
         while let Some(action) = self.association.poll_action() {
             match action {
                 Action::Open => {
+                    if !std::mem::take(&mut self.is_secured) {
+                        self.security = Ok(self.shared.tls.clone());
+                    }
                     self.tried = 0;
                     self.open(reactor);
                 }
+                Action::Secure(generated) => self.secure(&generated),
                 Action::Submit(command) => self.backlog.push_back(command),
                 Action::Close => self.close(reactor),
                 Action::Live(snapshot) => {
@@ -317,6 +331,15 @@ impl ControllerDriver {
         }
     }
 
+    /// Connections have TLS from now on, with a key that an authentication has made.
+    fn secure(&mut self, generated: &GeneratedPsk) {
+        let config = &self.shared.config;
+        let names = (config.host.as_str(), config.subsystem.as_str());
+        let psk = TlsPsk::generated(generated, names);
+        self.security = TlsConnector::new(psk.into_iter().collect()).map(Some);
+        self.is_secured = true;
+    }
+
     fn open(&mut self, reactor: &mut Reactor) {
         let Some(address) = self.addresses.get(self.address).copied() else { return };
         self.tried += 1;
@@ -330,7 +353,7 @@ impl ControllerDriver {
         };
         ensure_provider(reactor, &self.shared.options.rdma);
         let mut inner = HostConnection::connect(reactor, self.owner, tag, address, options);
-        self.shared.secure(reactor, &mut inner);
+        secure(&self.security, reactor, &mut inner);
         let tags = vec![None; usize::from(depth)];
         self.connection = Some(AdminConnection { inner, tag, ready: false, tags });
     }

@@ -70,6 +70,9 @@ pub struct Options {
     pub tls_key: Option<TlsKey>,
     /// How PSKs are derived from it. Default: as the specification has it.
     pub tls_derivation: Derivation,
+    /// `--concat`: the authentication makes the keys of TLS (secure concatenation). Only Connect
+    /// and the authentication are in the clear, on a connection of their own. Default false.
+    pub concat: bool,
     /// Time for one connection to be made. Default 10 s.
     pub connect_timeout: Duration,
     /// Time for an I/O command, after which the controller counts as lost. Default 30 s, as in
@@ -117,6 +120,7 @@ impl Options {
             dhchap_ctrl_secret: None,
             tls_key: None,
             tls_derivation: Derivation::Standard,
+            concat: false,
             connect_timeout: Duration::from_secs(10),
             io_timeout: Duration::from_secs(30),
             admin_timeout: weft_nvmf::host::limits::ADMIN_TIMEOUT,
@@ -198,7 +202,15 @@ impl Options {
                 .into(),
             );
         }
-        if self.tls_key.is_some() && self.address.transport != Transport::Tcp {
+        if self.concat && (self.dhchap_secret.is_none() || self.tls_key.is_some()) {
+            return wrong(
+                "an authentication that makes the keys of TLS needs a secret of this host, and no \
+                 key of TLS besides"
+                    .into(),
+            );
+        }
+        let has_tls = self.concat || self.tls_key.is_some();
+        if has_tls && self.address.transport != Transport::Tcp {
             return wrong(format!(
                 "TLS is possible over TCP only, not over {}",
                 self.address.transport

@@ -16,7 +16,7 @@ use weft_nvmf::keys::IdentityVersion;
 use weft_reactor::{MailboxSender, Reactor};
 use weft_transport::CloseReason;
 use weft_transport::host::HostConnection;
-use weft_transport::tls::TlsConnector;
+use weft_transport::tls::{TlsConnector, TlsFault};
 
 use crate::error::Error;
 use crate::limits;
@@ -27,6 +27,22 @@ use crate::options::Options;
 pub(crate) struct LiveController {
     pub(crate) snapshot: Arc<ControllerSnapshot>,
     pub(crate) address: SocketAddr,
+    pub(crate) security: Security,
+}
+
+/// What is below connections: TLS, if there is a connector, or why they cannot be made.
+pub(crate) type Security = Result<Option<TlsConnector>, TlsFault>;
+
+/// Puts TLS below a connection that has just begun, or ends it if that is not possible.
+pub(crate) fn secure(security: &Security, reactor: &mut Reactor, connection: &mut HostConnection) {
+    let secured = match security {
+        Ok(None) => Ok(()),
+        Ok(Some(connector)) => connection.secure(connector),
+        Err(fault) => Err(*fault),
+    };
+    if let Err(fault) = secured {
+        connection.close(reactor, CloseReason::Tls(fault));
+    }
 }
 
 /// From the owner of the admin queue to an I/O queue.
@@ -126,7 +142,8 @@ struct State {
 /// What the host authenticates itself with.
 fn credentials(options: &Options) -> Option<Credentials> {
     let secret = options.dhchap_secret.clone()?;
-    let policy = Arc::new(Policy::new(secret, options.dhchap_ctrl_secret.clone()));
+    let policy = Policy::new(secret, options.dhchap_ctrl_secret.clone());
+    let policy = Arc::new(Policy { requires_channel: options.concat, ..policy });
     let random = || weft_reactor::system::random_bytes().ok().map(Random::new);
     Some(Credentials { policy, random })
 }
@@ -134,6 +151,11 @@ fn credentials(options: &Options) -> Option<Credentials> {
 /// What TLS connections to a subsystem begin with; none without TLS. The controller chooses one of
 /// both versions of the identity.
 fn connector(options: &Options, subsystem: &Nqn) -> Result<Option<TlsConnector>, Error> {
+    if options.concat {
+        // Not only when there is a key: a program without TLS says so at once.
+        let told = |fault: TlsFault| Error::Invalid(fault.to_string());
+        return TlsConnector::new(Vec::new()).map(|_| None).map_err(told);
+    }
     let Some(key) = &options.tls_key else { return Ok(None) };
     let names = (options.hostnqn.as_str(), subsystem.as_str());
     let versions = [IdentityVersion::V1, IdentityVersion::V0];
@@ -148,8 +170,8 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) config: HostConfig,
     pub(crate) postbox: MailboxSender<DriverMessage>,
-    /// If connections have TLS.
-    tls: Option<TlsConnector>,
+    /// If connections have TLS with a configured key.
+    pub(crate) tls: Option<TlsConnector>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -195,15 +217,6 @@ impl Shared {
         };
         let state = Mutex::new(state);
         Ok(Self { options, config, postbox, tls, state, changed: Condvar::new() })
-    }
-
-    /// Puts TLS below a connection that has just begun, if the options say so.
-    pub(crate) fn secure(&self, reactor: &mut Reactor, connection: &mut HostConnection) {
-        if let Some(connector) = &self.tls
-            && let Err(fault) = connection.secure(connector)
-        {
-            connection.close(reactor, CloseReason::Tls(fault));
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -51,10 +51,10 @@ pub(crate) struct Catalogue {
     owners: BTreeMap<(String, u32), NsidOwner>,
     owner_changes: u64,
     shared: BTreeMap<String, Arc<SubsystemShared>>,
-    /// What hosts have to prove, by subsystem.
+    /// What hosts have to prove and their keys of TLS, by subsystem; keys that were made by that.
     policies: BTreeMap<String, Arc<Policies>>,
-    /// Their keys of TLS, by subsystem.
     psks: BTreeMap<String, Psks>,
+    generated: Arc<crate::generated::GeneratedKeys>,
     discovery_shared: Arc<SubsystemShared>,
     /// Generation counter of the discovery log, and what it counted last.
     generation: u64,
@@ -188,6 +188,7 @@ impl Catalogue {
             shared: BTreeMap::new(),
             policies: BTreeMap::new(),
             psks: BTreeMap::new(),
+            generated: Arc::default(),
             discovery_shared: SubsystemShared::new(),
             generation: 0,
             shown: Vec::new(),
@@ -383,7 +384,8 @@ impl Catalogue {
             idle_poll: config.idle_poll,
             express: config.express,
             qos_rules: Arc::new(config.qos_rules.clone()),
-            tls: tls::acceptor(config, &self.psks)?,
+            tls: tls::acceptor(config, &self.psks, &self.generated)?,
+            generated: Arc::clone(&self.generated),
             connections_max: connections_max(&config.limits),
             changes: None,
         })

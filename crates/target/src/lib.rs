@@ -22,7 +22,7 @@
 //!   the data path never takes.
 //! * `drain`: the earlier commands of a host, which its next Connect waits for.
 //! * `statistics`: the counters of each group; `io_metrics`: how long hosts' commands take.
-//! * `tls`: which key a host's identity has.
+//! * `tls`: which key a host's identity has; `generated`: keys that authentications have made.
 //! * `trace`: what every command of a while went through, when that is asked for.
 //! * [`steps`]: the changes of single objects at run time.
 //! * [`key_file`]: files with keys.
@@ -49,6 +49,7 @@ pub mod config;
 mod directory;
 mod drain;
 mod files;
+mod generated;
 mod group;
 mod io_metrics;
 pub mod key_file;

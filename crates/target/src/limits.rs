@@ -39,3 +39,10 @@ pub(crate) const FAILURE_DELAY: Duration = Duration::from_millis(200);
 
 /// Time between two warnings about hosts that have not authenticated themselves.
 pub(crate) const STRANGER_LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a key of TLS that an authentication has made waits for the connection that it is for:
+/// the host comes back at once.
+pub(crate) const KEY_WAIT: Duration = Duration::from_secs(60);
+
+/// Such keys of one host at one subsystem: as many controllers may connect at a time.
+pub(crate) const KEYS_WAITING_MAX: usize = 64;

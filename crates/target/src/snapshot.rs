@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::generated::GeneratedKeys;
 use weft_backend::DeviceFactory;
 use weft_nvme::{Nqn, Status};
 use weft_nvmf::connect::ConnectError;
@@ -42,6 +43,8 @@ pub(crate) struct Snapshot {
     pub(crate) qos_rules: Arc<Vec<QosRule>>,
     /// For ports with TLS, if there are any.
     pub(crate) tls: Option<TlsAcceptor>,
+    /// Keys of TLS that authentications have made: the same ones in every snapshot.
+    pub(crate) generated: Arc<GeneratedKeys>,
     /// Connections of all groups at a time.
     pub(crate) connections_max: usize,
     /// What is other than in the snapshot before, if that is only a part. `None`: perhaps all.

@@ -7,16 +7,19 @@
 mod qos;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+mod hosts;
+
+use hosts::{add_host, add_key, change_keys, change_psks, remove_host, remove_key};
 use weft_backend::{DeviceSpec, rbd::CephSpec};
+use weft_nvmf::keys::TlsMode;
 
 use crate::catalogue::Scope;
 use crate::config::{
     AnaRule, AnaState, Bdev, BdevKind, BdevLimits, Config, HostKeys, Limits, Listen, NSID_MAX,
     Namespace, Port, PortSubsystems, QosRule, RateLimit, Subsystem, Transport,
 };
-use crate::key_file;
 
 /// The name of the discovery subsystem.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
@@ -115,6 +118,8 @@ pub enum Step {
         listen: Listen,
         /// The access state of its groups there.
         ana: AnaState,
+        /// Whether hosts come with TLS; none: as it is at this address, or else without.
+        tls: Option<TlsMode>,
     },
     /// No longer has it served there: its controllers end.
     RemoveListener {
@@ -168,6 +173,15 @@ pub enum Step {
         nqn: String,
         /// The host.
         host: HostKeys,
+    },
+    /// Gives a host that is listed other keys of TLS, or none. It stays connected.
+    SetPsks {
+        /// The subsystem.
+        nqn: String,
+        /// The host.
+        host: String,
+        /// The names of the keys.
+        psk: Vec<String>,
     },
     /// No longer allows it: its controllers end.
     RemoveHost {
@@ -319,7 +333,9 @@ impl Step {
             Self::DeleteSubsystem { nqn } => delete_subsystem(config, nqn),
             Self::AddNamespace(add) => add_namespace(config, add),
             Self::RemoveNamespace { nqn, nsid } => remove_namespace(config, nqn, *nsid),
-            Self::AddListener { nqn, listen, ana } => add_listener(config, nqn, *listen, *ana),
+            Self::AddListener { nqn, listen, ana, tls } => {
+                add_listener(config, nqn, *listen, (*ana, *tls))
+            }
             Self::RemoveListener { nqn, listen } => remove_listener(config, nqn, *listen),
             Self::SetAnaState { nqn, listen, group, state } => {
                 set_ana_state(config, nqn, *listen, (*group, *state))
@@ -329,6 +345,7 @@ impl Step {
             Self::RemoveKey { name } => remove_key(config, name),
             Self::AddHost { nqn, host } => add_host(config, nqn, host),
             Self::SetKeys { nqn, host } => change_keys(config, nqn, host),
+            Self::SetPsks { nqn, host, psk } => change_psks(config, nqn, host, psk),
             Self::RemoveHost { nqn, host } => remove_host(config, nqn, host),
             Self::AllowAnyHost { nqn, allow } => {
                 let subsystem = subsystem(config, nqn)?;
@@ -343,86 +360,6 @@ impl Step {
             }
         }
     }
-}
-
-/// The hosts that a subsystem lists.
-fn hosts(subsystem: &mut Subsystem) -> &mut Vec<String> {
-    subsystem.allowed_hosts.as_mut().unwrap_or(&mut subsystem.listed_hosts)
-}
-
-/// Allows a host, with its keys.
-fn add_host(config: &mut Config, nqn: &str, host: &HostKeys) -> Outcome {
-    let subsystem = subsystem(config, nqn)?;
-    let hosts = hosts(subsystem);
-    if hosts.contains(&host.nqn) {
-        let what = format!("{} is listed at {nqn} already", host.nqn);
-        return Err(StepError::exists(what));
-    }
-    hosts.push(host.nqn.to_owned());
-    set_keys(subsystem, host);
-    done([nqn.to_owned()])
-}
-
-/// Gives a host other keys.
-fn change_keys(config: &mut Config, nqn: &str, host: &HostKeys) -> Outcome {
-    let subsystem = subsystem(config, nqn)?;
-    if !hosts(subsystem).contains(&host.nqn) {
-        let what = format!("{} is not listed at {nqn}", host.nqn);
-        return Err(StepError::not_found(what));
-    }
-    set_keys(subsystem, host);
-    done([nqn.to_owned()])
-}
-
-/// No longer allows a host.
-fn remove_host(config: &mut Config, nqn: &str, host: &str) -> Outcome {
-    let subsystem = subsystem(config, nqn)?;
-    let hosts = hosts(subsystem);
-    let place = hosts.iter().position(|one| one == host);
-    let place =
-        place.ok_or_else(|| StepError::not_found(format!("{host} is not listed at {nqn}")))?;
-    hosts.remove(place);
-    subsystem.host_keys.retain(|keys| keys.nqn != *host);
-    done([nqn.to_owned()])
-}
-
-/// Gives a host these keys of DH-HMAC-CHAP; how they are used stays, and so do its PSKs.
-fn set_keys(subsystem: &mut Subsystem, keys: &HostKeys) {
-    let place = subsystem.host_keys.iter().position(|one| one.nqn == keys.nqn);
-    let before = place.map(|place| subsystem.host_keys.remove(place));
-    let before = before.unwrap_or_else(|| HostKeys::new(&keys.nqn));
-    let HostKeys { dhchap_key, dhchap_ctrlr_key, .. } = keys.clone();
-    let keys = HostKeys { dhchap_key, dhchap_ctrlr_key, ..before };
-    if keys.dhchap_key.is_some() || keys.dhchap_ctrlr_key.is_some() || !keys.psk.is_empty() {
-        subsystem.host_keys.push(keys);
-    }
-}
-
-fn add_key(config: &mut Config, name: &str, path: &Path) -> Outcome {
-    if [name, &path.to_string_lossy()].into_iter().any(key_file::is_key) {
-        return Err(StepError::invalid("give the path of a file that has the key, not the secret"));
-    }
-    if name.is_empty() || name.contains('/') {
-        return Err(StepError::invalid(format!("{name:?} is no name for a key")));
-    }
-    if config.keyring.contains_key(name) {
-        return Err(StepError::exists(format!("key {name} exists")));
-    }
-    weft_reactor::read_private_file(path)
-        .map_err(|error| StepError::failed(format!("key file {}: {error}", path.display())))?;
-    config.keyring.insert(name.to_owned(), path.to_owned());
-    done([])
-}
-
-fn remove_key(config: &mut Config, name: &str) -> Outcome {
-    let users = config.subsystems.iter().flat_map(|subsystem| &subsystem.host_keys);
-    if let Some(user) = users.clone().find(|keys| keys.uses(name)) {
-        return Err(StepError::invalid(format!("host {} has key {name}", user.nqn)));
-    }
-    if config.keyring.remove(name).is_none() {
-        return Err(StepError::not_found(format!("there is no key {name}")));
-    }
-    done([])
 }
 
 fn subsystem<'a>(config: &'a mut Config, nqn: &str) -> Result<&'a mut Subsystem, StepError> {
@@ -686,7 +623,12 @@ fn first_free(subsystem: &Subsystem, most: u32) -> Option<u32> {
     (1..=most).find(|nsid| !used.contains(nsid))
 }
 
-fn add_listener(config: &mut Config, nqn: &str, listen: Listen, ana: AnaState) -> Outcome {
+fn add_listener(
+    config: &mut Config,
+    nqn: &str,
+    listen: Listen,
+    (ana, tls): (AnaState, Option<TlsMode>),
+) -> Outcome {
     let is_discovery = nqn == DISCOVERY_NQN;
     if !is_discovery {
         subsystem(config, nqn)?;
@@ -697,6 +639,14 @@ fn add_listener(config: &mut Config, nqn: &str, listen: Listen, ana: AnaState) -
         return Err(StepError::invalid(what));
     }
     let exists = || StepError::exists(format!("{nqn} is served at {listen} already"));
+    let known = config.ports.iter().find(|port| port.listen == listen).map(|port| port.tls);
+    if let (Some(known), Some(wanted)) = (known, tls)
+        && known != wanted
+    {
+        let known = known.name();
+        let what = format!("{listen} has tls {known:?}, for all that is served there");
+        return Err(StepError::invalid(what));
+    }
     if is_discovery {
         if config.operated.without_discovery {
             return Err(StepError::not_found("the discovery subsystem was deleted"));
@@ -714,7 +664,9 @@ fn add_listener(config: &mut Config, nqn: &str, listen: Listen, ana: AnaState) -
             let id = highest.checked_add(1).ok_or_else(|| StepError::invalid("too many ports"))?;
             let subsystems = PortSubsystems::Only(Vec::new());
             let made_at_run_time = true;
-            let port = Port { subsystems, discovery, made_at_run_time, ..Port::new(id, listen) };
+            let tls = tls.unwrap_or_default();
+            let port = Port::new(id, listen);
+            let port = Port { subsystems, discovery, made_at_run_time, tls, ..port };
             config.ports.push(port);
             config.ports.len() - 1
         }
@@ -794,25 +746,4 @@ fn remove_listener(config: &mut Config, nqn: &str, listen: Listen) -> Outcome {
     port.ana.retain(|rule| rule.subsystem.as_deref() != Some(nqn));
     config.prune_ports();
     done([nqn.to_owned()])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn other_keys_of_authentication_leave_psks() {
-        let mut subsystem = Subsystem::new("nqn.a");
-        let psk = vec!["tls".to_owned()];
-        subsystem.host_keys.push(HostKeys { psk: psk.clone(), ..HostKeys::new("nqn.h") });
-        let mut keys = HostKeys::new("nqn.h");
-        keys.dhchap_key = Some("one".to_owned());
-        set_keys(&mut subsystem, &keys);
-        assert_eq!(subsystem.host_keys, [HostKeys { psk: psk.clone(), ..keys }]);
-        set_keys(&mut subsystem, &HostKeys::new("nqn.h"));
-        assert_eq!(subsystem.host_keys, [HostKeys { psk, ..HostKeys::new("nqn.h") }]);
-        subsystem.host_keys[0].psk.clear();
-        set_keys(&mut subsystem, &HostKeys::new("nqn.h"));
-        assert_eq!(subsystem.host_keys, []);
-    }
 }

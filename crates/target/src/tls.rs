@@ -10,22 +10,28 @@ use weft_transport::tls::TlsAcceptor;
 
 use crate::TargetError;
 use crate::config::{Config, Psks};
+use crate::generated::GeneratedKeys;
 
 /// Whether this program can serve the ports of a configuration.
 pub(crate) fn check(config: &Config) -> Result<(), TargetError> {
-    acceptor(config, &BTreeMap::new()).map(drop)
+    acceptor(config, &BTreeMap::new(), &Arc::default()).map(drop)
 }
 
 /// What the ports with TLS accept hosts with; none if no port has it.
 pub(crate) fn acceptor(
     config: &Config,
     psks: &BTreeMap<String, Psks>,
+    generated: &Arc<GeneratedKeys>,
 ) -> Result<Option<TlsAcceptor>, TargetError> {
     let Some(port) = config.ports.iter().find(|port| port.tls != TlsMode::Off) else {
         return Ok(None);
     };
-    let psks = psks.clone();
-    let acceptor = TlsAcceptor::new(Arc::new(move |identity| find(&psks, identity)));
+    let (psks, generated) = (psks.clone(), Arc::clone(generated));
+    let find = move |identity: &str| match TlsIdentity::is_generated(identity) {
+        true => generated.find(identity),
+        false => find(&psks, identity),
+    };
+    let acceptor = TlsAcceptor::new(Arc::new(find));
     let told = |fault| TargetError::new(format!("port {} (tls): {fault}", port.id));
     acceptor.map(Some).map_err(told)
 }

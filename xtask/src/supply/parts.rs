@@ -127,8 +127,12 @@ mod tests {
 
     #[test]
     fn what_is_linked_is_listed_and_nothing_else() {
-        let package = |id: &str, source: Option<&str>| json!({ "id": id, "name": id, "version": "1.0", "license": "MIT/X", "source": source });
-        let kinds = |id: &str, kind: Option<&str>| json!({ "pkg": id, "dep_kinds": [{ "kind": kind, "target": null }] });
+        let package = |id: &str, source: Option<&str>| -> Value {
+            json!({ "id": id, "name": id, "version": "1.0", "license": "MIT/X", "source": source })
+        };
+        let kinds = |id: &str, kind: Option<&str>| -> Value {
+            json!({ "pkg": id, "dep_kinds": [{ "kind": kind, "target": null }] })
+        };
         let metadata = json!({
             "packages": [package("own", None), package("a", Some("registry")),
                          package("b", Some("registry")), package("tests", Some("registry"))],

@@ -147,9 +147,11 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
         params
     };
     let at = json!({"trtype": "TCP", "traddr": "127.0.0.1", "trsvcid": "0"});
-    let secure = json!({"nqn": nqn, "listen_address": at, "secure_channel": true});
+    let secure = json!({"nqn": nqn, "listen_address": at, "secure_channel": true, "tls": "off"});
     for (method, params, code, part) in [
-        ("nvmf_subsystem_add_host", host(json!({"psk": "key0"})), -32602, "psk"),
+        ("nvmf_subsystem_add_host", host(json!({"psk": "key0"})), -32602, "no key \"key0\""),
+        ("nvmf_subsystem_add_host", host(json!({"psk": [1]})), -32602, "no name of a key"),
+        ("nvmf_subsystem_set_keys", host(json!({"psk": "a", "dhchap_key": "b"})), -32602, "own"),
         ("nvmf_subsystem_add_host", host(json!({"dhchap_key": "key0"})), -32602, "no key \"key0\""),
         ("nvmf_subsystem_set_keys", host(json!({})), -32602, "not listed"),
         ("keyring_file_remove_key", json!({"name": "x"}), -32602, "no key x"),
@@ -369,7 +371,7 @@ fn access_states_are_set_listed_saved_and_kept() {
 }
 
 /// A subsystem with a block device N0, served at this port.
-fn with_null(client: &mut Client) -> String {
+pub(crate) fn with_null(client: &mut Client) -> String {
     let mut call = |method, params| call(client, method, params).expect(method);
     call("bdev_null_create", json!({"name": "N0", "num_blocks": 1 << 20, "block_size": 4096}));
     call("nvmf_create_transport", json!({"trtype": "tcp"}));
@@ -435,7 +437,7 @@ fn is_held_to_20(client: &mut Client) {
 }
 
 /// What a configuration that is saved has.
-fn saved(client: &mut Client) -> Vec<Value> {
+pub(crate) fn saved(client: &mut Client) -> Vec<Value> {
     ["keyring", "bdev", "nvmf"]
         .iter()
         .flat_map(|name| {
@@ -446,7 +448,7 @@ fn saved(client: &mut Client) -> Vec<Value> {
 }
 
 /// Another target makes what was saved; what it would save itself.
-fn loaded(calls: &[Value]) -> Vec<Value> {
+pub(crate) fn loaded(calls: &[Value]) -> Vec<Value> {
     let folder = Folder::new("loaded");
     let (target, mut client) = waiting(&folder, &[]);
     for one in calls {
@@ -461,7 +463,7 @@ fn loaded(calls: &[Value]) -> Vec<Value> {
     again
 }
 
-fn without_listeners(calls: Vec<Value>) -> Vec<Value> {
+pub(crate) fn without_listeners(calls: Vec<Value>) -> Vec<Value> {
     calls.into_iter().filter(|one| one["method"] != "nvmf_subsystem_add_listener").collect()
 }
 

@@ -1,6 +1,9 @@
 //! Tests of the binary.
 
+#[cfg(feature = "tls")]
+mod concat;
 mod control;
+mod dumps;
 mod faults;
 mod key;
 mod look;
@@ -13,6 +16,8 @@ mod serve;
 mod study;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "tls")]
+mod tls_control;
 mod trace;
 mod weft;
 #[cfg(not(feature = "tls"))]

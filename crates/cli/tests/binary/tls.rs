@@ -14,14 +14,14 @@ use std::{
 
 use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, pattern, text, weft, weft_with_stdin};
 
-const HOST: &str = "nqn.2024-01.io.example:tls-host";
+pub(crate) const HOST: &str = "nqn.2024-01.io.example:tls-host";
 const OTHER_HOST: &str = "nqn.2024-01.io.example:tls-other";
 
 /// No byte is changed.
-const NEVER: u64 = u64::MAX;
+pub(crate) const NEVER: u64 = u64::MAX;
 
 /// Carries connections to a target, keeps what it has seen, and changes what it is told to.
-struct Between {
+pub(crate) struct Between {
     port: u16,
     seen: Arc<Seen>,
 }
@@ -37,7 +37,7 @@ struct Seen {
 }
 
 impl Between {
-    fn new(target: u16) -> Self {
+    pub(crate) fn new(target: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let seen = Arc::new(Seen { at: NEVER.into(), ..Seen::default() });
@@ -63,25 +63,25 @@ impl Between {
         Self { port, seen }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("nvme-tcp://127.0.0.1:{}/{NQN}?nsid=1", self.port)
     }
 
     /// Ends all connections.
-    fn cut(&self) {
+    pub(crate) fn cut(&self) {
         for socket in self.seen.sockets.lock().expect("no panic").drain(..) {
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
 
     /// Flips a bit of the byte at this place of what one side sends on each connection.
-    fn change(&self, side: usize, at: u64) {
+    pub(crate) fn change(&self, side: usize, at: u64) {
         self.seen.side.store(side, Ordering::SeqCst);
         self.seen.at.store(at, Ordering::SeqCst);
     }
 
     /// Takes what was seen.
-    fn take(&self) -> Vec<[Vec<u8>; 2]> {
+    pub(crate) fn take(&self) -> Vec<[Vec<u8>; 2]> {
         std::mem::take(&mut *self.seen.streams.lock().expect("no panic"))
     }
 }
@@ -114,7 +114,7 @@ impl Seen {
 }
 
 /// Whether a stream is records of TLS from its begin to its end; the last one may be cut.
-fn is_tls(mut stream: &[u8]) -> bool {
+pub(crate) fn is_tls(mut stream: &[u8]) -> bool {
     while let Some(header) = stream.first_chunk::<5>() {
         let [kind, 3, 1..=3, high, low] = *header else { return false };
         let length = usize::from(u16::from_be_bytes([high, low]));
@@ -127,7 +127,7 @@ fn is_tls(mut stream: &[u8]) -> bool {
 }
 
 /// A new key of TLS in a file.
-fn key(folder: &Folder, name: &str, words: &[&str]) -> PathBuf {
+pub(crate) fn key(folder: &Folder, name: &str, words: &[&str]) -> PathBuf {
     let path = folder.path(name);
     weft("epoll", [&["key", "generate", "tls", text(&path)], words].concat()).text();
     path
@@ -145,7 +145,7 @@ fn target(folder: &Folder, driver: &'static str, mode: &str, keys: &str) -> Targ
     Target::start(driver, &["--config", text(&config)])
 }
 
-fn run(url: &str, verb: &str, key: &Path, words: &[&str]) -> Ran {
+pub(crate) fn run(url: &str, verb: &str, key: &Path, words: &[&str]) -> Ran {
     let tls = ["--hostnqn", HOST, "--tls", "--tls-key-file", text(key)];
     weft("epoll", [&[verb], &tls[..], words, &["--", url]].concat())
 }

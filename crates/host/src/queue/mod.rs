@@ -40,7 +40,7 @@ use weft_transport::rdma::ensure_provider;
 use weft_transport::{CloseReason, Slot, tag_of};
 
 use crate::limits;
-use crate::shared::{Activity, DriverMessage, LiveController, QueueMessage, Shared};
+use crate::shared::{Activity, DriverMessage, LiveController, QueueMessage, Shared, secure};
 use buffers::{RequestBuffers, failure_of};
 use path::PathState;
 pub(crate) use path::{Ended, Fence, Outlook, Why, is_by_peer, is_of_access};
@@ -362,7 +362,7 @@ impl QueuePair {
             live.address,
             options,
         );
-        self.shared.secure(reactor, &mut connection);
+        secure(&live.security, reactor, &mut connection);
         self.connection = Some(connection);
         self.state = State::Connecting;
     }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use weft_nvme::authentication::SecureChannel;
 use weft_nvme::authentication::{Header, MessageType};
 use weft_nvme::{Nqn, Wire};
 
@@ -64,7 +65,7 @@ fn random(byte: u8) -> Random {
 /// The controller believes the host.
 pub fn strange_host(mut input: &[u8]) {
     let Some((policy, names)) = policy() else { return };
-    let mut target = target::Authenticator::new(names.clone(), true);
+    let mut target = target::Authenticator::new(names.clone(), SecureChannel::NEW_TLS_PSK);
     while let Some((how, message)) = take_message(&mut input) {
         target.send(&message, Some(policy), &random(how));
         if let Some(work) = target.take_work() {

@@ -109,6 +109,13 @@ impl Authenticator {
         self
     }
 
+    /// Has the exchange replace the TLS PSK of the secure channel that the queue has.
+    #[must_use]
+    pub const fn with_other_psk(mut self) -> Self {
+        self.secure_channel = SecureChannel::REPLACE_TLS_PSK;
+        self
+    }
+
     /// The PSK that the exchange has made, once.
     pub const fn take_generated_psk(&mut self) -> Option<GeneratedPsk> {
         self.generated_psk.take()
@@ -240,9 +247,17 @@ impl Authenticator {
             return Next::Done;
         };
         let shared_secret = expected.shared_secret.as_deref().map(Vec::as_slice);
-        let question = self.question(expected.hash, shared_secret, challenge, expected.sequence);
+        // Linux before 7.1 leaves SC_C out here. The host's own response, which the controller has
+        // accepted, has it in any case.
         let proves = response.is_some_and(|response| {
-            question.is_answered_by(response, Prover::Controller, secret, &self.names)
+            [self.secure_channel, SecureChannel::NONE].into_iter().any(|secure_channel| {
+                let (hash, sequence) = (expected.hash, expected.sequence);
+                let question = Question {
+                    secure_channel,
+                    ..self.question(hash, shared_secret, challenge, sequence)
+                };
+                question.is_answered_by(response, Prover::Controller, secret, &self.names)
+            })
         });
         if !proves {
             self.generated_psk = None;

@@ -19,6 +19,8 @@
 //! host. Neither reads random bytes ([`Random`] is an argument) nor computes powers in the
 //! target's poll group ([`target::Work`]).
 
+#[cfg(test)]
+mod attack;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod group;
@@ -50,6 +52,10 @@ pub struct Policy {
     pub hashes: Arc<[HashFunction]>,
     /// DH groups, the preferred one first.
     pub groups: Arc<[Group]>,
+    /// Secure concatenation is required: the exchange makes a key of TLS, or TLS is there already.
+    pub requires_channel: bool,
+    /// The host expects the controller's response as Linux before 7.1 does: without SC_C.
+    pub old_channel: bool,
 }
 
 impl Policy {
@@ -57,7 +63,8 @@ impl Policy {
     #[must_use]
     pub fn new(secret: Secret, controller_secret: Option<Secret>) -> Self {
         let (hashes, groups) = (default_hashes().into(), default_groups().into());
-        Self { secret, controller_secret, hashes, groups }
+        let (requires_channel, old_channel) = (false, false);
+        Self { secret, controller_secret, hashes, groups, requires_channel, old_channel }
     }
 }
 

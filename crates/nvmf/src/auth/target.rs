@@ -85,9 +85,9 @@ pub struct Authenticator {
     names: Names,
     phase: Phase,
     authenticated: bool,
-    /// Whether a secure channel may be asked for: on an admin queue without one, where the port
-    /// offers TLS.
-    may_concatenate: bool,
+    /// The secure channel that may be asked for: a new one on an admin queue without TLS whose
+    /// port offers that, another key for one on an admin queue that has it.
+    channel: SecureChannel,
     generated_psk: Option<GeneratedPsk>,
 }
 
@@ -138,14 +138,17 @@ struct Response {
 impl Authenticator {
     /// The end of a queue between these two.
     #[must_use]
-    pub const fn new(names: Names, may_concatenate: bool) -> Self {
-        Self {
-            names,
-            phase: Phase::Idle,
-            authenticated: false,
-            may_concatenate,
-            generated_psk: None,
-        }
+    pub const fn new(names: Names, channel: SecureChannel) -> Self {
+        let (phase, generated_psk) = (Phase::Idle, None);
+        Self { names, phase, authenticated: false, channel, generated_psk }
+    }
+
+    /// The end of an admin queue over TLS, with a key that an earlier exchange has made: the host
+    /// has authenticated itself by it.
+    #[must_use]
+    pub fn over_channel(names: Names) -> Self {
+        let this = Self::new(names, SecureChannel::REPLACE_TLS_PSK);
+        Self { authenticated: true, ..this }
     }
 
     /// How far the queue is.
@@ -309,11 +312,13 @@ impl Authenticator {
         }
         let policy = policy.filter(|_| offer.is_usable);
         let policy = policy.ok_or(FailureReason::PROTOCOL_NOT_USABLE)?;
-        let wants_channel = match offer.secure_channel {
-            SecureChannel::NONE => false,
-            SecureChannel::NEW_TLS_PSK if self.may_concatenate => true,
-            _ => return Err(FailureReason::CONCATENATION_MISMATCH),
-        };
+        let wants_channel = offer.secure_channel != SecureChannel::NONE;
+        let is_offered = !wants_channel || offer.secure_channel == self.channel;
+        let is_missing =
+            !wants_channel && policy.requires_channel && self.channel == SecureChannel::NEW_TLS_PSK;
+        if !is_offered || is_missing {
+            return Err(FailureReason::CONCATENATION_MISMATCH);
+        }
         let hash = policy.hashes.iter().copied().find(|hash| {
             offer.hashes.contains(hash) && !(wants_channel && *hash == HashFunction::Sha512)
         });
@@ -388,7 +393,10 @@ impl Authenticator {
             (Some(_), 0) => return Err(FailureReason::INCORRECT_PAYLOAD),
             (Some(challenge), sequence) => {
                 let secret = policy.controller_secret.as_ref().ok_or(FailureReason::FAILED)?;
-                let question = exchange.question(challenge, sequence, shared_secret);
+                let mut question = exchange.question(challenge, sequence, shared_secret);
+                if policy.old_channel {
+                    question.secure_channel = SecureChannel::NONE;
+                }
                 Some(question.answer(Prover::Controller, secret, names))
             }
             (None, _) => None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use weft_nvme::Nqn;
-use weft_nvme::authentication::FailureReason;
+use weft_nvme::authentication::{FailureReason, SecureChannel};
 
 use super::host::{self, Next, Problem};
 use super::target::{self, Received, Standing};
@@ -53,7 +53,7 @@ impl Pair {
     fn new(host: Policy, target: Policy) -> Self {
         Self {
             host: host::Authenticator::new(names(), Arc::new(host), 7),
-            target: target::Authenticator::new(names(), true),
+            target: target::Authenticator::new(names(), SecureChannel::NEW_TLS_PSK),
             policy: Arc::new(target),
             seed: 1,
         }
@@ -230,9 +230,96 @@ fn concatenation_is_refused_where_it_is_not_offered() {
     let policy = policy(HashFunction::Sha256, Group::Ffdhe2048, false);
     let mut pair = Pair::new(policy.clone(), policy);
     pair.host = pair.host.with_secure_channel();
-    pair.target = target::Authenticator::new(names(), false);
+    pair.target = target::Authenticator::new(names(), SecureChannel::NONE);
     let reason = FailureReason::CONCATENATION_MISMATCH;
     assert_eq!(pair.run(|_, _| {}).1, Standing::Failed(reason));
+}
+
+/// On a queue over TLS the same exchange makes another PSK, and a new channel is not to be had.
+#[test]
+fn the_psk_of_a_channel_is_replaced() {
+    let policy = policy(HashFunction::Sha256, Group::Ffdhe2048, true);
+    let mut pair = Pair::new(policy.clone(), policy.clone());
+    pair.target = target::Authenticator::over_channel(names());
+    assert_eq!(pair.target.standing(), Standing::Authenticated, "by its key");
+    let mut psks = Vec::new();
+    for transaction in [8, 9] {
+        let host = host::Authenticator::new(names(), Arc::new(policy.clone()), transaction);
+        pair.host = host.with_other_psk();
+        assert_eq!(pair.run(|_, _| {}), (Next::Done, Standing::Authenticated));
+        let own = pair.host.take_generated_psk().expect("a PSK");
+        let theirs = pair.target.take_generated_psk().expect("a PSK");
+        assert_eq!((own.hash, &own.psk), (theirs.hash, &theirs.psk));
+        psks.push(own.psk);
+    }
+    assert_ne!(psks[0], psks[1]);
+    // Without another PSK it is an ordinary exchange, and leaves the one that there is.
+    pair.host = host::Authenticator::new(names(), Arc::new(policy.clone()), 10);
+    assert_eq!(pair.run(|_, _| {}), (Next::Done, Standing::Authenticated));
+    assert!(pair.target.take_generated_psk().is_none());
+    let mismatch = Standing::Failed(FailureReason::CONCATENATION_MISMATCH);
+    let host = host::Authenticator::new(names(), Arc::new(policy.clone()), 11);
+    pair.host = host.with_secure_channel();
+    assert_eq!(pair.run(|_, _| {}).1, mismatch, "the queue has a channel");
+    let mut pair = Pair::new(policy.clone(), policy);
+    pair.host = pair.host.with_other_psk();
+    assert_eq!(pair.run(|_, _| {}).1, mismatch, "the queue has none");
+}
+
+/// Whoever takes SC_C out of the offer, or puts it in, ends the exchange, with whatever the target
+/// would have served without a channel.
+#[test]
+fn a_channel_is_neither_left_out_nor_put_in_by_somebody_in_between() {
+    for (wants, sent) in [(true, SecureChannel::NONE), (false, SecureChannel::NEW_TLS_PSK)] {
+        let policy = policy(HashFunction::Sha256, Group::Ffdhe2048, false);
+        let mut pair = Pair::new(policy.clone(), policy);
+        if wants {
+            pair.host = pair.host.with_secure_channel();
+        }
+        let (next, standing) = pair.run(|count, bytes| {
+            if count == 0 {
+                bytes[6] = sent.0;
+            }
+        });
+        assert_eq!(next, Next::Failed(Problem::Refused(FailureReason::FAILED), None));
+        assert_eq!(standing, Standing::Failed(FailureReason::FAILED));
+        assert!(pair.target.take_generated_psk().is_none());
+    }
+}
+
+#[test]
+fn a_host_that_has_to_make_a_channel_is_refused_without() {
+    let own = policy(HashFunction::Sha256, Group::Ffdhe2048, false);
+    let required = Policy { requires_channel: true, ..own.clone() };
+    let mismatch = Standing::Failed(FailureReason::CONCATENATION_MISMATCH);
+    assert_eq!(undisturbed(own.clone(), required.clone()).1, mismatch);
+    let mut pair = Pair::new(own.clone(), required.clone());
+    pair.host = pair.host.with_secure_channel();
+    assert_eq!(pair.run(|_, _| {}).1, Standing::Authenticated);
+    // Over TLS there is one.
+    let mut pair = Pair::new(own, required);
+    pair.target = target::Authenticator::over_channel(names());
+    assert_eq!(pair.run(|_, _| {}).1, Standing::Authenticated);
+}
+
+/// Linux before 7.1 leaves SC_C out of the controller's response: as target the same is chosen for
+/// such a host, and as host both are taken.
+#[test]
+fn the_controllers_response_is_taken_with_and_without_the_channel() {
+    for old_channel in [false, true] {
+        let own = policy(HashFunction::Sha256, Group::Ffdhe2048, true);
+        let mut pair = Pair::new(own.clone(), Policy { old_channel, ..own });
+        pair.host = pair.host.with_secure_channel();
+        let mut responses = Vec::new();
+        let ended = pair.run(|count, bytes| {
+            if count == 3 {
+                responses.push(bytes.split_off(16));
+                bytes.extend_from_slice(&responses[0]);
+            }
+        });
+        assert_eq!(ended, (Next::Done, Standing::Authenticated), "{old_channel}");
+        assert_eq!(responses.len(), 1);
+    }
 }
 
 /// Bytes of each message that mean nothing: reserved ones, and a failure's own.

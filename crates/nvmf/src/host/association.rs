@@ -27,6 +27,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::auth::GeneratedPsk;
 use weft_nvme::event::{EventType, NoticeInformation};
 use weft_nvme::fabrics::{InvalidParameter, PropertyGet, PropertySet, PropertySize};
 use weft_nvme::property::{
@@ -91,6 +92,9 @@ pub struct HostConfig {
 pub enum Action {
     /// Open the transport connection of the admin queue.
     Open,
+    /// The next one that is opened has TLS with this key, and so have those of I/O queues: until
+    /// one is opened without this before it.
+    Secure(Box<GeneratedPsk>),
     /// Send a command on it.
     Submit(AdminCommand),
     /// Close it, if it is still open; its events are ignored from now on.
@@ -149,6 +153,8 @@ struct UserCommand {
 pub struct Association {
     config: HostConfig,
     phase: Phase,
+    /// The connection of the admin queue has TLS with a key that an authentication has made.
+    has_channel: bool,
     generation: u32,
     queue: AdminQueue,
     users: VecDeque<UserCommand>,
@@ -172,6 +178,7 @@ impl Association {
         Self {
             config,
             phase: Phase::Idle,
+            has_channel: false,
             generation: 0,
             queue: AdminQueue::new(),
             users: VecDeque::new(),
@@ -229,7 +236,7 @@ impl Association {
         if !matches!(self.phase, Phase::Opening { .. }) {
             return;
         }
-        let mut initialise = Box::new(Initialise::new(&self.config));
+        let mut initialise = Box::new(Initialise::new(&self.config, self.has_channel));
         let first = initialise.first(&self.config);
         self.phase = Phase::Initialising(initialise);
         self.submit(Purpose::Initialise, Step::ConnectAdmin, first, now);
@@ -424,6 +431,12 @@ impl Association {
     }
 
     fn open(&mut self, now: Duration) {
+        // Each attempt makes keys of its own.
+        self.has_channel = false;
+        self.begin_opening(now);
+    }
+
+    fn begin_opening(&mut self, now: Duration) {
         self.phase = Phase::Opening { until: now.saturating_add(self.config.open_timeout) };
         self.actions.push_back(Action::Open);
     }
@@ -468,7 +481,9 @@ impl Association {
 
     fn apply(&mut self, progress: Progress, now: Duration) {
         match progress {
-            Progress::Failed(problem) if self.is_refused_without_flow_control(&problem) => {
+            Progress::Failed(problem)
+                if self.config.disable_flow_control && problem.is_of_attributes() =>
+            {
                 self.config.disable_flow_control = false;
                 self.close_admin_queue(&problem);
                 self.open(now);
@@ -478,16 +493,14 @@ impl Association {
                 self.submit(Purpose::Initialise, step, command, now);
             }
             Progress::Failed(problem) => self.handle_loss(problem, now),
+            Progress::Secured(generated) => {
+                self.close_admin_queue(&Problem::Reset);
+                self.actions.push_back(Action::Secure(generated));
+                self.has_channel = true;
+                self.begin_opening(now);
+            }
             Progress::Done(snapshot) => self.become_live(*snapshot, now),
         }
-    }
-
-    /// Whether the controller refused Connect because SQ flow control was disabled.
-    fn is_refused_without_flow_control(&self, problem: &Problem) -> bool {
-        let attributes = Some(InvalidParameter::ATTRIBUTES);
-        let refused = matches!(problem, Problem::Refused { step: Step::ConnectAdmin, parameter, .. }
-            if *parameter == attributes);
-        refused && self.config.disable_flow_control
     }
 
     fn become_live(&mut self, mut snapshot: ControllerSnapshot, now: Duration) {

@@ -9,7 +9,7 @@ use super::admin_queue::AdminData;
 use super::association::{HostConfig, refused};
 use super::problem::{Problem, Step};
 use crate::auth::host::{Authenticator, Next};
-use crate::auth::{Names, Policy, Random};
+use crate::auth::{GeneratedPsk, Names, Policy, Random};
 
 /// What a host proves its identity with, and the controller's.
 #[derive(Debug, Clone)]
@@ -37,6 +37,8 @@ pub enum AuthenticationProgress {
 pub struct QueueAuthentication {
     authenticator: Authenticator,
     random: fn() -> Option<Random>,
+    /// It makes a key of TLS, without which the queue is not used.
+    makes_channel: bool,
     /// The command in flight fetches a message.
     receiving: bool,
     /// Why the exchange has failed, while the controller is told.
@@ -44,29 +46,50 @@ pub struct QueueAuthentication {
 }
 
 impl QueueAuthentication {
-    /// What a successful Connect leads to: nothing more, or an exchange.
-    pub fn after_connect(
+    /// What a successful Connect leads to: nothing more, or an exchange. `has_channel`: what makes
+    /// a secure channel by authentication has made it.
+    pub(super) fn after_connect(
         config: &HostConfig,
         result: ConnectResult,
+        has_channel: bool,
     ) -> Result<Option<Self>, Problem> {
-        if result.secure_channel_required() {
+        let credentials = config.credentials.as_ref();
+        let wants_channel = credentials.is_some_and(|own| own.policy.requires_channel);
+        if result.secure_channel_required() && !wants_channel {
             return Err(Problem::SecureChannelRequired);
         }
-        let required = result.authentication_required();
+        let makes_channel = wants_channel && !has_channel;
+        let required = result.authentication_required() || result.secure_channel_required();
         let Some(credentials) = &config.credentials else {
             return if required { Err(Problem::AuthenticationRequired) } else { Ok(None) };
         };
         if !required {
-            // Who wants to be taken for the controller would leave the exchange out.
-            let wanted = credentials.policy.controller_secret.is_some();
+            if makes_channel {
+                return Err(Problem::SecureChannelNotOffered);
+            }
+            // Who wants to be taken for the controller would leave the exchange out. Who has the
+            // key of the channel has proved itself when that was made.
+            let wanted = credentials.policy.controller_secret.is_some() && !wants_channel;
             return if wanted { Err(Problem::ControllerNotAuthenticated) } else { Ok(None) };
         }
         let random = (credentials.random)().ok_or_else(no_random_bytes)?;
         let names = Names { host: config.host, subsystem: config.subsystem };
         let policy = Arc::clone(&credentials.policy);
-        let authenticator = Authenticator::new(names, policy, random.transaction_id());
-        let random = credentials.random;
-        Ok(Some(Self { authenticator, random, receiving: false, problem: None }))
+        let mut authenticator = Authenticator::new(names, policy, random.transaction_id());
+        if makes_channel {
+            authenticator = authenticator.with_secure_channel();
+        }
+        let (random, receiving, problem) = (credentials.random, false, None);
+        Ok(Some(Self { authenticator, random, makes_channel, receiving, problem }))
+    }
+
+    /// After it is done: the key of TLS that it has made, if that was its purpose.
+    pub(super) fn finish(mut self) -> Result<Option<GeneratedPsk>, Problem> {
+        let generated = self.authenticator.take_generated_psk();
+        if self.makes_channel && generated.is_none() {
+            return Err(Problem::SecureChannelNotOffered);
+        }
+        Ok(generated)
     }
 
     /// Its first command.

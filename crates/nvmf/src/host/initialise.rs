@@ -14,10 +14,13 @@
 //! | `SetQueueCount` | Set Features 07h | NVM controllers; at least one queue |
 //! | `SetEventConfiguration` | Set Features 0Bh | where OAES offers something; may be refused |
 //! | the steps of [`Scan`] | | NVM controllers |
+//!
+//! An authentication that has made a key of TLS has the steps begin again over TLS.
 
 use core::time::Duration;
 use std::sync::Arc;
 
+use crate::auth::GeneratedPsk;
 use weft_nvme::fabrics::{
     CONTROLLER_ID_DYNAMIC, CONTROLLER_ID_MAX, Connect, ConnectAttributes, ConnectData,
     ConnectResult, PropertyGet, PropertySet, PropertySize,
@@ -45,6 +48,8 @@ pub(super) enum Progress {
     Wait,
     /// The next command.
     Submit(Step, Request),
+    /// The authentication has made a key of TLS: the steps begin again over TLS with it.
+    Secured(Box<GeneratedPsk>),
     /// The controller is ready.
     Done(Box<ControllerSnapshot>),
     /// It is not going to be.
@@ -67,10 +72,12 @@ pub(super) struct Initialise {
     poll_at: Option<Duration>,
     scan: Option<Scan>,
     authentication: Option<Box<QueueAuthentication>>,
+    /// The connection has TLS with a key that an authentication has made.
+    has_channel: bool,
 }
 
 impl Initialise {
-    pub(super) fn new(config: &HostConfig) -> Self {
+    pub(super) fn new(config: &HostConfig, has_channel: bool) -> Self {
         Self {
             step: Step::ConnectAdmin,
             controller: ControllerInfo::unknown(config),
@@ -79,6 +86,7 @@ impl Initialise {
             poll_at: None,
             scan: None,
             authentication: None,
+            has_channel,
         }
     }
 
@@ -152,7 +160,7 @@ impl Initialise {
             return self.invalid_response("the controller identifier is a reserved one");
         }
         self.controller.controller_id = result.controller_id();
-        match QueueAuthentication::after_connect(config, result) {
+        match QueueAuthentication::after_connect(config, result, self.has_channel) {
             Ok(Some(authentication)) => {
                 let first = authentication.first();
                 self.authentication = Some(Box::new(authentication));
@@ -167,8 +175,11 @@ impl Initialise {
         match progress {
             AuthenticationProgress::Submit(next) => self.go(Step::Authenticate, next),
             AuthenticationProgress::Done => {
-                self.authentication = None;
-                self.read_capabilities()
+                match self.authentication.take().map(|own| own.finish()).transpose() {
+                    Ok(Some(Some(generated))) => Progress::Secured(Box::new(generated)),
+                    Ok(_) => self.read_capabilities(),
+                    Err(problem) => problem.into(),
+                }
             }
             AuthenticationProgress::Failed(problem) => problem.into(),
         }
@@ -348,5 +359,6 @@ pub fn check_queue_connected(
     if !completion.status().is_success() {
         return Err(refused(Step::ConnectQueue(queue_id), completion));
     }
-    QueueAuthentication::after_connect(config, ConnectResult(completion.dword0()))
+    // A controller that is live has its secure channel, if the host makes one.
+    QueueAuthentication::after_connect(config, ConnectResult(completion.dword0()), true)
 }

@@ -154,8 +154,10 @@ pub enum Problem {
     Fatal,
     /// The controller requires authentication, and this host has no secret.
     AuthenticationRequired,
-    /// The controller requires a secure channel that authentication makes.
+    /// The controller requires a secure channel that authentication makes; this host makes none.
     SecureChannelRequired,
+    /// This host makes its secure channel by authentication, and the controller asks for none.
+    SecureChannelNotOffered,
     /// This host has the controller's secret, and the controller asks for no authentication.
     ControllerNotAuthenticated,
     /// The authentication has failed.
@@ -189,9 +191,18 @@ impl Problem {
             | Self::SecureChannelRequired
             | Self::Reset
             | Self::Impossible(_) => Side::Local,
-            Self::Authentication(_) | Self::ControllerNotAuthenticated => Side::Peer,
+            Self::Authentication(_)
+            | Self::ControllerNotAuthenticated
+            | Self::SecureChannelNotOffered => Side::Peer,
             Self::QueueLost { problem, .. } => problem.side(),
         }
+    }
+
+    /// Whether Connect of the admin queue was refused because of its attributes.
+    pub(super) fn is_of_attributes(&self) -> bool {
+        let attributes = Some(InvalidParameter::ATTRIBUTES);
+        matches!(self, Self::Refused { step: Step::ConnectAdmin, parameter, .. }
+            if *parameter == attributes)
     }
 
     /// Whether a retry cannot succeed: the controller set DNR, or requires something that this
@@ -202,6 +213,7 @@ impl Problem {
             Self::Refused { status, .. } => status.do_not_retry(),
             Self::AuthenticationRequired
             | Self::SecureChannelRequired
+            | Self::SecureChannelNotOffered
             | Self::ControllerNotAuthenticated
             | Self::Authentication(_)
             | Self::Impossible(_) => true,
@@ -245,8 +257,12 @@ impl fmt::Display for Problem {
                  --dhchap-secret-file",
             ),
             Self::SecureChannelRequired => formatter.write_str(
-                "the controller requires a secure channel made by authentication, which this host \
-                 does not support",
+                "the controller requires keys of TLS that are made by the authentication: give \
+                 --concat and --dhchap-secret-file",
+            ),
+            Self::SecureChannelNotOffered => formatter.write_str(
+                "the controller asks for no authentication, by which keys of TLS could be made: \
+                 give this host a key there, or connect without --concat",
             ),
             Self::ControllerNotAuthenticated => formatter.write_str(
                 "the controller asks for no authentication, so it cannot prove who it is, which \

@@ -96,6 +96,12 @@ impl<'a> TlsIdentity<'a> {
         };
         Some(Self { version, host: words.next()?, subsystem: words.next()? })
     }
+
+    /// Whether an identity is of a key that an authentication has made.
+    #[must_use]
+    pub fn is_generated(text: &str) -> bool {
+        text.starts_with("NVMe1G")
+    }
 }
 
 /// A PSK for the handshakes of one host with one subsystem.

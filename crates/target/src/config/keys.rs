@@ -52,6 +52,12 @@ pub struct HostKeys {
     /// DH groups, the preferred one first; none: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "words")]
     pub dhchap_groups: Vec<Group>,
+    /// The host is served over TLS only: its authentication makes the keys, or it has one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dhchap_concat: bool,
+    /// Where its authentication makes the keys, it is a Linux before 7.1.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dhchap_concat_compat: bool,
 }
 
 impl HostKeys {
@@ -66,6 +72,8 @@ impl HostKeys {
             dhchap_groups: Vec::new(),
             psk: Vec::new(),
             psk_compat: false,
+            dhchap_concat: false,
+            dhchap_concat_compat: false,
         }
     }
 
@@ -95,6 +103,11 @@ impl HostKeys {
             return Err(ConfigError::new(format!("{at}.dhchap-ctrlr-key"), what)
                 .remedy("give the host a dhchap-key as well"));
         }
+        if self.dhchap_key.is_none() && self.dhchap_concat {
+            let what = "keys of TLS are made by the authentication, for which the host has no key";
+            return Err(ConfigError::new(format!("{at}.dhchap-concat"), what)
+                .remedy("give the host a dhchap-key; or have ports that require TLS, and a psk"));
+        }
         Ok(())
     }
 
@@ -112,6 +125,8 @@ impl HostKeys {
         };
         let controller_secret = self.dhchap_ctrlr_key.as_ref().map(read).transpose()?;
         let mut policy = Policy::new(secret, controller_secret);
+        policy.requires_channel = self.dhchap_concat;
+        policy.old_channel = self.dhchap_concat_compat;
         if !self.dhchap_hashes.is_empty() {
             policy.hashes = self.dhchap_hashes.as_slice().into();
         }

@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
+use weft_nvme::authentication::SecureChannel;
 use weft_nvme::fabrics::{Authentication, ConnectResult};
 use weft_nvme::{Command, Completion, FabricsType, Status};
 use weft_nvmf::auth::target::{Authenticator, Received, Standing, WorkDone, message_length};
-use weft_nvmf::auth::{Group, HashFunction, Names, Policy, Random};
+use weft_nvmf::auth::{GeneratedPsk, Group, HashFunction, Names, Policy, Random};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
+use weft_nvmf::keys::{TlsIdentity, TlsMode, TlsPsk};
 use weft_nvmf::subsystem::SubsystemView;
-use weft_reactor::Buffer;
+use weft_reactor::{Buffer, Token};
 use weft_transport::target::{CapsuleData, Event};
 use weft_transport::{CloseReason, Slot};
 
 use super::connection::{Connection, Role, timer};
-use super::core::{AUTHENTICATION_TIMERS, Core};
-use crate::limits::FAILURE_DELAY;
+use super::core::{AUTHENTICATION_TIMERS, Core, KEY_TIMER};
+use super::message::ConnectionId;
+use crate::limits::{FAILURE_DELAY, KEY_WAIT};
 use crate::powers::Job;
 
 /// The exchanges of a queue.
@@ -35,6 +38,10 @@ pub(crate) struct Guard {
     is_stranger: bool,
     /// The host waits for the answer that it has failed, or has waited.
     is_failing: bool,
+    /// The host has to make a key of TLS here.
+    requires_channel: bool,
+    /// It has made one, for connections that come after this one.
+    made_channel: bool,
     /// What a power that is being computed is for.
     alive: Arc<()>,
 }
@@ -48,11 +55,14 @@ struct Waiting {
 }
 
 impl Guard {
-    fn new(request: &ConnectRequest) -> Self {
+    /// Of a host that may ask for this secure channel, and may have to.
+    fn new(request: &ConnectRequest, channel: SecureChannel, requires_channel: bool) -> Self {
         let names = Names { host: request.host, subsystem: request.subsystem };
         Self {
-            authenticator: Authenticator::new(names.clone(), false),
+            authenticator: Authenticator::new(names.clone(), channel),
             names,
+            requires_channel,
+            made_channel: false,
             fetching: None,
             waiting: None,
             choice: None,
@@ -61,6 +71,30 @@ impl Guard {
             is_failing: false,
             alive: Arc::new(()),
         }
+    }
+
+    /// Of an admin queue over TLS with a key that the host's authentication has made.
+    fn over_channel(request: &ConnectRequest) -> Self {
+        let guard = Self::new(request, SecureChannel::NONE, false);
+        let authenticator = Authenticator::over_channel(guard.names.clone());
+        Self { authenticator, is_stranger: false, ..guard }
+    }
+
+    /// Keeps a key of TLS that the exchange has made on this queue: for the connections that the
+    /// host makes next, or in place of the one that this queue has.
+    fn keep(&mut self, generated: &GeneratedPsk, queue: (ConnectionId, bool), core: &mut Core) {
+        let (id, holds_key) = queue;
+        let names = (self.names.host.as_str(), self.names.subsystem.as_str());
+        let Some(psk) = TlsPsk::generated(generated, names) else { return };
+        log::debug!("{} has made a key of TLS, {}", self.names.host, psk.identity);
+        if holds_key {
+            return core.snapshot.generated.replace(id, psk);
+        }
+        self.made_channel = true;
+        let now = core.reactor.turn_time();
+        let until = now.saturating_add(KEY_WAIT);
+        core.snapshot.generated.add(psk, core.id, (now, until));
+        core.reactor.set_timer(Token::new(KEY_TIMER, 0), until);
     }
 
     fn is_authenticated(&self) -> bool {
@@ -76,30 +110,73 @@ impl Connection {
         view: &SubsystemView,
         core: &mut Core,
     ) -> Result<(), ConnectError> {
-        if !view.policies.contains_key(&request.host) {
-            return Ok(());
+        let is_admin = request.queue_id == 0;
+        let identity = self.transport.tls_identity();
+        if let Some(identity) = identity.as_deref().filter(|one| TlsIdentity::is_generated(one)) {
+            // The host has authenticated itself when it made the key, with all of its queues.
+            return if is_admin { self.begin_channel(identity, request, core) } else { Ok(()) };
+        }
+        let Some(policy) = view.policies.get(&request.host) else { return Ok(()) };
+        let channel = match (&identity, core.snapshot.tls_mode(self.endpoints.port_id)) {
+            (None, TlsMode::Allowed) if is_admin => SecureChannel::NEW_TLS_PSK,
+            _ => SecureChannel::NONE,
+        };
+        let requires_channel = policy.requires_channel && identity.is_none();
+        if requires_channel && channel == SecureChannel::NONE {
+            return Err(ConnectError::status(Status::CONNECT_INVALID_HOST.with_dnr()));
         }
         let address = self.endpoints.peer.ip();
         if !core.directory.strangers(|strangers| strangers.admit(address)) {
             return Err(ConnectError::status(Status::CONNECT_CONTROLLER_BUSY));
         }
-        self.guard = Some(Box::new(Guard::new(request)));
+        self.guard = Some(Box::new(Guard::new(request, channel, requires_channel)));
         self.time_exchange(core);
         Ok(())
     }
 
+    /// An admin queue over TLS with a key that the host's authentication has made.
+    fn begin_channel(
+        &mut self,
+        identity: &str,
+        request: &ConnectRequest,
+        core: &Core,
+    ) -> Result<(), ConnectError> {
+        if !core.snapshot.generated.claim(identity, self.id) {
+            // It was given up since the handshake: the host may make another one.
+            return Err(ConnectError::status(Status::CONNECT_CONTROLLER_BUSY));
+        }
+        self.holds_key = true;
+        self.guard = Some(Box::new(Guard::over_channel(request)));
+        Ok(())
+    }
+
+    /// Whether an I/O queue may belong to this admin queue: the queues of a controller all have TLS
+    /// or none has, and none has not if the host has made a key of TLS here, or has to.
+    pub(super) fn admits_queue(&self, has_tls: bool) -> bool {
+        // Its owner answers.
+        if matches!(&self.role, Role::Admin(admin) if admin.is_closed()) {
+            return true;
+        }
+        let own = self.transport.tls_identity().is_some();
+        let wants_tls =
+            self.guard.as_ref().is_some_and(|guard| guard.requires_channel || guard.made_channel);
+        own == has_tls && (own || !wants_tls)
+    }
+
     /// The completion of an accepted Connect: it asks the host to authenticate itself if it has to.
     pub(super) fn require_authentication(&self, connected: Completion) -> Completion {
-        if !self.is_guarded() {
+        let Some(guard) = self.guard.as_ref().filter(|guard| !guard.is_authenticated()) else {
             return connected;
-        }
-        let result = ConnectResult(connected.dword0()).with_authentication_required(true);
+        };
+        let result = ConnectResult(connected.dword0())
+            .with_authentication_required(true)
+            .with_secure_channel_required(guard.requires_channel);
         connected.with_dword0(result.0)
     }
 
-    /// Whether its host has to authenticate itself.
-    pub(super) const fn is_guarded(&self) -> bool {
-        self.guard.is_some()
+    /// Whether its host has to authenticate itself, and has not done so.
+    pub(super) fn is_untrusted(&self) -> bool {
+        self.guard.as_ref().is_some_and(|guard| !guard.is_authenticated())
     }
 
     /// Takes the events of exchanges, and refuses commands of a host that is not authenticated yet.
@@ -319,6 +396,9 @@ impl Connection {
                 self.close(CloseReason::Requested("the host was not authenticated"), core);
             }
             Standing::Authenticated if !guard.authenticator.is_under_way() => {
+                if let Some(generated) = guard.authenticator.take_generated_psk() {
+                    guard.keep(&generated, (self.id, self.holds_key), core);
+                }
                 if std::mem::take(&mut guard.is_timed) {
                     if let Some((hash, group)) = guard.choice {
                         core.directory.queue_authenticated(self.id, hash, group);

@@ -157,8 +157,9 @@ impl Connection {
         }
         match core.directory.owner(&request.subsystem, request.controller_id) {
             Some(owner) => {
-                let message = Message::Attach { owner, queue: self.id, request: Box::new(request) };
-                core.post(owner, message);
+                let has_tls = self.transport.tls_identity().is_some();
+                let (queue, request) = (self.id, Box::new(request));
+                core.post(owner, Message::Attach { owner, queue, has_tls, request });
             }
             None => self.answer_if_refused(Err(ConnectError::unknown_controller()), core),
         }
@@ -318,7 +319,7 @@ impl Connection {
             port_id: self.endpoints.port_id,
             local: self.endpoints.local,
             peer: self.endpoints.peer,
-            authentication: self.is_guarded().then_some(QueueAuthentication::Negotiating),
+            authentication: self.is_untrusted().then_some(QueueAuthentication::Negotiating),
             class: None,
         };
         core.directory.queue_connected(self.id, queue, class);

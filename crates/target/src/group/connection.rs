@@ -32,6 +32,8 @@ pub(crate) struct Connection {
     pub(crate) role: Role,
     /// Its host has to authenticate itself, or has done so.
     pub(super) guard: Option<Box<Guard>>,
+    /// A key of TLS that an authentication has made belongs to it.
+    pub(super) holds_key: bool,
     /// It is in this turn's list of connections to poll.
     pub(crate) active: bool,
     /// It counts as one of this group's queues.
@@ -106,6 +108,7 @@ impl Connection {
             transport,
             role,
             guard: None,
+            holds_key: false,
             active: false,
             placed,
             copied: 0,
@@ -323,6 +326,9 @@ impl Connection {
     fn handle_closed(&mut self, reason: CloseReason, core: &mut Core) {
         report(&self.endpoints, &self.role, &reason);
         self.drop_guard(core);
+        if std::mem::take(&mut self.holds_key) {
+            core.snapshot.generated.release(self.id);
+        }
         let held = std::mem::take(&mut self.drain_begun);
         let host = match &mut self.role {
             Role::Admin(admin) => {
@@ -428,6 +434,7 @@ impl MovedConnection {
             active,
             placed,
             copied,
+            holds_key,
             drain_begun,
         } = connection;
         match transport.detach(&mut core.reactor) {
@@ -441,6 +448,7 @@ impl MovedConnection {
                 active,
                 placed,
                 copied,
+                holds_key,
                 drain_begun,
             })),
         }

@@ -56,7 +56,13 @@ pub(crate) enum Message {
     /// Accept this host's queue over RDMA at this port, which was placed here.
     Incoming { incoming: Box<Incoming>, port_id: u16 },
     /// To the owner of a controller: may this I/O queue be attached?
-    Attach { owner: ConnectionId, queue: ConnectionId, request: Box<ConnectRequest> },
+    Attach {
+        owner: ConnectionId,
+        queue: ConnectionId,
+        /// Its connection has TLS.
+        has_tls: bool,
+        request: Box<ConnectRequest>,
+    },
     /// The answer to `Attach`.
     Attached {
         queue: ConnectionId,

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_backend::RequestCompletion;
+use weft_nvme::Status;
 use weft_nvmf::auth::target::WorkDone;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::ControllerEvent;
@@ -44,8 +45,8 @@ use self::admission::{Admission, Outcome};
 use self::connection::{Connection, Placement, Role, transport_tag};
 use self::connections::Connections;
 use self::core::{
-    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Core, DEVICES, DRAIN_TIMERS, LISTENERS,
-    RATE_TIMER, STALL_TIMER, TRACE_TIMER,
+    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Core, DEVICES, DRAIN_TIMERS, KEY_TIMER,
+    LISTENERS, RATE_TIMER, STALL_TIMER, TRACE_TIMER,
 };
 use self::devices::Devices;
 use self::express::Express;
@@ -242,6 +243,10 @@ impl Group {
             STALL_TIMER => self.end_stalled_connection(),
             RATE_TIMER => self.core.throttle.timer_arrived(),
             TRACE_TIMER => self.end_trace(),
+            KEY_TIMER => {
+                let now = self.core.reactor.turn_time();
+                self.core.snapshot.generated.expire(self.core.id, now);
+            }
             CONTROLLERS => self.with(token.tag as usize, |connection, core| {
                 if let Role::Admin(admin) = &mut connection.role {
                     admin.handle_timer(&mut connection.transport, core);
@@ -476,7 +481,9 @@ impl Group {
         match message {
             Message::TakeOver(moved) => self.take_over(*moved),
             Message::Incoming { incoming, port_id } => self.accept_incoming(*incoming, port_id),
-            Message::Attach { owner, queue, request } => self.attach(owner, queue, &request),
+            Message::Attach { owner, queue, has_tls, request } => {
+                self.attach(owner, (queue, has_tls), &request);
+            }
             Message::Attached { queue, owner, result } => self.attached(queue, owner, result),
             Message::PowerComputed { connection, done } => self.power_computed(connection, *done),
             Message::EndQueue { queue, reason } => {
@@ -593,16 +600,24 @@ impl Group {
         }
     }
 
-    fn attach(&mut self, owner: ConnectionId, queue: ConnectionId, request: &ConnectRequest) {
-        let mut answered = false;
+    fn attach(
+        &mut self,
+        owner: ConnectionId,
+        (queue, has_tls): (ConnectionId, bool),
+        request: &ConnectRequest,
+    ) {
+        let mut refused = Some(ConnectError::unknown_controller());
         self.with_id(owner, |connection, core| {
-            if let Role::Admin(admin) = &mut connection.role {
+            if !connection.admits_queue(has_tls) {
+                let status = Status::CONNECT_INVALID_HOST.with_dnr();
+                refused = Some(ConnectError::status(status));
+            } else if let Role::Admin(admin) = &mut connection.role {
                 admin.attach(queue, request, core);
-                answered = true;
+                refused = None;
             }
         });
-        if !answered {
-            let result = Err(weft_nvmf::connect::ConnectError::unknown_controller());
+        if let Some(error) = refused {
+            let result = Err(error);
             self.core.post(queue, Message::Attached { queue, owner, result });
         }
     }

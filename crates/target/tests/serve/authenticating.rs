@@ -68,7 +68,14 @@ fn receive(peer: &mut Peer, length: u32) -> Vec<u8> {
 
 /// Runs an exchange; `change` may change each message that the host sends.
 fn run(peer: &mut Peer, policy: Policy, change: impl Fn(usize, &mut Vec<u8>)) -> Option<Problem> {
-    let mut exchange = exchange(policy);
+    run_exchange(peer, exchange(policy), change)
+}
+
+fn run_exchange(
+    peer: &mut Peer,
+    mut exchange: Authenticator,
+    change: impl Fn(usize, &mut Vec<u8>),
+) -> Option<Problem> {
     let mut next = Next::Send(exchange.start());
     let mut sent = 0;
     loop {
@@ -345,4 +352,45 @@ fn hosts_that_are_not_authenticated_are_bounded_and_counted() {
     drop(more);
     wait_until("all have left", || watch.authentications().waiting == 0);
     target.stop().expect("a clean stop");
+}
+
+/// A host that has made a key of TLS, or has to, gets no I/O queue without TLS; and who has to make
+/// one is not served without.
+#[cfg(feature = "tls")]
+#[test]
+fn no_io_queue_is_in_the_clear_beside_a_key_of_tls() {
+    let key = key_file(KEY);
+    for (required, makes) in [(false, false), (false, true), (true, true), (true, false)] {
+        let mut config = guarded(&key);
+        config.ports[0].tls = weft_nvmf::keys::TlsMode::Allowed;
+        config.subsystems[0].host_keys[0].dhchap_concat = required;
+        let target = start(config);
+        let address = address(&target);
+        let open = |fields: &ConnectFields| {
+            Peer::open(address, fields.options(address, HostOptions::default()))
+        };
+        let fields = ConnectFields::admin();
+        let mut admin = open(&fields);
+        let result = ConnectResult(admin.connect(&fields).succeeded().completion.dword0());
+        assert!(result.authentication_required());
+        assert_eq!(result.secure_channel_required(), required);
+        let mut exchange = exchange(policy(KEY));
+        if makes {
+            exchange = exchange.with_secure_channel();
+        }
+        let problem = run_exchange(&mut admin, exchange, |_, _| {});
+        if required && !makes {
+            let mismatch = FailureReason::CONCATENATION_MISMATCH;
+            assert_eq!(problem, Some(Problem::Refused(mismatch)));
+            continue;
+        }
+        assert_eq!(problem, None);
+        admin.enable();
+        let fields = ConnectFields::io(result.controller_id(), 1);
+        let status = open(&fields).connect(&fields).status();
+        match makes {
+            true => assert_eq!(status, Status::CONNECT_INVALID_HOST.with_dnr()),
+            false => assert!(status.is_success(), "{status}"),
+        }
+    }
 }

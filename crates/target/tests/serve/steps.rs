@@ -28,7 +28,7 @@ fn add(nqn: &str, bdev: &str, nsid: Option<u32>) -> Step {
 }
 
 fn add_listener(nqn: &str, listen: Listen) -> Step {
-    Step::AddListener { nqn: nqn.to_owned(), listen, ana: AnaState::Optimized }
+    Step::AddListener { nqn: nqn.to_owned(), listen, ana: AnaState::Optimized, tls: None }
 }
 
 fn listen(address: &str) -> Listen {
@@ -237,7 +237,10 @@ fn access_states_are_those_of_a_listener() {
     io.write(2, 3, 1, &bytes).succeeded();
     // A listener that is added is optimized, unless it is told to be otherwise.
     let ana = AnaState::NonOptimized;
-    make(&mut target, Step::AddListener { nqn: NQN.to_owned(), listen: listen(second), ana });
+    make(
+        &mut target,
+        Step::AddListener { nqn: NQN.to_owned(), listen: listen(second), ana, tls: None },
+    );
     let states = |target: &Target| -> Vec<[AnaState; 2]> {
         let ports = target.config().ports.iter();
         ports.map(|port| [1, 2].map(|group| port.ana_state(NQN, group))).collect()

@@ -132,9 +132,13 @@ fn nvmf_calls(target: &Target) -> Vec<Value> {
     for nqn in std::iter::once(DISCOVERY_NQN).chain(names) {
         for port in nvmf::ports(target, nqn) {
             let address = address_json(port.listen.transport, nvmf::address(target, port));
-            // Nobody shall serve without TLS what was served with it: the method refuses this.
             let secure = port.tls != TlsMode::Off;
-            let params = json!({ "nqn": nqn, "listen_address": address, "secure_channel": secure });
+            let mut params =
+                json!({ "nqn": nqn, "listen_address": address, "secure_channel": secure });
+            // Where this is not known, hosts without TLS are not served.
+            if port.tls == TlsMode::Allowed {
+                params["tls"] = port.tls.name().into();
+            }
             calls.push(call("nvmf_subsystem_add_listener", params));
         }
     }

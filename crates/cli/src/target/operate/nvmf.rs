@@ -4,6 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use serde_json::{Value, json};
 use uuid::Uuid;
+use weft_nvmf::keys::TlsMode;
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
     ConnectedQueue, QueueAuthentication, Target,
@@ -336,17 +337,32 @@ pub(super) fn listen(params: &mut Params, name: &str) -> Result<Listen, ErrorObj
 fn add_listener(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
     let (nqn, listen) = (params.need("nqn")?, listen(&mut params, "listen_address")?);
-    params.refuse(&["secure_channel"])?;
+    let tls = tls_mode(&mut params)?;
     let ana = params.parse("ana_state")?.unwrap_or_default();
     params.end()?;
-    operator.nvmf_step(&Step::AddListener { nqn, listen, ana })?;
+    operator.nvmf_step(&Step::AddListener { nqn, listen, ana, tls })?;
     Ok(true.into())
+}
+
+/// Whether hosts come with TLS: SPDK's parameter, or the configuration's, which says more.
+fn tls_mode(params: &mut Params) -> Result<Option<TlsMode>, ErrorObject> {
+    let secure: Option<bool> = params.take("secure_channel")?;
+    let tls: Option<TlsMode> = params.parse("tls")?;
+    match (secure, tls) {
+        (Some(secure), Some(tls)) if secure != (tls != TlsMode::Off) => {
+            Err(params.error("secure_channel and tls contradict each other"))
+        }
+        (_, Some(tls)) => Ok(Some(tls)),
+        (Some(true), None) => Ok(Some(TlsMode::Required)),
+        (Some(false), None) => Ok(Some(TlsMode::Off)),
+        (None, None) => Ok(None),
+    }
 }
 
 fn remove_listener(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
     let (nqn, listen) = (params.need("nqn")?, listen(&mut params, "listen_address")?);
-    params.ignore(&["secure_channel"]);
+    params.ignore(&["secure_channel", "tls"]);
     params.end()?;
     let listen = as_configured(operator, listen)?;
     operator.nvmf_step(&Step::RemoveListener { nqn, listen })?;
@@ -390,10 +406,15 @@ fn get_listeners(operator: &Operator, params: Value) -> Answer {
     operator.with(|target| {
         let listener = |port: &Port| {
             let address = address_json(port.listen.transport, address(target, port));
-            match ana::states(target.config(), port, &nqn) {
-                Some(states) => json!({ "address": address, "ana_states": states }),
-                None => json!({ "address": address }),
+            let mut json = json!({ "address": address });
+            if let Some(states) = ana::states(target.config(), port, &nqn) {
+                json["ana_states"] = json!(states);
             }
+            if port.tls != TlsMode::Off {
+                json["secure_channel"] = true.into();
+                json["tls"] = port.tls.name().into();
+            }
+            json
         };
         ports(target, &nqn).map(listener).collect()
     })
@@ -404,8 +425,21 @@ fn host_keys(params: &mut Params) -> Result<HostKeys, ErrorObject> {
     Ok(HostKeys {
         dhchap_key: params.take("dhchap_key")?,
         dhchap_ctrlr_key: params.take("dhchap_ctrlr_key")?,
+        dhchap_concat: params.take("dhchap_concat")?.unwrap_or(false),
+        dhchap_concat_compat: params.take("dhchap_concat_compat")?.unwrap_or(false),
         ..HostKeys::new(params.need::<String>("host")?)
     })
+}
+
+/// The names of a host's keys of TLS: one, as SPDK has it, or several while they are changed.
+fn psks(params: &mut Params) -> Result<Option<Vec<String>>, ErrorObject> {
+    let names = match params.take::<Value>("psk")? {
+        None => return Ok(None),
+        Some(Value::Array(names)) => names,
+        Some(name) => vec![name],
+    };
+    let names: Option<Vec<_>> = names.iter().map(|name| name.as_str().map(str::to_owned)).collect();
+    names.map(Some).ok_or_else(|| params.error("psk is no name of a key, nor a list of names"))
 }
 
 /// The hosts of a subsystem with the names of their keys, as parameters and results have them.
@@ -421,6 +455,20 @@ pub(super) fn hosts_json(subsystem: &Subsystem, name: &str) -> Vec<Value> {
                     json[field] = key.as_str().into();
                 }
             }
+            match keys.psk.as_slice() {
+                [] => {}
+                [only] => json["psk"] = only.as_str().into(),
+                several => json["psk"] = json!(several),
+            }
+            for (field, is_set) in [
+                ("psk_compat", keys.psk_compat),
+                ("dhchap_concat", keys.dhchap_concat),
+                ("dhchap_concat_compat", keys.dhchap_concat_compat),
+            ] {
+                if is_set {
+                    json[field] = true.into();
+                }
+            }
         }
         json
     };
@@ -429,16 +477,25 @@ pub(super) fn hosts_json(subsystem: &Subsystem, name: &str) -> Vec<Value> {
 
 fn set_keys(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
-    let (nqn, host) = (params.need("nqn")?, host_keys(&mut params)?);
+    let (nqn, host, psk) = (params.need("nqn")?, host_keys(&mut params)?, psks(&mut params)?);
+    let step = match psk {
+        None => Step::SetKeys { nqn, host },
+        // In the same call, keys of authentication that are left out would be taken away.
+        Some(_) if host.dhchap_key.is_some() || host.dhchap_ctrlr_key.is_some() => {
+            return Err(params.error("psk is changed by a call of its own"));
+        }
+        Some(psk) => Step::SetPsks { nqn, host: host.nqn, psk },
+    };
     params.end()?;
-    operator.nvmf_step(&Step::SetKeys { nqn, host })?;
+    operator.nvmf_step(&step)?;
     Ok(true.into())
 }
 
 fn add_host(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
-    let (nqn, host) = (params.need("nqn")?, host_keys(&mut params)?);
-    params.refuse(&["psk"])?;
+    let (nqn, mut host) = (params.need("nqn")?, host_keys(&mut params)?);
+    host.psk = psks(&mut params)?.unwrap_or_default();
+    host.psk_compat = params.take("psk_compat")?.unwrap_or(false);
     // As in SPDK, other parameters are not looked at.
     operator.nvmf_step(&Step::AddHost { nqn, host })?;
     Ok(true.into())

@@ -257,6 +257,7 @@ impl AssociationRun {
                     self.open = true;
                     self.opens += 1;
                 }
+                Action::Secure(_) => assert!(!self.open, "the key is for the next connection"),
                 Action::Submit(command) => {
                     assert!(self.open, "{command:?} without a connection");
                     assert!(self.tags.insert(command.tag), "{command:?} under a tag in use");
