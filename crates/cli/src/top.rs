@@ -593,7 +593,7 @@ mod tests {
             lines.next().unwrap_or_else(|| panic!("{name}: {text}")).split_whitespace()
         };
         let cells: Vec<_> = row("EXPRESS").collect();
-        assert_eq!(cells, ["group", "0", "3", "1000", "1500", "25.0", "%", "5.0"], "{text}");
+        assert_eq!(cells, ["group", "0", "3", "1.00K", "1.50K", "25.0", "%", "5.00"], "{text}");
         let cells: Vec<_> = row("CLASS OF").skip(1).collect();
         assert_eq!(cells, ["65535", "128", "throughput", "automatic", "no"], "{text}");
     }
