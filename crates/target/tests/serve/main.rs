@@ -13,6 +13,7 @@ mod flood;
 mod groups;
 mod io_metrics;
 mod lifecycle;
+mod limit_accuracy;
 mod nsids;
 mod pool;
 mod random_reservations;

@@ -17,7 +17,7 @@ use crate::support::config;
 use crate::support::peer::{ConnectFields, enabled, read_write};
 
 /// A target of one group, and a host on a reactor of its own, all of them turned by hand.
-struct Scene {
+pub(crate) struct Scene {
     world: World,
     target: LocalTarget,
     config: Config,
@@ -35,7 +35,7 @@ impl Scene {
     }
 
     /// The same with another configuration of the target.
-    fn with(io_queues: u16, change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn with(io_queues: u16, change: impl FnOnce(&mut Config)) -> Self {
         Self::with_priorities(&vec![0; io_queues.into()], enabled(), change)
     }
 
@@ -53,7 +53,8 @@ impl Scene {
             ..config(&["null:1GiB"])
         };
         change(&mut config);
-        let target = LocalTarget::new(&config, vec![Reactor::simulated(&world)]).expect("a target");
+        let reactors = (0..config.groups()).map(|_| Reactor::simulated(&world)).collect();
+        let target = LocalTarget::new(&config, reactors).expect("a target");
         let (host, address) = (Reactor::simulated(&world), "10.0.0.2:4420".parse().expect("one"));
         let (queues, answers) = (Vec::new(), Vec::new());
         let mut scene = Self { world, target, config, host, address, queues, answers };
@@ -368,6 +369,28 @@ fn an_express_queue_ends_between_the_commands_of_others() {
 }
 
 impl Scene {
+    /// Keeps so many reads of so many blocks in flight at each I/O queue for this time. How many
+    /// were answered meanwhile, by queue.
+    pub(crate) fn keep_busy(&mut self, depth: usize, blocks: u32, time: Duration) -> Vec<usize> {
+        let (until, before) = (self.world.now() + time, self.answers.clone());
+        while self.world.now() < until {
+            for queue in 1..self.queues.len() {
+                let missing = depth - self.queues[queue].in_flight();
+                self.submit_reads(queue, missing, blocks);
+            }
+            self.take_answers();
+            self.target.turn();
+            self.world.advance();
+        }
+        self.answers.iter().zip(before).map(|(now, before)| now - before).collect()
+    }
+
+    /// The I/O queues of each group.
+    pub(crate) fn queues_of_groups(&self) -> Vec<usize> {
+        let groups = self.target.watch().read(self.world.now());
+        groups.into_iter().map(|group| group.queues).collect()
+    }
+
     /// How the I/O queues are served.
     fn classes(&self) -> Vec<ServedClass> {
         let queues = self.target.watch().queues();
