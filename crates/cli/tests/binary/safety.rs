@@ -148,27 +148,57 @@ fn a_result_that_cannot_be_written_is_told_before_the_run() {
     assert!(full.stderr.contains("/dev/full") && shown.contains("read  :"), "{shown}");
 }
 
+/// How long a bench goes on whose target is lost while it runs, and what it says in the end.
+fn outlives(load: &[&str], how: Signal) -> (Duration, String) {
+    let target = Target::start("epoll", &["--memory", "16MiB"]);
+    let url = target.url(1);
+    let mut child = command("epoll");
+    child.args(["bench", &url, "--quiet"]).args(load).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = child.spawn().expect("the binary");
+    let reads =
+        || target.weft("log", 1, &["smart", "-o", "json"]).json()["host_read_commands"].clone();
+    while reads() == 0 {}
+    target.signal(how);
+    let lost = Instant::now();
+    let ended = child.wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{load:?}: {said}");
+    (lost.elapsed(), said)
+}
+
+/// How much longer than its timeouts say a bench may take to end.
+const GRACE: Duration = Duration::from_secs(5);
+
 #[test]
 fn a_bench_ends_with_its_target() {
     for (depth, more) in [("1", &[][..]), ("32", &["--rw", "randwrite", "--verify", "crc32c"])] {
-        let target = Target::start("epoll", &["--memory", "16MiB"]);
-        let url = target.url(1);
-        let mut words = vec!["bench", &url, "--runtime", "2", "--iodepth", depth, "--quiet"];
-        words.extend(more);
-        let mut child = command("epoll");
-        child.args(&words).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = child.spawn().expect("the binary");
-        let reads =
-            || target.weft("log", 1, &["smart", "-o", "json"]).json()["host_read_commands"].clone();
-        while reads() == 0 {}
-        target.signal(Signal::KILL);
-        let killed = Instant::now();
-        let ended = child.wait_with_output().expect("its end");
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(1), "{said}");
+        let load = [&["--runtime", "2", "--iodepth", depth], more].concat();
+        let (lasted, said) = outlives(&load, Signal::KILL);
         assert!(said.contains("failed: gone"), "{said}");
-        // Its runtime, and how long it waits for requests that no connection carries; and 5 s.
+        // Its runtime, and how long it waits for requests that no connection carries.
         let timeouts = Duration::from_secs(2) + RECONNECT_TIMEOUT;
-        assert!(killed.elapsed() < timeouts + Duration::from_secs(5), "{:?}", killed.elapsed());
+        assert!(lasted < timeouts + GRACE, "{lasted:?}");
+    }
+}
+
+/// Nothing ends these jobs but that their controller is given up, or their requests are.
+#[test]
+fn a_bench_ends_when_its_controller_is_given_up() {
+    let by_size = ["--size", "16MiB", "--loops", "1000000", "--iodepth", "8"];
+    let by_time = ["--runtime", "1h", "--time_based"];
+    let writes = [&by_size[..], &["--rw", "randwrite"]].concat();
+    let (three, soon) = (Duration::from_secs(3), ["--reconnect-delay", "1"]);
+    for (load, timeout) in [
+        (&by_size[..], "--ctrl-loss-tmo"),
+        (&writes[..], "--ctrl-loss-tmo"),
+        (&by_time[..], "--ctrl-loss-tmo"),
+        (&by_size[..], "--fast-io-fail-tmo"),
+    ] {
+        let load = [load, &[timeout, "3"], &soon].concat();
+        let (lasted, said) = outlives(&load, Signal::KILL);
+        assert!(said.contains("failed: "), "{load:?}: {said}");
+        assert!(lasted < three + GRACE, "{load:?}: {lasted:?}");
+        // There is hope until the last attempt that the time allows.
+        assert!(lasted > Duration::from_secs(1), "{load:?}: {lasted:?}");
     }
 }
