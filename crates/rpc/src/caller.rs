@@ -18,6 +18,8 @@ pub enum Caller {
     },
     /// An address.
     Address(SocketAddr),
+    /// Whoever has started this process.
+    Parent,
     /// It is not known: its connection has ended.
     Unknown,
 }
@@ -46,6 +48,7 @@ impl fmt::Display for Caller {
                 write!(f, "user {user_id}, process {process_id} ({name})")
             }
             Self::Address(address) => address.fmt(f),
+            Self::Parent => f.write_str("whoever has started this process"),
             Self::Unknown => f.write_str("a caller that has gone"),
         }
     }

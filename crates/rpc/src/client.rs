@@ -21,15 +21,30 @@ use crate::{
 
 /// A connection to a server.
 pub struct Client {
-    reader: BufReader<Box<dyn Read + Send>>,
-    writer: Box<dyn Write + Send>,
-    next: u64,
+    link: Link,
     broken: bool,
 }
 
+/// How a server is reached.
+enum Link {
+    Stream(Stream),
+    /// By somebody who passes calls on.
+    Relay(Relay),
+}
+
+/// A connection of its own.
+struct Stream {
+    reader: BufReader<Box<dyn Read + Send>>,
+    writer: Box<dyn Write + Send>,
+    next: u64,
+}
+
+/// Passes a call on.
+type Relay = Box<dyn FnMut(&str, Value) -> Result<Value, CallError> + Send>;
+
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("Client").field("broken", &self.broken).finish_non_exhaustive()
     }
 }
 
@@ -42,6 +57,8 @@ pub enum CallError {
     Peer(String),
     /// The server returned an error.
     Error(ErrorObject),
+    /// Whoever passes calls on did not: a sentence.
+    Relay(String),
 }
 
 impl fmt::Display for CallError {
@@ -50,6 +67,7 @@ impl fmt::Display for CallError {
             Self::Io(error) => write!(f, "the control connection failed: {error}"),
             Self::Peer(what) => write!(f, "the reply on the control connection {what}"),
             Self::Error(error) => error.fmt(f),
+            Self::Relay(what) => f.write_str(what),
         }
     }
 }
@@ -95,7 +113,15 @@ impl Client {
 
     fn over(reader: Box<dyn Read + Send>, writer: Box<dyn Write + Send>) -> Self {
         let reader = BufReader::new(reader);
-        Self { reader, writer, next: 1, broken: false }
+        Self { link: Link::Stream(Stream { reader, writer, next: 1 }), broken: false }
+    }
+
+    /// A client of a server that only `relay` reaches.
+    #[must_use]
+    pub fn relayed(
+        relay: impl FnMut(&str, Value) -> Result<Value, CallError> + Send + 'static,
+    ) -> Self {
+        Self { link: Link::Relay(Box::new(relay)), broken: false }
     }
 
     /// Calls a method.
@@ -119,12 +145,19 @@ impl Client {
         if self.broken {
             return Err(CallError::Io(io::ErrorKind::NotConnected.into()));
         }
+        let stream = match &mut self.link {
+            Link::Stream(stream) => stream,
+            // It knows itself whether it still reaches anybody.
+            Link::Relay(relay) => return relay(name, params),
+        };
         self.broken = true;
-        let outcome = self.exchange(name, params)?;
+        let outcome = stream.exchange(name, params)?;
         self.broken = false;
         outcome.map_err(CallError::Error)
     }
+}
 
+impl Stream {
     fn exchange(
         &mut self,
         method: &str,

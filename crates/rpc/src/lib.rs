@@ -35,5 +35,5 @@ pub use client::{CallError, Client};
 pub use codec::{ReadError, read_value};
 pub use message::{Code, ErrorObject, Id, Request, Response};
 pub use method::{Method, Methods};
-pub use server::Server;
+pub use server::{Server, serve};
 pub use token::{Authenticate, Token};

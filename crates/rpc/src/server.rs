@@ -100,6 +100,15 @@ impl Server {
     }
 }
 
+/// Serves one caller over a pair of streams until the first one ends.
+pub fn serve(methods: Methods, from: impl Read, to: impl Write) {
+    let (connections, calls) = (AtomicUsize::new(1), AtomicUsize::new(0));
+    let shared = Shared { methods, token: None, connections, calls };
+    let (caller, trust) = (Caller::Parent, Box::new(|| Ok(())));
+    let reader = BufReader::new(from);
+    Connection { caller, reader, writer: to, trust }.serve(&shared);
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // A call that has ended the process is answered as well.
