@@ -39,6 +39,10 @@ pub const WINDOW: Duration = Duration::from_millis(500);
 /// A processor is full if it has work for at least this share of the time.
 pub const FULL: f64 = 0.95;
 
+/// The least share of its measured time in which all machines of a load count together: rates are
+/// added that were measured at the same time.
+pub const OVERLAP_MIN: f64 = 0.99;
+
 /// A rate is above a floor, beyond noise, if it is more than this many times it.
 pub const ABOVE_FLOOR: f64 = 1.05;
 

@@ -24,10 +24,13 @@ mod upgrade;
 mod value;
 
 pub use connection::Connection;
-pub use environment::{Environment, IdleRate, Interface, LinkProbe, Processor, TestedTarget};
+pub use environment::{
+    AgentMachine, Environment, IdleRate, Interface, LinkProbe, Processor, TestedTarget,
+};
 pub use latency::{LatencyRecord, LatencyRecordError};
 pub use record::{
-    Core, Direction, Mark, Record, Role, Served, Side, SideMachine, Status, Thread, Window,
+    Core, Direction, LoadPart, Mark, Record, Role, Served, Side, SideMachine, Status, Thread,
+    Window,
 };
 pub use store::{LoadError, Results, Store, load};
 pub use value::{Configuration, Value};

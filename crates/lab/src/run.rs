@@ -239,6 +239,11 @@ impl std::error::Error for RunError {}
 /// Callbacks while a job runs, on the thread that merges results and never on one that carries
 /// load.
 pub trait RunObserver {
+    /// All workers are set up: the run begins at the returned time, or else now.
+    fn ready(&mut self) -> Option<Duration> {
+        None
+    }
+
     /// The numbers of the last window; about twice a second.
     fn progress(&mut self, _progress: &Progress) {}
 
@@ -422,7 +427,7 @@ fn collect(
 ) -> Result<Vec<RunResult>, RunError> {
     let workers = go.len();
     let driver = wait_until_ready(news, workers)?;
-    let start = monotonic_time();
+    let start = observer.ready().unwrap_or_else(monotonic_time);
     let start_ns = u64::try_from(start.as_nanos()).unwrap_or(0);
     for start in &go {
         // A worker that has ended is missing below.

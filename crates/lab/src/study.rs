@@ -7,6 +7,7 @@
 //!
 //! This module does not know how a target is started. The caller passes a
 //! [`Launcher`](launch::Launcher); the target is another process and reports its own statistics.
+//! Targets and loads may also be started by [agents](agent) on other machines.
 //!
 //! Invariants:
 //! - Every cell of a plan is in the results: measured, skipped, void or failed.
@@ -16,6 +17,7 @@
 //! - Observation (progress, samples of `/proc`, the target's counters) runs on threads that carry
 //!   no load.
 
+pub mod agent;
 mod alike;
 pub mod builtin;
 pub mod deployment;
@@ -23,6 +25,7 @@ pub mod given;
 pub mod inside;
 pub mod launch;
 pub mod link;
+mod load_device;
 pub mod matrix;
 mod measure;
 mod network;

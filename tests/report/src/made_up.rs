@@ -342,6 +342,7 @@ fn environment(plan: &Plan, machine: &Machine) -> Environment {
         }
     };
     Environment {
+        machines: Vec::new(),
         schema: weft_lab::results::SCHEMA,
         study: plan.name.clone(),
         command_line: ["weft", "study", "run", &plan.name, "--seed", "7"]
@@ -404,8 +405,13 @@ pub fn write(study: &str, machine: &Machine, directory: &Path) -> io::Result<()>
         return Err(io::Error::other(format!("no study {study}")));
     };
     plan.run = Some(Run { seed: 7, ..Run::default() });
-    let capabilities =
-        Capabilities { cpus: (0..4).collect(), own_target: true, targets: Vec::new(), rdma: false };
+    let capabilities = Capabilities {
+        cpus: (0..4).collect(),
+        own_target: true,
+        targets: Vec::new(),
+        rdma: false,
+        apart: None,
+    };
     let cells = matrix::expand(&plan, &capabilities, &Configuration::new());
     let seconds = SECONDS.min(plan.measure.runtime.as_secs_f64());
     let _ = fs::remove_dir_all(directory);

@@ -542,6 +542,10 @@ fn environment(environment: &Environment) -> Markup {
             @for (name, value) in plain.iter().filter(|(_, value)| !value.is_empty()) {
                 dt { (name) } dd { (value) }
             }
+            @for machine in &environment.machines {
+                dt { "machine of the " (machine.role) }
+                dd { (machine.described()) ", " (units::bytes_text(machine.memory_bytes)) }
+            }
             @for target in &environment.targets {
                 dt { "target" }
                 dd { (target.address) " " (target.device) " " (target.identity)

@@ -20,7 +20,7 @@ use crate::{
         gate::{Sentence, gate},
     },
     published::published,
-    results::{Environment, LinkProbe, Mark, Results, Role, Status, key},
+    results::{AgentMachine, Environment, LinkProbe, Mark, Results, Role, Status, key},
     study::plan::{Kind, Plan},
 };
 
@@ -211,6 +211,11 @@ fn here(environment: &Environment) -> String {
         words.push("a virtual machine".to_owned());
     }
     words.push(format!("Linux {}", environment.kernel));
+    if !environment.machines.is_empty() {
+        // The machine that ran the study has measured nothing.
+        let of = |machine: &AgentMachine| format!("{} on {}", machine.role, machine.described());
+        words = environment.machines.iter().map(of).collect();
+    }
     if !environment.local.is_empty() {
         words.push(format!("local device {}", environment.local_device()));
     }

@@ -16,13 +16,24 @@ pub struct Connection {
     pub host: SocketAddr,
     /// The target's address.
     pub target: SocketAddr,
+    /// Whether both ends are on one machine although their addresses differ: in namespaces or
+    /// containers.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub one_machine: bool,
 }
 
 impl Connection {
     /// A connection without a named link.
     #[must_use]
     pub fn new(protocol: &str, host: SocketAddr, target: SocketAddr) -> Self {
-        Self { protocol: protocol.to_owned(), link: String::new(), host, target }
+        let (protocol, link) = (protocol.to_owned(), String::new());
+        Self { protocol, link, host, target, one_machine: false }
+    }
+
+    /// The same connection, of which is known whether both ends are on one machine.
+    #[must_use]
+    pub(crate) fn within(self, one_machine: bool) -> Self {
+        Self { one_machine, ..self }
     }
 
     /// A connection over this machine's loopback interface, of which the ports are not known.
@@ -35,7 +46,7 @@ impl Connection {
     /// Whether both ends are on one machine.
     #[must_use]
     pub fn is_within_a_machine(&self) -> bool {
-        self.protocol == "loopback" || self.host.ip() == self.target.ip()
+        self.one_machine || self.protocol == "loopback" || self.host.ip() == self.target.ip()
     }
 
     /// Whether another connection speaks the same protocol over the same link between the same
@@ -73,6 +84,8 @@ mod tests {
         assert!(!tcp.is_within_a_machine());
         assert!(connection("rdma", "10.0.0.1:1", "10.0.0.1:2").is_within_a_machine());
         assert!(Connection::over_loopback("tcp").is_within_a_machine());
+        assert!(tcp.clone().within(true).is_within_a_machine(), "two namespaces of one machine");
+        assert!(!tcp.within(false).is_within_a_machine());
     }
 
     #[test]

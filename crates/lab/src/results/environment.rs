@@ -45,14 +45,20 @@ pub struct Environment {
     /// Whether it was driven inside the target, which holds it.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub local_inside: bool,
+    /// The machines of target and loads, if agents ran them; the fields above then are those of the
+    /// machine that ran the study.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<AgentMachine>,
     /// The targets.
     pub targets: Vec<TestedTarget>,
     /// Whether the kernel counts the time of interrupts apart (IRQ_TIME_ACCOUNTING); otherwise that
     /// of the thread that they interrupted contains it. None if it is not known.
     pub irq_time_accounting: Option<bool>,
-    /// What this machine does by itself, measured before the run.
+    /// What this machine does by itself, measured before the run; with agents, the machines of the
+    /// loads together.
     pub idle: Option<IdleRate>,
-    /// The same of given targets that report statistics, by their names.
+    /// The same of given targets that report statistics, by their names; of a target that an agent
+    /// started, by an empty one.
     pub target_idle: BTreeMap<String, IdleRate>,
     /// Measurements of the raw link before the study; one for each way of waiting.
     pub link: Vec<LinkProbe>,
@@ -91,6 +97,46 @@ impl Environment {
             _ => false,
         };
         self.link.iter().filter(is_like)
+    }
+}
+
+/// A machine on which an agent ran a part of the study.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentMachine {
+    /// What ran there: `target` or `load`.
+    pub role: String,
+    /// Where it is, as it was given.
+    pub place: String,
+    /// The kernel's identifier of its boot: places with the same are one machine.
+    pub boot_id: String,
+    /// The processors that the agent may use.
+    pub cpus: Vec<usize>,
+    /// The machine's name.
+    pub machine: String,
+    /// The kernel's release and version.
+    pub kernel: String,
+    /// Its processors.
+    pub processor: Processor,
+    /// Memory of the machine.
+    pub memory_bytes: u64,
+    /// Network interfaces.
+    pub interfaces: Vec<Interface>,
+    /// Kernel settings that affect results, by their names in /proc/sys.
+    pub sysctls: BTreeMap<String, String>,
+    /// Whether the kernel counts the time of interrupts apart.
+    pub irq_time_accounting: Option<bool>,
+    /// Further notes, in sentences.
+    pub notes: Vec<String>,
+}
+
+impl AgentMachine {
+    /// What ran on which machine, in words.
+    #[must_use]
+    pub fn described(&self) -> String {
+        let Self { place, machine, kernel, processor, .. } = self;
+        let cores = processor.cores;
+        format!("{place} ({machine}: {}, {cores} cores, Linux {kernel})", processor.model)
     }
 }
 

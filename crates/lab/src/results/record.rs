@@ -51,6 +51,9 @@ pub struct Record {
     /// The run over time, ramp included; none of results of an earlier version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
+    /// What each machine did of the load, if agents drove it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<LoadPart>,
     /// CPU use of the load generator's side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Side>,
@@ -83,6 +86,7 @@ impl Record {
             read: None,
             write: None,
             windows: Vec::new(),
+            parts: Vec::new(),
             host: None,
             target: None,
             values: BTreeMap::new(),
@@ -356,6 +360,26 @@ impl Direction {
     pub fn bytes_per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 }
     }
+}
+
+/// What one of several machines did of a load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoadPart {
+    /// The machine, by the place in the environment's `machines`.
+    pub place: String,
+    /// The driver that its reactors used.
+    pub driver: String,
+    /// Requests of the measured time.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When its measured time began, in seconds since the first machine's did.
+    pub began_s: f64,
+    /// By how much that may be wrong, as clocks were compared.
+    pub clock_error_s: f64,
+    /// Its measured time.
+    pub seconds: f64,
 }
 
 /// The numbers of one window of a run, reads and writes together.

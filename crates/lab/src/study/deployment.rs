@@ -91,10 +91,10 @@ impl Load {
         self
     }
 
-    /// Makes it an open loop of so many requests a second, if a rate is given.
-    fn offer(&mut self, iops: Option<f64>) {
+    /// Makes it an open loop of so many requests a second on so many machines, if a rate is given.
+    fn offer(&mut self, iops: Option<f64>, machines: usize) {
         // The rate of a job is that of each copy.
-        let copies = f64::from(self.job.copies.max(1));
+        let copies = f64::from(self.job.copies.max(1)) * machines.max(1) as f64;
         let process = process(&self.cell);
         self.job.rate = iops.map(|iops| Rate { iops: iops / copies, process }).or(self.job.rate);
     }
@@ -148,8 +148,9 @@ impl Planner<'_> {
         match step {
             Step::Single(cell) => {
                 let mut deployment = self.single(cell)?;
+                let machines = self.capabilities.apart.as_ref().map_or(1, |apart| apart.loads);
                 for load in &mut deployment.loads {
-                    load.offer(offered);
+                    load.offer(offered, machines);
                 }
                 Ok(deployment)
             }
@@ -194,7 +195,8 @@ impl Planner<'_> {
     /// other loads, so it is driven inside such a target.
     fn local(&self, cell: &Cell) -> Result<(Vec<TargetSpec>, Place), String> {
         let starts = self.capabilities.own_target && self.capabilities.targets.is_empty();
-        if !starts || !self.local.is_some_and(is_claimed) {
+        let elsewhere = self.capabilities.apart.is_some();
+        if !starts || !elsewhere && !self.local.is_some_and(is_claimed) {
             return Ok((Vec::new(), Place::Local(self.device(cell)?.into_shared())));
         }
         let target = TargetSpec {
@@ -245,7 +247,7 @@ impl Planner<'_> {
             None => other,
         };
         let mut beside = Load::new(background.clone(), second, other);
-        beside.offer(offered);
+        beside.offer(offered, 1);
         let loads = vec![Load::new(foreground.clone(), first, one), beside];
         Ok(Deployment { targets, loads, shared: roles.shared })
     }
@@ -263,6 +265,14 @@ impl Planner<'_> {
     /// The processors of each role.
     fn roles(&self, cell: &Cell, given: bool) -> Result<Roles, String> {
         let cpus = &self.capabilities.cpus;
+        if let Some(load_cpus) = self.capabilities.load_cpus() {
+            let (host, target) = match (cell.role, self.shared(cell)) {
+                (Role::Saturation, Some(Shared::Host)) => (1, cpus.len().min(2)),
+                (Role::Saturation, Some(Shared::Target)) => (load_cpus.len().min(2), 1),
+                _ => (self.count(cell, key::HOST_CORES), self.count(cell, key::TARGET_CORES)),
+            };
+            return roles::apart(load_cpus, host, cpus, target);
+        }
         let mut roles = match (cell.role, self.shared(cell)) {
             (Role::Saturation, Some(shared)) => roles::saturation(cpus, shared),
             (Role::Alone | Role::Foreground | Role::Background, Some(shared)) => {

@@ -50,6 +50,10 @@ pub fn given_targets(
     transport: &str,
     capabilities: &Capabilities,
 ) -> Option<Vec<usize>> {
+    if capabilities.apart.is_some() {
+        // An agent starts the target of all cells.
+        return None;
+    }
     let link = transport == "tcp-link";
     let any = !capabilities.targets.is_empty();
     let loopback = capabilities.target_elsewhere() && plan.has(key::TRANSPORT, "tcp-link");

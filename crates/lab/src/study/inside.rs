@@ -2,7 +2,8 @@
 //!
 //! A file or SSD that a target holds exclusively can so be its own baseline. The target answers
 //! three methods on its control connection: one starts a job, one reports what has happened since,
-//! one stops it. Job and result are those of [`crate::run`].
+//! one stops it. Job and result are those of [`crate::run`]. [Agents](super::agent) report theirs
+//! in the same way.
 
 use std::{
     sync::{
@@ -17,7 +18,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use weft_backend::DeviceFactory;
 use weft_reactor::DriverKind;
-use weft_rpc::{Address, CallError, Client, Method, Methods};
+use weft_rpc::{CallError, Client, Method, Methods};
 
 use crate::{
     Job, Phase, Polling, Progress, Rate, RunObserver, RunResult, pacer::Process, run_observed,
@@ -26,15 +27,12 @@ use crate::{
 /// How long a caller waits for news of a load, at most.
 const NEWS_WAIT: Duration = Duration::from_millis(200);
 
-/// How long a target may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Starts a load.
 struct Start;
 /// What has happened since the last call; waits a short time for something.
-struct News;
+pub(super) struct News;
 /// Ends it early.
-struct Stop;
+pub(super) struct Stop;
 
 impl Method for Start {
     const NAME: &'static str = "load_start";
@@ -65,7 +63,9 @@ struct Ordered {
 /// What happens while it runs.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Event {
+pub(super) enum Event {
+    /// An agent's load waits for its start.
+    Ready,
     Begins,
     Ends,
     Window(Window),
@@ -75,7 +75,7 @@ enum Event {
 
 /// The numbers of a window.
 #[derive(Debug, Serialize, Deserialize)]
-struct Window {
+pub(super) struct Window {
     ramp: bool,
     elapsed: Duration,
     total: Option<Duration>,
@@ -88,7 +88,7 @@ struct Window {
 
 /// The settings of a job that studies have; all others are those of [`Job::default`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Settings {
+pub(super) struct Settings {
     name: String,
     pattern: String,
     read_percent: f64,
@@ -107,7 +107,7 @@ struct Settings {
 }
 
 impl Settings {
-    fn of(job: &Job) -> Self {
+    pub(super) fn of(job: &Job) -> Self {
         Self {
             name: job.name.clone(),
             pattern: job.pattern.to_string(),
@@ -127,7 +127,7 @@ impl Settings {
         }
     }
 
-    fn job(self) -> Result<Job, String> {
+    pub(super) fn job(self) -> Result<Job, String> {
         let process = |is_poisson| if is_poisson { Process::Poisson } else { Process::Fixed };
         Ok(Job {
             name: self.name,
@@ -151,9 +151,9 @@ impl Settings {
     }
 }
 
-/// A load of a target: at most one at a time.
+/// A load of this process that another one has started: at most one at a time.
 #[derive(Debug, Default)]
-struct Running(Mutex<Option<(Receiver<Event>, Arc<AtomicBool>)>>);
+pub(super) struct Running(Mutex<Option<(Receiver<Event>, Arc<AtomicBool>)>>);
 
 /// Adds the methods by which a study runs loads inside this process, on the devices that `device`
 /// finds by subsystem and namespace.
@@ -168,13 +168,14 @@ pub fn methods(
         .with::<Start>(move |Ordered { nqn, nsid, job }| {
             let factory = device(&nqn, nsid);
             let factory = factory.ok_or_else(|| format!("{nqn} has no namespace {nsid}"))?;
-            starting.start(job.job()?, factory)
+            let job = job.job()?;
+            starting.start(move |stop, teller| {
+                run_observed(&job, &factory, stop, teller).map_err(|error| error.to_string())
+            })
         })
         .with::<News>(move |()| asked.news())
         .with::<Stop>(move |()| {
-            if let Some((_, stop)) = &*running.lock() {
-                stop.store(true, Ordering::Relaxed);
-            }
+            running.stop();
             Ok(())
         })
 }
@@ -184,29 +185,41 @@ impl Running {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start(&self, job: Job, factory: Arc<dyn DeviceFactory>) -> Result<(), String> {
+    /// Starts a load on a thread of its own.
+    pub(super) fn start(
+        &self,
+        load: impl FnOnce(&AtomicBool, &mut Teller) -> Result<RunResult, String> + Send + 'static,
+    ) -> Result<(), String> {
         let mut running = self.lock();
         if running.is_some() {
-            return Err("a load runs already in this target".to_owned());
+            return Err("a load runs already in this process".to_owned());
         }
         let (told, news) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::Builder::new().name("weft-load".to_owned());
         let spawned = thread.spawn(move || {
-            let mut observer = Teller(told);
-            let event = match run_observed(&job, &factory, &stopped, &mut observer) {
+            let mut teller = Teller(told);
+            let event = match load(&stopped, &mut teller) {
                 Ok(result) => Event::Result(Box::new(result)),
-                Err(error) => Event::Failed(error.to_string()),
+                Err(why) => Event::Failed(why),
             };
-            observer.tell(event);
+            teller.tell(event);
         });
         spawned.map_err(|error| format!("cannot start a thread: {error}"))?;
         *running = Some((news, stop));
         Ok(())
     }
 
-    fn news(&self) -> Result<Vec<Event>, String> {
+    /// Ends it early, if there is one.
+    pub(super) fn stop(&self) {
+        if let Some((_, stop)) = &*self.lock() {
+            stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What has happened since the last call.
+    pub(super) fn news(&self) -> Result<Vec<Event>, String> {
         let mut running = self.lock();
         let Some((news, _)) = &*running else { return Err("no load runs".to_owned()) };
         let mut events: Vec<Event> = news.recv_timeout(NEWS_WAIT).into_iter().collect();
@@ -218,9 +231,15 @@ impl Running {
     }
 }
 
-struct Teller(Sender<Event>);
+/// Tells another process what happens.
+pub(super) struct Teller(Sender<Event>);
 
 impl Teller {
+    /// The load waits for its start.
+    pub(super) fn waits(&self) {
+        self.tell(Event::Ready);
+    }
+
     fn tell(&self, event: Event) {
         // Nobody asks any more if the target stops.
         let _ = self.0.send(event);
@@ -253,7 +272,8 @@ impl RunObserver for Teller {
 /// A namespace of a target that runs loads on it.
 #[derive(Clone, Debug)]
 pub(super) struct Inside {
-    pub(super) control: Address,
+    /// A connection to its control interface.
+    pub(super) client: Arc<Mutex<Client>>,
     pub(super) nqn: String,
     pub(super) nsid: u32,
 }
@@ -270,17 +290,16 @@ impl Inside {
         observer: &mut dyn RunObserver,
     ) -> Result<RunResult, String> {
         let fault = |error: CallError| format!("the load inside the target: {error}");
-        let client = Client::connect(&self.control, None, ANSWER_TIMEOUT);
-        let mut client = client.map_err(|error| fault(CallError::Io(error)))?;
         let (nqn, nsid, job) = (self.nqn.clone(), self.nsid, Settings::of(job));
-        client.call::<Start>(&Ordered { nqn, nsid, job }).map_err(fault)?;
+        self.call::<Start>(&Ordered { nqn, nsid, job }).map_err(fault)?;
         let mut is_told = false;
         loop {
             if stop.load(Ordering::Relaxed) && !std::mem::replace(&mut is_told, true) {
-                client.call::<Stop>(&()).map_err(fault)?;
+                self.call::<Stop>(&()).map_err(fault)?;
             }
-            for event in client.call::<News>(&()).map_err(fault)? {
+            for event in self.call::<News>(&()).map_err(fault)? {
                 match event {
+                    Event::Ready => {}
                     Event::Begins => observer.measurement_begins(),
                     Event::Ends => observer.measurement_ends(),
                     Event::Window(window) => observer.progress(&window.progress()),
@@ -290,10 +309,14 @@ impl Inside {
             }
         }
     }
+
+    fn call<M: Method>(&self, params: &M::Params) -> Result<M::Answer, CallError> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).call::<M>(params)
+    }
 }
 
 impl Window {
-    fn progress(self) -> Progress {
+    pub(super) fn progress(self) -> Progress {
         Progress {
             phase: if self.ramp { Phase::Ramp } else { Phase::Run },
             elapsed: self.elapsed,
@@ -312,7 +335,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use weft_backend::DeviceSpec;
-    use weft_rpc::Server;
+    use weft_rpc::{Address, Server};
 
     use super::*;
     use crate::Pattern;
@@ -326,7 +349,9 @@ mod tests {
         let control = Address::Unix(folder.path().join("control"));
         let server =
             Server::start(&control, methods(Methods::new(), device), None).expect("a server");
-        (server, Inside { control, nqn: "nqn.a".to_owned(), nsid: 1 })
+        let client = Client::connect(&control, None, Duration::from_secs(10)).expect("a client");
+        let client = Arc::new(Mutex::new(client));
+        (server, Inside { client, nqn: "nqn.a".to_owned(), nsid: 1 })
     }
 
     #[test]
@@ -441,7 +466,9 @@ mod tests {
         let large = Job { block_bytes: 1 << 20, depth: 1 << 20, ..Job::default() };
         let why = inside.run(&large, &stop, &mut Seen::default()).expect_err("too large");
         assert!(!why.is_empty());
-        let nobody = Inside { control: Address::Unix(folder.path().join("nobody")), ..inside };
+        let gone = |_: &str, _| Err(CallError::Relay("it is gone".to_owned()));
+        let client = Arc::new(Mutex::new(Client::relayed(gone)));
+        let nobody = Inside { client, ..inside };
         let why = nobody.run(&Job::default(), &stop, &mut Seen::default()).expect_err("nobody");
         assert!(why.starts_with("the load inside the target:"), "{why}");
     }

@@ -1,11 +1,14 @@
 //! The interface through which a study starts targets; the caller implements it.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use weft_backend::DeviceSpec;
 use weft_host::{Transport, TransportId};
 use weft_reactor::DriverKind;
-use weft_rpc::{Address, Token};
+use weft_rpc::{Address, Client, Token};
+
+/// How long a target may take to answer on its control connection.
+pub(super) const CONTROL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A target that a study starts.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,21 +29,33 @@ pub struct TargetSpec {
 
 /// Starts targets.
 pub trait Launcher {
-    /// Starts one on this machine, in a process of its own unless it is reached over loopback, and
-    /// waits until it listens.
+    /// Starts one in a process of its own, unless it is reached over loopback, and waits until it
+    /// listens: at `listen`, or else at an address that hosts on its machine reach.
     ///
     /// # Errors
     /// One sentence that says why it does not.
-    fn launch(&self, spec: &TargetSpec) -> Result<Box<dyn StartedTarget>, String>;
+    fn launch(
+        &self,
+        spec: &TargetSpec,
+        listen: Option<IpAddr>,
+    ) -> Result<Box<dyn StartedTarget>, String>;
 }
 
 /// A target that was started. Dropping it kills it.
-pub trait StartedTarget {
+pub trait StartedTarget: Send {
     /// The address of its subsystem.
     fn address(&self) -> &TransportId;
 
-    /// Its control address, for statistics.
-    fn control(&self) -> &Address;
+    /// A connection to its control interface, for statistics and loads inside it.
+    ///
+    /// # Errors
+    /// One sentence that says why there is none.
+    fn control(&self) -> Result<Client, String>;
+
+    /// Whether it may run on another machine, which this one need not reach.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
 
     /// Why it has ended, if it has.
     fn ended(&mut self) -> Option<String>;
@@ -50,6 +65,15 @@ pub trait StartedTarget {
     /// # Errors
     /// One sentence with the reason.
     fn stop(self: Box<Self>) -> Result<(), String>;
+}
+
+/// Connects to the control interface of a target of this machine.
+///
+/// # Errors
+/// One sentence that names the address.
+pub fn control(address: &Address) -> Result<Client, String> {
+    Client::connect(address, None, CONTROL_TIMEOUT)
+        .map_err(|error| format!("control connection {address}: {error}"))
 }
 
 /// A target that was running before the study.

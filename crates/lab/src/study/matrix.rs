@@ -17,7 +17,8 @@ use crate::{
 /// What is available for running a study.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The processors that this process may use.
+    /// The processors that this process may use; of a study with agents, those of the target's
+    /// machine.
     pub cpus: Vec<usize>,
     /// Whether targets can be started here.
     pub own_target: bool,
@@ -25,6 +26,21 @@ pub struct Capabilities {
     pub targets: Vec<KnownTarget>,
     /// Whether there is an RDMA device.
     pub rdma: bool,
+    /// The machines of the loads, if agents drive them.
+    pub apart: Option<Apart>,
+}
+
+/// The machines of the loads, if agents drive them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Apart {
+    /// The processors that all of them have.
+    pub load_cpus: Vec<usize>,
+    /// Whether the target runs on one of them.
+    pub one_machine: bool,
+    /// How many places carry the load.
+    pub loads: usize,
+    /// Whether a device of the target's machine was given, to be driven there as well.
+    pub local: bool,
 }
 
 impl Capabilities {
@@ -32,6 +48,12 @@ impl Capabilities {
     #[must_use]
     pub fn target_elsewhere(&self) -> bool {
         self.targets.iter().any(|target| target.elsewhere)
+    }
+
+    /// The processors of the load's machines, if the target has one of its own.
+    pub(super) fn load_cpus(&self) -> Option<&[usize]> {
+        let apart = self.apart.as_ref().filter(|apart| !apart.one_machine);
+        apart.map(|apart| apart.load_cpus.as_slice())
     }
 }
 
@@ -279,6 +301,9 @@ fn resolve(name: &str, value: &Value, capabilities: &Capabilities) -> Value {
 /// Processors of each side if all are used.
 fn all_cores(capabilities: &Capabilities) -> usize {
     let has = capabilities.cpus.len();
+    if let Some(load) = capabilities.load_cpus() {
+        return has.min(load.len()).max(1);
+    }
     if capabilities.target_elsewhere() { has.max(1) } else { (has / 2).max(1) }
 }
 
@@ -479,6 +504,31 @@ fn not_spread(transport: &str, role: Role, given: bool, subsystems: bool) -> Opt
     }
 }
 
+/// Why a cell cannot run with its target and its load in different places.
+fn not_apart(
+    plan: &Plan,
+    role: Role,
+    configuration: &Configuration,
+    apart: &Apart,
+) -> Option<&'static str> {
+    let same_core = text(configuration, key::PLACEMENT) == "same-core";
+    match text(configuration, key::TRANSPORT) {
+        _ if role == Role::Link => Some("needs a probe at both ends, which weft does not have"),
+        _ if matches!(role, Role::Alone | Role::Foreground | Role::Background) => {
+            Some("tenants of one processor are measured on one machine, without --target-on")
+        }
+        "local" if !apart.local => Some("needs a device of the target's machine (--local DEVICE)"),
+        "loopback" => Some("over loopback target and load are one process"),
+        "tcp" if plan.has(key::TRANSPORT, "tcp-link") => {
+            Some("between machines these are the cells of tcp-link")
+        }
+        _ if same_core && !apart.one_machine => {
+            Some("target and load have machines of their own, and no processor in common")
+        }
+        _ => None,
+    }
+}
+
 /// Why a cell cannot run here, as far as that is known beforehand.
 fn missing(
     plan: &Plan,
@@ -489,6 +539,11 @@ fn missing(
 ) -> Option<String> {
     let said = |what: &str| Some(what.to_owned());
     let transport = text(configuration, key::TRANSPORT);
+    if let Some(apart) = &capabilities.apart
+        && let Some(reason) = not_apart(plan, role, configuration, apart)
+    {
+        return said(reason);
+    }
     match transport {
         "rdma" if !capabilities.rdma => {
             return said("this machine has no RDMA device with an IPv4 address");
@@ -540,6 +595,10 @@ fn missing(
     };
     let own = transport != "local" && !given;
     let target = own.then(|| count(key::TARGET_CORES));
+    if let (Some(load_cpus), Some(target)) = (capabilities.load_cpus(), target) {
+        let host = count(key::HOST_CORES);
+        return roles::apart(load_cpus, host, &capabilities.cpus, target).err();
+    }
     roles::plain(&capabilities.cpus, count(key::HOST_CORES), target).err()
 }
 

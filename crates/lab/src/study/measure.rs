@@ -12,16 +12,18 @@ use weft_reactor::monotonic_time;
 use weft_rpc::{machine::Machine, statistics::Statistics};
 
 use super::{
+    agent::{Part, machines, overlap, parts_of},
     deployment::{Deployment, Load, Place},
     given::{protocol, protocol_name},
+    load_device::LoadDevice,
     plan::Measure,
     side,
     steady::{Steadiness, SteadyStateDetector},
-    target_set::{LoadDevice, TargetSet},
+    target_set::TargetSet,
 };
 use crate::{
     DirectionResult, Phase, Polling, Progress, RunObserver, RunResult,
-    limits::{FULL, WINDOW, WINDOWS_MAX},
+    limits::{FULL, OVERLAP_MIN, WINDOW, WINDOWS_MAX},
     results::{
         Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, Served, Side, Status,
         Window, key, number,
@@ -101,6 +103,8 @@ impl RunObserver for WindowLog {
 struct Ran {
     result: RunResult,
     windows: Vec<Window>,
+    /// What each machine did, if agents drove it.
+    parts: Vec<Part>,
 }
 
 /// The result of one load.
@@ -169,7 +173,7 @@ pub(super) fn measure(
         return Err("it ended before measurement began".to_owned());
     };
     let mut measured = Vec::new();
-    for ((load, Ran { result, windows }), device) in
+    for ((load, Ran { result, windows, parts }), device) in
         deployment.loads.iter().zip(results).zip(described)
     {
         let target = target_set.target_of(&load.place);
@@ -184,6 +188,7 @@ pub(super) fn measure(
             end,
             all,
             settled,
+            parts: &parts,
         };
         let mut record = context.record(&result);
         record.windows = windows;
@@ -243,13 +248,13 @@ fn run_loads(
         first.into_iter().map(Some).chain(beside).collect::<Vec<_>>()
     });
     let mut results = Vec::new();
-    for outcome in outcomes {
+    for (outcome, load_device) in outcomes.into_iter().zip(load_devices) {
         let (result, log) = outcome.ok_or_else(|| "the load's thread panicked".to_owned())?;
         let result = result?;
         if let Some(error) = result.total().error {
             return Err(error);
         }
-        results.push(Ran { result, windows: log.0 });
+        results.push(Ran { result, windows: log.0, parts: load_device.parts() });
     }
     Ok(results)
 }
@@ -294,6 +299,7 @@ struct Context<'a> {
     end: &'a Sample,
     all: &'a [Option<Statistics>],
     settled: Option<bool>,
+    parts: &'a [Part],
 }
 
 impl Context<'_> {
@@ -308,23 +314,29 @@ impl Context<'_> {
         record.target = self.target_side();
         record.connection.clone_from(&self.device.connection);
         record.inside_target = matches!(self.load.place, Place::Inside { .. });
+        record.parts = parts_of(self.parts);
         self.values(&mut record, result);
         self.marks(&mut record, &total.read.window_iops, &total.write.window_iops);
         record.mark_above_floor(self.options.link);
         let is_empty = record.directions().all(|direction| direction.requests == 0);
         let empty = is_empty.then(|| "no request ended in the measured time".to_owned());
-        if let Some(reason) = mislabelled(&record).or(empty) {
+        if let Some(reason) = mislabelled(&record).or(empty).or_else(|| apart(self.parts)) {
             record.status = Status::Void { reason };
         }
         record
     }
 
     fn host(&self, result: &RunResult) -> Side {
-        let machine = self.end.machine.since(&self.begin.machine);
+        let lasted = self.parts.iter().map(|part| part.lasted).max();
+        let machine = match lasted {
+            Some(_) => machines(self.parts),
+            None => side::machine(&self.end.machine.since(&self.begin.machine)),
+        };
+        let seconds = self.end.time_s - self.begin.time_s;
         Side {
-            seconds: self.end.time_s - self.begin.time_s,
+            seconds: lasted.map_or(seconds, |lasted| lasted.as_secs_f64()),
             threads: side::workers(result),
-            machine: side::machine(&machine),
+            machine,
             cpus: self.load.job.cpus.clone(),
             served: Vec::new(),
         }
@@ -363,9 +375,15 @@ impl Context<'_> {
                 .sum();
             set(number::SERVED_ALL, served as f64);
         }
-        if let Some(rate) = self.load.job.rate {
-            set(number::OFFERED_IOPS, rate.iops * f64::from(self.load.job.copies));
+        if let Some(offered) = self.offered() {
+            set(number::OFFERED_IOPS, offered);
         }
+    }
+
+    /// The requested rate of all copies on all machines.
+    fn offered(&self) -> Option<f64> {
+        let rate = self.load.job.rate?;
+        Some(rate.iops * f64::from(self.load.job.copies) * self.parts.len().max(1) as f64)
     }
 
     fn marks(&self, record: &mut Record, reads: &[f64], writes: &[f64]) {
@@ -375,7 +393,8 @@ impl Context<'_> {
         if self.load.place.is_remote() {
             let given = matches!(self.load.place, Place::Given { .. });
             let connection = self.device.connection.as_ref();
-            if !given || connection.is_some_and(Connection::is_within_a_machine) {
+            let here = !given && self.parts.is_empty();
+            if here || connection.is_some_and(Connection::is_within_a_machine) {
                 record.mark(Mark::Loopback);
             }
             if given {
@@ -402,9 +421,8 @@ impl Context<'_> {
                 record.mark(Mark::LoadLimited);
             }
         }
-        if let Some(rate) = self.load.job.rate {
+        if let Some(offered) = self.offered() {
             record.mark(Mark::OpenLoop);
-            let offered = rate.iops * f64::from(self.load.job.copies);
             if record.role == Role::Background && record.iops() < offered * REACHED {
                 record.mark(Mark::BackgroundShort);
             }
@@ -427,6 +445,18 @@ impl Context<'_> {
             record.mark(Mark::NotSettled);
         }
     }
+}
+
+/// What is wrong if machines did not count at the same time.
+fn apart(parts: &[Part]) -> Option<String> {
+    let share = overlap(parts);
+    (!parts.is_empty() && share < OVERLAP_MIN).then(|| {
+        format!(
+            "its machines counted together for {:.1} % of the measured time, and {} % is the least",
+            share * 100.0,
+            OVERLAP_MIN * 100.0
+        )
+    })
 }
 
 /// What is wrong if the connection spoke another protocol than the label says.

@@ -399,6 +399,18 @@ pub struct Run {
     pub targets: Vec<String>,
     /// Their control addresses, in the same order.
     pub controls: Vec<String>,
+    /// Where the target's agent is; empty without agents.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub target_on: String,
+    /// Where those of the loads are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub load_on: Vec<String>,
+    /// The given address of the target's machine.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub target_address: String,
+    /// The given path of weft on these machines.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub agent_program: String,
     /// The given local device.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub local: String,

@@ -45,6 +45,28 @@ pub fn plain(cpus: &[usize], host: usize, target: Option<usize>) -> Result<Roles
     })
 }
 
+/// The processors of a plain cell whose load and target have machines of their own.
+///
+/// # Errors
+/// One of the machines has too few.
+pub fn apart(
+    load_cpus: &[usize],
+    host: usize,
+    target_cpus: &[usize],
+    target: usize,
+) -> Result<Roles, String> {
+    for (cpus, needs, what) in [(load_cpus, host, "load"), (target_cpus, target, "target")] {
+        if needs > cpus.len() {
+            let has = cpus.len();
+            return Err(format!(
+                "needs {needs} processors for the {what}, whose machine has {has}"
+            ));
+        }
+    }
+    let (host, targets) = (taken(load_cpus, 0, host), vec![taken(target_cpus, 0, target)]);
+    Ok(Roles { host, targets, ..Roles::default() })
+}
+
 /// Load and target on the same processor.
 #[must_use]
 pub fn same_core(cpus: &[usize]) -> Roles {
@@ -116,6 +138,19 @@ mod tests {
         assert_eq!(plain(EIGHT, 4, None).expect("room").host, [4, 5, 6, 7]);
         assert_eq!(plain(TWO, 2, None).expect("room").host, [0, 1]);
         assert!(plain(TWO, 3, None).is_err());
+    }
+
+    #[test]
+    fn machines_of_their_own_have_the_processors_of_each_side() {
+        let roles = apart(TWO, 2, EIGHT, 3).expect("room");
+        assert_eq!(
+            (roles.host, roles.targets, roles.shared),
+            (vec![0, 1], vec![vec![0, 1, 2]], false)
+        );
+        let error = apart(TWO, 3, EIGHT, 3).expect_err("no room");
+        assert!(error.contains("for the load, whose machine has 2"), "{error}");
+        let error = apart(EIGHT, 3, TWO, 3).expect_err("no room");
+        assert!(error.contains("for the target, whose machine has 2"), "{error}");
     }
 
     #[test]

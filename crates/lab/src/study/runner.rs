@@ -16,6 +16,7 @@ use weft_reactor::{DriverKind, monotonic_time};
 use weft_rpc::machine::Machine;
 
 use super::{
+    agent::{self, Fleet},
     given::{self, given_targets, protocol},
     launch::{GivenTarget, Launcher},
     link,
@@ -54,6 +55,8 @@ pub struct Settings<'a> {
     pub local: Option<DeviceSpec>,
     /// Given targets.
     pub given: Vec<GivenTarget>,
+    /// The agents that drive the loads and start the targets, if the study has several machines.
+    pub fleet: Option<&'a Fleet>,
     /// Where RDMA devices come from.
     pub rdma: Provider,
     /// The driver of all reactors.
@@ -142,7 +145,8 @@ pub fn run(
     store.set_environment(&settings.environment).map_err(unwritable)?;
     let before = results::load(store.directory()).map_err(|error| StartError(error.to_string()))?;
     let target_set =
-        TargetSet::new(launcher, &settings.given, settings.rdma.clone()).map_err(StartError)?;
+        TargetSet::new(launcher, settings.fleet, &settings.given, settings.rdma.clone())
+            .map_err(StartError)?;
     let mut runner = Runner {
         settings,
         seed: plan.run.as_ref().map_or(0, |run| run.seed),
@@ -288,6 +292,9 @@ impl Runner<'_> {
     fn measure_idle(&mut self) -> Result<(), Stopped> {
         let time = IDLE.min(self.settings.plan.measure.runtime * 4);
         self.observer.note("measuring what the machine does without a load");
+        if let Some(fleet) = self.settings.fleet {
+            return self.measure_idle_apart(fleet, time);
+        }
         let (machine, began) = (Machine::read(), monotonic_time());
         // A target that does not answer is reported by its first cell.
         let before = self.target_set.statistics(false).unwrap_or_default();
@@ -303,6 +310,21 @@ impl Runner<'_> {
             let rate = IdleRate::of(&counted.machine, counted.seconds);
             self.environment.target_idle.extend(rate.map(|rate| (target.name.clone(), rate)));
         }
+        self.write_environment()
+    }
+
+    /// The same of the machines of agents. The target's has no name: it is no given one.
+    fn measure_idle_apart(&mut self, fleet: &Fleet, time: Duration) -> Result<(), Stopped> {
+        let before = fleet.readings();
+        std::thread::sleep(time);
+        let (Ok((loads, target)), Ok((loads_after, target_after))) = (before, fleet.readings())
+        else {
+            // An agent that does not answer is reported by its first cell.
+            return Ok(());
+        };
+        self.environment.idle = agent::idle(&loads, &loads_after);
+        let target = agent::idle(&target, &target_after);
+        self.environment.target_idle.extend(target.map(|rate| (String::new(), rate)));
         self.write_environment()
     }
 
@@ -332,7 +354,7 @@ impl Runner<'_> {
 
     /// The address of both ends of cells of a transport, if they speak TCP within this machine.
     fn path(&self, transport: &str) -> Option<IpAddr> {
-        if protocol(transport) != Some(Transport::Tcp) {
+        if protocol(transport) != Some(Transport::Tcp) || self.settings.fleet.is_some() {
             return None;
         }
         let Settings { plan, capabilities, given, .. } = self.settings;
@@ -345,7 +367,8 @@ impl Runner<'_> {
 
     /// Locks a file or block device for the load and targets of this run, against other processes.
     fn claim(&mut self) -> Result<(), Stopped> {
-        let local = self.settings.local.clone().filter(|own| own.clone().into_shared() != *own);
+        let local = self.settings.local.clone().filter(|_| self.settings.fleet.is_none());
+        let local = local.filter(|own| own.clone().into_shared() != *own);
         match local.map(|own| own.build()) {
             Some(Err(error)) => self.fail(error.to_string()),
             Some(Ok(_)) | None => Ok(()),

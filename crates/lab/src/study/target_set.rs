@@ -1,31 +1,26 @@
 //! The targets and devices of a study while it runs.
 
-use std::{sync::Arc, sync::atomic::AtomicBool, time::Duration};
+use std::sync::{Arc, Mutex, atomic::AtomicBool};
 
 use serde_json::json;
 use uuid::Uuid;
 
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceFactory, DeviceSpec};
-use weft_host::{Controller, Options, Provider, QUEUE_SIZE_MAX, TransportId};
+use weft_host::{Options, Provider, TransportId};
 use weft_rpc::{
     Client,
     statistics::{GetStatistics, Statistics},
 };
 
 use super::{
-    alike::Alike,
+    agent::Fleet,
     deployment::{DEVICE_BYTES, Load, Place},
-    given::protocol_name,
     inside::Inside,
-    launch::{GivenTarget, Launcher, StartedTarget, TargetSpec},
+    launch::{CONTROL_TIMEOUT, GivenTarget, Launcher, StartedTarget, TargetSpec},
+    load_device::{Driven, LoadDevice, Spread, connect, spread},
     network::{Answering, NetworkEnd},
 };
-use crate::{
-    Job, Pattern, RunObserver, RunResult, results::Connection, run::Windows, run_observed,
-};
-
-/// How long a target may take to answer on its control connection.
-const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::{Job, Pattern, results::Connection, run::Windows};
 
 /// A target that this study has started.
 struct Running {
@@ -39,6 +34,8 @@ struct Running {
 /// Started targets, given targets and the local device.
 pub(super) struct TargetSet<'a> {
     launcher: Option<&'a dyn Launcher>,
+    /// The agents that drive the loads, if this process does not.
+    fleet: Option<&'a Fleet>,
     given: Vec<(GivenTarget, Option<Client>)>,
     rdma: Provider,
     running: Vec<Running>,
@@ -46,59 +43,11 @@ pub(super) struct TargetSet<'a> {
     network: Option<Answering>,
 }
 
-/// The device of a load, with the controller that it belongs to.
-pub(super) struct LoadDevice {
-    driven: Driven,
-    pub(super) name: String,
-    pub(super) identity: String,
-    pub(super) nsid: u32,
-    /// The connection to its target, if it has one.
-    pub(super) connection: Option<Connection>,
-    controllers: Vec<Controller>,
-}
-
-/// Where a load's device is driven.
-enum Driven {
-    /// In this process.
-    Here(Arc<dyn DeviceFactory>),
-    /// In the target's.
-    Inside(Inside),
-}
-
-impl LoadDevice {
-    /// Runs a job on it.
-    pub(super) fn run(
-        &self,
-        job: &Job,
-        stop: &AtomicBool,
-        observer: &mut dyn RunObserver,
-    ) -> Result<RunResult, String> {
-        match &self.driven {
-            Driven::Here(factory) => {
-                run_observed(job, factory, stop, observer).map_err(|error| error.to_string())
-            }
-            Driven::Inside(inside) => inside.run(job, stop, observer),
-        }
-    }
-
-    /// One without a connection.
-    fn local(driven: Driven, name: String) -> Self {
-        let (connection, controllers) = (None, Vec::new());
-        Self { driven, name, identity: String::new(), nsid: 0, connection, controllers }
-    }
-
-    /// Closes the device.
-    pub(super) fn close(self) -> Result<(), String> {
-        drop(self.driven);
-        let disconnect = |controller: Controller| controller.disconnect();
-        self.controllers.into_iter().try_for_each(disconnect).map_err(|error| error.to_string())
-    }
-}
-
 impl<'a> TargetSet<'a> {
     /// Starts nothing yet; opens the control connections of given targets.
     pub(super) fn new(
         launcher: Option<&'a dyn Launcher>,
+        fleet: Option<&'a Fleet>,
         given: &[GivenTarget],
         rdma: Provider,
     ) -> Result<Self, String> {
@@ -115,6 +64,7 @@ impl<'a> TargetSet<'a> {
         }
         Ok(Self {
             launcher,
+            fleet,
             given: connected,
             rdma,
             running: Vec::new(),
@@ -153,9 +103,8 @@ impl<'a> TargetSet<'a> {
 
     fn launch(&self, spec: &TargetSpec, stop: &AtomicBool) -> Result<Running, String> {
         let launcher = self.launcher.ok_or("this run cannot start targets")?;
-        let target = launcher.launch(spec)?;
-        let mut client = Client::connect(target.control(), None, CONTROL_TIMEOUT)
-            .map_err(|error| format!("control connection {}: {error}", target.control()))?;
+        let target = launcher.launch(spec, None)?;
+        let mut client = target.control()?;
         let mut addresses = vec![target.address().clone()];
         for _ in 1..spec.subsystems {
             addresses.push(add_subsystem(&mut client, target.address(), &spec.devices)?);
@@ -163,8 +112,13 @@ impl<'a> TargetSet<'a> {
         for address in &addresses {
             for (nsid, device) in (1..).zip(&spec.devices) {
                 if matches!(device, DeviceSpec::Memory { .. }) {
-                    let options = Options::new(address.clone());
-                    let device = connect(options, Some(nsid), &Job::default(), &self.rdma)?;
+                    let device = match target.is_elsewhere() {
+                        true => inside(&*target, address, nsid, device)?,
+                        false => {
+                            let options = Options::new(address.clone());
+                            connect(options, Some(nsid), &Job::default(), &self.rdma)?
+                        }
+                    };
                     fill(&device, stop)?;
                     device.close()?;
                 }
@@ -186,7 +140,10 @@ impl<'a> TargetSet<'a> {
             Place::Own { target, nsid } => {
                 let running =
                     self.running.get(*target).ok_or("the target does not run any more")?;
-                self.spread(&running.addresses, Some(*nsid), load)
+                match self.fleet {
+                    Some(fleet) => fleet.open(&running.addresses, *nsid, load),
+                    None => self.spread(&running.addresses, Some(*nsid), load),
+                }
             }
             Place::Given { target, beside } => {
                 let (given, _) = self.given.get(*target).ok_or("no target was given")?;
@@ -200,54 +157,20 @@ impl<'a> TargetSet<'a> {
         }
     }
 
-    /// The device of a load that several hosts drive together, each at several subsystems.
     fn spread(
         &self,
         addresses: &[TransportId],
         nsid: Option<u32>,
         load: &Load,
     ) -> Result<LoadDevice, String> {
-        let connections = load.hosts.max(1) * load.subsystems.max(1);
-        let copies = load.job.copies.div_ceil(connections);
-        let job = Job { copies, ..load.job.clone() };
-        let mut devices = Vec::new();
-        for host in 0..load.hosts.max(1) {
-            let whose = |address: &TransportId| match host {
-                0 => Options::new(address.clone()),
-                _ => Options::new(address.clone()).of_another_host(),
-            };
-            let mut options: Vec<Options> = addresses.iter().map(whose).collect();
-            // A host has one name at all subsystems.
-            for index in 1..options.len() {
-                let (hostnqn, hostid) = (options[0].hostnqn, options[0].hostid);
-                (options[index].hostnqn, options[index].hostid) = (hostnqn, hostid);
-            }
-            for options in options {
-                devices.push(connect(options, nsid, &job, &self.rdma)?);
-            }
-        }
-        let factories = devices.iter().filter_map(|device| match &device.driven {
-            Driven::Here(factory) => Some(Arc::clone(factory)),
-            Driven::Inside(_) => None,
-        });
-        let factories = factories.collect();
-        let mut devices = devices.into_iter();
-        let mut first = devices.next().ok_or("the target has no subsystem")?;
-        first.controllers.extend(devices.flat_map(|device| device.controllers));
-        if connections > 1 {
-            first.driven = Driven::Here(Arc::new(Alike::new(factories)));
-        }
-        Ok(first)
+        let (hosts, subsystems, job) = (load.hosts, load.subsystems, &load.job);
+        spread(addresses, nsid, &Spread { hosts, subsystems, job, renamed: false }, &self.rdma)
     }
 
-    /// The device of a namespace, driven in the process of its target.
     fn inside(&self, target: usize, nsid: u32) -> Result<LoadDevice, String> {
         let running = self.running.get(target).ok_or("the target does not run any more")?;
-        let device = running.spec.devices.first().map(ToString::to_string).unwrap_or_default();
-        let nqn = running.target.address().subnqn.as_ref().map(ToString::to_string);
-        let control = running.target.control().clone();
-        let inside = Inside { control, nqn: nqn.unwrap_or_default(), nsid };
-        Ok(LoadDevice::local(Driven::Inside(inside), device))
+        let device = running.spec.devices.first().ok_or("the target has no device")?;
+        inside(&*running.target, running.target.address(), nsid, device)
     }
 
     fn local(&mut self, spec: &DeviceSpec, stop: &AtomicBool) -> Result<LoadDevice, String> {
@@ -278,7 +201,9 @@ impl<'a> TargetSet<'a> {
         let factory = Arc::new(answering.device(DEVICE_BYTES, block_bytes));
         let name = factory.identity();
         let connection = Some(Connection::over_loopback("tcp"));
-        Ok(LoadDevice { connection, ..LoadDevice::local(Driven::Here(factory), name) })
+        let mut device = LoadDevice::local(Driven::Here(factory), name);
+        device.connection = connection;
+        Ok(device)
     }
 
     /// Which target a load uses, in the order of [`TargetSet::statistics`].
@@ -315,36 +240,16 @@ impl<'a> TargetSet<'a> {
     }
 }
 
-/// Connects to a namespace: the one given, else the first.
-fn connect(
-    options: Options,
-    nsid: Option<u32>,
-    job: &Job,
-    rdma: &Provider,
+/// The device of a namespace, driven in the process of its target.
+fn inside(
+    target: &dyn StartedTarget,
+    address: &TransportId,
+    nsid: u32,
+    device: &DeviceSpec,
 ) -> Result<LoadDevice, String> {
-    let address = options.address.clone();
-    let mut options = Options { rdma: rdma.clone(), ..options };
-    let copies = u16::try_from(job.copies).unwrap_or(u16::MAX);
-    options.nr_io_queues = options.nr_io_queues.max(copies);
-    let entries = u16::try_from(job.depth.saturating_add(1)).unwrap_or(u16::MAX);
-    options.queue_size = options.queue_size.max(entries.min(QUEUE_SIZE_MAX));
-    // A lost target makes the cell fail at once instead of waiting for a reconnect.
-    options.ctrl_loss_tmo = Some(Duration::ZERO);
-    let controller = weft_host::connect(&options).map_err(|error| error.to_string())?;
-    let first = controller.namespaces().first().map(|namespace| namespace.nsid);
-    let nsid = nsid.or(first).ok_or_else(|| format!("{address} has no namespace"))?;
-    let factory: Arc<dyn DeviceFactory> =
-        Arc::new(controller.factory(nsid).map_err(|error| error.to_string())?);
-    let identity = controller.info().map_or_else(
-        |_| String::new(),
-        |info| format!("{} {}", info.identify.model_number, info.identify.firmware_revision),
-    );
-    let name = TransportId { nsid: Some(nsid), ..address.clone() }.to_string();
-    let connection = controller
-        .ends()
-        .map(|ends| Connection::new(protocol_name(ends.transport), ends.local, ends.remote));
-    let (driven, controllers) = (Driven::Here(factory), vec![controller]);
-    Ok(LoadDevice { driven, name, identity, nsid, connection, controllers })
+    let nqn = address.subnqn.as_ref().map(ToString::to_string).unwrap_or_default();
+    let client = Arc::new(Mutex::new(target.control()?));
+    Ok(LoadDevice::local(Driven::Inside(Inside { client, nqn, nsid }), device.to_string()))
 }
 
 /// Has a target that was started serve such devices in another subsystem. Its port serves all

@@ -1,6 +1,10 @@
 //! What the tests share: a run of a study without targets of its own.
 
-use std::{net::SocketAddr, path::Path, sync::atomic::AtomicBool};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    sync::atomic::AtomicBool,
+};
 
 use weft_host::{Provider, Transport};
 use weft_lab::{
@@ -25,7 +29,7 @@ pub(crate) const SUBSYSTEM: &str = "nqn.2024-01.io.weft:test";
 struct NoTargets;
 
 impl Launcher for NoTargets {
-    fn launch(&self, _: &TargetSpec) -> Result<Box<dyn StartedTarget>, String> {
+    fn launch(&self, _: &TargetSpec, _: Option<IpAddr>) -> Result<Box<dyn StartedTarget>, String> {
         Err("a target of its own was wanted".to_owned())
     }
 }
@@ -62,11 +66,13 @@ pub(crate) fn run(
         own_target: true,
         targets: targets.iter().map(known).collect(),
         rdma: true,
+        apart: None,
     };
     let settings = Settings {
         plan,
         capabilities: &capabilities,
         local: Some("memory:4MiB".parse().expect("a device")),
+        fleet: None,
         given: targets,
         rdma: given.map_or(Provider::System, |(_, fabric)| Provider::Software(fabric.clone())),
         driver: DriverKind::Auto,

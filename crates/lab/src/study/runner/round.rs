@@ -11,6 +11,7 @@ use crate::{
     report::fio,
     results::{Mark, Record, Role, Status, TestedTarget, Value, key, number},
     study::{
+        agent::Fleet,
         deployment::{Deployment, Place, Planner},
         link,
         matrix::{Cell, Step, integer, text},
@@ -60,20 +61,22 @@ impl Runner<'_> {
         let position = self.position_of(first);
         self.observer.begins(&position, &what);
         let (started_at_ms, began) = ((self.settings.wall_ms)(), monotonic_time());
-        let outcome = self.measured(step, repeat, &what);
+        let outcome = self.attempt(step, repeat, &what);
         if self.stop.load(Ordering::Relaxed) {
             // A step that was stopped has no result.
             self.outcome.interrupted = true;
             return Err(Stopped);
         }
+        let is_broken = outcome.is_err();
         let records = match outcome {
             Ok(records) => {
                 self.failures_in_a_row = 0;
                 records
             }
-            Err(reason) => {
-                self.failures_in_a_row += 1;
-                failed(&self.settings.plan.name, step, &reason)
+            Err(status) => {
+                // A lost agent is started again.
+                self.failures_in_a_row += usize::from(matches!(status, Status::Failed { .. }));
+                without_result(&self.settings.plan.name, step, &status)
             }
         };
         let command = self.command(step);
@@ -99,7 +102,7 @@ impl Runner<'_> {
         }
         let position = self.position();
         self.observer.ends(&position, &written);
-        if self.failures_in_a_row > 0 {
+        if is_broken {
             // A target that may be the cause is started again.
             if let Err(error) = self.target_set.end() {
                 self.observer.note(&format!("a target did not stop cleanly: {error}"));
@@ -151,6 +154,17 @@ impl Runner<'_> {
             Status::Failed { .. } => self.outcome.failed += 1,
             Status::Skipped { .. } => {}
         }
+    }
+
+    /// The records of a step, or why it has no result: void if an agent was lost under it.
+    fn attempt(&mut self, step: &Step, repeat: u32, what: &str) -> Result<Vec<Record>, Status> {
+        let fleet = self.settings.fleet;
+        let failed = |reason| Status::Failed { reason };
+        fleet.map_or(Ok(()), Fleet::mend).map_err(failed)?;
+        self.measured(step, repeat, what).map_err(|reason| match fleet.and_then(Fleet::lost) {
+            Some(reason) => Status::Void { reason },
+            None => Status::Failed { reason },
+        })
     }
 
     /// The records of a step.
@@ -286,13 +300,9 @@ impl Runner<'_> {
                     continue;
                 }
                 Place::Own { target, .. } => TestedTarget {
-                    address: match deployment.targets.get(*target).map(|spec| spec.transport) {
-                        Some(Transport::Loopback) => "started for the study, in its process",
-                        _ => "started for the study, on loopback",
-                    }
-                    .to_owned(),
+                    address: self.where_started(deployment, *target),
                     device: device_of(deployment, *target),
-                    started_here: true,
+                    started_here: self.settings.fleet.is_none(),
                     identity: of.identity.clone(),
                     statistics: true,
                 },
@@ -311,6 +321,18 @@ impl Runner<'_> {
         }
         if self.environment == before { Ok(()) } else { self.write_environment() }
     }
+
+    fn where_started(&self, deployment: &Deployment, target: usize) -> String {
+        let machine = self.environment.machines.iter().find(|machine| machine.role == "target");
+        if let Some(machine) = machine {
+            return format!("started for the study, on {}", machine.place);
+        }
+        match deployment.targets.get(target).map(|spec| spec.transport) {
+            Some(Transport::Loopback) => "started for the study, in its process",
+            _ => "started for the study, on loopback",
+        }
+        .to_owned()
+    }
 }
 
 fn device_of(deployment: &Deployment, target: usize) -> String {
@@ -318,10 +340,10 @@ fn device_of(deployment: &Deployment, target: usize) -> String {
     spec.and_then(|spec| spec.devices.first()).map(ToString::to_string).unwrap_or_default()
 }
 
-fn failed(study: &str, step: &Step, reason: &str) -> Vec<Record> {
+fn without_result(study: &str, step: &Step, status: &Status) -> Vec<Record> {
     let record = |cell: &Cell| {
         let mut record = Record::new(study, &cell.id, cell.role, cell.configuration.clone());
-        record.status = Status::Failed { reason: reason.to_owned() };
+        record.status = status.clone();
         record
     };
     step.cells().map(record).collect()

@@ -31,7 +31,7 @@ fn plan(measure: &str, rest: &str) -> Plan {
 struct Broken;
 
 impl Launcher for Broken {
-    fn launch(&self, _: &TargetSpec) -> Result<Box<dyn StartedTarget>, String> {
+    fn launch(&self, _: &TargetSpec, _: Option<IpAddr>) -> Result<Box<dyn StartedTarget>, String> {
         Err("no target can be started".to_owned())
     }
 }
@@ -92,6 +92,7 @@ impl Bench {
             capabilities: &self.capabilities,
             local: Some(self.local.parse().expect("a device")),
             given: Vec::new(),
+            fleet: None,
             rdma: Provider::System,
             driver: DriverKind::Auto,
             precondition: None,

@@ -1,0 +1,278 @@
+//! The agent's side.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use weft_backend::DeviceSpec;
+use weft_host::{Provider, TransportId};
+use weft_reactor::{DriverKind, monotonic_time};
+use weft_rpc::{CallError, Client, Methods, machine::Machine};
+
+use super::{
+    Call, CallTarget, Clock, CloseLoad, Count, Counted, CountedLoad, Counters, Describe,
+    Description, EndedTarget, Go, Listen, OpenLoad, Opened, PrepareLoad, Reach, StartTarget,
+    Started, StopTarget, Wanted, Wish, reach,
+};
+use crate::{
+    Job, Progress, RunObserver, environment,
+    study::{
+        given::protocol,
+        inside::{News, Running, Settings, Stop, Teller},
+        launch::{Launcher, StartedTarget, TargetSpec},
+        load_device::{LoadDevice, Spread, spread},
+    },
+};
+
+/// A build of this program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Build {
+    /// Its version.
+    pub version: String,
+    /// What tells it from other builds of that version.
+    pub id: String,
+}
+
+/// A target that was started, and a connection to it.
+struct Target {
+    process: Box<dyn StartedTarget>,
+    client: Client,
+}
+
+/// What an agent has started.
+struct Agent {
+    launcher: Box<dyn Launcher + Send + Sync>,
+    build: Build,
+    targets: Mutex<(u64, BTreeMap<u64, Target>)>,
+    load: Mutex<Option<Arc<LoadDevice>>>,
+    running: Running,
+    /// Begins the load that waits.
+    gate: Mutex<Option<Sender<Duration>>>,
+    counted: Arc<Mutex<Counted>>,
+}
+
+/// The methods of an agent, which starts targets with `launcher`.
+#[must_use]
+pub fn methods(launcher: Box<dyn Launcher + Send + Sync>, build: Build) -> Methods {
+    let agent = Arc::new(Agent {
+        launcher,
+        build,
+        targets: Mutex::default(),
+        load: Mutex::default(),
+        running: Running::default(),
+        gate: Mutex::default(),
+        counted: Arc::default(),
+    });
+    loads(targets(machine(Methods::new(), &agent), &agent), &agent)
+}
+
+fn machine(methods: Methods, agent: &Arc<Agent>) -> Methods {
+    let describing = Arc::clone(agent);
+    methods
+        .with::<Describe>(move |()| Ok(describing.describe()))
+        .with::<Clock>(|()| Ok(monotonic_time()))
+        .with::<Count>(|()| Ok(Counters { time: monotonic_time(), machine: Machine::read() }))
+        .with::<Listen>(|(address,)| reach::listen(address))
+        .with::<Reach>(|listening| Ok(reach::reach(&listening).err()))
+}
+
+fn targets(methods: Methods, agent: &Arc<Agent>) -> Methods {
+    let (starting, calling) = (Arc::clone(agent), Arc::clone(agent));
+    let (ended, stopping) = (Arc::clone(agent), Arc::clone(agent));
+    methods
+        .with::<StartTarget>(move |wanted| starting.start_target(wanted))
+        .with::<CallTarget>(move |call| calling.call_target(call))
+        .with::<EndedTarget>(move |(number,)| {
+            let ended = ended.with_target(number, |target| Ok(target.process.ended()));
+            // One that was stopped has ended as well.
+            ended.or_else(|why| Ok(Some(why)))
+        })
+        .with::<StopTarget>(move |(number,)| {
+            let target = lock(&stopping.targets).1.remove(&number);
+            target.map_or(Ok(()), |target| target.process.stop())
+        })
+}
+
+fn loads(methods: Methods, agent: &Arc<Agent>) -> Methods {
+    let of = || Arc::clone(agent);
+    let (opening, preparing, going, asked) = (of(), of(), of(), of());
+    let (stopping, counted, closing) = (of(), of(), of());
+    methods
+        .with::<OpenLoad>(move |wish| opening.open(wish))
+        .with::<PrepareLoad>(move |job| preparing.prepare(job))
+        .with::<Go>(move |(at,)| {
+            let gate = lock(&going.gate).take();
+            gate.and_then(|gate| gate.send(at).ok()).ok_or_else(|| "no load waits".to_owned())
+        })
+        .with::<News>(move |()| asked.running.news())
+        .with::<Stop>(move |()| {
+            stopping.running.stop();
+            // One that waits for its start begins, and ends at once.
+            drop(lock(&stopping.gate).take());
+            Ok(())
+        })
+        .with::<CountedLoad>(move |()| Ok(lock(&counted.counted).clone()))
+        .with::<CloseLoad>(move |()| {
+            let device = lock(&closing.load).take();
+            let alone = device.map(|device| Arc::into_inner(device).ok_or("the load still runs"));
+            alone.transpose()?.map_or(Ok(()), LoadDevice::close)
+        })
+}
+
+impl Agent {
+    fn describe(&self) -> Description {
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Description {
+            build: self.build.clone(),
+            boot_id: boot_id.trim().to_owned(),
+            cpus: environment::cpus(),
+            rdma: environment::rdma_address().is_some(),
+            addresses: reach::addresses(),
+            environment: environment::this_machine(),
+        }
+    }
+
+    fn start_target(&self, wanted: Wanted) -> Result<Started, String> {
+        let listen = wanted.listen;
+        let process = self.launcher.launch(&wanted.spec()?, listen)?;
+        let (client, address) = (process.control()?, process.address().to_string());
+        let mut targets = lock(&self.targets);
+        targets.0 += 1;
+        let number = targets.0;
+        targets.1.insert(number, Target { process, client });
+        Ok(Started { number, address })
+    }
+
+    fn with_target<T>(
+        &self,
+        number: u64,
+        run: impl FnOnce(&mut Target) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let mut targets = lock(&self.targets);
+        let target = targets.1.get_mut(&number);
+        run(target.ok_or_else(|| format!("there is no target {number}"))?)
+    }
+
+    fn call_target(&self, Call { number, method, params }: Call) -> Result<Value, String> {
+        self.with_target(number, |target| match target.client.call_named(&method, params) {
+            Ok(answer) => Ok(answer),
+            Err(CallError::Error(error)) => Err(error.message),
+            Err(error) => Err(target.process.ended().unwrap_or_else(|| error.to_string())),
+        })
+    }
+
+    fn open(&self, wish: Wish) -> Result<Opened, String> {
+        let mut load = lock(&self.load);
+        if load.is_some() {
+            return Err("a load is open already".to_owned());
+        }
+        let read = |text: &String| {
+            let read = text.parse::<TransportId>();
+            read.map_err(|error| error.to_string())
+        };
+        let addresses = wish.addresses.iter().map(read).collect::<Result<Vec<_>, String>>()?;
+        let job = wish.job.job()?;
+        let how = Spread {
+            hosts: wish.hosts,
+            subsystems: wish.subsystems,
+            job: &job,
+            renamed: wish.renamed,
+        };
+        let device = spread(&addresses, Some(wish.nsid), &how, &Provider::System)?;
+        let opened = Opened {
+            name: device.name.clone(),
+            identity: device.identity.clone(),
+            connection: device.connection.clone(),
+        };
+        *load = Some(Arc::new(device));
+        Ok(opened)
+    }
+
+    fn prepare(&self, job: Settings) -> Result<(), String> {
+        let device = lock(&self.load).clone().ok_or("no load is open")?;
+        let job: Job = job.job()?;
+        let (go, gate) = channel();
+        *lock(&self.counted) = Counted::default();
+        *lock(&self.gate) = Some(go);
+        let counted = Arc::clone(&self.counted);
+        self.running.start(move |stop, teller| {
+            device.run(
+                &job,
+                stop,
+                &mut Gated { teller, gate, ramp: job.ramp, counted, before: None },
+            )
+        })
+    }
+}
+
+impl Wanted {
+    fn spec(self) -> Result<TargetSpec, String> {
+        let device = |text: String| {
+            text.parse::<DeviceSpec>().map_err(|error| format!("device {text}: {error}"))
+        };
+        let transport = protocol(&self.transport);
+        Ok(TargetSpec {
+            devices: self.devices.into_iter().map(device).collect::<Result<_, String>>()?,
+            subsystems: self.subsystems,
+            transport: transport.ok_or_else(|| format!("{:?} is no protocol", self.transport))?,
+            cpus: self.cpus,
+            idle_poll: self.idle_poll,
+            driver: DriverKind::named(&self.driver)
+                .ok_or_else(|| format!("{:?} is not a driver", self.driver))?,
+        })
+    }
+}
+
+/// Lets a load wait for its start, and reads the machine's counters around the measured time.
+struct Gated<'a> {
+    teller: &'a mut Teller,
+    gate: Receiver<Duration>,
+    ramp: Duration,
+    counted: Arc<Mutex<Counted>>,
+    before: Option<Counters>,
+}
+
+impl RunObserver for Gated<'_> {
+    fn ready(&mut self) -> Option<Duration> {
+        self.teller.waits();
+        // Without an answer the load was stopped: it begins, and ends at once.
+        let at = self.gate.recv().unwrap_or_default();
+        thread::sleep(at.saturating_sub(monotonic_time()));
+        let now = monotonic_time();
+        // If it wakes late, its ramp is shorter, and it counts at the same time as the others.
+        let start = if now.saturating_sub(at) <= self.ramp { at } else { now };
+        lock(&self.counted).start = start;
+        Some(start)
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        self.teller.progress(progress);
+    }
+
+    fn measurement_begins(&mut self) {
+        self.before = Some(Counters { time: monotonic_time(), machine: Machine::read() });
+        self.teller.measurement_begins();
+    }
+
+    fn measurement_ends(&mut self) {
+        if let Some(before) = self.before.take() {
+            let mut counted = lock(&self.counted);
+            counted.machine = Machine::read().since(&before.machine);
+            counted.lasted = monotonic_time().saturating_sub(before.time);
+        }
+        self.teller.measurement_ends();
+    }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}

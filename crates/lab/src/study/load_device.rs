@@ -1,0 +1,173 @@
+//! The device that a load drives, wherever it is driven.
+
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use weft_backend::DeviceFactory;
+use weft_host::{Controller, Options, Provider, QUEUE_SIZE_MAX, TransportId};
+
+use super::{
+    agent::{Elsewhere, Part},
+    alike::Alike,
+    given::protocol_name,
+    inside::Inside,
+};
+use crate::{Job, RunObserver, RunResult, results::Connection, run_observed};
+
+/// The device of a load, with the controller that it belongs to.
+pub(super) struct LoadDevice {
+    driven: Driven,
+    pub(super) name: String,
+    pub(super) identity: String,
+    pub(super) nsid: u32,
+    /// The connection to its target, if it has one.
+    pub(super) connection: Option<Connection>,
+    controllers: Vec<Controller>,
+}
+
+/// Where a load's device is driven.
+pub(super) enum Driven {
+    /// In this process.
+    Here(Arc<dyn DeviceFactory>),
+    /// In the target's.
+    Inside(Inside),
+    /// In those of agents.
+    Elsewhere(Elsewhere),
+}
+
+/// How hosts are spread over a target's subsystems.
+pub(super) struct Spread<'a> {
+    pub(super) hosts: u32,
+    pub(super) subsystems: u32,
+    pub(super) job: &'a Job,
+    /// Whether all of them have names of their own.
+    pub(super) renamed: bool,
+}
+
+impl LoadDevice {
+    /// Runs a job on it.
+    pub(super) fn run(
+        &self,
+        job: &Job,
+        stop: &AtomicBool,
+        observer: &mut dyn RunObserver,
+    ) -> Result<RunResult, String> {
+        match &self.driven {
+            Driven::Here(factory) => {
+                run_observed(job, factory, stop, observer).map_err(|error| error.to_string())
+            }
+            Driven::Inside(inside) => inside.run(job, stop, observer),
+            Driven::Elsewhere(elsewhere) => elsewhere.run(job, stop, observer),
+        }
+    }
+
+    /// What each machine did in the last run, if agents drive it.
+    pub(super) fn parts(&self) -> Vec<Part> {
+        match &self.driven {
+            Driven::Here(_) | Driven::Inside(_) => Vec::new(),
+            Driven::Elsewhere(elsewhere) => elsewhere.parts(),
+        }
+    }
+
+    /// One without a connection.
+    pub(super) fn local(driven: Driven, name: String) -> Self {
+        let (connection, controllers) = (None, Vec::new());
+        Self { driven, name, identity: String::new(), nsid: 0, connection, controllers }
+    }
+
+    /// One that agents drive.
+    pub(super) fn elsewhere(
+        elsewhere: Elsewhere,
+        name: String,
+        identity: String,
+        nsid: u32,
+        connection: Option<Connection>,
+    ) -> Self {
+        let driven = Driven::Elsewhere(elsewhere);
+        Self { driven, name, identity, nsid, connection, controllers: Vec::new() }
+    }
+
+    /// Closes the device.
+    pub(super) fn close(self) -> Result<(), String> {
+        if let Driven::Elsewhere(elsewhere) = self.driven {
+            return elsewhere.close();
+        }
+        drop(self.driven);
+        let disconnect = |controller: Controller| controller.disconnect();
+        self.controllers.into_iter().try_for_each(disconnect).map_err(|error| error.to_string())
+    }
+}
+
+/// The device of a load that several hosts drive together, each at several subsystems.
+pub(super) fn spread(
+    addresses: &[TransportId],
+    nsid: Option<u32>,
+    how: &Spread<'_>,
+    rdma: &Provider,
+) -> Result<LoadDevice, String> {
+    let connections = how.hosts.max(1) * how.subsystems.max(1);
+    let copies = how.job.copies.div_ceil(connections);
+    let job = Job { copies, ..how.job.clone() };
+    let mut devices = Vec::new();
+    for host in 0..how.hosts.max(1) {
+        let whose = |address: &TransportId| match host {
+            0 if !how.renamed => Options::new(address.clone()),
+            _ => Options::new(address.clone()).of_another_host(),
+        };
+        let mut options: Vec<Options> = addresses.iter().map(whose).collect();
+        // A host has one name at all subsystems.
+        for index in 1..options.len() {
+            let (hostnqn, hostid) = (options[0].hostnqn, options[0].hostid);
+            (options[index].hostnqn, options[index].hostid) = (hostnqn, hostid);
+        }
+        for options in options {
+            devices.push(connect(options, nsid, &job, rdma)?);
+        }
+    }
+    let factories = devices.iter().filter_map(|device| match &device.driven {
+        Driven::Here(factory) => Some(Arc::clone(factory)),
+        Driven::Inside(_) | Driven::Elsewhere(_) => None,
+    });
+    let factories = factories.collect();
+    let mut devices = devices.into_iter();
+    let mut first = devices.next().ok_or("the target has no subsystem")?;
+    first.controllers.extend(devices.flat_map(|device| device.controllers));
+    if connections > 1 {
+        first.driven = Driven::Here(Arc::new(Alike::new(factories)));
+    }
+    Ok(first)
+}
+
+/// Connects to a namespace: the one given, else the first.
+pub(super) fn connect(
+    options: Options,
+    nsid: Option<u32>,
+    job: &Job,
+    rdma: &Provider,
+) -> Result<LoadDevice, String> {
+    let address = options.address.clone();
+    let mut options = Options { rdma: rdma.clone(), ..options };
+    let copies = u16::try_from(job.copies).unwrap_or(u16::MAX);
+    options.nr_io_queues = options.nr_io_queues.max(copies);
+    let entries = u16::try_from(job.depth.saturating_add(1)).unwrap_or(u16::MAX);
+    options.queue_size = options.queue_size.max(entries.min(QUEUE_SIZE_MAX));
+    // A lost target makes the cell fail at once instead of waiting for a reconnect.
+    options.ctrl_loss_tmo = Some(Duration::ZERO);
+    let controller = weft_host::connect(&options).map_err(|error| error.to_string())?;
+    let first = controller.namespaces().first().map(|namespace| namespace.nsid);
+    let nsid = nsid.or(first).ok_or_else(|| format!("{address} has no namespace"))?;
+    let factory: Arc<dyn DeviceFactory> =
+        Arc::new(controller.factory(nsid).map_err(|error| error.to_string())?);
+    let identity = controller.info().map_or_else(
+        |_| String::new(),
+        |info| format!("{} {}", info.identify.model_number, info.identify.firmware_revision),
+    );
+    let name = TransportId { nsid: Some(nsid), ..address.clone() }.to_string();
+    let connection = controller
+        .ends()
+        .map(|ends| Connection::new(protocol_name(ends.transport), ends.local, ends.remote));
+    let (driven, controllers) = (Driven::Here(factory), vec![controller]);
+    Ok(LoadDevice { driven, name, identity, nsid, connection, controllers })
+}
