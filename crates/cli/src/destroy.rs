@@ -28,6 +28,12 @@ pub(crate) fn at_risk(
         .collect()
 }
 
+/// The same of a device on the machine of an agent, whether it exists already or not.
+pub(crate) fn at_risk_there(plan: &Plan, local: Option<&DeviceSpec>) -> Option<String> {
+    let path = |device: &DeviceSpec| Some(device.path()?.display().to_string());
+    local.filter(|_| writes(plan)).and_then(path)
+}
+
 /// The path of a device of this machine that was there before this program used it, or the name of
 /// an image that can be written.
 pub(crate) fn existing(device: &DeviceSpec) -> Option<String> {

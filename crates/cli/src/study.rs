@@ -1,6 +1,7 @@
 //! `weft study`: experiments defined as data, run locally or against given targets.
 
 mod against;
+mod agents;
 mod child;
 mod list;
 mod progress;
@@ -8,12 +9,18 @@ mod run;
 mod show;
 mod summary;
 
-use std::path::Path;
+pub(crate) use child::Children;
+
+use std::{
+    hash::{DefaultHasher, Hasher},
+    io,
+    path::Path,
+};
 
 use clap::{Args, Subcommand};
 use weft_lab::{
     environment,
-    study::{builtin, matrix::Capabilities, plan::Plan},
+    study::{agent, builtin, matrix::Capabilities, plan::Plan},
 };
 
 use crate::failure::Failure;
@@ -57,6 +64,22 @@ pub(crate) fn first_look(options: &FirstLook) -> Result<(), Failure> {
 pub(crate) struct FirstLook {
     #[command(flatten)]
     how: run::How,
+}
+
+/// This build, for agents, which have to be of the same.
+pub(crate) fn this_build() -> Result<agent::Build, Failure> {
+    // The file by that name may be another one by now.
+    let contents = contents(Path::new("/proc/self/exe"))
+        .map_err(|error| Failure::io("read", &"this program's binary", &error))?;
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    Ok(agent::Build { version, id: format!("{contents:016x}") })
+}
+
+/// What tells a binary from others.
+fn contents(program: &Path) -> io::Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&std::fs::read(program)?);
+    Ok(hasher.finish())
 }
 
 /// A study as it runs on this machine.

@@ -4,9 +4,9 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use weft_backend::DeviceSpec;
 use weft_host::{QUEUE_SIZE_MAX, Transport, TransportId};
-use weft_lab::study::launch::{StartedTarget, TargetSpec};
+use weft_lab::study::launch::{self, StartedTarget, TargetSpec};
 use weft_reactor::DriverKind;
-use weft_rpc::{Address, Methods, Server, statistics::GetStatistics};
+use weft_rpc::{Address, Client, Methods, Server, statistics::GetStatistics};
 use weft_target::{
     Target,
     config::{Config, IDLE_POLL_DEFAULT, Listen, Namespace, Port, Subsystem, identity},
@@ -95,8 +95,8 @@ impl StartedTarget for ControlledTarget {
         &self.target.address
     }
 
-    fn control(&self) -> &Address {
-        self.server.address()
+    fn control(&self) -> Result<Client, String> {
+        launch::control(self.server.address())
     }
 
     /// It does not end before this process.

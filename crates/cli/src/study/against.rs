@@ -6,9 +6,7 @@
 //! with the turn that it was at, if the two binaries still are the same.
 
 use std::{
-    fs,
-    hash::{DefaultHasher, Hasher},
-    io,
+    fs, io,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicBool, Ordering},
@@ -293,9 +291,8 @@ fn this_build() -> Result<Build, Failure> {
 
 impl Build {
     fn of(program: PathBuf) -> io::Result<Self> {
-        let mut hasher = DefaultHasher::new();
-        hasher.write(&fs::read(&program)?);
-        Ok(Self { program, contents: hasher.finish() })
+        let contents = super::contents(&program)?;
+        Ok(Self { program, contents })
     }
 }
 

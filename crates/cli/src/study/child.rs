@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read},
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -13,8 +13,8 @@ use std::{
 use serde_json::Value;
 use weft_host::{QUEUE_SIZE_MAX, Transport, TransportId};
 use weft_lab::environment;
-use weft_lab::study::launch::{Launcher, StartedTarget, TargetSpec};
-use weft_rpc::Address;
+use weft_lab::study::launch::{self, Launcher, StartedTarget, TargetSpec};
+use weft_rpc::{Address, Client};
 use weft_target::config::identity;
 
 use crate::within::TargetWithin;
@@ -24,7 +24,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Starts this program as a target process; over loopback a target within this process.
 #[derive(Debug, Default)]
-pub(super) struct Children {
+pub(crate) struct Children {
     started: AtomicU32,
 }
 
@@ -38,7 +38,11 @@ struct TargetProcess {
 }
 
 impl Launcher for Children {
-    fn launch(&self, spec: &TargetSpec) -> Result<Box<dyn StartedTarget>, String> {
+    fn launch(
+        &self,
+        spec: &TargetSpec,
+        at: Option<IpAddr>,
+    ) -> Result<Box<dyn StartedTarget>, String> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let name = format!("weft-study-{}-{number}.sock", std::process::id());
         let socket = std::env::temp_dir().join(name);
@@ -48,7 +52,7 @@ impl Launcher for Children {
         let program = std::env::current_exe()
             .map_err(|error| format!("cannot determine the path of this program: {error}"))?;
         let nqn = identity::fresh_nqn();
-        let listen = listen(spec.transport)?;
+        let listen = listen(spec.transport, at)?;
         let mut command = Command::new(program);
         command
             .args(["target", "--listen", &listen, "--output-format", "json"])
@@ -89,8 +93,8 @@ impl StartedTarget for TargetProcess {
         &self.address
     }
 
-    fn control(&self) -> &Address {
-        &self.control
+    fn control(&self) -> Result<Client, String> {
+        launch::control(&self.control)
     }
 
     fn ended(&mut self) -> Option<String> {
@@ -130,11 +134,13 @@ impl Drop for TargetProcess {
 }
 
 /// The address on which a target listens. An RDMA device has no loopback address.
-fn listen(transport: Transport) -> Result<String, String> {
+fn listen(transport: Transport, at: Option<IpAddr>) -> Result<String, String> {
     if transport != Transport::Rdma {
-        return Ok("tcp://127.0.0.1:0".to_owned());
+        let at = at.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        return Ok(format!("tcp://{}", SocketAddr::new(at, 0)));
     }
-    let address = environment::rdma_address().ok_or("no RDMA device has an IP address")?;
+    let address = at.or_else(environment::rdma_address);
+    let address = address.ok_or("no RDMA device has an IP address")?;
     Ok(format!("rdma://{}", SocketAddr::new(address, 0)))
 }
 

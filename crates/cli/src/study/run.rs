@@ -18,9 +18,10 @@ use weft_lab::{
         key,
     },
     study::{
+        agent::Fleet,
         deployment::DEVICE_BYTES,
         given::{KnownTarget, protocol_name},
-        launch::GivenTarget,
+        launch::{GivenTarget, Launcher},
         matrix::{Capabilities, expand},
         plan::{Kind, Plan, Run},
         runner::{self, Outcome, Settings},
@@ -28,7 +29,7 @@ use weft_lab::{
 };
 use weft_reactor::DriverKind;
 
-use super::{against, against::Turns, child::Children, progress::Shown, summary};
+use super::{against, against::Turns, agents::Agents, child::Children, progress::Shown, summary};
 use crate::{
     bench::{Driver, time, time_of_day},
     ctl, destroy,
@@ -45,7 +46,7 @@ const RESULTS: &str = "weft-results";
 const REPORT: &str = "report.html";
 
 /// Settings that a resumed run takes from the earlier one.
-const SET_BY_THE_FIRST_RUN: [&str; 12] = [
+const SET_BY_THE_FIRST_RUN: [&str; 16] = [
     "study",
     "out",
     "quick",
@@ -58,6 +59,10 @@ const SET_BY_THE_FIRST_RUN: [&str; 12] = [
     "target",
     "control",
     "against",
+    "target_on",
+    "load_on",
+    "target_address",
+    "agent_program",
 ];
 
 /// Options of `weft study run`.
@@ -87,6 +92,8 @@ pub(super) struct How {
     /// The token file of these targets (their --control-token-file).
     #[arg(long, value_name = "FILE")]
     control_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    agents: Agents,
     /// Device to be driven locally and served by started targets: memory, null, a path, or any
     /// device specification such as memory:1GiB.
     #[arg(long, value_name = "DEVICE", value_parser = local)]
@@ -159,10 +166,14 @@ pub(super) fn first_look(how: &How) -> Result<(), Failure> {
 }
 
 fn begin(study: &str, how: &How) -> Result<(), Failure> {
-    let elsewhere = !how.target.is_empty();
+    let fleet = how.agents.gather()?;
+    let elsewhere = !how.target.is_empty() || fleet.is_some();
     let mut plan = if elsewhere { super::plan(study)? } else { super::plan_here(study)? };
     if plan.run.take().is_some_and(|run| run.quick) {
         return Err(Failure::because("this plan belongs to a run: use --resume DIR"));
+    }
+    if fleet.as_ref().is_some_and(Fleet::has_rdma) {
+        plan.with_rdma();
     }
     how.amend(&mut plan)?;
     let directory = how.out.clone().unwrap_or_else(|| fresh_directory(&plan.name));
@@ -180,9 +191,10 @@ fn begin(study: &str, how: &How) -> Result<(), Failure> {
         )));
     }
     let rerun_command = how.rerun_command(study, &plan);
-    let environment = environment::this_machine();
+    let mut environment = environment::this_machine();
+    environment.machines = fleet.as_ref().map(Fleet::machines).unwrap_or_default();
     let driver = how.driver.into();
-    Session { plan, how, driver, directory, rerun_command, environment }.run()
+    Session { plan, how, driver, directory, rerun_command, environment, fleet }.run()
 }
 
 fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
@@ -200,7 +212,8 @@ fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
     // Machine and link are those of the earlier records.
     let environment = before.environment;
     let directory = directory.to_owned();
-    Session { plan, how, driver, directory, rerun_command, environment }.run()
+    let fleet = Agents::of(plan.run.as_ref().unwrap_or(&Run::default()))?.gather()?;
+    Session { plan, how, driver, directory, rerun_command, environment, fleet }.run()
 }
 
 impl How {
@@ -237,7 +250,7 @@ impl How {
             // Short enough to type, and within TOML's range.
             split_mix(time) >> 32
         };
-        plan.run = Some(Run {
+        let mut run = Run {
             seed: self.seed.unwrap_or_else(fresh),
             quick: self.quick,
             targets: self.target.iter().map(ToString::to_string).collect(),
@@ -245,7 +258,10 @@ impl How {
             local: self.local.as_ref().map(ToString::to_string).unwrap_or_default(),
             driver: DriverKind::from(self.driver).name().to_owned(),
             only: self.only.clone().unwrap_or_default().0,
-        });
+            ..Run::default()
+        };
+        self.agents.keep(&mut run);
+        plan.run = Some(run);
         Ok(())
     }
 
@@ -283,6 +299,7 @@ impl How {
         self.control.iter().for_each(|control| add("--control", Some(control.to_string())));
         let file = self.control_token_file.as_ref();
         add("--control-token-file", file.map(|path| path.display().to_string()));
+        self.agents.words().into_iter().for_each(|[flag, value]| add(&flag, Some(value)));
         add("--seed", plan.run.as_ref().map(|run| run.seed.to_string()));
         words
     }
@@ -341,6 +358,8 @@ struct Session<'a> {
     directory: PathBuf,
     rerun_command: String,
     environment: Environment,
+    /// The agents, if the study has several machines.
+    fleet: Option<Fleet>,
 }
 
 impl Session<'_> {
@@ -348,11 +367,18 @@ impl Session<'_> {
         let (local, mut given) = devices(&self.plan)?;
         let token = self.how.control_token_file.as_deref().map(ctl::token).transpose()?;
         given.iter_mut().for_each(|target| target.token.clone_from(&token));
-        let capabilities = capabilities(&given);
+        let capabilities = match &self.fleet {
+            Some(fleet) => fleet.capabilities(local.is_some()),
+            None => capabilities(&given),
+        };
         let only = self.plan.run.as_ref().map(|run| run.only.clone()).unwrap_or_default();
-        let precondition = self.how.precondition || self.plan.precondition && local.is_some();
+        let precondition = self.precondition(local.is_some());
         if expand(&self.plan, &capabilities, &only).steps().any(|step| step.missing().is_none()) {
-            let at_risk = destroy::at_risk(&self.plan, precondition, local.as_ref(), &given);
+            let mut at_risk = destroy::at_risk(&self.plan, precondition, local.as_ref(), &given);
+            if self.fleet.is_some() {
+                at_risk.extend(destroy::at_risk_there(&self.plan, local.as_ref()));
+                at_risk.dedup();
+            }
             destroy::allow("study", &at_risk, &self.how.yes_destroy)?;
         }
         let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
@@ -364,6 +390,7 @@ impl Session<'_> {
             capabilities: &capabilities,
             local,
             given,
+            fleet: self.fleet.as_ref(),
             rdma: Provider::System,
             driver: self.driver,
             precondition: precondition.then_some(self.how.precondition_limit),
@@ -374,10 +401,22 @@ impl Session<'_> {
         };
         let mut shown = Shown::new(self.how.quiet);
         let children = Children::default();
-        let outcome = runner::run(&settings, &mut store, Some(&children), &mut shown, &stop);
+        let launcher: &dyn Launcher = self.fleet.as_ref().map_or(&children, |fleet| fleet);
+        let outcome = runner::run(&settings, &mut store, Some(launcher), &mut shown, &stop);
         shown.clear();
         let outcome = outcome.map_err(Failure::because)?;
         self.report(&outcome)
+    }
+
+    /// Whether the device is preconditioned first. It is not on the machine of an agent.
+    fn precondition(&mut self, local: bool) -> bool {
+        let wanted = self.how.precondition || self.plan.precondition && local;
+        let note = "the device was not preconditioned, for it is on another machine";
+        let notes = &mut self.environment.notes;
+        if wanted && self.fleet.is_some() && !notes.iter().any(|known| known == note) {
+            notes.push(note.to_owned());
+        }
+        wanted && self.fleet.is_none()
     }
 
     fn complete_environment(&mut self) {

@@ -1,6 +1,7 @@
 //! Tests of the binary.
 
 #[cfg(feature = "tls")]
+mod agents;
 mod concat;
 mod control;
 mod dumps;

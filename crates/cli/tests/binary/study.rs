@@ -256,7 +256,7 @@ impl Running {
     }
 
     /// Waits until the results have so many lines.
-    fn wait_for_lines(&mut self, directory: &Path, count: usize) {
+    pub(crate) fn wait_for_lines(&mut self, directory: &Path, count: usize) {
         for _ in 0..2_000 {
             if lines(directory) >= count {
                 return;
@@ -272,7 +272,7 @@ impl Running {
     }
 
     /// Its exit code and its messages.
-    fn wait(mut self) -> (Option<i32>, String) {
+    pub(crate) fn wait(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         let mut stderr = self.0.stderr.take().expect("a pipe");
         std::io::Read::read_to_string(&mut stderr, &mut said).expect("text");

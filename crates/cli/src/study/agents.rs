@@ -1,0 +1,358 @@
+//! Where the agents of a study are, and how they are started.
+
+mod process;
+
+use std::{
+    fmt, fs, io,
+    net::IpAddr,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    process::Command,
+    str::FromStr,
+    sync::Arc,
+};
+
+use clap::Args;
+use weft_lab::study::{
+    agent::{Connector, Fleet, Places, Streams},
+    plan::Run,
+};
+
+use crate::failure::Failure;
+
+/// Options that place a study on several machines.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct Agents {
+    /// Where the target is started: a destination of ssh with weft in its PATH, exec:COMMAND (which
+    /// has to start `weft agent`, such as exec:ip netns exec NAME weft agent), slurm:NODE, or here.
+    #[arg(long, value_name = "PLACE", requires = "load_on", conflicts_with_all = ELSEWHERE)]
+    target_on: Option<AgentPlace>,
+    /// Where the loads run, each of them the whole load of a cell: PLACE,PLACE. May be repeated; a
+    /// place with exec: has an option of its own.
+    #[arg(long, value_name = "PLACES", requires = "target_on", value_parser = several)]
+    load_on: Vec<Several>,
+    /// The address of the target's machine for the loads; by default the first that all of their
+    /// machines reach.
+    #[arg(long, value_name = "ADDRESS", requires = "target_on")]
+    target_address: Option<IpAddr>,
+    /// The path of weft on these machines, if their shells do not find it.
+    #[arg(long, value_name = "PATH", requires = "target_on")]
+    agent_program: Option<String>,
+}
+
+/// What belongs to this machine alone.
+const ELSEWHERE: [&str; 4] = ["target", "control", "against", "precondition"];
+
+/// Several places; a type of its own, since clap would take several values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Several(Vec<AgentPlace>);
+
+/// Where an agent is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum AgentPlace {
+    /// Beside this process.
+    Here,
+    /// Where ssh goes.
+    Ssh(String),
+    /// Where a command starts it.
+    Exec(Vec<String>),
+    /// On a node of this job's allocation.
+    Slurm(String),
+}
+
+impl FromStr for AgentPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text == "here" {
+            return Ok(Self::Here);
+        }
+        if let Some(command) = text.strip_prefix("exec:") {
+            let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+            return match words.first() {
+                Some(program) if !program.starts_with('-') => Ok(Self::Exec(words)),
+                _ => Err(format!(
+                    "{text:?} names no command (example: exec:ip netns exec NAME weft agent)"
+                )),
+            };
+        }
+        let (node, what) = match text.strip_prefix("slurm:") {
+            Some(node) => (node, "the name of a node of Slurm"),
+            None => (text, "a destination of ssh"),
+        };
+        // No option and nothing that a shell would interpret: ssh has both.
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-@:/%[]+~".contains(c);
+        let host = node.rsplit(['@', '/']).next().unwrap_or_default();
+        if node.is_empty() || [node, host].iter().any(|part| part.starts_with('-')) {
+            return Err(format!("{text:?} is not {what}"));
+        }
+        match node.chars().find(|c| !is_plain(*c)) {
+            Some(other) => Err(format!("{text:?} is not {what}: it has {other:?} in it")),
+            None if node.len() < text.len() => Ok(Self::Slurm(node.to_owned())),
+            None => Ok(Self::Ssh(node.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for AgentPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Here => f.write_str("here"),
+            Self::Ssh(destination) => f.write_str(destination),
+            Self::Exec(words) => write!(f, "exec:{}", words.join(" ")),
+            Self::Slurm(node) => write!(f, "slurm:{node}"),
+        }
+    }
+}
+
+fn several(text: &str) -> Result<Several, String> {
+    // A command may have commas in it.
+    let places: Vec<&str> = match text.trim_start().starts_with("exec:") {
+        true => vec![text],
+        false => text.split(',').filter(|place| !place.trim().is_empty()).collect(),
+    };
+    let places = places.into_iter().map(str::parse).collect::<Result<Vec<_>, String>>()?;
+    if places.is_empty() { Err("it names no place".to_owned()) } else { Ok(Several(places)) }
+}
+
+impl Agents {
+    /// Those with which a run began.
+    pub(super) fn of(run: &Run) -> Result<Self, Failure> {
+        if run.target_on.is_empty() {
+            return Ok(Self::default());
+        }
+        let read = |text: &String| text.parse::<AgentPlace>().map_err(Failure::Because);
+        let loads = run.load_on.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
+        let address = Some(&run.target_address).filter(|text| !text.is_empty());
+        Ok(Self {
+            target_on: Some(read(&run.target_on)?),
+            load_on: vec![Several(loads)],
+            target_address: address
+                .map(|text| text.parse().map_err(|error| Failure::Because(format!("{error}"))))
+                .transpose()?,
+            agent_program: Some(run.agent_program.clone()).filter(|path| !path.is_empty()),
+        })
+    }
+
+    /// Writes them into the plan of a run.
+    pub(super) fn keep(&self, run: &mut Run) {
+        run.target_on = self.target_on.as_ref().map(ToString::to_string).unwrap_or_default();
+        run.load_on = self.loads().map(ToString::to_string).collect();
+        run.target_address =
+            self.target_address.as_ref().map(ToString::to_string).unwrap_or_default();
+        run.agent_program = self.agent_program.clone().unwrap_or_default();
+    }
+
+    /// The options, as they are given again.
+    pub(super) fn words(&self) -> Vec<[String; 2]> {
+        let word = |flag: &str, value: String| [flag.to_owned(), value];
+        let target = self.target_on.iter().map(|place| word("--target-on", place.to_string()));
+        let loads = self.loads().map(|place| word("--load-on", place.to_string()));
+        let address = self.target_address.iter();
+        let address = address.map(|address| word("--target-address", address.to_string()));
+        let program = self.agent_program.iter();
+        let program = program.map(|path| word("--agent-program", path.clone()));
+        target.chain(loads).chain(address).chain(program).collect()
+    }
+
+    fn loads(&self) -> impl Iterator<Item = &AgentPlace> {
+        self.load_on.iter().flat_map(|Several(places)| places)
+    }
+
+    /// Starts the agents, if there are any.
+    pub(super) fn gather(&self) -> Result<Option<Fleet>, Failure> {
+        let Some(target) = &self.target_on else { return Ok(None) };
+        let sockets = Sockets::new().map_err(|e| Failure::io("write to", &"/tmp", &e))?;
+        let sockets = Arc::new(sockets);
+        let way = |place: &AgentPlace| -> Box<dyn Connector> {
+            let program = self.agent_program.clone().unwrap_or_else(|| "weft".to_owned());
+            Box::new(Way { place: place.clone(), program, sockets: Arc::clone(&sockets) })
+        };
+        let places = Places {
+            target: way(target),
+            loads: self.loads().map(way).collect(),
+            address: self.target_address,
+            build: super::this_build()?,
+        };
+        Fleet::gather(places).map(Some).map_err(Failure::Because)
+    }
+}
+
+/// A directory for the sockets by which several sessions of ssh share a connection.
+#[derive(Debug)]
+struct Sockets(PathBuf);
+
+impl Sockets {
+    fn new() -> io::Result<Self> {
+        let mut number = 0;
+        loop {
+            // Not under TMPDIR, which may be too long for the name of a socket.
+            let path = PathBuf::from(format!("/tmp/weft-ssh-{}-{number}", std::process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100 => {
+                    number += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        // ssh has removed its sockets, or does so.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How the agent of a place is started.
+#[derive(Debug)]
+struct Way {
+    place: AgentPlace,
+    program: String,
+    sockets: Arc<Sockets>,
+}
+
+impl Way {
+    fn command(&self) -> Result<Command, String> {
+        Ok(match &self.place {
+            AgentPlace::Here => {
+                let program = std::env::current_exe();
+                let program = program.map_err(|e| format!("where this program is: {e}"))?;
+                let mut command = Command::new(program);
+                command.arg("agent");
+                command
+            }
+            AgentPlace::Exec(words) => {
+                let (program, words) = words.split_first().ok_or("it names no command")?;
+                let mut command = Command::new(program);
+                command.args(words);
+                command
+            }
+            AgentPlace::Ssh(destination) => {
+                let mut command = Command::new("ssh");
+                let socket = self.sockets.path().join("%C");
+                command
+                    .args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"])
+                    .args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"])
+                    .args(["-o", "ControlMaster=auto", "-o", "ControlPersist=no"])
+                    .args(["-o", &format!("ControlPath={}", socket.display())])
+                    .args(["--", destination])
+                    // The shell there takes it apart.
+                    .arg(format!("'{}' agent", self.program.replace('\'', r"'\''")));
+                command
+            }
+            AgentPlace::Slurm(node) => {
+                let mut command = Command::new("srun");
+                command.args(["--overlap", "-N1", "-n1", "--cpu-bind=none", "--mem=0"]).args([
+                    "--unbuffered",
+                    "-w",
+                    node,
+                    &self.program,
+                    "agent",
+                ]);
+                command
+            }
+        })
+    }
+}
+
+impl Connector for Way {
+    fn place(&self) -> String {
+        self.place.to_string()
+    }
+
+    fn connect(&self) -> Result<Streams, String> {
+        process::start(self.command()?, &self.place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_and_written() {
+        let exec = |words: &[&str]| {
+            AgentPlace::Exec(words.iter().map(|word| (*word).to_owned()).collect())
+        };
+        for (text, place) in [
+            ("here", AgentPlace::Here),
+            ("user@host.example", AgentPlace::Ssh("user@host.example".to_owned())),
+            ("ssh://user@[2001:db8::1]:22", AgentPlace::Ssh("ssh://user@[2001:db8::1]:22".into())),
+            ("slurm:n12", AgentPlace::Slurm("n12".to_owned())),
+            (
+                "exec:docker exec -i a weft agent",
+                exec(&["docker", "exec", "-i", "a", "weft", "agent"]),
+            ),
+        ] {
+            assert_eq!(text.parse(), Ok(place.clone()), "{text}");
+            assert_eq!(place.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn no_place_is_an_option_or_a_command_of_a_shell() {
+        for text in [
+            "",
+            " ",
+            "-oProxyCommand=x",
+            "user@-oProxyCommand=x",
+            "ssh://-oProxyCommand=x",
+            "host;reboot",
+            "$(reboot)",
+            "`reboot`@host",
+            "two words",
+            "host\nhost",
+            "exec:",
+            "exec: -oProxyCommand=x",
+            "slurm:",
+            "slurm:-w",
+            "slurm:a b",
+        ] {
+            assert!(text.parse::<AgentPlace>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn several_places_are_separated_by_commas_except_a_command() {
+        let of = |text| several(text).map(|Several(places)| places.len());
+        assert_eq!(of("a,b, c"), Ok(3));
+        assert_eq!(of("exec:sh -c a,b"), Ok(1));
+        assert!(of("a,-b").is_err() && of(",").is_err());
+    }
+
+    #[test]
+    fn a_run_that_is_resumed_has_the_same_places() {
+        let place = |text: &str| text.parse::<AgentPlace>().expect(text);
+        let agents = Agents {
+            target_on: Some(place("server")),
+            load_on: vec![Several(vec![place("a"), place("b")]), several("exec:c d").expect("one")],
+            target_address: Some("10.0.0.1".parse().expect("an address")),
+            agent_program: None,
+        };
+        let mut run = Run::default();
+        agents.keep(&mut run);
+        let again = Agents::of(&run).unwrap_or_default();
+        assert_eq!(again.words(), agents.words());
+        assert_eq!(agents.words().len(), 5);
+        assert!(Agents::of(&Run::default()).is_ok_and(|none| none.words().is_empty()));
+    }
+
+    #[test]
+    fn ssh_gets_the_place_behind_its_options() {
+        let sockets = Arc::new(Sockets::new().expect("a directory"));
+        let place = AgentPlace::Ssh("host".to_owned());
+        let way = Way { place, program: "/opt/it's/weft".to_owned(), sockets };
+        let command = way.command().expect("a command");
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        assert_eq!(words[words.len() - 3..], ["--", "host", r"'/opt/it'\''s/weft' agent"]);
+        assert!(words.iter().any(|word| word == "BatchMode=yes"));
+    }
+}
