@@ -7,6 +7,7 @@ mod fio_plot;
 mod fuzz;
 mod guest;
 mod instructions;
+mod machines;
 mod package;
 mod packages;
 mod peers;
@@ -74,6 +75,8 @@ enum Task {
     Security,
     /// Check licences and sources of what is linked (deny.toml)
     Supply,
+    /// Run only the tests of studies on several machines; needs root
+    Machines,
     /// Run only the tests with Debian's Prometheus
     Prometheus,
     /// Run only the tests with fio-plot, which comes from PyPI
@@ -201,6 +204,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Completion => Ok(reported(|report| completion::run(root, report))),
         Task::Security => Ok(reported(|report| security::run(root, report))),
         Task::Supply => Ok(reported(|report| supply::run(root, report))),
+        Task::Machines => Ok(reported(|report| machines::run(root, report))),
         Task::Prometheus => Ok(reported(|report| prometheus::run(root, report))),
         Task::FioPlot => Ok(reported(|report| fio_plot::run(root, report))),
         Task::Package(options) if options.test => {

@@ -7,6 +7,7 @@ use crate::completion;
 use crate::fio_plot;
 use crate::fuzz;
 use crate::instructions;
+use crate::machines;
 use crate::package;
 use crate::packages;
 use crate::peers::{self, Driver};
@@ -91,6 +92,8 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         completion::run(root, &mut report);
         report.announce("keys and TLS");
         security::run(root, &mut report);
+        report.announce("studies on several machines");
+        machines::run(root, &mut report);
         report.announce("Prometheus");
         prometheus::run(root, &mut report);
         report.announce("fio-plot");

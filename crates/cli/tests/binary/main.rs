@@ -1,7 +1,7 @@
 //! Tests of the binary.
 
-#[cfg(feature = "tls")]
 mod agents;
+#[cfg(feature = "tls")]
 mod concat;
 mod control;
 mod dumps;
