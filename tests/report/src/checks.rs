@@ -1,5 +1,7 @@
 //! Checks of a page in a browser.
 
+use std::{fs, path::PathBuf};
+
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
@@ -237,6 +239,167 @@ pub(crate) async fn widths(browser: &Browser) -> Result<()> {
     Ok(())
 }
 
+/// Widths at which tables are looked into.
+const TABLE_WIDTHS: [u32; 3] = [390, 1280, 1920];
+
+/// Looks into each table: its frame is within the page; a table that is wider than its frame
+/// scrolls there to its end; no text reaches out of its cell; words are in several lines.
+const TABLES: &str = r#"
+    const room = document.documentElement.clientWidth;
+    const seen = { tables: 0, scrolled: 0, marks: 0, faults: [] };
+    for (const table of document.querySelectorAll("table")) {
+        const frame = table.closest(".scroll");
+        const name = frame?.getAttribute("aria-label") ?? table.outerHTML.slice(0, 80);
+        const say = (what) => seen.faults.push(`${name}: ${what}`);
+        seen.tables += 1;
+        if (!frame) { say("nothing scrolls it"); continue; }
+        const around = () => frame.getBoundingClientRect();
+        const inner = () => table.getBoundingClientRect();
+        if (inner().width === 0) { say("it is not shown"); }
+        if (around().left < -1 || around().right > room + 1) { say("its frame is cut"); }
+        if (inner().width > frame.clientWidth + 1) {
+            seen.scrolled += 1;
+            const way = getComputedStyle(frame).overflowX;
+            if (way !== "auto" && way !== "scroll") { say(`it is cut: overflow is ${way}`); }
+            frame.scrollLeft = frame.scrollWidth;
+            if (inner().right > around().right + 1) { say("its end is out of reach"); }
+            frame.scrollLeft = 0;
+            if (inner().left < around().left - 1) { say("its beginning is out of reach"); }
+        }
+        const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent.trim());
+        const marks = heads.indexOf("marks");
+        if (marks >= 0) {
+            seen.marks += 1;
+            const isText = (row) => row.cells[marks].classList.contains("text");
+            if (![...table.tBodies[0].rows].every(isText)) { say("its marks are no text"); }
+        }
+        for (const cell of table.querySelectorAll("th, td")) {
+            const box = cell.getBoundingClientRect();
+            const range = document.createRange();
+            range.selectNodeContents(cell);
+            const isOut = (line) => line.width > 0
+                && (line.left < box.left - 1 || line.right > box.right + 1
+                    || line.top < box.top - 1 || line.bottom > box.bottom + 1);
+            const style = getComputedStyle(cell);
+            const isHidden = style.overflowX === "hidden" || style.textOverflow === "ellipsis";
+            const isLine = cell.matches("td.text") && style.whiteSpace !== "normal";
+            const told = cell.textContent;
+            if ([...range.getClientRects()].some(isOut)) { say(`${told} reaches out of its cell`); }
+            if (isHidden) { say(`${told} is cut`); }
+            if (isLine) { say(`${told} is one line`); }
+        }
+    }
+    seen.faults = seen.faults.slice(0, 5);
+    return seen;"#;
+
+/// At no width is a text of a table cut or out of reach, however wide the table is.
+pub(crate) async fn tables(browser: &Browser) -> Result<()> {
+    let open = "document.querySelectorAll('details').forEach((one) => { one.open = true; });";
+    browser.script(open, Vec::new()).await?;
+    for width in TABLE_WIDTHS {
+        browser.resize(width).await?;
+        browser.wait(&format!("window.innerWidth === {width}")).await?;
+        let seen = browser.script(TABLES, Vec::new()).await?;
+        ensure!(seen["faults"] == json!([]), "at {width} px: {}", seen["faults"]);
+        let has = |what: &str| seen[what].as_u64().is_some_and(|count| count > 0);
+        ensure!(has("tables") && has("marks"), "at {width} px there are no tables: {seen}");
+        // Otherwise nothing was tried.
+        ensure!(width > 390 || has("scrolled"), "at {width} px no table is wider: {seen}");
+    }
+    Ok(())
+}
+
+/// Each number of an answer is a tile with its interval, and says what `answer.json` says.
+pub(crate) async fn tiles(browser: &Browser, results: &[PathBuf]) -> Result<()> {
+    for (study, directory) in results.iter().enumerate() {
+        let text = fs::read_to_string(directory.join("answer.json"))
+            .with_context(|| format!("{}/answer.json", directory.display()))?;
+        let answer: Value = serde_json::from_str(&text)?;
+        let shown = browser
+            .script(
+                r#"const study = document.getElementById(`study-${arguments[0]}`);
+                const text = (element) => element?.textContent ?? "";
+                return {
+                    sentence: text(study.querySelector(".sentence")),
+                    tiles: [...study.querySelectorAll(".tiles li")].map((tile) => ({
+                        text: text(tile.querySelector(".number")),
+                        interval_text: text(tile.querySelector(".interval")),
+                        label: text(tile.querySelector(".label")),
+                        note: text(tile.querySelectorAll(".interval")[1]),
+                        area: tile.clientWidth * tile.clientHeight,
+                    })),
+                };"#,
+                vec![json!(study)],
+            )
+            .await?;
+        let name = &answer["study"];
+        let (told, sentence) = (&shown["sentence"], &answer["sentence"]);
+        ensure!(told == sentence, "{name}: the page says {told}, answer.json {sentence}");
+        let tiles = shown["tiles"].as_array().context("tiles")?;
+        let numbers = answer["numbers"].as_array().context("numbers")?;
+        ensure!(answer["is_answered"] != true || !numbers.is_empty(), "{name} has no numbers");
+        ensure!(tiles.len() == numbers.len(), "{name}: {} tiles", tiles.len());
+        for (tile, number) in tiles.iter().zip(numbers) {
+            is_tile_of(tile, number).with_context(|| format!("{name}: {tile} of {number}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_tile_of(tile: &Value, number: &Value) -> Result<()> {
+    for part in ["text", "interval_text", "label"] {
+        ensure!(tile[part] == number[part], "another {part}");
+    }
+    let note = number["note"].as_str().unwrap_or_default();
+    ensure!(tile["note"] == note, "another note");
+    ensure!(tile["area"].as_f64().is_some_and(|area| area > 0.0), "it is not seen");
+    let unit = number["unit"].as_str().context("a unit")?;
+    let is_same = |text: &str, value: &Value| -> Result<()> {
+        let (told, value) = number_of(text, unit).zip(value.as_f64()).context("no number")?;
+        // Three digits, and whole nanoseconds.
+        let least = if unit == "ns" { 0.51 } else { 1e-4 };
+        ensure!(
+            (told - value).abs() <= 0.006 * value.abs() + least,
+            "{text} is not {value} {unit}"
+        );
+        Ok(())
+    };
+    is_same(tile["text"].as_str().context("a text")?, &number["value"])?;
+    let interval = tile["interval_text"].as_str().context("an interval")?;
+    match (interval.split_once(" to "), &number["interval"]) {
+        (None, Value::Null) => Ok(()),
+        (Some((low, high)), ends) => {
+            is_same(low, &ends["low"])?;
+            is_same(high, &ends["high"])
+        }
+        (None, ends) => bail!("{interval:?} is not {ends}"),
+    }
+}
+
+/// The number of a text such as `12.3 K IOPS`, in a unit of `answer.json`.
+fn number_of(text: &str, unit: &str) -> Option<f64> {
+    let (sign, text) = match text.strip_prefix(['−', '-']) {
+        Some(rest) => (-1.0, rest),
+        None => (1.0, text),
+    };
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, name) = text.split_at(end);
+    let factor = match (unit, name.trim()) {
+        ("IOPS", "" | "IOPS") | ("ns", "ns") | ("bytes/s", "B/s") | ("1/s", "/s") => 1.0,
+        ("ratio", "×") | ("cores", "cores") | ("% of a core", "%") => 1.0,
+        ("% of a core per Gb/s", "%/Gb/s") => 1.0,
+        ("IOPS", "K" | "K IOPS") | ("1/s", "K/s") | ("ns", "µs") => 1e3,
+        ("IOPS", "M" | "M IOPS") | ("1/s", "M/s") | ("ns", "ms") => 1e6,
+        ("ns", "s") => 1e9,
+        ("ratio", "%") => 0.01,
+        ("bytes/s", "KiB/s") => 1024.0,
+        ("bytes/s", "MiB/s") => 1024.0 * 1024.0,
+        ("bytes/s", "GiB/s") => 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    Some(sign * factor * number.parse::<f64>().ok()?)
+}
+
 /// On paper everything is drawn, and light, whatever the screen is.
 pub(crate) async fn print(browser: &Browser) -> Result<()> {
     theme_is(browser, "dark", true).await?;
@@ -424,4 +587,58 @@ pub(crate) async fn links(browser: &Browser) -> Result<()> {
                    figure.id !== '' && document.querySelector(`nav a[href=\"#${figure.id}\"]`))";
     ensure!(browser.value(figures).await? == true, "a figure has no link in the contents");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tile_that_says_something_else_is_found() {
+        let number = json!({
+            "label": "p99", "value": 12_340.0, "unit": "ns", "text": "12.34 µs",
+            "interval": { "low": 12_000.0, "high": 12_680.0, "kind": "95 % confidence" },
+            "interval_text": "12.00 µs to 12.68 µs",
+        });
+        let tile = json!({
+            "label": "p99", "text": "12.34 µs", "interval_text": "12.00 µs to 12.68 µs",
+            "note": "", "area": 100,
+        });
+        assert!(is_tile_of(&tile, &number).is_ok());
+        for (part, wrong) in [
+            ("label", json!("p50")),
+            ("text", json!("12.43 µs")),
+            ("interval_text", json!("one repeat")),
+            ("note", json!("a note")),
+            ("area", json!(0)),
+        ] {
+            let mut other = tile.clone();
+            other[part] = wrong;
+            assert!(is_tile_of(&other, &number).is_err(), "{part}");
+        }
+        // Both say the same, and it is not the value.
+        let mut wrong = number.clone();
+        wrong["value"] = json!(12_500.0);
+        assert!(is_tile_of(&tile, &wrong).is_err());
+        wrong = number.clone();
+        wrong["interval"]["high"] = json!(13_000.0);
+        assert!(is_tile_of(&tile, &wrong).is_err());
+    }
+
+    #[test]
+    fn texts_are_numbers_of_their_unit() {
+        for (text, unit, value) in [
+            ("12.3 K IOPS", "IOPS", 12_300.0),
+            ("987 IOPS", "IOPS", 987.0),
+            ("−1.50 µs", "ns", -1_500.0),
+            ("25.0 %", "ratio", 0.25),
+            ("3.00 ×", "ratio", 3.0),
+            ("1.50 GiB/s", "bytes/s", 1.5 * 1_073_741_824.0),
+            ("2.50 cores", "cores", 2.5),
+        ] {
+            let told = number_of(text, unit).expect(text);
+            assert!((told - value).abs() < 1e-9 * value.abs(), "{text}: {told}");
+        }
+        assert_eq!(number_of("12.3 furlongs", "ns"), None);
+    }
 }

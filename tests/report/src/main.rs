@@ -48,6 +48,14 @@ struct Options {
     filter: Option<String>,
 }
 
+/// A page, and the results that it is made of.
+#[derive(Debug)]
+struct Page {
+    name: String,
+    path: PathBuf,
+    results: Vec<PathBuf>,
+}
+
 #[derive(Debug, Default)]
 struct Tally {
     failed: usize,
@@ -88,8 +96,9 @@ async fn look(options: &Options) -> Result<usize> {
     let pages = pages(options, folder.path())?;
     let mut tally = Tally::default();
     let browser = Browser::start().await?;
-    for (name, page) in &pages {
-        look_at(&browser, name, page, &mut tally).await;
+    for page in &pages {
+        look_at(&browser, page, &mut tally).await;
+        let Page { name, path: page, .. } = page;
         if let Some(folder) = &options.screenshots {
             std::fs::create_dir_all(folder)?;
             let path = folder.join(name);
@@ -105,11 +114,12 @@ async fn look(options: &Options) -> Result<usize> {
     Ok(tally.failed)
 }
 
-async fn look_at(browser: &Browser, name: &str, page: &Path, tally: &mut Tally) {
+async fn look_at(browser: &Browser, page: &Page, tally: &mut Tally) {
+    let Page { name, path: page, results } = page;
     let named = |what: &str| format!("{name}: {what}");
     tally.check(&named("opens"), browser.open(page, 1280)).await;
     tally.check(&named("each chart has its series"), checks::charts(browser)).await;
-    if ["first-look", "size-sweep", "target-interference"].contains(&name) {
+    if ["first-look", "size-sweep", "target-interference"].contains(&name.as_str()) {
         tally.check(&named("the legend switches series"), checks::legend(browser)).await;
         tally.check(&named("hover shows the cell"), checks::hover(browser)).await;
         tally.check(&named("light and dark"), checks::theme(browser)).await;
@@ -121,9 +131,11 @@ async fn look_at(browser: &Browser, name: &str, page: &Path, tally: &mut Tally) 
     if name == "first-look" {
         tally.check(&named("six sheets of paper"), checks::sheets(browser, 6)).await;
     }
+    tally.check(&named("the answer in tiles"), checks::tiles(browser, results)).await;
     tally.check(&named("each point has a number"), checks::every_point(browser)).await;
     tally.check(&named("links"), checks::links(browser)).await;
     tally.check(&named("fits every width"), checks::widths(browser)).await;
+    tally.check(&named("tables of every width"), checks::tables(browser)).await;
     // A phone that opens it, not a desktop that becomes one.
     tally.check(&named("opens on a phone"), browser.open(page, 390)).await;
     tally.check(&named("each chart has its series on a phone"), checks::charts(browser)).await;
@@ -168,8 +180,8 @@ async fn figures(browser: &Browser, page: &Path, name: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes the pages; returns their names and where they are.
-fn pages(options: &Options, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+/// Makes the pages.
+fn pages(options: &Options, folder: &Path) -> Result<Vec<Page>> {
     if !options.results.is_empty() {
         return options.results.iter().map(|results| page_of(options, results, folder)).collect();
     }
@@ -182,9 +194,9 @@ fn pages(options: &Options, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
             made_up::write(study, &Machine::default(), &directory)?;
             results.push(directory);
         }
-        let page = folder.join(format!("{name}.html"));
-        report(&options.weft, &results, &page)?;
-        pages.push(((*name).to_owned(), page));
+        let path = folder.join(format!("{name}.html"));
+        report(&options.weft, &results, &path)?;
+        pages.push(Page { name: (*name).to_owned(), path, results });
     }
     if pages.is_empty() {
         bail!("no page is called so");
@@ -193,12 +205,13 @@ fn pages(options: &Options, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
 }
 
 /// The page of one directory of results, called as that is.
-fn page_of(options: &Options, results: &Path, folder: &Path) -> Result<(String, PathBuf)> {
+fn page_of(options: &Options, results: &Path, folder: &Path) -> Result<Page> {
     let name = results.file_name().context("results are in a directory")?;
     let name = name.to_string_lossy().into_owned();
-    let page = folder.join(format!("{name}.html"));
-    report(&options.weft, &[results.to_owned()], &page)?;
-    Ok((name, page))
+    let path = folder.join(format!("{name}.html"));
+    let results = vec![results.to_owned()];
+    report(&options.weft, &results, &path)?;
+    Ok(Page { name, path, results })
 }
 
 fn report(weft: &Path, results: &[PathBuf], page: &Path) -> Result<()> {

@@ -39,6 +39,11 @@ pub(super) struct Grid {
     pub(super) rows: Vec<Vec<String>>,
 }
 
+impl Grid {
+    /// The head of a column of words, which may take several lines.
+    pub(super) const MARKS: &str = "marks";
+}
+
 /// Colour and dash of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Style {

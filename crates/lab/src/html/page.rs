@@ -296,13 +296,16 @@ fn command_line(words: &[String]) -> String {
 fn grid(name: &str, grid: &Grid) -> Markup {
     html! {
         div .scroll role="region" tabindex="0" aria-label=(name) { table .grid {
-            thead { tr { @for head in &grid.head { th scope="col" { (head) } } } }
+            thead { tr { @for head in &grid.head {
+                th scope="col" .text[head == Grid::MARKS] { (head) }
+            } } }
             tbody {
                 @for row in &grid.rows { tr {
                     @for (index, cell) in row.iter().enumerate() {
                         @let unresolved = cell == "unresolved";
+                        @let words = grid.head.get(index).is_some_and(|head| head == Grid::MARKS);
                         @if index == 0 { th scope="row" { (cell) } }
-                        @else { td .unresolved[unresolved] { (cell) } }
+                        @else { td .unresolved[unresolved] .text[words] { (cell) } }
                     }
                 } }
             }

@@ -369,7 +369,7 @@ fn all(cells: &Cells) -> Grid {
         name if metric.unit == Unit::Time => name.to_owned(),
         _ => metric.label.clone(),
     }));
-    head.extend(["n".to_owned(), "marks".to_owned()]);
+    head.extend(["n", Grid::MARKS].map(str::to_owned));
     let rows = cells.cells.iter().map(|cell| {
         let mut row = vec![cell.label.clone()];
         if cell.is_measured() {
