@@ -202,3 +202,18 @@ fn a_bench_ends_when_its_controller_is_given_up() {
         assert!(lasted > Duration::from_secs(1), "{load:?}: {lasted:?}");
     }
 }
+
+/// A target that is there and says nothing is lost after its Keep Alive Timeout, and then each
+/// attempt to come back hangs.
+#[test]
+fn a_bench_ends_when_its_target_is_silent() {
+    let by_size = ["--size", "16MiB", "--loops", "1000000"];
+    let timeouts = ["--keep-alive-tmo", "1", "--ctrl-loss-tmo", "3", "--reconnect-delay", "1"];
+    let (lasted, said) = outlives(&[&by_size[..], &timeouts].concat(), Signal::STOP);
+    assert!(said.contains("failed: "), "{said}");
+    assert!(lasted < Duration::from_secs(1 + 3) + GRACE, "{lasted:?}");
+    let by_time = ["--runtime", "2", "--keep-alive-tmo", "1"];
+    let (lasted, said) = outlives(&by_time, Signal::STOP);
+    assert!(said.contains("failed: "), "{said}");
+    assert!(lasted < Duration::from_secs(2) + RECONNECT_TIMEOUT + GRACE, "{lasted:?}");
+}

@@ -124,7 +124,7 @@ pub enum Action {
 #[derive(Debug)]
 enum Phase {
     Idle,
-    Opening { until: Duration },
+    Opening { since: Duration, until: Duration },
     Initialising(Box<Initialise>),
     Live,
     Waiting { at: Duration },
@@ -326,7 +326,7 @@ impl Association {
     pub fn deadline(&self) -> Option<Duration> {
         let phase = match &self.phase {
             Phase::Idle | Phase::Live | Phase::Ended => None,
-            Phase::Opening { until } => Some(*until),
+            Phase::Opening { until, .. } => Some(*until),
             Phase::Initialising(initialise) => initialise.deadline(),
             Phase::Waiting { at } => Some(*at),
             Phase::Stopping(stop) => Some(stop.poll_at.unwrap_or(stop.until).min(stop.until)),
@@ -351,8 +351,8 @@ impl Association {
         }
         match &mut self.phase {
             Phase::Idle | Phase::Ended => {}
-            Phase::Opening { until } if *until <= now => {
-                let waited = self.config.open_timeout;
+            Phase::Opening { since, until } if *until <= now => {
+                let waited = until.saturating_sub(*since);
                 self.handle_loss(Problem::TimedOut { step: Step::Open, waited }, now);
             }
             Phase::Opening { .. } => {}
@@ -437,8 +437,17 @@ impl Association {
     }
 
     fn begin_opening(&mut self, now: Duration) {
-        self.phase = Phase::Opening { until: now.saturating_add(self.config.open_timeout) };
+        let until = now.saturating_add(self.patience(self.config.open_timeout, now));
+        self.phase = Phase::Opening { since: now, until };
         self.actions.push_back(Action::Open);
+    }
+
+    /// How long a step of an attempt to connect may take: not beyond the time at which the
+    /// controller is given up.
+    fn patience(&self, most: Duration, now: Duration) -> Duration {
+        let ends_at = self.outage.as_ref().and_then(Outage::ends_at);
+        let left = ends_at.map(|end| end.saturating_sub(now).max(limits::LAST_ATTEMPT));
+        most.min(left.unwrap_or(Duration::MAX))
     }
 
     fn submit(
@@ -450,6 +459,7 @@ impl Association {
     ) {
         let timeout = match purpose {
             Purpose::Event => None,
+            Purpose::Initialise => Some(self.patience(self.config.admin_timeout, now)),
             _ => Some(self.config.admin_timeout),
         };
         // There is at most one outstanding command of each purpose, and a tag for each.
@@ -963,6 +973,28 @@ mod tests {
         assert_eq!(run.fail_io, 1);
         assert!((25..=31).contains(&run.opens), "{} attempts in a minute", run.opens);
         assert!(matches!(run.ended, Some(Some(Problem::Transport { .. }))));
+    }
+
+    #[test]
+    fn an_attempt_that_nobody_answers_ends_when_the_controller_is_given_up() {
+        let mut short = config();
+        short.reconnect.ctrl_loss_tmo = Some(Duration::from_secs(2));
+        let mut run = AssociationRun::new(short);
+        run.association.start(run.now);
+        run.collect();
+        settle(&mut run);
+        run.pass(ms(2400));
+        run.close();
+        run.collect();
+        run.pass(ms(100));
+        assert_eq!(run.opens, 2);
+        // It would have three seconds.
+        run.pass(ms(1899));
+        assert!(run.ended.is_none());
+        run.pass(ms(1));
+        let problem = run.ended.flatten().expect("a problem");
+        let waited = ms(1900);
+        assert_eq!(problem, Problem::TimedOut { step: Step::Open, waited });
     }
 
     #[test]

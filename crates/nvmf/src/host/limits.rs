@@ -37,6 +37,10 @@ pub const ASYNCHRONOUS_EVENT_REQUESTS: u8 = 1;
 /// not say so itself (CQT).
 pub const QUIESCE_TIME: Duration = Duration::from_millis(500);
 
+/// Time that each step of an attempt to connect again has, although the controller is given up
+/// meanwhile: one at the end of that time would have none.
+pub const LAST_ATTEMPT: Duration = Duration::from_secs(1);
+
 /// Time between two reads of CSTS while the controller becomes ready.
 pub const READY_POLL: Duration = Duration::from_millis(10);
 

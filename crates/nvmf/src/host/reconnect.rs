@@ -66,6 +66,8 @@ impl Outage {
         } else {
             policy.reconnect_delay.min(FIRST_ATTEMPT_DELAY)
         };
+        // There is one attempt at least, as in Linux, however short the time is.
+        let first_delay = first_delay.min(policy.ctrl_loss_tmo.unwrap_or(Duration::MAX));
         Self { policy, since: now, first_delay, attempts: 0, failing_fast: false }
     }
 
@@ -73,6 +75,13 @@ impl Outage {
     #[must_use]
     pub const fn since(&self) -> Duration {
         self.since
+    }
+
+    /// When the controller is given up, if time ends the attempts.
+    #[must_use]
+    pub fn ends_at(&self) -> Option<Duration> {
+        let timeout = self.policy.ctrl_loss_tmo.filter(|timeout| !timeout.is_zero());
+        timeout.map(|timeout| self.since.saturating_add(timeout))
     }
 
     /// Attempts that were made.
@@ -87,10 +96,8 @@ impl Outage {
         let delay = if self.attempts == 0 { self.first_delay } else { self.policy.reconnect_delay };
         let at = now.saturating_add(delay);
         let too_many = self.policy.attempts_max.is_some_and(|most| self.attempts >= most);
-        let too_late = self
-            .policy
-            .ctrl_loss_tmo
-            .is_some_and(|timeout| timeout.is_zero() || at > self.since.saturating_add(timeout));
+        let is_final = self.policy.ctrl_loss_tmo.is_some_and(|timeout| timeout.is_zero());
+        let too_late = is_final || self.ends_at().is_some_and(|end| at > end);
         if too_many || too_late { Next::GiveUp } else { Next::Attempt(at) }
     }
 
@@ -161,6 +168,15 @@ mod tests {
         assert!(matches!(forever.next(Duration::MAX), Next::Attempt(_)));
         let never = ReconnectPolicy { ctrl_loss_tmo: Some(s(0)), ..Default::default() };
         assert_eq!(Outage::begin(never, LONG, s(9)).next(s(9)), Next::GiveUp);
+    }
+
+    #[test]
+    fn a_time_shorter_than_the_delay_has_one_attempt() {
+        let policy = ReconnectPolicy { ctrl_loss_tmo: Some(s(3)), ..Default::default() };
+        let mut outage = Outage::begin(policy, s(1), s(100));
+        assert_eq!((outage.next(s(100)), outage.ends_at()), (Next::Attempt(s(103)), Some(s(103))));
+        outage.attempt();
+        assert_eq!(outage.next(s(104)), Next::GiveUp);
     }
 
     #[test]
