@@ -39,11 +39,13 @@ struct Host {
     reply: Vec<u8>,
 }
 
-/// An end of a target, the challenge that it has given, and the replies that it has got.
+/// An end of a target, the challenge that it has given last, the one whose answer it has believed, and
+/// the replies that it has got.
 struct Target {
     names: Names,
     end: target::Authenticator,
     challenge: Vec<u8>,
+    believed: Vec<u8>,
     replies: Vec<Vec<u8>>,
 }
 
@@ -86,8 +88,8 @@ impl Between {
             let (challenge, reply) = (Vec::new(), Vec::new());
             hosts.push(Host { names: names(host), end, next, challenge, reply });
             let end = target::Authenticator::new(names(host), SecureChannel::NEW_TLS_PSK);
-            let (challenge, replies) = (Vec::new(), Vec::new());
-            targets.push(Target { names: names(host), end, challenge, replies });
+            let (challenge, believed, replies) = (Vec::new(), Vec::new(), Vec::new());
+            targets.push(Target { names: names(host), end, challenge, believed, replies });
         }
         let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         Self { dice, policy, hosts, targets, seen: Vec::new(), meddled: 0 }
@@ -117,10 +119,13 @@ impl Between {
                 let message = self.on_the_way(message, calm).pop().unwrap_or_default();
                 let random = self.dice.random();
                 let host = &mut self.hosts[number];
-                if message::header(&message).is_ok_and(|(kind, _)| kind == MessageType::CHALLENGE) {
-                    host.challenge.clone_from(&message);
-                }
                 host.next = host.end.received(&message, &random);
+                // A challenge that it does not answer, such as a second one, is none of its.
+                if let Next::Send(reply) = &host.next
+                    && message::header(reply).is_ok_and(|(kind, _)| kind == MessageType::REPLY)
+                {
+                    host.challenge = message;
+                }
             }
             ended => self.hosts[number].next = ended,
         }
@@ -168,6 +173,7 @@ impl Between {
         while let Some(work) = target.end.take_work() {
             target.end.finish(work.run());
         }
+        target.believe();
     }
 
     fn receive(&mut self, number: usize, length: u32) -> Vec<u8> {
@@ -178,6 +184,7 @@ impl Between {
         if message::header(&message).is_ok_and(|(kind, _)| kind == MessageType::CHALLENGE) {
             target.challenge.clone_from(&message);
         }
+        target.believe();
         message
     }
 
@@ -202,12 +209,21 @@ impl Between {
     }
 }
 
+impl Target {
+    /// An exchange that ends well is that of the last challenge; another may begin after it.
+    fn believe(&mut self) {
+        if self.end.standing() == Standing::Authenticated && !self.end.is_under_way() {
+            self.believed.clone_from(&self.challenge);
+        }
+    }
+}
+
 impl Host {
     /// Whether the response that a target has got to its challenge is this host's, and the two mean
     /// each other.
     fn has_answered(&self, target: &Target) -> bool {
         let (Some((id, own)), Some((_, given))) =
-            (challenge(&self.challenge), challenge(&target.challenge))
+            (challenge(&self.challenge), challenge(&target.believed))
         else {
             return false;
         };
