@@ -29,16 +29,16 @@ use std::sync::Arc;
 
 use crate::auth::GeneratedPsk;
 use weft_nvme::event::{EventType, NoticeInformation};
-use weft_nvme::fabrics::{InvalidParameter, PropertyGet, PropertySet, PropertySize};
+use weft_nvme::fabrics::{PropertySet, PropertySize};
 use weft_nvme::property::{
     ControllerConfiguration, ControllerStatus, Offset, ShutdownNotification, ShutdownStatus,
 };
-use weft_nvme::{AdminOpcode, Command, Completion, Nqn, Status};
+use weft_nvme::{AdminOpcode, Command, Completion, Nqn};
 
 use super::admin_queue::{AdminCommand, AdminData, AdminQueue, Outstanding, Purpose};
 use super::authenticate::Credentials;
 use super::event::Event;
-use super::initialise::{Initialise, Progress};
+use super::initialise::{Initialise, Progress, read_status};
 use super::keep_alive::{KeepAlive, KeepAliveAction};
 use super::limits;
 use super::problem::{Problem, Side, Step};
@@ -794,26 +794,14 @@ fn await_event() -> (Command, AdminData) {
     (Command::new(AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST), AdminData::None)
 }
 
-pub(super) fn read_status() -> (Command, AdminData) {
-    let get = PropertyGet::new(Offset::CONTROLLER_STATUS, PropertySize::Four);
-    (get.to_command(), AdminData::None)
-}
-
-/// A refusal, with the parameter that a Connect names.
-pub(super) fn refused(step: Step, completion: &Completion) -> Problem {
-    let status = completion.status();
-    let is_connect = matches!(step, Step::ConnectAdmin | Step::ConnectQueue(_));
-    let names_parameter = is_connect && status.code() == Status::CONNECT_INVALID_PARAMETERS.code();
-    let parameter = names_parameter.then(|| InvalidParameter(completion.dword0()));
-    Problem::Refused { step, status, parameter }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::host::fuzzing::peer::PeerNamespace;
     use crate::host::fuzzing::{AssociationRun, config};
+    use weft_nvme::Status;
     use weft_nvme::event::Event as AsynchronousEvent;
+    use weft_nvme::fabrics::InvalidParameter;
     use weft_nvme::status::StatusCode;
 
     const MINUTE: Duration = Duration::from_secs(60);

@@ -6,8 +6,8 @@ use weft_nvme::fabrics::{Authentication, ConnectResult};
 use weft_nvme::{Command, Completion, FabricsType};
 
 use super::admin_queue::AdminData;
-use super::association::{HostConfig, refused};
-use super::problem::{Problem, Step};
+use super::association::HostConfig;
+use super::problem::{Problem, Step, refused};
 use crate::auth::host::{Authenticator, Next};
 use crate::auth::{GeneratedPsk, Names, Policy, Random};
 

@@ -14,9 +14,8 @@ use weft_nvme::{Command, Completion, Nqn, Wire};
 
 use super::address::{AddressError, AddressFamily, Transport, TransportId};
 use super::admin_queue::AdminData;
-use super::association::refused;
 use super::limits;
-use super::problem::{Problem, Step};
+use super::problem::{Problem, Step, refused};
 
 /// A Discovery log page.
 #[derive(Debug, Clone)]

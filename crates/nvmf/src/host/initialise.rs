@@ -32,10 +32,10 @@ use weft_nvme::{Command, Completion, Wire};
 
 use super::admin_commands;
 use super::admin_queue::AdminData;
-use super::association::{ControllerKind, HostConfig, read_status, refused};
+use super::association::{ControllerKind, HostConfig};
 use super::authenticate::{AuthenticationProgress, QueueAuthentication};
 use super::limits;
-use super::problem::{Problem, Step};
+use super::problem::{Problem, Step, refused};
 use super::scan::{Found, Scan};
 use super::snapshot::{ControllerInfo, ControllerSnapshot};
 
@@ -361,4 +361,10 @@ pub fn check_queue_connected(
     }
     // A controller that is live has its secure channel, if the host makes one.
     QueueAuthentication::after_connect(config, ConnectResult(completion.dword0()), true)
+}
+
+/// The command that reads CSTS.
+pub(super) fn read_status() -> (Command, AdminData) {
+    let get = PropertyGet::new(Offset::CONTROLLER_STATUS, PropertySize::Four);
+    (get.to_command(), AdminData::None)
 }

@@ -3,9 +3,9 @@
 use core::fmt;
 use core::time::Duration;
 
-use weft_nvme::Status;
 use weft_nvme::fabrics::InvalidParameter;
 use weft_nvme::status::StatusCode;
+use weft_nvme::{Completion, Status};
 
 use crate::auth;
 
@@ -321,6 +321,15 @@ fn parameter_words(parameter: InvalidParameter) -> Option<&'static str> {
         InvalidParameter::RECORD_FORMAT => "it does not accept this record format",
         _ => return None,
     })
+}
+
+/// A refusal, with the parameter that a Connect names.
+pub(super) fn refused(step: Step, completion: &Completion) -> Problem {
+    let status = completion.status();
+    let is_connect = matches!(step, Step::ConnectAdmin | Step::ConnectQueue(_));
+    let names_parameter = is_connect && status.code() == Status::CONNECT_INVALID_PARAMETERS.code();
+    let parameter = names_parameter.then(|| InvalidParameter(completion.dword0()));
+    Problem::Refused { step, status, parameter }
 }
 
 #[cfg(test)]

@@ -22,9 +22,8 @@ use weft_nvme::{Command, Completion, Status, Wire};
 use super::access::AccessStates;
 use super::admin_commands;
 use super::admin_queue::AdminData;
-use super::association::refused;
 use super::limits;
-use super::problem::{Problem, Step};
+use super::problem::{Problem, Step, refused};
 use super::snapshot::{ControllerInfo, ControllerSnapshot, NamespaceInfo, Namespaces, Unusable};
 
 /// A scan in progress.
