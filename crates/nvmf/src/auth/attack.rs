@@ -39,8 +39,8 @@ struct Host {
     reply: Vec<u8>,
 }
 
-/// An end of a target, the challenge that it has given last, the one whose answer it has believed, and
-/// the replies that it has got.
+/// An end of a target, the challenge that it has given last, the one whose answer it has
+/// believed, and the replies that it has got.
 struct Target {
     names: Names,
     end: target::Authenticator,
