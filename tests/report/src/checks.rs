@@ -355,13 +355,9 @@ fn is_tile_of(tile: &Value, number: &Value) -> Result<()> {
     ensure!(tile["area"].as_f64().is_some_and(|area| area > 0.0), "it is not seen");
     let unit = number["unit"].as_str().context("a unit")?;
     let is_same = |text: &str, value: &Value| -> Result<()> {
-        let (told, value) = number_of(text, unit).zip(value.as_f64()).context("no number")?;
-        // Three digits, and whole nanoseconds.
-        let least = if unit == "ns" { 0.51 } else { 1e-4 };
-        ensure!(
-            (told - value).abs() <= 0.006 * value.abs() + least,
-            "{text} is not {value} {unit}"
-        );
+        let ((told, last_place), value) =
+            number_of(text, unit).zip(value.as_f64()).context("no number")?;
+        ensure!((told - value).abs() <= 0.51 * last_place, "{text} is not {value} {unit}");
         Ok(())
     };
     is_same(tile["text"].as_str().context("a text")?, &number["value"])?;
@@ -376,8 +372,9 @@ fn is_tile_of(tile: &Value, number: &Value) -> Result<()> {
     }
 }
 
-/// The number of a text such as `12.3 K IOPS`, in a unit of `answer.json`.
-fn number_of(text: &str, unit: &str) -> Option<f64> {
+/// The number of a text such as `12.3 K IOPS`, in a unit of `answer.json`, and what one of its last
+/// digit is worth.
+fn number_of(text: &str, unit: &str) -> Option<(f64, f64)> {
     let (sign, text) = match text.strip_prefix(['−', '-']) {
         Some(rest) => (-1.0, rest),
         None => (1.0, text),
@@ -397,7 +394,9 @@ fn number_of(text: &str, unit: &str) -> Option<f64> {
         ("bytes/s", "GiB/s") => 1024.0 * 1024.0 * 1024.0,
         _ => return None,
     };
-    Some(sign * factor * number.parse::<f64>().ok()?)
+    let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let last_place = factor * 0.1_f64.powi(i32::try_from(decimals).ok()?);
+    Some((sign * factor * number.parse::<f64>().ok()?, last_place))
 }
 
 /// On paper everything is drawn, and light, whatever the screen is.
@@ -636,7 +635,7 @@ mod tests {
             ("1.50 GiB/s", "bytes/s", 1.5 * 1_073_741_824.0),
             ("2.50 cores", "cores", 2.5),
         ] {
-            let told = number_of(text, unit).expect(text);
+            let (told, _) = number_of(text, unit).expect(text);
             assert!((told - value).abs() < 1e-9 * value.abs(), "{text}: {told}");
         }
         assert_eq!(number_of("12.3 furlongs", "ns"), None);
