@@ -1,6 +1,7 @@
 //! The changes that a reload has made, one line each.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use uuid::Uuid;
 use weft_backend::{bytes, duration};
@@ -41,38 +42,30 @@ pub(crate) fn between(old: State<'_>, new: State<'_>) -> Vec<String> {
 }
 
 fn rate_limits(old: &[RateLimit], new: &[RateLimit], lines: &mut Vec<String>) {
-    let find = |all: &[RateLimit], limit: &RateLimit| {
-        all.iter().find(|other| other.has_scope_of(limit)).map(RateLimit::rates)
-    };
-    for limit in old.iter().filter(|limit| find(new, limit).is_none()) {
-        lines.push(format!("{limit}: no longer limited to {}", limit.rates()));
-    }
-    for limit in new {
-        let rates = limit.rates();
-        match find(old, limit) {
-            None => lines.push(format!("{limit}: limited to {rates}")),
-            Some(before) if before != rates => {
-                lines.push(format!("{limit}: limited to {rates}, not {before}"));
-            }
-            Some(_) => {}
-        }
-    }
+    terms((old, new), "limited to ", RateLimit::has_scope_of, RateLimit::rates, lines);
 }
 
 fn qos_rules(old: &[QosRule], new: &[QosRule], lines: &mut Vec<String>) {
-    let find = |all: &[QosRule], rule: &QosRule| {
-        all.iter().find(|other| other.has_scope_of(rule)).map(QosRule::terms)
-    };
-    for rule in old.iter().filter(|rule| find(new, rule).is_none()) {
-        lines.push(format!("{rule}: no longer {}", rule.terms()));
+    terms((old, new), "", QosRule::has_scope_of, QosRule::terms, lines);
+}
+
+/// Entries of which each has terms for a scope of its own.
+fn terms<T: Display, Terms: Display + PartialEq>(
+    (old, new): (&[T], &[T]),
+    are: &str,
+    has_scope_of: impl Fn(&T, &T) -> bool,
+    terms: impl Fn(&T) -> Terms,
+    lines: &mut Vec<String>,
+) {
+    let find = |all: &[T], one: &T| all.iter().find(|other| has_scope_of(other, one)).map(&terms);
+    for one in old.iter().filter(|one| find(new, one).is_none()) {
+        lines.push(format!("{one}: no longer {are}{}", terms(one)));
     }
-    for rule in new {
-        let terms = rule.terms();
-        match find(old, rule) {
-            None => lines.push(format!("{rule}: {terms}")),
-            Some(before) if before != terms => {
-                lines.push(format!("{rule}: {terms}, not {before}"));
-            }
+    for one in new {
+        let now = terms(one);
+        match find(old, one) {
+            None => lines.push(format!("{one}: {are}{now}")),
+            Some(before) if before != now => lines.push(format!("{one}: {are}{now}, not {before}")),
             Some(_) => {}
         }
     }
