@@ -567,23 +567,22 @@ fn missing(
         }
         _ => {}
     }
+    let given = given_targets(plan, transport, capabilities).is_some();
     let is_loaded = matches!(role, Role::Foreground | Role::Background);
     if is_loaded && is_network(configuration) {
         if protocol(transport) != Some(Transport::Tcp) {
             return said("needs the link without storage over RDMA, which weft does not have");
         }
-        if given_targets(plan, transport, capabilities).is_some() {
+        if given {
             return said("needs an end of the link where the given target runs");
         }
     }
     let several = |key: &str| integer(configuration, key).is_some_and(|count| count > 1);
-    if several(key::HOSTS) || several(key::SUBSYSTEMS) {
-        let given = given_targets(plan, transport, capabilities).is_some();
-        if let Some(reason) = not_spread(transport, role, given, several(key::SUBSYSTEMS)) {
-            return said(reason);
-        }
+    if (several(key::HOSTS) || several(key::SUBSYSTEMS))
+        && let Some(reason) = not_spread(transport, role, given, several(key::SUBSYSTEMS))
+    {
+        return said(reason);
     }
-    let given = given_targets(plan, transport, capabilities).is_some();
     if given && let Some(knob) = given::unsettable(varied.keys()) {
         return Some(format!("a given target keeps its own {knob}: it cannot be set"));
     }
