@@ -82,8 +82,7 @@ impl Session {
     ) -> Result<(), Failure> {
         let [own, controllers] = keys.authentication();
         let concat = if concat { json!(true) } else { Value::Null };
-        let of = [("nqn", json!(nqn)), ("host", json!(host))];
-        let [nqn, host] = of;
+        let [nqn, host] = [("nqn", json!(nqn)), ("host", json!(host))];
         let all = [nqn, host, own, controllers, ("psk", keys.psk()), ("dhchap_concat", concat)];
         self.change("nvmf_subsystem_add_host", given(all))
     }
