@@ -20,21 +20,7 @@ pub(super) fn text(watch: &StatisticsReader, format: Format) -> String {
     authentications(&mut text, watch);
     let groups = watch.read(weft_reactor::monotonic_time());
     namespaces(&mut text, groups.iter().flat_map(|group| &group.served));
-    let mut gauge = |name: &str, help: &str, of: fn(&GroupStatistics) -> u64| {
-        text.family(name, Kind::Gauge, help);
-        for group in &groups {
-            text.sample(name, &[("group", &group.group.to_string())], of(group));
-        }
-    };
-    let connections = "Connections that a poll group holds.";
-    gauge("weft_group_connections", connections, |group| group.connections);
-    gauge("weft_group_queues", "Queues that a poll group serves.", |group| group.queues as u64);
-    let name = "weft_group_idle_seconds_total";
-    text.family(name, Kind::Counter, "Time that a poll group found nothing to do.");
-    for group in &groups {
-        text.sample(name, &[("group", &group.group.to_string())], group.idle.as_secs_f64());
-    }
-    express(&mut text, &groups);
+    poll_groups(&mut text, &groups);
     classes(&mut text, watch);
     processor_time(&mut text);
     rate_limits(&mut text, watch);
@@ -151,14 +137,20 @@ fn namespaces<'a>(text: &mut Exposition, served: impl Iterator<Item = &'a Namesp
     });
 }
 
-/// The express queues of each group, and what they had.
-fn express(text: &mut Exposition, groups: &[GroupStatistics]) {
+/// Each poll group, and what its express queues had.
+fn poll_groups(text: &mut Exposition, groups: &[GroupStatistics]) {
     let mut family = |name: &str, kind: Kind, help: &str, of: fn(&GroupStatistics) -> f64| {
         text.family(name, kind, help);
         for group in groups {
             text.sample(name, &[("group", &group.group.to_string())], of(group));
         }
     };
+    let connections = "Connections that a poll group holds.";
+    family("weft_group_connections", Kind::Gauge, connections, |group| group.connections as f64);
+    let queues = "Queues that a poll group serves.";
+    family("weft_group_queues", Kind::Gauge, queues, |group| group.queues as f64);
+    let idle = "Time that a poll group found nothing to do.";
+    family("weft_group_idle_seconds_total", Kind::Counter, idle, |group| group.idle.as_secs_f64());
     family("weft_express_queues", Kind::Gauge, "Queues that are express now.", |group| {
         group.express_queues as f64
     });
