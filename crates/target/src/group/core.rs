@@ -34,10 +34,10 @@ pub(crate) const STALL_TIMER: Owner = Owner(4);
 pub(crate) const RATE_TIMER: Owner = Owner(5);
 /// Timers of queues whose hosts have to authenticate themselves.
 pub(crate) const AUTHENTICATION_TIMERS: Owner = Owner(6);
-/// The timer of keys of TLS with which nobody comes.
-pub(crate) const KEY_TIMER: Owner = Owner(8);
 /// The timer of a trace's end.
 pub(crate) const TRACE_TIMER: Owner = Owner(7);
+/// The timer of keys of TLS with which nobody comes.
+pub(crate) const KEY_TIMER: Owner = Owner(8);
 /// Completions for device `n` carry this owner and `n`.
 pub(crate) const DEVICES: u32 = 16;
 

@@ -320,9 +320,7 @@ impl Group {
         Ok(())
     }
 
-    /// A connection that may be an express queue has been given what came for it in its turn:
-    /// counts the commands' wait for it.
-    #[cold]
+    /// Counts that what came for a connection waits for its turn, if that is an express queue.
     pub(super) fn count_refused(&self, index: usize) {
         let has_come = |one: &Connection| one.is_express() && one.transport.has_events();
         if self.connections.at(index).is_some_and(has_come) {
