@@ -58,8 +58,8 @@ serves() {
     local process
     process=$(pgrep -x weft)
     expect user "$(stat -c %u "/proc/$process")" "$(user)"
-    # It is active before it serves.
-    within 20 uses_io_uring "$process"
+    # It is active only once it serves.
+    uses_io_uring "$process" || fail "no io_uring"
     grep -q 'Max locked memory  *unlimited' "/proc/$process/limits" || fail "memory is limited"
     nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$NQN"
     verified "$(namespace 1)" --name=all --bs=4k --iodepth=8 --size=1M

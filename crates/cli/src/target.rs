@@ -9,6 +9,7 @@ mod operate;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgMatches, Args};
+use sd_notify::NotifyState;
 use weft_backend::Resized;
 use weft_rpc::Token;
 use weft_target::{
@@ -258,6 +259,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     };
     let announced = operator.with(|target| announce::announce(target, at, options.output_format));
     announced.map_err(Failure::because)??;
+    tell_manager(NotifyState::Ready);
     while let Ok(wish) = wishes.recv() {
         match wish {
             Wish::Stop(who) => {
@@ -271,7 +273,16 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
             }
         }
     }
+    tell_manager(NotifyState::Stopping);
     operator.stop()
+}
+
+/// Tells the service manager that waits for it, if there is one (systemd's `Type=notify`): what is
+/// started after this target finds its ports open.
+fn tell_manager(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        log::warn!("the service manager at NOTIFY_SOCKET cannot be told: {error}");
+    }
 }
 
 /// Logs who made which changes, or the error of a configuration that cannot be served: the old one

@@ -1,6 +1,6 @@
 //! A target and the host's subcommands over loopback, with both drivers.
 
-use std::{process::Stdio, time::Duration};
+use std::{os::unix::net::UnixDatagram, process::Stdio, time::Duration};
 
 use crate::weft::{DRIVERS, Folder, NQN, Target, command, pattern, text, weft, weft_with_stdin};
 use rustix::process::Signal;
@@ -70,6 +70,29 @@ fn a_target_stops_on_sigint_and_at_the_end_of_stdin() {
     target.signal(Signal::INT);
     assert_eq!(target.wait(), Some(0));
     Target::start("uring", &["--memory", "1MiB"]).stop();
+}
+
+/// What a service manager starts after the target must not find its port closed.
+#[test]
+fn a_service_manager_is_told_when_it_serves_and_when_it_stops() {
+    let folder = Folder::new("notify");
+    let path = folder.path("notify");
+    let manager = UnixDatagram::bind(&path).expect("a socket");
+    manager.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+    let told = || {
+        let mut message = [0; 256];
+        let length = manager.recv(&mut message).expect("a message");
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let mut command = command("uring");
+    command.env("NOTIFY_SOCKET", &path).args(["target", "--memory", "1MiB", "-o", "json"]);
+    command.args(["--nqn", NQN, "--listen", "tcp://127.0.0.1:0"]);
+    let target = Target::spawn("uring", command);
+    assert_eq!(told(), "READY=1\n");
+    target.weft("identify", 1, &["-o", "json"]).json();
+    target.signal(Signal::TERM);
+    assert_eq!(told(), "STOPPING=1\n");
+    assert_eq!(target.wait(), Some(0));
 }
 
 #[test]
