@@ -1,5 +1,7 @@
 //! Studies on several machines: network namespaces with a link each, reached by `ip` and by ssh.
 
+mod site;
+
 use crate::packages;
 use crate::python::succeeded;
 use crate::report::Report;
@@ -17,13 +19,14 @@ const SSHD: &str = "/usr/sbin/sshd";
 /// How long sshd may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The namespaces: of the target, and of two loads. Each load has a link to the target's.
+/// The namespaces: of the target, and of two loads. Each load has a link to the target's, and the
+/// first one two.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// Runs all of it.
 pub(crate) fn run(root: &Path, report: &mut Report) {
     if !rustix::process::geteuid().is_root() {
-        report.skip("studies on several machines", 2, "needs root, to make network namespaces");
+        report.skip("studies on several machines", 3, "needs root, to make network namespaces");
         return;
     }
     let mut weft = None;
@@ -46,6 +49,7 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
     };
     check("a study of three namespaces, by commands", commands);
     check("the same over ssh, and what ssh refuses", ssh);
+    check("a study over two links of a site", site::links);
 }
 
 /// Namespaces, the program under test and a folder for its files.
@@ -62,7 +66,7 @@ impl Bench {
             ip(&["netns", "add", namespace])?;
             ip(&["-n", namespace, "link", "set", "lo", "up"])?;
         }
-        for (number, other) in [(1, &b), (2, &c)] {
+        for (number, other) in [(1, &b), (2, &c), (3, &b)] {
             let (near, far) = (format!("near{number}"), format!("far{number}"));
             let peer = ["type", "veth", "peer", "name", &far, "netns", other];
             ip(&[&["link", "add", &near, "netns", &a], &peer[..]].concat())?;
@@ -70,6 +74,9 @@ impl Bench {
                 let address = format!("10.77.{number}.{host}/24");
                 ip(&["-n", namespace, "address", "add", &address, "dev", link])?;
                 ip(&["-n", namespace, "link", "set", link, "up"])?;
+            }
+            if number == 3 {
+                continue;
             }
             let gateway = format!("10.77.{number}.1");
             ip(&["-n", other, "route", "add", "default", "via", &gateway])?;
@@ -83,13 +90,15 @@ impl Bench {
 
     /// The study's command, in the target's namespace.
     fn study(&self, out: &str, words: &[&str]) -> Result<Command> {
+        self.study_of("transport = [\"tcp\"]", out, words)
+    }
+
+    /// The same of these axes.
+    fn study_of(&self, axes: &str, out: &str, words: &[&str]) -> Result<Command> {
         let plan = self.path("plan.toml")?;
-        fs::write(
-            &plan,
-            "name = \"mine\"\ntitle = \"Mine\"\nquestion = \"What then?\"\n\
-             source = { document = \"weft\", figure = \"none\" }\n\
-             [axes]\ntransport = [\"tcp\"]\n[fixed]\ndepth = 4\n",
-        )?;
+        let head = "name = \"mine\"\ntitle = \"Mine\"\nquestion = \"What then?\"\n\
+                    source = { document = \"weft\", figure = \"none\" }\n";
+        fs::write(&plan, format!("{head}[axes]\n{axes}\n[fixed]\ndepth = 4\n"))?;
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &name(NAMES[0])]).arg(&self.weft);
         command.args(["study", "run", &plan, "--out", out, "--quick", "--runtime", "1s"]);

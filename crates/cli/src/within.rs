@@ -28,6 +28,7 @@ impl TargetWithin {
             devices: vec![device.clone()],
             subsystems: 1,
             transport: Transport::Loopback,
+            link: String::new(),
             cpus: Vec::new(),
             idle_poll: None,
             driver,

@@ -14,6 +14,7 @@ use crate::{
     study::{
         builtin,
         plan::{AnswerPlan, Kind, Plan},
+        site::link_of,
     },
     units,
 };
@@ -265,7 +266,11 @@ impl<'a> Asked<'a> {
     fn remote(&self, at: &'a Configuration) -> Option<&'a str> {
         const ORDER: [&str; 4] = ["tcp-link", "rdma", "tcp", "loopback"];
         let has = |name: &&&str| self.at(at).any(|cell| cell.text(key::TRANSPORT) == **name);
-        ORDER.iter().find(has).copied()
+        let link = || {
+            let named = self.at(at).map(|cell| cell.text(key::TRANSPORT));
+            named.filter(|transport| !link_of(transport).is_empty()).min()
+        };
+        link().or_else(|| ORDER.iter().find(has).copied())
     }
 
     /// Why there is no cell for the answer.

@@ -35,5 +35,6 @@ pub mod precondition;
 pub mod roles;
 pub mod runner;
 mod side;
+pub mod site;
 pub mod steady;
 mod target_set;

@@ -1,8 +1,10 @@
 //! Where the agents of a study are, and how they are started.
 
 mod process;
+mod site;
 
 use std::{
+    collections::BTreeMap,
     fmt, fs, io,
     net::IpAddr,
     os::unix::fs::DirBuilderExt,
@@ -16,6 +18,7 @@ use clap::Args;
 use weft_lab::study::{
     agent::{Connector, Fleet, Places, Streams},
     plan::Run,
+    site::Link,
 };
 
 use crate::failure::Failure;
@@ -36,8 +39,28 @@ pub(super) struct Agents {
     #[arg(long, value_name = "ADDRESS", requires = "target_on")]
     target_address: Option<IpAddr>,
     /// The path of weft on these machines, if their shells do not find it.
-    #[arg(long, value_name = "PATH", requires = "target_on")]
+    #[arg(long, value_name = "PATH")]
     agent_program: Option<String>,
+    /// The machines and links of a site; --target-on and --load-on may name its machines, or be
+    /// left out if it names them itself. By default weft-site.toml in this folder, in the user's
+    /// configuration folder or in /etc/weft.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ELSEWHERE)]
+    site: Option<PathBuf>,
+    /// Run on this machine even if there is a site file.
+    #[arg(long, conflicts_with = "site")]
+    no_site: bool,
+    /// What that file has given.
+    #[arg(skip)]
+    found: Found,
+}
+
+/// What a site file has given to a run.
+#[derive(Clone, Debug, Default)]
+struct Found {
+    /// The links between its machines.
+    links: BTreeMap<String, Link>,
+    /// Whether it named the machines.
+    places: bool,
 }
 
 /// What belongs to this machine alone.
@@ -132,6 +155,8 @@ impl Agents {
                 .map(|text| text.parse().map_err(|error| Failure::Because(format!("{error}"))))
                 .transpose()?,
             agent_program: Some(run.agent_program.clone()).filter(|path| !path.is_empty()),
+            found: Found { links: run.links.clone(), places: false },
+            ..Self::default()
         })
     }
 
@@ -142,18 +167,21 @@ impl Agents {
         run.target_address =
             self.target_address.as_ref().map(ToString::to_string).unwrap_or_default();
         run.agent_program = self.agent_program.clone().unwrap_or_default();
+        run.links.clone_from(&self.found.links);
     }
 
     /// The options, as they are given again.
     pub(super) fn words(&self) -> Vec<[String; 2]> {
         let word = |flag: &str, value: String| [flag.to_owned(), value];
+        let site = self.site.iter().map(|path| word("--site", path.display().to_string()));
         let target = self.target_on.iter().map(|place| word("--target-on", place.to_string()));
         let loads = self.loads().map(|place| word("--load-on", place.to_string()));
+        let places = target.chain(loads).filter(|_| !self.found.places);
         let address = self.target_address.iter();
         let address = address.map(|address| word("--target-address", address.to_string()));
         let program = self.agent_program.iter();
         let program = program.map(|path| word("--agent-program", path.clone()));
-        target.chain(loads).chain(address).chain(program).collect()
+        site.chain(places).chain(address).chain(program).collect()
     }
 
     fn loads(&self) -> impl Iterator<Item = &AgentPlace> {
@@ -173,6 +201,7 @@ impl Agents {
             target: way(target),
             loads: self.loads().map(way).collect(),
             address: self.target_address,
+            links: self.found.links.clone(),
             build: super::this_build()?,
         };
         Fleet::gather(places).map(Some).map_err(Failure::Because)
@@ -336,6 +365,7 @@ mod tests {
             load_on: vec![Several(vec![place("a"), place("b")]), several("exec:c d").expect("one")],
             target_address: Some("10.0.0.1".parse().expect("an address")),
             agent_program: None,
+            ..Agents::default()
         };
         let mut run = Run::default();
         agents.keep(&mut run);

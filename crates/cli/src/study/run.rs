@@ -46,7 +46,7 @@ const RESULTS: &str = "weft-results";
 const REPORT: &str = "report.html";
 
 /// Settings that a resumed run takes from the earlier one.
-const SET_BY_THE_FIRST_RUN: [&str; 16] = [
+const SET_BY_THE_FIRST_RUN: [&str; 18] = [
     "study",
     "out",
     "quick",
@@ -63,6 +63,8 @@ const SET_BY_THE_FIRST_RUN: [&str; 16] = [
     "load_on",
     "target_address",
     "agent_program",
+    "site",
+    "no_site",
 ];
 
 /// Options of `weft study run`.
@@ -156,17 +158,20 @@ struct Only(Configuration);
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
     match (&options.resume, &options.study) {
         (Some(directory), _) => resume(directory, &options.how),
-        (None, Some(study)) => begin(study, &options.how),
+        (None, Some(study)) => begin(study, &options.how, true),
         (None, None) => Err(Failure::because("no study given: `weft study list` shows them")),
     }
 }
 
 pub(super) fn first_look(how: &How) -> Result<(), Failure> {
-    begin("first-look", how)
+    // It is about this machine, unless it is told otherwise.
+    begin("first-look", how, false)
 }
 
-fn begin(study: &str, how: &How) -> Result<(), Failure> {
-    let fleet = how.agents.gather()?;
+fn begin(study: &str, how: &How, search: bool) -> Result<(), Failure> {
+    let is_here = !how.target.is_empty() || how.against.is_some() || how.precondition;
+    let agents = how.agents.on_site(search && !is_here)?;
+    let fleet = agents.gather()?;
     let elsewhere = !how.target.is_empty() || fleet.is_some();
     let mut plan = if elsewhere { super::plan(study)? } else { super::plan_here(study)? };
     if plan.run.take().is_some_and(|run| run.quick) {
@@ -175,7 +180,8 @@ fn begin(study: &str, how: &How) -> Result<(), Failure> {
     if fleet.as_ref().is_some_and(Fleet::has_rdma) {
         plan.with_rdma();
     }
-    how.amend(&mut plan)?;
+    how.amend(&mut plan, &agents)?;
+    fleet.as_ref().map_or(Ok(()), |fleet| fleet.check_links(&plan)).map_err(Failure::Because)?;
     let directory = how.out.clone().unwrap_or_else(|| fresh_directory(&plan.name));
     if let Some(other) = &how.against {
         let words = how.words_of_a_turn(study, &plan);
@@ -190,7 +196,7 @@ fn begin(study: &str, how: &How) -> Result<(), Failure> {
             directory.display()
         )));
     }
-    let rerun_command = how.rerun_command(study, &plan);
+    let rerun_command = how.rerun_command(study, &plan, &agents);
     let mut environment = environment::this_machine();
     environment.machines = fleet.as_ref().map(Fleet::machines).unwrap_or_default();
     let driver = how.driver.into();
@@ -218,7 +224,7 @@ fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
 
 impl How {
     /// Applies the options of the command line to the plan that is written beside the results.
-    fn amend(&self, plan: &mut Plan) -> Result<(), Failure> {
+    fn amend(&self, plan: &mut Plan, agents: &Agents) -> Result<(), Failure> {
         if self.quick {
             plan.quicken();
         }
@@ -260,14 +266,14 @@ impl How {
             only: self.only.clone().unwrap_or_default().0,
             ..Run::default()
         };
-        self.agents.keep(&mut run);
+        agents.keep(&mut run);
         plan.run = Some(run);
         Ok(())
     }
 
     /// The command that runs this study, without a selection of cells.
-    fn rerun_command(&self, study: &str, plan: &Plan) -> String {
-        let mut words = self.words(study, plan);
+    fn rerun_command(&self, study: &str, plan: &Plan, agents: &Agents) -> String {
+        let mut words = self.words(study, plan, agents);
         if let Some(repeats) = self.repeats {
             words.extend(["--repeats".to_owned(), repeats.to_string()]);
         }
@@ -283,7 +289,7 @@ impl How {
     }
 
     /// The arguments of another process that runs this study, without repeats and permissions.
-    fn words(&self, study: &str, plan: &Plan) -> Vec<String> {
+    fn words(&self, study: &str, plan: &Plan, agents: &Agents) -> Vec<String> {
         let mut words = vec![study.to_owned()];
         if self.quick {
             words.push("--quick".to_owned());
@@ -299,14 +305,14 @@ impl How {
         self.control.iter().for_each(|control| add("--control", Some(control.to_string())));
         let file = self.control_token_file.as_ref();
         add("--control-token-file", file.map(|path| path.display().to_string()));
-        self.agents.words().into_iter().for_each(|[flag, value]| add(&flag, Some(value)));
+        agents.words().into_iter().for_each(|[flag, value]| add(&flag, Some(value)));
         add("--seed", plan.run.as_ref().map(|run| run.seed.to_string()));
         words
     }
 
     /// The same of a turn's first repeat, with the selection of cells.
     fn words_of_a_turn(&self, study: &str, plan: &Plan) -> Vec<String> {
-        let mut words = self.words(study, plan);
+        let mut words = self.words(study, plan, &self.agents);
         if let Some(Only(values)) = &self.only {
             let pairs: Vec<String> =
                 values.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -712,8 +718,8 @@ mod tests {
         let command = |words: &[&str]| {
             let line: Line = clap::Parser::try_parse_from([&["weft"], words].concat()).expect("it");
             let mut plan = super::super::plan("first-look").expect("a plan");
-            line.how.amend(&mut plan).expect("a run");
-            line.how.rerun_command("first-look", &plan)
+            line.how.amend(&mut plan, &line.how.agents).expect("a run");
+            line.how.rerun_command("first-look", &plan, &line.how.agents)
         };
         let given = ["--seed", "7", "--quick", "--driver", "epoll", "--repeats", "2"];
         let expected = "weft study run first-look --quick --seed 7 --repeats 2 --driver epoll";

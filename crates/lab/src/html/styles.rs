@@ -16,13 +16,22 @@ pub(super) struct Styles<'a> {
     keys: &'a [String],
     /// The values of the other settings in the study.
     others: Vec<Vec<Option<&'a Value>>>,
+    /// The transports over named links, and the colours that no other transport has.
+    named: Vec<&'a str>,
+    free: Vec<usize>,
     /// Styles that are taken.
     first: usize,
 }
 
 impl<'a> Styles<'a> {
     pub(super) fn new(keys: &'a [String], cells: &'a Cells, first: usize) -> Self {
-        let mut styles = Self { keys, others: Vec::new(), first };
+        let mut all: Vec<&str> = cells.cells.iter().map(|cell| cell.text(key::TRANSPORT)).collect();
+        all.sort_unstable();
+        all.dedup();
+        let free = TRANSPORTS.iter().enumerate().filter(|(_, known)| !all.contains(*known));
+        let free = free.map(|(colour, _)| colour).collect();
+        all.retain(|name| !name.is_empty() && !TRANSPORTS.contains(name));
+        let mut styles = Self { keys, others: Vec::new(), named: all, free, first };
         // What finds the saturation of an interference study has no foreground, for example.
         let has_all = |cell: &&Cell| keys.iter().all(|key| cell.value(key).is_some());
         for cell in cells.cells.iter().filter(has_all) {
@@ -61,8 +70,14 @@ impl<'a> Styles<'a> {
             return Style { colour: place % TRANSPORTS.len(), dash: place / TRANSPORTS.len() };
         }
         let name = cell.text(key::TRANSPORT);
-        let colour = TRANSPORTS.iter().position(|known| *known == name).unwrap_or_default();
-        Style { colour, dash: place }
+        if let Some(colour) = TRANSPORTS.iter().position(|known| *known == name) {
+            return Style { colour, dash: place };
+        }
+        let link = self.named.iter().position(|known| *known == name).unwrap_or_default();
+        let colours = self.free.len().max(1);
+        let colour = self.free.get(link % colours).copied().unwrap_or_default();
+        // If there are more links than colours, dashes tell them apart.
+        Style { colour, dash: place + link / colours * self.others.len().max(1) }
     }
 }
 

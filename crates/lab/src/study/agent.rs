@@ -15,6 +15,7 @@
 
 mod fleet;
 mod line;
+mod links;
 mod reach;
 mod serve;
 mod together;
@@ -33,7 +34,7 @@ pub use fleet::{Connector, Fleet, Places, Streams};
 pub use serve::{Build, methods};
 pub(super) use together::{Elsewhere, Part, machines, overlap, parts_of};
 
-use super::inside::Settings;
+use super::{inside::Settings, site::end::End};
 use crate::results::{Connection, Environment};
 
 /// What an agent says of itself and its machine.
@@ -44,6 +45,7 @@ struct Description {
     cpus: Vec<usize>,
     rdma: bool,
     addresses: Vec<IpAddr>,
+    ends: Vec<End>,
     environment: Environment,
 }
 
@@ -97,6 +99,8 @@ struct Wish {
     subsystems: u32,
     /// Whether its hosts have names of their own, so that no two machines have the same.
     renamed: bool,
+    /// The address of the load's machine to connect from, if the link has a name.
+    from: Option<IpAddr>,
     job: Settings,
 }
 

@@ -13,6 +13,7 @@ use super::{
     network::NetworkEnd,
     plan::{Plan, Shared},
     roles::{self, Roles},
+    site,
 };
 use crate::{
     Job, Polling, Rate,
@@ -203,6 +204,7 @@ impl Planner<'_> {
             devices: vec![self.device(cell)?],
             subsystems: 1,
             transport: Transport::Tcp,
+            link: String::new(),
             cpus: Vec::new(),
             idle_poll: Some(Duration::ZERO),
             driver: self.driver,
@@ -310,7 +312,8 @@ impl Planner<'_> {
         if roles.targets.len() > 1 {
             device = device.into_shared();
         }
-        let transport = protocol(text(&cell.configuration, key::TRANSPORT));
+        let named = text(&cell.configuration, key::TRANSPORT);
+        let (transport, link) = (protocol(named), site::link_of(named));
         let transport = transport.ok_or("a local device has no target")?;
         let tenants = matches!(cell.role, Role::Alone | Role::Foreground | Role::Background);
         // Tenants of one target have a namespace each.
@@ -320,6 +323,7 @@ impl Planner<'_> {
             devices: vec![device.clone(); namespaces],
             subsystems: count_of(cell, key::SUBSYSTEMS),
             transport,
+            link: link.to_owned(),
             cpus: cpus.clone(),
             idle_poll: idle_poll.map(Duration::from_micros),
             driver: self.driver,

@@ -2,7 +2,7 @@
 
 use weft_host::Transport;
 
-use super::{matrix::Capabilities, plan::Plan};
+use super::{matrix::Capabilities, plan::Plan, site};
 use crate::results::{Configuration, Value, key};
 
 /// A target that was given.
@@ -23,7 +23,8 @@ const ITS_OWN: [&str; 5] =
 /// The protocol that cells of a transport speak; none for `local`.
 #[must_use]
 pub fn protocol(transport: &str) -> Option<Transport> {
-    match transport {
+    let spoken = site::named(transport).map_or(transport, |(protocol, _)| protocol);
+    match spoken {
         "tcp" | "tcp-link" => Some(Transport::Tcp),
         "rdma" => Some(Transport::Rdma),
         "loopback" => Some(Transport::Loopback),

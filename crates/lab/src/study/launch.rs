@@ -19,6 +19,8 @@ pub struct TargetSpec {
     pub subsystems: u32,
     /// Its transport. Over loopback it runs within this process.
     pub transport: Transport,
+    /// The link at whose address it listens; empty: at any address that its hosts reach.
+    pub link: String,
     /// A poll group on each of these processors; empty: one, not pinned.
     pub cpus: Vec<usize>,
     /// How long it polls for commands before it sleeps, if not its default.

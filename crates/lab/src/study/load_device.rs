@@ -1,6 +1,7 @@
 //! The device that a load drives, wherever it is driven.
 
 use std::{
+    net::IpAddr,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -44,6 +45,8 @@ pub(super) struct Spread<'a> {
     pub(super) job: &'a Job,
     /// Whether all of them have names of their own.
     pub(super) renamed: bool,
+    /// The address that they connect from, if the kernel does not choose it.
+    pub(super) from: Option<IpAddr>,
 }
 
 impl LoadDevice {
@@ -117,6 +120,7 @@ pub(super) fn spread(
             _ => Options::new(address.clone()).of_another_host(),
         };
         let mut options: Vec<Options> = addresses.iter().map(whose).collect();
+        options.iter_mut().for_each(|options| options.host_traddr = how.from);
         // A host has one name at all subsystems.
         for index in 1..options.len() {
             let (hostnqn, hostid) = (options[0].hostnqn, options[0].hostid);

@@ -7,7 +7,7 @@ use weft_host::Transport;
 use super::{
     given::{self, KnownTarget, given_targets, no_target, protocol},
     plan::{Kind, Plan},
-    roles,
+    roles, site,
 };
 use crate::{
     random::Random,
@@ -41,6 +41,8 @@ pub struct Apart {
     pub loads: usize,
     /// Whether a device of the target's machine was given, to be driven there as well.
     pub local: bool,
+    /// The links between all of them, and whether each has an RDMA device at every end.
+    pub links: BTreeMap<String, bool>,
 }
 
 impl Capabilities {
@@ -529,6 +531,30 @@ fn not_apart(
     }
 }
 
+/// Why the link that a transport names cannot be used.
+fn no_link(transport: &str, capabilities: &Capabilities) -> Option<String> {
+    let (spoken, link) = site::named(transport)?;
+    let Some(apart) = &capabilities.apart else {
+        return match (link, capabilities.own_target) {
+            (site::LOOPBACK, true) => None,
+            (site::LOOPBACK, false) => Some("no target was given".to_owned()),
+            _ => Some(format!(
+                "{link} is a link of a site, whose machines have agents (--site FILE)"
+            )),
+        };
+    };
+    match apart.links.get(link) {
+        Some(false) if spoken == "rdma" => {
+            Some(format!("no RDMA device has the address of every end of the link {link}"))
+        }
+        Some(_) => None,
+        None if link == site::LOOPBACK => {
+            Some("target and load have no loopback interface in common".to_owned())
+        }
+        None => Some(format!("the site has no link {link} between these machines")),
+    }
+}
+
 /// Why a cell cannot run here, as far as that is known beforehand.
 fn missing(
     plan: &Plan,
@@ -543,6 +569,9 @@ fn missing(
         && let Some(reason) = not_apart(plan, role, configuration, apart)
     {
         return said(reason);
+    }
+    if let Some(reason) = no_link(transport, capabilities) {
+        return Some(reason);
     }
     match transport {
         "rdma" if !capabilities.rdma => {
@@ -567,6 +596,19 @@ fn missing(
         }
         _ => {}
     }
+    missing_of_role(plan, role, configuration, varied, capabilities)
+}
+
+/// The same, of what its role and its settings want.
+fn missing_of_role(
+    plan: &Plan,
+    role: Role,
+    configuration: &Configuration,
+    varied: &Configuration,
+    capabilities: &Capabilities,
+) -> Option<String> {
+    let said = |what: &str| Some(what.to_owned());
+    let transport = text(configuration, key::TRANSPORT);
     let given = given_targets(plan, transport, capabilities).is_some();
     let is_loaded = matches!(role, Role::Foreground | Role::Background);
     if is_loaded && is_network(configuration) {

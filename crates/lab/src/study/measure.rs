@@ -17,7 +17,7 @@ use super::{
     given::{protocol, protocol_name},
     load_device::LoadDevice,
     plan::Measure,
-    side,
+    side, site,
     steady::{Steadiness, SteadyStateDetector},
     target_set::TargetSet,
 };
@@ -464,6 +464,10 @@ fn mislabelled(record: &Record) -> Option<String> {
     let label = super::matrix::text(&record.configuration, key::TRANSPORT);
     let expected = protocol(label).map(protocol_name);
     let spoken = record.connection.as_ref().map(|connection| connection.protocol.as_str());
+    let link = record.connection.as_ref().map_or("", |connection| &connection.link);
+    if spoken == expected && link != site::link_of(label) {
+        return Some(format!("the cell's transport is {label}, and its connection is not on it"));
+    }
     (spoken != expected).then(|| {
         let spoken = spoken.unwrap_or("no protocol that is known");
         format!("the cell's transport is {label}, and its connection spoke {spoken}")

@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+use super::site::Link;
 use crate::results::{Configuration, Value};
 
 /// A study.
@@ -411,6 +412,9 @@ pub struct Run {
     /// The given path of weft on these machines.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub agent_program: String,
+    /// The links between these machines, by their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub links: BTreeMap<String, Link>,
     /// The given local device.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub local: String,

@@ -141,8 +141,13 @@ impl<'a> TargetSet<'a> {
                 let running =
                     self.running.get(*target).ok_or("the target does not run any more")?;
                 match self.fleet {
-                    Some(fleet) => fleet.open(&running.addresses, *nsid, load),
-                    None => self.spread(&running.addresses, Some(*nsid), load),
+                    Some(fleet) => fleet.open(&running.addresses, &running.spec.link, *nsid, load),
+                    None => {
+                        let mut device = self.spread(&running.addresses, Some(*nsid), load)?;
+                        let connection = device.connection.as_mut();
+                        connection.map(|ends| ends.link.clone_from(&running.spec.link));
+                        Ok(device)
+                    }
                 }
             }
             Place::Given { target, beside } => {
@@ -164,7 +169,8 @@ impl<'a> TargetSet<'a> {
         load: &Load,
     ) -> Result<LoadDevice, String> {
         let (hosts, subsystems, job) = (load.hosts, load.subsystems, &load.job);
-        spread(addresses, nsid, &Spread { hosts, subsystems, job, renamed: false }, &self.rdma)
+        let how = Spread { hosts, subsystems, job, renamed: false, from: None };
+        spread(addresses, nsid, &how, &self.rdma)
     }
 
     fn inside(&self, target: usize, nsid: u32) -> Result<LoadDevice, String> {

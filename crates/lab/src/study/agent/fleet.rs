@@ -16,7 +16,7 @@ use super::{
     StopTarget, Wanted, Wish, line::Agent,
 };
 use crate::{
-    results::{AgentMachine, IdleRate},
+    results::{AgentMachine, Connection, IdleRate},
     study::{
         deployment::Load,
         given::protocol_name,
@@ -25,6 +25,7 @@ use crate::{
         load_device::LoadDevice,
         matrix::{Apart, Capabilities},
         side,
+        site::Link,
     },
 };
 
@@ -49,6 +50,8 @@ pub struct Places {
     pub loads: Vec<Box<dyn Connector>>,
     /// The address of the target's machine for the loads, if not the first that all of them reach.
     pub address: Option<IpAddr>,
+    /// The links between them that have names.
+    pub links: BTreeMap<String, Link>,
     /// This build.
     pub build: Build,
 }
@@ -56,7 +59,7 @@ pub struct Places {
 /// The agents of a study.
 #[derive(Debug)]
 pub struct Fleet {
-    places: Places,
+    pub(super) places: Places,
     /// The agents of the target and of the loads; one that is lost is started again.
     target: Mutex<Arc<Agent>>,
     loads: Mutex<Vec<Arc<Agent>>>,
@@ -93,7 +96,13 @@ impl Fleet {
             cpus: of(&self.target()),
             own_target: true,
             rdma: self.has_rdma(),
-            apart: Some(Apart { load_cpus, one_machine, loads: loads.len(), local }),
+            apart: Some(Apart {
+                load_cpus,
+                one_machine,
+                loads: loads.len(),
+                local,
+                links: self.links(),
+            }),
             ..Capabilities::default()
         }
     }
@@ -130,11 +139,11 @@ impl Fleet {
         std::iter::once(target).chain(loads.iter().map(|load| of("load", load))).collect()
     }
 
-    fn target(&self) -> Arc<Agent> {
+    pub(super) fn target(&self) -> Arc<Agent> {
         Arc::clone(&lock(&self.target))
     }
 
-    fn loads(&self) -> Vec<Arc<Agent>> {
+    pub(super) fn loads(&self) -> Vec<Arc<Agent>> {
         lock(&self.loads).clone()
     }
 
@@ -182,10 +191,11 @@ impl Fleet {
         Ok((read(&self.loads())?, read(&[self.target()])?))
     }
 
-    /// The device of a load on all its machines.
+    /// The device of a load on all its machines, over a link if it has a name.
     pub(in crate::study) fn open(
         &self,
         addresses: &[TransportId],
+        link: &str,
         nsid: u32,
         load: &Load,
     ) -> Result<LoadDevice, String> {
@@ -198,6 +208,7 @@ impl Fleet {
                 hosts: load.hosts,
                 subsystems: load.subsystems,
                 renamed: number > 0,
+                from: self.connects_from(link, number)?,
                 job: Settings::of(&load.job),
             };
             let answer = match agent.call::<OpenLoad>(&wish) {
@@ -212,8 +223,10 @@ impl Fleet {
             opened.push(agent);
         }
         let device = first.ok_or("there is no machine for the load")?;
-        let connection = device.connection.map(|ends| ends.within(self.is_one_machine()));
         let elsewhere = Elsewhere::new(opened);
+        let within = |ends: Connection| ends.within(self.is_one_machine());
+        let connection = device.connection.map(|ends| self.over_link(link, within(ends)));
+        let connection = connection.transpose()?;
         Ok(LoadDevice::elsewhere(elsewhere, device.name, device.identity, nsid, connection))
     }
 
@@ -300,6 +313,7 @@ impl Launcher for Fleet {
         listen: Option<IpAddr>,
     ) -> Result<Box<dyn StartedTarget>, String> {
         let agent = self.target();
+        let listen = self.listens_at(&spec.link)?.or(listen);
         let listen = match spec.transport {
             Transport::Tcp => Some(listen.map_or_else(|| self.route(), Ok)?),
             // The agent knows the address of its device.

@@ -30,6 +30,7 @@ use crate::{
         inside::{News, Running, Settings, Stop, Teller},
         launch::{Launcher, StartedTarget, TargetSpec},
         load_device::{LoadDevice, Spread, spread},
+        site::end,
     },
 };
 
@@ -137,6 +138,7 @@ impl Agent {
             cpus: environment::cpus(),
             rdma: environment::rdma_address().is_some(),
             addresses: reach::addresses(),
+            ends: end::ends(),
             environment: environment::this_machine(),
         }
     }
@@ -186,6 +188,7 @@ impl Agent {
             subsystems: wish.subsystems,
             job: &job,
             renamed: wish.renamed,
+            from: wish.from,
         };
         let device = spread(&addresses, Some(wish.nsid), &how, &Provider::System)?;
         let opened = Opened {
@@ -224,6 +227,8 @@ impl Wanted {
             devices: self.devices.into_iter().map(device).collect::<Result<_, String>>()?,
             subsystems: self.subsystems,
             transport: transport.ok_or_else(|| format!("{:?} is no protocol", self.transport))?,
+            // Its address is given.
+            link: String::new(),
             cpus: self.cpus,
             idle_poll: self.idle_poll,
             driver: DriverKind::named(&self.driver)

@@ -3,7 +3,12 @@ use std::{net::Shutdown, os::unix::net::UnixStream, sync::Arc, thread};
 use weft_reactor::monotonic_time;
 
 use super::{fleet::Places, line::Agent, *};
-use crate::study::launch::{Launcher, StartedTarget, TargetSpec};
+use crate::results::key;
+use crate::study::{
+    builtin,
+    launch::{Launcher, StartedTarget, TargetSpec},
+    site::Link,
+};
 
 /// A launcher that starts nothing.
 struct Nothing;
@@ -90,7 +95,13 @@ impl Connector for Thread {
 #[test]
 fn a_fleet_knows_its_machines_and_what_cannot_be_started_there() {
     let loads: Vec<Box<dyn Connector>> = vec![Box::new(Thread("b")), Box::new(Thread("c"))];
-    let places = Places { target: Box::new(Thread("a")), loads, address: None, build: build("a") };
+    let lo = "127.0.0.1".parse().expect("an address");
+    let far = "198.51.100.7".parse().expect("an address");
+    let link = |target, load| Link { target, loads: vec![load, lo] };
+    let links = [("near", link(lo, lo)), ("unknown", link(lo, far))];
+    let links = links.map(|(name, link)| (name.to_owned(), link)).into();
+    let places =
+        Places { target: Box::new(Thread("a")), loads, address: None, links, build: build("a") };
     let fleet = Fleet::gather(places).expect("agents");
     let capabilities = fleet.capabilities(false);
     let apart = capabilities.apart.expect("machines of agents");
@@ -98,10 +109,24 @@ fn a_fleet_knows_its_machines_and_what_cannot_be_started_there() {
     assert_eq!(apart.load_cpus, capabilities.cpus, "it is one machine");
     let places: Vec<String> = fleet.machines().into_iter().map(|machine| machine.place).collect();
     assert_eq!(places, ["a", "b", "c"]);
+    let known: Vec<(&String, &bool)> = apart.links.iter().collect();
+    assert_eq!(known, [(&"near".to_owned(), &false), (&"unknown".to_owned(), &false)]);
+    let checked = |transport: &str| {
+        let mut plan = builtin::find("concurrency").expect("a study").plan().expect("a plan");
+        plan.axes.insert(key::TRANSPORT.to_owned(), vec![transport.into()]);
+        fleet.check_links(&plan)
+    };
+    assert_eq!(
+        (checked("tcp@near"), checked("tcp@none"), checked("tcp")),
+        (Ok(()), Ok(()), Ok(()))
+    );
+    let why = checked("tcp@unknown").expect_err("not an address of this machine");
+    assert!(why.starts_with("b: it has no address 198.51.100.7, which the site"), "{why}");
     let spec = TargetSpec {
         devices: vec!["memory:1MiB".parse().expect("a device")],
         subsystems: 1,
         transport: weft_host::Transport::Tcp,
+        link: String::new(),
         cpus: Vec::new(),
         idle_poll: None,
         driver: weft_reactor::DriverKind::Epoll,

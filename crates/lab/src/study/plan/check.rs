@@ -5,6 +5,7 @@ use crate::{
     cells::Metric,
     pattern::Pattern,
     results::{Configuration, Value, key, number},
+    study::site,
 };
 
 /// A setting, and its allowed values.
@@ -26,13 +27,12 @@ enum Allowed {
     AnyWord,
     /// fio's pattern.
     Pattern,
+    /// A transport, or a protocol over a link.
+    Transport,
 }
 
 const SETTINGS: &[Setting] = &[
-    Setting {
-        key: key::TRANSPORT,
-        allowed: Allowed::Words(&["local", "tcp", "tcp-link", "rdma", "loopback"]),
-    },
+    Setting { key: key::TRANSPORT, allowed: Allowed::Transport },
     Setting { key: key::PATTERN, allowed: Allowed::Pattern },
     Setting { key: key::READ_PERCENT, allowed: Allowed::Whole(0, 100) },
     Setting {
@@ -312,8 +312,23 @@ fn check_value(key: &str, value: &Value) -> Result<(), PlanError> {
             value.as_text().is_some_and(|text| text.parse::<Pattern>().is_ok()),
             "read, write, randread, randwrite, rw or randrw".to_owned(),
         ),
+        Allowed::Transport => (
+            value.as_text().is_some_and(is_transport),
+            "local, tcp, tcp-link, rdma, loopback, or tcp@NAME or rdma@NAME for a link of the site"
+                .to_owned(),
+        ),
     };
     if good { Ok(()) } else { fault(format!("{key} {value}: expected {what}")) }
+}
+
+fn is_transport(text: &str) -> bool {
+    match site::named(text) {
+        Some(("tcp", link)) => site::is_link(link),
+        // The loopback interface has no RDMA.
+        Some(("rdma", link)) => site::is_link(link) && link != site::LOOPBACK,
+        Some(_) => false,
+        None => ["local", "tcp", "tcp-link", "rdma", "loopback"].contains(&text),
+    }
 }
 
 #[cfg(test)]
@@ -409,6 +424,10 @@ mod tests {
             ("name = \"mine\"", "name = \"mine\"\nspeed = 1", "line 3: unknown field"),
             ("title = \"Mine\"", "title = \"\"", "not be empty"),
             ("\"tcp\"]", "\"smb\"]", "transport smb: expected"),
+            ("\"tcp\"]", "\"tcp@\"]", "or tcp@NAME or rdma@NAME"),
+            ("\"tcp\"]", "\"rdma@lo\"]", "transport rdma@lo: expected"),
+            ("\"tcp\"]", "\"smb@roce\"]", "transport smb@roce: expected"),
+            ("\"tcp\"]", "\"tcp@Two Words\"]", "expected"),
             ("\"tcp\"]", "\"local\"]", "twice"),
             ("8192]", "\"8 apples\"]", "block_bytes"),
             ("8192]", "100]", "block_bytes 100"),
