@@ -1,6 +1,8 @@
-//! Studies on several machines: network namespaces with a link each, reached by `ip` and by ssh.
+//! Studies on several machines: network namespaces with a link each, reached by `ip` and by ssh,
+//! and nodes of a cluster.
 
 mod site;
+mod slurm;
 
 use crate::packages;
 use crate::python::succeeded;
@@ -26,7 +28,8 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Runs all of it.
 pub(crate) fn run(root: &Path, report: &mut Report) {
     if !rustix::process::geteuid().is_root() {
-        report.skip("studies on several machines", 3, "needs root, to make network namespaces");
+        let why = "needs root, to make network namespaces and a cluster";
+        report.skip("studies on several machines", 5, why);
         return;
     }
     let mut weft = None;
@@ -50,6 +53,33 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
     check("a study of three namespaces, by commands", commands);
     check("the same over ssh, and what ssh refuses", ssh);
     check("a study over two links of a site", site::links);
+    if report.check("Slurm from Debian", slurm::install) {
+        // Not under the target folder, which may be too long for the name of a socket.
+        let folder = std::env::temp_dir().join(format!("weft-slurm-{}", std::process::id()));
+        let done = report.check("a study in a job of Slurm", || {
+            fs::create_dir(&folder)?;
+            slurm::run(&weft, &folder)
+        });
+        match done {
+            true => drop(fs::remove_dir_all(&folder)),
+            false => println!("its files are in {}", folder.display()),
+        }
+    }
+}
+
+/// Writes the plan of a study with these axes.
+fn plan(path: &Path, axes: &str) -> Result<()> {
+    let head = "name = \"mine\"\ntitle = \"Mine\"\nquestion = \"What then?\"\n\
+                source = { document = \"weft\", figure = \"none\" }\n";
+    Ok(fs::write(path, format!("{head}[axes]\n{axes}\n[fixed]\ndepth = 4\n"))?)
+}
+
+/// The first record of a study, which was measured.
+fn record(out: &Path) -> Result<Value> {
+    let text = fs::read_to_string(out.join("results.jsonl"))?;
+    let record: Value = serde_json::from_str(text.lines().next().context("no record")?)?;
+    ensure!(record["status"]["is"] == "measured", "{}", record["status"]);
+    Ok(record)
 }
 
 /// Namespaces, the program under test and a folder for its files.
@@ -96,9 +126,7 @@ impl Bench {
     /// The same of these axes.
     fn study_of(&self, axes: &str, out: &str, words: &[&str]) -> Result<Command> {
         let plan = self.path("plan.toml")?;
-        let head = "name = \"mine\"\ntitle = \"Mine\"\nquestion = \"What then?\"\n\
-                    source = { document = \"weft\", figure = \"none\" }\n";
-        fs::write(&plan, format!("{head}[axes]\n{axes}\n[fixed]\ndepth = 4\n"))?;
+        self::plan(Path::new(&plan), axes)?;
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &name(NAMES[0])]).arg(&self.weft);
         command.args(["study", "run", &plan, "--out", out, "--quick", "--runtime", "1s"]);
@@ -108,10 +136,7 @@ impl Bench {
 
     /// The loads came from both other namespaces, and their processors count once.
     fn measured(&self, out: &str) -> Result<()> {
-        let text = fs::read_to_string(Path::new(out).join("results.jsonl"))?;
-        let line = text.lines().next().context("no record")?;
-        let record: Value = serde_json::from_str(line)?;
-        ensure!(record["status"]["is"] == "measured", "{}", record["status"]);
+        let record = record(Path::new(out))?;
         let connection = &record["connection"];
         let host = connection["host"].as_str().unwrap_or_default();
         let target = connection["target"].as_str().unwrap_or_default();

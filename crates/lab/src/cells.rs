@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     histogram::Latency,
     results::{
-        Configuration, Connection, Environment, LinkProbe, Mark, Record, Role, Side, Status, Value,
-        Window, key,
+        Configuration, Connection, Environment, LinkProbe, LoadPart, Mark, Record, Role, Side,
+        Status, Value, Window, key,
     },
     units,
 };
@@ -60,6 +60,8 @@ pub(crate) struct Repeat {
     pub(crate) host: Option<Side>,
     pub(crate) target: Option<Side>,
     pub(crate) values: BTreeMap<String, f64>,
+    /// What each of several machines did.
+    pub(crate) parts: Vec<LoadPart>,
     /// The run over time; of results of an earlier version IOPS of the measured time only.
     pub(crate) windows: Vec<Window>,
 }
@@ -81,6 +83,7 @@ impl Repeat {
             host: record.host.clone(),
             target: record.target.clone(),
             values: record.values.clone(),
+            parts: record.parts.clone(),
             windows: record.over_time(),
         })
     }

@@ -10,6 +10,7 @@ mod draw;
 mod drift;
 mod figure;
 mod findings;
+mod machines;
 mod over_time;
 mod page;
 mod paper;

@@ -28,6 +28,7 @@ pub use environment::{
     AgentMachine, Environment, IdleRate, Interface, LinkProbe, Processor, TestedTarget,
 };
 pub use latency::{LatencyRecord, LatencyRecordError};
+pub(crate) use record::fairness;
 pub use record::{
     Core, Direction, LoadPart, Mark, Record, Role, Served, Side, SideMachine, Status, Thread,
     Window,
@@ -121,6 +122,8 @@ pub mod number {
     pub const REQUESTS_ALL: &str = "requests_all";
     /// The same as counted by the target.
     pub const SERVED_ALL: &str = "served_all";
+    /// Of a load on several machines: Jain's index of their rates.
+    pub const FAIRNESS: &str = "fairness";
     /// Slope of IOPS over the windows of the measured time, in percent of the mean per second.
     pub const SLOPE_PERCENT_PER_S: &str = "slope_percent_per_s";
     /// Largest distance of one of these windows from the mean, in percent of it.

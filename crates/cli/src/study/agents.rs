@@ -1,7 +1,9 @@
 //! Where the agents of a study are, and how they are started.
 
+mod deploy;
 mod process;
 mod site;
+mod slurm;
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +23,8 @@ use weft_lab::study::{
     site::Link,
 };
 
-use crate::failure::Failure;
+use self::slurm::Allocation;
+use crate::{failure::Failure, output};
 
 /// Options that place a study on several machines.
 #[derive(Clone, Debug, Default, Args)]
@@ -46,9 +49,13 @@ pub(super) struct Agents {
     /// configuration folder or in /etc/weft.
     #[arg(long, value_name = "FILE", conflicts_with_all = ELSEWHERE)]
     site: Option<PathBuf>,
-    /// Run on this machine even if there is a site file.
+    /// Run on this machine even if there is a site file, or a job of Slurm with several nodes.
     #[arg(long, conflicts_with = "site")]
     no_site: bool,
+    /// Copy this program to machines that do not have this build of it (into ~/.cache/weft), over
+    /// ssh or by Slurm, and run that.
+    #[arg(long, conflicts_with = "agent_program")]
+    deploy: bool,
     /// What that file has given.
     #[arg(skip)]
     found: Found,
@@ -155,6 +162,7 @@ impl Agents {
                 .map(|text| text.parse().map_err(|error| Failure::Because(format!("{error}"))))
                 .transpose()?,
             agent_program: Some(run.agent_program.clone()).filter(|path| !path.is_empty()),
+            deploy: run.deploy,
             found: Found { links: run.links.clone(), places: false },
             ..Self::default()
         })
@@ -168,10 +176,11 @@ impl Agents {
             self.target_address.as_ref().map(ToString::to_string).unwrap_or_default();
         run.agent_program = self.agent_program.clone().unwrap_or_default();
         run.links.clone_from(&self.found.links);
+        run.deploy = self.deploy;
     }
 
     /// The options, as they are given again.
-    pub(super) fn words(&self) -> Vec<[String; 2]> {
+    pub(super) fn words(&self) -> Vec<String> {
         let word = |flag: &str, value: String| [flag.to_owned(), value];
         let site = self.site.iter().map(|path| word("--site", path.display().to_string()));
         let target = self.target_on.iter().map(|place| word("--target-on", place.to_string()));
@@ -181,7 +190,33 @@ impl Agents {
         let address = address.map(|address| word("--target-address", address.to_string()));
         let program = self.agent_program.iter();
         let program = program.map(|path| word("--agent-program", path.clone()));
-        site.chain(places).chain(address).chain(program).collect()
+        let deploy = self.deploy.then(|| "--deploy".to_owned());
+        let all = site.chain(places).chain(address).chain(program);
+        all.flatten().chain(deploy).collect()
+    }
+
+    /// These places, or the nodes of the job of Slurm in which this program runs, if neither they
+    /// nor a given site name any.
+    pub(super) fn or_of_this_job(&self, quiet: bool) -> Result<Self, Failure> {
+        if self.target_on.is_some() || self.site.is_some() || self.no_site {
+            return Ok(self.clone());
+        }
+        let allocation = Allocation::of_this_job().map_err(Failure::Because)?;
+        let places = allocation.as_ref().and_then(|job| Some((job.job(), job.places()?)));
+        let Some((job, (target, loads))) = places else { return Ok(self.clone()) };
+        if !quiet {
+            output::complain(&format!(
+                "Slurm's job {job}: the target runs on {target}, the load on {} (--no-site: on \
+                 this machine)",
+                loads.join(", ")
+            ));
+        }
+        let of = |node: &str| AgentPlace::Slurm(node.to_owned());
+        Ok(Self {
+            target_on: Some(of(target)),
+            load_on: vec![Several(loads.into_iter().map(of).collect())],
+            ..self.clone()
+        })
     }
 
     fn loads(&self) -> impl Iterator<Item = &AgentPlace> {
@@ -192,17 +227,27 @@ impl Agents {
     pub(super) fn gather(&self) -> Result<Option<Fleet>, Failure> {
         let Some(target) = &self.target_on else { return Ok(None) };
         let sockets = Sockets::new().map_err(|e| Failure::io("write to", &"/tmp", &e))?;
-        let sockets = Arc::new(sockets);
+        let build = super::this_build()?;
+        let is_slurm = |place: &AgentPlace| matches!(place, AgentPlace::Slurm(_));
+        let allocation = match is_slurm(target) || self.loads().any(is_slurm) {
+            true => Allocation::of_this_job().map_err(Failure::Because)?,
+            false => None,
+        };
+        let common = Arc::new(Common {
+            program: self.agent_program.clone(),
+            deployed: self.deploy.then(|| build.id.clone()),
+            sockets,
+            allocation,
+        });
         let way = |place: &AgentPlace| -> Box<dyn Connector> {
-            let program = self.agent_program.clone().unwrap_or_else(|| "weft".to_owned());
-            Box::new(Way { place: place.clone(), program, sockets: Arc::clone(&sockets) })
+            Box::new(Way { place: place.clone(), common: Arc::clone(&common) })
         };
         let places = Places {
             target: way(target),
             loads: self.loads().map(way).collect(),
             address: self.target_address,
             links: self.found.links.clone(),
-            build: super::this_build()?,
+            build,
         };
         Fleet::gather(places).map(Some).map_err(Failure::Because)
     }
@@ -240,55 +285,104 @@ impl Drop for Sockets {
     }
 }
 
+/// What the ways to all places have in common.
+#[derive(Debug)]
+struct Common {
+    /// The path of weft there, if one is given.
+    program: Option<String>,
+    /// The build that is copied to machines without it.
+    deployed: Option<String>,
+    sockets: Sockets,
+    allocation: Option<Allocation>,
+}
+
 /// How the agent of a place is started.
 #[derive(Debug)]
 struct Way {
     place: AgentPlace,
-    program: String,
-    sockets: Arc<Sockets>,
+    common: Arc<Common>,
 }
 
 impl Way {
+    /// The command that starts the agent.
     fn command(&self) -> Result<Command, String> {
-        Ok(match &self.place {
-            AgentPlace::Here => {
-                let program = std::env::current_exe();
-                let program = program.map_err(|e| format!("where this program is: {e}"))?;
-                let mut command = Command::new(program);
-                command.arg("agent");
-                command
-            }
+        if let (Some(build), true) = (&self.common.deployed, self.has_shell()) {
+            return self.shell(&deploy::agent(build));
+        }
+        let here = || {
+            let program = std::env::current_exe();
+            program.map_err(|error| format!("where this program is: {error}"))
+        };
+        let program = self.common.program.as_deref();
+        let mut command = match &self.place {
+            AgentPlace::Here => Command::new(here()?),
             AgentPlace::Exec(words) => {
                 let (program, words) = words.split_first().ok_or("it names no command")?;
                 let mut command = Command::new(program);
                 command.args(words);
-                command
+                return Ok(command);
             }
             AgentPlace::Ssh(destination) => {
-                let mut command = Command::new("ssh");
-                let socket = self.sockets.path().join("%C");
-                command
-                    .args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"])
-                    .args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"])
-                    .args(["-o", "ControlMaster=auto", "-o", "ControlPersist=no"])
-                    .args(["-o", &format!("ControlPath={}", socket.display())])
-                    .args(["--", destination])
-                    // The shell there takes it apart.
-                    .arg(format!("'{}' agent", self.program.replace('\'', r"'\''")));
-                command
+                let program = program.unwrap_or("weft").replace('\'', r"'\''");
+                return Ok(self.ssh(destination, &format!("'{program}' agent")));
             }
             AgentPlace::Slurm(node) => {
-                let mut command = Command::new("srun");
-                command.args(["--overlap", "-N1", "-n1", "--cpu-bind=none", "--mem=0"]).args([
-                    "--unbuffered",
-                    "-w",
-                    node,
-                    &self.program,
-                    "agent",
-                ]);
+                let mut command = self.srun(node)?;
+                // Nodes of a cluster share files, as a rule.
+                command.arg(program.map_or_else(here, |path| Ok(PathBuf::from(path)))?);
                 command
             }
-        })
+        };
+        command.arg("agent");
+        Ok(command)
+    }
+
+    /// Whether a shell is reached there.
+    const fn has_shell(&self) -> bool {
+        matches!(self.place, AgentPlace::Ssh(_) | AgentPlace::Slurm(_))
+    }
+
+    /// The command that runs a script there, in which there is no quotation mark.
+    fn shell(&self, script: &str) -> Result<Command, String> {
+        match &self.place {
+            AgentPlace::Ssh(destination) => Ok(self.ssh(destination, &format!("sh -c '{script}'"))),
+            AgentPlace::Slurm(node) => {
+                let mut command = self.srun(node)?;
+                command.args(["sh", "-c", script]);
+                Ok(command)
+            }
+            AgentPlace::Here | AgentPlace::Exec(_) => Err("no shell is reached there".to_owned()),
+        }
+    }
+
+    /// `command` is taken apart by the shell there.
+    fn ssh(&self, destination: &str, command: &str) -> Command {
+        let mut ssh = Command::new("ssh");
+        let socket = self.common.sockets.path().join("%C");
+        ssh.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"])
+            .args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"])
+            .args(["-o", "ControlMaster=auto", "-o", "ControlPersist=no"])
+            .args(["-o", &format!("ControlPath={}", socket.display())])
+            .args(["--", destination, command]);
+        ssh
+    }
+
+    /// A step with all that the job has on a node, beside other steps.
+    fn srun(&self, node: &str) -> Result<Command, String> {
+        let allocation = self.common.allocation.as_ref();
+        let allocation = allocation.ok_or(
+            "it is reached within a job of Slurm only: start the study in a script of sbatch, or \
+             after salloc",
+        )?;
+        let mut srun = Command::new("srun");
+        srun.args(["--overlap", "-N1", "-n1", "-c", &allocation.cpus(node)?.to_string()]).args([
+            "--cpu-bind=none",
+            "--mem=0",
+            "--unbuffered",
+            "-w",
+            node,
+        ]);
+        Ok(srun)
     }
 }
 
@@ -298,6 +392,9 @@ impl Connector for Way {
     }
 
     fn connect(&self) -> Result<Streams, String> {
+        if let (Some(build), true) = (&self.common.deployed, self.has_shell()) {
+            deploy::copy(self, build)?;
+        }
         process::start(self.command()?, &self.place)
     }
 }
@@ -365,24 +462,47 @@ mod tests {
             load_on: vec![Several(vec![place("a"), place("b")]), several("exec:c d").expect("one")],
             target_address: Some("10.0.0.1".parse().expect("an address")),
             agent_program: None,
+            deploy: true,
             ..Agents::default()
         };
         let mut run = Run::default();
         agents.keep(&mut run);
         let again = Agents::of(&run).unwrap_or_default();
         assert_eq!(again.words(), agents.words());
-        assert_eq!(agents.words().len(), 5);
+        assert_eq!(agents.words().len(), 11);
         assert!(Agents::of(&Run::default()).is_ok_and(|none| none.words().is_empty()));
     }
 
     #[test]
     fn ssh_gets_the_place_behind_its_options() {
-        let sockets = Arc::new(Sockets::new().expect("a directory"));
-        let place = AgentPlace::Ssh("host".to_owned());
-        let way = Way { place, program: "/opt/it's/weft".to_owned(), sockets };
-        let command = way.command().expect("a command");
-        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        let way = way("host", Some("/opt/it's/weft"), None);
+        let words = words(&way);
         assert_eq!(words[words.len() - 3..], ["--", "host", r"'/opt/it'\''s/weft' agent"]);
         assert!(words.iter().any(|word| word == "BatchMode=yes"));
+        let way = self::way("host", None, Some("b1"));
+        let deployed = "sh -c 'cd && exec .cache/weft/b1/weft agent'";
+        assert_eq!(self::words(&way).last().map(String::as_str), Some(deployed));
+    }
+
+    #[test]
+    fn a_node_of_slurm_is_reached_within_a_job_only() {
+        let way = way("slurm:n1", None, None);
+        let why = way.connect().expect_err("no job");
+        assert!(why.contains("sbatch"), "{why}");
+    }
+
+    fn way(place: &str, program: Option<&str>, deployed: Option<&str>) -> Way {
+        let common = Common {
+            program: program.map(str::to_owned),
+            deployed: deployed.map(str::to_owned),
+            sockets: Sockets::new().expect("a directory"),
+            allocation: None,
+        };
+        Way { place: place.parse().expect(place), common: Arc::new(common) }
+    }
+
+    fn words(way: &Way) -> Vec<String> {
+        let command = way.command().expect("a command");
+        command.get_args().map(|word| word.to_string_lossy().into_owned()).collect()
     }
 }

@@ -46,7 +46,7 @@ const RESULTS: &str = "weft-results";
 const REPORT: &str = "report.html";
 
 /// Settings that a resumed run takes from the earlier one.
-const SET_BY_THE_FIRST_RUN: [&str; 18] = [
+const SET_BY_THE_FIRST_RUN: [&str; 19] = [
     "study",
     "out",
     "quick",
@@ -65,6 +65,7 @@ const SET_BY_THE_FIRST_RUN: [&str; 18] = [
     "agent_program",
     "site",
     "no_site",
+    "deploy",
 ];
 
 /// Options of `weft study run`.
@@ -170,7 +171,12 @@ pub(super) fn first_look(how: &How) -> Result<(), Failure> {
 
 fn begin(study: &str, how: &How, search: bool) -> Result<(), Failure> {
     let is_here = !how.target.is_empty() || how.against.is_some() || how.precondition;
-    let agents = how.agents.on_site(search && !is_here)?;
+    let search = search && !is_here;
+    let agents = match search {
+        true => how.agents.or_of_this_job(how.quiet)?,
+        false => how.agents.clone(),
+    };
+    let agents = agents.on_site(search)?;
     let fleet = agents.gather()?;
     let elsewhere = !how.target.is_empty() || fleet.is_some();
     let mut plan = if elsewhere { super::plan(study)? } else { super::plan_here(study)? };
@@ -305,8 +311,8 @@ impl How {
         self.control.iter().for_each(|control| add("--control", Some(control.to_string())));
         let file = self.control_token_file.as_ref();
         add("--control-token-file", file.map(|path| path.display().to_string()));
-        agents.words().into_iter().for_each(|[flag, value]| add(&flag, Some(value)));
         add("--seed", plan.run.as_ref().map(|run| run.seed.to_string()));
+        words.extend(agents.words());
         words
     }
 

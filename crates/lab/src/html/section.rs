@@ -8,7 +8,7 @@ use super::{
     draw,
     drift::drift,
     figure::{Content, Figure, Grid},
-    findings, over_time,
+    findings, machines, over_time,
     paper::{self, PaperComparison},
     tradeoff::{self, Criterion},
     units,
@@ -83,6 +83,7 @@ impl Section {
         });
         let findings = findings::findings(&cells, &plan);
         let mut warnings = warnings(&cells, &plan);
+        figures.extend(machines::loads(&cells));
         if let Some(drift) = drift(&cells) {
             figures.push(drift.figure);
             warnings.extend(drift.warning);

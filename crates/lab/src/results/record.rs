@@ -374,12 +374,30 @@ pub struct LoadPart {
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// The 99th percentile of its latencies, if they resolve it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<u64>,
     /// When its measured time began, in seconds since the first machine's did.
     pub began_s: f64,
     /// By how much that may be wrong, as clocks were compared.
     pub clock_error_s: f64,
     /// Its measured time.
     pub seconds: f64,
+}
+
+impl LoadPart {
+    /// Requests a second.
+    pub(crate) fn iops(&self) -> f64 {
+        if self.seconds > 0.0 { self.requests as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+/// Jain's index of the shares of several: 1 if all are the same, 1 ÷ n if one of n has all. There
+/// is none of nothing.
+pub(crate) fn fairness(shares: &[f64]) -> Option<f64> {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    (squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
 }
 
 /// The numbers of one window of a run, reads and writes together.

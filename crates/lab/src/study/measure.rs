@@ -25,8 +25,8 @@ use crate::{
     DirectionResult, Phase, Polling, Progress, RunObserver, RunResult,
     limits::{FULL, OVERLAP_MIN, WINDOW, WINDOWS_MAX},
     results::{
-        Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, Served, Side, Status,
-        Window, key, number,
+        Connection, Direction, LatencyRecord, LinkProbe, LoadPart, Mark, Record, Role, Served,
+        Side, Status, Window, fairness, key, number,
     },
     run::Windows,
 };
@@ -315,6 +315,10 @@ impl Context<'_> {
         record.connection.clone_from(&self.device.connection);
         record.inside_target = matches!(self.load.place, Place::Inside { .. });
         record.parts = parts_of(self.parts);
+        let rates: Vec<f64> = record.parts.iter().map(LoadPart::iops).collect();
+        if let (Some(index), 2..) = (fairness(&rates), rates.len()) {
+            record.values.insert(number::FAIRNESS.to_owned(), index);
+        }
         self.values(&mut record, result);
         self.marks(&mut record, &total.read.window_iops, &total.write.window_iops);
         record.mark_above_floor(self.options.link);

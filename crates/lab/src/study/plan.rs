@@ -415,6 +415,9 @@ pub struct Run {
     /// The links between these machines, by their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, Link>,
+    /// Whether this program is copied to them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deploy: bool,
     /// The given local device.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub local: String,

@@ -145,7 +145,9 @@ impl<'a> TargetSet<'a> {
                     None => {
                         let mut device = self.spread(&running.addresses, Some(*nsid), load)?;
                         let connection = device.connection.as_mut();
-                        connection.map(|ends| ends.link.clone_from(&running.spec.link));
+                        if let Some(ends) = connection {
+                            ends.link.clone_from(&running.spec.link);
+                        }
                         Ok(device)
                     }
                 }

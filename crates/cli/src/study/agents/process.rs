@@ -107,7 +107,11 @@ impl Drop for Process {
 }
 
 /// Half a sentence that says why an agent does not answer, and what helps.
-fn explain(place: &AgentPlace, status: Option<ExitStatus>, messages: &[String]) -> String {
+pub(super) fn explain(
+    place: &AgentPlace,
+    status: Option<ExitStatus>,
+    messages: &[String],
+) -> String {
     let find = |parts: &[&str]| {
         let has = |line: &&String| parts.iter().any(|part| line.contains(part));
         messages.iter().rev().find(has)
@@ -141,6 +145,15 @@ fn explain(place: &AgentPlace, status: Option<ExitStatus>, messages: &[String]) 
     let code = status.and_then(|status| status.code());
     if let Some(line) = find(&["unrecognized subcommand"]) {
         return format!("its weft knows no agents ({line}): {install}");
+    }
+    if let Some(line) = find(&["GLIBC_"]) {
+        return format!(
+            "its C library is older than this program needs ({line}): use the static build of \
+             weft on all machines"
+        );
+    }
+    if let Some(line) = find(&["Exec format error"]) {
+        return format!("its processor is of another kind ({line}): {install}");
     }
     let missing = find(&["not found", "No such file"]).filter(|_| code != Some(0));
     if missing.is_some() || code == Some(127) {
@@ -183,6 +196,13 @@ mod tests {
         for (code, line) in [(127, "bash: line 1: weft: command not found"), (127, "")] {
             let why = said(&ssh, code, line);
             assert!(why.contains("--agent-program"), "{why}");
+        }
+        let old = "weft: /lib/libc.so.6: version `GLIBC_2.38' not found (required by weft)";
+        for (line, expected) in
+            [(old, "static build"), ("sh: 1: weft: Exec format error", "another kind")]
+        {
+            let why = said(&ssh, 1, line);
+            assert!(why.contains(expected), "{why}");
         }
         let why = said(&exec, 2, "error: unrecognized subcommand 'agent'");
         assert!(why.contains("knows no agents"), "{why}");

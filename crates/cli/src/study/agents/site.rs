@@ -87,9 +87,12 @@ impl Agents {
 
     /// Without a site, options that belong to machines need them.
     fn complete(&self) -> Result<Self, Failure> {
-        match self.agent_program.is_some() && self.target_on.is_none() {
-            true => Err(Failure::because("--agent-program belongs to --target-on or --site")),
-            false => Ok(self.clone()),
+        let given = [("--agent-program", self.agent_program.is_some()), ("--deploy", self.deploy)];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((flag, _)) if self.target_on.is_none() => {
+                Err(Failure::Because(format!("{flag} belongs to --target-on or --site")))
+            }
+            _ => Ok(self.clone()),
         }
     }
 }
@@ -146,11 +149,11 @@ mod tests {
         assert_eq!(places(&found), ["root@server.example", client]);
         assert_eq!(found.found.links["roce100"].loads.len(), 1);
         let expected = [["--site", site], ["--agent-program", "/opt/weft"]];
-        assert_eq!(found.words(), expected.map(|pair| pair.map(str::to_owned)));
+        assert_eq!(found.words(), expected.concat());
         let words = ["--site", site, "--target-on", "client", "--load-on", "other,elsewhere"];
         let found = agents(&words).on_site(false).expect("a site");
         assert_eq!(places(&found), [client, "here", "elsewhere"]);
-        assert!(found.found.links.is_empty() && found.words().len() == 5, "{:?}", found.words());
+        assert!(found.found.links.is_empty() && found.words().len() == 10, "{:?}", found.words());
         let again = [&["--site", site, "--target-on", "root@server.example"][..]];
         let again = [&again.concat()[..], &["--load-on", client]].concat();
         let again = agents(&again).on_site(false).expect("a site");

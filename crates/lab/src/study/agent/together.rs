@@ -41,6 +41,7 @@ pub(in crate::study) struct Part {
     pub(in crate::study) driver: &'static str,
     pub(in crate::study) requests: u64,
     pub(in crate::study) bytes: u64,
+    pub(in crate::study) p99_ns: Option<u64>,
     /// When its measured time began and ended, by this machine's clock.
     pub(in crate::study) counted: (Duration, Duration),
     /// By how much these may be wrong.
@@ -360,12 +361,15 @@ fn part(agent: &Agent, job: &Job, result: &RunResult, offset: Offset) -> Result<
     let total = result.total();
     let measured = total.read.measured.max(total.write.measured);
     let begin = offset.ours(counted.start) + job.ramp;
+    let mut latency = total.read.latency.clone();
+    latency.add(&total.write.latency);
     Ok(Part {
         place: agent.place.clone(),
         boot_id: agent.description.boot_id.clone(),
         driver: result.driver,
         requests: total.read.requests + total.write.requests,
         bytes: total.read.bytes + total.write.bytes,
+        p99_ns: latency.percentile_ns(99.0),
         counted: (begin, begin + measured),
         error: offset.round_trip / 2,
         machine: counted.machine,
@@ -381,6 +385,7 @@ pub(in crate::study) fn parts_of(parts: &[Part]) -> Vec<LoadPart> {
         driver: part.driver.to_owned(),
         requests: part.requests,
         bytes: part.bytes,
+        p99_ns: part.p99_ns,
         began_s: part.counted.0.saturating_sub(first).as_secs_f64(),
         clock_error_s: part.error.as_secs_f64(),
         seconds: part.counted.1.saturating_sub(part.counted.0).as_secs_f64(),
@@ -435,6 +440,7 @@ mod tests {
             driver: "epoll",
             requests: 1,
             bytes: 4096,
+            p99_ns: None,
             counted: (Duration::from_millis(begin_ms), Duration::from_millis(end_ms)),
             error: Duration::ZERO,
             machine: Machine { cores: vec![core], interrupts: 7, ..Machine::default() },
