@@ -286,6 +286,9 @@ impl Layer {
 }
 
 #[cfg(all(test, feature = "tls"))]
+mod attack;
+
+#[cfg(all(test, feature = "tls"))]
 mod tests {
     use super::*;
     use std::sync::Arc;
@@ -293,7 +296,7 @@ mod tests {
 
     const NAMES: (&str, &str) = ("nqn.host", "nqn.subsystem");
 
-    fn psk(hash: u8, version: IdentityVersion, fill: u8) -> TlsPsk {
+    pub(super) fn psk(hash: u8, version: IdentityVersion, fill: u8) -> TlsPsk {
         let (hash, bytes) = match hash {
             1 => (weft_nvmf::auth::HashFunction::Sha256, 32),
             _ => (weft_nvmf::auth::HashFunction::Sha384, 48),
@@ -307,14 +310,14 @@ mod tests {
     }
 
     /// A host that offers PSKs, and a target that knows some.
-    struct Pair {
-        ends: [Layer; 2],
+    pub(super) struct Pair {
+        pub(super) ends: [Layer; 2],
         /// What each end has been sent and has decrypted.
-        opened: [Vec<u8>; 2],
+        pub(super) opened: [Vec<u8>; 2],
     }
 
     impl Pair {
-        fn new(offered: Vec<TlsPsk>, known: Vec<TlsPsk>, mode: TlsMode) -> Self {
+        pub(super) fn new(offered: Vec<TlsPsk>, known: Vec<TlsPsk>, mode: TlsMode) -> Self {
             let find =
                 move |identity: &str| known.iter().find(|psk| psk.identity == identity).cloned();
             let acceptor = TlsAcceptor::new(Arc::new(find)).expect("an acceptor");
@@ -335,13 +338,13 @@ mod tests {
         }
 
         /// What an end has to send.
-        fn sent(&mut self, end: usize) -> Vec<u8> {
+        pub(super) fn sent(&mut self, end: usize) -> Vec<u8> {
             let bytes = self.ends[end].outgoing.parts().collect::<Vec<_>>().concat();
             self.ends[end].outgoing.clear();
             bytes
         }
 
-        fn receive(&mut self, end: usize, bytes: &[u8]) -> Result<(), TlsFault> {
+        pub(super) fn receive(&mut self, end: usize, bytes: &[u8]) -> Result<(), TlsFault> {
             if bytes.is_empty() {
                 return Ok(());
             }
@@ -416,6 +419,16 @@ mod tests {
         let wrong = TlsPsk { identity: usual().identity, ..psk(1, IdentityVersion::V1, 9) };
         let mut pair = Pair::new(vec![usual()], vec![wrong], TlsMode::Required);
         pair.carry(|_, bytes| bytes).expect_err("another key of the same name");
+        assert!(pair.opened.iter().all(Vec::is_empty));
+    }
+
+    /// As GnuTLS before 3.8.11 does with every PSK.
+    #[test]
+    fn a_psk_that_is_used_with_another_hash_function_than_its_own_ends_the_handshake() {
+        let own = psk(2, IdentityVersion::V1, 7);
+        let wrong = TlsPsk { hash: weft_nvmf::auth::HashFunction::Sha256, ..own.clone() };
+        let mut pair = Pair::new(vec![wrong], vec![own], TlsMode::Required);
+        assert_eq!(pair.carry(|_, bytes| bytes), Err(TlsFault::OtherHash));
         assert!(pair.opened.iter().all(Vec::is_empty));
     }
 

@@ -76,9 +76,12 @@ impl ClientHelloCallback for ChoosePsk {
     ) -> Result<Option<std::pin::Pin<Box<dyn ConnectionFuture>>>, Error> {
         let message = connection.client_hello()?.raw_message()?;
         let mut known = false;
-        for identity in hello::identities(&message).take(IDENTITIES_MAX) {
+        for (identity, binder) in hello::offers(&message).take(IDENTITIES_MAX) {
             let identity = str::from_utf8(identity).ok();
             if let Some(psk) = identity.and_then(|identity| (self.0)(identity)) {
+                if binder.is_some_and(|binder| binder.len() != psk.hash.length()) {
+                    return Err(Error::application(Box::new(TlsFault::OtherHash)));
+                }
                 append(connection, &psk)?;
                 known = true;
             }

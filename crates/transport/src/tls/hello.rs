@@ -1,4 +1,4 @@
-//! The identities that a ClientHello of TLS 1.3 offers.
+//! The identities that a ClientHello of TLS 1.3 offers, and their binders.
 //!
 //! The library parses the message as well and decides; this only says which PSKs it is given.
 
@@ -11,18 +11,19 @@ const FIXED_BYTES: usize = 2 + 32;
 /// Bytes after each identity: its ticket age.
 const AGE_BYTES: usize = 4;
 
-/// The identities in the body of a ClientHello, in order; none of one that is not well formed.
-pub(super) fn identities(body: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = offered(body).unwrap_or_default();
+/// The identities in the body of a ClientHello, each with its binder if it has one, in order; none
+/// of one that is not well formed.
+pub(super) fn offers(body: &[u8]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+    let (mut identities, mut binders) = offered(body).unwrap_or_default();
     std::iter::from_fn(move || {
-        let identity = take_vector::<2>(&mut rest)?;
-        rest.split_off(..AGE_BYTES)?;
-        Some(identity)
+        let identity = take_vector::<2>(&mut identities)?;
+        identities.split_off(..AGE_BYTES)?;
+        Some((identity, take_vector::<1>(&mut binders)))
     })
 }
 
-/// The list of identities.
-fn offered(body: &[u8]) -> Option<&[u8]> {
+/// The list of identities and that of binders.
+fn offered(body: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut rest = body.get(FIXED_BYTES..)?;
     let _session = take_vector::<1>(&mut rest)?;
     let _suites = take_vector::<2>(&mut rest)?;
@@ -31,7 +32,8 @@ fn offered(body: &[u8]) -> Option<&[u8]> {
     while let Some(kind) = extensions.split_off(..2) {
         let mut contents = take_vector::<2>(&mut extensions)?;
         if number(kind) == usize::from(PRE_SHARED_KEY) {
-            return take_vector::<2>(&mut contents);
+            let identities = take_vector::<2>(&mut contents)?;
+            return Some((identities, take_vector::<2>(&mut contents).unwrap_or_default()));
         }
     }
     None
@@ -60,6 +62,10 @@ mod tests {
         [&length[length.len() - length_bytes..], contents].concat()
     }
 
+    fn identities(body: &[u8]) -> impl Iterator<Item = &[u8]> {
+        offers(body).map(|(identity, _)| identity)
+    }
+
     fn hello(identities: &[&[u8]]) -> Vec<u8> {
         let offered: Vec<u8> =
             identities.iter().flat_map(|one| [vector(2, one), vec![0; 4]].concat()).collect();
@@ -83,6 +89,8 @@ mod tests {
         let offered: [&[u8]; 3] = [b"NVMe1R01 a b c", b"", b"NVMe0R01 a b"];
         let message = hello(&offered);
         assert_eq!(identities(&message).collect::<Vec<_>>(), offered);
+        let binders: Vec<_> = offers(&message).map(|(_, binder)| binder).collect();
+        assert_eq!(binders, [Some(&[33; 33][..]), None, None]);
         assert_eq!(identities(&hello(&[])).count(), 0);
         assert_eq!(identities(&[]).count(), 0);
     }

@@ -40,6 +40,8 @@ pub enum TlsFault {
     InTheClear,
     /// The host has offered no PSK that is known here.
     UnknownIdentity,
+    /// The host has offered a PSK with a binder of another hash function than the PSK's.
+    OtherHash,
     /// The peer has sent this alert.
     Alert(u8),
     /// The handshake or a record is wrong.
@@ -56,6 +58,10 @@ impl fmt::Display for TlsFault {
             Self::InTheClear => formatter.write_str("the peer does not speak TLS"),
             Self::UnknownIdentity => formatter
                 .write_str("TLS: no key is configured for a PSK identity that the host offers"),
+            Self::OtherHash => formatter.write_str(
+                "TLS: the host uses a PSK with another hash function than its identity says (as \
+                 GnuTLS before 3.8.11 does)",
+            ),
             Self::Alert(alert) => write!(formatter, "TLS: the peer has sent alert {alert}"),
             Self::Library(what) => write!(formatter, "TLS: {what}"),
         }
@@ -94,6 +100,17 @@ impl TlsConnector {
     /// This program was built without TLS, or the library fails.
     pub fn new(psks: Vec<TlsPsk>) -> Result<Self, TlsFault> {
         engine::connector().map(|config| Self { config, psks: psks.into() })
+    }
+
+    /// The same with the last of its PSKs; none if it has no other.
+    #[must_use]
+    pub fn last_alone(&self) -> Option<Self> {
+        match &*self.psks {
+            [_, .., last] => {
+                Some(Self { config: self.config.clone(), psks: Arc::new([last.clone()]) })
+            }
+            _ => None,
+        }
     }
 }
 
