@@ -19,7 +19,7 @@ use weft_nvmf::keys::TlsPsk;
 use weft_reactor::{Mailbox, MailboxSender, Outcome, Owner, Reactor, Token};
 use weft_transport::host::{HostConnection, HostEvent, HostOptions, NotSubmitted};
 use weft_transport::rdma::ensure_provider;
-use weft_transport::tls::TlsConnector;
+use weft_transport::tls::{TlsConnector, TlsFault};
 use weft_transport::{CloseReason, Slot, tag_of};
 
 use crate::device::NamespaceFactory;
@@ -340,6 +340,16 @@ impl ControllerDriver {
         self.is_secured = true;
     }
 
+    /// A target may end the handshake at the first identity that it does not know (GnuTLS, and
+    /// with it tlshd), in place of taking the next: the last one is offered alone then. Returns
+    /// whether it was not before.
+    fn fall_back(&mut self) -> bool {
+        let offered = self.security.as_ref().ok().and_then(Option::as_ref);
+        let Some(last) = offered.and_then(TlsConnector::last_alone) else { return false };
+        self.security = Ok(Some(last));
+        true
+    }
+
     fn open(&mut self, reactor: &mut Reactor) {
         let Some(address) = self.addresses.get(self.address).copied() else { return };
         self.tried += 1;
@@ -407,6 +417,12 @@ impl ControllerDriver {
     /// The connection ended. If it was never established, the host's next address is tried.
     fn closed(&mut self, reactor: &mut Reactor, reason: &CloseReason, ready: bool) {
         self.backlog.clear();
+        let refused = is_by_peer(reason) || matches!(reason, CloseReason::Tls(TlsFault::Alert(_)));
+        if !ready && refused && self.fall_back() {
+            self.tried -= 1;
+            self.open(reactor);
+            return;
+        }
         let address = self.addresses.get(self.address).copied();
         let more = !ready && self.tried < self.addresses.len();
         if more || !ready {

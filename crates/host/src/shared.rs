@@ -149,7 +149,7 @@ fn credentials(options: &Options) -> Option<Credentials> {
 }
 
 /// What TLS connections to a subsystem begin with; none without TLS. The controller chooses one of
-/// both versions of the identity.
+/// both versions of the identity; the driver offers the last one alone if both are refused.
 fn connector(options: &Options, subsystem: &Nqn) -> Result<Option<TlsConnector>, Error> {
     if options.concat {
         // Not only when there is a key: a program without TLS says so at once.
