@@ -19,9 +19,11 @@ const LENGTH_MAX: usize = 2048;
 type Harness = fn(&[u8]);
 
 /// Every fuzz target, by the name of its file.
-const TARGETS: [(&str, Harness); 13] = [
+const TARGETS: [(&str, Harness); 16] = [
+    ("auth_concatenation", weft_nvmf::auth::fuzzing::strange_concatenation),
     ("auth_controller", weft_nvmf::auth::fuzzing::strange_host),
     ("auth_host", weft_nvmf::auth::fuzzing::strange_controller),
+    ("auth_message", weft_nvmf::auth::fuzzing::message),
     ("client_hello", weft_transport::tls::fuzzing::client_hello),
     ("config", weft_target::config::fuzzing::config),
     ("controller", weft_nvmf::controller::fuzzing::actions),
@@ -33,6 +35,7 @@ const TARGETS: [(&str, Harness); 13] = [
     ("key", weft_nvmf::keys::fuzzing::key),
     ("queue", weft_nvmf::queue::fuzzing::actions),
     ("target_session", weft_nvmf::tcp::fuzzing::target_session),
+    ("tls_identity", weft_nvmf::keys::fuzzing::identity),
 ];
 
 /// Numbers from a seed (xorshift).

@@ -7,6 +7,7 @@ use weft_nvme::authentication::{Header, MessageType};
 use weft_nvme::{Nqn, Wire};
 
 use super::host::{self, Next};
+use super::message::Message;
 use super::target::{self, Received, Standing};
 use super::{Group, HashFunction, Names, Policy, Random, Secret};
 
@@ -100,4 +101,49 @@ pub fn strange_controller(mut input: &[u8]) {
             Next::Failed(..) => return,
         };
     }
+}
+
+/// A controller without its secret, for a host that makes a key of TLS (secure concatenation).
+///
+/// # Panics
+/// The host believes the controller, or has a key of an exchange that has failed.
+pub fn strange_concatenation(mut input: &[u8]) {
+    let Some((policy, names)) = policy() else { return };
+    let mut host = host::Authenticator::new(names.clone(), Arc::clone(policy), 0);
+    host = host.with_secure_channel();
+    let mut next = Next::Send(host.start());
+    loop {
+        next = match next {
+            Next::Send(_) => host.sent(),
+            Next::Receive(_) => match take_message(&mut input) {
+                Some((how, message)) => host.received(&message, &random(how)),
+                None => return,
+            },
+            Next::Done => unreachable!("a stranger is believed"),
+            Next::Failed(..) => {
+                assert!(
+                    host.take_generated_psk().is_none(),
+                    "a key of an exchange that has failed"
+                );
+                return;
+            }
+        };
+    }
+}
+
+/// A message is read as what it is written as.
+///
+/// # Panics
+/// It is read as something else.
+pub fn message(input: &[u8]) {
+    let Ok(message) = Message::read(input) else { return };
+    let Ok((_, transaction)) = super::message::header(input) else { return };
+    match &message {
+        // What is written always has one descriptor, and is of a hash function.
+        Message::Negotiate(negotiate) if !negotiate.is_usable => return,
+        Message::Reply(reply) if reply.response.len() > HashFunction::LENGTH_MAX => return,
+        _ => {}
+    }
+    let written = message.write(transaction);
+    assert_eq!(Message::read(&written).as_ref(), Ok(&message), "what was written is the same");
 }
