@@ -77,7 +77,7 @@ every_host() {
 
 # How many controllers this target has created so far.
 created() {
-    dmesg | grep -c 'creating nvm controller'
+    dmesg | grep -ciE 'creat(ing|ed) nvm controller' || true
 }
 
 backing() {

@@ -23,7 +23,7 @@ use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
 
-pub(crate) use image::Image;
+pub(crate) use image::{Image, Kernel};
 pub(crate) use machine::{Exit, Guest, Options};
 
 /// The cache of the prepared guest, outside the repository.

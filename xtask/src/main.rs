@@ -23,7 +23,7 @@ mod tidy;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
-use guest::{Exit, Guest, Image, Options};
+use guest::{Exit, Guest, Image, Kernel, Options};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -147,9 +147,17 @@ struct GuestOptions {
     /// Memory in MiB
     #[arg(long, default_value_t = 1024)]
     memory: u32,
+    /// Boot the newest kernel for the release in place of the release's own
+    #[arg(long)]
+    backports: bool,
 }
 
 impl GuestOptions {
+    fn image(&self) -> Result<Image> {
+        let kernel = if self.backports { Kernel::Backports } else { Kernel::Release };
+        Image::prepare(kernel, false)
+    }
+
     fn options(self) -> Result<Options> {
         let share = self.share.map(|path| path.canonicalize().context("--share")).transpose()?;
         Ok(Options {
@@ -235,20 +243,25 @@ fn reported(stage: impl FnOnce(&mut report::Report)) -> ExitCode {
 fn guest_task(task: GuestTask) -> Result<ExitCode> {
     match task {
         GuestTask::Build { force } => {
-            let image = Image::prepare(force)?;
-            println!("Linux {} in {}", image.version, image.folder.display());
+            for kernel in [Kernel::Release, Kernel::Backports] {
+                let image = Image::prepare(kernel, force)?;
+                println!("Linux {} in {}", image.version, image.folder.display());
+            }
             Ok(ExitCode::SUCCESS)
         }
         GuestTask::Siw => {
-            println!("{}", guest::siw::prepare(&Image::prepare(false)?)?.display());
+            println!(
+                "{}",
+                guest::siw::prepare(&Image::prepare(Kernel::Release, false)?)?.display()
+            );
             Ok(ExitCode::SUCCESS)
         }
         GuestTask::Shell { options } => {
-            guest::machine::shell(&Image::prepare(false)?, &options.options()?)?;
+            guest::machine::shell(&options.image()?, &options.options()?)?;
             Ok(ExitCode::SUCCESS)
         }
         GuestTask::Run { options, env, timeout, console, command } => {
-            let image = Image::prepare(false)?;
+            let image = options.image()?;
             let start = Instant::now();
             let mut guest = Guest::boot(&image, &options.options()?)?;
             guest::say(&format!("booted in {:.1} s", start.elapsed().as_secs_f32()));

@@ -15,9 +15,12 @@ mod kernel_host;
 mod kernel_target;
 mod process;
 mod rdma;
+mod secure;
+mod secure_host;
+mod secure_target;
 mod service;
 
-use crate::guest::Image;
+use crate::guest::{Image, Kernel};
 use crate::report::Report;
 use crate::test::build_binary;
 use anyhow::Result;
@@ -58,6 +61,10 @@ struct Suite {
     name: &'static str,
     /// The script in `tests/peers` that holds its functions.
     script: &'static str,
+    /// The kernel that it needs.
+    kernel: Kernel,
+    /// Whether the target is inside, so that a port is forwarded to it, which QEMU occupies.
+    forwards: bool,
     /// Modules that the guest loads.
     modules: &'static [&'static str],
     /// Prepares what all steps need.
@@ -84,6 +91,8 @@ const SUITES: &[&Suite] = &[
     &rdma::SUITE,
     &iwarp::SUITE,
     &service::SUITE,
+    &secure_host::SUITE,
+    &secure_target::SUITE,
 ];
 
 /// The reactor's driver of weft.
@@ -112,13 +121,28 @@ pub(crate) fn has_step(name: &str) -> bool {
 
 /// Runs the suites with each of `drivers`; with a `filter`, only the steps whose name contains it.
 pub(crate) fn run(root: &Path, report: &mut Report, drivers: &[Driver], filter: Option<&str>) {
-    let image = match Image::prepare(false) {
-        Ok(image) => image,
-        Err(error) => return cannot(report, &format!("{error:#}")),
-    };
+    let mut jobs = jobs(drivers, filter);
+    let mut images = Vec::new();
+    for kernel in [Kernel::Release, Kernel::Backports] {
+        if steps_of(&jobs, kernel) == 0 {
+            continue;
+        }
+        match Image::prepare(kernel, false) {
+            Ok(image) => images.push((kernel, image)),
+            Err(error) => {
+                println!("!!! no guest can run here: the tests with real peers are skipped");
+                lacks(report, "peers", steps_of(&jobs, kernel), &format!("{error:#}"));
+                jobs.retain(|job| job.suite.kernel != kernel);
+            }
+        }
+    }
+    if jobs.is_empty() {
+        return;
+    }
+    let versions: Vec<&str> = images.iter().map(|(_, image)| image.version.as_str()).collect();
     println!(
         "Linux {}, {}",
-        image.version,
+        versions.join(" and "),
         if crate::guest::machine::has_kvm() {
             "on KVM"
         } else {
@@ -131,11 +155,17 @@ pub(crate) fn run(root: &Path, report: &mut Report, drivers: &[Driver], filter: 
         Ok(())
     });
     let (true, Some(weft)) = (built, weft) else { return };
-    let setup = |driver: Driver| {
-        let (root, weft, driver) = (root.to_owned(), weft.clone(), driver.name());
-        Setup { root, image: &image, weft, driver }
+    let setup = |job: &Job| {
+        let (_, image) = images.iter().find(|(kernel, _)| *kernel == job.suite.kernel)?;
+        let driver = job.driver.name();
+        Some(Setup { root: root.to_owned(), image, weft: weft.clone(), driver })
     };
-    run_jobs(report, &setup, jobs(drivers, filter));
+    run_jobs(report, &setup, jobs);
+}
+
+/// How many steps need this kernel.
+fn steps_of(jobs: &VecDeque<Job>, kernel: Kernel) -> usize {
+    jobs.iter().filter(|job| job.suite.kernel == kernel).map(|job| job.steps.len()).sum()
 }
 
 /// The suites with each of `drivers`, and of them the steps whose name contains `filter`.
@@ -163,7 +193,7 @@ fn jobs(drivers: &[Driver], filter: Option<&str>) -> VecDeque<Job> {
 /// time.
 fn run_jobs<'a>(
     report: &mut Report,
-    setup: &(impl Fn(Driver) -> Setup<'a> + Sync),
+    setup: &(impl Fn(&Job) -> Option<Setup<'a>> + Sync),
     jobs: VecDeque<Job>,
 ) {
     let jobs = Mutex::new(jobs);
@@ -171,8 +201,9 @@ fn run_jobs<'a>(
     let start = &*report;
     let worker = || {
         let mut report = start.beside();
-        while let Some(Job { suite, driver, steps }) = next() {
-            let setup = setup(driver);
+        while let Some(job) = next() {
+            let Some(setup) = setup(&job) else { continue };
+            let Job { suite, steps, .. } = job;
             match iwarp::prepare(suite, setup.image) {
                 Ok(()) => run_suite(&mut report, &setup, suite, &steps),
                 Err(error) => lacks(&mut report, suite.name, steps.len(), &format!("{error:#}")),

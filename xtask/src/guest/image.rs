@@ -1,8 +1,8 @@
 //! The files of a boot, built once from Debian's packages and kept in the cache.
 //!
-//! The cache has `apt/` (lists and package files), `qemu/` (unpacked), `image/` with `vmlinux`,
-//! `initrd`, `root.img`, `version` and `stamp`. The stamp is the whole recipe as text: a changed
-//! recipe gives a new image.
+//! The cache has `apt/` (lists and package files), `qemu/` (unpacked), and for each kernel a
+//! folder, `image/` or `image-backports/`, with `vmlinux`, `initrd`, `root.img`, `version` and `stamp`. The
+//! stamp is the whole recipe as text: a changed recipe gives a new image.
 
 use super::apt::{Apt, unpack};
 use super::cpio::Archive;
@@ -14,8 +14,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// The Debian release of the guest's kernel and user space, and of QEMU.
+/// The Debian release of the guest's user space and of QEMU.
 pub(crate) const SUITE: &str = "trixie";
+
+/// Debian's kernels for that release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// The one that it was released with, which most of its users have.
+    Release,
+    /// The newest one, for what came later, such as secure concatenation (Linux 6.15).
+    Backports,
+}
+
+impl Kernel {
+    /// The suite of its packages, the place of its lists and that of its image.
+    fn places(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Release => (SUITE, "apt", "image"),
+            Self::Backports => ("trixie-backports", "apt-backports", "image-backports"),
+        }
+    }
+}
 
 const PACKAGES: &[&str] = &[
     // the system, and the tools that make the image
@@ -42,6 +61,7 @@ const PACKAGES: &[&str] = &[
     "fio",
     "ibverbs-providers",
     "keyutils",
+    "ktls-utils",
     "nvme-cli",
     "rdma-core",
     "strace",
@@ -115,7 +135,7 @@ impl Image {
     /// Returns the cached image, building it first if there is none or the recipe has changed.
     /// Concurrent callers wait for the first one. `force` builds it anew with the newest
     /// packages.
-    pub(crate) fn prepare(force: bool) -> Result<Self> {
+    pub(crate) fn prepare(kernel: Kernel, force: bool) -> Result<Self> {
         if std::env::consts::ARCH != "x86_64" {
             bail!("guests run on x86_64 only");
         }
@@ -123,14 +143,17 @@ impl Image {
         fs::create_dir_all(&cache).with_context(|| format!("cannot use {}", cache.display()))?;
         let lock = File::create(cache.join("lock"))?;
         lock.lock()?;
-        let folder = cache.join("image");
+        let folder = cache.join(kernel.places().2);
         let qemu = Tools { root: cache.join("qemu") };
         let stamp = folder.join("stamp");
-        if force || fs::read_to_string(&stamp).unwrap_or_default() != recipe() {
+        let recipe = recipe(kernel);
+        if force || fs::read_to_string(&stamp).unwrap_or_default() != recipe {
             let start = Instant::now();
             say(&format!("preparing Linux and QEMU, once, in {}", cache.display()));
-            build(&cache, &folder, &qemu)?;
-            fs::write(&stamp, recipe())?;
+            // Guests with the other kernel may be running with this emulator.
+            let with_qemu = kernel == Kernel::Release || !qemu.root.exists();
+            build(kernel, &cache, &folder, (&qemu, with_qemu))?;
+            fs::write(&stamp, recipe)?;
             say(&format!("ready after {} s", start.elapsed().as_secs()));
         }
         let version = fs::read_to_string(folder.join("version"))?;
@@ -170,15 +193,21 @@ impl Tools {
 }
 
 /// Everything that determines the image.
-fn recipe() -> String {
+fn recipe(kernel: Kernel) -> String {
+    let suite = kernel.places().0;
     format!(
-        "{SUITE} {PACKAGES:?} {BOOT_MODULES:?} {MODULES:?} {FILES:?} {LINKS:?}\n{INIT}\n{AGENT}"
+        "{suite} {PACKAGES:?} {BOOT_MODULES:?} {MODULES:?} {FILES:?} {LINKS:?}\n{INIT}\n{AGENT}"
     )
 }
 
-fn build(cache: &Path, folder: &Path, qemu: &Tools) -> Result<()> {
+fn build(
+    kernel: Kernel,
+    cache: &Path,
+    folder: &Path,
+    (qemu, with_qemu): (&Tools, bool),
+) -> Result<()> {
     let work = cache.join("work");
-    for old in [folder, &work, &qemu.root] {
+    for old in [folder, &work] {
         if old.exists() {
             fs::remove_dir_all(old)?;
         }
@@ -186,21 +215,29 @@ fn build(cache: &Path, folder: &Path, qemu: &Tools) -> Result<()> {
     fs::create_dir_all(folder)?;
     fs::create_dir_all(&work)?;
     let apt = Apt::open(&cache.join("apt"), SUITE)?;
-    unpack(&apt.closure(&["qemu-system-x86"], "qemu")?, &qemu.root)?;
+    if with_qemu {
+        if qemu.root.exists() {
+            fs::remove_dir_all(&qemu.root)?;
+        }
+        unpack(&apt.closure(&["qemu-system-x86"], "qemu")?, &qemu.root)?;
+    }
     let root = work.join("root");
     unpack(&apt.closure(PACKAGES, "root")?, &root)?;
     let tools = Tools { root: root.clone() };
 
-    let image = apt.depends("linux-image-amd64")?;
-    let image: Vec<String> =
-        image.into_iter().filter(|name| name.starts_with("linux-image-")).collect();
-    unpack(&apt.exactly(&image, "kernel")?, &work.join("kernel"))?;
+    let (suite, lists, _) = kernel.places();
+    let apt = Apt::open(&cache.join(lists), suite)?;
+    unpack(&apt.exactly(&kernel_packages(&apt)?, "kernel")?, &work.join("kernel"))?;
     let modules = work.join("kernel/usr/lib/modules");
     let version = fs::read_dir(&modules)?.next().context("the kernel package is empty")??;
     let version = version.file_name().to_string_lossy().into_owned();
     say(&format!("Linux {version}"));
-    let packed = work.join("kernel/boot").join(format!("vmlinuz-{version}"));
-    fs::write(folder.join("vmlinux"), unpack_kernel(&fs::read(&packed)?, &work, &tools)?)?;
+    let places = [
+        work.join("kernel/boot").join(format!("vmlinuz-{version}")),
+        modules.join(&version).join("vmlinuz"),
+    ];
+    let packed = places.iter().find(|path| path.exists()).context("the packages have no kernel")?;
+    fs::write(folder.join("vmlinux"), unpack_kernel(&fs::read(packed)?, &work, &tools)?)?;
 
     let tree = Tree::scan(&modules.join(&version))?;
     let boot = tree.closure(BOOT_MODULES, &tools)?;
@@ -214,6 +251,19 @@ fn build(cache: &Path, folder: &Path, qemu: &Tools) -> Result<()> {
     fs::write(folder.join("version"), &version)?;
     fs::remove_dir_all(&work)?;
     Ok(())
+}
+
+/// The packages of the newest kernel: one, or since Linux 7 one each for the kernel, its modules
+/// and their lists, which its package depends on.
+fn kernel_packages(apt: &Apt) -> Result<Vec<String>> {
+    let mut packages = apt.depends("linux-image-amd64")?;
+    packages.retain(|name| name.starts_with("linux-image-"));
+    for image in packages.clone() {
+        let version = image.trim_start_matches("linux-image");
+        let parts = apt.depends(&image)?;
+        packages.extend(parts.into_iter().filter(|name| name.ends_with(version)));
+    }
+    Ok(packages)
 }
 
 /// The ELF kernel inside a bzImage. It boots by its PVH entry point, so that no emulated

@@ -3,14 +3,22 @@
 
 use super::bench::{Bench, NQN};
 use super::{Step, Suite, long, step};
+use crate::guest::Kernel;
 use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::thread::sleep;
 use std::time::Duration;
 
-pub(super) const SUITE: Suite =
-    Suite { name: "ana", script: "ana.sh", modules: &["nvme-tcp"], setup, steps: STEPS };
+pub(super) const SUITE: Suite = Suite {
+    name: "ana",
+    script: "ana.sh",
+    kernel: Kernel::Release,
+    forwards: false,
+    modules: &["nvme-tcp"],
+    setup,
+    steps: STEPS,
+};
 
 const STEPS: &[Step] = &[
     step("identified", |bench| bench.guest("identified").map(drop)),

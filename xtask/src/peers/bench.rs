@@ -69,11 +69,9 @@ impl Bench {
             fs::copy(entry.path(), folder.join(entry.file_name()))?;
         }
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        // Ports are forwarded only if the target is inside: QEMU occupies the port.
-        let inside = script == super::kernel_target::SUITE.script;
         let options = Options {
             share: Some(folder.canonicalize()?),
-            forwards: if inside { vec![(port, GUEST_PORT)] } else { Vec::new() },
+            forwards: if suite.forwards { vec![(port, GUEST_PORT)] } else { Vec::new() },
             modules: suite.modules.iter().map(|module| (*module).to_owned()).collect(),
             ..Options::default()
         };
@@ -152,11 +150,16 @@ impl Bench {
 
     /// Writes the target's configuration; `more` is further TOML of the subsystem.
     pub(crate) fn configure(&self, more: &str) -> Result<()> {
+        self.configure_port("", more)
+    }
+
+    /// The same with further TOML of the port.
+    pub(crate) fn configure_port(&self, of_port: &str, more: &str) -> Result<()> {
         let file = self.file().display().to_string();
         let port = self.port;
         let text = format!(
-            "[[port]]\nlisten = \"tcp://127.0.0.1:{port}\"\nadvertise = \"10.0.2.2:{port}\"\n\n\
-             [[subsystem]]\nnqn = \"{NQN}\"\n{more}\n\
+            "[[port]]\nlisten = \"tcp://127.0.0.1:{port}\"\nadvertise = \"10.0.2.2:{port}\"\n\
+             {of_port}\n[[subsystem]]\nnqn = \"{NQN}\"\n{more}\n\
              [[subsystem.namespace]]\nnsid = 1\nmemory = \"64MiB\"\nblock-size = 512\n\
              uuid = \"77656674-0000-4000-8000-00000000beef\"\n\n\
              [[subsystem.namespace]]\nnsid = 2\nfile = \"{file}\"\nblock-size = 4096\n"

@@ -2,12 +2,15 @@
 
 use super::bench::Bench;
 use super::{Step, Suite, both, step};
+use crate::guest::Kernel;
 use anyhow::Result;
 use std::fs;
 
 pub(super) const SUITE: Suite = Suite {
     name: "block",
     script: "block.sh",
+    kernel: Kernel::Release,
+    forwards: false,
     modules: &["nvme-tcp", "loop"],
     setup,
     steps: STEPS,

@@ -3,13 +3,15 @@
 
 use super::bench::Bench;
 use super::{Step, Suite, rdma};
-use crate::guest::{Image, siw};
+use crate::guest::{Image, Kernel, siw};
 use anyhow::{Context, Result};
 use std::fs;
 
 pub(super) const SUITE: Suite = Suite {
     name: "iwarp",
     script: "iwarp.sh",
+    kernel: Kernel::Release,
+    forwards: false,
     modules: &["nvme-rdma", "rdma_ucm", "ib_uverbs", "veth"],
     setup,
     steps: STEPS,
@@ -27,7 +29,7 @@ pub(super) fn prepare(suite: &Suite, image: &Image) -> Result<()> {
 }
 
 fn setup(bench: &mut Bench) -> Result<()> {
-    let module = siw::prepare(&Image::prepare(false)?)?;
+    let module = siw::prepare(&Image::prepare(Kernel::Release, false)?)?;
     fs::copy(module, bench.folder.join("siw.ko"))?;
     fs::copy(&bench.weft, bench.folder.join("weft"))?;
     bench.guest("load").map(drop)

@@ -2,6 +2,7 @@
 
 use super::bench::Bench;
 use super::{Step, Suite, authentication, both, step};
+use crate::guest::Kernel;
 use anyhow::{Result, ensure};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -10,6 +11,8 @@ use std::time::Duration;
 pub(super) const SUITE: Suite = Suite {
     name: "kernel_host",
     script: "kernel_host.sh",
+    kernel: Kernel::Release,
+    forwards: false,
     modules: &["nvme-tcp"],
     setup,
     steps: STEPS,

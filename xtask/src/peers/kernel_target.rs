@@ -3,6 +3,7 @@
 use super::bench::{Bench, NQN};
 use super::process::Process;
 use super::{Step, Suite, authentication, both, step};
+use crate::guest::Kernel;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::time::Duration;
@@ -10,6 +11,8 @@ use std::time::Duration;
 pub(super) const SUITE: Suite = Suite {
     name: "kernel_target",
     script: "kernel_target.sh",
+    kernel: Kernel::Release,
+    forwards: true,
     modules: &["nvmet-tcp"],
     setup: |bench| bench.guest("serve").map(drop),
     steps: STEPS,

@@ -3,12 +3,15 @@
 
 use super::bench::Bench;
 use super::{Step, Suite, step};
+use crate::guest::Kernel;
 use anyhow::Result;
 use std::fs;
 
 pub(super) const SUITE: Suite = Suite {
     name: "rdma",
     script: "rdma.sh",
+    kernel: Kernel::Release,
+    forwards: false,
     modules: &["nvme-rdma", "rdma_rxe", "rdma_ucm", "ib_uverbs", "veth"],
     setup,
     steps: STEPS,

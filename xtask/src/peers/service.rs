@@ -2,12 +2,15 @@
 
 use super::bench::Bench;
 use super::{Step, Suite, step};
+use crate::guest::Kernel;
 use crate::package;
 use anyhow::Result;
 
 pub(super) const SUITE: Suite = Suite {
     name: "service",
     script: "service.sh",
+    kernel: Kernel::Release,
+    forwards: false,
     modules: &["nvme-tcp", "loop"],
     setup,
     steps: STEPS,
