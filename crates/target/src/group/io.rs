@@ -202,7 +202,7 @@ impl Io {
             core.directory.begin_drain(&self.host);
             self.work.clear();
             self.starved.clear();
-            self.flows = None;
+            self.flows.take().into_iter().for_each(|mut flows| flows.end(core));
             self.meter = None;
             self.trace = None;
             self.class.end(&mut core.express, self.id.index);
@@ -277,7 +277,7 @@ impl Io {
     }
 
     /// A new snapshot is served.
-    pub(super) fn replace_view(&mut self, core: &Core) {
+    pub(super) fn replace_view(&mut self, core: &mut Core) {
         if let Some(view) = core.snapshot.view(&self.subsystem, self.port_id) {
             self.queue.replace_view(&view);
         }
@@ -308,7 +308,7 @@ impl Io {
             }
             Some(Work::Throttled(device, _)) => {
                 let device = *device;
-                self.flows.iter_mut().for_each(|flows| flows.remove(slot, &device));
+                self.flows.iter_mut().for_each(|flows| flows.remove(slot, &device, context.core));
                 Some(self.queue.fail(&device, Status::ABORT_REQUESTED))
             }
             _ => None,

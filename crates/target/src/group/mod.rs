@@ -117,7 +117,7 @@ impl Group {
                 snapshot,
                 devices: Devices::new(CounterWriter::new(group_counters)),
                 admission,
-                throttle: Throttle::default(),
+                throttle: Throttle::new(id),
                 tracer: None,
                 express,
                 stale_checks: 0,

@@ -45,6 +45,7 @@ pub(crate) struct WaitingFlow {
 /// A group's part of the rate limits.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
+    group: usize,
     limits: Arc<RateLimits>,
     /// By bucket.
     leases: Vec<Lease>,
@@ -61,6 +62,11 @@ struct Refused {
 }
 
 impl Throttle {
+    /// That of the group with this number.
+    pub(crate) fn new(group: usize) -> Self {
+        Self { group, ..Self::default() }
+    }
+
     /// Other limits are in force: every flow that waits asks again.
     pub(crate) fn replace(&mut self, limits: &Arc<RateLimits>) {
         if Arc::ptr_eq(&self.limits, limits) {
@@ -73,7 +79,11 @@ impl Throttle {
             .iter()
             .map(|bucket| {
                 let index = old.buckets.iter().position(|before| Arc::ptr_eq(before, bucket));
-                index.and_then(|index| leases.get(index).copied()).unwrap_or_default()
+                let lease = index.and_then(|index| leases.get(index).copied());
+                let mut lease = lease.unwrap_or_else(|| Lease::new(self.group));
+                // Those that wait will say so again.
+                bucket.bucket.leave_all(&mut lease);
+                lease
             })
             .collect();
         let waiting = std::mem::take(&mut self.waiting);
@@ -159,6 +169,16 @@ impl Throttle {
         Some((self.limits.buckets.get(index)?, self.leases.get_mut(index)?))
     }
 
+    /// A flow waits for this bucket, or does so no longer.
+    fn waits(&mut self, index: usize, is_waiting: bool) {
+        if let Some((limit, lease)) = self.bucket(index) {
+            match is_waiting {
+                true => limit.bucket.enter(lease),
+                false => limit.bucket.leave(lease),
+            }
+        }
+    }
+
     fn take_at_once(&mut self, buckets: &[usize], bytes: usize, now: Duration) {
         for index in buckets.iter().copied() {
             if let Some((limit, lease)) = self.bucket(index) {
@@ -208,11 +228,20 @@ impl Flows {
     }
 
     /// Other limits are in force.
-    pub(crate) fn refresh(&mut self, core: &Core) {
+    pub(crate) fn refresh(&mut self, core: &mut Core) {
+        self.end(core);
         self.flows.retain(|_, flow| flow.is_known || !flow.waiting.is_empty());
         for (key, flow) in &mut self.flows {
             flow.buckets = core.throttle.limits.of(self.host.names(), key.0, key.1);
-            flow.binding = None;
+        }
+    }
+
+    /// None of them waits for a bucket any more.
+    pub(crate) fn end(&mut self, core: &mut Core) {
+        for flow in self.flows.values_mut() {
+            if let Some((bucket, _)) = flow.binding.take() {
+                core.throttle.waits(bucket, false);
+            }
         }
     }
 
@@ -282,9 +311,12 @@ impl Flows {
     }
 
     /// A command was aborted.
-    pub(crate) fn remove(&mut self, slot: Slot, command: &DeviceCommand) {
+    pub(crate) fn remove(&mut self, slot: Slot, command: &DeviceCommand, core: &mut Core) {
         if let Some(flow) = self.flows.get_mut(&key_of(command)) {
             flow.waiting.retain(|waiting| *waiting != slot);
+            if flow.waiting.is_empty() {
+                flow.count(None, core);
+            }
         }
     }
 
@@ -299,10 +331,15 @@ impl Flows {
 
 impl Flow {
     /// The first command is refused by this bucket, or not any more: counts the time since then.
-    fn count(&mut self, refusing: Option<usize>, core: &Core) {
+    fn count(&mut self, refusing: Option<usize>, core: &mut Core) {
         let now = core.reactor.turn_time();
         let next = refusing.map(|index| (index, now));
         let before = std::mem::replace(&mut self.binding, next);
+        let was_refusing = before.map(|(index, _)| index);
+        if was_refusing != refusing {
+            was_refusing.into_iter().for_each(|index| core.throttle.waits(index, false));
+            refusing.into_iter().for_each(|index| core.throttle.waits(index, true));
+        }
         let limit = |index: usize| core.throttle.limits.buckets.get(index);
         if let Some((index, since)) = before
             && let Some(limit) = limit(index)

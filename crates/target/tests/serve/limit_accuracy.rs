@@ -6,9 +6,11 @@ use weft_target::config::RateLimit;
 
 use crate::turns::Scene;
 
-/// Commands of a limit that were answered in a time, from one queue of each group.
+/// Commands of a limit that were answered in a time, from one queue of each group: all together.
+/// Equal queues have equal shares, whatever groups they are in.
 fn answered(limit: RateLimit, (groups, depth, blocks): (usize, usize, u32), time: Duration) -> u64 {
     let queues = u16::try_from(groups).expect("few");
+    let what = format!("{limit:?}, {groups}, {depth}");
     let mut scene = Scene::with(queues, |config| {
         config.threads = groups;
         config.rate_limits = vec![RateLimit { force: true, ..limit }];
@@ -18,7 +20,13 @@ fn answered(limit: RateLimit, (groups, depth, blocks): (usize, usize, u32), time
     // What had accrued before is used up, and every queue waits.
     scene.keep_busy(depth, blocks, Duration::from_millis(50));
     let answered = scene.keep_busy(depth, blocks, time);
-    answered.into_iter().map(|count| u64::try_from(count).expect("64 bits")).sum()
+    // The first is the admin queue.
+    let of_queues = || answered[1..].iter().copied();
+    if of_groups.iter().all(|queues| *queues == of_groups[0]) {
+        let (least, most) = (of_queues().min().expect("some"), of_queues().max().expect("some"));
+        assert!(most * 10 <= least * 11 + 10, "{what}: {answered:?}");
+    }
+    of_queues().map(|count| u64::try_from(count).expect("64 bits")).sum()
 }
 
 /// Within 2 % and one command of each rate, whatever the groups and the depth.
