@@ -220,8 +220,11 @@ impl Lane {
         if begins {
             self.begin_counting(count_from_ns);
         }
-        if now_ns >= self.times.end_ns() {
-            self.end(now_ns);
+        let end_ns = self.times.end_ns();
+        if now_ns >= end_ns {
+            // Nothing that completes from then on counts, however late that is noticed: several
+            // loads count in the same time.
+            self.end(end_ns);
         }
         begins.then_some(count_from_ns)
     }
