@@ -1,8 +1,8 @@
 //! The files of a boot, built once from Debian's packages and kept in the cache.
 //!
 //! The cache has `apt/` (lists and package files), `qemu/` (unpacked), and for each kernel a
-//! folder, `image/` or `image-backports/`, with `vmlinux`, `initrd`, `root.img`, `version` and `stamp`. The
-//! stamp is the whole recipe as text: a changed recipe gives a new image.
+//! folder, `image/` or `image-backports/`, with `vmlinux`, `initrd`, `root.img`, `version` and
+//! `stamp`. The stamp is the whole recipe as text: a changed recipe gives a new image.
 
 use super::apt::{Apt, unpack};
 use super::cpio::Archive;
