@@ -202,6 +202,16 @@ impl Namespaces {
         Arc::make_mut(&mut self.0).get_mut(index)
     }
 
+    /// The same with this namespace in the place of the one of this identifier, or without one.
+    #[must_use]
+    pub fn with(&self, nsid: u32, namespace: Option<NamespaceView>) -> Self {
+        let below = self.0.partition_point(|one| one.nsid < nsid);
+        let above = self.0.partition_point(|one| one.nsid <= nsid);
+        let (below, above) = (self.0.get(..below), self.0.get(above..));
+        let all = below.unwrap_or_default().iter().copied().chain(namespace);
+        Self(all.chain(above.unwrap_or_default().iter().copied()).collect())
+    }
+
     /// All of them, in order.
     pub fn iter(&self) -> std::slice::Iter<'_, NamespaceView> {
         self.0.iter()

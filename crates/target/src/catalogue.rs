@@ -5,11 +5,13 @@
 //! keeps its device, its contents and its identity.
 
 mod discovery;
+mod one;
 mod sizes;
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_backend::{DeviceFactory, DeviceSpec, Geometry, Resized};
@@ -21,15 +23,19 @@ use weft_nvmf::subsystem::{
 };
 
 use self::discovery::shows_alike;
+use self::one::OnePlan;
 use self::sizes::configured_bytes;
+use self::slots::Slots;
 use crate::TargetError;
-use crate::config::{self, Config, Limits, Namespace, Policies, Psks, Subsystem, identity};
+use crate::config::{self, Bdev, Config, Limits, Namespace, Policies, Psks, Subsystem, identity};
 use crate::nsids::{self, same_device};
 use crate::reservations;
 use crate::snapshot::{
-    Changes, DeviceId, Needs, PortView, ServedDevice, Snapshot, connections_max, transport_limits,
+    Changes, DeviceId, Devices, Needs, PortView, ServedDevice, Snapshot, connections_max,
+    transport_limits,
 };
 use crate::tls;
+use weft_transport::tls::TlsAcceptor;
 
 /// What is served, with its configuration.
 #[derive(Debug)]
@@ -46,14 +52,22 @@ pub(crate) struct Catalogue {
     /// What is called when a device changes its size by itself.
     resized: Option<Resized>,
     /// The places in the groups' tables.
-    slots: Vec<Slot>,
-    /// The last owner of each number, and how often a number has changed its owner.
-    owners: BTreeMap<(String, u32), NsidOwner>,
+    slots: Slots,
+    /// The namespaces that have a UUID.
+    uuids: BTreeSet<([u8; 16], String, u32)>,
+    /// The devices of each subsystem.
+    devices: Devices,
+    /// Where reservations are kept.
+    reservation_files: reservations::Files,
+    /// What ports with TLS accept hosts with.
+    tls: Option<TlsAcceptor>,
+    /// The last owner of each number by subsystem, and how often a number has changed its owner.
+    owners: BTreeMap<String, BTreeMap<u32, NsidOwner>>,
     owner_changes: u64,
     shared: BTreeMap<String, Arc<SubsystemShared>>,
     /// What hosts have to prove and their keys of TLS, by subsystem; keys that were made by that.
     policies: BTreeMap<String, Arc<Policies>>,
-    psks: BTreeMap<String, Psks>,
+    psks: BTreeMap<String, Arc<Psks>>,
     generated: Arc<crate::generated::GeneratedKeys>,
     discovery_shared: Arc<SubsystemShared>,
     /// Generation counter of the discovery log, and what it counted last.
@@ -82,13 +96,6 @@ struct Entry {
     identity: identity::Identity,
 }
 
-/// A place for a device in the groups' tables.
-#[derive(Debug, Default)]
-struct Slot {
-    generations: u32,
-    device: Weak<ServedDevice>,
-}
-
 /// The properties that hosts know of the namespace that has a number, or had it last.
 #[derive(Debug, Clone, Copy)]
 struct NsidOwner {
@@ -109,15 +116,28 @@ struct NamedDevice {
 pub(crate) enum Scope {
     /// Everything; the sizes of files and devices are read again.
     All,
-    /// These subsystems, by NQN, and the block device whose size is read again.
-    Only { subsystems: Vec<String>, refresh: Option<String> },
+    /// A part.
+    Only(Part),
+}
+
+/// A part of a configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Subsystems, by NQN.
+    pub(crate) subsystems: Vec<String>,
+    /// The one namespace of the one subsystem that is concerned.
+    pub(crate) namespace: Option<u32>,
+    /// A block device with a name.
+    pub(crate) bdev: Option<String>,
+    /// Whether its size is read again.
+    pub(crate) refresh: bool,
 }
 
 impl Scope {
     pub(crate) fn contains(&self, nqn: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Only { subsystems, .. } => subsystems.iter().any(|one| one == nqn),
+            Self::Only(part) => part.subsystems.iter().any(|one| one == nqn),
         }
     }
 
@@ -125,21 +145,39 @@ impl Scope {
     fn refreshes(&self, bdev: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Only { refresh, .. } => refresh.as_deref() == Some(bdev),
+            Self::Only(part) => part.refresh && part.bdev.as_deref() == Some(bdev),
         }
+    }
+
+    /// The block devices with names that are concerned.
+    fn bdevs<'a>(&self, config: &'a Config) -> Vec<&'a Bdev> {
+        match self {
+            Self::All => config.operated.bdevs.iter().collect(),
+            Self::Only(part) => {
+                part.bdev.as_ref().and_then(|name| config.bdev(name)).into_iter().collect()
+            }
+        }
+    }
+
+    /// The namespace that is all that is concerned of its subsystem.
+    fn one(&self) -> Option<(&str, u32)> {
+        let Self::Only(Part { subsystems, namespace, .. }) = self else { return None };
+        let [nqn] = subsystems.as_slice() else { return None };
+        Some((nqn, (*namespace)?))
     }
 }
 
 /// A configuration that can be served: its devices exist, and nothing has changed so far.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    config: Config,
     scope: Scope,
+    /// The namespace that is all that is concerned.
+    one: Option<OnePlan>,
     /// The namespaces of the subsystems in its scope.
     entries: BTreeMap<String, Entries>,
     /// What their hosts have to prove.
     policies: BTreeMap<String, Arc<Policies>>,
-    psks: BTreeMap<String, Psks>,
+    psks: BTreeMap<String, Arc<Psks>>,
     /// Block devices that are new, or have another size.
     bdevs: BTreeMap<String, NamedDevice>,
     resizes: Vec<Resize>,
@@ -165,7 +203,11 @@ impl Plan {
 
     /// Whether the size of a namespace's device is read again.
     fn looks_at(&self, entry: &Entry, namespace: &Namespace) -> bool {
-        self.scope == Scope::All || entry.spec != namespace.device
+        let refreshes = match &self.scope {
+            Scope::All => true,
+            Scope::Only(part) => part.refresh,
+        };
+        refreshes || entry.spec != namespace.device
     }
 
     /// What it may change.
@@ -182,7 +224,11 @@ impl Catalogue {
             views: BTreeMap::new(),
             given,
             resized: None,
-            slots: Vec::new(),
+            slots: Slots::default(),
+            uuids: BTreeSet::new(),
+            devices: Devices::default(),
+            reservation_files: reservations::Files::default(),
+            tls: None,
             owners: BTreeMap::new(),
             owner_changes: 0,
             shared: BTreeMap::new(),
@@ -210,12 +256,13 @@ impl Catalogue {
         Ok((self.snapshot(&config, &Scope::All, &BTreeMap::new())?, config))
     }
 
-    /// Prepares to serve this configuration, which differs from the last one only within a scope.
-    /// If it fails, nothing has changed.
-    pub(crate) fn plan(&mut self, mut config: Config, scope: Scope) -> Result<Plan, TargetError> {
+    /// Prepares to serve this configuration, which differs from the last one only within a scope,
+    /// where namespaces are given their numbers. If it fails, nothing has changed.
+    pub(crate) fn plan(&mut self, config: &mut Config, scope: Scope) -> Result<Plan, TargetError> {
+        self.slots.forget_opened();
         let mut plan = Plan {
-            config: Config::default(),
             scope,
+            one: None,
             entries: BTreeMap::new(),
             policies: BTreeMap::new(),
             psks: BTreeMap::new(),
@@ -225,8 +272,16 @@ impl Catalogue {
             opened: Vec::new(),
             ports: None,
         };
-        tls::check(&config)?;
-        self.plan_bdevs(&config, &mut plan)?;
+        self.plan_bdevs(config, &mut plan)?;
+        let ports = ports(config);
+        let others = plan.scope == Scope::All || ports != self.ports;
+        if let Some((nqn, nsid)) = plan.scope.one().map(|(nqn, nsid)| (nqn.to_owned(), nsid))
+            && let Some(discovery) = self.discovery.clone().filter(|_| !others)
+        {
+            self.plan_one(config, (&nqn, nsid), discovery, &mut plan)?;
+            return Ok(plan);
+        }
+        tls::check(config)?;
         let limited = config.rate_limits.iter().filter_map(|limit| limit.host.as_ref());
         for host in limited.chain(config.qos_rules.iter().filter_map(|rule| rule.host.as_ref())) {
             nqn(host)?;
@@ -236,7 +291,7 @@ impl Catalogue {
             let policies = config.policies(subsystem).map_err(TargetError::new)?;
             plan.policies.insert(subsystem.nqn.clone(), Arc::new(policies));
             let psks = config.psks(subsystem).map_err(TargetError::new)?;
-            plan.psks.insert(subsystem.nqn.clone(), psks);
+            plan.psks.insert(subsystem.nqn.clone(), Arc::new(psks));
         }
         for subsystem in &mut config.subsystems {
             if !plan.scope.contains(&subsystem.nqn) {
@@ -251,17 +306,16 @@ impl Catalogue {
             let nqn = &subsystem.nqn;
             let uuid = |nsid| Some(plan.entries.get(nqn)?.get(&nsid)?.identity.uuid);
             let known = |nsid| Some(self.entry(nqn, nsid)?.identity.uuid);
-            plan.restored.extend(reservations::restore(subsystem, uuid, known)?);
+            let restored = reservations::restore(nqn, &subsystem.namespaces, uuid, known)?;
+            plan.restored.extend(restored);
         }
-        let ports = ports(&config);
-        plan.ports = (plan.scope == Scope::All || ports != self.ports).then_some(ports);
-        plan.config = config;
+        plan.ports = others.then_some(ports);
         Ok(plan)
     }
 
     /// Opens the block devices that are new, and finds those whose size changes.
     fn plan_bdevs(&self, config: &Config, plan: &mut Plan) -> Result<(), TargetError> {
-        for bdev in &config.operated.bdevs {
+        for bdev in plan.scope.bdevs(config) {
             let told = |error: &dyn std::fmt::Display| {
                 TargetError::new(format!("block device {}: {error}", bdev.name))
             };
@@ -286,46 +340,72 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Executes a plan: gives devices their sizes and makes the snapshot, without write protection
-    /// by hosts. If it fails, nothing has changed. The configuration has every number.
+    /// Executes a plan of this configuration: gives devices their sizes and makes the snapshot,
+    /// without write protection by hosts. If it fails, nothing has changed.
     pub(crate) fn apply(
         &mut self,
+        config: &Config,
         plan: Plan,
         addresses: &BTreeMap<u16, SocketAddr>,
-    ) -> Result<(Snapshot, Config), TargetError> {
-        let Plan { config, scope, entries, resizes, restored, ports, .. } = plan;
+    ) -> Result<Snapshot, TargetError> {
+        let Plan { scope, one, entries, resizes, restored, ports, .. } = plan;
         let Plan { mut policies, mut psks, mut bdevs, .. } = plan;
         resize(resizes)?;
         self.bdevs.append(&mut bdevs);
-        if self.bdevs.len() > config.operated.bdevs.len() {
-            let names: BTreeSet<_> = config.operated.bdevs.iter().map(|bdev| &bdev.name).collect();
-            self.bdevs.retain(|name, _| names.contains(name));
+        self.forget_bdevs(config, &scope);
+        self.slots.keep_opened();
+        if let Some(one) = one {
+            return Ok(self.apply_one(config, one, restored));
         }
         let mut changes = Changes::default();
-        if let Scope::Only { subsystems, .. } = &scope {
-            changes.subsystems.clone_from(subsystems);
-            changes.removed = self.removed(subsystems, &entries);
+        if let Scope::Only(part) = &scope {
+            changes.subsystems.clone_from(&part.subsystems);
+            changes.removed = self.removed(&part.subsystems, &entries);
         }
+        let other_keys = ports.is_some() || self.has_psks(&scope, &psks);
         let nqns: BTreeSet<&str> = config.subsystems.iter().map(|one| &*one.nqn).collect();
         let has = |nqn: &str| nqns.contains(nqn);
-        self.entries.retain(|nqn, _| !scope.contains(nqn) || has(nqn));
+        self.forget_entries(|nqn| scope.contains(nqn) && !has(nqn));
         self.policies.append(&mut policies);
         self.policies.retain(|nqn, _| has(nqn));
         self.psks.append(&mut psks);
         self.psks.retain(|nqn, _| has(nqn));
         for (nqn, entries) in entries {
-            self.note_owners(&entries);
-            self.entries.insert(nqn, entries);
+            self.note_owners(&nqn, &entries);
+            self.replace_entries(nqn, entries);
+        }
+        reservations::keep_files(&mut self.reservation_files, config, |nqn| scope.contains(nqn));
+        if other_keys {
+            self.tls = tls::acceptor(config, &self.psks, &self.generated)?;
         }
         let before = self.discovery.clone();
-        let mut snapshot = self.snapshot(&config, &scope, addresses)?;
-        reservations::serve(&snapshot.subsystems, restored);
+        let mut snapshot = self.snapshot(config, &scope, addresses)?;
+        let concerned = snapshot.subsystems.iter().filter(|(nqn, _)| scope.contains(nqn));
+        reservations::serve(concerned, restored);
         if before.is_none_or(|before| !Arc::ptr_eq(&before, &snapshot.discovery)) {
             changes.subsystems.push(snapshot.discovery.nqn.as_str().to_owned());
         }
-        let is_a_part = ports.is_none() && matches!(scope, Scope::Only { .. });
+        let is_a_part = ports.is_none() && matches!(scope, Scope::Only(_));
         snapshot.changes = is_a_part.then_some(changes);
-        Ok((snapshot, config))
+        Ok(snapshot)
+    }
+
+    /// Forgets block devices that are gone.
+    fn forget_bdevs(&mut self, config: &Config, scope: &Scope) {
+        match scope {
+            Scope::All => self.bdevs.retain(|name, _| config.bdev(name).is_some()),
+            Scope::Only(Part { bdev: Some(name), .. }) if config.bdev(name).is_none() => {
+                self.bdevs.remove(name);
+            }
+            Scope::Only(_) => {}
+        }
+    }
+
+    /// Whether a host has, or had, a key of TLS at a subsystem of this scope.
+    fn has_psks(&self, scope: &Scope, next: &BTreeMap<String, Arc<Psks>>) -> bool {
+        let any = |psks: &Psks| psks.values().any(|keys| !keys.is_empty());
+        let mut before = self.psks.iter().filter(|(nqn, _)| scope.contains(nqn));
+        before.any(|(_, psks)| any(psks)) || next.values().any(|psks| any(psks))
     }
 
     /// The devices of these subsystems that their next namespaces do not have.
@@ -342,6 +422,65 @@ impl Catalogue {
         removed
     }
 
+    /// Forgets the namespaces of subsystems that are gone.
+    fn forget_entries(&mut self, is_gone: impl Fn(&str) -> bool) {
+        let gone: Vec<String> = self.entries.keys().filter(|nqn| is_gone(nqn)).cloned().collect();
+        for nqn in gone {
+            self.replace_entries(nqn.clone(), Entries::new());
+            self.entries.remove(&nqn);
+            self.devices.remove(&nqn);
+        }
+    }
+
+    /// A namespace of a subsystem is this one from now on, or there is none. Returns the device
+    /// that it no longer has.
+    fn replace_entry(&mut self, nqn: &str, nsid: u32, entry: Option<Entry>) -> Option<DeviceId> {
+        let entries = self.entries.entry(nqn.to_owned()).or_default();
+        let (device, uuid) = match &entry {
+            Some(entry) => (Some(entry.device.id), Some(entry.identity.uuid)),
+            None => (None, None),
+        };
+        let before = match entry {
+            Some(entry) => entries.insert(nsid, entry),
+            None => entries.remove(&nsid),
+        };
+        let devices = entries.values().map(|entry| Arc::clone(&entry.device)).collect();
+        self.devices.insert(nqn.to_owned(), devices);
+        let before = before.map(|before| (before.device.id, before.identity.uuid));
+        if before.map(|(_, uuid)| uuid) != uuid {
+            if let Some((_, uuid)) = before {
+                self.uuids.remove(&(uuid, nqn.to_owned(), nsid));
+            }
+            self.uuids.extend(uuid.map(|uuid| (uuid, nqn.to_owned(), nsid)));
+        }
+        let removed = before.map(|(id, _)| id).filter(|id| Some(*id) != device);
+        removed.iter().for_each(|id| self.slots.release(*id));
+        removed
+    }
+
+    /// A subsystem has these namespaces from now on.
+    fn replace_entries(&mut self, nqn: String, entries: Entries) {
+        let devices = entries.values().map(|entry| Arc::clone(&entry.device)).collect();
+        self.devices.insert(nqn.clone(), devices);
+        let before = self.entries.insert(nqn.clone(), entries).unwrap_or_default();
+        let after = self.entries.get(&nqn);
+        for (nsid, entry) in &before {
+            let now = after.and_then(|after| after.get(nsid));
+            if now.is_none_or(|now| now.identity.uuid != entry.identity.uuid) {
+                self.uuids.remove(&(entry.identity.uuid, nqn.clone(), *nsid));
+            }
+            if now.is_none_or(|now| now.device.id != entry.device.id) {
+                self.slots.release(entry.device.id);
+            }
+        }
+        for (nsid, entry) in after.into_iter().flatten() {
+            let was = before.get(nsid);
+            if was.is_none_or(|was| was.identity.uuid != entry.identity.uuid) {
+                self.uuids.insert((entry.identity.uuid, nqn.clone(), *nsid));
+            }
+        }
+    }
+
     fn snapshot(
         &mut self,
         config: &Config,
@@ -356,39 +495,47 @@ impl Catalogue {
             };
             subsystems.insert(subsystem.nqn.clone(), view);
         }
-        let before = std::mem::replace(&mut self.views, subsystems.clone());
-        self.shared.retain(|nqn, _| subsystems.contains_key(nqn));
+        let before = std::mem::replace(&mut self.views, subsystems);
+        self.shared.retain(|nqn, _| self.views.contains_key(nqn));
         let ports = ports(config);
         let is_shown_alike = *scope != Scope::All
             && ports == self.ports
             && config.operated.referrals == self.referrals
-            && shows_alike(&before, &subsystems);
+            && shows_alike(&before, &self.views);
         let discovery = match &self.discovery {
             Some(discovery) if is_shown_alike => Arc::clone(discovery),
-            _ => Arc::new(self.discovery_view(&ports, &subsystems, addresses, config)?),
+            _ => {
+                let views = self.views.clone();
+                Arc::new(self.discovery_view(&ports, &views, addresses, config)?)
+            }
         };
-        self.ports.clone_from(&ports);
+        self.ports = ports;
         self.referrals.clone_from(&config.operated.referrals);
         self.discovery = Some(Arc::clone(&discovery));
         self.in_capsule_bytes = self.in_capsule_bytes.max(config.limits.in_capsule_bytes);
-        Ok(Snapshot {
+        Ok(self.snapshot_of(config, discovery))
+    }
+
+    /// What is served now.
+    fn snapshot_of(&self, config: &Config, discovery: Arc<SubsystemView>) -> Snapshot {
+        Snapshot {
             version: 1,
-            ports,
-            subsystems,
+            ports: self.ports.clone(),
+            subsystems: self.views.clone(),
             discovery,
-            devices: devices(&self.entries),
+            devices: self.devices.clone(),
             transport: transport_limits(&config.limits, self.in_capsule_bytes),
             limits: config.limits.clone(),
             rate_limits: Arc::default(),
-            reservation_files: Arc::new(reservations::files(config)),
+            reservation_files: self.reservation_files.clone(),
             idle_poll: config.idle_poll,
             express: config.express,
             qos_rules: Arc::new(config.qos_rules.clone()),
-            tls: tls::acceptor(config, &self.psks, &self.generated)?,
+            tls: self.tls.clone(),
             generated: Arc::clone(&self.generated),
             connections_max: connections_max(&config.limits),
             changes: None,
-        })
+        }
     }
 
     /// The UUID of a namespace whose contents outlive this process.
@@ -491,23 +638,10 @@ impl Catalogue {
         let factory = self.factory(namespace, plan);
         let factory =
             factory.map_err(|error| TargetError::namespace(nqn, namespace.nsid, &error))?;
-        let is_free = |slot: &Slot| {
-            slot.device.strong_count() == 0 && slot.generations < DeviceId::GENERATIONS_MAX
-        };
-        let free = self.slots.iter().position(is_free).unwrap_or(self.slots.len());
-        if free == DeviceId::SLOTS_MAX {
-            return Err(TargetError::namespace(nqn, namespace.nsid, &"there are too many devices"));
-        }
-        if free == self.slots.len() {
-            self.slots.push(Slot::default());
-        }
-        let slot = &mut self.slots[free];
-        let id = DeviceId::new(free, slot.generations);
-        slot.generations += 1;
         let subsystem = Arc::clone(self.shared.entry(nqn.to_owned()).or_default());
-        let device = Arc::new(ServedDevice { id, factory, subsystem });
-        slot.device = Arc::downgrade(&device);
-        Ok(device)
+        let device = self.slots.open(|id| ServedDevice { id, factory, subsystem });
+        let full = || TargetError::namespace(nqn, namespace.nsid, &"there are too many devices");
+        device.ok_or_else(full)
     }
 
     /// The device of a namespace that is new: a block device with a name, one that the target's
@@ -534,8 +668,10 @@ impl Catalogue {
         if before.is_some_and(|before| Arc::ptr_eq(&before.device, &entry.device)) {
             return Ok(());
         }
-        let mut all = self.entries.values().flat_map(BTreeMap::values);
-        let was = all.find(|old| old.identity.uuid == entry.identity.uuid);
+        let uuid = entry.identity.uuid;
+        let mut same = self.uuids.range((uuid, String::new(), 0)..);
+        let was = same.next().filter(|known| known.0 == uuid);
+        let was = was.and_then(|(_, nqn, nsid)| self.entry(nqn, *nsid));
         let is = entry.device.factory.geometry().block_bytes;
         let Some(was) = was.map(|old| old.device.factory.geometry().block_bytes) else {
             return Ok(());
@@ -553,12 +689,12 @@ impl Catalogue {
     }
 
     /// Counts the numbers whose owner is not their last one.
-    fn note_owners(&mut self, entries: &Entries) {
+    fn note_owners(&mut self, nqn: &str, entries: &Entries) {
+        let owners = self.owners.entry(nqn.to_owned()).or_default();
         for entry in entries.values() {
             let uuid = entry.identity.uuid;
             let block_bytes = entry.device.factory.geometry().block_bytes;
-            let key = (entry.subsystem.clone(), entry.nsid);
-            let last = self.owners.get(&key);
+            let last = owners.get(&entry.nsid);
             if last.is_some_and(|last| (last.uuid, last.block_bytes) == (uuid, block_bytes)) {
                 continue;
             }
@@ -569,8 +705,18 @@ impl Catalogue {
                     self.owner_changes
                 }
             };
-            self.owners.insert(key, NsidOwner { uuid, block_bytes, change });
+            owners.insert(entry.nsid, NsidOwner { uuid, block_bytes, change });
         }
+    }
+
+    fn namespace_view(&self, nqn: &str, namespace: &Namespace) -> Option<NamespaceView> {
+        let entry = self.entry(nqn, namespace.nsid)?;
+        let owner = self.owners.get(nqn).and_then(|owners| owners.get(&entry.nsid));
+        let mut view = namespace_view(entry, owner.map_or(0, |owner| owner.change));
+        view.capabilities.read_only |= namespace.read_only;
+        view.ana_group = namespace.ana_group();
+        view.capabilities.persistent_reservations = namespace.ptpl_file.is_some();
+        Some(view)
     }
 
     fn view(
@@ -578,15 +724,8 @@ impl Catalogue {
         subsystem: &Subsystem,
         config: &Config,
     ) -> Result<SubsystemView, TargetError> {
-        let namespaces = subsystem.namespaces.iter().filter_map(|namespace| {
-            let entry = self.entry(&subsystem.nqn, namespace.nsid)?;
-            let owner = self.owners.get(&(entry.subsystem.clone(), entry.nsid));
-            let mut view = namespace_view(entry, owner.map_or(0, |owner| owner.change));
-            view.capabilities.read_only |= namespace.read_only;
-            view.ana_group = namespace.ana_group();
-            view.capabilities.persistent_reservations = namespace.ptpl_file.is_some();
-            Some(view)
-        });
+        let namespaces = subsystem.namespaces.iter();
+        let namespaces = namespaces.filter_map(|one| self.namespace_view(&subsystem.nqn, one));
         let namespaces = namespaces.collect();
         let shared = self.shared.entry(subsystem.nqn.clone()).or_default();
         Ok(SubsystemView {
@@ -636,11 +775,6 @@ impl Entry {
             bdev: self.bdev.as_deref(),
         }
     }
-}
-
-fn devices(entries: &BTreeMap<String, Entries>) -> Vec<Arc<ServedDevice>> {
-    let entries = entries.values().flat_map(BTreeMap::values);
-    entries.map(|entry| Arc::clone(&entry.device)).collect()
 }
 
 fn ports(config: &Config) -> Vec<PortView> {
@@ -808,14 +942,15 @@ mod tests {
         for _ in 0..2 * DeviceId::GENERATIONS_MAX {
             config.subsystems[0].namespaces =
                 vec![Namespace::new(1, DeviceSpec::Null { bytes: 1 << 20, block_bytes: 4096 })];
-            let plan = catalogue.plan(config.clone(), Scope::All).expect("a plan");
-            let (snapshot, _) = catalogue.apply(plan, &BTreeMap::new()).expect("a snapshot");
-            assert!(ids.insert(snapshot.devices[0].id.0), "no identifier is used twice");
+            let plan = catalogue.plan(&mut config, Scope::All).expect("a plan");
+            let snapshot = catalogue.apply(&config, plan, &BTreeMap::new()).expect("a snapshot");
+            let device = snapshot.devices().next().expect("a device").id.0;
+            assert!(ids.insert(device), "no identifier is used twice");
             // A group may have a device for a while after it was removed.
             held = Some(snapshot);
             config.subsystems[0].namespaces.clear();
-            let plan = catalogue.plan(config.clone(), Scope::All).expect("a plan");
-            catalogue.apply(plan, &BTreeMap::new()).expect("a snapshot");
+            let plan = catalogue.plan(&mut config, Scope::All).expect("a plan");
+            catalogue.apply(&config, plan, &BTreeMap::new()).expect("a snapshot");
         }
         drop(held);
         assert!(catalogue.slots.len() <= 4, "{} places", catalogue.slots.len());
@@ -832,13 +967,14 @@ mod tests {
         subsystems[1].namespaces = (1..=1000).map(null).collect();
         let mut config = Config { subsystems: subsystems.to_vec(), ..Config::default() };
         let mut make = |config: &Config, scope| {
-            let plan = catalogue.plan(config.clone(), scope).expect("a plan");
+            let plan = catalogue.plan(&mut config.clone(), scope).expect("a plan");
             let needs = plan.needs();
-            (needs, catalogue.apply(plan, &BTreeMap::new()).expect("a snapshot").0)
+            (needs, catalogue.apply(config, plan, &BTreeMap::new()).expect("a snapshot"))
         };
         let (_, before) = make(&config, Scope::All);
         assert_eq!(before.changes, None, "all may be others");
-        let scope = || Scope::Only { subsystems: vec!["nqn.a".to_owned()], refresh: None };
+        let scope =
+            || Scope::Only(Part { subsystems: vec!["nqn.a".to_owned()], ..Part::default() });
         config.subsystems[0].namespaces.push(null(1000));
         let (needs, after) = make(&config, scope());
         let needs = needs.expect("a device");

@@ -530,8 +530,8 @@ mod tests {
         };
         let mut catalogue = Catalogue::new(Vec::new());
         let mut next = || {
-            let plan = catalogue.plan(config.clone(), Scope::All).expect("a plan");
-            catalogue.apply(plan, &BTreeMap::new()).expect("a snapshot").0
+            let plan = catalogue.plan(&mut config.clone(), Scope::All).expect("a plan");
+            catalogue.apply(&config, plan, &BTreeMap::new()).expect("a snapshot")
         };
         let directory = Directory::new(Arc::new(next()), 1, None, Powers::AtOnce);
         let reload = next();

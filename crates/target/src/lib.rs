@@ -13,6 +13,7 @@
 //! * `catalogue` makes a `snapshot` from it: immutable, the same for all groups.
 //! * `group`: one thread each; accepting, connecting, admin queues, I/O queues.
 //! * `nsids`: which namespace has which NSID, and which NSIDs must not change their owner.
+//! * `index`: what only one namespace may have, and which one has it.
 //! * `changes`: the changes of a reload, in words.
 //! * `check`: the namespaces that a configuration would serve, without opening anything.
 //! * `classes`: who decides whether a queue is served between the commands of others.
@@ -51,6 +52,7 @@ mod drain;
 mod files;
 mod generated;
 mod group;
+mod index;
 mod io_metrics;
 pub mod key_file;
 mod limits;

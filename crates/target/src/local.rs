@@ -86,7 +86,8 @@ impl LocalTarget {
     /// # Errors
     /// One sentence that names what is not available; then the target continues as before.
     pub fn reload(&mut self, config: &Config) -> Result<(), TargetError> {
-        let plan = self.catalogue.plan(config.clone(), Scope::All)?;
+        let mut config = config.clone();
+        let plan = self.catalogue.plan(&mut config, Scope::All)?;
         let needs = plan.needs();
         let prepared = self
             .groups
@@ -94,7 +95,7 @@ impl LocalTarget {
             .flat_map(|group| needs.as_ref().map(|needs| group.prepare(needs)));
         let prepared = prepared.collect::<Result<Vec<_>, _>>().and_then(|addresses| {
             let addresses = addresses.into_iter().flatten().collect();
-            let (snapshot, _) = self.catalogue.apply(plan, &addresses)?;
+            let snapshot = self.catalogue.apply(&config, plan, &addresses)?;
             Ok((snapshot, addresses))
         });
         let (mut snapshot, addresses) = match prepared {

@@ -142,7 +142,8 @@ fn match_by_order(
 ) -> Result<(), String> {
     let own = owners.iter().filter(|owner| owner.bdev.is_none());
     let left = own.filter(|owner| Kind::of(owner.spec) == kind);
-    let before: Vec<_> = left.filter(|owner| !numbers.contains(&Some(owner.nsid))).collect();
+    let taken: BTreeSet<u32> = numbers.iter().flatten().copied().collect();
+    let before: Vec<_> = left.filter(|owner| !taken.contains(&owner.nsid)).collect();
     let after: Vec<_> = namespaces
         .iter()
         .zip(numbers)

@@ -33,11 +33,12 @@ pub(crate) struct Snapshot {
     /// By NQN.
     pub(crate) subsystems: BTreeMap<String, Arc<SubsystemView>>,
     pub(crate) discovery: Arc<SubsystemView>,
-    pub(crate) devices: Vec<Arc<ServedDevice>>,
+    /// By subsystem.
+    pub(crate) devices: Devices,
     pub(crate) transport: weft_transport::target::Limits,
     pub(crate) limits: Limits,
     pub(crate) rate_limits: Arc<RateLimits>,
-    pub(crate) reservation_files: Arc<reservations::Files>,
+    pub(crate) reservation_files: reservations::Files,
     pub(crate) idle_poll: Duration,
     pub(crate) express: bool,
     pub(crate) qos_rules: Arc<Vec<QosRule>>,
@@ -68,6 +69,9 @@ impl Changes {
         self.subsystems.is_empty() && self.removed.is_empty()
     }
 }
+
+/// The devices of each subsystem, which stay the same list until one of them changes.
+pub(crate) type Devices = BTreeMap<String, Arc<[Arc<ServedDevice>]>>;
 
 /// A device that namespaces may refer to.
 ///
@@ -171,7 +175,7 @@ impl Snapshot {
 
     /// Where the reservations of a namespace are kept, if they may persist.
     pub(crate) fn reservation_file(&self, subsystem: &Nqn, nsid: u32) -> Option<PathBuf> {
-        self.reservation_files.get(&(subsystem.as_str().to_owned(), nsid)).cloned()
+        self.reservation_files.get(subsystem.as_str())?.get(&nsid).cloned()
     }
 
     /// Whether hosts come to this port with TLS.
@@ -202,7 +206,7 @@ impl Snapshot {
         }
     }
 
-    /// Keeps the write protection of each namespace that is the same one as in `old`, and the
+    /// Keeps the write protection and the lost writes of each namespace that is the same one as in `old`, and the
     /// views of `old` that are not in a scope.
     pub(crate) fn keep_write_protect(&mut self, old: &Self, scope: &Scope) {
         for (nqn, view) in &mut self.subsystems {
@@ -215,6 +219,8 @@ impl Snapshot {
                 let before = old.namespaces.get(namespace.nsid);
                 namespace.write_protected =
                     before.is_some_and(|old| old.uuid == namespace.uuid && old.write_protected);
+                namespace.lost_writes |=
+                    before.is_some_and(|old| old.device == namespace.device && old.lost_writes);
             }
         }
     }
@@ -245,9 +251,14 @@ impl Snapshot {
         self.factory(device).is_some_and(|factory| factory.has_lost_writes())
     }
 
+    /// All devices.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &Arc<ServedDevice>> {
+        self.devices.values().flat_map(|own| own.iter())
+    }
+
     /// The device that namespaces have by this number.
     pub(crate) fn factory(&self, device: u32) -> Option<&Arc<dyn DeviceFactory>> {
-        let device = self.devices.iter().find(|served| served.id.0 == device);
+        let device = self.devices().find(|served| served.id.0 == device);
         device.map(|served| &served.factory)
     }
 

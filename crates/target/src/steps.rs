@@ -10,16 +10,20 @@ use std::fmt;
 use std::path::PathBuf;
 
 mod hosts;
+mod saved;
+
+pub(crate) use saved::Saved;
 
 use hosts::{add_host, add_key, change_keys, change_psks, remove_host, remove_key};
 use weft_backend::{DeviceSpec, rbd::CephSpec};
 use weft_nvmf::keys::TlsMode;
 
-use crate::catalogue::Scope;
+use crate::catalogue::{Part, Scope};
 use crate::config::{
     AnaRule, AnaState, Bdev, BdevKind, BdevLimits, Config, HostKeys, Limits, Listen, NSID_MAX,
     Namespace, Port, PortSubsystems, QosRule, RateLimit, Subsystem, Transport,
 };
+use crate::index::Index;
 
 /// The name of the discovery subsystem.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
@@ -287,41 +291,29 @@ type Outcome = Result<(Made, Scope), StepError>;
 /// What a step has done that touches these subsystems.
 fn done(subsystems: impl IntoIterator<Item = String>) -> Outcome {
     let subsystems = subsystems.into_iter().collect();
-    Ok((Made::Done, Scope::Only { subsystems, refresh: None }))
+    Ok((Made::Done, Scope::Only(Part { subsystems, ..Part::default() })))
 }
 
 impl Step {
-    /// The block device, by name, and the subsystem whose block devices it may make, change or
-    /// remove.
-    #[must_use]
-    pub fn concerns(&self) -> (Option<&str>, Option<&str>) {
-        match self {
-            Self::CreateBdev(bdev) => (Some(&bdev.name), None),
-            Self::DeleteBdev { name, .. }
-            | Self::ResizeBdev { name, .. }
-            | Self::RescanBdev { name } => (Some(name), None),
-            Self::DeleteSubsystem { nqn } | Self::RemoveNamespace { nqn, .. } => (None, Some(nqn)),
-            _ => (None, None),
-        }
-    }
-
     /// Makes the change in a configuration, and says what it touches.
-    pub(crate) fn apply(&self, config: &mut Config) -> Outcome {
+    pub(crate) fn apply(&self, config: &mut Config, index: &Index) -> Outcome {
         match self {
             Self::CreateTransport(transport, limits) => {
                 create_transport(config, *transport, limits)
             }
-            Self::CreateBdev(bdev) => create_bdev(config, bdev),
-            Self::DeleteBdev { name, kind } => delete_bdev(config, name, *kind),
-            Self::ResizeBdev { name, kind, bytes } => resize_bdev(config, name, *kind, *bytes),
+            Self::CreateBdev(bdev) => create_bdev(config, index, bdev),
+            Self::DeleteBdev { name, kind } => delete_bdev(config, index, (name, *kind)),
+            Self::ResizeBdev { name, kind, bytes } => {
+                resize_bdev(config, index, (name, *kind), *bytes)
+            }
             Self::RescanBdev { name } => {
-                let users = users_of(config, name, None)?;
-                let subsystems = users.into_iter().map(|(nqn, _)| nqn).collect();
-                Ok((Made::Done, Scope::Only { subsystems, refresh: Some(name.clone()) }))
+                let user = user_of(config, index, (name, None))?;
+                let subsystems = user.into_iter().map(|(nqn, _)| nqn).collect();
+                Ok((Made::Done, Scope::Only(Part { subsystems, refresh: true, ..Part::default() })))
             }
             Self::RegisterCluster { name, ceph } => register_cluster(config, name, ceph),
             Self::UnregisterCluster { name } => unregister_cluster(config, name),
-            Self::LimitBdev { name, limits } => limit_bdev(config, name, *limits),
+            Self::LimitBdev { name, limits } => limit_bdev(config, index, name, *limits),
             Self::SetRateLimit(limit) => set_rate_limit(config, limit),
             Self::DeleteRateLimit(limit) => delete_rate_limit(config, limit),
             Self::SetQosRule(rule) => qos::set(config, rule),
@@ -331,7 +323,7 @@ impl Step {
             Self::AddReferral { address } => add_referral(config, *address),
             Self::RemoveReferral { address } => remove_referral(config, *address),
             Self::DeleteSubsystem { nqn } => delete_subsystem(config, nqn),
-            Self::AddNamespace(add) => add_namespace(config, add),
+            Self::AddNamespace(add) => add_namespace(config, index, add),
             Self::RemoveNamespace { nqn, nsid } => remove_namespace(config, nqn, *nsid),
             Self::AddListener { nqn, listen, ana, tls } => {
                 add_listener(config, nqn, *listen, (*ana, *tls))
@@ -377,8 +369,8 @@ fn create_transport(config: &mut Config, transport: Transport, limits: &Limits) 
     if same { done([]) } else { Ok((Made::Done, Scope::All)) }
 }
 
-fn limit_bdev(config: &mut Config, name: &str, limits: BdevLimits) -> Outcome {
-    users_of(config, name, None)?;
+fn limit_bdev(config: &mut Config, index: &Index, name: &str, limits: BdevLimits) -> Outcome {
+    user_of(config, index, (name, None))?;
     config.operated.bdev_limits.insert(name.to_owned(), limits);
     done([])
 }
@@ -400,34 +392,29 @@ fn delete_rate_limit(config: &mut Config, limit: &RateLimit) -> Outcome {
     done([])
 }
 
-fn create_bdev(config: &mut Config, bdev: &Bdev) -> Outcome {
+fn create_bdev(config: &mut Config, index: &Index, bdev: &Bdev) -> Outcome {
     let name = &bdev.name;
     if name.is_empty() {
         return Err(StepError::invalid("a block device needs a name"));
     }
-    if config.bdev(name).is_some() || config.user_of(name).is_some() {
+    if config.bdev(name).is_some() || index.user_of(config, name).is_some() {
         return Err(StepError::exists(format!("block device {name} exists")));
     }
-    let stored = bdev.device.stored_name();
-    let same = |other: &&Bdev| stored.is_some() && other.device.stored_name() == stored;
-    if let Some(other) = config.operated.bdevs.iter().find(same) {
+    if let Some(other) = config.operated.bdevs.on_storage_of(bdev) {
         let what = format!("block device {} is on the same file or image", other.name);
         return Err(StepError::exists(what));
     }
-    config.operated.bdevs.push(bdev.clone());
+    config.operated.bdevs.put(bdev.clone());
     done([])
 }
 
 /// The namespace that uses a block device of this name and kind, if there is one.
-fn users_of(
+fn user_of(
     config: &Config,
-    name: &str,
-    kind: Option<BdevKind>,
+    index: &Index,
+    (name, kind): (&str, Option<BdevKind>),
 ) -> Result<Option<(String, u32)>, StepError> {
-    let user = config.user_of(name).and_then(|(index, place)| {
-        let subsystem = config.subsystems.get(index)?;
-        Some((subsystem, subsystem.namespaces.get(place)?))
-    });
+    let user = index.user_of(config, name);
     let found = match (config.bdev(name), user) {
         (Some(bdev), _) => Some(bdev.kind),
         (None, Some((_, namespace))) => Some(BdevKind::of(&namespace.device)),
@@ -440,7 +427,7 @@ fn users_of(
         let what = format!("{name} is of kind {}, not {}", found.word(), kind.word());
         return Err(StepError::invalid(what));
     }
-    Ok(user.map(|(subsystem, namespace)| (subsystem.nqn.clone(), namespace.nsid)))
+    Ok(user.map(|(nqn, namespace)| (nqn.to_owned(), namespace.nsid)))
 }
 
 fn register_cluster(config: &mut Config, name: &str, ceph: &CephSpec) -> Outcome {
@@ -467,20 +454,28 @@ fn unregister_cluster(config: &mut Config, name: &str) -> Outcome {
     }
 }
 
-fn delete_bdev(config: &mut Config, name: &str, kind: Option<BdevKind>) -> Outcome {
-    let user = users_of(config, name, kind)?;
-    config.operated.bdevs.retain(|bdev| bdev.name != name);
+fn delete_bdev(
+    config: &mut Config,
+    index: &Index,
+    (name, kind): (&str, Option<BdevKind>),
+) -> Outcome {
+    let user = user_of(config, index, (name, kind))?;
+    config.operated.bdevs.remove(name);
     if let Some((nqn, nsid)) = &user {
         subsystem(config, nqn)?.namespaces.retain(|namespace| namespace.nsid != *nsid);
     }
     done(user.map(|(nqn, _)| nqn))
 }
 
-fn resize_bdev(config: &mut Config, name: &str, kind: Option<BdevKind>, bytes: u64) -> Outcome {
-    let user = users_of(config, name, kind)?;
-    let mut devices = Vec::new();
-    let bdevs = config.operated.bdevs.iter_mut().filter(|bdev| bdev.name == name);
-    devices.extend(bdevs.map(|bdev| &mut bdev.device));
+fn resize_bdev(
+    config: &mut Config,
+    index: &Index,
+    (name, kind): (&str, Option<BdevKind>),
+    bytes: u64,
+) -> Outcome {
+    let user = user_of(config, index, (name, kind))?;
+    let mut bdev = config.bdev(name).cloned();
+    let mut devices: Vec<_> = bdev.iter_mut().map(|bdev| &mut bdev.device).collect();
     if let Some((nqn, nsid)) = &user {
         let subsystem = config.subsystems.iter_mut().find(|subsystem| subsystem.nqn == *nqn);
         let namespaces = subsystem.into_iter().flat_map(|subsystem| &mut subsystem.namespaces);
@@ -497,6 +492,7 @@ fn resize_bdev(config: &mut Config, name: &str, kind: Option<BdevKind>, bytes: u
             _ => return Err(StepError::invalid(format!("{name} cannot be resized"))),
         }
     }
+    bdev.into_iter().for_each(|bdev| config.operated.bdevs.put(bdev));
     done(user.map(|(nqn, _)| nqn))
 }
 
@@ -567,15 +563,12 @@ fn delete_subsystem(config: &mut Config, nqn: &str) -> Outcome {
     done([nqn.to_owned()])
 }
 
-fn add_namespace(config: &mut Config, add: &AddNamespace) -> Outcome {
+fn add_namespace(config: &mut Config, index: &Index, add: &AddNamespace) -> Outcome {
     let AddNamespace { nqn, bdev, nsid, uuid, nguid, eui64, read_only, ana_group, ptpl_file } = add;
-    if let Some((index, place)) = config.user_of(bdev) {
-        let user = config.subsystems.get(index);
-        let namespace = user.and_then(|user| Some((user, user.namespaces.get(place)?)));
-        let what = namespace.map(|(user, namespace)| {
-            format!("block device {bdev} is used by namespace {} of {}", namespace.nsid, user.nqn)
-        });
-        return Err(StepError::exists(what.unwrap_or_default()));
+    if let Some((user, namespace)) = index.user_of(config, bdev) {
+        let nsid = namespace.nsid;
+        let what = format!("block device {bdev} is used by namespace {nsid} of {user}");
+        return Err(StepError::exists(what));
     }
     let found = config.bdev(bdev).cloned();
     let found =
@@ -593,7 +586,7 @@ fn add_namespace(config: &mut Config, add: &AddNamespace) -> Outcome {
             .ok_or_else(|| StepError::invalid(format!("{nqn} has {most} namespaces, its most")))?,
     };
     let uuid = uuid.unwrap_or(found.uuid);
-    subsystem.namespaces.push(Namespace {
+    let namespace = Namespace {
         bdev: Some(found.name),
         uuid: Some(uuid),
         nguid: Some(nguid.unwrap_or(uuid)),
@@ -602,9 +595,10 @@ fn add_namespace(config: &mut Config, add: &AddNamespace) -> Outcome {
         ana_group: *ana_group,
         ptpl_file: ptpl_file.clone(),
         ..Namespace::new(nsid, found.device)
-    });
-    subsystem.namespaces.sort_by_key(|namespace| namespace.nsid);
-    let scope = Scope::Only { subsystems: vec![nqn.clone()], refresh: None };
+    };
+    let behind = subsystem.namespaces.iter().position(|other| other.nsid > nsid);
+    subsystem.namespaces.insert(behind.unwrap_or(subsystem.namespaces.len()), namespace);
+    let (_, scope) = done([nqn.clone()])?;
     Ok((Made::Nsid(nsid), scope))
 }
 

@@ -15,15 +15,16 @@ use weft_transport::rdma::{Provider, set_provider};
 
 use crate::catalogue::{Catalogue, Plan, Scope};
 use crate::changes;
-use crate::config::{Config, Listen};
+use crate::config::{Config, Listen, Namespace, RateLimit};
 use crate::directory::{ConnectedController, ConnectedQueue, Directory};
 use crate::group::{Group, Message};
+use crate::index::Index;
 use crate::powers::Powers;
 use crate::rate_limits::RateLimits;
 use crate::round::{Round, Waiter};
-use crate::snapshot::{Changes, Needs};
+use crate::snapshot::{Changes, Needs, Snapshot};
 use crate::statistics::StatisticsReader;
-use crate::steps::{Made, Step, StepError};
+use crate::steps::{Made, Saved, Step, StepError};
 use crate::trace::{Trace, TraceConfig, TracedGroup};
 
 /// How long a reconfiguration may take until every group serves it. A group that does not answer
@@ -46,6 +47,7 @@ const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Target {
     config: Config,
+    index: Index,
     catalogue: Catalogue,
     directory: Arc<Directory>,
     posts: Vec<MailboxSender<Message>>,
@@ -100,6 +102,15 @@ impl fmt::Display for TargetError {
 
 impl std::error::Error for TargetError {}
 
+/// What was made of a configuration and is not served yet.
+#[derive(Debug)]
+struct Change {
+    snapshot: Snapshot,
+    scope: Scope,
+    ports: bool,
+    addresses: BTreeMap<u16, SocketAddr>,
+}
+
 /// The result of a group's start: its mailbox, or why it failed.
 type Ready = Result<MailboxSender<Message>, TargetError>;
 
@@ -145,6 +156,7 @@ impl Target {
             posts: Vec::new(),
             threads: Vec::new(),
             config: empty,
+            index: Index::default(),
         };
         match target.spawn(groups).and_then(|()| target.reload(config)) {
             Ok(_) => Ok(target),
@@ -163,7 +175,11 @@ impl Target {
     /// group.
     pub fn reload(&mut self, config: Config) -> Result<Vec<String>, TargetError> {
         let (old, before) = (self.config.clone(), self.directory.snapshot());
-        self.execute(config, Scope::All)?;
+        let mut config = config;
+        let change = self.make(&mut config, Scope::All)?;
+        (self.index, self.config) = (Index::of(&config), config);
+        let limits = self.config.served_rate_limits();
+        self.serve(change, Some(limits))?;
         let snapshot = self.directory.snapshot();
         Ok(changes::between((&old, &before), (&self.config, &snapshot)))
     }
@@ -173,34 +189,77 @@ impl Target {
     /// # Errors
     /// The change is not possible; the target continues as before.
     pub fn step(&mut self, step: &Step) -> Result<Made, StepError> {
-        let mut config = self.config.clone();
-        // Which namespace is meant is known: nothing is told from its position any more.
-        let namespaces = config.subsystems.iter_mut().flat_map(|one| &mut one.namespaces);
-        namespaces.for_each(|namespace| namespace.by_position = false);
-        let (made, scope) = step.apply(&mut config)?;
-        config.prune_bdev_limits();
-        config.check_consistent().map_err(|error| StepError::invalid(error.to_string()))?;
-        self.execute(config, scope).map_err(|error| StepError::failed(error.to_string()))?;
-        Ok(made)
-    }
-
-    /// Serves another configuration, which differs from the present one within a scope.
-    fn execute(&mut self, config: Config, scope: Scope) -> Result<(), TargetError> {
-        let plan = self.catalogue.plan(config, scope)?;
-        let addresses = self.prepare_patiently(&plan)?;
-        let (scope, ports) = (plan.scope(), plan.changes_ports());
-        let (mut snapshot, config) = match self.catalogue.apply(plan, &addresses) {
-            Ok(done) => done,
+        // It is changed in place and changed back if the step is not possible: a copy would cost
+        // what all other objects cost.
+        let mut config = std::mem::take(&mut self.config);
+        let mut saved = Saved::before(step, &mut config, &self.index);
+        let made = self.try_step(step, &mut config, &mut saved);
+        let (made, change) = match made {
+            Ok(made) => made,
             Err(error) => {
-                self.rollback();
+                saved.restore(&mut config);
+                self.config = config;
                 return Err(error);
             }
         };
-        let before = self.directory.snapshot();
-        let (limits, now) = (config.served_rate_limits(), monotonic_time());
-        snapshot.rate_limits =
-            RateLimits::replace(&before.rate_limits, &limits, self.posts.len(), now);
+        saved.note(&config, &mut self.index);
         self.config = config;
+        let limits = saved.concerns_rate_limits(&self.config).then(|| {
+            let user = |bdev: &str| self.index.user_of(&self.config, bdev);
+            self.config.served_rate_limits_of(user)
+        });
+        self.serve(change, limits).map_err(|error| StepError::failed(error.to_string()))?;
+        Ok(made)
+    }
+
+    /// Makes a change in the configuration and in the catalogue.
+    fn try_step(
+        &mut self,
+        step: &Step,
+        config: &mut Config,
+        saved: &mut Saved,
+    ) -> Result<(Made, Change), StepError> {
+        let (made, scope) = step.apply(config, &self.index)?;
+        saved.made(step, made);
+        saved.prune_limits(config, &self.index);
+        saved.check(config, &self.index).map_err(|error| StepError::invalid(error.to_string()))?;
+        let scope = saved.narrowed(scope);
+        let change = self.make(config, scope);
+        Ok((made, change.map_err(|error| StepError::failed(error.to_string()))?))
+    }
+
+    /// The namespace that uses a block device, with the name of its subsystem.
+    #[must_use]
+    pub fn user_of(&self, bdev: &str) -> Option<(&str, &Namespace)> {
+        self.index.user_of(&self.config, bdev)
+    }
+
+    /// Makes what is served of another configuration, which differs from the present one within a
+    /// scope. If it fails, nothing has changed.
+    fn make(&mut self, config: &mut Config, scope: Scope) -> Result<Change, TargetError> {
+        let plan = self.catalogue.plan(config, scope)?;
+        let addresses = self.prepare_patiently(&plan)?;
+        let (scope, ports) = (plan.scope(), plan.changes_ports());
+        match self.catalogue.apply(config, plan, &addresses) {
+            Ok(snapshot) => Ok(Change { snapshot, scope, ports, addresses }),
+            Err(error) => {
+                self.rollback();
+                Err(error)
+            }
+        }
+    }
+
+    /// Has every group serve what was made; no rate limits: they are as before.
+    fn serve(&mut self, change: Change, limits: Option<Vec<RateLimit>>) -> Result<(), TargetError> {
+        let Change { mut snapshot, scope, ports, addresses } = change;
+        let before = self.directory.snapshot();
+        snapshot.rate_limits = match limits {
+            None => Arc::clone(&before.rate_limits),
+            Some(limits) => {
+                let (groups, now) = (self.posts.len(), monotonic_time());
+                RateLimits::replace(&before.rate_limits, &limits, groups, now)
+            }
+        };
         let same_rules = Arc::ptr_eq(&before.rate_limits, &snapshot.rate_limits)
             && before.qos_rules == snapshot.qos_rules;
         if same_rules && snapshot.changes.as_ref().is_some_and(Changes::is_empty) {

@@ -20,7 +20,7 @@ pub(crate) fn check(config: &Config) -> Result<(), TargetError> {
 /// What the ports with TLS accept hosts with; none if no port has it.
 pub(crate) fn acceptor(
     config: &Config,
-    psks: &BTreeMap<String, Psks>,
+    psks: &BTreeMap<String, Arc<Psks>>,
     generated: &Arc<GeneratedKeys>,
 ) -> Result<Option<TlsAcceptor>, TargetError> {
     let Some(port) = config.ports.iter().find(|port| port.tls != TlsMode::Off) else {
@@ -37,7 +37,7 @@ pub(crate) fn acceptor(
 }
 
 /// The PSK of an identity. A host reads the discovery log with its keys of any subsystem.
-fn find(psks: &BTreeMap<String, Psks>, identity: &str) -> Option<TlsPsk> {
+fn find(psks: &BTreeMap<String, Arc<Psks>>, identity: &str) -> Option<TlsPsk> {
     let TlsIdentity { host, subsystem, .. } = TlsIdentity::parse(identity)?;
     let is_meant = |nqn: &str| subsystem == nqn || subsystem == Nqn::DISCOVERY.as_str();
     let meant = psks.iter().filter(|(nqn, _)| is_meant(nqn));

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
     StatisticsReader, Target,
-    config::{self as served, BdevKind, Config, Namespace, Subsystem},
+    config::{self as served, BdevKind, Config, Namespace},
     key_file, replace_file,
     steps::{Made, Step, StepError, StepErrorKind},
 };
@@ -192,20 +192,17 @@ impl State {
     /// The same of those that a step may make, change or remove.
     fn sizes_concerned(&self, step: &Step) -> BTreeMap<String, u64> {
         let Some(target) = &self.target else { return BTreeMap::new() };
-        let (name, nqn) = step.concerns();
         let config = target.config();
-        let used = name.and_then(|name| config.user_of(name)).and_then(|(index, place)| {
-            let subsystem = config.subsystems.get(index)?;
-            Some((subsystem, subsystem.namespaces.get(place)?))
-        });
+        let (name, nqn) = step.concerns(config);
+        let used = name.as_ref().and_then(|name| target.user_of(name));
         let all = config.subsystems.iter().filter(|subsystem| Some(&*subsystem.nqn) == nqn);
         let all = all.flat_map(|subsystem| {
-            subsystem.namespaces.iter().map(move |namespace| (subsystem, namespace))
+            subsystem.namespaces.iter().map(move |namespace| (subsystem.nqn.as_str(), namespace))
         });
-        let implied = used.into_iter().chain(all).filter_map(|(subsystem, namespace)| {
-            implied(target, subsystem, namespace).map(|bdev| (bdev.name, bdev.blocks))
+        let implied = used.into_iter().chain(all).filter_map(|(nqn, namespace)| {
+            implied(target, nqn, namespace).map(|bdev| (bdev.name, bdev.blocks))
         });
-        let named = name.and_then(|name| Some((name.to_owned(), target.bdev_size(name)?.1)));
+        let named = name.and_then(|name| Some((name.to_string(), target.bdev_size(&name)?.1)));
         implied.chain(named).collect()
     }
 
@@ -279,17 +276,17 @@ fn bdevs(target: &Target) -> Vec<Found> {
         }
     });
     let implied =
-        namespaces.filter_map(|(subsystem, namespace)| implied(target, subsystem, namespace));
+        namespaces.filter_map(|(subsystem, namespace)| implied(target, &subsystem.nqn, namespace));
     named.chain(implied).collect()
 }
 
 /// The block device of a namespace of the configuration, which has no name of its own.
-fn implied(target: &Target, subsystem: &Subsystem, namespace: &Namespace) -> Option<Found> {
+fn implied(target: &Target, nqn: &str, namespace: &Namespace) -> Option<Found> {
     if namespace.bdev.is_some() {
         return None;
     }
-    let served = target.namespace(&subsystem.nqn, namespace.nsid)?;
-    let name = served::implied_bdev_name(&subsystem.nqn, namespace.nsid);
+    let served = target.namespace(nqn, namespace.nsid)?;
+    let name = served::implied_bdev_name(nqn, namespace.nsid);
     Some(Found {
         limits: limits_of(target.config(), &name),
         name,
@@ -298,7 +295,7 @@ fn implied(target: &Target, subsystem: &Subsystem, namespace: &Namespace) -> Opt
         uuid: served.uuid,
         block_bytes: served.block_bytes,
         blocks: served.blocks,
-        user: Some((subsystem.nqn.clone(), namespace.nsid)),
+        user: Some((nqn.to_owned(), namespace.nsid)),
     })
 }
 

@@ -142,15 +142,20 @@ impl Subsystem {
 }
 
 impl Config {
-    /// Checks what is said of access states.
-    pub(super) fn check_ana(&self) -> Result<(), ConfigError> {
+    /// Checks the rules of ports.
+    pub(super) fn check_ana_rules(&self) -> Result<(), ConfigError> {
         for (index, port) in self.ports.iter().enumerate() {
             for (number, rule) in port.ana.iter().enumerate() {
                 self.check_ana_rule(&format!("port[{index}].ana[{number}]"), rule)?;
             }
         }
+        Ok(())
+    }
+
+    /// Checks the groups of namespaces.
+    pub(super) fn check_ana_groups(&self) -> Result<(), ConfigError> {
         for (index, subsystem) in self.subsystems.iter().enumerate() {
-            self.check_ana_groups(&format!("subsystem[{index}]"), subsystem)?;
+            self.check_ana_groups_of(&format!("subsystem[{index}]"), subsystem)?;
         }
         Ok(())
     }
@@ -173,20 +178,38 @@ impl Config {
         }
     }
 
-    fn check_ana_groups(&self, at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
+    /// Checks the group of one namespace of a subsystem.
+    pub(super) fn check_ana_group_of(
+        &self,
+        at: &str,
+        subsystem: &Subsystem,
+        index: usize,
+    ) -> Result<(), ConfigError> {
         let most = subsystem.namespaces_max.unwrap_or(self.limits.namespaces);
-        for (index, namespace) in subsystem.namespaces.iter().enumerate() {
-            let Some(group) = namespace.ana_group else { continue };
-            let key = format!("{at}.namespace[{index}].ana-group");
-            if group == 0 || group > most {
-                return Err(ConfigError::new(key, format!("{group} is no group"))
-                    .remedy(format!("give 1 to {most}, the largest NSID, or leave it out")));
-            }
-            if !subsystem.ana_reporting {
-                return Err(ConfigError::new(key, "the subsystem does not report access states")
-                    .remedy("give it `ana-reporting = true`"));
-            }
+        let group = subsystem.namespaces.get(index).and_then(|namespace| namespace.ana_group);
+        let Some(group) = group else { return Ok(()) };
+        let key = format!("{at}.namespace[{index}].ana-group");
+        if group == 0 || group > most {
+            return Err(ConfigError::new(key, format!("{group} is no group"))
+                .remedy(format!("give 1 to {most}, the largest NSID, or leave it out")));
         }
+        if subsystem.ana_reporting {
+            return Ok(());
+        }
+        Err(ConfigError::new(key, "the subsystem does not report access states")
+            .remedy("give it `ana-reporting = true`"))
+    }
+
+    /// Checks the groups of a subsystem.
+    pub(super) fn check_ana_groups_of(
+        &self,
+        at: &str,
+        subsystem: &Subsystem,
+    ) -> Result<(), ConfigError> {
+        for index in 0..subsystem.namespaces.len() {
+            self.check_ana_group_of(at, subsystem, index)?;
+        }
+        let most = subsystem.namespaces_max.unwrap_or(self.limits.namespaces);
         // A Linux host reads the whole log page with one command, and ignores ANA if it cannot.
         let page = 16 + 36 * u64::from(most);
         if subsystem.ana_reporting && u64::from(self.limits.transfer_bytes) < page {

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use uuid::Uuid;
 
-use super::Subsystem;
+use super::{Namespace, Subsystem};
 
 /// The namespace (in the sense of RFC 9562) of the name-based UUIDs below. Random, and part of
 /// what users' identities depend on: it never changes.
@@ -47,23 +47,33 @@ pub fn namespaces(
 ) -> Vec<Identity> {
     let mut used: HashSet<[u8; 16]> = known.iter().copied().flatten().collect();
     let mut identities = Vec::with_capacity(devices.len());
-    for ((namespace, device), known) in subsystem.namespaces.iter().zip(devices).zip(known) {
-        let uuid = namespace.uuid.or(*known).unwrap_or_else(|| {
-            if !device.survives_restart {
-                return Uuid::new_v4().into_bytes();
-            }
-            let name = |occurrence: u32| {
-                derived(&["uuid", &subsystem.nqn, &device.identity, &occurrence.to_string()])
-            };
-            (0..).map(name).find(|uuid| !used.contains(uuid)).unwrap_or_default()
-        });
-        used.insert(uuid);
-        let nguid = namespace
-            .nguid
-            .unwrap_or_else(|| derived(&["nguid", &Uuid::from_bytes(uuid).to_string()]));
-        identities.push(Identity { uuid, nguid, eui64: namespace.eui64 });
+    for ((one, device), known) in subsystem.namespaces.iter().zip(devices).zip(known) {
+        let identity = namespace(&subsystem.nqn, one, device, *known, |uuid| used.contains(uuid));
+        used.insert(identity.uuid);
+        identities.push(identity);
     }
     identities
+}
+
+/// The identity of one namespace of a subsystem in which some UUIDs are used.
+pub(crate) fn namespace(
+    nqn: &str,
+    namespace: &Namespace,
+    device: &Device,
+    known: Option<[u8; 16]>,
+    is_used: impl Fn(&[u8; 16]) -> bool,
+) -> Identity {
+    let uuid = namespace.uuid.or(known).unwrap_or_else(|| {
+        if !device.survives_restart {
+            return Uuid::new_v4().into_bytes();
+        }
+        let name =
+            |occurrence: u32| derived(&["uuid", nqn, &device.identity, &occurrence.to_string()]);
+        (0..).map(name).find(|uuid| !is_used(uuid)).unwrap_or_default()
+    });
+    let nguid =
+        namespace.nguid.unwrap_or_else(|| derived(&["nguid", &Uuid::from_bytes(uuid).to_string()]));
+    Identity { uuid, nguid, eui64: namespace.eui64 }
 }
 
 /// The serial number of a subsystem that has none of its own: 20 hexadecimal digits.
@@ -104,7 +114,6 @@ fn derived(parts: &[&str]) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Namespace;
     use weft_backend::DeviceSpec;
 
     fn subsystem(nqn: &str, count: u32) -> Subsystem {

@@ -7,6 +7,7 @@
 
 mod address;
 mod ana;
+mod bdevs;
 pub mod cpus;
 mod error;
 #[cfg(feature = "fuzzing")]
@@ -26,6 +27,7 @@ mod validate;
 
 pub use address::{Listen, ParseListenError, Transport};
 pub use ana::{AnaRule, AnaState};
+pub use bdevs::Bdevs;
 pub use error::ConfigError;
 pub use ids::{HexId, ParseIdError};
 pub use keys::{HostKeys, Keyring};

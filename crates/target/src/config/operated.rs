@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use weft_backend::{DeviceSpec, rbd::CephSpec};
 
-use super::{BdevLimits, Config, Listen, PortSubsystems, Transport};
+use super::{BdevLimits, Bdevs, Config, Listen, PortSubsystems, Transport};
 
 /// The kind of a block device, as SPDK names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub struct Bdev {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Operated {
     /// Block devices.
-    pub bdevs: Vec<Bdev>,
+    pub bdevs: Bdevs,
     /// Transports that were created.
     pub transports: Vec<Transport>,
     /// Listeners that the discovery subsystem was given. It answers at every listener that was made
@@ -107,7 +107,7 @@ impl Config {
     /// The block device of this name.
     #[must_use]
     pub fn bdev(&self, name: &str) -> Option<&Bdev> {
-        self.operated.bdevs.iter().find(|bdev| bdev.name == name)
+        self.operated.bdevs.get(name)
     }
 
     /// The namespace that uses a block device, by the place of its subsystem and its own place.
@@ -123,6 +123,22 @@ impl Config {
             };
             Some((index, subsystem.namespaces.iter().position(uses)?))
         })
+    }
+
+    /// A copy without subsystems and block devices, which are all that is large.
+    pub(crate) fn frame(&mut self) -> Self {
+        let subsystems = std::mem::take(&mut self.subsystems);
+        let bdevs = std::mem::take(&mut self.operated.bdevs);
+        let frame = self.clone();
+        (self.subsystems, self.operated.bdevs) = (subsystems, bdevs);
+        frame
+    }
+
+    /// Is as in this frame again, but for subsystems and block devices.
+    pub(crate) fn restore_frame(&mut self, mut frame: Self) {
+        frame.subsystems = std::mem::take(&mut self.subsystems);
+        frame.operated.bdevs = std::mem::take(&mut self.operated.bdevs);
+        *self = frame;
     }
 
     /// Whether a transport was created, or is used by a port.

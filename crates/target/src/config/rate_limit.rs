@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use weft_backend::bytes;
 use weft_backend::duration;
 
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, Namespace};
 
 /// Most rate limits: each connection of a host looks for its own among all.
 const RATE_LIMITS_MAX: usize = 4096;
@@ -199,12 +199,21 @@ impl Config {
     /// All rate limits, also those of the block devices that namespaces use.
     #[must_use]
     pub fn served_rate_limits(&self) -> Vec<RateLimit> {
+        self.served_rate_limits_of(|bdev| {
+            let (index, place) = self.user_of(bdev)?;
+            let subsystem = self.subsystems.get(index)?;
+            Some((&subsystem.nqn, subsystem.namespaces.get(place)?))
+        })
+    }
+
+    /// The same, with the namespace that uses a block device.
+    pub(crate) fn served_rate_limits_of<'a>(
+        &'a self,
+        user: impl Fn(&str) -> Option<(&'a str, &'a Namespace)>,
+    ) -> Vec<RateLimit> {
         let of_bdevs = self.operated.bdev_limits.iter().flat_map(|(bdev, limits)| {
-            let user = self.user_of(bdev).and_then(|(index, place)| {
-                let subsystem = self.subsystems.get(index)?;
-                Some((&subsystem.nqn, subsystem.namespaces.get(place)?.nsid))
-            });
-            user.map(|(nqn, nsid)| limits.of_namespace(bdev, nqn, nsid)).unwrap_or_default()
+            let user = user(bdev);
+            user.map(|(nqn, one)| limits.of_namespace(bdev, nqn, one.nsid)).unwrap_or_default()
         });
         self.rate_limits.iter().cloned().chain(of_bdevs).collect()
     }

@@ -488,12 +488,14 @@ mod tests {
         let limits = BdevLimits { w_mbytes_per_sec: 3, ..BdevLimits::default() };
         let ceph = CephSpec { user: Some("weft".to_owned()), ..CephSpec::default() };
         config.operated = Operated {
-            bdevs: vec![Bdev {
+            bdevs: [Bdev {
                 name: "m".to_owned(),
                 kind: BdevKind::Malloc,
                 device: device("memory:1MiB,block=512"),
                 uuid: [7; 16],
-            }],
+            }]
+            .into_iter()
+            .collect(),
             transports: vec![Transport::Tcp],
             discovery: vec![listen],
             without_discovery: false,

@@ -11,6 +11,7 @@ use super::{
     CNTLID_LAST, Config, ConfigError, ControllerIds, IDLE_POLL_FOREVER, Listen, NSID_MAX,
     Namespace, Port, PortSubsystems, Subsystem, THREADS_MAX, Transport,
 };
+use crate::index::Index;
 
 /// Longest NQN, without its terminating zero (NVMe Base 2.1, NVMe Qualified Names).
 const NQN_BYTES_MAX: usize = 223;
@@ -74,21 +75,93 @@ impl Config {
                 ConfigError::new("threads", what).remedy(format!("give 1 to {THREADS_MAX}"))
             );
         }
-        self.check_ports()?;
-        self.operated.referrals.iter().try_for_each(|to| check_referral("referral", *to))?;
+        self.check_frame()?;
         self.check_subsystems()?;
         self.check_identities()?;
-        self.check_ana()?;
-        self.check_ptpl_files()?;
+        self.check_ana_groups()?;
+        self.check_ptpl_files()
+    }
+
+    /// Checks all but subsystems by themselves and the settings of the process.
+    pub(crate) fn check_frame(&self) -> Result<(), ConfigError> {
+        self.check_ports()?;
+        self.operated.referrals.iter().try_for_each(|to| check_referral("referral", *to))?;
+        at_most("subsystem", self.subsystems.len(), SUBSYSTEMS_MAX)?;
+        self.check_ana_rules()?;
         super::rate_limit::validate(self)?;
         super::qos::validate(self)
+    }
+
+    /// Checks one subsystem, beside others of which the index knows.
+    pub(crate) fn check_one_subsystem(&self, nqn: &str, index: &Index) -> Result<(), ConfigError> {
+        let Some(place) = self.subsystems.iter().position(|one| one.nqn == nqn) else {
+            return Ok(());
+        };
+        let (at, subsystem) = (format!("subsystem[{place}]"), &self.subsystems[place]);
+        self.check_subsystem(&at, subsystem)?;
+        self.check_ana_groups_of(&at, subsystem)?;
+        let mut own = Index::default();
+        for namespace in &subsystem.namespaces {
+            own.check(nqn, namespace)?;
+            own.add(nqn, namespace);
+            index.check(nqn, namespace)?;
+        }
+        Ok(())
+    }
+
+    /// Checks one namespace, beside others of which the index knows.
+    pub(crate) fn check_one_namespace(
+        &self,
+        nqn: &str,
+        nsid: u32,
+        index: &Index,
+    ) -> Result<(), ConfigError> {
+        let find = |one: &Subsystem| one.namespaces.iter().position(|one| one.nsid == nsid);
+        let Some(place) = self.subsystems.iter().position(|one| one.nqn == nqn) else {
+            return Ok(());
+        };
+        let (at, subsystem) = (format!("subsystem[{place}]"), &self.subsystems[place]);
+        let Some(number) = find(subsystem) else { return Ok(()) };
+        let (here, namespace) =
+            (format!("{at}.namespace[{number}]"), &subsystem.namespaces[number]);
+        check_namespace(&here, namespace)?;
+        if let Some(stored) = namespace.device.stored_name() {
+            let same = |(other, one): (usize, &Namespace)| {
+                other != number && one.device.stored_name().as_ref() == Some(&stored)
+            };
+            if let Some(first) = subsystem.namespaces.iter().enumerate().position(same) {
+                return Err(same_storage(here, &stored, &format!("{at}.namespace[{first}]")));
+            }
+        }
+        self.check_count(&at, subsystem)?;
+        check_most_namespaces(&at, subsystem)?;
+        self.check_ana_group_of(&at, subsystem, number)?;
+        index.check(nqn, namespace)
+    }
+
+    /// Checks a subsystem as far as others do not matter.
+    fn check_subsystem(&self, at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
+        check_subsystem(at, subsystem)?;
+        check_most_namespaces(at, subsystem)?;
+        self.check_host_keys(at, subsystem)?;
+        self.check_count(at, subsystem)
+    }
+
+    fn check_count(&self, at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
+        if subsystem.namespaces.len() as u64 <= u64::from(self.limits.namespaces) {
+            return Ok(());
+        }
+        let what = format!("{} namespaces are too many", subsystem.namespaces.len());
+        Err(ConfigError::new(format!("{at}.namespace"), what)
+            .remedy("raise `limits.namespaces` or use another subsystem"))
     }
 
     fn check_ports(&self) -> Result<(), ConfigError> {
         at_most("port", self.ports.len(), PORTS_MAX)?;
         let (mut addresses, mut ids) = (HashMap::new(), HashMap::new());
+        let nqns: HashSet<&str> = self.subsystems.iter().map(|one| &*one.nqn).collect();
         for (index, port) in self.ports.iter().enumerate() {
-            self.check_port(index, port)?;
+            check_port(index, port, &nqns)?;
             if port.listen.address.port() != 0
                 && let Some(first) = addresses.insert(port.listen, index)
             {
@@ -105,54 +178,15 @@ impl Config {
         Ok(())
     }
 
-    fn check_port(&self, index: usize, port: &Port) -> Result<(), ConfigError> {
-        if let Some(address) = port.advertise
-            && (address.port() == 0 || address.ip().is_unspecified())
-        {
-            let what = format!("hosts cannot connect to {address}");
-            return Err(ConfigError::new(format!("port[{index}].advertise"), what)
-                .remedy("give the address and port under which hosts reach this port"));
-        }
-        if port.tls != TlsMode::Off && port.listen.transport != Transport::Tcp {
-            let what = format!("only TCP has TLS, not {}", port.listen.transport);
-            return Err(ConfigError::new(format!("port[{index}].tls"), what)
-                .remedy("leave it out, or listen on a tcp:// address"));
-        }
-        let key = format!("port[{index}].subsystems");
-        if let PortSubsystems::Only(nqns) = &port.subsystems {
-            let unknown = nqns.iter().find(|nqn| self.subsystems.iter().all(|s| s.nqn != **nqn));
-            if let Some(nqn) = unknown {
-                return Err(ConfigError::new(key, format!("there is no subsystem {nqn:?}"))
-                    .remedy("name one that is configured, or leave the key out for all"));
-            }
-            if nqns.is_empty() && !port.discovery {
-                return Err(ConfigError::new(key, "the port serves nothing")
-                    .remedy("name a subsystem or switch discovery on"));
-            }
-        }
-        for (number, referral) in port.referrals.iter().enumerate() {
-            check_referral(format!("port[{index}].referral[{number}].address"), referral.address)?;
-        }
-        Ok(())
-    }
-
     fn check_subsystems(&self) -> Result<(), ConfigError> {
-        at_most("subsystem", self.subsystems.len(), SUBSYSTEMS_MAX)?;
         let mut nqns = HashMap::new();
         for (index, subsystem) in self.subsystems.iter().enumerate() {
             let at = format!("subsystem[{index}]");
-            check_subsystem(&at, subsystem)?;
+            self.check_subsystem(&at, subsystem)?;
             if let Some(first) = nqns.insert(&subsystem.nqn, index) {
                 let what = format!("{:?} is the NQN of subsystem[{first}]", subsystem.nqn);
                 return Err(ConfigError::new(format!("{at}.nqn"), what)
                     .remedy("give each subsystem an NQN of its own"));
-            }
-            check_most_namespaces(&at, subsystem)?;
-            self.check_host_keys(&at, subsystem)?;
-            if subsystem.namespaces.len() as u64 > u64::from(self.limits.namespaces) {
-                let what = format!("{} namespaces are too many", subsystem.namespaces.len());
-                return Err(ConfigError::new(format!("{at}.namespace"), what)
-                    .remedy("raise `limits.namespaces` or use another subsystem"));
             }
         }
         Ok(())
@@ -204,6 +238,38 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// `known` are the names of all subsystems.
+fn check_port(index: usize, port: &Port, known: &HashSet<&str>) -> Result<(), ConfigError> {
+    if let Some(address) = port.advertise
+        && (address.port() == 0 || address.ip().is_unspecified())
+    {
+        let what = format!("hosts cannot connect to {address}");
+        return Err(ConfigError::new(format!("port[{index}].advertise"), what)
+            .remedy("give the address and port under which hosts reach this port"));
+    }
+    if port.tls != TlsMode::Off && port.listen.transport != Transport::Tcp {
+        let what = format!("only TCP has TLS, not {}", port.listen.transport);
+        return Err(ConfigError::new(format!("port[{index}].tls"), what)
+            .remedy("leave it out, or listen on a tcp:// address"));
+    }
+    let key = format!("port[{index}].subsystems");
+    if let PortSubsystems::Only(nqns) = &port.subsystems {
+        let unknown = nqns.iter().find(|nqn| !known.contains(nqn.as_str()));
+        if let Some(nqn) = unknown {
+            return Err(ConfigError::new(key, format!("there is no subsystem {nqn:?}"))
+                .remedy("name one that is configured, or leave the key out for all"));
+        }
+        if nqns.is_empty() && !port.discovery {
+            return Err(ConfigError::new(key, "the port serves nothing")
+                .remedy("name a subsystem or switch discovery on"));
+        }
+    }
+    for (number, referral) in port.referrals.iter().enumerate() {
+        check_referral(format!("port[{index}].referral[{number}].address"), referral.address)?;
+    }
+    Ok(())
 }
 
 /// A referral is to an address that hosts can connect to.
@@ -298,35 +364,45 @@ fn check_namespaces(at: &str, namespaces: &[Namespace]) -> Result<(), ConfigErro
     let (mut nsids, mut stored_on) = (HashMap::new(), HashMap::new());
     for (index, namespace) in namespaces.iter().enumerate() {
         let here = format!("{at}.namespace[{index}]");
+        check_namespace(&here, namespace)?;
         let nsid = namespace.nsid;
-        if nsid == 0 || nsid > NSID_MAX {
-            return Err(ConfigError::new(format!("{here}.nsid"), format!("{nsid} is no NSID"))
-                .remedy(format!("give 1 to {NSID_MAX}, or leave it out")));
-        }
         if let Some(first) = nsids.insert(nsid, index) {
             let what = format!("{nsid} is the NSID of {at}.namespace[{first}]");
             return Err(ConfigError::new(format!("{here}.nsid"), what)
                 .remedy("give each namespace of a subsystem an NSID of its own"));
         }
-        if let Err(error) = namespace.device.check() {
-            return Err(ConfigError::new(here, error.to_string()));
-        }
         if let Some(stored) = namespace.device.stored_name()
             && let Some(first) = stored_on.insert(stored.clone(), index)
         {
-            let what = format!("{stored} is behind {at}.namespace[{first}] too");
-            return Err(ConfigError::new(here, what)
-                .remedy("two namespaces of a subsystem on one device would overwrite each other"));
+            return Err(same_storage(here, &stored, &format!("{at}.namespace[{first}]")));
         }
-        for (name, zero) in [
-            ("uuid", namespace.uuid == Some([0; 16])),
-            ("nguid", namespace.nguid == Some([0; 16])),
-            ("eui64", namespace.eui64 == Some([0; 8])),
-        ] {
-            if zero {
-                return Err(ConfigError::new(format!("{here}.{name}"), "it is zero")
-                    .remedy("leave it out to have one derived"));
-            }
+    }
+    Ok(())
+}
+
+fn same_storage(here: String, stored: &str, first: &str) -> ConfigError {
+    ConfigError::new(here, format!("{stored} is behind {first} too"))
+        .remedy("two namespaces of a subsystem on one device would overwrite each other")
+}
+
+/// Checks a namespace as far as others do not matter.
+fn check_namespace(here: &str, namespace: &Namespace) -> Result<(), ConfigError> {
+    let nsid = namespace.nsid;
+    if nsid == 0 || nsid > NSID_MAX {
+        return Err(ConfigError::new(format!("{here}.nsid"), format!("{nsid} is no NSID"))
+            .remedy(format!("give 1 to {NSID_MAX}, or leave it out")));
+    }
+    if let Err(error) = namespace.device.check() {
+        return Err(ConfigError::new(here, error.to_string()));
+    }
+    for (name, zero) in [
+        ("uuid", namespace.uuid == Some([0; 16])),
+        ("nguid", namespace.nguid == Some([0; 16])),
+        ("eui64", namespace.eui64 == Some([0; 8])),
+    ] {
+        if zero {
+            return Err(ConfigError::new(format!("{here}.{name}"), "it is zero")
+                .remedy("leave it out to have one derived"));
         }
     }
     Ok(())

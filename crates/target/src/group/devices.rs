@@ -106,8 +106,12 @@ impl Devices {
     }
 
     /// Serves these devices, of which new ones were prepared, and releases the others.
-    pub(crate) fn serve(&mut self, devices: &[Arc<ServedDevice>], reactor: &mut Reactor) {
-        let mut ids: Vec<_> = devices.iter().map(|device| device.id.0).collect();
+    pub(crate) fn serve<'a>(
+        &mut self,
+        devices: impl Iterator<Item = &'a Arc<ServedDevice>>,
+        reactor: &mut Reactor,
+    ) {
+        let mut ids: Vec<_> = devices.map(|device| device.id.0).collect();
         ids.sort_unstable();
         let is_served = |handle: &Handle| ids.binary_search(&handle.id.0).is_ok();
         let (new, left) = self.prepared.drain(..).partition(is_served);
@@ -451,7 +455,7 @@ mod tests {
         let factory: Arc<dyn DeviceFactory> = Arc::new(recorder.clone());
         let served = Arc::new(ServedDevice { id: DeviceId(0), factory, subsystem: Arc::default() });
         devices.prepare(std::slice::from_ref(&served), &mut reactor).unwrap();
-        devices.serve(&[served], &mut reactor);
+        devices.serve([&served].into_iter(), &mut reactor);
         let zero = Operation::WriteZeroes { slba: 0, nlb: 1, deallocate: false, durable: false };
         assert!(!devices.are_busy());
         assert!(devices.submit(0, 7, zero, &mut reactor));
@@ -459,7 +463,7 @@ mod tests {
         assert!(devices.are_busy(), "what is still in flight after a flush may need another");
         match is_named {
             true => devices.change(&[DeviceId(0)], &mut reactor),
-            false => devices.serve(&[], &mut reactor),
+            false => devices.serve([].into_iter(), &mut reactor),
         }
         devices.end_turn(&mut reactor);
         assert_eq!(*recorder.log.lock().unwrap(), ["write-zeroes"], "it is still in flight");

@@ -643,7 +643,7 @@ impl Group {
             Some(changes) => {
                 self.core.devices.change(&changes.removed, &mut self.core.reactor);
             }
-            None => self.core.devices.serve(&snapshot.devices, &mut self.core.reactor),
+            None => self.core.devices.serve(snapshot.devices(), &mut self.core.reactor),
         }
         self.core.throttle.replace(&snapshot.rate_limits);
         let other_classes =

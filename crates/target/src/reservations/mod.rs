@@ -22,56 +22,80 @@ use weft_nvmf::subsystem::{NamespaceView, SubsystemView};
 use weft_reactor::MailboxSender;
 
 use crate::TargetError;
-use crate::config::{Config, Subsystem};
+use crate::config::{Config, Namespace};
 use crate::group::{ConnectionId, Message};
 use crate::round::{Round, Waiter};
 
-/// Where reservations are kept, by subsystem and NSID.
-pub(crate) type Files = BTreeMap<(String, u32), PathBuf>;
+/// Where reservations are kept, by NSID, for each subsystem that has such a namespace.
+pub(crate) type Files = BTreeMap<String, Arc<BTreeMap<u32, PathBuf>>>;
 
 /// What was kept of reservations, by subsystem and NSID.
 pub(crate) type Restored = BTreeMap<(String, u32), Reservations>;
 
-/// Where a configuration lets reservations be kept.
-pub(crate) fn files(config: &Config) -> Files {
-    let mut files = Files::new();
-    for subsystem in &config.subsystems {
-        for namespace in &subsystem.namespaces {
-            if let Some(path) = &namespace.ptpl_file {
-                files.insert((subsystem.nqn.clone(), namespace.nsid), path.clone());
-            }
+/// The files of these subsystems are those of a configuration from now on.
+pub(crate) fn keep_files(files: &mut Files, config: &Config, is_meant: impl Fn(&str) -> bool) {
+    files.retain(|nqn, _| !is_meant(nqn));
+    for subsystem in config.subsystems.iter().filter(|subsystem| is_meant(&subsystem.nqn)) {
+        let of = |one: &Namespace| Some((one.nsid, one.ptpl_file.clone()?));
+        let own: BTreeMap<_, _> = subsystem.namespaces.iter().filter_map(of).collect();
+        if !own.is_empty() {
+            files.insert(subsystem.nqn.clone(), Arc::new(own));
         }
     }
-    files
+}
+
+/// The file of a namespace is this one from now on.
+pub(crate) fn keep_file(files: &mut Files, nqn: &str, nsid: u32, file: Option<PathBuf>) {
+    let before = files.get(nqn).and_then(|own| own.get(&nsid));
+    if before == file.as_ref() {
+        return;
+    }
+    let own = Arc::make_mut(files.entry(nqn.to_owned()).or_default());
+    match file {
+        Some(file) => drop(own.insert(nsid, file)),
+        None => drop(own.remove(&nsid)),
+    }
 }
 
 /// Reads what was kept of the reservations of namespaces that are new: whose UUID is not known.
-pub(crate) fn restore(
-    subsystem: &Subsystem,
+pub(crate) fn restore<'a>(
+    nqn: &str,
+    namespaces: impl IntoIterator<Item = &'a Namespace>,
     uuid: impl Fn(u32) -> Option<[u8; 16]>,
     known: impl Fn(u32) -> Option<[u8; 16]>,
 ) -> Result<Restored, TargetError> {
     let mut restored = Restored::new();
-    for namespace in &subsystem.namespaces {
-        let (nqn, nsid) = (&subsystem.nqn, namespace.nsid);
+    for namespace in namespaces {
+        let nsid = namespace.nsid;
         if let (Some(path), Some(uuid)) = (&namespace.ptpl_file, uuid(nsid))
             && known(nsid) != Some(uuid)
         {
             let kept = file::read(path, &uuid);
             let kept = kept.map_err(|error| TargetError::namespace(nqn, nsid, &error))?;
-            restored.insert((nqn.clone(), nsid), kept);
+            restored.insert((nqn.to_owned(), nsid), kept);
         }
     }
     Ok(restored)
 }
 
 /// These subsystems are about to be served: namespaces that are new have what was kept.
-pub(crate) fn serve(subsystems: &BTreeMap<String, Arc<SubsystemView>>, mut restored: Restored) {
+pub(crate) fn serve<'a>(
+    subsystems: impl Iterator<Item = (&'a String, &'a Arc<SubsystemView>)>,
+    mut restored: Restored,
+) {
     for (nqn, view) in subsystems {
         for namespace in view.namespaces.iter() {
             let kept = restored.remove(&(nqn.clone(), namespace.nsid)).unwrap_or_default();
             view.shared.reservations().serve(namespace.nsid, namespace.uuid, kept);
         }
+    }
+}
+
+/// The same for one namespace of a subsystem, if it is there.
+pub(crate) fn serve_one(view: &SubsystemView, nsid: u32, restored: Restored) {
+    if let Some(namespace) = view.namespaces.get(nsid) {
+        let kept = restored.into_values().next().unwrap_or_default();
+        view.shared.reservations().serve(nsid, namespace.uuid, kept);
     }
 }
 
