@@ -58,6 +58,21 @@ impl FatalError {
     }
 }
 
+/// With what an HTTP request or answer begins. No PDU begins so: its type would be unknown.
+const HTTP: [&[u8]; 6] = [b"HTTP/", b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS "];
+
+impl FatalError {
+    /// A common header, of these bytes, that no PDU has. A port is easily taken for another one,
+    /// so what speaks HTTP is named.
+    #[must_use]
+    pub fn common_header(error: HeaderError, bytes: &[u8]) -> Self {
+        match HTTP.iter().any(|begin| bytes.starts_with(begin)) {
+            true => Self { detail: "it speaks HTTP, not NVMe/TCP", ..error.into() },
+            false => error.into(),
+        }
+    }
+}
+
 impl From<HeaderError> for FatalError {
     fn from(error: HeaderError) -> Self {
         let detail = match error.field_offset {
@@ -77,3 +92,22 @@ impl fmt::Display for FatalError {
 }
 
 impl std::error::Error for FatalError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_nvme::Wire;
+    use weft_nvme::tcp::{CommonHeader, Kind};
+
+    #[test]
+    fn who_speaks_http_is_named() {
+        let told = |bytes: &[u8; 8]| {
+            let error = Kind::check(CommonHeader::view(bytes).expect("a header"));
+            FatalError::common_header(error.expect_err("no PDU"), bytes).to_string()
+        };
+        for bytes in [b"HTTP/1.1", b"GET /met", b"HEAD / H", b"POST /a ", b"OPTIONS "] {
+            assert!(told(bytes).contains("it speaks HTTP, not NVMe/TCP"), "{}", told(bytes));
+        }
+        assert!(told(b"SSH-2.0-").contains("PDU type is unknown"), "{}", told(b"SSH-2.0-"));
+    }
+}

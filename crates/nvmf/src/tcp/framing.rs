@@ -292,7 +292,8 @@ impl Framing {
 
     /// Checks the common header against what was agreed.
     fn shape(&self, common: &CommonHeader) -> Result<Shape, FatalError> {
-        let kind = Kind::check(common)?;
+        let kind = Kind::check(common)
+            .map_err(|error| FatalError::common_header(error, common.bytes()))?;
         if kind.direction() != self.direction {
             return Err(FatalError::field(PDU_TYPE, "PDU type is one that only this side sends"));
         }
