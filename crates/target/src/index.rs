@@ -165,7 +165,7 @@ mod tests {
         ];
         for (key, other) in &others {
             let error = index.check("nqn.b", other).expect_err(key).to_string();
-            let said = format!("{key}: it is that of namespace 1 of nqn.a as well");
+            let said = format!("{key}`: it is that of namespace 1 of nqn.a as well");
             assert!(error.contains(&said), "{error}");
         }
         index.remove("nqn.b", &first);

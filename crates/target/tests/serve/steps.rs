@@ -1,9 +1,14 @@
 //! Objects that are changed one at a time while the target runs.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weft_backend::{BlockDevice, DeviceFactory, DeviceSpec, Geometry, OpenError, ResizeError};
 use weft_nvme::Status;
+use weft_reactor::{Owner, Reactor};
 use weft_target::Target;
 use weft_target::config::{
-    AnaState, Bdev, BdevKind, Config, HostKeys, Listen, Subsystem, Transport,
+    AnaState, Bdev, BdevKind, Config, HostKeys, Listen, Namespace, Subsystem, Transport,
 };
 use weft_target::steps::{AddNamespace, DISCOVERY_NQN, Made, Step, StepErrorKind};
 
@@ -266,5 +271,86 @@ fn access_states_are_those_of_a_listener() {
     make(&mut target, Step::RemoveListener { nqn: NQN.to_owned(), listen: listen(second) });
     make(&mut target, add_listener(NQN, listen(second)));
     assert_eq!(states(&target)[1], [AnaState::Optimized; 2]);
+    target.stop().expect("a clean stop");
+}
+
+/// A device that counts how often it is looked at.
+#[derive(Debug)]
+struct Counted {
+    inner: Arc<dyn DeviceFactory>,
+    looks: Arc<AtomicUsize>,
+}
+
+impl Counted {
+    fn look(&self) -> &dyn DeviceFactory {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        &*self.inner
+    }
+}
+
+impl DeviceFactory for Counted {
+    fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
+        self.look().open(reactor, owner)
+    }
+    fn geometry(&self) -> Geometry {
+        self.look().geometry()
+    }
+    fn survives_restart(&self) -> bool {
+        self.look().survives_restart()
+    }
+    fn identity(&self) -> String {
+        self.look().identity()
+    }
+    fn resize(&self, bytes: u64) -> Result<(), ResizeError> {
+        self.look().resize(bytes)
+    }
+    fn refresh(&self) -> std::io::Result<Geometry> {
+        self.look().refresh()
+    }
+    fn sync(&self) -> std::io::Result<()> {
+        self.look().sync()
+    }
+    fn has_lost_writes(&self) -> bool {
+        self.look().has_lost_writes()
+    }
+}
+
+/// 1,000 namespaces of another subsystem, none of which is looked at.
+#[test]
+fn a_step_looks_at_no_namespace_of_another_subsystem() {
+    let beside = "nqn.2024-01.io.weft:beside";
+    let spec: DeviceSpec = "null:3MiB".parse().expect("a device");
+    let mut other = Subsystem::new(beside);
+    other.namespaces = (1..=1000).map(|nsid| Namespace::new(nsid, spec.clone())).collect();
+    let looks = Arc::<AtomicUsize>::default();
+    let inner = spec.build().expect("a device");
+    let device = Counted { inner, looks: Arc::clone(&looks) };
+    let config = Config { subsystems: vec![other], ..config_of_two_groups(&[]) };
+    let device: Arc<dyn DeviceFactory> = Arc::new(device);
+    let mut target = Target::with_devices(config, vec![(spec, device)]).expect("a target");
+    let began = looks.load(Ordering::Relaxed);
+    assert!(began >= 1000, "each is looked at when it is opened: {began}");
+    make(&mut target, Step::CreateSubsystem(Box::new(Subsystem::new(NQN))));
+    make(&mut target, Step::AddHost { nqn: NQN.to_owned(), host: HostKeys::new(HOST) });
+    make(&mut target, bdev("stays", "null:1MiB"));
+    make(&mut target, add(NQN, "stays", None));
+    for _ in 0..3 {
+        make(&mut target, bdev("m", "null:1MiB"));
+        assert_eq!(make(&mut target, add(NQN, "m", None)), Made::Nsid(2));
+        let resize = Step::ResizeBdev { name: "m".to_owned(), kind: None, bytes: 2 << 20 };
+        make(&mut target, resize);
+        refused(&mut target, &add(NQN, "m", None));
+        refused(&mut target, &add(beside, "m", Some(1)));
+        make(&mut target, Step::RemoveNamespace { nqn: NQN.to_owned(), nsid: 2 });
+        make(&mut target, Step::DeleteBdev { name: "m".to_owned(), kind: None });
+    }
+    make(&mut target, Step::DeleteSubsystem { nqn: NQN.to_owned() });
+    assert_eq!(looks.load(Ordering::Relaxed), began);
+    // One of that subsystem looks at the one that it concerns.
+    make(&mut target, Step::RemoveNamespace { nqn: beside.to_owned(), nsid: 500 });
+    assert_eq!(looks.load(Ordering::Relaxed), began);
+    make(&mut target, bdev("m", "null:1MiB"));
+    assert_eq!(make(&mut target, add(beside, "m", None)), Made::Nsid(500));
+    assert_eq!(looks.load(Ordering::Relaxed), began, "others of its own subsystem neither");
     target.stop().expect("a clean stop");
 }
