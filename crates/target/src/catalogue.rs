@@ -8,26 +8,24 @@ mod discovery;
 mod one;
 mod sizes;
 mod slots;
+mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use weft_backend::{DeviceFactory, DeviceSpec, Geometry, Resized};
+use weft_backend::{DeviceFactory, DeviceSpec, Resized};
 use weft_nvme::Nqn;
 use weft_nvmf::discovery::DiscoveryEntry;
-use weft_nvmf::subsystem::{
-    NamespaceCapabilities, NamespaceHints, NamespaceView, SubsystemKind, SubsystemLimits,
-    SubsystemShared, SubsystemView,
-};
+use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
+use weft_transport::tls::TlsAcceptor;
 
 use self::discovery::shows_alike;
 use self::one::OnePlan;
-use self::sizes::configured_bytes;
+use self::sizes::{Resize, resize};
 use self::slots::Slots;
 use crate::TargetError;
-use crate::config::{self, Bdev, Config, Limits, Namespace, Policies, Psks, Subsystem, identity};
+use crate::config::{self, Bdev, Config, Namespace, Policies, Psks, Subsystem, identity};
 use crate::nsids::{self, same_device};
 use crate::reservations;
 use crate::snapshot::{
@@ -35,7 +33,6 @@ use crate::snapshot::{
     transport_limits,
 };
 use crate::tls;
-use weft_transport::tls::TlsAcceptor;
 
 /// What is served, with its configuration.
 #[derive(Debug)]
@@ -708,51 +705,6 @@ impl Catalogue {
             owners.insert(entry.nsid, NsidOwner { uuid, block_bytes, change });
         }
     }
-
-    fn namespace_view(&self, nqn: &str, namespace: &Namespace) -> Option<NamespaceView> {
-        let entry = self.entry(nqn, namespace.nsid)?;
-        let owner = self.owners.get(nqn).and_then(|owners| owners.get(&entry.nsid));
-        let mut view = namespace_view(entry, owner.map_or(0, |owner| owner.change));
-        view.capabilities.read_only |= namespace.read_only;
-        view.ana_group = namespace.ana_group();
-        view.capabilities.persistent_reservations = namespace.ptpl_file.is_some();
-        Some(view)
-    }
-
-    fn view(
-        &mut self,
-        subsystem: &Subsystem,
-        config: &Config,
-    ) -> Result<SubsystemView, TargetError> {
-        let namespaces = subsystem.namespaces.iter();
-        let namespaces = namespaces.filter_map(|one| self.namespace_view(&subsystem.nqn, one));
-        let namespaces = namespaces.collect();
-        let shared = self.shared.entry(subsystem.nqn.clone()).or_default();
-        Ok(SubsystemView {
-            nqn: nqn(&subsystem.nqn)?,
-            kind: SubsystemKind::Nvm,
-            serial: subsystem.serial(),
-            model: subsystem.model.clone(),
-            firmware: subsystem.firmware.clone(),
-            namespaces,
-            allowed_hosts: subsystem
-                .allowed_hosts
-                .as_ref()
-                .map(|hosts| hosts.iter().map(|host| nqn(host)).collect())
-                .transpose()?
-                .map(Arc::new),
-            ana: subsystem.ana_view(&config.ports).map(Arc::new),
-            policies: self.policies.get(&subsystem.nqn).cloned().unwrap_or_default(),
-            controller_model: subsystem.controller_ids.model,
-            limits: SubsystemLimits {
-                controller_ids: (subsystem.controller_ids.first, subsystem.controller_ids.last),
-                max_namespaces: subsystem.namespaces_max.unwrap_or(config.limits.namespaces),
-                weighted_round_robin: config.express,
-                ..subsystem_limits(&config.limits)
-            },
-            shared: Arc::clone(shared),
-        })
-    }
 }
 
 impl Entry {
@@ -805,123 +757,6 @@ fn check_names(subsystem: &Subsystem) -> Result<(), TargetError> {
         nqn(host)?;
     }
     Ok(())
-}
-
-/// A device that stays and is to have another size.
-#[derive(Debug)]
-struct Resize {
-    factory: Arc<dyn DeviceFactory>,
-    before: u64,
-    bytes: u64,
-}
-
-impl Resize {
-    /// Whether a device is configured to have another size; otherwise it reads its size. A file or
-    /// image grows but is never cut: a typing error would lose data.
-    fn wanted(
-        factory: &Arc<dyn DeviceFactory>,
-        (old, new): (&DeviceSpec, &DeviceSpec),
-        told: &dyn Fn(&dyn std::fmt::Display) -> TargetError,
-    ) -> Result<Option<Self>, TargetError> {
-        let found = factory.refresh().map_err(|error| told(&error))?;
-        let changed = configured_bytes(new) != configured_bytes(old);
-        let Some(bytes) = configured_bytes(new).filter(|_| changed) else { return Ok(None) };
-        if new.stored_name().is_some() && bytes < found.bytes() {
-            log::warn!("{} is longer than its configured size: it is not cut", factory.identity());
-            return Ok(None);
-        }
-        if bytes == 0 || !bytes.is_multiple_of(found.block_bytes.into()) {
-            let (block_bytes, error) = (found.block_bytes, "not a whole number of blocks of");
-            return Err(told(&format_args!("{bytes} bytes are {error} {block_bytes} bytes")));
-        }
-        Ok(Some(Self { factory: Arc::clone(factory), before: found.bytes(), bytes }))
-    }
-
-    fn grows(&self) -> bool {
-        self.bytes > self.before
-    }
-
-    fn apply(&self, bytes: u64) -> Result<(), TargetError> {
-        let resized = self.factory.resize(bytes);
-        resized.map_err(|error| TargetError::new(format!("{}: {error}", self.factory.identity())))
-    }
-}
-
-/// Resizes devices once nothing else can fail. Those that grow come first: they can be cut again
-/// if another one fails, as no host has seen the new size. What was cut off is lost.
-fn resize(mut wanted: Vec<Resize>) -> Result<(), TargetError> {
-    wanted.sort_by_key(|resize| !resize.grows());
-    for (position, resize) in wanted.iter().enumerate() {
-        let Err(error) = resize.apply(resize.bytes) else { continue };
-        for done in wanted.iter().take(position).filter(|done| done.grows()) {
-            if let Err(error) = done.apply(done.before) {
-                log::warn!("{error}");
-            }
-        }
-        return Err(error);
-    }
-    Ok(())
-}
-
-fn namespace_view(entry: &Entry, owner_change: u64) -> NamespaceView {
-    let Geometry {
-        block_bytes,
-        blocks,
-        atomic_blocks,
-        compare_and_write_blocks,
-        preferred_blocks,
-        optimal_blocks,
-        discard_granularity_blocks,
-        capabilities,
-    } = entry.device.factory.geometry();
-    NamespaceView {
-        nsid: entry.nsid,
-        block_bytes,
-        blocks,
-        uuid: entry.identity.uuid,
-        nguid: entry.identity.nguid,
-        eui64: entry.identity.eui64.unwrap_or_default(),
-        capabilities: NamespaceCapabilities {
-            read_only: capabilities.read_only,
-            volatile_cache: capabilities.volatile_cache,
-            deallocate: capabilities.discard,
-            reads_zeroes: capabilities.discard_reads_zeroes,
-            write_zeroes_deallocates: capabilities.write_zeroes && capabilities.discard,
-            write_uncorrectable: capabilities.write_uncorrectable,
-            persistent_reservations: false,
-        },
-        hints: NamespaceHints {
-            atomic_blocks,
-            atomic_power_fail_blocks: atomic_blocks,
-            compare_and_write_blocks,
-            preferred_write_blocks: preferred_blocks,
-            optimal_write_blocks: optimal_blocks,
-            deallocate_blocks: discard_granularity_blocks,
-        },
-        write_protected: false,
-        lost_writes: entry.device.factory.has_lost_writes(),
-        device: entry.device.id.0,
-        ana_group: entry.nsid,
-        owner_change,
-    }
-}
-
-fn subsystem_limits(limits: &Limits) -> SubsystemLimits {
-    SubsystemLimits {
-        max_io_queues: limits.io_queues,
-        max_queue_entries: limits.queue_entries,
-        mdts_bytes: limits.transfer_bytes,
-        in_capsule_bytes: limits.in_capsule_bytes,
-        max_namespaces: limits.namespaces,
-        max_controllers: limits.controllers,
-        keep_alive_ms_min: whole_ms(limits.keep_alive_min),
-        keep_alive_ms_max: whole_ms(limits.keep_alive_max),
-        ..SubsystemLimits::default()
-    }
-}
-
-fn whole_ms(time: Duration) -> u32 {
-    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
 fn nqn(name: &str) -> Result<Nqn, TargetError> {

@@ -8,7 +8,8 @@ use weft_nvme::Nqn;
 use weft_nvmf::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
 use weft_nvmf::subsystem::{ControllerModel, Namespaces, SubsystemKind, SubsystemView};
 
-use super::{Catalogue, subsystem_limits};
+use super::Catalogue;
+use super::views::subsystem_limits;
 use crate::TargetError;
 use crate::config::{Config, Referral, Transport, identity};
 use crate::snapshot::PortView;

@@ -1,0 +1,122 @@
+//! What hosts see of a subsystem, as it is configured.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_backend::Geometry;
+use weft_nvmf::subsystem::{
+    NamespaceCapabilities, NamespaceHints, NamespaceView, SubsystemKind, SubsystemLimits,
+    SubsystemView,
+};
+
+use super::{Catalogue, Entry, nqn};
+use crate::TargetError;
+use crate::config::{Config, Limits, Namespace, Subsystem};
+
+impl Catalogue {
+    pub(super) fn namespace_view(&self, nqn: &str, namespace: &Namespace) -> Option<NamespaceView> {
+        let entry = self.entry(nqn, namespace.nsid)?;
+        let owner = self.owners.get(nqn).and_then(|owners| owners.get(&entry.nsid));
+        let mut view = namespace_view(entry, owner.map_or(0, |owner| owner.change));
+        view.capabilities.read_only |= namespace.read_only;
+        view.ana_group = namespace.ana_group();
+        view.capabilities.persistent_reservations = namespace.ptpl_file.is_some();
+        Some(view)
+    }
+
+    pub(super) fn view(
+        &mut self,
+        subsystem: &Subsystem,
+        config: &Config,
+    ) -> Result<SubsystemView, TargetError> {
+        let namespaces = subsystem.namespaces.iter();
+        let namespaces = namespaces.filter_map(|one| self.namespace_view(&subsystem.nqn, one));
+        let namespaces = namespaces.collect();
+        let shared = self.shared.entry(subsystem.nqn.clone()).or_default();
+        Ok(SubsystemView {
+            nqn: nqn(&subsystem.nqn)?,
+            kind: SubsystemKind::Nvm,
+            serial: subsystem.serial(),
+            model: subsystem.model.clone(),
+            firmware: subsystem.firmware.clone(),
+            namespaces,
+            allowed_hosts: subsystem
+                .allowed_hosts
+                .as_ref()
+                .map(|hosts| hosts.iter().map(|host| nqn(host)).collect())
+                .transpose()?
+                .map(Arc::new),
+            ana: subsystem.ana_view(&config.ports).map(Arc::new),
+            policies: self.policies.get(&subsystem.nqn).cloned().unwrap_or_default(),
+            controller_model: subsystem.controller_ids.model,
+            limits: SubsystemLimits {
+                controller_ids: (subsystem.controller_ids.first, subsystem.controller_ids.last),
+                max_namespaces: subsystem.namespaces_max.unwrap_or(config.limits.namespaces),
+                weighted_round_robin: config.express,
+                ..subsystem_limits(&config.limits)
+            },
+            shared: Arc::clone(shared),
+        })
+    }
+}
+
+fn namespace_view(entry: &Entry, owner_change: u64) -> NamespaceView {
+    let Geometry {
+        block_bytes,
+        blocks,
+        atomic_blocks,
+        compare_and_write_blocks,
+        preferred_blocks,
+        optimal_blocks,
+        discard_granularity_blocks,
+        capabilities,
+    } = entry.device.factory.geometry();
+    NamespaceView {
+        nsid: entry.nsid,
+        block_bytes,
+        blocks,
+        uuid: entry.identity.uuid,
+        nguid: entry.identity.nguid,
+        eui64: entry.identity.eui64.unwrap_or_default(),
+        capabilities: NamespaceCapabilities {
+            read_only: capabilities.read_only,
+            volatile_cache: capabilities.volatile_cache,
+            deallocate: capabilities.discard,
+            reads_zeroes: capabilities.discard_reads_zeroes,
+            write_zeroes_deallocates: capabilities.write_zeroes && capabilities.discard,
+            write_uncorrectable: capabilities.write_uncorrectable,
+            persistent_reservations: false,
+        },
+        hints: NamespaceHints {
+            atomic_blocks,
+            atomic_power_fail_blocks: atomic_blocks,
+            compare_and_write_blocks,
+            preferred_write_blocks: preferred_blocks,
+            optimal_write_blocks: optimal_blocks,
+            deallocate_blocks: discard_granularity_blocks,
+        },
+        write_protected: false,
+        lost_writes: entry.device.factory.has_lost_writes(),
+        device: entry.device.id.0,
+        ana_group: entry.nsid,
+        owner_change,
+    }
+}
+
+pub(super) fn subsystem_limits(limits: &Limits) -> SubsystemLimits {
+    SubsystemLimits {
+        max_io_queues: limits.io_queues,
+        max_queue_entries: limits.queue_entries,
+        mdts_bytes: limits.transfer_bytes,
+        in_capsule_bytes: limits.in_capsule_bytes,
+        max_namespaces: limits.namespaces,
+        max_controllers: limits.controllers,
+        keep_alive_ms_min: whole_ms(limits.keep_alive_min),
+        keep_alive_ms_max: whole_ms(limits.keep_alive_max),
+        ..SubsystemLimits::default()
+    }
+}
+
+fn whole_ms(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
