@@ -3,6 +3,7 @@
 mod ana;
 mod keys;
 mod qos;
+mod visibility;
 
 use std::{
     path::{Path, PathBuf},
@@ -145,7 +146,14 @@ enum NamespaceVerb {
         /// Its UUID.
         #[arg(long)]
         uuid: Option<Uuid>,
+        /// Only hosts that are added to it see it.
+        #[arg(long)]
+        no_auto_visible: bool,
     },
+    /// Show a namespace that not every host sees to one more host.
+    AddHost(visibility::Host),
+    /// No longer show it to a host.
+    RemoveHost(visibility::Host),
     /// Remove a namespace; a block device with a name stays.
     Remove {
         /// The subsystem.
@@ -486,9 +494,18 @@ impl Session {
 
     fn namespace(&mut self, verb: &NamespaceVerb) -> Result<(), Failure> {
         match verb {
-            NamespaceVerb::Add { nqn, device, nsid, uuid } => {
-                self.add_namespace(nqn, device, *nsid, *uuid)
+            NamespaceVerb::Add { nqn, device, nsid, uuid, no_auto_visible } => {
+                let uuid = uuid.map(|uuid| uuid.to_string());
+                let hidden = no_auto_visible.then_some(true);
+                let terms = [
+                    ("nsid", json!(nsid)),
+                    ("uuid", json!(uuid)),
+                    ("no_auto_visible", json!(hidden)),
+                ];
+                self.add_namespace(nqn, device, terms)
             }
+            NamespaceVerb::AddHost(host) => self.change("nvmf_ns_add_host", host.params()),
+            NamespaceVerb::RemoveHost(host) => self.change("nvmf_ns_remove_host", host.params()),
             NamespaceVerb::Remove { nqn, nsid } => {
                 self.change("nvmf_subsystem_remove_ns", json!({ "nqn": nqn, "nsid": nsid }))
             }
@@ -509,8 +526,7 @@ impl Session {
         &mut self,
         nqn: &str,
         device: &Device,
-        nsid: Option<u32>,
-        uuid: Option<Uuid>,
+        [nsid, uuid, hidden]: [(&'static str, Value); 3],
     ) -> Result<(), Failure> {
         let (name, made) = match device.spec()? {
             None => (device.bdev.clone().unwrap_or_default(), false),
@@ -524,8 +540,7 @@ impl Session {
                 (name, true)
             }
         };
-        let uuid = uuid.map(|uuid| uuid.to_string());
-        let of = [("bdev_name", json!(name)), ("nsid", json!(nsid)), ("uuid", json!(uuid))];
+        let of = [("bdev_name", json!(name)), nsid, uuid, hidden];
         let params = json!({ "nqn": nqn, "namespace": given(of) });
         match self.call("nvmf_subsystem_add_ns", params) {
             Ok(nsid) if self.json => output::print_json(&nsid),

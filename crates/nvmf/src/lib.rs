@@ -28,3 +28,4 @@ pub mod rdma;
 pub mod reservation;
 pub mod subsystem;
 pub mod tcp;
+pub mod visibility;

@@ -20,6 +20,7 @@ use crate::auth::Policy;
 use crate::discovery::DiscoveryView;
 use crate::queue::add;
 use crate::reservation::ReservationTable;
+use crate::visibility::Visibility;
 
 /// Memory Page Size Minimum in bytes: the unit of MDTS and its relatives. CAP.MPSMIN is 0.
 pub const PAGE_BYTES: u32 = 4096;
@@ -42,6 +43,8 @@ pub struct SubsystemView {
     pub firmware: String,
     /// The active namespaces.
     pub namespaces: Namespaces,
+    /// Which hosts see those that not every host sees.
+    pub visibility: Visibility,
     /// The hosts that may connect; `None` allows every host.
     pub allowed_hosts: Option<Arc<BTreeSet<Nqn>>>,
     /// The access states of its groups; `None`: hosts are told of none.
@@ -664,6 +667,7 @@ pub(crate) mod test_support {
             model: "weft test".into(),
             firmware: "0.1".into(),
             namespaces: nsids.iter().map(|nsid| namespace(*nsid)).collect(),
+            visibility: Visibility::default(),
             allowed_hosts: None,
             ana: None,
             policies: Arc::default(),

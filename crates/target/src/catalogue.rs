@@ -753,7 +753,8 @@ fn check_aliases(subsystem: &Subsystem, opened: &[Arc<ServedDevice>]) -> Result<
 fn check_names(subsystem: &Subsystem) -> Result<(), TargetError> {
     nqn(&subsystem.nqn)?;
     let hosts = subsystem.allowed_hosts.iter().flatten().chain(&subsystem.listed_hosts);
-    for host in hosts {
+    let seeing = subsystem.namespaces.iter().flat_map(|one| one.visible_to.iter().flatten());
+    for host in hosts.chain(seeing) {
         nqn(host)?;
     }
     Ok(())

@@ -156,11 +156,18 @@ fn namespaces(
         let nsid = namespace.nsid;
         let device = name(&is, nsid).unwrap_or_default();
         let mut say = |what: &str| lines.push(format!("namespace {nsid} of {} {what}", new.nqn));
+        let seen = seen_by(new, nsid);
         let Some(before) = old.and_then(|old| old.namespaces.get(nsid)) else {
             let uuid = Uuid::from_bytes(namespace.uuid);
             say(&format!("added: {device}, {}, UUID {uuid}", size(namespace)));
+            if new.visibility.hosts(nsid).is_some() {
+                say(&seen);
+            }
             continue;
         };
+        if old.is_some_and(|old| seen_by(old, nsid) != seen) {
+            say(&seen);
+        }
         if before.blocks != namespace.blocks {
             say(&format!("resized from {} to {}", size(before), size(namespace)));
         }
@@ -173,6 +180,18 @@ fn namespaces(
         }
         if (before.nguid, before.eui64) != (namespace.nguid, namespace.eui64) {
             say("has another NGUID or EUI-64");
+        }
+    }
+}
+
+/// Which hosts see a namespace.
+fn seen_by(view: &SubsystemView, nsid: u32) -> String {
+    match view.visibility.hosts(nsid) {
+        None => "is seen by every host".to_owned(),
+        Some(hosts) if hosts.is_empty() => "is seen by no host".to_owned(),
+        Some(hosts) => {
+            let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
+            format!("is seen by {} only", hosts.join(", "))
         }
     }
 }

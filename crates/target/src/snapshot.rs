@@ -145,20 +145,21 @@ impl From<&Port> for PortView {
 }
 
 impl Snapshot {
-    /// The subsystem of this name, if it is served at a port.
-    pub(crate) fn view(&self, nqn: &Nqn, port_id: u16) -> Option<Arc<SubsystemView>> {
-        self.view_by_name(nqn.as_str(), port_id).map(Arc::clone)
+    /// What a host sees of the subsystem of this name, if that is served at a port.
+    pub(crate) fn view(&self, nqn: &Nqn, port_id: u16, host: &Nqn) -> Option<Arc<SubsystemView>> {
+        self.view_by_name(nqn.as_str(), port_id).map(|view| view.of_host(host))
     }
 
-    /// The subsystem of a Connect at a port. A port that has been taken away may come back, so a
+    /// The subsystem of a host's Connect at a port. A port that has been taken away may come back, so a
     /// host that was on its way to it may try again: hosts take Do Not Retry for the end.
     pub(crate) fn connected(
         &self,
         nqn: &Nqn,
         port_id: u16,
+        host: &Nqn,
     ) -> Result<Arc<SubsystemView>, ConnectError> {
         let is_there = self.ports.iter().any(|port| port.id == port_id);
-        self.view(nqn, port_id).ok_or(match is_there {
+        self.view(nqn, port_id, host).ok_or(match is_there {
             true => ConnectError::unknown_subsystem(),
             false => ConnectError::status(Status::CONNECT_CONTROLLER_BUSY),
         })

@@ -11,8 +11,10 @@ use std::path::PathBuf;
 
 mod hosts;
 mod saved;
+mod visible;
 
 pub(crate) use saved::Saved;
+pub use visible::Visible;
 
 use hosts::{add_host, add_key, change_keys, change_psks, remove_host, remove_key};
 use weft_backend::{DeviceSpec, rbd::CephSpec};
@@ -152,6 +154,15 @@ pub enum Step {
         /// The group.
         group: u32,
     },
+    /// Shows a namespace to other hosts than before.
+    SetVisible {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+        /// To which hosts.
+        visible: Visible,
+    },
     /// Adds a key file to the keyring.
     AddKey {
         /// The key's name.
@@ -224,6 +235,8 @@ pub struct AddNamespace {
     pub ana_group: Option<u32>,
     /// Where its reservations are kept if hosts let them persist.
     pub ptpl_file: Option<PathBuf>,
+    /// The hosts that see it; none: every host.
+    pub visible_to: Option<Vec<String>>,
 }
 
 /// The result of a step.
@@ -333,6 +346,7 @@ impl Step {
                 set_ana_state(config, nqn, *listen, (*group, *state))
             }
             Self::SetAnaGroup { nqn, nsid, group } => set_ana_group(config, nqn, *nsid, *group),
+            Self::SetVisible { nqn, nsid, visible } => visible::set(config, nqn, *nsid, visible),
             Self::AddKey { name, path } => add_key(config, name, path),
             Self::RemoveKey { name } => remove_key(config, name),
             Self::AddHost { nqn, host } => add_host(config, nqn, host),
@@ -564,7 +578,7 @@ fn delete_subsystem(config: &mut Config, nqn: &str) -> Outcome {
 }
 
 fn add_namespace(config: &mut Config, index: &Index, add: &AddNamespace) -> Outcome {
-    let AddNamespace { nqn, bdev, nsid, uuid, nguid, eui64, read_only, ana_group, ptpl_file } = add;
+    let AddNamespace { nqn, bdev, nsid, uuid, nguid, eui64, .. } = add;
     if let Some((user, namespace)) = index.user_of(config, bdev) {
         let nsid = namespace.nsid;
         let what = format!("block device {bdev} is used by namespace {nsid} of {user}");
@@ -591,9 +605,10 @@ fn add_namespace(config: &mut Config, index: &Index, add: &AddNamespace) -> Outc
         uuid: Some(uuid),
         nguid: Some(nguid.unwrap_or(uuid)),
         eui64: *eui64,
-        read_only: *read_only,
-        ana_group: *ana_group,
-        ptpl_file: ptpl_file.clone(),
+        read_only: add.read_only,
+        ana_group: add.ana_group,
+        ptpl_file: add.ptpl_file.clone(),
+        visible_to: add.visible_to.clone(),
         ..Namespace::new(nsid, found.device)
     };
     let behind = subsystem.namespaces.iter().position(|other| other.nsid > nsid);

@@ -11,6 +11,7 @@ mod qos;
 mod rate_limit;
 mod rbd;
 mod trace;
+mod visibility;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -308,7 +309,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = rbd::methods(bdev::methods(methods, operator), operator);
     let methods = ana::methods(nvmf::methods(methods, operator), operator);
     let methods = qos::methods(rate_limit::methods(methods, operator), operator);
-    let methods = keyring::methods(methods, operator);
+    let methods = keyring::methods(visibility::methods(methods, operator), operator);
     let methods = framework::methods(methods, operator);
     framework::with_names(trace::methods(methods, operator))
 }

@@ -17,6 +17,7 @@ use crate::subsystem::{
     ControllerModel, NamespaceCapabilities, NamespaceHints, NamespaceView, SubsystemKind,
     SubsystemLimits, SubsystemShared, SubsystemView,
 };
+use crate::visibility::Visibility;
 
 /// Reads `data` as actions and carries them out. Panics if an invariant is broken.
 pub fn actions(data: &[u8]) {
@@ -285,6 +286,7 @@ pub(crate) fn view(state: u8) -> SubsystemView {
         model: String::new(),
         firmware: String::new(),
         namespaces: nsids.map(namespace).collect(),
+        visibility: Visibility::default(),
         allowed_hosts: None,
         ana: bit(6).then(|| Arc::new(ana.collect())),
         policies: Arc::default(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use weft_nvme::Nqn;
 use weft_nvmf::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
 use weft_nvmf::subsystem::{ControllerModel, Namespaces, SubsystemKind, SubsystemView};
+use weft_nvmf::visibility::Visibility;
 
 use super::Catalogue;
 use super::views::subsystem_limits;
@@ -66,6 +67,7 @@ impl Catalogue {
             model: "weft".to_owned(),
             firmware: env!("CARGO_PKG_VERSION").to_owned(),
             namespaces: Namespaces::default(),
+            visibility: Visibility::default(),
             allowed_hosts: None,
             ana: None,
             policies: Arc::default(),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use weft_nvmf::subsystem::SubsystemView;
 
-use super::{Catalogue, Entries, Entry, Plan, Resize};
+use super::views::visibility;
+use super::{Catalogue, Entries, Entry, Plan, Resize, nqn as name};
 use crate::TargetError;
 use crate::config::{Config, Namespace, Subsystem, identity};
 use crate::reservations;
@@ -56,6 +57,9 @@ impl Catalogue {
         plan: &mut Plan,
     ) -> Result<Entry, TargetError> {
         let (nqn, nsid) = (&subsystem.nqn, namespace.nsid);
+        for host in namespace.visible_to.iter().flatten() {
+            name(host)?;
+        }
         let known = self.entry(nqn, nsid);
         let known_uuid = known.map(|known| known.identity.uuid);
         let kept = known.filter(|known| known.keeps_device(namespace));
@@ -138,6 +142,7 @@ impl Catalogue {
             // The one that is served stays as it is.
             let view = Arc::make_mut(view);
             view.namespaces = view.namespaces.with(nsid, namespace);
+            view.visibility = subsystem.map(visibility).unwrap_or_default();
             if view.ana.is_some() {
                 view.ana = subsystem.and_then(|one| one.ana_view(&config.ports)).map(Arc::new);
             }

@@ -8,6 +8,7 @@ use weft_nvmf::subsystem::{
     NamespaceCapabilities, NamespaceHints, NamespaceView, SubsystemKind, SubsystemLimits,
     SubsystemView,
 };
+use weft_nvmf::visibility::Visibility;
 
 use super::{Catalogue, Entry, nqn};
 use crate::TargetError;
@@ -40,6 +41,7 @@ impl Catalogue {
             model: subsystem.model.clone(),
             firmware: subsystem.firmware.clone(),
             namespaces,
+            visibility: visibility(subsystem),
             allowed_hosts: subsystem
                 .allowed_hosts
                 .as_ref()
@@ -119,4 +121,13 @@ pub(super) fn subsystem_limits(limits: &Limits) -> SubsystemLimits {
 
 fn whole_ms(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+/// Which hosts see the namespaces that not every host sees. Their names were checked.
+pub(super) fn visibility(subsystem: &Subsystem) -> Visibility {
+    let of = |namespace: &Namespace| {
+        let hosts = namespace.visible_to.as_ref()?;
+        Some((namespace.nsid, hosts.iter().filter_map(|host| host.parse().ok()).collect()))
+    };
+    subsystem.namespaces.iter().filter_map(of).collect()
 }

@@ -332,6 +332,8 @@ pub struct Namespace {
     pub ana_group: Option<u32>,
     /// Where its reservations are kept if hosts let them persist; none: they cannot persist.
     pub ptpl_file: Option<PathBuf>,
+    /// The hosts that see it, by NQN; none: every host of the subsystem.
+    pub visible_to: Option<Vec<String>>,
 }
 
 impl Namespace {
@@ -349,6 +351,7 @@ impl Namespace {
             read_only: false,
             ana_group: None,
             ptpl_file: None,
+            visible_to: None,
         }
     }
 

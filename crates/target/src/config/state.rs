@@ -210,6 +210,8 @@ struct NamespaceKeys {
     ana_group: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ptpl_file: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    visible_to: Option<Vec<String>>,
 }
 
 fn texts(values: &[impl ToString]) -> Vec<String> {
@@ -400,6 +402,7 @@ impl NamespaceKeys {
             read_only: namespace.read_only,
             ana_group: namespace.ana_group,
             ptpl_file: namespace.ptpl_file.clone(),
+            visible_to: namespace.visible_to.clone(),
         }
     }
 
@@ -414,6 +417,7 @@ impl NamespaceKeys {
             read_only: self.read_only,
             ana_group: self.ana_group,
             ptpl_file: self.ptpl_file.clone(),
+            visible_to: self.visible_to.clone(),
             ..Namespace::new(self.nsid, device)
         })
     }
@@ -442,6 +446,7 @@ mod tests {
             read_only: true,
             ana_group: Some(7),
             ptpl_file: Some("/a/ptpl".into()),
+            visible_to: Some(vec!["nqn.h".to_owned()]),
             ..Namespace::new(5, device("memory:1MiB,block=512"))
         };
         let file = device("file:/a,,b,size=1MiB,read-only");

@@ -143,6 +143,7 @@ struct NamespaceKeys {
     shared: bool,
     ana_group: Option<u32>,
     ptpl_file: Option<PathBuf>,
+    visible_to: Option<Vec<String>>,
 }
 
 struct Size<T>(T);
@@ -316,6 +317,7 @@ impl NamespaceKeys {
             read_only: self.read_only,
             ana_group: self.ana_group,
             ptpl_file: self.ptpl_file,
+            visible_to: self.visible_to,
         })
     }
 

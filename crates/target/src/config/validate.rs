@@ -395,6 +395,15 @@ fn check_namespace(here: &str, namespace: &Namespace) -> Result<(), ConfigError>
     if let Err(error) = namespace.device.check() {
         return Err(ConfigError::new(here, error.to_string()));
     }
+    let mut hosts = HashSet::new();
+    for (index, host) in namespace.visible_to.iter().flatten().enumerate() {
+        let key = format!("{here}.visible-to[{index}]");
+        check_nqn(&key, host)?;
+        if !hosts.insert(host) {
+            let what = format!("{host:?} is there twice");
+            return Err(ConfigError::new(key, what).remedy("leave one out"));
+        }
+    }
     for (name, zero) in [
         ("uuid", namespace.uuid == Some([0; 16])),
         ("nguid", namespace.nguid == Some([0; 16])),
@@ -540,6 +549,16 @@ mod tests {
             assert_eq!(fault(|c| c.subsystems[0].namespaces[1].nsid = nsid), key);
         }
         assert_eq!(fault(|c| c.limits.namespaces = 1), "subsystem[0].namespace");
+    }
+
+    #[test]
+    fn hosts_that_see_a_namespace_are_named_once() {
+        let see = |hosts: &[&str]| {
+            let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+            fault(|c| c.subsystems[0].namespaces[1].visible_to = Some(hosts))
+        };
+        assert_eq!(see(&["nqn.h", "nqn.h"]), "subsystem[0].namespace[1].visible-to[1]");
+        assert_eq!(see(&["a b"]), "subsystem[0].namespace[1].visible-to[0]");
     }
 
     #[test]

@@ -212,7 +212,8 @@ impl Admin {
         let nsid = self.protecting.get(&command_id).map(|protecting| protecting.nsid);
         let slot = self.pending.get(&command_id).copied().filter(|_| !self.is_closed());
         if let (Some(nsid), Some(slot)) = (nsid, slot)
-            && let Some(view) = core.snapshot.view(&self.subsystem, self.port_id)
+            && let Some(view) =
+                core.snapshot.view(&self.subsystem, self.port_id, self.controller.host())
             && let Some(namespace) = view.namespaces.get(nsid)
             && core.submit(namespace.device, self.id, slot, Operation::Flush)
         {
@@ -256,7 +257,7 @@ impl Admin {
 
     /// A new snapshot is served.
     pub(super) fn replace_view(&mut self, transport: &mut TargetConnection, core: &mut Core) {
-        match core.snapshot.view(&self.subsystem, self.port_id) {
+        match core.snapshot.view(&self.subsystem, self.port_id, self.controller.host()) {
             Some(view) => self.controller.replace_view(view),
             None => self.controller.handle_event(ControllerEvent::Fatal),
         }
@@ -369,7 +370,10 @@ impl Admin {
 
     /// Has the reservations of a namespace persist, or not any more.
     fn set_persistence(&mut self, command_id: u16, nsid: u32, persist: bool, core: &mut Core) {
-        let Some(view) = core.snapshot.view(&self.subsystem, self.port_id) else { return };
+        let Some(view) = core.snapshot.view(&self.subsystem, self.port_id, self.controller.host())
+        else {
+            return;
+        };
         let change = Change {
             asker: Asker { connection: self.id, tag: command_id },
             file: core.snapshot.reservation_file(&view.nqn, nsid),

@@ -328,7 +328,7 @@ impl Connection {
     /// What the host has to prove as of now: its secret may have changed since it connected.
     fn policy(&self, core: &Core) -> Option<Arc<Policy>> {
         let names = &self.guard.as_ref()?.names;
-        let view = core.snapshot.view(&names.subsystem, self.endpoints.port_id)?;
+        let view = core.snapshot.view(&names.subsystem, self.endpoints.port_id, &names.host)?;
         view.policies.get(&names.host).cloned()
     }
 

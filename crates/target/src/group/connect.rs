@@ -215,7 +215,8 @@ impl Connection {
             return;
         };
         let (slot, request) = (connecting.slot, connecting.request.clone());
-        let view = core.snapshot.connected(&request.subsystem, self.endpoints.port_id);
+        let view =
+            core.snapshot.connected(&request.subsystem, self.endpoints.port_id, &request.host);
         match (result, view) {
             (Ok(grant), Ok(view)) => {
                 if let Err(error) = self.begin_guard(&request, &view, core) {
@@ -230,7 +231,7 @@ impl Connection {
                 let connected = self.require_authentication(grant.completion());
                 self.transport.complete(slot, connected);
                 let host = HostKey::of(&request);
-                let mut io = Io::new(self, *grant, &view, (owner, host), core);
+                let mut io = Io::new(self, *grant, &view, (owner, host, request.host), core);
                 let class = Some(io.class.shown());
                 self.register(&request, request.controller_id, class, core);
                 io.trace(core);
@@ -254,7 +255,8 @@ impl Connection {
         if core.draining {
             return Err(ConnectError::status(Status::CONNECT_CONTROLLER_BUSY));
         }
-        let view = core.snapshot.connected(&request.subsystem, self.endpoints.port_id)?;
+        let view =
+            core.snapshot.connected(&request.subsystem, self.endpoints.port_id, &request.host)?;
         let mode = core.snapshot.tls_mode(self.endpoints.port_id);
         tls::check_connect(self.transport.tls_identity().as_deref(), mode, request)?;
         if request.queue_id == 0 { request.check_admin(&view) } else { Ok(()) }
@@ -270,7 +272,8 @@ impl Connection {
         let Role::Connecting(connecting) = &self.role else { return Ok(()) };
         let slot = connecting.slot;
         core.reactor.clear_timer(timer(DRAIN_TIMERS, self.id));
-        let view = core.snapshot.connected(&request.subsystem, self.endpoints.port_id)?;
+        let view =
+            core.snapshot.connected(&request.subsystem, self.endpoints.port_id, &request.host)?;
         request.check_admin(&view)?;
         let mut request = request.clone();
         request.keep_alive_timeout_ms =

@@ -44,6 +44,8 @@ pub(crate) struct Io {
     priority: Option<u8>,
     owner: ConnectionId,
     host: HostKey,
+    /// Its name, by which it has its view.
+    host_name: Nqn,
     /// Commands in flight, by slot.
     work: Vec<Work>,
     /// Commands that wait for a buffer, oldest first. One that was aborted may still be here.
@@ -96,7 +98,7 @@ impl Io {
         connection: &Connection,
         grant: QueueGrant,
         view: &SubsystemView,
-        (owner, host): (ConnectionId, HostKey),
+        (owner, host, host_name): (ConnectionId, HostKey, Nqn),
         core: &Core,
     ) -> Self {
         let mut work = Vec::new();
@@ -116,6 +118,7 @@ impl Io {
             trace: None,
             class: QueueClass::new(grant_of(&host, port_id, priority, core), &core.express, now),
             host,
+            host_name,
             work,
             starved: VecDeque::new(),
             at_devices: 0,
@@ -278,7 +281,7 @@ impl Io {
 
     /// A new snapshot is served.
     pub(super) fn replace_view(&mut self, core: &mut Core) {
-        if let Some(view) = core.snapshot.view(&self.subsystem, self.port_id) {
+        if let Some(view) = core.snapshot.view(&self.subsystem, self.port_id, &self.host_name) {
             self.queue.replace_view(&view);
         }
         let flows = self.flows.take().or_else(|| Flows::new(self.id, &self.host, core));

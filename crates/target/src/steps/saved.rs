@@ -66,6 +66,9 @@ impl Touched {
                 (touched.nqn, touched.bdev) = (Some(nqn.clone()), Some(bdev.clone()));
                 touched.one = Some(None);
             }
+            Step::SetVisible { nqn, nsid, .. } => {
+                (touched.nqn, touched.one) = (Some(nqn.clone()), Some(Some(*nsid)));
+            }
             Step::RemoveNamespace { nqn, nsid } => {
                 touched.nqn = Some(nqn.clone());
                 touched.one = Some(Some(*nsid));

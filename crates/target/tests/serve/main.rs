@@ -25,3 +25,4 @@ mod steps;
 mod stopping;
 mod support;
 mod turns;
+mod visible;

@@ -219,6 +219,13 @@ fn subsystem_calls(target: &Target, subsystem: &Subsystem, calls: &mut Vec<Value
         if namespace.read_only {
             of["read_only"] = true.into();
         }
+        if namespace.visible_to.is_some() {
+            of["no_auto_visible"] = true.into();
+        }
         calls.push(call("nvmf_subsystem_add_ns", json!({ "nqn": nqn, "namespace": of })));
+        for host in namespace.visible_to.iter().flatten() {
+            let params = json!({ "nqn": nqn, "nsid": namespace.nsid, "host": host });
+            calls.push(call("nvmf_ns_add_host", params));
+        }
     }
 }

@@ -255,6 +255,7 @@ fn subsystem_json(target: &Target, subsystem: &Subsystem) -> Value {
         if let Some(eui64) = namespace.eui64 {
             json["eui64"] = hex(&eui64).into();
         }
+        super::visibility::show(namespace, &mut json);
         Some(json)
     });
     let namespaces: Vec<Value> = namespaces.collect();
@@ -285,7 +286,8 @@ fn add_namespace(operator: &Operator, params: Value) -> Answer {
     let nqn = params.need("nqn")?;
     let mut namespace = params.object("namespace")?;
     params.end()?;
-    namespace.refuse(&["no_auto_visible", "hide_metadata"])?;
+    namespace.refuse(&["hide_metadata"])?;
+    let hidden = namespace.take("no_auto_visible")?.unwrap_or(false);
     let add = AddNamespace {
         nqn,
         bdev: namespace.need("bdev_name")?,
@@ -296,6 +298,7 @@ fn add_namespace(operator: &Operator, params: Value) -> Answer {
         read_only: namespace.take("read_only")?.unwrap_or(false),
         ana_group: namespace.take("anagrpid")?.filter(|group| *group > 0),
         ptpl_file: namespace.take("ptpl_file")?,
+        visible_to: hidden.then(Vec::new),
     };
     namespace.end()?;
     match operator.nvmf_step(&Step::AddNamespace(add))? {

@@ -1,0 +1,39 @@
+//! Steps that concern which hosts see a namespace.
+
+use super::{Outcome, StepError, done, subsystem};
+use crate::config::Config;
+
+/// What becomes of a namespace for hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Visible {
+    /// Every host sees it.
+    ToAll,
+    /// Only hosts that are listed see it, none of them at first.
+    ToListed,
+    /// This host sees it as well.
+    To(String),
+    /// This host no longer sees it.
+    NotTo(String),
+}
+
+/// Shows a namespace to other hosts than before.
+pub(super) fn set(config: &mut Config, nqn: &str, nsid: u32, visible: &Visible) -> Outcome {
+    let subsystem = subsystem(config, nqn)?;
+    let namespace = subsystem.namespaces.iter_mut().find(|one| one.nsid == nsid);
+    let missing = || StepError::not_found(format!("{nqn} has no namespace {nsid}"));
+    let hosts = &mut namespace.ok_or_else(missing)?.visible_to;
+    match (visible, &mut *hosts) {
+        (Visible::ToAll, _) => *hosts = None,
+        (Visible::ToListed, None) => *hosts = Some(Vec::new()),
+        (Visible::ToListed, Some(_)) => {}
+        (Visible::To(_) | Visible::NotTo(_), None) => {
+            let what = "every host sees it; add it with no_auto_visible (visible-to)";
+            return Err(StepError::invalid(format!("namespace {nsid} of {nqn}: {what}")));
+        }
+        // As with SPDK, what is so already is no error.
+        (Visible::To(host), Some(hosts)) if !hosts.contains(host) => hosts.push(host.clone()),
+        (Visible::To(_), Some(_)) => {}
+        (Visible::NotTo(host), Some(hosts)) => hosts.retain(|one| one != host),
+    }
+    done([nqn.to_owned()])
+}
