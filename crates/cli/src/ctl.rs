@@ -497,12 +497,7 @@ impl Session {
             NamespaceVerb::Add { nqn, device, nsid, uuid, no_auto_visible } => {
                 let uuid = uuid.map(|uuid| uuid.to_string());
                 let hidden = no_auto_visible.then_some(true);
-                let terms = [
-                    ("nsid", json!(nsid)),
-                    ("uuid", json!(uuid)),
-                    ("no_auto_visible", json!(hidden)),
-                ];
-                self.add_namespace(nqn, device, terms)
+                self.add_namespace(nqn, device, [json!(nsid), json!(uuid), json!(hidden)])
             }
             NamespaceVerb::AddHost(host) => self.change("nvmf_ns_add_host", host.params()),
             NamespaceVerb::RemoveHost(host) => self.change("nvmf_ns_remove_host", host.params()),
@@ -526,7 +521,7 @@ impl Session {
         &mut self,
         nqn: &str,
         device: &Device,
-        [nsid, uuid, hidden]: [(&'static str, Value); 3],
+        [nsid, uuid, hidden]: [Value; 3],
     ) -> Result<(), Failure> {
         let (name, made) = match device.spec()? {
             None => (device.bdev.clone().unwrap_or_default(), false),
@@ -540,7 +535,8 @@ impl Session {
                 (name, true)
             }
         };
-        let of = [("bdev_name", json!(name)), nsid, uuid, hidden];
+        let name_of = ("bdev_name", json!(name));
+        let of = [name_of, ("nsid", nsid), ("uuid", uuid), ("no_auto_visible", hidden)];
         let params = json!({ "nqn": nqn, "namespace": given(of) });
         match self.call("nvmf_subsystem_add_ns", params) {
             Ok(nsid) if self.json => output::print_json(&nsid),

@@ -150,8 +150,8 @@ impl Snapshot {
         self.view_by_name(nqn.as_str(), port_id).map(|view| view.of_host(host))
     }
 
-    /// The subsystem of a host's Connect at a port. A port that has been taken away may come back, so a
-    /// host that was on its way to it may try again: hosts take Do Not Retry for the end.
+    /// The subsystem of a host's Connect at a port. A port that has been taken away may come back,
+    /// so a host that was on its way to it may try again: hosts take Do Not Retry for the end.
     pub(crate) fn connected(
         &self,
         nqn: &Nqn,
@@ -207,8 +207,8 @@ impl Snapshot {
         }
     }
 
-    /// Keeps the write protection and the lost writes of each namespace that is the same one as in `old`, and the
-    /// views of `old` that are not in a scope.
+    /// Keeps the write protection and the lost writes of each namespace that is the same one as in
+    /// `old`, and the views of `old` that are not in a scope.
     pub(crate) fn keep_write_protect(&mut self, old: &Self, scope: &Scope) {
         for (nqn, view) in &mut self.subsystems {
             let Some(old) = old.subsystems.get(nqn) else { continue };
