@@ -371,6 +371,51 @@ fn access_states_are_set_listed_saved_and_kept() {
     target.stop();
 }
 
+/// What is shown, saved and kept of a namespace that not every host sees.
+#[test]
+fn a_namespace_that_only_some_hosts_see_is_shown_saved_and_kept() {
+    let folder = Folder::new("visible");
+    let state = folder.path("state.json");
+    let words = ["--state", state.to_str().expect("text")];
+    let (target, mut client) = waiting(&folder, &words);
+    let control = target.said["control"].as_str().expect("said").to_owned();
+    let ctl = |words: &str| {
+        weft(DRIVERS[0], ["ctl", "--control", &control].into_iter().chain(words.split(' ')))
+    };
+    let port = with_null(&mut client);
+    let add = format!("namespace add {NQN} --null 1MiB --nsid 9 --no-auto-visible");
+    assert_eq!(ctl(&add).text(), "namespace 9\n");
+    let host = |name: &str| format!("nqn.2014-08.org.example:{name}");
+    let sees = |name: &str| {
+        let url = format!("nvme-tcp://127.0.0.1:{port}/{NQN}");
+        let listed = weft(DRIVERS[0], ["list", &url, "--hostnqn", &host(name), "-o", "json"]);
+        listed.text().contains("nsid=9")
+    };
+    assert!(!sees("one") && !sees("other"));
+    ctl(&format!("namespace add-host {NQN} 9 {}", host("one"))).text();
+    let params = |name: &str| json!({"nqn": NQN, "nsid": 9, "host": host(name)});
+    call(&mut client, "nvmf_ns_add_host", params("other")).expect("added");
+    call(&mut client, "nvmf_ns_add_host", params("other")).expect("it is so already");
+    assert!(sees("one") && sees("other"));
+    ctl(&format!("namespace remove-host {NQN} 9 {}", host("one"))).text();
+    assert!(!sees("one") && sees("other"));
+    let before = shown(&mut client);
+    let namespace = &before[1]["namespaces"][1];
+    assert_eq!(namespace["no_auto_visible"], true, "{before}");
+    assert_eq!(namespace["hosts"], json!([{"nqn": host("other")}]));
+    let saved = saved(&mut client);
+    let calls = saved.iter().filter(|one| one["params"]["nsid"] == 9);
+    let calls: Vec<_> = calls.map(|one| (&one["method"], &one["params"])).collect();
+    assert_eq!(calls, [(&json!("nvmf_ns_add_host"), &params("other"))], "{saved:?}");
+    target.stop();
+    let (target, mut client) = waiting(&folder, &words);
+    assert_eq!(shown(&mut client), before);
+    let visible = json!({"nqn": NQN, "nsid": 9, "auto_visible": true});
+    call(&mut client, "nvmf_subsystem_set_ns_visibility", visible).expect("set");
+    assert_eq!(shown(&mut client)[1]["namespaces"][1].get("hosts"), None);
+    target.stop();
+}
+
 /// A subsystem with a block device N0, served at this port.
 pub(crate) fn with_null(client: &mut Client) -> String {
     let mut call = |method, params| call(client, method, params).expect(method);

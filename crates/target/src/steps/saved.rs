@@ -6,7 +6,10 @@ use crate::catalogue::Scope;
 use crate::config::{
     Bdev, BdevLimits, Config, ConfigError, Namespace, Subsystem, implied_bdev_name,
 };
-use crate::index::Index;
+use crate::index::{Index, Place};
+
+/// Something with its place among others, if it was there.
+type Placed<T> = Option<(usize, T)>;
 
 /// What a step may change, as it was before.
 #[derive(Debug, Default)]
@@ -16,11 +19,20 @@ pub(crate) struct Saved {
     /// All but subsystems and block devices.
     frame: Option<Box<Config>>,
     /// A subsystem with its place, if it was there.
-    subsystem: Option<(String, Option<(usize, Subsystem)>)>,
+    subsystem: Option<(String, Placed<Subsystem>)>,
     /// A namespace with its place, if it was there.
-    namespace: Option<((String, u32), Option<(usize, Namespace)>)>,
-    /// A block device with its place, if it has a name of its own, and its limits.
-    bdev: Option<(String, Option<(u64, Bdev)>, Option<BdevLimits>)>,
+    namespace: Option<(Place, Placed<Namespace>)>,
+    /// A block device.
+    bdev: Option<SavedBdev>,
+}
+
+/// A block device by its name, as it was before.
+#[derive(Debug)]
+struct SavedBdev {
+    name: String,
+    /// With its place, if it has a name of its own.
+    known: Option<(u64, Bdev)>,
+    limits: Option<BdevLimits>,
 }
 
 /// The parts of a configuration that a step may change.
@@ -126,7 +138,7 @@ impl Saved {
             let known = config.operated.bdevs.with_place(&name);
             let known = known.map(|(place, bdev)| (place, bdev.clone()));
             let limits = config.operated.bdev_limits.get(&name).copied();
-            (name, known, limits)
+            SavedBdev { name, known, limits }
         });
         let Some(nqn) = nqn else { return saved };
         let place = place_of(config, &nqn);
@@ -183,7 +195,7 @@ impl Saved {
                 namespaces.insert(place.min(namespaces.len()), namespace);
             }
         }
-        if let Some((name, known, limits)) = self.bdev {
+        if let Some(SavedBdev { name, known, limits }) = self.bdev {
             match known {
                 Some((place, bdev)) => config.operated.bdevs.put_at(place, bdev),
                 None => drop(config.operated.bdevs.remove(&name)),
@@ -200,7 +212,7 @@ impl Saved {
         if self.all.is_some() || self.frame.is_some() {
             return config.prune_bdev_limits();
         }
-        let Some((name, ..)) = &self.bdev else { return };
+        let Some(SavedBdev { name, .. }) = &self.bdev else { return };
         let is_there = config.bdev(name).is_some() || index.user_of(config, name).is_some();
         let limits = &mut config.operated.bdev_limits;
         if !is_there || limits.get(name) == Some(&BdevLimits::default()) {
@@ -229,7 +241,7 @@ impl Saved {
     pub(crate) fn narrowed(&self, scope: Scope) -> Scope {
         let Scope::Only(mut part) = scope else { return scope };
         part.namespace = self.namespace.as_ref().map(|((_, nsid), _)| *nsid);
-        part.bdev = self.bdev.as_ref().map(|(name, ..)| name.clone());
+        part.bdev = self.bdev.as_ref().map(|bdev| bdev.name.clone());
         Scope::Only(part)
     }
 
@@ -253,8 +265,8 @@ impl Saved {
 
     /// Whether other rate limits may be served than before.
     pub(crate) fn concerns_rate_limits(&self, config: &Config) -> bool {
-        let limited = |(name, _, limits): &(String, _, Option<BdevLimits>)| {
-            limits.is_some() || config.operated.bdev_limits.contains_key(name)
+        let limited = |bdev: &SavedBdev| {
+            bdev.limits.is_some() || config.operated.bdev_limits.contains_key(&bdev.name)
         };
         self.all.is_some() || self.frame.is_some() || self.bdev.as_ref().is_some_and(limited)
     }
