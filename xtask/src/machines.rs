@@ -29,14 +29,19 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 pub(crate) fn run(root: &Path, report: &mut Report) {
     if !rustix::process::geteuid().is_root() {
         let why = "needs root, to make network namespaces and a cluster";
-        report.skip("studies on several machines", 5, why);
+        report.skip("studies on several machines", 8, why);
         return;
     }
     let mut weft = None;
     report.check("ip and ssh from Debian", || {
         packages::need(
             "studies run on several machines",
-            &[("ip", "iproute2"), (SSHD, "openssh-server"), ("ssh", "openssh-client")],
+            &[
+                ("ip", "iproute2"),
+                (SSHD, "openssh-server"),
+                ("ssh", "openssh-client"),
+                ("ethtool", "ethtool"),
+            ],
         )?;
         weft = Some(test::build_binary(root)?);
         Ok(())
@@ -53,6 +58,9 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
     check("a study of three namespaces, by commands", commands);
     check("the same over ssh, and what ssh refuses", ssh);
     check("a study over two links of a site", site::links);
+    check("weft site check", site::check);
+    check("knobs are set for cells, and are back afterwards", site::knobs);
+    check("knobs are back after an agent was killed, and its watchdog", site::killed);
     if report.check("Slurm from Debian", slurm::install) {
         // Not under the target folder, which may be too long for the name of a socket.
         let folder = std::env::temp_dir().join(format!("weft-slurm-{}", std::process::id()));
@@ -129,7 +137,10 @@ impl Bench {
         self::plan(Path::new(&plan), axes)?;
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &name(NAMES[0])]).arg(&self.weft);
-        command.args(["study", "run", &plan, "--out", out, "--quick", "--runtime", "1s"]);
+        command.args(["study", "run", &plan, "--out", out, "--quick"]);
+        if !words.contains(&"--runtime") {
+            command.args(["--runtime", "1s"]);
+        }
         command.args(["--ramp-time", "300ms", "--repeats", "1", "--no-report"]).args(words);
         Ok(command)
     }
@@ -260,6 +271,17 @@ fn ssh(bench: &Bench) -> Result<()> {
     let out = bench.path("out")?;
     succeeded(&mut study(&out, "wb,wc")?)?;
     bench.measured(&out)?;
+    let site = bench.path("site.toml")?;
+    let machine = |name: &str, place: &str, host: u32| {
+        format!("[machines.{name}]\nplace = \"{place}\"\nlinks = {{ one = \"10.77.1.{host}\" }}\n")
+    };
+    let head = format!("target = \"server\"\nloads = [\"client\"]\nprogram = \"{weft}\"\n");
+    let machines = [machine("server", "here", 1), machine("client", "wb", 2)].concat();
+    fs::write(&site, head + &machines)?;
+    let axes = "transport = [\"tcp@one\"]\nmtu = [1400]";
+    let mut command = bench.study_of(axes, &bench.path("never")?, &["--site", &site])?;
+    let said = site::refusal(command.env("PATH", &path))?;
+    ensure!(said.contains("here: near1 carries control, so its mtu is not changed"), "{said}");
     for (place, expected) in [
         ("refused", "ssh-copy-id refused"),
         ("unverified", "connect once with `ssh unverified`"),

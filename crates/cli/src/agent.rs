@@ -1,25 +1,62 @@
 //! `weft agent`: this program as a part of a study that another machine runs.
 
-use std::io::{self, IsTerminal};
+use std::{
+    fs::File,
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
 
 use clap::Args;
-use weft_lab::study::agent;
+use weft_lab::study::{
+    agent,
+    knob::{self, Knobs, Machine},
+};
 
-use crate::{failure::Failure, study};
+use crate::{failure::Failure, signals, study};
 
 /// Options of `weft agent`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {}
+pub(crate) struct Options {
+    /// Put back what this journal has when standard input ends: what an agent starts beside itself
+    /// before it changes anything.
+    #[arg(long, hide = true, value_name = "JOURNAL")]
+    watch: Option<PathBuf>,
+}
 
 /// Serves until standard input ends. Everything that was started ends with this process.
-pub(crate) fn run(_: &Options) -> Result<(), Failure> {
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if io::stdin().is_terminal() {
         return Err(Failure::because(
             "it is started by `weft study run --target-on PLACE --load-on PLACE`, which speaks to \
              it over standard input and output",
         ));
     }
-    let methods = agent::methods(Box::new(study::Children::default()), study::this_build()?);
+    if let Some(journal) = &options.watch {
+        return watch(journal);
+    }
+    let knobs = Knobs::new(Machine::default(), Knobs::folder(), Box::new(watchdog));
+    let launcher = Box::new(study::Children::default());
+    let methods = agent::methods(launcher, study::this_build()?, knobs);
     weft_rpc::serve(methods, io::stdin(), io::stdout());
     Ok(())
+}
+
+/// Starts the process that watches over this one.
+fn watchdog(journal: &Path, file: File) -> Result<Child, String> {
+    let program = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
+    let mut command = Command::new(program);
+    // The file's lock is held as long as it is open.
+    command.args(["agent", "--watch"]).arg(journal).stdin(Stdio::piped()).stdout(file);
+    let spawned = command.stderr(Stdio::null()).spawn();
+    spawned.map_err(|error| format!("the watchdog cannot be started: {error}"))
+}
+
+/// Waits for the end of the agent.
+fn watch(journal: &Path) -> Result<(), Failure> {
+    // What ends the agent's group of processes, or asks its processes to end, is not for this one.
+    let _ = rustix::process::setsid();
+    let _ = signals::stop_flag();
+    let _ = io::copy(&mut io::stdin(), &mut io::sink());
+    knob::restore(&Machine::default(), journal).map(|_| ()).map_err(Failure::Because)
 }

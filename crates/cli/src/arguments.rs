@@ -54,6 +54,8 @@ pub(crate) enum Verb {
     Floor(crate::floor::Options),
     /// List, show and run studies: experiments defined as data.
     Study(crate::study::Options),
+    /// Look at the machines and links of a site file, or put back what was left changed there.
+    Site(crate::study::site::Options),
     /// Run a part of a study for another machine's weft study run (--target-on, --load-on).
     Agent(crate::agent::Options),
     /// Make and check keys of TLS and DH-HMAC-CHAP.

@@ -110,6 +110,7 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::Key(options) => key::run(options),
         Verb::Rdma(options) => rdma::run(options),
         Verb::Study(options) => study::run(options),
+        Verb::Site(options) => study::site::run(options),
         Verb::Agent(options) => agent::run(options),
         Verb::Report(options) => report::run(options),
         Verb::FirstLook(options) => study::first_look(options),

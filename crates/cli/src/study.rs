@@ -7,6 +7,7 @@ mod list;
 mod progress;
 mod run;
 mod show;
+pub(crate) mod site;
 mod summary;
 
 pub(crate) use child::Children;

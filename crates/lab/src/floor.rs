@@ -106,7 +106,7 @@ impl Floor {
         })
     }
 
-    fn check(&self) -> io::Result<()> {
+    pub(crate) fn check(&self) -> io::Result<()> {
         let fault = |what: &str| Err(io::Error::new(ErrorKind::InvalidInput, what.to_owned()));
         let sizes = 1..=MESSAGE_BYTES_MAX;
         if !sizes.contains(&self.request_bytes) || !sizes.contains(&self.response_bytes) {
@@ -129,7 +129,7 @@ impl Floor {
     }
 
     /// Answers until the client is gone.
-    fn serve(&self, mut stream: TcpStream) -> io::Result<Usage> {
+    pub(crate) fn serve(&self, mut stream: TcpStream) -> io::Result<Usage> {
         self.pin(self.cpus.map(|(server, _)| server))?;
         self.prepare(&stream)?;
         let before = Usage::of_this_thread();
@@ -157,7 +157,7 @@ impl Floor {
         Ok(Usage::of_this_thread().since(&before))
     }
 
-    fn drive(&self, mut stream: TcpStream) -> io::Result<FloorResult> {
+    pub(crate) fn drive(&self, mut stream: TcpStream) -> io::Result<FloorResult> {
         self.pin(self.cpus.map(|(_, client)| client))?;
         self.prepare(&stream)?;
         let ends = (stream.local_addr()?, stream.peer_addr()?);

@@ -30,8 +30,8 @@ pub use environment::{
 pub use latency::{LatencyRecord, LatencyRecordError};
 pub(crate) use record::fairness;
 pub use record::{
-    Core, Direction, LoadPart, Mark, Record, Role, Served, Side, SideMachine, Status, Thread,
-    Window,
+    Core, Direction, KnobRecord, LoadPart, Mark, Record, Role, Served, Side, SideMachine, Status,
+    Thread, Window,
 };
 pub use store::{LoadError, Results, Store, load};
 pub use value::{Configuration, Value};
@@ -104,6 +104,32 @@ pub mod key {
     pub const HOSTS: &str = "hosts";
     /// Subsystems that are driven at the same time.
     pub const SUBSYSTEMS: &str = "subsystems";
+    /// Largest packet of the link's interfaces.
+    pub const MTU: &str = "mtu";
+    /// Whether an interface cuts what it sends into packets.
+    pub const TSO: &str = "tso";
+    /// Whether the kernel joins packets that were received.
+    pub const GRO: &str = "gro";
+    /// Whether the interface does.
+    pub const LRO: &str = "lro";
+    /// Whether the interface computes and checks checksums.
+    pub const CHECKSUM: &str = "checksum";
+    /// How long an interface holds back the interrupt of a packet: microseconds.
+    pub const RX_USECS: &str = "rx_usecs";
+    /// Whether it chooses that time itself.
+    pub const ADAPTIVE_RX: &str = "adaptive_rx";
+    /// Which processors work on packets that were received: `off` (that of the interrupt) or `all`.
+    pub const RPS: &str = "rps";
+    /// The processors of the interface's interrupts, as a list.
+    pub const IRQ_CPUS: &str = "irq_cpus";
+    /// Whether packets are steered to the processor of their reader (accelerated RFS).
+    pub const ARFS: &str = "arfs";
+    /// The congestion control of TCP.
+    pub const CONGESTION_CONTROL: &str = "congestion_control";
+    /// The frequency governor of all processors.
+    pub const GOVERNOR: &str = "governor";
+    /// Which idle states processors may enter: `all`, or `shallow` (the first, which waits).
+    pub const IDLE_STATES: &str = "idle_states";
 }
 
 /// Names of the entries of [`Record::values`].

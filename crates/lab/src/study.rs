@@ -23,6 +23,7 @@ pub mod builtin;
 pub mod deployment;
 pub mod given;
 pub mod inside;
+pub mod knob;
 pub mod launch;
 pub mod link;
 mod load_device;

@@ -1,11 +1,17 @@
 //! Studies over links that a site file names.
 
-use super::{Bench, NAMES, name};
+use super::{Bench, NAMES, ip, name};
+use crate::python::succeeded;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a change may take to be there.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Bench {
     /// Writes the site of target and first load: two links, and one whose ends are on different
@@ -34,7 +40,7 @@ fn records(out: &str) -> Result<Vec<Value>> {
 }
 
 /// The only sentence that a command says, which has failed.
-fn refusal(command: &mut Command) -> Result<String> {
+pub(super) fn refusal(command: &mut Command) -> Result<String> {
     let said = command.output()?;
     let text = String::from_utf8_lossy(&said.stderr).into_owned();
     ensure!(!said.status.success(), "it did not fail");
@@ -45,7 +51,7 @@ fn refusal(command: &mut Command) -> Result<String> {
 pub(super) fn links(bench: &Bench) -> Result<()> {
     let (site, out) = (bench.site()?, bench.path("out")?);
     let axes = "transport = [\"tcp@fast\", \"tcp@slow\", \"tcp@absent\", \"rdma@fast\"]";
-    crate::python::succeeded(&mut bench.study_of(axes, &out, &["--site", &site])?)?;
+    succeeded(&mut bench.study_of(axes, &out, &["--site", &site])?)?;
     let records = records(&out)?;
     let of = |transport: &str| {
         let mut found = records.iter();
@@ -77,5 +83,206 @@ pub(super) fn links(bench: &Bench) -> Result<()> {
     let axes = "transport = [\"tcp@crossed\"]";
     let said = refusal(&mut bench.study_of(axes, &bench.path("no")?, &["--site", &site])?)?;
     ensure!(said.contains("crossed has its ends in two networks, 10.77.1.1/24 at"), "{said}");
+    Ok(())
+}
+
+fn mtu(of: &str, interface: &str) -> Result<u64> {
+    let text = ip(&["-j", "-n", &name(of), "link", "show", interface])?;
+    let found: Value = serde_json::from_str(&text)?;
+    found[0]["mtu"].as_u64().context("no MTU")
+}
+
+/// Waits until an interface has an MTU.
+fn await_mtu(of: &str, interface: &str, wanted: u64) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let now = mtu(of, interface)?;
+        if now == wanted {
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < PATIENCE, "{interface} has MTU {now}, not {wanted}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn tso(of: &str, interface: &str) -> Result<bool> {
+    let namespace = name(of);
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &namespace, "ethtool", "-k", interface]);
+    Ok(succeeded(&mut command)?.contains("tcp-segmentation-offload: on"))
+}
+
+/// The journals of knobs on this machine.
+fn journals() -> Vec<String> {
+    let entries = fs::read_dir("/run/weft").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("knobs-")).collect()
+}
+
+impl Bench {
+    fn weft(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &name(NAMES[0])]).arg(&self.weft).args(words);
+        command
+    }
+}
+
+pub(super) fn check(bench: &Bench) -> Result<()> {
+    let site = bench.site()?;
+    ip(&["-n", &name(NAMES[1]), "link", "set", "far3", "mtu", "1400"])?;
+    let file = bench.path("found.json")?;
+    let words = ["site", "check", "--site", &site, "--output", &file];
+    let said = bench.weft(&words).output()?;
+    ensure!(!said.status.success(), "a link of two networks was not complained of");
+    let text = String::from_utf8(said.stdout)?;
+    for part in [
+        "slow: the MTU is 1400 at client and 1500 at server",
+        "crossed: client to server does not work: 10.77.3.2/24 and 10.77.1.1/24 are in two",
+    ] {
+        ensure!(text.contains(part), "no {part:?} in {text}");
+    }
+    let found: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
+    let all = |key: &str, link: &str| -> Vec<Value> {
+        let found = found[key].as_array().cloned().unwrap_or_default();
+        found.into_iter().filter(|one| one["link"] == link).collect()
+    };
+    for (link, interfaces) in [("fast", ["far1", "near1"]), ("slow", ["far3", "near3"])] {
+        let ends = all("ends", link);
+        let names: Vec<&str> =
+            ends.iter().filter_map(|end| end["end"]["interface"].as_str()).collect();
+        ensure!(names == interfaces, "{ends:?}");
+        let is_described = |end: &Value| end["ethtool"]["tcp-segmentation-offload"] == "on";
+        ensure!(ends.iter().all(is_described), "{ends:?}");
+        let ways = all("ways", link);
+        ensure!(ways.len() == 2, "{ways:?}");
+        for way in ways {
+            let number = |key: &str| way[key].as_f64().unwrap_or_default();
+            ensure!(number("round_trip_ns") > 0.0 && number("bytes_per_s") > 0.0, "{way}");
+            ensure!(number("through_interface") > 0.8 * number("bytes_per_s"), "{way}");
+        }
+    }
+    // Without the link that has a fault there is none.
+    let text = fs::read_to_string(&site)?;
+    let text =
+        text.replace(", crossed = \"10.77.1.1\"", "").replace(", crossed = \"10.77.3.2\"", "");
+    fs::write(&site, text)?;
+    let said = succeeded(&mut bench.weft(&["site", "check", "--site", &site]))?;
+    ensure!(!said.contains("does not work"), "{said}");
+    Ok(())
+}
+
+pub(super) fn knobs(bench: &Bench) -> Result<()> {
+    let (site, out, before) = (bench.site()?, bench.path("out")?, journals());
+    let axes = "transport = [\"tcp@slow\"]\nmtu = [1400, 9000]\ntso = [\"off\"]\nrps = [\"all\"]\n\
+                congestion_control = [\"reno\"]";
+    succeeded(&mut bench.study_of(axes, &out, &["--site", &site])?)?;
+    let found = records(&out)?;
+    ensure!(found.len() == 2, "{} records", found.len());
+    for record in found {
+        ensure!(record["status"]["is"] == "measured", "{}", record["status"]);
+        let wanted = record["configuration"]["mtu"].to_string();
+        for role in ["target", "load"] {
+            let knobs = record["knobs"].as_array().context("no knobs")?;
+            let of = |knob: &str| {
+                let mut own = knobs.iter().filter(|one| one["role"] == role);
+                let found = own.find(|one| one["knob"] == knob);
+                let text = |key: &str| {
+                    found.and_then(|one| one[key].as_str()).unwrap_or_default().to_owned()
+                };
+                (text("before"), text("value"))
+            };
+            ensure!(of("mtu") == ("1500".to_owned(), wanted.clone()), "{knobs:?}");
+            ensure!(of("tso") == ("on".to_owned(), "off".to_owned()), "{knobs:?}");
+            ensure!(of("congestion_control").1 == "reno", "{knobs:?}");
+            ensure!(of("rps").0 == "0" || of("rps").0.starts_with("00"), "{knobs:?}");
+        }
+    }
+    let lro = "transport = [\"tcp@slow\"]\nmtu = [1400]\nlro = [\"on\"]";
+    let refused = bench.path("refused")?;
+    succeeded(&mut bench.study_of(lro, &refused, &["--site", &site])?)?;
+    let found = records(&refused)?;
+    let reason = found.first().and_then(|record| record["status"]["reason"].as_str());
+    let reason = reason.unwrap_or_default();
+    ensure!(reason.contains("lro on cannot be set: ethtool -K near3 lro: "), "{found:?}");
+    for (of, interface) in [(NAMES[0], "near3"), (NAMES[1], "far3")] {
+        ensure!(mtu(of, interface)? == 1500 && tso(of, interface)?, "{interface} is changed");
+    }
+    ensure!(journals() == before, "a journal is left: {:?}", journals());
+    Ok(())
+}
+
+/// A study that runs for long, with knobs.
+struct Long(Child);
+
+impl Long {
+    fn start(bench: &Bench, site: &str, out: &str) -> Result<Self> {
+        let axes = "transport = [\"tcp@slow\"]\nmtu = [1400]";
+        let mut command = bench.study_of(axes, out, &["--site", site, "--runtime", "60s"])?;
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let long = Self(command.spawn()?);
+        for (of, interface) in [(NAMES[0], "near3"), (NAMES[1], "far3")] {
+            await_mtu(of, interface, 1400)?;
+        }
+        Ok(long)
+    }
+
+    /// Waits until it has ended, since one of its agents has.
+    fn end(mut self) -> Result<()> {
+        let begin = Instant::now();
+        while self.0.try_wait()?.is_none() {
+            ensure!(begin.elapsed() < PATIENCE, "the study goes on without its agent");
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Long {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Kills the agents of a namespace, and their watchdogs, too, if that is wanted.
+fn kill(of: &str, watchdogs: bool) -> Result<()> {
+    let pids = ip(&["netns", "pids", &name(of)])?;
+    let mut killed = Vec::new();
+    for watched in [true, false] {
+        for pid in pids.lines() {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).into_owned();
+            let is_watchdog = words.contains("--watch");
+            if words.contains("agent") && is_watchdog == watched && (watchdogs || !watched) {
+                succeeded(Command::new("kill").args(["-KILL", pid]))?;
+                killed.push(is_watchdog);
+            }
+        }
+    }
+    let expected: &[bool] = if watchdogs { &[true, false] } else { &[false] };
+    ensure!(killed == expected, "{} processes were killed", killed.len());
+    Ok(())
+}
+
+pub(super) fn killed(bench: &Bench) -> Result<()> {
+    let (site, before) = (bench.site()?, journals());
+    let long = Long::start(bench, &site, &bench.path("one")?)?;
+    kill(NAMES[1], false)?;
+    await_mtu(NAMES[1], "far3", 1500).context("its watchdog")?;
+    long.end()?;
+    await_mtu(NAMES[0], "near3", 1500).context("the agent that lives")?;
+    ensure!(journals() == before, "a journal is left: {:?}", journals());
+    let long = Long::start(bench, &site, &bench.path("two")?)?;
+    kill(NAMES[1], true)?;
+    long.end()?;
+    await_mtu(NAMES[0], "near3", 1500).context("the agent that lives")?;
+    ensure!(mtu(NAMES[1], "far3")? == 1400, "nobody was there to put it back");
+    let said = succeeded(&mut bench.weft(&["site", "restore", "--site", &site]))?;
+    ensure!(said.contains("left by an earlier run: /sys/class/net/far3/mtu 1500"), "{said}");
+    ensure!(mtu(NAMES[1], "far3")? == 1500, "it is not put back");
+    ensure!(journals() == before, "a journal is left: {:?}", journals());
+    let said = succeeded(&mut bench.weft(&["site", "restore", "--site", &site]))?;
+    ensure!(said == "nothing is left changed\n", "{said}");
     Ok(())
 }

@@ -18,9 +18,9 @@ use std::{
 
 use clap::Args;
 use weft_lab::study::{
-    agent::{Connector, Fleet, Places, Streams},
+    agent::{Connector, Fleet, Places, Streams, Survey},
     plan::Run,
-    site::Link,
+    site::{Link, SiteMachine},
 };
 
 use self::slurm::Allocation;
@@ -226,19 +226,10 @@ impl Agents {
     /// Starts the agents, if there are any.
     pub(super) fn gather(&self) -> Result<Option<Fleet>, Failure> {
         let Some(target) = &self.target_on else { return Ok(None) };
-        let sockets = Sockets::new().map_err(|e| Failure::io("write to", &"/tmp", &e))?;
         let build = super::this_build()?;
-        let is_slurm = |place: &AgentPlace| matches!(place, AgentPlace::Slurm(_));
-        let allocation = match is_slurm(target) || self.loads().any(is_slurm) {
-            true => Allocation::of_this_job().map_err(Failure::Because)?,
-            false => None,
-        };
-        let common = Arc::new(Common {
-            program: self.agent_program.clone(),
-            deployed: self.deploy.then(|| build.id.clone()),
-            sockets,
-            allocation,
-        });
+        let program = self.agent_program.clone();
+        let deployed = self.deploy.then(|| build.id.clone());
+        let common = Common::of(self.loads().chain([target]), program, deployed)?;
         let way = |place: &AgentPlace| -> Box<dyn Connector> {
             Box::new(Way { place: place.clone(), common: Arc::clone(&common) })
         };
@@ -251,6 +242,24 @@ impl Agents {
         };
         Fleet::gather(places).map(Some).map_err(Failure::Because)
     }
+}
+
+/// The machines of a site: the given one, or else the one that is found.
+pub(super) fn survey(given: Option<&PathBuf>) -> Result<Survey, Failure> {
+    let Some((_, site)) = site::read(given)? else {
+        return Err(Failure::because(
+            "there is no weft-site.toml in this folder, in the user's configuration folder or in \
+             /etc/weft: give one with --site",
+        ));
+    };
+    let program = Some(site.program.clone()).filter(|path| !path.is_empty());
+    let places = site.machines.values().map(|machine| machine.place.parse());
+    let places = places.collect::<Result<Vec<AgentPlace>, String>>().map_err(Failure::Because)?;
+    let common = Common::of(places.iter(), program, None)?;
+    let connect = |machine: &SiteMachine| {
+        Way { place: machine.place.parse()?, common: Arc::clone(&common) }.connect()
+    };
+    Ok(Survey::gather(site, &connect, &super::this_build()?))
 }
 
 /// A directory for the sockets by which several sessions of ssh share a connection.
@@ -294,6 +303,21 @@ struct Common {
     deployed: Option<String>,
     sockets: Sockets,
     allocation: Option<Allocation>,
+}
+
+impl Common {
+    fn of<'a>(
+        mut places: impl Iterator<Item = &'a AgentPlace>,
+        program: Option<String>,
+        deployed: Option<String>,
+    ) -> Result<Arc<Self>, Failure> {
+        let sockets = Sockets::new().map_err(|e| Failure::io("write to", &"/tmp", &e))?;
+        let allocation = match places.any(|place| matches!(place, AgentPlace::Slurm(_))) {
+            true => Allocation::of_this_job().map_err(Failure::Because)?,
+            false => None,
+        };
+        Ok(Arc::new(Self { program, deployed, sockets, allocation }))
+    }
 }
 
 /// How the agent of a place is started.

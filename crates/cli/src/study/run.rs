@@ -187,7 +187,11 @@ fn begin(study: &str, how: &How, search: bool) -> Result<(), Failure> {
         plan.with_rdma();
     }
     how.amend(&mut plan, &agents)?;
-    fleet.as_ref().map_or(Ok(()), |fleet| fleet.check_links(&plan)).map_err(Failure::Because)?;
+    if let Some(fleet) = &fleet {
+        let checked = fleet.check_links(&plan).and_then(|()| fleet.check_knobs(&plan));
+        checked.map_err(Failure::Because)?;
+        fleet.restored().iter().for_each(|what| output::complain(&format!("weft study: {what}")));
+    }
     let directory = how.out.clone().unwrap_or_else(|| fresh_directory(&plan.name));
     if let Some(other) = &how.against {
         let words = how.words_of_a_turn(study, &plan);

@@ -54,6 +54,9 @@ pub struct Record {
     /// What each machine did of the load, if agents drove it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<LoadPart>,
+    /// The knobs that agents have set for it, as they were read back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub knobs: Vec<KnobRecord>,
     /// CPU use of the load generator's side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Side>,
@@ -87,6 +90,7 @@ impl Record {
             write: None,
             windows: Vec::new(),
             parts: Vec::new(),
+            knobs: Vec::new(),
             host: None,
             target: None,
             values: BTreeMap::new(),
@@ -178,6 +182,22 @@ impl Record {
     pub fn bytes_per_second(&self) -> f64 {
         self.directions().map(Direction::bytes_per_second).fold(0.0, |sum, rate| sum + rate)
     }
+}
+
+/// A knob of a machine during a cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KnobRecord {
+    /// What ran on the machine: `target` or `load`.
+    pub role: String,
+    /// Where it is, as it was given.
+    pub place: String,
+    /// The key of the setting.
+    pub knob: String,
+    /// Its value, as it was read back.
+    pub value: String,
+    /// What it was before the study.
+    pub before: String,
 }
 
 /// The role of a cell.

@@ -13,14 +13,19 @@
 //! terms of its own. The offset between the two is that of the fastest of several round trips, and
 //! is wrong by half of that round trip at most.
 
+mod control;
 mod fleet;
+mod knobs;
 mod line;
 mod links;
+mod probe;
 mod reach;
 mod serve;
+mod survey;
 mod together;
 
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
@@ -31,10 +36,16 @@ use weft_rpc::{Method, machine::Machine};
 
 pub(super) use fleet::idle;
 pub use fleet::{Connector, Fleet, Places, Streams};
+use probe::{Found, Probe, Way};
 pub use serve::{Build, methods};
+pub use survey::{Findings, FoundEnd, FoundMachine, FoundWay, Survey};
 pub(super) use together::{Elsewhere, Part, machines, overlap, parts_of};
 
-use super::{inside::Settings, site::end::End};
+use super::{
+    inside::Settings,
+    knob::{Applied, KnobValue},
+    site::end::End,
+};
 use crate::results::{Connection, Environment};
 
 /// What an agent says of itself and its machine.
@@ -46,6 +57,12 @@ struct Description {
     rdma: bool,
     addresses: Vec<IpAddr>,
     ends: Vec<End>,
+    /// Whether it may change the machine.
+    root: bool,
+    /// The addresses of both ends of the connection that carries control, if there is one.
+    control: Vec<IpAddr>,
+    /// What agents before it had left changed, and it has put back.
+    restored: Vec<String>,
     environment: Environment,
 }
 
@@ -73,6 +90,16 @@ struct Wanted {
     idle_poll: Option<Duration>,
     driver: String,
     listen: Option<IpAddr>,
+}
+
+/// Knobs to be set.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Order {
+    wishes: Vec<KnobValue>,
+    /// The address of the interface that they are about.
+    at: Option<IpAddr>,
+    /// Addresses over which agents are controlled: their interfaces are not changed.
+    control: Vec<IpAddr>,
 }
 
 /// A target that was started.
@@ -155,6 +182,22 @@ method!(
 method!(
     /// Tries to reach a listener: why that fails, if it does.
     Reach, "agent_reach", Listening, Option<String>
+);
+method!(
+    /// Offloads and interrupt moderation of an interface.
+    Offloads, "agent_offloads", (String,), BTreeMap<String, String>
+);
+method!(
+    /// Answers one probe of the raw link.
+    ProbeListen, "agent_probe_listen", (Probe, IpAddr), SocketAddr
+);
+method!(
+    /// Probes the raw link.
+    ProbeRun, "agent_probe", Way, Found
+);
+method!(
+    /// Gives knobs the values of a cell, and puts back the others.
+    SetKnobs, "agent_set_knobs", Order, Vec<Applied>
 );
 method!(
     /// Starts a target.

@@ -6,6 +6,7 @@ use weft_host::Transport;
 
 use super::{
     given::{self, KnownTarget, given_targets, no_target, protocol},
+    knob,
     plan::{Kind, Plan},
     roles, site,
 };
@@ -486,6 +487,7 @@ fn cell(
         if !combination.contains_key(key::TARGET_IDLE_POLL_US) {
             configuration.remove(key::TARGET_IDLE_POLL_US);
         }
+        configuration.retain(|key, _| !knob::is_of_interface(key) || combination.contains_key(key));
     }
     let transport = text(&configuration, key::TRANSPORT).to_owned();
     if role != Role::Link && given_targets(plan, &transport, capabilities).is_some() {
@@ -555,6 +557,21 @@ fn no_link(transport: &str, capabilities: &Capabilities) -> Option<String> {
     }
 }
 
+/// Why the knobs of a cell cannot be set.
+fn no_knobs(configuration: &Configuration, capabilities: &Capabilities) -> Option<String> {
+    let knob = knob::any(configuration)?;
+    if capabilities.apart.is_none() {
+        return Some(format!(
+            "{knob} is set by agents (--site FILE, or --target-on and --load-on)"
+        ));
+    }
+    let transport = text(configuration, key::TRANSPORT);
+    let knob = knob::of_interface(configuration)?;
+    (transport != "local" && site::link_of(transport).is_empty()).then(|| {
+        format!("{knob} is set on the interfaces of a link, which has to have a name (tcp@NAME)")
+    })
+}
+
 /// Why a cell cannot run here, as far as that is known beforehand.
 fn missing(
     plan: &Plan,
@@ -570,7 +587,8 @@ fn missing(
     {
         return said(reason);
     }
-    if let Some(reason) = no_link(transport, capabilities) {
+    let reason = no_link(transport, capabilities);
+    if let Some(reason) = reason.or_else(|| no_knobs(configuration, capabilities)) {
         return Some(reason);
     }
     match transport {

@@ -3,7 +3,7 @@
 mod round;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt, fs,
     net::{IpAddr, Ipv4Addr},
     sync::atomic::AtomicBool,
@@ -18,6 +18,7 @@ use weft_rpc::machine::Machine;
 use super::{
     agent::{self, Fleet},
     given::{self, given_targets, protocol},
+    knob::KnobValue,
     launch::{GivenTarget, Launcher},
     link,
     matrix::{self, Capabilities, Matrix, Step},
@@ -161,6 +162,8 @@ pub fn run(
         passed: BTreeMap::new(),
         judged_by: settings.plan.judged_by(),
         failures_in_a_row: 0,
+        knobs: Default::default(),
+        refused: BTreeSet::new(),
         spent: Default::default(),
         done: 0,
         done_before: 0,
@@ -207,6 +210,10 @@ struct Runner<'a> {
     /// The metric that the study is judged by.
     judged_by: String,
     failures_in_a_row: usize,
+    /// The knobs of the last cell, and its link.
+    knobs: (Vec<KnobValue>, String),
+    /// Steps whose knobs a machine refuses.
+    refused: BTreeSet<String>,
     /// How many first and later repeats were measured, and how long they took.
     spent: [(u32, Duration); 2],
     done: usize,
@@ -271,6 +278,18 @@ impl Runner<'_> {
         if let Err(error) = self.target_set.end() {
             self.observer.note(&format!("a target did not stop cleanly: {error}"));
         }
+        // Their agents put everything back when they end as well.
+        let put_back = self.settings.fleet.map(|fleet| fleet.set_knobs(&[], ""));
+        if let Some(Err(error)) = put_back {
+            self.observer.note(&error);
+            self.environment.notes.push(error);
+        }
+    }
+
+    /// Whether a step can run, as far as that is known.
+    fn runs(&self, step: &Step) -> bool {
+        let is_refused = step.cells().next().is_some_and(|cell| self.refused.contains(&cell.id));
+        step.missing().is_none() && !is_refused
     }
 
     fn prepare(&mut self) -> Result<(), Stopped> {
@@ -497,7 +516,7 @@ impl Runner<'_> {
 
     /// How many steps with their fewest repeats run.
     fn planned(&self) -> usize {
-        let steps = self.matrix.steps().filter(|step| step.missing().is_none());
+        let steps = self.matrix.steps().filter(|step| self.runs(step));
         steps.map(|step| self.repeats_of(step) as usize).sum()
     }
 
@@ -547,7 +566,7 @@ impl Runner<'_> {
     /// The progress. Repeats beyond the minimum are added to the total as they are needed.
     fn position(&self) -> Position {
         let (mut all, mut first) = (RepeatsLeft::default(), 0);
-        for step in self.matrix.steps().filter(|step| step.missing().is_none()) {
+        for step in self.matrix.steps().filter(|step| self.runs(step)) {
             let left = self.repeats_left(step);
             all.certain += left.certain;
             all.most += left.most;
@@ -612,7 +631,7 @@ impl Runner<'_> {
             .iter()
             .filter_map(|record| Some((record.cell.as_str(), record.status.reason()?)))
             .collect();
-        let cells = self.matrix.steps().filter(|step| step.missing().is_none());
+        let cells = self.matrix.steps().filter(|step| self.runs(step));
         let missing = cells
             .flat_map(Step::cells)
             .filter(|cell| !self.history.contains_key(&cell.id))

@@ -144,9 +144,8 @@ impl<'a> TargetSet<'a> {
                     Some(fleet) => fleet.open(&running.addresses, &running.spec.link, *nsid, load),
                     None => {
                         let mut device = self.spread(&running.addresses, Some(*nsid), load)?;
-                        let connection = device.connection.as_mut();
-                        if let Some(ends) = connection {
-                            ends.link.clone_from(&running.spec.link);
+                        if let Some(connection) = &mut device.connection {
+                            connection.link.clone_from(&running.spec.link);
                         }
                         Ok(device)
                     }

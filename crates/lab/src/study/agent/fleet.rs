@@ -65,6 +65,8 @@ pub struct Fleet {
     loads: Mutex<Vec<Arc<Agent>>>,
     /// The address of the target's machine that all loads have reached.
     reached: Mutex<Option<IpAddr>>,
+    /// Whether agents have been told to set knobs.
+    pub(super) has_knobs: Mutex<bool>,
 }
 
 /// Counters of every machine, by its boot.
@@ -80,7 +82,8 @@ impl Fleet {
         let loads = places.loads.iter().map(|place| start(&**place, &places.build));
         let loads = loads.collect::<Result<Vec<_>, String>>()?;
         let (target, loads) = (Mutex::new(target), Mutex::new(loads));
-        Ok(Self { places, target, loads, reached: Mutex::default() })
+        let (reached, has_knobs) = (Mutex::default(), Mutex::default());
+        Ok(Self { places, target, loads, reached, has_knobs })
     }
 
     /// What is available for a study on these machines; `local` says whether it has a device that
@@ -377,6 +380,6 @@ impl Drop for TargetElsewhere {
     }
 }
 
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use weft_backend::DeviceSpec;
@@ -20,14 +21,16 @@ use weft_rpc::{CallError, Client, Methods, machine::Machine};
 
 use super::{
     Call, CallTarget, Clock, CloseLoad, Count, Counted, CountedLoad, Counters, Describe,
-    Description, EndedTarget, Go, Listen, OpenLoad, Opened, PrepareLoad, Reach, StartTarget,
-    Started, StopTarget, Wanted, Wish, reach,
+    Description, EndedTarget, Go, Listen, Offloads, OpenLoad, Opened, PrepareLoad, ProbeListen,
+    ProbeRun, Reach, SetKnobs, StartTarget, Started, StopTarget, Wanted, Wish, control, knobs,
+    probe, reach,
 };
 use crate::{
     Job, Progress, RunObserver, environment,
     study::{
         given::protocol,
         inside::{News, Running, Settings, Stop, Teller},
+        knob::{self, Knobs},
         launch::{Launcher, StartedTarget, TargetSpec},
         load_device::{LoadDevice, Spread, spread},
         site::end,
@@ -59,11 +62,15 @@ struct Agent {
     /// Begins the load that waits.
     gate: Mutex<Option<Sender<Duration>>>,
     counted: Arc<Mutex<Counted>>,
+    knobs: Mutex<Knobs>,
+    restored: Vec<String>,
 }
 
-/// The methods of an agent, which starts targets with `launcher`.
+/// The methods of an agent, which starts targets with `launcher`. It first puts back what others
+/// before it have left changed.
 #[must_use]
-pub fn methods(launcher: Box<dyn Launcher + Send + Sync>, build: Build) -> Methods {
+pub fn methods(launcher: Box<dyn Launcher + Send + Sync>, build: Build, knobs: Knobs) -> Methods {
+    let restored = knobs.restore_left();
     let agent = Arc::new(Agent {
         launcher,
         build,
@@ -72,17 +79,23 @@ pub fn methods(launcher: Box<dyn Launcher + Send + Sync>, build: Build) -> Metho
         running: Running::default(),
         gate: Mutex::default(),
         counted: Arc::default(),
+        knobs: Mutex::new(knobs),
+        restored,
     });
     loads(targets(machine(Methods::new(), &agent), &agent), &agent)
 }
 
 fn machine(methods: Methods, agent: &Arc<Agent>) -> Methods {
-    let describing = Arc::clone(agent);
+    let (describing, setting) = (Arc::clone(agent), Arc::clone(agent));
     methods
+        .with::<SetKnobs>(move |order| knobs::set(&mut lock(&setting.knobs), &order))
         .with::<Describe>(move |()| Ok(describing.describe()))
         .with::<Clock>(|()| Ok(monotonic_time()))
         .with::<Count>(|()| Ok(Counters { time: monotonic_time(), machine: Machine::read() }))
         .with::<Listen>(|(address,)| reach::listen(address))
+        .with::<Offloads>(|(interface,)| knob::Machine::default().described(&interface))
+        .with::<ProbeListen>(|(wanted, address)| probe::listen(wanted, address))
+        .with::<ProbeRun>(|way| probe::run(&way))
         .with::<Reach>(|listening| Ok(reach::reach(&listening).err()))
 }
 
@@ -139,6 +152,9 @@ impl Agent {
             rdma: environment::rdma_address().is_some(),
             addresses: reach::addresses(),
             ends: end::ends(),
+            root: geteuid().is_root(),
+            control: control::addresses(|name| std::env::var(name).ok()),
+            restored: self.restored.clone(),
             environment: environment::this_machine(),
         }
     }

@@ -6,6 +6,7 @@ use super::{fleet::Places, line::Agent, *};
 use crate::results::key;
 use crate::study::{
     builtin,
+    knob::{Knobs, Machine},
     launch::{Launcher, StartedTarget, TargetSpec},
     site::Link,
 };
@@ -26,7 +27,10 @@ fn build(id: &str) -> Build {
 /// The connection to an agent of a build, on a thread of this process; and what cuts it.
 fn serving(id: &str) -> (Streams, UnixStream) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
-    let methods = methods(Box::new(Nothing), build(id));
+    let nowhere = std::path::PathBuf::from("/nonexistent");
+    let watch = Box::new(|_: &std::path::Path, _: std::fs::File| Err("no watchdog".to_owned()));
+    let knobs = Knobs::new(Machine::default(), nowhere, watch);
+    let methods = methods(Box::new(Nothing), build(id), knobs);
     thread::spawn(move || {
         let from = theirs.try_clone().expect("a clone");
         weft_rpc::serve(methods, from, theirs);

@@ -31,6 +31,8 @@ enum Allowed {
     Transport,
 }
 
+const ON_OFF: &[&str] = &["on", "off"];
+
 const SETTINGS: &[Setting] = &[
     Setting { key: key::TRANSPORT, allowed: Allowed::Transport },
     Setting { key: key::PATTERN, allowed: Allowed::Pattern },
@@ -60,6 +62,19 @@ const SETTINGS: &[Setting] = &[
     Setting { key: key::RATE_PROCESS, allowed: Allowed::Words(&["fixed", "poisson"]) },
     Setting { key: key::HOSTS, allowed: Allowed::Whole(1, 1024) },
     Setting { key: key::SUBSYSTEMS, allowed: Allowed::Whole(1, 1024) },
+    Setting { key: key::MTU, allowed: Allowed::Whole(576, 65_535) },
+    Setting { key: key::TSO, allowed: Allowed::Words(ON_OFF) },
+    Setting { key: key::GRO, allowed: Allowed::Words(ON_OFF) },
+    Setting { key: key::LRO, allowed: Allowed::Words(ON_OFF) },
+    Setting { key: key::CHECKSUM, allowed: Allowed::Words(ON_OFF) },
+    Setting { key: key::RX_USECS, allowed: Allowed::Whole(0, 1_000_000) },
+    Setting { key: key::ADAPTIVE_RX, allowed: Allowed::Words(ON_OFF) },
+    Setting { key: key::RPS, allowed: Allowed::Words(&["off", "all"]) },
+    Setting { key: key::IRQ_CPUS, allowed: Allowed::AnyWord },
+    Setting { key: key::ARFS, allowed: Allowed::Words(ON_OFF) },
+    Setting { key: key::CONGESTION_CONTROL, allowed: Allowed::AnyWord },
+    Setting { key: key::GOVERNOR, allowed: Allowed::AnyWord },
+    Setting { key: key::IDLE_STATES, allowed: Allowed::Words(&["all", "shallow"]) },
 ];
 
 /// Limits that only a mistake exceeds: values of an axis, cells of a study.
@@ -434,6 +449,8 @@ mod tests {
             ("depth = 4", "depth = 0", "depth 0"),
             ("depth = 4", "block_bytes = 512", "both an axis and fixed"),
             ("depth = 4", "depht = 4", "depht is not a setting"),
+            ("depth = 4", "mtu = 100", "mtu 100: expected a number from 576"),
+            ("depth = 4", "tso = \"maybe\"", "tso maybe: expected on or off"),
             ("runtime = \"1s\"", "runtime = \"0s\"", "runtime"),
             ("runtime = \"1s\"", "repeats = 9\nrepeats_max = 2", "repeats_max"),
             ("runtime = \"1s\"", "confidence_percent = -1.0", "percentages"),

@@ -9,14 +9,15 @@ use super::{FAILURES_MAX, Position, Runner, Stopped};
 use crate::{
     cells::{Estimate, Repeat},
     report::fio,
-    results::{Mark, Record, Role, Status, TestedTarget, Value, key, number},
+    results::{KnobRecord, Mark, Record, Role, Status, TestedTarget, Value, key, number},
     study::{
         agent::Fleet,
         deployment::{Deployment, Place, Planner},
-        link,
+        knob, link,
         matrix::{Cell, Step, integer, text},
         measure::{MeasureOptions, Measured, measure},
         plan::Kind,
+        site,
     },
 };
 
@@ -27,7 +28,7 @@ impl Runner<'_> {
     /// Measures the steps of a point that need this repeat, directly after one another.
     pub(super) fn point(&mut self, steps: &[&Step], repeat: u32) -> Result<(), Stopped> {
         for step in steps {
-            if step.missing().is_some() {
+            if !self.runs(step) {
                 continue;
             }
             if self.stop.load(Ordering::Relaxed) {
@@ -152,7 +153,7 @@ impl Runner<'_> {
             }
             Status::Void { .. } => self.outcome.void += 1,
             Status::Failed { .. } => self.outcome.failed += 1,
-            Status::Skipped { .. } => {}
+            Status::Skipped { .. } => self.outcome.skipped += 1,
         }
     }
 
@@ -161,10 +162,42 @@ impl Runner<'_> {
         let fleet = self.settings.fleet;
         let failed = |reason| Status::Failed { reason };
         fleet.map_or(Ok(()), Fleet::mend).map_err(failed)?;
-        self.measured(step, repeat, what).map_err(|reason| match fleet.and_then(Fleet::lost) {
+        let void_if_lost = |otherwise: Status| match fleet.and_then(Fleet::lost) {
             Some(reason) => Status::Void { reason },
-            None => Status::Failed { reason },
-        })
+            None => otherwise,
+        };
+        let knobs = match self.set_knobs(step) {
+            Ok(knobs) => knobs,
+            Err(reason) => {
+                let status = void_if_lost(Status::Skipped { reason });
+                if let (Status::Skipped { .. }, Some(cell)) = (&status, step.cells().next()) {
+                    self.refused.insert(cell.id.clone());
+                }
+                return Err(status);
+            }
+        };
+        let mut records = self
+            .measured(step, repeat, what)
+            .map_err(|reason| void_if_lost(Status::Failed { reason }))?;
+        records.iter_mut().for_each(|record| record.knobs.clone_from(&knobs));
+        Ok(records)
+    }
+
+    /// Gives the machines of agents the knobs of a step.
+    fn set_knobs(&mut self, step: &Step) -> Result<Vec<KnobRecord>, String> {
+        let (Some(fleet), Some(cell)) = (self.settings.fleet, step.cells().next()) else {
+            return Ok(Vec::new());
+        };
+        let link = site::link_of(text(&cell.configuration, key::TRANSPORT)).to_owned();
+        let knobs = (knob::wishes(&cell.configuration, &link), link);
+        if knobs != self.knobs {
+            // A socket that listens keeps what was set when it was opened.
+            if let Err(error) = self.target_set.end() {
+                self.observer.note(&format!("a target did not stop cleanly: {error}"));
+            }
+            self.knobs = knobs;
+        }
+        fleet.set_knobs(&self.knobs.0, &self.knobs.1)
     }
 
     /// The records of a step.

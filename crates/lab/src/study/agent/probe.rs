@@ -1,0 +1,155 @@
+//! The raw link between two machines: round trips, and a stream.
+
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    thread,
+    time::Duration,
+};
+
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use serde::{Deserialize, Serialize};
+use weft_reactor::monotonic_time;
+
+use crate::{floor::Floor, results::LatencyRecord};
+
+/// How long a listener waits for the other end.
+const LISTEN: Duration = Duration::from_secs(20);
+
+/// Of a stream: bytes of a message, and how many are in flight.
+const STREAM_BYTES: usize = 256 << 10;
+const STREAM_DEPTH: usize = 16;
+
+/// Of a round trip: bytes either way.
+const PING_BYTES: usize = 64;
+
+/// What is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Probe {
+    /// One small message there and back.
+    RoundTrip,
+    /// Bytes from the end that listens.
+    Stream,
+}
+
+/// Where it is probed from, and where to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Way {
+    pub(super) probe: Probe,
+    pub(super) from: IpAddr,
+    /// The interface that has that address.
+    pub(super) interface: String,
+    pub(super) to: SocketAddr,
+    pub(super) runtime: Duration,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Found {
+    pub(super) round_trip: LatencyRecord,
+    pub(super) bytes_per_s: f64,
+    /// How much of that the interface has received, by its own count.
+    pub(super) through_interface: f64,
+}
+
+fn floor(probe: Probe, address: IpAddr, runtime: Duration) -> Floor {
+    let (response_bytes, depth) = match probe {
+        Probe::RoundTrip => (PING_BYTES, 1),
+        Probe::Stream => (STREAM_BYTES, STREAM_DEPTH),
+    };
+    Floor {
+        request_bytes: PING_BYTES,
+        response_bytes,
+        depth,
+        spin: false,
+        runtime,
+        ramp: runtime / 5,
+        cpus: None,
+        think: (Duration::ZERO, Duration::ZERO),
+        congestion: None,
+        address,
+    }
+}
+
+/// Listens for one other end, and answers it.
+pub(super) fn listen(probe: Probe, address: IpAddr) -> Result<SocketAddr, String> {
+    let fault = |error: io::Error| format!("cannot listen at {address}: {error}");
+    let listener = TcpListener::bind((address, 0)).map_err(fault)?;
+    listener.set_nonblocking(true).map_err(fault)?;
+    let at = listener.local_addr().map_err(fault)?;
+    let answering = thread::Builder::new().name("weft-probe".to_owned()).spawn(move || {
+        let end = monotonic_time() + LISTEN;
+        while monotonic_time() < end {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    // What fails here fails at the other end, which says so.
+                    let _ = stream.set_nonblocking(false);
+                    let _ = floor(probe, address, Duration::ZERO).serve(stream);
+                    return;
+                }
+                Err(_) => thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    });
+    answering.map_err(fault)?;
+    Ok(at)
+}
+
+/// Probes the way to another end.
+pub(super) fn run(way: &Way) -> Result<Found, String> {
+    let fault = |error: io::Error| format!("{} from {}: {error}", way.to, way.from);
+    let floor = floor(way.probe, way.from, way.runtime);
+    let stream = connected(way.from, way.to).map_err(fault)?;
+    let received = || {
+        let path = Path::new("/sys/class/net").join(&way.interface).join("statistics/rx_bytes");
+        fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok())
+    };
+    floor.check().map_err(fault)?;
+    let (before, began) = (received(), monotonic_time());
+    let result = floor.drive(stream).map_err(fault)?;
+    let lasted = monotonic_time().saturating_sub(began).as_secs_f64();
+    let counted = received().zip(before).map(|(after, before)| after.saturating_sub(before));
+    let size = if way.probe == Probe::Stream { STREAM_BYTES } else { PING_BYTES };
+    Ok(Found {
+        round_trip: LatencyRecord::of(&result.latency),
+        bytes_per_s: result.messages_per_second() * size as f64,
+        through_interface: counted.map_or(0.0, |bytes| bytes as f64 / lasted.max(1e-9)),
+    })
+}
+
+/// A connection from an address.
+fn connected(from: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    if from.is_ipv4() != to.is_ipv4() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "addresses of two families"));
+    }
+    let socket = socket(family, SocketType::STREAM, None)?;
+    bind(&socket, &SocketAddr::new(from, 0))?;
+    connect(&socket, &to)?;
+    Ok(TcpStream::from(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_has_a_round_trip_and_a_stream() {
+        let here: IpAddr = "127.0.0.1".parse().expect("an address");
+        for probe in [Probe::RoundTrip, Probe::Stream] {
+            let to = listen(probe, here).expect("a listener");
+            let (interface, runtime) = ("lo".to_owned(), Duration::from_millis(50));
+            let found = run(&Way { probe, from: here, interface, to, runtime }).expect("a result");
+            assert!(found.round_trip.count > 0 && found.bytes_per_s > 0.0, "{found:?}");
+            assert!(found.through_interface > found.bytes_per_s * 0.8, "{found:?}");
+        }
+        let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("one");
+        let (interface, runtime) = (String::new(), Duration::from_millis(1));
+        let way = Way { probe: Probe::Stream, from: here, interface, to: closed, runtime };
+        let why = run(&way).expect_err("nobody listens");
+        assert!(why.contains(" from 127.0.0.1: Connection refused"), "{why}");
+    }
+}
