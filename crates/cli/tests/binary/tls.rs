@@ -20,6 +20,19 @@ const OTHER_HOST: &str = "nqn.2024-01.io.example:tls-other";
 /// No byte is changed.
 pub(crate) const NEVER: u64 = u64::MAX;
 
+/// What is done to the bytes that come together with a certain one.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Deed {
+    /// A bit of that byte is flipped.
+    Flip,
+    /// The connection ends before it.
+    Cut,
+    /// They are sent twice.
+    Repeat,
+    /// They go back to who has sent them.
+    Reflect,
+}
+
 /// Carries connections to a target, keeps what it has seen, and changes what it is told to.
 pub(crate) struct Between {
     port: u16,
@@ -31,9 +44,10 @@ struct Seen {
     /// What the host and the target have sent, of each connection.
     streams: Mutex<Vec<[Vec<u8>; 2]>>,
     sockets: Mutex<Vec<TcpStream>>,
-    /// The byte of each connection to change, and of which side.
+    /// The byte of each connection to do something about, of which side, and what.
     at: AtomicU64,
     side: AtomicUsize,
+    deed: Mutex<Option<Deed>>,
 }
 
 impl Between {
@@ -76,6 +90,12 @@ impl Between {
 
     /// Flips a bit of the byte at this place of what one side sends on each connection.
     pub(crate) fn change(&self, side: usize, at: u64) {
+        self.meddle(Deed::Flip, side, at);
+    }
+
+    /// Does this at this place of what one side sends on each connection.
+    pub(crate) fn meddle(&self, deed: Deed, side: usize, at: u64) {
+        *self.seen.deed.lock().expect("no panic") = Some(deed);
         self.seen.side.store(side, Ordering::SeqCst);
         self.seen.at.store(at, Ordering::SeqCst);
     }
@@ -97,15 +117,30 @@ impl Seen {
             if let Some(stream) = self.streams.lock().expect("no panic").get_mut(index) {
                 stream[side].extend_from_slice(bytes);
             }
-            let at = self.at.load(Ordering::SeqCst);
-            if side == self.side.load(Ordering::SeqCst)
-                && let Some(place) = at.checked_sub(carried)
-                && let Some(byte) = usize::try_from(place).ok().and_then(|at| bytes.get_mut(at))
-            {
-                *byte ^= 1;
-            }
+            let at = self.at.load(Ordering::SeqCst).checked_sub(carried);
             carried += length as u64;
-            if to.write_all(bytes).is_err() {
+            let place = at.and_then(|at| usize::try_from(at).ok()).filter(|at| *at < length);
+            let place = place.filter(|_| side == self.side.load(Ordering::SeqCst));
+            let deed = *self.deed.lock().expect("no panic");
+            let went_on = match (place, deed) {
+                (Some(place), Some(Deed::Flip)) => {
+                    bytes[place] ^= 1;
+                    to.write_all(bytes)
+                }
+                (Some(place), Some(Deed::Cut)) => {
+                    // It may have ended already.
+                    let _ = to.write_all(&bytes[..place]);
+                    let _ = from.shutdown(Shutdown::Both);
+                    let _ = to.shutdown(Shutdown::Both);
+                    return;
+                }
+                (Some(_), Some(Deed::Repeat)) => {
+                    to.write_all(bytes).and_then(|()| to.write_all(bytes))
+                }
+                (Some(_), Some(Deed::Reflect)) => from.write_all(bytes),
+                _ => to.write_all(bytes),
+            };
+            if went_on.is_err() {
                 break;
             }
         }
@@ -252,6 +287,43 @@ fn a_byte_that_is_changed_on_the_way_lets_no_data_through() {
             assert!(read.stdout.is_empty(), "{side} {at}: {} bytes", read.stdout.len());
         }
     }
+    between.change(0, NEVER);
+    let read = run(&between.url(), "read", &own, &["--data-size", "65536"]);
+    assert!(read.stdout == data, "the target serves on: {}", read.stderr);
+    target.stop();
+}
+
+/// Connections are cut, and what is sent is repeated and sent back, anywhere in the handshake and
+/// after it: what is read is right or nothing, and the target says why a connection has ended.
+#[test]
+fn whatever_is_cut_repeated_or_sent_back_no_other_data_gets_through() {
+    let folder = Folder::new("tls-meddled");
+    let own = key(&folder, "own", &[]);
+    let target = target(&folder, "epoll", "required", &format!("psk = [{own:?}]"));
+    let between = Between::new(target.port(0));
+    let data = pattern(64 << 10);
+    let url = target.url(1);
+    let words = ["--hostnqn", HOST, "--tls", "--tls-key-file", text(&own), "--", &url];
+    weft_with_stdin("epoll", &[&["write"], &words[..]].concat(), &data);
+    let mut ended = 0;
+    for deed in [Deed::Cut, Deed::Repeat, Deed::Reflect] {
+        for side in [0, 1] {
+            for at in (0..1100).step_by(89) {
+                between.meddle(deed, side, at);
+                let words = ["--data-size", "65536", "--ctrl-loss-tmo", "0"];
+                let read = run(&between.url(), "read", &own, &words);
+                let is_whole = read.code == Some(0) && read.stdout == data;
+                let is_nothing = read.code != Some(0) && read.stdout.is_empty();
+                assert!(is_whole || is_nothing, "{side} {at}: {}", read.stderr);
+                ended += usize::from(is_nothing);
+                for [host, target] in between.take() {
+                    assert!(is_tls(&host) && is_tls(&target), "{side} {at}: in the clear");
+                }
+            }
+        }
+    }
+    assert!(ended >= 60, "only {ended} were noticed");
+    target.wait_for_log("connection ended: TLS:");
     between.change(0, NEVER);
     let read = run(&between.url(), "read", &own, &["--data-size", "65536"]);
     assert!(read.stdout == data, "the target serves on: {}", read.stderr);
