@@ -19,6 +19,7 @@ use weft_nvmf::subsystem::{
 use weft_nvmf::tcp::encode::DataPdu;
 use weft_nvmf::tcp::encode::Sink;
 use weft_nvmf::tcp::{host, target};
+use weft_nvmf::visibility::Visibility;
 
 const BLOCK_BYTES: u32 = 4096;
 const DEPTH: u16 = 32;
@@ -305,6 +306,7 @@ fn view() -> Arc<SubsystemView> {
         controller_model: ControllerModel::Dynamic,
         limits: SubsystemLimits::default(),
         shared: SubsystemShared::new(),
+        visibility: Visibility::default(),
     })
 }
 
