@@ -346,9 +346,10 @@ impl Catalogue {
         addresses: &BTreeMap<u16, SocketAddr>,
     ) -> Result<Snapshot, TargetError> {
         let Plan { scope, one, entries, resizes, restored, ports, .. } = plan;
-        let Plan { mut policies, mut psks, mut bdevs, .. } = plan;
+        let Plan { mut policies, mut psks, bdevs, .. } = plan;
         resize(resizes)?;
-        self.bdevs.append(&mut bdevs);
+        // `append` would go through all of them.
+        self.bdevs.extend(bdevs);
         self.forget_bdevs(config, &scope);
         self.slots.keep_opened();
         if let Some(one) = one {
