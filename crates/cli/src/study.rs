@@ -3,6 +3,7 @@
 mod against;
 mod agents;
 mod child;
+mod keys;
 mod list;
 mod progress;
 mod run;
@@ -114,6 +115,7 @@ fn capabilities() -> Capabilities {
         cpus: environment::cpus(),
         own_target: true,
         rdma: environment::rdma_address().is_some(),
+        tls: cfg!(feature = "tls"),
         ..Capabilities::default()
     }
 }

@@ -32,6 +32,7 @@ impl TargetWithin {
             cpus: Vec::new(),
             idle_poll: None,
             driver,
+            tls: None,
         })
     }
 

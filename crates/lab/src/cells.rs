@@ -21,7 +21,8 @@ use crate::{
 };
 
 /// Settings that have no meaning without a target.
-const OF_THE_TARGET: [&str; 3] = [key::TARGET_CORES, key::TARGET_IDLE_POLL_US, key::PLACEMENT];
+const OF_THE_TARGET: [&str; 4] =
+    [key::TARGET_CORES, key::TARGET_IDLE_POLL_US, key::PLACEMENT, key::TLS];
 
 /// Settings that give the load of the background.
 const OF_THE_LOAD: [&str; 4] =
@@ -328,7 +329,7 @@ fn agree(one: &Configuration, other: &Configuration, apart: &[&str]) -> bool {
 
 /// The order in which settings are displayed.
 fn rank(key: &str) -> usize {
-    const ORDER: [&str; 17] = [
+    const ORDER: [&str; 18] = [
         key::TRANSPORT,
         key::SHARED,
         key::FOREGROUND,
@@ -345,6 +346,7 @@ fn rank(key: &str) -> usize {
         key::HOST_POLLING,
         key::TARGET_IDLE_POLL_US,
         key::PLACEMENT,
+        key::TLS,
         key::DEVICE,
     ];
     ORDER.iter().position(|known| *known == key).unwrap_or(ORDER.len())
@@ -352,11 +354,12 @@ fn rank(key: &str) -> usize {
 
 /// The order of a setting's values: known words in their usual order, numbers by size.
 pub(crate) fn value_order(key: &str, one: &Value, other: &Value) -> std::cmp::Ordering {
-    const WORDS: [(&str, &[&str]); 4] = [
+    const WORDS: [(&str, &[&str]); 5] = [
         (key::TRANSPORT, &["local", "loopback", "tcp", "tcp-link", "rdma"]),
         (key::PATTERN, &["read", "write", "rw", "randread", "randwrite", "randrw"]),
         (key::FOREGROUND, &["l-app", "t-app", "b-app"]),
         (key::BACKGROUND, &["storage", "network"]),
+        (key::TLS, &["off", "aes-128-gcm", "aes-256-gcm", "concatenation"]),
     ];
     let words = WORDS.iter().find(|(known, _)| *known == key).map(|(_, words)| *words);
     let place = |value: &Value| {

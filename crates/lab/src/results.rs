@@ -130,6 +130,9 @@ pub mod key {
     pub const GOVERNOR: &str = "governor";
     /// Which idle states processors may enter: `all`, or `shallow` (the first, which waits).
     pub const IDLE_STATES: &str = "idle_states";
+    /// TLS of connections: `off`, the cipher suite, or `concatenation` (keys that an authentication
+    /// makes).
+    pub const TLS: &str = "tls";
 }
 
 /// Names of the entries of [`Record::values`].

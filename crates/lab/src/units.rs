@@ -184,6 +184,8 @@ pub(crate) fn setting(name: &str, value: &Value) -> String {
             _ => format!("{text} polling"),
         },
         key::TARGET_IDLE_POLL_US => format!("idle poll {text} µs"),
+        key::TLS if text == "off" => "no TLS".to_owned(),
+        key::TLS => format!("TLS, {text}"),
         key::LOAD_PERCENT => format!("load {text} %"),
         key::READ_PERCENT => format!("{text} % reads"),
         key::SHARED => format!("{text} core"),
@@ -228,6 +230,7 @@ pub(crate) fn axis(name: &str) -> String {
         key::LOAD_PERCENT => "background load, % of saturation".to_owned(),
         key::TARGET_IDLE_POLL_US => "target idle poll, µs".to_owned(),
         key::SHARED => "core".to_owned(),
+        key::TLS => "TLS".to_owned(),
         number::OFFERED_IOPS => "offered load, IOPS".to_owned(),
         _ => name.replace('_', " "),
     }

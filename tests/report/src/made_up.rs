@@ -410,6 +410,7 @@ pub fn write(study: &str, machine: &Machine, directory: &Path) -> io::Result<()>
         own_target: true,
         targets: Vec::new(),
         rdma: false,
+        tls: true,
         apart: None,
     };
     let cells = matrix::expand(&plan, &capabilities, &Configuration::new());

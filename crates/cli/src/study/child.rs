@@ -11,12 +11,13 @@ use std::{
 };
 
 use serde_json::Value;
-use weft_host::{QUEUE_SIZE_MAX, Transport, TransportId};
+use weft_host::{Options, QUEUE_SIZE_MAX, Transport, TransportId};
 use weft_lab::environment;
 use weft_lab::study::launch::{self, Launcher, StartedTarget, TargetSpec};
 use weft_rpc::{Address, Client};
 use weft_target::config::identity;
 
+use super::keys::Keys;
 use crate::within::TargetWithin;
 
 /// How long a target may take to stop.
@@ -35,6 +36,8 @@ struct TargetProcess {
     address: TransportId,
     control: Address,
     socket: PathBuf,
+    /// Of a target whose connections have TLS.
+    keys: Option<Keys>,
 }
 
 impl Launcher for Children {
@@ -54,17 +57,25 @@ impl Launcher for Children {
         let nqn = identity::fresh_nqn();
         let listen = listen(spec.transport, at)?;
         let mut command = Command::new(program);
+        command.args(["target", "--output-format", "json", "--stop-with-stdin"]);
+        let keys = spec.tls.map(|tls| Keys::new(tls, socket.with_extension("keys"))).transpose()?;
+        match &keys {
+            Some(keys) => {
+                command.arg("--config").arg(keys.configure(spec, (&listen, &nqn))?);
+            }
+            None => {
+                command.args(["--listen", &listen, "--nqn", &nqn]);
+                for device in &spec.devices {
+                    command.args(["--device", &device.to_string()]);
+                }
+            }
+        }
         command
-            .args(["target", "--listen", &listen, "--output-format", "json"])
-            .args(["--stop-with-stdin", "--nqn", &nqn])
             .args(["--queue-size", &QUEUE_SIZE_MAX.to_string()])
             .args(["--loads", "--control", &format!("unix:{}", socket.display())])
             // A study measures at the host: the target's own measuring would be part of it.
             .args(["--metrics-pairs", "0"])
             .args(["--driver", spec.driver.name()]);
-        for device in &spec.devices {
-            command.args(["--device", &device.to_string()]);
-        }
         if !spec.cpus.is_empty() {
             let cpus: Vec<String> = spec.cpus.iter().map(ToString::to_string).collect();
             command.args(["--cpus", &cpus.join(",")]);
@@ -79,7 +90,7 @@ impl Launcher for Children {
         // From here on the process is stopped on any error.
         let nowhere = TransportId::tcp("127.0.0.1", None).map_err(|error| error.to_string())?;
         let control = Address::Unix(socket.clone());
-        let mut process = TargetProcess { child, address: nowhere, control, socket };
+        let mut process = TargetProcess { child, address: nowhere, control, socket, keys };
         let (traddr, port) = listening(&mut process.child)?;
         let id = TransportId::tcp(&traddr, Some(port)).map_err(|error| error.to_string())?;
         let subnqn = nqn.parse().map_err(|error| format!("{error}"))?;
@@ -91,6 +102,14 @@ impl Launcher for Children {
 impl StartedTarget for TargetProcess {
     fn address(&self) -> &TransportId {
         &self.address
+    }
+
+    fn options(&self) -> Options {
+        let options = Options::new(self.address.clone());
+        match &self.keys {
+            Some(keys) => keys.give(options),
+            None => options,
+        }
     }
 
     fn control(&self) -> Result<Client, String> {

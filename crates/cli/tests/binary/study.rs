@@ -436,6 +436,39 @@ fn the_protocol_floor_is_measured_within_one_process() {
     }
 }
 
+/// Each cell has TLS as its name says, with keys that are nowhere in the results.
+#[cfg(feature = "tls")]
+#[test]
+fn the_cost_of_tls_is_measured_with_keys_of_its_own() {
+    let folder = Folder::new("tls-cost");
+    let out = folder.path("out");
+    let how = ["--local", "memory:8MiB", "--out", text(&out), "--quick"];
+    weft("epoll", [&["study", "run", "tls-cost"], &SHORT[..], &how].concat()).text();
+    let records = records(&out);
+    assert_eq!(records.len(), 16);
+    for record in &records {
+        assert_eq!(record.status, Status::Measured, "{}", record.cell);
+        assert_served(record);
+    }
+    for name in ["off", "aes-128-gcm", "aes-256-gcm", "concatenation"] {
+        let named = format!("tls={name}");
+        let of_name = records.iter().filter(|record| record.cell.contains(&named));
+        assert_eq!(of_name.count(), 4, "{name}");
+    }
+    for file in fs::read_dir(&out).expect("results") {
+        let text = fs::read(file.expect("a file").path()).expect("its contents");
+        for secret in [&b"NVMeTLSkey-1:"[..], b"DHHC-1:"] {
+            assert!(!text.windows(secret.len()).any(|part| part == secret), "a key is shown");
+        }
+    }
+    // A target that has keys of its own keeps its own TLS.
+    let target = "nvme-tcp://127.0.0.1:9/nqn.x";
+    let other = folder.path("other");
+    let words = ["study", "run", "tls-cost", "--target", target, "--out", text(&other)];
+    let refused = weft("epoll", words).fault();
+    assert!(refused.contains("varies tls"), "{refused}");
+}
+
 #[test]
 fn given_devices_are_overwritten_only_if_named() {
     let folder = Folder::new("destroy");

@@ -187,6 +187,7 @@ fn results_of(plan: &Plan) -> Vec<Record> {
         cpus: (0..64).collect(),
         own_target: true,
         rdma: true,
+        tls: true,
         ..Capabilities::default()
     };
     let matrix = expand(plan, &capabilities, &Configuration::new());

@@ -14,11 +14,18 @@ use crate::{
 pub(super) const CLOSE: f64 = 0.05;
 
 /// Settings whose values can be compared; the first that varies is.
-const ALTERNATIVES: [&str; 5] =
-    [key::TRANSPORT, key::HOST_POLLING, key::TARGET_IDLE_POLL_US, key::PLACEMENT, key::DEVICE];
+const ALTERNATIVES: [&str; 6] = [
+    key::TRANSPORT,
+    key::HOST_POLLING,
+    key::TARGET_IDLE_POLL_US,
+    key::PLACEMENT,
+    key::TLS,
+    key::DEVICE,
+];
 
 /// Settings that only a target has: they do not distinguish local points.
-const OF_THE_TARGET: [&str; 3] = [key::TARGET_IDLE_POLL_US, key::PLACEMENT, key::TARGET_CORES];
+const OF_THE_TARGET: [&str; 4] =
+    [key::TARGET_IDLE_POLL_US, key::PLACEMENT, key::TARGET_CORES, key::TLS];
 
 /// Alternatives, and the points that all of them have.
 #[derive(Debug)]

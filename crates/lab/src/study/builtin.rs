@@ -25,6 +25,7 @@ pub const BUILTINS: &[Builtin] = builtins![
     "first-look",
     "latency-vs-load",
     "protocol-floor",
+    "tls-cost",
     "size-sweep",
     "core-sweep",
     "pattern-sweep",

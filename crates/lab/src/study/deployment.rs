@@ -8,7 +8,7 @@ use weft_reactor::DriverKind;
 
 use super::{
     given::{given_targets, protocol},
-    launch::TargetSpec,
+    launch::{TargetSpec, Tls},
     matrix::{self, Capabilities, Cell, Step, integer, is_network, text},
     network::NetworkEnd,
     plan::{Plan, Shared},
@@ -208,6 +208,7 @@ impl Planner<'_> {
             cpus: Vec::new(),
             idle_poll: Some(Duration::ZERO),
             driver: self.driver,
+            tls: None,
         };
         Ok((vec![target], Place::Inside { target: 0, nsid: 1 }))
     }
@@ -327,6 +328,7 @@ impl Planner<'_> {
             cpus: cpus.clone(),
             idle_poll: idle_poll.map(Duration::from_micros),
             driver: self.driver,
+            tls: Tls::named(text(&cell.configuration, key::TLS)),
         };
         Ok(roles.targets.iter().map(spec).collect())
     }

@@ -17,8 +17,14 @@ pub struct KnownTarget {
 }
 
 /// Settings that a given target has chosen for itself: they are not in the records of its cells.
-const ITS_OWN: [&str; 5] =
-    [key::TARGET_IDLE_POLL_US, key::TARGET_CORES, key::PLACEMENT, key::DEVICE, key::DEVICE_BYTES];
+const ITS_OWN: [&str; 6] = [
+    key::TARGET_IDLE_POLL_US,
+    key::TARGET_CORES,
+    key::PLACEMENT,
+    key::DEVICE,
+    key::DEVICE_BYTES,
+    key::TLS,
+];
 
 /// The protocol that cells of a transport speak; none for `local`.
 #[must_use]

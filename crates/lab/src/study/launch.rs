@@ -3,12 +3,38 @@
 use std::{net::IpAddr, time::Duration};
 
 use weft_backend::DeviceSpec;
-use weft_host::{Transport, TransportId};
+use weft_host::{Options, Transport, TransportId};
 use weft_reactor::DriverKind;
 use weft_rpc::{Address, Client, Token};
 
 /// How long a target may take to answer on its control connection.
 pub(super) const CONTROL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// TLS of the connections to a target that a study starts, with keys that are made for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// A shared key, for this cipher suite.
+    Aes128Gcm,
+    /// The same for this one.
+    Aes256Gcm,
+    /// Keys that an authentication makes (secure concatenation).
+    Concatenation,
+}
+
+impl Tls {
+    /// The names in plans and results; the first is that of none.
+    pub(super) const NAMES: [&str; 4] = ["off", "aes-128-gcm", "aes-256-gcm", "concatenation"];
+
+    /// The one of a name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        match name {
+            "aes-128-gcm" => Some(Self::Aes128Gcm),
+            "aes-256-gcm" => Some(Self::Aes256Gcm),
+            "concatenation" => Some(Self::Concatenation),
+            _ => None,
+        }
+    }
+}
 
 /// A target that a study starts.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +53,8 @@ pub struct TargetSpec {
     pub idle_poll: Option<Duration>,
     /// The driver of its reactors.
     pub driver: DriverKind,
+    /// TLS of all connections to it, over TCP; none: they are in the clear.
+    pub tls: Option<Tls>,
 }
 
 /// Starts targets.
@@ -47,6 +75,11 @@ pub trait Launcher {
 pub trait StartedTarget: Send {
     /// The address of its subsystem.
     fn address(&self) -> &TransportId;
+
+    /// How a host connects to it: with keys, if the target wants TLS.
+    fn options(&self) -> Options {
+        Options::new(self.address().clone())
+    }
 
     /// A connection to its control interface, for statistics and loads inside it.
     ///

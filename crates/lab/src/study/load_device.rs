@@ -105,7 +105,7 @@ impl LoadDevice {
 
 /// The device of a load that several hosts drive together, each at several subsystems.
 pub(super) fn spread(
-    addresses: &[TransportId],
+    targets: &[Options],
     nsid: Option<u32>,
     how: &Spread<'_>,
     rdma: &Provider,
@@ -115,11 +115,11 @@ pub(super) fn spread(
     let job = Job { copies, ..how.job.clone() };
     let mut devices = Vec::new();
     for host in 0..how.hosts.max(1) {
-        let whose = |address: &TransportId| match host {
-            0 if !how.renamed => Options::new(address.clone()),
-            _ => Options::new(address.clone()).of_another_host(),
+        let whose = |options: &Options| match host {
+            0 if !how.renamed => options.clone(),
+            _ => options.clone().of_another_host(),
         };
-        let mut options: Vec<Options> = addresses.iter().map(whose).collect();
+        let mut options: Vec<Options> = targets.iter().map(whose).collect();
         options.iter_mut().for_each(|options| options.host_traddr = how.from);
         // A host has one name at all subsystems.
         for index in 1..options.len() {

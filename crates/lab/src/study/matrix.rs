@@ -7,6 +7,7 @@ use weft_host::Transport;
 use super::{
     given::{self, KnownTarget, given_targets, no_target, protocol},
     knob,
+    launch::Tls,
     plan::{Kind, Plan},
     roles, site,
 };
@@ -27,6 +28,8 @@ pub struct Capabilities {
     pub targets: Vec<KnownTarget>,
     /// Whether there is an RDMA device.
     pub rdma: bool,
+    /// Whether this program was built with TLS.
+    pub tls: bool,
     /// The machines of the loads, if agents drive them.
     pub apart: Option<Apart>,
 }
@@ -484,6 +487,7 @@ fn cell(
     }
     if text(&configuration, key::TRANSPORT) == "local" {
         configuration.remove(key::TARGET_CORES);
+        configuration.remove(key::TLS);
         if !combination.contains_key(key::TARGET_IDLE_POLL_US) {
             configuration.remove(key::TARGET_IDLE_POLL_US);
         }
@@ -505,6 +509,32 @@ fn not_spread(transport: &str, role: Role, given: bool, subsystems: bool) -> Opt
         "loopback" if subsystems => Some("over loopback the target has one subsystem"),
         _ if given && subsystems => Some("a given target has the subsystems that it has"),
         _ => None,
+    }
+}
+
+/// Why a cell cannot have TLS, if it is to have that.
+fn no_tls(
+    role: Role,
+    configuration: &Configuration,
+    capabilities: &Capabilities,
+) -> Option<&'static str> {
+    Tls::named(text(configuration, key::TLS))?;
+    let several = |key: &str| integer(configuration, key).is_some_and(|count| count > 1);
+    match protocol(text(configuration, key::TRANSPORT)) {
+        Some(Transport::Tcp) if !capabilities.tls => {
+            Some("this weft was built without TLS (build it with the cargo feature `tls`)")
+        }
+        Some(Transport::Tcp) if capabilities.apart.is_some() => {
+            Some("keys of TLS are not given to agents")
+        }
+        Some(Transport::Tcp) if role != Role::Plain && role != Role::Reference => {
+            Some("TLS is measured with plain cells alone")
+        }
+        Some(Transport::Tcp) if several(key::HOSTS) || several(key::SUBSYSTEMS) => {
+            Some("keys of TLS are made for one host and one subsystem")
+        }
+        Some(Transport::Tcp) => None,
+        _ => Some("only TCP has TLS"),
     }
 }
 
@@ -641,6 +671,9 @@ fn missing_of_role(
     if (several(key::HOSTS) || several(key::SUBSYSTEMS))
         && let Some(reason) = not_spread(transport, role, given, several(key::SUBSYSTEMS))
     {
+        return said(reason);
+    }
+    if !given && let Some(reason) = no_tls(role, configuration, capabilities) {
         return said(reason);
     }
     if given && let Some(knob) = given::unsettable(varied.keys()) {

@@ -27,8 +27,8 @@ struct Running {
     spec: TargetSpec,
     target: Box<dyn StartedTarget>,
     client: Client,
-    /// The addresses of its subsystems.
-    addresses: Vec<TransportId>,
+    /// How hosts connect to its subsystems.
+    options: Vec<Options>,
 }
 
 /// Started targets, given targets and the local device.
@@ -105,26 +105,24 @@ impl<'a> TargetSet<'a> {
         let launcher = self.launcher.ok_or("this run cannot start targets")?;
         let target = launcher.launch(spec, None)?;
         let mut client = target.control()?;
-        let mut addresses = vec![target.address().clone()];
+        let mut options = vec![target.options()];
         for _ in 1..spec.subsystems {
-            addresses.push(add_subsystem(&mut client, target.address(), &spec.devices)?);
+            let address = add_subsystem(&mut client, target.address(), &spec.devices)?;
+            options.push(Options::new(address));
         }
-        for address in &addresses {
+        for options in &options {
             for (nsid, device) in (1..).zip(&spec.devices) {
                 if matches!(device, DeviceSpec::Memory { .. }) {
                     let device = match target.is_elsewhere() {
-                        true => inside(&*target, address, nsid, device)?,
-                        false => {
-                            let options = Options::new(address.clone());
-                            connect(options, Some(nsid), &Job::default(), &self.rdma)?
-                        }
+                        true => inside(&*target, &options.address, nsid, device)?,
+                        false => connect(options.clone(), Some(nsid), &Job::default(), &self.rdma)?,
                     };
                     fill(&device, stop)?;
                     device.close()?;
                 }
             }
         }
-        Ok(Running { spec: spec.clone(), target, client, addresses })
+        Ok(Running { spec: spec.clone(), target, client, options })
     }
 
     /// The device of a load.
@@ -141,9 +139,13 @@ impl<'a> TargetSet<'a> {
                 let running =
                     self.running.get(*target).ok_or("the target does not run any more")?;
                 match self.fleet {
-                    Some(fleet) => fleet.open(&running.addresses, &running.spec.link, *nsid, load),
+                    Some(fleet) => {
+                        let addresses = running.options.iter().map(|one| one.address.clone());
+                        let addresses: Vec<_> = addresses.collect();
+                        fleet.open(&addresses, &running.spec.link, *nsid, load)
+                    }
                     None => {
-                        let mut device = self.spread(&running.addresses, Some(*nsid), load)?;
+                        let mut device = self.spread(&running.options, Some(*nsid), load)?;
                         if let Some(connection) = &mut device.connection {
                             connection.link.clone_from(&running.spec.link);
                         }
@@ -154,24 +156,21 @@ impl<'a> TargetSet<'a> {
             Place::Given { target, beside } => {
                 let (given, _) = self.given.get(*target).ok_or("no target was given")?;
                 let other = beside.then_some(2);
-                self.spread(
-                    std::slice::from_ref(&given.address),
-                    other.or(given.address.nsid),
-                    load,
-                )
+                let options = [Options::new(given.address.clone())];
+                self.spread(&options, other.or(given.address.nsid), load)
             }
         }
     }
 
     fn spread(
         &self,
-        addresses: &[TransportId],
+        options: &[Options],
         nsid: Option<u32>,
         load: &Load,
     ) -> Result<LoadDevice, String> {
         let (hosts, subsystems, job) = (load.hosts, load.subsystems, &load.job);
         let how = Spread { hosts, subsystems, job, renamed: false, from: None };
-        spread(addresses, nsid, &how, &self.rdma)
+        spread(options, nsid, &how, &self.rdma)
     }
 
     fn inside(&self, target: usize, nsid: u32) -> Result<LoadDevice, String> {

@@ -66,6 +66,7 @@ pub(crate) fn run(
         own_target: true,
         targets: targets.iter().map(known).collect(),
         rdma: true,
+        tls: true,
         apart: None,
     };
     let settings = Settings {

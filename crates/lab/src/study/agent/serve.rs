@@ -15,7 +15,7 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use weft_backend::DeviceSpec;
-use weft_host::{Provider, TransportId};
+use weft_host::{Options, Provider, TransportId};
 use weft_reactor::{DriverKind, monotonic_time};
 use weft_rpc::{CallError, Client, Methods, machine::Machine};
 
@@ -195,9 +195,9 @@ impl Agent {
         }
         let read = |text: &String| {
             let read = text.parse::<TransportId>();
-            read.map_err(|error| error.to_string())
+            read.map(Options::new).map_err(|error| error.to_string())
         };
-        let addresses = wish.addresses.iter().map(read).collect::<Result<Vec<_>, String>>()?;
+        let targets = wish.addresses.iter().map(read).collect::<Result<Vec<_>, String>>()?;
         let job = wish.job.job()?;
         let how = Spread {
             hosts: wish.hosts,
@@ -206,7 +206,7 @@ impl Agent {
             renamed: wish.renamed,
             from: wish.from,
         };
-        let device = spread(&addresses, Some(wish.nsid), &how, &Provider::System)?;
+        let device = spread(&targets, Some(wish.nsid), &how, &Provider::System)?;
         let opened = Opened {
             name: device.name.clone(),
             identity: device.identity.clone(),
@@ -249,6 +249,8 @@ impl Wanted {
             idle_poll: self.idle_poll,
             driver: DriverKind::named(&self.driver)
                 .ok_or_else(|| format!("{:?} is not a driver", self.driver))?,
+            // Keys are not given to agents.
+            tls: None,
         })
     }
 }

@@ -134,6 +134,7 @@ fn a_fleet_knows_its_machines_and_what_cannot_be_started_there() {
         cpus: Vec::new(),
         idle_poll: None,
         driver: weft_reactor::DriverKind::Epoll,
+        tls: None,
     };
     // All have reached an address of the target's machine before.
     let why = fleet.launch(&spec, None).err().expect("nothing is started");

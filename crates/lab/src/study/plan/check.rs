@@ -5,7 +5,7 @@ use crate::{
     cells::Metric,
     pattern::Pattern,
     results::{Configuration, Value, key, number},
-    study::site,
+    study::{launch::Tls, site},
 };
 
 /// A setting, and its allowed values.
@@ -75,6 +75,7 @@ const SETTINGS: &[Setting] = &[
     Setting { key: key::CONGESTION_CONTROL, allowed: Allowed::AnyWord },
     Setting { key: key::GOVERNOR, allowed: Allowed::AnyWord },
     Setting { key: key::IDLE_STATES, allowed: Allowed::Words(&["all", "shallow"]) },
+    Setting { key: key::TLS, allowed: Allowed::Words(&Tls::NAMES) },
 ];
 
 /// Limits that only a mistake exceeds: values of an axis, cells of a study.
