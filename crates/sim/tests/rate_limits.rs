@@ -129,12 +129,14 @@ fn the_rate_is_kept_and_used_up() {
         (bandwidth(10 << 20), 8, 3200),
     ] {
         let mut testbed = Testbed::new(1, DEVICE, TWO);
-        testbed.set_rate_limits(vec![limit]);
+        testbed.set_rate_limits(vec![limit.clone()]);
         let mut readers = [Reader::new(0, blocks), Reader::new(1, blocks)];
         // The burst is over.
         drive(&mut testbed, &mut readers, 8, Duration::from_secs(1));
         let done = drive(&mut testbed, &mut readers, 8, Duration::from_secs(10));
         assert_near(done.iter().sum(), expected);
+        // The hosts' queues are in both groups.
+        assert!(done[0].abs_diff(done[1]) <= expected / 20 + 2, "{limit:?}: {done:?}");
         finish(testbed, &mut readers);
     }
 }

@@ -133,7 +133,14 @@ mod tests {
         class: QosClass,
     ) -> QosRule {
         let owned = |name: Option<&str>| name.map(str::to_owned);
-        QosRule { host: owned(host), subsystem: owned(subsystem), port, class, budget: None }
+        QosRule {
+            host: owned(host),
+            subsystem: owned(subsystem),
+            port,
+            class,
+            budget: None,
+            weight: None,
+        }
     }
 
     #[test]

@@ -145,6 +145,11 @@ impl From<&Port> for PortView {
 }
 
 impl Snapshot {
+    /// Whether a rule has a weight.
+    pub(crate) fn has_weights(&self) -> bool {
+        self.qos_rules.iter().any(|rule| rule.weight.is_some())
+    }
+
     /// What a host sees of the subsystem of this name, if that is served at a port.
     pub(crate) fn view(&self, nqn: &Nqn, port_id: u16, host: &Nqn) -> Option<Arc<SubsystemView>> {
         self.view_by_name(nqn.as_str(), port_id).map(|view| view.of_host(host))

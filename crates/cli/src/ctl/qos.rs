@@ -20,6 +20,9 @@ pub(super) enum Verb {
         /// The part of each poll group's time that they have together in the class latency.
         #[arg(long, value_name = "PERCENT")]
         budget: Option<u8>,
+        /// What they have together of the time of what is served in its turn; others have 100.
+        #[arg(long, value_name = "1-10000")]
+        weight: Option<u16>,
     },
     /// Delete the rule for these queues.
     Delete {
@@ -53,16 +56,17 @@ impl Session {
             [("host", json!(host)), ("subsystem", json!(subsystem)), ("port", json!(port))]
         };
         match verb {
-            Verb::Set { of: queues, class, budget } => {
+            Verb::Set { of: queues, class, budget, weight } => {
                 let mut params = given(of(queues));
                 params["class"] = json!(class);
                 params["budget"] = json!(budget);
+                params["weight"] = json!(weight);
                 self.change("qos_set", params)
             }
             Verb::Delete { of: queues } => self.change("qos_delete", given(of(queues))),
             Verb::List => {
                 let all = self.call("qos_get_all", Value::Null)?;
-                let head = ["host", "subsystem", ">port", "class", ">budget"];
+                let head = ["host", "subsystem", ">port", "class", ">budget", ">weight"];
                 let mut table = Table::new(&head);
                 for one in list(&all) {
                     let shown = |key: &str, none: &str| match &one[key] {
@@ -77,6 +81,7 @@ impl Session {
                         shown("port", "all"),
                         text(&one["class"]),
                         if is_express { budget + " %" } else { "-".to_owned() },
+                        shown("weight", "-"),
                     ]);
                 }
                 self.show(&all, &table.text())

@@ -780,20 +780,22 @@ fn classes_are_set_and_deleted_under_load_and_kept() {
     for (words, part) in [
         ("delete", "there is no rule for all queues"),
         ("set --class latency --budget 76", "give 1 to 75"),
+        ("set --class throughput --weight 0", "give 1 to 10000"),
         ("set --class throughput --budget 5", "only the class latency has one"),
     ] {
         let fault = ctl(words).fault();
         assert!(fault.contains(part), "{words}: {fault}");
     }
     ctl("set --host nqn.2014-08.org.example:h --class latency --budget 40").text();
-    ctl("set --port 7 --class throughput").text();
+    ctl("set --port 7 --class throughput --weight 250").text();
     let rules = json!([
         {"host": "nqn.2014-08.org.example:h", "class": "latency", "budget": 40},
-        {"port": 7, "class": "throughput"},
+        {"port": 7, "class": "throughput", "weight": 250},
     ]);
     assert_eq!(ctl("list --json").json(), rules);
     let listed = ctl("list").text();
     assert!(listed.contains("40 %") && listed.contains("throughput"), "{listed}");
+    assert!(listed.contains("250"), "{listed}");
     let unknown = call(&mut client, "qos_set", json!({"class": "latency", "nsid": 1}));
     assert!(unknown.is_err_and(|(code, what)| code == -32602 && what.contains("nsid")));
     let calls = saved(&mut client);

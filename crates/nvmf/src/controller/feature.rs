@@ -6,10 +6,11 @@ use std::time::Duration;
 use weft_nvme::command::NAMESPACE_ID_BROADCAST;
 use weft_nvme::event::{Event, EventType, HealthInformation, NoticeInformation};
 use weft_nvme::feature::{
-    AsynchronousEventConfiguration, CommandSetProfile, ErrorRecovery, FeatureCapabilities,
-    FeatureId, GetFeatures, HostBehavior, HostIdentifier, NumberOfQueues, PowerManagement,
-    ReservationNotificationMask, ReservationPersistence, Select, SetFeatures, TemperatureThreshold,
-    TemperatureThresholdType, VolatileWriteCache, WriteProtection, WriteProtectionState,
+    Arbitration, AsynchronousEventConfiguration, CommandSetProfile, ErrorRecovery,
+    FeatureCapabilities, FeatureId, GetFeatures, HostBehavior, HostIdentifier, NumberOfQueues,
+    PowerManagement, ReservationNotificationMask, ReservationPersistence, Select, SetFeatures,
+    TemperatureThreshold, TemperatureThresholdType, VolatileWriteCache, WriteProtection,
+    WriteProtectionState,
 };
 use weft_nvme::log_page::{CriticalWarning, LogPageId, ReservationNotificationType as NoticeKind};
 use weft_nvme::{Command, Status, Wire};
@@ -352,7 +353,10 @@ impl Controller {
     /// Features that are one number, which is stored if it is valid.
     fn set_plain(&mut self, feature: FeatureId, value: u32) -> Result<Outcome, CommandError> {
         match feature {
-            FeatureId::ARBITRATION => self.features.arbitration = value,
+            FeatureId::ARBITRATION => {
+                self.features.arbitration = value;
+                self.shared.set_arbitration(Arbitration(value));
+            }
             FeatureId::POWER_MANAGEMENT => {
                 if PowerManagement(value).power_state() != 0 {
                     return Err(VALUE);

@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use weft_nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
+use weft_nvme::feature::Arbitration;
 use weft_nvme::property::{
     Capabilities, CommandSetSelected, ControllerConfiguration, ControllerReadyTimeouts, Offset,
     ShutdownNotification, ShutdownStatus, Version,
@@ -153,6 +154,7 @@ impl Controller {
         self.finish_all_aborts();
         self.features.reset(&self.view);
         self.shared.set_write_cache(true);
+        self.shared.set_arbitration(Arbitration(0));
         self.events.reset();
         self.changed_namespaces.clear();
         self.reset_ana_changes();

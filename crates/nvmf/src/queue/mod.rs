@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weft_nvme::command::Fused as FusedField;
+use weft_nvme::feature::Arbitration;
 use weft_nvme::nvm::{DatasetRange, ReadWrite};
 use weft_nvme::{Command, Completion, FabricsType, NvmOpcode, Status, Wire};
 
@@ -202,6 +203,12 @@ impl IoQueue {
     #[must_use]
     pub fn host_id(&self) -> &HostId {
         self.controller.host_id()
+    }
+
+    /// The feature Arbitration of its controller.
+    #[must_use]
+    pub fn arbitration(&self) -> Arbitration {
+        self.controller.arbitration()
     }
 
     /// Takes the namespaces of a newer view. Commands that come from now on are held against them;

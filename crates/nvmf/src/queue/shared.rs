@@ -1,9 +1,10 @@
 //! Counters that a queue and its controller share across reactors, each written by one of them.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use weft_nvme::Status;
+use weft_nvme::feature::Arbitration;
 use weft_nvme::status::{StatusCode, StatusCodeType};
 
 use crate::reservation::{HostAccess, HostId};
@@ -54,6 +55,8 @@ pub(crate) fn add(word: &AtomicU64, value: u64) {
 pub struct ControllerShared {
     /// Volatile Write Cache Enable: while it is off, every write is durable.
     write_cache: AtomicBool,
+    /// The feature Arbitration.
+    arbitration: AtomicU32,
     errors: ErrorRing,
     /// The last change of owner before the controller was made.
     owner_changes: u64,
@@ -69,6 +72,7 @@ impl ControllerShared {
         let changes = view.namespaces.iter().map(|namespace| namespace.owner_change);
         Arc::new(Self {
             write_cache: AtomicBool::new(true),
+            arbitration: AtomicU32::new(0),
             errors: ErrorRing::default(),
             owner_changes: changes.max().unwrap_or(0),
             known: OnceLock::new(),
@@ -113,6 +117,14 @@ impl ControllerShared {
 
     pub(crate) fn set_write_cache(&self, enabled: bool) {
         self.write_cache.store(enabled, Ordering::Relaxed);
+    }
+
+    pub(crate) fn arbitration(&self) -> Arbitration {
+        Arbitration(self.arbitration.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_arbitration(&self, value: Arbitration) {
+        self.arbitration.store(value.0, Ordering::Relaxed);
     }
 
     pub(crate) fn errors(&self) -> &ErrorRing {

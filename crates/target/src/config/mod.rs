@@ -34,7 +34,9 @@ pub use keys::{HostKeys, Keyring};
 pub(crate) use keys::{Policies, Psks};
 pub use limits::Limits;
 pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
-pub use qos::{QOS_BUDGET_DEFAULT, QOS_BUDGET_MAX, QosClass, QosRule};
+pub use qos::{
+    QOS_BUDGET_DEFAULT, QOS_BUDGET_MAX, QOS_WEIGHT_DEFAULT, QOS_WEIGHT_MAX, QosClass, QosRule,
+};
 pub use rate_limit::{BdevLimits, RateLimit, RateLimitedCommands};
 pub use state::State;
 

@@ -17,6 +17,12 @@ pub const QOS_BUDGET_DEFAULT: u8 = 25;
 /// always have the rest.
 pub const QOS_BUDGET_MAX: u8 = 75;
 
+/// The weight of a tenant that no rule gives another one.
+pub const QOS_WEIGHT_DEFAULT: u16 = 100;
+
+/// The largest weight.
+pub const QOS_WEIGHT_MAX: u16 = 10_000;
+
 /// A class for all I/O queues that the rule applies to. Of several rules the one with a host
 /// decides, then the one with a subsystem, then the one with a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +42,10 @@ pub struct QosRule {
     /// The part of each poll group's time that they have together as express queues, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<u8>,
+    /// What they have together of the time that queues which are served in their turn have,
+    /// against the weights of others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u16>,
 }
 
 /// How a queue is to be served.
@@ -90,13 +100,19 @@ impl QosRule {
     /// What it gives, in words.
     #[must_use]
     pub fn terms(&self) -> String {
-        match self.class {
+        let mut terms = match self.class {
             QosClass::Latency => format!("class latency, {} % of the time", self.budget()),
             QosClass::Throughput => "class throughput".to_owned(),
-        }
+        };
+        self.weight.iter().for_each(|weight| terms += &format!(", weight {weight}"));
+        terms
     }
 
     fn validate(&self, at: &str) -> Result<(), ConfigError> {
+        if self.weight.is_some_and(|weight| !(1..=QOS_WEIGHT_MAX).contains(&weight)) {
+            return Err(ConfigError::new(format!("{at}.weight"), "it is out of range".to_owned())
+                .remedy(format!("give 1 to {QOS_WEIGHT_MAX}")));
+        }
         let error = |what: &str| ConfigError::new(format!("{at}.budget"), what.to_owned());
         match (self.class, self.budget) {
             (QosClass::Throughput, Some(_)) => Err(error("only the class latency has one")
@@ -204,6 +220,7 @@ mod tests {
             port: Some(2),
             class: QosClass::Latency,
             budget: Some(40),
+            weight: None,
         };
         let config = parsed(text).expect("a configuration");
         assert_eq!(config.qos_rules, std::slice::from_ref(&rule));
@@ -212,6 +229,8 @@ mod tests {
         assert!(rule.applies_to("nqn.2024-01.a:h", "nqn.any", 2));
         assert!(!rule.applies_to("nqn.2024-01.a:h", "nqn.any", 1));
         assert!(!rule.applies_to("nqn.2024-01.a:i", "nqn.any", 2));
+        let shared = &parsed("class = \"throughput\"\nweight = 200").expect("one").qos_rules[0];
+        assert_eq!(shared.terms(), "class throughput, weight 200");
         let all = &parsed("class = \"throughput\"").expect("a configuration").qos_rules[0];
         assert_eq!((all.to_string().as_str(), all.budget()), ("all queues", 25));
     }
@@ -223,6 +242,8 @@ mod tests {
             ("class = \"urgent\"", "urgent"),
             ("class = \"latency\"\nbudget = 0", "give 1 to 75"),
             ("class = \"latency\"\nbudget = 76", "give 1 to 75"),
+            ("class = \"throughput\"\nweight = 0", "give 1 to 10000"),
+            ("class = \"throughput\"\nweight = 10001", "give 1 to 10000"),
             ("class = \"throughput\"\nbudget = 10", "only the class latency"),
             ("class = \"latency\"\nport = 1", "no port with the id 1"),
             ("class = \"latency\"\nsubsystem = \"nqn.2024-01.a:c\"", "there is no subsystem"),

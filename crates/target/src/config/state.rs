@@ -488,6 +488,7 @@ mod tests {
             port: Some(3),
             class: crate::config::QosClass::Latency,
             budget: Some(40),
+            weight: Some(200),
         }];
         config.limits.queue_entries = 64;
         let limits = BdevLimits { w_mbytes_per_sec: 3, ..BdevLimits::default() };

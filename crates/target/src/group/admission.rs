@@ -45,6 +45,8 @@ pub(crate) struct Admission {
     position: usize,
     /// What may still begin in this turn, in bytes of data.
     allowance: usize,
+    /// What was begun, counted as the allowance is.
+    spent: usize,
     /// The pool's misses when they were last read.
     misses: u64,
 }
@@ -79,6 +81,7 @@ impl Admission {
             passed_over: 0,
             position: 0,
             allowance: 0,
+            spent: 0,
             misses: 0,
         };
         admission.set_reserve();
@@ -185,18 +188,35 @@ impl Admission {
 
     /// Express work begins, which has an allowance of its own. Returns the turn's, for
     /// [`end_express`](Self::end_express).
-    pub(crate) fn begin_express(&mut self) -> usize {
-        std::mem::replace(&mut self.allowance, TURN_BYTES)
+    pub(crate) fn begin_express(&mut self) -> (usize, usize) {
+        (std::mem::replace(&mut self.allowance, TURN_BYTES), self.spent)
     }
 
     /// Express work has ended, and the turn goes on.
-    pub(crate) const fn end_express(&mut self, allowance: usize) {
-        self.allowance = allowance;
+    pub(crate) const fn end_express(&mut self, (allowance, spent): (usize, usize)) {
+        (self.allowance, self.spent) = (allowance, spent);
+    }
+
+    /// A visit begins that may begin so much of the turn's allowance. Returns what
+    /// [`end_visit`](Self::end_visit) takes.
+    pub(crate) fn begin_visit(&mut self, bytes: usize) -> (usize, usize) {
+        let allowance = self.allowance;
+        self.allowance = allowance.min(bytes);
+        (allowance, self.spent)
+    }
+
+    /// The visit has ended. What it has begun.
+    pub(crate) fn end_visit(&mut self, (allowance, before): (usize, usize)) -> usize {
+        let spent = self.spent.wrapping_sub(before);
+        self.allowance = allowance.saturating_sub(spent);
+        spent
     }
 
     /// Counts a command with this many bytes of data that begins.
     pub(crate) fn spend(&mut self, bytes: usize) {
-        self.allowance = self.allowance.saturating_sub(bytes.max(COMMAND_BYTES));
+        let bytes = bytes.max(COMMAND_BYTES);
+        self.allowance = self.allowance.saturating_sub(bytes);
+        self.spent = self.spent.wrapping_add(bytes);
     }
 
     /// Whether another command may begin in this turn.
@@ -293,6 +313,21 @@ mod tests {
         assert!(tries(&mut admission, |_| SERVED).is_empty(), "in the next turn");
         admission.begin_turn();
         assert_eq!(tries(&mut admission, |_| SERVED), [1]);
+    }
+
+    #[test]
+    fn a_visit_has_a_part_of_the_turn() {
+        let mut admission = admission();
+        let visit = admission.begin_visit(2 * COMMAND_BYTES);
+        admission.spend(512);
+        assert!(admission.may_begin());
+        admission.spend(5 * COMMAND_BYTES);
+        assert!(!admission.may_begin(), "the last may go beyond");
+        assert_eq!(admission.end_visit(visit), 6 * COMMAND_BYTES);
+        assert_eq!(admission.allowance, TURN_BYTES - 6 * COMMAND_BYTES);
+        let visit = admission.begin_visit(usize::MAX);
+        admission.spend(TURN_BYTES);
+        assert_eq!((admission.end_visit(visit), admission.may_begin()), (TURN_BYTES, false));
     }
 
     #[test]

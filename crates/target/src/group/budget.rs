@@ -158,6 +158,7 @@ mod tests {
             port: None,
             class: QosClass::Latency,
             budget: Some(budget),
+            weight: None,
         }
     }
 

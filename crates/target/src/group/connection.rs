@@ -19,6 +19,7 @@ use super::core::{Context, Core, DRAIN_TIMERS};
 use super::devices;
 use super::io::Io;
 use super::message::{ConnectionId, Endpoints, MovedConnection};
+use super::shares::{Shares, TenantId};
 use super::throttle::{FlowKey, Turn};
 use crate::directory::HostKey;
 use crate::limits::THROTTLED_SHARE;
@@ -36,6 +37,10 @@ pub(crate) struct Connection {
     pub(super) holds_key: bool,
     /// It is in this turn's list of connections to poll.
     pub(crate) active: bool,
+    /// It waits for its tenant's turn.
+    pub(super) is_queued: bool,
+    /// Its responses are flushed at the end of this turn.
+    pub(super) is_seen: bool,
     /// It counts as one of this group's queues.
     pub(crate) placed: bool,
     /// Bytes of its copied responses when they were last counted.
@@ -110,6 +115,8 @@ impl Connection {
             guard: None,
             holds_key: false,
             active: false,
+            is_queued: false,
+            is_seen: false,
             placed,
             copied: 0,
             drain_begun: false,
@@ -247,6 +254,22 @@ impl Connection {
     pub(crate) fn express_account(&self) -> Option<AccountId> {
         match &self.role {
             Role::Io(io) if io.class.is_express() => Some(io.class.account()),
+            _ => None,
+        }
+    }
+
+    /// Whose share its commands are part of, if that is known.
+    pub(super) fn tenant(&self, shares: &Shares) -> Option<TenantId> {
+        match &self.role {
+            Role::Io(io) => io.tenant(shares),
+            _ => None,
+        }
+    }
+
+    /// The same of a connection that may have work.
+    pub(super) fn enter_tenant(&mut self, core: &mut Core) -> Option<TenantId> {
+        match &mut self.role {
+            Role::Io(io) => io.enter_tenant(core),
             _ => None,
         }
     }
@@ -432,6 +455,8 @@ impl MovedConnection {
             role,
             guard,
             active,
+            is_queued,
+            is_seen,
             placed,
             copied,
             holds_key,
@@ -446,6 +471,8 @@ impl MovedConnection {
                 role,
                 guard,
                 active,
+                is_queued,
+                is_seen,
                 placed,
                 copied,
                 holds_key,

@@ -13,6 +13,7 @@ use super::connection::{Connection, Role};
 use super::devices::{self, Devices};
 use super::express::Express;
 use super::message::{ConnectionId, Message};
+use super::shares::Shares;
 use super::throttle::Throttle;
 use super::tracer::Tracer;
 use crate::directory::{Directory, HostKey};
@@ -58,6 +59,8 @@ pub(crate) struct Core {
     pub(crate) tracer: Option<Tracer>,
     /// What is served between the commands of others.
     pub(crate) express: Express,
+    /// Who is served when, by weight.
+    pub(crate) shares: Shares,
     /// Checks for stale connections that this group has started.
     pub(crate) stale_checks: u64,
     /// When a host that had not authenticated itself was last warned of, and how many have failed

@@ -176,6 +176,11 @@ impl QueueClass {
         AccountId::of(self.grant)
     }
 
+    /// Who decides it.
+    pub(crate) const fn grant(&self) -> Grant {
+        self.grant
+    }
+
     /// Whether it is express.
     pub(crate) const fn is_express(&self) -> bool {
         self.is_express
@@ -357,6 +362,7 @@ impl Group {
         let now = core.reactor.now();
         let took = now.saturating_sub(since);
         core.express.budgets.charge(account, took, now);
+        core.shares.leave_out(took);
         core.devices.counters().count_express(u64::from(is_served), took);
         if is_served && let Role::Io(io) = &mut connection.role {
             io.class.served_at = now;
@@ -491,6 +497,7 @@ mod tests {
             port: None,
             class: QosClass::Latency,
             budget: None,
+            weight: None,
         }];
         group.replace(true, &[], &rules);
         queue.regrant(rule, &mut group);

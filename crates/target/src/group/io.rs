@@ -6,6 +6,7 @@
 
 mod pair;
 mod reserve;
+mod share;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use super::core::{Context, Core};
 use super::express::QueueClass;
 use super::message::{ConnectionId, Message};
 use super::meter::Meter;
+use super::shares::TenantId;
 use super::throttle::{FlowKey, Flows, Turn};
 use super::tracer::{QueueTrace, Tracer};
 use crate::classes::Grant;
@@ -58,6 +60,8 @@ pub(crate) struct Io {
     trace: Option<Box<QueueTrace>>,
     /// Whether it is served between the commands of others.
     pub(super) class: QueueClass,
+    /// Whose share its commands are part of, while there are shares.
+    tenant: Option<TenantId>,
     /// Requests that devices have.
     at_devices: usize,
     /// Changes of reservations that its commands have asked for.
@@ -99,12 +103,15 @@ impl Io {
         grant: QueueGrant,
         view: &SubsystemView,
         (owner, host, host_name): (ConnectionId, HostKey, Nqn),
-        core: &Core,
+        core: &mut Core,
     ) -> Self {
         let mut work = Vec::new();
         work.resize_with(grant.entries as usize, Work::default);
         let (priority, port_id) = (grant.priority, connection.endpoints.port_id);
         let queue = IoQueue::new(grant, view);
+        if share::has_share(priority) {
+            core.shares.count_priority(true);
+        }
         let now = core.reactor.turn_time();
         Self {
             id: connection.id,
@@ -116,6 +123,7 @@ impl Io {
             flows: Flows::new(connection.id, &host, core),
             meter: Meter::new(core),
             trace: None,
+            tenant: None,
             class: QueueClass::new(grant_of(&host, port_id, priority, core), &core.express, now),
             host,
             host_name,
@@ -209,6 +217,11 @@ impl Io {
             self.meter = None;
             self.trace = None;
             self.class.end(&mut core.express, self.id.index);
+            let tenant = self.tenant.take();
+            tenant.into_iter().for_each(|tenant| core.shares.leave(tenant, self.id.index));
+            if share::has_share(self.priority) {
+                core.shares.count_priority(false);
+            }
             self.busy = 0;
         }
     }

@@ -20,6 +20,8 @@ mod listen;
 mod message;
 mod meter;
 mod reserved;
+mod shares;
+mod tenants;
 mod throttle;
 mod tracer;
 
@@ -52,6 +54,7 @@ use self::devices::Devices;
 use self::express::Express;
 use self::listen::Listeners;
 use self::message::MovedConnection;
+use self::shares::Shares;
 use self::throttle::{Throttle, Turn};
 use crate::TargetError;
 use crate::directory::{Directory, HostKey};
@@ -107,6 +110,7 @@ impl Group {
         let snapshot = directory.snapshot();
         let group_counters = directory.counters_of(id);
         let admission = Admission::new(reactor.pool().clone());
+        let shares = Shares::new(snapshot.has_weights());
         let express = Express::new(snapshot.express, &snapshot.qos_rules);
         Self {
             core: Core {
@@ -120,6 +124,7 @@ impl Group {
                 throttle: Throttle::new(id),
                 tracer: None,
                 express,
+                shares,
                 stale_checks: 0,
                 stranger_warned_at: None,
                 strangers_unwarned: 0,
@@ -180,11 +185,13 @@ impl Group {
         completions.append(&mut self.deferred);
         self.core.reactor.poll(patience, &mut completions);
         self.core.devices.counters().set_busy(self.core.reactor.idle_time());
+        self.begin_shares_turn();
         self.begin_express_turn(&mut completions);
         for completion in completions.drain(..) {
             self.dispatch(completion);
             self.serve_express();
         }
+        self.end_receive();
         self.completions = completions;
         while let Some(message) = self.mailbox.take() {
             self.handle_message(message);
@@ -206,6 +213,7 @@ impl Group {
         }
         self.core.devices.end_turn(&mut self.core.reactor);
         self.finish_turn();
+        self.end_shares_turn();
         self.set_stall_timer();
         self.core.throttle.set_timer(&mut self.core.reactor);
         let (counters, now) = (self.core.devices.counters(), self.core.reactor.turn_time());
@@ -231,6 +239,7 @@ impl Group {
             CONNECTIONS => {
                 let Err(completion) = self.dispatch_express(completion) else { return };
                 let index = weft_transport::tag_of(token) as usize;
+                self.note_received(index, &completion);
                 self.with(index, |connection, core| connection.handle(completion, core));
                 if self.core.express.queues() > 0 {
                     self.count_refused(index);
@@ -303,6 +312,9 @@ impl Group {
     /// Handles events, as many as a turn may take, and the requests that are finished.
     fn poll_connections(&mut self) {
         loop {
+            if self.core.shares.is_on() {
+                self.poll_tenants();
+            }
             while self.core.admission.may_begin()
                 && let Some(index) = self.active.get(self.seen).copied()
             {
@@ -355,12 +367,14 @@ impl Group {
             || !self.postponed.is_empty()
             || !self.deferred.is_empty()
             || !self.set_aside.is_empty()
+            || self.core.shares.has_backlog()
             || self.core.admission.has_more()
     }
 
     /// Whether the requests that completed last have left work for this turn.
     fn has_more(&self) -> bool {
         self.seen < self.active.len()
+            || self.core.shares.has_backlog()
             || self.core.admission.waits_since().is_some()
             || self.core.devices.are_busy()
     }
@@ -375,6 +389,7 @@ impl Group {
                 matches!(outcome, Outcome::Served { .. })
             });
             self.core.admission.end_try(outcome, self.core.reactor.turn_time());
+            self.charge(index);
             if let Outcome::Served { .. } = outcome {
                 self.poll_connections();
             }
@@ -396,6 +411,7 @@ impl Group {
                     turn = connection.retry_throttled(flow.flow, core);
                     matches!(turn, Turn::Begin(_))
                 });
+                self.charge(flow.connection.index);
             }
             match turn {
                 Turn::Begin(_) => due.push_back(self.core.throttle.served(flow)),
@@ -416,6 +432,9 @@ impl Group {
             while self.core.reactor.continue_sends() {
                 self.serve_express();
             }
+            if let Some(index) = self.active.get(place).copied() {
+                self.charge(index);
+            }
         }
         self.active.drain(..seen);
     }
@@ -424,9 +443,12 @@ impl Group {
     fn finish_connection(&mut self, place: usize) {
         let Some(index) = self.active.get(place).copied() else { return };
         let Some(mut connection) = self.connections.take(index) else { return };
-        connection.active = false;
+        (connection.active, connection.is_seen) = (connection.is_queued, false);
         self.core.flush(&mut connection);
         connection.settle_class(self.core.reactor.turn_time(), &mut self.core);
+        if connection.is_queued {
+            return self.connections.put(connection);
+        }
         if connection.is_gone() {
             self.connections.free(connection.id);
             self.core.directory.connection_gone();
@@ -650,6 +672,8 @@ impl Group {
             (old.express, &old.qos_rules) != (snapshot.express, &snapshot.qos_rules);
         if other_classes {
             self.core.express.replace(snapshot.express, &old.qos_rules, &snapshot.qos_rules);
+            let left = self.core.shares.replace(snapshot.has_weights());
+            self.requeue(left);
         }
         let other_limits = !Arc::ptr_eq(&old.rate_limits, &snapshot.rate_limits);
         let concerned = match changes {

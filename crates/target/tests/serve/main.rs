@@ -20,6 +20,7 @@ mod random_reservations;
 mod rate_limits;
 mod reload;
 mod reservations;
+mod shares;
 mod statistics;
 mod steps;
 mod stopping;

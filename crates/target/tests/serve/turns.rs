@@ -1,9 +1,11 @@
 //! What a turn of a group begins, turn by turn, in a simulated world.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_nvme::fabrics::{PropertySet, PropertySize};
+use weft_nvme::feature::{Arbitration, FeatureId, SetFeatures};
 use weft_nvme::property::{ControllerConfiguration, Offset};
 use weft_nvme::{Command, NvmOpcode};
 use weft_reactor::simulation::{NetworkConditions, World};
@@ -40,31 +42,61 @@ impl Scene {
     }
 
     /// The same with queues of these priorities, and a controller that is configured so.
-    fn with_priorities(
+    pub(crate) fn with_priorities(
         priorities: &[u8],
+        configuration: ControllerConfiguration,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let queues = priorities.iter().map(|priority| (1, *priority)).collect();
+        Self::with_queues(queues, configuration, change)
+    }
+
+    /// An I/O queue at each of these ports, each with a controller of its own.
+    pub(crate) fn at_ports(
+        ports: &[u16],
+        configuration: ControllerConfiguration,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let queues = ports.iter().map(|port| (*port, 0)).collect();
+        Self::with_queues(queues, configuration, change)
+    }
+
+    /// I/O queues by port and priority. Each port has a controller, in the order of its queues.
+    fn with_queues(
+        queues_of: Vec<(u16, u8)>,
         configuration: ControllerConfiguration,
         change: impl FnOnce(&mut Config),
     ) -> Self {
         // Wide enough for everything to come at once.
         let network = NetworkConditions { window_bytes: 64 << 20, ..NetworkConditions::default() };
         let world = World::new(1, network);
+        let ports: BTreeSet<u16> = queues_of.iter().map(|(port, _)| *port).collect();
         let mut config = Config {
-            ports: vec![crate::support::port(1, "10.0.0.2:4420")],
+            ports: ports.iter().map(|id| crate::support::port(*id, &listens_at(*id))).collect(),
             ..config(&["null:1GiB"])
         };
         change(&mut config);
         let reactors = (0..config.groups()).map(|_| Reactor::simulated(&world)).collect();
         let target = LocalTarget::new(&config, reactors).expect("a target");
-        let (host, address) = (Reactor::simulated(&world), "10.0.0.2:4420".parse().expect("one"));
+        let (host, address) = (Reactor::simulated(&world), address_of(1));
         let (queues, answers) = (Vec::new(), Vec::new());
         let mut scene = Self { world, target, config, host, address, queues, answers };
-        let controller = scene.connect(&ConnectFields::admin());
-        let offset = Offset::CONTROLLER_CONFIGURATION;
-        let enable = PropertySet::new(offset, PropertySize::Four, configuration.0.into());
-        scene.run(0, enable.to_command(), HostData::None);
-        for (queue_id, priority) in (1..).zip(priorities) {
-            let fields = ConnectFields::io(controller, queue_id);
-            scene.connect(&ConnectFields { priority: *priority, ..fields });
+        let mut controllers = BTreeMap::new();
+        for port in ports {
+            scene.address = address_of(port);
+            let controller = scene.connect(&ConnectFields::admin());
+            let offset = Offset::CONTROLLER_CONFIGURATION;
+            let enable = PropertySet::new(offset, PropertySize::Four, configuration.0.into());
+            let admin = scene.queues.len() - 1;
+            scene.run(admin, enable.to_command(), HostData::None);
+            controllers.insert(port, (controller, 0));
+        }
+        for (port, priority) in queues_of {
+            let (controller, queues) = controllers.get_mut(&port).expect("it has one");
+            *queues += 1;
+            let fields = ConnectFields::io(*controller, *queues);
+            scene.address = address_of(port);
+            scene.connect(&ConnectFields { priority, ..fields });
         }
         scene
     }
@@ -174,7 +206,7 @@ impl Scene {
         }
     }
 
-    fn reload(&mut self, change: impl FnOnce(&mut Config)) {
+    pub(crate) fn reload(&mut self, change: impl FnOnce(&mut Config)) {
         change(&mut self.config);
         self.target.reload(&self.config).expect("a valid configuration");
     }
@@ -372,17 +404,47 @@ impl Scene {
     /// Keeps so many reads of so many blocks in flight at each I/O queue for this time. How many
     /// were answered meanwhile, by queue.
     pub(crate) fn keep_busy(&mut self, depth: usize, blocks: u32, time: Duration) -> Vec<usize> {
+        self.keep_depths(|_| depth, blocks, time)
+    }
+
+    /// The same with a depth for each queue.
+    pub(crate) fn keep_depths(
+        &mut self,
+        depth: impl Fn(usize) -> usize,
+        blocks: u32,
+        time: Duration,
+    ) -> Vec<usize> {
         let (until, before) = (self.world.now() + time, self.answers.clone());
+        let of_controllers = self.config.ports.len();
         while self.world.now() < until {
-            for queue in 1..self.queues.len() {
-                let missing = depth - self.queues[queue].in_flight();
+            for queue in of_controllers..self.queues.len() {
+                let missing = depth(queue) - self.queues[queue].in_flight();
                 self.submit_reads(queue, missing, blocks);
             }
-            self.take_answers();
+            // A receive has a bound: the host takes all that has come, as it is no part of this.
+            let mut taken = self.answers.clone();
+            loop {
+                self.take_answers();
+                if std::mem::replace(&mut taken, self.answers.clone()) == self.answers {
+                    break;
+                }
+            }
             self.target.turn();
             self.world.advance();
+            // All that has come by now, as the target's work takes time.
+            self.world.pass(Duration::from_nanos(1));
         }
         self.answers.iter().zip(before).map(|(now, before)| now - before).collect()
+    }
+
+    pub(crate) fn set_work_time(&self, time: Duration) {
+        self.world.set_work_time(time);
+    }
+
+    /// Sets the feature Arbitration.
+    pub(crate) fn set_arbitration(&mut self, value: Arbitration) {
+        let set = SetFeatures::new(FeatureId::ARBITRATION, value.0);
+        self.run(0, set.to_command(), HostData::None);
     }
 
     /// The I/O queues of each group.
@@ -398,9 +460,18 @@ impl Scene {
     }
 }
 
+/// Where the port with this number listens.
+fn listens_at(port: u16) -> String {
+    format!("10.0.0.2:{}", 4419 + port)
+}
+
+fn address_of(port: u16) -> SocketAddr {
+    listens_at(port).parse().expect("an address")
+}
+
 /// A rule for all queues.
 fn rule(class: QosClass, budget: Option<u8>) -> QosRule {
-    QosRule { host: None, subsystem: None, port: None, class, budget }
+    QosRule { host: None, subsystem: None, port: None, class, budget, weight: None }
 }
 
 /// Whatever the queues do, and without another setting.

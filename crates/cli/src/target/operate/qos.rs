@@ -22,7 +22,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     });
     method(methods, operator, "qos_delete", |operator, params| {
         let mut keys = rate_limit::keys(params)?;
-        if keys.contains_key("class") || keys.contains_key("budget") {
+        if ["class", "budget", "weight"].iter().any(|key| keys.contains_key(*key)) {
             return Err(invalid("give host, subsystem and port of the rule, not its class"));
         }
         keys.insert("class".to_owned(), QosClass::Throughput.word().into());

@@ -108,6 +108,9 @@ fn values_are_kept_until_a_reset() {
         let default = get(&mut controller, feature);
         assert_ne!(default, value);
         set(&mut controller, feature, value);
+        if feature == FeatureId::ARBITRATION {
+            assert_eq!(controller.shared.arbitration().0, value, "its queues know it");
+        }
         assert_eq!(get(&mut controller, feature), value, "{feature}");
         configure(&mut controller, ControllerConfiguration(0));
         configure(&mut controller, ENABLE);
