@@ -13,6 +13,7 @@ mod block;
 mod iwarp;
 mod kernel_host;
 mod kernel_target;
+mod pairings;
 mod process;
 mod rdma;
 mod secure;
@@ -88,6 +89,7 @@ const SUITES: &[&Suite] = &[
     &kernel_host::SUITE,
     &kernel_target::SUITE,
     &block::SUITE,
+    &pairings::SUITE,
     &rdma::SUITE,
     &iwarp::SUITE,
     &service::SUITE,

@@ -5,12 +5,14 @@ use std::{
     io::{self, IsTerminal},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::Arc,
 };
 
 use clap::Args;
 use weft_lab::study::{
     agent,
     knob::{self, Knobs, Machine},
+    linux::Linux,
 };
 
 use crate::{failure::Failure, signals, study};
@@ -36,10 +38,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         return watch(journal);
     }
     let knobs = Knobs::new(Machine::default(), Knobs::folder(), Box::new(watchdog));
-    let launcher = Box::new(study::Children::default());
-    let methods = agent::methods(launcher, study::this_build()?, knobs);
+    let linux = linux();
+    let launcher = Box::new(study::Children::new(&linux));
+    let methods = agent::methods(launcher, Some(linux), study::this_build()?, knobs);
     weft_rpc::serve(methods, io::stdin(), io::stdout());
     Ok(())
+}
+
+/// The kernel of this machine, with a watchdog as knobs have it.
+pub(crate) fn linux() -> Arc<Linux> {
+    Arc::new(Linux::new(Knobs::folder(), Box::new(watchdog)))
 }
 
 /// Starts the process that watches over this one.

@@ -4,7 +4,10 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use weft_backend::DeviceSpec;
 use weft_host::{QUEUE_SIZE_MAX, Transport, TransportId};
-use weft_lab::study::launch::{self, StartedTarget, TargetSpec};
+use weft_lab::study::{
+    launch::{self, StartedTarget, TargetSpec},
+    software::Software,
+};
 use weft_reactor::DriverKind;
 use weft_rpc::{Address, Client, Methods, Server, statistics::GetStatistics};
 use weft_target::{
@@ -33,6 +36,7 @@ impl TargetWithin {
             idle_poll: None,
             driver,
             tls: None,
+            software: Software::Weft,
         })
     }
 

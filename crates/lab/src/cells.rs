@@ -329,8 +329,10 @@ fn agree(one: &Configuration, other: &Configuration, apart: &[&str]) -> bool {
 
 /// The order in which settings are displayed.
 fn rank(key: &str) -> usize {
-    const ORDER: [&str; 18] = [
+    const ORDER: [&str; 20] = [
         key::TRANSPORT,
+        key::HOST_SOFTWARE,
+        key::TARGET_SOFTWARE,
         key::SHARED,
         key::FOREGROUND,
         key::BACKGROUND,
@@ -354,7 +356,9 @@ fn rank(key: &str) -> usize {
 
 /// The order of a setting's values: known words in their usual order, numbers by size.
 pub(crate) fn value_order(key: &str, one: &Value, other: &Value) -> std::cmp::Ordering {
-    const WORDS: [(&str, &[&str]); 5] = [
+    const WORDS: [(&str, &[&str]); 7] = [
+        (key::HOST_SOFTWARE, &["weft", "linux"]),
+        (key::TARGET_SOFTWARE, &["weft", "linux", "spdk"]),
         (key::TRANSPORT, &["local", "loopback", "tcp", "tcp-link", "rdma"]),
         (key::PATTERN, &["read", "write", "rw", "randread", "randwrite", "randrw"]),
         (key::FOREGROUND, &["l-app", "t-app", "b-app"]),

@@ -98,6 +98,31 @@ pub mod key {
     pub const RATE_IOPS: &str = "rate_iops";
     /// `fixed` or `poisson`.
     pub const RATE_PROCESS: &str = "rate_process";
+    /// What the host is: `weft` (also where nothing is said) or `linux`, the kernel's.
+    pub const HOST_SOFTWARE: &str = "host_software";
+    /// What a target is that the study starts: `weft` (also where nothing is said), `linux`
+    /// or `spdk`.
+    pub const TARGET_SOFTWARE: &str = "target_software";
+    /// I/O queues of the host, with nvme-cli's names here and below.
+    pub const NR_IO_QUEUES: &str = "nr_io_queues";
+    /// Queues of the kernel's host for writes alone.
+    pub const NR_WRITE_QUEUES: &str = "nr_write_queues";
+    /// Queues of the kernel's host that are polled.
+    pub const NR_POLL_QUEUES: &str = "nr_poll_queues";
+    /// Entries of each I/O queue.
+    pub const QUEUE_SIZE: &str = "queue_size";
+    /// Type of service of the kernel's host.
+    pub const TOS: &str = "tos";
+    /// `on` or `off`.
+    pub const HDR_DIGEST: &str = "hdr_digest";
+    /// `on` or `off`.
+    pub const DATA_DIGEST: &str = "data_digest";
+    /// Seconds, of the kernel's host.
+    pub const KEEP_ALIVE_TMO: &str = "keep_alive_tmo";
+    /// Seconds, of the kernel's host.
+    pub const CTRL_LOSS_TMO: &str = "ctrl_loss_tmo";
+    /// The scheduler of the kernel's block device; `none` unless the plan says otherwise.
+    pub const SCHEDULER: &str = "scheduler";
     /// Which given target.
     pub const TARGET: &str = "target";
     /// Hosts that drive load at the same time.

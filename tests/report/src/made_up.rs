@@ -411,7 +411,7 @@ pub fn write(study: &str, machine: &Machine, directory: &Path) -> io::Result<()>
         targets: Vec::new(),
         rdma: false,
         tls: true,
-        apart: None,
+        ..Capabilities::default()
     };
     let cells = matrix::expand(&plan, &capabilities, &Configuration::new());
     let seconds = SECONDS.min(plan.measure.runtime.as_secs_f64());

@@ -6,14 +6,21 @@ use std::{
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
 use serde_json::Value;
 use weft_host::{Options, QUEUE_SIZE_MAX, Transport, TransportId};
 use weft_lab::environment;
-use weft_lab::study::launch::{self, Launcher, StartedTarget, TargetSpec};
+use weft_lab::study::{
+    launch::{self, Launcher, StartedTarget, TargetSpec},
+    linux::Linux,
+    software::Software,
+};
 use weft_rpc::{Address, Client};
 use weft_target::config::identity;
 
@@ -23,10 +30,19 @@ use crate::within::TargetWithin;
 /// How long a target may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Starts this program as a target process; over loopback a target within this process.
-#[derive(Debug, Default)]
+/// Starts this program as a target process; over loopback a target within this process; or the
+/// kernel's target or SPDK's.
+#[derive(Debug)]
 pub(crate) struct Children {
     started: AtomicU32,
+    linux: Arc<Linux>,
+}
+
+impl Children {
+    /// Those of a process, and targets of this kernel.
+    pub(crate) fn new(linux: &Arc<Linux>) -> Self {
+        Self { started: AtomicU32::new(0), linux: Arc::clone(linux) }
+    }
 }
 
 /// A target process that ends with this value, or with this process.
@@ -46,6 +62,9 @@ impl Launcher for Children {
         spec: &TargetSpec,
         at: Option<IpAddr>,
     ) -> Result<Box<dyn StartedTarget>, String> {
+        if spec.software != Software::Weft {
+            return self.linux.start_target(spec, at);
+        }
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let name = format!("weft-study-{}-{number}.sock", std::process::id());
         let socket = std::env::temp_dir().join(name);

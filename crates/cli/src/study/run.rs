@@ -2,6 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -25,12 +26,14 @@ use weft_lab::{
         matrix::{Capabilities, expand},
         plan::{Kind, Plan, Run},
         runner::{self, Outcome, Settings},
+        software::Software,
     },
 };
 use weft_reactor::DriverKind;
 
 use super::{against, against::Turns, agents::Agents, child::Children, progress::Shown, summary};
 use crate::{
+    agent,
     bench::{Driver, time, time_of_day},
     ctl, destroy,
     failure::Failure,
@@ -46,7 +49,7 @@ const RESULTS: &str = "weft-results";
 const REPORT: &str = "report.html";
 
 /// Settings that a resumed run takes from the earlier one.
-const SET_BY_THE_FIRST_RUN: [&str; 19] = [
+const SET_BY_THE_FIRST_RUN: [&str; 21] = [
     "study",
     "out",
     "quick",
@@ -66,6 +69,8 @@ const SET_BY_THE_FIRST_RUN: [&str; 19] = [
     "site",
     "no_site",
     "deploy",
+    "host_software",
+    "target_software",
 ];
 
 /// Options of `weft study run`.
@@ -101,6 +106,14 @@ pub(super) struct How {
     /// device specification such as memory:1GiB.
     #[arg(long, value_name = "DEVICE", value_parser = local)]
     local: Option<DeviceSpec>,
+    /// What the host is: weft, or linux (the kernel's, through nvme connect and its block device);
+    /// both, separated by a comma, are an axis. linux needs root where the load runs.
+    #[arg(long, value_name = "SOFTWARE", value_delimiter = ',', value_parser = host_software)]
+    host_software: Vec<Software>,
+    /// What the targets are that the study starts: weft, linux (nvmet, which needs root), or
+    /// spdk (an nvmf_tgt that runs there, by /var/tmp/spdk.sock); several are an axis.
+    #[arg(long, value_name = "SOFTWARE", value_delimiter = ',')]
+    target_software: Vec<Software>,
     /// Measured time of each repeat of a cell.
     #[arg(long, value_name = "TIME", value_parser = time)]
     runtime: Option<Duration>,
@@ -261,6 +274,9 @@ impl How {
         if self.target.len() > 1 {
             tell_apart(plan, self.target.len())?;
         }
+        for (key, software) in self.softwares() {
+            plan.set(key, software.iter().map(|one| Value::from(one.name())).collect());
+        }
         let fresh = || {
             let time = u64::try_from(time_of_day().as_nanos()).unwrap_or(0);
             // Short enough to type, and within TOML's range.
@@ -279,6 +295,15 @@ impl How {
         agents.keep(&mut run);
         plan.run = Some(run);
         Ok(())
+    }
+
+    /// What hosts and targets are, where that was given.
+    fn softwares(&self) -> impl Iterator<Item = (&'static str, &[Software])> {
+        let all = [
+            (key::HOST_SOFTWARE, &self.host_software),
+            (key::TARGET_SOFTWARE, &self.target_software),
+        ];
+        all.into_iter().map(|(key, all)| (key, &all[..])).filter(|(_, all)| !all.is_empty())
     }
 
     /// The command that runs this study, without a selection of cells.
@@ -313,6 +338,10 @@ impl How {
         add("--local", self.local.as_ref().map(ToString::to_string));
         self.target.iter().for_each(|target| add("--target", Some(target.to_string())));
         self.control.iter().for_each(|control| add("--control", Some(control.to_string())));
+        for (key, all) in self.softwares() {
+            let names: Vec<&str> = all.iter().map(|one| one.name()).collect();
+            add(&format!("--{}", key.replace('_', "-")), Some(names.join(",")));
+        }
         let file = self.control_token_file.as_ref();
         add("--control-token-file", file.map(|path| path.display().to_string()));
         add("--seed", plan.run.as_ref().map(|run| run.seed.to_string()));
@@ -401,12 +430,17 @@ impl Session<'_> {
         let mut store = Store::open(&self.directory)
             .map_err(|error| Failure::io("write", &self.directory.display(), &error))?;
         self.complete_environment();
+        let linux = agent::linux();
+        for what in linux.restore_left() {
+            log::warn!("left by an earlier run: {what}");
+        }
         let settings = Settings {
             plan: &self.plan,
             capabilities: &capabilities,
             local,
             given,
             fleet: self.fleet.as_ref(),
+            linux: Some(Arc::clone(&linux)),
             rdma: Provider::System,
             driver: self.driver,
             precondition: precondition.then_some(self.how.precondition_limit),
@@ -416,7 +450,7 @@ impl Session<'_> {
             environment: self.environment.clone(),
         };
         let mut shown = Shown::new(self.how.quiet);
-        let children = Children::default();
+        let children = Children::new(&linux);
         let launcher: &dyn Launcher = self.fleet.as_ref().map_or(&children, |fleet| fleet);
         let outcome = runner::run(&settings, &mut store, Some(launcher), &mut shown, &stop);
         shown.clear();
@@ -671,6 +705,13 @@ fn target(text: &str) -> Result<TransportId, String> {
 
 fn control(text: &str) -> Result<weft_rpc::Address, String> {
     text.parse().map_err(|error: weft_rpc::ParseAddressError| error.to_string())
+}
+
+fn host_software(text: &str) -> Result<Software, String> {
+    match text.parse()? {
+        Software::Spdk => Err("spdk is a target only: expected weft or linux".to_owned()),
+        software => Ok(software),
+    }
 }
 
 fn local(text: &str) -> Result<DeviceSpec, String> {

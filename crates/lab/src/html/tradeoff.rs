@@ -14,8 +14,10 @@ use crate::{
 pub(super) const CLOSE: f64 = 0.05;
 
 /// Settings whose values can be compared; the first that varies is.
-const ALTERNATIVES: [&str; 6] = [
+const ALTERNATIVES: [&str; 8] = [
     key::TRANSPORT,
+    key::TARGET_SOFTWARE,
+    key::HOST_SOFTWARE,
     key::HOST_POLLING,
     key::TARGET_IDLE_POLL_US,
     key::PLACEMENT,
@@ -24,8 +26,8 @@ const ALTERNATIVES: [&str; 6] = [
 ];
 
 /// Settings that only a target has: they do not distinguish local points.
-const OF_THE_TARGET: [&str; 4] =
-    [key::TARGET_IDLE_POLL_US, key::PLACEMENT, key::TARGET_CORES, key::TLS];
+const OF_THE_TARGET: [&str; 5] =
+    [key::TARGET_SOFTWARE, key::TARGET_IDLE_POLL_US, key::PLACEMENT, key::TARGET_CORES, key::TLS];
 
 /// Alternatives, and the points that all of them have.
 #[derive(Debug)]

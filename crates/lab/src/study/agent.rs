@@ -45,6 +45,7 @@ use super::{
     inside::Settings,
     knob::{Applied, KnobValue},
     site::end::End,
+    software::{HostSettings, Lacks, Software},
 };
 use crate::results::{Connection, Environment};
 
@@ -63,6 +64,7 @@ struct Description {
     control: Vec<IpAddr>,
     /// What agents before it had left changed, and it has put back.
     restored: Vec<String>,
+    lacks: Lacks,
     environment: Environment,
 }
 
@@ -89,6 +91,7 @@ struct Wanted {
     cpus: Vec<usize>,
     idle_poll: Option<Duration>,
     driver: String,
+    software: Software,
     listen: Option<IpAddr>,
 }
 
@@ -106,7 +109,9 @@ struct Order {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Started {
     number: u64,
-    address: String,
+    /// Of its subsystems.
+    addresses: Vec<String>,
+    has_control: bool,
 }
 
 /// A call of a target's method.
@@ -128,6 +133,7 @@ struct Wish {
     renamed: bool,
     /// The address of the load's machine to connect from, if the link has a name.
     from: Option<IpAddr>,
+    host: HostSettings,
     job: Settings,
 }
 

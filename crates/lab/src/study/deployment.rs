@@ -14,6 +14,7 @@ use super::{
     plan::{Plan, Shared},
     roles::{self, Roles},
     site,
+    software::{HostSettings, Software},
 };
 use crate::{
     Job, Polling, Rate,
@@ -77,12 +78,15 @@ pub struct Load {
     pub hosts: u32,
     /// Subsystems that each host is connected to.
     pub subsystems: u32,
+    /// How they connect.
+    pub(super) host: HostSettings,
 }
 
 impl Load {
     /// A load of one host and one subsystem.
-    const fn new(cell: Cell, job: Job, place: Place) -> Self {
-        Self { cell, job, place, hosts: 1, subsystems: 1 }
+    fn new(cell: Cell, job: Job, place: Place) -> Self {
+        let host = HostSettings::of(&cell.configuration);
+        Self { cell, job, place, hosts: 1, subsystems: 1, host }
     }
 
     /// The same load from several hosts, each at several subsystems.
@@ -209,6 +213,7 @@ impl Planner<'_> {
             idle_poll: Some(Duration::ZERO),
             driver: self.driver,
             tls: None,
+            software: Software::Weft,
         };
         Ok((vec![target], Place::Inside { target: 0, nsid: 1 }))
     }
@@ -320,15 +325,18 @@ impl Planner<'_> {
         // Tenants of one target have a namespace each.
         let namespaces = if tenants && roles.targets.len() == 1 { 2 } else { 1 };
         let idle_poll = integer(&cell.configuration, key::TARGET_IDLE_POLL_US);
+        let software = Software::of(&cell.configuration, key::TARGET_SOFTWARE);
         let spec = |cpus: &Vec<usize>| TargetSpec {
             devices: vec![device.clone(); namespaces],
             subsystems: count_of(cell, key::SUBSYSTEMS),
             transport,
             link: link.to_owned(),
-            cpus: cpus.clone(),
+            // The threads of others are not pinned here.
+            cpus: if software == Software::Weft { cpus.clone() } else { Vec::new() },
             idle_poll: idle_poll.map(Duration::from_micros),
             driver: self.driver,
             tls: Tls::named(text(&cell.configuration, key::TLS)),
+            software,
         };
         Ok(roles.targets.iter().map(spec).collect())
     }

@@ -17,7 +17,8 @@ pub struct KnownTarget {
 }
 
 /// Settings that a given target has chosen for itself: they are not in the records of its cells.
-const ITS_OWN: [&str; 6] = [
+const ITS_OWN: [&str; 7] = [
+    key::TARGET_SOFTWARE,
     key::TARGET_IDLE_POLL_US,
     key::TARGET_CORES,
     key::PLACEMENT,

@@ -7,8 +7,8 @@
 //! - [`wishes`] are the knobs of a cell; `change` knows what has to be written for each.
 //! - [`Knobs`] is the agent's side: it changes, reads back, and puts back by the `journal`.
 
-mod change;
-mod journal;
+pub(super) mod change;
+pub(super) mod journal;
 
 use std::{
     fs::File,

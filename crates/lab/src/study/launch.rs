@@ -7,6 +7,8 @@ use weft_host::{Options, Transport, TransportId};
 use weft_reactor::DriverKind;
 use weft_rpc::{Address, Client, Token};
 
+use super::software::Software;
+
 /// How long a target may take to answer on its control connection.
 pub(super) const CONTROL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -41,7 +43,7 @@ impl Tls {
 pub struct TargetSpec {
     /// What it serves, as namespaces 1, 2 and so on of its subsystem.
     pub devices: Vec<DeviceSpec>,
-    /// Subsystems that serve such devices, each devices of its own; the launcher starts the first.
+    /// Subsystems that serve such devices, each devices of its own; of weft the launcher starts the first.
     pub subsystems: u32,
     /// Its transport. Over loopback it runs within this process.
     pub transport: Transport,
@@ -55,6 +57,8 @@ pub struct TargetSpec {
     pub driver: DriverKind,
     /// TLS of all connections to it, over TCP; none: they are in the clear.
     pub tls: Option<Tls>,
+    /// What it is.
+    pub software: Software,
 }
 
 /// Starts targets.
@@ -79,6 +83,17 @@ pub trait StartedTarget: Send {
     /// How a host connects to it: with keys, if the target wants TLS.
     fn options(&self) -> Options {
         Options::new(self.address().clone())
+    }
+
+    /// The addresses of all subsystems, if it has made them itself; else the launcher has started
+    /// the first.
+    fn addresses(&self) -> Vec<TransportId> {
+        vec![self.address().clone()]
+    }
+
+    /// Whether it has a control interface.
+    fn has_control(&self) -> bool {
+        true
     }
 
     /// A connection to its control interface, for statistics and loads inside it.

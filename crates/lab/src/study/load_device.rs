@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use weft_backend::DeviceFactory;
+use weft_backend::{DeviceFactory, DeviceSpec};
 use weft_host::{Controller, Options, Provider, QUEUE_SIZE_MAX, TransportId};
 
 use super::{
@@ -14,6 +14,8 @@ use super::{
     alike::Alike,
     given::protocol_name,
     inside::Inside,
+    linux::{self, Linux},
+    software::{HostSettings, Software},
 };
 use crate::{Job, RunObserver, RunResult, results::Connection, run_observed};
 
@@ -26,6 +28,8 @@ pub(super) struct LoadDevice {
     /// The connection to its target, if it has one.
     pub(super) connection: Option<Connection>,
     controllers: Vec<Controller>,
+    /// The kernel's connections, if it is the host.
+    kernels: Vec<linux::Connected>,
 }
 
 /// Where a load's device is driven.
@@ -47,6 +51,9 @@ pub(super) struct Spread<'a> {
     pub(super) renamed: bool,
     /// The address that they connect from, if the kernel does not choose it.
     pub(super) from: Option<IpAddr>,
+    pub(super) host: &'a HostSettings,
+    /// The kernel of this machine.
+    pub(super) linux: Option<&'a Arc<Linux>>,
 }
 
 impl LoadDevice {
@@ -76,8 +83,15 @@ impl LoadDevice {
 
     /// One without a connection.
     pub(super) fn local(driven: Driven, name: String) -> Self {
-        let (connection, controllers) = (None, Vec::new());
-        Self { driven, name, identity: String::new(), nsid: 0, connection, controllers }
+        Self {
+            driven,
+            name,
+            identity: String::new(),
+            nsid: 0,
+            connection: None,
+            controllers: Vec::new(),
+            kernels: Vec::new(),
+        }
     }
 
     /// One that agents drive.
@@ -89,7 +103,7 @@ impl LoadDevice {
         connection: Option<Connection>,
     ) -> Self {
         let driven = Driven::Elsewhere(elsewhere);
-        Self { driven, name, identity, nsid, connection, controllers: Vec::new() }
+        Self { name, identity, nsid, connection, ..Self::local(driven, String::new()) }
     }
 
     /// Closes the device.
@@ -98,6 +112,7 @@ impl LoadDevice {
             return elsewhere.close();
         }
         drop(self.driven);
+        self.kernels.into_iter().try_for_each(linux::Connected::close)?;
         let disconnect = |controller: Controller| controller.disconnect();
         self.controllers.into_iter().try_for_each(disconnect).map_err(|error| error.to_string())
     }
@@ -110,6 +125,9 @@ pub(super) fn spread(
     how: &Spread<'_>,
     rdma: &Provider,
 ) -> Result<LoadDevice, String> {
+    if how.host.software == Software::Linux {
+        return by_kernel(targets, nsid, how);
+    }
     let connections = how.hosts.max(1) * how.subsystems.max(1);
     let copies = how.job.copies.div_ceil(connections);
     let job = Job { copies, ..how.job.clone() };
@@ -127,7 +145,7 @@ pub(super) fn spread(
             (options[index].hostnqn, options[index].hostid) = (hostnqn, hostid);
         }
         for options in options {
-            devices.push(connect(options, nsid, &job, rdma)?);
+            devices.push(connect(applied(options, how.host), nsid, &job, rdma)?);
         }
     }
     let factories = devices.iter().filter_map(|device| match &device.driven {
@@ -173,5 +191,46 @@ pub(super) fn connect(
         .ends()
         .map(|ends| Connection::new(protocol_name(ends.transport), ends.local, ends.remote));
     let (driven, controllers) = (Driven::Here(factory), vec![controller]);
-    Ok(LoadDevice { driven, name, identity, nsid, connection, controllers })
+    let kernels = Vec::new();
+    Ok(LoadDevice { driven, name, identity, nsid, connection, controllers, kernels })
+}
+
+/// The options of a host of this program with a cell's settings.
+fn applied(mut options: Options, settings: &HostSettings) -> Options {
+    options.nr_io_queues = settings.nr_io_queues.unwrap_or(options.nr_io_queues);
+    options.queue_size = settings.queue_size.unwrap_or(options.queue_size);
+    options.hdr_digest = settings.hdr_digest;
+    options.data_digest = settings.data_digest;
+    options
+}
+
+/// The device of a load that the kernel's host drives: its block device, or those of several
+/// subsystems.
+fn by_kernel(
+    targets: &[Options],
+    nsid: Option<u32>,
+    how: &Spread<'_>,
+) -> Result<LoadDevice, String> {
+    let linux = how.linux.ok_or("this process does not use the kernel's host")?;
+    let mut kernels = Vec::new();
+    let mut factories = Vec::new();
+    for target in targets {
+        let kernel = linux::connect(linux, &target.address, nsid, how)?;
+        let read_only = !how.job.pattern.writes();
+        let path = kernel.device.clone();
+        let spec = DeviceSpec::Block { path, read_only, shared: false };
+        factories.push(spec.build().map_err(|error| error.to_string())?);
+        kernels.push(kernel);
+    }
+    let first = kernels.first().ok_or("the target has no subsystem")?;
+    let target = targets.first().ok_or("the target has no subsystem")?;
+    let name = TransportId { nsid: Some(first.nsid), ..target.address.clone() }.to_string();
+    let (identity, nsid) = (first.identity.clone(), first.nsid);
+    let connection = first.connection.clone();
+    let factory: Arc<dyn DeviceFactory> = match &factories[..] {
+        [one] => Arc::clone(one),
+        _ => Arc::new(Alike::new(factories)),
+    };
+    let local = LoadDevice::local(Driven::Here(factory), name);
+    Ok(LoadDevice { identity, nsid, connection, kernels, ..local })
 }

@@ -10,6 +10,7 @@ use super::{
     launch::Tls,
     plan::{Kind, Plan},
     roles, site,
+    software::{self, Lacks, Software},
 };
 use crate::{
     random::Random,
@@ -30,6 +31,8 @@ pub struct Capabilities {
     pub rdma: bool,
     /// Whether this program was built with TLS.
     pub tls: bool,
+    /// Why hosts and targets that are not weft cannot run.
+    pub lacks: Lacks,
     /// The machines of the loads, if agents drive them.
     pub apart: Option<Apart>,
 }
@@ -497,6 +500,9 @@ fn cell(
     if role != Role::Link && given_targets(plan, &transport, capabilities).is_some() {
         given::keep_applied(&mut configuration);
     }
+    if transport != "local" {
+        software::keep_applied(&mut configuration);
+    }
     let missing = missing(plan, role, &configuration, combination, capabilities);
     Cell { id: name(role, combination), role, configuration, missing }
 }
@@ -520,9 +526,13 @@ fn no_tls(
 ) -> Option<&'static str> {
     Tls::named(text(configuration, key::TLS))?;
     let several = |key: &str| integer(configuration, key).is_some_and(|count| count > 1);
+    let ours = |key: &str| Software::of(configuration, key) == Software::Weft;
     match protocol(text(configuration, key::TRANSPORT)) {
         Some(Transport::Tcp) if !capabilities.tls => {
             Some("this weft was built without TLS (build it with the cargo feature `tls`)")
+        }
+        Some(Transport::Tcp) if !ours(key::HOST_SOFTWARE) || !ours(key::TARGET_SOFTWARE) => {
+            Some("TLS is measured between weft's host and its target")
         }
         Some(Transport::Tcp) if capabilities.apart.is_some() => {
             Some("keys of TLS are not given to agents")
@@ -658,6 +668,9 @@ fn missing_of_role(
     let said = |what: &str| Some(what.to_owned());
     let transport = text(configuration, key::TRANSPORT);
     let given = given_targets(plan, transport, capabilities).is_some();
+    if let Some(reason) = software::missing(role, configuration, capabilities, given) {
+        return Some(reason);
+    }
     let is_loaded = matches!(role, Role::Foreground | Role::Background);
     if is_loaded && is_network(configuration) {
         if protocol(transport) != Some(Transport::Tcp) {

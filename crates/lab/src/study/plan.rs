@@ -460,6 +460,24 @@ impl Plan {
         }
     }
 
+    /// Gives a setting one value in all cells, or makes it an axis of several, which is a series of
+    /// every figure that does not show it already.
+    pub fn set(&mut self, key: &str, values: Vec<Value>) {
+        self.fixed.remove(key);
+        self.axes.remove(key);
+        if let [value] = &values[..] {
+            self.fixed.insert(key.to_owned(), value.clone());
+            return;
+        }
+        self.axes.insert(key.to_owned(), values);
+        for plot in &mut self.plots {
+            let shown = plot.series.iter().chain(&plot.split).chain([&plot.x, &plot.best_over]);
+            if !shown.chain(plot.only.keys()).any(|shown| shown == key) {
+                plot.series.push(key.to_owned());
+            }
+        }
+    }
+
     /// The fewest repeats of a cell with these settings: those that the answer is made from may
     /// have more than others.
     #[must_use]

@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, fs,
     net::{IpAddr, Ipv4Addr},
-    sync::atomic::AtomicBool,
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -21,10 +21,11 @@ use super::{
     knob::KnobValue,
     launch::{GivenTarget, Launcher},
     link,
+    linux::Linux,
     matrix::{self, Capabilities, Matrix, Step},
     observe::{Position, StudyObserver},
     plan::{Kind, Plan, PlanError},
-    precondition, side,
+    precondition, side, software,
     target_set::TargetSet,
 };
 use crate::{
@@ -58,6 +59,8 @@ pub struct Settings<'a> {
     pub given: Vec<GivenTarget>,
     /// The agents that drive the loads and start the targets, if the study has several machines.
     pub fleet: Option<&'a Fleet>,
+    /// The kernel of this machine, for cells of which it is the host.
+    pub linux: Option<Arc<Linux>>,
     /// Where RDMA devices come from.
     pub rdma: Provider,
     /// The driver of all reactors.
@@ -131,7 +134,8 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<Outcome, StartError> {
     let plan = settings.plan;
-    if let Some(why) = given::refusal(plan, settings.capabilities) {
+    let refusal = given::refusal(plan, settings.capabilities).or_else(|| software::refusal(plan));
+    if let Some(why) = refusal {
         return Err(StartError(why));
     }
     let only = plan.run.as_ref().map(|run| run.only.clone()).unwrap_or_default();
@@ -145,9 +149,14 @@ pub fn run(
     store.set_plan(&plan.to_text()?).map_err(unwritable)?;
     store.set_environment(&settings.environment).map_err(unwritable)?;
     let before = results::load(store.directory()).map_err(|error| StartError(error.to_string()))?;
-    let target_set =
-        TargetSet::new(launcher, settings.fleet, &settings.given, settings.rdma.clone())
-            .map_err(StartError)?;
+    let target_set = TargetSet::new(
+        launcher,
+        settings.fleet,
+        &settings.given,
+        settings.rdma.clone(),
+        settings.linux.clone(),
+    )
+    .map_err(StartError)?;
     let mut runner = Runner {
         settings,
         seed: plan.run.as_ref().map_or(0, |run| run.seed),

@@ -17,8 +17,10 @@ use super::{
     deployment::{DEVICE_BYTES, Load, Place},
     inside::Inside,
     launch::{CONTROL_TIMEOUT, GivenTarget, Launcher, StartedTarget, TargetSpec},
+    linux::Linux,
     load_device::{Driven, LoadDevice, Spread, connect, spread},
     network::{Answering, NetworkEnd},
+    software::Software,
 };
 use crate::{Job, Pattern, results::Connection, run::Windows};
 
@@ -26,7 +28,8 @@ use crate::{Job, Pattern, results::Connection, run::Windows};
 struct Running {
     spec: TargetSpec,
     target: Box<dyn StartedTarget>,
-    client: Client,
+    /// None without a control interface.
+    client: Option<Client>,
     /// How hosts connect to its subsystems.
     options: Vec<Options>,
 }
@@ -38,6 +41,8 @@ pub(super) struct TargetSet<'a> {
     fleet: Option<&'a Fleet>,
     given: Vec<(GivenTarget, Option<Client>)>,
     rdma: Provider,
+    /// The kernel of this machine.
+    linux: Option<Arc<Linux>>,
     running: Vec<Running>,
     local: Option<(DeviceSpec, Arc<dyn DeviceFactory>)>,
     network: Option<Answering>,
@@ -50,6 +55,7 @@ impl<'a> TargetSet<'a> {
         fleet: Option<&'a Fleet>,
         given: &[GivenTarget],
         rdma: Provider,
+        linux: Option<Arc<Linux>>,
     ) -> Result<Self, String> {
         let mut connected = Vec::new();
         for target in given {
@@ -67,6 +73,7 @@ impl<'a> TargetSet<'a> {
             fleet,
             given: connected,
             rdma,
+            linux,
             running: Vec::new(),
             local: None,
             network: None,
@@ -104,15 +111,20 @@ impl<'a> TargetSet<'a> {
     fn launch(&self, spec: &TargetSpec, stop: &AtomicBool) -> Result<Running, String> {
         let launcher = self.launcher.ok_or("this run cannot start targets")?;
         let target = launcher.launch(spec, None)?;
-        let mut client = target.control()?;
-        let mut options = vec![target.options()];
-        for _ in 1..spec.subsystems {
-            let address = add_subsystem(&mut client, target.address(), &spec.devices)?;
-            options.push(Options::new(address));
+        let mut client = target.has_control().then(|| target.control()).transpose()?;
+        let others = target.addresses().into_iter().skip(1).map(Options::new);
+        let mut options: Vec<Options> = std::iter::once(target.options()).chain(others).collect();
+        if let Some(client) = &mut client {
+            for _ in 1..spec.subsystems {
+                let address = add_subsystem(client, target.address(), &spec.devices)?;
+                options.push(Options::new(address));
+            }
         }
+        // Others fill their memory themselves.
+        let is_filled = spec.software != Software::Weft;
         for options in &options {
             for (nsid, device) in (1..).zip(&spec.devices) {
-                if matches!(device, DeviceSpec::Memory { .. }) {
+                if matches!(device, DeviceSpec::Memory { .. }) && !is_filled {
                     let device = match target.is_elsewhere() {
                         true => inside(&*target, &options.address, nsid, device)?,
                         false => connect(options.clone(), Some(nsid), &Job::default(), &self.rdma)?,
@@ -169,7 +181,8 @@ impl<'a> TargetSet<'a> {
         load: &Load,
     ) -> Result<LoadDevice, String> {
         let (hosts, subsystems, job) = (load.hosts, load.subsystems, &load.job);
-        let how = Spread { hosts, subsystems, job, renamed: false, from: None };
+        let (host, linux) = (&load.host, self.linux.as_ref());
+        let how = Spread { hosts, subsystems, job, renamed: false, from: None, host, linux };
         spread(options, nsid, &how, &self.rdma)
     }
 
@@ -223,7 +236,7 @@ impl<'a> TargetSet<'a> {
     /// The statistics of every target of a step; none for a target without a control connection.
     pub(super) fn statistics(&mut self, own: bool) -> Result<Vec<Option<Statistics>>, String> {
         let clients: Vec<Option<&mut Client>> = if own {
-            self.running.iter_mut().map(|running| Some(&mut running.client)).collect()
+            self.running.iter_mut().map(|running| running.client.as_mut()).collect()
         } else {
             self.given.iter_mut().map(|(_, client)| client.as_mut()).collect()
         };

@@ -67,13 +67,14 @@ pub(crate) fn run(
         targets: targets.iter().map(known).collect(),
         rdma: true,
         tls: true,
-        apart: None,
+        ..Capabilities::default()
     };
     let settings = Settings {
         plan,
         capabilities: &capabilities,
         local: Some("memory:4MiB".parse().expect("a device")),
         fleet: None,
+        linux: None,
         given: targets,
         rdma: given.map_or(Provider::System, |(_, fabric)| Provider::Software(fabric.clone())),
         driver: DriverKind::Auto,

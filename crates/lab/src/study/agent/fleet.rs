@@ -26,6 +26,7 @@ use crate::{
         matrix::{Apart, Capabilities},
         side,
         site::Link,
+        software::Lacks,
     },
 };
 
@@ -99,6 +100,7 @@ impl Fleet {
             cpus: of(&self.target()),
             own_target: true,
             rdma: self.has_rdma(),
+            lacks: self.lacks(),
             apart: Some(Apart {
                 load_cpus,
                 one_machine,
@@ -108,6 +110,21 @@ impl Fleet {
             }),
             ..Capabilities::default()
         }
+    }
+
+    /// Why the target's machine, or one of the loads', lacks other software.
+    fn lacks(&self) -> Lacks {
+        let mut host = BTreeMap::new();
+        for load in self.loads() {
+            let of =
+                |(name, why): (&String, &String)| (name.clone(), format!("{}: {why}", load.place));
+            host.extend(load.description.lacks.host.iter().map(of));
+        }
+        let agent = self.target();
+        let of =
+            |(name, why): (&String, &String)| (name.clone(), format!("{}: {why}", agent.place));
+        let target = agent.description.lacks.target.iter().map(of).collect();
+        Lacks { target, host }
     }
 
     /// Whether all machines have an RDMA device.
@@ -212,6 +229,7 @@ impl Fleet {
                 subsystems: load.subsystems,
                 renamed: number > 0,
                 from: self.connects_from(link, number)?,
+                host: load.host.clone(),
                 job: Settings::of(&load.job),
             };
             let answer = match agent.call::<OpenLoad>(&wish) {
@@ -329,12 +347,18 @@ impl Launcher for Fleet {
             cpus: spec.cpus.clone(),
             idle_poll: spec.idle_poll,
             driver: spec.driver.name().to_owned(),
+            software: spec.software,
             listen,
         })?;
-        let number = started.number;
-        let address = started.address.parse::<TransportId>();
-        let address = address.map_err(|error| format!("{}: {error}", agent.place))?;
-        Ok(Box::new(TargetElsewhere { agent, number, address, runs: true }))
+        let (number, has_control) = (started.number, started.has_control);
+        let read = |text: &String| {
+            text.parse::<TransportId>().map_err(|error| format!("{}: {error}", agent.place))
+        };
+        let addresses = started.addresses.iter().map(read).collect::<Result<Vec<_>, String>>()?;
+        let address = addresses.first().cloned();
+        let address = address.ok_or_else(|| format!("{}: no subsystem", agent.place))?;
+        let runs = true;
+        Ok(Box::new(TargetElsewhere { agent, number, address, addresses, has_control, runs }))
     }
 }
 
@@ -344,12 +368,22 @@ struct TargetElsewhere {
     agent: Arc<Agent>,
     number: u64,
     address: TransportId,
+    addresses: Vec<TransportId>,
+    has_control: bool,
     runs: bool,
 }
 
 impl StartedTarget for TargetElsewhere {
     fn address(&self) -> &TransportId {
         &self.address
+    }
+
+    fn addresses(&self) -> Vec<TransportId> {
+        self.addresses.clone()
+    }
+
+    fn has_control(&self) -> bool {
+        self.has_control
     }
 
     fn control(&self) -> Result<Client, String> {

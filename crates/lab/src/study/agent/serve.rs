@@ -32,6 +32,7 @@ use crate::{
         inside::{News, Running, Settings, Stop, Teller},
         knob::{self, Knobs},
         launch::{Launcher, StartedTarget, TargetSpec},
+        linux::{self, Linux},
         load_device::{LoadDevice, Spread, spread},
         site::end,
     },
@@ -49,12 +50,14 @@ pub struct Build {
 /// A target that was started, and a connection to it.
 struct Target {
     process: Box<dyn StartedTarget>,
-    client: Client,
+    /// None without a control interface.
+    client: Option<Client>,
 }
 
 /// What an agent has started.
 struct Agent {
     launcher: Box<dyn Launcher + Send + Sync>,
+    linux: Option<Arc<Linux>>,
     build: Build,
     targets: Mutex<(u64, BTreeMap<u64, Target>)>,
     load: Mutex<Option<Arc<LoadDevice>>>,
@@ -66,13 +69,19 @@ struct Agent {
     restored: Vec<String>,
 }
 
-/// The methods of an agent, which starts targets with `launcher`. It first puts back what others
-/// before it have left changed.
+/// The methods of an agent, which starts targets with `launcher` and may have the kernel of its
+/// machine as a host. It first puts back what others before it have left changed.
 #[must_use]
-pub fn methods(launcher: Box<dyn Launcher + Send + Sync>, build: Build, knobs: Knobs) -> Methods {
+pub fn methods(
+    launcher: Box<dyn Launcher + Send + Sync>,
+    linux: Option<Arc<Linux>>,
+    build: Build,
+    knobs: Knobs,
+) -> Methods {
     let restored = knobs.restore_left();
     let agent = Arc::new(Agent {
         launcher,
+        linux,
         build,
         targets: Mutex::default(),
         load: Mutex::default(),
@@ -155,6 +164,7 @@ impl Agent {
             root: geteuid().is_root(),
             control: control::addresses(|name| std::env::var(name).ok()),
             restored: self.restored.clone(),
+            lacks: linux::lacks(),
             environment: environment::this_machine(),
         }
     }
@@ -162,12 +172,14 @@ impl Agent {
     fn start_target(&self, wanted: Wanted) -> Result<Started, String> {
         let listen = wanted.listen;
         let process = self.launcher.launch(&wanted.spec()?, listen)?;
-        let (client, address) = (process.control()?, process.address().to_string());
+        let has_control = process.has_control();
+        let client = has_control.then(|| process.control()).transpose()?;
+        let addresses = process.addresses().iter().map(ToString::to_string).collect();
         let mut targets = lock(&self.targets);
         targets.0 += 1;
         let number = targets.0;
         targets.1.insert(number, Target { process, client });
-        Ok(Started { number, address })
+        Ok(Started { number, addresses, has_control })
     }
 
     fn with_target<T>(
@@ -181,10 +193,13 @@ impl Agent {
     }
 
     fn call_target(&self, Call { number, method, params }: Call) -> Result<Value, String> {
-        self.with_target(number, |target| match target.client.call_named(&method, params) {
-            Ok(answer) => Ok(answer),
-            Err(CallError::Error(error)) => Err(error.message),
-            Err(error) => Err(target.process.ended().unwrap_or_else(|| error.to_string())),
+        self.with_target(number, |target| {
+            let client = target.client.as_mut().ok_or("this target has no control connection")?;
+            match client.call_named(&method, params) {
+                Ok(answer) => Ok(answer),
+                Err(CallError::Error(error)) => Err(error.message),
+                Err(error) => Err(target.process.ended().unwrap_or_else(|| error.to_string())),
+            }
         })
     }
 
@@ -205,6 +220,8 @@ impl Agent {
             job: &job,
             renamed: wish.renamed,
             from: wish.from,
+            host: &wish.host,
+            linux: self.linux.as_ref(),
         };
         let device = spread(&targets, Some(wish.nsid), &how, &Provider::System)?;
         let opened = Opened {
@@ -251,6 +268,7 @@ impl Wanted {
                 .ok_or_else(|| format!("{:?} is not a driver", self.driver))?,
             // Keys are not given to agents.
             tls: None,
+            software: self.software,
         })
     }
 }

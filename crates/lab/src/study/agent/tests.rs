@@ -30,7 +30,7 @@ fn serving(id: &str) -> (Streams, UnixStream) {
     let nowhere = std::path::PathBuf::from("/nonexistent");
     let watch = Box::new(|_: &std::path::Path, _: std::fs::File| Err("no watchdog".to_owned()));
     let knobs = Knobs::new(Machine::default(), nowhere, watch);
-    let methods = methods(Box::new(Nothing), build(id), knobs);
+    let methods = methods(Box::new(Nothing), None, build(id), knobs);
     thread::spawn(move || {
         let from = theirs.try_clone().expect("a clone");
         weft_rpc::serve(methods, from, theirs);
@@ -135,6 +135,7 @@ fn a_fleet_knows_its_machines_and_what_cannot_be_started_there() {
         idle_poll: None,
         driver: weft_reactor::DriverKind::Epoll,
         tls: None,
+        software: Software::Weft,
     };
     // All have reached an address of the target's machine before.
     let why = fleet.launch(&spec, None).err().expect("nothing is started");

@@ -16,7 +16,15 @@ fn target(transport: Transport, elsewhere: bool) -> KnownTarget {
 
 fn with(targets: &[KnownTarget]) -> Capabilities {
     let (cpus, targets) = (vec![0, 1], targets.to_vec());
-    Capabilities { cpus, own_target: true, targets, rdma: true, tls: true, apart: None }
+    Capabilities {
+        cpus,
+        own_target: true,
+        targets,
+        rdma: true,
+        tls: true,
+        apart: None,
+        ..Capabilities::default()
+    }
 }
 
 fn missing(matrix: &Matrix, transport: &str) -> String {

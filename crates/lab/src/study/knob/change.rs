@@ -8,9 +8,13 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 
 use super::KnobValue;
-use crate::results::key;
+use crate::{
+    results::key,
+    study::{linux, spdk},
+};
 
 /// Entries of the table of flows of aRFS.
 const FLOWS: usize = 32_768;
@@ -33,7 +37,7 @@ impl Default for Machine {
 /// A value of one file, or of one word of ethtool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case")]
-pub(super) enum Change {
+pub(in crate::study) enum Change {
     /// A file of sysfs or procfs.
     File {
         /// Its path below the root.
@@ -44,6 +48,13 @@ pub(super) enum Change {
     Offload { interface: String, name: String, value: String },
     /// Interrupt moderation: `ethtool -C`.
     Moderation { interface: String, name: String, value: String },
+    /// A link or a folder of configfs, which is put back by removing it. This and what follows has
+    /// no value.
+    Made { path: PathBuf },
+    /// A connection of the kernel's host.
+    Connected { nqn: String, hostnqn: String },
+    /// What a method of SPDK's target deletes.
+    Spdk { socket: PathBuf, method: String, params: Json },
 }
 
 impl fmt::Display for Change {
@@ -54,6 +65,9 @@ impl fmt::Display for Change {
             Self::Moderation { interface, name, .. } => {
                 write!(f, "ethtool -C {interface} {name}")
             }
+            Self::Made { path } => path.display().fmt(f),
+            Self::Connected { nqn, .. } => write!(f, "the kernel's connection to {nqn}"),
+            Self::Spdk { method, params, .. } => write!(f, "what SPDK's {method} {params} deletes"),
         }
     }
 }
@@ -64,6 +78,7 @@ impl Change {
             Self::File { value, .. }
             | Self::Offload { value, .. }
             | Self::Moderation { value, .. } => value,
+            Self::Made { .. } | Self::Connected { .. } | Self::Spdk { .. } => "",
         }
     }
 
@@ -74,6 +89,7 @@ impl Change {
             Self::File { value: own, .. }
             | Self::Offload { value: own, .. }
             | Self::Moderation { value: own, .. } => value.clone_into(own),
+            Self::Made { .. } | Self::Connected { .. } | Self::Spdk { .. } => {}
         }
         other
     }
@@ -271,10 +287,13 @@ impl Machine {
                 let value = value.filter(|value| *value != "n/a");
                 value.map(str::to_owned).ok_or_else(|| format!("{interface} has no {name}"))
             }
+            Change::Made { .. } | Change::Connected { .. } | Change::Spdk { .. } => {
+                Ok(String::new())
+            }
         }
     }
 
-    /// Makes a change.
+    /// Makes a change. What has no value is removed.
     pub(super) fn write(&self, change: &Change) -> Result<(), String> {
         match change {
             Change::File { path, value } => {
@@ -286,6 +305,13 @@ impl Machine {
             Change::Moderation { interface, name, value } => {
                 self.ethtool(&["-C", interface, name, value]).map(|_| ())
             }
+            Change::Made { path } => removed(path).map_err(|error| error.to_string()),
+            Change::Connected { nqn, hostnqn } => {
+                linux::disconnect(nqn, hostnqn).map_err(|error| error.to_string())
+            }
+            Change::Spdk { socket, method, params } => {
+                spdk::delete(socket, method, params).map_err(|error| error.to_string())
+            }
         }
     }
 
@@ -296,6 +322,8 @@ impl Machine {
             Change::Offload { interface, .. } | Change::Moderation { interface, .. } => {
                 self.root.join("sys/class/net").join(interface).exists()
             }
+            // These see for themselves.
+            Change::Made { .. } | Change::Connected { .. } | Change::Spdk { .. } => true,
         }
     }
 
@@ -344,4 +372,17 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 /// Changes, of which there has to be one.
 fn some(changes: Vec<Change>, otherwise: &str) -> Result<Vec<Change>, String> {
     if changes.is_empty() { Err(otherwise.to_owned()) } else { Ok(changes) }
+}
+
+/// Removes a link or an empty folder; one that is gone already counts as removed.
+fn removed(path: &Path) -> io::Result<()> {
+    let gone = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match gone {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }

@@ -37,7 +37,7 @@ enum Line {
 
 /// The journal of this process.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(in crate::study) struct Journal {
     path: PathBuf,
     file: File,
     /// What is to be put back, in the order in which it was changed.
@@ -49,7 +49,7 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Begins one, and has it watched.
-    pub(super) fn begin(folder: &Path, watch: &Watch) -> Result<Self, String> {
+    pub(in crate::study) fn begin(folder: &Path, watch: &Watch) -> Result<Self, String> {
         let mut builder = DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(folder);
         let unwritable = |error: io::Error| format!("no journal in {}: {error}", folder.display());
@@ -85,7 +85,7 @@ impl Journal {
     }
 
     /// Notes what a knob is before it is changed.
-    pub(super) fn note(&mut self, change: &Change, now: &str) -> Result<(), String> {
+    pub(in crate::study) fn note(&mut self, change: &Change, now: &str) -> Result<(), String> {
         let back = change.with(now);
         write(&mut self.file, &Line::Changes { back: back.clone() })
             .map_err(|error| format!("{} cannot be written: {error}", self.path.display()))?;
@@ -94,7 +94,7 @@ impl Journal {
     }
 
     /// Puts back those of the changes that are meant, last first.
-    pub(super) fn restore(
+    pub(in crate::study) fn restore(
         &mut self,
         machine: &Machine,
         is_meant: impl Fn(&Change) -> bool,
@@ -107,7 +107,7 @@ impl Journal {
         if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::study) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 }
@@ -199,7 +199,7 @@ pub(super) fn restore(machine: &Machine, path: &Path) -> Result<Vec<String>, Str
 }
 
 /// Puts back what was left in journals of this network namespace, and says what.
-pub(super) fn restore_left(machine: &Machine, folder: &Path) -> Vec<String> {
+pub(in crate::study) fn restore_left(machine: &Machine, folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let prefix = prefix();
     let is_ours = |path: &PathBuf| {

@@ -76,6 +76,18 @@ const SETTINGS: &[Setting] = &[
     Setting { key: key::GOVERNOR, allowed: Allowed::AnyWord },
     Setting { key: key::IDLE_STATES, allowed: Allowed::Words(&["all", "shallow"]) },
     Setting { key: key::TLS, allowed: Allowed::Words(&Tls::NAMES) },
+    Setting { key: key::HOST_SOFTWARE, allowed: Allowed::Words(&["weft", "linux"]) },
+    Setting { key: key::TARGET_SOFTWARE, allowed: Allowed::Words(&["weft", "linux", "spdk"]) },
+    Setting { key: key::NR_IO_QUEUES, allowed: Allowed::Whole(1, 1024) },
+    Setting { key: key::NR_WRITE_QUEUES, allowed: Allowed::Whole(1, 1024) },
+    Setting { key: key::NR_POLL_QUEUES, allowed: Allowed::Whole(0, 1024) },
+    Setting { key: key::QUEUE_SIZE, allowed: Allowed::Whole(16, 1024) },
+    Setting { key: key::TOS, allowed: Allowed::Whole(0, 255) },
+    Setting { key: key::HDR_DIGEST, allowed: Allowed::Words(&["on", "off"]) },
+    Setting { key: key::DATA_DIGEST, allowed: Allowed::Words(&["on", "off"]) },
+    Setting { key: key::KEEP_ALIVE_TMO, allowed: Allowed::Whole(0, 65_535) },
+    Setting { key: key::CTRL_LOSS_TMO, allowed: Allowed::Whole(0, 65_535) },
+    Setting { key: key::SCHEDULER, allowed: Allowed::AnyWord },
 ];
 
 /// Limits that only a mistake exceeds: values of an axis, cells of a study.

@@ -18,6 +18,7 @@ use crate::{
         measure::{MeasureOptions, Measured, measure},
         plan::Kind,
         site,
+        software::Software,
     },
 };
 
@@ -337,7 +338,7 @@ impl Runner<'_> {
                     device: device_of(deployment, *target),
                     started_here: self.settings.fleet.is_none(),
                     identity: of.identity.clone(),
-                    statistics: true,
+                    statistics: of.record.target.is_some(),
                 },
                 Place::Network(_) => continue,
                 Place::Given { .. } => TestedTarget {
@@ -356,15 +357,21 @@ impl Runner<'_> {
     }
 
     fn where_started(&self, deployment: &Deployment, target: usize) -> String {
+        let spec = deployment.targets.get(target);
+        let of = match spec.map(|spec| spec.software) {
+            Some(Software::Linux) => "the kernel's, ",
+            Some(Software::Spdk) => "SPDK's, ",
+            _ => "",
+        };
         let machine = self.environment.machines.iter().find(|machine| machine.role == "target");
         if let Some(machine) = machine {
-            return format!("started for the study, on {}", machine.place);
+            return format!("{of}started for the study, on {}", machine.place);
         }
-        match deployment.targets.get(target).map(|spec| spec.transport) {
-            Some(Transport::Loopback) => "started for the study, in its process",
-            _ => "started for the study, on loopback",
-        }
-        .to_owned()
+        let place = match spec.map(|spec| spec.transport) {
+            Some(Transport::Loopback) => "in its process",
+            _ => "on loopback",
+        };
+        format!("{of}started for the study, {place}")
     }
 }
 

@@ -93,6 +93,7 @@ impl Bench {
             local: Some(self.local.parse().expect("a device")),
             given: Vec::new(),
             fleet: None,
+            linux: None,
             rdma: Provider::System,
             driver: DriverKind::Auto,
             precondition: None,
