@@ -43,7 +43,8 @@ impl Tls {
 pub struct TargetSpec {
     /// What it serves, as namespaces 1, 2 and so on of its subsystem.
     pub devices: Vec<DeviceSpec>,
-    /// Subsystems that serve such devices, each devices of its own; of weft the launcher starts the first.
+    /// Subsystems that serve such devices, each devices of its own; of weft's the launcher starts
+    /// the first.
     pub subsystems: u32,
     /// Its transport. Over loopback it runs within this process.
     pub transport: Transport,
@@ -85,8 +86,7 @@ pub trait StartedTarget: Send {
         Options::new(self.address().clone())
     }
 
-    /// The addresses of all subsystems, if it has made them itself; else the launcher has started
-    /// the first.
+    /// Those of all subsystems, if it has made them itself; else that of the first.
     fn addresses(&self) -> Vec<TransportId> {
         vec![self.address().clone()]
     }

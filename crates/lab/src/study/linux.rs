@@ -3,9 +3,9 @@
 //! - `target`: nvmet's subsystems and port in configfs, as nvmetcli would write them;
 //! - `host`: a connection through `/dev/nvme-fabrics`, as nvme-cli makes it, and its block device.
 //!
-//! Both need root. What they change is in the [journal of knobs](knob) before it is changed, and is removed at the
-//! end: by this process, by its watchdog if it dies, or by the next process if both died. Modules
-//! that were loaded stay loaded.
+//! Both need root. What they change is in the [journal of knobs](knob) before it is changed, and is
+//! removed at the end: by this process, by its watchdog if it dies, or by the next process if both
+//! died. Modules that were loaded stay loaded.
 
 mod host;
 mod target;
@@ -137,7 +137,8 @@ impl Drop for Changes {
     }
 }
 
-/// Why the kernel or SPDK cannot be host or target here, as far as that can be seen without a change.
+/// Why the kernel or SPDK cannot be host or target here, as far as that can be seen without a
+/// change.
 #[must_use]
 pub fn lacks() -> Lacks {
     let mut lacks = Lacks::default();
@@ -255,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_module_is_found_by_either_spelling_and_compressed() {
-        let list = "kernel/drivers/nvme/target/nvmet-tcp.ko.xz: kernel/drivers/nvme/target/nvmet.ko\n\
+        let list = "kernel/nvme/target/nvmet-tcp.ko.xz: kernel/nvme/target/nvmet.ko\n\
                     kernel/drivers/block/null_blk/null_blk.ko\n";
         assert!(lists_module(list, "nvmet_tcp") && lists_module(list, "null_blk"));
         assert!(!lists_module(list, "nvmet"), "only named by another");

@@ -1,5 +1,5 @@
-//! What host and target are: weft, the Linux kernel, or SPDK. Axes of a plan, with the settings that
-//! each of them has.
+//! What host and target are: weft, the Linux kernel, or SPDK. Axes of a plan, with the settings
+//! that each of them has.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 

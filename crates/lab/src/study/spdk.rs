@@ -1,7 +1,7 @@
 //! SPDK's target: an `nvmf_tgt` that runs already, driven through its JSON-RPC socket.
 //!
-//! What is made there is in the [journal of knobs](super::knob) before it is made, and deleted at the
-//! end. A transport cannot be deleted: one that was created stays until `nvmf_tgt` ends.
+//! What is made there is in the [journal of knobs](super::knob) before it is made, and deleted at
+//! the end. A transport cannot be deleted: one that was created stays until `nvmf_tgt` ends.
 
 use std::{
     io,
