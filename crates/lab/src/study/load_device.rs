@@ -214,8 +214,8 @@ fn by_kernel(
     let linux = how.linux.ok_or("this process does not use the kernel's host")?;
     let mut kernels = Vec::new();
     let mut factories = Vec::new();
-    for target in targets {
-        let kernel = linux::connect(linux, &target.address, nsid, how)?;
+    for options in targets {
+        let kernel = linux::connect(linux, &options.address, nsid, how)?;
         let read_only = !how.job.pattern.writes();
         let path = kernel.device.clone();
         let spec = DeviceSpec::Block { path, read_only, shared: false };
@@ -223,8 +223,8 @@ fn by_kernel(
         kernels.push(kernel);
     }
     let first = kernels.first().ok_or("the target has no subsystem")?;
-    let target = targets.first().ok_or("the target has no subsystem")?;
-    let name = TransportId { nsid: Some(first.nsid), ..target.address.clone() }.to_string();
+    let address = &targets.first().ok_or("the target has no subsystem")?.address;
+    let name = TransportId { nsid: Some(first.nsid), ..address.clone() }.to_string();
     let (identity, nsid) = (first.identity.clone(), first.nsid);
     let connection = first.connection.clone();
     let factory: Arc<dyn DeviceFactory> = match &factories[..] {

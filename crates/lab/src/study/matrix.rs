@@ -10,7 +10,7 @@ use super::{
     launch::Tls,
     plan::{Kind, Plan},
     roles, site,
-    software::{self, Lacks, Software},
+    software::{self, Lacks},
 };
 use crate::{
     random::Random,
@@ -526,13 +526,9 @@ fn no_tls(
 ) -> Option<&'static str> {
     Tls::named(text(configuration, key::TLS))?;
     let several = |key: &str| integer(configuration, key).is_some_and(|count| count > 1);
-    let ours = |key: &str| Software::of(configuration, key) == Software::Weft;
     match protocol(text(configuration, key::TRANSPORT)) {
         Some(Transport::Tcp) if !capabilities.tls => {
             Some("this weft was built without TLS (build it with the cargo feature `tls`)")
-        }
-        Some(Transport::Tcp) if !ours(key::HOST_SOFTWARE) || !ours(key::TARGET_SOFTWARE) => {
-            Some("TLS is measured between weft's host and its target")
         }
         Some(Transport::Tcp) if capabilities.apart.is_some() => {
             Some("keys of TLS are not given to agents")

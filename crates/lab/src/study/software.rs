@@ -206,6 +206,9 @@ pub(super) fn missing(
              not have",
         );
     }
+    if !["", "off"].contains(&text(configuration, key::TLS)) {
+        return said("needs weft as host and target: a study gives keys of TLS to no others");
+    }
     let spoken = protocol_name(protocol(transport)?);
     let lack = |all: &BTreeMap<String, String>, software: Software| {
         all.get(&format!("{software} {spoken}")).cloned()

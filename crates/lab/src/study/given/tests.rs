@@ -22,7 +22,6 @@ fn with(targets: &[KnownTarget]) -> Capabilities {
         targets,
         rdma: true,
         tls: true,
-        apart: None,
         ..Capabilities::default()
     }
 }

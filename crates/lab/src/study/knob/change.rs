@@ -288,7 +288,8 @@ impl Machine {
                 value.map(str::to_owned).ok_or_else(|| format!("{interface} has no {name}"))
             }
             Change::Made { .. } | Change::Connected { .. } | Change::Spdk { .. } => {
-                Ok(String::new())
+                // So that nothing counts as put back before it is removed.
+                Err("it has no value".to_owned())
             }
         }
     }
