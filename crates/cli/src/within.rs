@@ -34,6 +34,7 @@ impl TargetWithin {
             link: String::new(),
             cpus: Vec::new(),
             idle_poll: None,
+            express: None,
             driver,
             tls: None,
             software: Software::Weft,
@@ -56,6 +57,7 @@ impl TargetWithin {
             driver: spec.driver,
             ..Config::default()
         };
+        config.express = spec.express.unwrap_or(config.express);
         config.limits.queue_entries = QUEUE_SIZE_MAX;
         config.validate().map_err(|error| error.to_string())?;
         let target = Target::start(config).map_err(|error| error.to_string())?;

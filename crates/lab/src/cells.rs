@@ -21,8 +21,8 @@ use crate::{
 };
 
 /// Settings that have no meaning without a target.
-const OF_THE_TARGET: [&str; 4] =
-    [key::TARGET_CORES, key::TARGET_IDLE_POLL_US, key::PLACEMENT, key::TLS];
+const OF_THE_TARGET: [&str; 5] =
+    [key::TARGET_CORES, key::TARGET_IDLE_POLL_US, key::TARGET_EXPRESS, key::PLACEMENT, key::TLS];
 
 /// Settings that give the load of the background.
 const OF_THE_LOAD: [&str; 4] =
@@ -329,7 +329,7 @@ fn agree(one: &Configuration, other: &Configuration, apart: &[&str]) -> bool {
 
 /// The order in which settings are displayed.
 fn rank(key: &str) -> usize {
-    const ORDER: [&str; 20] = [
+    const ORDER: [&str; 21] = [
         key::TRANSPORT,
         key::HOST_SOFTWARE,
         key::TARGET_SOFTWARE,
@@ -347,6 +347,7 @@ fn rank(key: &str) -> usize {
         key::LOAD_PERCENT,
         key::HOST_POLLING,
         key::TARGET_IDLE_POLL_US,
+        key::TARGET_EXPRESS,
         key::PLACEMENT,
         key::TLS,
         key::DEVICE,

@@ -79,6 +79,8 @@ pub mod key {
     pub const HOST_POLLING: &str = "host_polling";
     /// How long the target polls for commands before it sleeps.
     pub const TARGET_IDLE_POLL_US: &str = "target_idle_poll_us";
+    /// Whether the target has express queues for what has no rule: `on` or `off`.
+    pub const TARGET_EXPRESS: &str = "target_express";
     /// Where the load's threads run: `same-core` or `other-core` as the host's packet work.
     pub const PLACEMENT: &str = "placement";
     /// The device behind target and local: `memory`, `null` or what `--local` said.

@@ -186,6 +186,7 @@ pub(crate) fn setting(name: &str, value: &Value) -> String {
         key::TARGET_IDLE_POLL_US => format!("idle poll {text} µs"),
         key::TLS if text == "off" => "no TLS".to_owned(),
         key::TLS => format!("TLS, {text}"),
+        key::TARGET_EXPRESS => format!("express {text}"),
         key::LOAD_PERCENT => format!("load {text} %"),
         key::READ_PERCENT => format!("{text} % reads"),
         key::SHARED => format!("{text} core"),

@@ -102,6 +102,9 @@ impl Launcher for Children {
         if let Some(idle_poll) = spec.idle_poll {
             command.args(["--idle-poll", &weft_backend::duration::exact(idle_poll)]);
         }
+        if let Some(express) = spec.express {
+            command.args(["--express", &express.to_string()]);
+        }
         command.env("WEFT_LOG", std::env::var("WEFT_LOG").unwrap_or_else(|_| "warn".to_owned()));
         // Ctrl-C is handled by this process, which stops its targets cleanly.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());

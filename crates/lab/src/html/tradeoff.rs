@@ -26,8 +26,14 @@ const ALTERNATIVES: [&str; 8] = [
 ];
 
 /// Settings that only a target has: they do not distinguish local points.
-const OF_THE_TARGET: [&str; 5] =
-    [key::TARGET_SOFTWARE, key::TARGET_IDLE_POLL_US, key::PLACEMENT, key::TARGET_CORES, key::TLS];
+const OF_THE_TARGET: [&str; 6] = [
+    key::TARGET_SOFTWARE,
+    key::TARGET_IDLE_POLL_US,
+    key::TARGET_EXPRESS,
+    key::PLACEMENT,
+    key::TARGET_CORES,
+    key::TLS,
+];
 
 /// Alternatives, and the points that all of them have.
 #[derive(Debug)]

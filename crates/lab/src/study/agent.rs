@@ -90,6 +90,8 @@ struct Wanted {
     transport: String,
     cpus: Vec<usize>,
     idle_poll: Option<Duration>,
+    #[serde(default)]
+    express: Option<bool>,
     driver: String,
     software: Software,
     listen: Option<IpAddr>,

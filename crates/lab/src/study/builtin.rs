@@ -51,6 +51,7 @@ pub const BUILTINS: &[Builtin] = builtins![
     "saturation",
     "host-interference",
     "target-interference",
+    "isolation",
     "depth-by-size",
 ];
 

@@ -211,6 +211,7 @@ impl Planner<'_> {
             link: String::new(),
             cpus: Vec::new(),
             idle_poll: Some(Duration::ZERO),
+            express: None,
             driver: self.driver,
             tls: None,
             software: Software::Weft,
@@ -326,6 +327,11 @@ impl Planner<'_> {
         let namespaces = if tenants && roles.targets.len() == 1 { 2 } else { 1 };
         let idle_poll = integer(&cell.configuration, key::TARGET_IDLE_POLL_US);
         let software = Software::of(&cell.configuration, key::TARGET_SOFTWARE);
+        let express = match text(&cell.configuration, key::TARGET_EXPRESS) {
+            "on" => Some(true),
+            "off" => Some(false),
+            _ => None,
+        };
         let spec = |cpus: &Vec<usize>| TargetSpec {
             devices: vec![device.clone(); namespaces],
             subsystems: count_of(cell, key::SUBSYSTEMS),
@@ -334,6 +340,7 @@ impl Planner<'_> {
             // The threads of others are not pinned here.
             cpus: if software == Software::Weft { cpus.clone() } else { Vec::new() },
             idle_poll: idle_poll.map(Duration::from_micros),
+            express,
             driver: self.driver,
             tls: Tls::named(text(&cell.configuration, key::TLS)),
             software,

@@ -17,15 +17,20 @@ pub struct KnownTarget {
 }
 
 /// Settings that a given target has chosen for itself: they are not in the records of its cells.
-const ITS_OWN: [&str; 7] = [
+const ITS_OWN: [&str; 8] = [
     key::TARGET_SOFTWARE,
     key::TARGET_IDLE_POLL_US,
     key::TARGET_CORES,
+    key::TARGET_EXPRESS,
     key::PLACEMENT,
     key::DEVICE,
     key::DEVICE_BYTES,
     key::TLS,
 ];
+
+/// A setting that only targets of weft have: with a given target a plan that varies it has the
+/// cells of one value, with whatever the target does, so that other targets can be compared.
+const OF_WEFT: &str = key::TARGET_EXPRESS;
 
 /// The protocol that cells of a transport speak; none for `local`.
 #[must_use]
@@ -101,6 +106,15 @@ pub(super) fn no_target(
     })
 }
 
+/// Whether all cells of a plan have targets that were given, so that an axis has no meaning.
+pub(super) fn is_meaningless(axis: &str, plan: &Plan, capabilities: &Capabilities) -> bool {
+    let transport = plan.fixed(key::TRANSPORT).and_then(Value::as_text);
+    axis == OF_WEFT
+        && transport.is_some_and(|transport| {
+            given_targets(plan, transport, capabilities).is_some_and(|given| !given.is_empty())
+        })
+}
+
 /// Takes the settings that were not applied out of a configuration.
 pub(crate) fn keep_applied(configuration: &mut Configuration) {
     for key in ITS_OWN {
@@ -115,7 +129,7 @@ pub(super) fn unsettable(varied: impl IntoIterator<Item = impl AsRef<str>>) -> O
 
 /// Why a plan cannot run with the given targets: it varies a setting that they keep.
 pub(super) fn refusal(plan: &Plan, capabilities: &Capabilities) -> Option<String> {
-    let knob = unsettable(plan.axes.keys())?;
+    let knob = unsettable(plan.axes.keys().filter(|key| *key != OF_WEFT))?;
     let default = [Value::from("tcp")];
     let varied = plan.axes.get(key::TRANSPORT).map(Vec::as_slice);
     let fixed = plan.fixed(key::TRANSPORT).map(std::slice::from_ref);

@@ -54,6 +54,8 @@ pub struct TargetSpec {
     pub cpus: Vec<usize>,
     /// How long it polls for commands before it sleeps, if not its default.
     pub idle_poll: Option<Duration>,
+    /// Whether it has express queues for what has no rule, if not its default.
+    pub express: Option<bool>,
     /// The driver of its reactors.
     pub driver: DriverKind,
     /// TLS of all connections to it, over TCP; none: they are in the clear.

@@ -286,7 +286,9 @@ fn keep(points: &mut Vec<Point>, only: &Configuration) {
 /// The axes with words such as `all` replaced by numbers; a number that then occurs twice is kept
 /// once.
 fn axes(plan: &Plan, capabilities: &Capabilities) -> Vec<(String, Vec<Value>)> {
-    let resolved = plan.axes.iter().map(|(key, values)| {
+    let has_meaning = |key: &str| !given::is_meaningless(key, plan, capabilities);
+    let axes = plan.axes.iter().filter(|(key, _)| has_meaning(key));
+    let resolved = axes.map(|(key, values)| {
         let mut seen: Vec<Value> = Vec::new();
         for value in values {
             let value = resolve(key, value, capabilities);
@@ -491,6 +493,7 @@ fn cell(
     if text(&configuration, key::TRANSPORT) == "local" {
         configuration.remove(key::TARGET_CORES);
         configuration.remove(key::TLS);
+        configuration.remove(key::TARGET_EXPRESS);
         if !combination.contains_key(key::TARGET_IDLE_POLL_US) {
             configuration.remove(key::TARGET_IDLE_POLL_US);
         }

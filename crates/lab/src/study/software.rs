@@ -69,7 +69,8 @@ pub struct Lacks {
 }
 
 /// Settings that only a target of this program has.
-const OF_WEFTS_TARGET: [&str; 3] = [key::TARGET_IDLE_POLL_US, key::TARGET_CORES, key::PLACEMENT];
+const OF_WEFTS_TARGET: [&str; 4] =
+    [key::TARGET_EXPRESS, key::TARGET_IDLE_POLL_US, key::TARGET_CORES, key::PLACEMENT];
 
 /// Settings that only the kernel's host has.
 const OF_THE_KERNELS_HOST: [&str; 6] = [

@@ -346,6 +346,7 @@ impl Launcher for Fleet {
             transport: protocol_name(spec.transport).to_owned(),
             cpus: spec.cpus.clone(),
             idle_poll: spec.idle_poll,
+            express: spec.express,
             driver: spec.driver.name().to_owned(),
             software: spec.software,
             listen,

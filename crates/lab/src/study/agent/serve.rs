@@ -264,6 +264,7 @@ impl Wanted {
             link: String::new(),
             cpus: self.cpus,
             idle_poll: self.idle_poll,
+            express: self.express,
             driver: DriverKind::named(&self.driver)
                 .ok_or_else(|| format!("{:?} is not a driver", self.driver))?,
             // Keys are not given to agents.

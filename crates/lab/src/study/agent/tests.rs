@@ -133,6 +133,7 @@ fn a_fleet_knows_its_machines_and_what_cannot_be_started_there() {
         link: String::new(),
         cpus: Vec::new(),
         idle_poll: None,
+        express: Some(false),
         driver: weft_reactor::DriverKind::Epoll,
         tls: None,
         software: Software::Weft,

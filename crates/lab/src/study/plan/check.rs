@@ -51,6 +51,7 @@ const SETTINGS: &[Setting] = &[
     Setting { key: key::TARGET_CORES, allowed: Allowed::WholeOr(1, 4096, &["all"]) },
     Setting { key: key::HOST_POLLING, allowed: Allowed::Words(&["adaptive", "spin", "sleep"]) },
     Setting { key: key::TARGET_IDLE_POLL_US, allowed: Allowed::Whole(0, 1_000_000) },
+    Setting { key: key::TARGET_EXPRESS, allowed: Allowed::Words(&["on", "off"]) },
     Setting { key: key::PLACEMENT, allowed: Allowed::Words(&["same-core", "other-core"]) },
     Setting { key: key::DEVICE, allowed: Allowed::AnyWord },
     Setting { key: key::DEVICE_BYTES, allowed: Allowed::Whole(1 << 20, 1 << 50) },

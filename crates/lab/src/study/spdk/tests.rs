@@ -122,6 +122,7 @@ fn spec(devices: &[&str]) -> TargetSpec {
         link: String::new(),
         cpus: Vec::new(),
         idle_poll: None,
+        express: None,
         driver: DriverKind::Auto,
         tls: None,
         software: Software::Spdk,
