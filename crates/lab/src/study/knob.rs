@@ -4,7 +4,7 @@
 //! machine before it is changed. It is put back when no cell wants it any more and when the agent
 //! ends; by a watchdog if the agent dies; by the next agent there if both have died.
 //!
-//! - [`wishes`] are the knobs of a cell; `change` knows what has to be written for each.
+//! - `wishes` are the knobs of a cell; `change` knows what has to be written for each.
 //! - [`Knobs`] is the agent's side: it changes, reads back, and puts back by the `journal`.
 
 pub(super) mod change;
