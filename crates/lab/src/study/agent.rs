@@ -49,8 +49,10 @@ use super::{
 };
 use crate::results::{Connection, Environment};
 
-/// What an agent says of itself and its machine.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// What an agent says of itself and its machine. One of another build may say less, and is refused
+/// for its build.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 struct Description {
     build: Build,
     boot_id: String,
@@ -93,6 +95,7 @@ struct Wanted {
     #[serde(default)]
     express: Option<bool>,
     driver: String,
+    #[serde(default)]
     software: Software,
     listen: Option<IpAddr>,
 }
