@@ -176,7 +176,7 @@ fn everything_that_an_agent_started_ends_with_its_input() {
         "idle_poll": null, "driver": "epoll", "listen": "127.0.0.1"
     });
     let started = call("target_start", wanted);
-    let address = started["address"].as_str().expect("an address").to_owned();
+    let address = started["addresses"][0].as_str().expect("an address").to_owned();
     let place = address.strip_prefix("nvme-tcp://").and_then(|rest| rest.split('/').next());
     let place: SocketAddr = place.and_then(|text| text.parse().ok()).expect(&address);
     TcpStream::connect(place).expect("the target listens");

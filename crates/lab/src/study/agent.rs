@@ -138,6 +138,7 @@ struct Wish {
     renamed: bool,
     /// The address of the load's machine to connect from, if the link has a name.
     from: Option<IpAddr>,
+    #[serde(default)]
     host: HostSettings,
     job: Settings,
 }
