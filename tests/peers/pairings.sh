@@ -6,7 +6,7 @@ nothing_is_left() {
     local left
     left=$(ls $CONFIGFS/nvmet/subsystems $CONFIGFS/nvmet/ports /sys/class/nvme 2>/dev/null |
         grep -v ':$' | tr '\n' ' ')
-    left+=$(ls /run/weft 2>/dev/null || true)
+    left+=$(ls /run/weft-study 2>/dev/null || true)
     left+=$(find $CONFIGFS/nullb -mindepth 1 -maxdepth 1 -type d 2>/dev/null || true)
     left+=$(pgrep -a '^weft$' || true)
     echo "left: $left"

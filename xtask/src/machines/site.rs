@@ -114,7 +114,7 @@ fn tso(of: &str, interface: &str) -> Result<bool> {
 
 /// The journals of knobs on this machine.
 fn journals() -> Vec<String> {
-    let entries = fs::read_dir("/run/weft").into_iter().flatten().flatten();
+    let entries = fs::read_dir("/run/weft-study").into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("knobs-")).collect()
 }

@@ -121,10 +121,10 @@ impl Knobs {
     }
 
     /// The folder of journals on a real machine: what it holds is void after a restart, as what was
-    /// changed is.
+    /// changed is. It is not that of `weft.service`, which another user may write to.
     #[must_use]
     pub fn folder() -> PathBuf {
-        PathBuf::from("/run/weft")
+        PathBuf::from("/run/weft-study")
     }
 
     /// Puts back what processes of this network namespace have left that are dead, and says what.

@@ -54,6 +54,7 @@ impl Journal {
         let made = builder.recursive(true).mode(0o700).create(folder);
         let unwritable = |error: io::Error| format!("no journal in {}: {error}", folder.display());
         made.map_err(unwritable)?;
+        check_private(folder)?;
         let mut number = 0;
         let (path, file) = loop {
             let name = format!("{}{}-{number}.jsonl", prefix(), std::process::id());
@@ -121,6 +122,19 @@ impl Drop for Journal {
         // The watchdog ends with its input: it finds no file, or tries again.
         drop(self.input.take());
         let _ = self.watchdog.wait();
+    }
+}
+
+/// Whether a folder has journals of this user alone: what a journal says is done with its rights.
+fn check_private(folder: &Path) -> Result<(), String> {
+    let about = fs::metadata(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let is_own = about.uid() == rustix::process::geteuid().as_raw();
+    match is_own && about.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(format!(
+            "{}: others may write to this folder of journals, so they are not used: remove it",
+            folder.display()
+        )),
     }
 }
 
@@ -200,13 +214,16 @@ pub(super) fn restore(machine: &Machine, path: &Path) -> Result<Vec<String>, Str
 
 /// Puts back what was left in journals of this network namespace, and says what.
 pub(in crate::study) fn restore_left(machine: &Machine, folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    if let Err(why) = check_private(folder) {
+        return vec![why];
+    }
     let prefix = prefix();
     let is_ours = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
     };
     let mut said = Vec::new();
-    for path in entries.map(|entry| entry.path()).filter(is_ours) {
+    for path in entries.flatten().map(|entry| entry.path()).filter(is_ours) {
         let Ok(file) = File::open(&path) else { continue };
         // One that is held belongs to a process that lives, or to a watchdog that is about it.
         let end = monotonic_time() + PATIENCE;

@@ -236,6 +236,34 @@ fn a_watchdog_puts_back_by_the_journal_and_keeps_what_fails() {
     drop(knobs);
 }
 
+/// What is put back is written with this user's rights.
+#[test]
+fn journals_of_a_folder_that_others_may_write_to_are_not_used() {
+    let made_up = MadeUp::new();
+    let mut knobs = made_up.knobs();
+    knobs.arrange(&[wish(key::MTU, "9000")], Some("eth1")).expect("it sets it");
+    let [path] = &made_up.journals()[..] else { panic!("one journal") };
+    let left = fs::read(path).expect("a journal");
+    drop(knobs);
+    assert_eq!(made_up.read(MTU), "1500");
+    fs::write(made_up.path(MTU), "9000").expect("a knob");
+    fs::write(path, &left).expect("a journal");
+    let open_to = |mode| {
+        let folder = made_up.path("journals");
+        fs::set_permissions(folder, fs::Permissions::from_mode(mode)).expect("a mode");
+    };
+    open_to(0o777);
+    let mut knobs = made_up.knobs();
+    let said = knobs.restore_left();
+    assert!(said.len() == 1 && said[0].contains("others may write"), "{said:?}");
+    let why = knobs.arrange(&[wish(key::MTU, "4000")], Some("eth1")).expect_err("no journal");
+    assert!(why.contains("others may write"), "{why}");
+    assert_eq!(made_up.read(MTU), "9000");
+    open_to(0o700);
+    assert_eq!(knobs.restore_left().len(), 1);
+    assert_eq!(made_up.read(MTU), "1500");
+}
+
 #[test]
 fn knobs_of_interfaces_belong_to_cells_of_links() {
     let configuration = Configuration::from([
