@@ -63,7 +63,15 @@ fn call(client: &mut Client, method: &str, params: Value) -> Result<Value, Strin
 /// Deletes an object; one that is gone already, with its target or without, counts as deleted.
 pub(super) fn delete(socket: &Path, method: &str, params: &Value) -> io::Result<()> {
     let mut client = match open(socket) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
+        // It removes its socket at its end, unless it was killed.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+            ) =>
+        {
+            return Ok(());
+        }
         client => client?,
     };
     match client.call_named(method, params.clone()) {

@@ -178,7 +178,9 @@ fn a_target_that_is_not_there_is_said_in_a_sentence() {
     let socket = folder.path().join("none.sock");
     let why = lacks(&socket).expect("it lacks");
     assert!(why.contains("none.sock") && why.ends_with("start nvmf_tgt first"), "{why}");
+    let gone = || delete(&socket, "bdev_null_delete", &json!({ "name": "x" }));
+    gone().expect("it removed its socket at its end");
     let listener = UnixListener::bind(&socket).expect("a socket");
     drop(listener);
-    delete(&socket, "bdev_null_delete", &json!({ "name": "x" })).expect("gone with its target");
+    gone().expect("it was killed");
 }
