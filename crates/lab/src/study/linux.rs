@@ -142,6 +142,7 @@ impl Drop for Changes {
 #[must_use]
 pub fn lacks() -> Lacks {
     let mut lacks = Lacks::default();
+    let spdk = spdk::lacks(Path::new(spdk::SOCKET));
     for transport in [Transport::Tcp, Transport::Rdma] {
         let spoken = protocol_name(transport);
         let name = format!("linux {spoken}");
@@ -153,11 +154,7 @@ pub fn lacks() -> Lacks {
         lacks.target.extend(target.err().map(|why| (name.clone(), why)));
         let host = root().and_then(|()| module(&nvme(transport)));
         lacks.host.extend(host.err().map(|why| (name, why)));
-    }
-    let spdk = spdk::lacks(Path::new(spdk::SOCKET));
-    for transport in [Transport::Tcp, Transport::Rdma] {
-        let name = format!("spdk {}", protocol_name(transport));
-        lacks.target.extend(spdk.clone().map(|why| (name, why)));
+        lacks.target.extend(spdk.clone().map(|why| (format!("spdk {spoken}"), why)));
     }
     let null = module("null_blk").err().map(|why| ("linux null_blk".to_owned(), why));
     lacks.target.extend(null);
