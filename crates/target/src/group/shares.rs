@@ -167,8 +167,7 @@ impl Shares {
         };
     }
 
-    /// A turn has begun. If it is the last one with shares, the
-    /// connections that had work.
+    /// A turn has begun. If it is the first one without shares, the connections that had work.
     pub(crate) fn begin_turn(&mut self, now: Duration, idle: Duration) -> Vec<usize> {
         let is_wanted = self.is_wanted();
         let mut left = Vec::new();

@@ -75,7 +75,7 @@ fn priorities_divide_what_their_host_has() {
     let mut scene =
         Scene::with_priorities(&[1, 1, 2, 2, 3, 3, 0], chosen, |config| config.express = true);
     let depth = |queue: usize| if queue < 7 { 120 } else { 1 };
-    for (high, medium, low) in [(3, 1, 0), (0, 0, 0)] {
+    for (high, medium, low) in [(3, 1, 0), (0, 0, 0), (0, 1, 3)] {
         let arbitration = Arbitration(0)
             .with_high_priority_weight(high)
             .with_medium_priority_weight(medium)
