@@ -399,6 +399,11 @@ impl Catalogue {
         }
     }
 
+    /// The keys of TLS of the hosts of each subsystem.
+    pub(crate) const fn psks(&self) -> &BTreeMap<String, Arc<Psks>> {
+        &self.psks
+    }
+
     /// Whether a host has, or had, a key of TLS at a subsystem of this scope.
     fn has_psks(&self, scope: &Scope, next: &BTreeMap<String, Arc<Psks>>) -> bool {
         let any = |psks: &Psks| psks.values().any(|keys| !keys.is_empty());

@@ -1,14 +1,15 @@
 //! The changes that a reload has made, one line each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::sync::Arc;
 
 use uuid::Uuid;
 use weft_backend::{bytes, duration};
 use weft_nvme::Nqn;
 use weft_nvmf::subsystem::{NamespaceView, SubsystemView};
 
-use crate::config::{Config, Limits, QosRule, RateLimit};
+use crate::config::{Config, Limits, Psks, QosRule, RateLimit};
 use crate::snapshot::{PortView, Snapshot};
 
 /// Added to changes that take a restart.
@@ -17,8 +18,11 @@ const RESTART: &str = "only after a restart";
 /// Added to changes that controllers see only with their next Connect.
 const NEXT_CONNECT: &str = "for controllers that connect from now on";
 
-/// A configuration and the snapshot made from it.
-pub(crate) type State<'a> = (&'a Config, &'a Snapshot);
+/// Keys of TLS of the hosts of each subsystem.
+pub(crate) type AllPsks = BTreeMap<String, Arc<Psks>>;
+
+/// A configuration, the snapshot made from it, and keys that only the handshake has.
+pub(crate) type State<'a> = (&'a Config, &'a Snapshot, &'a AllPsks);
 
 /// The changes from one state to the next.
 pub(crate) fn between(old: State<'_>, new: State<'_>) -> Vec<String> {
@@ -32,6 +36,9 @@ pub(crate) fn between(old: State<'_>, new: State<'_>) -> Vec<String> {
         match before {
             None => lines.push(format!("subsystem {nqn} added")),
             Some(before) => subsystem(before, view, &mut lines),
+        }
+        if let (Some(before), Some(after)) = (old.2.get(nqn), new.2.get(nqn)) {
+            psks(nqn, before, after, &mut lines);
         }
         namespaces(old.0, before.map(AsRef::as_ref), (new.0, view), &mut lines);
     }
@@ -134,6 +141,22 @@ fn keys(old: &SubsystemView, new: &SubsystemView, lines: &mut Vec<String>) {
     let gone = old.policies.keys().filter(|host| !new.policies.contains_key(host));
     for host in gone.filter(|host| new.allows(host)) {
         lines.push(format!("subsystem {nqn}: host {host} need not authenticate itself any more"));
+    }
+}
+
+/// Hosts whose keys of TLS are others.
+fn psks(nqn: &str, before: &Psks, after: &Psks, lines: &mut Vec<String>) {
+    let hosts: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let of = |psks: &Psks, host: &str| psks.get(host).cloned().unwrap_or_default();
+    for host in hosts {
+        let (was, is) = (of(before, host), of(after, host));
+        let what = match (was.is_empty(), is.is_empty()) {
+            _ if was == is => continue,
+            (true, _) => "has keys of TLS",
+            (_, true) => "has no key of TLS any more",
+            (false, false) => "has other keys of TLS",
+        };
+        lines.push(format!("subsystem {nqn}: host {host} {what}"));
     }
 }
 

@@ -175,13 +175,15 @@ impl Target {
     /// group.
     pub fn reload(&mut self, config: Config) -> Result<Vec<String>, TargetError> {
         let (old, before) = (self.config.clone(), self.directory.snapshot());
+        let psks = self.catalogue.psks().clone();
         let mut config = config;
         let change = self.make(&mut config, Scope::All)?;
         (self.index, self.config) = (Index::of(&config), config);
         let limits = self.config.served_rate_limits();
         self.serve(change, Some(limits))?;
         let snapshot = self.directory.snapshot();
-        Ok(changes::between((&old, &before), (&self.config, &snapshot)))
+        let after = (&self.config, &*snapshot, self.catalogue.psks());
+        Ok(changes::between((&old, &before, &psks), after))
     }
 
     /// Makes one change: it is checked as a whole, and made by every group or by none.

@@ -394,3 +394,29 @@ fn no_io_queue_is_in_the_clear_beside_a_key_of_tls() {
         }
     }
 }
+
+/// Keys of TLS are in no view, but a reload says whose are others, and nothing of the keys.
+#[test]
+fn a_reload_says_whose_keys_of_tls_have_changed() {
+    const PSK: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+    const OTHER: &str = "NVMeTLSkey-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    let key = key_file(PSK);
+    let path = key.path().to_str().expect("a path").to_owned();
+    let mut config = guarded(&key_file(KEY));
+    config.subsystems[0].host_keys =
+        vec![HostKeys { psk: vec![path.clone()], ..HostKeys::new(HOST) }];
+    let mut target = start(config);
+    let mut reload = |change: &dyn Fn(&mut HostKeys)| {
+        let mut config = target.config().clone();
+        change(&mut config.subsystems[0].host_keys[0]);
+        target.reload(config).expect("a reload")
+    };
+    let says = |what: &str| vec![format!("subsystem {SUBSYSTEM}: host {HOST} {what}")];
+    assert_eq!(reload(&|_| {}), Vec::<String>::new());
+    std::fs::write(key.path(), OTHER).expect("it is written");
+    assert_eq!(reload(&|_| {}), says("has other keys of TLS"));
+    assert_eq!(reload(&|keys| keys.psk_compat = true), says("has other keys of TLS"));
+    assert_eq!(reload(&|keys| keys.psk.clear()), says("has no key of TLS any more"));
+    assert_eq!(reload(&|keys| keys.psk.push(path.clone())), says("has keys of TLS"));
+    target.stop().expect("a clean stop");
+}
