@@ -98,6 +98,10 @@ pub(crate) struct Connection {
     /// File with the controller's secret: the controller has to prove that it has it.
     #[arg(long, value_name = "FILE")]
     dhchap_ctrl_secret_file: Option<PathBuf>,
+    /// How often the controller's queues are authenticated again while they are used; by default
+    /// only when they connect.
+    #[arg(long, value_parser = seconds, value_name = "SECONDS", requires = "dhchap_secret_file")]
+    dhchap_interval: Option<Duration>,
     /// Use TLS 1.3 with keys that the authentication makes (secure concatenation): only that is in
     /// the clear.
     #[arg(long, requires = "dhchap_secret_file", conflicts_with = "tls")]
@@ -212,6 +216,7 @@ impl Connection {
         options.rdma_access = self.rdma_access;
         options.dhchap_secret = secret(self.dhchap_secret_file.as_deref())?;
         options.dhchap_ctrl_secret = secret(self.dhchap_ctrl_secret_file.as_deref())?;
+        options.dhchap_interval = self.dhchap_interval;
         options.concat = self.concat;
         if let Some(file) = self.tls_key_file.as_deref().filter(|_| self.tls) {
             options.tls_key = Some(tls_key(file)?);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use weft_nvme::log_page::{GetLogPage, LogPageId};
 use weft_nvme::{Command, Completion, Status};
+use weft_nvmf::auth::Secret;
 use weft_nvmf::host::{
     AdminData, ControllerInfo, ControllerKind, DiscoveryLog, DiscoveryReader, Event, NamespaceInfo,
     Problem, Step,
@@ -248,6 +249,22 @@ impl Controller {
     pub fn reset(&self) {
         // A controller that has ended needs none.
         let _ = self.calls.post(Call::Reset);
+    }
+
+    /// Authenticates all queues again and returns at once; I/O goes on, and the result of each
+    /// queue comes as an event ([`Event::Authenticated`]). One that fails ends the connection
+    /// ([`Event::Lost`]). A controller that has asked for no authentication is not asked for any.
+    pub fn authenticate_again(&self) {
+        // A controller that has ended needs none.
+        let _ = self.calls.post(Call::Authenticate(None));
+    }
+
+    /// Uses these secrets from now on, the host's and, if it has to prove that it has that, the
+    /// controller's, and authenticates all queues again with them, as
+    /// [`Controller::authenticate_again`] does.
+    pub fn set_secrets(&self, own: Secret, controllers: Option<Secret>) {
+        // A controller that has ended needs none.
+        let _ = self.calls.post(Call::Authenticate(Some(Box::new((own, controllers)))));
     }
 
     /// Rescans the namespaces and returns at once; changes come as events. Controllers that send

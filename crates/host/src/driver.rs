@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_nvme::{Command, Completion};
-use weft_nvmf::auth::GeneratedPsk;
+use weft_nvmf::auth::{GeneratedPsk, Secret};
 use weft_nvmf::host::{
     Action, AdminCommand, AdminData, Association, ControllerKind, Event, Problem, Side, Transport,
 };
@@ -30,7 +30,7 @@ use crate::queue::{host_data, host_options, is_by_peer, side_of, transport_optio
 use crate::resolve::resolve;
 use crate::shared::{
     Activity, ControllerState, DriverMessage, Ends, LiveController, QueueMessage, Security, Shared,
-    secure,
+    credentials, secure,
 };
 
 /// The result of an admin command: its completion and the data from the controller.
@@ -201,6 +201,17 @@ impl ControllerDriver {
         self.association.reset(now);
     }
 
+    /// Authenticates the queues again, if the controller asks for authentication; I/O goes on.
+    pub fn authenticate_again(&mut self, now: Duration) {
+        self.association.authenticate_again(now);
+    }
+
+    /// The same with other secrets: the host's, and the controller's if it has to prove itself.
+    pub fn set_secrets(&mut self, own: Secret, controllers: Option<Secret>, now: Duration) {
+        let credentials = credentials(&self.shared.options, (own, controllers));
+        self.association.set_credentials(credentials, now);
+    }
+
     /// Rescans the namespaces.
     pub fn rescan(&mut self, now: Duration) {
         self.association.rescan(now);
@@ -238,6 +249,10 @@ impl ControllerDriver {
                 self.shared.release_queue_id(queue_id);
             }
             DriverMessage::AccessRefused => self.association.reread_access(now),
+            DriverMessage::Authenticated { queue_id, generation, result } => {
+                let association = &mut self.association;
+                association.handle_queue_authenticated(generation, queue_id, result, now);
+            }
             DriverMessage::Lost { queue_id, generation, problem, by_peer } => {
                 self.ended_by_peer |= by_peer && generation == self.association.generation();
                 self.association.handle_queue_lost(generation, queue_id, problem, now);
@@ -248,7 +263,8 @@ impl ControllerDriver {
     fn live_controller(&self) -> Option<LiveController> {
         let snapshot = Arc::clone(self.association.snapshot()?);
         let (address, security) = (*self.addresses.get(self.address)?, self.security.clone());
-        Some(LiveController { snapshot, address, security })
+        let credentials = self.association.config().credentials.clone();
+        Some(LiveController { snapshot, address, security, credentials })
     }
 
     fn post_to_queues(&self, message: &QueueMessage) {
@@ -277,7 +293,17 @@ impl ControllerDriver {
                     self.tried = 0;
                     self.open(reactor);
                 }
-                Action::Secure(generated) => self.secure(&generated),
+                Action::Secure(generated) => {
+                    self.secure(&generated);
+                    self.is_secured = true;
+                }
+                Action::Renew(generated) => {
+                    self.secure(&generated);
+                    self.post_to_queues(&QueueMessage::Renew(self.security.clone()));
+                }
+                Action::Authenticate(credentials) => {
+                    self.post_to_queues(&QueueMessage::Authenticate(credentials));
+                }
                 Action::Submit(command) => self.backlog.push_back(command),
                 Action::Close => self.close(reactor),
                 Action::Live(snapshot) => {
@@ -326,7 +352,9 @@ impl ControllerDriver {
                 log::warn!("{address}: {event} ({})", problem.side());
             }
             Event::NamespaceUnusable { .. } => log::warn!("{address}: {event}"),
-            Event::Connected { attempts: 0, .. } => log::debug!("{address}: {event}"),
+            Event::Connected { attempts: 0, .. } | Event::Authenticated { .. } => {
+                log::debug!("{address}: {event}")
+            }
             _ => log::info!("{address}: {event}"),
         }
     }
@@ -337,7 +365,6 @@ impl ControllerDriver {
         let names = (config.host.as_str(), config.subsystem.as_str());
         let psk = TlsPsk::generated(generated, names);
         self.security = TlsConnector::new(psk.into_iter().collect()).map(Some);
-        self.is_secured = true;
     }
 
     /// A target may end the handshake at the first identity that it does not know (GnuTLS, and

@@ -21,6 +21,9 @@ pub const QUEUE_SIZE_MAX: u16 = 1024;
 /// Shortest queue: one command in flight.
 pub const QUEUE_SIZE_MIN: u16 = 2;
 
+/// Shortest [`Options::dhchap_interval`]: an exchange takes up to 20 ms of a queue's thread.
+pub(crate) const DHCHAP_INTERVAL_MIN: Duration = Duration::from_secs(1);
+
 /// How to connect to a controller. Every field but the address has a default, see
 /// [`Options::new`].
 #[derive(Debug, Clone)]
@@ -66,6 +69,10 @@ pub struct Options {
     /// The controller's secret (`--dhchap-ctrl-secret`): a controller that does not prove that it
     /// has it is not accepted. Default `None`: any controller is.
     pub dhchap_ctrl_secret: Option<Secret>,
+    /// `--dhchap-interval`: how often the queues of a controller are authenticated again while they
+    /// are used. Default `None`: only when that is asked for
+    /// ([`crate::Controller::authenticate_again`]).
+    pub dhchap_interval: Option<Duration>,
     /// The key of TLS; the controller has to have it, too. Default `None`: without TLS.
     pub tls_key: Option<TlsKey>,
     /// How PSKs are derived from it. Default: as the specification has it.
@@ -118,6 +125,7 @@ impl Options {
             disable_sqflow: true,
             dhchap_secret: None,
             dhchap_ctrl_secret: None,
+            dhchap_interval: None,
             tls_key: None,
             tls_derivation: Derivation::Standard,
             concat: false,
@@ -201,6 +209,17 @@ impl Options {
                  own"
                 .into(),
             );
+        }
+        if let Some(every) = self.dhchap_interval {
+            if self.dhchap_secret.is_none() {
+                return wrong("a host without a secret cannot authenticate itself again".into());
+            }
+            if every < DHCHAP_INTERVAL_MIN {
+                return wrong(format!(
+                    "an authentication every {every:?} is more often than every \
+                     {DHCHAP_INTERVAL_MIN:?}"
+                ));
+            }
         }
         if self.concat && (self.dhchap_secret.is_none() || self.tls_key.is_some()) {
             return wrong(

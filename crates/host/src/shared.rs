@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weft_nvme::Nqn;
-use weft_nvmf::auth::{Policy, Random};
+use weft_nvmf::auth::{Policy, Random, Secret};
 use weft_nvmf::host::{
     ControllerKind, ControllerSnapshot, Credentials, Event, HostConfig, Problem, Transport,
 };
@@ -28,7 +28,11 @@ pub(crate) struct LiveController {
     pub(crate) snapshot: Arc<ControllerSnapshot>,
     pub(crate) address: SocketAddr,
     pub(crate) security: Security,
+    pub(crate) credentials: Option<Credentials>,
 }
+
+/// The host's secret, and the controller's if it has to prove that it has that.
+pub(crate) type Secrets = (Secret, Option<Secret>);
 
 /// What is below connections: TLS, if there is a connector, or why they cannot be made.
 pub(crate) type Security = Result<Option<TlsConnector>, TlsFault>;
@@ -52,6 +56,10 @@ pub(crate) enum QueueMessage {
     Live(LiveController),
     /// The namespaces changed.
     Changed(Arc<ControllerSnapshot>),
+    /// Authenticate again, with these credentials from now on.
+    Authenticate(Option<Credentials>),
+    /// Connections that are made from now on have this below them.
+    Renew(Security),
     /// Disconnect; I/O waits. Whether the controller has ended a connection by itself.
     Suspend { by_peer: bool },
     /// I/O fails until the next `Live`.
@@ -70,6 +78,8 @@ pub(crate) enum DriverMessage {
     /// It lost its connection to the controller of this generation; whether the controller has
     /// ended it.
     Lost { queue_id: u16, generation: u32, problem: Problem, by_peer: bool },
+    /// It was authenticated again at the controller of this generation, or was not.
+    Authenticated { queue_id: u16, generation: u32, result: Result<(), Problem> },
     /// It was refused a command because of an access state.
     AccessRefused,
 }
@@ -139,13 +149,13 @@ struct State {
     events: VecDeque<Event>,
 }
 
-/// What the host authenticates itself with.
-fn credentials(options: &Options) -> Option<Credentials> {
-    let secret = options.dhchap_secret.clone()?;
-    let policy = Policy::new(secret, options.dhchap_ctrl_secret.clone());
+/// What the host authenticates itself with: its secret, and the controller's if that has to prove
+/// itself.
+pub(crate) fn credentials(options: &Options, (own, controllers): Secrets) -> Credentials {
+    let policy = Policy::new(own, controllers);
     let policy = Arc::new(Policy { requires_channel: options.concat, ..policy });
     let random = || weft_reactor::system::random_bytes().ok().map(Random::new);
-    Some(Credentials { policy, random })
+    Credentials { policy, random }
 }
 
 /// What TLS connections to a subsystem begin with; none without TLS. The controller chooses one of
@@ -204,7 +214,11 @@ impl Shared {
             reconnect: options.reconnect_policy(),
             open_timeout: options.connect_timeout,
             admin_timeout: options.admin_timeout,
-            credentials: credentials(&options),
+            credentials: options
+                .dhchap_secret
+                .clone()
+                .map(|own| credentials(&options, (own, options.dhchap_ctrl_secret.clone()))),
+            authenticate_every: options.dhchap_interval,
             multipath: options.multipath,
         };
         let state = State {

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::limits;
 use crate::options::Options;
 use crate::queue::QueuePair;
-use crate::shared::Shared;
+use crate::shared::{Secrets, Shared};
 
 const DRIVER: Owner = Owner(0);
 const QUEUE: Owner = Owner(1);
@@ -68,8 +68,14 @@ pub(crate) struct Io {
 #[derive(Debug)]
 pub(crate) enum Call {
     Io(Io),
-    Admin { command: Command, data: AdminData, reply: Sender<AdminResult> },
+    Admin {
+        command: Command,
+        data: AdminData,
+        reply: Sender<AdminResult>,
+    },
     Reset,
+    /// With other secrets, if some are given.
+    Authenticate(Option<Box<Secrets>>),
     Rescan,
     Stop,
 }
@@ -208,6 +214,11 @@ impl Worker {
                 self.driver.submit_admin(tag, command, data, now);
             }
             Call::Reset => self.driver.reset(now),
+            Call::Authenticate(None) => self.driver.authenticate_again(now),
+            Call::Authenticate(Some(secrets)) => {
+                let (own, controllers) = *secrets;
+                self.driver.set_secrets(own, controllers, now);
+            }
             Call::Rescan => self.driver.rescan(now),
             Call::Stop => {
                 self.stopping = true;

@@ -29,7 +29,7 @@ fn target(folder: &Folder, driver: &'static str, mode: &str, keys: &str) -> Targ
          [[subsystem.namespace]]\nmemory = \"8MiB\"\n"
     );
     let config = folder.write("target.toml", config);
-    Target::start(driver, &["--config", text(&config), "-v"])
+    Target::start(driver, &["--config", text(&config), "-vv"])
 }
 
 fn run(driver: &'static str, url: &str, verb: &str, secret: &Path, words: &[&str]) -> Ran {
@@ -212,5 +212,23 @@ fn a_host_that_comes_back_makes_new_keys() {
         streams.iter().partition(|[host, target]| is_tls(host) && is_tls(target));
     assert!(clear.len() >= 4 && secure.len() >= 8, "{} {}", clear.len(), secure.len());
     assert!(clear.iter().all(|[host, _]| authenticates_only(host)));
+    target.stop();
+}
+
+/// Another exchange over TLS makes the next key, while the load goes on.
+#[test]
+fn keys_are_replaced_while_they_are_used() {
+    let folder = Folder::new("concat-again");
+    let own = secret(&folder, "own");
+    let keys = format!("dhchap-key = {own:?}\ndhchap-concat = true");
+    let target = target(&folder, "epoll", "allowed", &keys);
+    let words = ["--rw", "randrw", "--iodepth", "8", "--runtime", "4s", "--quiet", "-o", "json"];
+    // The first loss would end it.
+    let again = ["--time_based", "--concat", "--dhchap-interval", "1", "--ctrl-loss-tmo", "0"];
+    let load = run("epoll", &target.url(1), "bench", &own, &[&words[..], &again].concat());
+    let load = load.json();
+    assert!(load["jobs"][0]["read"]["total_ios"].as_u64() > Some(100), "{load}");
+    let keys: Vec<_> = (0..3).map(|_| target.wait_for_log("has made a key of TLS")).collect();
+    assert!(keys[0] != keys[1] && keys[1] != keys[2], "{keys:?}");
     target.stop();
 }

@@ -15,7 +15,9 @@
 //!
 //! Nothing here allocates for a request once the tables have grown, and nothing takes a lock.
 
+mod authenticate;
 mod buffers;
+mod connection;
 mod path;
 
 use std::collections::VecDeque;
@@ -30,18 +32,18 @@ use weft_nvmf::host::request_table::{
 };
 use weft_nvmf::host::{
     AdminData, AuthenticationProgress, ControllerSnapshot, NamespaceInfo, Problem,
-    QueueAuthentication, Side, Step, Transport, check_queue_connected, connect_queue,
+    QueueAuthentication, Step, connect_queue,
 };
 use weft_reactor::{Buffer, Mailbox, Outcome, Owner, Pool, Reactor, Token};
-use weft_transport::host::{
-    HostConnection, HostData, HostEvent, HostOptions, NotSubmitted, TransportOptions,
-};
+use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions, NotSubmitted};
 use weft_transport::rdma::ensure_provider;
 use weft_transport::{CloseReason, Slot, tag_of};
 
 use crate::limits;
 use crate::shared::{Activity, DriverMessage, LiveController, QueueMessage, Shared, secure};
+use authenticate::Reauthentication;
 use buffers::{RequestBuffers, failure_of};
+pub(crate) use connection::{host_data, host_options, side_of, transport_options};
 use path::PathState;
 pub(crate) use path::{Ended, Fence, Outlook, Why, is_by_peer, is_of_access};
 
@@ -94,9 +96,10 @@ pub(crate) struct QueuePair {
     connect_at: Duration,
     connect_retries: u8,
     handshake_since: Duration,
-    /// The exchange after Connect, and its next command.
+    /// The exchange after Connect, or a later one, and its next command.
     authentication: Option<Box<QueueAuthentication>>,
     next_command: Option<(Command, AdminData)>,
+    again: Reauthentication,
     timer_at: Option<Duration>,
     /// Only of one of several paths.
     path: Option<PathState>,
@@ -156,6 +159,7 @@ impl QueuePair {
             handshake_since: Duration::ZERO,
             authentication: None,
             next_command: None,
+            again: Reauthentication::default(),
             timer_at: None,
         })
     }
@@ -220,6 +224,7 @@ impl QueuePair {
             self.send_handshake(reactor);
         }
         if self.state == State::Up {
+            self.send_exchange(reactor);
             self.send_waiting(reactor);
         }
         if let Some(connection) = &mut self.connection {
@@ -311,6 +316,14 @@ impl QueuePair {
                     path.awaits_access = false;
                 }
             }
+            QueueMessage::Authenticate(credentials) => {
+                self.authenticate_again(reactor, credentials);
+            }
+            QueueMessage::Renew(security) => {
+                if let Some(live) = &mut self.live {
+                    live.security = security;
+                }
+            }
             QueueMessage::Suspend { by_peer } => {
                 self.live = None;
                 if let Some(path) = &mut self.path {
@@ -393,8 +406,6 @@ impl QueuePair {
                 HostEvent::Ready { .. } => {
                     if self.state == State::Connecting {
                         self.state = State::Handshake(None);
-                        self.authentication = None;
-                        self.next_command = None;
                         self.handshake_since = reactor.turn_time();
                     }
                 }
@@ -404,6 +415,9 @@ impl QueuePair {
                         let bytes = buffer.as_ref().and_then(|all| all.get(..received as usize));
                         let bytes = bytes.unwrap_or_default();
                         self.handshake_completed(reactor, &completion, bytes);
+                    } else if self.again.is_in(slot) {
+                        let bytes = buffer.as_ref().and_then(|all| all.get(..received as usize));
+                        self.exchange_completed(reactor, &completion, bytes.unwrap_or_default());
                     } else {
                         let ending = CommandResult::Status(completion.status());
                         self.completed(slot, ending, buffer, received);
@@ -414,6 +428,10 @@ impl QueuePair {
                         let step = self.handshake_step();
                         let what = "its data digest is wrong";
                         self.connected(reactor, Err(Problem::InvalidResponse { step, what }));
+                    } else if self.again.is_in(slot) {
+                        let (step, what) = (Step::Authenticate, "its data digest is wrong");
+                        let problem = Problem::InvalidResponse { step, what };
+                        self.exchange_failed(reactor, problem);
                     } else {
                         self.completed(slot, CommandResult::Corrupt, buffer, 0);
                     }
@@ -447,7 +465,7 @@ impl QueuePair {
     fn handshake_completed(&mut self, reactor: &mut Reactor, completion: &Completion, data: &[u8]) {
         let progress = match &mut self.authentication {
             Some(authentication) => authentication.handle_completion(completion, data),
-            None => match check_queue_connected(&self.shared.config, self.queue_id, completion) {
+            None => match self.connect_answered(completion) {
                 Ok(Some(authentication)) => {
                     let first = authentication.first();
                     self.authentication = Some(Box::new(authentication));
@@ -479,7 +497,7 @@ impl QueuePair {
         match result {
             Ok(()) => {
                 self.state = State::Up;
-                self.authentication = None;
+                self.end_handshake(reactor);
                 self.connect_retries = 0;
                 if let (Some(connection), Some(live)) = (&mut self.connection, &self.live) {
                     connection.set_in_capsule_bytes(live.snapshot.controller.in_capsule_bytes);
@@ -541,6 +559,9 @@ impl QueuePair {
             }
         }
         self.connection = None;
+        self.again = Reauthentication::default();
+        self.authentication = None;
+        self.next_command = None;
         self.requests.lost();
         let was_closing = self.state == State::Closing;
         self.state = State::Idle;
@@ -672,6 +693,7 @@ impl QueuePair {
         let now = reactor.turn_time();
         let silent = match self.state {
             State::Handshake(_) => now.saturating_sub(self.handshake_since) >= timeout,
+            State::Up if self.again.is_overdue(now, timeout) => true,
             State::Up => {
                 let age = self.requests.oldest_age(epoch(now, timeout));
                 age.is_some_and(|age| age > limits::TIMEOUT_PARTS)
@@ -681,10 +703,17 @@ impl QueuePair {
         if silent {
             let step = match self.state {
                 State::Handshake(_) => self.handshake_step(),
+                _ if self.again.is_overdue(now, timeout) => Step::Authenticate,
                 _ => Step::InputOutput,
             };
             self.lose(reactor, Problem::TimedOut { step, waited: timeout });
         }
+    }
+
+    fn is_awaiting_answer(&self) -> bool {
+        self.requests.in_flight() > 0
+            || self.again.is_in_flight()
+            || matches!(self.state, State::Handshake(_))
     }
 
     /// Sets the one timer, only while something has a time-out, and moves it only to an earlier
@@ -692,11 +721,11 @@ impl QueuePair {
     fn set_timer(&mut self, reactor: &mut Reactor) {
         let delay = if self.state == State::Idle && self.live.is_some() {
             self.connect_at.saturating_sub(reactor.turn_time())
-        } else if self.no_buffer {
+        } else if self.no_buffer || self.again.lacks_buffer {
             self.retry_at.saturating_sub(reactor.turn_time()).max(limits::POOL_RETRY)
         } else if self.requests.has_delayed() {
             limits::RETRY_DELAY
-        } else if self.requests.in_flight() > 0 || matches!(self.state, State::Handshake(_)) {
+        } else if self.is_awaiting_answer() {
             self.shared.options.io_timeout / limits::TIMEOUT_PARTS
         } else {
             return;
@@ -723,67 +752,4 @@ fn epoch(now: Duration, timeout: Duration) -> u32 {
     let part = milliseconds(timeout / limits::TIMEOUT_PARTS).max(1);
     let [a, b, c, d, ..] = (milliseconds(now) / part).to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
-}
-
-/// The data of a command in a buffer of the pool; `None` if that has none.
-pub(crate) fn host_data(data: &AdminData, pool: &Pool) -> Option<HostData> {
-    Some(match data {
-        AdminData::None => HostData::None,
-        AdminData::ToController(bytes) => {
-            let mut buffer = pool.take_reserved(bytes.len())?;
-            buffer.bytes_mut().copy_from_slice(bytes);
-            HostData::ToController(buffer)
-        }
-        AdminData::FromController(length) => {
-            HostData::FromController(pool.take_reserved(*length as usize)?)
-        }
-    })
-}
-
-/// The transport of a queue of this controller.
-pub(crate) fn transport_options(
-    shared: &Shared,
-    queue_id: u16,
-    controller_id: u16,
-) -> TransportOptions {
-    match shared.options.address.transport {
-        Transport::Tcp => TransportOptions::Tcp,
-        Transport::Rdma => TransportOptions::Rdma { queue_id, controller_id },
-        Transport::Loopback => TransportOptions::Loopback,
-    }
-}
-
-/// The transport's options for both kinds of queues.
-pub(crate) fn host_options(shared: &Shared) -> HostOptions {
-    let options = &shared.options;
-    HostOptions {
-        header_digest: options.hdr_digest,
-        data_digest: options.data_digest,
-        local: options.host_traddr.map(|local| std::net::SocketAddr::new(local, 0)),
-        remote_access: options.rdma_access,
-        timeout: options.connect_timeout,
-        close_timeout: limits::CLOSE_TIMEOUT,
-        ..HostOptions::default()
-    }
-}
-
-/// Which side ended a connection.
-pub(crate) const fn side_of(reason: &CloseReason) -> Side {
-    match reason {
-        CloseReason::Requested(_)
-        | CloseReason::PeerTerminated { .. }
-        | CloseReason::NotRegistered
-        | CloseReason::NoMemoryWindows => Side::Local,
-        CloseReason::PeerClosed
-        | CloseReason::Protocol(_)
-        | CloseReason::Violation(_)
-        | CloseReason::Tls(_)
-        | CloseReason::Refused(_) => Side::Peer,
-        CloseReason::HandshakeTimeout
-        | CloseReason::Work(_)
-        | CloseReason::Device(_)
-        | CloseReason::DeviceRemoved
-        | CloseReason::AddressChanged
-        | CloseReason::Io { .. } => Side::Io,
-    }
 }

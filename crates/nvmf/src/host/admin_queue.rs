@@ -33,6 +33,7 @@ pub struct AdminCommand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     Initialise,
+    Authenticate,
     Scan,
     KeepAlive,
     Event,

@@ -22,6 +22,7 @@
 //! controller: the state of the association at the target is unknown from then on.
 
 mod access;
+mod again;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -33,59 +34,20 @@ use weft_nvme::fabrics::{PropertySet, PropertySize};
 use weft_nvme::property::{
     ControllerConfiguration, ControllerStatus, Offset, ShutdownNotification, ShutdownStatus,
 };
-use weft_nvme::{AdminOpcode, Command, Completion, Nqn};
+use weft_nvme::{AdminOpcode, Command, Completion};
 
 use super::admin_queue::{AdminCommand, AdminData, AdminQueue, Outstanding, Purpose};
 use super::authenticate::Credentials;
+use super::config::{ControllerKind, HostConfig};
 use super::event::Event;
 use super::initialise::{Initialise, Progress, read_status};
 use super::keep_alive::{KeepAlive, KeepAliveAction};
 use super::limits;
 use super::problem::{Problem, Side, Step};
-use super::reconnect::{Next, Outage, ReconnectPolicy};
+use super::reconnect::{Next, Outage};
 use super::scan::{Found, Scan};
 use super::snapshot::{Change, ControllerSnapshot};
-
-/// The type of controller to connect to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ControllerKind {
-    /// One with I/O queues and namespaces.
-    Nvm,
-    /// A discovery controller.
-    Discovery,
-}
-
-/// The configuration of an association.
-#[derive(Debug, Clone)]
-pub struct HostConfig {
-    /// The subsystem.
-    pub subsystem: Nqn,
-    /// This host's name.
-    pub host: Nqn,
-    /// This host's identifier.
-    pub host_id: [u8; 16],
-    /// The type of controller.
-    pub kind: ControllerKind,
-    /// Keep Alive Timeout; zero for none.
-    pub keep_alive_timeout: Duration,
-    /// I/O queues wanted.
-    pub io_queues: u16,
-    /// Entries of each I/O queue.
-    pub queue_entries: u16,
-    /// Whether to ask for queues without SQ flow control.
-    pub disable_flow_control: bool,
-    /// What to do after a loss.
-    pub reconnect: ReconnectPolicy,
-    /// Time for the transport to connect.
-    pub open_timeout: Duration,
-    /// Time for an admin command.
-    pub admin_timeout: Duration,
-    /// What it authenticates itself with, if it can.
-    pub credentials: Option<Credentials>,
-    /// Whether it is one of several paths: access states (ANA) are followed, and it is tried again
-    /// if the first attempt fails.
-    pub multipath: bool,
-}
+use again::Reauthentication;
 
 /// What the caller has to do, in this order.
 #[derive(Debug)]
@@ -103,6 +65,12 @@ pub enum Action {
     Live(Arc<ControllerSnapshot>),
     /// The namespaces changed; the I/O queues go on.
     Changed(Arc<ControllerSnapshot>),
+    /// The controller has been authenticated again, and I/O queues are, with these credentials:
+    /// those whose Connect has led to an exchange.
+    Authenticate(Option<Credentials>),
+    /// Connections of I/O queues that are opened from now on have TLS with this key. Those that are
+    /// there stay.
+    Renew(Box<GeneratedPsk>),
     /// I/O queues close their connections. Commands in flight may have been executed; waiting
     /// requests go on waiting.
     Suspend,
@@ -166,6 +134,7 @@ pub struct Association {
     scan_again: bool,
     /// Whether [`Action::Changed`] follows the scan even if nothing has changed.
     scan_is_told: bool,
+    reauthentication: Reauthentication,
     /// When the controller is reset if a namespace is still between two access states.
     stuck_at: Option<Duration>,
     actions: VecDeque<Action>,
@@ -189,6 +158,7 @@ impl Association {
             scan: None,
             scan_again: false,
             scan_is_told: false,
+            reauthentication: Reauthentication::new(),
             stuck_at: None,
             actions: VecDeque::new(),
         }
@@ -256,6 +226,7 @@ impl Association {
         }
         match outstanding.purpose {
             Purpose::Initialise => self.handle_initialise_completion(completion, &data, now),
+            Purpose::Authenticate => self.handle_exchange_completion(completion, &data, now),
             Purpose::Scan => self.handle_scan_completion(completion, &data, now),
             Purpose::KeepAlive => self.handle_keep_alive_completion(completion, now),
             Purpose::Event => self.handle_event_completion(completion, now),
@@ -334,8 +305,9 @@ impl Association {
         let keep_alive =
             self.keep_alive.as_ref().filter(|_| self.is_live()).map(KeepAlive::deadline);
         let fail_io = self.outage.as_ref().and_then(Outage::fail_io_at);
-        let stuck = self.stuck_at.filter(|_| self.is_live());
-        [phase, keep_alive, fail_io, stuck, self.queue.deadline()].into_iter().flatten().min()
+        let other = [self.stuck_at, self.reauthentication.due()];
+        let other = other.into_iter().flatten().filter(|_| self.is_live()).min();
+        [phase, keep_alive, fail_io, other, self.queue.deadline()].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -364,7 +336,10 @@ impl Association {
                 self.actions.push_back(Action::Event(Event::AccessStuck));
                 self.stop(true, now);
             }
-            Phase::Live => self.handle_keep_alive_deadline(now),
+            Phase::Live => {
+                self.handle_keep_alive_deadline(now);
+                self.handle_authentication_deadline(now);
+            }
             Phase::Waiting { at } if *at <= now => {
                 if let Some(outage) = &mut self.outage {
                     outage.attempt();
@@ -509,7 +484,10 @@ impl Association {
                 self.has_channel = true;
                 self.begin_opening(now);
             }
-            Progress::Done(snapshot) => self.become_live(*snapshot, now),
+            Progress::Done { snapshot, is_authenticated } => {
+                self.become_live(*snapshot, now);
+                self.begin_reauthentication(is_authenticated, now);
+            }
         }
     }
 
@@ -669,6 +647,7 @@ impl Association {
         let until = now.saturating_add(limits::SHUTDOWN_TIMEOUT);
         self.phase = Phase::Stopping(Stop { reset, until, poll_at: None });
         self.keep_alive = None;
+        self.reauthentication = Reauthentication::new();
         self.drop_scan();
         if reset {
             self.outage = Some(Outage::begin(self.config.reconnect, Duration::MAX, now));
@@ -759,6 +738,7 @@ impl Association {
     /// been executed.
     fn close_admin_queue(&mut self, problem: &Problem) {
         self.keep_alive = None;
+        self.reauthentication = Reauthentication::new();
         self.drop_scan();
         for Outstanding { purpose, .. } in self.queue.drain() {
             if let Purpose::User(tag) = purpose {
@@ -1118,6 +1098,24 @@ mod tests {
         run.association.handle_queue_lost(1, 1, lost(), run.now);
         run.collect();
         assert!(!run.live);
+    }
+
+    #[test]
+    fn an_io_queue_that_is_not_authenticated_again_ends_the_association() {
+        let wrong = || Problem::Authentication(crate::auth::host::Problem::WrongController);
+        let mut run = live();
+        run.association.handle_queue_authenticated(1, 2, Ok(()), run.now);
+        run.association.handle_queue_authenticated(0, 2, Err(wrong()), run.now);
+        run.collect();
+        assert!(run.live, "an old report");
+        assert_eq!(run.events, [Event::Authenticated { queue: 2 }]);
+        run.association.handle_queue_authenticated(1, 2, Err(wrong()), run.now);
+        run.collect();
+        assert!(!run.live && !run.open);
+        let Some(Event::Lost { problem, retry_in: Some(_) }) = run.events.last() else {
+            panic!("{:?}", run.events)
+        };
+        assert_eq!(*problem, Problem::QueueLost { queue: 2, problem: Box::new(wrong()) });
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Authentication of one queue by DH-HMAC-CHAP, between its Connect and its first other command.
+//! Authentication of one queue by DH-HMAC-CHAP, between its Connect and its first other command,
+//! and again while it is used.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use weft_nvme::fabrics::{Authentication, ConnectResult};
 use weft_nvme::{Command, Completion, FabricsType};
 
 use super::admin_queue::AdminData;
-use super::association::HostConfig;
+use super::config::HostConfig;
 use super::problem::{Problem, Step, refused};
 use crate::auth::host::{Authenticator, Next};
 use crate::auth::{GeneratedPsk, Names, Policy, Random};
@@ -32,6 +33,15 @@ pub enum AuthenticationProgress {
     Failed(Problem),
 }
 
+/// The key of TLS that an exchange makes.
+#[derive(Debug, Clone, Copy)]
+enum Channel {
+    None,
+    New,
+    /// In place of the one that the queue has.
+    Other,
+}
+
 /// One exchange on one queue.
 #[derive(Debug)]
 pub struct QueueAuthentication {
@@ -50,17 +60,17 @@ impl QueueAuthentication {
     /// a secure channel by authentication has made it.
     pub(super) fn after_connect(
         config: &HostConfig,
+        credentials: Option<&Credentials>,
         result: ConnectResult,
         has_channel: bool,
     ) -> Result<Option<Self>, Problem> {
-        let credentials = config.credentials.as_ref();
         let wants_channel = credentials.is_some_and(|own| own.policy.requires_channel);
         if result.secure_channel_required() && !wants_channel {
             return Err(Problem::SecureChannelRequired);
         }
         let makes_channel = wants_channel && !has_channel;
         let required = result.authentication_required() || result.secure_channel_required();
-        let Some(credentials) = &config.credentials else {
+        let Some(credentials) = credentials else {
             return if required { Err(Problem::AuthenticationRequired) } else { Ok(None) };
         };
         if !required {
@@ -72,15 +82,44 @@ impl QueueAuthentication {
             let wanted = credentials.policy.controller_secret.is_some() && !wants_channel;
             return if wanted { Err(Problem::ControllerNotAuthenticated) } else { Ok(None) };
         }
+        let channel = if makes_channel { Channel::New } else { Channel::None };
+        Self::new(config, credentials, channel).map(Some)
+    }
+
+    /// Of a queue that has been authenticated and is in use.
+    ///
+    /// # Errors
+    /// There are no random bytes.
+    pub fn again(config: &HostConfig, credentials: &Credentials) -> Result<Self, Problem> {
+        Self::new(config, credentials, Channel::None)
+    }
+
+    /// Of an admin queue over TLS with a key that an authentication has made, which this one
+    /// replaces.
+    pub(super) fn replacing(
+        config: &HostConfig,
+        credentials: &Credentials,
+    ) -> Result<Self, Problem> {
+        Self::new(config, credentials, Channel::Other)
+    }
+
+    fn new(
+        config: &HostConfig,
+        credentials: &Credentials,
+        channel: Channel,
+    ) -> Result<Self, Problem> {
         let random = (credentials.random)().ok_or_else(no_random_bytes)?;
         let names = Names { host: config.host, subsystem: config.subsystem };
         let policy = Arc::clone(&credentials.policy);
-        let mut authenticator = Authenticator::new(names, policy, random.transaction_id());
-        if makes_channel {
-            authenticator = authenticator.with_secure_channel();
-        }
+        let authenticator = Authenticator::new(names, policy, random.transaction_id());
+        let authenticator = match channel {
+            Channel::None => authenticator,
+            Channel::New => authenticator.with_secure_channel(),
+            Channel::Other => authenticator.with_other_psk(),
+        };
+        let makes_channel = !matches!(channel, Channel::None);
         let (random, receiving, problem) = (credentials.random, false, None);
-        Ok(Some(Self { authenticator, random, makes_channel, receiving, problem }))
+        Ok(Self { authenticator, random, makes_channel, receiving, problem })
     }
 
     /// After it is done: the key of TLS that it has made, if that was its purpose.
@@ -131,6 +170,22 @@ impl QueueAuthentication {
                 self.problem = Some(Problem::Authentication(problem));
                 AuthenticationProgress::Submit(send(farewell))
             }
+        }
+    }
+}
+
+impl QueueAuthentication {
+    /// As [`QueueAuthentication::handle_completion`], of a queue that is in use: if the exchange
+    /// fails, nothing more is sent to the controller, and so it is not told why either.
+    pub fn handle_completion_in_use(
+        &mut self,
+        completion: &Completion,
+        data: &[u8],
+    ) -> AuthenticationProgress {
+        let progress = self.handle_completion(completion, data);
+        match self.problem.take() {
+            Some(problem) => AuthenticationProgress::Failed(problem),
+            None => progress,
         }
     }
 }

@@ -67,6 +67,11 @@ pub enum Event {
     },
     /// The namespaces could not be listed again; the old snapshot is kept.
     ScanFailed(Problem),
+    /// A queue that is in use was authenticated again.
+    Authenticated {
+        /// Which.
+        queue: u16,
+    },
     /// The discovery log page changed.
     DiscoveryChanged,
     /// The controller sent another asynchronous event.
@@ -110,6 +115,9 @@ impl fmt::Display for Event {
             ),
             Self::NamespaceUnusable { nsid, why } => {
                 write!(formatter, "namespace {nsid} cannot be used and is left out: {why}")
+            }
+            Self::Authenticated { queue } => {
+                write!(formatter, "queue {queue} was authenticated again")
             }
             Self::DiscoveryChanged => formatter.write_str("the discovery log page changed"),
             Self::Asynchronous(event) => write!(formatter, "event: {event:?}"),

@@ -32,8 +32,8 @@ use weft_nvme::{Command, Completion, Wire};
 
 use super::admin_commands;
 use super::admin_queue::AdminData;
-use super::association::{ControllerKind, HostConfig};
-use super::authenticate::{AuthenticationProgress, QueueAuthentication};
+use super::authenticate::{AuthenticationProgress, Credentials, QueueAuthentication};
+use super::config::{ControllerKind, HostConfig};
 use super::limits;
 use super::problem::{Problem, Step, refused};
 use super::scan::{Found, Scan};
@@ -50,8 +50,8 @@ pub(super) enum Progress {
     Submit(Step, Request),
     /// The authentication has made a key of TLS: the steps begin again over TLS with it.
     Secured(Box<GeneratedPsk>),
-    /// The controller is ready.
-    Done(Box<ControllerSnapshot>),
+    /// The controller is ready; whether its admin queue had to be authenticated.
+    Done { snapshot: Box<ControllerSnapshot>, is_authenticated: bool },
     /// It is not going to be.
     Failed(Problem),
 }
@@ -72,6 +72,7 @@ pub(super) struct Initialise {
     poll_at: Option<Duration>,
     scan: Option<Scan>,
     authentication: Option<Box<QueueAuthentication>>,
+    is_authenticated: bool,
     /// The connection has TLS with a key that an authentication has made.
     has_channel: bool,
 }
@@ -86,6 +87,7 @@ impl Initialise {
             poll_at: None,
             scan: None,
             authentication: None,
+            is_authenticated: false,
             has_channel,
         }
     }
@@ -160,7 +162,8 @@ impl Initialise {
             return self.invalid_response("the controller identifier is a reserved one");
         }
         self.controller.controller_id = result.controller_id();
-        match QueueAuthentication::after_connect(config, result, self.has_channel) {
+        let credentials = config.credentials.as_ref();
+        match QueueAuthentication::after_connect(config, credentials, result, self.has_channel) {
             Ok(Some(authentication)) => {
                 let first = authentication.first();
                 self.authentication = Some(Box::new(authentication));
@@ -175,6 +178,7 @@ impl Initialise {
         match progress {
             AuthenticationProgress::Submit(next) => self.go(Step::Authenticate, next),
             AuthenticationProgress::Done => {
+                self.is_authenticated = true;
                 match self.authentication.take().map(|own| own.finish()).transpose() {
                     Ok(Some(Some(generated))) => Progress::Secured(Box::new(generated)),
                     Ok(_) => self.read_capabilities(),
@@ -301,13 +305,14 @@ impl Initialise {
 
     fn done(&mut self, found: Found) -> Progress {
         let controller = Arc::new(self.controller.clone());
-        Progress::Done(Box::new(ControllerSnapshot {
+        let snapshot = Box::new(ControllerSnapshot {
             generation: 0,
             controller,
             namespaces: found.namespaces,
             unusable: found.unusable,
             access: found.access,
-        }))
+        });
+        Progress::Done { snapshot, is_authenticated: self.is_authenticated }
     }
 }
 
@@ -349,10 +354,11 @@ pub fn connect_queue(
 }
 
 /// What a controller answered to the Connect of an I/O queue: that it can be used, or that it has
-/// to be authenticated first. The controller identifier in it is not looked at: old kernels answer
-/// zero.
+/// to be authenticated first, with these credentials. The controller identifier in it is not looked
+/// at: old kernels answer zero.
 pub fn check_queue_connected(
     config: &HostConfig,
+    credentials: Option<&Credentials>,
     queue_id: u16,
     completion: &Completion,
 ) -> Result<Option<QueueAuthentication>, Problem> {
@@ -360,7 +366,8 @@ pub fn check_queue_connected(
         return Err(refused(Step::ConnectQueue(queue_id), completion));
     }
     // A controller that is live has its secure channel, if the host makes one.
-    QueueAuthentication::after_connect(config, ConnectResult(completion.dword0()), true)
+    let result = ConnectResult(completion.dword0());
+    QueueAuthentication::after_connect(config, credentials, result, true)
 }
 
 /// The command that reads CSTS.

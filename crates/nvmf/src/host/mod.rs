@@ -3,8 +3,8 @@
 //!
 //! * [`address`]: where a subsystem is reached; [`discovery`]: the log page that says so.
 //! * [`association`]: one host and one controller, from the first connection to the last; its
-//!   initialisation, authentication, the scan of namespaces and the table of admin commands are
-//!   private.
+//!   configuration, initialisation, authentication, the scan of namespaces and the table of admin
+//!   commands are private.
 //! * [`access`]: how well a controller reaches each namespace (ANA).
 //! * [`event`]: events for its user; [`snapshot`]: the controller and its namespaces.
 //! * [`request_table`]: the requests of one I/O queue: splitting, replay, and that each request
@@ -22,6 +22,7 @@ mod admin_commands;
 mod admin_queue;
 pub mod association;
 mod authenticate;
+mod config;
 pub mod discovery;
 pub mod event;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -38,8 +39,9 @@ pub mod snapshot;
 pub use access::AccessStates;
 pub use address::{AddressError, AddressFamily, Endpoint, Transport, TransportId};
 pub use admin_queue::{AdminCommand, AdminData};
-pub use association::{Action, Association, ControllerKind, HostConfig};
+pub use association::{Action, Association};
 pub use authenticate::{AuthenticationProgress, Credentials, QueueAuthentication};
+pub use config::{ControllerKind, HostConfig};
 pub use discovery::{DiscoveryLog, DiscoveryReader};
 pub use event::Event;
 pub use initialise::{check_queue_connected, connect_queue};

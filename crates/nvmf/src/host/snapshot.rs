@@ -13,7 +13,7 @@ use weft_nvme::property::{Capabilities, ControllerConfiguration, Version};
 use weft_nvme::{Wire, nvm};
 
 use super::access::{self, AccessStates};
-use super::association::{ControllerKind, HostConfig};
+use super::config::{ControllerKind, HostConfig};
 use super::limits;
 use super::request_table::BlockLimits;
 

@@ -214,3 +214,132 @@ fn a_key_that_others_may_read_is_refused() {
     let error = Target::start(config).expect_err("refused").to_string();
     assert!(error.contains("chmod 600") && error.contains(HOST), "{error}");
 }
+
+/// Waits for events until one is what is wanted.
+#[track_caller]
+fn wait_for(controller: &Controller, what: &str, is_it: impl Fn(&Event) -> bool) -> Event {
+    let mut seen = Vec::new();
+    loop {
+        match controller.next_event(LONG) {
+            Some(event) if is_it(&event) => return event,
+            Some(event) => seen.push(event),
+            None => panic!("no {what}: {seen:?}"),
+        }
+    }
+}
+
+/// Both queues were authenticated again, and nothing was lost meanwhile.
+#[track_caller]
+fn are_authenticated(controller: &Controller) {
+    for wanted in [0, 1] {
+        let event = wait_for(controller, "authentication", |event| {
+            matches!(event, Event::Authenticated { .. } | Event::Lost { .. })
+        });
+        assert_eq!(event, Event::Authenticated { queue: wanted });
+    }
+}
+
+#[test]
+fn queues_in_use_are_authenticated_again() {
+    let keys = Keys::new();
+    let target = start(vec![keys_at_target(&keys, 0, Some(1))]);
+    for every in [None, Some(Duration::from_secs(1))] {
+        let host = with_keys(options(&target, HOST), 0, Some(1));
+        let host = Options { dhchap_interval: every, ..host };
+        let controller = weft_host::connect(&host).expect("a controller");
+        uses_namespace(&controller);
+        for _ in 0..2 {
+            if every.is_none() {
+                controller.authenticate_again();
+            }
+            // Requests go on between the commands of the exchanges.
+            uses_namespace(&controller);
+            are_authenticated(&controller);
+            uses_namespace(&controller);
+        }
+        controller.disconnect().expect("it ends");
+    }
+    target.stop().expect("a clean stop");
+}
+
+/// The target has the new key first, then the host, which is connected all the time.
+#[test]
+fn a_host_changes_its_secrets_without_being_disconnected() {
+    let keys = Keys::new();
+    let mut target = start(vec![keys_at_target(&keys, 0, Some(1))]);
+    let controller = weft_host::connect(&with_keys(options(&target, HOST), 0, Some(1)));
+    let controller = controller.expect("a controller");
+    uses_namespace(&controller);
+    keys.write(0, KEYS[2]);
+    keys.write(1, KEYS[3]);
+    target.reload(target.config().clone()).expect("a reload");
+    uses_namespace(&controller);
+    let secret = |key: usize| KEYS[key].parse().expect("a key");
+    controller.set_secrets(secret(2), Some(secret(3)));
+    are_authenticated(&controller);
+    uses_namespace(&controller);
+    // The next connection has them, too.
+    controller.reset();
+    wait_for(&controller, "connection", |event| matches!(event, Event::Connected { .. }));
+    uses_namespace(&controller);
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_queue_that_is_not_authenticated_again_ends_the_association() {
+    // Another key of the host, and another one of the controller.
+    for (place, problem) in
+        [(0, host::Problem::Refused(FailureReason::FAILED)), (1, host::Problem::WrongController)]
+    {
+        let keys = Keys::new();
+        let mut target = start(vec![keys_at_target(&keys, 0, Some(1))]);
+        let controller = weft_host::connect(&with_keys(options(&target, HOST), 0, Some(1)));
+        let controller = controller.expect("a controller");
+        uses_namespace(&controller);
+        keys.write(place, KEYS[4]);
+        target.reload(target.config().clone()).expect("a reload");
+        uses_namespace(&controller);
+        controller.authenticate_again();
+        let lost = wait_for(&controller, "loss", |event| matches!(event, Event::Lost { .. }));
+        let Event::Lost { problem: found, .. } = lost else { panic!("{lost:?}") };
+        assert_eq!(found, Problem::Authentication(problem), "{found}");
+        let failed = wait_for(&controller, "end", |event| {
+            matches!(event, Event::AttemptFailed { retry_in: None, .. })
+        });
+        assert!(failed.to_string().contains(&problem.to_string()), "{failed}");
+        controller.disconnect().expect_err("the problem");
+        target.stop().expect("a clean stop");
+    }
+}
+
+#[test]
+fn a_controller_that_asks_for_no_authentication_is_not_asked_again() {
+    let target = start(vec![HostKeys::new(HOST)]);
+    let host = with_keys(options(&target, HOST), 0, None);
+    let host = Options { dhchap_interval: Some(Duration::from_secs(1)), ..host };
+    let controller = weft_host::connect(&host).expect("a controller");
+    uses_namespace(&controller);
+    controller.authenticate_again();
+    wait_for(&controller, "first event", |event| matches!(event, Event::Connected { .. }));
+    assert_eq!(controller.next_event(Duration::from_millis(1500)), None);
+    uses_namespace(&controller);
+    // From now on it would have to prove itself.
+    let secret = |key: usize| KEYS[key].parse().expect("a key");
+    controller.set_secrets(secret(0), Some(secret(1)));
+    let lost = wait_for(&controller, "loss", |event| matches!(event, Event::Lost { .. }));
+    assert!(matches!(lost, Event::Lost { problem: Problem::ControllerNotAuthenticated, .. }));
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn an_interval_needs_a_secret_and_is_no_shorter_than_a_second() {
+    let target = start(vec![HostKeys::new(HOST)]);
+    let plain = options(&target, HOST);
+    let keyed = with_keys(plain.clone(), 0, None);
+    let (second, less) = (Duration::from_secs(1), Duration::from_millis(999));
+    for (host, every) in [(plain, second), (keyed, less)] {
+        let host = Options { dhchap_interval: Some(every), ..host };
+        assert!(matches!(weft_host::connect(&host), Err(Error::Invalid(_))));
+    }
+    target.stop().expect("a clean stop");
+}

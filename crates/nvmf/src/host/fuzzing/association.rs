@@ -9,7 +9,8 @@ use weft_nvme::{AdminOpcode, Command, Completion, Status};
 use super::FuzzInput;
 use super::peer::{Peer, PeerNamespace};
 use crate::host::admin_queue::{AdminCommand, AdminData};
-use crate::host::association::{Action, Association, ControllerKind, HostConfig};
+use crate::host::association::{Action, Association};
+use crate::host::config::{ControllerKind, HostConfig};
 use crate::host::problem::{Problem, Side};
 use crate::host::reconnect::ReconnectPolicy;
 
@@ -53,6 +54,7 @@ pub(crate) fn config() -> HostConfig {
         open_timeout: Duration::from_secs(3),
         admin_timeout: Duration::from_secs(10),
         credentials: None,
+        authenticate_every: None,
     }
 }
 
@@ -256,6 +258,9 @@ impl AssociationRun {
                     assert!(!self.open, "opened twice");
                     self.open = true;
                     self.opens += 1;
+                }
+                Action::Authenticate(_) | Action::Renew(_) => {
+                    assert!(self.live, "an exchange while it is away");
                 }
                 Action::Secure(_) => assert!(!self.open, "the key is for the next connection"),
                 Action::Submit(command) => {
