@@ -24,6 +24,7 @@ pub struct BlockFactory {
     path: PathBuf,
     file: Arc<File>,
     direct: bool,
+    polled: bool,
     shared: Arc<Shared>,
     _claim: Claim,
 }
@@ -31,8 +32,14 @@ pub struct BlockFactory {
 impl BlockFactory {
     /// Opens a block device by its node. One that is mounted or in use by another program is opened
     /// with a warning, because exclusion does not cover that program's writes. Another weft process
-    /// is locked out unless `shared` is set.
-    pub fn open(path: &Path, read_only: bool, shared: bool) -> Result<Self, OpenError> {
+    /// is locked out unless `shared` is set. With `polled` the completions of reads and writes are
+    /// looked for at the device, which needs queues that can be polled.
+    pub fn open(
+        path: &Path,
+        read_only: bool,
+        shared: bool,
+        polled: bool,
+    ) -> Result<Self, OpenError> {
         let system = |doing| move |error| OpenError::system(doing, path, error);
         let metadata = path.metadata().map_err(system("stat"))?;
         if !metadata.file_type().is_block_device() {
@@ -51,6 +58,9 @@ impl BlockFactory {
             opened => opened,
         }
         .map_err(system("open"))?;
+        if polled && (!direct || attributes.queue_number("io_poll") == Some(0)) {
+            return Err(OpenError::Invalid(unpolled(path)));
+        }
         let file = Arc::new(file);
         let claim = claim::claim(path, &file, read_only || shared)?;
         let block_bytes = rustix::fs::ioctl_blksszget(&file)
@@ -66,13 +76,20 @@ impl BlockFactory {
         let geometry = attributes.geometry(bytes, block_bytes, read_only, direct);
         let path = path.canonicalize().map_err(system("resolve"))?;
         let shared = Shared::new(geometry);
-        Ok(Self { path, file, direct, shared, _claim: claim })
+        Ok(Self { path, file, direct, polled, shared, _claim: claim })
     }
 }
 
 impl DeviceFactory for BlockFactory {
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
-        file::open_shared(reactor, owner, &self.shared, Arc::clone(&self.file), self.direct)
+        let file = Arc::clone(&self.file);
+        if self.polled {
+            let id = reactor
+                .add_polled_file(file)
+                .map_err(|error| OpenError::system("poll", &self.path, error))?;
+            return file::open_registered(reactor, owner, &self.shared, id);
+        }
+        file::open_shared(reactor, owner, &self.shared, file, self.direct)
     }
 
     fn geometry(&self) -> Geometry {
@@ -103,6 +120,15 @@ impl DeviceFactory for BlockFactory {
     fn has_lost_writes(&self) -> bool {
         self.shared.lost_writes.any()
     }
+}
+
+/// What is said of a device that cannot be polled.
+fn unpolled(path: &Path) -> String {
+    format!(
+        "{} has no queues that can be polled (hipri): they are made by nvme's parameter \
+         poll_queues for devices of this machine, and by --nr-poll-queues of nvme connect",
+        path.display()
+    )
 }
 
 /// Moves the file position, which nothing else uses: transfers give their offsets.
@@ -237,7 +263,7 @@ mod tests {
     fn only_block_devices_are_opened() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for path in [file.path(), Path::new("/dev/null"), Path::new("/"), Path::new("/nowhere")] {
-            assert!(BlockFactory::open(path, true, false).is_err(), "{}", path.display());
+            assert!(BlockFactory::open(path, true, false, false).is_err(), "{}", path.display());
         }
     }
 }

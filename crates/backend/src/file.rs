@@ -27,7 +27,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use weft_reactor::{FileSource, Owner, Reactor, simulation::SimulatedFile};
+use weft_reactor::{FileId, FileSource, Owner, Reactor, simulation::SimulatedFile};
 
 /// How to open a file. The default changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -221,6 +221,16 @@ pub(crate) fn open_shared(
     direct: bool,
 ) -> Result<Box<dyn BlockDevice>, OpenError> {
     let id = reactor.add_file(file, direct);
+    open_registered(reactor, owner, shared, id)
+}
+
+/// The same of a file that the reactor has already.
+pub(crate) fn open_registered(
+    reactor: &mut Reactor,
+    owner: Owner,
+    shared: &Arc<Shared>,
+    id: FileId,
+) -> Result<Box<dyn BlockDevice>, OpenError> {
     match shared.open(id, owner) {
         Some(device) => Ok(Box::new(device)),
         None => {

@@ -103,6 +103,9 @@ pub enum DeviceSpec {
         /// Other processes may write to it, too.
         #[serde(default, skip_serializing_if = "core::ops::Not::not")]
         shared: bool,
+        /// Completions of reads and writes are polled, as by fio's `hipri`.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        polled: bool,
     },
     /// An image of a Ceph cluster.
     Rbd(Box<RbdSpec>),
@@ -132,6 +135,31 @@ impl DeviceSpec {
     pub fn into_shared(mut self) -> Self {
         self.share();
         self
+    }
+
+    /// The same block device, of which the completions of reads and writes are polled.
+    ///
+    /// # Errors
+    /// A sentence: it is none.
+    pub fn into_polled(mut self) -> Result<Self, String> {
+        let mut inner = &mut self;
+        while let Self::Delay { inner: next, .. } | Self::Fault { inner: next, .. } = inner {
+            inner = next;
+        }
+        match inner {
+            Self::Block { polled, .. } => *polled = true,
+            Self::File { .. } => {
+                return Err(format!(
+                    "hipri polls the queues of a block device, and {inner} is a file"
+                ));
+            }
+            _ => {
+                return Err(format!(
+                    "hipri polls the queues of a block device, and {inner} has none"
+                ));
+            }
+        }
+        Ok(self)
     }
 
     fn share(&mut self) {
@@ -183,18 +211,19 @@ impl DeviceSpec {
         spec.check().map(|()| spec)
     }
 
-    /// Reads `PATH[,read-only][,shared]`.
+    /// Reads `PATH[,read-only][,shared][,polled]`.
     pub fn block(text: &str) -> Result<Self, ParseSpecError> {
         let (path, options) = checked_path(text)?;
-        let (mut read_only, mut shared) = (false, false);
+        let (mut read_only, mut shared, mut polled) = (false, false, false);
         for (key, value) in pairs(options) {
             match key {
                 "read-only" => read_only = switch(value)?,
                 "shared" => shared = switch(value)?,
-                _ => return Err(unknown(key, "read-only, shared")),
+                "polled" => polled = switch(value)?,
+                _ => return Err(unknown(key, "read-only, shared, polled")),
             }
         }
-        Ok(Self::Block { path, read_only, shared })
+        Ok(Self::Block { path, read_only, shared, polled })
     }
 
     /// Reads `[POOL/[NAMESPACE/]]IMAGE[@SNAPSHOT]` with the options of [`rbd`](crate::rbd).
@@ -241,8 +270,8 @@ impl DeviceSpec {
                 };
                 Arc::new(FileFactory::open(path, options)?)
             }
-            Self::Block { path, read_only, shared } => {
-                Arc::new(BlockFactory::open(path, *read_only, *shared)?)
+            Self::Block { path, read_only, shared, polled } => {
+                Arc::new(BlockFactory::open(path, *read_only, *shared, *polled)?)
             }
             Self::Rbd(spec) => Arc::new(RbdFactory::open(spec)?),
             Self::Delay { read, write, inner } => {
@@ -312,10 +341,11 @@ impl fmt::Display for DeviceSpec {
                 f.write_str(if *read_only { ",read-only" } else { "" })?;
                 f.write_str(if *shared { ",shared" } else { "" })
             }
-            Self::Block { path, read_only, shared } => {
+            Self::Block { path, read_only, shared, polled } => {
                 write!(f, "block:{}", escape_commas(path))?;
                 f.write_str(if *read_only { ",read-only" } else { "" })?;
-                f.write_str(if *shared { ",shared" } else { "" })
+                f.write_str(if *shared { ",shared" } else { "" })?;
+                f.write_str(if *polled { ",polled" } else { "" })
             }
             Self::Rbd(spec) => write!(f, "rbd:{spec}"),
             Self::Delay { read, write, inner } => {
@@ -574,9 +604,18 @@ mod tests {
         };
         let text = "/a,,b=c,,x,,,size=512M,block=4k,direct=off,read-only,shared";
         assert_eq!(DeviceSpec::file(text), Ok(file));
-        let block = DeviceSpec::Block { path: "/dev/sdb".into(), read_only: false, shared: true };
+        let (read_only, shared) = (false, true);
+        let block = DeviceSpec::Block { path: "/dev/sdb".into(), read_only, shared, polled: false };
         assert_eq!(DeviceSpec::block("/dev/sdb,shared"), Ok(block.clone()));
         assert_eq!(block.to_string(), "block:/dev/sdb,shared");
+        let polled = block.into_polled().expect("a block device");
+        assert_eq!(polled.to_string(), "block:/dev/sdb,shared,polled");
+        assert_eq!(DeviceSpec::block("/dev/sdb,shared,polled"), Ok(polled));
+        for (text, part) in [("file:/a", "file:/a is a file"), ("memory:1GiB", "memory:1GiB")] {
+            let why = parse(text).unwrap().into_polled().unwrap_err();
+            assert!(why.starts_with("hipri polls the queues of a block device"), "{why}");
+            assert!(why.contains(part), "{why}");
+        }
     }
 
     #[test]

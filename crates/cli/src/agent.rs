@@ -11,7 +11,7 @@ use std::{
 use clap::Args;
 use weft_lab::study::{
     agent,
-    knob::{self, Knobs, Machine},
+    knob::{self, Keeper, Knobs, Machine},
     linux::Linux,
 };
 
@@ -37,17 +37,23 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(journal) = &options.watch {
         return watch(journal);
     }
-    let knobs = Knobs::new(Machine::default(), Knobs::folder(), Box::new(watchdog));
-    let linux = linux();
+    let keeper = keeper();
+    let knobs = Knobs::new(Arc::clone(&keeper));
+    let linux = Arc::new(Linux::new(keeper));
     let launcher = Box::new(study::Children::new(&linux));
     let methods = agent::methods(launcher, Some(linux), study::this_build()?, knobs);
     weft_rpc::serve(methods, io::stdin(), io::stdout());
     Ok(())
 }
 
-/// The kernel of this machine, with a watchdog as knobs have it.
+/// The kernel of this machine.
 pub(crate) fn linux() -> Arc<Linux> {
-    Arc::new(Linux::new(Knobs::folder(), Box::new(watchdog)))
+    Arc::new(Linux::new(keeper()))
+}
+
+/// What this process changes on its machine, with a watchdog.
+fn keeper() -> Arc<Keeper> {
+    Arc::new(Keeper::new(Machine::default(), Keeper::folder(), Box::new(watchdog)))
 }
 
 /// Starts the process that watches over this one.

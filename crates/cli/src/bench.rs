@@ -522,8 +522,26 @@ fn grouped(entries: Vec<Entry>, sections: &[Section]) -> Vec<Entry> {
     reports
 }
 
-/// What a job drives: what the command line names, or else its own filename.
+/// What a job drives, polled if it asks for that.
 fn place_of(options: &Options, section: &Section) -> Result<Place, Failure> {
+    match named_place(options, section)? {
+        Place::Local(spec) if section.hipri => {
+            spec.into_polled().map(Place::Local).map_err(Failure::Because)
+        }
+        Place::Remote(id) if section.hipri => {
+            output::complain(&format!(
+                "weft bench: job {:?}: hipri: a namespace across the network has no queues to \
+                 poll here; --polling spin polls its sockets",
+                section.job.name
+            ));
+            Ok(Place::Remote(id))
+        }
+        place => Ok(place),
+    }
+}
+
+/// What the command line names, or else the job's own filename.
+fn named_place(options: &Options, section: &Section) -> Result<Place, Failure> {
     let (files, connection) = options.connection.without_job_files();
     let job = &section.job.name;
     if !connection.is_empty() {
@@ -607,9 +625,12 @@ fn open(options: &Options, place: Place, jobs: &[&Job]) -> Result<Driven, Failur
 
 fn remote(options: &Options, id: TransportId, jobs: &[&Job]) -> Result<Driven, Failure> {
     let mut host = options.connection.options_for(id)?;
-    // Each copy needs its own queue; the controller may grant fewer.
-    let copies: u32 = jobs.iter().map(|job| job.copies).sum();
-    host.nr_io_queues = host.nr_io_queues.max(u16::try_from(copies).unwrap_or(u16::MAX));
+    // Each copy needs its own queue; the controller may grant fewer. A number that was given is
+    // what is asked for, whether it is enough or not.
+    if !options.connection.has_nr_io_queues() {
+        let copies: u32 = jobs.iter().map(|job| job.copies).sum();
+        host.nr_io_queues = host.nr_io_queues.max(u16::try_from(copies).unwrap_or(u16::MAX));
+    }
     // A queue shorter than the job's depth would limit it.
     let depth = jobs.iter().map(|job| job.depth).max().unwrap_or(1);
     let entries = u16::try_from(depth.saturating_add(1)).unwrap_or(u16::MAX);

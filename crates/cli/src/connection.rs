@@ -52,6 +52,13 @@ pub(crate) struct Connection {
     /// Number of I/O queues.
     #[arg(short = 'i', long)]
     nr_io_queues: Option<u16>,
+    /// Type of service of what is sent over TCP.
+    #[arg(long)]
+    tos: Option<u8>,
+    /// Priority of the sockets (SO_PRIORITY), by which queues of the interface are chosen; above 6
+    /// it needs CAP_NET_ADMIN.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
+    so_priority: Option<u32>,
     /// Entries of an I/O queue.
     #[arg(short = 'Q', long, value_parser = queue_size())]
     queue_size: Option<u16>,
@@ -166,6 +173,11 @@ impl Connection {
         (files, rest)
     }
 
+    /// Whether the number of I/O queues was given.
+    pub(crate) const fn has_nr_io_queues(&self) -> bool {
+        self.nr_io_queues.is_some()
+    }
+
     /// Whether nothing says what is meant.
     pub(crate) fn is_empty(&self) -> bool {
         self.place.is_empty() && self.traddr.is_none() && self.nqn.is_none()
@@ -211,6 +223,8 @@ impl Connection {
             options.hostid = hostid.into_bytes();
         }
         options.host_traddr = self.host_traddr;
+        options.tos = self.tos;
+        options.so_priority = self.so_priority;
         options.hdr_digest = self.hdr_digest;
         options.data_digest = self.data_digest;
         options.rdma_access = self.rdma_access;
@@ -444,6 +458,10 @@ mod tests {
             "30",
             "--fast_io_fail_tmo",
             "5",
+            "--tos",
+            "136",
+            "--so-priority",
+            "5",
             "--hdr-digest",
             "--data-digest",
             "--host-traddr",
@@ -463,6 +481,16 @@ mod tests {
             assert!(options.hdr_digest && options.data_digest && !options.disable_sqflow);
             assert!(options.host_traddr.is_some());
         }
+    }
+
+    #[test]
+    fn packets_are_marked_over_tcp_only() {
+        let words = ["-a", "1.2.3.4", "-n", NQN, "--tos", "136", "--so-priority", "5"];
+        let marked = options(&words).expect("options");
+        assert_eq!((marked.tos, marked.so_priority), (Some(136), Some(5)));
+        let error = options(&["nvme-rdma://1.2.3.4", "--tos", "8"]).expect_err("RDMA");
+        assert!(error.contains("TCP's sockets"), "{error}");
+        assert!(options(&["-a", "1.2.3.4", "--tos", "256"]).is_err());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::{
 use clap::{Args, Subcommand};
 use weft_lab::{
     environment,
-    study::{agent, builtin, linux, matrix::Capabilities, plan::Plan},
+    study::{agent, builtin, linux, matrix::Capabilities, plan::Plan, site::SpdkTools},
 };
 
 use crate::failure::Failure;
@@ -116,7 +116,7 @@ fn capabilities() -> Capabilities {
         own_target: true,
         rdma: environment::rdma_address().is_some(),
         tls: cfg!(feature = "tls"),
-        lacks: linux::lacks(),
+        lacks: linux::lacks(&SpdkTools::default()),
         ..Capabilities::default()
     }
 }

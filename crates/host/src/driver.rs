@@ -417,7 +417,8 @@ impl ControllerDriver {
                         (connection.inner.local_address(reactor), remote)
                     {
                         let transport = connection.inner.transport();
-                        self.shared.set_ends(Ends { transport, local, remote });
+                        let marking = connection.inner.marking(reactor);
+                        self.shared.set_ends(Ends { transport, local, remote, marking });
                     }
                     self.association.handle_opened(now);
                 }

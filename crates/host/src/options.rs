@@ -8,6 +8,7 @@ use weft_nvmf::auth::Secret;
 use weft_nvmf::host::{ReconnectPolicy, Transport, TransportId};
 use weft_nvmf::keys::{Derivation, TlsKey};
 
+use weft_reactor::Marking;
 use weft_transport::rdma::{Provider, RemoteAccess};
 
 use crate::error::Error;
@@ -55,6 +56,10 @@ pub struct Options {
     /// `--fast-io-fail-tmo`: time after a loss at which I/O that waits begins to fail. Default
     /// `None`: it waits until the controller is given up. Zero: it never waits.
     pub fast_io_fail_tmo: Option<Duration>,
+    /// `--tos`: the type of service of what is sent over TCP. Default `None`: the system's.
+    pub tos: Option<u8>,
+    /// The priority of the sockets (`SO_PRIORITY`). Default `None`: what follows from `tos`.
+    pub so_priority: Option<u32>,
     /// `--hdr-digest`: ask for header digests.
     pub hdr_digest: bool,
     /// `--data-digest`: ask for data digests.
@@ -120,6 +125,8 @@ impl Options {
             ctrl_loss_tmo: reconnect.ctrl_loss_tmo,
             reconnect_attempts: reconnect.attempts_max,
             fast_io_fail_tmo: reconnect.fast_io_fail_tmo,
+            tos: None,
+            so_priority: None,
             hdr_digest: false,
             data_digest: false,
             disable_sqflow: true,
@@ -177,12 +184,26 @@ impl Options {
         }
     }
 
+    /// How what is sent is marked.
+    #[must_use]
+    pub const fn marking(&self) -> Marking {
+        Marking { tos: self.tos, priority: self.so_priority }
+    }
+
     /// Checks the options that need no controller.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |what: String| Err(Error::Invalid(what));
         if self.address.transport != Transport::Tcp && (self.hdr_digest || self.data_digest) {
             return wrong(format!("digests are TCP's; {} has its own", self.address.transport));
         }
+        let marking = self.marking();
+        if self.address.transport != Transport::Tcp && marking != Marking::default() {
+            return wrong(format!(
+                "type of service and priority are of TCP's sockets, and this is {}",
+                self.address.transport
+            ));
+        }
+        marking.check().map_err(|error| Error::Invalid(error.to_string()))?;
         if !(QUEUE_SIZE_MIN..=QUEUE_SIZE_MAX).contains(&self.queue_size) {
             return wrong(format!(
                 "a queue size of {} is not from {QUEUE_SIZE_MIN} to {QUEUE_SIZE_MAX}",

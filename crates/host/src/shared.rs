@@ -13,7 +13,7 @@ use weft_nvmf::host::{
     ControllerKind, ControllerSnapshot, Credentials, Event, HostConfig, Problem, Transport,
 };
 use weft_nvmf::keys::IdentityVersion;
-use weft_reactor::{MailboxSender, Reactor};
+use weft_reactor::{MailboxSender, Marking, Reactor};
 use weft_transport::CloseReason;
 use weft_transport::host::HostConnection;
 use weft_transport::tls::{TlsConnector, TlsFault};
@@ -134,6 +134,8 @@ pub struct Ends {
     pub local: SocketAddr,
     /// The controller's.
     pub remote: SocketAddr,
+    /// How what the host sends is marked, as it was read back; only over TCP.
+    pub marking: Option<Marking>,
 }
 
 #[derive(Debug)]

@@ -100,12 +100,13 @@ pub mod key {
     pub const RATE_IOPS: &str = "rate_iops";
     /// `fixed` or `poisson`.
     pub const RATE_PROCESS: &str = "rate_process";
-    /// What the host is: `weft` (also where nothing is said) or `linux`, the kernel's.
+    /// What the host is: `weft` (also where nothing is said), `linux` (the kernel's) or `spdk` (its
+    /// perf tool).
     pub const HOST_SOFTWARE: &str = "host_software";
     /// What a target is that the study starts: `weft` (also where nothing is said), `linux`
     /// or `spdk`.
     pub const TARGET_SOFTWARE: &str = "target_software";
-    /// I/O queues of the host, with nvme-cli's names here and below.
+    /// I/O queues that the host asks for, with nvme-cli's names here and below.
     pub const NR_IO_QUEUES: &str = "nr_io_queues";
     /// Queues of the kernel's host for writes alone.
     pub const NR_WRITE_QUEUES: &str = "nr_write_queues";
@@ -113,8 +114,12 @@ pub mod key {
     pub const NR_POLL_QUEUES: &str = "nr_poll_queues";
     /// Entries of each I/O queue.
     pub const QUEUE_SIZE: &str = "queue_size";
-    /// Type of service of the kernel's host.
+    /// Type of service of what the host sends.
     pub const TOS: &str = "tos";
+    /// `SO_PRIORITY` of the host's sockets.
+    pub const SO_PRIORITY: &str = "so_priority";
+    /// Whether completions of a block device are polled, as by fio's `hipri`: `on` or `off`.
+    pub const HIPRI: &str = "hipri";
     /// `on` or `off`.
     pub const HDR_DIGEST: &str = "hdr_digest";
     /// `on` or `off`.

@@ -35,6 +35,21 @@ impl Usage {
         Self::from_texts(thread_cpu_time(), &stat, &status)
     }
 
+    /// The counters of another process, all its threads together; zeros if it has ended.
+    pub(crate) fn of_process(id: u32) -> Self {
+        let read =
+            |name: &str| fs::read_to_string(format!("/proc/{id}/{name}")).unwrap_or_default();
+        let stat = read("stat");
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let ticks = |number: usize| -> u64 {
+            let found = after_name.split_whitespace().nth(number - 3);
+            found.and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        let each = rustix::param::clock_ticks_per_second().max(1);
+        let total = Duration::from_secs_f64((ticks(14) + ticks(15)) as f64 / each as f64);
+        Self::from_texts(total, &stat, &read("status"))
+    }
+
     /// The difference to an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {

@@ -22,6 +22,7 @@
 use crate::message::Message;
 use crate::pool::Buffer;
 use crate::slab::Key;
+use crate::stream::Marking;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -99,6 +100,8 @@ pub enum Operation {
         local: Option<SocketAddr>,
         /// Give up (`TimedOut`) after this long; the kernel's own limit if `None`.
         timeout: Option<Duration>,
+        /// How what is sent is marked.
+        marking: Marking,
     },
     /// Wait for bytes and put them in a buffer of the pool; [`Outcome::Received`]. No buffer is
     /// held while nothing has arrived, and while the pool is empty the operation waits.

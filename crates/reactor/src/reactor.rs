@@ -10,6 +10,7 @@ use crate::pool::Pool;
 use crate::setup::{Config, SetupError, kernel_driver};
 use crate::simulation;
 use crate::source::{ReadyFlag, Source};
+use crate::stream::Marking;
 use crate::stream::{FileSource, Stream};
 use crate::system::pin_current_thread;
 use crate::timers::Timers;
@@ -157,6 +158,11 @@ impl Reactor {
         self.driver.peer_address(socket)
     }
 
+    /// How what a connection sends is marked; nothing is known of one without the kernel.
+    pub fn marking(&self, socket: SocketId) -> io::Result<Marking> {
+        self.driver.marking(socket)
+    }
+
     /// Whether the peer of a connection has closed it, or it is broken, as far as the kernel knows;
     /// bytes that came before that may not have been received yet. Costs a system call.
     pub fn has_hung_up(&self, socket: SocketId) -> bool {
@@ -231,6 +237,15 @@ impl Reactor {
     /// Registers a file or block device. `direct` says that it was opened with `O_DIRECT`.
     pub fn add_file(&mut self, file: impl Into<FileSource>, direct: bool) -> FileId {
         self.driver.add_file(file.into(), direct)
+    }
+
+    /// Registers a block device that was opened with `O_DIRECT`, of which the completions of reads
+    /// and writes are polled: while one is in flight no turn sleeps.
+    ///
+    /// # Errors
+    /// The driver is not io_uring, or the kernel has no such rings.
+    pub fn add_polled_file(&mut self, file: impl Into<FileSource>) -> io::Result<FileId> {
+        self.driver.add_polled_file(file.into())
     }
 
     /// Removes a file. Operations in flight on it keep it open and complete as usual.

@@ -1,6 +1,7 @@
 //! Streams and files that reactors take over or pass on.
 
 use crate::simulation;
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::fs::File;
 use std::io;
@@ -58,6 +59,62 @@ impl From<simulation::SimulatedFile> for FileSource {
     }
 }
 
+/// How what a connection sends is marked, for the network and for the queues of this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marking {
+    /// The type of service (of IPv6, the traffic class); the system's if `None`.
+    pub tos: Option<u8>,
+    /// `SO_PRIORITY`, which disciplines of queues go by; what follows from `tos` if `None`.
+    pub priority: Option<u32>,
+}
+
+impl Marking {
+    /// Whether sockets of this process may be marked so.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    pub fn check(self) -> io::Result<()> {
+        let any = SocketAddr::from(([0; 4], 0));
+        if self == Self::default() { Ok(()) } else { self.apply(tcp_socket(&any)?, &any) }
+    }
+
+    /// Marks a socket that is not connected yet.
+    pub(crate) fn apply(self, socket: impl AsFd, address: &SocketAddr) -> io::Result<()> {
+        let refused = |what: String, error: io::Error| {
+            io::Error::new(error.kind(), format!("{what} of a socket cannot be set: {error}"))
+        };
+        if let Some(tos) = self.tos {
+            let set = match address {
+                SocketAddr::V4(_) => rustix::net::sockopt::set_ip_tos(&socket, tos),
+                SocketAddr::V6(_) => rustix::net::sockopt::set_ipv6_tclass(&socket, tos.into()),
+            };
+            set.map_err(|error| refused(format!("the type of service {tos}"), error.into()))?;
+        }
+        // A type of service sets a priority, too.
+        if let Some(priority) = self.priority {
+            let value = i32::try_from(priority).unwrap_or(i32::MAX);
+            let set = setsockopt(&socket.as_fd(), sockopt::Priority, &value);
+            set.map_err(|error| {
+                let above = if priority > 6 { " (above 6 it needs CAP_NET_ADMIN)" } else { "" };
+                refused(format!("the priority {priority}{above}"), error.into())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What a socket has.
+    pub(crate) fn of(socket: impl AsFd, address: &SocketAddr) -> io::Result<Self> {
+        let tos = match address {
+            SocketAddr::V4(_) => rustix::net::sockopt::ip_tos(&socket)?,
+            SocketAddr::V6(_) => {
+                u8::try_from(rustix::net::sockopt::ipv6_tclass(&socket)?).unwrap_or(u8::MAX)
+            }
+        };
+        let priority = getsockopt(&socket.as_fd(), sockopt::Priority)?;
+        Ok(Self { tos: Some(tos), priority: u32::try_from(priority).ok() })
+    }
+}
+
 /// A new non-blocking TCP socket for addresses like `address`.
 pub(crate) fn tcp_socket(address: &SocketAddr) -> io::Result<OwnedFd> {
     let family = match address {
@@ -108,6 +165,22 @@ pub(crate) fn internet_address(address: rustix::net::SocketAddrAny) -> io::Resul
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn what_a_socket_is_marked_with_is_read_back() {
+        for text in ["127.0.0.1:0", "[::1]:0"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let Ok(socket) = tcp_socket(&address) else { continue };
+            let marking = Marking { tos: Some(0x88), priority: Some(5) };
+            marking.apply(&socket, &address).unwrap();
+            assert_eq!(Marking::of(&socket, &address).unwrap(), marking);
+        }
+        Marking { tos: Some(8), priority: None }.check().unwrap();
+        let beyond = Marking { tos: None, priority: Some(7) };
+        if let Err(error) = beyond.check() {
+            assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
+        }
+    }
 
     #[test]
     fn both_ends_on_one_machine_do_without_pacing() {

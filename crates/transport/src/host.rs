@@ -8,7 +8,7 @@ use weft_nvme::{Command, Completion};
 use weft_nvmf::host::Transport;
 use weft_nvmf::tcp::Negotiated;
 use weft_nvmf::tcp::limits::{ADMIN_IN_CAPSULE_BYTES, MAXIMUM_R2T_DEFAULT};
-use weft_reactor::{Buffer, Owner, Reactor};
+use weft_reactor::{Buffer, Marking, Owner, Reactor};
 
 use crate::limits::{CLOSE_TIMEOUT_DEFAULT, CONNECT_TIMEOUT_DEFAULT};
 use crate::rdma::RemoteAccess;
@@ -120,6 +120,8 @@ pub struct HostOptions {
     pub remote_access: Option<RemoteAccess>,
     /// Address to connect from.
     pub local: Option<SocketAddr>,
+    /// How what is sent over TCP is marked.
+    pub marking: Marking,
     /// Time until [`HostEvent::Ready`].
     pub timeout: Duration,
     /// Time to send what is queued when the connection is closed.
@@ -137,6 +139,7 @@ impl Default for HostOptions {
             in_capsule_bytes: ADMIN_IN_CAPSULE_BYTES,
             remote_access: None,
             local: None,
+            marking: Marking::default(),
             timeout: CONNECT_TIMEOUT_DEFAULT,
             close_timeout: CLOSE_TIMEOUT_DEFAULT,
         }
@@ -248,6 +251,15 @@ impl HostConnection {
     /// The local address.
     pub fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
         each!(&self.inner, connection => connection.local_address(reactor))
+    }
+
+    /// How what it sends is marked; none over other transports than TCP.
+    #[must_use]
+    pub fn marking(&self, reactor: &Reactor) -> Option<Marking> {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.marking(reactor),
+            Inner::Rdma(_) | Inner::Loopback(_) => None,
+        }
     }
 
     /// The transport.

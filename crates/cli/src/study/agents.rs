@@ -2,7 +2,7 @@
 
 mod deploy;
 mod process;
-mod site;
+pub(in crate::study) mod site;
 mod slurm;
 
 use std::{
@@ -20,7 +20,7 @@ use clap::Args;
 use weft_lab::study::{
     agent::{Connector, Fleet, Places, Streams, Survey},
     plan::Run,
-    site::{Link, SiteMachine},
+    site::{Link, SiteMachine, SpdkTools},
 };
 
 use self::slurm::Allocation;
@@ -66,6 +66,8 @@ pub(super) struct Agents {
 struct Found {
     /// The links between its machines.
     links: BTreeMap<String, Link>,
+    /// Where SPDK's programs are, by places.
+    spdk: BTreeMap<String, SpdkTools>,
     /// Whether it named the machines.
     places: bool,
 }
@@ -163,7 +165,7 @@ impl Agents {
                 .transpose()?,
             agent_program: Some(run.agent_program.clone()).filter(|path| !path.is_empty()),
             deploy: run.deploy,
-            found: Found { links: run.links.clone(), places: false },
+            found: Found { links: run.links.clone(), spdk: run.spdk.clone(), places: false },
             ..Self::default()
         })
     }
@@ -176,6 +178,7 @@ impl Agents {
             self.target_address.as_ref().map(ToString::to_string).unwrap_or_default();
         run.agent_program = self.agent_program.clone().unwrap_or_default();
         run.links.clone_from(&self.found.links);
+        run.spdk.clone_from(&self.found.spdk);
         run.deploy = self.deploy;
     }
 
@@ -238,6 +241,7 @@ impl Agents {
             loads: self.loads().map(way).collect(),
             address: self.target_address,
             links: self.found.links.clone(),
+            spdk: self.found.spdk.clone(),
             build,
         };
         Fleet::gather(places).map(Some).map_err(Failure::Because)

@@ -14,7 +14,7 @@ use weft_lab::{
     answer, environment, html,
     random::split_mix,
     results::{
-        self, Configuration, Environment, Store, Value,
+        self, Environment, Store, Value,
         file::{ANSWER, ENVIRONMENT, PLAN, RECORDS, TABLE},
         key,
     },
@@ -31,6 +31,9 @@ use weft_lab::{
 };
 use weft_reactor::DriverKind;
 
+mod words;
+
+use self::words::{Only, only};
 use super::{against, against::Turns, agents::Agents, child::Children, progress::Shown, summary};
 use crate::{
     agent,
@@ -49,7 +52,7 @@ const RESULTS: &str = "weft-results";
 const REPORT: &str = "report.html";
 
 /// Settings that a resumed run takes from the earlier one.
-const SET_BY_THE_FIRST_RUN: [&str; 21] = [
+const SET_BY_THE_FIRST_RUN: [&str; 22] = [
     "study",
     "out",
     "quick",
@@ -58,6 +61,7 @@ const SET_BY_THE_FIRST_RUN: [&str; 21] = [
     "repeats",
     "seed",
     "only",
+    "set",
     "local",
     "target",
     "control",
@@ -106,12 +110,12 @@ pub(super) struct How {
     /// device specification such as memory:1GiB.
     #[arg(long, value_name = "DEVICE", value_parser = local)]
     local: Option<DeviceSpec>,
-    /// What the host is: weft, or linux (the kernel's, through nvme connect and its block device);
-    /// both, separated by a comma, are an axis. linux needs root where the load runs.
-    #[arg(long, value_name = "SOFTWARE", value_delimiter = ',', value_parser = host_software)]
+    /// What the host is: weft, linux (the kernel's, through nvme connect and its block device,
+    /// which needs root where the load runs), or spdk (its spdk_nvme_perf); several are an axis.
+    #[arg(long, value_name = "SOFTWARE", value_delimiter = ',')]
     host_software: Vec<Software>,
     /// What the targets are that the study starts: weft, linux (nvmet, which needs root), or
-    /// spdk (an nvmf_tgt that runs there, by /var/tmp/spdk.sock); several are an axis.
+    /// spdk (an nvmf_tgt that runs there, or that the site file names); several are an axis.
     #[arg(long, value_name = "SOFTWARE", value_delimiter = ',')]
     target_software: Vec<Software>,
     /// Measured time of each repeat of a cell.
@@ -129,6 +133,10 @@ pub(super) struct How {
     /// Only cells with these values: KEY=VALUE,KEY=VALUE.
     #[arg(long, value_name = "VALUES", value_parser = only)]
     only: Option<Only>,
+    /// A setting in place of the plan's: KEY=VALUE for all cells, KEY=VALUE,VALUE as an axis; may
+    /// be repeated.
+    #[arg(long, value_name = "KEY=VALUES", value_parser = words::setting)]
+    set: Vec<words::Setting>,
     /// Seed of the order of cells and of all random numbers.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
@@ -165,10 +173,6 @@ pub(super) struct How {
     pub(super) output_format: Format,
 }
 
-/// Values that cells must have; a type of its own, since clap would take several values.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Only(Configuration);
-
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
     match (&options.resume, &options.study) {
         (Some(directory), _) => resume(directory, &options.how),
@@ -189,7 +193,7 @@ fn begin(study: &str, how: &How, search: bool) -> Result<(), Failure> {
         true => how.agents.or_of_this_job(how.quiet)?,
         false => how.agents.clone(),
     };
-    let agents = agents.on_site(search)?;
+    let agents = agents.on_site(search, how.quiet)?;
     let fleet = agents.gather()?;
     let elsewhere = !how.target.is_empty() || fleet.is_some();
     let mut plan = if elsewhere { super::plan(study)? } else { super::plan_here(study)? };
@@ -277,6 +281,14 @@ impl How {
         for (key, software) in self.softwares() {
             plan.set(key, software.iter().map(|one| Value::from(one.name())).collect());
         }
+        for words::Setting { key, values } in &self.set {
+            plan.set(key, values.clone());
+        }
+        if !self.set.is_empty() {
+            // Its checks are those of a file.
+            let text = plan.to_text().map_err(Failure::because)?;
+            *plan = text.parse().map_err(|error| Failure::Because(format!("--set: {error}")))?;
+        }
         let fresh = || {
             let time = u64::try_from(time_of_day().as_nanos()).unwrap_or(0);
             // Short enough to type, and within TOML's range.
@@ -342,6 +354,7 @@ impl How {
             let names: Vec<&str> = all.iter().map(|one| one.name()).collect();
             add(&format!("--{}", key.replace('_', "-")), Some(names.join(",")));
         }
+        self.set.iter().for_each(|set| add("--set", Some(set.to_string())));
         let file = self.control_token_file.as_ref();
         add("--control-token-file", file.map(|path| path.display().to_string()));
         add("--seed", plan.run.as_ref().map(|run| run.seed.to_string()));
@@ -707,13 +720,6 @@ fn control(text: &str) -> Result<weft_rpc::Address, String> {
     text.parse().map_err(|error: weft_rpc::ParseAddressError| error.to_string())
 }
 
-fn host_software(text: &str) -> Result<Software, String> {
-    match text.parse()? {
-        Software::Spdk => Err("spdk is a target only: expected weft or linux".to_owned()),
-        software => Ok(software),
-    }
-}
-
 fn local(text: &str) -> Result<DeviceSpec, String> {
     let block_bytes = weft_backend::BLOCK_BYTES_DEFAULT;
     match text {
@@ -726,38 +732,11 @@ fn local(text: &str) -> Result<DeviceSpec, String> {
     }
 }
 
-fn only(text: &str) -> Result<Only, String> {
-    let mut values = Configuration::new();
-    for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
-        let (key, value) =
-            pair.split_once('=').ok_or_else(|| format!("{pair:?} is not of the form KEY=VALUE"))?;
-        let (key, value) = (key.trim(), value.trim());
-        let size =
-            key.ends_with("_bytes").then(|| weft_backend::bytes::parse(value).ok()).flatten();
-        let value = match (size, value.parse::<u64>()) {
-            (Some(size), _) => Value::Integer(size),
-            (None, Ok(number)) => Value::Integer(number),
-            (None, Err(_)) => Value::from(value),
-        };
-        values.insert(key.to_owned(), value);
-    }
-    Ok(Only(values))
-}
-
 #[cfg(test)]
 mod tests {
     use weft_host::Transport;
 
     use super::*;
-
-    #[test]
-    fn cells_are_selected_by_values() {
-        let Only(values) = only("block_bytes=4k, depth=16,transport=tcp").expect("values");
-        assert_eq!(values["block_bytes"], Value::Integer(4096));
-        assert_eq!(values["depth"], Value::Integer(16));
-        assert_eq!(values["transport"], Value::from("tcp"));
-        assert!(only("depth").is_err());
-    }
 
     #[test]
     fn a_cell_is_measured_again_as_it_was() {
@@ -776,6 +755,9 @@ mod tests {
         let expected = "weft study run first-look --quick --seed 7 --repeats 2 --driver epoll";
         assert_eq!(command(&given), expected);
         assert_eq!(command(&["--seed", "7"]), "weft study run first-look --seed 7");
+        let set = ["--seed", "7", "--set", "depth=1,4", "--set", "block_bytes=4KiB"];
+        let expected = "weft study run first-look --set depth=1,4 --set block_bytes=4096 --seed 7";
+        assert_eq!(command(&set), expected);
     }
 
     #[test]

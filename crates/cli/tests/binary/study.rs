@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use weft_lab::results::{self, Mark, Record, Role, Status, number};
+use weft_lab::results::{self, Mark, Record, Role, Status, key, number};
 
 use crate::metrics;
 use crate::weft::{DRIVERS, Folder, Target, command, text, weft};
@@ -45,6 +45,29 @@ fn assert_served(record: &Record) {
     let value = |name: &str| record.values.get(name).copied();
     assert!(value(number::REQUESTS_ALL) > Some(0.0), "{}", record.cell);
     assert_eq!(value(number::REQUESTS_ALL), value(number::SERVED_ALL), "{}", record.cell);
+}
+
+/// What a cell asks of weft's sockets and queues is read back from them and recorded.
+#[test]
+fn marks_of_packets_and_queues_are_settings_of_a_cell_and_read_back() {
+    for driver in DRIVERS {
+        let folder = Folder::new(&format!("marked-{driver}"));
+        let body = "[axes]\ntos = [0, 136]\nso_priority = [0, 5]\n[fixed]\nnr_io_queues = 2\n\
+                    jobs = 2\ndevice_bytes = \"8MiB\"\n[measure]\nsettle = \"0s\"\n";
+        let (plan, out) = (plan(&folder, body), folder.path("out"));
+        let words = ["study", "run", text(&plan), "--driver", driver, "--out", text(&out)];
+        weft(driver, [&words[..], &SHORT, &["--no-report", "--no-site"]].concat()).text();
+        let measured = records(&out);
+        assert_eq!(measured.len(), 4);
+        for record in measured {
+            assert_eq!(record.status, Status::Measured, "{}", record.cell);
+            let set = |key: &str| record.configuration[key].as_integer();
+            let ends = record.connection.as_ref().expect("a connection");
+            assert_eq!(ends.tos.map(u64::from), set(key::TOS), "{}", record.cell);
+            assert_eq!(ends.so_priority.map(u64::from), set(key::SO_PRIORITY), "{}", record.cell);
+            assert_eq!(ends.io_queues, Some(2), "{}", record.cell);
+        }
+    }
 }
 
 #[test]

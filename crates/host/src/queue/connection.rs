@@ -44,6 +44,7 @@ pub(crate) fn host_options(shared: &Shared) -> HostOptions {
         data_digest: options.data_digest,
         local: options.host_traddr.map(|local| std::net::SocketAddr::new(local, 0)),
         remote_access: options.rdma_access,
+        marking: options.marking(),
         timeout: options.connect_timeout,
         close_timeout: limits::CLOSE_TIMEOUT,
         ..HostOptions::default()

@@ -55,6 +55,7 @@ pub(crate) const fn rule(mark: Mark, sentence: Sentence) -> Rule {
         | (Mark::WideInterval, _)
         | (Mark::NotSettled, _)
         | (Mark::NotAwaited, _)
+        | (Mark::TargetMachine, _)
         | (Mark::BackgroundShort, _) => Rule::Named,
         (Mark::DeviceUnknown, Comparison | Published) => Rule::Named,
         (Mark::OpenLoop, _)

@@ -31,6 +31,8 @@ pub struct Section {
     pub filename: Option<String>,
     /// Past the page cache or through it; none: nothing is said.
     pub direct: Option<bool>,
+    /// Completions of its block device are polled.
+    pub hipri: bool,
     /// It begins when all before it have ended.
     pub stonewall: bool,
     /// It begins a group of reports.
@@ -206,6 +208,7 @@ struct Draft {
     directory: Option<String>,
     engine: Option<Engine>,
     direct: Option<bool>,
+    hipri: bool,
     cpus: Vec<usize>,
     polling: Option<Polling>,
     grace: Duration,
@@ -272,6 +275,7 @@ impl Default for Draft {
             directory: None,
             engine: None,
             direct: None,
+            hipri: false,
             cpus: Vec::new(),
             polling: None,
             grace: Duration::from_micros(100),
@@ -406,6 +410,7 @@ impl Draft {
             job,
             filename: self.path(),
             direct: self.direct,
+            hipri: self.hipri,
             stonewall: self.stonewall,
             new_group: self.new_group,
             group_reporting: self.group_reporting,

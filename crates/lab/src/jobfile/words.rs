@@ -429,6 +429,9 @@ pub static WORDS: &[Word] = &[
         "sleep" => set(&mut d.polling, Ok(Some(Polling::Sleep))),
         _ => Err(format!("{v:?} is none of adaptive, spin, sleep")),
     }),
+    flag_word("hipri", "Poll the completions of a block device (IORING_SETUP_IOPOLL)", |d, v| {
+        set(&mut d.hipri, flag(v))
+    }),
     word("grace", &[], "With adaptive polling: how long to poll before sleeping", |d, v| {
         set(&mut d.grace, time(v, SECOND))
     }),
@@ -553,7 +556,6 @@ pub static WORDS: &[Word] = &[
     nothing("unit_base", &[]),
     nothing("allow_file_create", &[]),
     note("mem", "buffers are those of the reactor's pool"),
-    note("hipri", "see --polling for how completions are waited for"),
     note("sqthread_poll", "see --polling for how completions are waited for"),
     note("registerfiles", "the driver decides what is registered"),
     note("fixedbufs", "the driver decides what is registered"),

@@ -20,6 +20,15 @@ pub struct Connection {
     /// containers.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub one_machine: bool,
+    /// I/O queues that the target has granted. weft's host opens one for each job of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io_queues: Option<u16>,
+    /// The type of service that the host's socket has, where the cell sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tos: Option<u8>,
+    /// The priority that it has (`SO_PRIORITY`), where the cell sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub so_priority: Option<u32>,
 }
 
 impl Connection {
@@ -27,7 +36,8 @@ impl Connection {
     #[must_use]
     pub fn new(protocol: &str, host: SocketAddr, target: SocketAddr) -> Self {
         let (protocol, link) = (protocol.to_owned(), String::new());
-        Self { protocol, link, host, target, one_machine: false }
+        let (io_queues, tos, so_priority) = (None, None, None);
+        Self { protocol, link, host, target, one_machine: false, io_queues, tos, so_priority }
     }
 
     /// The same connection, of which is known whether both ends are on one machine.

@@ -71,7 +71,7 @@ fn fields(record: &Record, keys: &BTreeSet<&str>, values: &BTreeSet<&str>) -> Ve
     ];
     fields.extend(match &record.connection {
         None => [const { String::new() }; 4],
-        Some(Connection { protocol, link, host, target, one_machine: _ }) => {
+        Some(Connection { protocol, link, host, target, .. }) => {
             [protocol.clone(), link.clone(), host.to_string(), target.to_string()]
         }
     });

@@ -281,6 +281,9 @@ pub enum Mark {
     Loopback,
     /// The target reports no CPU use: only the host's is known.
     TargetUnknown,
+    /// The target counts no CPU time of its own: its CPU use is that of everything on its machine
+    /// beyond idle, but for the load's threads if they are on the same machine.
+    TargetMachine,
     /// The repeats did not come within the bound that the plan sets for their interval.
     WideInterval,
     /// It is faster than the raw link that was probed: one of the two numbers is wrong.
@@ -291,7 +294,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::SharedCores,
         Self::LoadLimited,
         Self::NotSettled,
@@ -301,6 +304,7 @@ impl Mark {
         Self::BackgroundShort,
         Self::Loopback,
         Self::TargetUnknown,
+        Self::TargetMachine,
         Self::WideInterval,
         Self::AboveFloor,
         Self::DeviceUnknown,
@@ -319,6 +323,7 @@ impl Mark {
             Self::BackgroundShort => "background too slow",
             Self::Loopback => "loopback",
             Self::TargetUnknown => "target CPU unknown",
+            Self::TargetMachine => "target CPU of its whole machine",
             Self::WideInterval => "wide interval",
             Self::AboveFloor => "above its floor",
             Self::DeviceUnknown => "local and remote devices may be unrelated",
@@ -340,6 +345,9 @@ impl Mark {
             Self::BackgroundShort => "the background did not reach its rate",
             Self::Loopback => "target on the same machine",
             Self::TargetUnknown => "the target's CPU is not known",
+            Self::TargetMachine => {
+                "the target's CPU is that of everything on its machine beyond idle"
+            }
             Self::WideInterval => "the interval of the repeats is wider than the plan wants",
             Self::AboveFloor => "faster than the raw link was when it was probed",
             Self::DeviceUnknown => {

@@ -44,7 +44,7 @@ pub(super) use together::{Elsewhere, Part, machines, overlap, parts_of};
 use super::{
     inside::Settings,
     knob::{Applied, KnobValue},
-    site::end::End,
+    site::{SpdkTools, end::End},
     software::{HostSettings, Lacks, Software},
 };
 use crate::results::{Connection, Environment};
@@ -178,6 +178,10 @@ macro_rules! method {
 method!(
     /// Describes agent and machine.
     Describe, "agent_describe", (), Description
+);
+method!(
+    /// Says where SPDK's programs are: what its machine lacks then.
+    UseSpdk, "agent_use_spdk", SpdkTools, Lacks
 );
 method!(
     /// The machine's clock.

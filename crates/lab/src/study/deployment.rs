@@ -202,10 +202,10 @@ impl Planner<'_> {
         let starts = self.capabilities.own_target && self.capabilities.targets.is_empty();
         let elsewhere = self.capabilities.apart.is_some();
         if !starts || !elsewhere && !self.local.is_some_and(is_claimed) {
-            return Ok((Vec::new(), Place::Local(self.device(cell)?.into_shared())));
+            return Ok((Vec::new(), Place::Local(self.local_device(cell)?.into_shared())));
         }
         let target = TargetSpec {
-            devices: vec![self.device(cell)?],
+            devices: vec![self.local_device(cell)?],
             subsystems: 1,
             transport: Transport::Tcp,
             link: String::new(),
@@ -359,6 +359,15 @@ impl Planner<'_> {
             "memory" => Ok(DeviceSpec::Memory { bytes, block_bytes }),
             "null" => Ok(DeviceSpec::Null { bytes, block_bytes }),
             other => other.parse().map_err(|error| format!("device {other}: {error}")),
+        }
+    }
+
+    /// The device of a local cell, whose completions it may want to be polled.
+    fn local_device(&self, cell: &Cell) -> Result<DeviceSpec, String> {
+        let device = self.device(cell)?;
+        match text(&cell.configuration, key::HIPRI) {
+            "on" => device.into_polled(),
+            _ => Ok(device),
         }
     }
 

@@ -5,21 +5,19 @@
 //! ends; by a watchdog if the agent dies; by the next agent there if both have died.
 //!
 //! - `wishes` are the knobs of a cell; `change` knows what has to be written for each.
-//! - [`Knobs`] is the agent's side: it changes, reads back, and puts back by the `journal`.
+//! - [`Knobs`] is the agent's side: it changes, reads back, and puts back by the [`Keeper`], which
+//!   has the `journal` of a process.
 
 pub(super) mod change;
 pub(super) mod journal;
+mod keeper;
 
-use std::{
-    fs::File,
-    path::{Path, PathBuf},
-    process::Child,
-};
+use std::{fs::File, path::Path, process::Child, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::change::Machine;
-use self::{change::Change, journal::Journal};
+use self::change::Change;
+pub use self::{change::Machine, keeper::Keeper};
 use crate::results::{Configuration, key};
 
 /// Where a knob acts.
@@ -100,37 +98,24 @@ pub(super) fn any(configuration: &Configuration) -> Option<&'static str> {
 pub type Watch = Box<dyn Fn(&Path, File) -> Result<Child, String> + Send + Sync>;
 
 /// The knobs of this machine that this process has set.
+#[derive(Debug)]
 pub struct Knobs {
-    machine: Machine,
-    folder: PathBuf,
-    watch: Watch,
-    journal: Option<Journal>,
-}
-
-impl std::fmt::Debug for Knobs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Knobs").field("folder", &self.folder).finish_non_exhaustive()
-    }
+    keeper: Arc<Keeper>,
+    /// What was changed for them.
+    set: Vec<Change>,
 }
 
 impl Knobs {
-    /// Those of a machine, with journals in this folder.
+    /// Those of a machine.
     #[must_use]
-    pub fn new(machine: Machine, folder: PathBuf, watch: Watch) -> Self {
-        Self { machine, folder, watch, journal: None }
-    }
-
-    /// The folder of journals on a real machine: what it holds is void after a restart, as what was
-    /// changed is. It is not that of `weft.service`, which another user may write to.
-    #[must_use]
-    pub fn folder() -> PathBuf {
-        PathBuf::from("/run/weft-study")
+    pub const fn new(keeper: Arc<Keeper>) -> Self {
+        Self { keeper, set: Vec::new() }
     }
 
     /// Puts back what processes of this network namespace have left that are dead, and says what.
     #[must_use]
     pub fn restore_left(&self) -> Vec<String> {
-        journal::restore_left(&self.machine, &self.folder)
+        self.keeper.restore_left()
     }
 
     /// Makes these knobs have these values, and those of earlier cells what they were.
@@ -144,19 +129,20 @@ impl Knobs {
     ) -> Result<Vec<Applied>, String> {
         let planned = wishes
             .iter()
-            .map(|wish| Ok((wish, self.machine.changes(wish, interface)?)))
+            .map(|wish| Ok((wish, self.keeper.machine().changes(wish, interface)?)))
             .collect::<Result<Vec<_>, String>>()?;
         let wanted: Vec<&Change> = planned.iter().flat_map(|(_, changes)| changes).collect();
-        if let Some(journal) = &mut self.journal {
-            let machine = &self.machine;
-            journal.restore(machine, |change| !wanted.iter().any(|one| one.is_of(change)))?;
-        }
+        let (kept, others): (Vec<Change>, Vec<Change>) = std::mem::take(&mut self.set)
+            .into_iter()
+            .partition(|change| wanted.iter().any(|one| one.is_of(change)));
+        self.set = kept;
+        self.put_back(others)?;
         let mut applied = Vec::new();
         for (wish, changes) in &planned {
             let mut values = Vec::new();
             let mut before = Vec::new();
             for change in changes {
-                let (was, is) = self.set(wish, change)?;
+                let (was, is) = self.change(wish, change)?;
                 values.push(is);
                 before.push(was);
             }
@@ -168,28 +154,30 @@ impl Knobs {
                 before: before.join(" "),
             });
         }
-        self.end_if_done();
         Ok(applied)
     }
 
     /// Makes one change: what it was before the study, and what it is now.
-    fn set(&mut self, wish: &KnobValue, change: &Change) -> Result<(String, String), String> {
+    fn change(&mut self, wish: &KnobValue, change: &Change) -> Result<(String, String), String> {
         let fault =
             |why: String| format!("{} {} cannot be set: {change}: {why}", wish.knob, wish.value);
-        let now = self.machine.read(change).map_err(fault)?;
-        let known = self.journal.as_ref().and_then(|journal| journal.before(change));
+        let machine = self.keeper.machine();
+        let now = machine.read(change).map_err(fault)?;
+        let known = self.keeper.before(change);
         if change.agrees(&now) {
             return Ok((known.unwrap_or_else(|| now.clone()), now));
         }
         let before = match known {
             Some(before) => before,
             None => {
-                self.journal()?.note(change, &now)?;
+                self.keeper.note(change, &now)?;
+                self.set.push(change.clone());
                 now
             }
         };
-        let written = self.machine.write(change).map_err(fault);
-        let read = written.and_then(|()| self.machine.read(change).map_err(fault));
+        let machine = self.keeper.machine();
+        let written = machine.write(change).map_err(fault);
+        let read = written.and_then(|()| machine.read(change).map_err(fault));
         match read {
             Ok(is) if change.agrees(&is) => Ok((before, is)),
             other => {
@@ -205,29 +193,18 @@ impl Knobs {
         }
     }
 
-    fn journal(&mut self) -> Result<&mut Journal, String> {
-        if self.journal.is_none() {
-            self.journal = Some(Journal::begin(&self.folder, &self.watch)?);
-        }
-        self.journal.as_mut().ok_or_else(|| "there is no journal".to_owned())
-    }
-
     /// Puts everything back.
     ///
     /// # Errors
     /// One sentence that says what could not be put back; the journal keeps it.
     pub fn restore(&mut self) -> Result<(), String> {
-        let machine = &self.machine;
-        self.journal.as_mut().map_or(Ok(()), |journal| journal.restore(machine, |_| true))?;
-        self.end_if_done();
-        Ok(())
+        let all = std::mem::take(&mut self.set);
+        self.put_back(all)
     }
 
-    /// Without anything to be put back there is no journal.
-    fn end_if_done(&mut self) {
-        if self.journal.as_ref().is_some_and(Journal::is_empty) {
-            self.journal = None;
-        }
+    /// Puts some back. What fails is tried again with the next.
+    fn put_back(&mut self, changes: Vec<Change>) -> Result<(), String> {
+        self.keeper.restore(&changes).inspect_err(|_| self.set.extend(changes))
     }
 }
 

@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Duration};
 use weft_backend::DeviceSpec;
 use weft_host::{Options, Transport, TransportId};
 use weft_reactor::DriverKind;
-use weft_rpc::{Address, Client, Token};
+use weft_rpc::{Address, Client, Token, machine::Machine};
 
 use super::software::Software;
 
@@ -103,6 +103,14 @@ pub trait StartedTarget: Send {
     /// # Errors
     /// One sentence that says why there is none.
     fn control(&self) -> Result<Client, String>;
+
+    /// The counters of its machine and when they were read, of one without a control interface.
+    ///
+    /// # Errors
+    /// One sentence that says why they cannot be read.
+    fn machine(&self) -> Result<Option<(Duration, Machine)>, String> {
+        Ok(None)
+    }
 
     /// Whether it may run on another machine, which this one need not reach.
     fn is_elsewhere(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The Linux kernel as host and as target of a study.
 //!
 //! - `target`: nvmet's subsystems and port in configfs, as nvmetcli would write them;
+//! - `made`: what a target of the kernel and one of SPDK have in common;
 //! - `host`: a connection through `/dev/nvme-fabrics`, as nvme-cli makes it, and its block device.
 //!
 //! Both need root. What they change is in the [journal of knobs](knob) before it is changed, and is
@@ -8,10 +9,11 @@
 //! died. Modules that were loaded stay loaded.
 
 mod host;
+mod made;
 mod target;
 
 use std::{
-    fmt, fs, io,
+    fs, io,
     net::IpAddr,
     path::{Path, PathBuf},
     process::Command,
@@ -20,44 +22,50 @@ use std::{
 
 use weft_host::Transport;
 
-pub(super) use self::host::{Connected, connect, disconnect};
+pub(super) use self::{
+    host::{Connected, connect, disconnect, ends},
+    made::{Made, Port},
+};
 use super::{
     given::protocol_name,
-    knob::{self, Machine, Watch, change::Change, journal::Journal},
+    knob::{Keeper, change::Change},
     launch::{StartedTarget, TargetSpec},
+    site::SpdkTools,
     software::{Lacks, Software},
-    spdk::{self, SpdkTarget},
+    spdk,
 };
 
 /// Where configfs is.
 const CONFIGFS: &str = "/sys/kernel/config";
 
-/// The kernel of this machine, and what this process has changed there.
+/// The kernel of this machine, as host and as target.
+#[derive(Debug)]
 pub struct Linux {
-    machine: Machine,
-    folder: PathBuf,
-    watch: Watch,
-    /// Without anything to be undone there is none.
-    journal: Mutex<Option<Journal>>,
-}
-
-impl fmt::Debug for Linux {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Linux").field("folder", &self.folder).finish_non_exhaustive()
-    }
+    keeper: Arc<Keeper>,
+    /// Where SPDK's programs are.
+    spdk: Mutex<SpdkTools>,
 }
 
 impl Linux {
-    /// With journals in this folder.
+    /// One whose changes are kept here.
     #[must_use]
-    pub fn new(folder: PathBuf, watch: Watch) -> Self {
-        Self { machine: Machine::default(), folder, watch, journal: Mutex::default() }
+    pub fn new(keeper: Arc<Keeper>) -> Self {
+        Self { keeper, spdk: Mutex::default() }
+    }
+
+    /// Says where SPDK's programs are.
+    pub(super) fn use_spdk(&self, tools: SpdkTools) {
+        *self.spdk.lock().unwrap_or_else(PoisonError::into_inner) = tools;
+    }
+
+    pub(super) fn spdk(&self) -> SpdkTools {
+        self.spdk.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Undoes what dead processes have left, and says what.
     #[must_use]
     pub fn restore_left(&self) -> Vec<String> {
-        knob::journal::restore_left(&self.machine, &self.folder)
+        self.keeper.restore_left()
     }
 
     /// Starts a target that is not weft.
@@ -71,31 +79,9 @@ impl Linux {
     ) -> Result<Box<dyn StartedTarget>, String> {
         Ok(match spec.software {
             Software::Weft => return Err("this is no target of the kernel".to_owned()),
-            Software::Linux => Box::new(target::KernelTarget::start(self, spec, listen)?),
-            Software::Spdk => {
-                Box::new(SpdkTarget::start(self, Path::new(spdk::SOCKET), spec, listen)?)
-            }
+            Software::Linux => Box::new(target::start(self, spec, listen)?),
+            Software::Spdk => Box::new(spdk::start(self, &self.spdk(), spec, listen)?),
         })
-    }
-
-    /// Notes something before it is made.
-    fn note(&self, change: &Change) -> Result<(), String> {
-        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        if journal.is_none() {
-            *journal = Some(Journal::begin(&self.folder, &self.watch)?);
-        }
-        journal.as_mut().map_or(Ok(()), |journal| journal.note(change, ""))
-    }
-
-    /// Removes what was made, last first. What fails stays in the journal.
-    fn undo(&self, changes: &[Change]) -> Result<(), String> {
-        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(open) = journal.as_mut() else { return Ok(()) };
-        let undone = open.restore(&self.machine, |change| changes.contains(change));
-        if open.is_empty() {
-            *journal = None;
-        }
-        undone
     }
 }
 
@@ -113,9 +99,18 @@ impl Changes {
 
     /// Notes how the next change is undone.
     pub(super) fn note(&mut self, change: Change) -> Result<(), String> {
-        self.linux.note(&change)?;
+        self.linux.keeper.note(&change, "")?;
         self.all.push(change);
         Ok(())
+    }
+
+    /// Writes a file below the root, which is read back.
+    fn set_file(&mut self, path: &str, value: &str) -> Result<String, String> {
+        let change = Change::File { path: path.into(), value: value.to_owned() };
+        // Noted by then, if anything was.
+        let set = self.linux.keeper.set(&change);
+        self.all.push(change);
+        set
     }
 
     /// Makes a folder.
@@ -126,7 +121,7 @@ impl Changes {
 
     /// Undoes them.
     pub(super) fn undo(&mut self) -> Result<(), String> {
-        self.linux.undo(&std::mem::take(&mut self.all))
+        self.linux.keeper.restore(&std::mem::take(&mut self.all))
     }
 }
 
@@ -140,9 +135,10 @@ impl Drop for Changes {
 /// Why the kernel or SPDK cannot be host or target here, as far as that can be seen without a
 /// change.
 #[must_use]
-pub fn lacks() -> Lacks {
+pub fn lacks(tools: &SpdkTools) -> Lacks {
     let mut lacks = Lacks::default();
-    let spdk = spdk::lacks(Path::new(spdk::SOCKET));
+    let spdk = spdk::lacks(tools);
+    let perf = spdk::perf::find(&tools.perf).err();
     for transport in [Transport::Tcp, Transport::Rdma] {
         let spoken = protocol_name(transport);
         let name = format!("linux {spoken}");
@@ -155,6 +151,7 @@ pub fn lacks() -> Lacks {
         let host = root().and_then(|()| module(&nvme(transport)));
         lacks.host.extend(host.err().map(|why| (name, why)));
         lacks.target.extend(spdk.clone().map(|why| (format!("spdk {spoken}"), why)));
+        lacks.host.extend(perf.clone().map(|why| (format!("spdk {spoken}"), why)));
     }
     let null = module("null_blk").err().map(|why| ("linux null_blk".to_owned(), why));
     lacks.target.extend(null);
@@ -262,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_lacks_is_said_in_a_sentence() {
-        let lacks = lacks();
+        let lacks = lacks(&SpdkTools::default());
         for why in lacks.target.values().chain(lacks.host.values()) {
             assert!(why.starts_with("the kernel") || why.starts_with("SPDK"), "{why}");
         }

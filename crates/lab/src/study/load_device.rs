@@ -16,6 +16,7 @@ use super::{
     inside::Inside,
     linux::{self, Linux},
     software::{HostSettings, Software},
+    spdk::perf::{self, Perf},
 };
 use crate::{Job, RunObserver, RunResult, results::Connection, run_observed};
 
@@ -40,6 +41,8 @@ pub(super) enum Driven {
     Inside(Inside),
     /// In those of agents.
     Elsewhere(Elsewhere),
+    /// By a program of others.
+    Perf(Perf),
 }
 
 /// How hosts are spread over a target's subsystems.
@@ -70,13 +73,14 @@ impl LoadDevice {
             }
             Driven::Inside(inside) => inside.run(job, stop, observer),
             Driven::Elsewhere(elsewhere) => elsewhere.run(job, stop, observer),
+            Driven::Perf(perf) => perf.run(job, stop, observer),
         }
     }
 
     /// What each machine did in the last run, if agents drive it.
     pub(super) fn parts(&self) -> Vec<Part> {
         match &self.driven {
-            Driven::Here(_) | Driven::Inside(_) => Vec::new(),
+            Driven::Here(_) | Driven::Inside(_) | Driven::Perf(_) => Vec::new(),
             Driven::Elsewhere(elsewhere) => elsewhere.parts(),
         }
     }
@@ -125,8 +129,10 @@ pub(super) fn spread(
     how: &Spread<'_>,
     rdma: &Provider,
 ) -> Result<LoadDevice, String> {
-    if how.host.software == Software::Linux {
-        return by_kernel(targets, nsid, how);
+    match how.host.software {
+        Software::Weft => {}
+        Software::Linux => return by_kernel(targets, nsid, how),
+        Software::Spdk => return by_perf(targets, nsid, how),
     }
     let connections = how.hosts.max(1) * how.subsystems.max(1);
     let copies = how.job.copies.div_ceil(connections);
@@ -150,7 +156,7 @@ pub(super) fn spread(
     }
     let factories = devices.iter().filter_map(|device| match &device.driven {
         Driven::Here(factory) => Some(Arc::clone(factory)),
-        Driven::Inside(_) | Driven::Elsewhere(_) => None,
+        Driven::Inside(_) | Driven::Elsewhere(_) | Driven::Perf(_) => None,
     });
     let factories = factories.collect();
     let mut devices = devices.into_iter();
@@ -172,6 +178,7 @@ pub(super) fn connect(
     let address = options.address.clone();
     let mut options = Options { rdma: rdma.clone(), ..options };
     let copies = u16::try_from(job.copies).unwrap_or(u16::MAX);
+    // A number that a cell asks for is enough, or it would not be measured.
     options.nr_io_queues = options.nr_io_queues.max(copies);
     let entries = u16::try_from(job.depth.saturating_add(1)).unwrap_or(u16::MAX);
     options.queue_size = options.queue_size.max(entries.min(QUEUE_SIZE_MAX));
@@ -187,9 +194,12 @@ pub(super) fn connect(
         |info| format!("{} {}", info.identify.model_number, info.identify.firmware_revision),
     );
     let name = TransportId { nsid: Some(nsid), ..address.clone() }.to_string();
-    let connection = controller
-        .ends()
-        .map(|ends| Connection::new(protocol_name(ends.transport), ends.local, ends.remote));
+    let connection = controller.ends().map(|ends| Connection {
+        io_queues: controller.info().ok().map(|info| info.io_queues),
+        tos: ends.marking.and_then(|has| has.tos).filter(|_| options.tos.is_some()),
+        so_priority: options.so_priority.and_then(|_| ends.marking?.priority),
+        ..Connection::new(protocol_name(ends.transport), ends.local, ends.remote)
+    });
     let (driven, controllers) = (Driven::Here(factory), vec![controller]);
     let kernels = Vec::new();
     Ok(LoadDevice { driven, name, identity, nsid, connection, controllers, kernels })
@@ -199,9 +209,34 @@ pub(super) fn connect(
 fn applied(mut options: Options, settings: &HostSettings) -> Options {
     options.nr_io_queues = settings.nr_io_queues.unwrap_or(options.nr_io_queues);
     options.queue_size = settings.queue_size.unwrap_or(options.queue_size);
+    options.tos = settings.tos;
+    options.so_priority = settings.so_priority;
     options.hdr_digest = settings.hdr_digest;
     options.data_digest = settings.data_digest;
     options
+}
+
+/// The namespaces that SPDK's perf tool drives. It connects when it runs.
+fn by_perf(targets: &[Options], nsid: Option<u32>, how: &Spread<'_>) -> Result<LoadDevice, String> {
+    let tools = how.linux.map(|linux| linux.spdk()).unwrap_or_default();
+    let program = perf::find(&tools.perf)?;
+    let address = &targets.first().ok_or("the target has no subsystem")?.address;
+    let nsid = nsid.unwrap_or(1);
+    let connection = linux::ends(address, "").map(|ends| match how.from {
+        Some(from) => Connection { host: (from, 0).into(), ..ends },
+        None => ends,
+    });
+    let name = TransportId { nsid: Some(nsid), ..address.clone() }.to_string();
+    let driven = Perf {
+        program,
+        targets: targets.iter().map(|options| options.address.clone()).collect(),
+        nsid,
+        from: how.from,
+        hdr_digest: how.host.hdr_digest,
+        data_digest: how.host.data_digest,
+    };
+    let local = LoadDevice::local(Driven::Perf(driven), name);
+    Ok(LoadDevice { nsid, connection, ..local })
 }
 
 /// The device of a load that the kernel's host drives: its block device, or those of several
@@ -218,7 +253,8 @@ fn by_kernel(
         let kernel = linux::connect(linux, &options.address, nsid, how)?;
         let read_only = !how.job.pattern.writes();
         let path = kernel.device.clone();
-        let spec = DeviceSpec::Block { path, read_only, shared: false };
+        let polled = how.host.hipri;
+        let spec = DeviceSpec::Block { path, read_only, shared: false, polled };
         factories.push(spec.build().map_err(|error| error.to_string())?);
         kernels.push(kernel);
     }

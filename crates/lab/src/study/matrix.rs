@@ -497,7 +497,10 @@ fn cell(
         if !combination.contains_key(key::TARGET_IDLE_POLL_US) {
             configuration.remove(key::TARGET_IDLE_POLL_US);
         }
-        configuration.retain(|key, _| !knob::is_of_interface(key) || combination.contains_key(key));
+        let of_others = |key: &String| {
+            knob::is_of_interface(key) || software::OF_A_CONNECTION.contains(&key.as_str())
+        };
+        configuration.retain(|key, _| !of_others(key) || combination.contains_key(key));
     }
     let transport = text(&configuration, key::TRANSPORT).to_owned();
     if role != Role::Link && given_targets(plan, &transport, capabilities).is_some() {
@@ -669,6 +672,10 @@ fn missing_of_role(
     let given = given_targets(plan, transport, capabilities).is_some();
     if let Some(reason) = software::missing(role, configuration, capabilities, given) {
         return Some(reason);
+    }
+    let is_polled = varied.get(key::HIPRI).and_then(Value::as_text) == Some("on");
+    if is_polled && transport != "local" && !configuration.contains_key(key::HIPRI) {
+        return said("weft's host has no block device whose queues could be polled");
     }
     let is_loaded = matches!(role, Role::Foreground | Role::Background);
     if is_loaded && is_network(configuration) {

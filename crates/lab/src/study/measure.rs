@@ -26,8 +26,8 @@ use crate::{
     DirectionResult, Phase, Polling, Progress, RunObserver, RunResult,
     limits::{FULL, OVERLAP_MIN, WINDOW, WINDOWS_MAX},
     results::{
-        Connection, Direction, LatencyRecord, LinkProbe, LoadPart, Mark, Record, Role, Served,
-        Side, Status, Window, fairness, key, number,
+        Connection, Direction, IdleRate, LatencyRecord, LinkProbe, LoadPart, Mark, Record, Role,
+        Served, Side, Status, Window, fairness, key, number,
     },
     run::Windows,
 };
@@ -125,6 +125,8 @@ pub(super) struct MeasureOptions<'a> {
     pub(super) stop: &'a AtomicBool,
     /// The probes of the raw link.
     pub(super) link: &'a [LinkProbe],
+    /// What the target's machine does without a load.
+    pub(super) idle: Option<IdleRate>,
 }
 
 /// Measures a step: a record for each of its loads.
@@ -144,8 +146,10 @@ pub(super) fn measure(
     let load_devices =
         deployment.loads.iter().map(open).collect::<Result<Vec<LoadDevice>, String>>()?;
     let mut settled = None;
+    // SPDK's perf says nothing while it runs.
+    let speaks = |load: &&Load| load.host.software != Software::Spdk;
     if let (true, Some(load), Some(load_device)) =
-        (options.settle, deployment.loads.first(), load_devices.first())
+        (options.settle, deployment.loads.first().filter(speaks), load_devices.first())
     {
         settled = Some(await_steady(options, load, load_device, progress)?);
     }
@@ -312,8 +316,8 @@ impl Context<'_> {
         record.read = direction(&total.read);
         record.write = direction(&total.write);
         record.host = Some(self.host(result));
-        record.target = self.target_side();
         record.connection.clone_from(&self.device.connection);
+        record.target = self.target_side(record.host.as_ref());
         record.inside_target = matches!(self.load.place, Place::Inside { .. });
         record.parts = parts_of(self.parts);
         let rates: Vec<f64> = record.parts.iter().map(LoadPart::iops).collect();
@@ -354,8 +358,20 @@ impl Context<'_> {
         Some(of(self.end)?.since(&of(self.begin)?))
     }
 
-    fn target_side(&self) -> Option<Side> {
-        self.counted().map(|counted| side::target(&counted, self.target.unwrap_or(0)))
+    /// Whether its target is one that counts nothing of its own.
+    fn counts_nothing(&self) -> bool {
+        let spec = self.target.and_then(|target| self.deployment.targets.get(target));
+        spec.is_some_and(|spec| spec.software != Software::Weft)
+    }
+
+    fn target_side(&self, host: Option<&Side>) -> Option<Side> {
+        let counted = self.counted()?;
+        if !self.counts_nothing() {
+            return Some(side::target(&counted, self.target.unwrap_or(0)));
+        }
+        let ends = self.device.connection.as_ref();
+        let load = host.filter(|_| ends.is_none_or(Connection::is_within_a_machine));
+        Some(side::of_a_machine(&counted, self.options.idle.as_ref()?, load))
     }
 
     fn values(&self, record: &mut Record, result: &RunResult) {
@@ -363,8 +379,11 @@ impl Context<'_> {
             record.values.insert(name.to_owned(), value);
         };
         let sleeps = self.load.job.polling == Polling::Sleep;
-        set(number::GENERATOR_SHARE, side::generator_share(result, sleeps));
-        if let Some(counted) = self.counted() {
+        // SPDK's perf polls, and does not say what of that was work.
+        if self.load.host.software != Software::Spdk {
+            set(number::GENERATOR_SHARE, side::generator_share(result, sleeps));
+        }
+        if let Some(counted) = self.counted().filter(|_| !self.counts_nothing()) {
             let spec = self.target.and_then(|target| self.deployment.targets.get(target));
             let sleeps = spec.is_some_and(|spec| spec.idle_poll == Some(Duration::ZERO));
             set(number::TARGET_SHARE, side::target_share(&counted, sleeps));
@@ -372,7 +391,7 @@ impl Context<'_> {
         let submitted: u64 = result.lanes.iter().map(|(_, lane)| lane.submitted).sum();
         set(number::REQUESTS_ALL, submitted as f64);
         let target = self.target.and_then(|index| self.all.get(index)).and_then(Option::as_ref);
-        if let Some(all) = target {
+        if let Some(all) = target.filter(|_| !self.counts_nothing()) {
             let served: u64 = side::served(all, 0)
                 .iter()
                 .filter(|served| served.nsid == self.device.nsid)
@@ -407,6 +426,8 @@ impl Context<'_> {
             }
             if record.target.is_none() && self.target.is_some() {
                 record.mark(Mark::TargetUnknown);
+            } else if self.counts_nothing() {
+                record.mark(Mark::TargetMachine);
             }
         }
         let generator = record.values.get(number::GENERATOR_SHARE).copied().unwrap_or(0.0);
@@ -442,7 +463,7 @@ impl Context<'_> {
             record.values.insert(number::DEVIATION_PERCENT.to_owned(), deviation_percent);
         }
         let measure = self.options.measure;
-        if measure.settle.is_zero() {
+        if measure.settle.is_zero() || self.load.host.software == Software::Spdk {
             record.mark(Mark::NotAwaited);
         } else if self.settled == Some(false)
             || steadiness.is_some_and(|steadiness| !steadiness.is_steady(measure))

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::site::Link;
+use super::site::{Link, SpdkTools};
 use crate::results::{Configuration, Value};
 
 /// A study.
@@ -415,6 +415,9 @@ pub struct Run {
     /// The links between these machines, by their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, Link>,
+    /// Where SPDK's programs are on these machines, by their places.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub spdk: BTreeMap<String, SpdkTools>,
     /// Whether this program is copied to them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deploy: bool,
@@ -467,6 +470,14 @@ impl Plan {
         self.axes.remove(key);
         if let [value] = &values[..] {
             self.fixed.insert(key.to_owned(), value.clone());
+            for axes in [&mut self.quick.axes, &mut self.rdma.axes] {
+                axes.remove(key);
+            }
+            // What was about several values has nothing to say of one.
+            self.answer.take_if(|answer| answer.over == key || answer.along == key);
+            for plot in self.plots.iter_mut().filter(|plot| plot.best_over == key) {
+                plot.best_over.clear();
+            }
             return;
         }
         self.axes.insert(key.to_owned(), values);

@@ -5,7 +5,7 @@ use weft_rpc::{machine::Machine, statistics::Statistics};
 use crate::{
     RunResult,
     floor::FloorResult,
-    results::{Core, Served, Side, SideMachine, Thread},
+    results::{Core, IdleRate, Served, Side, SideMachine, Thread},
     usage::Usage,
 };
 
@@ -135,6 +135,21 @@ pub(super) fn target(of: &Statistics, number: usize) -> Side {
     }
 }
 
+/// A target that does not count its own time: what its machine did beyond its idle rate, but for
+/// the load if that was on the same machine.
+pub(super) fn of_a_machine(of: &Statistics, idle: &IdleRate, load: Option<&Side>) -> Side {
+    let (seconds, machine) = (seconds(of.time_ns), machine(&of.machine));
+    let of_load = load.map_or(0.0, Side::cpu_seconds);
+    let busy = machine.busy_s() - idle.cpu_s * seconds - of_load;
+    // It is not known what of it was user time: of kernels next to nothing.
+    let all = Thread {
+        name: "its machine beyond idle".to_owned(),
+        system_s: busy.max(0.0),
+        ..Thread::default()
+    };
+    Side { seconds, threads: vec![all], machine, ..Side::default() }
+}
+
 /// The two ends of a raw link.
 pub(super) fn ends(of: &FloorResult, ramp_s: f64, cpus: Option<(usize, usize)>) -> (Side, Side) {
     let side = |name: &str, usage: &Usage, cpu: Option<usize>| Side {
@@ -191,6 +206,28 @@ mod tests {
         let groups = vec![group];
         let of = Statistics { time_ns: 2_000_000_000, groups, ..Statistics::default() };
         assert!((target(&of, 0).threads[0].polling_s - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_target_of_the_kernel_is_what_its_machine_does_beyond_idle_and_the_load() {
+        let core = weft_rpc::machine::Core {
+            user_ns: 500_000_000,
+            system_ns: 1_000_000_000,
+            softirq_ns: 500_000_000,
+            idle_ns: 2_000_000_000,
+            ..Default::default()
+        };
+        let machine = Machine { cores: vec![core], ..Machine::default() };
+        let of = Statistics { time_ns: 2_000_000_000, machine, ..Statistics::default() };
+        let idle = IdleRate { cpu_s: 0.1, ..IdleRate::default() };
+        let apart = of_a_machine(&of, &idle, None);
+        assert!((apart.cpu_seconds() - 1.8).abs() < 1e-9, "{apart:?}");
+        let thread = Thread { user_s: 0.3, system_s: 0.5, ..Thread::default() };
+        let load = Side { threads: vec![thread], ..Side::default() };
+        let beside = of_a_machine(&of, &idle, Some(&load));
+        assert!((beside.cpu_seconds() - 1.0).abs() < 1e-9, "{beside:?}");
+        let busy = IdleRate { cpu_s: 9.0, ..IdleRate::default() };
+        assert_eq!(of_a_machine(&of, &busy, None).cpu_seconds(), 0.0);
     }
 
     #[test]

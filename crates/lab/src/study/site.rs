@@ -38,6 +38,32 @@ pub struct SiteMachine {
     /// Its address on each link that it has.
     #[serde(default)]
     pub links: BTreeMap<String, IpAddr>,
+    /// SPDK's programs there, if not where they are looked for.
+    #[serde(default)]
+    pub spdk: SpdkTools,
+}
+
+/// Where SPDK's programs are on a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SpdkTools {
+    /// The JSON-RPC socket of its target, if not its default.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub socket: String,
+    /// `nvmf_tgt`, which is started where none runs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub nvmf_tgt: String,
+    /// `spdk_nvme_perf`, if it is not in PATH.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub perf: String,
+}
+
+impl SpdkTools {
+    /// Whether nothing is said of them.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The ends of a link in a run.
@@ -151,6 +177,7 @@ mod tests {
         links = { eth1g = "192.0.2.2", roce100 = "198.51.100.2" }
         [machines.two]
         place = "here"
+        spdk = { socket = "/run/spdk.sock", nvmf_tgt = "/opt/spdk/nvmf_tgt" }
         links = { eth1g = "192.0.2.3" }
     "#;
 
@@ -161,6 +188,8 @@ mod tests {
         let links = site.links("server", &["one", "two"]);
         let names: Vec<&str> = links.keys().map(String::as_str).collect();
         assert_eq!(names, ["eth1g"], "two has no address on the other");
+        assert_eq!(site.machines["two"].spdk.socket, "/run/spdk.sock");
+        assert!(site.machines["one"].spdk.is_empty());
         assert_eq!(links["eth1g"].loads, [address("192.0.2.2"), address("192.0.2.3")]);
         let links = site.links("root@server", &["one"]);
         assert_eq!(links["roce100"].target, address("198.51.100.1"), "a machine by its place");
@@ -173,7 +202,7 @@ mod tests {
         for (from, to, part) in [
             ("\"two\"]", "\"three\"]", "no machine \"three\"; there are one, server, two"),
             ("loads = [\"one\", \"two\"]", "", "target and loads belong together"),
-            ("eth1g = \"192.0.2.3\"", "eth1g = \"192.0.2\"", "line 12: invalid IP"),
+            ("eth1g = \"192.0.2.3\"", "eth1g = \"192.0.2\"", "line 13: invalid IP"),
             ("eth1g = \"192.0.2.3\"", "\"Eth 1\" = \"192.0.2.3\"", "\"Eth 1\" is not the name"),
             ("eth1g = \"192.0.2.3\"", "lo = \"127.0.0.1\"", "loopback interface"),
             ("place = \"here\"", "placed = \"here\"", "unknown field `placed`"),

@@ -1,32 +1,48 @@
-//! SPDK's target: an `nvmf_tgt` that runs already, driven through its JSON-RPC socket.
+//! SPDK's target: an `nvmf_tgt`, driven through its JSON-RPC socket. One that does not run is
+//! started where the site file says what it is. `perf` has SPDK's host.
 //!
 //! What is made there is in the [journal of knobs](super::knob) before it is made, and deleted at
 //! the end. A transport cannot be deleted: one that was created stays until `nvmf_tgt` ends.
 
 use std::{
-    io,
-    net::{IpAddr, Ipv4Addr, TcpListener},
-    path::{Path, PathBuf},
+    fs, io,
+    net::IpAddr,
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Command, Stdio},
     sync::Arc,
+    thread,
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use uuid::Uuid;
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec};
-use weft_host::{Transport, TransportId};
+use weft_reactor::monotonic_time;
 use weft_rpc::{Address, CallError, Client};
 
 use super::{
     given::protocol_name,
     knob::change::Change,
-    launch::{StartedTarget, TargetSpec},
-    linux::{Changes, Linux},
+    launch::TargetSpec,
+    linux::{Changes, Linux, Made, Port},
+    site::SpdkTools,
 };
-use crate::environment;
+
+pub(super) mod perf;
 
 /// Where its socket is, unless it was started with `-r`.
-pub const SOCKET: &str = "/var/tmp/spdk.sock";
+const SOCKET: &str = "/var/tmp/spdk.sock";
+
+/// How long it may take to start: it sets up its memory first.
+const START: Duration = Duration::from_secs(60);
+
+/// How long it may take to end.
+const END: Duration = Duration::from_secs(10);
+
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -34,21 +50,87 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// SPDK's error for an object that is not there: -ENODEV.
 const NO_DEVICE: i64 = -19;
 
-/// A subsystem or several in SPDK's target. They end with this value.
-#[derive(Debug)]
-pub(super) struct SpdkTarget {
-    changes: Changes,
-    addresses: Vec<TransportId>,
-    socket: PathBuf,
+/// The socket of the target.
+fn socket(tools: &SpdkTools) -> &Path {
+    Path::new(if tools.socket.is_empty() { SOCKET } else { &tools.socket })
 }
 
-/// Why there is none at this socket.
-pub(super) fn lacks(socket: &Path) -> Option<String> {
+/// Why there is none, and none can be started.
+pub(super) fn lacks(tools: &SpdkTools) -> Option<String> {
+    let why = silent(socket(tools))?;
+    match tools.nvmf_tgt.as_str() {
+        "" => Some(format!("{why}: start nvmf_tgt first, or name its path in the site file")),
+        path if Path::new(path).is_file() => None,
+        path => Some(format!("SPDK's target is not at {path}, which the site file names")),
+    }
+}
+
+/// Why a target does not answer.
+fn silent(socket: &Path) -> Option<String> {
     let fault = open(socket).err()?;
-    Some(format!(
-        "SPDK's target does not answer at {} ({fault}): start nvmf_tgt first",
-        socket.display()
-    ))
+    Some(format!("SPDK's target does not answer at {} ({fault})", socket.display()))
+}
+
+/// An `nvmf_tgt` that was started, which the journal ends.
+fn start_process(changes: &mut Changes, tools: &SpdkTools) -> Result<(), String> {
+    let fault = |what: &str| format!("{} {what}", tools.nvmf_tgt);
+    let mut command = Command::new(&tools.nvmf_tgt);
+    command.arg("-r").arg(socket(tools)).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child =
+        command.spawn().map_err(|error| fault(&format!("cannot be started: {error}")))?;
+    let id = child.id();
+    let noted = began(id).ok_or_else(|| fault("has ended at once"));
+    if let Err(why) = noted.and_then(|began| changes.note(Change::Process { id, began })) {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(why);
+    }
+    // It is waited for whoever ends it.
+    let waiting = thread::Builder::new().name("weft-spdk".to_owned());
+    let waited = waiting.spawn(move || child.wait());
+    waited.map_err(|error| format!("cannot start a thread: {error}"))?;
+    let end = monotonic_time() + START;
+    while let Some(why) = silent(socket(tools)) {
+        if began(id).is_none() {
+            return Err(fault("has ended while it started: its log says why"));
+        }
+        if monotonic_time() > end {
+            return Err(fault(&format!("was started, and after {} s {why}", START.as_secs())));
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// When a process began, in ticks since the machine's start; none if it has ended.
+fn began(id: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name in parentheses may contain anything; fields are counted from its end.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    let began = fields.nth(18)?.parse().ok()?;
+    (!["Z", "X"].contains(&state)).then_some(began)
+}
+
+/// Ends a process, unless its number is another's by now.
+pub(super) fn end(id: u32, known: u64) -> Result<(), String> {
+    let is_it = || began(id) == Some(known);
+    let signal = |signal| {
+        let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
+        pid.map_or(Ok(()), |pid| kill_process(pid, signal)).map_err(|error| error.to_string())
+    };
+    for sent in [Signal::TERM, Signal::KILL] {
+        if !is_it() {
+            return Ok(());
+        }
+        signal(sent)?;
+        let end = monotonic_time() + END;
+        while is_it() && monotonic_time() < end {
+            thread::sleep(LOOK);
+        }
+    }
+    if is_it() { Err("it does not end".to_owned()) } else { Ok(()) }
 }
 
 fn open(socket: &Path) -> io::Result<Client> {
@@ -85,44 +167,36 @@ pub(super) fn delete(socket: &Path, method: &str, params: &Value) -> io::Result<
     }
 }
 
-impl SpdkTarget {
-    pub(super) fn start(
-        linux: &Arc<Linux>,
-        socket: &Path,
-        spec: &TargetSpec,
-        listen: Option<IpAddr>,
-    ) -> Result<Self, String> {
-        let at = match spec.transport {
-            Transport::Rdma => {
-                let address = listen.or_else(environment::rdma_address);
-                address.ok_or("no RDMA device has an IP address")?
-            }
-            _ => listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        };
-        let free = TcpListener::bind((at, 0)).and_then(|listener| listener.local_addr());
-        let port = free.map_err(|error| format!("cannot listen at {at}: {error}"))?.port();
-        let mut client = open(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
-        let trtype = protocol_name(spec.transport).to_ascii_uppercase();
-        create_transport(&mut client, &trtype)?;
-        let adrfam = if at.is_ipv4() { "ipv4" } else { "ipv6" };
-        let address = json!({
-            "trtype": trtype, "traddr": at.to_string(), "adrfam": adrfam,
-            "trsvcid": port.to_string(),
-        });
-        let mut made = Making { client, changes: Changes::new(linux), socket };
-        let mut addresses = Vec::new();
-        for _ in 0..spec.subsystems.max(1) {
-            let nqn = made.subsystem(&spec.devices)?;
-            let params = json!({ "nqn": nqn, "listen_address": address });
-            call(&mut made.client, "nvmf_subsystem_add_listener", params)?;
-            let id = TransportId::tcp(&at.to_string(), Some(port));
-            let id = id.map_err(|error| error.to_string())?;
-            let subnqn = Some(nqn.parse().map_err(|error| format!("{error}"))?);
-            addresses.push(TransportId { transport: spec.transport, subnqn, ..id });
-        }
-        let Making { changes, .. } = made;
-        Ok(Self { changes, addresses, socket: socket.to_owned() })
+/// Makes a subsystem or several in SPDK's target.
+pub(super) fn start(
+    linux: &Arc<Linux>,
+    tools: &SpdkTools,
+    spec: &TargetSpec,
+    listen: Option<IpAddr>,
+) -> Result<Made, String> {
+    let port = Port::free(spec, listen)?;
+    let (socket, mut changes) = (socket(tools), Changes::new(linux));
+    if !tools.nvmf_tgt.is_empty() && silent(socket).is_some() {
+        start_process(&mut changes, tools)?;
     }
+    let mut client = open(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
+    let trtype = protocol_name(spec.transport).to_ascii_uppercase();
+    create_transport(&mut client, &trtype)?;
+    let address = json!({
+        "trtype": trtype, "traddr": port.at.to_string(), "adrfam": port.family(),
+        "trsvcid": port.service.to_string(),
+    });
+    let mut made = Making { client, changes, socket };
+    let mut addresses = Vec::new();
+    for _ in 0..spec.subsystems.max(1) {
+        let nqn = made.subsystem(&spec.devices)?;
+        let params = json!({ "nqn": nqn, "listen_address": address });
+        call(&mut made.client, "nvmf_subsystem_add_listener", params)?;
+        addresses.push(port.address(&nqn)?);
+    }
+    let Making { changes, .. } = made;
+    let socket = socket.to_owned();
+    Ok(Made { whose: "SPDK's", changes, addresses, ended: Box::new(move || silent(&socket)) })
 }
 
 /// Creates a transport unless the target has it.
@@ -199,33 +273,6 @@ impl Making<'_> {
             (&format!("bdev_{kind}_delete"), json!({ "name": name })),
         )?;
         Ok(name)
-    }
-}
-
-impl StartedTarget for SpdkTarget {
-    fn address(&self) -> &TransportId {
-        // There is at least one subsystem.
-        &self.addresses[0]
-    }
-
-    fn addresses(&self) -> Vec<TransportId> {
-        self.addresses.clone()
-    }
-
-    fn has_control(&self) -> bool {
-        false
-    }
-
-    fn control(&self) -> Result<Client, String> {
-        Err("SPDK's target has no statistics of weft".to_owned())
-    }
-
-    fn ended(&mut self) -> Option<String> {
-        lacks(&self.socket)
-    }
-
-    fn stop(mut self: Box<Self>) -> Result<(), String> {
-        self.changes.undo()
     }
 }
 

@@ -233,23 +233,26 @@ impl<'a> TargetSet<'a> {
         }
     }
 
-    /// The statistics of every target of a step; none for a target without a control connection.
+    /// The statistics of every target of a step: of one that is not weft those of its machine, and
+    /// none for a given target without a control connection.
     pub(super) fn statistics(&mut self, own: bool) -> Result<Vec<Option<Statistics>>, String> {
-        let clients: Vec<Option<&mut Client>> = if own {
-            self.running.iter_mut().map(|running| running.client.as_mut()).collect()
-        } else {
-            self.given.iter_mut().map(|(_, client)| client.as_mut()).collect()
+        let read = |client: &mut Client| {
+            let statistics = client.call::<GetStatistics>(&());
+            statistics.map(Some).map_err(|error| format!("the target's statistics: {error}"))
         };
-        clients
-            .into_iter()
-            .map(|client| match client {
-                None => Ok(None),
-                Some(client) => client
-                    .call::<GetStatistics>(&())
-                    .map(Some)
-                    .map_err(|error| format!("the target's statistics: {error}")),
-            })
-            .collect()
+        if !own {
+            let clients = self.given.iter_mut().map(|(_, client)| client.as_mut());
+            return clients.map(|client| client.map_or(Ok(None), read)).collect();
+        }
+        let of = |running: &mut Running| match &mut running.client {
+            Some(client) => read(client),
+            None => Ok(running.target.machine()?.map(|(time, machine)| Statistics {
+                time_ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+                machine,
+                ..Statistics::default()
+            })),
+        };
+        self.running.iter_mut().map(of).collect()
     }
 
     /// Stops everything that was started.

@@ -23,13 +23,20 @@ pub(crate) struct OpenFile {
     file: Arc<File>,
     direct: bool,
     is_block_device: bool,
+    /// Whether completions of reads and writes are polled.
+    is_polled: bool,
 }
 
 impl OpenFile {
     pub(crate) fn new(file: Arc<File>, direct: bool) -> Self {
         let is_block_device = rustix::fs::fstat(&file)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);
-        Self { file, direct, is_block_device }
+        Self { file, direct, is_block_device, is_polled: false }
+    }
+
+    /// One of which completions are polled.
+    pub(crate) fn polled(file: Arc<File>) -> Self {
+        Self { is_polled: true, ..Self::new(file, true) }
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -155,6 +162,11 @@ impl FileOperation {
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.descriptor()
+    }
+
+    /// Whether its completion is polled, if it reads or writes.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.file.is_polled
     }
 
     /// The next request to the kernel.

@@ -3,14 +3,14 @@
 
 use crate::driver::files::{FileOperation, Files, OpenFile};
 use crate::driver::sockets::Sockets;
-use crate::driver::{Driver, Wait};
+use crate::driver::{Driver, Wait, unpolled};
 use crate::limits::POLL_INTERVAL;
 use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketId, Token};
 use crate::pool::Pool;
 use crate::setup::Config;
 use crate::slab::Key;
 use crate::source::ReadyFlag;
-use crate::stream::{FileKind, FileSource, Stream, StreamKind};
+use crate::stream::{FileKind, FileSource, Marking, Stream, StreamKind};
 use crate::system::monotonic_time;
 use std::fmt::Debug;
 use std::fs::File;
@@ -45,6 +45,11 @@ pub(crate) trait Poller: Debug {
 
     fn submit_file(&mut self, operation: FileOperation, ready: &mut Vec<ReactorCompletion>);
     fn cancel_file(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>);
+
+    /// Makes ready for operations on polled files.
+    fn prepare_polling(&mut self) -> io::Result<()> {
+        Err(unpolled())
+    }
 
     /// Whether a poll would find something, as far as is known without a system call.
     fn has_ready(&mut self) -> bool;
@@ -135,6 +140,10 @@ impl<P: Poller> Driver for Kernel<P> {
         self.sockets.peer_address(socket.0)
     }
 
+    fn marking(&self, socket: SocketId) -> io::Result<Marking> {
+        self.sockets.marking(socket.0)
+    }
+
     fn has_hung_up(&self, socket: SocketId) -> bool {
         self.sockets.has_hung_up(socket.0)
     }
@@ -181,6 +190,12 @@ impl<P: Poller> Driver for Kernel<P> {
             FileKind::Simulated(_) => panic!("a simulated file on a reactor of the kernel"),
         };
         FileId(self.files.add(OpenFile::new(file, direct)))
+    }
+
+    fn add_polled_file(&mut self, file: FileSource) -> io::Result<FileId> {
+        let FileKind::Kernel(file) = file.0 else { return Err(unpolled()) };
+        self.poller.prepare_polling()?;
+        Ok(FileId(self.files.add(OpenFile::polled(file))))
     }
 
     fn remove_file(&mut self, file: FileId) {

@@ -12,7 +12,7 @@ pub(crate) mod uring;
 
 use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketId, Token};
 use crate::source::ReadyFlag;
-use crate::stream::{FileSource, Stream};
+use crate::stream::{FileSource, Marking, Stream};
 use std::fmt::Debug;
 use std::io;
 use std::net::SocketAddr;
@@ -41,6 +41,10 @@ pub(crate) trait Driver: Debug {
     fn listener_address(&self, listener: ListenerId) -> io::Result<SocketAddr>;
     fn socket_address(&self, socket: SocketId) -> io::Result<SocketAddr>;
     fn peer_address(&self, socket: SocketId) -> io::Result<SocketAddr>;
+    /// How what a socket sends is marked.
+    fn marking(&self, _socket: SocketId) -> io::Result<Marking> {
+        Ok(Marking::default())
+    }
     fn has_hung_up(&self, socket: SocketId) -> bool;
     fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId>;
     /// `None` if there is no such socket or something is in flight on it.
@@ -56,6 +60,10 @@ pub(crate) trait Driver: Debug {
     fn set_hot(&mut self, _hot: bool) {}
 
     fn add_file(&mut self, file: FileSource, direct: bool) -> FileId;
+    /// The same of a block device, of which completions are polled.
+    fn add_polled_file(&mut self, _file: FileSource) -> io::Result<FileId> {
+        Err(unpolled())
+    }
     fn remove_file(&mut self, file: FileId);
 
     fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<ReactorCompletion>);
@@ -94,4 +102,9 @@ pub(crate) trait Driver: Debug {
     /// The earliest deadline of the reactor's timers changed. Only a driver with
     /// virtual time uses it.
     fn note_deadline(&mut self, _deadline: Option<Duration>) {}
+}
+
+/// What a driver says that cannot poll a device.
+pub(crate) fn unpolled() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "only io_uring polls the completions of a device")
 }

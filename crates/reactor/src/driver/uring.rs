@@ -9,6 +9,9 @@
 //! (DEFER_TASKRUN), and not in the middle of something else. What a kernel supports is found by
 //! trying; see [`RingMode`].
 
+mod polled;
+
+use self::polled::PolledRing;
 use crate::driver::Wait;
 use crate::driver::epoll::timespec;
 use crate::driver::files::{FileOperation, Step};
@@ -52,6 +55,8 @@ pub(crate) struct Uring {
     // Its memory is what the kernel holds; see `drop`.
     operations: Slab<FileOperation>,
     ring: IoUring,
+    /// For files of which completions are polled; made with the first of them.
+    polled: Option<PolledRing>,
     /// What did not fit into the submission queue.
     backlog: VecDeque<squeue::Entry>,
     /// What was taken from the completion queue only to make room in it.
@@ -86,6 +91,7 @@ impl Uring {
         let mut this = Self {
             operations: Slab::new(),
             ring,
+            polled: None,
             backlog: VecDeque::new(),
             early: VecDeque::new(),
             threads,
@@ -205,6 +211,23 @@ impl Uring {
         }
     }
 
+    /// How many requests are in flight whose completions are polled.
+    fn polled_in_flight(&self) -> usize {
+        self.polled.as_ref().map_or(0, PolledRing::in_flight)
+    }
+
+    /// Looks for their completions.
+    fn look_at_polled(&mut self, ready: &mut Vec<ReactorCompletion>) -> io::Result<()> {
+        if self.polled_in_flight() == 0 {
+            return Ok(());
+        }
+        let looked = self.polled.as_mut().map_or(Ok(()), PolledRing::look);
+        while let Some((data, result)) = self.polled.as_mut().and_then(PolledRing::next) {
+            self.file_completed(Key::from_bits(data), result, ready);
+        }
+        looked
+    }
+
     /// Begins the next step of an operation.
     fn start(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let Some(operation) = self.operations.get_mut(key) else { return };
@@ -215,14 +238,26 @@ impl Uring {
             }
             return;
         }
+        let is_polled =
+            operation.is_polled() && matches!(step, Step::Read { .. } | Step::Write { .. });
         let descriptor = Fd(operation.descriptor().as_raw_fd());
         let entry = file_entry(descriptor, step).user_data(key.bits() | KIND_FILE << KIND_SHIFT);
+        if let Some(polled) = self.polled.as_mut().filter(|_| is_polled) {
+            return polled.push(entry);
+        }
         self.push(entry);
         self.files_pending += 1;
         if self.files_pending >= FILES_PENDING_MAX {
             // As in `submit`; but what has come is fetched at its own time.
             let _ = self.enter(0, 0, None);
         }
+    }
+}
+
+impl Uring {
+    /// A ring is unusable: the memory that it may still write is never used again.
+    fn forget_operations(&mut self) {
+        std::mem::forget(std::mem::replace(&mut self.operations, Slab::new()));
     }
 }
 
@@ -258,19 +293,31 @@ impl Poller for Uring {
 
     fn cancel_file(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>) {
         let found = self.operations.iter().find(|(_, operation)| operation.token() == token);
-        let Some((key, _)) = found else {
+        let Some((key, operation)) = found else {
             self.threads.cancel(token, ready);
             return;
         };
+        // The device has it, and no ring can take it back.
+        if operation.is_polled() {
+            return;
+        }
         let data = key.bits() | KIND_FILE << KIND_SHIFT;
         let entry = opcode::AsyncCancel::new(data).build();
         self.push(entry.user_data(KIND_IGNORED << KIND_SHIFT));
+    }
+
+    fn prepare_polling(&mut self) -> io::Result<()> {
+        if self.polled.is_none() {
+            self.polled = Some(PolledRing::new()?);
+        }
+        Ok(())
     }
 
     fn has_ready(&mut self) -> bool {
         // The kernel's flag may also be about a hot socket, which is tried anyway: it only counts
         // if it can be about a file.
         !self.early.is_empty()
+            || self.polled_in_flight() > 0
             || !self.ring.completion().is_empty()
             || !self.ring.submission().is_empty()
             || self.threads.has_ready()
@@ -298,10 +345,14 @@ impl Poller for Uring {
     ) {
         self.threads.collect(ready);
         let found = ready.len();
+        // An error is one of this call, and the next one is soon.
+        let _ = self.look_at_polled(ready);
         self.drain(readiness, ready);
         let is_idle = readiness.is_empty() && found == ready.len();
         match wait {
-            Wait::Block(until) if is_idle && ready.is_empty() => self.wait(until, now),
+            Wait::Block(until) if is_idle && ready.is_empty() && self.polled_in_flight() == 0 => {
+                self.wait(until, now);
+            }
             _ => {
                 let has_pending = !self.ring.submission().is_empty() || !self.backlog.is_empty();
                 if has_pending || self.is_something_to_fetch() {
@@ -319,12 +370,16 @@ impl Drop for Uring {
     fn drop(&mut self) {
         let (mut readiness, mut ready) = (Vec::new(), Vec::new());
         while self.operations.len() > 0 {
+            if self.polled_in_flight() > 0 {
+                match self.look_at_polled(&mut ready) {
+                    Err(error) if !is_passing(&error) => return self.forget_operations(),
+                    _ => continue,
+                }
+            }
             if self.early.is_empty() && self.ring.completion().is_empty() {
                 let result = self.enter(1, ENTER_GETEVENTS, None);
                 if result.is_err_and(|error| !is_passing(&error)) {
-                    // The ring is unusable. The memory that it may still write is never used again.
-                    std::mem::forget(std::mem::replace(&mut self.operations, Slab::new()));
-                    return;
+                    return self.forget_operations();
                 }
             }
             self.drain(&mut readiness, &mut ready);

@@ -167,7 +167,7 @@ impl SimulatedDriver {
     }
 
     fn connect(&mut self, token: Token, operation: &Operation, ready: &mut Vec<ReactorCompletion>) {
-        let &Operation::Connect { address, local, timeout } = operation else { return };
+        let &Operation::Connect { address, local, timeout, .. } = operation else { return };
         if self.is_out_of_sockets() {
             ready.push(ReactorCompletion { token, outcome: Outcome::failed(Errno::MFILE) });
             return;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
-    ListenerId, Message, Operation, Outcome, Owner, Reactor, ReactorCompletion, SocketId, Token,
-    WaitLimit,
+    ListenerId, Marking, Message, Operation, Outcome, Owner, Reactor, ReactorCompletion, SocketId,
+    Token, WaitLimit,
 };
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -37,7 +37,10 @@ fn connected(world: &World) -> ([Reactor; 2], SocketId, SocketId, ListenerId) {
     let address = "10.0.0.1:4420".parse().unwrap();
     let listener = reactors[1].listen(address).unwrap();
     reactors[1].submit(token(1), Operation::Accept { listener });
-    reactors[0].submit(token(2), Operation::Connect { address, local: None, timeout: None });
+    reactors[0].submit(
+        token(2),
+        Operation::Connect { address, local: None, timeout: None, marking: Marking::default() },
+    );
     let (mut client, mut server) = (None, None);
     for (_, completion) in run(world, &mut reactors) {
         match completion.outcome {
@@ -79,7 +82,10 @@ impl ConnectLoad {
     fn connect(&mut self, n: u32) {
         let address = Self::ADDRESS.parse().unwrap();
         let timeout = Some(Duration::from_millis(5));
-        self.client.submit(token(n), Operation::Connect { address, local: None, timeout });
+        self.client.submit(
+            token(n),
+            Operation::Connect { address, local: None, timeout, marking: Marking::default() },
+        );
     }
 
     fn server_turn(&mut self) {
@@ -271,7 +277,10 @@ fn sockets_run_out_and_come_back() {
     let (mut reactors, _, server, listener) = connected(&world);
     world.set_socket_limit(Some(2));
     let address = reactors[1].local_address(listener).unwrap();
-    reactors[0].submit(token(5), Operation::Connect { address, local: None, timeout: None });
+    reactors[0].submit(
+        token(5),
+        Operation::Connect { address, local: None, timeout: None, marking: Marking::default() },
+    );
     let failed = |happened: Vec<(usize, ReactorCompletion)>| {
         happened
             .iter()
@@ -283,7 +292,10 @@ fn sockets_run_out_and_come_back() {
     reactors[1].submit(token(6), Operation::Accept { listener });
     let happened = run(&world, &mut reactors);
     assert!(happened.iter().any(|it| matches!(it.1.outcome, Outcome::Accepted { .. })));
-    reactors[0].submit(token(7), Operation::Connect { address, local: None, timeout: None });
+    reactors[0].submit(
+        token(7),
+        Operation::Connect { address, local: None, timeout: None, marking: Marking::default() },
+    );
     let happened = run(&world, &mut reactors);
     assert!(matches!(
         happened[..],
@@ -299,7 +311,10 @@ fn a_connect_has_a_limit() {
     let mut reactor = Reactor::simulated(&world);
     let address = "10.0.0.1:4420".parse().unwrap();
     let timeout = Some(Duration::from_secs(1));
-    reactor.submit(token(1), Operation::Connect { address, local: None, timeout });
+    reactor.submit(
+        token(1),
+        Operation::Connect { address, local: None, timeout, marking: Marking::default() },
+    );
     let mut completions = Vec::new();
     reactor.poll(WaitLimit::Sleep, &mut completions);
     match completions.remove(0).outcome {
@@ -321,7 +336,10 @@ fn a_reactor_that_ends_closes_its_connections() {
     let mut completions = Vec::new();
     client.poll(WaitLimit::Sleep, &mut completions);
     assert!(matches!(completions[0].outcome, Outcome::Received { len: 0, .. }));
-    client.submit(token(2), Operation::Connect { address, local: None, timeout: None });
+    client.submit(
+        token(2),
+        Operation::Connect { address, local: None, timeout: None, marking: Marking::default() },
+    );
     completions.clear();
     client.poll(WaitLimit::Sleep, &mut completions);
     assert!(matches!(completions[0].outcome, Outcome::Failed { .. }));

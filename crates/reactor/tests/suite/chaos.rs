@@ -4,7 +4,7 @@ use crate::harness::{Driver, any_address, token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use weft_reactor::simulation::Random;
-use weft_reactor::{FileId, Message, Operation, Outcome, Reactor, SocketId, WaitLimit};
+use weft_reactor::{FileId, Marking, Message, Operation, Outcome, Reactor, SocketId, WaitLimit};
 
 struct Chaos {
     reactor: Reactor,
@@ -52,7 +52,12 @@ impl Chaos {
         match (self.below(16), self.some_socket()) {
             (0, _) if self.sockets.len() < 40 => {
                 let timeout = self.random.chance(0.5).then_some(Duration::from_millis(5));
-                self.submit(Operation::Connect { address, local: None, timeout });
+                self.submit(Operation::Connect {
+                    address,
+                    local: None,
+                    timeout,
+                    marking: Marking::default(),
+                });
             }
             (1..=3, Some(socket)) => self.submit(Operation::Receive { socket }),
             (4, Some(socket)) => {

@@ -142,6 +142,46 @@ pub(crate) fn direct_files_take_whole_sectors(driver: &impl Driver) {
     }
 }
 
+/// A device without polled queues may complete what is polled, or refuse it; its driver decides.
+pub(crate) fn polled_files_complete_or_say_why(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (path, bytes) = (directory.path().join("polled"), pattern(4, 8192));
+    std::fs::write(&path, &bytes).unwrap();
+    let mut options = OpenOptions::new();
+    let Ok(under) = options.read(true).custom_flags(DIRECT).open(&path) else { return };
+    let file = match reactor.add_polled_file(Arc::new(under)) {
+        Ok(file) => file,
+        Err(error) => {
+            assert_eq!(reactor.driver_name(), "epoll", "{error}");
+            return assert!(error.to_string().starts_with("only io_uring"), "{error}");
+        }
+    };
+    for n in 0..2 {
+        let buffer = reactor.pool().take(4096).unwrap();
+        let operation =
+            Operation::Read { file, offset: u64::from(n) * 4096, buffer, range: 0..4096 };
+        reactor.submit(token(n), operation);
+    }
+    for completion in wait_for(&mut reactor, 2) {
+        let at = completion.token.tag as usize * 4096;
+        match completion.outcome {
+            Outcome::Transferred { buffer } => assert!(buffer[..] == bytes[at..at + 4096]),
+            Outcome::Failed { error, buffer: Some(_), .. } => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // What is no read or write goes its usual way.
+    reactor.submit(token(3), Operation::Sync { file });
+    assert!(matches!(outcome_of(&mut reactor, 3), Outcome::Done));
+    assert_eq!(reactor.pool().available(), reactor.pool().capacity());
+    // One that is dropped under way waits for it.
+    let buffer = reactor.pool().take(4096).unwrap();
+    reactor.submit(token(4), Operation::Read { file, offset: 0, buffer, range: 0..4096 });
+}
+
 pub(crate) fn discard_and_zeroes_read_as_zeroes(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let (file, under) = driver.file(&mut reactor);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_reactor::simulation::{NetworkConditions, SimulatedFile, StorageConditions, World};
 use weft_reactor::{
-    Config, DriverKind, FileId, ListenerId, Operation, Outcome, Owner, Reactor, ReactorCompletion,
-    RingMode, SocketId, Token, WaitLimit,
+    Config, DriverKind, FileId, ListenerId, Marking, Operation, Outcome, Owner, Reactor,
+    ReactorCompletion, RingMode, SocketId, Token, WaitLimit,
 };
 
 /// Long enough for a crowded machine.
@@ -181,7 +181,10 @@ pub(crate) fn connection(reactor: &mut Reactor) -> (ListenerId, SocketId, Socket
     let listener = reactor.listen(any_address()).unwrap();
     let address = reactor.local_address(listener).unwrap();
     reactor.submit(token(1000), Operation::Accept { listener });
-    reactor.submit(token(1001), Operation::Connect { address, local: None, timeout: None });
+    reactor.submit(
+        token(1001),
+        Operation::Connect { address, local: None, timeout: None, marking: Marking::default() },
+    );
     let (mut client, mut server) = (None, None);
     for completion in wait_for(reactor, 2) {
         match completion.outcome {

@@ -5,7 +5,7 @@ use crate::harness::{
 };
 use std::io::ErrorKind;
 use std::time::Duration;
-use weft_reactor::{Config, Message, Operation, Outcome, Reactor, SocketId, WaitLimit};
+use weft_reactor::{Config, Marking, Message, Operation, Outcome, Reactor, SocketId, WaitLimit};
 
 fn message(bytes: &[u8]) -> Message {
     let mut message = Message::new();
@@ -201,7 +201,10 @@ pub(crate) fn connecting_to_nobody_is_refused(driver: &impl Driver) {
     let listener = reactor.listen(any_address()).unwrap();
     let address = reactor.local_address(listener).unwrap();
     reactor.close_listener(listener);
-    reactor.submit(token(1), Operation::Connect { address, local: None, timeout: None });
+    reactor.submit(
+        token(1),
+        Operation::Connect { address, local: None, timeout: None, marking: Marking::default() },
+    );
     match outcome_of(&mut reactor, 1) {
         Outcome::Failed { error, .. } => assert_eq!(error.kind(), ErrorKind::ConnectionRefused),
         other => panic!("{other:?}"),
@@ -258,7 +261,10 @@ pub(crate) fn a_thousand_idle_connections_hold_no_buffer(driver: &impl Driver) {
     let mut clients = Vec::new();
     let mut servers = Vec::new();
     for _ in 0..1000 {
-        reactor.submit(token(2), Operation::Connect { address, local: None, timeout: None });
+        reactor.submit(
+            token(2),
+            Operation::Connect { address, local: None, timeout: None, marking: Marking::default() },
+        );
         for completion in wait_for(&mut reactor, 2) {
             match completion.outcome {
                 Outcome::Accepted { socket, .. } => servers.push(socket),
@@ -344,7 +350,10 @@ pub(crate) fn connections_over_ipv6(driver: &impl Driver) {
     let address = reactor.local_address(listener).unwrap();
     assert!(address.is_ipv6());
     reactor.submit(token(1), Operation::Accept { listener });
-    reactor.submit(token(2), Operation::Connect { address, local: None, timeout: None });
+    reactor.submit(
+        token(2),
+        Operation::Connect { address, local: None, timeout: None, marking: Marking::default() },
+    );
     for completion in wait_for(&mut reactor, 2) {
         match completion.outcome {
             Outcome::Accepted { peer, .. } => assert!(peer.is_ipv6()),
@@ -362,12 +371,34 @@ pub(crate) fn a_local_address_can_be_chosen(driver: &impl Driver) {
     let address = reactor.local_address(listener).unwrap();
     reactor.submit(token(1), Operation::Accept { listener });
     let local = Some("127.0.0.5:0".parse().unwrap());
-    reactor.submit(token(2), Operation::Connect { address, local, timeout: None });
+    reactor.submit(
+        token(2),
+        Operation::Connect { address, local, timeout: None, marking: Marking::default() },
+    );
     for completion in wait_for(&mut reactor, 2) {
         if let Outcome::Accepted { peer, .. } = completion.outcome {
             assert_eq!(peer.ip().to_string(), "127.0.0.5");
         }
     }
+}
+
+pub(crate) fn what_a_connection_sends_can_be_marked(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let listener = reactor.listen(any_address()).unwrap();
+    let address = reactor.local_address(listener).unwrap();
+    let marking = Marking { tos: Some(0x20), priority: Some(4) };
+    reactor.submit(token(1), Operation::Connect { address, local: None, timeout: None, marking });
+    let Outcome::Connected { socket } = outcome_of(&mut reactor, 1) else {
+        panic!("no connection")
+    };
+    assert_eq!(reactor.marking(socket).unwrap(), marking);
+    let unmarked = Marking::default();
+    let connect = Operation::Connect { address, local: None, timeout: None, marking: unmarked };
+    reactor.submit(token(2), connect);
+    let Outcome::Connected { socket } = outcome_of(&mut reactor, 2) else {
+        panic!("no connection")
+    };
+    assert_eq!(reactor.marking(socket).unwrap().tos, Some(0));
 }
 
 pub(crate) fn a_cancelled_connect_leaves_nothing(driver: &impl Driver) {
@@ -376,7 +407,10 @@ pub(crate) fn a_cancelled_connect_leaves_nothing(driver: &impl Driver) {
     let address = reactor.local_address(listener).unwrap();
     for _ in 0..20 {
         let timeout = Some(Duration::from_millis(2));
-        reactor.submit(token(1), Operation::Connect { address, local: None, timeout });
+        reactor.submit(
+            token(1),
+            Operation::Connect { address, local: None, timeout, marking: Marking::default() },
+        );
         reactor.cancel(token(1));
         match outcome_of(&mut reactor, 1) {
             // On the loopback interface it may have come about already.
@@ -418,7 +452,10 @@ pub(crate) fn a_wildcard_takes_both_families(driver: &impl Driver) {
     reactor.submit(token(1), Operation::Accept { listener });
     for host in ["127.0.0.1", "[::1]"] {
         let address = format!("{host}:{port}").parse().unwrap();
-        reactor.submit(token(2), Operation::Connect { address, local: None, timeout: None });
+        reactor.submit(
+            token(2),
+            Operation::Connect { address, local: None, timeout: None, marking: Marking::default() },
+        );
         let outcomes = wait_for(&mut reactor, 2);
         assert!(outcomes.iter().any(|it| matches!(it.outcome, Outcome::Accepted { .. })));
         assert!(outcomes.iter().any(|it| matches!(it.outcome, Outcome::Connected { .. })));
@@ -452,7 +489,10 @@ pub(crate) fn a_connect_without_answer_times_out(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let start = reactor.now();
     let timeout = Some(Duration::from_millis(50));
-    reactor.submit(token(1), Operation::Connect { address, local: None, timeout });
+    reactor.submit(
+        token(1),
+        Operation::Connect { address, local: None, timeout, marking: Marking::default() },
+    );
     match outcome_of(&mut reactor, 1) {
         Outcome::Failed { error, .. } => assert_eq!(error.kind(), ErrorKind::TimedOut),
         other => panic!("{other:?}"),

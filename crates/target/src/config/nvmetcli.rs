@@ -344,7 +344,7 @@ impl Reader<'_> {
         }
         let path = PathBuf::from(path);
         let device = if (self.is_block)(&path) {
-            DeviceSpec::Block { path, read_only: false, shared: false }
+            DeviceSpec::Block { path, read_only: false, shared: false, polled: false }
         } else {
             DeviceSpec::File {
                 path,

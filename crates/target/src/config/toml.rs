@@ -346,6 +346,7 @@ impl NamespaceKeys {
                 path: path.clone(),
                 read_only: self.read_only,
                 shared: self.shared,
+                polled: false,
             }),
             self.rbd.as_ref().map(|Rbd(spec)| {
                 DeviceSpec::Rbd(Box::new(RbdSpec {

@@ -563,8 +563,12 @@ mod tests {
 
     #[test]
     fn a_namespace_has_a_device_of_its_own() {
-        let block =
-            || DeviceSpec::Block { path: "/dev/sdz".into(), read_only: false, shared: false };
+        let block = || DeviceSpec::Block {
+            path: "/dev/sdz".into(),
+            read_only: false,
+            shared: false,
+            polled: false,
+        };
         let delayed = DeviceSpec::Delay {
             read: Duration::from_micros(10),
             write: Duration::ZERO,

@@ -8,7 +8,7 @@ use weft_nvme::{Command, Completion};
 use weft_nvmf::tcp::handshake::HostParameters;
 use weft_nvmf::tcp::host::{Config, Data, Received, Session, Transfer};
 use weft_nvmf::tcp::{FatalError, Negotiated, Sink};
-use weft_reactor::{Buffer, Operation, Owner, Reactor};
+use weft_reactor::{Buffer, Marking, Operation, Owner, Reactor};
 
 use super::layer::Layer;
 use super::link::{Direct, Input, Link, LinkEvent};
@@ -51,8 +51,9 @@ impl TcpHostConnection {
         let mut buffers = Vec::new();
         buffers.resize_with(depth, || None);
         let mut link = Link::new(owner, tag, None);
-        let (local, timeout) = (options.local, Some(options.timeout));
-        link.connect(reactor, Operation::Connect { address, local, timeout });
+        let HostOptions { local, marking, .. } = options;
+        let timeout = Some(options.timeout);
+        link.connect(reactor, Operation::Connect { address, local, timeout, marking });
         link.set_deadline(reactor, options.timeout);
         let events = VecDeque::with_capacity(depth);
         Self { link, session, buffers, events, options, reason: None }
@@ -66,6 +67,10 @@ impl TcpHostConnection {
 
     pub(crate) fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
         reactor.local_address(self.link.socket()?)
+    }
+
+    pub(crate) fn marking(&self, reactor: &Reactor) -> Option<Marking> {
+        reactor.marking(self.link.socket().ok()?).ok()
     }
 
     pub(crate) fn negotiated(&self) -> Option<&Negotiated> {

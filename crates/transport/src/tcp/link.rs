@@ -690,7 +690,15 @@ mod tests {
         let listener = reactor.listen(address).unwrap();
         reactor.submit(Token::new(LISTENER, 0), Operation::Accept { listener });
         let mut near = Link::new(Owner(0), 0, None);
-        near.connect(&mut reactor, Operation::Connect { address, local: None, timeout: None });
+        near.connect(
+            &mut reactor,
+            Operation::Connect {
+                address,
+                local: None,
+                timeout: None,
+                marking: weft_reactor::Marking::default(),
+            },
+        );
         let mut far = Link::new(Owner(1), 0, None);
         let mut completions = Vec::new();
         while near.socket.is_none() || far.socket.is_none() {

@@ -36,7 +36,7 @@ pub(in crate::study) fn read(given: Option<&PathBuf>) -> Result<Option<(PathBuf,
 
 impl Agents {
     /// The same with what a site file gives; such a file is looked for only with `search`.
-    pub(in crate::study) fn on_site(&self, search: bool) -> Result<Self, Failure> {
+    pub(in crate::study) fn on_site(&self, search: bool, quiet: bool) -> Result<Self, Failure> {
         if self.no_site || self.site.is_none() && !search && self.target_on.is_none() {
             return self.complete();
         }
@@ -59,7 +59,7 @@ impl Agents {
             let loads = site.loads.iter().map(|name| AgentPlace::Ssh(name.clone()));
             own.load_on = vec![Several(loads.collect())];
             own.found.places = true;
-            if self.site.is_none() {
+            if self.site.is_none() && !quiet {
                 output::complain(&format!(
                     "weft study: on the machines of {} (--no-site: on this one)",
                     path.display()
@@ -77,7 +77,9 @@ impl Agents {
         let target = own.target_on.as_ref().map(ToString::to_string).unwrap_or_default();
         let loads: Vec<String> = own.loads().map(ToString::to_string).collect();
         let loads: Vec<&str> = loads.iter().map(String::as_str).collect();
-        own.found = Found { links: site.links(&target, &loads), ..own.found };
+        let tools = site.machines.values().filter(|machine| !machine.spdk.is_empty());
+        let spdk = tools.map(|machine| (machine.place.clone(), machine.spdk.clone())).collect();
+        own.found = Found { links: site.links(&target, &loads), spdk, ..own.found };
         if own.agent_program.is_none() && !site.program.is_empty() {
             own.agent_program = Some(site.program.clone());
         }
@@ -144,19 +146,19 @@ mod tests {
         "#;
         fs::write(&path, text).expect("a file");
         let site = path.to_str().expect("a text");
-        let found = agents(&["--site", site]).on_site(false).expect("a site");
+        let found = agents(&["--site", site]).on_site(false, true).expect("a site");
         let client = "exec:ip netns exec c weft agent";
         assert_eq!(places(&found), ["root@server.example", client]);
         assert_eq!(found.found.links["roce100"].loads.len(), 1);
         let expected = [["--site", site], ["--agent-program", "/opt/weft"]];
         assert_eq!(found.words(), expected.concat());
         let words = ["--site", site, "--target-on", "client", "--load-on", "other,elsewhere"];
-        let found = agents(&words).on_site(false).expect("a site");
+        let found = agents(&words).on_site(false, true).expect("a site");
         assert_eq!(places(&found), [client, "here", "elsewhere"]);
         assert!(found.found.links.is_empty() && found.words().len() == 10, "{:?}", found.words());
         let again = [&["--site", site, "--target-on", "root@server.example"][..]];
         let again = [&again.concat()[..], &["--load-on", client]].concat();
-        let again = agents(&again).on_site(false).expect("a site");
+        let again = agents(&again).on_site(false, true).expect("a site");
         assert_eq!(again.found.links.len(), 1, "a machine by its place");
     }
 
@@ -167,7 +169,7 @@ mod tests {
         let site = path.to_str().expect("a text");
         let why = |text: &str| {
             fs::write(&path, text).expect("a file");
-            match agents(&["--site", site]).on_site(false) {
+            match agents(&["--site", site]).on_site(false, true) {
                 Err(Failure::Because(why)) => why,
                 other => panic!("{other:?}"),
             }
@@ -177,7 +179,7 @@ mod tests {
         assert!(said.starts_with(site) && said.contains("machines.a.place: "), "{said}");
         let said = why(&machine.replace("a b", "a"));
         assert!(said.contains("names no target and no loads"), "{said}");
-        assert!(agents(&["--site", "/nowhere/x.toml"]).on_site(false).is_err());
-        assert!(agents(&["--agent-program", "x", "--no-site"]).on_site(true).is_err());
+        assert!(agents(&["--site", "/nowhere/x.toml"]).on_site(false, true).is_err());
+        assert!(agents(&["--agent-program", "x", "--no-site"]).on_site(true, true).is_err());
     }
 }

@@ -130,7 +130,7 @@ fn create_stored(operator: &Operator, params: Value, kind: BdevKind) -> Answer {
         ErrorObject::new(code, format!("{}: {error}", path.display()))
     })?;
     let device = if found.file_type().is_block_device() {
-        DeviceSpec::Block { path, read_only, shared: false }
+        DeviceSpec::Block { path, read_only, shared: false, polled: false }
     } else {
         let (create_bytes, direct, shared) = (None, None, false);
         DeviceSpec::File { path, create_bytes, block_bytes, direct, read_only, shared }

@@ -5,6 +5,7 @@ use std::{
     fmt,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use weft_host::{Transport, TransportId};
@@ -13,7 +14,7 @@ use weft_rpc::{Client, machine::Machine};
 pub use super::line::Streams;
 use super::{
     Build, Count, Counters, Elsewhere, EndedTarget, Listen, OpenLoad, Reach, StartTarget,
-    StopTarget, Wanted, Wish, line::Agent,
+    StopTarget, UseSpdk, Wanted, Wish, line::Agent,
 };
 use crate::{
     results::{AgentMachine, Connection, IdleRate},
@@ -25,7 +26,7 @@ use crate::{
         load_device::LoadDevice,
         matrix::{Apart, Capabilities},
         side,
-        site::Link,
+        site::{Link, SpdkTools},
         software::Lacks,
     },
 };
@@ -53,6 +54,8 @@ pub struct Places {
     pub address: Option<IpAddr>,
     /// The links between them that have names.
     pub links: BTreeMap<String, Link>,
+    /// Where SPDK's programs are, by places.
+    pub spdk: BTreeMap<String, SpdkTools>,
     /// This build.
     pub build: Build,
 }
@@ -79,8 +82,8 @@ impl Fleet {
     /// # Errors
     /// One sentence that names the place without an agent of this build, and what helps.
     pub fn gather(places: Places) -> Result<Self, String> {
-        let target = start(&*places.target, &places.build)?;
-        let loads = places.loads.iter().map(|place| start(&**place, &places.build));
+        let target = start(&*places.target, &places)?;
+        let loads = places.loads.iter().map(|place| start(&**place, &places));
         let loads = loads.collect::<Result<Vec<_>, String>>()?;
         let (target, loads) = (Mutex::new(target), Mutex::new(loads));
         let (reached, has_knobs) = (Mutex::default(), Mutex::default());
@@ -182,15 +185,15 @@ impl Fleet {
 
     /// Starts the agents again that do not answer any more.
     pub(in crate::study) fn mend(&self) -> Result<(), String> {
-        let build = &self.places.build;
+        let places = &self.places;
         if self.target().lost().is_some() {
-            let agent = start(&*self.places.target, build)?;
+            let agent = start(&*places.target, places)?;
             *lock(&self.target) = agent;
         }
         let mut loads = lock(&self.loads);
-        for (agent, place) in loads.iter_mut().zip(&self.places.loads) {
+        for (agent, place) in loads.iter_mut().zip(&places.loads) {
             if agent.lost().is_some() {
-                *agent = start(&**place, build)?;
+                *agent = start(&**place, places)?;
             }
         }
         Ok(())
@@ -291,10 +294,14 @@ impl Fleet {
     }
 }
 
-fn start(place: &dyn Connector, build: &Build) -> Result<Arc<Agent>, String> {
+fn start(place: &dyn Connector, places: &Places) -> Result<Arc<Agent>, String> {
     let name = place.place();
     let streams = place.connect().map_err(|why| format!("{name}: {why}"))?;
-    Agent::greet(&name, streams, build).map(Arc::new)
+    let mut agent = Agent::greet(&name, streams, &places.build)?;
+    if let Some(tools) = places.spdk.get(&name) {
+        agent.description.lacks = agent.call::<UseSpdk>(tools)?;
+    }
+    Ok(Arc::new(agent))
 }
 
 /// What machines did between two readings, for each second.
@@ -389,6 +396,11 @@ impl StartedTarget for TargetElsewhere {
 
     fn control(&self) -> Result<Client, String> {
         Ok(self.agent.control(self.number))
+    }
+
+    fn machine(&self) -> Result<Option<(Duration, Machine)>, String> {
+        let counters = self.agent.call::<Count>(&())?;
+        Ok((!self.has_control).then_some((counters.time, counters.machine)))
     }
 
     fn is_elsewhere(&self) -> bool {

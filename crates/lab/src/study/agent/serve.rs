@@ -22,8 +22,8 @@ use weft_rpc::{CallError, Client, Methods, machine::Machine};
 use super::{
     Call, CallTarget, Clock, CloseLoad, Count, Counted, CountedLoad, Counters, Describe,
     Description, EndedTarget, Go, Listen, Offloads, OpenLoad, Opened, PrepareLoad, ProbeListen,
-    ProbeRun, Reach, SetKnobs, StartTarget, Started, StopTarget, Wanted, Wish, control, knobs,
-    probe, reach,
+    ProbeRun, Reach, SetKnobs, StartTarget, Started, StopTarget, UseSpdk, Wanted, Wish, control,
+    knobs, probe, reach,
 };
 use crate::{
     Job, Progress, RunObserver, environment,
@@ -34,7 +34,7 @@ use crate::{
         launch::{Launcher, StartedTarget, TargetSpec},
         linux::{self, Linux},
         load_device::{LoadDevice, Spread, spread},
-        site::end,
+        site::{SpdkTools, end},
     },
 };
 
@@ -96,9 +96,16 @@ pub fn methods(
 
 fn machine(methods: Methods, agent: &Arc<Agent>) -> Methods {
     let (describing, setting) = (Arc::clone(agent), Arc::clone(agent));
+    let using = Arc::clone(agent);
     methods
         .with::<SetKnobs>(move |order| knobs::set(&mut lock(&setting.knobs), &order))
         .with::<Describe>(move |()| Ok(describing.describe()))
+        .with::<UseSpdk>(move |tools| {
+            if let Some(linux) = &using.linux {
+                linux.use_spdk(tools);
+            }
+            Ok(linux::lacks(&using.spdk()))
+        })
         .with::<Clock>(|()| Ok(monotonic_time()))
         .with::<Count>(|()| Ok(Counters { time: monotonic_time(), machine: Machine::read() }))
         .with::<Listen>(|(address,)| reach::listen(address))
@@ -152,6 +159,11 @@ fn loads(methods: Methods, agent: &Arc<Agent>) -> Methods {
 }
 
 impl Agent {
+    /// Where SPDK's programs are.
+    fn spdk(&self) -> SpdkTools {
+        self.linux.as_ref().map(|linux| linux.spdk()).unwrap_or_default()
+    }
+
     fn describe(&self) -> Description {
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Description {
@@ -164,7 +176,7 @@ impl Agent {
             root: geteuid().is_root(),
             control: control::addresses(|name| std::env::var(name).ok()),
             restored: self.restored.clone(),
-            lacks: linux::lacks(),
+            lacks: linux::lacks(&self.spdk()),
             environment: environment::this_machine(),
         }
     }

@@ -6,7 +6,7 @@ use super::{fleet::Places, line::Agent, *};
 use crate::results::key;
 use crate::study::{
     builtin,
-    knob::{Knobs, Machine},
+    knob::{Keeper, Knobs, Machine},
     launch::{Launcher, StartedTarget, TargetSpec},
     site::Link,
 };
@@ -29,7 +29,8 @@ fn serving(id: &str) -> (Streams, UnixStream) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
     let nowhere = std::path::PathBuf::from("/nonexistent");
     let watch = Box::new(|_: &std::path::Path, _: std::fs::File| Err("no watchdog".to_owned()));
-    let knobs = Knobs::new(Machine::default(), nowhere, watch);
+    let keeper = Keeper::new(Machine::default(), nowhere, watch);
+    let knobs = Knobs::new(Arc::new(keeper));
     let methods = methods(Box::new(Nothing), None, build(id), knobs);
     thread::spawn(move || {
         let from = theirs.try_clone().expect("a clone");
@@ -104,8 +105,8 @@ fn a_fleet_knows_its_machines_and_what_cannot_be_started_there() {
     let link = |target, load| Link { target, loads: vec![load, lo] };
     let links = [("near", link(lo, lo)), ("unknown", link(lo, far))];
     let links = links.map(|(name, link)| (name.to_owned(), link)).into();
-    let places =
-        Places { target: Box::new(Thread("a")), loads, address: None, links, build: build("a") };
+    let (target, spdk) = (Box::new(Thread("a")), std::collections::BTreeMap::new());
+    let places = Places { target, loads, address: None, links, spdk, build: build("a") };
     let fleet = Fleet::gather(places).expect("agents");
     let capabilities = fleet.capabilities(false);
     let apart = capabilities.apart.expect("machines of agents");

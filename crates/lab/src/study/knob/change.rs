@@ -53,6 +53,8 @@ pub(in crate::study) enum Change {
     Made { path: PathBuf },
     /// A connection of the kernel's host.
     Connected { nqn: String, hostnqn: String },
+    /// A process that was started, which is ended.
+    Process { id: u32, began: u64 },
     /// What a method of SPDK's target deletes.
     Spdk { socket: PathBuf, method: String, params: Json },
 }
@@ -67,18 +69,22 @@ impl fmt::Display for Change {
             }
             Self::Made { path } => path.display().fmt(f),
             Self::Connected { nqn, .. } => write!(f, "the kernel's connection to {nqn}"),
+            Self::Process { id, .. } => write!(f, "the process {id}"),
             Self::Spdk { method, params, .. } => write!(f, "what SPDK's {method} {params} deletes"),
         }
     }
 }
 
 impl Change {
-    pub(super) fn value(&self) -> &str {
+    pub(in crate::study) fn value(&self) -> &str {
         match self {
             Self::File { value, .. }
             | Self::Offload { value, .. }
             | Self::Moderation { value, .. } => value,
-            Self::Made { .. } | Self::Connected { .. } | Self::Spdk { .. } => "",
+            Self::Made { .. }
+            | Self::Connected { .. }
+            | Self::Process { .. }
+            | Self::Spdk { .. } => "",
         }
     }
 
@@ -89,7 +95,10 @@ impl Change {
             Self::File { value: own, .. }
             | Self::Offload { value: own, .. }
             | Self::Moderation { value: own, .. } => value.clone_into(own),
-            Self::Made { .. } | Self::Connected { .. } | Self::Spdk { .. } => {}
+            Self::Made { .. }
+            | Self::Connected { .. }
+            | Self::Process { .. }
+            | Self::Spdk { .. } => {}
         }
         other
     }
@@ -287,7 +296,10 @@ impl Machine {
                 let value = value.filter(|value| *value != "n/a");
                 value.map(str::to_owned).ok_or_else(|| format!("{interface} has no {name}"))
             }
-            Change::Made { .. } | Change::Connected { .. } | Change::Spdk { .. } => {
+            Change::Made { .. }
+            | Change::Connected { .. }
+            | Change::Process { .. }
+            | Change::Spdk { .. } => {
                 // So that nothing counts as put back before it is removed.
                 Err("it has no value".to_owned())
             }
@@ -310,6 +322,7 @@ impl Machine {
             Change::Connected { nqn, hostnqn } => {
                 linux::disconnect(nqn, hostnqn).map_err(|error| error.to_string())
             }
+            Change::Process { id, began } => spdk::end(*id, *began),
             Change::Spdk { socket, method, params } => {
                 spdk::delete(socket, method, params).map_err(|error| error.to_string())
             }
@@ -324,7 +337,10 @@ impl Machine {
                 self.root.join("sys/class/net").join(interface).exists()
             }
             // These see for themselves.
-            Change::Made { .. } | Change::Connected { .. } | Change::Spdk { .. } => true,
+            Change::Made { .. }
+            | Change::Connected { .. }
+            | Change::Process { .. }
+            | Change::Spdk { .. } => true,
         }
     }
 

@@ -37,7 +37,7 @@ enum Line {
 
 /// The journal of this process.
 #[derive(Debug)]
-pub(in crate::study) struct Journal {
+pub(super) struct Journal {
     path: PathBuf,
     file: File,
     /// What is to be put back, in the order in which it was changed.
@@ -49,7 +49,7 @@ pub(in crate::study) struct Journal {
 
 impl Journal {
     /// Begins one, and has it watched.
-    pub(in crate::study) fn begin(folder: &Path, watch: &Watch) -> Result<Self, String> {
+    pub(super) fn begin(folder: &Path, watch: &Watch) -> Result<Self, String> {
         let mut builder = DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(folder);
         let unwritable = |error: io::Error| format!("no journal in {}: {error}", folder.display());
@@ -86,7 +86,7 @@ impl Journal {
     }
 
     /// Notes what a knob is before it is changed.
-    pub(in crate::study) fn note(&mut self, change: &Change, now: &str) -> Result<(), String> {
+    pub(super) fn note(&mut self, change: &Change, now: &str) -> Result<(), String> {
         let back = change.with(now);
         write(&mut self.file, &Line::Changes { back: back.clone() })
             .map_err(|error| format!("{} cannot be written: {error}", self.path.display()))?;
@@ -95,7 +95,7 @@ impl Journal {
     }
 
     /// Puts back those of the changes that are meant, last first.
-    pub(in crate::study) fn restore(
+    pub(super) fn restore(
         &mut self,
         machine: &Machine,
         is_meant: impl Fn(&Change) -> bool,
@@ -108,7 +108,7 @@ impl Journal {
         if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
     }
 
-    pub(in crate::study) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 }
@@ -213,7 +213,7 @@ pub(super) fn restore(machine: &Machine, path: &Path) -> Result<Vec<String>, Str
 }
 
 /// Puts back what was left in journals of this network namespace, and says what.
-pub(in crate::study) fn restore_left(machine: &Machine, folder: &Path) -> Vec<String> {
+pub(super) fn restore_left(machine: &Machine, folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     if let Err(why) = check_private(folder) {
         return vec![why];

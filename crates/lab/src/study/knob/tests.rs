@@ -1,6 +1,7 @@
 use std::{
-    fs,
+    fs::{self, File},
     os::unix::fs::PermissionsExt,
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -69,6 +70,10 @@ impl MadeUp {
         Machine::new(self.folder.path().to_owned(), self.path("ethtool"))
     }
 
+    fn keeper(&self, watch: Watch) -> Arc<Keeper> {
+        Arc::new(Keeper::new(self.machine(), self.path("journals"), watch))
+    }
+
     fn knobs(&self) -> Knobs {
         // A watchdog that does nothing: what it would do is called by the tests.
         let watch = |_: &Path, journal: File| {
@@ -76,7 +81,7 @@ impl MadeUp {
             cat.stdin(Stdio::piped()).stdout(journal);
             cat.spawn().map_err(|error| error.to_string())
         };
-        Knobs::new(self.machine(), self.path("journals"), Box::new(watch))
+        Knobs::new(self.keeper(Box::new(watch)))
     }
 
     fn read(&self, path: &str) -> String {
@@ -182,9 +187,28 @@ fn what_a_driver_refuses_is_a_sentence_and_leaves_nothing_changed() {
         assert!(why.contains(part), "{why}");
     }
     let none = Machine::new(made_up.folder.path().to_owned(), made_up.path("none"));
-    let mut knobs = Knobs::new(none, made_up.path("journals"), Box::new(|_, _| Err("no".into())));
+    let keeper = Keeper::new(none, made_up.path("journals"), Box::new(|_, _| Err("no".into())));
+    let mut knobs = Knobs::new(Arc::new(keeper));
     let why = knobs.arrange(&[wish(key::TSO, "off")], Some("eth1")).expect_err("no ethtool");
     assert!(why.contains("ethtool is not there: install it"), "{why}");
+}
+
+/// What knobs have changed and what else a process has changed are in one journal, and each is put
+/// back by itself.
+#[test]
+fn a_process_has_one_journal_for_all_that_it_changes() {
+    let made_up = MadeUp::new();
+    let mut knobs = made_up.knobs();
+    let keeper = Arc::clone(&knobs.keeper);
+    knobs.arrange(&[wish(key::MTU, "9000")], Some("eth1")).expect("it sets it");
+    let other = Change::File { path: CONGESTION.into(), value: "reno".to_owned() };
+    assert_eq!(keeper.set(&other).as_deref(), Ok("reno"));
+    assert_eq!(made_up.journals().len(), 1);
+    knobs.arrange(&[], None).expect("it puts it back");
+    assert_eq!((made_up.read(MTU), made_up.read(CONGESTION)), ("1500".into(), "reno".into()));
+    keeper.restore(&[other]).expect("it puts it back");
+    assert_eq!(made_up.read(CONGESTION), "cubic");
+    assert!(made_up.journals().is_empty());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::{
     io::{self, Read, Write},
     net::{IpAddr, SocketAddr, UdpSocket},
     path::{Path, PathBuf},
+    process::Command,
     sync::Arc,
     thread,
     time::Duration,
@@ -32,6 +33,9 @@ const LOOK: Duration = Duration::from_millis(5);
 const FABRICS: &str = "/dev/nvme-fabrics";
 const CONTROLLERS: &str = "/sys/class/nvme";
 const DISKS: &str = "/sys/block";
+
+/// The priority of the sockets of nvme-tcp, below the root.
+const SO_PRIORITY: &str = "sys/module/nvme_tcp/parameters/so_priority";
 
 /// A connection of the kernel's host, which ends with this value.
 #[derive(Debug)]
@@ -77,6 +81,11 @@ pub(in crate::study) fn connect(
     let hostnqn = options.hostnqn.to_string();
     let line = line(&options, &nqn, settings, how.job);
     let mut changes = Changes::new(linux);
+    let priority = settings.so_priority.map(|priority| {
+        // The module has one for all sockets that it makes from now on.
+        changes.set_file(SO_PRIORITY, &priority.to_string())
+    });
+    let priority = priority.transpose()?;
     changes.note(Change::Connected { nqn: nqn.clone(), hostnqn })?;
     let instance = write(&line).map_err(|error| {
         format!("the kernel's host cannot connect to {address}: {error} (dmesg says more)")
@@ -90,7 +99,13 @@ pub(in crate::study) fn connect(
     let folder = Path::new(CONTROLLERS).join(&controller);
     let of = |name: &str| attribute(&folder.join(name));
     let identity = format!("{} {}", of("model"), of("firmware_rev"));
-    let connection = ends(address, &of("address"));
+    let connection = ends(address, &of("address")).map(|ends| Connection {
+        // The admin queue is one of them.
+        io_queues: of("queue_count").parse().ok().map(|count: u16| count.saturating_sub(1)),
+        tos: settings.tos.and_then(|_| tos_to(ends.target)),
+        so_priority: priority.and_then(|text| text.parse().ok()),
+        ..ends
+    });
     let device = Path::new("/dev").join(name);
     Ok(Connected { changes, device, nsid, identity, connection })
 }
@@ -114,10 +129,11 @@ fn line(options: &Options, nqn: &str, settings: &HostSettings, job: &Job) -> Str
     add("trsvcid", address.trsvcid);
     add("nr_io_queues", settings.nr_io_queues);
     add("nr_write_queues", settings.nr_write_queues);
+    add("nr_poll_queues", settings.nr_poll_queues.filter(|count| *count > 0));
     let entries = u16::try_from(job.depth.saturating_add(1)).unwrap_or(u16::MAX);
     let deep = Some(entries.min(QUEUE_SIZE_MAX)).filter(|entries| *entries > QUEUE_SIZE_DEFAULT);
     add("queue_size", settings.queue_size.or(deep));
-    add("tos", settings.tos);
+    add("tos", settings.tos.map(u16::from));
     add("keep_alive_tmo", settings.keep_alive_tmo);
     // A lost target makes the cell fail at once instead of waiting for a reconnect.
     add("ctrl_loss_tmo", Some(settings.ctrl_loss_tmo.unwrap_or(0)));
@@ -217,7 +233,7 @@ fn schedule(controller: &str, disk: &str, scheduler: &str) -> Result<(), String>
 
 /// Both ends, by what the controller says of its address; where it does not say from where it
 /// connects, by the kernel's route.
-fn ends(address: &TransportId, said: &str) -> Option<Connection> {
+pub(in crate::study) fn ends(address: &TransportId, said: &str) -> Option<Connection> {
     let field = |name: &str| {
         let mut words = said.split(',');
         words.find_map(|word| word.trim().strip_prefix(name)?.strip_prefix('=')?.parse().ok())
@@ -232,6 +248,23 @@ fn ends(address: &TransportId, said: &str) -> Option<Connection> {
     let port = address.trsvcid.unwrap_or(0);
     let host = SocketAddr::new(from?, 0);
     Some(Connection::new(protocol_name(address.transport), host, SocketAddr::new(to, port)))
+}
+
+/// The type of service of the sockets that are connected to an address, as `ss` reads it; none if
+/// that program is not there, or does not say the same of all.
+fn tos_to(target: SocketAddr) -> Option<u8> {
+    let mut command = Command::new("ss");
+    command.args(["-Htn", "--tos", "state", "established", "dst", &target.to_string()]);
+    let output = command.output().ok()?;
+    tos_in(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// The one that all sockets have which `ss` has listed.
+fn tos_in(said: &str) -> Option<u8> {
+    let mut words = said.split_whitespace().filter_map(|word| word.strip_prefix("tos:0x"));
+    let first = words.next()?;
+    let is_same = words.all(|word| word == first);
+    u8::from_str_radix(first, 16).ok().filter(|_| is_same)
 }
 
 #[cfg(test)]
@@ -250,6 +283,7 @@ mod tests {
         let settings = HostSettings {
             nr_io_queues: Some(4),
             nr_write_queues: Some(2),
+            nr_poll_queues: Some(1),
             tos: Some(8),
             hdr_digest: true,
             ..HostSettings::default()
@@ -261,12 +295,21 @@ mod tests {
         let text = of(&settings, 32);
         let start = "transport=tcp,traddr=192.0.2.1,nqn=nqn.x,hostnqn=";
         assert!(text.starts_with(start), "{text}");
-        let end = ",trsvcid=4420,nr_io_queues=4,nr_write_queues=2,tos=8,ctrl_loss_tmo=0,hdr_digest";
+        let end = ",trsvcid=4420,nr_io_queues=4,nr_write_queues=2,nr_poll_queues=1,tos=8,\
+                   ctrl_loss_tmo=0,hdr_digest";
         assert!(text.ends_with(end), "{text}");
         let deep = of(&HostSettings::default(), 256);
         assert!(deep.contains(",queue_size=257,"), "{deep}");
         let given = HostSettings { queue_size: Some(64), ..HostSettings::default() };
         assert!(of(&given, 256).contains(",queue_size=64,"));
+    }
+
+    #[test]
+    fn the_type_of_service_is_that_of_all_sockets() {
+        let line = |tos: &str| format!("0 0 10.0.0.1:9 10.0.0.2:4420\n\t tos:{tos} class_id:0x0\n");
+        assert_eq!(tos_in(&(line("0x88") + &line("0x88"))), Some(0x88));
+        assert_eq!(tos_in(&(line("0x88") + &line("0x0"))), None);
+        assert_eq!(tos_in(""), None);
     }
 
     #[test]

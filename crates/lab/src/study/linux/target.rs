@@ -3,7 +3,7 @@
 use std::{
     fs::{self, OpenOptions},
     io::Write,
-    net::{IpAddr, Ipv4Addr, TcpListener},
+    net::IpAddr,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     sync::Arc,
@@ -12,91 +12,66 @@ use std::{
 
 use uuid::Uuid;
 use weft_backend::DeviceSpec;
-use weft_host::{Transport, TransportId};
-use weft_rpc::Client;
+use weft_host::Transport;
 
-use super::{CONFIGFS, Changes, Linux, attribute, load, names, nvmet, set};
-use crate::{
-    environment,
-    study::{
-        given::protocol_name,
-        knob::change::Change,
-        launch::{StartedTarget, TargetSpec},
-    },
+use super::{
+    CONFIGFS, Changes, Linux, attribute, load,
+    made::{Made, Port},
+    names, nvmet, set,
 };
+use crate::study::{given::protocol_name, knob::change::Change, launch::TargetSpec};
 
 /// Ports that nvmet may have.
 const PORTS: std::ops::Range<u32> = 1..1000;
 
+/// How long nvmet-tcp polls before it sleeps, below the root.
+const IDLE_POLL: &str = "sys/module/nvmet_tcp/parameters/idle_poll_period_usecs";
+
 /// How much is written at a time when memory is filled.
 const PIECE: usize = 1 << 20;
 
-/// A target of the kernel. It ends with this value.
-#[derive(Debug)]
-pub(super) struct KernelTarget {
-    changes: Changes,
-    addresses: Vec<TransportId>,
-    port: PathBuf,
-}
-
-impl KernelTarget {
-    pub(super) fn start(
-        linux: &Arc<Linux>,
-        spec: &TargetSpec,
-        listen: Option<IpAddr>,
-    ) -> Result<Self, String> {
-        let spoken = protocol_name(spec.transport);
-        load("nvmet", &[])?;
-        load(&nvmet(spec.transport), &[])?;
-        let at = match spec.transport {
-            Transport::Rdma => {
-                let address = listen.or_else(environment::rdma_address);
-                address.ok_or("no RDMA device has an IP address")?
-            }
-            _ => listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        };
-        let service = free_service(at)?;
-        let mut changes = Changes::new(linux);
-        let folder = Path::new(CONFIGFS).join("nvmet");
-        let mut subsystems = Vec::new();
-        for _ in 0..spec.subsystems.max(1) {
-            subsystems.push(subsystem(&mut changes, &folder, &spec.devices)?);
-        }
-        let ports = folder.join("ports");
-        let free = PORTS.map(|id| ports.join(id.to_string())).find(|port| !port.exists());
-        let port = free.ok_or("nvmet has too many ports")?;
-        changes.make_folder(&port)?;
-        let family = if at.is_ipv4() { "ipv4" } else { "ipv6" };
-        for (name, value) in [
-            ("addr_trtype", spoken),
-            ("addr_adrfam", family),
-            ("addr_traddr", &at.to_string()),
-            ("addr_trsvcid", &service.to_string()),
-        ] {
-            set(&port.join(name), value)?;
-        }
-        let mut addresses = Vec::new();
-        for (nqn, path) in subsystems {
-            let link = port.join("subsystems").join(&nqn);
-            changes.note(Change::Made { path: link.clone() })?;
-            symlink(&path, &link).map_err(|error| {
-                format!("the kernel's target cannot listen at {spoken}://{at}:{service}: {error}")
-            })?;
-            let id = TransportId::tcp(&at.to_string(), Some(service));
-            let id = id.map_err(|error| error.to_string())?;
-            let subnqn = Some(nqn.parse().map_err(|error| format!("{error}"))?);
-            addresses.push(TransportId { transport: spec.transport, subnqn, ..id });
-        }
-        Ok(Self { changes, addresses, port })
+/// Makes a target of the kernel.
+pub(super) fn start(
+    linux: &Arc<Linux>,
+    spec: &TargetSpec,
+    listen: Option<IpAddr>,
+) -> Result<Made, String> {
+    load("nvmet", &[])?;
+    load(&nvmet(spec.transport), &[])?;
+    let at = Port::free(spec, listen)?;
+    let mut changes = Changes::new(linux);
+    if let (Some(idle_poll), Transport::Tcp) = (spec.idle_poll, spec.transport) {
+        // The module has one for all its queues.
+        changes.set_file(IDLE_POLL, &idle_poll.as_micros().to_string())?;
     }
-}
-
-/// A service number that is free for TCP. RDMA's are apart, and have no better way to be found.
-fn free_service(at: IpAddr) -> Result<u16, String> {
-    let listener = TcpListener::bind((at, 0)).and_then(|listener| listener.local_addr());
-    listener
-        .map(|address| address.port())
-        .map_err(|error| format!("cannot listen at {at}: {error}"))
+    let folder = Path::new(CONFIGFS).join("nvmet");
+    let mut subsystems = Vec::new();
+    for _ in 0..spec.subsystems.max(1) {
+        subsystems.push(subsystem(&mut changes, &folder, &spec.devices)?);
+    }
+    let ports = folder.join("ports");
+    let free = PORTS.map(|id| ports.join(id.to_string())).find(|port| !port.exists());
+    let port = free.ok_or("nvmet has too many ports")?;
+    changes.make_folder(&port)?;
+    for (name, value) in [
+        ("addr_trtype", protocol_name(spec.transport)),
+        ("addr_adrfam", at.family()),
+        ("addr_traddr", &at.at.to_string()),
+        ("addr_trsvcid", &at.service.to_string()),
+    ] {
+        set(&port.join(name), value)?;
+    }
+    let mut addresses = Vec::new();
+    for (nqn, path) in subsystems {
+        let link = port.join("subsystems").join(&nqn);
+        changes.note(Change::Made { path: link.clone() })?;
+        symlink(&path, &link)
+            .map_err(|error| format!("the kernel's target cannot listen at {at}: {error}"))?;
+        addresses.push(at.address(&nqn)?);
+    }
+    let ended =
+        move || (!port.exists()).then(|| format!("{} was removed by others", port.display()));
+    Ok(Made { whose: "the kernel's", changes, addresses, ended: Box::new(ended) })
 }
 
 /// Makes a subsystem with these devices as namespaces 1, 2 and so on.
@@ -191,31 +166,4 @@ fn fill(path: &Path, bytes: u64) -> std::io::Result<()> {
         left -= part.len();
     }
     device.sync_data()
-}
-
-impl StartedTarget for KernelTarget {
-    fn address(&self) -> &TransportId {
-        // There is at least one subsystem.
-        &self.addresses[0]
-    }
-
-    fn addresses(&self) -> Vec<TransportId> {
-        self.addresses.clone()
-    }
-
-    fn has_control(&self) -> bool {
-        false
-    }
-
-    fn control(&self) -> Result<Client, String> {
-        Err("the kernel's target has no control connection".to_owned())
-    }
-
-    fn ended(&mut self) -> Option<String> {
-        (!self.port.exists()).then(|| format!("{} was removed by others", self.port.display()))
-    }
-
-    fn stop(mut self: Box<Self>) -> Result<(), String> {
-        self.changes.undo()
-    }
 }

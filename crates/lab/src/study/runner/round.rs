@@ -9,7 +9,7 @@ use super::{FAILURES_MAX, Position, Runner, Stopped};
 use crate::{
     cells::{Estimate, Repeat},
     report::fio,
-    results::{KnobRecord, Mark, Record, Role, Status, TestedTarget, Value, key, number},
+    results::{IdleRate, KnobRecord, Mark, Record, Role, Status, TestedTarget, Value, key, number},
     study::{
         agent::Fleet,
         deployment::{Deployment, Place, Planner},
@@ -229,6 +229,7 @@ impl Runner<'_> {
             settle: repeat == 1 && !plan.measure.settle.is_zero(),
             stop: self.stop,
             link: &probes,
+            idle: self.target_idle(),
         };
         let position = self.position_of(step.cells().next().ok_or("a step without cells")?);
         let observer = &mut *self.observer;
@@ -257,6 +258,14 @@ impl Runner<'_> {
             records.push(record);
         }
         Ok(records)
+    }
+
+    /// What the machine of targets that the study starts does without a load.
+    fn target_idle(&self) -> Option<IdleRate> {
+        match self.settings.fleet {
+            Some(_) => self.environment.target_idle.get("").copied(),
+            None => self.environment.idle,
+        }
     }
 
     /// Records the device if it is not the plan's.
@@ -338,7 +347,7 @@ impl Runner<'_> {
                     device: device_of(deployment, *target),
                     started_here: self.settings.fleet.is_none(),
                     identity: of.identity.clone(),
-                    statistics: of.record.target.is_some(),
+                    statistics: of.record.target.is_some() && !of.record.has(Mark::TargetMachine),
                 },
                 Place::Network(_) => continue,
                 Place::Given { .. } => TestedTarget {

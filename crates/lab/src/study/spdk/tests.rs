@@ -5,16 +5,25 @@
 use std::{
     collections::BTreeMap,
     io::{Read, Write},
-    os::unix::net::{UnixListener, UnixStream},
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+    },
+    path::PathBuf,
     process::{Command, Stdio},
     sync::Mutex,
     thread,
 };
 
+use weft_host::Transport;
 use weft_reactor::DriverKind;
 
 use super::*;
-use crate::study::software::Software;
+use crate::study::{
+    knob::{Keeper, Machine},
+    launch::StartedTarget,
+    software::Software,
+};
 
 const EXCHANGE: &str = include_str!("exchange.jsonl");
 
@@ -48,7 +57,12 @@ impl Recorded {
             command.spawn().map_err(|error| error.to_string())
         };
         let folder = self.folder.path().join("journals");
-        Arc::new(Linux::new(folder, Box::new(watch)))
+        let keeper = Keeper::new(Machine::default(), folder, Box::new(watch));
+        Arc::new(Linux::new(Arc::new(keeper)))
+    }
+
+    fn tools(&self) -> SpdkTools {
+        SpdkTools { socket: self.socket.display().to_string(), ..SpdkTools::default() }
     }
 
     fn methods(&self) -> Vec<String> {
@@ -133,7 +147,7 @@ fn spec(devices: &[&str]) -> TargetSpec {
 fn a_target_is_made_as_spdks_own_client_would_and_deleted_at_the_end() {
     let recorded = Recorded::start();
     let spec = spec(&["memory:64MiB,block=512", "null:1GiB,block=512"]);
-    let target = SpdkTarget::start(&recorded.linux(), &recorded.socket, &spec, None);
+    let target = start(&recorded.linux(), &recorded.tools(), &spec, None);
     let target = Box::new(target.expect("a target"));
     let address = target.address().to_string();
     assert!(address.starts_with("nvme-tcp://127.0.0.1:"), "{address}");
@@ -161,9 +175,9 @@ fn what_cannot_be_made_is_said_and_the_rest_deleted() {
     let recorded = Recorded::start();
     let linux = recorded.linux();
     let spec = spec(&["memory:64MiB,block=512"]);
-    let first = SpdkTarget::start(&linux, &recorded.socket, &spec, None).expect("a target");
+    let first = start(&linux, &recorded.tools(), &spec, None).expect("a target");
     // The recorded target has refused a second subsystem of the same name, and a second deletion.
-    let why = SpdkTarget::start(&linux, &recorded.socket, &spec, None).expect_err("refused");
+    let why = start(&linux, &recorded.tools(), &spec, None).expect_err("refused");
     assert!(why.contains("nvmf_create_subsystem") && why.contains("Unable to create"), "{why}");
     let transports = recorded.methods();
     let created = transports.iter().filter(|method| *method == "nvmf_create_transport").count();
@@ -176,11 +190,50 @@ fn what_cannot_be_made_is_said_and_the_rest_deleted() {
 fn a_target_that_is_not_there_is_said_in_a_sentence() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("none.sock");
-    let why = lacks(&socket).expect("it lacks");
-    assert!(why.contains("none.sock") && why.ends_with("start nvmf_tgt first"), "{why}");
+    let mut tools = SpdkTools { socket: socket.display().to_string(), ..SpdkTools::default() };
+    let why = lacks(&tools).expect("it lacks");
+    assert!(why.contains("none.sock") && why.contains(": start nvmf_tgt first"), "{why}");
+    tools.nvmf_tgt = "/nowhere/nvmf_tgt".to_owned();
+    let why = lacks(&tools).expect("it lacks");
+    assert!(why.contains("is not at /nowhere/nvmf_tgt"), "{why}");
     let gone = || delete(&socket, "bdev_null_delete", &json!({ "name": "x" }));
     gone().expect("it removed its socket at its end");
     let listener = UnixListener::bind(&socket).expect("a socket");
     drop(listener);
     gone().expect("it was killed");
+}
+
+/// A target that does not run is started, and ended with what was made there.
+#[test]
+fn a_target_is_started_where_the_site_says_what_it_is() {
+    let recorded = Recorded::start();
+    let hidden = recorded.socket.with_extension("hidden");
+    std::fs::rename(&recorded.socket, &hidden).expect("a socket");
+    let (program, pid) =
+        (recorded.folder.path().join("nvmf_tgt"), recorded.folder.path().join("pid"));
+    // Its socket is there some time after its start.
+    let script = format!(
+        "#!/bin/sh\necho $$ >{}\nsleep 0.1\n[ \"$1\" = -r ] && mv {} \"$2\"\nexec sleep 60\n",
+        pid.display(),
+        hidden.display()
+    );
+    std::fs::write(&program, script).expect("a file");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("a program");
+    let nvmf_tgt = program.display().to_string();
+    let tools = SpdkTools { nvmf_tgt, ..recorded.tools() };
+    assert_eq!(lacks(&tools), None);
+    let spec = spec(&["memory:64MiB,block=512"]);
+    let target = start(&recorded.linux(), &tools, &spec, None).expect("a target");
+    let id: u32 = std::fs::read_to_string(&pid).expect("a number").trim().parse().expect("one");
+    let known = began(id).expect("it runs");
+    end(id, known + 1).expect("another one is left alone");
+    assert_eq!(began(id), Some(known));
+    Box::new(target).stop().expect("all is undone");
+    assert_eq!(recorded.methods().last().map(String::as_str), Some("bdev_malloc_delete"));
+    assert_eq!(began(id), None, "it runs on");
+    let (nvmf_tgt, socket) = ("/bin/false".to_owned(), "/nowhere/s".to_owned());
+    let ended = SpdkTools { nvmf_tgt, socket, ..tools };
+    let why = start(&recorded.linux(), &ended, &spec, None).expect_err("it ends");
+    assert!(why.starts_with("/bin/false has ended"), "{why}");
 }

@@ -98,9 +98,12 @@ impl Sockets {
         operation: &Operation,
         ready: &mut Vec<ReactorCompletion>,
     ) -> io::Result<()> {
-        let &Operation::Connect { address, local, timeout } = operation else { return Ok(()) };
+        let &Operation::Connect { address, local, timeout, marking } = operation else {
+            return Ok(());
+        };
         let descriptor = tcp_socket(&address)?;
         let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
+        marking.apply(&descriptor, &address)?;
         if let Some(local) = local {
             rustix::net::bind(&descriptor, &local)?;
         }

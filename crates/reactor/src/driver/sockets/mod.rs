@@ -25,7 +25,7 @@ use crate::operation::{Operation, Outcome, ReactorCompletion, Token};
 use crate::pool::{BUFFER_BYTES_MAX, Buffer, Pool};
 use crate::slab::{Key, Slab};
 use crate::source::ReadyFlag;
-use crate::stream::{internet_address, prepare, tcp_socket};
+use crate::stream::{Marking, internet_address, prepare, tcp_socket};
 use crate::timers::{NumberMap, Timers};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -215,6 +215,11 @@ impl Sockets {
     pub(crate) fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
         let socket = self.table.get(key).ok_or(Errno::BADF)?;
         internet_address(rustix::net::getsockname(&socket.descriptor)?)
+    }
+
+    pub(crate) fn marking(&self, key: Key) -> io::Result<Marking> {
+        let socket = self.table.get(key).ok_or(Errno::BADF)?;
+        Marking::of(&socket.descriptor, &self.local_address(key)?)
     }
 
     pub(crate) fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {

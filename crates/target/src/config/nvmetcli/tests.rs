@@ -151,7 +151,12 @@ fn what_nvmetcli_saves_is_read() {
     assert_eq!((first.model.as_str(), first.firmware.as_str()), ("Linux", "6.12"));
     assert_eq!(first.namespaces.len(), 2);
     let null = &first.namespaces[0];
-    let block = DeviceSpec::Block { path: "/dev/nullb0".into(), read_only: false, shared: false };
+    let block = DeviceSpec::Block {
+        path: "/dev/nullb0".into(),
+        read_only: false,
+        shared: false,
+        polled: false,
+    };
     assert_eq!(null.device, block);
     assert_eq!((null.nsid, null.uuid, null.nguid.map(|id| id[0])), (2, None, Some(0xef)));
     let file = &first.namespaces[1];
