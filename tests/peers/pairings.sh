@@ -9,6 +9,9 @@ nothing_is_left() {
     left+=$(ls /run/weft-study 2>/dev/null || true)
     left+=$(find $CONFIGFS/nullb -mindepth 1 -maxdepth 1 -type d 2>/dev/null || true)
     left+=$(pgrep -a '^weft$' || true)
+    # What new sockets of the kernel's host get.
+    left+=$(grep -vh '^0$' /sys/module/nvme_tcp/parameters/so_priority \
+        /sys/module/nvmet_tcp/parameters/idle_poll_period_usecs 2>/dev/null || true)
     echo "left: $left"
     [ -z "${left// /}" ]
 }
@@ -27,13 +30,63 @@ pairings() {
     kernel_is_content
 }
 
+# The same by agents in two network namespaces with a link between them, which have one kernel.
+agents() {
+    local host target
+    dmesg -C
+    ip netns add t
+    ip netns add h
+    ip link add vt netns t type veth peer name vh netns h
+    ip -n t address add 10.9.0.1/24 dev vt
+    ip -n h address add 10.9.0.2/24 dev vh
+    for of in t h; do ip -n $of link set lo up; ip -n $of link set v$of up; done
+    # Not by `ip netns exec`, which hides configfs.
+    target="exec:nsenter --net=/run/netns/t /share/weft agent"
+    host="exec:nsenter --net=/run/netns/h /share/weft agent"
+    /share/weft study run /share/pairings.toml --seed 7 --quiet --out /share/agents \
+        --target-on "$target" --load-on "$host" --output-format json >/share/agents.json
+    within 10 nothing_is_left
+    kernel_is_content
+    ip netns delete t
+    ip netns delete h
+}
+
+# Polled queues of the kernel's host and of a local device, and one that has none.
+polled() {
+    local disk=$CONFIGFS/nullb/polled
+    dmesg -C
+    ip link set lo up
+    /share/weft study run /share/polled.toml --seed 7 --quiet --out /share/polled \
+        --output-format json >/share/polled.json
+    within 10 nothing_is_left
+    modprobe null_blk nr_devices=0
+    mkdir $disk
+    echo 64 >$disk/size
+    echo 1 >$disk/poll_queues
+    echo 1 >$disk/power
+    within 10 test -b /dev/polled
+    expect "polled queues" "$(cat /sys/block/polled/queue/io_poll)" 1
+    /share/weft bench /dev/polled --hipri --rw randread --bs 4k --iodepth 8 --number-ios 5000 \
+        --output-format json >/share/polled-local.json
+    echo 0 >$disk/power
+    rmdir $disk
+    mkdir $CONFIGFS/nullb/slept
+    echo 64 >$CONFIGFS/nullb/slept/size
+    echo 0 >$CONFIGFS/nullb/slept/poll_queues
+    echo 1 >$CONFIGFS/nullb/slept/power
+    within 10 test -b /dev/slept
+    ! /share/weft bench /dev/slept --hipri --rw randread --number-ios 10 2>/share/polled-refused
+    rmdir $CONFIGFS/nullb/slept
+    kernel_is_content
+}
+
 # killed WHO: what a study has changed is undone although it was killed. `study`: its process;
 # `both`: its watchdog as well, and the next one undoes it.
 killed() {
     local who=$1 pid watchdogs
-    rm -rf /share/study
+    rm -rf /share/killed
     ip link set lo up
-    /share/weft study run /share/pairings.toml --seed 7 --quiet --out /share/study --runtime 60s \
+    /share/weft study run /share/pairings.toml --seed 7 --quiet --out /share/killed --runtime 60s \
         --only host_software=linux,target_software=linux </dev/null >/share/killed.log 2>&1 &
     pid=$!
     connected() { [ -n "$(ls /sys/class/nvme)" ] && [ -n "$(ls $CONFIGFS/nvmet/subsystems)" ]; }

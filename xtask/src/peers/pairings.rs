@@ -6,6 +6,7 @@ use crate::guest::Kernel;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 
 pub(super) const SUITE: Suite = Suite {
     name: "pairings",
@@ -18,7 +19,15 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 const STEPS: &[Step] = &[
-    step("measured", measured),
+    step("measured", |bench| {
+        bench.guest("pairings")?;
+        all_four(bench, "study", "outcome.json")
+    }),
+    step("agents", |bench| {
+        bench.guest("agents")?;
+        all_four(bench, "agents", "agents.json")
+    }),
+    step("polled", polled),
     step("study_killed", |bench| bench.guest("killed study").map(drop)),
     step("watchdog_killed", |bench| bench.guest("killed both").map(drop)),
 ];
@@ -29,28 +38,31 @@ fn setup(bench: &mut Bench) -> Result<()> {
 }
 
 /// All four pairings are measured, their records have what applies to them, and the page has them.
-fn measured(bench: &mut Bench) -> Result<()> {
-    bench.guest("pairings")?;
-    let outcome: Value = serde_json::from_slice(&fs::read(bench.folder.join("outcome.json"))?)?;
+fn all_four(bench: &Bench, study: &str, outcome: &str) -> Result<()> {
+    let outcome: Value = serde_json::from_slice(&fs::read(bench.folder.join(outcome))?)?;
     ensure!(outcome["measured"] == 4, "{outcome}");
-    let folder = bench.folder.join("study");
-    let lines = fs::read_to_string(folder.join("results.jsonl"))?;
+    let folder = bench.folder.join(study);
     let mut seen = Vec::new();
-    for line in lines.lines() {
-        let record: Value = serde_json::from_str(line)?;
-        if record["role"] != "plain" {
-            continue;
-        }
+    for record in records(&folder)? {
         let cell = &record["cell"];
-        ensure!(record["status"]["is"] == "measured", "{cell}: {}", record["status"]);
-        ensure!(record["connection"]["protocol"] == "tcp", "{cell}: {}", record["connection"]);
+        let ends = &record["connection"];
+        ensure!(ends["protocol"] == "tcp", "{cell}: {ends}");
+        let read_back = [&ends["tos"], &ends["so_priority"], &ends["io_queues"]];
+        ensure!(read_back.map(Value::as_u64) == [Some(8), Some(3), Some(1)], "{cell}: {ends}");
         let settings = &record["configuration"];
         let [host, target] = ["host_software", "target_software"]
             .map(|key| settings[key].as_str().unwrap_or_default().to_owned());
-        let counted = !record["target"].is_null();
-        ensure!(counted == (target == "weft"), "{cell}: statistics of the target: {counted}");
+        let thread = record["target"]["threads"][0].clone();
+        let used =
+            thread["user_s"].as_f64().unwrap_or(0.0) + thread["system_s"].as_f64().unwrap_or(0.0);
+        ensure!(used > 0.0, "{cell}: the target's CPU time: {}", record["target"]);
+        let marks = record["marks"].as_array().context("no marks")?;
+        let of_machine = marks.iter().any(|mark| mark == "target-machine");
+        ensure!(of_machine == (target == "linux"), "{cell}: marks: {marks:?}");
+        let parts = record["parts"].as_array().map_or(0, Vec::len);
+        ensure!(parts == usize::from(study == "agents"), "{cell}: {parts} parts");
         let polls = settings.get("target_idle_poll_us").is_some();
-        ensure!(polls == (target == "weft"), "{cell} has a setting that was not applied");
+        ensure!(polls, "{cell}: both targets have it");
         let scheduled = settings["scheduler"] == "none";
         ensure!(scheduled == (host == "linux"), "{cell}: scheduler {}", settings["scheduler"]);
         let requests = record["read"]["requests"].as_u64().unwrap_or(0);
@@ -66,5 +78,48 @@ fn measured(bench: &mut Bench) -> Result<()> {
     for word in ["host_software", "target_software", "linux"] {
         ensure!(page.contains(word), "the page has no {word}");
     }
+    Ok(())
+}
+
+/// The plain records of a study, all of which were measured.
+fn records(folder: &Path) -> Result<Vec<Value>> {
+    let mut found = Vec::new();
+    for line in fs::read_to_string(folder.join("results.jsonl"))?.lines() {
+        let record: Value = serde_json::from_str(line)?;
+        if record["role"] == "plain" {
+            ensure!(
+                record["status"]["is"] == "measured",
+                "{}: {}",
+                record["cell"],
+                record["status"]
+            );
+            found.push(record);
+        }
+    }
+    Ok(found)
+}
+
+/// Polled queues are used where they are, and a device without them gets a sentence.
+fn polled(bench: &mut Bench) -> Result<()> {
+    bench.guest("polled")?;
+    let found = records(&bench.folder.join("polled"))?;
+    ensure!(found.len() == 2, "{} records", found.len());
+    for record in &found {
+        let settings = &record["configuration"];
+        let polls = settings["nr_poll_queues"] == 1;
+        ensure!((settings["hipri"] == "on") == polls, "{settings}");
+        let ends = &record["connection"];
+        let queues = if polls { 2 } else { 1 };
+        ensure!(ends["io_queues"] == queues, "{}: {ends}", record["cell"]);
+        let requests = record["read"]["requests"].as_u64().unwrap_or(0);
+        println!("{}: {requests} reads", record["cell"]);
+        ensure!(requests > 10, "{}: {requests} reads", record["cell"]);
+    }
+    let said = fs::read(bench.folder.join("polled-local.json"))?;
+    let said: Value = serde_json::from_slice(&said)?;
+    ensure!(said["jobs"][0]["read"]["total_ios"] == 5000, "{said}");
+    let refused = fs::read_to_string(bench.folder.join("polled-refused"))?;
+    let why = "/dev/slept has no queues that can be polled (hipri)";
+    ensure!(refused.contains(why) && refused.trim_end().lines().count() == 1, "{refused}");
     Ok(())
 }
