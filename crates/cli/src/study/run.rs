@@ -733,6 +733,9 @@ fn local(text: &str) -> Result<DeviceSpec, String> {
 }
 
 #[cfg(test)]
+mod examples;
+
+#[cfg(test)]
 mod tests {
     use weft_host::Transport;
 
