@@ -111,7 +111,7 @@ pub struct Job {
 }
 
 /// A length: of itself, or of the device's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Extent {
     /// Bytes.
     Bytes(u64),

@@ -52,6 +52,14 @@ pub(super) fn links(bench: &Bench) -> Result<()> {
     let (site, out) = (bench.site()?, bench.path("out")?);
     let axes = "transport = [\"tcp@fast\", \"tcp@slow\", \"tcp@absent\", \"rdma@fast\"]";
     succeeded(&mut bench.study_of(axes, &out, &["--site", &site])?)?;
+    let probed: Value =
+        serde_json::from_slice(&fs::read(Path::new(&out).join("environment.json"))?)?;
+    for link in ["fast", "slow"] {
+        let probes = probed["link"].as_array().context("no probes")?;
+        let mut own = probes.iter().filter(|probe| probe["connection"]["link"] == link);
+        let stream = own.next().and_then(|probe| probe["stream_bytes_per_s"].as_f64());
+        ensure!(stream > Some(1e6), "the raw link {link}: {stream:?}");
+    }
     let records = records(&out)?;
     let of = |transport: &str| {
         let mut found = records.iter();
@@ -83,6 +91,35 @@ pub(super) fn links(bench: &Bench) -> Result<()> {
     let axes = "transport = [\"tcp@crossed\"]";
     let said = refusal(&mut bench.study_of(axes, &bench.path("no")?, &["--site", &site])?)?;
     ensure!(said.contains("crossed has its ends in two networks, 10.77.1.1/24 at"), "{said}");
+    others(bench, &site)
+}
+
+/// The raw link as a study, and a device of the target's machine that is written first.
+fn others(bench: &Bench, site: &str) -> Result<()> {
+    let short = ["--quick", "--runtime", "300ms", "--ramp-time", "100ms", "--repeats", "1"];
+    let run = |study: &str, out: &str, words: &[&str]| {
+        let fixed = ["study", "run", study, "--site", site, "--out", out, "--no-report"];
+        succeeded(&mut bench.weft(&[&fixed, &short[..], words].concat()))
+    };
+    let out = bench.path("raw")?;
+    let only = "depth=1,host_polling=sleep,block_bytes=4KiB";
+    run("link-probe", &out, &["--set", "transport=tcp@fast", "--only", only])?;
+    let found = records(&out)?;
+    let [probe] = &found[..] else { anyhow::bail!("{} records", found.len()) };
+    ensure!(probe["status"]["is"] == "measured", "{}", probe["status"]);
+    ensure!(probe["connection"]["link"] == "fast", "{}", probe["connection"]);
+    ensure!(probe["read"]["requests"].as_u64() > Some(10), "{}", probe["read"]);
+    let (out, path) = (bench.path("written")?, bench.path("disk.img")?);
+    fs::File::create(&path)?.set_len(8 << 20)?;
+    let device = ["--local", &path, "--yes-destroy", &path];
+    let first = ["--precondition", "--precondition-limit", "200ms"];
+    let links = ["--set", "transport=local,tcp@fast"];
+    run("local-vs-remote", &out, &[&device[..], &first, &links].concat())?;
+    for record in records(&out)? {
+        ensure!(record["status"]["is"] == "measured", "{}: {}", record["cell"], record["status"]);
+    }
+    let notes = fs::read_to_string(Path::new(&out).join("environment.json"))?;
+    ensure!(notes.contains("the device was filled twice"), "{notes}");
     Ok(())
 }
 

@@ -73,7 +73,7 @@ struct Found {
 }
 
 /// What belongs to this machine alone.
-const ELSEWHERE: [&str; 4] = ["target", "control", "against", "precondition"];
+const ELSEWHERE: [&str; 3] = ["target", "control", "against"];
 
 /// Several places; a type of its own, since clap would take several values.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -187,7 +187,7 @@ pub(super) fn first_look(how: &How) -> Result<(), Failure> {
 }
 
 fn begin(study: &str, how: &How, search: bool) -> Result<(), Failure> {
-    let is_here = !how.target.is_empty() || how.against.is_some() || how.precondition;
+    let is_here = !how.target.is_empty() || how.against.is_some();
     let search = search && !is_here;
     let agents = match search {
         true => how.agents.or_of_this_job(how.quiet)?,
@@ -471,15 +471,9 @@ impl Session<'_> {
         self.report(&outcome)
     }
 
-    /// Whether the device is preconditioned first. It is not on the machine of an agent.
-    fn precondition(&mut self, local: bool) -> bool {
-        let wanted = self.how.precondition || self.plan.precondition && local;
-        let note = "the device was not preconditioned, for it is on another machine";
-        let notes = &mut self.environment.notes;
-        if wanted && self.fleet.is_some() && !notes.iter().any(|known| known == note) {
-            notes.push(note.to_owned());
-        }
-        wanted && self.fleet.is_none()
+    /// Whether the device is preconditioned first.
+    fn precondition(&self, local: bool) -> bool {
+        self.how.precondition || self.plan.precondition && local
     }
 
     fn complete_environment(&mut self) {

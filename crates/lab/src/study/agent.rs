@@ -15,6 +15,7 @@
 
 mod control;
 mod fleet;
+mod floors;
 mod knobs;
 mod line;
 mod links;

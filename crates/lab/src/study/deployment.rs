@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec};
-use weft_host::Transport;
 use weft_reactor::DriverKind;
 
 use super::{
@@ -204,18 +203,7 @@ impl Planner<'_> {
         if !starts || !elsewhere && !self.local.is_some_and(is_claimed) {
             return Ok((Vec::new(), Place::Local(self.local_device(cell)?.into_shared())));
         }
-        let target = TargetSpec {
-            devices: vec![self.local_device(cell)?],
-            subsystems: 1,
-            transport: Transport::Tcp,
-            link: String::new(),
-            cpus: Vec::new(),
-            idle_poll: Some(Duration::ZERO),
-            express: None,
-            driver: self.driver,
-            tls: None,
-            software: Software::Weft,
-        };
+        let target = TargetSpec::holding(self.local_device(cell)?, self.driver);
         Ok((vec![target], Place::Inside { target: 0, nsid: 1 }))
     }
 
@@ -441,6 +429,7 @@ mod tests {
         results::Configuration,
         study::{builtin, given::KnownTarget},
     };
+    use weft_host::Transport;
 
     fn deployments(name: &str, cpus: usize) -> Vec<(Cell, Deployment)> {
         let plan = builtin::find(name).expect(name).plan().expect(name);

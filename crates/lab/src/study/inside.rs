@@ -21,7 +21,8 @@ use weft_reactor::DriverKind;
 use weft_rpc::{CallError, Client, Method, Methods};
 
 use crate::{
-    Job, Phase, Polling, Progress, Rate, RunObserver, RunResult, pacer::Process, run_observed,
+    Extent, Job, Phase, Polling, Progress, Rate, RunObserver, RunResult, pacer::Process,
+    run_observed,
 };
 
 /// How long a caller waits for news of a load, at most.
@@ -96,6 +97,7 @@ pub(super) struct Settings {
     block_bytes: u32,
     depth: u32,
     copies: u32,
+    size: Option<Extent>,
     runtime: Option<Duration>,
     time_based: bool,
     ramp: Duration,
@@ -116,6 +118,7 @@ impl Settings {
             block_bytes: job.block_bytes,
             depth: job.depth,
             copies: job.copies,
+            size: job.size,
             runtime: job.runtime,
             time_based: job.time_based,
             ramp: job.ramp,
@@ -137,6 +140,7 @@ impl Settings {
             block_bytes: self.block_bytes,
             depth: self.depth,
             copies: self.copies,
+            size: self.size,
             runtime: self.runtime,
             time_based: self.time_based,
             ramp: self.ramp,
@@ -441,6 +445,20 @@ mod tests {
         let at = |what| seen.0.iter().position(|seen| *seen == what).expect(what);
         assert!(at("begins") < at("ends"), "{:?}", seen.0);
         assert!(seen.1.iter().any(|iops| (500.0..2_000.0).contains(iops)), "{:?}", seen.1);
+    }
+
+    /// What fills a device ends with it, and not after the time of a job without an end.
+    #[test]
+    fn a_job_of_a_size_ends_with_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (_server, inside) = serving(&folder);
+        let size = Some(Extent::Percent(100));
+        let job = Job { pattern: Pattern::Write, block_bytes: 65_536, size, ..Job::default() };
+        let began = weft_reactor::monotonic_time();
+        let result = inside.run(&job, &AtomicBool::new(false), &mut Seen::default());
+        let written = result.expect("a result").total().write.bytes;
+        assert!(weft_reactor::monotonic_time() - began < Duration::from_secs(5));
+        assert!(written > 0 && written.is_multiple_of(1 << 20), "{written} bytes");
     }
 
     #[test]

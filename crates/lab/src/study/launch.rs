@@ -64,6 +64,24 @@ pub struct TargetSpec {
     pub software: Software,
 }
 
+impl TargetSpec {
+    /// One that holds a device, which is driven inside it.
+    pub(super) fn holding(device: DeviceSpec, driver: DriverKind) -> Self {
+        Self {
+            devices: vec![device],
+            subsystems: 1,
+            transport: Transport::Tcp,
+            link: String::new(),
+            cpus: Vec::new(),
+            idle_poll: Some(Duration::ZERO),
+            express: None,
+            driver,
+            tls: None,
+            software: Software::Weft,
+        }
+    }
+}
+
 /// Starts targets.
 pub trait Launcher {
     /// Starts one in a process of its own, unless it is reached over loopback, and waits until it

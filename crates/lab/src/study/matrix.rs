@@ -559,7 +559,9 @@ fn not_apart(
 ) -> Option<&'static str> {
     let same_core = text(configuration, key::PLACEMENT) == "same-core";
     match text(configuration, key::TRANSPORT) {
-        _ if role == Role::Link => Some("needs a probe at both ends, which weft does not have"),
+        transport if role == Role::Link && protocol(transport) == Some(Transport::Rdma) => {
+            Some("needs a probe of the link over RDMA, which weft does not have")
+        }
         _ if matches!(role, Role::Alone | Role::Foreground | Role::Background) => {
             Some("tenants of one processor are measured on one machine, without --target-on")
         }

@@ -3,17 +3,12 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
-use weft_backend::DeviceFactory;
-
 use super::steady::Steadiness;
-use crate::{Extent, Job, Pattern, Progress, limits::WINDOW};
+use crate::{Extent, Job, Pattern, Progress, RunObserver, RunResult, limits::WINDOW, run::Windows};
 
 /// How often it is written from end to end.
 const FILLS: u32 = 2;
@@ -31,6 +26,10 @@ const RANGE_PERCENT: f64 = 20.0;
 
 /// How much the regression line may rise or fall over agreeing rounds, in percent of their mean.
 const RISE_PERCENT: f64 = 10.0;
+
+/// Runs a job on the device, wherever that is.
+pub type Drive<'a> =
+    &'a dyn Fn(&Job, &AtomicBool, &mut dyn RunObserver) -> Result<RunResult, String>;
 
 /// The random writes of a preconditioning.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -91,7 +90,7 @@ impl fmt::Display for Rounds {
 /// # Errors
 /// The device fails, or the run is stopped.
 pub fn precondition(
-    factory: &Arc<dyn DeviceFactory>,
+    drive: Drive<'_>,
     limit: Duration,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(&str, &Progress),
@@ -105,7 +104,7 @@ pub fn precondition(
             size: Some(Extent::Percent(100)),
             ..Job::default()
         };
-        run(&job, factory, stop, &mut |progress| tell(&job.name, progress))?;
+        run(&job, drive, stop, &mut |progress| tell(&job.name, progress))?;
         stopped(stop)?;
     }
     let job = Job {
@@ -121,7 +120,7 @@ pub fn precondition(
     let mut rounds = Rounds { length: round_length(limit), iops: Vec::new() };
     let windows = (rounds.length.as_secs_f64() / WINDOW.as_secs_f64()).round().max(1.0);
     let mut window = Vec::new();
-    run(&job, factory, &enough, &mut |progress| {
+    run(&job, drive, &enough, &mut |progress| {
         tell(&job.name, progress);
         window.push(progress.write_iops);
         if window.len() as f64 >= windows {
@@ -148,11 +147,11 @@ fn stopped(stop: &AtomicBool) -> Result<(), String> {
 
 fn run(
     job: &Job,
-    factory: &Arc<dyn DeviceFactory>,
+    drive: Drive<'_>,
     stop: &AtomicBool,
-    observe: &mut dyn FnMut(&Progress),
+    mut observe: &mut dyn FnMut(&Progress),
 ) -> Result<(), String> {
-    let result = crate::run(job, factory, stop, observe).map_err(|error| error.to_string())?;
+    let result = drive(job, stop, &mut Windows(&mut observe))?;
     match result.total().error {
         Some(error) => Err(format!("{}: {error}", job.name)),
         None => Ok(()),
@@ -168,6 +167,9 @@ mod tests {
     fn it_fills_twice_and_then_writes_at_random() {
         let spec: DeviceSpec = "memory:4MiB".parse().expect("a device");
         let factory = spec.build().expect("a device");
+        let drive = |job: &Job, stop: &AtomicBool, observer: &mut dyn RunObserver| {
+            crate::run_observed(job, &factory, stop, observer).map_err(|error| error.to_string())
+        };
         let stop = AtomicBool::new(false);
         let mut seen: Vec<String> = Vec::new();
         let mut tell = |what: &str, _: &Progress| {
@@ -176,7 +178,7 @@ mod tests {
             }
         };
         let limit = Duration::from_millis(150);
-        let rounds = precondition(&factory, limit, &stop, &mut tell).expect("done");
+        let rounds = precondition(&drive, limit, &stop, &mut tell).expect("done");
         assert!(!rounds.agree(), "so short a run has no five rounds");
         assert_eq!(seen, ["fill 1 of 2", "fill 2 of 2", "random writes"]);
     }
@@ -217,8 +219,11 @@ mod tests {
     fn a_failing_device_is_reported() {
         let spec = "fault:operation=write,nth=3,effect=media-write:memory:4MiB";
         let factory = spec.parse::<DeviceSpec>().expect(spec).build().expect(spec);
+        let drive = |job: &Job, stop: &AtomicBool, observer: &mut dyn RunObserver| {
+            crate::run_observed(job, &factory, stop, observer).map_err(|error| error.to_string())
+        };
         let stop = AtomicBool::new(false);
-        let outcome = precondition(&factory, Duration::from_secs(1), &stop, &mut |_, _| {});
+        let outcome = precondition(&drive, Duration::from_secs(1), &stop, &mut |_, _| {});
         assert!(outcome.is_err_and(|what| what.starts_with("fill 1 of 2")));
     }
 }

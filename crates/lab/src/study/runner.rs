@@ -29,7 +29,7 @@ use super::{
     target_set::TargetSet,
 };
 use crate::{
-    answer,
+    Job, RunObserver, answer,
     cells::{Estimate, Repeat},
     environment,
     limits::{REFERENCE_EVERY, REFERENCES_MAX},
@@ -360,6 +360,9 @@ impl Runner<'_> {
     fn probe_link(&mut self) -> Result<(), Stopped> {
         let matrix = self.matrix;
         let cells = matrix.steps().filter(|step| step.missing().is_none()).flat_map(Step::cells);
+        if let Some(fleet) = self.settings.fleet {
+            return self.probe_links_apart(fleet, cells.collect());
+        }
         let mut addresses: Vec<IpAddr> = Vec::new();
         for cell in cells {
             let transport = matrix::text(&cell.configuration, key::TRANSPORT);
@@ -370,6 +373,35 @@ impl Runner<'_> {
             self.observer.note(&format!("probing the raw link at {address}"));
             match link::probe(address, &self.settings.capabilities.cpus, LINK_PROBE) {
                 Ok(link) => self.environment.link.extend(link),
+                Err(error) => {
+                    let what = format!("the raw link could not be probed: {error}");
+                    self.observer.note(&what);
+                    self.environment.notes.push(what);
+                }
+            }
+        }
+        self.write_environment()
+    }
+
+    /// Probes TCP between the machines of agents, over each link that a cell uses.
+    fn probe_links_apart(
+        &mut self,
+        fleet: &Fleet,
+        cells: Vec<&matrix::Cell>,
+    ) -> Result<(), Stopped> {
+        let mut links: Vec<&str> = Vec::new();
+        for cell in cells {
+            let transport = matrix::text(&cell.configuration, key::TRANSPORT);
+            let link = super::site::link_of(transport);
+            if protocol(transport) == Some(Transport::Tcp) && !links.contains(&link) {
+                links.push(link);
+            }
+        }
+        for link in links {
+            let name = if link.is_empty() { "between the machines" } else { link };
+            self.observer.note(&format!("probing the raw link {name}"));
+            match fleet.probe_link(link, LINK_PROBE) {
+                Ok(probes) => self.environment.link.extend(probes),
                 Err(error) => {
                     let what = format!("the raw link could not be probed: {error}");
                     self.observer.note(&what);
@@ -431,20 +463,23 @@ impl Runner<'_> {
     }
 
     fn precondition(&mut self, limit: Duration) -> Result<(), Stopped> {
-        let factory = match &self.settings.local {
-            Some(spec) => spec.build().map_err(|error| error.to_string()),
+        let device = match &self.settings.local {
+            Some(spec) => self.target_set.device(spec, self.settings.driver, self.stop),
             None => Err("preconditioning needs a device (--local PATH)".to_owned()),
         };
-        let factory = match factory {
-            Ok(factory) => factory,
+        let device = match device {
+            Ok(device) => device,
             Err(error) => return self.fail(error),
+        };
+        let drive = |job: &Job, stop: &AtomicBool, observer: &mut dyn RunObserver| {
+            device.run(job, stop, observer)
         };
         let observer = &mut *self.observer;
         let position = Position::default();
         let mut tell = |what: &str, progress: &crate::Progress| {
             observer.progress(&position, &format!("preconditioning: {what}"), progress);
         };
-        match precondition::precondition(&factory, limit, self.stop, &mut tell) {
+        match precondition::precondition(&drive, limit, self.stop, &mut tell) {
             Ok(rounds) => {
                 self.environment.notes.push(rounds.to_string());
                 self.write_environment()

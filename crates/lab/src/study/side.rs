@@ -150,6 +150,11 @@ pub(super) fn of_a_machine(of: &Statistics, idle: &IdleRate, load: Option<&Side>
     Side { seconds, threads: vec![all], machine, ..Side::default() }
 }
 
+/// The one end of a raw link that is known.
+pub(super) fn end(usage: &Usage, seconds: f64) -> Thread {
+    thread("client".to_owned(), usage, seconds)
+}
+
 /// The two ends of a raw link.
 pub(super) fn ends(of: &FloorResult, ramp_s: f64, cpus: Option<(usize, usize)>) -> (Side, Side) {
     let side = |name: &str, usage: &Usage, cpu: Option<usize>| Side {

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceFactory, DeviceSpec};
 use weft_host::{Options, Provider, TransportId};
+use weft_reactor::DriverKind;
 use weft_rpc::{
     Client,
     statistics::{GetStatistics, Statistics},
@@ -184,6 +185,21 @@ impl<'a> TargetSet<'a> {
         let (host, linux) = (&load.host, self.linux.as_ref());
         let how = Spread { hosts, subsystems, job, renamed: false, from: None, host, linux };
         spread(options, nsid, &how, &self.rdma)
+    }
+
+    /// A device by itself: of this machine, or of the target's inside a target that holds it.
+    pub(super) fn device(
+        &mut self,
+        spec: &DeviceSpec,
+        driver: DriverKind,
+        stop: &AtomicBool,
+    ) -> Result<LoadDevice, String> {
+        if self.fleet.is_none() {
+            let factory = spec.build().map_err(|error| error.to_string())?;
+            return Ok(LoadDevice::local(Driven::Here(factory), spec.to_string()));
+        }
+        self.arrange(&[TargetSpec::holding(spec.clone(), driver)], stop)?;
+        self.inside(0, 1)
     }
 
     fn inside(&self, target: usize, nsid: u32) -> Result<LoadDevice, String> {

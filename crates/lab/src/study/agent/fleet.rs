@@ -171,7 +171,7 @@ impl Fleet {
     }
 
     /// Whether the target runs on the machine of one of the loads.
-    fn is_one_machine(&self) -> bool {
+    pub(super) fn is_one_machine(&self) -> bool {
         let target = self.target();
         let here = |load: &Arc<Agent>| load.description.boot_id == target.description.boot_id;
         self.loads().iter().any(here)
@@ -255,7 +255,7 @@ impl Fleet {
     }
 
     /// The address at which the target has to listen: the first that all loads reach.
-    fn route(&self) -> Result<IpAddr, String> {
+    pub(super) fn route(&self) -> Result<IpAddr, String> {
         if let Some(address) = *lock(&self.reached) {
             return Ok(address);
         }

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, ErrorKind},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::Path,
     thread,
     time::Duration,
@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde::{Deserialize, Serialize};
 use weft_reactor::monotonic_time;
 
-use crate::{floor::Floor, results::LatencyRecord};
+use crate::{floor::Floor, results::LatencyRecord, study::link, usage::Usage};
 
 /// How long a listener waits for the other end.
 const LISTEN: Duration = Duration::from_secs(20);
@@ -33,6 +33,17 @@ pub(super) enum Probe {
     RoundTrip,
     /// Bytes from the end that listens.
     Stream,
+    /// Reads of so many bytes, as NVMe over TCP has them.
+    Read {
+        /// Bytes of data.
+        bytes: usize,
+        /// How many are in flight.
+        depth: usize,
+        /// Whether both ends poll.
+        spin: bool,
+        /// Whether both ends are one machine.
+        within: bool,
+    },
 }
 
 /// Where it is probed from, and where to.
@@ -53,12 +64,24 @@ pub(super) struct Found {
     pub(super) bytes_per_s: f64,
     /// How much of that the interface has received, by its own count.
     pub(super) through_interface: f64,
+    /// Messages, and while they were counted.
+    pub(super) messages: u64,
+    pub(super) measured: Duration,
+    /// What this end used of its processor.
+    pub(super) usage: Usage,
+    /// The addresses of this end and of the other.
+    pub(super) ends: Option<(SocketAddr, SocketAddr)>,
 }
 
 fn floor(probe: Probe, address: IpAddr, runtime: Duration) -> Floor {
     let (response_bytes, depth) = match probe {
         Probe::RoundTrip => (PING_BYTES, 1),
         Probe::Stream => (STREAM_BYTES, STREAM_DEPTH),
+        Probe::Read { bytes, depth, spin, within } => {
+            let near = if within { address } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+            let of_read = link::floor(bytes, depth, (near, address));
+            return Floor { spin, runtime, ramp: runtime / 5, ..of_read };
+        }
     };
     Floor {
         request_bytes: PING_BYTES,
@@ -112,11 +135,19 @@ pub(super) fn run(way: &Way) -> Result<Found, String> {
     let result = floor.drive(stream).map_err(fault)?;
     let lasted = monotonic_time().saturating_sub(began).as_secs_f64();
     let counted = received().zip(before).map(|(after, before)| after.saturating_sub(before));
-    let size = if way.probe == Probe::Stream { STREAM_BYTES } else { PING_BYTES };
+    let size = match way.probe {
+        Probe::RoundTrip => PING_BYTES,
+        Probe::Stream => STREAM_BYTES,
+        Probe::Read { bytes, .. } => bytes,
+    };
     Ok(Found {
         round_trip: LatencyRecord::of(&result.latency),
         bytes_per_s: result.messages_per_second() * size as f64,
         through_interface: counted.map_or(0.0, |bytes| bytes as f64 / lasted.max(1e-9)),
+        messages: result.messages,
+        measured: result.measured,
+        usage: result.client,
+        ends: Some(result.ends),
     })
 }
 
@@ -139,7 +170,8 @@ mod tests {
     #[test]
     fn a_way_has_a_round_trip_and_a_stream() {
         let here: IpAddr = "127.0.0.1".parse().expect("an address");
-        for probe in [Probe::RoundTrip, Probe::Stream] {
+        let read = Probe::Read { bytes: 4096, depth: 4, spin: false, within: true };
+        for probe in [Probe::RoundTrip, Probe::Stream, read] {
             let to = listen(probe, here).expect("a listener");
             let (interface, runtime) = ("lo".to_owned(), Duration::from_millis(50));
             let found = run(&Way { probe, from: here, interface, to, runtime }).expect("a result");

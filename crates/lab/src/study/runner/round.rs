@@ -205,6 +205,9 @@ impl Runner<'_> {
     fn measured(&mut self, step: &Step, repeat: u32, what: &str) -> Result<Vec<Record>, String> {
         let plan = self.settings.plan;
         if let (Kind::Link, Step::Single(cell)) = (plan.kind, step) {
+            if let Some(fleet) = self.settings.fleet {
+                return Ok(vec![fleet.measure_link(&plan.name, cell, &plan.measure)?]);
+            }
             let cpus = &self.settings.capabilities.cpus;
             let transport = text(&cell.configuration, key::TRANSPORT);
             let address = self.path(transport).ok_or("its other end is on another machine")?;

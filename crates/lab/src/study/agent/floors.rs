@@ -1,0 +1,130 @@
+//! The raw link between the machines of a study, as the reference of what is measured over it.
+
+use std::{net::IpAddr, time::Duration};
+
+use super::{
+    ProbeListen, ProbeRun,
+    fleet::Fleet,
+    probe::{Found, Probe, Way},
+};
+use crate::{
+    results::{Connection, Direction, LinkProbe, Mark, Record, Role, Side, key},
+    study::{
+        link::{COMMAND_BYTES, DATA_HEADER_BYTES, MESSAGES_DEPTH, STREAM_BYTES, STREAM_DEPTH},
+        matrix::{Cell, integer, text},
+        plan::Measure,
+        side,
+        site::link_of,
+    },
+};
+
+impl Fleet {
+    /// Probes TCP from the target's machine to the first load's over a link, or over the address
+    /// that all loads reach: once with both ends polling, if they have processors for that, and
+    /// once with both asleep until they are woken.
+    ///
+    /// # Errors
+    /// One sentence that names the machine.
+    pub(in crate::study) fn probe_link(
+        &self,
+        link: &str,
+        each: Duration,
+    ) -> Result<Vec<LinkProbe>, String> {
+        let mut probes = Vec::new();
+        for spinning in [true, false] {
+            if spinning && self.is_one_machine() && self.target().description.cpus.len() < 2 {
+                continue;
+            }
+            let read = |bytes, depth| self.read_over(link, (bytes, depth), spinning, each);
+            let (one, connection) = read(4096, 1)?;
+            let (many, _) = read(4096, MESSAGES_DEPTH)?;
+            let (stream, _) = read(STREAM_BYTES, STREAM_DEPTH)?;
+            let per_s = |found: &Found| found.messages as f64 / found.measured.as_secs_f64();
+            let loads = self.loads();
+            let load = loads.first().ok_or("there is no machine for the load")?;
+            probes.push(LinkProbe {
+                between: format!("{} and {}", load.place, self.target().place),
+                connection: Some(connection),
+                // That of connections to another machine is the system's.
+                congestion: String::new(),
+                spinning,
+                request_bytes: COMMAND_BYTES as u64,
+                response_bytes: (4096 + DATA_HEADER_BYTES) as u64,
+                round_trips_per_s: per_s(&one),
+                round_trip: one.round_trip,
+                messages_per_s: per_s(&many),
+                stream_bytes_per_s: stream.bytes_per_s,
+            });
+        }
+        Ok(probes)
+    }
+
+    /// Measures a cell of the raw link.
+    ///
+    /// # Errors
+    /// One sentence that names the machine.
+    pub(in crate::study) fn measure_link(
+        &self,
+        study: &str,
+        cell: &Cell,
+        measure: &Measure,
+    ) -> Result<Record, String> {
+        let configuration = &cell.configuration;
+        let size = |key, otherwise| {
+            integer(configuration, key).and_then(|n| usize::try_from(n).ok()).unwrap_or(otherwise)
+        };
+        let (bytes, depth) = (size(key::BLOCK_BYTES, 4096), size(key::DEPTH, 1));
+        let spins = text(configuration, key::HOST_POLLING) == "spin";
+        let link = link_of(text(configuration, key::TRANSPORT));
+        let (found, connection) = self.read_over(link, (bytes, depth), spins, measure.runtime)?;
+        let mut record = Record::new(study, &cell.id, Role::Link, configuration.clone());
+        if connection.is_within_a_machine() {
+            record.mark(Mark::Loopback);
+        }
+        record.mark(Mark::NotAwaited);
+        // The other end does not report its own.
+        record.mark(Mark::TargetUnknown);
+        record.connection = Some(connection);
+        record.host = Some(Side {
+            // The time before it counted is a fifth of that, and its CPU time has both.
+            seconds: found.measured.as_secs_f64() * 1.2,
+            threads: vec![side::end(&found.usage, found.measured.as_secs_f64() * 1.2)],
+            ..Side::default()
+        });
+        record.read = Some(Direction {
+            requests: found.messages,
+            bytes: found.messages * bytes as u64,
+            seconds: found.measured.as_secs_f64(),
+            latency: found.round_trip,
+            ..Direction::default()
+        });
+        Ok(record)
+    }
+
+    /// Reads over TCP, and the connection that they went over.
+    fn read_over(
+        &self,
+        link: &str,
+        (bytes, depth): (usize, usize),
+        spin: bool,
+        runtime: Duration,
+    ) -> Result<(Found, Connection), String> {
+        let to: IpAddr = match self.listens_at(link)? {
+            Some(address) => address,
+            None => self.route()?,
+        };
+        let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+        let from = self.connects_from(link, 0)?;
+        let within = to.is_loopback();
+        let probe = Probe::Read { bytes, depth, spin, within };
+        let at = self.target().call::<ProbeListen>(&(probe, to))?;
+        let loads = self.loads();
+        let load = loads.first().ok_or("there is no machine for the load")?;
+        let interface = String::new();
+        let way = Way { probe, from: from.unwrap_or(any), interface, to: at, runtime };
+        let found = load.call::<ProbeRun>(&way)?;
+        let (host, target) = found.ends.ok_or("a probe has no ends")?;
+        let ends = Connection::new("tcp", host, target).within(self.is_one_machine());
+        Ok((found, self.over_link(link, ends)?))
+    }
+}
