@@ -71,7 +71,8 @@ fn loads_of_several_agents_are_one_result_and_local_cells_run_where_the_target_i
     let roles: Vec<&str> = environment.machines.iter().map(|machine| &*machine.role).collect();
     assert_eq!(roles, ["target", "load", "load"]);
     assert!(environment.machines.iter().all(|machine| !machine.boot_id.is_empty()));
-    assert!(environment.idle.is_some() && environment.link.is_empty());
+    // The link is that between the machines of the target and of the first load.
+    assert!(environment.idle.is_some() && !environment.link.is_empty());
     let page = fs::read_to_string(out.join("report.html")).expect("a page");
     assert!(page.contains("machine of the load"), "the page names the machines");
     // The places are those of the run.
