@@ -13,7 +13,8 @@
 //!
 //! If R2 comes after S2, the reactor sees `pending` and stays awake. Otherwise R1 comes before R2
 //! comes before S2 comes before S3, so that the sender sees `sleeping` and writes; the eventfd is
-//! watched from the reactor's creation on, so the write ends the wait whenever it happens.
+//! watched from the reactor's creation on, so the write ends the wait whenever it happens: a driver
+//! that finds its report before it waits does not wait.
 //!
 //! A sender whose S2 finds `pending` already set leaves S3 out. That is safe because the reactor
 //! has not seen the flag of the sender that set it: either the reactor is going to see `pending` in

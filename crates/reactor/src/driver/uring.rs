@@ -179,17 +179,24 @@ impl Uring {
         let _ = self.enter(1, self.wait_flags, Some(&args));
     }
 
-    /// Takes all completions that the kernel has left.
-    fn drain(&mut self, readiness: &mut Vec<Ready>, ready: &mut Vec<ReactorCompletion>) {
+    /// Takes all completions that the kernel has left. Whether the waker's was among them: it is
+    /// not reported again.
+    fn drain(&mut self, readiness: &mut Vec<Ready>, ready: &mut Vec<ReactorCompletion>) -> bool {
+        let mut was_called = false;
         loop {
             // One at a time: handling one may push entries, and so needs the ring.
             let entry = self.early.pop_front().or_else(|| self.ring.completion().next());
-            let Some(entry) = entry else { return };
+            let Some(entry) = entry else { return was_called };
             let data = entry.user_data();
             match data >> KIND_SHIFT {
                 KIND_WATCH => readiness.extend(interpret(&entry)),
                 KIND_FILE => self.file_completed(Key::from_bits(data), entry.result(), ready),
-                KIND_WAKER if !cqueue::more(entry.flags()) => self.watch_waker(),
+                KIND_WAKER => {
+                    was_called = true;
+                    if !cqueue::more(entry.flags()) {
+                        self.watch_waker();
+                    }
+                }
                 _ => {}
             }
         }
@@ -347,8 +354,8 @@ impl Poller for Uring {
         let found = ready.len();
         // An error is one of this call, and the next one is soon.
         let _ = self.look_at_polled(ready);
-        self.drain(readiness, ready);
-        let is_idle = readiness.is_empty() && found == ready.len();
+        let was_called = self.drain(readiness, ready);
+        let is_idle = readiness.is_empty() && found == ready.len() && !was_called;
         match wait {
             Wait::Block(until) if is_idle && ready.is_empty() && self.polled_in_flight() == 0 => {
                 self.wait(until, now);
@@ -501,6 +508,7 @@ fn interpret(entry: &cqueue::Entry) -> Option<Ready> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system::monotonic_time;
     use rustix::fs::FallocateFlags;
 
     /// Opcode, descriptor, offset, length and flags as the kernel reads them.
@@ -517,6 +525,26 @@ mod tests {
     /// RWF_DSYNC and IORING_FSYNC_DATASYNC.
     const DSYNC: u32 = 2;
     const DATASYNC: u32 = 1;
+
+    #[test]
+    fn a_call_that_has_arrived_before_the_wait_ends_it() {
+        for mode in [RingMode::Deferred, RingMode::Cooperative, RingMode::Plain] {
+            let waker = Waker::new().unwrap();
+            let mut ring = Uring::with(mode, Threads::new(0, waker.clone()), &waker).unwrap();
+            for _ in 0..3 {
+                assert!(waker.begin_sleep());
+                waker.wake();
+                // Its completion is there now, whatever the mode.
+                ring.submit();
+                let (begin, limit) = (monotonic_time(), Duration::from_secs(10));
+                let wait = Wait::Block(Some(begin + limit));
+                ring.poll(begin, wait, &mut Vec::new(), &mut Vec::new());
+                assert!(monotonic_time() - begin < limit, "{mode:?}: the call was lost");
+                waker.end_sleep();
+                assert!(waker.take_pending());
+            }
+        }
+    }
 
     #[test]
     #[cfg(target_endian = "little")]
