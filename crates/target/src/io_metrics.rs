@@ -85,6 +85,22 @@ pub enum Wait {
     Device,
 }
 
+impl Wait {
+    /// All of them, in order.
+    pub const ALL: [Self; 4] = [Self::Limit, Self::Memory, Self::Data, Self::Device];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::Memory => "memory",
+            Self::Data => "data",
+            Self::Device => "device",
+        }
+    }
+}
+
 /// What was measured of a kind of command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IoMeasured {
@@ -96,7 +112,7 @@ pub struct IoMeasured {
     pub bytes: u64,
     /// Commands that completed with an error.
     pub errors: u64,
-    /// Parts of `total`, by [`Wait`].
+    /// Parts of `total`, in the order of [`Wait::ALL`].
     pub waits: [Duration; 4],
 }
 

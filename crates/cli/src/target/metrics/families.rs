@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use weft_rpc::machine;
-use weft_target::{GroupStatistics, HostIo, IoKind, NamespaceStatistics, StatisticsReader};
+use weft_target::{GroupStatistics, HostIo, IoKind, NamespaceStatistics, StatisticsReader, Wait};
 
 use super::exposition::{Exposition, Format, Kind};
 
@@ -52,6 +52,14 @@ fn hosts(text: &mut Exposition, watch: &StatisticsReader) {
     text.family(name, Kind::Counter, "Commands that completed with an error.");
     each_kind(&measured.pairs, |labels, one, kind| {
         text.sample(name, labels, one.kinds[kind as usize].errors);
+    });
+    let name = "weft_host_wait_seconds_total";
+    text.family(name, Kind::Counter, "Parts of the commands' time, by what they waited for.");
+    each_kind(&measured.pairs, |labels, one, kind| {
+        for (cause, waited) in Wait::ALL.iter().zip(one.kinds[kind as usize].waits) {
+            let labels = [labels, &[("cause", cause.name())]].concat();
+            text.sample(name, &labels, waited.as_secs_f64());
+        }
     });
 }
 
