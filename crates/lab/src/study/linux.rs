@@ -4,9 +4,9 @@
 //! - `made`: what a target of the kernel and one of SPDK have in common;
 //! - `host`: a connection through `/dev/nvme-fabrics`, as nvme-cli makes it, and its block device.
 //!
-//! Both need root. What they change is in the [journal of knobs](super::knob) before it is changed,
-//! and is removed at the end: by this process, by its watchdog if it dies, or by the next process if
-//! both died. Modules that were loaded stay loaded.
+//! Both need root. What they change is in the [journal of knobs](super::knob) before it is
+//! changed, and is removed at the end: by this process, by its watchdog if it dies, or by the
+//! next process if both died. Modules that were loaded stay loaded.
 
 mod host;
 mod made;
