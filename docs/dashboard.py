@@ -84,8 +84,11 @@ def lines(axes, panel, answer):
             points = [(float(at) - began, float(value) / factor) for at, value in one["values"] if value != "NaN"]
             axes.plot(*zip(*points), linewidth=1.2, label=label(target["legendFormat"], one["metric"]))
     axes.set_ylabel(unit)
-    axes.set_ylim(bottom=0)
-    axes.legend(fontsize=6, loc="upper left", framealpha=0.6)
+    if panel["fieldConfig"]["defaults"]["unit"] == "s":
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def heat(axes, panel, answer):
@@ -108,11 +111,11 @@ def main():
         running, answer = measure(pathlib.Path(name))
         try:
             rows = max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in panels)
-            figure = plt.figure(figsize=(16, rows * 0.42), dpi=80)
-            grid = figure.add_gridspec(rows, 24, hspace=3.2, wspace=4)
+            figure = plt.figure(figsize=(16, rows * 0.5), dpi=80)
+            grid = figure.add_gridspec(rows, 24, hspace=3.2, wspace=5)
             for panel in panels:
                 place = panel["gridPos"]
-                axes = figure.add_subplot(grid[place["y"]:place["y"] + place["h"], place["x"] + 1:place["x"] + place["w"]])
+                axes = figure.add_subplot(grid[place["y"]:place["y"] + max(place["h"] - 2, 1), place["x"] + 1:place["x"] + place["w"]])
                 if panel["type"] == "row":
                     axes.axis("off")
                     axes.set_title(panel["title"], loc="left", fontsize=13, fontweight="bold")
