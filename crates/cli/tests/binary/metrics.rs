@@ -27,7 +27,7 @@ pub(crate) fn get(target: &Target, path: &str, accept: &str) -> (String, String)
 }
 
 /// The value of the only series of this name whose labels have all of these.
-fn value_of(text: &str, name: &str, labels: &[&str]) -> f64 {
+fn value(text: &str, name: &str, labels: &[&str]) -> f64 {
     let found: Vec<&str> = text
         .lines()
         .filter(|line| line.split(['{', ' ']).next() == Some(name))
@@ -54,15 +54,15 @@ fn what_is_scraped_is_what_the_load_did() {
         assert!(ios > 500.0, "{job}");
         let ios = ios + more;
         let name = "weft_host_command_duration_seconds";
-        assert_eq!(value_of(&text, &format!("{name}_count"), &labels), ios);
+        assert_eq!(value(&text, &format!("{name}_count"), &labels), ios);
         let all = [&labels[..], &["le=\"+Inf\""]].concat();
-        assert_eq!(value_of(&text, &format!("{name}_bucket"), &all), ios);
+        assert_eq!(value(&text, &format!("{name}_bucket"), &all), ios);
         let beyond = [&labels[..], &["le=\"30\""]].concat();
-        assert_eq!(value_of(&text, &format!("{name}_bucket"), &beyond), ios);
-        assert!(value_of(&text, &format!("{name}_sum"), &labels) > 0.0);
-        assert_eq!(value_of(&text, "weft_host_bytes_total", &labels), ios * 4096.0);
-        assert_eq!(value_of(&text, "weft_host_errors_total", &labels), 0.0);
-        assert_eq!(value_of(&text, "weft_namespace_commands_total", &labels), ios);
+        assert_eq!(value(&text, &format!("{name}_bucket"), &beyond), ios);
+        assert!(value(&text, &format!("{name}_sum"), &labels) > 0.0);
+        assert_eq!(value(&text, "weft_host_bytes_total", &labels), ios * 4096.0);
+        assert_eq!(value(&text, "weft_host_errors_total", &labels), 0.0);
+        assert_eq!(value(&text, "weft_namespace_commands_total", &labels), ios);
     }
     assert!(text.contains("weft_queues_connected_total{group=\"0\",queue=\"io\"} "), "{text}");
     let (head, open) = get(&target, "/metrics", "application/openmetrics-text;version=1.0.0");
@@ -163,9 +163,9 @@ fn top_says_who_is_slow_and_what_it_waits_for() {
         let always = ["top", "--control", &control, "--once", "--interval", "100ms"];
         weft(target.driver, [&always[..], words].concat())
     };
-    let value = top(&["--json"]).json();
+    let said = top(&["--json"]).json();
     for (command, wait) in [("read", "device_ns"), ("write", "limit_ns")] {
-        let hosts = value["since_start"]["hosts"].as_array().expect("hosts");
+        let hosts = said["since_start"]["hosts"].as_array().expect("hosts");
         let host = hosts.iter().find(|one| one["command"] == command).expect(command);
         let [waited, mean, commands] = [&host["waits"][wait], &host["mean_ns"], &host["commands"]]
             .map(|number| number.as_f64().expect("a number"));
@@ -173,10 +173,9 @@ fn top_says_who_is_slow_and_what_it_waits_for() {
     }
     let (_, text) = get(&target, "/metrics", "*/*");
     for (command, cause) in [("read", "device"), ("write", "limit")] {
-        let [command, cause] = [("command", command), ("cause", cause)]
-            .map(|(label, value)| format!("{label}=\"{value}\""));
-        let waited = value_of(&text, "weft_host_wait_seconds_total", &[&command, &cause]);
-        let all = value_of(&text, "weft_host_command_duration_seconds_sum", &[&command]);
+        let [command, cause] = [format!("command=\"{command}\""), format!("cause=\"{cause}\"")];
+        let waited = value(&text, "weft_host_wait_seconds_total", &[&command, &cause]);
+        let all = value(&text, "weft_host_command_duration_seconds_sum", &[&command]);
         assert!(waited > 0.5 * all && waited <= all, "{command} {cause}: {waited} of {all}");
     }
     let text = top(&["--since-start"]).text();
