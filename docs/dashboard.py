@@ -36,55 +36,52 @@ def free_port():
         return one.getsockname()[1]
 
 
-def measure(folder):
-    """Runs target, loads and Prometheus; returns a function that answers a query over that time."""
+def measure(folder, start):
+    """Runs target, Prometheus and loads; returns where Prometheus answers, and from when to when."""
     (folder / "target.toml").write_text(CONFIG)
     metrics, server = free_port(), free_port()
     scrape = {"job_name": "weft", "static_configs": [{"targets": [f"127.0.0.1:{metrics}"]}]}
     config = {"global": {"scrape_interval": f"{STEP}s"}, "scrape_configs": [scrape]}
     (folder / "prometheus.yml").write_text(json.dumps(config))
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
-    running = [
-        subprocess.Popen([WEFT, "target", "--config", "target.toml", "--metrics", str(metrics)], **quiet),
-        subprocess.Popen([PROMETHEUS, "--config.file=prometheus.yml", "--storage.tsdb.path=db",
-                          f"--web.listen-address=127.0.0.1:{server}"], **quiet),
-    ]
+    start(WEFT, "target", "--config", "target.toml", "--metrics", str(metrics))
+    start(PROMETHEUS, "--config.file=prometheus.yml", "--storage.tsdb.path=db",
+          f"--web.listen-address=127.0.0.1:{server}")
     time.sleep(5)
     began = time.time()
     for host, nsid, rw, depth, rate in [("web", 2, "randrw", 4, 4000), ("batch", 1, "randwrite", 32, 20000)]:
         words = ["--rw", rw, "--bs", "4k", "--iodepth", str(depth), "--time_based", "--runtime", str(SECONDS)]
         words += ["--hostnqn", f"nqn.2014-08.org.example:{host}", "--rate_iops", str(rate)]
-        running.append(subprocess.Popen([WEFT, "bench", f"nvme-tcp://127.0.0.1:24422/{NQN}?nsid={nsid}", *words], **quiet))
+        start(WEFT, "bench", f"nvme-tcp://127.0.0.1:24422/{NQN}?nsid={nsid}", *words)
         time.sleep(SECONDS / 4)
     time.sleep(SECONDS / 2)
-    ended = time.time()
+    return server, began, time.time()
 
-    def answer(query):
-        for name in ("$host", "$subsystem"):
-            query = query.replace(name, ".*")
-        words = {"query": query.replace("$__rate_interval", "5s"), "start": began, "end": ended, "step": STEP}
-        url = f"http://127.0.0.1:{server}/api/v1/query_range?{urllib.parse.urlencode(words)}"
-        with urllib.request.urlopen(url) as reply:
-            return began, json.load(reply)["data"]["result"]
 
-    return running, answer
+def ask(server, began, ended, query):
+    """The series of a panel's query: for each its labels, and its points in seconds since the begin."""
+    query = query.replace("$host", ".*").replace("$subsystem", ".*").replace("$__rate_interval", "5s")
+    words = urllib.parse.urlencode({"query": query, "start": began, "end": ended, "step": STEP})
+    with urllib.request.urlopen(f"http://127.0.0.1:{server}/api/v1/query_range?{words}") as reply:
+        series = json.load(reply)["data"]["result"]
+    points = lambda one: [(float(at) - began, float(value)) for at, value in one["values"] if value != "NaN"]
+    return [(one["metric"], points(one)) for one in series if points(one)]
 
 
 def label(form, labels):
     for name, value in labels.items():
-        form = form.replace("{{%s}}" % name, value.replace("nqn.2014-08.org.example:", "").replace("nqn.2024-01.org.example:", ""))
+        form = form.replace("{{%s}}" % name, value.rpartition(":")[2])
     return " ".join(word for word in form.split() if "{{" not in word)
 
 
 def lines(axes, panel, answer):
-    factor, unit = UNITS[panel["fieldConfig"]["defaults"]["unit"]]
+    unit = panel["fieldConfig"]["defaults"]["unit"]
+    factor, shown = UNITS[unit]
     for target in panel["targets"]:
-        began, series = answer(target["expr"])
-        for one in series:
-            points = [(float(at) - began, float(value) / factor) for at, value in one["values"] if value != "NaN"]
-            axes.plot(*zip(*points), linewidth=1.2, label=label(target["legendFormat"], one["metric"]))
-    axes.set_ylabel(unit)
-    if panel["fieldConfig"]["defaults"]["unit"] == "s":
+        for labels, points in answer(target["expr"]):
+            times, values = zip(*points)
+            axes.plot(times, [value / factor for value in values], linewidth=1.2, label=label(target["legendFormat"], labels))
+    axes.set_ylabel(shown)
+    if unit == "s":
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
@@ -92,38 +89,44 @@ def lines(axes, panel, answer):
 
 
 def heat(axes, panel, answer):
-    began, series = answer(panel["targets"][0]["expr"])
-    series.sort(key=lambda one: float(one["metric"]["le"]))
-    bounds = [float(one["metric"]["le"]) for one in series]
-    at = sorted({float(t) for one in series for t, _ in one["values"]})
-    table = [{float(t): float(v) for t, v in one["values"]} for one in series]
-    cells = [[max(table[k].get(t, 0) - (table[k - 1].get(t, 0) if k else 0), 0) or float("nan") for t in at]
-             for k in range(len(bounds) - 1)]
-    edges = [bounds[0] / 2 * 1e6] + [bound * 1e6 for bound in bounds[:-1]]
-    axes.pcolormesh([t - began for t in at] + [at[-1] - began + STEP], edges, cells, norm=LogNorm(), cmap="viridis")
+    series = sorted((float(labels["le"]), dict(points)) for labels, points in answer(panel["targets"][0]["expr"]))
+    at = sorted({time for _, points in series for time in points})
+    # A bucket has the commands of those below it as well; what is beyond the last bound is not drawn.
+    below = [{}] + [points for _, points in series]
+    cells = [[max(points.get(time, 0) - less.get(time, 0), 0) or float("nan") for time in at]
+             for (_, points), less in zip(series[:-1], below)]
+    edges = [bound * 1e6 for bound, _ in series[:-1]]
+    axes.pcolormesh(at + [at[-1] + STEP], [edges[0] / 2] + edges, cells, norm=LogNorm(), cmap="viridis")
     axes.set_yscale("log")
     axes.set_ylabel("µs")
 
 
-def main():
+def draw(answer):
     panels = json.loads((ROOT / "monitoring/dashboard.json").read_text())["panels"]
+    rows = max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in panels)
+    figure = plt.figure(figsize=(16, rows * 0.4), dpi=80)
+    grid = figure.add_gridspec(rows, 24, hspace=1, wspace=1)
+    for panel in panels:
+        place = panel["gridPos"]
+        x, y = place["x"], place["y"]
+        # Below and beside it is room for the axis and for the legend.
+        axes = figure.add_subplot(grid[y:y + max(place["h"] - 2, 1), x + 1:x + place["w"] - 2])
+        axes.set_title(panel["title"], loc="left", fontsize=13 if panel["type"] == "row" else 10)
+        if panel["type"] == "row":
+            axes.axis("off")
+            continue
+        (heat if panel["type"] == "heatmap" else lines)(axes, panel, answer)
+        axes.tick_params(labelsize=7)
+    figure.savefig(ROOT / "docs/dashboard.png", bbox_inches="tight")
+
+
+def main():
+    running = []
     with tempfile.TemporaryDirectory() as name:
-        running, answer = measure(pathlib.Path(name))
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": name}
         try:
-            rows = max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in panels)
-            figure = plt.figure(figsize=(16, rows * 0.5), dpi=80)
-            grid = figure.add_gridspec(rows, 24, hspace=3.2, wspace=5)
-            for panel in panels:
-                place = panel["gridPos"]
-                axes = figure.add_subplot(grid[place["y"]:place["y"] + max(place["h"] - 2, 1), place["x"] + 1:place["x"] + place["w"]])
-                if panel["type"] == "row":
-                    axes.axis("off")
-                    axes.set_title(panel["title"], loc="left", fontsize=13, fontweight="bold")
-                    continue
-                (heat if panel["type"] == "heatmap" else lines)(axes, panel, answer)
-                axes.set_title(panel["title"], loc="left", fontsize=10)
-                axes.tick_params(labelsize=7)
-            figure.savefig(ROOT / "docs/dashboard.png", bbox_inches="tight")
+            place = measure(pathlib.Path(name), lambda *words: running.append(subprocess.Popen(words, **quiet)))
+            draw(lambda query: ask(*place, query))
         finally:
             for one in reversed(running):
                 one.terminate()
