@@ -706,11 +706,11 @@ impl Association {
             return self.end(Some(problem));
         }
         self.close_admin_queue(&problem);
-        if was_live || is_first {
+        let begins = was_live || is_first;
+        if begins {
             let live_for =
                 if is_first { Duration::ZERO } else { now.saturating_sub(self.live_since) };
             self.outage = Some(Outage::begin(self.config.reconnect, live_for, now));
-            self.actions.push_back(Action::Suspend);
         }
         let Some(outage) = &mut self.outage else { return };
         let next = if problem.is_final() && !was_live { Next::GiveUp } else { outage.next(now) };
@@ -724,7 +724,11 @@ impl Association {
             let attempts = outage.attempts();
             Event::AttemptFailed { problem: problem.clone(), attempts, retry_in }
         };
+        // The reason first: whoever sees that the controller is lost can tell why.
         self.actions.push_back(Action::Event(event));
+        if begins {
+            self.actions.push_back(Action::Suspend);
+        }
         if self.outage.as_mut().is_some_and(|outage| outage.starts_failing_io(now)) {
             self.actions.push_back(Action::FailIo);
         }
@@ -922,6 +926,23 @@ mod tests {
         assert_eq!(run.association.generation(), 2);
         let connected = Event::Connected { controller_id: 5, attempts: 2 };
         assert_eq!(run.events.last(), Some(&connected));
+    }
+
+    #[test]
+    fn the_reason_of_a_loss_is_there_before_its_state() {
+        let mut first = AssociationRun::new(HostConfig { multipath: true, ..config() });
+        first.association.start(first.now);
+        first.collect();
+        for mut run in [first, live()] {
+            run.close();
+            let actions: Vec<_> = std::iter::from_fn(|| run.association.poll_action()).collect();
+            let place = |of: fn(&Action) -> bool| actions.iter().position(of);
+            let told = place(|action| {
+                matches!(action, Action::Event(Event::AttemptFailed { .. } | Event::Lost { .. }))
+            });
+            let suspended = place(|action| matches!(action, Action::Suspend));
+            assert!(told.is_some() && told < suspended, "{actions:?}");
+        }
     }
 
     #[test]
