@@ -277,7 +277,9 @@ impl Client {
                 }
                 self.count_change(pending.block, pending.blocks);
             }
-            (Err(Failure::PathLost), Kind::CompareAndWrite) => {
+            // Its host has given up, perhaps after the request was executed.
+            (Err(Failure::Gone), Kind::Read | Kind::Flush) => self.lost += 1,
+            (Err(Failure::Gone), _) | (Err(Failure::PathLost), Kind::CompareAndWrite) => {
                 self.lost += 1;
                 contents.iter_mut().for_each(|may| may.push(pending.stamp));
                 for survives in &mut self.survives[first..first + pending.blocks as usize] {

@@ -25,4 +25,4 @@ mod client;
 mod testbed;
 
 pub use client::{BLOCK_BYTES, Client};
-pub use testbed::{Link, SUBSYSTEM, Size, Testbed};
+pub use testbed::{Link, SUBSYSTEM, Security, Size, Testbed};

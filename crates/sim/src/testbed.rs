@@ -1,6 +1,7 @@
 //! A simulated world with a target and hosts.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +10,14 @@ use weft_backend::{BlockDevice, DeviceFactory, DeviceSpec};
 use weft_host::{
     ControllerDriver, ControllerKind, ControllerState, IoPolicy, MultipathFactory, Options,
 };
+use weft_nvmf::auth::Group;
+use weft_nvmf::keys::TlsMode;
 use weft_reactor::simulation::{NetworkConditions, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
 use weft_target::config::{
-    AnaRule, AnaState, Config, Listen, Namespace, Port, RateLimit, Subsystem,
+    AnaRule, AnaState, Config, HostKeys, Listen, Namespace, Port, RateLimit, Subsystem,
 };
-use weft_target::{LocalTarget, StatisticsReader};
+use weft_target::{LocalTarget, StatisticsReader, key_file};
 use weft_transport::rdma::Provider;
 use weft_transport::rdma::software::{Fabric, ResourceCounts};
 
@@ -46,6 +49,17 @@ impl Link {
     }
 }
 
+/// How hosts and target are secured over TCP; the key in this file is that of all hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Security {
+    /// They are not.
+    Off,
+    /// The port requires TLS with this key.
+    Tls(PathBuf),
+    /// The authentication with this secret makes the keys of TLS, without which no host is served.
+    Concatenation(PathBuf),
+}
+
 /// A target and its hosts.
 #[derive(Debug)]
 pub struct Testbed {
@@ -55,6 +69,7 @@ pub struct Testbed {
     config: Config,
     hosts: Vec<Host>,
     link: Link,
+    security: Security,
     completions: Vec<weft_reactor::ReactorCompletion>,
 }
 
@@ -66,6 +81,17 @@ struct Host {
     devices: Vec<Box<dyn BlockDevice>>,
     /// Free bytes of its pool at the start.
     free: usize,
+}
+
+impl Host {
+    /// Whether all its controllers are in such a state.
+    fn is_in(&self, is_it: impl Fn(&ControllerState) -> bool) -> bool {
+        self.drivers.iter().all(|driver| is_it(&driver.state()))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.is_in(|state| matches!(state, ControllerState::Ended(_)))
+    }
 }
 
 /// How many poll groups, hosts, and open devices of each host there are.
@@ -99,6 +125,17 @@ impl Testbed {
         Self::build(link, (seed, device, size), 1, None)
     }
 
+    /// Over TCP with this security.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    #[must_use]
+    pub fn secured(security: Security, seed: u64, device: &str, size: Size) -> Self {
+        let mut testbed = Self::apart(Link::Tcp, security, (seed, device, size), 1);
+        testbed.connect(size, None);
+        testbed
+    }
+
     /// Over TCP by so many ports of the target, each a path of its own, with this policy.
     ///
     /// # Panics
@@ -114,43 +151,106 @@ impl Testbed {
         paths: usize,
         policy: Option<IoPolicy>,
     ) -> Self {
+        let mut testbed = Self::apart(link, Security::Off, (seed, device, size), paths);
+        testbed.connect(size, policy);
+        testbed
+    }
+
+    /// A target without hosts.
+    fn apart(
+        link: Link,
+        security: Security,
+        (seed, device, size): (u64, &str, Size),
+        paths: usize,
+    ) -> Self {
         let world = World::new(seed, NetworkConditions::default());
         let (spec, devices) = stored(device, &world);
-        let config = config(&spec, &link, paths);
+        let mut config = config(&spec, &link, paths);
+        secure(&mut config, &security, size.hosts);
         let reactors = (0..size.groups).map(|_| Reactor::simulated(&world)).collect();
         let target = LocalTarget::with_devices(&config, reactors, devices).expect("a target");
-        let (hosts_to_be, completions) = (Vec::new(), Vec::new());
-        let mut testbed = Self { world, target, config, hosts: hosts_to_be, link, completions };
+        let (hosts, completions) = (Vec::new(), Vec::new());
+        let mut testbed = Self { world, target, config, hosts, link, security, completions };
         testbed.settle();
-        let addresses: Vec<_> = testbed.target.addresses().into_values().collect();
-        for number in 0..size.hosts {
-            let reactor = Reactor::simulated(&testbed.world);
+        testbed
+    }
+
+    /// Hosts that begin to connect.
+    fn begin_to_connect(&mut self, hosts: usize, policy: Option<IoPolicy>) {
+        let addresses: Vec<_> = self.target.addresses().into_values().collect();
+        for number in 0..hosts {
+            let reactor = Reactor::simulated(&self.world);
             let free = reactor.pool().available();
             let mut drivers = Vec::new();
             for (owner, address) in (0..).map(Owner).zip(&addresses) {
-                let options = Options {
-                    multipath: policy.is_some(),
-                    ..testbed.host_options(*address, number)
-                };
+                let options =
+                    Options { multipath: policy.is_some(), ..self.host_options(*address, number) };
                 let driver =
                     ControllerDriver::connect(&reactor, owner, &options, ControllerKind::Nvm);
                 drivers.push(driver.expect("it starts"));
             }
-            testbed.hosts.push(Host { reactor, drivers, devices: Vec::new(), free });
+            self.hosts.push(Host { reactor, drivers, devices: Vec::new(), free });
         }
-        testbed.run_until("all hosts are connected", Self::is_live);
-        for host in &mut testbed.hosts {
-            let factory: Arc<dyn DeviceFactory> = match policy {
-                None => Arc::new(host.drivers[0].factory(1).expect("namespace 1")),
-                Some(policy) => {
-                    Arc::new(MultipathFactory::over(&host.drivers, 1, policy).expect("namespace 1"))
-                }
-            };
-            for owner in (FIRST_DEVICE..).take(size.queues).map(Owner) {
-                host.devices.push(factory.open(&mut host.reactor, owner).expect("a device"));
+    }
+
+    /// Hosts that have given up, because they were refused for good, connect anew; the requests of
+    /// their devices have failed. Returns how many.
+    ///
+    /// # Panics
+    /// If they are refused again and again.
+    pub fn replace_ended(&mut self, queues: usize) -> usize {
+        let mut replaced = 0;
+        loop {
+            self.run_until("all hosts are connected or have given up", |testbed| {
+                let mut hosts = testbed.hosts.iter();
+                hosts.all(|host| {
+                    host.is_in(|state| *state == ControllerState::Live) || host.has_ended()
+                })
+            });
+            let Some(number) = self.hosts.iter().position(Host::has_ended) else { break };
+            replaced += 1;
+            assert!(replaced < 10 * self.hosts.len(), "they give up again and again");
+            self.replace(number, queues);
+        }
+        replaced
+    }
+
+    fn replace(&mut self, number: usize, queues: usize) {
+        let address = *self.target.addresses().values().next().expect("a port");
+        let options = self.host_options(address, number);
+        let host = &mut self.hosts[number];
+        host.devices.iter_mut().for_each(|device| device.close(&mut host.reactor));
+        self.settle();
+        let host = &mut self.hosts[number];
+        host.devices.clear();
+        let driver =
+            ControllerDriver::connect(&host.reactor, Owner(0), &options, ControllerKind::Nvm);
+        host.drivers = vec![driver.expect("it starts")];
+        self.run_until("the host is connected anew", |testbed| {
+            testbed.hosts[number].is_in(|state| *state == ControllerState::Live)
+        });
+        self.open_devices(number, queues, None);
+    }
+
+    fn connect(&mut self, size: Size, policy: Option<IoPolicy>) {
+        self.begin_to_connect(size.hosts, policy);
+        self.run_until("all hosts are connected", Self::is_live);
+        for number in 0..size.hosts {
+            self.open_devices(number, size.queues, policy);
+        }
+    }
+
+    fn open_devices(&mut self, number: usize, queues: usize, policy: Option<IoPolicy>) {
+        let host = &mut self.hosts[number];
+        let factory: Arc<dyn DeviceFactory> = match policy {
+            None => Arc::new(host.drivers[0].factory(1).expect("namespace 1")),
+            Some(policy) => {
+                Arc::new(MultipathFactory::over(&host.drivers, 1, policy).expect("namespace 1"))
             }
+        };
+        for owner in (FIRST_DEVICE..).take(queues).map(Owner) {
+            host.devices.push(factory.open(&mut host.reactor, owner).expect("a device"));
         }
-        testbed
     }
 
     /// Whether every host has its controllers.
@@ -171,6 +271,14 @@ impl Testbed {
         options.data_digest &= matches!(self.link, Link::Tcp);
         if let Some(fabric) = self.link.fabric() {
             options.rdma = Provider::Software(fabric.clone());
+        }
+        match &self.security {
+            Security::Off => {}
+            Security::Tls(file) => options.tls_key = Some(key_file::read(file).expect("a key")),
+            Security::Concatenation(file) => {
+                options.dhchap_secret = Some(key_file::read(file).expect("a key"));
+                options.concat = true;
+            }
         }
         options
     }
@@ -414,6 +522,31 @@ fn config(device: &str, link: &Link, paths: usize) -> Config {
         express: true,
         ..Config::default()
     }
+}
+
+/// Has the hosts' keys in the configuration.
+fn secure(config: &mut Config, security: &Security, hosts: usize) {
+    let text = |file: &PathBuf| file.to_str().expect("a path of text").to_owned();
+    let subsystem = &mut config.subsystems[0];
+    for nqn in (0..hosts).map(Testbed::host_name) {
+        let keys = HostKeys::new(nqn.clone());
+        subsystem.host_keys.push(match security {
+            Security::Off => return,
+            Security::Tls(file) => HostKeys { psk: vec![text(file)], ..keys },
+            Security::Concatenation(file) => HostKeys {
+                dhchap_key: Some(text(file)),
+                dhchap_groups: vec![Group::Ffdhe2048],
+                dhchap_concat: true,
+                ..keys
+            },
+        });
+        subsystem.allowed_hosts.get_or_insert_default().push(nqn);
+    }
+    config.ports[0].tls = match security {
+        Security::Off => TlsMode::Off,
+        Security::Tls(_) => TlsMode::Required,
+        Security::Concatenation(_) => TlsMode::Allowed,
+    };
 }
 
 /// Options that keep outages short.

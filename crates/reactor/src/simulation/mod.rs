@@ -19,7 +19,7 @@ mod network;
 mod random;
 mod state;
 
-pub use network::Detached;
+pub use network::{Detached, Intercepted};
 pub use random::Random;
 
 pub(crate) use driver::SimulatedDriver;
@@ -161,6 +161,20 @@ impl World {
     /// accepting fail as they do when a process runs out of descriptors.
     pub fn set_socket_limit(&self, limit: Option<usize>) {
         self.state.borrow_mut().socket_limit = limit;
+    }
+
+    /// From now on somebody is between the ends of every connection: he is given the addresses of
+    /// the end that sends and of the other one, and what is sent, and says what arrives.
+    pub fn intercept(
+        &self,
+        intercept: impl FnMut([SocketAddr; 2], Vec<u8>) -> Vec<Intercepted> + 'static,
+    ) {
+        self.state.borrow_mut().interceptor.0 = Some(Box::new(intercept));
+    }
+
+    /// Nobody is there any more.
+    pub fn stop_intercepting(&self) {
+        self.state.borrow_mut().interceptor.0 = None;
     }
 
     /// Resets the connection whose one end has this address. Whether there was one.

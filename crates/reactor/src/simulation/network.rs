@@ -23,6 +23,29 @@ pub struct Detached {
     pub(super) _alive: Arc<()>,
 }
 
+/// What somebody between the ends of a connection makes of bytes that one of them has sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Intercepted {
+    /// These arrive at the other end.
+    Forward(Vec<u8>),
+    /// These arrive at the end that has sent.
+    Back(Vec<u8>),
+    /// The connection is reset.
+    Cut,
+}
+
+/// Somebody between all ends; see [`World::intercept`](super::World::intercept).
+#[derive(Default)]
+pub(super) struct Interceptor(pub(super) Option<Intercept>);
+
+pub(super) type Intercept = Box<dyn FnMut([SocketAddr; 2], Vec<u8>) -> Vec<Intercepted>>;
+
+impl std::fmt::Debug for Interceptor {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Interceptor").finish_non_exhaustive()
+    }
+}
+
 /// A reactor's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SocketEntry {
@@ -205,8 +228,22 @@ impl State {
     }
 
     /// Sends bytes for which there is room.
-    pub(super) fn send(&mut self, key: Key, mut bytes: Vec<u8>) {
-        let Some(peer) = self.ends.get(key).and_then(|end| end.peer) else { return };
+    pub(super) fn send(&mut self, key: Key, bytes: Vec<u8>) {
+        let Some(end) = self.ends.get(key) else { return };
+        let Some(peer) = end.peer else { return };
+        let Some(intercept) = &mut self.interceptor.0 else {
+            return self.send_to(peer, key, bytes);
+        };
+        for arrival in intercept([end.local, end.remote], bytes) {
+            match arrival {
+                Intercepted::Forward(bytes) => self.send_to(peer, key, bytes),
+                Intercepted::Back(bytes) => self.transmit(key, bytes),
+                Intercepted::Cut => self.break_connection(key),
+            }
+        }
+    }
+
+    fn send_to(&mut self, peer: Key, key: Key, mut bytes: Vec<u8>) {
         if self.random.chance(self.network.silence_probability) {
             self.lose_peer(key);
         }
@@ -217,13 +254,16 @@ impl State {
         if bytes.len() > 1 && self.random.chance(self.network.split_probability) {
             rest = bytes.split_off(1 + below(&mut self.random, bytes.len() - 1));
         }
-        for bytes in [bytes, rest] {
-            if !bytes.is_empty() {
-                if let Some(peer) = self.ends.get_mut(peer) {
-                    peer.coming += bytes.len();
-                }
-                self.schedule_arrival(peer, |end| Event::Deliver { end, bytes });
-            }
+        self.transmit(peer, bytes);
+        self.transmit(peer, rest);
+    }
+
+    fn transmit(&mut self, to: Key, bytes: Vec<u8>) {
+        if !bytes.is_empty()
+            && let Some(end) = self.ends.get_mut(to)
+        {
+            end.coming += bytes.len();
+            self.schedule_arrival(to, |end| Event::Deliver { end, bytes });
         }
     }
 

@@ -1,7 +1,7 @@
 //! A world's time: its future events, and the notices to its reactors.
 
 use super::files::FileState;
-use super::network::{End, Listener};
+use super::network::{End, Interceptor, Listener};
 use super::random::Random;
 use super::{NetworkConditions, SimulatedFile, StorageConditions};
 use crate::slab::{Key, Slab};
@@ -22,6 +22,7 @@ pub(crate) struct State {
     pub(super) socket_limit: Option<usize>,
     /// What passes between two looks at express sockets.
     pub(super) work_time: Duration,
+    pub(super) interceptor: Interceptor,
     pub(super) random: Random,
     pub(super) ends: Slab<End>,
     pub(super) listeners: Slab<Listener>,
@@ -110,6 +111,7 @@ impl State {
             receive_bytes: 64 << 10,
             socket_limit: None,
             work_time: Duration::ZERO,
+            interceptor: Interceptor::default(),
             random: Random::new(seed),
             ends: Slab::new(),
             listeners: Slab::new(),
