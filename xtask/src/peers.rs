@@ -256,7 +256,8 @@ fn cannot(report: &mut Report, reason: &str) {
     lacks(report, "peers", count, reason);
 }
 
-fn lacks(report: &mut Report, name: &str, count: usize, reason: &str) {
+/// Checks that this machine cannot run are skipped; on CI that is a failure.
+pub(crate) fn lacks(report: &mut Report, name: &str, count: usize, reason: &str) {
     if std::env::var("CI").is_ok_and(|value| value == "true") {
         println!("{reason}");
         report.add_failure(&format!("{name}: {reason}"));

@@ -1,6 +1,7 @@
 //! Keys beside nvme-cli's, and OpenSSL as the other end of TLS, from Debian.
 
 use crate::packages;
+use crate::peers;
 use crate::python::succeeded;
 use crate::report::Report;
 use crate::test;
@@ -22,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long nothing may come where nothing has to.
 const QUIET: Duration = Duration::from_secs(2);
+
+const KEYCTL: (&str, &str) = ("keyctl", "keyutils");
 
 /// The suite of keys with SHA-256, the only one that OpenSSL's tools have for a PSK.
 const SUITE: &str = "TLS_AES_128_GCM_SHA256";
@@ -52,6 +55,13 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
     check("nvme-cli and weft take each other's keys", keys);
     check("OpenSSL as a host: both versions, new keys, no tickets, no other way in", client);
     check("OpenSSL as a target: either version is chosen", server);
+    // A container may forbid it, and a kernel be without it.
+    let keyring = packages::need("keys are put into the kernel's keyring", &[KEYCTL])
+        .and_then(|()| succeeded(Command::new("keyctl").args(["show", "@u"])));
+    match keyring {
+        Ok(_) => check("keys of the kernel, by name and by number", kernel_keys),
+        Err(error) => peers::lacks(report, "keys of the kernel", 1, &format!("{error:#}")),
+    }
 }
 
 /// The program under test and a folder for its files.
@@ -74,6 +84,28 @@ impl Bench {
         let path = self.path("key")?;
         self.weft(&["key", "generate", "tls", &path])?;
         Ok(path)
+    }
+
+    /// A target whose port requires TLS with this key, and its address.
+    fn target(&self, key: &str) -> Result<(Peer, String)> {
+        let config = self.path("target.toml")?;
+        fs::write(
+            &config,
+            format!(
+                "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\ntls = \"required\"\n[[subsystem]]\n\
+                 nqn = \"{NQN}\"\n[[subsystem.host]]\nnqn = \"{HOST}\"\npsk = [{key:?}]\n\
+                 [[subsystem.namespace]]\nmemory = \"1MiB\"\n"
+            ),
+        )?;
+        let mut target = Command::new(&self.weft);
+        target.args(["target", "--stop-with-stdin", "-o", "json", "--config", &config]);
+        let log = File::create(self.folder.join("target.log"))?;
+        let target = Peer::start(&mut target, log)?;
+        target.wait_for("address", b"\n")?;
+        let said = target.output.lock().map(|said| said.clone()).unwrap_or_default();
+        let said: serde_json::Value = serde_json::from_slice(&said)?;
+        let address = said["ports"][0]["address"].as_str().context("no address")?;
+        Ok((target, address.to_owned()))
     }
 
     /// The words by which OpenSSL has the PSK of a key.
@@ -119,6 +151,36 @@ fn keys(bench: &Bench) -> Result<()> {
         let expected = format!("Key is valid (HMAC {number}, length {bytes},");
         ensure!(said.contains(&expected), "{said:?} has no {expected:?}");
     }
+    Ok(())
+}
+
+/// A target and hosts have a key that `keyctl` has put into the user's keyring, also where the
+/// session has no link to that, as a service's has none.
+fn kernel_keys(bench: &Bench) -> Result<()> {
+    let name = format!("weft-test:{}", std::process::id());
+    let keyctl = |words: &[&str]| succeeded(Command::new("keyctl").args(words));
+    let file = bench.key()?;
+    let put = format!("keyctl padd user {name} @u <'{file}'");
+    let serial = succeeded(Command::new("sh").args(["-c", &put]))?.trim().to_owned();
+    fs::remove_file(&file)?;
+    let outcome = (|| {
+        let by_name = format!("%user:{name}");
+        let (target, address) = bench.target(&by_name)?;
+        let url = format!("nvme-tcp://{address}/{NQN}");
+        for key in [&by_name, &format!("%{serial}")] {
+            let words = ["list", "--tls", "--tls-key-file", key, "--hostnqn", HOST, &url];
+            bench.weft(&words)?;
+            let weft = bench.weft.to_str().context("a path of text")?;
+            let said = keyctl(&["session", "-", weft, "key", "check", key])?;
+            ensure!(said.contains("a key of TLS, sha256, 32 bytes"), "{said}");
+        }
+        drop(target);
+        Ok(by_name)
+    })();
+    keyctl(&["unlink", &serial, "@u"])?;
+    let refused = bench.weft(&["key", "check", &outcome?]);
+    let error = format!("{:#}", refused.err().context("the key is not there any more")?);
+    ensure!(error.contains("no such key is in the keyring of the session"), "{error}");
     Ok(())
 }
 
@@ -195,26 +257,10 @@ fn request() -> [u8; 128] {
 
 fn client(bench: &Bench) -> Result<()> {
     let key = bench.key()?;
-    let config = bench.path("target.toml")?;
-    fs::write(
-        &config,
-        format!(
-            "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\ntls = \"required\"\n[[subsystem]]\n\
-             nqn = \"{NQN}\"\n[[subsystem.host]]\nnqn = \"{HOST}\"\npsk = [{key:?}]\n\
-             [[subsystem.namespace]]\nmemory = \"1MiB\"\n"
-        ),
-    )?;
-    let mut target = Command::new(&bench.weft);
-    target.args(["target", "--stop-with-stdin", "-o", "json", "--config", &config]);
-    let log = File::create(bench.folder.join("target.log"))?;
-    let target = Peer::start(&mut target, log)?;
-    target.wait_for("address", b"\n")?;
-    let said = target.output.lock().map(|said| said.clone()).unwrap_or_default();
-    let said: serde_json::Value = serde_json::from_slice(&said)?;
-    let address = said["ports"][0]["address"].as_str().context("no address")?;
+    let (_target, address) = bench.target(&key)?;
     let open = |name: &str, words: &[&str]| -> Result<Peer> {
         let mut command = Command::new("openssl");
-        command.args(["s_client", "-connect", address]).args(words);
+        command.args(["s_client", "-connect", &address]).args(words);
         Peer::start(&mut command, File::create(bench.folder.join(name))?)
     };
     for version in ["0", "1"] {

@@ -1,4 +1,6 @@
-//! Files with one key in its interchange form.
+//! Keys in their interchange form: in files, or in the kernel's keyring.
+
+mod kernel;
 
 use std::io;
 use std::path::Path;
@@ -25,34 +27,44 @@ pub fn allow_core_dumps() {
     let _ = DUMPS.set(());
 }
 
-/// Reads a file with a key. From then on the process leaves no core dump, unless that is allowed.
+/// Whether this is a key of the kernel's keyring: `%user:NAME` as `keyctl` has it, or `%SERIAL`. A
+/// file whose name begins so is given as `./%…`.
+pub(crate) fn is_in_kernel(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().starts_with(b"%")
+}
+
+/// Reads a key. From then on the process leaves no core dump, unless that is allowed.
 pub(crate) fn read_bytes(path: &Path) -> io::Result<SecretBytes> {
     if DUMPS.get().is_none()
         && let Err(error) = weft_reactor::system::forbid_dumps()
     {
         log::warn!("a core dump of this process would have its keys: {error}");
     }
+    if is_in_kernel(path) {
+        return kernel::read(&path.to_string_lossy());
+    }
     read_private_file(path).map(SecretBytes::from)
 }
 
-/// Reads the key in a file that only its owner can read. The error is a sentence and has nothing
-/// of the key.
+/// Reads the key in a file that only its owner can read, or in the kernel's keyring. The error is a
+/// sentence and has nothing of the key.
 ///
 /// # Errors
-/// The file cannot be read, others have access to it, or it holds no key of the wanted form.
+/// The key cannot be read, others have access to its file, or it is no key of the wanted form.
 pub fn read<K: FromStr<Err = ParseKeyError>>(path: &Path) -> Result<K, String> {
     let name = path.display();
     if is_key(&name.to_string()) {
         return Err(
-            "give the path of a file that has the key, not the secret: other users can read \
-                    command lines"
+            "give the path of a file that has the key, or %user:NAME, not the secret: other users \
+                    can read command lines"
                 .to_owned(),
         );
     }
+    let place = if is_in_kernel(path) { "kernel's key" } else { "key file" };
     let bytes = read_bytes(path);
-    let bytes = bytes.map_err(|error| format!("cannot read the key file {name}: {error}"))?;
+    let bytes = bytes.map_err(|error| format!("cannot read the {place} {name}: {error}"))?;
     let text = str::from_utf8(&bytes).unwrap_or_default();
-    text.parse().map_err(|error| format!("the file {name} holds no usable key: {error}"))
+    text.parse().map_err(|error| format!("the {place} {name} holds no usable key: {error}"))
 }
 
 #[cfg(test)]

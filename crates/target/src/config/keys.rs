@@ -24,11 +24,11 @@ pub(crate) type PskKey = (TlsKey, Derivation);
 /// Keys of TLS of a subsystem's hosts, by name.
 pub(crate) type Psks = BTreeMap<String, Vec<PskKey>>;
 
-/// Paths of key files, by the names of the keys.
+/// Paths of key files and names of the kernel's keys, by the names of the keys.
 pub type Keyring = BTreeMap<String, PathBuf>;
 
 /// The keys of a host at a subsystem. Each is the name of a key of the keyring, or the path of a
-/// file: what has a slash in it.
+/// file: what has a slash in it; or the name of one of the kernel's: what begins with `%`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HostKeys {
@@ -95,7 +95,7 @@ impl HostKeys {
             if path_of(keyring, key).is_none() {
                 let what = unknown_key(key);
                 return Err(ConfigError::new(format!("{at}.{field}"), what)
-                    .remedy("name one of the keyring, or give the path of a file"));
+                    .remedy("name one of the keyring, or give the path of a file or %user:NAME"));
             }
         }
         if self.dhchap_key.is_none() && self.dhchap_ctrlr_key.is_some() {
@@ -149,7 +149,8 @@ fn unknown_key(key: &str) -> String {
 /// Where a key is, that is a name or a path itself.
 fn path_of<'a>(keyring: &'a Keyring, key: &'a str) -> Option<&'a Path> {
     // Base64 has slashes as well.
-    let is_path = key.contains('/') && !key_file::is_key(key);
+    let is_path = key.contains('/') || key_file::is_in_kernel(Path::new(key));
+    let is_path = is_path && !key_file::is_key(key);
     if is_path { Some(Path::new(key)) } else { keyring.get(key).map(PathBuf::as_path) }
 }
 

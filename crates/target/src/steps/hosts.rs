@@ -84,14 +84,14 @@ pub(super) fn add_key(config: &mut Config, name: &str, path: &Path) -> Outcome {
     if [name, &path.to_string_lossy()].into_iter().any(key_file::is_key) {
         return Err(StepError::invalid("give the path of a file that has the key, not the secret"));
     }
-    if name.is_empty() || name.contains('/') {
+    if name.is_empty() || name.contains('/') || name.starts_with('%') {
         return Err(StepError::invalid(format!("{name:?} is no name for a key")));
     }
     if config.keyring.contains_key(name) {
         return Err(StepError::exists(format!("key {name} exists")));
     }
     key_file::read_bytes(path)
-        .map_err(|error| StepError::failed(format!("key file {}: {error}", path.display())))?;
+        .map_err(|error| StepError::failed(format!("key {}: {error}", path.display())))?;
     config.keyring.insert(name.to_owned(), path.to_owned());
     done([])
 }
