@@ -58,11 +58,21 @@ only_listed_hosts() {
 list_host() {
     local host=$NVMET/hosts/$1
     mkdir -p "$host"
-    echo "hmac($2)" >"$host/dhchap_hash"
-    echo "$3" >"$host/dhchap_dhgroup"
+    new_policy "$1" "$2" "$3"
     secret "$4" >"$host/dhchap_key"
     [ -z "${5:-}" ] || secret "$5" >"$host/dhchap_ctrl_key"
     ln -s "$host" "$NVMET/subsystems/$NQN/allowed_hosts/$1"
+}
+
+# new_policy HOST HASH GROUP: from its next exchange on
+new_policy() {
+    echo "hmac($2)" >"$NVMET/hosts/$1/dhchap_hash"
+    echo "$3" >"$NVMET/hosts/$1/dhchap_dhgroup"
+}
+
+# new_key HOST KEY: from its next exchange on
+new_key() {
+    secret "$2" >"$NVMET/hosts/$1/dhchap_key"
 }
 
 # Any host may connect again.

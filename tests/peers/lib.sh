@@ -41,11 +41,17 @@ fresh() {
     dmesg -C
 }
 
-# make_keys: secrets of DH-HMAC-CHAP, key0 without a transformation, key1 to key3 with each
+# make_keys: secrets of DH-HMAC-CHAP, key0 without a transformation, key1 to key3 with each, key4
+# and key5 of other lengths without one
 make_keys() {
-    local hmac
+    local hmac number=4 length
     for hmac in 0 1 2 3; do
         nvme gen-dhchap-key --hmac=$hmac --nqn=nqn.2026-01.io.weft:any >"/share/key$hmac"
+    done
+    for length in 48 64; do
+        nvme gen-dhchap-key --hmac=0 --key-length=$length --nqn=nqn.2026-01.io.weft:any \
+            >"/share/key$number"
+        number=$((number + 1))
     done
 }
 

@@ -23,3 +23,8 @@ has_made_keys() {
     keyctl show %:.nvme
     keyctl show %:.nvme | grep -q "NVMe1G0[12] $1 $NQN "
 }
+
+# made_keys HOST: the identities of generated keys in the keyring
+made_keys() {
+    keyctl show %:.nvme | grep -o "NVMe1G0[12] $1 $NQN .*"
+}

@@ -1,10 +1,12 @@
 //! DH-HMAC-CHAP with Linux' host and with Linux' target: steps of both suites.
 
 use super::bench::{Bench, NQN};
+use super::process::Process;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 const HASHES: [&str; 3] = ["sha256", "sha384", "sha512"];
@@ -13,8 +15,8 @@ const GROUPS: [&str; 6] = ["null", "ffdhe2048", "ffdhe3072", "ffdhe4096", "ffdhe
 /// The host of the steps that need one.
 const HOST: &str = "nqn.2026-01.io.weft:authenticated";
 
-/// Keys that the guest's nvme-cli makes: without a transformation and with each.
-const KEYS: usize = 4;
+/// Keys that the guest's nvme-cli makes: with each transformation, and of each length without one.
+const KEYS: usize = 6;
 
 /// A host, and how it and the subsystem authenticate each other.
 struct Case {
@@ -112,12 +114,12 @@ pub(super) fn wrong_keys_of_kernel_host(bench: &mut Bench) -> Result<()> {
     })
 }
 
-/// A key changes at both ends while the host is connected.
+/// Keys, and then the group and the hash function, change at both ends while the host is connected.
 pub(super) fn new_key_of_kernel_host(bench: &mut Bench) -> Result<()> {
     make_keys(bench)?;
     let hosts = host_table(bench, HOST, (0, Some(1)));
     with_hosts(bench, &hosts, |bench| {
-        bench.guest(&format!("fresh; connected_with {HOST} 0 1"))?;
+        bench.guest(&format!("fresh; connected_with {HOST} 0 1; new_secret 0; reads"))?;
         fs::copy(key(bench, 2), key(bench, 0))?;
         bench.reload_target()?;
         bench.running()?.wait_for("has other keys", Duration::from_secs(20))?;
@@ -125,21 +127,34 @@ pub(super) fn new_key_of_kernel_host(bench: &mut Bench) -> Result<()> {
         // The host's other secret is the controller's.
         fs::copy(key(bench, 3), key(bench, 1))?;
         bench.reload_target()?;
-        bench.guest("sleep 1; new_controller_secret 3; reads; disconnect").map(drop)
+        bench.guest("sleep 1; new_controller_secret 3; reads")?;
+        let groups = "dhchap-groups = [\"ffdhe8192\"]\n";
+        for policy in [groups.to_owned(), format!("{groups}dhchap-hashes = [\"sha512\"]\n")] {
+            bench.configure(&(hosts.clone() + &policy))?;
+            bench.reload_target()?;
+            bench.guest("sleep 1; new_secret 2; reads")?;
+        }
+        bench.guest("disconnect").map(drop)
     })
 }
 
-/// The arguments by which weft's host connects with these keys.
-fn arguments(
+/// The arguments by which weft's host reads with these keys.
+fn arguments(bench: &Bench, host: &str, keys: (Option<usize>, Option<usize>)) -> Vec<String> {
+    let url = format!("nvme-tcp://127.0.0.1:{}/{NQN}?nsid=1", bench.port);
+    let mut words: Vec<String> = ["read", &url, "--block-count", "8"].map(str::to_owned).into();
+    words.extend(["--data".to_owned(), bench.folder.join("read.bin").display().to_string()]);
+    words.extend(secrets(bench, host, keys));
+    words
+}
+
+/// The arguments by which a host has these keys.
+fn secrets(
     bench: &Bench,
     host: &str,
     (own, controllers): (Option<usize>, Option<usize>),
 ) -> Vec<String> {
     let path = |number| key(bench, number).display().to_string();
-    let url = format!("nvme-tcp://127.0.0.1:{}/{NQN}?nsid=1", bench.port);
-    let mut words: Vec<String> =
-        ["read", &url, "--block-count", "8", "--hostnqn", host].map(str::to_owned).into();
-    words.extend(["--data".to_owned(), bench.folder.join("read.bin").display().to_string()]);
+    let mut words: Vec<String> = ["--hostnqn", host].map(str::to_owned).into();
     if let Some(own) = own {
         words.extend(["--dhchap-secret-file".to_owned(), path(own)]);
     }
@@ -199,4 +214,53 @@ pub(super) fn wrong_keys_of_kernel_target(bench: &mut Bench) -> Result<()> {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(!output.status.success() && error.contains("asks for no authentication"), "{error}");
     result
+}
+
+/// Queues are authenticated again under load. With a key that the target no longer takes that ends
+/// the load, and the host has to come with the new one.
+pub(super) fn again_with_kernel_target(bench: &mut Bench) -> Result<()> {
+    make_keys(bench)?;
+    bench.guest(&format!("only_listed_hosts; list_host {HOST} sha256 ffdhe2048 0 1"))?;
+    let result = (|| {
+        for controllers in [None, Some(1)] {
+            let words = secrets(bench, HOST, (Some(0), controllers));
+            again_under_load(bench, &words, &[0, 1])?;
+            bench.guest(&format!("new_policy {HOST} sha512 ffdhe3072"))?;
+        }
+        let words = secrets(bench, HOST, (Some(0), None));
+        let mut command = load(bench, "60");
+        let mut load = Process::start(command.args(&words), &bench.folder.join("load.log"))?;
+        std::thread::sleep(Duration::from_secs(3));
+        bench.guest(&format!("new_key {HOST} 2"))?;
+        let status = load.wait(Duration::from_secs(40))?;
+        let said = load.output();
+        ensure!(!status.success(), "the old key is still taken: {said}");
+        ensure!(said.contains("does not accept this host's secret"), "{said}");
+        reads(bench, HOST, (Some(2), Some(1)))
+    })();
+    bench.guest("every_host")?;
+    result
+}
+
+/// Weft's host authenticates these queues again each second while it writes and verifies.
+pub(super) fn again_under_load(bench: &Bench, words: &[String], queues: &[u32]) -> Result<()> {
+    let output = load(bench, "5").args(words).output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "{said}");
+    for queue in queues {
+        let times = said.matches(&format!("queue {queue} was authenticated again")).count();
+        ensure!(times >= 2, "queue {queue} was authenticated again {times} times: {said}");
+    }
+    Ok(())
+}
+
+/// A load of so many seconds whose queues are authenticated again each second; the first loss ends
+/// it.
+fn load(bench: &Bench, seconds: &str) -> Command {
+    let url = format!("nvme-tcp://127.0.0.1:{}/{NQN}?nsid=1", bench.port);
+    let mut command = bench.weft_command();
+    command.args(["bench", &url, "--rw", "randwrite", "--verify", "crc32c", "--bs", "4k"]);
+    command.args(["--iodepth", "4", "--size", "1m", "--runtime", seconds, "--time_based", "-vv"]);
+    command.args(["--quiet", "--dhchap-interval", "1", "--ctrl-loss-tmo", "0"]);
+    command
 }

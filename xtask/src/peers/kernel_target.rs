@@ -30,6 +30,7 @@ const STEPS: &[Step] = &[
     step("flipped_byte", flipped_byte),
     step("authentication", authentication::of_kernel_target),
     step("wrong_keys", authentication::wrong_keys_of_kernel_target),
+    step("again", authentication::again_with_kernel_target),
     both("port_goes_and_comes", port_goes_and_comes),
     step("studied", studied),
 ];

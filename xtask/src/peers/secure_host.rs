@@ -20,6 +20,7 @@ pub(super) const SUITE: Suite = Suite {
 
 const STEPS: &[Step] = &[
     step("tls", tls),
+    step("tls_is_allowed", tls_is_allowed),
     step("tls_of_sha384", tls_of_sha384),
     step("tls_of_nvme_cli", tls_of_nvme_cli),
     step("wrong_keys_of_tls", wrong_keys_of_tls),
@@ -67,6 +68,15 @@ fn tls(bench: &mut Bench) -> Result<()> {
         bench.guest("over_tls --tls; works; kernel_is_content; disconnect")?;
     }
     Ok(())
+}
+
+/// A port that allows TLS serves the host with it and without.
+fn tls_is_allowed(bench: &mut Bench) -> Result<()> {
+    make_key(bench, ("tls", "sha256"), "key")?;
+    serve(bench, "allowed", &with_psks(bench, &["key"]))?;
+    bench.guest("fresh; forget; as_host; has_tls_on 0; works; disconnect")?;
+    insert(bench, "key", (HOST, "1"))?;
+    bench.guest("over_tls --tls; works; disconnect").map(drop)
 }
 
 /// tlshd with GnuTLS before 3.8.11 has a binder of SHA-256 for every PSK, also one whose identity

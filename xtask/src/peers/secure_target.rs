@@ -3,7 +3,7 @@
 use super::bench::{Bench, NQN};
 use super::process::Process;
 use super::secure::{self, HOST, VERSIONS, insert, make_key, path};
-use super::{Step, Suite, long, step};
+use super::{Step, Suite, authentication, long, step};
 use crate::guest::Kernel;
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
@@ -20,6 +20,7 @@ pub(super) const SUITE: Suite = Suite {
 
 const STEPS: &[Step] = &[
     step("tls", tls),
+    step("tls_is_allowed", tls_is_allowed),
     step("tls_of_sha384", tls_of_sha384),
     step("tls_of_nvme_cli", tls_of_nvme_cli),
     step("wrong_keys_of_tls", wrong_keys_of_tls),
@@ -28,6 +29,7 @@ const STEPS: &[Step] = &[
     step("concatenation", concatenation),
     long("concatenation_of_all_groups", concatenation_of_all_groups),
     step("wrong_keys_of_concatenation", wrong_keys_of_concatenation),
+    step("keys_of_concatenation_are_replaced", keys_of_concatenation_are_replaced),
     step("port_with_concatenation_goes_and_comes", port_with_concatenation_goes_and_comes),
 ];
 
@@ -78,6 +80,17 @@ fn tls(bench: &mut Bench) -> Result<()> {
         works(bench, &words).with_context(|| format!("version {version}"))?;
     }
     Ok(())
+}
+
+/// A port that does not require TLS serves weft's host with it and without.
+fn tls_is_allowed(bench: &mut Bench) -> Result<()> {
+    make_key(bench, ("tls", "sha256"), "key")?;
+    bench.guest("forget; wants_tls \"not required\"")?;
+    insert(bench, "key", (HOST, "1"))?;
+    let (with, without) = (with_key(bench, "key"), ["--hostnqn", HOST].map(str::to_owned));
+    let both = works(bench, &without).and_then(|()| works(bench, &with));
+    bench.guest("wants_tls required")?;
+    both
 }
 
 /// tlshd with GnuTLS before 3.8.11 takes every PSK for one of SHA-256, so that one of SHA-384 has
@@ -232,6 +245,19 @@ fn wrong_keys_of_concatenation(bench: &mut Bench) -> Result<()> {
         refused(bench, &words, "has not proved that it has its secret")?;
         let words = with_secrets(bench, "secret", None);
         works(bench, &words)
+    })
+}
+
+/// Another exchange on the admin queue, over TLS, makes the next key; I/O queues have none.
+fn keys_of_concatenation_are_replaced(bench: &mut Bench) -> Result<()> {
+    make_secrets(bench)?;
+    with_host(bench, ("sha256", "ffdhe2048"), false, |bench| {
+        let words = with_secrets(bench, "secret", None);
+        authentication::again_under_load(bench, &words, &[0])?;
+        let made = bench.guest(&format!("made_keys {HOST}"))?;
+        let keys = made.lines().count();
+        ensure!(keys >= 3, "only {keys} keys were made: {made}");
+        Ok(())
     })
 }
 
