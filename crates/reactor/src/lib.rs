@@ -2,9 +2,9 @@
 //!
 //! # Its layer
 //! The lowest one. A [`Reactor`] belongs to one thread. It takes [operations](Operation) (accept,
-//! connect, receive, send, read, write, sync, discard), each with a [`Token`], executes them and
-//! returns [completions](ReactorCompletion). It owns what they need: the buffer
-//! [`Pool`], timers, [mailboxes](MailboxSender) by which other threads reach it, and the
+//! connect, receive, send, read, write, sync, discard, fetch a request of ublk), each with a
+//! [`Token`], executes them and returns [completions](ReactorCompletion). It owns what they need:
+//! the buffer [`Pool`], timers, [mailboxes](MailboxSender) by which other threads reach it, and the
 //! [`SharedRegion`] that several reactors may read and write at once. Its three drivers behave
 //! alike: io_uring; epoll with a few threads for files; and a deterministic one without a kernel
 //! ([`simulation`]), whose runs can be repeated from their seed.
@@ -41,6 +41,7 @@ mod source;
 mod stream;
 pub mod system;
 mod timers;
+pub mod ublk;
 
 pub use mailbox::{Mailbox, MailboxSender, Waker};
 pub use message::Message;

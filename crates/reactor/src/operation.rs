@@ -180,6 +180,21 @@ pub enum Operation {
         /// Whether their space may be given up.
         unmap: bool,
     },
+    /// Lend the kernel a buffer for a tag of a [`ublk`](crate::ublk) queue, with the result of the
+    /// tag's last request; [`Outcome::Transferred`] when the tag has a request. The data of a write
+    /// are in the buffer then; those of a read are taken out of it by the tag's next operation.
+    /// The buffer has room for [`Queue::buffer_bytes`](crate::ublk::Queue::buffer_bytes) and must
+    /// not be shared. It fails with `ENODEV` when the device is stopped.
+    FetchUblk {
+        /// The queue.
+        file: FileId,
+        /// The tag.
+        tag: u16,
+        /// The result of its last request: bytes, or a negative error number; `None` at first.
+        result: Option<i32>,
+        /// Where the data is.
+        buffer: Buffer,
+    },
 }
 
 /// The end of an operation, a timer that is due, or events of a source.
@@ -276,7 +291,8 @@ impl Operation {
             }
             Self::ReceiveInto { buffer, .. }
             | Self::Read { buffer, .. }
-            | Self::Write { buffer, .. } => {
+            | Self::Write { buffer, .. }
+            | Self::FetchUblk { buffer, .. } => {
                 Outcome::Failed { error, buffer: Some(buffer), message: None }
             }
             Self::Accept { .. }
@@ -296,6 +312,9 @@ impl Operation {
                 (buffer, range, true)
             }
             Self::Write { buffer, range, .. } => (buffer, range, false),
+            Self::FetchUblk { buffer, .. } if buffer.is_shared() => {
+                return Some(invalid("buffer to be filled is shared"));
+            }
             _ => return None,
         };
         if range.start > range.end || range.end > buffer.len() {

@@ -14,6 +14,7 @@ use crate::stream::Marking;
 use crate::stream::{FileSource, Stream};
 use crate::system::pin_current_thread;
 use crate::timers::Timers;
+use crate::ublk::Queue;
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
@@ -246,6 +247,15 @@ impl Reactor {
     /// The driver is not io_uring, or the kernel has no such rings.
     pub fn add_polled_file(&mut self, file: impl Into<FileSource>) -> io::Result<FileId> {
         self.driver.add_polled_file(file.into())
+    }
+
+    /// Registers a queue of a ublk device, which this thread serves from its first
+    /// [`Operation::FetchUblk`] on.
+    ///
+    /// # Errors
+    /// The driver is not io_uring.
+    pub fn add_ublk_queue(&mut self, queue: &Queue) -> io::Result<FileId> {
+        self.driver.add_ublk_queue(queue)
     }
 
     /// Removes a file. Operations in flight on it keep it open and complete as usual.

@@ -61,6 +61,15 @@ pub fn forbid_dumps() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?)
 }
 
+/// The memory that this process needs from now on is not made free by writing to block devices: it
+/// serves one, which would wait for it.
+///
+/// # Errors
+/// Only root may ask for that (CAP_SYS_RESOURCE).
+pub fn forbid_writeback_for_memory() -> io::Result<()> {
+    Ok(rustix::process::configure_io_flusher_behavior(true)?)
+}
+
 /// Has the calling thread run only when no other thread wants to.
 ///
 /// # Errors

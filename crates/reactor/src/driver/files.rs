@@ -8,6 +8,7 @@ use crate::mapping::Mapping;
 use crate::operation::{Operation, Outcome, ReactorCompletion, Token};
 use crate::pool::Buffer;
 use crate::slab::{Key, Slab};
+use crate::ublk::Place;
 use rustix::fs::{FallocateFlags, FileType};
 use rustix::io::Errno;
 use std::fs::File;
@@ -25,18 +26,25 @@ pub(crate) struct OpenFile {
     is_block_device: bool,
     /// Whether completions of reads and writes are polled.
     is_polled: bool,
+    /// What it is of a ublk device.
+    ublk: Option<Place>,
 }
 
 impl OpenFile {
     pub(crate) fn new(file: Arc<File>, direct: bool) -> Self {
         let is_block_device = rustix::fs::fstat(&file)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);
-        Self { file, direct, is_block_device, is_polled: false }
+        Self { file, direct, is_block_device, is_polled: false, ublk: None }
     }
 
     /// One of which completions are polled.
     pub(crate) fn polled(file: Arc<File>) -> Self {
         Self { is_polled: true, ..Self::new(file, true) }
+    }
+
+    /// A queue of a ublk device.
+    pub(crate) fn ublk(file: Arc<File>, place: Place) -> Self {
+        Self { ublk: Some(place), ..Self::new(file, false) }
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -72,7 +80,8 @@ impl Files {
             | Operation::Write { file, .. }
             | Operation::Sync { file }
             | Operation::Discard { file, .. }
-            | Operation::WriteZeroes { file, .. } => file.0,
+            | Operation::WriteZeroes { file, .. }
+            | Operation::FetchUblk { file, .. } => file.0,
             _ => unreachable!("only operations on files come here"),
         };
         let Some(file) = self.0.get(key) else {
@@ -111,6 +120,7 @@ pub(crate) enum Step {
     Allocate { flags: FallocateFlags, offset: u64, length: u64 },
     DeviceDiscard { offset: u64, length: u64 },
     DeviceZero { offset: u64, length: u64 },
+    FetchUblk { queue: u16, tag: u16, result: Option<i32>, memory: *mut u8 },
 }
 
 impl Step {
@@ -138,10 +148,17 @@ impl FileOperation {
         if !in_range {
             return Err(this.end(Err(Errno::INVAL.into())));
         }
-        if length == 0 && !matches!(this.operation, Operation::Sync { .. }) {
-            return Err(this.end(Ok(())));
+        match &this.operation {
+            Operation::Sync { .. } => Ok(this),
+            Operation::FetchUblk { buffer, .. } => match this.file.ublk {
+                Some(place) if buffer.capacity() >= place.buffer_bytes => Ok(this),
+                _ => Err(this.end(Err(Errno::INVAL.into()))),
+            },
+            // On a queue no file operation means anything.
+            _ if this.file.ublk.is_some() => Err(this.end(Err(Errno::INVAL.into()))),
+            _ if length == 0 => Err(this.end(Ok(()))),
+            _ => Ok(this),
         }
-        Ok(this)
     }
 
     /// Which bytes of the file: from where, and how many.
@@ -158,6 +175,11 @@ impl FileOperation {
 
     pub(crate) fn token(&self) -> Token {
         self.token
+    }
+
+    /// Whether it waits for what may never come.
+    pub(crate) fn is_open_ended(&self) -> bool {
+        matches!(self.operation, Operation::FetchUblk { .. })
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -199,6 +221,11 @@ impl FileOperation {
                     Step::Write { memory, len, offset, durable: false }
                 }
             },
+            Operation::FetchUblk { tag, result, buffer, .. } => {
+                let queue = self.file.ublk.map_or(u16::MAX, |place| place.queue);
+                let memory = buffer.pointer();
+                Step::FetchUblk { queue, tag: *tag, result: *result, memory }
+            }
             _ => Step::Sync,
         }
     }
@@ -260,9 +287,12 @@ impl FileOperation {
     /// The completion of an operation with this result.
     pub(crate) fn end(self, result: io::Result<()>) -> ReactorCompletion {
         let outcome = match (result, self.operation) {
-            (Ok(()), Operation::Read { buffer, .. } | Operation::Write { buffer, .. }) => {
-                Outcome::Transferred { buffer }
-            }
+            (
+                Ok(()),
+                Operation::Read { buffer, .. }
+                | Operation::Write { buffer, .. }
+                | Operation::FetchUblk { buffer, .. },
+            ) => Outcome::Transferred { buffer },
             (Ok(()), _) => Outcome::Done,
             (Err(error), operation) => match operation.refuse(error) {
                 Outcome::Failed { error, buffer, message }

@@ -3,7 +3,7 @@
 
 use crate::driver::files::{FileOperation, Files, OpenFile};
 use crate::driver::sockets::Sockets;
-use crate::driver::{Driver, Wait, unpolled};
+use crate::driver::{Driver, Wait, unpolled, unserved};
 use crate::limits::POLL_INTERVAL;
 use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketId, Token};
 use crate::pool::Pool;
@@ -12,6 +12,7 @@ use crate::slab::Key;
 use crate::source::ReadyFlag;
 use crate::stream::{FileKind, FileSource, Marking, Stream, StreamKind};
 use crate::system::monotonic_time;
+use crate::ublk::Queue;
 use std::fmt::Debug;
 use std::fs::File;
 use std::io;
@@ -35,6 +36,9 @@ pub(crate) struct Ready {
 /// Where readiness and the completions of file operations come from.
 pub(crate) trait Poller: Debug {
     const NAME: &'static str;
+
+    /// Whether it has the commands of devices (IORING_OP_URING_CMD).
+    const HAS_COMMANDS: bool = false;
 
     /// From now on every edge of the descriptor's readiness is reported under `key`, beginning
     /// with its present state.
@@ -192,6 +196,14 @@ impl<P: Poller> Driver for Kernel<P> {
         FileId(self.files.add(OpenFile::new(file, direct)))
     }
 
+    fn add_ublk_queue(&mut self, queue: &Queue) -> io::Result<FileId> {
+        if !P::HAS_COMMANDS {
+            return Err(unserved());
+        }
+        let (file, place) = queue.parts();
+        Ok(FileId(self.files.add(OpenFile::ublk(file, place))))
+    }
+
     fn add_polled_file(&mut self, file: FileSource) -> io::Result<FileId> {
         let FileKind::Kernel(file) = file.0 else { return Err(unpolled()) };
         self.poller.prepare_polling()?;
@@ -215,7 +227,8 @@ impl<P: Poller> Driver for Kernel<P> {
             | Operation::Write { .. }
             | Operation::Sync { .. }
             | Operation::Discard { .. }
-            | Operation::WriteZeroes { .. } => match self.files.prepare(token, operation) {
+            | Operation::WriteZeroes { .. }
+            | Operation::FetchUblk { .. } => match self.files.prepare(token, operation) {
                 Ok(operation) => self.poller.submit_file(operation, ready),
                 Err(completion) => ready.push(completion),
             },

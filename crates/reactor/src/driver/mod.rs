@@ -13,6 +13,7 @@ pub(crate) mod uring;
 use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketId, Token};
 use crate::source::ReadyFlag;
 use crate::stream::{FileSource, Marking, Stream};
+use crate::ublk::Queue;
 use std::fmt::Debug;
 use std::io;
 use std::net::SocketAddr;
@@ -64,6 +65,10 @@ pub(crate) trait Driver: Debug {
     fn add_polled_file(&mut self, _file: FileSource) -> io::Result<FileId> {
         Err(unpolled())
     }
+    /// A queue of a ublk device.
+    fn add_ublk_queue(&mut self, _queue: &Queue) -> io::Result<FileId> {
+        Err(unserved())
+    }
     fn remove_file(&mut self, file: FileId);
 
     fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<ReactorCompletion>);
@@ -102,6 +107,11 @@ pub(crate) trait Driver: Debug {
     /// The earliest deadline of the reactor's timers changed. Only a driver with
     /// virtual time uses it.
     fn note_deadline(&mut self, _deadline: Option<Duration>) {}
+}
+
+/// What a driver says that cannot serve a device.
+pub(crate) fn unserved() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "only io_uring serves ublk devices")
 }
 
 /// What a driver says that cannot poll a device.

@@ -234,6 +234,7 @@ fn execute_job(job: &Job) -> Result<u64, Errno> {
         Step::DeviceZero { offset, length } => {
             block_request::<BLKZEROOUT>(descriptor, offset, length)
         }
+        Step::FetchUblk { .. } => Err(Errno::OPNOTSUPP),
     }
 }
 

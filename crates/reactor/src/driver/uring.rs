@@ -22,6 +22,7 @@ use crate::mailbox::Waker;
 use crate::operation::{ReactorCompletion, Token};
 use crate::setup::{Config, RingMode};
 use crate::slab::{Key, Slab};
+use crate::ublk::{COMMIT_AND_FETCH_REQ, FETCH_REQ};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use rustix::event::PollFlags;
@@ -253,6 +254,10 @@ impl Uring {
             return polled.push(entry);
         }
         self.push(entry);
+        if matches!(step, Step::FetchUblk { .. }) {
+            // All of a turn go together.
+            return;
+        }
         self.files_pending += 1;
         if self.files_pending >= FILES_PENDING_MAX {
             // As in `submit`; but what has come is fetched at its own time.
@@ -270,6 +275,7 @@ impl Uring {
 
 impl Poller for Uring {
     const NAME: &'static str = "io_uring";
+    const HAS_COMMANDS: bool = true;
 
     fn watch(&mut self, descriptor: BorrowedFd<'_>, key: Key) -> io::Result<()> {
         let events = PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP;
@@ -377,6 +383,10 @@ impl Drop for Uring {
     fn drop(&mut self) {
         let (mut readiness, mut ready) = (Vec::new(), Vec::new());
         while self.operations.len() > 0 {
+            if self.operations.iter().all(|(_, operation)| operation.is_open_ended()) {
+                // The kernel ends them after the ring, and until then writes to their buffers.
+                return self.forget_operations();
+            }
             if self.polled_in_flight() > 0 {
                 match self.look_at_polled(&mut ready) {
                     Err(error) if !is_passing(&error) => return self.forget_operations(),
@@ -483,6 +493,16 @@ fn file_entry(descriptor: Fd, step: Step) -> squeue::Entry {
         Step::DeviceDiscard { .. } | Step::DeviceZero { .. } => {
             unreachable!("these are done by threads")
         }
+        Step::FetchUblk { queue, tag, result, memory } => {
+            let operation = if result.is_some() { COMMIT_AND_FETCH_REQ } else { FETCH_REQ };
+            let mut command = [0; 16];
+            command[..2].copy_from_slice(&queue.to_ne_bytes());
+            command[2..4].copy_from_slice(&tag.to_ne_bytes());
+            command[4..8].copy_from_slice(&result.unwrap_or(0).to_ne_bytes());
+            let address = memory.expose_provenance() as u64;
+            command[8..].copy_from_slice(&address.to_ne_bytes());
+            opcode::UringCmd16::new(descriptor, operation).cmd(command).build()
+        }
     }
 }
 
@@ -559,5 +579,28 @@ mod tests {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let hole = fields(Step::Allocate { flags, offset: 8192, length: 1 << 33 });
         assert_eq!(hole, (opcode::Fallocate::CODE, 7, 8192, flags.bits(), 0));
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_tag_is_fetched_with_its_buffer_and_the_result_of_its_last_request() {
+        let memory = std::ptr::without_provenance_mut(0x1122_3344_5566_7000);
+        let fetch = |result| {
+            let step = Step::FetchUblk { queue: 3, tag: 0x105, result, memory };
+            let entry = file_entry(Fd(7), step);
+            // SAFETY: as in `fields`.
+            let bytes: [u8; 64] = unsafe { std::mem::transmute(entry) };
+            let operation = u32::from_le_bytes(bytes[8..12].try_into().unwrap());
+            let command: [u8; 16] = bytes[48..].try_into().unwrap();
+            (bytes[0], operation, command)
+        };
+        let address = [0, 0x70, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11];
+        let with = |result: i32| {
+            let bytes = [&[3, 0, 5, 1][..], &result.to_le_bytes(), &address].concat();
+            <[u8; 16]>::try_from(bytes).unwrap()
+        };
+        assert_eq!(fetch(None), (opcode::UringCmd16::CODE, FETCH_REQ, with(0)));
+        let committed = (opcode::UringCmd16::CODE, COMMIT_AND_FETCH_REQ, with(-5));
+        assert_eq!(fetch(Some(-5)), committed);
     }
 }

@@ -4,7 +4,7 @@ use super::network::{End, SocketEntry};
 use super::state::{Event, Notice, State};
 use super::{DRIVER_NAME, SimulatedFile};
 use crate::driver::sockets::{fit, take_largest};
-use crate::driver::{Driver, Wait};
+use crate::driver::{Driver, Wait, unserved};
 use crate::mailbox::Waker;
 use crate::message::{Message, PIECES_MAX};
 use crate::operation::{
@@ -554,6 +554,9 @@ impl Driver for SimulatedDriver {
             | Operation::Sync { .. }
             | Operation::Discard { .. }
             | Operation::WriteZeroes { .. } => self.submit_file(token, operation, ready),
+            Operation::FetchUblk { .. } => {
+                ready.push(ReactorCompletion { token, outcome: operation.refuse(unserved()) });
+            }
         }
     }
 
