@@ -46,6 +46,10 @@ pub(crate) enum Verb {
     Write(crate::transfer::Options),
     /// Flush a namespace: make its completed writes durable.
     Flush(crate::flush::Options),
+    /// Make a namespace a block device of this machine, /dev/ublkbN, which this process serves.
+    Attach(Box<crate::attach::Options>),
+    /// End a block device of weft attach.
+    Detach(crate::detach::Options),
     /// Show a log page of a controller.
     Log(crate::log_page::Options),
     /// Generate load and measure it, with fio's options.

@@ -5,16 +5,12 @@ mod reports;
 use std::{
     ops::Range,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
 use clap::{Args, ValueEnum};
-use weft_backend::DeviceFactory;
-use weft_host::{Controller, Multipath, TransportId};
+use weft_host::TransportId;
 use weft_lab::{
     Job, Part, Pattern, Progress, Rate, RunObserver, RunResult,
     jobfile::{self, Exit, Section},
@@ -25,11 +21,12 @@ use weft_lab::{
 use weft_reactor::DriverKind;
 
 use crate::{
-    connection::{Connection, NamespaceChoice, pick},
+    connection::{Connection, NamespaceChoice},
     destroy,
+    driven::Driven,
     failure::Failure,
     output::{self, LiveLine},
-    place::{self, Place},
+    place::Place,
     signals,
     within::TargetWithin,
     words::Words,
@@ -107,87 +104,6 @@ impl From<Driver> for DriverKind {
 /// A list of processors; a type of its own, or clap would take it for several values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cpus(pub(crate) Vec<usize>);
-
-/// The controllers of a namespace across the network.
-enum Remote {
-    One(Controller),
-    Several(Multipath),
-}
-
-impl Remote {
-    fn connect(options: &weft_host::Options) -> Result<Self, weft_host::Error> {
-        match options.address.is_multipath() {
-            false => weft_host::connect(options).map(Self::One),
-            true => Multipath::connect(options).map(Self::Several),
-        }
-    }
-
-    fn namespaces(&self) -> Vec<Arc<weft_host::NamespaceInfo>> {
-        match self {
-            Self::One(controller) => controller.namespaces(),
-            Self::Several(paths) => paths.namespaces(),
-        }
-    }
-
-    fn factory(&self, nsid: u32) -> Result<Arc<dyn DeviceFactory>, weft_host::Error> {
-        Ok(match self {
-            Self::One(controller) => Arc::new(controller.factory(nsid)?),
-            Self::Several(paths) => Arc::new(paths.factory(nsid)?),
-        })
-    }
-
-    fn disconnect(self) -> Result<(), weft_host::Error> {
-        match self {
-            Self::One(controller) => controller.disconnect(),
-            Self::Several(paths) => paths.disconnect(),
-        }
-    }
-}
-
-/// A device to drive, and what keeps it there.
-pub(crate) struct Driven {
-    pub(crate) name: String,
-    /// The path of a local file or device, or else the name.
-    path: String,
-    pub(crate) factory: Arc<dyn DeviceFactory>,
-    remote: Option<Remote>,
-    /// The target that serves it, if that is within this process.
-    within: Option<TargetWithin>,
-}
-
-impl Driven {
-    /// A device of this machine.
-    pub(crate) fn local(spec: &weft_backend::DeviceSpec) -> Result<Self, Failure> {
-        let factory = place::build(spec).map_err(Failure::Because)?;
-        let name = spec.to_string();
-        let path = spec.path().map_or(name.clone(), |path| path.display().to_string());
-        Ok(Self { name, path, factory, remote: None, within: None })
-    }
-
-    /// A namespace across the network.
-    pub(crate) fn remote(options: &weft_host::Options, nsid: Option<u32>) -> Result<Self, Failure> {
-        if options.address.is_discovery() {
-            return Err(Failure::because(
-                "no subsystem is named: give --nqn, or ask `weft discover` which there are",
-            ));
-        }
-        let remote = Remote::connect(options)?;
-        let nsid = pick(&remote.namespaces(), nsid.or(options.address.nsid))?;
-        let factory = remote.factory(nsid)?;
-        let address = weft_host::TransportId { nsid: Some(nsid), ..options.address.clone() };
-        let name = address.to_string();
-        Ok(Self { path: name.clone(), name, factory, remote: Some(remote), within: None })
-    }
-
-    /// Lets go of it.
-    pub(crate) fn close(self) -> Result<(), Failure> {
-        drop(self.factory);
-        if let Some(remote) = self.remote {
-            remote.disconnect()?;
-        }
-        self.within.map_or(Ok(()), TargetWithin::stop).map_err(Failure::Because)
-    }
-}
 
 /// What a second job has other than the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -613,7 +529,7 @@ fn open(options: &Options, place: Place, jobs: &[&Job]) -> Result<Driven, Failur
             let driver = jobs.first().map(|job| job.driver).unwrap_or_default();
             let target = TargetWithin::serve(&spec, driver).map_err(Failure::Because)?;
             let driven = remote(options, target.address().clone(), jobs)?;
-            Ok(Driven { name: format!("{spec} over loopback"), within: Some(target), ..driven })
+            Ok(driven.served_by(format!("{spec} over loopback"), target))
         }
         Place::Local(spec) => Driven::local(&spec),
         Place::Remote(_) if options.loopback => Err(Failure::because(

@@ -17,12 +17,15 @@
 
 mod agent;
 mod arguments;
+mod attach;
 mod bench;
 mod compare;
 mod connection;
 mod ctl;
 mod destroy;
+mod detach;
 mod discover;
+mod driven;
 mod failure;
 mod fields;
 mod floor;
@@ -103,6 +106,8 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::List(options) => list::run(options),
         Verb::Read(options) => transfer::read(options),
         Verb::Write(options) => transfer::write(options),
+        Verb::Attach(options) => attach::run(options),
+        Verb::Detach(options) => detach::run(options),
         Verb::Flush(options) => flush::run(options),
         Verb::Log(options) => log_page::run(options),
         Verb::Bench(options) => bench::run(options),

@@ -279,7 +279,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
 
 /// Tells the service manager that waits for it, if there is one (systemd's `Type=notify`): what is
 /// started after this target finds its ports open.
-fn tell_manager(state: NotifyState<'_>) {
+pub(crate) fn tell_manager(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         log::warn!("the service manager at NOTIFY_SOCKET cannot be told: {error}");
     }

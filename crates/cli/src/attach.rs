@@ -1,0 +1,379 @@
+//! `weft attach`: a namespace as a block device of this kernel, by ublk.
+//!
+//! Each queue of the device has a thread, a reactor and an I/O queue of the namespace of its own
+//! ([`queue`]). The kernel keeps the device when this process ends in another way than by a stop:
+//! requests wait, and `weft attach --recover` serves them.
+
+mod parameters;
+mod queue;
+pub(crate) mod tools;
+
+use std::{
+    fs::File,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use clap::Args;
+use rustix::io::Errno;
+use sd_notify::NotifyState;
+use weft_backend::{Geometry, bytes};
+use weft_reactor::{
+    system,
+    ublk::{Control, DeviceInfo, Features, State},
+};
+
+use self::{
+    parameters::{SECTOR_BYTES, parameters, sectors},
+    queue::{News, Order},
+    tools::{block_device, hold, mark, open_control, refused},
+};
+use crate::{
+    bench::{Driver, PollingMode},
+    connection::{Connection, NamespaceChoice},
+    driven::Driven,
+    failure::Failure,
+    output, signals,
+    target::tell_manager,
+};
+
+/// Most bytes of a request: the kernel splits longer ones.
+const REQUEST_BYTES_MAX: u32 = 512 << 10;
+
+/// Queues, unless a number is given.
+const QUEUES_DEFAULT: u16 = 4;
+
+/// How often signals and the size are looked at.
+const WATCH: Duration = Duration::from_millis(200);
+const SIZE_EVERY: u32 = 5;
+
+/// How long the kernel may take to notice that an earlier server has ended.
+const RECOVERY_TRIES: u32 = 100;
+const RECOVERY_DELAY: Duration = Duration::from_millis(100);
+
+/// Options of `weft attach`.
+///
+/// It serves the device until it gets SIGINT or SIGTERM, or until `weft detach`. Needs root, the
+/// module ublk_drv and Linux 6.5; a size that changes needs Linux 6.16.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    namespace: NamespaceChoice,
+    /// Number of the device, N of /dev/ublkbN; by default the first that is free.
+    #[arg(long, value_name = "N", conflicts_with = "recover")]
+    id: Option<u32>,
+    /// Serve the device that an earlier process served until it was killed.
+    #[arg(long, value_name = "N")]
+    recover: Option<u32>,
+    /// Requests in flight of each queue, at most.
+    #[arg(long, value_name = "REQUESTS", default_value_t = 128)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1023))]
+    queue_depth: u16,
+    /// When a signal says stop: also if the device is in use. What its users have not written
+    /// is lost to them.
+    #[arg(long)]
+    force: bool,
+    /// How the threads wait: adaptive looks for a while, then sleeps.
+    #[arg(long, value_enum, default_value_t)]
+    polling: PollingMode,
+}
+
+#[expect(clippy::mem_forget, reason = "controllers that must not be closed")]
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let mut control = open_control()?;
+    let features = control.features().unwrap_or_default();
+    if !features.has(Features::CMD_IOCTL_ENCODE.with(Features::USER_RECOVERY_REISSUE)) {
+        return Err(Failure::because(
+            "this kernel's ublk is too old: Linux 6.5 or later is needed",
+        ));
+    }
+    // Before any thread starts, because they inherit it.
+    if let Err(error) = system::forbid_writeback_for_memory() {
+        log::debug!("memory may be made free by writing to the device: {error}");
+    }
+    let driven = connect(options)?;
+    let served = match Served::begin(options, &mut control, features, &driven) {
+        Ok(served) => served,
+        Err(failure) => return driven.close().and(Err(failure)),
+    };
+    let outcome = served.serve(options, &mut control, &driven);
+    if outcome.is_err() {
+        // The device waits for another process. What is in flight would fail if the controllers
+        // were closed before this process ends.
+        std::mem::forget(driven);
+        return outcome;
+    }
+    driven.close()
+}
+
+fn connect(options: &Options) -> Result<Driven, Failure> {
+    let mut host = options.connection.options()?;
+    if !options.connection.has_nr_io_queues() {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        host.nr_io_queues = u16::try_from(cpus).unwrap_or(u16::MAX).min(QUEUES_DEFAULT);
+    }
+    host.queue_size = host.queue_size.max(options.queue_depth + 1).min(weft_host::QUEUE_SIZE_MAX);
+    let _ = weft_reactor::raise_descriptor_limit();
+    Driven::remote(&host, options.namespace.nsid())
+}
+
+/// A device of the kernel, and the threads that serve it.
+struct Served {
+    info: DeviceInfo,
+    /// Its size, as the kernel knows it.
+    sectors: u64,
+    threads: Vec<JoinHandle<()>>,
+    news: Receiver<News>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Served {
+    /// Makes the device, or takes it over, and starts it.
+    fn begin(
+        options: &Options,
+        control: &mut Control,
+        features: Features,
+        driven: &Driven,
+    ) -> Result<Self, Failure> {
+        let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
+        let geometry = driven.factory.geometry();
+        let wanted = parameters(&geometry, REQUEST_BYTES_MAX).map_err(Failure::Because)?;
+        let own = mark(&driven.factory.identity());
+        let (info, sectors) = match options.recover {
+            Some(id) => (take_over(control, id, own, &geometry)?, control.parameters(id)),
+            None => (add(options, control, features, driven, own)?, Ok(wanted)),
+        };
+        let sectors = sectors.map_err(|error| refused("its parameters", &error))?.sectors;
+        let (news, received) = channel();
+        let mut this = Self { info, sectors, threads: Vec::new(), news: received, stop };
+        let started = this.start_threads(options, control, driven, &news).and_then(|()| {
+            let outcome = match options.recover {
+                Some(id) => control.end_recovery(id),
+                None => {
+                    control.set_parameters(info.id, &wanted).and_then(|()| control.start(info.id))
+                }
+            };
+            outcome.map_err(|error| refused("to start the device", &error))
+        });
+        match started {
+            Ok(()) => Ok(this),
+            Err(failure) => {
+                // A device that was taken over stays as it was, for another try.
+                if options.recover.is_none() {
+                    let _ = control.delete(info.id);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    fn start_threads(
+        &mut self,
+        options: &Options,
+        control: &Control,
+        driven: &Driven,
+        news: &Sender<News>,
+    ) -> Result<(), Failure> {
+        let device = control.device(&self.info);
+        let device = device
+            .map_err(|error| Failure::io("open", &format!("/dev/ublkc{}", self.info.id), &error))?;
+        for number in 0..self.info.queues {
+            let order = Order {
+                device: device.clone(),
+                number,
+                factory: Arc::clone(&driven.factory),
+                driver: Driver::Uring.into(),
+                polling: options.polling,
+                news: news.clone(),
+            };
+            let thread = std::thread::Builder::new().name(format!("weft-attach-{number}"));
+            let thread = thread.spawn(move || queue::work(order));
+            self.threads.push(thread.map_err(|e| Failure::io("start", &"a thread", &e))?);
+        }
+        for _ in 0..self.info.queues {
+            match self.news.recv() {
+                Ok(News::Ready) => {}
+                Ok(News::Ended(Err(why))) => return Err(Failure::Because(why)),
+                Ok(News::Ended(Ok(()))) | Err(_) => {
+                    return Err(Failure::because("the device was removed while it was started"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves the device until it is to stop.
+    fn serve(
+        mut self,
+        options: &Options,
+        control: &mut Control,
+        driven: &Driven,
+    ) -> Result<(), Failure> {
+        let path = block_device(self.info.id);
+        let geometry = driven.factory.geometry();
+        output::print(&format!("{}\n", path.display()))?;
+        output::complain(&format!(
+            "weft attach: {} is {}: {}, blocks of {} bytes, {} queues of {}",
+            path.display(),
+            driven.name,
+            bytes::human(geometry.bytes()),
+            geometry.block_bytes,
+            self.info.queues,
+            self.info.depth,
+        ));
+        tell_manager(NotifyState::Ready);
+        let mut is_told = false;
+        for turn in 0_u32.. {
+            match self.news.recv_timeout(WATCH) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(News::Ended(Err(why))) => {
+                    return Err(Failure::Because(format!(
+                        "a queue of {} has ended: {why}; weft attach --recover {} serves it",
+                        path.display(),
+                        self.info.id
+                    )));
+                }
+                // The device was stopped by `weft detach`.
+                _ => return self.end(control),
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                match hold(self.info.id, options.force) {
+                    Ok(held) => return self.stop(control, held),
+                    Err(why) if !is_told => {
+                        is_told = true;
+                        tell_manager(NotifyState::Stopping);
+                        output::complain(&format!(
+                            "weft attach: {why}: waiting until it is not; a second signal ends \
+                             this process, and `weft attach --recover {}` serves the device then",
+                            self.info.id
+                        ));
+                    }
+                    Err(_) => {}
+                }
+            }
+            if turn % SIZE_EVERY == 0 {
+                self.follow_size(control, &driven.factory.geometry());
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the device the size of its namespace.
+    fn follow_size(&mut self, control: &mut Control, geometry: &Geometry) {
+        let now = sectors(geometry);
+        if now == self.sectors {
+            return;
+        }
+        let path = block_device(self.info.id);
+        let size = bytes::human(now.saturating_mul(SECTOR_BYTES));
+        let outcome = if self.info.features.has(Features::UPDATE_SIZE) {
+            control.update_size(self.info.id, now)
+        } else {
+            Err(Errno::OPNOTSUPP.into())
+        };
+        match outcome {
+            Ok(()) => log::info!("{} has {size} now", path.display()),
+            Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+                log::warn!(
+                    "the namespace has {size} now; a kernel before Linux 6.16 changes {} only \
+                     when it is detached and attached again",
+                    path.display()
+                );
+            }
+            Err(error) => log::warn!("{} cannot have {size}: {error}", path.display()),
+        }
+        self.sectors = now;
+    }
+
+    /// Stops the device, which nobody else has while it is held.
+    fn stop(self, control: &mut Control, held: Option<File>) -> Result<(), Failure> {
+        tell_manager(NotifyState::Stopping);
+        control.stop(self.info.id).map_err(|error| refused("to stop the device", &error))?;
+        drop(held);
+        self.end(control)
+    }
+
+    /// The device is stopped: waits for the threads, and removes it.
+    fn end(self, control: &mut Control) -> Result<(), Failure> {
+        for thread in self.threads {
+            if thread.join().is_err() {
+                return Err(Failure::because("a thread has ended by a fault of this program"));
+            }
+        }
+        tools::delete(control, self.info.id)
+    }
+}
+
+/// Makes a device for a namespace.
+fn add(
+    options: &Options,
+    control: &mut Control,
+    features: Features,
+    driven: &Driven,
+    mark: u64,
+) -> Result<DeviceInfo, Failure> {
+    let own = Features::USER_RECOVERY
+        .with(Features::USER_RECOVERY_REISSUE)
+        .with(Features::CMD_IOCTL_ENCODE)
+        .with(Features(features.0 & Features::UPDATE_SIZE.0));
+    let wanted = DeviceInfo {
+        id: options.id.unwrap_or(u32::MAX),
+        queues: driven.io_queues().unwrap_or(1).max(1),
+        depth: options.queue_depth,
+        request_bytes_max: REQUEST_BYTES_MAX,
+        features: own,
+        mark,
+        ..DeviceInfo::default()
+    };
+    control.add(&wanted).map_err(|error| match (error.raw_os_error(), options.id) {
+        (Some(number), Some(id)) if number == Errno::EXIST.raw_os_error() => {
+            Failure::Because(format!("{} is there already", block_device(id).display()))
+        }
+        _ => refused("a new device", &error),
+    })
+}
+
+/// Takes over a device whose server has ended.
+fn take_over(
+    control: &mut Control,
+    id: u32,
+    mark: u64,
+    geometry: &Geometry,
+) -> Result<DeviceInfo, Failure> {
+    let info = tools::own_device(control, id)?;
+    let path = block_device(id);
+    if info.mark != mark {
+        return Err(Failure::Because(format!(
+            "{} is another namespace: give the address that it was attached with",
+            path.display()
+        )));
+    }
+    let known = control.parameters(id).map_err(|error| refused("its parameters", &error))?;
+    if 1 << known.logical_block_shift != geometry.block_bytes {
+        return Err(Failure::Because(format!(
+            "{} has blocks of {} bytes, and the namespace of {}",
+            path.display(),
+            1_u32 << known.logical_block_shift,
+            geometry.block_bytes
+        )));
+    }
+    for _ in 0..RECOVERY_TRIES {
+        match control.begin_recovery(id) {
+            Ok(()) => return control.info(id).map_err(|error| refused("the device", &error)),
+            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {}
+            Err(error) => return Err(refused("to recover the device", &error)),
+        }
+        std::thread::sleep(RECOVERY_DELAY);
+    }
+    Err(Failure::Because(match info.state {
+        State::Dead => format!("{} was never started: weft detach {id} removes it", path.display()),
+        _ => format!("{} is served by process {}", path.display(), info.pid),
+    }))
+}

@@ -1,0 +1,323 @@
+//! The thread of one queue: requests of the kernel become requests to the namespace.
+
+use std::{
+    sync::{Arc, mpsc::Sender},
+    time::Duration,
+};
+
+use rustix::io::Errno;
+use weft_backend::{BlockDevice, DeviceFactory, Failure, Operation, Request, RequestCompletion};
+use weft_nvme::{Status, status::StatusCode};
+use weft_reactor::{
+    Buffer, Config, DriverKind, FileId, Operation as ReactorOperation, Outcome, Owner, Reactor,
+    ReactorCompletion, Token, WaitLimit,
+    ublk::{self, Kind},
+};
+
+use super::parameters::SECTOR_BYTES;
+use crate::bench::PollingMode;
+
+/// Whose a completion of the reactor is.
+const DEVICE: Owner = Owner(0);
+const KERNEL: Owner = Owner(1);
+
+/// The tag of the timer after which a buffer is looked for again.
+const RETRY_TAG: u32 = u32::MAX;
+const RETRY: Duration = Duration::from_millis(1);
+
+/// How long to look before a sleep.
+const GRACE: Duration = Duration::from_micros(50);
+
+/// Memory beside the buffers of the tags: what the connection receives.
+const POOL_BYTES_SPARE: usize = 32 << 20;
+
+/// What a thread tells.
+#[derive(Debug)]
+pub(super) enum News {
+    /// Its tags are the kernel's.
+    Ready,
+    /// It has ended: the device is stopped, or this has failed.
+    Ended(Result<(), String>),
+}
+
+/// What a thread is to do.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) device: ublk::Device,
+    pub(super) number: u16,
+    pub(super) factory: Arc<dyn DeviceFactory>,
+    pub(super) driver: DriverKind,
+    pub(super) polling: PollingMode,
+    pub(super) news: Sender<News>,
+}
+
+/// Tells of a thread that ends by a fault of this program.
+struct Watch(Sender<News>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.0.send(News::Ended(Err("by a fault of this program".to_owned())));
+        }
+    }
+}
+
+/// The body of a thread.
+pub(super) fn work(order: Order) {
+    let _watch = Watch(order.news.clone());
+    let outcome = Server::open(&order).and_then(|mut server| {
+        // If nobody listens the process is about to end.
+        let _ = order.news.send(News::Ready);
+        server.run()
+    });
+    let Order { device, news, .. } = order;
+    // The kernel removes a device only when nobody has it open.
+    drop(device);
+    let _ = news.send(News::Ended(outcome));
+}
+
+/// A queue and what serves it.
+struct Server {
+    device: Box<dyn BlockDevice>,
+    reactor: Reactor,
+    queue: ublk::Queue,
+    file: FileId,
+    polling: PollingMode,
+    tags: Vec<Tag>,
+    /// Tags whose result waits for memory.
+    starved: Vec<u16>,
+    /// Tags that the kernel has not taken back.
+    open: usize,
+    fault: Option<String>,
+}
+
+/// A request of the kernel.
+#[derive(Debug, Default)]
+struct Tag {
+    /// The buffer, unless the kernel or the device has it.
+    buffer: Option<Buffer>,
+    /// Bytes to tell of if it succeeds, then what to tell.
+    result: i32,
+}
+
+impl Server {
+    fn open(order: &Order) -> Result<Self, String> {
+        let info = *order.device.info();
+        let pool_bytes =
+            usize::from(info.depth) * info.request_bytes_max as usize + POOL_BYTES_SPARE;
+        let config = Config { driver: order.driver, pool_bytes, ..Config::default() };
+        let mut reactor = Reactor::new(config).map_err(|error| error.to_string())?;
+        let device = order.factory.open(&mut reactor, DEVICE).map_err(|error| error.to_string())?;
+        let queue = order.device.queue(order.number);
+        let queue = queue.map_err(|error| format!("cannot map a queue: {error}"))?;
+        let file = reactor.add_ublk_queue(&queue).map_err(|error| error.to_string())?;
+        let depth = queue.depth();
+        let mut server = Self {
+            device,
+            reactor,
+            queue,
+            file,
+            polling: order.polling,
+            tags: (0..depth).map(|_| Tag::default()).collect(),
+            starved: Vec::new(),
+            open: usize::from(depth),
+            fault: None,
+        };
+        for tag in 0..depth {
+            let buffer = server.buffer(None).ok_or("there is no memory for buffers")?;
+            server.fetch(tag, None, buffer);
+        }
+        Ok(server)
+    }
+
+    /// Serves the queue until the device is stopped.
+    fn run(&mut self) -> Result<(), String> {
+        let mut completions = Vec::with_capacity(256);
+        while self.open > 0 || self.device.in_flight() > 0 {
+            if self.open == 0 {
+                self.device.close(&mut self.reactor);
+            }
+            let limit = match self.polling {
+                PollingMode::Adaptive => WaitLimit::Adaptive { grace: GRACE },
+                PollingMode::Spin => WaitLimit::Spin,
+                PollingMode::Sleep => WaitLimit::Sleep,
+            };
+            self.reactor.poll(limit, &mut completions);
+            for completion in completions.drain(..) {
+                match completion.token.owner {
+                    KERNEL => self.fetched(completion),
+                    _ => self.device.handle(&mut self.reactor, completion),
+                }
+            }
+            self.device.flush(&mut self.reactor);
+            while let Some(completion) = self.device.poll_completion() {
+                self.completed(completion);
+            }
+            for tag in std::mem::take(&mut self.starved) {
+                self.commit(tag);
+            }
+        }
+        self.close();
+        self.fault.take().map_or(Ok(()), Err)
+    }
+
+    /// Lets the connection end in order.
+    fn close(&mut self) {
+        let mut completions = Vec::new();
+        self.device.close(&mut self.reactor);
+        self.device.flush(&mut self.reactor);
+        self.reactor.poll(WaitLimit::NoWait, &mut completions);
+    }
+
+    /// A tag has a request, or is the kernel's no longer.
+    fn fetched(&mut self, completion: ReactorCompletion) {
+        let Ok(tag) = u16::try_from(completion.token.tag) else { return };
+        match completion.outcome {
+            Outcome::Transferred { buffer } => self.begin(tag, buffer),
+            // The timer's tag is no tag of the queue.
+            Outcome::Timer => {}
+            Outcome::Failed { error, .. } => {
+                self.open -= 1;
+                if error.raw_os_error() != Some(Errno::NODEV.raw_os_error()) {
+                    self.fault.get_or_insert(format!("the kernel has refused a request: {error}"));
+                }
+            }
+            _ => self.open -= 1,
+        }
+    }
+
+    /// Begins the request of a tag.
+    fn begin(&mut self, tag: u16, mut buffer: Buffer) {
+        let request = self.queue.request(tag);
+        let geometry = self.device.geometry();
+        let per_block = u64::from(geometry.block_bytes) / SECTOR_BYTES;
+        let (slba, blocks) = (request.sector / per_block, u64::from(request.sectors) / per_block);
+        let nlb = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let bytes = u64::from(request.sectors) * SECTOR_BYTES;
+        let durable = request.durable;
+        let state = &mut self.tags[usize::from(tag)];
+        state.result = 0;
+        let moves = matches!(request.kind, Kind::Read | Kind::Write);
+        let operation = match request.kind {
+            _ if moves && bytes > self.queue.buffer_bytes() as u64 => {
+                return self.refuse(tag, buffer, Errno::INVAL);
+            }
+            Kind::Read | Kind::Write => {
+                state.result = i32::try_from(bytes).unwrap_or(i32::MAX);
+                buffer.set_len(usize::try_from(bytes).unwrap_or(0));
+                if request.kind == Kind::Read {
+                    Operation::Read { slba, nlb, into: buffer }
+                } else {
+                    Operation::Write { slba, nlb, from: buffer, durable }
+                }
+            }
+            other => {
+                let operation = match other {
+                    Kind::Flush => Operation::Flush,
+                    Kind::Discard => Operation::Discard { ranges: [(slba, nlb)].into() },
+                    Kind::WriteZeroes => {
+                        let deallocate = !request.keeps_blocks;
+                        Operation::WriteZeroes { slba, nlb, deallocate, durable }
+                    }
+                    _ => return self.refuse(tag, buffer, Errno::OPNOTSUPP),
+                };
+                state.buffer = Some(buffer);
+                operation
+            }
+        };
+        self.device.submit(&mut self.reactor, Request { tag: u64::from(tag), operation });
+    }
+
+    /// Ends a request that cannot begin.
+    fn refuse(&mut self, tag: u16, buffer: Buffer, error: Errno) {
+        let state = &mut self.tags[usize::from(tag)];
+        (state.buffer, state.result) = (Some(buffer), -error.raw_os_error());
+        self.commit(tag);
+    }
+
+    /// A request to the namespace has ended.
+    fn completed(&mut self, completion: RequestCompletion) {
+        let Ok(tag) = u16::try_from(completion.tag) else { return };
+        let Some(state) = self.tags.get_mut(usize::from(tag)) else { return };
+        if let Err(failure) = completion.result {
+            log::debug!("request {tag}: {failure}");
+            state.result = -error_number(failure);
+        }
+        if completion.buffer.is_some() {
+            state.buffer = completion.buffer;
+        }
+        self.commit(tag);
+    }
+
+    /// Tells the kernel how a tag's request ended, and lends it a buffer for the next one.
+    fn commit(&mut self, tag: u16) {
+        let kept = self.tags[usize::from(tag)].buffer.take();
+        match self.buffer(kept) {
+            Some(buffer) => self.fetch(tag, Some(self.tags[usize::from(tag)].result), buffer),
+            None => {
+                self.starved.push(tag);
+                let at = self.reactor.now() + RETRY;
+                self.reactor.set_timer(Token::new(KERNEL, RETRY_TAG), at);
+            }
+        }
+    }
+
+    /// A whole buffer: this one, or another if a part of it is still being sent.
+    fn buffer(&self, kept: Option<Buffer>) -> Option<Buffer> {
+        kept.filter(|buffer| !buffer.is_shared())
+            .or_else(|| self.reactor.pool().take(self.queue.buffer_bytes()))
+    }
+
+    fn fetch(&mut self, tag: u16, result: Option<i32>, buffer: Buffer) {
+        let operation = ReactorOperation::FetchUblk { file: self.file, tag, result, buffer };
+        self.reactor.submit(Token::new(KERNEL, u32::from(tag)), operation);
+    }
+}
+
+/// The error number that the block layer has for a failure.
+fn error_number(failure: Failure) -> i32 {
+    let errno = match failure {
+        Failure::NoSpace => Errno::NOSPC,
+        Failure::Unsupported => Errno::OPNOTSUPP,
+        Failure::MediaRead | Failure::MediaWrite => Errno::NODATA,
+        Failure::PathLost | Failure::Gone => Errno::NOLINK,
+        Failure::Remote(status) if Status(status).code() == StatusCode::RESERVATION_CONFLICT => {
+            Errno::BADE
+        }
+        Failure::Remote(_) => Errno::REMOTEIO,
+        Failure::Device(number) if number > 0 => return number,
+        _ => Errno::IO,
+    };
+    errno.raw_os_error()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_is_an_error_to_the_kernel() {
+        for failure in [
+            Failure::OutOfRange,
+            Failure::ReadOnly,
+            Failure::NoSpace,
+            Failure::Unsupported,
+            Failure::MediaRead,
+            Failure::MediaWrite,
+            Failure::Gone,
+            Failure::Aborted,
+            Failure::PathLost,
+            Failure::Device(-1),
+            Failure::Device(0),
+            Failure::Device(12),
+            Failure::Remote(0x281),
+        ] {
+            assert!(error_number(failure) > 0, "{failure}");
+        }
+        assert_eq!(error_number(Failure::Device(12)), 12);
+        let conflict = Failure::Remote(StatusCode::RESERVATION_CONFLICT.0 | 0x4000);
+        assert_eq!(error_number(conflict), Errno::BADE.raw_os_error());
+        // `ENODEV` would mean to the kernel that the device is stopped.
+        assert_ne!(error_number(Failure::Gone), Errno::NODEV.raw_os_error());
+    }
+}

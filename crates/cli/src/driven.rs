@@ -1,0 +1,108 @@
+//! What a command drives: a device of this machine, or a namespace across the network.
+
+use std::sync::Arc;
+
+use weft_backend::DeviceFactory;
+use weft_host::{Controller, Multipath};
+
+use crate::{connection::pick, failure::Failure, place, within::TargetWithin};
+
+/// The controllers of a namespace across the network.
+enum Remote {
+    One(Controller),
+    Several(Multipath),
+}
+
+impl Remote {
+    fn connect(options: &weft_host::Options) -> Result<Self, weft_host::Error> {
+        match options.address.is_multipath() {
+            false => weft_host::connect(options).map(Self::One),
+            true => Multipath::connect(options).map(Self::Several),
+        }
+    }
+
+    fn namespaces(&self) -> Vec<Arc<weft_host::NamespaceInfo>> {
+        match self {
+            Self::One(controller) => controller.namespaces(),
+            Self::Several(paths) => paths.namespaces(),
+        }
+    }
+
+    fn factory(&self, nsid: u32) -> Result<Arc<dyn DeviceFactory>, weft_host::Error> {
+        Ok(match self {
+            Self::One(controller) => Arc::new(controller.factory(nsid)?),
+            Self::Several(paths) => Arc::new(paths.factory(nsid)?),
+        })
+    }
+
+    fn io_queues(&self) -> Option<u16> {
+        let controllers = match self {
+            Self::One(controller) => std::slice::from_ref(controller),
+            Self::Several(paths) => paths.controllers(),
+        };
+        let granted = |one: &Controller| one.info().ok().map(|info| info.io_queues);
+        controllers.iter().filter_map(granted).min()
+    }
+
+    fn disconnect(self) -> Result<(), weft_host::Error> {
+        match self {
+            Self::One(controller) => controller.disconnect(),
+            Self::Several(paths) => paths.disconnect(),
+        }
+    }
+}
+
+/// A device to drive, and what keeps it there.
+pub(crate) struct Driven {
+    pub(crate) name: String,
+    /// The path of a local file or device, or else the name.
+    pub(crate) path: String,
+    pub(crate) factory: Arc<dyn DeviceFactory>,
+    remote: Option<Remote>,
+    /// The target that serves it, if that is within this process.
+    within: Option<TargetWithin>,
+}
+
+impl Driven {
+    /// A device of this machine.
+    pub(crate) fn local(spec: &weft_backend::DeviceSpec) -> Result<Self, Failure> {
+        let factory = place::build(spec).map_err(Failure::Because)?;
+        let name = spec.to_string();
+        let path = spec.path().map_or(name.clone(), |path| path.display().to_string());
+        Ok(Self { name, path, factory, remote: None, within: None })
+    }
+
+    /// A namespace across the network.
+    pub(crate) fn remote(options: &weft_host::Options, nsid: Option<u32>) -> Result<Self, Failure> {
+        if options.address.is_discovery() {
+            return Err(Failure::because(
+                "no subsystem is named: give --nqn, or ask `weft discover` which there are",
+            ));
+        }
+        let remote = Remote::connect(options)?;
+        let nsid = pick(&remote.namespaces(), nsid.or(options.address.nsid))?;
+        let factory = remote.factory(nsid)?;
+        let address = weft_host::TransportId { nsid: Some(nsid), ..options.address.clone() };
+        let name = address.to_string();
+        Ok(Self { path: name.clone(), name, factory, remote: Some(remote), within: None })
+    }
+
+    /// The same under this name, served by a target within this process.
+    pub(crate) fn served_by(self, name: String, target: TargetWithin) -> Self {
+        Self { name, within: Some(target), ..self }
+    }
+
+    /// The fewest I/O queues that a controller has granted, if it is across the network.
+    pub(crate) fn io_queues(&self) -> Option<u16> {
+        self.remote.as_ref()?.io_queues()
+    }
+
+    /// Lets go of it.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        drop(self.factory);
+        if let Some(remote) = self.remote {
+            remote.disconnect()?;
+        }
+        self.within.map_or(Ok(()), TargetWithin::stop).map_err(Failure::Because)
+    }
+}
