@@ -7,6 +7,7 @@
 //! does not hide the next.
 
 mod ana;
+mod attach;
 mod authentication;
 mod bench;
 mod block;
@@ -89,6 +90,8 @@ const SUITES: &[&Suite] = &[
     &kernel_host::SUITE,
     &kernel_target::SUITE,
     &block::SUITE,
+    &attach::SUITE,
+    &attach::NEWER,
     &pairings::SUITE,
     &rdma::SUITE,
     &iwarp::SUITE,

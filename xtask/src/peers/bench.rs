@@ -60,8 +60,7 @@ impl Bench {
     pub(crate) fn boot(setup: &Setup<'_>, suite: &Suite) -> Result<Self> {
         let Setup { root, image, weft, driver } = setup;
         let script = suite.script;
-        let name = script.trim_end_matches(".sh");
-        let folder = target_folder(root).join("peers").join(format!("{name}-{driver}"));
+        let folder = target_folder(root).join("peers").join(format!("{}-{driver}", suite.name));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
         for entry in fs::read_dir(root.join("tests/peers"))? {
