@@ -104,7 +104,7 @@ fn a_place_without_an_agent_is_named_with_what_helps() {
     let talk = format!("exec:sh {}", text(&folder.write("talk.sh", "echo I am a shell\n")));
     for (place, expected) in [
         ("exec:/nowhere/weft agent", "cannot run /nowhere/weft"),
-        ("exec:false", "its agent has ended (exit status: 1"),
+        ("exec:false", "no agent answers there (exit status: 1"),
         ("exec:sh -c nothing-like-weft", "it has no weft"),
         (talk.as_str(), "I am a shell"),
         (other.as_str(), "it has weft 0.0.1"),

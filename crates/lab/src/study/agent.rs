@@ -36,11 +36,11 @@ use serde_json::Value;
 use weft_rpc::{Method, machine::Machine};
 
 pub(super) use fleet::idle;
-pub use fleet::{Connector, Fleet, Places, Streams};
+pub use fleet::{Carrier, Connector, Fleet, Places, Streams};
 use probe::{Found, Probe, Way};
 pub use serve::{Build, methods};
 pub use survey::{Findings, FoundEnd, FoundMachine, FoundWay, Survey};
-pub(super) use together::{Elsewhere, Part, machines, overlap, parts_of};
+pub(super) use together::{Elsewhere, Part, jumped, machines, overlap, parts_of};
 
 use super::{
     inside::Settings,

@@ -12,7 +12,7 @@ use weft_reactor::monotonic_time;
 use weft_rpc::{machine::Machine, statistics::Statistics};
 
 use super::{
-    agent::{Part, machines, overlap, parts_of},
+    agent::{Part, jumped, machines, overlap, parts_of},
     deployment::{Deployment, Load, Place},
     given::{protocol, protocol_name},
     load_device::LoadDevice,
@@ -329,7 +329,8 @@ impl Context<'_> {
         record.mark_above_floor(self.options.link);
         let is_empty = record.directions().all(|direction| direction.requests == 0);
         let empty = is_empty.then(|| "no request ended in the measured time".to_owned());
-        if let Some(reason) = mislabelled(&record).or(empty).or_else(|| apart(self.parts)) {
+        let wrong = mislabelled(&record).or_else(|| jumped(self.parts)).or(empty);
+        if let Some(reason) = wrong.or_else(|| apart(self.parts)) {
             record.status = Status::Void { reason };
         }
         record

@@ -29,7 +29,7 @@ pub(super) fn copy(way: &Way, build: &str) -> Result<(), String> {
     match String::from_utf8_lossy(&looked.stdout).lines().last() {
         Some("there") => return Ok(()),
         Some("missing") if looked.status.success() => {}
-        _ => return Err(explain(&way.place, Some(looked.status), &lines(&looked))),
+        _ => return Err(explain(&way.place, Some(looked.status), false, &lines(&looked))),
     }
     // Complete under its own name, or not there.
     let write = format!(

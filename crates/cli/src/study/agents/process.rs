@@ -1,15 +1,16 @@
 //! The process through which an agent is spoken to, and what it says when it ends.
 
 use std::{
-    io::{BufRead, BufReader, Read},
-    os::unix::process::CommandExt,
+    collections::VecDeque,
+    io::Read,
+    os::{fd::OwnedFd, unix::process::CommandExt},
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex, PoisonError},
-    thread::{self, JoinHandle},
+    thread,
     time::Duration,
 };
 
-use weft_lab::study::agent::Streams;
+use rustix::io::ioctl_fionbio;
+use weft_lab::study::agent::{Carrier, Streams};
 
 use super::AgentPlace;
 
@@ -19,18 +20,17 @@ const END: Duration = Duration::from_secs(2);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How many of its messages are kept, and how much of them.
+/// How many of its messages are kept, and how much of each.
 const LINES: usize = 20;
-const MESSAGES: u64 = 1 << 20;
+const LINE: usize = 1 << 10;
 
 /// A process that ends with this value.
 #[derive(Debug)]
 struct Process {
     child: Child,
     place: AgentPlace,
-    messages: Arc<Mutex<Vec<String>>>,
-    /// Reads them.
-    reader: Option<JoinHandle<()>>,
+    stderr: ChildStderr,
+    messages: Messages,
 }
 
 /// Starts a command that carries an agent.
@@ -43,27 +43,43 @@ pub(super) fn start(mut command: Command, place: &AgentPlace) -> Result<Streams,
         .spawn()
         .map_err(|error| format!("cannot run {name} ({error}): is it installed?"))?;
     let (to, from, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let messages = Arc::<Mutex<Vec<String>>>::default();
-    let (heard, place) = (Arc::clone(&messages), place.clone());
-    let mut process = Process { child, place, messages, reader: None };
     let (Some(to), Some(from), Some(stderr)) = (to, from, stderr) else {
         return Err(format!("{name} has no pipes"));
     };
-    let reader = thread::Builder::new().name("weft-agent-log".to_owned());
-    let reader = reader.spawn(move || read(stderr, &heard));
-    process.reader = Some(reader.map_err(|error| format!("cannot start a thread: {error}"))?);
-    let why = Box::new(move || process.why());
-    Ok(Streams { from: Box::new(from), to: Box::new(to), why })
+    let (place, messages) = (place.clone(), Messages::default());
+    let process = Process { child, place, stderr, messages };
+    // It is read beside the answers, which do not wait for it.
+    ioctl_fionbio(&process.stderr, true).map_err(|error| format!("{name}: {error}"))?;
+    let carrier = Box::new(process);
+    Ok(Streams { from: OwnedFd::from(from), to: Box::new(to), carrier })
 }
 
-fn read(stderr: ChildStderr, messages: &Mutex<Vec<String>>) {
-    let lines = BufReader::new(stderr.take(MESSAGES)).lines();
-    for line in lines.map_while(Result::ok).filter(|line| !line.trim().is_empty()) {
-        let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
-        if messages.len() == LINES {
-            messages.remove(0);
+/// The last lines that a process has said.
+#[derive(Debug, Default)]
+struct Messages {
+    lines: VecDeque<String>,
+    partial: Vec<u8>,
+}
+
+impl Messages {
+    fn take(&mut self, bytes: &[u8]) {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let room = LINE.saturating_sub(self.partial.len());
+            self.partial.extend(part.iter().take(room));
+            if part.ends_with(b"\n") {
+                self.end();
+            }
         }
-        messages.push(line.trim().to_owned());
+    }
+
+    /// Ends a line.
+    fn end(&mut self) {
+        let line = std::mem::take(&mut self.partial);
+        let line = String::from_utf8_lossy(&line).trim().to_owned();
+        if !line.is_empty() {
+            self.lines.truncate(LINES - 1);
+            self.lines.push_front(line);
+        }
     }
 }
 
@@ -77,6 +93,7 @@ impl Process {
                 Ok(None) => thread::sleep(LOOK),
                 Err(_) => return None,
             }
+            self.read();
             waited += LOOK;
         }
         // It may have ended by now.
@@ -85,18 +102,36 @@ impl Process {
         None
     }
 
-    /// Why it does not answer.
-    fn why(&mut self) -> String {
+    /// Reads what it has said; whether there may be more.
+    fn read(&mut self) -> bool {
+        let mut bytes = [0; 4096];
+        loop {
+            match self.stderr.read(&mut bytes) {
+                Ok(0) => return false,
+                Ok(count) => self.messages.take(bytes.get(..count).unwrap_or_default()),
+                Err(error) => return error.kind() == std::io::ErrorKind::WouldBlock,
+            }
+        }
+    }
+}
+
+impl Carrier for Process {
+    fn hear(&mut self) {
+        self.read();
+    }
+
+    fn why(&mut self, has_answered: bool) -> String {
         let status = self.end();
         let mut waited = Duration::ZERO;
-        let is_reading = |reader: &JoinHandle<()>| !reader.is_finished();
         // What it started may have the pipe as well, and go on.
-        while waited < END && self.reader.as_ref().is_some_and(is_reading) {
+        while self.read() && waited < END {
             thread::sleep(LOOK);
             waited += LOOK;
         }
-        let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        explain(&self.place, status, &messages)
+        self.messages.end();
+        let mut messages: Vec<String> = self.messages.lines.iter().cloned().collect();
+        messages.reverse();
+        explain(&self.place, status, has_answered, &messages)
     }
 }
 
@@ -106,10 +141,11 @@ impl Drop for Process {
     }
 }
 
-/// Half a sentence that says why an agent does not answer, and what helps.
+/// Half a sentence that says why an agent does not answer, as it once did or not, and what helps.
 pub(super) fn explain(
     place: &AgentPlace,
     status: Option<ExitStatus>,
+    has_answered: bool,
     messages: &[String],
 ) -> String {
     let find = |parts: &[&str]| {
@@ -165,10 +201,16 @@ pub(super) fn explain(
     }
     let how = status.map_or_else(|| "it does not answer".to_owned(), |status| status.to_string());
     let last = messages.last().map(|line| format!(", {line:?}")).unwrap_or_default();
-    format!(
-        "its agent has ended ({how}{last}): what it did not measure, weft study run --resume \
-         measures"
-    )
+    match has_answered {
+        true => format!(
+            "its agent has ended ({how}{last}): what it did not measure, weft study run --resume \
+             measures"
+        ),
+        false => format!(
+            "no agent answers there ({how}{last}): its shell has to run the command that it is \
+             given, and nothing in place of it"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -182,7 +224,7 @@ mod tests {
         let ssh = AgentPlace::Ssh("u@h".to_owned());
         let exec = AgentPlace::Exec(vec!["sh".to_owned()]);
         let said = |place: &AgentPlace, code: i32, line: &str| {
-            explain(place, Some(ExitStatus::from_raw(code << 8)), &[line.to_owned()])
+            explain(place, Some(ExitStatus::from_raw(code << 8)), false, &[line.to_owned()])
         };
         for (line, expected) in [
             ("u@h: Permission denied (publickey).", "ssh-copy-id u@h"),
@@ -206,7 +248,9 @@ mod tests {
         }
         let why = said(&exec, 2, "error: unrecognized subcommand 'agent'");
         assert!(why.contains("knows no agents"), "{why}");
-        let killed = explain(&exec, Some(ExitStatus::from_raw(9)), &[]);
+        let why = said(&exec, 1, "Not for people.");
+        assert!(why.contains("no agent answers there") && why.contains("Not for"), "{why}");
+        let killed = explain(&exec, Some(ExitStatus::from_raw(9)), true, &[]);
         assert!(killed.contains("signal: 9") && killed.contains("--resume"), "{killed}");
     }
 
@@ -215,11 +259,11 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "cat; echo ended >&2; exit 3"]);
         let place = AgentPlace::Exec(vec!["sh".to_owned()]);
-        let Streams { mut from, to, mut why } = start(command, &place).expect("a process");
+        let Streams { from, to, mut carrier } = start(command, &place).expect("a process");
         drop(to);
         let mut said = String::new();
-        from.read_to_string(&mut said).expect("nothing");
-        let why = why();
+        std::fs::File::from(from).read_to_string(&mut said).expect("nothing");
+        let why = carrier.why(true);
         assert!(why.contains("exit status: 3") && why.contains("ended"), "{why}");
         let missing = start(Command::new("/nowhere/weft"), &place).expect_err("no program");
         assert!(missing.contains("cannot run /nowhere/weft"), "{missing}");

@@ -11,10 +11,11 @@ use std::{
 use weft_host::{Transport, TransportId};
 use weft_rpc::{Client, machine::Machine};
 
-pub use super::line::Streams;
+pub use super::line::{Carrier, Streams};
 use super::{
     Build, Count, Counters, Elsewhere, EndedTarget, Listen, OpenLoad, Reach, StartTarget,
-    StopTarget, UseSpdk, Wanted, Wish, line::Agent,
+    StopTarget, UseSpdk, Wanted, Wish,
+    line::{Agent, call_all},
 };
 use crate::{
     results::{AgentMachine, Connection, IdleRate},
@@ -222,10 +223,9 @@ impl Fleet {
         nsid: u32,
         load: &Load,
     ) -> Result<LoadDevice, String> {
-        let mut opened = Vec::new();
-        let mut first = None;
-        for (number, agent) in self.loads().into_iter().enumerate() {
-            let wish = Wish {
+        let agents = self.loads();
+        let answers = call_all::<OpenLoad>(&agents, |number| {
+            Ok(Wish {
                 addresses: addresses.iter().map(ToString::to_string).collect(),
                 nsid,
                 hosts: load.hosts,
@@ -234,20 +234,15 @@ impl Fleet {
                 from: self.connects_from(link, number)?,
                 host: load.host.clone(),
                 job: Settings::of(&load.job),
-            };
-            let answer = match agent.call::<OpenLoad>(&wish) {
-                Ok(answer) => answer,
-                Err(why) => {
-                    // Those that are open are closed.
-                    drop(Elsewhere::new(opened));
-                    return Err(why);
-                }
-            };
-            first.get_or_insert(answer);
-            opened.push(agent);
-        }
-        let device = first.ok_or("there is no machine for the load")?;
+            })
+        });
+        let is_open =
+            |(agent, answer): (Arc<Agent>, &Result<_, String>)| answer.is_ok().then_some(agent);
+        let opened = agents.into_iter().zip(&answers).filter_map(is_open).collect();
+        // If one is not open the others are closed with this value.
         let elsewhere = Elsewhere::new(opened);
+        let answers = answers.into_iter().collect::<Result<Vec<_>, String>>()?;
+        let device = answers.into_iter().next().ok_or("there is no machine for the load")?;
         let within = |ends: Connection| ends.within(self.is_one_machine());
         let connection = device.connection.map(|ends| self.over_link(link, within(ends)));
         let connection = connection.transpose()?;

@@ -2,7 +2,11 @@ use std::{net::Shutdown, os::unix::net::UnixStream, sync::Arc, thread};
 
 use weft_reactor::monotonic_time;
 
-use super::{fleet::Places, line::Agent, *};
+use super::{
+    fleet::Places,
+    line::{Agent, Reading},
+    *,
+};
 use crate::results::key;
 use crate::study::{
     builtin,
@@ -24,6 +28,17 @@ fn build(id: &str) -> Build {
     Build { version: "1.2.3".to_owned(), id: id.to_owned() }
 }
 
+/// A connection within this process.
+struct Wire;
+
+impl Carrier for Wire {
+    fn hear(&mut self) {}
+
+    fn why(&mut self, _: bool) -> String {
+        "it has ended".to_owned()
+    }
+}
+
 /// The connection to an agent of a build, on a thread of this process; and what cuts it.
 fn serving(id: &str) -> (Streams, UnixStream) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
@@ -37,9 +52,8 @@ fn serving(id: &str) -> (Streams, UnixStream) {
         weft_rpc::serve(methods, from, theirs);
     });
     let cut = ours.try_clone().expect("a clone");
-    let from = Box::new(ours.try_clone().expect("a clone"));
-    let why = Box::new(|| "it has ended".to_owned());
-    (Streams { from, to: Box::new(ours), why }, cut)
+    let from = ours.try_clone().expect("a clone").into();
+    (Streams { from, to: Box::new(ours), carrier: Box::new(Wire) }, cut)
 }
 
 #[test]
@@ -48,7 +62,14 @@ fn an_agent_of_the_same_build_describes_its_machine_and_its_clock() {
     let agent = Agent::greet("there", streams, &build("a")).expect("an agent");
     assert!(!agent.description.boot_id.is_empty() && !agent.description.cpus.is_empty());
     assert!(!agent.description.environment.kernel.is_empty());
-    let offset = agent.offset().expect("a clock");
+    let mut reading = Reading::default();
+    let offset = loop {
+        let asked = agent.ask::<Clock>(&()).expect("it is there");
+        let theirs = agent.wait::<Clock>(asked).expect("a clock");
+        if let Some(offset) = reading.take(asked, theirs) {
+            break offset;
+        }
+    };
     // Both clocks are the same one.
     let error = i128::try_from(offset.round_trip.as_nanos()).expect("a short time");
     assert!(offset.ns.abs() <= error, "{offset:?}");

@@ -4,9 +4,7 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, Sender, channel},
     },
-    thread,
     time::Duration,
 };
 
@@ -14,8 +12,8 @@ use weft_reactor::monotonic_time;
 use weft_rpc::machine::Machine;
 
 use super::{
-    CloseLoad, CountedLoad, Go, PrepareLoad,
-    line::{Agent, Offset},
+    Clock, CloseLoad, Counted, CountedLoad, Go, PrepareLoad,
+    line::{Agent, Asked, Offset, Reading, call_all, wait_for},
 };
 use crate::{
     Job, Progress, RunObserver, RunResult,
@@ -33,6 +31,9 @@ const LEAD: Duration = Duration::from_millis(20);
 /// How many of the longest round trips that takes.
 const LEAD_ROUND_TRIPS: u32 = 4;
 
+/// How often it is looked at whether the user has stopped it.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// What one of the machines did.
 #[derive(Clone, Debug)]
 pub(in crate::study) struct Part {
@@ -46,6 +47,8 @@ pub(in crate::study) struct Part {
     pub(in crate::study) counted: (Duration, Duration),
     /// By how much these may be wrong.
     pub(in crate::study) error: Duration,
+    /// By how much its clock has jumped meanwhile, if it has.
+    pub(in crate::study) jumped: Option<Duration>,
     /// What its machine did between two readings, and how long that was.
     pub(in crate::study) machine: Machine,
     pub(in crate::study) lasted: Duration,
@@ -58,35 +61,13 @@ pub(in crate::study) struct Elsewhere {
     parts: Mutex<Vec<Part>>,
 }
 
-/// What the thread of an agent reports.
-enum Told {
-    /// Its load waits for its start.
-    Ready(Offset),
-    Event(Event),
-    /// There is no load, or no agent, any more.
-    Failed(String),
-}
-
-/// What all threads of a load share.
-struct Common<'a> {
-    /// The user's wish.
-    stop: &'a AtomicBool,
-    /// Whether another load has failed, so that this one is of no use.
-    abandoned: AtomicBool,
-}
-
-impl Common<'_> {
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.abandoned.load(Ordering::Relaxed)
-    }
-}
-
 impl Elsewhere {
     pub(super) fn new(agents: Vec<Arc<Agent>>) -> Self {
         Self { agents, parts: Mutex::default() }
     }
 
-    /// Runs a job on every machine: each has the whole of it, with a seed of its own.
+    /// Runs a job on every machine: each has the whole of it, with a seed of its own. All are
+    /// driven by this thread.
     ///
     /// # Errors
     /// One sentence that names the machine without a result.
@@ -97,37 +78,12 @@ impl Elsewhere {
         observer: &mut dyn RunObserver,
     ) -> Result<RunResult, String> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        let common = Common { stop, abandoned: AtomicBool::new(false) };
-        let (told_by, told) = channel();
-        let mut gathered = Gathered::new(self.agents.len());
-        thread::scope(|scope| {
-            let mut starts = Vec::new();
-            for (number, agent) in self.agents.iter().enumerate() {
-                let (start, starting) = channel();
-                let (told_by, common) = (told_by.clone(), &common);
-                let job = job_of(job, number);
-                let driving = move || {
-                    let tell = |what| {
-                        // The receiver is there as long as the threads are.
-                        let _ = told_by.send((number, what));
-                    };
-                    if let Err(why) = drive(agent, &job, common, &starting, &tell) {
-                        tell(Told::Failed(why));
-                    }
-                };
-                let spawned = thread::Builder::new().spawn_scoped(scope, driving);
-                if let Err(error) = spawned {
-                    gathered.failed(number, format!("cannot start a thread: {error}"));
-                }
-                starts.push(start);
-            }
-            gathered.receive(&told, starts, &common, observer);
-        });
-        let (results, offsets) = gathered.finish()?;
-        let mut parts = Vec::new();
-        for ((agent, result), offset) in self.agents.iter().zip(&results).zip(offsets) {
-            parts.push(part(agent, job, result, offset)?);
-        }
+        let agents = self.agents.iter().enumerate();
+        let all =
+            agents.map(|(number, agent)| Driven::begin(agent, &job_of(job, number))).collect();
+        let mut gathered = Gathered { all, fault: None, begun: false, over: false };
+        gathered.receive(stop, observer);
+        let (results, parts) = gathered.finish(job)?;
         *self.parts.lock().unwrap_or_else(PoisonError::into_inner) = parts;
         Ok(merged(results))
     }
@@ -143,10 +99,9 @@ impl Elsewhere {
     }
 
     fn close_all(&mut self) -> Result<(), String> {
-        let close = |agent: Arc<Agent>| agent.call::<CloseLoad>(&());
         // All are closed, even if one fails.
-        let closed: Vec<Result<(), String>> = self.agents.drain(..).map(close).collect();
-        closed.into_iter().collect()
+        let agents = std::mem::take(&mut self.agents);
+        call_all::<CloseLoad>(&agents, |_| Ok(())).into_iter().collect()
     }
 }
 
@@ -166,162 +121,288 @@ fn job_of(job: &Job, number: usize) -> Job {
     Job { seed, ..job.clone() }
 }
 
-/// Drives the load of one agent to its end.
-fn drive(
-    agent: &Agent,
-    job: &Job,
-    common: &Common<'_>,
-    starting: &Receiver<Duration>,
-    tell: &dyn Fn(Told),
-) -> Result<(), String> {
-    agent.call::<PrepareLoad>(&Settings::of(job))?;
-    let mut is_told = false;
-    loop {
-        if common.is_stopped() && !std::mem::replace(&mut is_told, true) {
-            agent.call::<Stop>(&())?;
+/// What an agent was asked last, and has not answered.
+#[derive(Clone, Copy, Debug)]
+enum Pending {
+    Prepare(Asked),
+    Go(Asked),
+    Stop(Asked),
+    News(Asked),
+    Clock(Asked),
+    Counted(Asked),
+    /// Nothing: its load waits for the others.
+    Waits,
+    /// Nothing: it has ended, in either way.
+    Ended,
+}
+
+/// One agent, whose load is driven to its end.
+struct Driven<'a> {
+    agent: &'a Agent,
+    pending: Pending,
+    reading: Reading,
+    /// How far its clock was ahead before its load began, and when that was known.
+    offset: Option<(Offset, Duration)>,
+    /// The same after its end.
+    after: Option<(Offset, Duration)>,
+    is_stopped: bool,
+    window: Option<Progress>,
+    result: Option<RunResult>,
+    counted: Option<Counted>,
+}
+
+impl<'a> Driven<'a> {
+    /// Begins with the preparation of its load.
+    fn begin(agent: &'a Agent, job: &Job) -> Result<Self, String> {
+        let pending = Pending::Prepare(agent.ask::<PrepareLoad>(&Settings::of(job))?);
+        Ok(Self {
+            agent,
+            pending,
+            reading: Reading::default(),
+            offset: None,
+            after: None,
+            is_stopped: false,
+            window: None,
+            result: None,
+            counted: None,
+        })
+    }
+
+    const fn has_ended(&self) -> bool {
+        matches!(self.pending, Pending::Ended)
+    }
+
+    /// Asks for news, after it was told once to stop if that is wished.
+    fn go_on(&mut self, stop: bool) -> Result<(), String> {
+        self.pending = match stop && !std::mem::replace(&mut self.is_stopped, stop) {
+            true => Pending::Stop(self.agent.ask::<Stop>(&())?),
+            false => Pending::News(self.agent.ask::<News>(&())?),
+        };
+        Ok(())
+    }
+
+    /// Takes an answer, if it has come, and asks for the next: the events in it.
+    fn look(&mut self, stop: bool) -> Result<Vec<Event>, String> {
+        let agent = self.agent;
+        match self.pending {
+            Pending::Waits if stop => self.go_on(stop)?,
+            Pending::Waits | Pending::Ended => {}
+            Pending::Prepare(asked) => {
+                if agent.answer::<PrepareLoad>(asked)?.is_some() {
+                    self.go_on(stop)?;
+                }
+            }
+            Pending::Go(asked) => {
+                if agent.answer::<Go>(asked)?.is_some() {
+                    self.go_on(stop)?;
+                }
+            }
+            Pending::Stop(asked) => {
+                if agent.answer::<Stop>(asked)?.is_some() {
+                    self.go_on(stop)?;
+                }
+            }
+            Pending::News(asked) => {
+                if let Some(events) = agent.answer::<News>(asked)? {
+                    return self.news(events, stop);
+                }
+            }
+            Pending::Clock(asked) => {
+                if let Some(theirs) = agent.answer::<Clock>(asked)? {
+                    self.clock(asked, theirs)?;
+                }
+            }
+            Pending::Counted(asked) => {
+                if let Some(counted) = agent.answer::<CountedLoad>(asked)? {
+                    self.counted = Some(counted);
+                    self.pending = Pending::Clock(agent.ask::<Clock>(&())?);
+                }
+            }
         }
-        for event in agent.call::<News>(&())? {
+        Ok(Vec::new())
+    }
+
+    /// What has happened: the events that concern others.
+    fn news(&mut self, events: Vec<Event>, stop: bool) -> Result<Vec<Event>, String> {
+        let mut others = Vec::new();
+        self.pending = Pending::Waits;
+        for event in events {
             match event {
                 Event::Ready => {
-                    let offset = agent.offset()?;
-                    tell(Told::Ready(offset));
-                    // Without an answer another load has failed: this one is stopped above.
-                    if let Ok(at) = starting.recv() {
-                        agent.call::<Go>(&(offset.theirs(at),))?;
-                    }
+                    self.pending = Pending::Clock(self.agent.ask::<Clock>(&())?);
                 }
-                Event::Failed(why) => return Err(format!("{}: {why}", agent.place)),
+                Event::Failed(why) => return Err(format!("{}: {why}", self.agent.place)),
                 Event::Result(result) => {
-                    tell(Told::Event(Event::Result(result)));
-                    return Ok(());
+                    self.result = Some(*result);
+                    self.pending = Pending::Counted(self.agent.ask::<CountedLoad>(&())?);
                 }
-                event => tell(Told::Event(event)),
+                event @ (Event::Begins | Event::Ends | Event::Window(_)) => others.push(event),
             }
+        }
+        if matches!(self.pending, Pending::Waits) {
+            self.go_on(stop)?;
+        }
+        Ok(others)
+    }
+
+    /// A reading of its clock, before its load or after it.
+    fn clock(&mut self, asked: Asked, theirs: Duration) -> Result<(), String> {
+        let Some(offset) = self.reading.take(asked, theirs) else {
+            self.pending = Pending::Clock(self.agent.ask::<Clock>(&())?);
+            return Ok(());
+        };
+        self.reading = Reading::default();
+        let known = Some((offset, monotonic_time()));
+        (self.pending, self.offset, self.after) = match self.result {
+            None => (Pending::Waits, known, None),
+            Some(_) => (Pending::Ended, self.offset, known),
+        };
+        Ok(())
+    }
+
+    /// Begins its load at a time of this machine's clock.
+    fn start(&mut self, at: Duration) -> Result<(), String> {
+        let (offset, _) = self.offset.unwrap_or_default();
+        self.pending = Pending::Go(self.agent.ask::<Go>(&(offset.theirs(at),))?);
+        Ok(())
+    }
+
+    /// What it did.
+    fn part(&self, job: &Job, result: &RunResult) -> Part {
+        let counted = self.counted.clone().unwrap_or_default();
+        // A load that was stopped while it waited has no offset, and no result that counts.
+        let (offset, known) = self.offset.unwrap_or_default();
+        let jumped = self.after.filter(|_| self.offset.is_some());
+        let total = result.total();
+        let measured = total.read.measured.max(total.write.measured);
+        let begin = offset.ours(counted.start) + job.ramp;
+        let mut latency = total.read.latency.clone();
+        latency.add(&total.write.latency);
+        Part {
+            place: self.agent.place.clone(),
+            boot_id: self.agent.description.boot_id.clone(),
+            driver: result.driver,
+            requests: total.read.requests + total.write.requests,
+            bytes: total.read.bytes + total.write.bytes,
+            p99_ns: latency.percentile_ns(99.0),
+            counted: (begin, begin + measured),
+            error: offset.round_trip / 2,
+            jumped: jumped
+                .and_then(|(after, later)| after.jump_since(offset, later.saturating_sub(known))),
+            machine: counted.machine,
+            lasted: counted.lasted,
         }
     }
 }
 
-/// What has come of the loads so far.
-struct Gathered {
-    offsets: Vec<Option<Offset>>,
-    windows: Vec<Option<Progress>>,
-    results: Vec<Option<RunResult>>,
-    /// Which have ended, in either way.
-    ended: Vec<bool>,
+/// The loads of all agents.
+struct Gathered<'a> {
+    /// Those that could not even be prepared have their reason instead.
+    all: Vec<Result<Driven<'a>, String>>,
     fault: Option<String>,
     begun: bool,
     over: bool,
 }
 
-impl Gathered {
-    fn new(count: usize) -> Self {
-        Self {
-            offsets: vec![None; count],
-            windows: vec![None; count],
-            results: vec![None; count],
-            ended: vec![false; count],
-            fault: None,
-            begun: false,
-            over: false,
-        }
+impl<'a> Gathered<'a> {
+    fn at(&mut self, number: usize) -> Option<&mut Driven<'a>> {
+        self.all.get_mut(number)?.as_mut().ok()
     }
 
-    fn failed(&mut self, number: usize, why: String) {
-        self.fault.get_or_insert(why);
-        if let Some(ended) = self.ended.get_mut(number) {
-            *ended = true;
-        }
+    fn driven(&mut self) -> impl Iterator<Item = &mut Driven<'a>> {
+        self.all.iter_mut().filter_map(|one| one.as_mut().ok())
     }
 
     /// Starts all together and passes on what they report, until all have ended.
-    fn receive(
-        &mut self,
-        told: &Receiver<(usize, Told)>,
-        starts: Vec<Sender<Duration>>,
-        common: &Common<'_>,
-        observer: &mut dyn RunObserver,
-    ) {
-        let mut starts = Some(starts);
-        while self.ended.iter().any(|ended| !ended) {
-            if self.fault.is_some() || common.is_stopped() {
-                common.abandoned.store(true, Ordering::Relaxed);
-                // Those that wait are waked.
-                starts = None;
+    fn receive(&mut self, stop: &AtomicBool, observer: &mut dyn RunObserver) {
+        loop {
+            // If one has failed the others are of no use.
+            let is_faulty = self.fault.is_some() || self.all.iter().any(Result::is_err);
+            let stop = is_faulty || stop.load(Ordering::Relaxed);
+            for number in 0..self.all.len() {
+                let looked = self.at(number).map(|one| one.look(stop));
+                let events = looked.unwrap_or(Ok(Vec::new())).unwrap_or_else(|why| {
+                    self.failed(number, why);
+                    Vec::new()
+                });
+                events.into_iter().for_each(|event| self.event(number, event, observer));
             }
-            let Ok((number, what)) = told.recv() else { return };
-            match what {
-                Told::Ready(offset) => {
-                    if let Some(place) = self.offsets.get_mut(number) {
-                        *place = Some(offset);
-                    }
-                    self.start(&mut starts);
-                }
-                Told::Failed(why) => self.failed(number, why),
-                Told::Event(event) => self.event(number, event, observer),
+            self.show(observer);
+            self.start();
+            let left = self.driven().filter(|one| !one.has_ended());
+            let left: Vec<&Agent> = left.map(|one| one.agent).collect();
+            if left.is_empty() {
+                return;
             }
+            wait_for(&left, LOOK);
         }
     }
 
     /// Starts all as soon as all wait.
-    fn start(&self, starts: &mut Option<Vec<Sender<Duration>>>) {
-        let offsets: Option<Vec<Offset>> = self.offsets.iter().copied().collect();
-        let Some(offsets) = offsets else { return };
-        let longest = offsets.iter().map(|offset| offset.round_trip).max().unwrap_or_default();
-        let at = monotonic_time() + LEAD + longest * LEAD_ROUND_TRIPS;
-        for start in starts.take().into_iter().flatten() {
-            // Whoever has failed says so itself.
-            let _ = start.send(at);
+    fn start(&mut self) {
+        let waits = |one: &Driven<'_>| matches!(one.pending, Pending::Waits);
+        if !self.all.iter().all(|one| one.as_ref().is_ok_and(waits)) {
+            return;
         }
+        let offsets = self.driven().filter_map(|one| one.offset);
+        let longest = offsets.map(|(offset, _)| offset.round_trip).max().unwrap_or_default();
+        let at = monotonic_time() + LEAD + longest * LEAD_ROUND_TRIPS;
+        for number in 0..self.all.len() {
+            if let Some(Err(why)) = self.at(number).map(|one| one.start(at)) {
+                self.failed(number, why);
+            }
+        }
+    }
+
+    fn failed(&mut self, number: usize, why: String) {
+        if let Some(one) = self.at(number) {
+            one.pending = Pending::Ended;
+        }
+        self.fault.get_or_insert(why);
     }
 
     fn event(&mut self, number: usize, event: Event, observer: &mut dyn RunObserver) {
         match event {
+            Event::Window(window) => {
+                if let Some(one) = self.at(number) {
+                    one.window = Some(window.progress());
+                }
+                self.show(observer);
+            }
             Event::Begins if !std::mem::replace(&mut self.begun, true) => {
                 observer.measurement_begins();
             }
             Event::Ends if !std::mem::replace(&mut self.over, true) => {
                 observer.measurement_ends();
             }
-            Event::Begins | Event::Ends | Event::Ready | Event::Failed(_) => {}
-            Event::Window(window) => {
-                if let Some(place) = self.windows.get_mut(number) {
-                    *place = Some(window.progress());
-                }
-                self.show(observer);
-            }
-            Event::Result(result) => {
-                if let (Some(place), Some(ended)) =
-                    (self.results.get_mut(number), self.ended.get_mut(number))
-                {
-                    *place = Some(*result);
-                    *ended = true;
-                }
-                self.show(observer);
-            }
+            _ => {}
         }
     }
 
     /// Shows the windows once every load that runs has one.
     fn show(&mut self, observer: &mut dyn RunObserver) {
-        let mut all = self.windows.iter().zip(&self.ended);
-        if all.any(|(window, ended)| window.is_none() && !ended) {
+        if self.driven().any(|one| one.window.is_none() && one.result.is_none()) {
             return;
         }
-        let windows: Vec<Progress> = self.windows.iter_mut().filter_map(Option::take).collect();
+        let windows: Vec<Progress> = self.driven().filter_map(|one| one.window.take()).collect();
         if let Some(sum) = sum(windows) {
             observer.progress(&sum);
         }
     }
 
-    /// The results and the offsets of all.
-    fn finish(self) -> Result<(Vec<RunResult>, Vec<Offset>), String> {
+    /// The results of all, and what each did.
+    fn finish(self, job: &Job) -> Result<(Vec<RunResult>, Vec<Part>), String> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        let results = self.results.into_iter().collect::<Option<Vec<_>>>();
-        // A load that was stopped while it waited has no offset, and no result that counts.
-        let offsets = self.offsets.into_iter().map(Option::unwrap_or_default).collect();
-        Ok((results.ok_or("a load has no result")?, offsets))
+        let (mut results, mut parts) = (Vec::new(), Vec::new());
+        for one in self.all {
+            let mut one = one?;
+            let result = one.result.take().ok_or("a load has no result")?;
+            parts.push(one.part(job, &result));
+            results.push(result);
+        }
+        Ok((results, parts))
     }
 }
 
@@ -356,27 +437,6 @@ fn merged(results: Vec<RunResult>) -> RunResult {
     all
 }
 
-fn part(agent: &Agent, job: &Job, result: &RunResult, offset: Offset) -> Result<Part, String> {
-    let counted = agent.call::<CountedLoad>(&())?;
-    let total = result.total();
-    let measured = total.read.measured.max(total.write.measured);
-    let begin = offset.ours(counted.start) + job.ramp;
-    let mut latency = total.read.latency.clone();
-    latency.add(&total.write.latency);
-    Ok(Part {
-        place: agent.place.clone(),
-        boot_id: agent.description.boot_id.clone(),
-        driver: result.driver,
-        requests: total.read.requests + total.write.requests,
-        bytes: total.read.bytes + total.write.bytes,
-        p99_ns: latency.percentile_ns(99.0),
-        counted: (begin, begin + measured),
-        error: offset.round_trip / 2,
-        machine: counted.machine,
-        lasted: counted.lasted,
-    })
-}
-
 /// What each machine did, for a record.
 pub(in crate::study) fn parts_of(parts: &[Part]) -> Vec<LoadPart> {
     let first = parts.iter().map(|part| part.counted.0).min().unwrap_or_default();
@@ -403,6 +463,20 @@ pub(in crate::study) fn overlap(parts: &[Part]) -> f64 {
         true => 0.0,
         false => end.saturating_sub(begin).as_secs_f64() / longest.as_secs_f64(),
     }
+}
+
+/// What is wrong with a clock that has jumped while its load ran.
+pub(in crate::study) fn jumped(parts: &[Part]) -> Option<String> {
+    let mut all = parts.iter().filter_map(|part| Some((part, part.jumped?)));
+    all.next().map(|(part, by)| {
+        format!(
+            "{}: its clock jumped by {:.3} s while the load ran, as that of a virtual machine does \
+             which is stopped or moved: keep it running where it is, and measure again with weft \
+             study run --resume",
+            part.place,
+            by.as_secs_f64()
+        )
+    })
 }
 
 /// What all machines did: each once, whatever number of places it has.
@@ -443,6 +517,7 @@ mod tests {
             p99_ns: None,
             counted: (Duration::from_millis(begin_ms), Duration::from_millis(end_ms)),
             error: Duration::ZERO,
+            jumped: None,
             machine: Machine { cores: vec![core], interrupts: 7, ..Machine::default() },
             lasted: Duration::from_secs(1),
         }
