@@ -375,7 +375,10 @@ impl Machine {
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        Err(format!("the driver refuses it ({})", said.join("; ")))
+        Err(format!(
+            "the driver refuses it ({}): leave it out of the plan, or take an adapter that has it",
+            said.join("; ")
+        ))
     }
 }
 
