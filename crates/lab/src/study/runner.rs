@@ -303,6 +303,12 @@ impl Runner<'_> {
 
     fn prepare(&mut self) -> Result<(), Stopped> {
         self.skip()?;
+        if let Some(what) = software::untried(self.settings.plan)
+            && !self.environment.notes.contains(&what)
+        {
+            self.observer.note(&what);
+            self.environment.notes.push(what);
+        }
         self.claim()?;
         if self.environment.idle.is_none() {
             self.measure_idle()?;

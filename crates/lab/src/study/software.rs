@@ -69,6 +69,19 @@ pub struct Lacks {
     pub host: BTreeMap<String, String>,
 }
 
+/// What is not known of a study whose host or target is SPDK's; nothing of others.
+pub(super) fn untried(plan: &Plan) -> Option<String> {
+    let of_spdk = |key: &str| {
+        let mut values = plan.values(key).filter_map(Value::as_text);
+        values.any(|name| name == Software::Spdk.name())
+    };
+    (of_spdk(key::HOST_SOFTWARE) || of_spdk(key::TARGET_SOFTWARE)).then(|| {
+        "weft was tried against what SPDK 26.09-pre is recorded to answer, and against what its \
+         perf prints by its source, but never against SPDK itself"
+            .to_owned()
+    })
+}
+
 /// Settings that only a target of this program has.
 const OF_WEFTS_TARGET: [&str; 3] = [key::TARGET_EXPRESS, key::TARGET_CORES, key::PLACEMENT];
 
