@@ -1,8 +1,10 @@
 //! Studies on several machines: network namespaces with a link each, reached by `ip` and by ssh,
 //! and nodes of a cluster.
 
+mod many;
 mod site;
 mod slurm;
+mod ssh;
 
 use crate::packages;
 use crate::python::succeeded;
@@ -11,25 +13,72 @@ use crate::test;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-const SSHD: &str = "/usr/sbin/sshd";
-
-/// How long sshd may take to listen.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long something may take to begin or to end.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The namespaces: of the target, and of two loads. Each load has a link to the target's, and the
 /// first one two.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Runs all of it.
-pub(crate) fn run(root: &Path, report: &mut Report) {
+/// The namespace of the switches.
+const SWITCH: &str = "s";
+
+/// A check, and the name by which it is chosen, which is that of the folder of its results.
+type Check = (&'static str, &'static str, fn(&Bench) -> Result<()>);
+
+/// Those that take longest, which only `cargo xtask test --all` runs, or whoever names them.
+const LONG: &[&str] = &["lost", "many"];
+
+const CHECKS: &[Check] = &[
+    ("commands", "a study of three namespaces, by commands", commands),
+    ("ssh", "the same over ssh", ssh::loads),
+    ("two-links", "a study of three namespaces and two links over ssh", ssh::links),
+    ("refused", "what ssh, agents, links and drivers refuse", ssh::refused),
+    ("lost", "an agent that is killed, and a clock that jumps", ssh::lost),
+    ("links", "a study over two links of a site", site::links),
+    ("site", "weft site check", site::check),
+    ("knobs", "knobs are set for cells, and are back afterwards", site::knobs),
+    ("killed", "knobs are back after an agent was killed, and its watchdog", site::killed),
+    ("many", "64 agents", many::agents),
+];
+
+/// Which checks run.
+#[derive(Clone, Copy)]
+pub(crate) enum Which<'a> {
+    /// Those that take long as well.
+    All,
+    /// Not those.
+    Short,
+    /// The one of this name.
+    One(&'a str),
+}
+
+impl Which<'_> {
+    fn has(self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Short => !LONG.contains(&name),
+            Self::One(one) => name == one,
+        }
+    }
+}
+
+/// Runs them.
+pub(crate) fn run(root: &Path, report: &mut Report, which: Which<'_>) {
     if !rustix::process::geteuid().is_root() {
         let why = "needs root, to make network namespaces and a cluster";
-        report.skip("studies on several machines", 8, why);
+        report.skip("studies on several machines", CHECKS.len() + 1, why);
+        return;
+    }
+    let mut names = CHECKS.iter().map(|(name, ..)| *name).chain(["slurm"]);
+    if !names.clone().any(|name| which.has(name)) {
+        report.check("studies on several machines", || {
+            bail!("their checks are {}", names.by_ref().collect::<Vec<_>>().join(", "))
+        });
         return;
     }
     let mut weft = None;
@@ -38,7 +87,7 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
             "studies run on several machines",
             &[
                 ("ip", "iproute2"),
-                (SSHD, "openssh-server"),
+                ("/usr/sbin/sshd", "openssh-server"),
                 ("ssh", "openssh-client"),
                 ("ethtool", "ethtool"),
             ],
@@ -47,26 +96,21 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
         Ok(())
     });
     let Some(weft) = weft else { return };
-    let folder = test::target_folder(root).join("machines");
-    let mut check = |name: &str, check: fn(&Bench) -> Result<()>| {
-        report.check(name, || {
+    let folders = test::target_folder(root).join("machines");
+    for (name, title, check) in CHECKS.iter().filter(|(name, ..)| which.has(name)) {
+        report.check(title, || {
+            let folder = folders.join(name);
             let _ = fs::remove_dir_all(&folder);
             fs::create_dir_all(&folder)?;
-            check(&Bench::new(weft.clone(), folder.clone())?)
+            check(&Bench::new(root, weft.clone(), folder)?)
         });
-    };
-    check("a study of three namespaces, by commands", commands);
-    check("the same over ssh, and what ssh refuses", ssh);
-    check("a study over two links of a site", site::links);
-    check("weft site check", site::check);
-    check("knobs are set for cells, and are back afterwards", site::knobs);
-    check("knobs are back after an agent was killed, and its watchdog", site::killed);
-    if report.check("Slurm from Debian", slurm::install) {
+    }
+    if which.has("slurm") && report.check("Slurm from Debian", slurm::install) {
         // Not under the target folder, which may be too long for the name of a socket.
         let folder = std::env::temp_dir().join(format!("weft-slurm-{}", std::process::id()));
         let done = report.check("a study in a job of Slurm", || {
             fs::create_dir(&folder)?;
-            slurm::run(&weft, &folder)
+            slurm::run(&weft, &folder, &folders.join("slurm"))
         });
         match done {
             true => drop(fs::remove_dir_all(&folder)),
@@ -92,13 +136,15 @@ fn record(out: &Path) -> Result<Value> {
 
 /// Namespaces, the program under test and a folder for its files.
 struct Bench {
+    /// The checkout.
+    root: PathBuf,
     weft: PathBuf,
     folder: PathBuf,
 }
 
 impl Bench {
-    fn new(weft: PathBuf, folder: PathBuf) -> Result<Self> {
-        let bench = Self { weft, folder };
+    fn new(root: &Path, weft: PathBuf, folder: PathBuf) -> Result<Self> {
+        let bench = Self { root: root.to_owned(), weft, folder };
         let [a, b, c] = NAMES.map(name);
         for namespace in [&a, &b, &c] {
             ip(&["netns", "add", namespace])?;
@@ -122,6 +168,43 @@ impl Bench {
         Ok(bench)
     }
 
+    /// Connects all three by two switches: networks 10.78.1 and 10.78.2, of which the second is
+    /// slow at every port.
+    fn switched(&self) -> Result<()> {
+        let switch = name(SWITCH);
+        ip(&["netns", "add", &switch])?;
+        for network in 1..=2 {
+            let bridge = format!("switch{network}");
+            ip(&["-n", &switch, "link", "add", &bridge, "type", "bridge"])?;
+            ip(&["-n", &switch, "link", "set", &bridge, "up"])?;
+            for (of, host) in NAMES.iter().zip(1..) {
+                let (namespace, link) = (name(of), format!("eth{network}"));
+                let port = format!("port{network}{of}");
+                let peer = ["type", "veth", "peer", "name", &link, "netns", &namespace];
+                ip(&[&["-n", &switch, "link", "add", &port][..], &peer].concat())?;
+                ip(&["-n", &switch, "link", "set", &port, "master", &bridge, "up"])?;
+                let address = format!("10.78.{network}.{host}/24");
+                ip(&["-n", &namespace, "address", "add", &address, "dev", &link])?;
+                ip(&["-n", &namespace, "link", "set", &link, "up"])?;
+                if network == 2 {
+                    let shape = ["root", "tbf", "rate", "1gbit", "burst", "128k", "latency", "5ms"];
+                    for (of, port) in [(&namespace, &link), (&switch, &port)] {
+                        let at = ["-n", of, "qdisc", "add", "dev", port];
+                        succeeded(Command::new("tc").args(at).args(shape))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The program in the target's namespace.
+    fn weft(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &name(NAMES[0])]).arg(&self.weft).args(words);
+        command
+    }
+
     fn path(&self, name: &str) -> Result<String> {
         Ok(self.folder.join(name).to_str().context("a path of text")?.to_owned())
     }
@@ -135,13 +218,14 @@ impl Bench {
     fn study_of(&self, axes: &str, out: &str, words: &[&str]) -> Result<Command> {
         let plan = self.path("plan.toml")?;
         self::plan(Path::new(&plan), axes)?;
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &name(NAMES[0])]).arg(&self.weft);
-        command.args(["study", "run", &plan, "--out", out, "--quick"]);
+        let mut command = self.weft(&["study", "run", &plan, "--out", out, "--quick"]);
         if !words.contains(&"--runtime") {
             command.args(["--runtime", "1s"]);
         }
-        command.args(["--ramp-time", "300ms", "--repeats", "1", "--no-report"]).args(words);
+        if !words.contains(&"--repeats") {
+            command.args(["--repeats", "1"]);
+        }
+        command.args(["--ramp-time", "300ms", "--no-report"]).args(words);
         Ok(command)
     }
 
@@ -168,7 +252,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        for namespace in NAMES.map(name) {
+        for namespace in NAMES.iter().chain([&SWITCH]).map(|of| name(of)) {
             // Its links go with it; it may not be there.
             let _ = ip(&["netns", "delete", &namespace]);
         }
@@ -192,108 +276,4 @@ fn commands(bench: &Bench) -> Result<()> {
     let words = ["--target-on", &a, "--load-on", &b, "--load-on", &c];
     succeeded(&mut bench.study(&out, &words)?)?;
     bench.measured(&out)
-}
-
-/// sshd in a namespace; it ends with this value.
-struct Sshd(Child);
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Makes a key.
-fn key(path: &str) -> Result<String> {
-    succeeded(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f", path]))?;
-    Ok(fs::read_to_string(format!("{path}.pub"))?)
-}
-
-/// Starts sshd at an address of a namespace, and waits until it listens.
-fn sshd(bench: &Bench, of: &str, address: &str) -> Result<Sshd> {
-    fs::create_dir_all("/run/sshd")?;
-    let log = fs::File::create(bench.folder.join(format!("sshd-{of}.log")))?;
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", &name(of), SSHD, "-D", "-e", "-f", "/dev/null"]);
-    command.args(["-h", &bench.path("host")?, "-o", "StrictModes=no", "-o", "PidFile=none"]);
-    command.args(["-o", &format!("AuthorizedKeysFile={}", bench.path("client.pub")?)]);
-    command.args(["-o", &format!("ListenAddress={address}")]);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
-    let sshd = Sshd(child);
-    let begin = Instant::now();
-    loop {
-        let listening = ip(&["netns", "exec", &name(of), "ss", "-Hltn", "sport = :22"])?;
-        if listening.contains(address) {
-            return Ok(sshd);
-        }
-        ensure!(begin.elapsed() < PATIENCE, "sshd does not listen at {address}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn ssh(bench: &Bench) -> Result<()> {
-    let (host, _) = (key(&bench.path("host")?)?, key(&bench.path("client")?)?);
-    key(&bench.path("stranger")?)?;
-    let _sshds = [sshd(bench, "b", "10.77.1.2")?, sshd(bench, "c", "10.77.2.2")?];
-    let known = format!("10.77.1.2 {host}10.77.2.2 {host}");
-    fs::write(bench.path("known")?, known)?;
-    let describe = |name: &str, address: &str, key: &str, known: &str| {
-        format!(
-            "Host {name}\n HostName {address}\n User root\n IdentityFile {key}\n \
-             IdentitiesOnly yes\n UserKnownHostsFile {known}\n StrictHostKeyChecking yes\n"
-        )
-    };
-    let (client, known) = (bench.path("client")?, bench.path("known")?);
-    let config = [
-        describe("wb", "10.77.1.2", &client, &known),
-        describe("wc", "10.77.2.2", &client, &known),
-        describe("refused", "10.77.1.2", &bench.path("stranger")?, &known),
-        describe("unverified", "10.77.1.2", &client, "/dev/null"),
-        describe("closed", "10.77.1.1", &client, &known),
-    ];
-    fs::write(bench.path("config")?, config.concat())?;
-    // The user's own configuration stays as it is.
-    let real = succeeded(Command::new("sh").args(["-c", "command -v ssh"]))?;
-    let wrapper = bench.path("ssh")?;
-    let script = format!("#!/bin/sh\nexec {} -F {} \"$@\"\n", real.trim(), bench.path("config")?);
-    fs::write(&wrapper, script)?;
-    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
-    let path = std::env::var("PATH").unwrap_or_default();
-    let path = format!("{}:{path}", bench.folder.display());
-    let weft = bench.weft.display().to_string();
-    let study = |out: &str, loads: &str| -> Result<Command> {
-        let words = ["--target-on", "here", "--load-on", loads, "--agent-program", &weft];
-        let mut command = bench.study(out, &words)?;
-        command.env("PATH", &path);
-        Ok(command)
-    };
-    let out = bench.path("out")?;
-    succeeded(&mut study(&out, "wb,wc")?)?;
-    bench.measured(&out)?;
-    let site = bench.path("site.toml")?;
-    let machine = |name: &str, place: &str, host: u32| {
-        format!("[machines.{name}]\nplace = \"{place}\"\nlinks = {{ one = \"10.77.1.{host}\" }}\n")
-    };
-    let head = format!("target = \"server\"\nloads = [\"client\"]\nprogram = \"{weft}\"\n");
-    let machines = [machine("server", "here", 1), machine("client", "wb", 2)].concat();
-    fs::write(&site, head + &machines)?;
-    let axes = "transport = [\"tcp@one\"]\nmtu = [1400]";
-    let mut command = bench.study_of(axes, &bench.path("never")?, &["--site", &site])?;
-    let said = site::refusal(command.env("PATH", &path))?;
-    ensure!(said.contains("here: near1 carries control, so its mtu is not changed"), "{said}");
-    for (place, expected) in [
-        ("refused", "ssh-copy-id refused"),
-        ("unverified", "connect once with `ssh unverified`"),
-        ("closed", "start sshd there"),
-        ("nobody.invalid", "there is no such host"),
-    ] {
-        let said = study(&bench.path("never")?, place)?.output()?;
-        let said = String::from_utf8_lossy(&said.stderr).into_owned();
-        if !said.contains(&format!("{place}: ")) || !said.contains(expected) {
-            bail!("{said:?} does not name {place} and {expected:?}");
-        }
-        ensure!(said.trim_end().lines().count() == 1, "more than a sentence: {said}");
-    }
-    Ok(())
 }

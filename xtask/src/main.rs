@@ -76,7 +76,10 @@ enum Task {
     /// Check licences and sources of what is linked (deny.toml)
     Supply,
     /// Run only the tests of studies on several machines; needs root
-    Machines,
+    Machines {
+        /// Only this one: the folder of its results under target/machines, or slurm
+        name: Option<String>,
+    },
     /// Run only the tests with Debian's Prometheus
     Prometheus,
     /// Run only the tests with fio-plot, which comes from PyPI
@@ -212,7 +215,10 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Completion => Ok(reported(|report| completion::run(root, report))),
         Task::Security => Ok(reported(|report| security::run(root, report))),
         Task::Supply => Ok(reported(|report| supply::run(root, report))),
-        Task::Machines => Ok(reported(|report| machines::run(root, report))),
+        Task::Machines { name } => {
+            let which = name.as_deref().map_or(machines::Which::All, machines::Which::One);
+            Ok(reported(|report| machines::run(root, report, which)))
+        }
         Task::Prometheus => Ok(reported(|report| prometheus::run(root, report))),
         Task::FioPlot => Ok(reported(|report| fio_plot::run(root, report))),
         Task::Package(options) if options.test => {

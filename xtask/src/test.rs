@@ -93,7 +93,11 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         report.announce("keys and TLS");
         security::run(root, &mut report);
         report.announce("studies on several machines");
-        machines::run(root, &mut report);
+        let which = match extent {
+            Extent::All => machines::Which::All,
+            _ => machines::Which::Short,
+        };
+        machines::run(root, &mut report, which);
         report.announce("Prometheus");
         prometheus::run(root, &mut report);
         report.announce("fio-plot");

@@ -1,6 +1,6 @@
 //! Studies over links that a site file names.
 
-use super::{Bench, NAMES, ip, name};
+use super::{Bench, NAMES, PATIENCE, ip, name};
 use crate::python::succeeded;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -9,9 +9,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// How long a change may take to be there.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Bench {
     /// Writes the site of target and first load: two links, and one whose ends are on different
@@ -34,7 +31,7 @@ impl Bench {
 }
 
 /// The records of a run.
-fn records(out: &str) -> Result<Vec<Value>> {
+pub(super) fn records(out: &str) -> Result<Vec<Value>> {
     let text = fs::read_to_string(Path::new(out).join("results.jsonl"))?;
     text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
@@ -150,18 +147,10 @@ fn tso(of: &str, interface: &str) -> Result<bool> {
 }
 
 /// The journals of knobs on this machine.
-fn journals() -> Vec<String> {
+pub(super) fn journals() -> Vec<String> {
     let entries = fs::read_dir("/run/weft-study").into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("knobs-")).collect()
-}
-
-impl Bench {
-    fn weft(&self, words: &[&str]) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &name(NAMES[0])]).arg(&self.weft).args(words);
-        command
-    }
 }
 
 pub(super) fn check(bench: &Bench) -> Result<()> {

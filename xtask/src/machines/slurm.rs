@@ -31,7 +31,8 @@ pub(super) fn install() -> Result<()> {
 }
 
 /// A study whose places come from its job, and one for which the program is copied to the nodes.
-pub(super) fn run(weft: &Path, folder: &Path) -> Result<()> {
+/// The script of the first and its results are kept in `kept`.
+pub(super) fn run(weft: &Path, folder: &Path, kept: &Path) -> Result<()> {
     let cluster = Cluster::start(folder)?;
     let weft = weft.display();
     let study = format!(
@@ -48,6 +49,14 @@ pub(super) fn run(weft: &Path, folder: &Path) -> Result<()> {
     ensure!(record["values"]["fairness"].as_f64() > Some(0.0), "{}", record["values"]);
     let page = fs::read_to_string(folder.join("out/report.html"))?;
     ensure!(page.contains("The load of each machine"), "the page has no table of machines");
+    let _ = fs::remove_dir_all(kept);
+    fs::create_dir_all(kept)?;
+    for name in ["job.sh", "slurm.conf"] {
+        fs::copy(folder.join(name), kept.join(name))?;
+    }
+    for entry in fs::read_dir(folder.join("out"))?.flatten() {
+        fs::copy(entry.path(), kept.join(entry.file_name()))?;
+    }
 
     let home = folder.join("home");
     fs::create_dir(&home)?;
