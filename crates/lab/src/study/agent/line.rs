@@ -35,6 +35,9 @@ const NOISE: usize = 200;
 /// How much is read at a time.
 const READ: usize = 1 << 16;
 
+/// How often what has ended is read.
+const READS_MAX: u32 = 16;
+
 /// How much the rates of two clocks may differ: NTP changes that of each by 500 ppm at most.
 const DRIFT: f64 = 1e-3;
 
@@ -207,7 +210,7 @@ impl Agent {
     pub(super) fn ask<M: Method>(&self, params: &M::Params) -> Result<Asked, String> {
         let params = serde_json::to_value(params)
             .map_err(|error| self.named(format!("{} is malformed: {error}", M::NAME)))?;
-        self.line().send(M::NAME, params).map_err(|why| self.named(why))
+        self.line().send(&self.from, M::NAME, params).map_err(|why| self.named(why))
     }
 
     /// Waits for an answer.
@@ -288,7 +291,7 @@ impl Reading {
 }
 
 impl Line {
-    fn send(&mut self, method: &str, params: Value) -> Result<Asked, String> {
+    fn send(&mut self, from: &OwnedFd, method: &str, params: Value) -> Result<Asked, String> {
         if let Some(lost) = &self.lost {
             return Err(lost.clone());
         }
@@ -300,7 +303,7 @@ impl Line {
         let at = monotonic_time();
         let sent = self.to.write_all(format!("{text}\n").as_bytes());
         if sent.and_then(|()| self.to.flush()).is_err() {
-            return Err(self.lose(None));
+            return Err(self.lose(from, None));
         }
         self.asked.insert(id, None);
         Ok(Asked { id, at })
@@ -310,11 +313,8 @@ impl Line {
     fn answer(&mut self, from: &OwnedFd, asked: Asked) -> Result<Option<Value>, String> {
         self.carrier.hear();
         while self.asked.get(&asked.id).is_some_and(Option::is_none) && is_readable(from) {
-            let mut bytes = vec![0; READ];
-            match rustix::io::read(from, &mut bytes) {
-                Ok(count) if count > 0 => self.take(bytes.get(..count).unwrap_or_default()),
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Ok(_) | Err(_) => return Err(self.lose(None)),
+            if !self.read(from) {
+                return Err(self.lose(from, None));
             }
         }
         let is_late = || monotonic_time() > asked.at + ANSWER;
@@ -333,8 +333,21 @@ impl Line {
             Some(None) if !is_late() && self.lost.is_none() => Ok(None),
             _ => {
                 let silent = format!("no answer within {} s", ANSWER.as_secs());
-                Err(self.lose(Some(silent)))
+                Err(self.lose(from, Some(silent)))
             }
+        }
+    }
+
+    /// Reads what has come; false at the end.
+    fn read(&mut self, from: &OwnedFd) -> bool {
+        let mut bytes = vec![0; READ];
+        match rustix::io::read(from, &mut bytes) {
+            Ok(count) if count > 0 => {
+                self.take(bytes.get(..count).unwrap_or_default());
+                true
+            }
+            Err(Errno::INTR | Errno::AGAIN) => true,
+            Ok(_) | Err(_) => false,
         }
     }
 
@@ -370,7 +383,7 @@ impl Line {
     }
 
     /// There will be no more answers: the reason.
-    fn lose(&mut self, why: Option<String>) -> String {
+    fn lose(&mut self, from: &OwnedFd, why: Option<String>) -> String {
         if let Some(lost) = &self.lost {
             return lost.clone();
         }
@@ -378,6 +391,9 @@ impl Line {
         let has_answered = self.next > 2;
         let ended = self.carrier.why(has_answered);
         let mut why = why.unwrap_or(ended);
+        // It may have said something before it ended; what it started may go on to do so.
+        let mut reads = 0..READS_MAX;
+        while is_readable(from) && self.read(from) && reads.next().is_some() {}
         // What ends without a line is one as well.
         self.take(b"\n");
         if let Some(noise) = self.noise.take().filter(|_| !has_answered) {
