@@ -210,3 +210,38 @@ fn everything_that_an_agent_started_ends_with_its_input() {
     let _ = agent.kill();
     panic!("agent or target still run");
 }
+
+#[test]
+fn a_site_is_found_in_the_folder_or_the_users_and_gives_its_places() {
+    let folder = Folder::new("site-found");
+    let plan = plan(&folder, "[axes]\ndepth = [1]\n");
+    for name in ["here", "configuration/weft", "home/.config/weft", "empty"] {
+        fs::create_dir_all(folder.path(name)).expect("a folder");
+        let place = format!("exec:/nowhere/{} agent", name.replace('/', "-"));
+        let machine = format!("[machines.m]\nplace = \"{place}\"\n");
+        let site = format!("target = \"m\"\nloads = [\"m\"]\n{machine}");
+        let file = folder.path(name).join("weft-site.toml");
+        if name != "empty" {
+            fs::write(file, site).expect("a file");
+        }
+    }
+    for (here, configuration, expected) in [
+        ("here", "configuration", "here"),
+        ("empty", "configuration", "configuration-weft"),
+        ("empty", "", "home-.config-weft"),
+    ] {
+        let mut command = command("epoll");
+        command.current_dir(folder.path(here)).env("HOME", folder.path("home"));
+        match configuration {
+            "" => command.env_remove("XDG_CONFIG_HOME"),
+            name => command.env("XDG_CONFIG_HOME", folder.path(name)),
+        };
+        command.args(run(&plan, &folder.path("never"), &[]));
+        let output = command.output().expect("the binary");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        assert!(said.contains(&format!("cannot run /nowhere/{expected}")), "{said}");
+        assert!(said.contains("weft-site.toml (--no-site: on this one)"), "{said}");
+    }
+    assert!(!folder.path("never").exists());
+}

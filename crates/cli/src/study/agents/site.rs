@@ -12,12 +12,18 @@ const FILE: &str = "weft-site.toml";
 
 /// Where it is, if there is one: in this folder, the user's configuration folder or /etc/weft.
 fn find() -> Option<PathBuf> {
-    let of_home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
-    let configuration = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+    let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let mut files = candidates(path("XDG_CONFIG_HOME"), path("HOME")).into_iter();
+    files.find(|path| path.is_file())
+}
+
+/// Where it may be, of which the first counts.
+fn candidates(configuration: Option<PathBuf>, home: Option<PathBuf>) -> Vec<PathBuf> {
+    let of_home = || home.map(|home| home.join(".config"));
     let user = configuration.filter(|path| path.is_absolute()).or_else(of_home);
     let user = user.map(|folder| folder.join("weft"));
     let folders = [Some(PathBuf::new()), user, Some(PathBuf::from("/etc/weft"))];
-    folders.into_iter().flatten().map(|folder| folder.join(FILE)).find(|path| path.is_file())
+    folders.into_iter().flatten().map(|folder| folder.join(FILE)).collect()
 }
 
 /// The site of a file: the given one, or else the one that is found.
@@ -160,6 +166,21 @@ mod tests {
         let again = [&again.concat()[..], &["--load-on", client]].concat();
         let again = agents(&again).on_site(false, true).expect("a site");
         assert_eq!(again.found.links.len(), 1, "a machine by its place");
+    }
+
+    #[test]
+    fn a_site_is_looked_for_in_the_folder_then_the_users_then_etc() {
+        let paths = |configuration: Option<&str>, home: Option<&str>| -> Vec<String> {
+            let all = candidates(configuration.map(PathBuf::from), home.map(PathBuf::from));
+            all.iter().map(|path| path.display().to_string()).collect()
+        };
+        let (here, etc) = ("weft-site.toml", "/etc/weft/weft-site.toml");
+        let of_home = "/home/u/.config/weft/weft-site.toml";
+        let given = paths(Some("/c"), Some("/home/u"));
+        assert_eq!(given, [here, "/c/weft/weft-site.toml", etc]);
+        assert_eq!(paths(None, Some("/home/u")), [here, of_home, etc]);
+        assert_eq!(paths(Some("relative"), Some("/home/u")), [here, of_home, etc]);
+        assert_eq!(paths(None, None), [here, etc]);
     }
 
     #[test]
