@@ -110,7 +110,7 @@ pub(crate) fn run(root: &Path, report: &mut Report, which: Which<'_>) {
         let folder = std::env::temp_dir().join(format!("weft-slurm-{}", std::process::id()));
         let done = report.check("a study in a job of Slurm", || {
             fs::create_dir(&folder)?;
-            slurm::run(&weft, &folder, &folders.join("slurm"))
+            slurm::run(root, &weft, &folder, &folders.join("slurm"))
         });
         match done {
             true => drop(fs::remove_dir_all(&folder)),

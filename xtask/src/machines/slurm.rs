@@ -32,14 +32,14 @@ pub(super) fn install() -> Result<()> {
 
 /// A study whose places come from its job, and one for which the program is copied to the nodes.
 /// The script of the first and its results are kept in `kept`.
-pub(super) fn run(weft: &Path, folder: &Path, kept: &Path) -> Result<()> {
+pub(super) fn run(root: &Path, weft: &Path, folder: &Path, kept: &Path) -> Result<()> {
     let cluster = Cluster::start(folder)?;
     let weft = weft.display();
     let study = format!(
         "{weft} study run {0}/plan.toml --quick --runtime 1s --ramp-time 300ms --repeats 1",
         folder.display()
     );
-    super::plan(&folder.join("plan.toml"), "transport = [\"tcp\"]")?;
+    fs::copy(root.join("tests/machines/slurm.toml"), folder.join("plan.toml"))?;
     let said = cluster.job(&format!("{study} --out {}/out", folder.display()))?;
     ensure!(said.contains("the target runs on n1, the load on n2, n3"), "{said}");
     let record = record(&folder.join("out"))?;
