@@ -2,6 +2,7 @@
 # a script for another transport than TCP sets TRANSPORT.
 
 CONFIGFS=/sys/kernel/config
+IDLE_POLL=/sys/module/nvmet_tcp/parameters/idle_poll_period_usecs
 
 fail() {
     echo "FAILED: $*" >&2
@@ -131,4 +132,19 @@ kernel_is_content() {
         grep -v 'failed nvme_keep_alive_end_io error=4' | grep -iE "$complaint"; then
         fail "the kernel complains"
     fi
+}
+
+# Nothing of a study is left: no subsystem, port, disk, connection, journal or process.
+nothing_is_left() {
+    local left
+    left=$(ls $CONFIGFS/nvmet/subsystems $CONFIGFS/nvmet/ports /sys/class/nvme 2>/dev/null |
+        grep -v ':$' | tr '\n' ' ')
+    left+=$(ls /run/weft-study 2>/dev/null || true)
+    left+=$(find $CONFIGFS/nullb -mindepth 1 -maxdepth 1 -type d 2>/dev/null || true)
+    left+=$(pgrep -a '^weft$' || true)
+    # What new sockets of the kernel's host get, and how long its target polls.
+    left+=$(grep -vh '^0$' /sys/module/nvme_tcp/parameters/so_priority \
+        $IDLE_POLL 2>/dev/null || true)
+    echo "left: $left"
+    [ -z "${left// /}" ]
 }

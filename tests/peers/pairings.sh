@@ -1,21 +1,6 @@
 # A study inside the guest whose hosts and targets are weft and the kernel's: one function a step.
 . /share/lib.sh
 
-# Nothing of a study is left: no subsystem, port, disk, connection, journal or process.
-nothing_is_left() {
-    local left
-    left=$(ls $CONFIGFS/nvmet/subsystems $CONFIGFS/nvmet/ports /sys/class/nvme 2>/dev/null |
-        grep -v ':$' | tr '\n' ' ')
-    left+=$(ls /run/weft-study 2>/dev/null || true)
-    left+=$(find $CONFIGFS/nullb -mindepth 1 -maxdepth 1 -type d 2>/dev/null || true)
-    left+=$(pgrep -a '^weft$' || true)
-    # What new sockets of the kernel's host get.
-    left+=$(grep -vh '^0$' /sys/module/nvme_tcp/parameters/so_priority \
-        /sys/module/nvmet_tcp/parameters/idle_poll_period_usecs 2>/dev/null || true)
-    echo "left: $left"
-    [ -z "${left// /}" ]
-}
-
 # run OPTIONS...: the study of all pairings
 run() {
     /share/weft study run /share/pairings.toml --seed 7 --quiet --out /share/study "$@"
@@ -87,10 +72,11 @@ killed() {
     rm -rf /share/killed
     ip link set lo up
     /share/weft study run /share/pairings.toml --seed 7 --quiet --out /share/killed --runtime 60s \
-        --only host_software=linux,target_software=linux </dev/null >/share/killed.log 2>&1 &
+        --only host_software=linux,target_software=linux --set target_idle_poll_us=20 </dev/null >/share/killed.log 2>&1 &
     pid=$!
     connected() { [ -n "$(ls /sys/class/nvme)" ] && [ -n "$(ls $CONFIGFS/nvmet/subsystems)" ]; }
     within 60 connected
+    expect "idle poll" "$(cat $IDLE_POLL)" 20
     if [ "$who" = both ]; then
         watchdogs=$(pgrep -f 'agent --watch')
         kill -KILL $watchdogs

@@ -216,6 +216,16 @@ study() {
     grep -q 'over rdma' /share/study/report.html
 }
 
+# The four pairings of host and target, weft's and the kernel's.
+pairings() {
+    fresh
+    rm -rf /share/pairings
+    /share/weft study run /share/pairings-rdma.toml --seed 7 --quiet --out /share/pairings \
+        --output-format json >/share/pairings.json
+    within 10 nothing_is_left
+    kernel_is_content
+}
+
 end_load() {
     local end=$((SECONDS + 120))
     while kill -0 "$(cat /tmp/load.pid)" 2>/dev/null; do

@@ -17,8 +17,8 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-/// All but the first, the study, which finds devices by an IP address in their GID.
-const STEPS: &[Step] = rdma::STEPS.split_at(1).1;
+/// All but the first two, the studies, which find devices by an IP address in their GID.
+const STEPS: &[Step] = rdma::STEPS.split_at(2).1;
 
 /// Builds the module of this suite; other suites need none.
 pub(super) fn prepare(suite: &Suite, image: &Image) -> Result<()> {

@@ -21,11 +21,11 @@ pub(super) const SUITE: Suite = Suite {
 const STEPS: &[Step] = &[
     step("measured", |bench| {
         bench.guest("pairings")?;
-        all_four(bench, "study", "outcome.json")
+        all_four(bench, "study", "outcome.json", "tcp")
     }),
     step("agents", |bench| {
         bench.guest("agents")?;
-        all_four(bench, "agents", "agents.json")
+        all_four(bench, "agents", "agents.json", "tcp")
     }),
     step("polled", polled),
     step("study_killed", |bench| bench.guest("killed study").map(drop)),
@@ -38,7 +38,8 @@ fn setup(bench: &mut Bench) -> Result<()> {
 }
 
 /// All four pairings are measured, their records have what applies to them, and the page has them.
-fn all_four(bench: &Bench, study: &str, outcome: &str) -> Result<()> {
+pub(super) fn all_four(bench: &Bench, study: &str, outcome: &str, protocol: &str) -> Result<()> {
+    let is_tcp = protocol == "tcp";
     let outcome: Value = serde_json::from_slice(&fs::read(bench.folder.join(outcome))?)?;
     ensure!(outcome["measured"] == 4, "{outcome}");
     let folder = bench.folder.join(study);
@@ -46,9 +47,10 @@ fn all_four(bench: &Bench, study: &str, outcome: &str) -> Result<()> {
     for record in records(&folder)? {
         let cell = &record["cell"];
         let ends = &record["connection"];
-        ensure!(ends["protocol"] == "tcp", "{cell}: {ends}");
+        ensure!(ends["protocol"] == protocol, "{cell}: {ends}");
         let read_back = [&ends["tos"], &ends["so_priority"], &ends["io_queues"]];
-        ensure!(read_back.map(Value::as_u64) == [Some(8), Some(3), Some(1)], "{cell}: {ends}");
+        let marks = is_tcp.then_some((8, 3)).unzip();
+        ensure!(read_back.map(Value::as_u64) == [marks.0, marks.1, Some(1)], "{cell}: {ends}");
         let settings = &record["configuration"];
         let [host, target] = ["host_software", "target_software"]
             .map(|key| settings[key].as_str().unwrap_or_default().to_owned());
@@ -62,7 +64,7 @@ fn all_four(bench: &Bench, study: &str, outcome: &str) -> Result<()> {
         let parts = record["parts"].as_array().map_or(0, Vec::len);
         ensure!(parts == usize::from(study == "agents"), "{cell}: {parts} parts");
         let polls = settings.get("target_idle_poll_us").is_some();
-        ensure!(polls, "{cell}: both targets have it");
+        ensure!(polls == is_tcp, "{cell}: {settings}");
         let scheduled = settings["scheduler"] == "none";
         ensure!(scheduled == (host == "linux"), "{cell}: scheduler {}", settings["scheduler"]);
         let requests = record["read"]["requests"].as_u64().unwrap_or(0);

@@ -2,7 +2,7 @@
 //! target, and weft with itself.
 
 use super::bench::Bench;
-use super::{Step, Suite, step};
+use super::{Step, Suite, pairings, step};
 use crate::guest::Kernel;
 use anyhow::Result;
 use std::fs;
@@ -19,6 +19,10 @@ pub(super) const SUITE: Suite = Suite {
 
 pub(super) const STEPS: &[Step] = &[
     step("study", |bench| bench.guest("study").map(drop)),
+    step("pairings", |bench| {
+        bench.guest("pairings")?;
+        pairings::all_four(bench, "pairings", "pairings.json", "rdma")
+    }),
     step("discover", |bench| bench.guest("discover").map(drop)),
     step("kernel_host_data", |bench| bench.guest("kernel_host_data").map(drop)),
     step("kernel_host_filesystem", |bench| bench.guest("kernel_host_filesystem").map(drop)),
