@@ -361,7 +361,7 @@ fn without_storage(
 fn values(asked: &Asked<'_>) -> Said {
     let mut parts = Vec::new();
     let mut numbers = Vec::new();
-    for wanted in &asked.answer.number {
+    for wanted in wanted_numbers(asked) {
         let told = match asked.answer.over.as_str() {
             "" => value(asked, wanted),
             over => curves::winner(asked, wanted, over),
@@ -381,6 +381,18 @@ fn values(asked: &Asked<'_>) -> Said {
     let sentence = format!("{}.", crate::html::capital(&parts.join("; ")));
     let is_answered = numbers.len() == parts.len();
     Said { sentence, numbers, is_answered }
+}
+
+/// The numbers that the plan names for these cells: those of given targets, where no cell has a
+/// setting that the others ask for.
+fn wanted_numbers<'a>(asked: &Asked<'a>) -> &'a [AnswerNumber] {
+    let answer = asked.answer;
+    let remote = |cell: &&Cell| cell.role == asked.role && cell.text(key::TRANSPORT) != "local";
+    let cells: Vec<&Cell> = asked.cells.cells.iter().filter(remote).collect();
+    let mut settings = answer.number.iter().flat_map(|number| number.at.keys());
+    let keeps_own = settings.any(|key| cells.iter().all(|cell| cell.value(key).is_none()));
+    let is_given = !cells.is_empty() && !answer.given.is_empty() && keeps_own;
+    if is_given { &answer.given } else { &answer.number }
 }
 
 /// A number, and what follows it: where it was measured, and the marks; or why there is none.

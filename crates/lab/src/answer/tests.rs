@@ -1,7 +1,10 @@
+use weft_host::Transport;
+
 use super::*;
 use crate::{
     cells::gate::{Rule, Sentence, rule},
     results::{Mark, Side, Thread, number},
+    study::given::KnownTarget,
     study::matrix::{self, Capabilities, Step, expand},
     testing::{record, repeated},
 };
@@ -182,10 +185,11 @@ fn each_kind_answers_in_a_sentence_with_three_numbers_at_most() {
 
 /// Results of every cell of a plan that a large machine can run. They differ from cell to cell, and
 /// repeats hardly do.
-fn results_of(plan: &Plan) -> Vec<Record> {
+fn results_of(plan: &Plan, targets: Vec<KnownTarget>) -> Vec<Record> {
     let capabilities = Capabilities {
         cpus: (0..64).collect(),
-        own_target: true,
+        own_target: targets.is_empty(),
+        targets,
         rdma: true,
         tls: true,
         ..Capabilities::default()
@@ -221,7 +225,7 @@ fn results_of(plan: &Plan) -> Vec<Record> {
 fn every_study_answers_its_question() {
     for study in builtin::BUILTINS {
         let plan = study.plan().expect(study.name);
-        let records = results_of(&plan);
+        let records = results_of(&plan, Vec::new());
         let answer = answered(study.name, &records);
         let mut made_from = answer.numbers.iter().flat_map(|number| &number.cells).peekable();
         assert!(made_from.peek().is_some(), "{answer:?}");
@@ -231,6 +235,25 @@ fn every_study_answers_its_question() {
         assert!((1..=3).contains(&answer.numbers.len()), "{answer:?}");
         assert!(answer.numbers.iter().all(|number| number.value.is_finite()), "{answer:?}");
     }
+}
+
+/// It keeps its own settings, so that the sentence has other numbers.
+#[test]
+fn a_given_target_is_judged_as_it_is() {
+    let plan = plan("isolation");
+    let target = KnownTarget {
+        name: "target.example:4420".to_owned(),
+        transport: Transport::Tcp,
+        elsewhere: true,
+    };
+    let records = results_of(&plan, vec![target]);
+    assert!(records.iter().all(|one| !one.configuration.contains_key(key::TARGET_EXPRESS)));
+    let answer = answered("isolation", &records);
+    assert!(answer.is_answered && answer.numbers.len() == 3, "{answer:?}");
+    let labels = ["P99 of L beside T: ", "; relative to p99 alone: ", "; T keeps, of its rate"];
+    assert!(labels.iter().all(|part| answer.sentence.contains(part)), "{}", answer.sentence);
+    let own = answered("isolation", &results_of(&plan, Vec::new()));
+    assert!(own.sentence.contains("; without: "), "{}", own.sentence);
 }
 
 #[test]
@@ -447,7 +470,7 @@ fn two_repeats_give_a_range_and_say_so() {
 
 #[test]
 fn the_processor_time_of_a_cell_passes_the_gate_like_its_latency() {
-    let records = results_of(&plan("first-look"));
+    let records = results_of(&plan("first-look"), Vec::new());
     let answer = answered("first-look", &records);
     let [.., cpu] = &answer.numbers[..] else { panic!("{answer:?}") };
     let sides = "host 1.30 µs (1.26 µs to 1.33 µs), target 1.30 µs (1.26 µs to 1.33 µs)";

@@ -232,6 +232,10 @@ pub struct AnswerPlan {
     /// Of [`AnswerKind::Values`]: the numbers, three at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub number: Vec<AnswerNumber>,
+    /// The numbers in place of these where the cells have not the settings that these ask for: a
+    /// given target keeps its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given: Vec<AnswerNumber>,
 }
 
 /// A number that a plan's answer names.

@@ -216,7 +216,8 @@ impl Plan {
 
     fn check_answer(&self) -> Result<(), PlanError> {
         let Some(answer) = &self.answer else { return Ok(()) };
-        let metrics = answer.number.iter().map(|number| &number.metric);
+        let numbers = || answer.number.iter().chain(&answer.given);
+        let metrics = numbers().map(|number| &number.metric);
         let metrics = metrics.chain(Some(&answer.metric).filter(|name| !name.is_empty()));
         if let Some(name) = metrics.into_iter().find(|name| Metric::named(name).is_none()) {
             return fault(format!("answer: {name} is not a metric"));
@@ -227,6 +228,9 @@ impl Plan {
         let counted = answer.kind == AnswerKind::Values;
         if counted != (1..=3).contains(&answer.number.len()) {
             return fault("answer: one to three [[answer.number]] belong to kind = \"values\"");
+        }
+        if answer.given.len() > if counted { 3 } else { 0 } {
+            return fault("answer: at most three [[answer.given]] belong to kind = \"values\"");
         }
         let over = match answer.kind {
             AnswerKind::Beats => vec![("over", &answer.over), ("along", &answer.along)],
@@ -239,7 +243,7 @@ impl Plan {
         if let Some((word, key)) = over.iter().find(|(_, key)| !self.axes.contains_key(*key)) {
             return fault(format!("answer: {word} {key:?} is not an axis"));
         }
-        let all = answer.number.iter().map(|number| &number.at).chain(Some(&answer.at));
+        let all = numbers().map(|number| &number.at).chain(Some(&answer.at));
         all.into_iter().try_for_each(check_values)
     }
 
