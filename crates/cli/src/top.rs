@@ -165,6 +165,7 @@ fn screen(of: &Statistics, queues: &[Queue], options: &Options, columns: usize) 
     let mut parts = vec![period.groups(), period.namespaces(options), period.hosts(options)];
     parts.extend(period.slowest(options));
     parts.extend(period.limits());
+    parts.extend(period.throttled(options));
     parts.extend(period.express());
     if options.queues {
         parts.extend([period.queues(queues, options), period.classes(queues, options)]);
@@ -327,13 +328,42 @@ impl Period<'_> {
     fn limits(&self) -> Option<String> {
         let waits = |limit: &&RateLimit| limit.throttled_ns > 0;
         let rows: Vec<_> = self.of.rate_limits.iter().filter(waits).map(limit_row).collect();
-        let rows = rows.into_iter().map(|(name, rate, throttled_ns)| {
-            let waiting = format!("{:.2} s", throttled_ns as f64 / 1e9 / self.seconds);
-            (name, vec![rate, waiting])
-        });
+        let rows = rows
+            .into_iter()
+            .map(|(name, rate, throttled_ns)| (name, vec![rate, self.waited(throttled_ns)]));
         let rows: Vec<_> = rows.collect();
         let columns = [">RATE", ">WAITED IN A SECOND"];
         (!rows.is_empty()).then(|| self.named("LIMIT", &columns, rows))
+    }
+
+    /// Whom a limit held up, and which one binds: that which it has waited for longest.
+    fn throttled(&self, options: &Options) -> Option<String> {
+        let mut tenants = BTreeMap::<(&str, &str, u32), Vec<(u64, &RateLimit)>>::new();
+        for limit in &self.of.rate_limits {
+            for one in limit.tenants.iter().filter(|one| one.throttled_ns > 0) {
+                let key = (one.host_name(), &*one.subsystem, one.nsid);
+                tenants.entry(key).or_default().push((one.throttled_ns, limit));
+            }
+        }
+        tenants.retain(|(host, subsystem, _), _| options.shows(&[host, subsystem]));
+        let rows: Vec<_> = tenants
+            .into_iter()
+            .filter_map(|((host, _, nsid), waited)| {
+                let (_, binding) = waited.iter().max_by_key(|(throttled_ns, _)| *throttled_ns)?;
+                let all: u64 = waited.iter().map(|(throttled_ns, _)| throttled_ns).sum();
+                let (scope, rate, _) = limit_row(binding);
+                let scope = end_of(&scope, self.columns / 3);
+                let nsid = if nsid == 0 { "-".to_owned() } else { nsid.to_string() };
+                let cells = vec![nsid, self.waited(all), format!("{rate}, {scope}")];
+                Some((host.to_owned(), cells))
+            })
+            .collect();
+        let columns = [">NS", ">WAITED IN A SECOND", "BOUND BY"];
+        (!rows.is_empty()).then(|| self.named("HELD UP", &columns, rows))
+    }
+
+    fn waited(&self, throttled_ns: u64) -> String {
+        format!("{:.2} s", throttled_ns as f64 / 1e9 / self.seconds)
     }
 
     /// A table whose first column has names, of which the end is shown that fits.
@@ -482,7 +512,7 @@ fn as_json(
 
 #[cfg(test)]
 mod tests {
-    use weft_rpc::statistics::{Express, Group, Hosts};
+    use weft_rpc::statistics::{Express, Group, Hosts, ThrottledTenant};
 
     use super::*;
 
@@ -497,6 +527,11 @@ mod tests {
             sort,
             filter: filter.map(str::to_owned),
         }
+    }
+
+    fn held_up(throttled_ns: u64) -> ThrottledTenant {
+        let host = Some("nqn.2014-08.org.nvmexpress:uuid:0f1e2d3c-4b5a-4968-slow".to_owned());
+        ThrottledTenant { host, subsystem: "nqn.2024-01.a:b".to_owned(), nsid: 3, throttled_ns }
     }
 
     fn between() -> Statistics {
@@ -543,7 +578,17 @@ mod tests {
                 ],
             }),
             rate_limits: vec![
-                RateLimit { throttled_ns: 1_000_000_000, ..limit.clone() },
+                RateLimit {
+                    throttled_ns: 1_000_000_000,
+                    tenants: vec![held_up(800_000_000)],
+                    ..limit.clone()
+                },
+                RateLimit {
+                    subsystem: Some("nqn.2024-01.org.example:disks".to_owned()),
+                    throttled_ns: 400_000_000,
+                    tenants: vec![held_up(400_000_000)],
+                    ..limit.clone()
+                },
                 RateLimit { host: Some("unlimited".to_owned()), ..limit },
             ],
             ..Statistics::default()
@@ -596,6 +641,16 @@ mod tests {
         assert_eq!(cells, ["group", "0", "3", "1.00K", "1.50K", "25.0", "%", "5.00"], "{text}");
         let cells: Vec<_> = row("CLASS OF").skip(1).collect();
         assert_eq!(cells, ["65535", "128", "throughput", "automatic", "no"], "{text}");
+    }
+
+    /// 1.2 s of two, 0.8 of them for a limit of all hosts together.
+    #[test]
+    fn a_screen_says_which_limit_binds() {
+        let text = screen(&between(), &[], &options(Sort::Iops, None), 80);
+        let mut lines = text.lines().skip_while(|line| !line.starts_with("HELD UP"));
+        let row = lines.nth(1).unwrap_or_else(|| panic!("{text}"));
+        let cells: Vec<_> = row.split_whitespace().skip(1).collect();
+        assert!(row.contains("-slow") && cells.join(" ") == "3 0.60 s 2000/s, rw", "{text}");
     }
 
     #[test]

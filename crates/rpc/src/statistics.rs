@@ -182,6 +182,38 @@ pub struct RateLimit {
     pub throttled: u64,
     /// How long queues have waited for this rate rather than for another one, all together.
     pub throttled_ns: u64,
+    /// Parts of this time.
+    pub tenants: Vec<ThrottledTenant>,
+}
+
+/// How long a host's commands to a namespace have waited for a rate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ThrottledTenant {
+    /// The host; none: all hosts and namespaces that are not counted by themselves.
+    pub host: Option<String>,
+    /// The subsystem.
+    pub subsystem: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// How long its queues have waited, all together.
+    pub throttled_ns: u64,
+}
+
+impl ThrottledTenant {
+    /// The host's name, or `overflow` for all that are not counted by themselves.
+    #[must_use]
+    pub fn host_name(&self) -> &str {
+        self.host.as_deref().unwrap_or("overflow")
+    }
+
+    /// The difference to an earlier reading, of the same commands.
+    fn since(&self, earlier: &[Self]) -> Self {
+        let key = |of: &Self| (of.host.clone(), of.subsystem.clone(), of.nsid);
+        let before = earlier.iter().find(|before| key(before) == key(self));
+        let before = before.map_or(0, |before| before.throttled_ns);
+        Self { throttled_ns: self.throttled_ns.saturating_sub(before), ..self.clone() }
+    }
 }
 
 /// A poll group's counters.
@@ -317,6 +349,7 @@ impl RateLimit {
         Self {
             throttled: self.throttled.saturating_sub(before.throttled),
             throttled_ns: self.throttled_ns.saturating_sub(before.throttled_ns),
+            tenants: self.tenants.iter().map(|tenant| tenant.since(&before.tenants)).collect(),
             ..self.clone()
         }
     }

@@ -76,7 +76,7 @@ pub use directory::{ConnectedController, ConnectedQueue, QueueAuthentication};
 pub use files::replace_file;
 pub use io_metrics::{HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading, Wait};
 pub use local::LocalTarget;
-pub use rate_limits::RateLimitStatistics;
+pub use rate_limits::{RateLimitStatistics, ThrottledTenant};
 pub use statistics::{GroupStatistics, NamespaceStatistics, StatisticsReader};
 pub use strangers::AuthenticationStatistics;
 pub use target::{ServedNamespace, Target, TargetError};

@@ -1,11 +1,18 @@
 //! The rate limits that are served, with their buckets, which all groups share.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::bucket::Bucket;
 use crate::config::RateLimit;
+use crate::directory::HostKey;
+use crate::statistics::{Counter, ns};
+
+/// Hosts and namespaces for which a bucket counts by itself: the first ones that waited. All others
+/// are counted together.
+const TENANTS_MAX: usize = 1000;
 
 /// All limits at a time. Part of a snapshot; buckets live as long as their limits.
 #[derive(Debug, Default)]
@@ -22,6 +29,28 @@ pub(crate) struct LimitBucket {
     unit: Unit,
     pub(crate) bucket: Bucket,
     counters: Arc<[ThrottleCounters]>,
+    tenants: Arc<Tenants>,
+}
+
+/// A host, and the namespace that its commands are for; none: all that are counted together.
+type TenantKey = Option<(HostKey, u32)>;
+
+/// Who has waited for a bucket.
+#[derive(Debug, Default)]
+struct Tenants {
+    /// The first command of a flow that waits, and readers, take the lock.
+    all: Mutex<BTreeMap<TenantKey, Arc<TenantTime>>>,
+}
+
+/// How long a tenant's flows have waited for a bucket, by group.
+#[derive(Debug)]
+pub(crate) struct TenantTime(Box<[Counter]>);
+
+impl TenantTime {
+    /// Counts how long a group's flow has waited.
+    pub(crate) fn count(&self, group: usize, waited: Duration) {
+        self.0.get(group).into_iter().for_each(|counter| counter.add(ns(waited)));
+    }
 }
 
 /// What a bucket counts.
@@ -51,6 +80,21 @@ pub struct RateLimitStatistics {
     /// Commands that were the first of their queue to the namespace to wait for this bucket.
     pub throttled: u64,
     /// How long queues have waited for this bucket rather than for another one, all together.
+    pub throttled_time: Duration,
+    /// Parts of this time.
+    pub tenants: Vec<ThrottledTenant>,
+}
+
+/// How long a host's commands to a namespace have waited for a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThrottledTenant {
+    /// The host's name; `None`: all hosts and namespaces that are not counted by themselves.
+    pub host: Option<String>,
+    /// The subsystem's name.
+    pub subsystem: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// How long its queues have waited, all together.
     pub throttled_time: Duration,
 }
 
@@ -88,10 +132,12 @@ impl RateLimits {
                         unit,
                         bucket: bucket.continue_from(&old.bucket, now),
                         counters: Arc::clone(&old.counters),
+                        tenants: Arc::clone(&old.tenants),
                     }),
                     None => {
                         let counters = (0..groups).map(|_| ThrottleCounters::default()).collect();
-                        Arc::new(LimitBucket { limit: index, unit, bucket, counters })
+                        let tenants = Arc::default();
+                        Arc::new(LimitBucket { limit: index, unit, bucket, counters, tenants })
                     }
                 };
                 buckets.push(served);
@@ -138,9 +184,34 @@ impl RateLimits {
                 rate: rate.unwrap_or_default(),
                 throttled: sum(|one| &one.commands),
                 throttled_time: Duration::from_nanos(sum(|one| &one.waited_ns)),
+                tenants: bucket.tenants.read(),
             })
         };
         self.buckets.iter().filter_map(of).collect()
+    }
+}
+
+impl Tenants {
+    fn get(&self, host: &HostKey, nsid: u32, groups: usize) -> Arc<TenantTime> {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = Some((host.clone(), nsid));
+        let is_full = all.len() >= TENANTS_MAX && !all.contains_key(&key);
+        let new = || Arc::new(TenantTime((0..groups).map(|_| Counter::default()).collect()));
+        Arc::clone(all.entry(if is_full { None } else { key }).or_insert_with(new))
+    }
+
+    fn read(&self) -> Vec<ThrottledTenant> {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let tenants = all.iter().map(|(key, time)| {
+            let throttled_time = Duration::from_nanos(time.0.iter().map(Counter::get).sum());
+            let Some((host, nsid)) = key else {
+                return ThrottledTenant { throttled_time, ..ThrottledTenant::default() };
+            };
+            let (host, subsystem) = host.names();
+            let (host, subsystem) = (Some(host.to_owned()), subsystem.to_owned());
+            ThrottledTenant { host, subsystem, nsid: *nsid, throttled_time }
+        });
+        tenants.collect()
     }
 }
 
@@ -160,8 +231,12 @@ impl LimitBucket {
 
     /// Counts how long a group's flow has waited for this bucket.
     pub(crate) fn count_time(&self, group: usize, waited: Duration) {
-        let waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-        self.add(group, |counters| &counters.waited_ns, waited_ns);
+        self.add(group, |counters| &counters.waited_ns, ns(waited));
+    }
+
+    /// Where the time of a host's commands to a namespace is counted.
+    pub(crate) fn tenant(&self, host: &HostKey, nsid: u32) -> Arc<TenantTime> {
+        self.tenants.get(host, nsid, self.counters.len())
     }
 
     fn add(&self, group: usize, which: fn(&ThrottleCounters) -> &AtomicU64, more: u64) {

@@ -15,7 +15,7 @@ use weft_rpc::{
     machine::{self, Machine},
     statistics::{
         Express, GetStatistics, Group, HostCommands, Hosts, RateLimit, Reload, Served, Statistics,
-        Waits,
+        ThrottledTenant, Waits,
     },
 };
 use weft_target::config::RateLimitedCommands;
@@ -180,7 +180,13 @@ pub(super) fn rate_limit(of: RateLimitStatistics) -> RateLimit {
         rate: of.rate,
         throttled: of.throttled,
         throttled_ns: ns(of.throttled_time),
+        tenants: of.tenants.into_iter().map(tenant).collect(),
     }
+}
+
+fn tenant(of: weft_target::ThrottledTenant) -> ThrottledTenant {
+    let weft_target::ThrottledTenant { host, subsystem, nsid, throttled_time } = of;
+    ThrottledTenant { host, subsystem, nsid, throttled_ns: ns(throttled_time) }
 }
 
 /// What was measured of hosts, without the kinds of command that they did not send.

@@ -19,7 +19,7 @@ use super::io::bytes_of;
 use super::message::ConnectionId;
 use crate::bucket::Lease;
 use crate::directory::HostKey;
-use crate::rate_limits::{LimitBucket, RateLimits};
+use crate::rate_limits::{LimitBucket, RateLimits, TenantTime};
 
 /// The timer is not set for less: what accrues meanwhile is in every bucket's tolerance.
 const WAKE_INTERVAL: Duration = Duration::from_micros(50);
@@ -203,6 +203,8 @@ struct Flow {
     waiting: VecDeque<Slot>,
     /// The bucket that refused the first one last, and when.
     binding: Option<(usize, Duration)>,
+    /// Where its time is counted of the buckets that have refused it.
+    counted: BTreeMap<usize, Arc<TenantTime>>,
     /// The group knows that it waits.
     is_known: bool,
 }
@@ -233,6 +235,7 @@ impl Flows {
         self.flows.retain(|_, flow| flow.is_known || !flow.waiting.is_empty());
         for (key, flow) in &mut self.flows {
             flow.buckets = core.throttle.limits.of(self.host.names(), key.0, key.1);
+            flow.counted.clear();
         }
     }
 
@@ -257,14 +260,14 @@ impl Flows {
             return true;
         }
         let (key, connection) = (key_of(command), self.connection);
-        let flow = self.flow(key, core);
+        let (host, flow) = self.flow(key, core);
         if flow.buckets.is_empty() && flow.waiting.is_empty() {
             return true;
         }
         if flow.waiting.is_empty() {
             let (bytes, now) = (bytes_of(command.transfer), core.reactor.turn_time());
             let Err(refused) = core.throttle.take(&flow.buckets, bytes, now) else { return true };
-            flow.count(Some(refused.bucket), core);
+            flow.count(Some(refused.bucket), (host, key.0), core);
             if !std::mem::replace(&mut flow.is_known, true) {
                 let (at, turn) = (refused.at, core.throttle.turn);
                 core.throttle.waiting.insert(WaitingFlow { at, turn, connection, flow: key });
@@ -276,7 +279,7 @@ impl Flows {
 
     /// Counts a command that cannot wait.
     pub(crate) fn admit_at_once(&mut self, command: &DeviceCommand, core: &mut Core) {
-        let flow = self.flow(key_of(command), core);
+        let (_, flow) = self.flow(key_of(command), core);
         let (bytes, now) = (bytes_of(command.transfer), core.reactor.turn_time());
         core.throttle.take_at_once(&flow.buckets, bytes, now);
     }
@@ -295,17 +298,17 @@ impl Flows {
     ) -> Turn {
         let Some(flow) = self.flows.get_mut(&key) else { return Turn::Empty };
         let (Some(command), Some(slot)) = (command, flow.waiting.front().copied()) else {
-            flow.count(None, core);
+            flow.count(None, (&self.host, key.0), core);
             flow.is_known = false;
             return Turn::Empty;
         };
         let now = core.reactor.turn_time();
         let taken = core.throttle.take(&flow.buckets, bytes_of(command.transfer), now);
         if let (Err(refused), false) = (taken, core.draining) {
-            flow.count(Some(refused.bucket), core);
+            flow.count(Some(refused.bucket), (&self.host, key.0), core);
             return Turn::Wait(refused.at);
         }
-        flow.count(None, core);
+        flow.count(None, (&self.host, key.0), core);
         flow.waiting.pop_front();
         Turn::Begin(slot)
     }
@@ -315,23 +318,25 @@ impl Flows {
         if let Some(flow) = self.flows.get_mut(&key_of(command)) {
             flow.waiting.retain(|waiting| *waiting != slot);
             if flow.waiting.is_empty() {
-                flow.count(None, core);
+                flow.count(None, (&self.host, command.nsid), core);
             }
         }
     }
 
-    fn flow(&mut self, key: FlowKey, core: &Core) -> &mut Flow {
+    fn flow(&mut self, key: FlowKey, core: &Core) -> (&HostKey, &mut Flow) {
         let host = &self.host;
-        self.flows.entry(key).or_insert_with(|| {
+        let flow = self.flows.entry(key).or_insert_with(|| {
             let buckets = core.throttle.limits.of(host.names(), key.0, key.1);
             Flow { buckets, ..Flow::default() }
-        })
+        });
+        (host, flow)
     }
 }
 
 impl Flow {
-    /// The first command is refused by this bucket, or not any more: counts the time since then.
-    fn count(&mut self, refusing: Option<usize>, core: &mut Core) {
+    /// The first command, of this host and to this namespace, is refused by this bucket, or not any
+    /// more: counts the time since then.
+    fn count(&mut self, refusing: Option<usize>, (host, nsid): (&HostKey, u32), core: &mut Core) {
         let now = core.reactor.turn_time();
         let next = refusing.map(|index| (index, now));
         let before = std::mem::replace(&mut self.binding, next);
@@ -344,7 +349,10 @@ impl Flow {
         if let Some((index, since)) = before
             && let Some(limit) = limit(index)
         {
-            limit.count_time(core.id, now.saturating_sub(since));
+            let waited = now.saturating_sub(since);
+            limit.count_time(core.id, waited);
+            let tenant = self.counted.entry(index).or_insert_with(|| limit.tenant(host, nsid));
+            tenant.count(core.id, waited);
         } else if let Some(limit) = refusing.and_then(limit) {
             limit.count_command(core.id);
         }

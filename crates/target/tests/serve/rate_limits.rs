@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use weft_nvme::abort::Abort;
 use weft_nvme::tcp::DigestOptions;
 use weft_nvme::{Command, NvmOpcode, Status};
-use weft_target::Target;
 use weft_target::config::{Config, RateLimit, RateLimitedCommands};
+use weft_target::{Target, ThrottledTenant};
 use weft_transport::host::{HostData, HostOptions};
 
 use crate::support::peer::{ConnectFields, Peer, read_write};
@@ -96,6 +96,15 @@ fn what_a_limit_is_not_for_does_not_wait() {
         let counted = target.watch().rate_limits();
         assert_eq!(counted.len(), 1);
         assert_eq!((counted[0].throttled, counted[0].counts_bytes), (1, true));
+        // The limit is asked again and again, and each time counts whom it has held up.
+        wait_until("its host is counted", || {
+            let counted = target.watch().rate_limits().remove(0);
+            let waited = |one: &ThrottledTenant| one.host.is_some() && one.nsid == 1;
+            counted.throttled_time > Duration::ZERO
+                && counted.tenants.len() == 1
+                && waited(&counted.tenants[0])
+                && counted.tenants[0].throttled_time == counted.throttled_time
+        });
     });
 }
 
