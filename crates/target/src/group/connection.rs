@@ -253,7 +253,7 @@ impl Connection {
     /// The account that is charged for it, if it is an express queue.
     pub(crate) fn express_account(&self) -> Option<AccountId> {
         match &self.role {
-            Role::Io(io) if io.class.is_express() => Some(io.class.account()),
+            Role::Io(io) => io.class.account(),
             _ => None,
         }
     }
@@ -286,11 +286,11 @@ impl Connection {
     #[inline]
     pub(crate) fn settle_class(&mut self, now: Duration, core: &mut Core) {
         if let Role::Io(io) = &mut self.role
-            && io.class.is_to_change(&core.express, now)
+            && io.class.is_to_change(&mut core.express, now)
         {
             let is_express = !io.class.is_express();
             let changed = self.transport.set_express(&mut core.reactor, is_express);
-            io.class.changed(&mut core.express, self.id.index, changed.is_ok(), now);
+            io.class.changed(&mut core.express, changed.is_ok(), now);
         }
     }
 

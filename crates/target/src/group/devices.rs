@@ -8,6 +8,7 @@ use weft_backend::{BlockDevice, Failure, OpenError, Operation, Request, RequestC
 use weft_reactor::{Owner, Reactor};
 
 use super::core::DEVICES;
+use super::pieces::Pieces;
 use crate::snapshot::{DeviceId, ServedDevice};
 use crate::statistics::CounterWriter;
 use weft_transport::Slot;
@@ -25,6 +26,10 @@ pub(crate) struct Devices {
     /// Those that were removed and are not closed yet.
     removing: Vec<usize>,
     counters: CounterWriter,
+    /// Requests that are executed in pieces.
+    pieces: Pieces,
+    /// Large ones are to be.
+    is_in_pieces: bool,
     /// A request has failed on a device that has lost writes.
     lost_writes: bool,
 }
@@ -170,10 +175,36 @@ impl Devices {
         if handle.id != id {
             return false;
         }
-        self.counters.count(slot, handle.device.geometry().block_bytes, &operation);
+        let geometry = handle.device.geometry();
+        self.counters.count(slot, geometry.block_bytes, &operation);
+        if self.is_in_pieces && self.pieces.take(device, tag, &operation, geometry) {
+            return true;
+        }
         handle.device.submit(reactor, Request { tag, operation });
         Self::activate(&mut self.active, handle, slot);
         true
+    }
+
+    /// Large requests without data are executed in pieces from now on, or are so no longer.
+    pub(crate) const fn set_in_pieces(&mut self, is_in_pieces: bool) {
+        self.is_in_pieces = is_in_pieces;
+    }
+
+    /// Whether a piece of a request may begin.
+    pub(crate) fn has_next_piece(&self) -> bool {
+        self.pieces.has_next()
+    }
+
+    /// Begins a piece of a request, if there is one. The tag of the request.
+    pub(crate) fn begin_piece(&mut self, reactor: &mut Reactor) -> Option<u64> {
+        let (device, tag, operation) = self.pieces.next()?;
+        // A device stays as long as it has requests in pieces.
+        if let Some(Some(handle)) = self.handles.get_mut(DeviceId(device).slot()) {
+            handle.device.submit(reactor, Request { tag, operation });
+            handle.device.flush(reactor);
+            Self::activate(&mut self.active, handle, DeviceId(device).slot());
+        }
+        Some(tag)
     }
 
     /// Hints a device at a read or write that is likely to come next.
@@ -214,7 +245,9 @@ impl Devices {
                     Err(failure) => handle.log_failure(failure, now),
                     Ok(()) => {}
                 }
-                if completion.tag != LAST_FLUSH {
+                let is_whole = self.pieces.is_empty()
+                    || self.pieces.ended(completion.tag, completion.result.is_ok());
+                if completion.tag != LAST_FLUSH && is_whole {
                     return Some(completion);
                 }
             }
@@ -294,11 +327,12 @@ impl Devices {
     /// Closes removed devices that are idle, after a flush: no host can flush them any more, and
     /// written data may still be in the device's cache.
     fn close_removed(&mut self, reactor: &mut Reactor) {
-        let Self { removing, handles, active, .. } = self;
+        let Self { removing, handles, active, pieces, .. } = self;
         removing.retain(|index| {
             let Some(place) = handles.get_mut(*index) else { return false };
             let Some(open) = place.as_mut() else { return false };
-            if open.active || open.device.in_flight() > 0 {
+            let is_busy = open.active || open.device.in_flight() > 0;
+            if is_busy || pieces.has_any_for(open.id.0) {
                 return true;
             }
             let can = open.device.geometry().capabilities;

@@ -7,10 +7,12 @@
 //!
 //! A queue is express by a rule, because its host asked for it with Connect, or by itself while it
 //! has few and small commands in flight and another queue of the group does not. Each of these has
-//! a part of the time ([`Budgets`]); without credit its queues are served in their turn.
+//! a part of the time ([`Budgets`]); without credit its queues are served in their turn. Where more
+//! queues are to be express without a rule than there are places, they take turns ([`turns`]).
 //!
 //! [`Reactor::has_express`]: weft_reactor::Reactor::has_express
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,8 +50,12 @@ const OTHERS_TIME: Duration = Duration::from_millis(100);
 /// send in slices.
 const IDLE_TIME: Duration = Duration::from_millis(100);
 
-/// How often the express queues are looked through for those that are to be so no longer.
+/// How often the express queues are looked through for those that are to be so no longer, and
+/// places are given to others that wait for one.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Pieces of requests in a turn: what a memory device zeroes in one.
+const PIECES_MAX: usize = 16;
 
 /// The express queues of a group together.
 #[derive(Debug)]
@@ -57,8 +63,10 @@ pub(crate) struct Express {
     budgets: Budgets,
     /// Since when one of them is being served.
     served_since: Option<Duration>,
-    /// Their connections.
-    queues: Vec<usize>,
+    /// The oldest first.
+    queues: Vec<Place>,
+    /// Others that are to be express when there is a place, in their order.
+    waiting: VecDeque<Place>,
     /// When they were last looked through.
     looked_at: Duration,
     /// When a queue last had a command that is to be served in its turn.
@@ -67,12 +75,28 @@ pub(crate) struct Express {
     is_off: bool,
 }
 
+/// A queue that is express, or waits for that.
+#[derive(Debug, Clone)]
+struct Place {
+    connection: usize,
+    host: Arc<str>,
+    /// A rule decides it.
+    is_ruled: bool,
+}
+
 /// Whether a queue is express.
 #[derive(Debug)]
 pub(crate) struct QueueClass {
     /// Who decides it.
     grant: Grant,
-    is_express: bool,
+    /// Its connection, and whose it is.
+    place: Place,
+    /// What it is charged to, if it is express.
+    account: Option<AccountId>,
+    /// It has a place among those without a rule.
+    has_place: bool,
+    /// It waits for one.
+    is_waiting: bool,
     /// Its connection cannot be.
     is_excluded: bool,
     /// When it was last served as an express queue, or became one.
@@ -90,6 +114,7 @@ impl Express {
             budgets: Budgets::new(rules),
             served_since: None,
             queues: Vec::new(),
+            waiting: VecDeque::new(),
             looked_at: Duration::ZERO,
             others_at: None,
             is_off: !is_on,
@@ -119,31 +144,84 @@ impl Express {
 
     /// Whether it is time to look them through.
     fn is_look_due(&mut self, now: Duration) -> bool {
-        let is_due = !self.queues.is_empty() && self.looked_at + LOOK_INTERVAL <= now;
+        let has_any = !self.queues.is_empty() || !self.waiting.is_empty();
+        let is_due = has_any && self.looked_at + LOOK_INTERVAL <= now;
         if is_due {
             self.looked_at = now;
         }
         is_due
     }
 
-    /// Whether a queue may be express, or stay so, for which no rule decides that: beside others,
-    /// while there is a place, and not without commands.
+    /// Whether a queue is to be express, or to stay so, for which no rule decides that: beside
+    /// others, and not without commands.
     fn takes(&self, queue: &QueueClass, now: Duration) -> bool {
         let has_others = self.others_at.is_some_and(|at| now.saturating_sub(at) < OTHERS_TIME);
-        let has_place = match queue.is_express {
-            true => now.saturating_sub(queue.served_at) < IDLE_TIME,
-            false => self.queues.len() < QUEUES_MAX,
-        };
-        has_others && has_place && !self.is_off
+        let is_busy = !queue.is_express() || now.saturating_sub(queue.served_at) < IDLE_TIME;
+        has_others && is_busy && !self.is_off
+    }
+
+    /// Whether a queue without a rule finds a place that nobody waits for.
+    fn has_free_place(&self) -> bool {
+        self.queues.len() < QUEUES_MAX && self.waiting.is_empty()
+    }
+
+    /// The queues that give their places to others now, and those that get one. Each host has as
+    /// many as the others, or as it has use for.
+    fn next_turns(&mut self) -> (Vec<usize>, Vec<usize>) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let without_rule = self.queues.iter().filter(|place| !place.is_ruled);
+        let ruled = self.queues.len() - without_rule.clone().count();
+        let mut chosen =
+            turns(waiting.iter().chain(without_rule.clone()), QUEUES_MAX - ruled.min(QUEUES_MAX));
+        chosen.sort_unstable();
+        let has_turn = |connection: &usize| chosen.binary_search(connection).is_ok();
+        let leaving: Vec<Place> =
+            without_rule.filter(|place| !has_turn(&place.connection)).cloned().collect();
+        let (entering, waiting): (Vec<Place>, Vec<Place>) =
+            waiting.into_iter().partition(|place| has_turn(&place.connection));
+        let connections = |of: &[Place]| of.iter().map(|place| place.connection).collect();
+        let changes = (connections(&leaving), connections(&entering));
+        // In their order, so that all have their turns equally often.
+        self.waiting = waiting.into_iter().chain(leaving).collect();
+        changes
     }
 }
 
+/// Who has the next turn of all that want a place, the longest wait first: hosts choose one of
+/// theirs one after the other.
+fn turns<'a>(all: impl Iterator<Item = &'a Place>, places: usize) -> Vec<usize> {
+    let mut hosts: BTreeMap<&str, VecDeque<usize>> = BTreeMap::new();
+    for place in all {
+        hosts.entry(&place.host).or_default().push_back(place.connection);
+    }
+    let mut chosen = Vec::new();
+    while chosen.len() < places && !hosts.is_empty() {
+        hosts.retain(|_, own| {
+            chosen.extend(own.pop_front().filter(|_| chosen.len() < places));
+            !own.is_empty()
+        });
+    }
+    chosen
+}
+
 impl QueueClass {
-    /// The class of a queue that is granted now.
-    pub(crate) fn new(grant: Grant, group: &Express, now: Duration) -> Self {
+    /// The class of a host's queue that is granted now.
+    pub(crate) fn new(
+        grant: Grant,
+        (connection, host): (usize, &str),
+        group: &Express,
+        now: Duration,
+    ) -> Self {
         let class = Self {
             grant,
-            is_express: false,
+            place: Place {
+                connection,
+                host: host.into(),
+                is_ruled: matches!(grant, Grant::Rule(..)),
+            },
+            account: None,
+            has_place: false,
+            is_waiting: false,
             is_excluded: false,
             served_at: Duration::ZERO,
             since: now,
@@ -154,10 +232,16 @@ impl QueueClass {
     }
 
     /// It is granted another class; the group's accounts are new.
-    pub(crate) fn regrant(&mut self, grant: Grant, group: &mut Express) {
+    pub(crate) fn regrant(&mut self, grant: Grant, group: &mut Express, now: Duration) {
         self.grant = grant;
-        if self.is_express {
-            group.budgets.enter(self.account());
+        self.place.is_ruled = matches!(grant, Grant::Rule(..));
+        self.has_place = self.is_express() && !self.place.is_ruled;
+        self.wait_no_longer(group);
+        let (connection, is_ruled) = (self.place.connection, self.place.is_ruled);
+        let own = group.queues.iter_mut().find(|place| place.connection == connection);
+        own.into_iter().for_each(|place| place.is_ruled = is_ruled);
+        if self.is_express() {
+            self.account = Some(group.budgets.enter(grant, &self.place.host, now));
         }
         self.show(group);
     }
@@ -168,12 +252,12 @@ impl QueueClass {
     }
 
     fn show(&self, group: &Express) {
-        self.shown.set(self.grant.shown(self.is_express, group.is_off));
+        self.shown.set(self.grant.shown(self.is_express(), group.is_off));
     }
 
-    /// The account that it is charged to.
-    pub(crate) const fn account(&self) -> AccountId {
-        AccountId::of(self.grant)
+    /// The account that it is charged to, if it is express.
+    pub(crate) const fn account(&self) -> Option<AccountId> {
+        self.account
     }
 
     /// Who decides it.
@@ -183,7 +267,7 @@ impl QueueClass {
 
     /// Whether it is express.
     pub(crate) const fn is_express(&self) -> bool {
-        self.is_express
+        self.account.is_some()
     }
 
     /// A command of so many bytes begins, with which the queue has this many in flight.
@@ -207,60 +291,78 @@ impl QueueClass {
         }
     }
 
-    /// Whether it is to become express, or to be so no longer.
+    /// Whether it is to become express, or to be so no longer. It waits for a place if it needs
+    /// one.
     #[inline]
-    pub(crate) fn is_to_change(&self, group: &Express, now: Duration) -> bool {
-        self.is_wanted(group, now) != self.is_express
+    pub(crate) fn is_to_change(&mut self, group: &mut Express, now: Duration) -> bool {
+        if !self.is_wanted(group, now) || self.is_excluded {
+            self.has_place = false;
+            self.wait_no_longer(group);
+            return self.is_express();
+        }
+        if self.place.is_ruled || self.has_place {
+            return !self.is_express();
+        }
+        // One that is express gives its place to another one.
+        let is_to_change = self.is_express() || group.has_free_place();
+        if !is_to_change && !std::mem::replace(&mut self.is_waiting, true) {
+            group.waiting.push_back(self.place.clone());
+        }
+        is_to_change
     }
 
     /// It has become express, or is so no longer, if that was possible.
-    pub(crate) fn changed(
-        &mut self,
-        group: &mut Express,
-        connection: usize,
-        is_done: bool,
-        now: Duration,
-    ) {
+    pub(crate) fn changed(&mut self, group: &mut Express, is_done: bool, now: Duration) {
         self.is_excluded |= !is_done;
-        if self.is_express {
-            self.leave(group, connection);
+        if self.is_express() {
+            self.leave(group);
         } else if is_done {
-            (self.is_express, self.served_at) = (true, now);
-            group.queues.push(connection);
-            group.budgets.enter(self.account());
+            self.served_at = now;
+            self.has_place = !self.place.is_ruled;
+            group.queues.push(self.place.clone());
+            self.account = Some(group.budgets.enter(self.grant, &self.place.host, now));
         }
         self.show(group);
     }
 
+    /// It has its turn among those without a rule, or waits for the next one.
+    pub(crate) const fn set_place(&mut self, is_given: bool) {
+        (self.has_place, self.is_waiting) = (is_given, !is_given);
+    }
+
     /// Its connection is closed.
-    pub(crate) fn end(&mut self, group: &mut Express, connection: usize) {
-        self.leave(group, connection);
+    pub(crate) fn end(&mut self, group: &mut Express) {
+        self.leave(group);
+        self.wait_no_longer(group);
         self.is_excluded = true;
     }
 
-    fn leave(&mut self, group: &mut Express, connection: usize) {
-        if !std::mem::take(&mut self.is_express) {
-            return;
-        }
-        group.budgets.leave(self.account());
-        if let Some(place) = group.queues.iter().position(|queue| *queue == connection) {
-            group.queues.swap_remove(place);
+    fn wait_no_longer(&mut self, group: &mut Express) {
+        if std::mem::take(&mut self.is_waiting) {
+            group.waiting.retain(|place| place.connection != self.place.connection);
         }
     }
 
+    fn leave(&mut self, group: &mut Express) {
+        self.has_place = false;
+        let Some(account) = self.account.take() else { return };
+        group.budgets.leave(account);
+        group.queues.retain(|place| place.connection != self.place.connection);
+    }
+
+    /// Whether it is to be express, if there is a place.
     fn is_wanted(&self, group: &Express, now: Duration) -> bool {
-        let is_granted = match self.grant {
+        match self.grant {
             Grant::Automatic => {
                 group.takes(self, now) && now.saturating_sub(self.since) >= PROBATION
             }
             Grant::Connect(QosClass::Latency) => group.takes(self, now),
             // The operator's word: it holds beside whatever others, and without commands as well.
             Grant::Rule(QosClass::Latency, _) => {
-                self.is_express || group.queues.len() < QUEUES_RULED_MAX
+                self.is_express() || group.queues.len() < QUEUES_RULED_MAX
             }
             Grant::Rule(QosClass::Throughput, _) | Grant::Connect(QosClass::Throughput) => false,
-        };
-        is_granted && !self.is_excluded
+        }
     }
 }
 
@@ -269,20 +371,58 @@ impl Group {
     pub(super) fn begin_express_turn(&mut self, completions: &mut Vec<ReactorCompletion>) {
         let now = self.core.reactor.turn_time();
         if self.core.express.is_look_due(now) {
-            // From the last one on: one that leaves the list gives its place to the last.
-            for place in (0..self.core.express.queues()).rev() {
-                let index = self.core.express.queues.get(place).copied();
-                self.with_if_changed(index.unwrap_or(usize::MAX), |connection, core| {
-                    connection.settle_class(now, core);
-                    false
-                });
-            }
+            self.look_through(now);
         }
         if self.core.reactor.has_express() {
             self.take_express();
             completions.append(&mut self.deferred);
         }
-        self.core.devices.counters().set_express_queues(self.core.express.queues());
+        let queues = self.core.express.queues();
+        self.core.devices.set_in_pieces(queues > 0);
+        self.core.devices.counters().set_express_queues(queues);
+    }
+
+    /// Large requests without data that others have begun: a turn executes so many of their pieces,
+    /// and express queues come between.
+    pub(super) fn begin_pieces(&mut self) {
+        for _ in 0..PIECES_MAX {
+            let Some(tag) = self.core.devices.begin_piece(&mut self.core.reactor) else { return };
+            self.finish_requests();
+            self.serve_express();
+            self.charge(devices::origin(tag).0);
+        }
+    }
+
+    /// Queues that are to be express no longer leave, and places are given to those that wait.
+    fn look_through(&mut self, now: Duration) {
+        let express = &self.core.express.queues;
+        for index in express.iter().map(|place| place.connection).collect::<Vec<_>>() {
+            self.settle_class_of(index, now, |_| ());
+        }
+        if self.core.express.waiting.is_empty() {
+            return;
+        }
+        let (leaving, entering) = self.core.express.next_turns();
+        for (is_given, queues) in [(false, leaving), (true, entering)] {
+            for index in queues {
+                self.settle_class_of(index, now, |class| class.set_place(is_given));
+            }
+        }
+    }
+
+    fn settle_class_of(
+        &mut self,
+        index: usize,
+        now: Duration,
+        change: impl FnOnce(&mut QueueClass),
+    ) {
+        self.with_if_changed(index, |connection, core| {
+            if let Role::Io(io) = &mut connection.role {
+                change(&mut io.class);
+            }
+            connection.settle_class(now, core);
+            false
+        });
     }
 
     /// Serves express queues if something has come for one: called between any two pieces of other
@@ -387,8 +527,12 @@ mod tests {
         Express::new(true, &[])
     }
 
+    fn class_of(grant: Grant, connection: usize, group: &Express) -> QueueClass {
+        QueueClass::new(grant, (connection, "nqn.2024-01.a:h"), group, us(0))
+    }
+
     fn automatic(group: &Express) -> QueueClass {
-        QueueClass::new(Grant::Automatic, group, us(0))
+        class_of(Grant::Automatic, 0, group)
     }
 
     /// A queue, and a group in which another one has had large commands at `others_at`.
@@ -401,14 +545,12 @@ mod tests {
 
     fn settle(queue: &mut QueueClass, group: &mut Express, now: Duration) -> bool {
         if queue.is_to_change(group, now) {
-            queue.changed(group, CONNECTION, true, now);
+            queue.changed(group, true, now);
         }
         assert_eq!(group.queues(), usize::from(queue.is_express()));
         assert_eq!(queue.shown.get(), queue.grant.shown(queue.is_express(), group.is_off));
         queue.is_express()
     }
-
-    const CONNECTION: usize = 7;
 
     #[test]
     fn a_queue_is_express_beside_others_and_while_it_is_small() {
@@ -443,7 +585,7 @@ mod tests {
         assert!(settle(&mut queue, &mut group, us(5000)));
         for (is_on, expected) in [(false, false), (true, true)] {
             group.replace(is_on, &[], &[]);
-            queue.regrant(Grant::Automatic, &mut group);
+            queue.regrant(Grant::Automatic, &mut group, us(5000));
             assert_eq!(settle(&mut queue, &mut group, us(5000)), expected);
         }
     }
@@ -454,14 +596,14 @@ mod tests {
         let mut group = Express::new(false, &[]);
         let [latency, throughput] =
             [QosClass::Latency, QosClass::Throughput].map(|class| Grant::Rule(class, 0));
-        let mut queue = QueueClass::new(latency, &group, us(0));
+        let mut queue = class_of(latency, 0, &group);
         assert!(settle(&mut queue, &mut group, us(0)));
         queue.count(&mut group, (128, 1 << 20), us(1));
         assert!(settle(&mut queue, &mut group, us(1)));
         assert!(settle(&mut queue, &mut group, us(10_000_000)), "without commands");
         assert_eq!(group.others_at, None);
         group.replace(true, &[], &[]);
-        queue.regrant(throughput, &mut group);
+        queue.regrant(throughput, &mut group, us(5000));
         assert!(!settle(&mut queue, &mut group, us(10_000_000)));
         queue.count(&mut group, (1, 512), us(10_000_000));
         assert_eq!(group.others_at, Some(us(10_000_000)), "others are beside it");
@@ -473,13 +615,13 @@ mod tests {
     fn a_priority_decides_beside_others() {
         let (_, mut group) = self::queue(us(5000));
         let urgent = Grant::Connect(QosClass::Latency);
-        let mut queue = QueueClass::new(urgent, &group, us(5000));
+        let mut queue = class_of(urgent, 0, &group);
         queue.count(&mut group, (128, 1 << 20), us(5000));
         assert!(settle(&mut queue, &mut group, us(5000)));
         assert!(!settle(&mut queue, &mut group, us(105_000)), "the others have gone");
-        let mut other = QueueClass::new(Grant::Connect(QosClass::Throughput), &group, us(0));
+        let mut other = class_of(Grant::Connect(QosClass::Throughput), 1, &group);
         other.count(&mut group, (1, 512), us(105_000));
-        assert!(!other.is_to_change(&group, us(105_000)));
+        assert!(!other.is_to_change(&mut group, us(105_000)));
         assert!(settle(&mut queue, &mut group, us(105_000)));
     }
 
@@ -489,7 +631,7 @@ mod tests {
         let rule = Grant::Rule(QosClass::Latency, 0);
         let mut queue = automatic(&group);
         assert!(settle(&mut queue, &mut group, us(5000)));
-        group.budgets.charge(AccountId::of(Grant::Automatic), us(300), us(10_000));
+        group.budgets.charge(queue.account().expect("one"), us(300), us(10_000));
         assert!(!group.may_have_credit(us(10_000)));
         let rules = [QosRule {
             host: None,
@@ -500,11 +642,11 @@ mod tests {
             weight: None,
         }];
         group.replace(true, &[], &rules);
-        queue.regrant(rule, &mut group);
+        queue.regrant(rule, &mut group, us(5000));
         assert!(group.may_have_credit(us(10_000)));
-        group.budgets.charge(queue.account(), us(300), us(10_000));
+        group.budgets.charge(queue.account().expect("one"), us(300), us(10_000));
         assert!(!group.may_have_credit(us(10_000)));
-        queue.end(&mut group, CONNECTION);
+        queue.end(&mut group);
         assert!(group.may_have_credit(us(10_000)), "nobody waits for credit");
     }
 
@@ -522,26 +664,80 @@ mod tests {
     #[test]
     fn a_connection_that_cannot_be_express_is_not_tried_again() {
         let (mut queue, mut group) = queue(us(5000));
-        assert!(queue.is_to_change(&group, us(5000)));
-        queue.changed(&mut group, CONNECTION, false, us(5000));
-        assert!(!queue.is_express() && !queue.is_to_change(&group, us(9000)));
+        assert!(queue.is_to_change(&mut group, us(5000)));
+        queue.changed(&mut group, false, us(5000));
+        assert!(!queue.is_express() && !queue.is_to_change(&mut group, us(9000)));
+    }
+
+    /// Settles these queues as their commands come; those that are express then.
+    fn settle_all(queues: &mut [QueueClass], group: &mut Express, now: Duration) -> Vec<usize> {
+        for queue in &mut *queues {
+            if queue.is_to_change(group, now) {
+                queue.changed(group, true, now);
+            }
+        }
+        let express = queues.iter().enumerate().filter(|(_, queue)| queue.is_express());
+        express.map(|(connection, _)| connection).collect()
+    }
+
+    /// The next turns are given.
+    fn give_turns(queues: &mut [QueueClass], group: &mut Express, now: Duration) {
+        let (leaving, entering) = group.next_turns();
+        for (is_given, of) in [(false, leaving), (true, entering)] {
+            for connection in of {
+                let queue = &mut queues[connection];
+                queue.set_place(is_given);
+                assert!(queue.is_to_change(group, now), "{connection} {is_given}");
+                queue.changed(group, true, now);
+            }
+        }
     }
 
     #[test]
     fn a_group_has_so_many_express_queues_at_most() {
         let (_, mut group) = queue(us(5000));
-        let mut queues: Vec<_> = (0..QUEUES_MAX + 9).map(|_| automatic(&group)).collect();
-        for (connection, queue) in queues.iter_mut().enumerate() {
-            if queue.is_to_change(&group, us(5000)) {
-                queue.changed(&mut group, connection, true, us(5000));
+        let mut queues: Vec<_> =
+            (0..QUEUES_MAX + 9).map(|one| class_of(Grant::Automatic, one, &group)).collect();
+        let express = settle_all(&mut queues, &mut group, us(5000));
+        assert_eq!(express, (0..QUEUES_MAX).collect::<Vec<_>>());
+        assert_eq!((group.queues(), group.waiting.len()), (QUEUES_MAX, 9));
+        for queue in &mut queues {
+            queue.end(&mut group);
+            assert!(!queue.is_to_change(&mut group, us(5000)));
+        }
+        assert_eq!((group.queues(), group.waiting.len()), (0, 0));
+    }
+
+    /// 200 of one host have equal turns; the queue of another host, one of a rule and one that
+    /// waits no longer have theirs throughout, or not at all.
+    #[test]
+    fn queues_take_turns_and_hosts_have_equally_many() {
+        let (_, mut group) = queue(us(5000));
+        let ruled = Grant::Rule(QosClass::Latency, 0);
+        let of_host = |connection: usize, group: &Express| {
+            let host = if connection == 200 { "nqn.2024-01.a:other" } else { "nqn.2024-01.a:h" };
+            let grant = if connection == 201 { ruled } else { Grant::Automatic };
+            QueueClass::new(grant, (connection, host), group, us(0))
+        };
+        let mut queues: Vec<_> = (0..203).map(|one| of_host(one, &group)).collect();
+        let mut turns = vec![0; queues.len()];
+        for turn in 0..100 {
+            group.others_at = Some(us(5000));
+            let _ = settle_all(&mut queues, &mut group, us(5000));
+            if turn == 0 {
+                let quiet = &mut queues[202];
+                quiet.since = us(1_000_000);
+                assert!(quiet.is_waiting && !quiet.is_to_change(&mut group, us(5000)));
+                assert!(!quiet.is_waiting && group.waiting.len() == 200 - QUEUES_MAX + 1);
+            }
+            give_turns(&mut queues, &mut group, us(5000));
+            assert_eq!(group.queues(), QUEUES_MAX);
+            for (turns, queue) in turns.iter_mut().zip(&queues) {
+                *turns += usize::from(queue.is_express());
             }
         }
-        assert_eq!(group.queues(), QUEUES_MAX);
-        assert_eq!(queues.iter().filter(|queue| queue.is_express()).count(), QUEUES_MAX);
-        for (connection, queue) in queues.iter_mut().enumerate() {
-            queue.end(&mut group, connection);
-            assert!(!queue.is_to_change(&group, us(5000)));
-        }
-        assert_eq!(group.queues(), 0);
+        assert_eq!((turns[200], turns[201], turns[202]), (100, 100, 0));
+        // 62 places for 200 queues, a hundred times.
+        assert!(turns[..200].iter().all(|turns| (30..=32).contains(turns)), "{turns:?}");
     }
 }

@@ -113,6 +113,8 @@ impl Io {
             core.shares.count_priority(true);
         }
         let now = core.reactor.turn_time();
+        let grant = grant_of(&host, port_id, priority, core);
+        let of_host = (connection.id.index, host.names().0);
         Self {
             id: connection.id,
             queue,
@@ -124,7 +126,7 @@ impl Io {
             meter: Meter::new(core),
             trace: None,
             tenant: None,
-            class: QueueClass::new(grant_of(&host, port_id, priority, core), &core.express, now),
+            class: QueueClass::new(grant, of_host, &core.express, now),
             host,
             host_name,
             work,
@@ -216,7 +218,7 @@ impl Io {
             self.flows.take().into_iter().for_each(|mut flows| flows.end(core));
             self.meter = None;
             self.trace = None;
-            self.class.end(&mut core.express, self.id.index);
+            self.class.end(&mut core.express);
             let tenant = self.tenant.take();
             tenant.into_iter().for_each(|tenant| core.shares.leave(tenant, self.id.index));
             if share::has_share(self.priority) {
@@ -307,7 +309,7 @@ impl Io {
     /// Other rules of classes are in force.
     pub(super) fn regrant(&mut self, core: &mut Core) {
         let grant = grant_of(&self.host, self.port_id, self.priority, core);
-        self.class.regrant(grant, &mut core.express);
+        self.class.regrant(grant, &mut core.express, core.reactor.turn_time());
     }
 
     /// Aborts a command if no device has it. Says whether that was so.
@@ -407,7 +409,7 @@ impl Io {
         match action {
             IoAction::Complete(completion) => self.complete(slot, completion, context),
             IoAction::Device(device) => {
-                let load = (context.transport.in_flight(), bytes_of(device.transfer));
+                let load = (context.transport.in_flight(), weight_of(&device));
                 let now = context.core.time();
                 self.class.count(&mut context.core.express, load, now);
                 if let Some(flows) = &mut self.flows
@@ -726,6 +728,16 @@ impl Work {
 /// Who decides the class of a host's queue that came to a port.
 fn grant_of(host: &HostKey, port_id: u16, priority: Option<u8>, core: &Core) -> Grant {
     Grant::of(&core.snapshot.qos_rules, host.names(), port_id, priority)
+}
+
+/// How many bytes a command is as large as: it may be small and have the device do much.
+fn weight_of(device: &DeviceCommand) -> usize {
+    match device.operation {
+        DeviceOperation::WriteZeroes { .. }
+        | DeviceOperation::Deallocate { .. }
+        | DeviceOperation::Verify { .. } => usize::MAX,
+        _ => bytes_of(device.transfer),
+    }
 }
 
 /// How much data a command moves.

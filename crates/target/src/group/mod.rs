@@ -19,6 +19,7 @@ mod io;
 mod listen;
 mod message;
 mod meter;
+mod pieces;
 mod reserved;
 mod shares;
 mod tenants;
@@ -201,6 +202,7 @@ impl Group {
         }
         self.active.append(&mut self.postponed);
         self.core.admission.begin_turn();
+        self.begin_pieces();
         self.serve_throttled();
         loop {
             self.poll_connections();
@@ -369,6 +371,7 @@ impl Group {
             || !self.set_aside.is_empty()
             || self.core.shares.has_backlog()
             || self.core.admission.has_more()
+            || self.core.devices.has_next_piece()
     }
 
     /// Whether the requests that completed last have left work for this turn.

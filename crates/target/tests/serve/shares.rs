@@ -92,8 +92,8 @@ fn priorities_divide_what_their_host_has() {
 }
 
 /// 200 queues with one command at a time beside a deep one: with express queues neither it nor any
-/// of them has less than seven tenths of what it has without. At most 64 of them are express, so
-/// that they are not served alike.
+/// of them has less than seven tenths of what it has without. At most 64 of them are express at a
+/// time, and they are served alike.
 #[test]
 fn many_that_pose_as_small_ones_leave_the_others_theirs() {
     let served = |is_on: bool| {
@@ -109,11 +109,14 @@ fn many_that_pose_as_small_ones_leave_the_others_theirs() {
             3..=202 => 1,
             _ => 0,
         };
-        answers(&mut scene, depth, 200 * MS)
+        // Express queues take turns of 10 ms: each of 200 has some 13 of these.
+        answers(&mut scene, depth, if is_on { 400 * MS } else { 100 * MS })
     };
     let (off, on) = (served(false), served(true));
-    assert!(on[2] * 10 >= off[2] * 7, "{} of {}", on[2], off[2]);
-    for queue in 3..=202 {
-        assert!(on[queue] * 10 >= off[queue] * 7, "{}: {} of {}", queue, on[queue], off[queue]);
+    for queue in 2..=202 {
+        assert!(on[queue] * 10 >= off[queue] * 4 * 7, "{}: {} of {}", queue, on[queue], off[queue]);
     }
+    let small = || on[3..=202].iter().copied();
+    let (most, least) = (small().max().expect("some"), small().min().expect("some"));
+    assert!(most * 10 <= least * 12, "{least} to {most}");
 }

@@ -15,8 +15,8 @@ use weft_target::{ClassReason, GroupStatistics, LocalTarget, ServedClass};
 use weft_transport::CloseReason;
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
 
-use crate::support::config;
 use crate::support::peer::{ConnectFields, enabled, read_write};
+use crate::support::{self, config};
 
 /// A target of one group, and a host on a reactor of its own, all of them turned by hand.
 pub(crate) struct Scene {
@@ -350,6 +350,53 @@ fn an_express_queue_is_served_between_the_commands_of_others() {
         assert!(small < deep, "{small:?}, {deep:?}");
         assert!(deep >= way + WORK * u32::try_from(reads).expect("few"), "{deep:?}");
         assert_eq!(served, 1);
+    }
+}
+
+/// Write Zeroes and Deallocate of others are executed in pieces while there are express queues:
+/// otherwise a memory device executes 4 or 16 MiB of them at once.
+#[test]
+fn an_express_queue_is_served_between_the_pieces_of_others() {
+    let deallocate = |scene: &mut Scene| {
+        let mut ranges = scene.host.pool().take(16).expect("room");
+        // Context attributes, length in blocks, first block.
+        ranges[4..8].copy_from_slice(&8192_u32.to_le_bytes());
+        let mut command = read_write(NvmOpcode::DATASET_MANAGEMENT, 1, 0, 1);
+        (command.cdw10, command.cdw11) = (0.into(), 4.into());
+        (command, HostData::ToController(ranges))
+    };
+    let zero = |_: &mut Scene| (read_write(NvmOpcode::WRITE_ZEROES, 1, 0, 2048), HostData::None);
+    for is_zero in [true, false] {
+        for class in [QosClass::Latency, QosClass::Throughput] {
+            let mut scene = Scene::at_ports(&[1, 2], enabled(), |config| {
+                config.subsystems = support::config(&["memory:64MiB"]).subsystems;
+                config.express = false;
+                config.qos_rules = vec![QosRule { port: Some(2), ..rule(class, None) }];
+            });
+            scene.submit_reads(3, 1, 1);
+            scene.pass_turns();
+            scene.world.set_work_time(WORK);
+            let (command, data) = if is_zero { zero(&mut scene) } else { deallocate(&mut scene) };
+            scene.queues[2].submit(command, data).expect("a slot");
+            scene.host_turn();
+            scene.world.pass(LATER);
+            scene.submit_reads(3, 1, 1);
+            scene.host_turn();
+            scene.world.pass(NetworkConditions::default().latency - LATER);
+            let before = scene.answers.clone();
+            let mut order = Vec::new();
+            while order.len() < 2 {
+                scene.target.turn();
+                scene.world.pass(Duration::from_micros(1));
+                scene.take_answers();
+                let has_come = |queue: &usize| scene.answers[*queue] > before[*queue];
+                let new =
+                    [2, 3].into_iter().filter(|queue| has_come(queue) && !order.contains(queue));
+                order.extend(new.collect::<Vec<_>>());
+            }
+            let expected = if class == QosClass::Latency { [3, 2] } else { [2, 3] };
+            assert_eq!(order, expected, "{class:?}");
+        }
     }
 }
 

@@ -1,0 +1,238 @@
+//! Large requests without data, executed in pieces, so that an express queue is served between.
+
+use std::collections::VecDeque;
+
+use weft_backend::{Geometry, Operation};
+
+/// Bytes that a piece zeroes or verifies: some tens of microseconds of a processor.
+const ZERO_BYTES: u64 = 256 << 10;
+
+/// Bytes that a piece deallocates.
+const DISCARD_BYTES: u64 = 1 << 20;
+
+/// Requests that are executed in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    /// Those whose next piece may begin, in their order.
+    waiting: VecDeque<Pieced>,
+    /// Those that a device has a piece of.
+    begun: Vec<Pieced>,
+}
+
+/// A request.
+#[derive(Debug)]
+struct Pieced {
+    device: u32,
+    tag: u64,
+    kind: Kind,
+    /// What is left of it.
+    ranges: VecDeque<(u64, u32)>,
+    /// Blocks of a piece, at most.
+    blocks: u32,
+    /// A range is cut at multiples of this, so that a device can free both sides.
+    alignment: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Zero { deallocate: bool, durable: bool },
+    Discard,
+    Verify,
+}
+
+impl Kind {
+    const fn of(operation: &Operation) -> Option<Self> {
+        match operation {
+            Operation::WriteZeroes { deallocate, durable, .. } => {
+                Some(Self::Zero { deallocate: *deallocate, durable: *durable })
+            }
+            Operation::Discard { .. } => Some(Self::Discard),
+            Operation::Verify { .. } => Some(Self::Verify),
+            _ => None,
+        }
+    }
+
+    const fn bytes(self) -> u64 {
+        match self {
+            Self::Zero { deallocate: false, .. } | Self::Verify => ZERO_BYTES,
+            Self::Zero { deallocate: true, .. } | Self::Discard => DISCARD_BYTES,
+        }
+    }
+}
+
+impl Pieces {
+    /// Takes a request that is to be executed in pieces. `false`: it is to be executed as it is.
+    pub(crate) fn take(
+        &mut self,
+        device: u32,
+        tag: u64,
+        operation: &Operation,
+        geometry: &Geometry,
+    ) -> bool {
+        let Some(kind) = Kind::of(operation) else { return false };
+        let blocks = kind.bytes() / u64::from(geometry.block_bytes);
+        let alignment = geometry.discard_granularity_blocks.max(1);
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX).max(alignment);
+        let all: u64 = operation.ranges().map(|(_, nlb)| u64::from(nlb)).sum();
+        let is_atomic = geometry.atomic_blocks > blocks;
+        if all <= blocks.into() || is_atomic || operation.check(geometry).is_err() {
+            return false;
+        }
+        let ranges = operation.ranges().collect();
+        self.waiting.push_back(Pieced { device, tag, kind, ranges, blocks, alignment });
+        true
+    }
+
+    /// The next piece, with its device and tag; [`ended`](Self::ended) takes its end.
+    pub(crate) fn next(&mut self) -> Option<(u32, u64, Operation)> {
+        let mut request = self.waiting.pop_front()?;
+        let operation = request.next();
+        let (device, tag) = (request.device, request.tag);
+        self.begun.push(request);
+        Some((device, tag, operation))
+    }
+
+    /// A request of a device has ended, or a piece of one. Whether it was all of it.
+    pub(crate) fn ended(&mut self, tag: u64, is_success: bool) -> bool {
+        let place = self.begun.iter().position(|request| request.tag == tag);
+        let Some(place) = place else { return true };
+        let request = self.begun.swap_remove(place);
+        let has_more = is_success && !request.ranges.is_empty();
+        if has_more {
+            self.waiting.push_back(request);
+        }
+        !has_more
+    }
+
+    /// Whether a piece may begin.
+    pub(crate) fn has_next(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.begun.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Whether one is for a device.
+    pub(crate) fn has_any_for(&self, device: u32) -> bool {
+        self.waiting.iter().chain(&self.begun).any(|request| request.device == device)
+    }
+}
+
+impl Pieced {
+    /// Of a range that is longer, so many blocks that the rest begins at a multiple, if it can.
+    fn cut(&self, slba: u64, blocks: u32) -> u32 {
+        let beyond = (slba + u64::from(blocks)) % u64::from(self.alignment);
+        let beyond = u32::try_from(beyond).unwrap_or(0);
+        if beyond < blocks { blocks - beyond } else { blocks }
+    }
+
+    fn next(&mut self) -> Operation {
+        let mut left = self.blocks;
+        let mut ranges = Vec::new();
+        while let Some((slba, nlb)) = self.ranges.pop_front() {
+            let part = if nlb <= left { nlb } else { self.cut(slba, left) };
+            ranges.push((slba, part));
+            left -= part;
+            if part < nlb {
+                self.ranges.push_front((slba + u64::from(part), nlb - part));
+                break;
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        // All but a discard have one range.
+        let (slba, nlb) = ranges.first().copied().unwrap_or_default();
+        match self.kind {
+            Kind::Zero { deallocate, durable } => {
+                Operation::WriteZeroes { slba, nlb, deallocate, durable }
+            }
+            Kind::Verify => Operation::Verify { slba, nlb },
+            Kind::Discard => Operation::Discard { ranges: ranges.into() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn geometry() -> Geometry {
+        let mut geometry = Geometry::new(1 << 50, 4096);
+        geometry.discard_granularity_blocks = 16;
+        geometry.capabilities.discard = true;
+        geometry
+    }
+
+    proptest! {
+        /// The pieces are all of it, in its order, and none is larger than it may be.
+        #[test]
+        fn pieces_are_all_of_a_request(
+            ranges in proptest::collection::vec((0..1_u64 << 30, 0_u32..3000), 1..20),
+            kind in 0..3,
+        ) {
+            let (slba, nlb) = ranges[0];
+            let operation = match kind {
+                0 => Operation::WriteZeroes { slba, nlb, deallocate: false, durable: true },
+                1 => Operation::Verify { slba, nlb },
+                _ => Operation::Discard { ranges: ranges.into() },
+            };
+            let all = |(slba, nlb)| slba..slba + u64::from(nlb);
+            let blocks: Vec<u64> = operation.ranges().flat_map(all).collect();
+            let most = if kind == 2 { 256 } else { 64 };
+            let mut pieces = Pieces::default();
+            prop_assert_eq!(pieces.take(7, 9, &operation, &geometry()), blocks.len() > most);
+            let (mut done, mut cuts) = (Vec::new(), 0);
+            while let Some((device, tag, piece)) = pieces.next() {
+                prop_assert_eq!((device, tag, piece.kind()), (7, 9, operation.kind()));
+                prop_assert_eq!(piece.is_durable(), operation.is_durable());
+                let before = done.len();
+                done.extend(piece.ranges().flat_map(|(slba, nlb)| slba..slba + u64::from(nlb)));
+                prop_assert!(done.len() - before <= most && done.len() > before);
+                let next = done.last().expect("some") + 1;
+                let is_cut = blocks.get(done.len()) == Some(&next) && done.len() - before > 16;
+                cuts += usize::from(is_cut && next % 16 != 0);
+                prop_assert!(pieces.next().is_none() && pieces.has_any_for(7));
+                prop_assert!(pieces.ended(8, true), "another request");
+                prop_assert_eq!(pieces.ended(9, true), done.len() == blocks.len());
+            }
+            // Ranges that follow one another end anywhere.
+            prop_assert!(cuts <= operation.ranges().count(), "{cuts}");
+            prop_assert!(pieces.is_empty() && (done == blocks || blocks.len() <= most));
+        }
+    }
+
+    #[test]
+    fn a_failure_ends_a_request_and_others_take_turns_with_it() {
+        let mut pieces = Pieces::default();
+        for tag in [1, 2] {
+            let zero =
+                Operation::WriteZeroes { slba: 0, nlb: 1000, deallocate: false, durable: false };
+            assert!(pieces.take(7, tag, &zero, &geometry()));
+        }
+        let tag = |pieces: &mut Pieces| pieces.next().map(|(_, tag, _)| tag);
+        assert_eq!(
+            (tag(&mut pieces), tag(&mut pieces), tag(&mut pieces)),
+            (Some(1), Some(2), None)
+        );
+        assert!(!pieces.ended(2, true) && pieces.has_next());
+        assert!(pieces.ended(1, false));
+        assert_eq!(tag(&mut pieces), Some(2));
+        assert!(pieces.has_any_for(7) && !pieces.has_any_for(8));
+    }
+
+    /// Out of range, or atomic as a whole.
+    #[test]
+    fn what_fails_or_is_atomic_is_one_request() {
+        let zero =
+            |slba| Operation::WriteZeroes { slba, nlb: 1000, deallocate: true, durable: false };
+        let mut pieces = Pieces::default();
+        assert!(!pieces.take(7, 1, &zero(1 << 40), &geometry()));
+        let atomic = Geometry { atomic_blocks: u32::MAX, ..geometry() };
+        assert!(!pieces.take(7, 1, &zero(0), &atomic));
+        assert!(pieces.take(7, 1, &zero(0), &geometry()));
+    }
+}
