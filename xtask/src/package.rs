@@ -241,46 +241,56 @@ fn checksums(folder: &Path, built: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Serves memory with the target that `weft` starts, and reads it with another process; a binary
-/// without TLS is not shipped.
-fn serve(weft: &Command) -> Result<()> {
-    has_tls(weft)?;
-    let mut command = with(weft, &["target", "--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"]);
+const NQN: &str = "nqn.2014-08.org.example:disk";
+/// The host that has a key of TLS.
+const HOST: &str = "nqn.2014-08.org.example:package";
+
+/// Serves memory with the target that `weft` starts, and reads it with another process, in the
+/// clear and over TLS; both see the files of `root`.
+fn serve(weft: &Command, root: &Path) -> Result<()> {
+    let folder = format!("tmp/weft-package-{}", std::process::id());
+    let outside = root.join(&folder);
+    fs::create_dir_all(&outside)?;
+    let served = serve_from(weft, &format!("/{folder}"), &outside);
+    let _ = fs::remove_dir_all(&outside);
+    served
+}
+
+fn serve_from(weft: &Command, folder: &str, outside: &Path) -> Result<()> {
+    let key = format!("{folder}/key");
+    succeeded(&mut with(weft, &["key", "generate", "tls", &key]))?;
+    let config = format!(
+        "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n\
+         [[port]]\nlisten = \"tcp://127.0.0.1:0\"\ntls = \"required\"\n\
+         [[subsystem]]\nnqn = \"{NQN}\"\n[[subsystem.host]]\nnqn = \"{HOST}\"\npsk = [\"{key}\"]\n\
+         [[subsystem.namespace]]\nmemory = \"1MiB\"\n"
+    );
+    fs::write(outside.join("target.toml"), config)?;
+    let mut command = with(weft, &["target", "--config", &format!("{folder}/target.toml")]);
     command.args(["--stop-with-stdin", "--output-format", "json"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut target = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
     let stdout = target.stdout.take().context("no output")?;
-    let read = read_from(weft, &mut BufReader::new(stdout));
+    let read = read_from(weft, &mut BufReader::new(stdout), &key);
     drop(target.stdin.take());
     let status = target.wait()?;
     read?;
     if status.success() { Ok(()) } else { bail!("the target ended with {status}") }
 }
 
-/// Fails if a binary has no TLS, which a host that asks for it learns.
-fn has_tls(weft: &Command) -> Result<()> {
-    let key = format!("/tmp/weft-package-{}.key", std::process::id());
-    succeeded(&mut with(weft, &["key", "generate", "tls", &key]))?;
-    // Nothing listens there.
-    let address = "nvme-tcp://127.0.0.1:1/nqn.2014-08.org.example:none";
-    let asked = with(weft, &["list", "--tls", "--tls-key-file", &key, address]).output();
-    // In a root of its own it goes with that.
-    let _ = fs::remove_file(&key);
-    let said = String::from_utf8_lossy(&asked?.stderr).into_owned();
-    ensure!(said.contains("Connection refused"), "the binary has no TLS: {said}");
-    Ok(())
-}
-
-fn read_from(weft: &Command, said: &mut impl BufRead) -> Result<()> {
+/// Reads at both ports of a target.
+fn read_from(weft: &Command, said: &mut impl BufRead, key: &str) -> Result<()> {
     let mut line = String::new();
     said.read_line(&mut line)?;
     let said: serde_json::Value =
         serde_json::from_str(&line).context("the target did not start")?;
-    let port = said["ports"][0]["address"].as_str().context("no address")?;
-    let nqn = said["subsystems"][0]["nqn"].as_str().context("no subsystem")?;
-    let address = format!("nvme-tcp://{port}/{nqn}");
-    let load = ["bench", &address, "--rw", "randread", "--number-ios", "100"];
-    succeeded(&mut with(weft, &load)).map(drop)
+    for (port, tls) in [(0, &[][..]), (1, &["--tls", "--tls-key-file", key])] {
+        let port = said["ports"][port]["address"].as_str().context("no address")?;
+        let address = format!("nvme-tcp://{port}/{NQN}");
+        let load = ["bench", "--hostnqn", HOST, "--rw", "randread", "--number-ios", "100"];
+        succeeded(with(weft, &load).args(tls).arg("--").arg(address))?;
+    }
+    Ok(())
 }
 
 /// The same command with more arguments.

@@ -98,7 +98,7 @@ pub(super) fn check(parts: &Parts<'_>, package: &Path) -> Result<()> {
     for link in ["lib", "lib64"] {
         merge_usr(&folder, link)?;
     }
-    serve(&inside(&folder, "/usr/bin/weft")?)
+    serve(&inside(&folder, "/usr/bin/weft")?, &folder)
 }
 
 /// Installs a package with dpkg, which runs its scripts, in a new root that has systemd.

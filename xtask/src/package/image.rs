@@ -123,7 +123,7 @@ pub(super) fn check(parts: &Parts<'_>, image: &Path) -> Result<()> {
         return Ok(());
     }
     let mut weft = inside(&folder, "/usr/bin/weft")?;
-    serve(&weft)?;
+    serve(&weft, &folder)?;
     let devices = weft.args(["rdma", "devices"]).output()?;
     let said = String::from_utf8_lossy(&[devices.stdout, devices.stderr].concat()).into_owned();
     // Without a device, or without the kernel's modules, but with the libraries.

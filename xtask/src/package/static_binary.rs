@@ -4,7 +4,7 @@ use super::{Parts, VERSION, binary, licences, list_of_parts, place, serve, with}
 use crate::python::succeeded;
 use anyhow::{Result, bail, ensure};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Builds the archive and returns its path.
@@ -26,7 +26,7 @@ pub(super) fn check(parts: &Parts<'_>) -> Result<()> {
     let libraries = binary::libraries(&parts.binary)?;
     ensure!(libraries.is_empty(), "the static binary needs {}", libraries.join(", "));
     let weft = Command::new(&parts.binary);
-    serve(&weft)?;
+    serve(&weft, Path::new("/"))?;
     for asked in [
         &["rdma", "devices"][..],
         &["target", "--memory", "1MiB", "--listen", "rdma://127.0.0.1:4420"],

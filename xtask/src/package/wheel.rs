@@ -81,5 +81,5 @@ pub(super) fn check(parts: &Parts<'_>, wheel: &Path) -> Result<()> {
     let install = ["install", "--quiet", "--no-index"];
     succeeded(Command::new(programs.join("pip")).args(install).arg(wheel))?;
     let weft = Command::new(programs.join("weft"));
-    serve(&weft)
+    serve(&weft, Path::new("/"))
 }
