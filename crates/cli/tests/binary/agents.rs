@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use weft_lab::results::{self, Mark, Status, number};
+use weft_lab::results::{self, Mark, Role, Status, number};
 
 use crate::study::{Running, lines, plan, records};
 use crate::weft::{Folder, command, text, weft};
@@ -244,4 +244,46 @@ fn a_site_is_found_in_the_folder_or_the_users_and_gives_its_places() {
         assert!(said.contains("weft-site.toml (--no-site: on this one)"), "{said}");
     }
     assert!(!folder.path("never").exists());
+}
+
+#[test]
+fn tenants_of_a_target_are_hosts_at_two_places_that_count_together() {
+    let folder = Folder::new("tenants");
+    let place = agent_after(&folder, "neighbour.sh", "");
+    let body = "kind = \"interference\"\n[axes]\nload_percent = [30]\nforeground = [\"l\"]\n\
+                [fixed]\ntransport = \"tcp\"\ntarget_idle_poll_us = 0\nhost_polling = \"sleep\"\n\
+                [interference]\nshared = \"target\"\n\
+                background = { depth = 4, rate_process = \"fixed\" }\n\
+                [interference.foreground]\nl = { depth = 1 }\n";
+    let (plan, out) = (plan(&folder, body), folder.path("out"));
+    let one = ["--target-on", "here", "--load-on", "here", "--no-report"];
+    assert_eq!(weft("epoll", run(&plan, &out, &one)).code, Some(0));
+    let skipped = records(&out);
+    let why = skipped.iter().find_map(|record| record.status.reason()).expect("a reason");
+    assert!(why.contains("--load-on A,B"), "{why}");
+    fs::remove_dir_all(&out).expect("a folder");
+    let two = [&one[..2], &["--load-on", "here", "--load-on", &place, "--no-report"]].concat();
+    let ran = weft("epoll", run(&plan, &out, &two));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let records = records(&out);
+    let places = |role: Role| {
+        let record = records.iter().find(|record| record.role == role).expect("a record");
+        assert_eq!(record.status, Status::Measured, "{}", record.cell);
+        let value = |name: &str| record.values.get(name).copied();
+        assert_eq!(value(number::REQUESTS_ALL), value(number::SERVED_ALL), "{}", record.cell);
+        let places = record.parts.iter().map(|part| part.place.clone());
+        (record, places.collect::<Vec<String>>())
+    };
+    for (role, expected) in [
+        (Role::Alone, "here"),
+        (Role::Foreground, "here"),
+        (Role::Saturation, &place),
+        (Role::Background, &place),
+    ] {
+        assert_eq!(places(role).1, [expected]);
+    }
+    let (beside, _) = places(Role::Background);
+    let offered = beside.values[number::OFFERED_IOPS] / beside.values[number::REFERENCE_IOPS];
+    assert!((offered - 0.3).abs() < 0.01, "{offered} of the capacity");
+    assert_eq!(places(Role::Foreground).0.together, beside.together);
 }

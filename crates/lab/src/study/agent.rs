@@ -40,7 +40,7 @@ pub use fleet::{Carrier, Connector, Fleet, Places, Streams};
 use probe::{Found, Probe, Way};
 pub use serve::{Build, methods};
 pub use survey::{Findings, FoundEnd, FoundMachine, FoundWay, Survey};
-pub(super) use together::{Elsewhere, Part, jumped, machines, overlap, parts_of};
+pub(super) use together::{Elsewhere, Part, jumped, machines, overlap, parts_of, run_beside};
 
 use super::{
     inside::Settings,

@@ -1,6 +1,6 @@
 //! What a step needs: targets, and loads with their processors.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec};
 use weft_reactor::DriverKind;
@@ -64,6 +64,39 @@ impl Place {
     }
 }
 
+/// Which of several machines drive a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tenant {
+    /// All of them.
+    #[default]
+    All,
+    /// The first: the tenant that is looked at.
+    First,
+    /// The others: its neighbour.
+    Others,
+}
+
+impl Tenant {
+    /// The one that a cell of an interference study is.
+    const fn of_role(role: Role) -> Self {
+        match role {
+            Role::Alone | Role::Foreground => Self::First,
+            // The capacity is that of those who offer a share of it.
+            Role::Background | Role::Saturation => Self::Others,
+            _ => Self::All,
+        }
+    }
+
+    /// Its machines, by their numbers.
+    pub(super) fn of(self, machines: usize) -> Range<usize> {
+        match self {
+            Self::First if machines > 1 => 0..1,
+            Self::Others if machines > 1 => 1..machines,
+            _ => 0..machines,
+        }
+    }
+}
+
 /// The load of one cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
@@ -79,13 +112,15 @@ pub struct Load {
     pub subsystems: u32,
     /// How they connect.
     pub(super) host: HostSettings,
+    /// Which machines drive it.
+    pub(super) tenant: Tenant,
 }
 
 impl Load {
     /// A load of one host and one subsystem.
     fn new(cell: Cell, job: Job, place: Place) -> Self {
         let host = HostSettings::of(&cell.configuration);
-        Self { cell, job, place, hosts: 1, subsystems: 1, host }
+        Self { cell, job, place, hosts: 1, subsystems: 1, host, tenant: Tenant::All }
     }
 
     /// The same load from several hosts, each at several subsystems.
@@ -152,14 +187,24 @@ impl Planner<'_> {
         match step {
             Step::Single(cell) => {
                 let mut deployment = self.single(cell)?;
-                let machines = self.capabilities.apart.as_ref().map_or(1, |apart| apart.loads);
                 for load in &mut deployment.loads {
-                    load.offer(offered, machines);
+                    load.tenant = self.tenant(load.cell.role);
+                    load.offer(offered, self.machines(load));
                 }
                 Ok(deployment)
             }
             Step::Pair { foreground, background } => self.pair(foreground, background, offered),
         }
+    }
+
+    fn tenant(&self, role: Role) -> Tenant {
+        self.plan.interference.as_ref().map_or(Tenant::All, |_| Tenant::of_role(role))
+    }
+
+    /// How many machines drive a load.
+    fn machines(&self, load: &Load) -> usize {
+        let all = self.capabilities.apart.as_ref().map_or(1, |apart| apart.loads);
+        load.tenant.of(all).len()
     }
 
     fn single(&self, cell: &Cell) -> Result<Deployment, String> {
@@ -243,9 +288,12 @@ impl Planner<'_> {
             }),
             None => other,
         };
+        let mut looked_at = Load::new(foreground.clone(), first, one);
         let mut beside = Load::new(background.clone(), second, other);
-        beside.offer(offered, 1);
-        let loads = vec![Load::new(foreground.clone(), first, one), beside];
+        looked_at.tenant = self.tenant(foreground.role);
+        beside.tenant = self.tenant(background.role);
+        beside.offer(offered, self.machines(&beside));
+        let loads = vec![looked_at, beside];
         Ok(Deployment { targets, loads, shared: roles.shared })
     }
 
@@ -263,6 +311,17 @@ impl Planner<'_> {
     fn roles(&self, cell: &Cell, given: bool) -> Result<Roles, String> {
         let cpus = &self.capabilities.cpus;
         if let Some(load_cpus) = self.capabilities.load_cpus() {
+            let tenants = matches!(cell.role, Role::Alone | Role::Foreground | Role::Background);
+            if tenants && self.shared(cell) == Some(Shared::Target) {
+                let apart = self.capabilities.apart.as_ref();
+                let together = apart.is_some_and(|apart| apart.same_load_machine);
+                let loads = matrix::background_cores(self.plan, self.capabilities);
+                let roles = roles::tenants(load_cpus, together, loads);
+                return Ok(Roles {
+                    targets: vec![cpus.iter().copied().take(1).collect()],
+                    ..roles
+                });
+            }
             let (host, target) = match (cell.role, self.shared(cell)) {
                 (Role::Saturation, Some(Shared::Host)) => (1, cpus.len().min(2)),
                 (Role::Saturation, Some(Shared::Target)) => (load_cpus.len().min(2), 1),

@@ -85,6 +85,14 @@ impl LoadDevice {
         }
     }
 
+    /// The agents that drive it, if some do.
+    pub(super) const fn driven_elsewhere(&self) -> Option<&Elsewhere> {
+        match &self.driven {
+            Driven::Elsewhere(elsewhere) => Some(elsewhere),
+            Driven::Here(_) | Driven::Inside(_) | Driven::Perf(_) => None,
+        }
+    }
+
     /// One without a connection.
     pub(super) fn local(driven: Driven, name: String) -> Self {
         Self {

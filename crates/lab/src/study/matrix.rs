@@ -8,7 +8,7 @@ use super::{
     given::{self, KnownTarget, given_targets, no_target, protocol},
     knob,
     launch::Tls,
-    plan::{Kind, Plan},
+    plan::{Kind, Plan, Shared},
     roles, site,
     software::{self, Lacks},
 };
@@ -46,6 +46,8 @@ pub struct Apart {
     pub one_machine: bool,
     /// How many places carry the load.
     pub loads: usize,
+    /// Whether several of them are on one machine.
+    pub same_load_machine: bool,
     /// Whether a device of the target's machine was given, to be driven there as well.
     pub local: bool,
     /// The links between all of them, and whether each has an RDMA device at every end.
@@ -412,9 +414,15 @@ fn applied_cores(plan: &Plan, role: Role, capabilities: &Capabilities) -> Option
     let shared = plan.interference.as_ref()?.shared;
     let cpus = &capabilities.cpus;
     let wanted = background_cores(plan, capabilities);
-    let has = match role {
-        Role::Background => roles::interference(cpus, shared, wanted).background.len(),
-        Role::Saturation => roles::saturation(cpus, shared).host.len(),
+    let loads_cpus = capabilities.load_cpus();
+    let has = match (role, loads_cpus) {
+        (Role::Background, Some(cpus)) => {
+            let together = capabilities.apart.as_ref().is_some_and(|apart| apart.same_load_machine);
+            roles::tenants(cpus, together, wanted).background.len()
+        }
+        (Role::Saturation, Some(cpus)) => cpus.len().min(2),
+        (Role::Background, None) => roles::interference(cpus, shared, wanted).background.len(),
+        (Role::Saturation, None) => roles::saturation(cpus, shared).host.len(),
         _ => return None,
     };
     u64::try_from(has.max(1)).ok()
@@ -562,8 +570,10 @@ fn not_apart(
         transport if role == Role::Link && protocol(transport) == Some(Transport::Rdma) => {
             Some("needs a probe of the link over RDMA, which weft does not have")
         }
-        _ if matches!(role, Role::Alone | Role::Foreground | Role::Background) => {
-            Some("tenants of one processor are measured on one machine, without --target-on")
+        _ if matches!(role, Role::Alone | Role::Foreground | Role::Background)
+            && tenants_together(plan, role, configuration, apart).is_some() =>
+        {
+            tenants_together(plan, role, configuration, apart)
         }
         "local" if !apart.local => Some("needs a device of the target's machine (--local DEVICE)"),
         "loopback" => Some("over loopback target and load are one process"),
@@ -574,6 +584,28 @@ fn not_apart(
             Some("target and load have machines of their own, and no processor in common")
         }
         _ => None,
+    }
+}
+
+/// Why the tenants of a processor cannot be hosts on machines of their own.
+fn tenants_together(
+    plan: &Plan,
+    role: Role,
+    configuration: &Configuration,
+    apart: &Apart,
+) -> Option<&'static str> {
+    let shared = plan.interference.as_ref().map(|section| section.shared);
+    match shared {
+        Some(Shared::Target) if role != Role::Alone && is_network(configuration) => {
+            Some("the link without storage is measured on one machine, without --target-on")
+        }
+        Some(Shared::Target) if apart.loads < 2 => {
+            Some("the tenants are hosts at two places: --load-on A,B")
+        }
+        Some(Shared::Target) => None,
+        Some(Shared::Host) | None => {
+            Some("tenants of one host's processor are measured on one machine, without --target-on")
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use weft_reactor::monotonic_time;
 use weft_rpc::{machine::Machine, statistics::Statistics};
 
 use super::{
-    agent::{Part, jumped, machines, overlap, parts_of},
+    agent::{Elsewhere, Part, jumped, machines, overlap, parts_of, run_beside},
     deployment::{Deployment, Load, Place},
     given::{protocol, protocol_name},
     load_device::LoadDevice,
@@ -23,7 +23,7 @@ use super::{
     target_set::TargetSet,
 };
 use crate::{
-    DirectionResult, Phase, Polling, Progress, RunObserver, RunResult,
+    DirectionResult, Job, Phase, Polling, Progress, RunObserver, RunResult,
     limits::{FULL, OVERLAP_MIN, WINDOW, WINDOWS_MAX},
     results::{
         Connection, Direction, IdleRate, LatencyRecord, LinkProbe, LoadPart, Mark, Record, Role,
@@ -106,6 +106,8 @@ struct Ran {
     windows: Vec<Window>,
     /// What each machine did, if agents drove it.
     parts: Vec<Part>,
+    /// What is wrong if they did not count at the same time.
+    apart: Option<String>,
 }
 
 /// The result of one load.
@@ -178,7 +180,7 @@ pub(super) fn measure(
         return Err("it ended before measurement began".to_owned());
     };
     let mut measured = Vec::new();
-    for ((load, Ran { result, windows, parts }), device) in
+    for ((load, Ran { result, windows, parts, apart }), device) in
         deployment.loads.iter().zip(results).zip(described)
     {
         let target = target_set.target_of(&load.place);
@@ -194,6 +196,7 @@ pub(super) fn measure(
             all,
             settled,
             parts: &parts,
+            apart,
         };
         let mut record = context.record(&result);
         record.windows = windows;
@@ -236,6 +239,10 @@ fn run_loads(
     sampler: &mut Sampler<'_, '_>,
 ) -> Result<Vec<Ran>, String> {
     let stop = options.stop;
+    let agents: Vec<_> = load_devices.iter().filter_map(LoadDevice::driven_elsewhere).collect();
+    if let (true, [load, beside]) = (agents.len() == load_devices.len(), &deployment.loads[..]) {
+        return run_tenants(&agents, [&load.job, &beside.job], stop, sampler);
+    }
     let outcomes = thread::scope(|scope| {
         let mut beside = Vec::new();
         for (load, load_device) in deployment.loads.iter().zip(load_devices).skip(1) {
@@ -259,9 +266,33 @@ fn run_loads(
         if let Some(error) = result.total().error {
             return Err(error);
         }
-        results.push(Ran { result, windows: log.0, parts: load_device.parts() });
+        let parts = load_device.parts();
+        let apart = apart(&parts);
+        results.push(Ran { result, windows: log.0, parts, apart });
     }
     Ok(results)
+}
+
+/// Runs the loads of two tenants, which agents drive, and which have to count at the same time.
+fn run_tenants(
+    agents: &[&Elsewhere],
+    jobs: [&Job; 2],
+    stop: &AtomicBool,
+    sampler: &mut Sampler<'_, '_>,
+) -> Result<Vec<Ran>, String> {
+    let mut log = WindowLog::default();
+    let loads: Vec<_> = agents.iter().copied().zip(jobs).collect();
+    let results = run_beside(&loads, stop, &mut [&mut *sampler, &mut log])?;
+    let all: Vec<Part> = agents.iter().flat_map(|agents| agents.parts()).collect();
+    if let Some(error) = results.iter().find_map(|result| result.total().error) {
+        return Err(error);
+    }
+    let windows = [std::mem::take(&mut sampler.windows).0, log.0];
+    let mut ran = Vec::new();
+    for ((result, windows), agents) in results.into_iter().zip(windows).zip(agents) {
+        ran.push(Ran { result, windows, parts: agents.parts(), apart: apart(&all) });
+    }
+    Ok(ran)
 }
 
 /// Runs a load until its IOPS are steady, or as long as the plan allows. Returns whether they are
@@ -305,6 +336,7 @@ struct Context<'a> {
     all: &'a [Option<Statistics>],
     settled: Option<bool>,
     parts: &'a [Part],
+    apart: Option<String>,
 }
 
 impl Context<'_> {
@@ -330,7 +362,7 @@ impl Context<'_> {
         let is_empty = record.directions().all(|direction| direction.requests == 0);
         let empty = is_empty.then(|| "no request ended in the measured time".to_owned());
         let wrong = mislabelled(&record).or_else(|| jumped(self.parts)).or(empty);
-        if let Some(reason) = wrong.or_else(|| apart(self.parts)) {
+        if let Some(reason) = wrong.or_else(|| self.apart.clone()) {
             record.status = Status::Void { reason };
         }
         record

@@ -67,6 +67,21 @@ pub fn apart(
     Ok(Roles { host, targets, ..Roles::default() })
 }
 
+/// Two tenants of a target with one processor, which are hosts of their own: the foreground has one
+/// processor, the background so many. If they are on one machine (`together`), they have different
+/// ones while there are enough.
+#[must_use]
+pub fn tenants(load_cpus: &[usize], together: bool, background: usize) -> Roles {
+    let shared = together && load_cpus.len() < 1 + background;
+    let skip = usize::from(together && load_cpus.len() > 1);
+    Roles {
+        host: taken(load_cpus, 0, 1),
+        background: taken(load_cpus, skip, background),
+        targets: Vec::new(),
+        shared,
+    }
+}
+
 /// Load and target on the same processor.
 #[must_use]
 pub fn same_core(cpus: &[usize]) -> Roles {

@@ -1,7 +1,7 @@
 //! The agents of a study.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -100,6 +100,8 @@ impl Fleet {
         let mut load_cpus = loads.first().map(of).unwrap_or_default();
         load_cpus.retain(|cpu| loads.iter().all(|load| load.description.cpus.contains(cpu)));
         let one_machine = self.is_one_machine();
+        let boots: BTreeSet<&str> =
+            loads.iter().map(|load| load.description.boot_id.as_str()).collect();
         Capabilities {
             cpus: of(&self.target()),
             own_target: true,
@@ -109,6 +111,7 @@ impl Fleet {
                 load_cpus,
                 one_machine,
                 loads: loads.len(),
+                same_load_machine: boots.len() < loads.len(),
                 local,
                 links: self.links(),
             }),
@@ -215,7 +218,7 @@ impl Fleet {
         Ok((read(&self.loads())?, read(&[self.target()])?))
     }
 
-    /// The device of a load on all its machines, over a link if it has a name.
+    /// The device of a load on its machines, over a link if it has a name.
     pub(in crate::study) fn open(
         &self,
         addresses: &[TransportId],
@@ -223,8 +226,11 @@ impl Fleet {
         nsid: u32,
         load: &Load,
     ) -> Result<LoadDevice, String> {
-        let agents = self.loads();
-        let answers = call_all::<OpenLoad>(&agents, |number| {
+        let all = self.loads();
+        let numbers = load.tenant.of(all.len());
+        let agents: Vec<_> = all.get(numbers.clone()).unwrap_or_default().to_vec();
+        let answers = call_all::<OpenLoad>(&agents, |index| {
+            let number = numbers.start + index;
             Ok(Wish {
                 addresses: addresses.iter().map(ToString::to_string).collect(),
                 nsid,

@@ -77,15 +77,12 @@ impl Elsewhere {
         stop: &AtomicBool,
         observer: &mut dyn RunObserver,
     ) -> Result<RunResult, String> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        let agents = self.agents.iter().enumerate();
-        let all =
-            agents.map(|(number, agent)| Driven::begin(agent, &job_of(job, number))).collect();
-        let mut gathered = Gathered { all, fault: None, begun: false, over: false };
-        gathered.receive(stop, observer);
-        let (results, parts) = gathered.finish(job)?;
+        let results = run_beside(&[(self, job)], stop, &mut [observer])?;
+        results.into_iter().next().ok_or_else(|| "a load has no result".to_owned())
+    }
+
+    fn set_parts(&self, parts: Vec<Part>) {
         *self.parts.lock().unwrap_or_else(PoisonError::into_inner) = parts;
-        Ok(merged(results))
     }
 
     /// What each machine did in the last run.
@@ -103,6 +100,39 @@ impl Elsewhere {
         let agents = std::mem::take(&mut self.agents);
         call_all::<CloseLoad>(&agents, |_| Ok(())).into_iter().collect()
     }
+}
+
+/// Runs several loads, all of whose agents begin together, and each of which has an observer: the
+/// result of each.
+///
+/// # Errors
+/// One sentence that names the machine without a result.
+pub(in crate::study) fn run_beside(
+    loads: &[(&Elsewhere, &Job)],
+    stop: &AtomicBool,
+    observers: &mut [&mut dyn RunObserver],
+) -> Result<Vec<RunResult>, String> {
+    let mut all = Vec::new();
+    for (load, (elsewhere, job)) in loads.iter().enumerate() {
+        elsewhere.set_parts(Vec::new());
+        let agents = elsewhere.agents.iter().enumerate();
+        all.extend(agents.map(|(number, agent)| Driven::begin(agent, load, &job_of(job, number))));
+    }
+    let phases = vec![Phases::default(); loads.len()];
+    let mut gathered = Gathered { all, fault: None, phases };
+    gathered.receive(stop, observers);
+    let mut ended = gathered.finish()?.into_iter().peekable();
+    let mut merged_results = Vec::new();
+    for (load, (elsewhere, job)) in loads.iter().enumerate() {
+        let (mut results, mut parts) = (Vec::new(), Vec::new());
+        while let Some((one, result)) = ended.next_if(|(one, _)| one.load == load) {
+            parts.push(one.part(job, &result));
+            results.push(result);
+        }
+        elsewhere.set_parts(parts);
+        merged_results.push(merged(results));
+    }
+    Ok(merged_results)
 }
 
 impl Drop for Elsewhere {
@@ -139,6 +169,8 @@ enum Pending {
 /// One agent, whose load is driven to its end.
 struct Driven<'a> {
     agent: &'a Agent,
+    /// The load, of several.
+    load: usize,
     pending: Pending,
     reading: Reading,
     /// How far its clock was ahead before its load began, and when that was known.
@@ -153,10 +185,11 @@ struct Driven<'a> {
 
 impl<'a> Driven<'a> {
     /// Begins with the preparation of its load.
-    fn begin(agent: &'a Agent, job: &Job) -> Result<Self, String> {
+    fn begin(agent: &'a Agent, load: usize, job: &Job) -> Result<Self, String> {
         let pending = Pending::Prepare(agent.ask::<PrepareLoad>(&Settings::of(job))?);
         Ok(Self {
             agent,
+            load,
             pending,
             reading: Reading::default(),
             offset: None,
@@ -295,13 +328,20 @@ impl<'a> Driven<'a> {
     }
 }
 
+/// What the observer of a load has been told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Phases {
+    begun: bool,
+    over: bool,
+}
+
 /// The loads of all agents.
 struct Gathered<'a> {
     /// Those that could not even be prepared have their reason instead.
     all: Vec<Result<Driven<'a>, String>>,
     fault: Option<String>,
-    begun: bool,
-    over: bool,
+    /// Of each load.
+    phases: Vec<Phases>,
 }
 
 impl<'a> Gathered<'a> {
@@ -314,7 +354,7 @@ impl<'a> Gathered<'a> {
     }
 
     /// Starts all together and passes on what they report, until all have ended.
-    fn receive(&mut self, stop: &AtomicBool, observer: &mut dyn RunObserver) {
+    fn receive(&mut self, stop: &AtomicBool, observers: &mut [&mut dyn RunObserver]) {
         loop {
             // If one has failed the others are of no use.
             let is_faulty = self.fault.is_some() || self.all.iter().any(Result::is_err);
@@ -325,9 +365,11 @@ impl<'a> Gathered<'a> {
                     self.failed(number, why);
                     Vec::new()
                 });
-                events.into_iter().for_each(|event| self.event(number, event, observer));
+                events.into_iter().for_each(|event| self.event(number, event, observers));
             }
-            self.show(observer);
+            for (load, observer) in observers.iter_mut().enumerate() {
+                self.show(load, &mut **observer);
+            }
             self.start();
             let left = self.driven().filter(|one| !one.has_ended());
             let left: Vec<&Agent> = left.map(|one| one.agent).collect();
@@ -361,48 +403,53 @@ impl<'a> Gathered<'a> {
         self.fault.get_or_insert(why);
     }
 
-    fn event(&mut self, number: usize, event: Event, observer: &mut dyn RunObserver) {
-        match event {
-            Event::Window(window) => {
-                if let Some(one) = self.at(number) {
-                    one.window = Some(window.progress());
-                }
-                self.show(observer);
+    fn event(&mut self, number: usize, event: Event, observers: &mut [&mut dyn RunObserver]) {
+        let Some(one) = self.at(number) else { return };
+        let load = one.load;
+        if let Event::Window(window) = event {
+            one.window = Some(window.progress());
+            if let Some(observer) = observers.get_mut(load) {
+                self.show(load, &mut **observer);
             }
-            Event::Begins if !std::mem::replace(&mut self.begun, true) => {
+            return;
+        }
+        let both = observers.get_mut(load).zip(self.phases.get_mut(load));
+        let Some((observer, phases)) = both else { return };
+        match event {
+            Event::Begins if !std::mem::replace(&mut phases.begun, true) => {
                 observer.measurement_begins();
             }
-            Event::Ends if !std::mem::replace(&mut self.over, true) => {
+            Event::Ends if !std::mem::replace(&mut phases.over, true) => {
                 observer.measurement_ends();
             }
             _ => {}
         }
     }
 
-    /// Shows the windows once every load that runs has one.
-    fn show(&mut self, observer: &mut dyn RunObserver) {
-        if self.driven().any(|one| one.window.is_none() && one.result.is_none()) {
+    /// Shows the windows of a load once every agent that drives it has one: a last one that only
+    /// some have is not what all did.
+    fn show(&mut self, load: usize, observer: &mut dyn RunObserver) {
+        if self.driven().any(|one| one.load == load && one.window.is_none()) {
             return;
         }
-        let windows: Vec<Progress> = self.driven().filter_map(|one| one.window.take()).collect();
+        let of = self.driven().filter(|one| one.load == load);
+        let windows: Vec<Progress> = of.filter_map(|one| one.window.take()).collect();
         if let Some(sum) = sum(windows) {
             observer.progress(&sum);
         }
     }
 
-    /// The results of all, and what each did.
-    fn finish(self, job: &Job) -> Result<(Vec<RunResult>, Vec<Part>), String> {
+    /// All agents with their results, in the order of the loads.
+    fn finish(self) -> Result<Vec<(Driven<'a>, RunResult)>, String> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        let (mut results, mut parts) = (Vec::new(), Vec::new());
-        for one in self.all {
+        let with_result = |one: Result<Driven<'a>, String>| {
             let mut one = one?;
             let result = one.result.take().ok_or("a load has no result")?;
-            parts.push(one.part(job, &result));
-            results.push(result);
-        }
-        Ok((results, parts))
+            Ok::<_, String>((one, result))
+        };
+        self.all.into_iter().map(with_result).collect()
     }
 }
 
