@@ -2,6 +2,7 @@
 
 mod against;
 mod agents;
+mod build_id;
 mod child;
 mod keys;
 mod list;
@@ -71,10 +72,11 @@ pub(crate) struct FirstLook {
 /// This build, for agents, which have to be of the same.
 pub(crate) fn this_build() -> Result<agent::Build, Failure> {
     // The file by that name may be another one by now.
-    let contents = contents(Path::new("/proc/self/exe"))
-        .map_err(|error| Failure::io("read", &"this program's binary", &error))?;
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    Ok(agent::Build { version, id: format!("{contents:016x}") })
+    let program = Path::new("/proc/self/exe");
+    let of_contents = || contents(program).map(|contents| format!("{contents:016x}"));
+    let id = build_id::of(program).map_or_else(of_contents, Ok);
+    let id = id.map_err(|error| Failure::io("read", &"this program's binary", &error))?;
+    Ok(agent::Build { version: env!("CARGO_PKG_VERSION").to_owned(), id })
 }
 
 /// What tells a binary from others.

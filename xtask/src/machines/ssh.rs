@@ -59,6 +59,18 @@ fn write_program(path: &str, text: &str) -> Result<()> {
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
+/// Writes a program with another build ID.
+fn write_other_build(program: &Path, path: &str) -> Result<()> {
+    // The head of that note, with an ID of 20 bytes.
+    const NOTE: &[u8] = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
+    fs::copy(program, path)?;
+    let mut bytes = fs::read(path)?;
+    let at = bytes.windows(NOTE.len()).position(|bytes| bytes == NOTE);
+    let first = at.context("the program has no build ID")? + NOTE.len();
+    bytes[first] ^= 1;
+    Ok(fs::write(path, bytes)?)
+}
+
 impl<'a> Ssh<'a> {
     fn start(bench: &'a Bench) -> Result<Self> {
         let (host, client) = (key(&bench.path("host")?)?, key(&bench.path("client")?)?);
@@ -243,13 +255,8 @@ pub(super) fn loads(bench: &Bench) -> Result<()> {
 pub(super) fn refused(bench: &Bench) -> Result<()> {
     let ssh = Ssh::start(bench)?;
     let (weft, never) = (bench.weft.display().to_string(), bench.path("never")?);
-    // The same program with one byte more is another build.
     let other = bench.path("other")?;
-    fs::copy(&bench.weft, &other)?;
-    fs::OpenOptions::new()
-        .append(true)
-        .open(&other)
-        .and_then(|mut file| std::io::Write::write_all(&mut file, b"\0"))?;
+    write_other_build(&bench.weft, &other)?;
     let older = bench.path("older")?;
     write_program(&older, "#!/bin/sh\necho \"error: unrecognized subcommand '$1'\" >&2\nexit 2\n")?;
     for (place, program, expected) in [
