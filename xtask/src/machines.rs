@@ -30,8 +30,8 @@ const SWITCH: &str = "s";
 /// A check, and the name by which it is chosen, which is that of the folder of its results.
 type Check = (&'static str, &'static str, fn(&Bench) -> Result<()>);
 
-/// Those that take longest, which only `cargo xtask test --all` runs, or whoever names them.
-const LONG: &[&str] = &["lost", "many"];
+/// What takes longest, which only `cargo xtask test --all` runs, or whoever names it.
+const LONG: &[&str] = &["lost"];
 
 const CHECKS: &[Check] = &[
     ("commands", "a study of three namespaces, by commands", commands),
