@@ -36,15 +36,16 @@ pub(super) fn agents(bench: &Bench) -> Result<()> {
         println!("{AGENTS} loads: {all} requests, fairness {fairness}");
     }
     found.sort_by_key(began);
-    let mut beyond: Vec<u64> = found
+    let beyond: Vec<u64> = found
         .windows(2)
         .map(|pair| (began(&pair[1]) - began(&pair[0])).saturating_sub(RUNTIME_MS + RAMP_MS))
         .collect();
-    beyond.sort_unstable();
+    let (first, others) = beyond.split_first().context("one cell")?;
     println!(
-        "a cell of {RAMP_MS} ms of ramp and {RUNTIME_MS} ms takes {} to {} ms more",
-        beyond[0],
-        beyond[beyond.len() - 1]
+        "a cell of {RAMP_MS} ms of ramp and {RUNTIME_MS} ms takes {} to {} ms more; the first one, \
+         which starts the target and fills its memory, {first} ms",
+        others.iter().min().context("two cells")?,
+        others.iter().max().context("two cells")?
     );
     Ok(())
 }
