@@ -208,6 +208,11 @@ impl Reactor {
         self.express != 0 && self.driver.has_express()
     }
 
+    /// How many bytes ordinary streams send at once while there are express ones.
+    pub fn set_send_slice(&mut self, bytes: usize) {
+        self.driver.set_send_slice(bytes);
+    }
+
     /// Continues the operations of express streams and appends what has completed, also of other
     /// operations that were submitted since the last poll.
     pub fn poll_express(&mut self, completions: &mut Vec<ReactorCompletion>) {

@@ -140,6 +140,8 @@ mod tests {
             class,
             budget: None,
             weight: None,
+            latency_target: None,
+            max_throughput_loss: None,
         }
     }
 

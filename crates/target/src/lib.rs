@@ -74,6 +74,7 @@ pub use check::{CheckedNamespace, check};
 pub use classes::{ClassReason, ServedClass};
 pub use directory::{ConnectedController, ConnectedQueue, QueueAuthentication};
 pub use files::replace_file;
+pub use group::{LatencyState, LatencyTarget};
 pub use io_metrics::{HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading, Wait};
 pub use local::LocalTarget;
 pub use rate_limits::{RateLimitStatistics, ThrottledTenant};

@@ -23,6 +23,12 @@ pub(super) enum Verb {
         /// What they have together of the time of what is served in its turn; others have 100.
         #[arg(long, value_name = "1-10000")]
         weight: Option<u16>,
+        /// What 99 % of their commands are to be answered within, such as 100us.
+        #[arg(long, value_name = "DURATION")]
+        latency_target: Option<String>,
+        /// What others may lose for that of their rate.
+        #[arg(long, value_name = "PERCENT", requires = "latency_target")]
+        max_throughput_loss: Option<u8>,
     },
     /// Delete the rule for these queues.
     Delete {
@@ -56,17 +62,26 @@ impl Session {
             [("host", json!(host)), ("subsystem", json!(subsystem)), ("port", json!(port))]
         };
         match verb {
-            Verb::Set { of: queues, class, budget, weight } => {
+            Verb::Set {
+                of: queues,
+                class,
+                budget,
+                weight,
+                latency_target,
+                max_throughput_loss,
+            } => {
                 let mut params = given(of(queues));
                 params["class"] = json!(class);
                 params["budget"] = json!(budget);
                 params["weight"] = json!(weight);
+                params["latency_target"] = json!(latency_target);
+                params["max_throughput_loss"] = json!(max_throughput_loss);
                 self.change("qos_set", params)
             }
             Verb::Delete { of: queues } => self.change("qos_delete", given(of(queues))),
             Verb::List => {
                 let all = self.call("qos_get_all", Value::Null)?;
-                let head = ["host", "subsystem", ">port", "class", ">budget", ">weight"];
+                let head = ["host", "subsystem", ">port", "class", ">budget", ">weight", ">p99"];
                 let mut table = Table::new(&head);
                 for one in list(&all) {
                     let shown = |key: &str, none: &str| match &one[key] {
@@ -82,6 +97,7 @@ impl Session {
                         text(&one["class"]),
                         if is_express { budget + " %" } else { "-".to_owned() },
                         shown("weight", "-"),
+                        shown("latency_target", "-"),
                     ]);
                 }
                 self.show(&all, &table.text())

@@ -315,6 +315,10 @@ impl<P: Poller> Driver for Kernel<P> {
         self.sockets.continue_sends(&mut self.poller, ready)
     }
 
+    fn set_send_slice(&mut self, bytes: usize) {
+        self.sockets.set_slice(bytes);
+    }
+
     fn release_idle(&mut self) {
         self.sockets.release_idle();
     }

@@ -101,6 +101,9 @@ pub(crate) trait Driver: Debug {
         false
     }
 
+    /// How much another socket sends at once from now on.
+    fn set_send_slice(&mut self, _bytes: usize) {}
+
     /// No further turn follows at once: releases what was kept for it.
     fn release_idle(&mut self) {}
 

@@ -5,6 +5,7 @@ use super::state::{Event, Notice, State};
 use super::{DRIVER_NAME, SimulatedFile};
 use crate::driver::sockets::{fit, take_largest};
 use crate::driver::{Driver, Wait, unserved};
+use crate::limits::SEND_SLICE_BYTES;
 use crate::mailbox::Waker;
 use crate::message::{Message, PIECES_MAX};
 use crate::operation::{
@@ -17,6 +18,7 @@ use crate::stream::{FileKind, FileSource, Stream, StreamKind};
 use crate::timers::NumberMap;
 use rustix::io::Errno;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
@@ -25,6 +27,9 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
+
+/// What [`World::set_send_time`](super::World::set_send_time) is the time of.
+const SEND_TIME_BYTES: u32 = 64 << 10;
 
 pub(crate) struct SimulatedDriver {
     state: Rc<RefCell<State>>,
@@ -39,6 +44,10 @@ pub(crate) struct SimulatedDriver {
     runnable: Vec<Key>,
     /// Sockets that are watched apart from the others.
     express: Vec<Key>,
+    /// How much others send at once meanwhile.
+    slice: usize,
+    /// Those that have more to send.
+    sliced: VecDeque<Key>,
     files: Slab<SimulatedFile>,
     operations: Slab<FileWork>,
 }
@@ -95,6 +104,8 @@ impl SimulatedDriver {
             tokens: NumberMap::default(),
             runnable: Vec::new(),
             express: Vec::new(),
+            slice: SEND_SLICE_BYTES,
+            sliced: VecDeque::new(),
             files: Slab::new(),
             operations: Slab::new(),
         }
@@ -262,8 +273,22 @@ impl SimulatedDriver {
     fn try_send(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let Some(Socket::Stream { end, send, .. }) = self.sockets.get_mut(key) else { return };
         let Some(Send { message, .. }) = send else { return };
-        let result = send_all(&mut self.state.borrow_mut(), *end, message);
+        let mut state = self.state.borrow_mut();
+        let is_sliced = !self.express.is_empty() && !self.express.contains(&key);
+        let send_time = if is_sliced { state.send_time } else { Duration::ZERO };
+        let most = if send_time.is_zero() { usize::MAX } else { self.slice };
+        let before = message.unsent();
+        let result = send_most(&mut state, *end, message, most);
+        let sent = u32::try_from(before - message.unsent()).unwrap_or(u32::MAX);
+        state.pass(send_time * sent / SEND_TIME_BYTES);
+        drop(state);
         if result == Err(Errno::AGAIN) {
+            return;
+        }
+        if result.is_ok() && message.unsent() > 0 {
+            if !self.sliced.contains(&key) {
+                self.sliced.push_back(key);
+            }
             return;
         }
         let Some(Send { token, message }) = send.take() else { return };
@@ -410,16 +435,20 @@ impl SimulatedDriver {
         for key in std::mem::take(&mut self.runnable) {
             self.try_socket(key, ready);
         }
+        for key in std::mem::take(&mut self.sliced) {
+            self.try_send(key, ready);
+        }
     }
 }
 
-/// Sends until nothing is left or there is no room.
-fn send_all(state: &mut State, end: Key, message: &mut Message) -> Result<(), Errno> {
-    while message.unsent() > 0 {
-        let room = state.room(end)?;
+/// Sends so much, until nothing is left or there is no room.
+fn send_most(state: &mut State, end: Key, message: &mut Message, most: usize) -> Result<(), Errno> {
+    let rest = message.unsent().saturating_sub(most);
+    while message.unsent() > rest {
+        let room = state.room(end)?.min(message.unsent() - rest);
         let mut slices = [const { MaybeUninit::uninit() }; PIECES_MAX];
         let mut bytes = Vec::new();
-        for piece in message.gather(&mut slices, usize::MAX) {
+        for piece in message.gather(&mut slices, room) {
             let len = piece.len().min(room - bytes.len());
             bytes.extend_from_slice(&piece[..len]);
         }
@@ -650,6 +679,17 @@ impl Driver for SimulatedDriver {
             let Some(key) = changed else { return };
             self.try_socket(key, ready);
         }
+    }
+
+    fn continue_sends(&mut self, ready: &mut Vec<ReactorCompletion>) -> bool {
+        if let Some(key) = self.sliced.pop_front() {
+            self.try_send(key, ready);
+        }
+        !self.sliced.is_empty()
+    }
+
+    fn set_send_slice(&mut self, bytes: usize) {
+        self.slice = bytes;
     }
 
     fn note_deadline(&mut self, deadline: Option<Duration>) {

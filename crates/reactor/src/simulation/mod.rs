@@ -135,6 +135,12 @@ impl World {
         self.state.borrow_mut().work_time = time;
     }
 
+    /// How long a reactor with express sockets takes to send 64 KiB from another one, in which it
+    /// does not look at these; at first no time.
+    pub fn set_send_time(&self, time: Duration) {
+        self.state.borrow_mut().send_time = time;
+    }
+
     /// A hash of the run so far: equal for two runs with the same events.
     pub fn fingerprint(&self) -> u64 {
         self.state.borrow().fingerprint()

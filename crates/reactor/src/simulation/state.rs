@@ -23,6 +23,7 @@ pub(crate) struct State {
     /// What passes between two looks at express sockets.
     pub(super) work_time: Duration,
     pub(super) interceptor: Interceptor,
+    pub(super) send_time: Duration,
     pub(super) random: Random,
     pub(super) ends: Slab<End>,
     pub(super) listeners: Slab<Listener>,
@@ -112,6 +113,7 @@ impl State {
             socket_limit: None,
             work_time: Duration::ZERO,
             interceptor: Interceptor::default(),
+            send_time: Duration::ZERO,
             random: Random::new(seed),
             ends: Slab::new(),
             listeners: Slab::new(),

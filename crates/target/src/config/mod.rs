@@ -35,7 +35,8 @@ pub(crate) use keys::{Policies, Psks};
 pub use limits::Limits;
 pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
 pub use qos::{
-    QOS_BUDGET_DEFAULT, QOS_BUDGET_MAX, QOS_WEIGHT_DEFAULT, QOS_WEIGHT_MAX, QosClass, QosRule,
+    MAX_THROUGHPUT_LOSS_DEFAULT, QOS_BUDGET_DEFAULT, QOS_BUDGET_MAX, QOS_WEIGHT_DEFAULT,
+    QOS_WEIGHT_MAX, QosClass, QosRule,
 };
 pub use rate_limit::{BdevLimits, RateLimit, RateLimitedCommands};
 pub use state::State;

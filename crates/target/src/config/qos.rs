@@ -1,8 +1,10 @@
 //! Rules that give queues a class, whatever their hosts do.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use weft_backend::duration;
 
 use super::{Config, ConfigError};
 
@@ -16,6 +18,15 @@ pub const QOS_BUDGET_DEFAULT: u8 = 25;
 /// The largest such part, and that of all express queues of a poll group together: the other queues
 /// always have the rest.
 pub const QOS_BUDGET_MAX: u8 = 75;
+
+/// What others may lose for a latency target if its rule does not say it, in percent.
+pub const MAX_THROUGHPUT_LOSS_DEFAULT: u8 = 25;
+
+/// The most that they may lose.
+const THROUGHPUT_LOSS_MAX: u8 = 75;
+
+/// The least and the largest latency target.
+const LATENCY_TARGETS: (Duration, Duration) = (Duration::from_micros(1), Duration::from_secs(1));
 
 /// The weight of a tenant that no rule gives another one.
 pub const QOS_WEIGHT_DEFAULT: u16 = 100;
@@ -46,6 +57,12 @@ pub struct QosRule {
     /// against the weights of others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u16>,
+    /// What 99 % of their commands are to be answered within, as express queues.
+    #[serde(default, with = "optional_duration", skip_serializing_if = "Option::is_none")]
+    pub latency_target: Option<Duration>,
+    /// What others may lose for that of each poll group's rate, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_throughput_loss: Option<u8>,
 }
 
 /// How a queue is to be served.
@@ -97,6 +114,12 @@ impl QosRule {
         self.budget.unwrap_or(QOS_BUDGET_DEFAULT)
     }
 
+    /// What others may lose for its latency target, in percent.
+    #[must_use]
+    pub fn max_throughput_loss(&self) -> u8 {
+        self.max_throughput_loss.unwrap_or(MAX_THROUGHPUT_LOSS_DEFAULT)
+    }
+
     /// What it gives, in words.
     #[must_use]
     pub fn terms(&self) -> String {
@@ -104,6 +127,10 @@ impl QosRule {
             QosClass::Latency => format!("class latency, {} % of the time", self.budget()),
             QosClass::Throughput => "class throughput".to_owned(),
         };
+        if let Some(target) = self.latency_target {
+            let (target, loss) = (duration::exact(target), self.max_throughput_loss());
+            terms += &format!(", p99 of {target} while others lose {loss} % at most");
+        }
         self.weight.iter().for_each(|weight| terms += &format!(", weight {weight}"));
         terms
     }
@@ -113,6 +140,7 @@ impl QosRule {
             return Err(ConfigError::new(format!("{at}.weight"), "it is out of range".to_owned())
                 .remedy(format!("give 1 to {QOS_WEIGHT_MAX}")));
         }
+        self.validate_target(at)?;
         let error = |what: &str| ConfigError::new(format!("{at}.budget"), what.to_owned());
         match (self.class, self.budget) {
             (QosClass::Throughput, Some(_)) => Err(error("only the class latency has one")
@@ -124,6 +152,59 @@ impl QosRule {
             }
             _ => Ok(()),
         }
+    }
+
+    fn validate_target(&self, at: &str) -> Result<(), ConfigError> {
+        let error =
+            |key: &str, what: &str| ConfigError::new(format!("{at}.{key}"), what.to_owned());
+        let (least, largest) = LATENCY_TARGETS;
+        match (self.latency_target, self.max_throughput_loss) {
+            (Some(_), _) if self.class == QosClass::Throughput => {
+                Err(error("latency-target", "only the class latency has one")
+                    .remedy("leave it out: these queues are served in their turn"))
+            }
+            (Some(target), _) if !(least..=largest).contains(&target) => {
+                let text = duration::exact;
+                Err(error("latency-target", "it is out of range").remedy(format!(
+                    "give {} to {}",
+                    text(least),
+                    text(largest)
+                )))
+            }
+            (None, Some(_)) => Err(error("max-throughput-loss", "there is no latency target")
+                .remedy("give latency-target as well, or leave this out")),
+            (_, Some(loss)) if !(1..=THROUGHPUT_LOSS_MAX).contains(&loss) => {
+                Err(error("max-throughput-loss", "it is out of range").remedy(format!(
+                    "give 1 to {THROUGHPUT_LOSS_MAX}, in percent of the others' rate"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A duration that may be left out.
+mod optional_duration {
+    use std::time::Duration;
+
+    use serde::{Deserializer, Serializer};
+    use weft_backend::duration::as_text;
+
+    #[allow(clippy::ref_option, reason = "the form that serde calls")]
+    pub(super) fn serialize<S: Serializer>(
+        value: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => as_text::serialize(value, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        as_text::deserialize(deserializer).map(Some)
     }
 }
 
@@ -221,6 +302,8 @@ mod tests {
             class: QosClass::Latency,
             budget: Some(40),
             weight: None,
+            latency_target: None,
+            max_throughput_loss: None,
         };
         let config = parsed(text).expect("a configuration");
         assert_eq!(config.qos_rules, std::slice::from_ref(&rule));
@@ -231,6 +314,11 @@ mod tests {
         assert!(!rule.applies_to("nqn.2024-01.a:i", "nqn.any", 2));
         let shared = &parsed("class = \"throughput\"\nweight = 200").expect("one").qos_rules[0];
         assert_eq!(shared.terms(), "class throughput, weight 200");
+        let keys = "class = \"latency\"\nlatency-target = \"150us\"";
+        let targeted = &parsed(keys).expect("a configuration").qos_rules[0];
+        assert_eq!(targeted.latency_target, Some(Duration::from_micros(150)));
+        let terms = "class latency, 25 % of the time, p99 of 150us while others lose 25 % at most";
+        assert_eq!(targeted.terms(), terms);
         let all = &parsed("class = \"throughput\"").expect("a configuration").qos_rules[0];
         assert_eq!((all.to_string().as_str(), all.budget()), ("all queues", 25));
     }
@@ -244,6 +332,13 @@ mod tests {
             ("class = \"latency\"\nbudget = 76", "give 1 to 75"),
             ("class = \"throughput\"\nweight = 0", "give 1 to 10000"),
             ("class = \"throughput\"\nweight = 10001", "give 1 to 10000"),
+            ("class = \"throughput\"\nlatency-target = \"1ms\"", "only the class latency"),
+            ("class = \"latency\"\nlatency-target = \"10ns\"", "give 1us to 1s"),
+            ("class = \"latency\"\nmax-throughput-loss = 10", "no latency target"),
+            (
+                "class = \"latency\"\nlatency-target = \"1ms\"\nmax-throughput-loss = 76",
+                "give 1 to 75",
+            ),
             ("class = \"throughput\"\nbudget = 10", "only the class latency"),
             ("class = \"latency\"\nport = 1", "no port with the id 1"),
             ("class = \"latency\"\nsubsystem = \"nqn.2024-01.a:c\"", "there is no subsystem"),

@@ -43,6 +43,8 @@ pub(crate) struct Admission {
     passed_over: u32,
     /// The next one to be tried.
     position: usize,
+    /// What a turn may begin.
+    turn: usize,
     /// What may still begin in this turn, in bytes of data.
     allowance: usize,
     /// What was begun, counted as the allowance is.
@@ -80,6 +82,7 @@ impl Admission {
             waits: Vec::new(),
             passed_over: 0,
             position: 0,
+            turn: TURN_BYTES,
             allowance: 0,
             spent: 0,
             misses: 0,
@@ -183,7 +186,17 @@ impl Admission {
 
     /// A turn begins.
     pub(crate) fn begin_turn(&mut self) {
-        self.allowance = TURN_BYTES;
+        self.allowance = self.turn;
+    }
+
+    /// Turns begin so much from the next one on.
+    pub(crate) const fn set_turn(&mut self, bytes: usize) {
+        self.turn = bytes;
+    }
+
+    /// What was begun but for express work; it wraps.
+    pub(crate) const fn spent(&self) -> usize {
+        self.spent
     }
 
     /// Express work begins, which has an allowance of its own. Returns the turn's, for

@@ -213,6 +213,8 @@ mod tests {
             class: QosClass::Latency,
             budget: Some(budget),
             weight: None,
+            latency_target: None,
+            max_throughput_loss: None,
         }
     }
 

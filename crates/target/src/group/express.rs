@@ -370,6 +370,9 @@ impl Group {
     /// The reactor has been polled: serves what has come for express queues before anything else.
     pub(super) fn begin_express_turn(&mut self, completions: &mut Vec<ReactorCompletion>) {
         let now = self.core.reactor.turn_time();
+        if self.core.targets.is_on() {
+            self.core.targets.polled(self.core.reactor.idle_time(), now);
+        }
         if self.core.express.is_look_due(now) {
             self.look_through(now);
         }
@@ -466,10 +469,13 @@ impl Group {
     }
 
     /// Counts that what came for a connection waits for its turn, if that is an express queue.
-    pub(super) fn count_refused(&self, index: usize) {
-        let has_come = |one: &Connection| one.is_express() && one.transport.has_events();
-        if self.connections.at(index).is_some_and(has_come) {
+    pub(super) fn count_refused(&mut self, index: usize) {
+        let has_come = |one: &&Connection| one.is_express() && one.transport.has_events();
+        if let Some(one) = self.connections.at(index).filter(has_come) {
             self.core.devices.counters().count_express_refused();
+            if let Role::Io(io) = &one.role {
+                self.core.targets.refused(io.class.grant());
+            }
         }
     }
 
@@ -482,6 +488,7 @@ impl Group {
     ) {
         let Some(mut connection) = self.connections.take(index) else { return };
         let core = &mut self.core;
+        let arrived = core.targets.empty_at();
         let allowance = core.admission.begin_express();
         core.express.served_since = Some(since);
         connection.handle(completion, core);
@@ -503,9 +510,11 @@ impl Group {
         let took = now.saturating_sub(since);
         core.express.budgets.charge(account, took, now);
         core.shares.leave_out(took);
+        core.targets.leave_out(took);
         core.devices.counters().count_express(u64::from(is_served), took);
         if is_served && let Role::Io(io) = &mut connection.role {
             io.class.served_at = now;
+            core.targets.served(io.class.grant(), now.saturating_sub(arrived));
         }
         connection.settle_class(now, core);
         if connection.transport.has_events() || connection.is_gone() {
@@ -640,6 +649,8 @@ mod tests {
             class: QosClass::Latency,
             budget: None,
             weight: None,
+            latency_target: None,
+            max_throughput_loss: None,
         }];
         group.replace(true, &[], &rules);
         queue.regrant(rule, &mut group, us(5000));

@@ -22,6 +22,7 @@ mod meter;
 mod pieces;
 mod reserved;
 mod shares;
+mod targets;
 mod tenants;
 mod throttle;
 mod tracer;
@@ -42,6 +43,7 @@ use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Slot};
 
 pub(crate) use self::message::{ConnectionId, Message, Prepared};
+pub use self::targets::{LatencyState, LatencyTarget};
 
 use self::admin::Admin;
 use self::admission::{Admission, Outcome};
@@ -56,6 +58,7 @@ use self::express::Express;
 use self::listen::Listeners;
 use self::message::MovedConnection;
 use self::shares::Shares;
+use self::targets::LatencyTargets;
 use self::throttle::{Throttle, Turn};
 use crate::TargetError;
 use crate::directory::{Directory, HostKey};
@@ -113,6 +116,8 @@ impl Group {
         let admission = Admission::new(reactor.pool().clone());
         let shares = Shares::new(snapshot.has_weights());
         let express = Express::new(snapshot.express, &snapshot.qos_rules);
+        let (begun, now) = (admission.spent(), reactor.now());
+        let targets = LatencyTargets::new(&snapshot.qos_rules, begun, reactor.idle_time(), now);
         Self {
             core: Core {
                 id,
@@ -125,6 +130,7 @@ impl Group {
                 throttle: Throttle::new(id),
                 tracer: None,
                 express,
+                targets,
                 shares,
                 stale_checks: 0,
                 stranger_warned_at: None,
@@ -216,6 +222,7 @@ impl Group {
         self.core.devices.end_turn(&mut self.core.reactor);
         self.finish_turn();
         self.end_shares_turn();
+        self.core.end_targets_turn();
         self.set_stall_timer();
         self.core.throttle.set_timer(&mut self.core.reactor);
         let (counters, now) = (self.core.devices.counters(), self.core.reactor.turn_time());
@@ -675,6 +682,7 @@ impl Group {
             (old.express, &old.qos_rules) != (snapshot.express, &snapshot.qos_rules);
         if other_classes {
             self.core.express.replace(snapshot.express, &old.qos_rules, &snapshot.qos_rules);
+            self.core.replace_targets();
             let left = self.core.shares.replace(snapshot.has_weights());
             self.requeue(left);
         }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use weft_nvme::feature::Arbitration;
+use weft_target::LatencyState;
 use weft_target::config::{Config, QosClass, QosRule};
 
 use crate::support::peer::enabled;
@@ -24,6 +25,8 @@ fn of_port(port: u16, weight: u16) -> QosRule {
         class: QosClass::Throughput,
         budget: None,
         weight: Some(weight),
+        latency_target: None,
+        max_throughput_loss: None,
     }
 }
 
@@ -119,4 +122,46 @@ fn many_that_pose_as_small_ones_leave_the_others_theirs() {
     let small = || on[3..=202].iter().copied();
     let (most, least) = (small().max().expect("some"), small().min().expect("some"));
     assert!(most * 10 <= least * 12, "{least} to {most}");
+}
+
+/// A host with a latency target beside one that reads 128 KiB at a time: what the others send at
+/// once, which takes 200 µs for 64 KiB, becomes as short as that needs and as they may lose for it.
+#[test]
+fn a_latency_target_is_met_for_no_more_than_others_may_lose() {
+    let us = Duration::from_micros;
+    // Answers to the others, and the target once it is in this state.
+    let served = |target: Option<Duration>, state: LatencyState| {
+        let mut scene = Scene::at_ports(&[1, 2], enabled(), |config: &mut Config| {
+            config.express = false;
+            let (latency_target, budget) = (target, Some(75));
+            config.qos_rules = vec![QosRule { latency_target, budget, ..idle(2) }];
+        });
+        scene.set_work_time(Duration::from_nanos(100));
+        scene.set_send_time(us(200));
+        // Admin queues come first.
+        let depth = |queue: usize| if queue == 2 { 16 } else { 1 };
+        let blocks = |queue: usize| if queue == 2 { 32 } else { 1 };
+        scene.keep_loads(depth, blocks, 1200 * MS);
+        let answers = scene.keep_loads(depth, blocks, 400 * MS)[2];
+        let mut reached = scene.statistics().latency_target;
+        for _ in 0..20 {
+            if reached.is_none_or(|one| one.state == state) {
+                break;
+            }
+            scene.keep_loads(depth, blocks, 50 * MS);
+            reached = scene.statistics().latency_target;
+        }
+        (answers as f64, reached)
+    };
+    let (free, none) = served(None, LatencyState::Met);
+    assert_eq!(none, None);
+    let (kept, met) = served(Some(us(450)), LatencyState::Met);
+    let met = met.expect("one");
+    assert_eq!((met.target, met.state), (us(450), LatencyState::Met), "{met:?}");
+    assert!(met.p99 <= us(450) && kept >= 0.95 * free, "{kept} of {free}, {met:?}");
+    // No slice is as short as that.
+    let (kept, missed) = served(Some(us(60)), LatencyState::Unreachable);
+    let missed = missed.expect("one");
+    assert_eq!(missed.state, LatencyState::Unreachable, "{missed:?}");
+    assert!(kept >= 0.75 * free, "{kept} of {free}, {missed:?}");
 }

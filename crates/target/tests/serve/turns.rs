@@ -309,7 +309,7 @@ impl Scene {
         self.answers.clone()
     }
 
-    fn statistics(&self) -> GroupStatistics {
+    pub(crate) fn statistics(&self) -> GroupStatistics {
         self.target.watch().read(self.world.now()).remove(0)
     }
 
@@ -461,12 +461,22 @@ impl Scene {
         blocks: u32,
         time: Duration,
     ) -> Vec<usize> {
+        self.keep_loads(depth, |_| blocks, time)
+    }
+
+    /// The same with a size for each queue as well.
+    pub(crate) fn keep_loads(
+        &mut self,
+        depth: impl Fn(usize) -> usize,
+        blocks: impl Fn(usize) -> u32,
+        time: Duration,
+    ) -> Vec<usize> {
         let (until, before) = (self.world.now() + time, self.answers.clone());
         let of_controllers = self.config.ports.len();
         while self.world.now() < until {
             for queue in of_controllers..self.queues.len() {
                 let missing = depth(queue) - self.queues[queue].in_flight();
-                self.submit_reads(queue, missing, blocks);
+                self.submit_reads(queue, missing, blocks(queue));
             }
             // A receive has a bound: the host takes all that has come, as it is no part of this.
             let mut taken = self.answers.clone();
@@ -486,6 +496,10 @@ impl Scene {
 
     pub(crate) fn set_work_time(&self, time: Duration) {
         self.world.set_work_time(time);
+    }
+
+    pub(crate) fn set_send_time(&self, time: Duration) {
+        self.world.set_send_time(time);
     }
 
     /// Sets the feature Arbitration.
@@ -518,7 +532,16 @@ fn address_of(port: u16) -> SocketAddr {
 
 /// A rule for all queues.
 fn rule(class: QosClass, budget: Option<u8>) -> QosRule {
-    QosRule { host: None, subsystem: None, port: None, class, budget, weight: None }
+    QosRule {
+        host: None,
+        subsystem: None,
+        port: None,
+        class,
+        budget,
+        weight: None,
+        latency_target: None,
+        max_throughput_loss: None,
+    }
 }
 
 /// Whatever the queues do, and without another setting.

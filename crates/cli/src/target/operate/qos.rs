@@ -11,6 +11,9 @@ use weft_target::{
 
 use super::{Operator, invalid, method, parameters::Params, rate_limit};
 
+/// What a rule gives.
+const KEYS: [&str; 5] = ["class", "budget", "weight", "latency-target", "max-throughput-loss"];
+
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "qos_get_all", |operator, params| {
         Params::of(params)?.end()?;
@@ -22,7 +25,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     });
     method(methods, operator, "qos_delete", |operator, params| {
         let mut keys = rate_limit::keys(params)?;
-        if ["class", "budget", "weight"].iter().any(|key| keys.contains_key(*key)) {
+        if KEYS.iter().any(|key| keys.contains_key(*key)) {
             return Err(invalid("give host, subsystem and port of the rule, not its class"));
         }
         keys.insert("class".to_owned(), QosClass::Throughput.word().into());
@@ -37,5 +40,6 @@ fn parse(keys: Map<String, Value>) -> Result<QosRule, ErrorObject> {
 
 /// A rule as the parameters that set it.
 pub(super) fn as_json(rule: &QosRule) -> Value {
-    serde_json::to_value(rule).unwrap_or_default()
+    let Ok(Value::Object(keys)) = serde_json::to_value(rule) else { return Value::Null };
+    keys.into_iter().map(|(key, value)| (key.replace('-', "_"), value)).collect()
 }

@@ -19,7 +19,7 @@ mod streams;
 pub(crate) use streams::{fit, take_largest};
 
 use crate::driver::kernel::{Poller, Ready};
-use crate::limits::{BACKLOG, HOT_TIME, RECEIVE_BYTES_MIN};
+use crate::limits::{BACKLOG, HOT_TIME, RECEIVE_BYTES_MIN, SEND_SLICE_BYTES};
 use crate::message::Message;
 use crate::operation::{Operation, Outcome, ReactorCompletion, Token};
 use crate::pool::{BUFFER_BYTES_MAX, Buffer, Pool};
@@ -50,6 +50,8 @@ pub(crate) struct Sockets {
     sliced: VecDeque<Key>,
     /// How many sockets are express.
     express: usize,
+    /// How much others send at once while there are any.
+    slice: usize,
     scratch: Vec<Key>,
     hot: Hot,
     connect_limits: Timers<Key>,
@@ -152,6 +154,7 @@ impl Sockets {
             starved: Vec::new(),
             sliced: VecDeque::new(),
             express: 0,
+            slice: SEND_SLICE_BYTES,
             scratch: Vec::new(),
             hot: Hot::default(),
             connect_limits: Timers::new(),
