@@ -15,7 +15,7 @@ use weft_nvmf::keys::TlsMode;
 use weft_reactor::simulation::{NetworkConditions, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
 use weft_target::config::{
-    AnaRule, AnaState, Config, HostKeys, Listen, Namespace, Port, RateLimit, Subsystem,
+    AnaRule, AnaState, Config, HostKeys, Listen, Namespace, Port, QosRule, RateLimit, Subsystem,
 };
 use weft_target::{LocalTarget, StatisticsReader, key_file};
 use weft_transport::rdma::Provider;
@@ -347,6 +347,12 @@ impl Testbed {
     /// Reloads the target with these rate limits.
     pub fn set_rate_limits(&mut self, limits: Vec<RateLimit>) {
         self.config.rate_limits = limits;
+        self.target.reload(&self.config).expect("a valid configuration");
+    }
+
+    /// Reloads the target with these rules of classes.
+    pub fn set_qos_rules(&mut self, rules: Vec<QosRule>) {
+        self.config.qos_rules = rules;
         self.target.reload(&self.config).expect("a valid configuration");
     }
 

@@ -1,0 +1,164 @@
+//! Random rules of classes and limits, arrivals, aborts, disconnections and changes of the rules:
+//! every command ends once, and no host with work waits longer than a bound while no limit holds it
+//! up.
+//!
+//! A thousand seeds; `WEFT_SEEDS=FROM..TO` (numbers) runs others, a quarter of them in each test.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use weft_reactor::simulation::{NetworkConditions, Random};
+use weft_sim::{Client, SUBSYSTEM, Size, Testbed};
+use weft_target::config::{QosClass, QosRule, RateLimit};
+
+const SIZE: Size = Size { groups: 1, hosts: 3, queues: 2 };
+const BLOCKS: usize = 60;
+
+/// Commands of a host in a run.
+const COMMANDS: u64 = 40;
+
+/// A host with work has an answer within this time, if no limit holds it up: its commands cross the
+/// network six times at most, 24 commands of each of 3 hosts with 160 KiB of data take 1.8 ms to be
+/// sent at 10 µs for 64 KiB, and the target works on each for 3 µs some ten times.
+const BOUND: Duration = Duration::from_millis(5);
+
+/// A command waits for a limit at most so long; the hosts abort it after 3 s.
+const LIMITED_BOUND: Duration = Duration::from_secs(60);
+
+fn random_rules(random: &mut Random) -> Vec<QosRule> {
+    let hosts = (0..3).map(Testbed::host_name).map(Some).chain([None]);
+    let mut rules = Vec::new();
+    for host in hosts {
+        let class = match random.below(4) {
+            0 | 1 => continue,
+            2 => QosClass::Latency,
+            _ => QosClass::Throughput,
+        };
+        let is_latency = class == QosClass::Latency;
+        let below = |random: &mut Random, most: u64| 1 + random.below(most);
+        let budget = u8::try_from(below(random, 75)).expect("small");
+        let weight = u16::try_from(below(random, 1000)).expect("small");
+        let target = Duration::from_micros(below(random, 500));
+        let loss = u8::try_from(below(random, 75)).expect("small");
+        let has_target = is_latency && random.chance(0.5);
+        rules.push(QosRule {
+            host,
+            subsystem: random.chance(0.3).then(|| SUBSYSTEM.to_owned()),
+            port: None,
+            class,
+            budget: is_latency.then_some(budget),
+            weight: random.chance(0.5).then_some(weight),
+            latency_target: has_target.then_some(target),
+            max_throughput_loss: has_target.then_some(loss),
+        });
+    }
+    rules
+}
+
+fn random_limits(random: &mut Random) -> Vec<RateLimit> {
+    let host = Testbed::host_name(usize::try_from(random.below(3)).expect("small"));
+    let limit = RateLimit { force: true, ..RateLimit::default() };
+    match random.below(4) {
+        0 => vec![RateLimit { rate_iops: Some(50 + random.below(5000)), ..limit }],
+        1 => vec![RateLimit {
+            host: Some(host),
+            rate: Some((1 << 20) + random.below(64 << 20)),
+            ..limit
+        }],
+        _ => Vec::new(),
+    }
+}
+
+/// What a host has to show for the time that it has waited.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
+    ended: u64,
+    since: Duration,
+}
+
+fn run(seed: u64) {
+    let mut random = Random::new(seed ^ 0x150_1a7e);
+    let mut testbed = Testbed::new(seed, "memory:1MiB", SIZE);
+    let is_rough = random.chance(0.25);
+    if is_rough {
+        testbed.world.set_network(NetworkConditions {
+            jitter: Duration::from_micros(100),
+            split_probability: 0.2,
+            reset_probability: 0.001,
+            silence_probability: 0.0002,
+            ..NetworkConditions::default()
+        });
+    }
+    testbed.world.set_work_time(Duration::from_nanos(random.below(3000)));
+    testbed.world.set_send_time(Duration::from_micros(random.below(10)));
+    let mut clients: Vec<_> = Client::of_each_host(&testbed, seed, BLOCKS)
+        .into_iter()
+        .map(|client| if random.chance(0.5) { client.small() } else { client })
+        .collect();
+    let mut progress = vec![Progress { ended: 0, since: testbed.world.now() }; clients.len()];
+    let (mut is_limited, mut is_broken) = (false, is_rough);
+    while clients.iter().any(|client| client.ended() < COMMANDS || !client.is_idle()) {
+        for client in clients.iter_mut().filter(|client| client.ended() < COMMANDS) {
+            if random.chance(0.5) {
+                client.begin(&mut testbed);
+            }
+        }
+        let now = testbed.world.now();
+        match random.below(200) {
+            0 if random.chance(0.1) => {
+                testbed.reset(usize::try_from(random.below(3)).expect("small"));
+                is_broken = true;
+            }
+            1..4 => testbed.set_qos_rules(random_rules(&mut random)),
+            4 => {
+                let limits = random_limits(&mut random);
+                is_limited = !limits.is_empty();
+                testbed.set_rate_limits(limits);
+                progress.iter_mut().for_each(|one| one.since = now);
+            }
+            _ => {}
+        }
+        testbed.step();
+        let now = testbed.world.now();
+        for (client, progress) in clients.iter_mut().zip(&mut progress) {
+            client.collect(&mut testbed);
+            if client.ended() > progress.ended || client.is_idle() {
+                *progress = Progress { ended: client.ended(), since: now };
+            }
+            let bound = if is_limited || is_broken { LIMITED_BOUND } else { BOUND };
+            let waited = now - progress.since;
+            assert!(waited <= bound, "seed {seed}: a host has waited {waited:?}: {client:?}");
+        }
+    }
+    testbed.finish();
+}
+
+/// The seeds of a quarter.
+fn quarter(number: u64) -> Range<u64> {
+    let of = std::env::var("WEFT_SEEDS").unwrap_or_else(|_| "0..1000".to_owned());
+    let (from, to) = of.split_once("..").expect("WEFT_SEEDS=FROM..TO");
+    let number_of = |text: &str| text.parse::<u64>().expect("WEFT_SEEDS has numbers");
+    let (from, to) = (number_of(from), number_of(to));
+    let at = |part: u64| from + (to - from) * part / 4;
+    at(number)..at(number + 1)
+}
+
+#[test]
+fn rules_keep_every_command_and_no_host_waits_first_quarter() {
+    quarter(0).for_each(run);
+}
+
+#[test]
+fn rules_keep_every_command_and_no_host_waits_second_quarter() {
+    quarter(1).for_each(run);
+}
+
+#[test]
+fn rules_keep_every_command_and_no_host_waits_third_quarter() {
+    quarter(2).for_each(run);
+}
+
+#[test]
+fn rules_keep_every_command_and_no_host_waits_fourth_quarter() {
+    quarter(3).for_each(run);
+}
