@@ -207,6 +207,8 @@ impl ErrorRing {
         if taken.is_err() {
             return;
         }
+        // The odd version comes before the words that it announces: x86 keeps that order by itself.
+        fence(Ordering::Release);
         for (word, value) in slot.words.iter().zip(ErrorRecord { count, ..record }.to_words()) {
             word.store(value, Ordering::Relaxed);
         }
