@@ -350,6 +350,12 @@ impl Testbed {
         self.target.reload(&self.config).expect("a valid configuration");
     }
 
+    /// Reloads the target with express queues that no rule makes, or without.
+    pub fn set_express(&mut self, is_on: bool) {
+        self.config.express = is_on;
+        self.target.reload(&self.config).expect("a valid configuration");
+    }
+
     /// Reloads the target with these rules of classes.
     pub fn set_qos_rules(&mut self, rules: Vec<QosRule>) {
         self.config.qos_rules = rules;

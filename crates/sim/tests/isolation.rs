@@ -7,8 +7,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use weft_reactor::simulation::{NetworkConditions, Random};
-use weft_sim::{Client, SUBSYSTEM, Size, Testbed};
+use weft_backend::{Operation, Request};
+use weft_reactor::simulation::{NetworkConditions, Random, StorageConditions};
+use weft_sim::{BLOCK_BYTES, Client, SUBSYSTEM, Size, Testbed};
 use weft_target::config::{QosClass, QosRule, RateLimit};
 
 const SIZE: Size = Size { groups: 1, hosts: 3, queues: 2 };
@@ -161,4 +162,80 @@ fn rules_keep_every_command_and_no_host_waits_third_quarter() {
 #[test]
 fn rules_keep_every_command_and_no_host_waits_fourth_quarter() {
     quarter(3).for_each(run);
+}
+
+fn read(testbed: &mut Testbed, (host, tag): (usize, u64), blocks: u32) {
+    let (reactor, device) = testbed.device(host, 0);
+    let into = reactor.pool().take(blocks as usize * BLOCK_BYTES).expect("a large pool");
+    let operation = Operation::Read { slba: 0, nlb: blocks, into };
+    device.submit(reactor, Request { tag, operation });
+}
+
+/// How long a channel of the device works on a read of 128 KiB.
+const READ_TIME: Duration = Duration::from_micros(400);
+
+/// A host that reads 4 KiB at a time from a file whose device has so many channels, beside one that
+/// keeps so many reads of 128 KiB in flight: the largest time but for 1 %, and the other's reads.
+fn beside(channels: usize, depth: u64, is_on: bool) -> (Duration, u64) {
+    let mut testbed = Testbed::new(7, "stored:16MiB", Size { groups: 1, hosts: 2, queues: 1 });
+    testbed.set_express(is_on);
+    testbed.world.set_storage(StorageConditions {
+        latency: Duration::from_micros(60),
+        service: READ_TIME / 2,
+        channels,
+        ..StorageConditions::default()
+    });
+    let (mut begun, mut ended, mut counted) = (0, 0, 0);
+    let mut times = Vec::new();
+    let mut since = testbed.world.now();
+    read(&mut testbed, (0, 0), 1);
+    while times.len() < 300 {
+        while begun - ended < depth {
+            read(&mut testbed, (1, begun), 32);
+            begun += 1;
+        }
+        testbed.run_until("nothing is left to do at this moment", |_| true);
+        let done = testbed.finished(1).len() as u64;
+        ended += done;
+        counted += if times.len() >= 100 { done } else { 0 };
+        if !testbed.finished(0).is_empty() {
+            let now = testbed.world.now();
+            times.push(now - since);
+            since = now;
+            read(&mut testbed, (0, times.len() as u64), 1);
+        } else {
+            testbed.step();
+        }
+    }
+    let mut is_left = true;
+    while begun > ended || is_left {
+        testbed.step();
+        ended += testbed.finished(1).len() as u64;
+        is_left &= testbed.finished(0).is_empty();
+    }
+    let mut times = times.split_off(100);
+    let all: Duration = times.iter().sum();
+    times.sort_unstable();
+    // In a second.
+    let rate = u128::from(counted) * 1_000_000_000 / all.as_nanos();
+    testbed.finish();
+    (times[times.len() * 99 / 100], u64::try_from(rate).expect("few"))
+}
+
+/// A device works on what it has in its order. So with express queues it has only as many requests
+/// of others as it works on, and a few more: the small host waits for these, and the others lose
+/// little.
+#[test]
+fn what_others_have_in_a_device_is_bounded_by_its_delay() {
+    for channels in [1, 4] {
+        let (alone, none) = beside(channels, 0, true);
+        assert_eq!(none, 0);
+        let (without, others) = beside(channels, 64, false);
+        let (with, kept) = beside(channels, 64, true);
+        let figures =
+            format!("{channels}: {alone:?} alone, {without:?} to {with:?}, {others} to {kept}");
+        assert!(with <= alone + 3 * READ_TIME, "{figures}");
+        assert!(without >= with + READ_TIME, "{figures}");
+        assert!(kept * 10 >= others * 8, "{figures}");
+    }
 }

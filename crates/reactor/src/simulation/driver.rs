@@ -28,8 +28,9 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What [`World::set_send_time`](super::World::set_send_time) is the time of.
-const SEND_TIME_BYTES: u32 = 64 << 10;
+/// What [`World::set_send_time`](super::World::set_send_time) and the service of a file are the
+/// time of.
+const TIMED_BYTES: u32 = 64 << 10;
 
 pub(crate) struct SimulatedDriver {
     state: Rc<RefCell<State>>,
@@ -280,7 +281,7 @@ impl SimulatedDriver {
         let before = message.unsent();
         let result = send_most(&mut state, *end, message, most);
         let sent = u32::try_from(before - message.unsent()).unwrap_or(u32::MAX);
-        state.pass(send_time * sent / SEND_TIME_BYTES);
+        state.pass(send_time * sent / TIMED_BYTES);
         drop(state);
         if result == Err(Errno::AGAIN) {
             return;
@@ -378,7 +379,14 @@ impl SimulatedDriver {
         let error_probability = state.storage.error_probability;
         let fails = state.random.chance(error_probability);
         let crashes = state.file(file).crashes;
-        let at = state.now() + state.delay(latency, jitter);
+        let (now, mut at) = (state.now(), state.now());
+        let (service, channels) = (state.storage.service, state.storage.channels);
+        if !service.is_zero() {
+            let parts = u32::try_from(length).unwrap_or(u32::MAX);
+            let time = service * parts / TIMED_BYTES;
+            at = state.file_mut(file).serve(channels, time, now);
+        }
+        at += state.delay(latency, jitter);
         let operation = self.operations.insert(FileWork { token, operation, file, crashes, fails });
         state.schedule(at, Event::File { reactor: self.reactor, operation });
     }

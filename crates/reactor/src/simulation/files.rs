@@ -3,6 +3,7 @@
 use super::random::Random;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const PAGE_BYTES: usize = 4096;
@@ -19,6 +20,8 @@ pub(super) struct FileState {
     undo: BTreeMap<u64, Undo>,
     /// Operations that began before the last crash have an older number.
     pub(super) crashes: u64,
+    /// Until when each of its channels works on what it has.
+    busy_until: Vec<Duration>,
 }
 
 /// A page with sectors that are not durable.
@@ -32,7 +35,21 @@ struct Undo {
 
 impl FileState {
     pub(super) fn new(len: u64) -> Self {
-        Self { len, pages: BTreeMap::new(), undo: BTreeMap::new(), crashes: 0 }
+        Self {
+            len,
+            pages: BTreeMap::new(),
+            undo: BTreeMap::new(),
+            crashes: 0,
+            busy_until: Vec::new(),
+        }
+    }
+
+    /// When the channel that is free first has worked on an operation for so long.
+    pub(super) fn serve(&mut self, channels: usize, time: Duration, now: Duration) -> Duration {
+        self.busy_until.resize(channels.max(1), Duration::ZERO);
+        let Some(first) = self.busy_until.iter_mut().min() else { return now };
+        *first = now.max(*first) + time;
+        *first
     }
 
     pub(super) fn len(&self) -> u64 {

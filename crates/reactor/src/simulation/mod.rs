@@ -78,6 +78,11 @@ pub struct StorageConditions {
     pub latency: Duration,
     /// Random extra latency, up to this. Operations overtake each other.
     pub jitter: Duration,
+    /// How long each of the file's channels works on 64 KiB before the latency, one operation
+    /// after the other; zero: all at the same time.
+    pub service: Duration,
+    /// How many channels a file has.
+    pub channels: usize,
     /// That an operation fails with an I/O error and does nothing.
     pub error_probability: f64,
     /// That a sector that was written but not made durable survives a crash; per sector.
@@ -90,6 +95,8 @@ impl Default for StorageConditions {
         Self {
             latency: Duration::from_micros(100),
             jitter: Duration::ZERO,
+            service: Duration::ZERO,
+            channels: 1,
             error_probability: 0.0,
             survival_probability: 0.0,
         }

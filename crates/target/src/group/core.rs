@@ -144,7 +144,8 @@ impl Core {
         operation: Operation,
     ) -> bool {
         let tag = devices::tag(of.index, slot);
-        self.devices.submit(device, tag, operation, &mut self.reactor)
+        let is_express = self.express.served_since().is_some();
+        self.devices.submit(device, (tag, is_express), operation, &mut self.reactor)
     }
 
     /// Has every group serve this snapshot and finish its writes to the device `drain`, then

@@ -9,6 +9,7 @@ use weft_reactor::{Owner, Reactor};
 
 use super::core::DEVICES;
 use super::pieces::Pieces;
+use super::window::Window;
 use crate::snapshot::{DeviceId, ServedDevice};
 use crate::statistics::CounterWriter;
 use weft_transport::Slot;
@@ -28,8 +29,8 @@ pub(crate) struct Devices {
     counters: CounterWriter,
     /// Requests that are executed in pieces.
     pieces: Pieces,
-    /// Large ones are to be.
-    is_in_pieces: bool,
+    /// Large ones are to be, and devices have windows: there are express queues.
+    is_express: bool,
     /// A request has failed on a device that has lost writes.
     lost_writes: bool,
 }
@@ -40,6 +41,7 @@ struct Handle {
     /// Its index is not used again as long as this exists.
     served: Arc<ServedDevice>,
     device: Box<dyn BlockDevice>,
+    window: Window,
     /// Its failures are not logged until then.
     log_after: Duration,
     active: bool,
@@ -89,6 +91,7 @@ impl Devices {
                     id: device.id,
                     served: Arc::clone(device),
                     device: open,
+                    window: Window::default(),
                     log_after: Duration::ZERO,
                     active: false,
                     removed: false,
@@ -162,11 +165,12 @@ impl Devices {
         (handle.id == id).then_some(handle)
     }
 
-    /// Submits a request to a device. `false`: there is no such device, and no completion follows.
+    /// Submits a request to a device, of an express queue or of another one. `false`: there is no
+    /// such device, and no completion follows.
     pub(crate) fn submit(
         &mut self,
         device: u32,
-        tag: u64,
+        (tag, is_express): (u64, bool),
         operation: Operation,
         reactor: &mut Reactor,
     ) -> bool {
@@ -177,17 +181,29 @@ impl Devices {
         }
         let geometry = handle.device.geometry();
         self.counters.count(slot, geometry.block_bytes, &operation);
-        if self.is_in_pieces && self.pieces.take(device, tag, &operation, geometry) {
+        if self.is_express && self.pieces.take(device, tag, &operation, geometry) {
             return true;
         }
-        handle.device.submit(reactor, Request { tag, operation });
+        let request = Request { tag, operation };
+        let request = match self.is_express && !is_express {
+            true => handle.window.enter(request, reactor.turn_time()),
+            false => Some(request),
+        };
+        request.into_iter().for_each(|request| handle.device.submit(reactor, request));
         Self::activate(&mut self.active, handle, slot);
         true
     }
 
-    /// Large requests without data are executed in pieces from now on, or are so no longer.
-    pub(crate) const fn set_in_pieces(&mut self, is_in_pieces: bool) {
-        self.is_in_pieces = is_in_pieces;
+    /// Whether there are express queues: then large requests without data are executed in pieces,
+    /// and devices are given a window's requests of others at a time.
+    pub(crate) fn set_express(&mut self, is_express: bool) {
+        if std::mem::replace(&mut self.is_express, is_express) && !is_express {
+            for (index, handle) in self.handles.iter_mut().enumerate() {
+                if let Some(handle) = handle.as_mut().filter(|one| one.window.has_waiting()) {
+                    Self::activate(&mut self.active, handle, index);
+                }
+            }
+        }
     }
 
     /// Whether a piece of a request may begin.
@@ -234,6 +250,7 @@ impl Devices {
         for index in &self.active {
             let Some(Some(handle)) = self.handles.get_mut(*index) else { continue };
             while let Some(completion) = handle.device.poll_completion() {
+                handle.window.completed(completion.tag, now);
                 if let Err(failure) = completion.result {
                     self.counters.count_failure(*index, failure);
                     self.lost_writes |= handle.served.factory.has_lost_writes();
@@ -264,6 +281,7 @@ impl Devices {
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
         for index in &self.active {
             if let Some(Some(handle)) = self.handles.get_mut(*index) {
+                handle.begin_waiting(!self.is_express, reactor);
                 handle.device.flush(reactor);
             }
         }
@@ -280,7 +298,7 @@ impl Devices {
     /// since its flush, or have waited for one that has ended with it.
     pub(crate) fn are_busy(&self) -> bool {
         let mut open = self.active.iter().filter_map(|index| self.handles.get(*index)?.as_ref());
-        open.any(|handle| handle.device.in_flight() > 0)
+        open.any(|handle| handle.device.in_flight() > 0 || handle.window.has_next())
     }
 
     /// Ends a turn: no device is polled until it has events.
@@ -302,6 +320,7 @@ impl Devices {
         for (index, handle) in self.handles.iter_mut().enumerate() {
             if let Some(handle) = handle {
                 handle.log_after = Duration::MAX;
+                handle.begin_waiting(true, reactor);
                 handle.device.close(reactor);
                 Self::activate(&mut self.active, handle, index);
             }
@@ -331,7 +350,7 @@ impl Devices {
         removing.retain(|index| {
             let Some(place) = handles.get_mut(*index) else { return false };
             let Some(open) = place.as_mut() else { return false };
-            let is_busy = open.active || open.device.in_flight() > 0;
+            let is_busy = open.active || open.device.in_flight() > 0 || open.window.has_waiting();
             if is_busy || pieces.has_any_for(open.id.0) {
                 return true;
             }
@@ -358,6 +377,13 @@ impl Devices {
 }
 
 impl Handle {
+    /// Gives the device what its window leaves place for, or all that waits.
+    fn begin_waiting(&mut self, all: bool, reactor: &mut Reactor) {
+        while let Some(request) = self.window.next(all, reactor.turn_time()) {
+            self.device.submit(reactor, request);
+        }
+    }
+
     /// Logs that a device has failed; its host gets the status.
     fn log_failure(&mut self, failure: Failure, now: Duration) {
         if now < self.log_after || self.removed {
@@ -492,7 +518,7 @@ mod tests {
         devices.serve([&served].into_iter(), &mut reactor);
         let zero = Operation::WriteZeroes { slba: 0, nlb: 1, deallocate: false, durable: false };
         assert!(!devices.are_busy());
-        assert!(devices.submit(0, 7, zero, &mut reactor));
+        assert!(devices.submit(0, (7, false), zero, &mut reactor));
         devices.flush(&mut reactor);
         assert!(devices.are_busy(), "what is still in flight after a flush may need another");
         match is_named {

@@ -381,7 +381,7 @@ impl Group {
             completions.append(&mut self.deferred);
         }
         let queues = self.core.express.queues();
-        self.core.devices.set_in_pieces(queues > 0);
+        self.core.devices.set_express(queues > 0);
         self.core.devices.counters().set_express_queues(queues);
     }
 

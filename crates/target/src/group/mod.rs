@@ -26,6 +26,7 @@ mod targets;
 mod tenants;
 mod throttle;
 mod tracer;
+mod window;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
