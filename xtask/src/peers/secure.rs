@@ -48,3 +48,10 @@ pub(super) fn identity(
     let words = [&["key", "show-identity", &key], &names[..], &["--psk-file", &psk]].concat();
     Ok(String::from_utf8(bench.weft(&words)?)?.trim().to_owned())
 }
+
+/// The hash functions that keys of TLS may have with the guest's tlshd: of GnuTLS before 3.8.11
+/// SHA-256 alone, as it takes every PSK for one of that.
+pub(super) fn hashes(bench: &mut Bench) -> Result<&'static [&'static str]> {
+    let both = bench.guest("gnutls_has_sha384")?.trim() == "yes";
+    Ok(if both { &["sha256", "sha384"] } else { &["sha256"] })
+}

@@ -86,7 +86,7 @@ fn tls_of_sha384(bench: &mut Bench) -> Result<()> {
     serve(bench, "required", &with_psks(bench, &["key"]))?;
     bench.guest("fresh; forget")?;
     insert(bench, "key", (HOST, "1"))?;
-    if bench.guest("gnutls_has_sha384")?.trim() == "yes" {
+    if secure::hashes(bench)?.contains(&"sha384") {
         return bench.guest("over_tls --tls; works; disconnect").map(drop);
     }
     bench.guest("refused --tls")?;
@@ -163,9 +163,11 @@ fn make_secrets(bench: &mut Bench) -> Result<()> {
 fn concatenations(bench: &mut Bench, groups: &[&str]) -> Result<()> {
     make_secrets(bench)?;
     bench.guest("fresh; forget")?;
-    for (number, group) in groups.iter().enumerate() {
+    let hashes = secure::hashes(bench)?;
+    let cases = groups.iter().flat_map(|group| hashes.iter().map(move |hash| (hash, group)));
+    for (number, (hash, group)) in cases.enumerate() {
         let both_ways = number % 2 == 1;
-        let policy = format!("dhchap-hashes = [\"sha256\"]\ndhchap-groups = [{group:?}]\n");
+        let policy = format!("dhchap-hashes = [{hash:?}]\ndhchap-groups = [{group:?}]\n");
         serve(bench, "allowed", &with_secrets(bench, both_ways, &policy))?;
         let controllers = if both_ways { "controllers" } else { "" };
         bench.guest(&format!("concatenated secret {controllers}; works; disconnect"))?;

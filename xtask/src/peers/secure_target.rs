@@ -100,9 +100,9 @@ fn tls_of_sha384(bench: &mut Bench) -> Result<()> {
     bench.guest("forget")?;
     insert(bench, "key", (HOST, "1"))?;
     let words = with_key(bench, "key");
-    match bench.guest("gnutls_has_sha384")?.trim() {
-        "yes" => works(bench, &words),
-        _ => refused(bench, &words, "the peer closed the connection"),
+    match secure::hashes(bench)?.contains(&"sha384") {
+        true => works(bench, &words),
+        false => refused(bench, &words, "the peer closed the connection"),
     }
 }
 
@@ -214,9 +214,9 @@ fn make_secrets(bench: &mut Bench) -> Result<()> {
 
 fn concatenations(bench: &mut Bench, groups: &[&str]) -> Result<()> {
     make_secrets(bench)?;
-    for group in groups {
-        // Of keys with SHA-384 see `tls_of_sha384`.
-        with_host(bench, ("sha256", group), false, |bench| {
+    let hashes = secure::hashes(bench)?;
+    for (hash, group) in groups.iter().flat_map(|group| hashes.iter().map(move |h| (h, group))) {
+        with_host(bench, (hash, group), false, |bench| {
             let words = with_secrets(bench, "secret", None);
             works(bench, &words)?;
             bench.guest(&format!("has_made_keys {HOST}")).map(drop)
