@@ -56,7 +56,8 @@ pub enum Security {
     Off,
     /// The port requires TLS with this key.
     Tls(PathBuf),
-    /// The authentication with this secret makes the keys of TLS, without which no host is served.
+    /// The authentication with this secret makes the keys of TLS, without which no host is served,
+    /// again and again.
     Concatenation(PathBuf),
 }
 
@@ -278,6 +279,7 @@ impl Testbed {
             Security::Concatenation(file) => {
                 options.dhchap_secret = Some(key_file::read(file).expect("a key"));
                 options.concat = true;
+                options.dhchap_interval = Some(Duration::from_secs(2));
             }
         }
         options

@@ -13,6 +13,8 @@ mod operate;
 mod paths;
 mod reports;
 mod safety;
+#[cfg(feature = "tls")]
+mod secrets;
 mod serve;
 mod study;
 #[cfg(feature = "tls")]

@@ -159,12 +159,20 @@ impl Target {
     /// Waits for a log line that contains this text.
     #[track_caller]
     pub(crate) fn wait_for_log(&self, part: &str) -> String {
+        self.log_until(part).pop().expect("the last is that line")
+    }
+
+    /// Its log up to a line that contains this text.
+    #[track_caller]
+    pub(crate) fn log_until(&self, part: &str) -> Vec<String> {
         let mut seen = Vec::new();
         loop {
             match self.log.recv_timeout(Duration::from_secs(20)) {
-                Ok(line) if line.contains(part) => return line,
                 Ok(line) => seen.push(line),
                 Err(_) => panic!("{part:?} is not in {seen:#?}"),
+            }
+            if seen.last().is_some_and(|line| line.contains(part)) {
+                return seen;
             }
         }
     }
