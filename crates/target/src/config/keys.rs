@@ -138,7 +138,7 @@ impl HostKeys {
 }
 
 /// The name is not repeated where somebody has given a secret in its place.
-fn unknown_key(key: &str) -> String {
+pub(crate) fn unknown_key(key: &str) -> String {
     if key_file::is_key(key) {
         "this is a key itself, not the name of one or a path".to_owned()
     } else {

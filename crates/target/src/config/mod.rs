@@ -31,7 +31,7 @@ pub use bdevs::Bdevs;
 pub use error::ConfigError;
 pub use ids::{HexId, ParseIdError};
 pub use keys::{HostKeys, Keyring};
-pub(crate) use keys::{Policies, Psks};
+pub(crate) use keys::{Policies, Psks, unknown_key};
 pub use limits::Limits;
 pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
 pub use qos::{

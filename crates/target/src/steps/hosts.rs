@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Outcome, StepError, done, subsystem};
-use crate::config::{Config, HostKeys, Subsystem};
+use crate::config::{Config, HostKeys, Subsystem, unknown_key};
 use crate::key_file;
 
 /// The hosts that a subsystem lists.
@@ -102,7 +102,7 @@ pub(super) fn remove_key(config: &mut Config, name: &str) -> Outcome {
         return Err(StepError::invalid(format!("host {} has key {name}", user.nqn)));
     }
     if config.keyring.remove(name).is_none() {
-        return Err(StepError::not_found(format!("there is no key {name}")));
+        return Err(StepError::not_found(unknown_key(name)));
     }
     done([])
 }
