@@ -10,6 +10,7 @@ mod instructions;
 mod machines;
 mod package;
 mod packages;
+mod pair;
 mod peers;
 mod prometheus;
 mod python;
@@ -80,6 +81,8 @@ enum Task {
         /// Only this one: the folder of its results under target/machines, or slurm
         name: Option<String>,
     },
+    /// Run only the test of a pair of targets with Debian's etcd
+    Pair,
     /// Run only the tests with Debian's Prometheus
     Prometheus,
     /// Run only the tests with fio-plot, which comes from PyPI
@@ -219,6 +222,7 @@ fn run(task: Task) -> Result<ExitCode> {
             let which = name.as_deref().map_or(machines::Which::All, machines::Which::One);
             Ok(reported(|report| machines::run(root, report, which)))
         }
+        Task::Pair => Ok(reported(|report| pair::run(root, report))),
         Task::Prometheus => Ok(reported(|report| prometheus::run(root, report))),
         Task::FioPlot => Ok(reported(|report| fio_plot::run(root, report))),
         Task::Package(options) if options.test => {

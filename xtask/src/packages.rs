@@ -3,8 +3,10 @@
 //! A missing program is installed, which needs root; without root the stage fails and says what to
 //! install. A stage is never skipped for a missing program.
 
+use crate::python::succeeded;
+use crate::test::target_folder;
 use anyhow::{Context, Result, bail};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Makes sure that programs are installed, each given by its name, or another file by its path,
@@ -34,6 +36,21 @@ pub(crate) fn download(folder: &Path, package: &str) -> Result<()> {
     let get = || apt_get_in(folder, &["download", package]);
     // There may be no package lists yet, or outdated ones.
     get().or_else(|_| apt_get(&["update"]).and_then(|()| get()))
+}
+
+/// The path of a program of a package, which is only extracted: installing it would start a daemon.
+pub(crate) fn extract(root: &Path, package: &str, program: &str) -> Result<PathBuf> {
+    let folder = target_folder(root).join(package);
+    let path = folder.join("usr/bin").join(program);
+    if !path.exists() {
+        std::fs::create_dir_all(&folder)?;
+        download(&folder, package)?;
+        let files = std::fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+        let file = files.filter(|path| path.extension().is_some_and(|end| end == "deb")).max();
+        let file = file.context("apt-get has downloaded no package")?;
+        succeeded(Command::new("dpkg-deb").arg("-x").arg(file).arg(&folder))?;
+    }
+    Ok(path)
 }
 
 fn found(program: &str) -> bool {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) fn run(root: &Path, report: &mut Report) {
     let mut programs = None;
     report.check("Prometheus from Debian", || {
-        programs = Some(extract(root)?);
+        let promtool = packages::extract(root, "prometheus", "promtool")?;
+        programs = promtool.parent().map(Path::to_owned);
         Ok(())
     });
     let Some(programs) = programs else { return };
@@ -70,21 +71,6 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
         let dashboard = std::fs::read_to_string(monitoring.join("dashboard.json"))?;
         scrape(root, &programs, &folder, &serde_json::from_str(&dashboard)?)
     });
-}
-
-/// The folder of the programs. The package is only extracted: installing it would start a daemon.
-fn extract(root: &Path) -> Result<PathBuf> {
-    let folder = test::target_folder(root).join("prometheus");
-    let programs = folder.join("usr/bin");
-    if !programs.join("promtool").exists() {
-        std::fs::create_dir_all(&folder)?;
-        packages::download(&folder, "prometheus")?;
-        let files = std::fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-        let package = files.filter(|path| path.extension().is_some_and(|end| end == "deb")).max();
-        let package = package.context("apt-get has downloaded no package")?;
-        succeeded(Command::new("dpkg-deb").arg("-x").arg(package).arg(&folder))?;
-    }
-    Ok(programs)
 }
 
 /// A process that ends with its test.

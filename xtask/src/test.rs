@@ -10,6 +10,7 @@ use crate::instructions;
 use crate::machines;
 use crate::package;
 use crate::packages;
+use crate::pair;
 use crate::peers::{self, Driver};
 use crate::prometheus;
 use crate::report::Report;
@@ -100,6 +101,8 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         machines::run(root, &mut report, which);
         report.announce("Prometheus");
         prometheus::run(root, &mut report);
+        report.announce("a pair of targets");
+        pair::run(root, &mut report);
         report.announce("fio-plot");
         fio_plot::run(root, &mut report);
         report.announce("the report page in a browser");

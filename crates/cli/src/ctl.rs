@@ -1,7 +1,9 @@
 //! `weft ctl`: changes and shows a target that runs, over its control socket.
 
 mod ana;
+mod controller;
 mod keys;
+mod pair;
 mod qos;
 mod visibility;
 
@@ -84,9 +86,12 @@ enum Noun {
     /// Classes of queues: which are served between the commands of others.
     #[command(subcommand)]
     Qos(qos::Verb),
+    /// The pair of targets that it is a member of.
+    #[command(subcommand)]
+    Pair(pair::Verb),
     /// Controllers that hosts have connected.
     #[command(subcommand)]
-    Controller(ControllerVerb),
+    Controller(controller::Verb),
     /// Read the configuration's file again, as SIGHUP does.
     Reload,
     /// Call a method of docs/control.md and print its result.
@@ -349,16 +354,6 @@ struct LimitedCommands {
     rw: String,
 }
 
-#[derive(Debug, Subcommand)]
-enum ControllerVerb {
-    /// List the controllers.
-    List {
-        /// Of this subsystem only.
-        #[arg(add = ArgValueCandidates::new(names::subsystems))]
-        nqn: Option<String>,
-    },
-}
-
 /// A target, and how its answers are printed.
 struct Session {
     client: Client,
@@ -402,7 +397,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Noun::Bdev(verb) => session.bdev(verb),
         Noun::RateLimit(verb) => session.rate_limit(verb),
         Noun::Qos(verb) => session.qos(verb),
-        Noun::Controller(ControllerVerb::List { nqn }) => session.controllers(nqn.as_deref()),
+        Noun::Pair(verb) => session.pair(*verb),
+        Noun::Controller(controller::Verb::List { nqn }) => session.controllers(nqn.as_deref()),
         Noun::Reload => {
             let lines = session.call("reload", Value::Null)?;
             let text =
@@ -703,27 +699,6 @@ impl Session {
                 self.show(&all, &table.text())
             }
         }
-    }
-
-    fn controllers(&mut self, nqn: Option<&str>) -> Result<(), Failure> {
-        let mut table = Table::new(&["subsystem", ">controller", "host", ">queues"]);
-        let mut all = Vec::new();
-        for subsystem in self.subsystems(nqn)? {
-            let params = json!({ "nqn": subsystem["nqn"] });
-            let controllers = self.call("nvmf_subsystem_get_controllers", params)?;
-            for one in list(&controllers) {
-                table.row(vec![
-                    text(&subsystem["nqn"]),
-                    text(&one["cntlid"]),
-                    text(&one["hostnqn"]),
-                    text(&one["num_io_qpairs"]),
-                ]);
-                let mut one = one.clone();
-                one["subsystem"] = subsystem["nqn"].clone();
-                all.push(one);
-            }
-        }
-        self.show(&all.into(), &table.text())
     }
 }
 

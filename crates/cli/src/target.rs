@@ -5,6 +5,7 @@ mod control;
 mod flags;
 mod metrics;
 mod operate;
+mod pair;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -18,7 +19,7 @@ use weft_target::{
 };
 
 pub(crate) use self::control::statistics;
-use self::{announce::Reached, control::Control, operate::Operator};
+use self::{announce::Reached, control::Control, operate::Operator, pair::Pair};
 use crate::{
     bench::{Cpus, Driver, PollingMode, cpus, size, size32, time},
     ctl,
@@ -236,6 +237,8 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         None => (config, None),
     };
     let config = Config { io_metrics: options.metrics.config(options.is_watched())?, ..config };
+    let pair = config.pair.clone();
+    let config = Config { is_standby: pair.is_some(), ..config };
     let mut target = Target::start(config).map_err(Failure::because)?;
     target.exit_on_failure();
     let rescan = wish.clone();
@@ -245,6 +248,9 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     let applied = applied.unwrap_or_else(|| target.config().clone());
     let operator = Operator::new(target, applied, options.state.clone());
     let operator = operator.map_err(Failure::because)?;
+    if let Some(pair) = &pair {
+        operator.set_pair(Pair::start(pair, &operator)?);
+    }
     let control = match &options.control {
         Some(address) => Some(Control::start(address, token, &operator, wish, options.loads)?),
         None => None,
@@ -274,6 +280,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         }
     }
     tell_manager(NotifyState::Stopping);
+    operator.pair().into_iter().for_each(Pair::stop);
     operator.stop()
 }
 

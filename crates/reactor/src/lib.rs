@@ -56,6 +56,7 @@ pub use setup::{Config, DRIVER_VARIABLE, DriverKind, RingMode, SetupError};
 pub use source::{ReadyFlag, Source};
 pub use stream::{FileSource, Marking, Stream, congestion_between};
 pub use system::{
-    descriptor_limit, descriptors_in_use, monotonic_time, pin_current_thread, process_cpu_time,
-    raise_descriptor_limit, set_descriptor_limit, thread_cpu_time,
+    KillTimer, descriptor_limit, descriptors_in_use, lease_time, monotonic_time,
+    pin_current_thread, process_cpu_time, raise_descriptor_limit, set_descriptor_limit,
+    thread_cpu_time,
 };

@@ -1,7 +1,11 @@
 //! What the kernel says about the process and its threads: limits, affinity, CPU time, clock.
 
+use nix::sys::signal::{SigEvent, SigevNotify, Signal};
+use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
+use nix::time::ClockId;
 use rustix::process::{Resource, Rlimit};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 /// Raises this process's limit of open descriptors to the hard one; the limit that holds now.
@@ -105,6 +109,45 @@ pub fn monotonic_time() -> Duration {
     duration(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
 }
 
+/// As [`monotonic_time`], but it goes on while the machine is suspended: the clock of leases.
+pub fn lease_time() -> Duration {
+    duration(rustix::time::clock_gettime(rustix::time::ClockId::Boottime))
+}
+
+/// Has the kernel kill this process at a time, unless it is told of a later one before.
+///
+/// A process that may use a device only for a time cannot end its own use of it by looking at a
+/// clock: it may be stopped between the look and the system call, and continued much later. One
+/// that was killed is not continued. Dropping it does not unset it: its owner may have panicked.
+#[derive(Debug)]
+pub struct KillTimer(ManuallyDrop<Timer>);
+
+// SAFETY: the number of a timer belongs to the process, not to a thread.
+unsafe impl Send for KillTimer {}
+
+impl KillTimer {
+    /// A timer that is not set.
+    pub fn new() -> io::Result<Self> {
+        let event =
+            SigEvent::new(SigevNotify::SigevSignal { signal: Signal::SIGKILL, si_value: 0 });
+        Ok(Self(ManuallyDrop::new(Timer::new(ClockId::CLOCK_BOOTTIME, event)?)))
+    }
+
+    /// The process is killed at this [`lease_time`], and not at an earlier one; if it is over, at
+    /// once.
+    pub fn set(&mut self, at: Duration) -> io::Result<()> {
+        // A time of 0 would unset it.
+        let at = Expiration::OneShot(at.max(Duration::from_nanos(1)).into());
+        Ok(self.0.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)?)
+    }
+
+    /// The process is not killed.
+    pub fn unset(&mut self) -> io::Result<()> {
+        let never = Expiration::OneShot(Duration::ZERO.into());
+        Ok(self.0.set(never, TimerSetTimeFlags::empty())?)
+    }
+}
+
 fn duration(time: rustix::time::Timespec) -> Duration {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
@@ -114,6 +157,31 @@ fn duration(time: rustix::time::Timespec) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn a_process_is_killed_in_time_even_if_it_is_stopped() {
+        const VARIABLE: &str = "WEFT_TEST_KILL_TIMER";
+        if std::env::var_os(VARIABLE).is_some() {
+            let mut timer = KillTimer::new().unwrap();
+            timer.set(lease_time() + Duration::from_millis(1)).unwrap();
+            timer.set(lease_time() + Duration::from_millis(400)).unwrap();
+            let id = rustix::process::getpid();
+            rustix::process::kill_process(id, rustix::process::Signal::STOP).unwrap();
+            std::thread::sleep(Duration::from_secs(20));
+            return;
+        }
+        let name = "system::tests::a_process_is_killed_in_time_even_if_it_is_stopped";
+        let begin = lease_time();
+        let mut own = std::process::Command::new(std::env::current_exe().unwrap());
+        let own = own.args([name, "--exact"]).env(VARIABLE, "1").output().unwrap();
+        assert_eq!(own.status.signal(), Some(9), "{own:?}");
+        assert!(lease_time() - begin >= Duration::from_millis(400));
+        let mut timer = KillTimer::new().unwrap();
+        timer.set(lease_time() + Duration::from_millis(50)).unwrap();
+        timer.unset().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
 
     #[test]
     fn descriptors_are_counted() {

@@ -3,16 +3,17 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use weft_backend::file::SimulatedFileFactory;
-use weft_backend::{BlockDevice, DeviceFactory, DeviceSpec};
+use weft_backend::{BlockDevice, DeviceFactory};
 use weft_host::{
     ControllerDriver, ControllerKind, ControllerState, IoPolicy, MultipathFactory, Options,
 };
 use weft_nvmf::auth::Group;
 use weft_nvmf::keys::TlsMode;
-use weft_reactor::simulation::{NetworkConditions, World};
+use weft_reactor::simulation::{NetworkConditions, SimulatedFile, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
 use weft_target::config::{
     AnaRule, AnaState, Config, HostKeys, Listen, Namespace, Port, QosRule, RateLimit, Subsystem,
@@ -66,12 +67,26 @@ pub enum Security {
 pub struct Testbed {
     /// Their simulated world.
     pub world: World,
-    target: LocalTarget,
-    config: Config,
+    /// One, or the two members of a pair.
+    targets: Vec<Member>,
+    /// Poll groups of each.
+    groups: usize,
+    /// The file of the device `stored:SIZE`, with its size.
+    file: Option<(SimulatedFile, u64)>,
     hosts: Vec<Host>,
     link: Link,
     security: Security,
     completions: Vec<weft_reactor::ReactorCompletion>,
+}
+
+/// A target, and what it serves.
+#[derive(Debug)]
+struct Member {
+    config: Config,
+    /// None while it does not run.
+    running: Option<LocalTarget>,
+    /// Its process is stopped, and does nothing.
+    is_paused: bool,
 }
 
 /// One host: a reactor, its controllers, one for each path, and its devices.
@@ -132,7 +147,8 @@ impl Testbed {
     /// As [`Self::new`].
     #[must_use]
     pub fn secured(security: Security, seed: u64, device: &str, size: Size) -> Self {
-        let mut testbed = Self::apart(Link::Tcp, security, (seed, device, size), 1);
+        let mut testbed =
+            Self::apart(Link::Tcp, security, (seed, device, size), 1, |config| vec![config]);
         testbed.connect(size, None);
         testbed
     }
@@ -146,39 +162,78 @@ impl Testbed {
         Self::build(Link::Tcp, (seed, device, size), paths, Some(policy))
     }
 
+    /// Over TCP with two targets that serve one stored file of this size as one subsystem, each
+    /// at a port of its own. The first serves, the second stands by.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    #[must_use]
+    pub fn pair(seed: u64, bytes: &str, size: Size, policy: IoPolicy) -> Self {
+        let device = format!("stored:{bytes}");
+        let members = |both: Config| {
+            let member = |number: u16| {
+                let mut config = both.clone();
+                config.ports.retain(|port| port.id == number);
+                config.subsystems[0].controller_ids.first = number * 1000;
+                config.subsystems[0].controller_ids.last = number * 1000 + 999;
+                config.is_standby = number == 2;
+                config
+            };
+            vec![member(1), member(2)]
+        };
+        let what = (seed, &*device, size);
+        let mut testbed = Self::apart(Link::Tcp, Security::Off, what, 2, members);
+        testbed.connect(size, Some(policy));
+        testbed
+    }
+
     fn build(
         link: Link,
         (seed, device, size): (u64, &str, Size),
         paths: usize,
         policy: Option<IoPolicy>,
     ) -> Self {
-        let mut testbed = Self::apart(link, Security::Off, (seed, device, size), paths);
+        let what = (seed, device, size);
+        let mut testbed = Self::apart(link, Security::Off, what, paths, |config| vec![config]);
         testbed.connect(size, policy);
         testbed
     }
 
-    /// A target without hosts.
+    /// Targets without hosts: what each serves is made of the configuration with all ports.
     fn apart(
         link: Link,
         security: Security,
         (seed, device, size): (u64, &str, Size),
         paths: usize,
+        members: impl FnOnce(Config) -> Vec<Config>,
     ) -> Self {
         let world = World::new(seed, NetworkConditions::default());
-        let (spec, devices) = stored(device, &world);
+        let stored = device.strip_prefix("stored:");
+        let file = stored.map(|size| {
+            let bytes = weft_backend::bytes::parse(size).expect("a size");
+            (world.add_file(bytes), bytes)
+        });
+        let spec = stored.map_or(device.to_owned(), |size| format!("file:/stored,size={size}"));
         let mut config = config(&spec, &link, paths);
         secure(&mut config, &security, size.hosts);
-        let reactors = (0..size.groups).map(|_| Reactor::simulated(&world)).collect();
-        let target = LocalTarget::with_devices(&config, reactors, devices).expect("a target");
-        let (hosts, completions) = (Vec::new(), Vec::new());
-        let mut testbed = Self { world, target, config, hosts, link, security, completions };
+        let member = |config| Member { config, running: None, is_paused: false };
+        let targets = members(config).into_iter().map(member).collect();
+        let (hosts, completions, groups) = (Vec::new(), Vec::new(), size.groups);
+        let mut testbed = Self { world, targets, groups, file, hosts, link, security, completions };
+        (0..testbed.targets.len()).for_each(|member| testbed.start(member));
         testbed.settle();
         testbed
     }
 
+    /// Where the targets listen.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let running = self.targets.iter().filter_map(|member| member.running.as_ref());
+        running.flat_map(|target| target.addresses().into_values()).collect()
+    }
+
     /// Hosts that begin to connect.
     fn begin_to_connect(&mut self, hosts: usize, policy: Option<IoPolicy>) {
-        let addresses: Vec<_> = self.target.addresses().into_values().collect();
+        let addresses = self.addresses();
         for number in 0..hosts {
             let reactor = Reactor::simulated(&self.world);
             let free = reactor.pool().available();
@@ -217,7 +272,7 @@ impl Testbed {
     }
 
     fn replace(&mut self, number: usize, queues: usize) {
-        let address = *self.target.addresses().values().next().expect("a port");
+        let address = *self.addresses().first().expect("a port");
         let options = self.host_options(address, number);
         let host = &mut self.hosts[number];
         host.devices.iter_mut().for_each(|device| device.close(&mut host.reactor));
@@ -251,6 +306,57 @@ impl Testbed {
         };
         for owner in (FIRST_DEVICE..).take(queues).map(Owner) {
             host.devices.push(factory.open(&mut host.reactor, owner).expect("a device"));
+        }
+    }
+
+    /// Starts a target that does not run.
+    ///
+    /// # Panics
+    /// If it cannot start.
+    pub fn start(&mut self, member: usize) {
+        let reactors = (0..self.groups).map(|_| Reactor::simulated(&self.world)).collect();
+        let member = &mut self.targets[member];
+        let spec = member.config.subsystems[0].namespaces[0].device.clone();
+        let made = self.file.map(|(file, bytes)| {
+            let file = SimulatedFileFactory::new(file, bytes, 4096).expect("a file");
+            (spec, Arc::new(file) as Arc<dyn DeviceFactory>)
+        });
+        let devices = made.into_iter().collect();
+        let target = LocalTarget::with_devices(&member.config, reactors, devices);
+        member.running = Some(target.expect("a target"));
+    }
+
+    /// Kills a target, as SIGKILL does, and has it stand by when it is started again.
+    pub fn kill(&mut self, member: usize) {
+        let member = &mut self.targets[member];
+        (member.running, member.is_paused) = (None, false);
+        member.config.is_standby = true;
+    }
+
+    /// Stops a target's process, as SIGSTOP does, or continues it.
+    pub fn pause(&mut self, member: usize, is_paused: bool) {
+        self.targets[member].is_paused = is_paused;
+    }
+
+    /// Has a target stand by, or serve.
+    pub fn stand_by(&mut self, member: usize, is_standby: bool) {
+        self.targets[member].config.is_standby = is_standby;
+        self.reload(member);
+    }
+
+    /// What says when a target has no I/O command in flight.
+    ///
+    /// # Panics
+    /// If it does not run.
+    #[must_use]
+    pub fn when_idle(&self, member: usize) -> Receiver<()> {
+        self.targets[member].running.as_ref().expect("it runs").when_idle()
+    }
+
+    fn reload(&mut self, member: usize) {
+        let Member { config, running, .. } = &mut self.targets[member];
+        if let Some(target) = running {
+            target.reload(config).expect("a valid configuration");
         }
     }
 
@@ -316,58 +422,62 @@ impl Testbed {
     /// Sets the access state of the namespace at a port.
     pub fn set_access(&mut self, port: usize, state: AnaState) {
         let rule = AnaRule { subsystem: None, group: None, state };
-        if let Some(port) = self.config.ports.iter_mut().find(|own| usize::from(own.id) == port + 1)
-        {
+        let ports = &mut self.targets[0].config.ports;
+        if let Some(port) = ports.iter_mut().find(|own| usize::from(own.id) == port + 1) {
             port.ana = vec![rule];
         }
-        self.target.reload(&self.config).expect("a valid configuration");
+        self.reload(0);
         self.settle();
     }
 
     /// Takes a port away, or makes it again. The connections of one that is away end.
     pub fn set_port(&mut self, port: usize, is_there: bool) {
         let id = u16::try_from(port + 1).expect("few");
-        self.config.ports.retain(|own| own.id != id);
+        let ports = &mut self.targets[0].config.ports;
+        ports.retain(|own| own.id != id);
         if is_there {
-            self.config.ports.push(tcp_port(id));
+            ports.push(tcp_port(id));
         }
-        self.target.reload(&self.config).expect("a valid configuration");
+        self.reload(0);
         self.settle();
     }
 
     /// Reloads the target with a second namespace, or without it.
     pub fn toggle_namespace(&mut self) {
-        let namespaces = &mut self.config.subsystems[0].namespaces;
+        let namespaces = &mut self.targets[0].config.subsystems[0].namespaces;
         if namespaces.len() > 1 {
             namespaces.truncate(1);
         } else {
             namespaces.push(Namespace::new(2, "null:1MiB".parse().expect("a device")));
         }
-        self.target.reload(&self.config).expect("a valid configuration");
+        self.reload(0);
     }
 
     /// Reloads the target with these rate limits.
     pub fn set_rate_limits(&mut self, limits: Vec<RateLimit>) {
-        self.config.rate_limits = limits;
-        self.target.reload(&self.config).expect("a valid configuration");
+        self.targets[0].config.rate_limits = limits;
+        self.reload(0);
     }
 
     /// Reloads the target with express queues that no rule makes, or without.
     pub fn set_express(&mut self, is_on: bool) {
-        self.config.express = is_on;
-        self.target.reload(&self.config).expect("a valid configuration");
+        self.targets[0].config.express = is_on;
+        self.reload(0);
     }
 
     /// Reloads the target with these rules of classes.
     pub fn set_qos_rules(&mut self, rules: Vec<QosRule>) {
-        self.config.qos_rules = rules;
-        self.target.reload(&self.config).expect("a valid configuration");
+        self.targets[0].config.qos_rules = rules;
+        self.reload(0);
     }
 
     /// Reads the target's counters.
+    ///
+    /// # Panics
+    /// If it does not run.
     #[must_use]
     pub fn statistics(&self) -> StatisticsReader {
-        self.target.watch()
+        self.targets[0].running.as_ref().expect("it runs").watch()
     }
 
     /// The host NQN of a host.
@@ -429,13 +539,15 @@ impl Testbed {
             let counts = fabric.counts();
             assert_eq!(counts.receiver_not_ready, 0, "{counts:?}");
         }
-        self.target.stop();
-        let end = self.world.now() + TIMEOUT;
-        while self.target.turn() {
-            self.world.advance();
-            assert!(self.world.now() < end, "the target does not stop");
+        for target in self.targets.iter_mut().filter_map(|member| member.running.as_mut()) {
+            target.stop();
+            let end = self.world.now() + TIMEOUT;
+            while target.turn() {
+                self.world.advance();
+                assert!(self.world.now() < end, "the target does not stop");
+            }
+            assert_eq!(target.buffers_in_use(), 0, "bytes that the target has not freed");
         }
-        assert_eq!(self.target.buffers_in_use(), 0, "bytes that the target has not freed");
         if let Some(fabric) = self.link.fabric().cloned() {
             let resource_counts = fabric.resource_counts();
             let left =
@@ -489,22 +601,13 @@ impl Testbed {
             }
         }
         self.completions = completions;
-        self.target.turn();
+        for member in self.targets.iter_mut().filter(|member| !member.is_paused) {
+            if let Some(target) = &mut member.running {
+                target.turn();
+            }
+        }
         happened
     }
-}
-
-/// Devices made by the test bed, by the specification that stands for them.
-type MadeDevices = Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>;
-
-/// The specification for the configuration, and the device that it stands for.
-fn stored(device: &str, world: &World) -> (String, MadeDevices) {
-    let Some(size) = device.strip_prefix("stored:") else { return (device.to_owned(), Vec::new()) };
-    let bytes = weft_backend::bytes::parse(size).expect("a size");
-    let file = SimulatedFileFactory::new(world.add_file(bytes), bytes, 4096).expect("a file");
-    let placeholder = format!("file:/stored,size={size}");
-    let spec = placeholder.parse().expect("a device");
-    (placeholder, vec![(spec, Arc::new(file))])
 }
 
 /// A port of several: each has an address of its own.

@@ -25,7 +25,7 @@ use self::one::OnePlan;
 use self::sizes::{Resize, resize};
 use self::slots::Slots;
 use crate::TargetError;
-use crate::config::{self, Bdev, Config, Namespace, Policies, Psks, Subsystem, identity};
+use crate::config::{self, Bdev, Config, Namespace, Pair, Policies, Psks, Subsystem, identity};
 use crate::nsids::{self, same_device};
 use crate::reservations;
 use crate::snapshot::{
@@ -46,6 +46,8 @@ pub(crate) struct Catalogue {
     /// Devices that the target's owner has made: a namespace with one of these specs has that
     /// device.
     given: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>,
+    /// The pair that the target belongs to.
+    pair: Option<Pair>,
     /// What is called when a device changes its size by itself.
     resized: Option<Resized>,
     /// The places in the groups' tables.
@@ -220,6 +222,7 @@ impl Catalogue {
             bdevs: BTreeMap::new(),
             views: BTreeMap::new(),
             given,
+            pair: None,
             resized: None,
             slots: Slots::default(),
             uuids: BTreeSet::new(),
@@ -244,6 +247,7 @@ impl Catalogue {
 
     /// The snapshot of a target that serves nothing yet, and its configuration.
     pub(crate) fn empty(&mut self, config: &Config) -> Result<(Snapshot, Config), TargetError> {
+        self.pair.clone_from(&config.pair);
         let config = Config {
             ports: Vec::new(),
             subsystems: Vec::new(),
@@ -551,6 +555,21 @@ impl Catalogue {
     pub(crate) fn bdev_size(&self, name: &str) -> Option<(u32, u64)> {
         let geometry = self.bdevs.get(name)?.factory.geometry();
         Some((geometry.block_bytes, geometry.blocks))
+    }
+
+    /// Has the namespaces have the reservations that were kept, and no others.
+    pub(crate) fn read_reservations(&self, config: &Config) -> Result<(), TargetError> {
+        for subsystem in &config.subsystems {
+            let (nqn, namespaces) = (&subsystem.nqn, &subsystem.namespaces);
+            let uuid = |nsid| Some(self.entry(nqn, nsid)?.identity.uuid);
+            let mut kept = reservations::restore(nqn, namespaces, uuid, |_| None)?;
+            let Some(view) = self.views.get(nqn) else { continue };
+            for namespace in namespaces {
+                let kept = kept.remove(&(nqn.clone(), namespace.nsid)).unwrap_or_default();
+                view.shared.reservations().replace(namespace.nsid, kept);
+            }
+        }
+        Ok(())
     }
 
     /// Flushes every device.

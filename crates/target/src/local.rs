@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 
 use weft_backend::{DeviceFactory, DeviceSpec};
 use weft_reactor::{Reactor, WaitLimit};
@@ -115,6 +116,14 @@ impl LocalTarget {
             |round| Message::Reload { snapshot: Arc::clone(&snapshot), ports: true, round };
         Round::begin(&self.posts, Waiter::None, message);
         Ok(())
+    }
+
+    /// What says when no I/O command is in flight.
+    #[must_use]
+    pub fn when_idle(&self) -> Receiver<()> {
+        let (done, is_done) = channel();
+        Round::begin(&self.posts, Waiter::Thread(done), |round| Message::Idle { round });
+        is_done
     }
 
     /// Where the target listens, by port.

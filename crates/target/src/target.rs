@@ -413,6 +413,40 @@ impl Target {
         config
     }
 
+    /// Gives hosts access to the namespaces, or none: then they see them in the access state
+    /// Inaccessible. Commands that were begun before go on ([`Self::wait_until_idle`]).
+    ///
+    /// # Errors
+    /// As [`Self::reload`].
+    pub fn stand_by(&mut self, is_standby: bool) -> Result<(), TargetError> {
+        let config = Config { is_standby, ..self.config.clone() };
+        self.reload(config).map(drop)
+    }
+
+    /// Waits until no I/O command is in flight, and stores what devices have cached.
+    ///
+    /// # Errors
+    /// A command takes longer than this, or a device cannot store something.
+    pub fn wait_until_idle(&self, patience: Duration) -> Result<(), TargetError> {
+        if self.round(|round| Message::Idle { round }, patience).is_err() {
+            let what = format!("commands in flight have not ended within {patience:?}");
+            return Err(TargetError::new(what));
+        }
+        match self.catalogue.sync() {
+            failed if failed.is_empty() => Ok(()),
+            failed => Err(TargetError::new(failed.join("; "))),
+        }
+    }
+
+    /// Forgets the reservations that it knows, and reads those that persist: another target may
+    /// have changed them since.
+    ///
+    /// # Errors
+    /// A file of them cannot be read.
+    pub fn read_reservations(&self) -> Result<(), TargetError> {
+        self.catalogue.read_reservations(&self.config)
+    }
+
     /// Stops gracefully: commands in flight are completed, devices are flushed.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ mod visibility;
 use std::{
     collections::{BTreeMap, VecDeque},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use serde_json::{Value, json};
@@ -29,6 +29,7 @@ use weft_target::{
 };
 
 pub(super) use self::parameters::Params;
+use super::pair::{self, Pair};
 use crate::failure::Failure;
 
 /// Notifications that are kept for those who ask.
@@ -41,6 +42,8 @@ pub(super) struct Operator {
     watch: StatisticsReader,
     /// Where every change is kept.
     kept_in: Option<PathBuf>,
+    /// The pair that it is a member of.
+    pair: OnceLock<Pair>,
 }
 
 #[derive(Debug)]
@@ -82,7 +85,8 @@ impl Operator {
         let watch = target.watch();
         let (notifications, notified) = (VecDeque::new(), 0);
         let mut state = State { target: Some(target), notifications, notified, applied };
-        let operator = |state| Arc::new(Self { state: Mutex::new(state), watch, kept_in });
+        let pair = OnceLock::new();
+        let operator = |state| Arc::new(Self { state: Mutex::new(state), watch, kept_in, pair });
         let text = state.text();
         let operator = operator(state);
         match &operator.kept_in {
@@ -94,6 +98,17 @@ impl Operator {
     /// Reads the target's counters.
     pub(super) const fn watch(&self) -> &StatisticsReader {
         &self.watch
+    }
+
+    /// It is a member of this pair.
+    pub(super) fn set_pair(&self, pair: Pair) {
+        // There is one at most.
+        let _ = self.pair.set(pair);
+    }
+
+    /// The pair that it is a member of.
+    pub(super) fn pair(&self) -> Option<&Pair> {
+        self.pair.get()
     }
 
     /// Does something with the target.
@@ -310,12 +325,12 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = ana::methods(nvmf::methods(methods, operator), operator);
     let methods = qos::methods(rate_limit::methods(methods, operator), operator);
     let methods = keyring::methods(visibility::methods(methods, operator), operator);
-    let methods = framework::methods(methods, operator);
+    let methods = framework::methods(pair::methods(methods, operator), operator);
     framework::with_names(trace::methods(methods, operator))
 }
 
 /// A method that works on the target.
-fn method(
+pub(super) fn method(
     methods: Methods,
     operator: &Arc<Operator>,
     name: &'static str,

@@ -10,6 +10,7 @@ mod key;
 mod look;
 mod metrics;
 mod operate;
+mod pair;
 mod paths;
 mod reports;
 mod safety;

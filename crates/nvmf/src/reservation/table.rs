@@ -95,6 +95,11 @@ impl ReservationTable {
         }
     }
 
+    /// A namespace has these reservations, whatever it had.
+    pub fn replace(&self, nsid: u32, after: Reservations) {
+        self.lock().replace(nsid, after);
+    }
+
     /// Makes a change, unless `before` is not what there is any more. Returns the hosts that may
     /// do less than before. No host may do more before these are bound.
     pub fn change(

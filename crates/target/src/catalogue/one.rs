@@ -144,7 +144,7 @@ impl Catalogue {
             view.namespaces = view.namespaces.with(nsid, namespace);
             view.visibility = subsystem.map(visibility).unwrap_or_default();
             if view.ana.is_some() {
-                view.ana = subsystem.and_then(|one| one.ana_view(&config.ports)).map(Arc::new);
+                view.ana = subsystem.and_then(|one| one.ana_view(config)).map(Arc::new);
             }
             reservations::serve_one(view, nsid, restored);
         }

@@ -22,7 +22,10 @@ impl Catalogue {
 
     /// Opens or creates a device.
     pub(super) fn build(&self, spec: &DeviceSpec) -> Result<Arc<dyn DeviceFactory>, OpenError> {
-        let factory = spec.build()?;
+        let factory = match &self.pair {
+            None => spec.build()?,
+            Some(pair) => pair.shared(spec).build()?,
+        };
         if let Some(resized) = &self.resized {
             factory.when_resized(resized.clone());
         }

@@ -48,7 +48,7 @@ impl Catalogue {
                 .map(|hosts| hosts.iter().map(|host| nqn(host)).collect())
                 .transpose()?
                 .map(Arc::new),
-            ana: subsystem.ana_view(&config.ports).map(Arc::new),
+            ana: subsystem.ana_view(config).map(Arc::new),
             policies: self.policies.get(&subsystem.nqn).cloned().unwrap_or_default(),
             controller_model: subsystem.controller_ids.model,
             limits: SubsystemLimits {

@@ -131,13 +131,16 @@ impl Subsystem {
     }
 
     /// The states of its groups at every port, if hosts are told of them.
-    pub(crate) fn ana_view(&self, ports: &[Port]) -> Option<AnaView> {
+    pub(crate) fn ana_view(&self, config: &Config) -> Option<AnaView> {
         let groups = self.ana_groups();
         let states = |port: &Port| -> GroupStates {
-            let state = |group: &u32| (*group, port.ana_state(&self.nqn, *group).on_the_wire());
+            let state = |group: &u32| {
+                (*group, config.shown_state(port.ana_state(&self.nqn, *group)).on_the_wire())
+            };
             groups.iter().map(state).collect()
         };
-        self.ana_reporting.then(|| ports.iter().map(|port| (port.id, states(port))).collect())
+        self.ana_reporting
+            .then(|| config.ports.iter().map(|port| (port.id, states(port))).collect())
     }
 }
 
@@ -270,7 +273,7 @@ mod tests {
         let on = "ana-reporting = true";
         let rule = "ana = [{ subsystem = 'nqn.a', group = 3, state = 'inaccessible' }]";
         let config = read(rule, on, "ana-group = 3").expect("a configuration");
-        let view = config.subsystems[0].ana_view(&config.ports).expect("reported");
+        let view = config.subsystems[0].ana_view(&config).expect("reported");
         assert_eq!(view.state(1, 3), WireState::INACCESSIBLE);
         assert_eq!(config.subsystems[0].ana_groups(), [3]);
         assert!(told(rule, "", "").contains("does not report access states"));
@@ -281,6 +284,7 @@ mod tests {
         assert!(told("", on, "ana-group = 9").contains("give 1 to 8"));
         assert!(told("", "", "ana-group = 1").contains("ana-reporting = true"));
         assert!(told("ana = [{ state = 'best' }]", on, "").contains("best"));
-        assert!(read("", "", "").expect("a file").subsystems[0].ana_view(&[]).is_none());
+        let silent = read("", "", "").expect("a file");
+        assert!(silent.subsystems[0].ana_view(&silent).is_none());
     }
 }

@@ -27,8 +27,12 @@ impl Config {
     /// two are applied to this configuration.
     ///
     /// # Errors
-    /// The file adds what was made at run time with the same name or number.
+    /// The file adds what was made at run time with the same name or number, or another pair.
     pub fn merged(&self, before: &Self, after: &Self) -> Result<Self, ConfigError> {
+        if self.pair != after.pair {
+            return Err(ConfigError::new("pair", "it cannot change while the target runs")
+                .remedy("restart the target"));
+        }
         let limits = if before.limits == after.limits { &self.limits } else { &after.limits };
         let mut merged = Self {
             ports: self.merged_ports(before, after)?,
@@ -44,6 +48,7 @@ impl Config {
                 QosRule::has_scope_of,
             ),
             keyring: self.merged_keyring(before, after),
+            is_standby: self.is_standby,
             ..after.clone()
         };
         let find = |config: &Self, nqn: &str| {

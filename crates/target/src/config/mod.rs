@@ -19,6 +19,7 @@ mod limits;
 mod merge;
 pub mod nvmetcli;
 mod operated;
+mod pair;
 mod qos;
 mod rate_limit;
 mod state;
@@ -34,6 +35,7 @@ pub use keys::{HostKeys, Keyring};
 pub(crate) use keys::{Policies, Psks, unknown_key};
 pub use limits::Limits;
 pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
+pub use pair::{Arbiter, Etcd, Pair};
 pub use qos::{
     MAX_THROUGHPUT_LOSS_DEFAULT, QOS_BUDGET_DEFAULT, QOS_BUDGET_MAX, QOS_WEIGHT_DEFAULT,
     QOS_WEIGHT_MAX, QosClass, QosRule,
@@ -103,6 +105,10 @@ pub struct Config {
     pub qos_rules: Vec<QosRule>,
     /// Keys, by name.
     pub keyring: Keyring,
+    /// The pair of targets that this one belongs to.
+    pub pair: Option<Pair>,
+    /// Whether it stands by: hosts have no access to any namespace; not part of files.
+    pub is_standby: bool,
     /// What is measured of hosts' commands, from the start on; not part of files.
     pub io_metrics: Option<IoMetricsConfig>,
 }
@@ -123,6 +129,8 @@ impl Default for Config {
             rate_limits: Vec::new(),
             qos_rules: Vec::new(),
             keyring: Keyring::new(),
+            pair: None,
+            is_standby: false,
             io_metrics: None,
         }
     }

@@ -10,7 +10,8 @@ use weft_reactor::DriverKind;
 
 use super::{
     AnaRule, Config, ConfigError, ControllerIds, ControllerModel, HexId, HostKeys, Keyring, Limits,
-    Listen, Namespace, Port, PortSubsystems, QosRule, RateLimit, Referral, Subsystem, cpus,
+    Listen, Namespace, Pair, Port, PortSubsystems, QosRule, RateLimit, Referral, Subsystem, cpus,
+    pair::PairKeys,
 };
 
 /// Block size of memory and null devices, if none is given: that of [`DeviceSpec`]'s own forms.
@@ -62,6 +63,7 @@ struct File {
     qos: Vec<QosRule>,
     #[serde(default)]
     keyring: Keyring,
+    pair: Option<PairKeys>,
 }
 
 #[derive(Deserialize)]
@@ -104,8 +106,7 @@ struct SubsystemKeys {
     controllers: ControllerModel,
     cntlid_min: Option<u16>,
     cntlid_max: Option<u16>,
-    #[serde(default)]
-    ana_reporting: bool,
+    ana_reporting: Option<bool>,
     #[serde(default)]
     host: Vec<HostKeys>,
     #[serde(default)]
@@ -236,21 +237,26 @@ impl File {
         if let Some(IdlePoll(idle_poll)) = self.idle_poll {
             config.idle_poll = idle_poll;
         }
+        let nqn = self.subsystem.first().map(|subsystem| subsystem.nqn.as_str());
+        config.pair = self.pair.map(|keys| keys.into_pair(nqn)).transpose()?;
+        let apart = config.pair.as_ref().map_or(0, Pair::port_ids_apart);
         for (index, keys) in self.port.into_iter().enumerate() {
-            config.ports.push(keys.into_port(index)?);
+            config.ports.push(keys.into_port(index, apart)?);
         }
         for (index, keys) in self.subsystem.into_iter().enumerate() {
-            config.subsystems.push(keys.into_subsystem(&format!("subsystem[{index}]"))?);
+            let at = format!("subsystem[{index}]");
+            config.subsystems.push(keys.into_subsystem(&at, config.pair.as_ref())?);
         }
         Ok(config)
     }
 }
 
 impl PortKeys {
-    fn into_port(self, index: usize) -> Result<Port, ConfigError> {
+    fn into_port(self, index: usize, apart: u16) -> Result<Port, ConfigError> {
         let id = match self.id {
             Some(id) => id,
             None => u16::try_from(index + 1)
+                .map(|number| number.saturating_add(apart))
                 .map_err(|_| ConfigError::new("port", "there are too many of them"))?,
         };
         Ok(Port {
@@ -268,7 +274,7 @@ impl PortKeys {
 }
 
 impl SubsystemKeys {
-    fn into_subsystem(self, at: &str) -> Result<Subsystem, ConfigError> {
+    fn into_subsystem(self, at: &str, pair: Option<&Pair>) -> Result<Subsystem, ConfigError> {
         let mut subsystem = Subsystem::new(self.nqn);
         subsystem.serial = self.serial;
         subsystem.allowed_hosts = self.allowed_hosts;
@@ -287,12 +293,13 @@ impl SubsystemKeys {
             subsystem.firmware = firmware;
         }
         let default = ControllerIds::default();
+        let default = pair.map_or(default, |pair| pair.controller_ids(default));
         subsystem.controller_ids = ControllerIds {
             model: self.controllers,
             first: self.cntlid_min.unwrap_or(default.first),
             last: self.cntlid_max.unwrap_or(default.last),
         };
-        subsystem.ana_reporting = self.ana_reporting;
+        subsystem.ana_reporting = self.ana_reporting.unwrap_or(pair.is_some());
         let mut next_nsid = 1;
         for (index, keys) in self.namespace.into_iter().enumerate() {
             let namespace = keys.into_namespace(&format!("{at}.namespace[{index}]"), next_nsid)?;

@@ -125,6 +125,9 @@ impl Config {
         let (here, namespace) =
             (format!("{at}.namespace[{number}]"), &subsystem.namespaces[number]);
         check_namespace(&here, namespace)?;
+        if let Some(pair) = &self.pair {
+            pair.check_namespace(&here, namespace)?;
+        }
         if let Some(stored) = namespace.device.stored_name() {
             let same = |(other, one): (usize, &Namespace)| {
                 other != number && one.device.stored_name().as_ref() == Some(&stored)
@@ -142,6 +145,9 @@ impl Config {
     /// Checks a subsystem as far as others do not matter.
     fn check_subsystem(&self, at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
         check_subsystem(at, subsystem)?;
+        if let Some(pair) = &self.pair {
+            pair.check_subsystem(at, subsystem)?;
+        }
         check_most_namespaces(at, subsystem)?;
         self.check_host_keys(at, subsystem)?;
         self.check_count(at, subsystem)

@@ -106,6 +106,8 @@ pub(crate) enum Message {
     Protected { owner: ConnectionId, command_id: u16, status: Status },
     /// Record the commands for a while.
     Trace { trace: Arc<Trace> },
+    /// Acknowledge it once no I/O command is in flight.
+    Idle { round: Arc<Round> },
     /// Take no new command, finish those under way, and acknowledge it.
     Drain { round: Arc<Round> },
     /// Close everything and stop.

@@ -573,6 +573,9 @@ impl Group {
             Message::Settle { device, hosts, round } => self.settle(device, hosts, round),
             Message::Reserved(changed) => self.reserved(&changed),
             Message::NotifyReserved(changed) => self.notify_reserved(&changed),
+            Message::Idle { round } => {
+                self.draining.push(PendingDrain { device: None, hosts: None, round });
+            }
             Message::Drain { round } => self.drain(round),
             Message::Stop => self.stop(),
             Message::Fail => self.failed = true,

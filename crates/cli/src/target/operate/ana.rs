@@ -25,8 +25,10 @@ pub(super) fn word(state: AnaState) -> String {
 /// The states of a subsystem's groups at a port, if hosts are told of them.
 pub(super) fn states(config: &Config, port: &Port, nqn: &str) -> Option<Vec<Value>> {
     let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn)?;
-    let state =
-        |group: u32| json!({ "ana_group": group, "ana_state": word(port.ana_state(nqn, group)) });
+    let state = |group: u32| {
+        let state = config.shown_state(port.ana_state(nqn, group));
+        json!({ "ana_group": group, "ana_state": word(state) })
+    };
     let reports = subsystem.ana_reporting;
     reports.then(|| subsystem.ana_groups().into_iter().map(state).collect())
 }

@@ -1,0 +1,29 @@
+//! `weft ctl pair`: two targets that serve the same devices.
+
+use clap::Subcommand;
+use serde_json::Value;
+
+use super::{Session, text};
+use crate::{failure::Failure, table::Table};
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(super) enum Verb {
+    /// Show whether this member is primary or stands by.
+    Show,
+    /// Have the other member become primary, once the commands in flight have ended.
+    HandOver,
+}
+
+impl Session {
+    pub(super) fn pair(&mut self, verb: Verb) -> Result<(), Failure> {
+        match verb {
+            Verb::Show => {
+                let state = self.call("pair_get_state", Value::Null)?;
+                let mut table = Table::new(&[">member", "role", "decided by"]);
+                table.row(["member", "role", "arbiter"].map(|key| text(&state[key])).into());
+                self.show(&state, &table.text())
+            }
+            Verb::HandOver => self.change("pair_hand_over", Value::Null),
+        }
+    }
+}

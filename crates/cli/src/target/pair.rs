@@ -1,0 +1,325 @@
+//! A target that is one of a pair: it serves while it is the primary member, and else stands by.
+//!
+//! A thread claims what only one member can have (a lock, or a key of etcd), then gives hosts
+//! access. Before it gives the claim up it takes their access away and waits for the commands in
+//! flight. A claim that ends by itself if it is not renewed has its end in a timer of the kernel,
+//! which kills the process then: whatever stopped it, it cannot go on to write.
+
+mod claim;
+mod http;
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use weft_reactor::{KillTimer, lease_time};
+use weft_rpc::{Code, ErrorObject, Methods};
+use weft_target::config::{self, Arbiter};
+
+use self::claim::{Claim, Renewed};
+use super::operate::{Operator, Params, method};
+use crate::failure::Failure;
+
+/// How long commands in flight may take at a hand-over.
+const IDLE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the other member may take to claim what this one gives up.
+const HAND_OVER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long until the next attempt after something failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A member of a pair, from outside its thread.
+#[derive(Debug)]
+pub(super) struct Pair {
+    config: config::Pair,
+    role: Arc<Mutex<Role>>,
+    orders: Sender<Order>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Primary,
+    Standby,
+}
+
+type Answer = Sender<Result<(), String>>;
+
+/// What the primary member is told.
+#[derive(Debug)]
+enum Order {
+    /// The other member is to be primary.
+    HandOver(Answer),
+    /// The process ends.
+    Stop(Answer),
+}
+
+/// What its thread has.
+#[derive(Debug)]
+struct Member {
+    operator: Arc<Operator>,
+    role: Arc<Mutex<Role>>,
+    orders: Receiver<Order>,
+    claim: Claim,
+    /// Until when it can be relied on, by [`lease_time`].
+    until: Duration,
+    /// Ends the process with the claim, if that ends by itself.
+    timer: Option<KillTimer>,
+}
+
+impl Pair {
+    /// Starts the thread of a member, whose target stands by.
+    pub(super) fn start(config: &config::Pair, operator: &Arc<Operator>) -> Result<Self, Failure> {
+        let timer = match config.arbiter {
+            Arbiter::LockFile(_) => None,
+            // The kernel spares the first process of a container from its own signals.
+            Arbiter::Etcd(_) if std::process::id() == 1 => {
+                return Err(Failure::because(
+                    "the first process of a container cannot be ended when its lease is over: \
+                     start the container with an init (podman run --init)",
+                ));
+            }
+            Arbiter::Etcd(_) => {
+                let timer = KillTimer::new();
+                Some(timer.map_err(|error| Failure::io("make", &"a timer", &error))?)
+            }
+        };
+        let claim = Claim::new(config);
+        let claim = claim.map_err(|error| Failure::io("open", &config.arbiter, &error))?;
+        let role = Arc::new(Mutex::new(Role::Standby));
+        let (order, orders) = channel();
+        let (operator, own_role) = (Arc::clone(operator), Arc::clone(&role));
+        let member =
+            Member { operator, role: own_role, orders, claim, until: Duration::ZERO, timer };
+        let started = thread::Builder::new().name("weft-pair".to_owned());
+        let started = started.spawn(move || member.run());
+        started.map_err(|error| Failure::io("start", &"a thread", &error))?;
+        Ok(Self { config: config.clone(), role, orders: order })
+    }
+
+    /// Gives up what this member has claimed, if it is primary: the process ends.
+    pub(super) fn stop(&self) {
+        if let Err(error) = self.order(Order::Stop) {
+            log::debug!("pair: {error}");
+        }
+    }
+
+    fn order(&self, order: fn(Answer) -> Order) -> Result<(), String> {
+        let stands_by = || {
+            let member = self.config.member;
+            format!("member {member} stands by: the other one is primary, if it runs")
+        };
+        if *lock(&self.role) == Role::Standby {
+            return Err(stands_by());
+        }
+        let (answer, answered) = channel();
+        self.orders.send(order(answer)).map_err(|_| stands_by())?;
+        answered.recv().map_err(|_| stands_by())?
+    }
+}
+
+fn lock(role: &Mutex<Role>) -> MutexGuard<'_, Role> {
+    role.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Member {
+    fn run(mut self) {
+        let mut told = None;
+        loop {
+            match self.claim.acquire() {
+                Ok(until) => {
+                    (told, self.until) = (None, until);
+                    if let Some(answer) = self.serve() {
+                        // If it waits no longer, the process ends all the same.
+                        let _ = answer.send(Ok(()));
+                        return;
+                    }
+                }
+                Err(error) => {
+                    // A server may be away for long: once is enough.
+                    let error = format!("pair: this member cannot become primary: {error}");
+                    if told.as_ref() != Some(&error) {
+                        log::error!("{error}");
+                    }
+                    told = Some(error);
+                    thread::sleep(RETRY);
+                }
+            }
+        }
+    }
+
+    /// Is primary until something ends that; returns whom to tell if the process ends.
+    fn serve(&mut self) -> Option<Answer> {
+        if let Err(error) = self.rely_on_claim().and_then(|()| self.take_over()) {
+            log::error!("pair: this member cannot serve: {error}");
+            self.leave();
+            thread::sleep(RETRY);
+            return None;
+        }
+        // What was asked while it stood by was meant for the primary of that time.
+        while let Ok(Order::HandOver(_)) = self.orders.try_recv() {}
+        *lock(&self.role) = Role::Primary;
+        log::info!("pair: this member is primary");
+        loop {
+            match self.keep() {
+                Some(Order::HandOver(answer)) => {
+                    let outcome = self.hand_over();
+                    let is_primary = *lock(&self.role) == Role::Primary;
+                    match &outcome {
+                        Ok(()) => log::info!("pair: the other member is primary"),
+                        Err(error) => log::warn!("pair: no hand-over: {error}"),
+                    }
+                    // If it waits no longer, it sees the role.
+                    let _ = answer.send(outcome);
+                    if !is_primary {
+                        return None;
+                    }
+                }
+                Some(Order::Stop(answer)) => {
+                    self.leave();
+                    return Some(answer);
+                }
+                None => {
+                    log::warn!("pair: this member stands by");
+                    self.leave();
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Renews the claim until it is lost or there is an order.
+    fn keep(&mut self) -> Option<Order> {
+        let interval = self.claim.renewal_interval();
+        loop {
+            let order = match interval {
+                None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(interval) => self.orders.recv_timeout(interval),
+            };
+            match order {
+                // The whole time of the claim is left for what is ordered.
+                Ok(order) => return self.renew().is_some().then_some(order),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => self.renew()?,
+            }
+        }
+    }
+
+    /// Has the claim last longer; none: it is not to be relied on.
+    fn renew(&mut self) -> Option<()> {
+        match self.claim.renew() {
+            Ok(Renewed::Until(until)) => {
+                self.until = until;
+                let set = self.rely_on_claim().inspect_err(|error| log::error!("pair: {error}"));
+                set.ok()
+            }
+            Ok(Renewed::Lost) => {
+                log::error!("pair: the lease has ended");
+                None
+            }
+            Err(error) => {
+                log::warn!("pair: the lease cannot be renewed: {error}");
+                // Commands in flight can still end in order.
+                (lease_time() + self.claim.margin() < self.until).then_some(())
+            }
+        }
+    }
+
+    /// This process lives as long as its claim at most.
+    fn rely_on_claim(&mut self) -> Result<(), String> {
+        let (Some(timer), until) = (&mut self.timer, self.until) else { return Ok(()) };
+        timer.set(until).map_err(|error| format!("the timer of the lease cannot be set: {error}"))
+    }
+
+    fn take_over(&self) -> Result<(), String> {
+        let taken = self.operator.with(|target| {
+            target.read_reservations()?;
+            target.stand_by(false)
+        });
+        taken.map_err(|error| error.message)?.map_err(|error| error.to_string())
+    }
+
+    /// Takes the hosts' access away, and waits for their commands.
+    fn step_down(&self, patience: Duration) -> Result<(), String> {
+        let stepped_down = self.operator.with(|target| {
+            target.stand_by(true)?;
+            target.wait_until_idle(patience)
+        });
+        stepped_down.map_err(|error| error.message)?.map_err(|error| error.to_string())
+    }
+
+    /// Stands by, and gives up the claim. If commands in flight do not end, one that ends by itself
+    /// ends this process; another one is kept.
+    fn leave(&mut self) {
+        *lock(&self.role) = Role::Standby;
+        while let Err(error) = self.step_down(IDLE_PATIENCE) {
+            log::error!("pair: this member does not give up its claim: {error}");
+            thread::sleep(RETRY);
+        }
+        self.release();
+    }
+
+    fn release(&mut self) {
+        if let Some(timer) = &mut self.timer
+            && let Err(error) = timer.unset()
+        {
+            log::error!("pair: the timer of the lease cannot be unset: {error}");
+        }
+        if let Err(error) = self.claim.release() {
+            log::warn!("pair: the claim ends by itself: {error}");
+        }
+    }
+
+    /// Has the other member become primary.
+    fn hand_over(&mut self) -> Result<(), String> {
+        let patience = self.until.saturating_sub(lease_time()) / 2;
+        if let Err(error) = self.step_down(patience.min(IDLE_PATIENCE)) {
+            return match self.operator.with(|target| target.stand_by(false)) {
+                Ok(Ok(())) => Err(error),
+                _ => {
+                    self.leave();
+                    Err(format!("{error}; this member stands by"))
+                }
+            };
+        }
+        *lock(&self.role) = Role::Standby;
+        self.release();
+        let end = lease_time() + HAND_OVER_PATIENCE;
+        while lease_time() < end {
+            if self.claim.is_taken().unwrap_or(false) {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Err("the other member does not claim to be primary: see whether it runs".to_owned())
+    }
+}
+
+/// The methods of a member of a pair.
+pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
+    fn pair(operator: &Operator) -> Result<&Pair, ErrorObject> {
+        let none = "this target is not one of a pair: see [pair] in docs/config.toml";
+        operator.pair().ok_or_else(|| ErrorObject::new(Code(-1), none))
+    }
+    let methods = method(methods, operator, "pair_get_state", |operator, params| {
+        Params::of(params)?.end()?;
+        let pair = pair(operator)?;
+        let is_primary = *lock(&pair.role) == Role::Primary;
+        Ok(json!({
+            "member": pair.config.member,
+            "role": if is_primary { "primary" } else { "standby" },
+            "arbiter": pair.config.arbiter.to_string(),
+        }))
+    });
+    method(methods, operator, "pair_hand_over", |operator, params| {
+        Params::of(params)?.end()?;
+        let handed_over = pair(operator)?.order(Order::HandOver);
+        handed_over.map(|()| Value::from(true)).map_err(|error| ErrorObject::new(Code(-1), error))
+    })
+}

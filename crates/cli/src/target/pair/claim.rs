@@ -1,0 +1,230 @@
+//! What makes a member primary: a lock of a file, or a key of etcd.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io,
+    time::Duration,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use weft_reactor::lease_time;
+use weft_target::config::{Arbiter, Etcd, Pair};
+
+use super::http::{self, Answer};
+
+/// The claim of one member.
+#[derive(Debug)]
+pub(super) enum Claim {
+    /// The lock of a file. The kernel releases it once the process and its operations have ended.
+    LockFile(File),
+    Etcd(Box<EtcdKey>),
+}
+
+/// What became of a claim that was renewed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Renewed {
+    /// The member is primary until then, by [`lease_time`].
+    Until(Duration),
+    /// It is primary no longer.
+    Lost,
+}
+
+impl Claim {
+    pub(super) fn new(pair: &Pair) -> io::Result<Self> {
+        Ok(match &pair.arbiter {
+            Arbiter::LockFile(path) => {
+                let open = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+                Self::LockFile(open?)
+            }
+            Arbiter::Etcd(etcd) => Self::Etcd(Box::new(EtcdKey::new(etcd.clone(), pair.member))),
+        })
+    }
+
+    /// Waits until this member is primary, and returns until when.
+    pub(super) fn acquire(&mut self) -> io::Result<Duration> {
+        match self {
+            Self::LockFile(file) => file.lock().map(|()| Duration::MAX),
+            Self::Etcd(key) => loop {
+                match key.acquire()? {
+                    Some(until) => return Ok(until),
+                    None => key.wait(),
+                }
+            },
+        }
+    }
+
+    /// Whether any member is primary now.
+    pub(super) fn is_taken(&mut self) -> io::Result<bool> {
+        match self {
+            Self::LockFile(file) => match file.try_lock_shared() {
+                Ok(()) => file.unlock().map(|()| false),
+                Err(TryLockError::WouldBlock) => Ok(true),
+                Err(TryLockError::Error(error)) => Err(error),
+            },
+            Self::Etcd(key) => key.is_taken(),
+        }
+    }
+
+    /// Has the claim last longer.
+    pub(super) fn renew(&mut self) -> io::Result<Renewed> {
+        match self {
+            Self::LockFile(_) => Ok(Renewed::Until(Duration::MAX)),
+            Self::Etcd(key) => key.renew(),
+        }
+    }
+
+    /// How often it is renewed; none: it needs not be.
+    pub(super) fn renewal_interval(&self) -> Option<Duration> {
+        match self {
+            Self::LockFile(_) => None,
+            Self::Etcd(key) => Some(key.interval()),
+        }
+    }
+
+    /// What is needed of its time to give it up in order.
+    pub(super) fn margin(&self) -> Duration {
+        match self {
+            Self::LockFile(_) => Duration::ZERO,
+            Self::Etcd(key) => key.config.ttl / 4,
+        }
+    }
+
+    /// Gives it up.
+    pub(super) fn release(&mut self) -> io::Result<()> {
+        match self {
+            Self::LockFile(file) => file.unlock(),
+            Self::Etcd(key) => key.release(),
+        }
+    }
+}
+
+/// A key of etcd that exists as long as a lease.
+#[derive(Debug)]
+pub(super) struct EtcdKey {
+    config: Etcd,
+    key: String,
+    value: String,
+    lease: Option<String>,
+    /// The endpoint that answered last.
+    endpoint: usize,
+    /// The revision at which another member was seen to have the key.
+    seen: Option<u64>,
+}
+
+impl EtcdKey {
+    fn new(config: Etcd, member: u8) -> Self {
+        let (key, value) = (STANDARD.encode(&config.key), STANDARD.encode(member.to_string()));
+        Self { config, key, value, lease: None, endpoint: 0, seen: None }
+    }
+
+    /// Until when a lease can be relied on whose grant or renewal was sent at this time. Of the
+    /// rest, a quarter, operations that have begun can end, and clocks may differ.
+    fn until(&self, sent: Duration) -> Duration {
+        sent + self.config.ttl * 3 / 4
+    }
+
+    /// Two renewals that fail, each after as long, are over at half of the lease.
+    fn interval(&self) -> Duration {
+        self.config.ttl / 8
+    }
+
+    /// Whether a member has the key.
+    fn is_taken(&mut self) -> io::Result<bool> {
+        let range = self.call("/v3/kv/range", &json!({ "key": self.key }))?;
+        self.seen = number(&range["header"]["revision"]);
+        Ok(range["kvs"].as_array().is_some_and(|keys| !keys.is_empty()))
+    }
+
+    /// Makes the key with a new lease, unless it exists; returns until when it can be relied on.
+    fn acquire(&mut self) -> io::Result<Option<Duration>> {
+        if self.is_taken()? {
+            return Ok(None);
+        }
+        let sent = lease_time();
+        let granted = self.call("/v3/lease/grant", &json!({ "TTL": self.config.ttl.as_secs() }))?;
+        let (Some(lease), Some(ttl)) = (granted["ID"].as_str(), number(&granted["TTL"])) else {
+            return Err(io::Error::other(format!("etcd granted no lease: {granted}")));
+        };
+        if ttl < self.config.ttl.as_secs() {
+            return Err(io::Error::other(format!("etcd granted a lease of {ttl} s only")));
+        }
+        let put = json!({ "key": self.key, "value": self.value, "lease": lease });
+        let compare = json!({ "key": self.key, "target": "CREATE", "create_revision": "0" });
+        let transaction = json!({ "compare": [compare], "success": [{ "request_put": put }] });
+        self.lease = Some(lease.to_owned());
+        let made = self.call("/v3/kv/txn", &transaction);
+        if made.as_ref().is_ok_and(|made| made["succeeded"] == true) {
+            return Ok(Some(self.until(sent)));
+        }
+        // Whether the key was made is not known if there was no answer: then it goes as well.
+        self.release()?;
+        made.map(|_| None)
+    }
+
+    /// Waits for a change of the key, for as long as a lease at most.
+    fn wait(&self) {
+        let (began, most) = (lease_time(), self.config.ttl);
+        let changed = self.watch(most).unwrap_or(false);
+        if !changed {
+            std::thread::sleep(most.saturating_sub(lease_time() - began).min(self.interval()));
+        }
+    }
+
+    /// Whether the key has changed since it was looked at.
+    fn watch(&self, most: Duration) -> io::Result<bool> {
+        let Some(seen) = self.seen else { return Ok(false) };
+        let request = json!({ "create_request": { "key": self.key, "start_revision": seen + 1 } });
+        let endpoint = &self.config.endpoints[self.endpoint];
+        let mut watch = http::post(endpoint, "/v3/watch", &request, most)?;
+        while let Some(told) = watch.next_object()? {
+            if told["result"]["events"].is_array() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn renew(&mut self) -> io::Result<Renewed> {
+        let Some(lease) = &self.lease else { return Ok(Renewed::Lost) };
+        let sent = lease_time();
+        let told = self.call("/v3/lease/keepalive", &json!({ "ID": lease }))?;
+        // One that has ended has no time left.
+        match number(&told["result"]["TTL"]) {
+            Some(ttl) if ttl > 0 => Ok(Renewed::Until(self.until(sent))),
+            _ => {
+                self.lease = None;
+                Ok(Renewed::Lost)
+            }
+        }
+    }
+
+    fn release(&mut self) -> io::Result<()> {
+        let Some(lease) = self.lease.take() else { return Ok(()) };
+        self.call("/v3/lease/revoke", &json!({ "ID": lease })).map(drop)
+    }
+
+    /// Asks the endpoint that answered last, and the others if it does not.
+    fn call(&mut self, path: &str, body: &Value) -> io::Result<Value> {
+        let count = self.config.endpoints.len();
+        let timeout = self.interval() / u32::try_from(count).unwrap_or(u32::MAX);
+        let mut failure = None;
+        for _ in 0..count {
+            let endpoint = &self.config.endpoints[self.endpoint];
+            match http::post(endpoint, path, body, timeout).and_then(Answer::into_object) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    let told = format!("{endpoint}: {error}");
+                    failure.get_or_insert(io::Error::new(error.kind(), told));
+                    self.endpoint = (self.endpoint + 1) % count;
+                }
+            }
+        }
+        Err(failure.unwrap_or_else(|| io::Error::other("etcd has no endpoint")))
+    }
+}
+
+/// A number as the gateway writes it: in quotes, and not at all if it is 0.
+fn number(of: &Value) -> Option<u64> {
+    of.as_u64().or_else(|| of.as_str()?.parse().ok())
+}

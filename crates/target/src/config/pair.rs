@@ -1,0 +1,285 @@
+//! Two targets that serve the same devices, one at a time.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use weft_backend::DeviceSpec;
+
+use super::{
+    AnaState, CNTLID_FIRST, CNTLID_LAST, Config, ConfigError, ControllerIds, Namespace, Subsystem,
+};
+
+/// How long a lease lasts by default: what a pair takes to notice that its primary is gone.
+const TTL_DEFAULT: Duration = Duration::from_secs(5);
+/// etcd grants no shorter ones with its own settings.
+const TTL_MIN: Duration = Duration::from_secs(2);
+const TTL_MAX: Duration = Duration::from_secs(60);
+
+/// Members have the numbers 1 to this.
+const MEMBERS: u8 = 2;
+/// The ports of the second member are numbered from here on.
+const PORT_IDS_APART: u16 = 0x4000;
+
+/// This target is one of two that serve the same devices. One is primary; the other stands by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Which of the two it is.
+    pub member: u8,
+    /// Who decides which of them is primary.
+    pub arbiter: Arbiter,
+}
+
+/// Who decides which member is primary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arbiter {
+    /// A file, which the primary has locked (`flock`).
+    LockFile(PathBuf),
+    /// A lease of etcd.
+    Etcd(Etcd),
+}
+
+/// A lease of etcd, on a key that the primary has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Etcd {
+    /// Its members, as `HOST:PORT`.
+    pub endpoints: Vec<String>,
+    /// The key.
+    pub key: String,
+    /// How long the lease lasts without being renewed.
+    pub ttl: Duration,
+}
+
+/// The table `[pair]` of a file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct PairKeys {
+    member: u8,
+    lock_file: Option<PathBuf>,
+    #[serde(default)]
+    etcd: Vec<String>,
+    key: Option<String>,
+    #[serde(default, with = "weft_backend::duration::as_text")]
+    ttl: Duration,
+}
+
+impl PairKeys {
+    /// The pair of a target that serves this subsystem first.
+    pub(super) fn into_pair(self, nqn: Option<&str>) -> Result<Pair, ConfigError> {
+        let wrong = |key: &str, what: String, remedy: &str| {
+            Err(ConfigError::new(format!("pair.{key}"), what).remedy(remedy))
+        };
+        if !(1..=MEMBERS).contains(&self.member) {
+            let what = format!("there is no member {}", self.member);
+            return wrong("member", what, "give 1 in one of the two files and 2 in the other");
+        }
+        let arbiter = match (self.lock_file, self.etcd.is_empty()) {
+            (Some(path), true) => {
+                if self.key.is_some() || !self.ttl.is_zero() {
+                    let key = if self.key.is_some() { "key" } else { "ttl" };
+                    return wrong(key, "it says nothing about a lock file".to_owned(), "remove it");
+                }
+                Arbiter::LockFile(path)
+            }
+            (None, false) => {
+                let ttl = if self.ttl.is_zero() { TTL_DEFAULT } else { self.ttl };
+                if !(TTL_MIN..=TTL_MAX).contains(&ttl) || ttl.subsec_nanos() != 0 {
+                    let what = "etcd counts whole seconds, and grants 2 or more".to_owned();
+                    return wrong("ttl", what, "give 2s to 60s");
+                }
+                let endpoints = self.etcd.iter().map(|url| endpoint(url));
+                let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
+                let Some(key) = self.key.or_else(|| Some(format!("weft/pair/{}", nqn?))) else {
+                    let what = "no subsystem is configured to name it after".to_owned();
+                    return wrong("key", what, "give the same `key` to both members");
+                };
+                Arbiter::Etcd(Etcd { endpoints, key, ttl })
+            }
+            _ => {
+                let what = "one of `lock-file` and `etcd` says who is primary".to_owned();
+                return wrong("lock-file", what, "give one of the two");
+            }
+        };
+        Ok(Pair { member: self.member, arbiter })
+    }
+}
+
+/// `http://HOST:PORT` as `HOST:PORT`.
+fn endpoint(url: &str) -> Result<String, ConfigError> {
+    let rest = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+    let address = rest.filter(|rest| {
+        let port = rest.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port != 0))
+            && !rest.contains('/')
+    });
+    address.map(str::to_owned).ok_or_else(|| {
+        ConfigError::new("pair.etcd", format!("{url:?} is no address of etcd")).remedy(
+            "write http://HOST:2379; there is no TLS to etcd yet, so use a network of its own",
+        )
+    })
+}
+
+impl fmt::Display for Arbiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LockFile(path) => write!(f, "the lock of {}", path.display()),
+            Self::Etcd(etcd) => write!(f, "the key {} of etcd", etcd.key),
+        }
+    }
+}
+
+impl Pair {
+    /// The controller ids of this member, where a subsystem does not say them.
+    pub(super) fn controller_ids(&self, default: ControllerIds) -> ControllerIds {
+        let middle = CNTLID_FIRST + (CNTLID_LAST - CNTLID_FIRST) / 2;
+        match self.member {
+            1 => ControllerIds { last: middle, ..default },
+            _ => ControllerIds { first: middle + 1, ..default },
+        }
+    }
+
+    /// What is added to the numbers that ports have without an `id`.
+    pub(super) fn port_ids_apart(&self) -> u16 {
+        if self.member == 1 { 0 } else { PORT_IDS_APART }
+    }
+
+    /// A device as both members open it. What one machine has written and not stored yet is lost
+    /// for the other if it ends, so nothing is in the page cache of two machines.
+    pub(crate) fn shared(&self, spec: &DeviceSpec) -> DeviceSpec {
+        let spec = spec.clone().into_shared();
+        match (&self.arbiter, &spec) {
+            (Arbiter::Etcd(_), DeviceSpec::File { direct: None, .. }) => spec.with_direct(true),
+            _ => spec,
+        }
+    }
+
+    /// What two members cannot have together.
+    fn refusal(&self, spec: &DeviceSpec) -> Option<(&'static str, &'static str)> {
+        match spec {
+            DeviceSpec::Memory { .. } | DeviceSpec::Null { .. } => {
+                Some(("it is in the memory of one process", "give a file, block device or image"))
+            }
+            DeviceSpec::File { direct: Some(false), .. }
+                if matches!(self.arbiter, Arbiter::Etcd(_)) =>
+            {
+                Some((
+                    "what is in the page cache of one machine is lost with it",
+                    "remove direct=off",
+                ))
+            }
+            DeviceSpec::Rbd(image) if image.exclusive => Some((
+                "the member that opens it first keeps its lock",
+                "remove `exclusive`: the lock moves to the member that writes",
+            )),
+            DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => {
+                self.refusal(inner)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn check_subsystem(
+        &self,
+        at: &str,
+        subsystem: &Subsystem,
+    ) -> Result<(), ConfigError> {
+        if !subsystem.ana_reporting {
+            let what = "hosts of a pair need the access states";
+            return Err(ConfigError::new(format!("{at}.ana-reporting"), what)
+                .remedy("set it to true, or leave it out"));
+        }
+        for (index, namespace) in subsystem.namespaces.iter().enumerate() {
+            self.check_namespace(&format!("{at}.namespace[{index}]"), namespace)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_namespace(
+        &self,
+        at: &str,
+        namespace: &Namespace,
+    ) -> Result<(), ConfigError> {
+        let Some((what, remedy)) = self.refusal(&namespace.device) else { return Ok(()) };
+        let what = format!("two targets cannot share {}: {what}", namespace.device);
+        Err(ConfigError::new(at, what).remedy(remedy))
+    }
+}
+
+impl Config {
+    /// The state of a group at a port, as hosts are to see it. One that stands by has no access.
+    #[must_use]
+    pub fn shown_state(&self, state: AnaState) -> AnaState {
+        match state {
+            AnaState::PersistentLoss => state,
+            _ if self.is_standby => AnaState::Inaccessible,
+            _ => state,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Arbiter, Config, toml};
+    use std::time::Duration;
+
+    const REST: &str = r#"
+[[port]]
+listen = "tcp://127.0.0.1:4420"
+[[subsystem]]
+nqn = "nqn.a"
+[[subsystem.namespace]]
+file = "/srv/disk.img"
+size = "1GiB"
+"#;
+
+    fn read(pair: &str) -> Result<Config, String> {
+        toml::parse(&format!("[pair]\n{pair}\n{REST}")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn members_are_told_apart_and_share_what_hosts_see() {
+        let [one, two] = [1, 2].map(|member| {
+            read(&format!("member = {member}\nlock-file = \"/srv/lock\"")).expect("a pair")
+        });
+        let [first, second] = [&one, &two].map(|config| config.subsystems[0].controller_ids);
+        assert!(first.last < second.first, "{first:?} {second:?}");
+        assert_ne!(one.ports[0].id, two.ports[0].id);
+        assert!(one.subsystems[0].ana_reporting);
+        assert!(!one.is_standby, "that is known once it runs");
+    }
+
+    #[test]
+    fn etcd_has_a_key_and_a_time() {
+        let config = read("member = 1\netcd = [\"http://[::1]:2379\", \"http://b:2379/\"]");
+        let pair = config.expect("a pair").pair.expect("a pair");
+        let Arbiter::Etcd(etcd) = pair.arbiter else { panic!() };
+        assert_eq!(etcd.endpoints, ["[::1]:2379", "b:2379"]);
+        assert_eq!((etcd.key.as_str(), etcd.ttl), ("weft/pair/nqn.a", Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn what_cannot_be_a_pair_is_refused_in_a_sentence() {
+        for (pair, told) in [
+            ("member = 3\nlock-file = \"/l\"", "there is no member 3"),
+            ("member = 1", "give one of the two"),
+            ("member = 1\nlock-file = \"/l\"\netcd = [\"http://a:1\"]", "give one of the two"),
+            ("member = 1\nlock-file = \"/l\"\nttl = \"3s\"", "nothing about a lock file"),
+            ("member = 1\netcd = [\"https://a:2379\"]", "no TLS to etcd"),
+            ("member = 1\netcd = [\"http://a\"]", "no address"),
+            ("member = 1\netcd = [\"http://a:2379\"]\nttl = \"1s\"", "2s to 60s"),
+            ("member = 1\netcd = [\"http://a:2379\"]\nttl = \"2500ms\"", "2s to 60s"),
+        ] {
+            let error = read(pair).expect_err(pair);
+            assert!(error.contains(told), "{pair}: {error}");
+        }
+        let text = format!("[pair]\nmember = 1\nlock-file = \"/l\"\n{REST}");
+        for (from, to, told) in [
+            ("file = \"/srv/disk.img\"\nsize", "memory", "memory of one process"),
+            ("nqn = \"nqn.a\"", "nqn = \"nqn.a\"\nana-reporting = false", "need the access states"),
+        ] {
+            let error = toml::parse(&text.replace(from, to)).expect_err(to).to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! A pair of targets with Debian's etcd: the test of the binary that needs it.
+
+use crate::packages;
+use crate::report::Report;
+use crate::test::{self, TLS};
+use anyhow::bail;
+use std::path::Path;
+
+const TEST: &str = "a_pair_with_etcd_loses_nothing_whatever_becomes_of_its_members";
+
+pub(crate) fn run(root: &Path, report: &mut Report) {
+    report.check("a pair of targets with etcd from Debian", || {
+        let etcd = packages::extract(root, "etcd-server", "etcd")?;
+        let mut command = test::cargo_command(root);
+        // With all packages, as the other tests are built.
+        command.args(["test", "--workspace", "--test", "binary"]).args(TLS);
+        command.args(["--", TEST, "--nocapture"]);
+        let status = command.env("WEFT_TEST_ETCD", etcd).status()?;
+        if status.success() { Ok(()) } else { bail!("cargo test: {status}") }
+    });
+}
