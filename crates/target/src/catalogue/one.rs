@@ -1,5 +1,7 @@
 //! A change of one namespace: no other one, and nothing else of its subsystem, is planned again.
 
+use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use weft_nvmf::subsystem::SubsystemView;
@@ -85,9 +87,15 @@ impl Catalogue {
             identity: device.factory.identity(),
             survives_restart: device.factory.survives_restart(),
         };
-        let is_used =
-            |uuid: &[u8; 16]| self.entries_of(nqn).any(|entry| entry.identity.uuid == *uuid);
-        let identity = identity::namespace(nqn, namespace, &named, known_uuid, is_used);
+        // Equal null devices may ask often.
+        let used = OnceCell::new();
+        let all = || self.entries_of(nqn).map(|entry| entry.identity.uuid).collect();
+        let is_used = |uuid: &[u8; 16]| {
+            let used: &HashSet<_> = used.get_or_init(all);
+            used.contains(uuid)
+        };
+        let known = identity::Known { uuid: known_uuid, used: &mut 0 };
+        let identity = identity::namespace(nqn, namespace, &named, known, is_used);
         let entry = Entry {
             subsystem: nqn.clone(),
             nsid,

@@ -5,7 +5,7 @@
 //! (subsystem and device), and one that loses them (memory) gets new ones at each start, since a
 //! host must not keep using a file system that is lost. The configuration takes precedence.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
@@ -46,13 +46,25 @@ pub fn namespaces(
     known: &[Option<[u8; 16]>],
 ) -> Vec<Identity> {
     let mut used: HashSet<[u8; 16]> = known.iter().copied().flatten().collect();
+    // What is used stays so: a device is not compared with the earlier ones of its name again.
+    let mut occurrences: HashMap<&str, u32> = HashMap::new();
     let mut identities = Vec::with_capacity(devices.len());
-    for ((one, device), known) in subsystem.namespaces.iter().zip(devices).zip(known) {
-        let identity = namespace(&subsystem.nqn, one, device, *known, |uuid| used.contains(uuid));
+    for ((one, device), uuid) in subsystem.namespaces.iter().zip(devices).zip(known) {
+        let known = Known { uuid: *uuid, used: occurrences.entry(&device.identity).or_default() };
+        let identity = namespace(&subsystem.nqn, one, device, known, |uuid| used.contains(uuid));
         used.insert(identity.uuid);
         identities.push(identity);
     }
     identities
+}
+
+/// What is known of a namespace that is to have an identity.
+#[derive(Debug)]
+pub(crate) struct Known<'a> {
+    /// The UUID that it has already.
+    pub(crate) uuid: Option<[u8; 16]>,
+    /// How many UUIDs that are derived from its device are used; this one is added.
+    pub(crate) used: &'a mut u32,
 }
 
 /// The identity of one namespace of a subsystem in which some UUIDs are used.
@@ -60,16 +72,20 @@ pub(crate) fn namespace(
     nqn: &str,
     namespace: &Namespace,
     device: &Device,
-    known: Option<[u8; 16]>,
+    known: Known<'_>,
     is_used: impl Fn(&[u8; 16]) -> bool,
 ) -> Identity {
-    let uuid = namespace.uuid.or(known).unwrap_or_else(|| {
+    let uuid = namespace.uuid.or(known.uuid).unwrap_or_else(|| {
         if !device.survives_restart {
             return Uuid::new_v4().into_bytes();
         }
-        let name =
-            |occurrence: u32| derived(&["uuid", nqn, &device.identity, &occurrence.to_string()]);
-        (0..).map(name).find(|uuid| !is_used(uuid)).unwrap_or_default()
+        loop {
+            let uuid = derived(&["uuid", nqn, &device.identity, &known.used.to_string()]);
+            *known.used += 1;
+            if !is_used(&uuid) {
+                return uuid;
+            }
+        }
     });
     let nguid =
         namespace.nguid.unwrap_or_else(|| derived(&["nguid", &Uuid::from_bytes(uuid).to_string()]));
@@ -168,6 +184,19 @@ mod tests {
         let identities = namespaces(&subsystem("nqn.a", 2), &[null.clone(), null]);
         assert_ne!(identities[0].uuid, identities[1].uuid);
         assert_ne!(identities[0].nguid, identities[1].nguid);
+    }
+
+    /// As many as a subsystem may have: with a look at all earlier ones for each it took a minute.
+    #[test]
+    fn many_equal_devices_are_told_apart_soon() {
+        let count = crate::config::NSID_MAX;
+        let devices = vec![device("null:1GiB", true); count as usize];
+        let identities = namespaces(&subsystem("nqn.a", count), &devices);
+        let uuids: HashSet<_> = identities.iter().map(|identity| identity.uuid).collect();
+        assert_eq!(uuids.len(), devices.len());
+        assert_eq!(identities[..2], namespaces(&subsystem("nqn.a", 2), &devices[..2]));
+        let last = derived(&["uuid", "nqn.a", "null:1GiB", &(count - 1).to_string()]);
+        assert_eq!(identities.last().expect("some").uuid, last);
     }
 
     /// The second of two stays and gets a new neighbour, which must not get its UUID.
