@@ -154,7 +154,7 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
         ("nvmf_subsystem_set_keys", host(json!({"psk": "a", "dhchap_key": "b"})), -32602, "own"),
         ("nvmf_subsystem_add_host", host(json!({"dhchap_key": "key0"})), -32602, "no key \"key0\""),
         ("nvmf_subsystem_set_keys", host(json!({})), -32602, "not listed"),
-        ("keyring_file_remove_key", json!({"name": "x"}), -32602, "no key x"),
+        ("keyring_file_remove_key", json!({"name": "x"}), -32602, "no key \"x\""),
         ("nvmf_subsystem_add_listener", secure, -32602, "secure_channel"),
         ("bdev_enable_histogram", json!({"name": "x"}), -32601, "Method not found"),
         ("bdev_set_qos_limit", json!({"name": "x", "rw_ios_per_sec": 1}), -19, "No such device"),
