@@ -6,7 +6,7 @@
 //! which kills the process then: whatever stopped it, it cannot go on to write.
 
 mod claim;
-mod http;
+mod gateway;
 
 use std::{
     sync::{
@@ -163,7 +163,12 @@ impl Member {
             return None;
         }
         // What was asked while it stood by was meant for the primary of that time.
-        while let Ok(Order::HandOver(_)) = self.orders.try_recv() {}
+        for order in self.orders.try_iter() {
+            if let Order::Stop(answer) = order {
+                self.leave();
+                return Some(answer);
+            }
+        }
         *lock(&self.role) = Role::Primary;
         log::info!("pair: this member is primary");
         loop {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use weft_reactor::lease_time;
 use weft_target::config::{Arbiter, Etcd, Pair};
 
-use super::http::{self, Answer};
+use super::gateway;
 
 /// The claim of one member.
 #[derive(Debug)]
@@ -175,10 +175,9 @@ impl EtcdKey {
     fn watch(&self, most: Duration) -> io::Result<bool> {
         let Some(seen) = self.seen else { return Ok(false) };
         let request = json!({ "create_request": { "key": self.key, "start_revision": seen + 1 } });
-        let endpoint = &self.config.endpoints[self.endpoint];
-        let mut watch = http::post(endpoint, "/v3/watch", &request, most)?;
-        while let Some(told) = watch.next_object()? {
-            if told["result"]["events"].is_array() {
+        let url = format!("http://{}/v3/watch", self.config.endpoints[self.endpoint]);
+        for told in gateway::stream(&url, &request, most)? {
+            if told?["result"]["events"].is_array() {
                 return Ok(true);
             }
         }
@@ -211,7 +210,7 @@ impl EtcdKey {
         let mut failure = None;
         for _ in 0..count {
             let endpoint = &self.config.endpoints[self.endpoint];
-            match http::post(endpoint, path, body, timeout).and_then(Answer::into_object) {
+            match gateway::call(&format!("http://{endpoint}{path}"), body, timeout) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => {
                     let told = format!("{endpoint}: {error}");
