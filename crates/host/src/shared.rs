@@ -270,6 +270,10 @@ impl Shared {
         if state.events.len() == limits::EVENTS_MAX {
             state.events.pop_front();
         }
+        // Whoever sees a loss sees its reason, and whoever sees the reason sees the loss.
+        if matches!(event, Event::Lost { .. } | Event::AttemptFailed { .. }) {
+            state.state = ControllerState::Reconnecting;
+        }
         state.events.push_back(event);
         drop(state);
         self.changed.notify_all();
