@@ -42,6 +42,11 @@ pub mod rbd;
 mod request;
 mod spec;
 
+/// What tests/ordering has loom's own of, in the modules that it compiles.
+mod sync {
+    pub(crate) use std::sync::atomic;
+}
+
 pub use device::{BlockDevice, DEVICE_TAGS, DeviceFactory, OpenError, ResizeError, Resized};
 pub use failure::{Direction, Failure, ParseFailureError};
 pub use fault::{Effect, FaultRule};

@@ -29,3 +29,8 @@ pub mod reservation;
 pub mod subsystem;
 pub mod tcp;
 pub mod visibility;
+
+/// What tests/ordering has loom's own of, in the modules that it compiles.
+mod sync {
+    pub(crate) use std::sync::atomic;
+}

@@ -43,6 +43,12 @@ pub mod system;
 mod timers;
 pub mod ublk;
 
+/// What tests/ordering has loom's own of, in the modules that it compiles.
+mod sync {
+    pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
+    pub(crate) use std::{hint, thread};
+}
+
 pub use mailbox::{Mailbox, MailboxSender, Waker};
 pub use message::Message;
 pub use operation::{

@@ -3,18 +3,19 @@
 //! # Why no wake-up is lost
 //!
 //! Three variables take part: the queue (under its lock), `pending` (there are messages) and
-//! `sleeping` (a system call is needed to wake the reactor). All accesses to the two flags named
-//! here are sequentially consistent, so they have one order.
+//! `sleeping` (a system call is needed to wake the reactor).
 //!
 //! - A sender does: S1 push the message; S2 set `pending`; S3 if S2 changed it, read `sleeping`,
 //!   and if it is set, write to the eventfd.
 //! - The reactor, before it sleeps, does: R1 set `sleeping`; R2 read `pending`; if it is set, do
 //!   not sleep. Otherwise wait in the kernel, with the eventfd among the things waited for.
 //!
-//! If R2 comes after S2, the reactor sees `pending` and stays awake. Otherwise R1 comes before R2
-//! comes before S2 comes before S3, so that the sender sees `sleeping` and writes; the eventfd is
-//! watched from the reactor's creation on, so the write ends the wait whenever it happens: a driver
-//! that finds its report before it waits does not wait.
+//! S2 and R2 are both read-modify-writes (R2 changes nothing), so one of them sees what the other
+//! has left, and each is a release and an acquire. If R2 comes after S2, the reactor sees `pending`
+//! and stays awake. Otherwise S2 acquires what R2 has released, R1 among it, so that the sender
+//! sees `sleeping` in S3 and writes; the eventfd is watched from the reactor's creation on, so the
+//! write ends the wait whenever it happens: a driver that finds its report before it waits does not
+//! wait.
 //!
 //! A sender whose S2 finds `pending` already set leaves S3 out. That is safe because the reactor
 //! has not seen the flag of the sender that set it: either the reactor is going to see `pending` in
@@ -24,6 +25,8 @@
 //! before it returns to its owner, and the owner empties its mailboxes after that. A message that
 //! comes later sets `pending` again.
 
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use rustix::event::EventfdFlags;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -31,8 +34,7 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// Wakes a reactor. Cheap to clone, usable from every thread.
 #[derive(Clone, Debug)]
@@ -68,10 +70,10 @@ impl Waker {
     /// Makes the reactor's current or next `poll` return.
     pub fn wake(&self) {
         let signal = &*self.shared;
-        if signal.pending.swap(true, Ordering::SeqCst) {
+        if signal.pending.swap(true, Ordering::AcqRel) {
             return;
         }
-        if signal.sleeping.load(Ordering::SeqCst)
+        if signal.sleeping.load(Ordering::Relaxed)
             && let Some(event) = &signal.event
         {
             // The counter is never read, only its edge matters; it cannot overflow in practice,
@@ -88,14 +90,14 @@ impl Waker {
     /// Whether a wake-up came since the last call of this.
     pub(crate) fn take_pending(&self) -> bool {
         self.shared.pending.load(Ordering::Relaxed)
-            && self.shared.pending.swap(false, Ordering::SeqCst)
+            && self.shared.pending.swap(false, Ordering::AcqRel)
     }
 
     /// Announces a sleep. False: a wake-up came, do not sleep. True must be followed by
     /// [`end_sleep`](Self::end_sleep).
     pub(crate) fn begin_sleep(&self) -> bool {
-        self.shared.sleeping.store(true, Ordering::SeqCst);
-        if self.shared.pending.load(Ordering::SeqCst) {
+        self.shared.sleeping.store(true, Ordering::Relaxed);
+        if self.shared.pending.fetch_or(false, Ordering::AcqRel) {
             self.end_sleep();
             return false;
         }

@@ -14,7 +14,7 @@
 //! is admitted. Time is counted in whole ns, and what is left of a ns stays in the lease: nothing
 //! is rounded.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Units in a lease for one unit of the rate: a rate is per second, a lease counts in ns.

@@ -70,6 +70,11 @@ mod target;
 mod tls;
 mod trace;
 
+/// What tests/ordering has loom's own of, in the modules that it compiles.
+mod sync {
+    pub(crate) use std::sync::atomic;
+}
+
 pub use check::{CheckedNamespace, check};
 pub use classes::{ClassReason, ServedClass};
 pub use directory::{ConnectedController, ConnectedQueue, QueueAuthentication};

@@ -14,6 +14,7 @@ mod check;
 mod device;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod record;
 mod shared;
 
 use std::collections::VecDeque;

@@ -1,12 +1,13 @@
 //! Counters that a queue and its controller share across reactors, each written by one of them.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use weft_nvme::Status;
 use weft_nvme::feature::Arbitration;
 use weft_nvme::status::{StatusCode, StatusCodeType};
 
+use super::record::Record;
 use crate::reservation::{HostAccess, HostId};
 use crate::subsystem::{NSID_MAX, NamespaceView, SubsystemView};
 
@@ -159,13 +160,7 @@ pub(crate) const ERROR_ENTRIES: usize = 64;
 pub(crate) struct ErrorRing {
     count: AtomicU64,
     media_count: AtomicU64,
-    slots: [ErrorSlot; ERROR_ENTRIES],
-}
-
-#[derive(Debug, Default)]
-struct ErrorSlot {
-    version: AtomicU64,
-    words: [AtomicU64; 4],
+    slots: [Record<4>; ERROR_ENTRIES],
 }
 
 impl Default for ErrorRing {
@@ -173,7 +168,7 @@ impl Default for ErrorRing {
         Self {
             count: AtomicU64::new(0),
             media_count: AtomicU64::new(0),
-            slots: std::array::from_fn(|_| ErrorSlot::default()),
+            slots: std::array::from_fn(|_| Record::default()),
         }
     }
 }
@@ -196,49 +191,22 @@ impl ErrorRing {
             self.media_count.fetch_add(1, Ordering::Relaxed);
         }
         let count = self.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let Some(slot) = self.slot(count) else { return };
-        let version = slot.version.load(Ordering::Relaxed);
-        if version % 2 == 1 {
-            return;
+        if let Some(slot) = self.slot(count) {
+            slot.write(ErrorRecord { count, ..record }.to_words());
         }
-        let odd = version.wrapping_add(1);
-        let taken =
-            slot.version.compare_exchange(version, odd, Ordering::Acquire, Ordering::Relaxed);
-        if taken.is_err() {
-            return;
-        }
-        // The odd version comes before the words that it announces: x86 keeps that order by itself.
-        fence(Ordering::Release);
-        for (word, value) in slot.words.iter().zip(ErrorRecord { count, ..record }.to_words()) {
-            word.store(value, Ordering::Relaxed);
-        }
-        slot.version.store(odd.wrapping_add(1), Ordering::Release);
     }
 
     /// The records that are there, the newest first.
     pub(crate) fn newest_first(&self) -> Vec<ErrorRecord> {
-        let mut records: Vec<_> = self.slots.iter().filter_map(ErrorSlot::read).collect();
+        let mut records: Vec<_> =
+            self.slots.iter().filter_map(Record::read).map(ErrorRecord::from_words).collect();
         records.sort_by_key(|record| std::cmp::Reverse(record.count));
         records
     }
 
-    fn slot(&self, count: u64) -> Option<&ErrorSlot> {
+    fn slot(&self, count: u64) -> Option<&Record<4>> {
         let index = count % (ERROR_ENTRIES as u64);
         self.slots.get(usize::try_from(index).ok()?)
-    }
-}
-
-impl ErrorSlot {
-    fn read(&self) -> Option<ErrorRecord> {
-        let before = self.version.load(Ordering::Acquire);
-        let mut words = [0; 4];
-        for (value, word) in words.iter_mut().zip(&self.words) {
-            *value = word.load(Ordering::Relaxed);
-        }
-        fence(Ordering::Acquire);
-        let after = self.version.load(Ordering::Relaxed);
-        (before == after && before.is_multiple_of(2) && before != 0)
-            .then(|| ErrorRecord::from_words(words))
     }
 }
 

@@ -17,10 +17,11 @@
 //! same way, at most 2 MiB at a time.
 
 pub(crate) mod copy;
+mod version;
 
 use crate::mapping::Mapping;
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The unit in which a discard frees memory and `occupied` counts.
@@ -29,10 +30,6 @@ const CHUNK_BYTES: u64 = 2 << 20;
 const CAPACITY_BYTES: u64 = 1 << 40;
 /// Bytes that a comparison copies to the stack at a time.
 const PIECE_BYTES: usize = 4096;
-/// How often a busy block's version is read before the thread yields: its writer may have lost its
-/// CPU.
-const SPINS: u32 = 200;
-
 /// Memory shared by all threads of the process, in blocks that change atomically.
 ///
 /// A range that lies beyond the end, because of a resize at the same moment, reads as zeroes there
@@ -365,44 +362,17 @@ impl SharedRegion {
     }
 
     /// Runs `copy` until the block did not change meanwhile.
-    fn read_consistently(&self, block: u64, mut copy: impl FnMut()) {
-        let version = self.version(block);
-        let mut patience = SpinThenYield::new();
-        loop {
-            let before = version.load(Ordering::Acquire);
-            if before & 1 == 0 {
-                copy();
-                // The copy's reads come before this read of the version.
-                fence(Ordering::Acquire);
-                if version.load(Ordering::Relaxed) == before {
-                    return;
-                }
-            }
-            patience.wait();
-        }
+    fn read_consistently(&self, block: u64, copy: impl FnMut()) {
+        version::read(self.version(block), copy);
     }
 
     /// Makes a block's version odd; returns the one before.
     fn lock(&self, block: u64) -> u32 {
-        let version = self.version(block);
-        let mut patience = SpinThenYield::new();
-        loop {
-            let before = version.load(Ordering::Relaxed);
-            if before & 1 == 0
-                && version
-                    .compare_exchange_weak(before, before | 1, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-            {
-                // The odd version comes before the writes that it announces.
-                fence(Ordering::Release);
-                return before;
-            }
-            patience.wait();
-        }
+        version::lock(self.version(block))
     }
 
-    fn unlock(&self, block: u64, version: u32) {
-        self.version(block).store(version, Ordering::Release);
+    fn unlock(&self, block: u64, even: u32) {
+        version::unlock(self.version(block), even);
     }
 
     fn pointer(&self, offset: u64) -> *mut u8 {
@@ -422,23 +392,6 @@ impl SharedRegion {
         // SAFETY: there is a byte for each chunk of the capacity, never accessed otherwise.
         unsafe {
             &*self.occupied.base().as_ptr().cast::<AtomicU8>().add(to_usize(offset / CHUNK_BYTES))
-        }
-    }
-}
-
-struct SpinThenYield(u32);
-
-impl SpinThenYield {
-    fn new() -> Self {
-        Self(0)
-    }
-
-    fn wait(&mut self) {
-        if self.0 < SPINS {
-            self.0 += 1;
-            std::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
         }
     }
 }
