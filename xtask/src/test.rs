@@ -131,7 +131,9 @@ pub(crate) fn build_binary(root: &Path) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("WEFT_BINARY") {
         return Ok(Path::new(&path).canonicalize()?);
     }
-    cargo(root, &[&["build", "--package", "weft-cli"], &TLS[..]].concat())?;
+    // The one of the tests: alone it would have dependencies with other features, built anew.
+    let of_tests = ["test", "--no-run", "--quiet", "--workspace", "--test", "binary"];
+    cargo(root, &[&of_tests[..], &TLS].concat())?;
     let path = target_folder(root).join("debug/weft");
     if path.exists() { Ok(path) } else { bail!("cargo has built no {}", path.display()) }
 }
