@@ -225,9 +225,10 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Pair => Ok(reported(|report| pair::run(root, report))),
         Task::Prometheus => Ok(reported(|report| prometheus::run(root, report))),
         Task::FioPlot => Ok(reported(|report| fio_plot::run(root, report))),
-        Task::Package(options) if options.test => {
-            Ok(reported(|report| package::test(root, report)))
-        }
+        Task::Package(options) if options.test => Ok(reported(|report| {
+            package::test(root, report);
+            package::test_static(root, report);
+        })),
         Task::Package(options) => {
             package::run(root, &options)?;
             Ok(ExitCode::SUCCESS)

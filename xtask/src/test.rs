@@ -47,22 +47,7 @@ const FUZZ_SECONDS: u64 = 60;
 /// Runs the tests; false if any failed.
 pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     let mut report = Report::new();
-    report.announce("style and lints");
-    report.check("format", || cargo(root, &["fmt", "--all", "--check"]));
-    report.check("tidy", || {
-        let faults = tidy::check(root)?;
-        if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
-    });
-    report.check("clippy", || {
-        let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];
-        cargo(root, &[&["clippy"], &TLS[..], &lints].concat())
-    });
-    report.check("documentation", || {
-        let mut command = cargo_command(root);
-        command.args(["doc", "--workspace", "--no-deps", "--quiet"]).args(TLS);
-        let status = command.env("RUSTDOCFLAGS", "-D warnings").status()?;
-        if status.success() { Ok(()) } else { bail!("cargo doc: {status}") }
-    });
+    style(root, &mut report);
     report.announce("supply chain");
     supply::run(root, &mut report);
 
@@ -81,40 +66,58 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         report.announce("fuzz targets");
         fuzz::all(root, &mut report, FUZZ_SECONDS);
     }
-
     if extent != Extent::Quick {
-        package::test(root, &mut report);
-        if extent == Extent::All {
-            report.check("packages as shipped", || package::everything(root));
-        }
-        report.announce("SPDK's own clients");
-        spdk::run(root, &mut report);
-        report.announce("completions");
-        completion::run(root, &mut report);
-        report.announce("keys and TLS");
-        security::run(root, &mut report);
-        report.announce("studies on several machines");
-        let which = match extent {
-            Extent::All => machines::Which::All,
-            _ => machines::Which::Short,
-        };
-        machines::run(root, &mut report, which);
-        report.announce("Prometheus");
-        prometheus::run(root, &mut report);
-        report.announce("a pair of targets");
-        pair::run(root, &mut report);
-        report.announce("fio-plot");
-        fio_plot::run(root, &mut report);
-        report.announce("the report page in a browser");
-        report_page::run(root, &mut report, &[]);
-        report.announce("real peers");
-        let drivers: &[Driver] = match extent {
-            Extent::All => &[Driver::Uring, Driver::Epoll],
-            _ => &[Driver::Uring, Driver::EpollBriefly],
-        };
-        peers::run(root, &mut report, drivers, None);
+        run_binary(root, &mut report, extent == Extent::All);
     }
     Ok(report.finish())
+}
+
+/// What needs no test to be run.
+fn style(root: &Path, report: &mut Report) {
+    report.announce("style and lints");
+    report.check("format", || cargo(root, &["fmt", "--all", "--check"]));
+    report.check("tidy", || {
+        let faults = tidy::check(root)?;
+        if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
+    });
+    report.check("clippy", || {
+        let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];
+        cargo(root, &[&["clippy"], &TLS[..], &lints].concat())
+    });
+    report.check("documentation", || {
+        let mut command = cargo_command(root);
+        command.args(["doc", "--workspace", "--no-deps", "--quiet"]).args(TLS);
+        let status = command.env("RUSTDOCFLAGS", "-D warnings").status()?;
+        if status.success() { Ok(()) } else { bail!("cargo doc: {status}") }
+    });
+}
+
+/// The stages that run the binary beside programs and kernels of others.
+fn run_binary(root: &Path, report: &mut Report, all: bool) {
+    package::test(root, report);
+    if all {
+        // The static binary among them: it takes minutes, and rarely breaks.
+        report.check("packages as shipped", || package::everything(root));
+    }
+    report.announce("SPDK's own clients");
+    spdk::run(root, report);
+    report.announce("completions");
+    completion::run(root, report);
+    report.announce("keys and TLS");
+    security::run(root, report);
+    report.announce("studies on several machines");
+    machines::run(root, report, if all { machines::Which::All } else { machines::Which::Short });
+    report.announce("Prometheus");
+    prometheus::run(root, report);
+    report.announce("a pair of targets");
+    pair::run(root, report);
+    report.announce("fio-plot");
+    fio_plot::run(root, report);
+    report.announce("the report page in a browser");
+    report_page::run(root, report, &[]);
+    report.announce("real peers");
+    let second = if all { Driver::Epoll } else { Driver::EpollBriefly };
+    peers::run(root, report, &[Driver::Uring, second], None);
 }
 
 /// fio and its examples, beside which the lab's tests put weft.
