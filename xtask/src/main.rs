@@ -170,6 +170,7 @@ impl GuestOptions {
             share,
             forwards: self.forward,
             modules: self.modprobe,
+            ssd: None,
             cpus: self.cpus,
             memory_mib: self.memory,
         })

@@ -14,6 +14,7 @@ mod block;
 mod iwarp;
 mod kernel_host;
 mod kernel_target;
+mod nvme;
 mod pairings;
 mod process;
 mod rdma;
@@ -92,6 +93,7 @@ const SUITES: &[&Suite] = &[
     &block::SUITE,
     &attach::SUITE,
     &attach::NEWER,
+    &nvme::SUITE,
     &pairings::SUITE,
     &rdma::SUITE,
     &iwarp::SUITE,
