@@ -15,6 +15,7 @@ use crate::peers::{self, Driver};
 use crate::prometheus;
 use crate::report::Report;
 use crate::report_page;
+use crate::scale;
 use crate::security;
 use crate::spdk;
 use crate::supply;
@@ -99,6 +100,8 @@ fn run_binary(root: &Path, report: &mut Report, all: bool) {
         // The static binary among them: it takes minutes, and rarely breaks.
         report.check("packages as shipped", || package::everything(root));
     }
+    report.announce("1,000 hosts, 1,024 subsystems, 10,000 namespaces");
+    scale::run(root, report);
     report.announce("SPDK's own clients");
     spdk::run(root, report);
     report.announce("completions");
