@@ -39,8 +39,8 @@ pub(crate) enum Extent {
 /// With this the lab's tests beside fio fail where it is missing.
 const FIO_REQUIRED: (&str, &str) = ("WEFT_TEST_FIO_REQUIRED", "1");
 
-/// What is tested has TLS, which takes a C compiler and some minutes to build.
-pub(crate) const TLS: [&str; 2] = ["--features", "tls"];
+/// What is tested has TLS, which takes a C compiler and some minutes to build, and multicast DNS.
+pub(crate) const FEATURES: [&str; 2] = ["--features", "tls,mdns"];
 
 /// How long each fuzz target runs with `--all`.
 const FUZZ_SECONDS: u64 = 60;
@@ -83,11 +83,11 @@ fn style(root: &Path, report: &mut Report) {
     });
     report.check("clippy", || {
         let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];
-        cargo(root, &[&["clippy"], &TLS[..], &lints].concat())
+        cargo(root, &[&["clippy"], &FEATURES[..], &lints].concat())
     });
     report.check("documentation", || {
         let mut command = cargo_command(root);
-        command.args(["doc", "--workspace", "--no-deps", "--quiet"]).args(TLS);
+        command.args(["doc", "--workspace", "--no-deps", "--quiet"]).args(FEATURES);
         let status = command.env("RUSTDOCFLAGS", "-D warnings").status()?;
         if status.success() { Ok(()) } else { bail!("cargo doc: {status}") }
     });
@@ -139,7 +139,7 @@ pub(crate) fn build_binary(root: &Path) -> Result<PathBuf> {
     }
     // The one of the tests: alone it would have dependencies with other features, built anew.
     let of_tests = ["test", "--no-run", "--quiet", "--workspace", "--test", "binary"];
-    cargo(root, &[&of_tests[..], &TLS].concat())?;
+    cargo(root, &[&of_tests[..], &FEATURES].concat())?;
     let path = target_folder(root).join("debug/weft");
     if path.exists() { Ok(path) } else { bail!("cargo has built no {}", path.display()) }
 }
@@ -169,7 +169,7 @@ pub(crate) fn cargo_command(root: &Path) -> Command {
 /// Runs `cargo test`, prints all but the tests that pass, and adds up the harness' counts.
 fn cargo_test(root: &Path, report: &mut Report, variables: &[(&str, &str)]) -> Result<()> {
     let mut command = cargo_command(root);
-    command.args(["test", "--workspace", "--no-fail-fast"]).args(TLS);
+    command.args(["test", "--workspace", "--no-fail-fast"]).args(FEATURES);
     // Most tests of sockets and processes wait: more of them than processors run at a time.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     command.env("RUST_TEST_THREADS", (3 * processors).to_string());
