@@ -15,8 +15,9 @@ mod iwarp;
 mod kernel_host;
 mod kernel_target;
 mod nvme;
+mod pair;
 mod pairings;
-mod process;
+pub(crate) mod process;
 mod rdma;
 mod secure;
 mod secure_host;
@@ -94,6 +95,7 @@ const SUITES: &[&Suite] = &[
     &attach::SUITE,
     &attach::NEWER,
     &nvme::SUITE,
+    &pair::SUITE,
     &pairings::SUITE,
     &rdma::SUITE,
     &iwarp::SUITE,
