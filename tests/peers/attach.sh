@@ -168,6 +168,16 @@ start_load() {
     kill -0 "$(cat /tmp/load.pid)"
 }
 
+end_load() {
+    local end=$((SECONDS + $1))
+    while kill -0 "$(cat /tmp/load.pid)" 2>/dev/null; do
+        [ $SECONDS -lt $end ] || fail "fio hangs"
+        sleep 0.2
+    done
+    grep -E 'err=|write:|read:' /tmp/load.out
+    grep -q 'err= 0' /tmp/load.out || { cat /tmp/load.out; fail "fio saw an error"; }
+}
+
 # The process is killed under load, twice, and another one serves the device: fio sees a pause.
 recovery() {
     clean
@@ -184,7 +194,7 @@ recovery() {
         refuses 'is served by process' $WEFT attach "$(address 2)" --recover 0
         sleep 1
     done
-    load_ended 120
+    end_load 120
     stop
     kernel_is_content
 }
@@ -212,7 +222,7 @@ loaded() {
 }
 
 finished() {
-    load_ended 120
+    end_load 120
     stop
 }
 

@@ -6,7 +6,6 @@
 
 mod against;
 mod experiment;
-mod failover;
 mod machine;
 mod process;
 mod results;

@@ -13,11 +13,10 @@ mod bench;
 mod block;
 mod iwarp;
 mod kernel_host;
+mod kernel_records;
 mod kernel_target;
-mod nvme;
-mod pair;
 mod pairings;
-pub(crate) mod process;
+mod process;
 mod rdma;
 mod secure;
 mod secure_host;
@@ -94,14 +93,14 @@ const SUITES: &[&Suite] = &[
     &block::SUITE,
     &attach::SUITE,
     &attach::NEWER,
-    &nvme::SUITE,
-    &pair::SUITE,
     &pairings::SUITE,
     &rdma::SUITE,
     &iwarp::SUITE,
     &service::SUITE,
     &secure_host::SUITE,
     &secure_target::SUITE,
+    &kernel_records::SUITE,
+    &kernel_records::OLDER,
 ];
 
 /// The reactor's driver of weft.

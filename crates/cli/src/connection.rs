@@ -8,12 +8,11 @@ use std::{
 };
 
 use clap::{ArgAction, Args};
-use weft_backend::DeviceSpec;
 use weft_host::{
     AddressFamily, Controller, IoPolicy, Namespace, NamespaceInfo, Options, Transport, TransportId,
 };
 use weft_nvmf::auth::Secret;
-use weft_nvmf::keys::{Derivation, TlsKey};
+use weft_nvmf::keys::{Derivation, TlsKey, TlsRecords};
 use weft_target::key_file;
 use weft_transport::rdma::RemoteAccess;
 
@@ -124,6 +123,9 @@ pub(crate) struct Connection {
     /// Derive the PSK from the TLS key as libnvme before 1.16 did.
     #[arg(long, requires = "tls")]
     tls_compat: bool,
+    /// Who makes and reads the records of TLS: user (this program) or kernel.
+    #[arg(long, value_name = "WHO", default_value = "user")]
+    tls_records: TlsRecords,
     /// Which of several paths a request takes: numa (the best one), round-robin, queue-depth or
     /// latency.
     #[arg(long, value_name = "POLICY")]
@@ -162,16 +164,6 @@ impl Connection {
             Place::Local(spec) => {
                 Err(Failure::Because(format!("{spec} is a local device; --traddr does not apply")))
             }
-        }
-    }
-
-    /// The node of an NVMe device of this machine, if that is what is selected.
-    pub(crate) fn local_node(&self) -> Option<PathBuf> {
-        match self.place() {
-            Ok(Place::Local(DeviceSpec::Block { path, .. })) if !self.place.is_empty() => {
-                Some(path)
-            }
-            _ => None,
         }
     }
 
@@ -249,6 +241,7 @@ impl Connection {
         if self.tls_compat {
             options.tls_derivation = Derivation::OldLibnvme;
         }
+        options.tls_records = self.tls_records;
         set(&mut options.nr_io_queues, self.nr_io_queues);
         set(&mut options.queue_size, self.queue_size);
         set(&mut options.iopolicy, self.iopolicy);

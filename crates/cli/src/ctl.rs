@@ -17,7 +17,7 @@ use clap_complete::ArgValueCandidates;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 use weft_backend::{DeviceSpec, ParseSpecError, bytes};
-use weft_nvmf::keys::TlsMode;
+use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_rpc::{Address, CallError, Client, Token};
 use weft_target::config::Listen;
 
@@ -225,6 +225,9 @@ enum ListenerVerb {
         /// Whether hosts come with TLS there: off, allowed or required.
         #[arg(long, value_name = "MODE")]
         tls: Option<TlsMode>,
+        /// Who makes the records of TLS: user (this program) or kernel.
+        #[arg(long, value_name = "WHO", requires = "tls")]
+        tls_records: Option<TlsRecords>,
     },
     /// No longer serve it there.
     Remove {
@@ -577,7 +580,7 @@ impl Session {
     fn listener(&mut self, verb: &ListenerVerb) -> Result<(), Failure> {
         let params = |nqn: &str, url| json!({ "nqn": nqn, "listen_address": listen_address(url) });
         match verb {
-            ListenerVerb::Add { nqn, url, tls } => {
+            ListenerVerb::Add { nqn, url, tls, tls_records } => {
                 let word = url.transport.to_string().to_uppercase();
                 let transports = self.call("nvmf_get_transports", Value::Null)?;
                 if !list(&transports).iter().any(|one| one["trtype"] == word.as_str()) {
@@ -586,6 +589,9 @@ impl Session {
                 let mut params = params(nqn, url);
                 if let Some(tls) = tls {
                     params["tls"] = tls.name().into();
+                }
+                if let Some(records) = tls_records {
+                    params["tls_records"] = records.name().into();
                 }
                 self.change("nvmf_subsystem_add_listener", params)
             }

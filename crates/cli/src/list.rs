@@ -4,6 +4,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use weft_backend::bytes;
 use weft_host::{Controller, NamespaceInfo, TransportId};
+use weft_nvmf::keys::TlsRecords;
 
 use crate::{
     connection::Connection,
@@ -28,6 +29,8 @@ struct Found {
     serial: String,
     model: String,
     firmware: String,
+    /// Who has the records of TLS, if the connection has that.
+    tls_records: Option<&'static str>,
     namespaces: Vec<std::sync::Arc<NamespaceInfo>>,
 }
 
@@ -77,6 +80,7 @@ fn look(options: &Options, address: &TransportId) -> Result<Found, Failure> {
         serial: text(info.identify.serial_number.as_str()),
         model: text(info.identify.model_number.as_str()),
         firmware: text(info.identify.firmware_revision.as_str()),
+        tls_records: controller.ends().and_then(|ends| ends.tls_records).map(TlsRecords::name),
         namespaces: controller.namespaces(),
     };
     controller.disconnect()?;
@@ -88,10 +92,15 @@ fn url(address: &TransportId, nsid: u32) -> String {
 }
 
 fn human(found: &[Found]) -> String {
-    let mut table = Table::new(&["address", "sn", "model", ">nsid", ">size", ">block", "firmware"]);
+    let mut columns = vec!["address", "sn", "model", ">nsid", ">size", ">block", "firmware"];
+    let has_tls = found.iter().any(|one| one.tls_records.is_some());
+    if has_tls {
+        columns.push("tls");
+    }
+    let mut table = Table::new(&columns);
     for one in found {
         for namespace in &one.namespaces {
-            table.row(vec![
+            let mut row = vec![
                 url(&one.address, namespace.nsid),
                 one.serial.clone(),
                 one.model.clone(),
@@ -99,7 +108,11 @@ fn human(found: &[Found]) -> String {
                 bytes::human(namespace.bytes()),
                 namespace.block_bytes.to_string(),
                 one.firmware.clone(),
-            ]);
+            ];
+            if has_tls {
+                row.push(one.tls_records.unwrap_or("-").to_owned());
+            }
+            table.row(row);
         }
     }
     table.text()
@@ -123,6 +136,7 @@ fn as_json(found: &[Found]) -> Value {
                 "MaximumLBA": namespace.blocks,
                 "PhysicalSize": namespace.bytes(),
                 "SectorSize": namespace.block_bytes,
+                "TLSRecords": one.tls_records,
             }));
         }
     }

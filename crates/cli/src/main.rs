@@ -35,7 +35,6 @@ mod key;
 mod list;
 mod log_page;
 mod logging;
-mod mdns;
 mod names;
 mod output;
 mod place;

@@ -117,6 +117,8 @@ struct Queue {
     qid: String,
     group: String,
     peer: String,
+    /// Who has the records of TLS, if the connection has that.
+    tls_records: Option<String>,
     /// How an I/O queue is served.
     class: Option<Class>,
 }
@@ -152,6 +154,7 @@ fn queues(client: &mut Client) -> Result<Vec<Queue>, Failure> {
                 qid: ctl::text(&queue["qid"]),
                 group,
                 peer,
+                tls_records: queue["tls"]["records"].as_str().map(str::to_owned),
                 class,
             });
         }
@@ -284,10 +287,12 @@ impl Period<'_> {
     fn queues(&self, queues: &[Queue], options: &Options) -> String {
         let shown = queues.iter().filter(|one| options.shows(&[&one.host, &one.subsystem]));
         let rows = shown.map(|one| {
-            let cells = [&one.cntlid, &one.qid, &one.group, &one.peer];
+            let tls = one.tls_records.clone().unwrap_or_else(|| "-".to_owned());
+            let cells = [&one.cntlid, &one.qid, &one.group, &one.peer, &tls];
             (one.host.clone(), cells.map(String::clone).to_vec())
         });
-        self.named("QUEUE OF", &[">CNTLID", ">QID", ">GROUP", "PEER"], rows.collect())
+        let columns = [">CNTLID", ">QID", ">GROUP", "PEER", "TLS"];
+        self.named("QUEUE OF", &columns, rows.collect())
     }
 
     /// How the I/O queues are served, and who decides that.
@@ -515,6 +520,7 @@ fn as_json(
                     "qid": one.qid.parse::<u16>().ok(),
                     "group": one.group.parse::<usize>().ok(),
                     "peer": one.peer,
+                    "tls_records": one.tls_records,
                     "class": one.class.as_ref().map(|of| &of.class),
                     "class_reason": one.class.as_ref().map(|of| &of.reason),
                     "express": one.class.as_ref().map(|of| of.is_express),
@@ -626,6 +632,7 @@ mod tests {
             qid: "128".to_owned(),
             group: "10".to_owned(),
             peer: "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535".to_owned(),
+            tls_records: Some("kernel".to_owned()),
             class: Some(Class {
                 class: "throughput".to_owned(),
                 reason: "automatic".to_owned(),

@@ -364,7 +364,8 @@ impl ControllerDriver {
         let config = &self.shared.config;
         let names = (config.host.as_str(), config.subsystem.as_str());
         let psk = TlsPsk::generated(generated, names);
-        self.security = TlsConnector::new(psk.into_iter().collect()).map(Some);
+        self.security =
+            TlsConnector::new(psk.into_iter().collect(), self.shared.options.tls_records).map(Some);
     }
 
     /// A target may end the handshake at the first identity that it does not know (GnuTLS, and
@@ -418,7 +419,13 @@ impl ControllerDriver {
                     {
                         let transport = connection.inner.transport();
                         let marking = connection.inner.marking(reactor);
-                        self.shared.set_ends(Ends { transport, local, remote, marking });
+                        let tls_records = connection.inner.tls_records();
+                        if let Some(records) = tls_records {
+                            let address = &self.shared.options.address;
+                            log::info!("{address}: TLS: records of {}", records.place());
+                        }
+                        let ends = Ends { transport, local, remote, marking, tls_records };
+                        self.shared.set_ends(ends);
                     }
                     self.association.handle_opened(now);
                 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weft_nvme::Nqn;
 use weft_nvmf::auth::Secret;
 use weft_nvmf::host::{ReconnectPolicy, Transport, TransportId};
-use weft_nvmf::keys::{Derivation, TlsKey};
+use weft_nvmf::keys::{Derivation, TlsKey, TlsRecords};
 
 use weft_reactor::Marking;
 use weft_transport::rdma::{Provider, RemoteAccess};
@@ -82,6 +82,8 @@ pub struct Options {
     pub tls_key: Option<TlsKey>,
     /// How PSKs are derived from it. Default: as the specification has it.
     pub tls_derivation: Derivation,
+    /// Who makes and reads the records of TLS. Default: this program.
+    pub tls_records: TlsRecords,
     /// `--concat`: the authentication makes the keys of TLS (secure concatenation). Only Connect
     /// and the authentication are in the clear, on a connection of their own. Default false.
     pub concat: bool,
@@ -135,6 +137,7 @@ impl Options {
             dhchap_interval: None,
             tls_key: None,
             tls_derivation: Derivation::Standard,
+            tls_records: TlsRecords::User,
             concat: false,
             connect_timeout: Duration::from_secs(10),
             io_timeout: Duration::from_secs(30),
@@ -242,6 +245,15 @@ impl Options {
                 ));
             }
         }
+        self.check_tls()?;
+        if self.hostid == [0; 16] {
+            return wrong("the host identifier is all zeros, which controllers refuse".into());
+        }
+        Ok(())
+    }
+
+    fn check_tls(&self) -> Result<(), Error> {
+        let wrong = |what: String| Err(Error::Invalid(what));
         if self.concat && (self.dhchap_secret.is_none() || self.tls_key.is_some()) {
             return wrong(
                 "an authentication that makes the keys of TLS needs a secret of this host, and no \
@@ -256,9 +268,13 @@ impl Options {
                 self.address.transport
             ));
         }
-        if self.hostid == [0; 16] {
-            return wrong("the host identifier is all zeros, which controllers refuse".into());
+        match (self.tls_records, has_tls) {
+            (TlsRecords::User, _) => Ok(()),
+            (TlsRecords::Kernel, false) => {
+                wrong("records of a connection without TLS cannot be the kernel's".into())
+            }
+            (TlsRecords::Kernel, true) => weft_reactor::check_kernel_records()
+                .map_err(|error| Error::Invalid(error.to_string())),
         }
-        Ok(())
     }
 }

@@ -16,7 +16,7 @@ use weft_nvmf::keys::IdentityVersion;
 use weft_reactor::{MailboxSender, Marking, Reactor};
 use weft_transport::CloseReason;
 use weft_transport::host::HostConnection;
-use weft_transport::tls::{TlsConnector, TlsFault};
+use weft_transport::tls::{TlsConnector, TlsFault, TlsRecords};
 
 use crate::error::Error;
 use crate::limits;
@@ -136,6 +136,8 @@ pub struct Ends {
     pub remote: SocketAddr,
     /// How what the host sends is marked, as it was read back; only over TCP.
     pub marking: Option<Marking>,
+    /// Who has the records of TLS; none without TLS.
+    pub tls_records: Option<TlsRecords>,
 }
 
 #[derive(Debug)]
@@ -166,13 +168,13 @@ fn connector(options: &Options, subsystem: &Nqn) -> Result<Option<TlsConnector>,
     if options.concat {
         // Not only when there is a key: a program without TLS says so at once.
         let told = |fault: TlsFault| Error::Invalid(fault.to_string());
-        return TlsConnector::new(Vec::new()).map(|_| None).map_err(told);
+        return TlsConnector::new(Vec::new(), options.tls_records).map(|_| None).map_err(told);
     }
     let Some(key) = &options.tls_key else { return Ok(None) };
     let names = (options.hostnqn.as_str(), subsystem.as_str());
     let versions = [IdentityVersion::V1, IdentityVersion::V0];
     let psks = versions.iter().filter_map(|one| key.psk((*one, options.tls_derivation), names));
-    let connector = TlsConnector::new(psks.collect());
+    let connector = TlsConnector::new(psks.collect(), options.tls_records);
     connector.map(Some).map_err(|fault| Error::Invalid(fault.to_string()))
 }
 

@@ -30,10 +30,10 @@ mod mailbox;
 mod mapping;
 mod message;
 pub mod operation;
-mod passthrough;
 mod pool;
 mod private_file;
 mod reactor;
+mod records;
 mod region;
 mod setup;
 pub mod simulation;
@@ -55,10 +55,12 @@ pub use message::Message;
 pub use operation::{
     Endpoint, FileId, ListenerId, Operation, Outcome, Owner, ReactorCompletion, SocketId, Token,
 };
-pub use passthrough::{NvmeFormat, NvmeNamespace};
 pub use pool::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, Borrower, Buffer, Lender, Pool, loan};
 pub use private_file::read_private_file;
 pub use reactor::{Reactor, WaitLimit};
+pub use records::{
+    RecordDirection, RecordType, Records, check_kernel_records, kernel_replaces_keys,
+};
 pub use region::SharedRegion;
 pub use setup::{Config, DRIVER_VARIABLE, DriverKind, RingMode, SetupError};
 pub use source::{ReadyFlag, Source};

@@ -6,8 +6,8 @@ use crate::mailbox::{Mailbox, MailboxSender, Waker, mailbox};
 use crate::operation::{
     Endpoint, FileId, ListenerId, Operation, Outcome, ReactorCompletion, SocketId, Token,
 };
-use crate::passthrough::{Commands, NvmeFormat, NvmeNamespace};
 use crate::pool::Pool;
+use crate::records::Records;
 use crate::setup::{Config, SetupError, kernel_driver};
 use crate::simulation;
 use crate::source::{ReadyFlag, Source};
@@ -21,7 +21,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long [`Reactor::poll`] may wait for something to happen.
@@ -166,6 +165,14 @@ impl Reactor {
         self.driver.marking(socket)
     }
 
+    /// TLS of the kernel for a connection.
+    ///
+    /// # Errors
+    /// There is no such connection, or it is none of the kernel's.
+    pub fn records(&mut self, socket: SocketId) -> io::Result<Records<'_>> {
+        self.driver.records(socket)
+    }
+
     /// Whether the peer of a connection has closed it, or it is broken, as far as the kernel knows;
     /// bytes that came before that may not have been received yet. Costs a system call.
     pub fn has_hung_up(&self, socket: SocketId) -> bool {
@@ -254,20 +261,6 @@ impl Reactor {
     /// The driver is not io_uring, or the kernel has no such rings.
     pub fn add_polled_file(&mut self, file: impl Into<FileSource>) -> io::Result<FileId> {
         self.driver.add_polled_file(file.into())
-    }
-
-    /// Registers a namespace without the block layer: reads, writes, syncs, discards and zeroing of
-    /// whole blocks become commands of the device.
-    ///
-    /// # Errors
-    /// The driver is not io_uring, or the kernel's has no large entries (Linux 5.19).
-    pub fn add_nvme_namespace(
-        &mut self,
-        namespace: &NvmeNamespace,
-        format: NvmeFormat,
-    ) -> io::Result<FileId> {
-        let commands = Commands { nsid: namespace.nsid(), format };
-        self.driver.add_nvme_namespace(Arc::clone(namespace.file()), commands)
     }
 
     /// Registers a queue of a ublk device, which this thread serves from its first

@@ -12,6 +12,7 @@ use std::time::Duration;
 use weft_nvme::Nqn;
 use weft_nvmf::auth::{Group, HashFunction};
 use weft_nvmf::connect::{ConnectError, ConnectRequest, ControllerIds};
+use weft_nvmf::keys::TlsRecords;
 use weft_nvmf::subsystem::SubsystemView;
 
 use crate::catalogue::Scope;
@@ -80,6 +81,8 @@ pub struct ConnectedQueue {
     pub peer: SocketAddr,
     /// How far its authentication is; `None` if the host need not authenticate itself.
     pub authentication: Option<QueueAuthentication>,
+    /// Who has the records of TLS; `None` without TLS.
+    pub tls_records: Option<TlsRecords>,
     /// How an I/O queue is served.
     pub class: Option<ServedClass>,
 }

@@ -14,7 +14,7 @@ use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
 use weft_reactor::Reactor;
 use weft_transport::CloseReason;
 use weft_transport::target::TargetConnection;
-use weft_transport::tls::{TlsAcceptor, TlsMode};
+use weft_transport::tls::{TlsAcceptor, TlsMode, TlsRecords};
 
 use crate::catalogue::Scope;
 use crate::config::{Limits, Listen, Port, PortSubsystems, QosRule, Referral};
@@ -125,6 +125,7 @@ pub(crate) struct PortView {
     pub(crate) listen: Listen,
     pub(crate) advertise: Option<SocketAddr>,
     pub(crate) tls: TlsMode,
+    pub(crate) tls_records: TlsRecords,
     pub(crate) discovery: bool,
     pub(crate) served: PortSubsystems,
     pub(crate) referrals: Vec<Referral>,
@@ -137,6 +138,7 @@ impl From<&Port> for PortView {
             listen: port.listen,
             advertise: port.advertise,
             tls: port.tls,
+            tls_records: port.tls_records,
             discovery: port.discovery,
             served: port.subsystems.clone(),
             referrals: port.referrals.clone(),
@@ -197,8 +199,9 @@ impl Snapshot {
         connection: &mut TargetConnection,
         port_id: u16,
     ) {
-        if let Some(acceptor) = &self.tls
-            && let Err(fault) = connection.secure(acceptor, self.tls_mode(port_id))
+        let port = self.ports.iter().find(|port| port.id == port_id);
+        if let (Some(acceptor), Some(port)) = (&self.tls, port)
+            && let Err(fault) = connection.secure(acceptor, (port.tls, port.tls_records))
         {
             connection.abort(reactor, CloseReason::Tls(fault));
         }

@@ -18,7 +18,7 @@ pub use visible::Visible;
 
 use hosts::{add_host, add_key, change_keys, change_psks, remove_host, remove_key};
 use weft_backend::{DeviceSpec, rbd::CephSpec};
-use weft_nvmf::keys::TlsMode;
+use weft_nvmf::keys::{TlsMode, TlsRecords};
 
 use crate::catalogue::{Part, Scope};
 use crate::config::{
@@ -126,6 +126,8 @@ pub enum Step {
         ana: AnaState,
         /// Whether hosts come with TLS; none: as it is at this address, or else without.
         tls: Option<TlsMode>,
+        /// Who makes the records of TLS; none: as it is at this address, or else this program.
+        tls_records: Option<TlsRecords>,
     },
     /// No longer has it served there: its controllers end.
     RemoveListener {
@@ -338,8 +340,8 @@ impl Step {
             Self::DeleteSubsystem { nqn } => delete_subsystem(config, nqn),
             Self::AddNamespace(add) => add_namespace(config, index, add),
             Self::RemoveNamespace { nqn, nsid } => remove_namespace(config, nqn, *nsid),
-            Self::AddListener { nqn, listen, ana, tls } => {
-                add_listener(config, nqn, *listen, (*ana, *tls))
+            Self::AddListener { nqn, listen, ana, tls, tls_records } => {
+                add_listener(config, nqn, *listen, *ana, (*tls, *tls_records))
             }
             Self::RemoveListener { nqn, listen } => remove_listener(config, nqn, *listen),
             Self::SetAnaState { nqn, listen, group, state } => {
@@ -636,7 +638,8 @@ fn add_listener(
     config: &mut Config,
     nqn: &str,
     listen: Listen,
-    (ana, tls): (AnaState, Option<TlsMode>),
+    ana: AnaState,
+    (tls, records): (Option<TlsMode>, Option<TlsRecords>),
 ) -> Outcome {
     let is_discovery = nqn == DISCOVERY_NQN;
     if !is_discovery {
@@ -648,8 +651,15 @@ fn add_listener(
         return Err(StepError::invalid(what));
     }
     let exists = || StepError::exists(format!("{nqn} is served at {listen} already"));
-    let known = config.ports.iter().find(|port| port.listen == listen).map(|port| port.tls);
-    if let (Some(known), Some(wanted)) = (known, tls)
+    let known = config.ports.iter().find(|port| port.listen == listen);
+    if let (Some(known), Some(wanted)) = (known, records)
+        && known.tls_records != wanted
+    {
+        let known = known.tls_records.name();
+        let what = format!("{listen} has tls-records {known:?}, for all that is served there");
+        return Err(StepError::invalid(what));
+    }
+    if let (Some(known), Some(wanted)) = (known.map(|port| port.tls), tls)
         && known != wanted
     {
         let known = known.name();
@@ -673,9 +683,9 @@ fn add_listener(
             let id = highest.checked_add(1).ok_or_else(|| StepError::invalid("too many ports"))?;
             let subsystems = PortSubsystems::Only(Vec::new());
             let made_at_run_time = true;
-            let tls = tls.unwrap_or_default();
-            let port = Port::new(id, listen);
-            let port = Port { subsystems, discovery, made_at_run_time, tls, ..port };
+            let (tls, tls_records) = (tls.unwrap_or_default(), records.unwrap_or_default());
+            let port = Port { tls, tls_records, ..Port::new(id, listen) };
+            let port = Port { subsystems, discovery, made_at_run_time, ..port };
             config.ports.push(port);
             config.ports.len() - 1
         }

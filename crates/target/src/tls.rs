@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weft_nvme::{Nqn, Status};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
-use weft_nvmf::keys::{TlsIdentity, TlsMode, TlsPsk};
+use weft_nvmf::keys::{TlsIdentity, TlsMode, TlsPsk, TlsRecords};
 use weft_transport::tls::TlsAcceptor;
 
 use crate::TargetError;
@@ -14,6 +14,11 @@ use crate::generated::GeneratedKeys;
 
 /// Whether this program can serve the ports of a configuration.
 pub(crate) fn check(config: &Config) -> Result<(), TargetError> {
+    let of_kernel = config.ports.iter().find(|port| port.tls_records == TlsRecords::Kernel);
+    if let Some(port) = of_kernel {
+        let told = |error| TargetError::new(format!("port {} (tls-records): {error}", port.id));
+        weft_reactor::check_kernel_records().map_err(told)?;
+    }
     acceptor(config, &BTreeMap::new(), &Arc::default()).map(drop)
 }
 

@@ -19,7 +19,7 @@ const LENGTH_MAX: usize = 2048;
 type Harness = fn(&[u8]);
 
 /// Every fuzz target, by the name of its file.
-const TARGETS: [(&str, Harness); 16] = [
+const TARGETS: [(&str, Harness); 17] = [
     ("auth_concatenation", weft_nvmf::auth::fuzzing::strange_concatenation),
     ("auth_controller", weft_nvmf::auth::fuzzing::strange_host),
     ("auth_host", weft_nvmf::auth::fuzzing::strange_controller),
@@ -36,6 +36,7 @@ const TARGETS: [(&str, Harness); 16] = [
     ("queue", weft_nvmf::queue::fuzzing::actions),
     ("target_session", weft_nvmf::tcp::fuzzing::target_session),
     ("tls_identity", weft_nvmf::keys::fuzzing::identity),
+    ("tls_key_update", weft_transport::tls::fuzzing::key_update),
 ];
 
 /// Numbers from a seed (xorshift).

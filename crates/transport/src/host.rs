@@ -13,7 +13,7 @@ use weft_reactor::{Buffer, Marking, Owner, Reactor};
 use crate::limits::{CLOSE_TIMEOUT_DEFAULT, CONNECT_TIMEOUT_DEFAULT};
 use crate::rdma::RemoteAccess;
 use crate::tcp::host::TcpHostConnection;
-use crate::tls::{TlsConnector, TlsFault};
+use crate::tls::{TlsConnector, TlsFault, TlsRecords};
 use crate::{CloseReason, DataDigestError, Slot, loopback, rdma};
 
 /// Events of a connection.
@@ -194,6 +194,15 @@ impl HostConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.secure(connector),
             _ => Err(TlsFault::NotTcp),
+        }
+    }
+
+    /// Who has the records, if the connection has TLS.
+    #[must_use]
+    pub fn tls_records(&self) -> Option<TlsRecords> {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.tls_records(),
+            _ => None,
         }
     }
 

@@ -13,7 +13,7 @@ use weft_reactor::{Buffer, Owner, Reactor, SocketId};
 use crate::limits::{CLOSE_TIMEOUT_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 use crate::listen::RequestState;
 use crate::tcp::target::{DetachedConnection, TcpTargetConnection};
-use crate::tls::{TlsAcceptor, TlsFault, TlsMode};
+use crate::tls::{TlsAcceptor, TlsFault, TlsMode, TlsRecords};
 use crate::{CloseReason, DataDigestError, Incoming, Slot, loopback, rdma};
 
 /// Events of a connection.
@@ -139,13 +139,18 @@ impl TargetConnection {
         Self { inner: Inner::Tcp(Box::new(connection)) }
     }
 
-    /// Uses TLS for a connection that was just accepted, as its port's mode says.
+    /// Uses TLS for a connection that was just accepted, as its port's mode says, and with records
+    /// made by whom the port says.
     ///
     /// # Errors
     /// The transport is not TCP, or the library fails.
-    pub fn secure(&mut self, acceptor: &TlsAcceptor, mode: TlsMode) -> Result<(), TlsFault> {
+    pub fn secure(
+        &mut self,
+        acceptor: &TlsAcceptor,
+        (mode, records): (TlsMode, TlsRecords),
+    ) -> Result<(), TlsFault> {
         match &mut self.inner {
-            Inner::Tcp(connection) => connection.secure(acceptor, mode),
+            Inner::Tcp(connection) => connection.secure(acceptor, (mode, records)),
             _ => Err(TlsFault::NotTcp),
         }
     }
@@ -155,6 +160,15 @@ impl TargetConnection {
     pub fn tls_identity(&self) -> Option<String> {
         match &self.inner {
             Inner::Tcp(connection) => connection.tls_identity(),
+            _ => None,
+        }
+    }
+
+    /// Who has the records, if the connection has TLS.
+    #[must_use]
+    pub fn tls_records(&self) -> Option<TlsRecords> {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.tls_records(),
             _ => None,
         }
     }

@@ -4,7 +4,6 @@ use super::Options;
 use super::experiment::{
     Action, Device, Experiment, Floor, Load, Metric, Sample, Step, TargetSpec,
 };
-use super::failover;
 use super::machine;
 use super::process::{Program, Running, Target, signal};
 use super::rows::MANY_QUEUES;
@@ -95,7 +94,6 @@ impl<'a> Stage<'a> {
             Action::Memory { connections } => self.memory(&self.start(&STANDING)?, *connections)?,
             Action::Growth => self.growth(&self.start(&STANDING)?)?,
             Action::StartUp => self.start_up()?,
-            Action::Failover(end) => failover::sample(&self.program, *end)?,
         };
         let after = machine::stolen_ticks();
         let all = after.1.saturating_sub(before.1);
@@ -196,8 +194,7 @@ impl<'a> Stage<'a> {
             Some(address) => (address.clone(), None),
             None => {
                 let target = self.target(experiment, load.target)?;
-                let address = if load.all_paths { &target.all_paths } else { &target.address };
-                (address.clone(), Some(target.id()))
+                (target.address.clone(), Some(target.id()))
             }
         };
         let mut arguments = self.load_words(&address, load);
@@ -259,7 +256,6 @@ impl<'a> Stage<'a> {
             copies,
             flow_control: true,
             arguments: &["--polling", "sleep", "--runtime", "1000000"],
-            all_paths: false,
             no_ramp: true,
         };
         self.load_words(&target.address, &load)
@@ -325,7 +321,6 @@ impl<'a> Stage<'a> {
             copies: SOAK_CONNECTIONS,
             flow_control: true,
             arguments: &["--runtime", "1000000"],
-            all_paths: false,
             no_ramp: true,
         };
         let sockets = machine::sockets(target.id())?;
@@ -364,7 +359,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-pub(crate) fn words(all: &[&str]) -> Vec<String> {
+fn words(all: &[&str]) -> Vec<String> {
     all.iter().map(|word| (*word).to_owned()).collect()
 }
 

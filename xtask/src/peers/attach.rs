@@ -2,11 +2,10 @@
 
 use super::bench::{Bench, NQN};
 use super::{Suite, long, step};
-use crate::guest::{Kernel, output};
+use crate::guest::Kernel;
 use anyhow::Result;
 use std::fs::{self, File};
 use std::net::TcpListener;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -44,9 +43,7 @@ const FILE_BYTES: u64 = 96 * MIB;
 const GROWN_BYTES: u64 = 128 * MIB;
 
 fn setup(bench: &mut Bench) -> Result<()> {
-    // With debug information it takes long to be read in the guest.
-    let stripped = bench.folder.join("weft");
-    output(Command::new("strip").arg("--strip-debug").arg("-o").arg(stripped).arg(&bench.weft))?;
+    bench.give_weft()?;
     bench.guest("prepare")?;
     File::create(bench.file())?.set_len(FILE_BYTES)?;
     bench.configure("")?;

@@ -2,7 +2,7 @@
 
 use super::Suite;
 use super::process::{Process, tail};
-use crate::guest::{Exit, Guest, Image, Options};
+use crate::guest::{Exit, Guest, Image, Options, output};
 use crate::test::target_folder;
 use anyhow::{Error, Result, bail};
 use rustix::process::Signal;
@@ -72,7 +72,6 @@ impl Bench {
             share: Some(folder.canonicalize()?),
             forwards: if suite.forwards { vec![(port, GUEST_PORT)] } else { Vec::new() },
             modules: suite.modules.iter().map(|module| (*module).to_owned()).collect(),
-            ssd: if suite.modules.contains(&"nvme") { Some(folder.canonicalize()?) } else { None },
             ..Options::default()
         };
         let guest = Guest::boot(image, &options)?;
@@ -146,6 +145,14 @@ impl Bench {
         let mut command = Command::new(&self.weft);
         command.env("WEFT_DRIVER", self.driver).env("WEFT_LOG", "debug");
         command
+    }
+
+    /// Puts `weft` into the folder shared with the guest, without debug information: that takes
+    /// long to be read there.
+    pub(crate) fn give_weft(&self) -> Result<()> {
+        let stripped = self.folder.join("weft");
+        output(Command::new("strip").arg("--strip-debug").arg("-o").arg(stripped).arg(&self.weft))?;
+        Ok(())
     }
 
     /// Writes the target's configuration; `more` is further TOML of the subsystem.

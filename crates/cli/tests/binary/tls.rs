@@ -353,3 +353,41 @@ fn a_host_comes_back_with_tls() {
     assert!(streams.iter().all(|[host, target]| is_tls(host) && is_tls(target)));
     target.stop();
 }
+
+/// The kernel has the records at both ends, or, without its module, one sentence says so.
+#[test]
+fn the_kernel_has_the_records_or_has_no_tls_and_that_is_said() {
+    let folder = Folder::new("tls-kernel");
+    let own = key(&folder, "own", &[]);
+    let keys = format!("psk = [{own:?}]");
+    let config = |mode: &str| {
+        let words = format!(
+            "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\ntls = \"{mode}\"\ntls-records = \"kernel\"\n\
+             [[subsystem]]\nnqn = \"{NQN}\"\n[[subsystem.host]]\nnqn = \"{HOST}\"\n{keys}\n\
+             [[subsystem.namespace]]\nmemory = \"8MiB\"\n"
+        );
+        folder.write("kernel.toml", words)
+    };
+    let off = weft("epoll", ["target", "--config", text(&config("off"))]).fault();
+    assert!(off.contains("tls-records") && off.contains("or set tls"), "{off}");
+    let config = config("required");
+    if let Err(none) = weft_reactor::check_kernel_records() {
+        assert!(none.to_string().contains("modprobe tls"), "{none}");
+        let refused = weft("epoll", ["target", "--config", text(&config)]).fault();
+        assert!(refused.contains("port 1 (tls-records): this kernel has no TLS"), "{refused}");
+        let target = target(&folder, "epoll", "required", &keys);
+        let refused = run(&target.url(1), "list", &own, &["--tls-records", "kernel"]).fault();
+        assert!(refused.contains("this kernel has no TLS (load its module"), "{refused}");
+        return target.stop();
+    }
+    for driver in DRIVERS {
+        let target = Target::start(driver, &["--config", text(&config)]);
+        for records in ["kernel", "user"] {
+            let words = ["--tls-records", records, "-o", "json"];
+            let found = run(&target.url(1), "list", &own, &words).json();
+            assert_eq!(found["Devices"][0]["TLSRecords"], records, "{found}");
+        }
+        target.wait_for_log("records of the kernel");
+        target.stop();
+    }
+}

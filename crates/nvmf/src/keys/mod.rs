@@ -21,7 +21,9 @@ use std::str::FromStr;
 use zeroize::Zeroizing;
 
 pub use interchange::ParseKeyError;
-pub use tls::{Derivation, IdentityVersion, TlsIdentity, TlsKey, TlsMode, TlsPsk};
+pub use tls::{
+    Derivation, IdentityVersion, TlsIdentity, TlsKey, TlsMode, TlsPsk, TlsRecords, TrafficSecret,
+};
 
 use crate::auth::Secret;
 

@@ -210,3 +210,31 @@ proptest! {
         fuzzing::key(&text);
     }
 }
+
+#[test]
+fn keys_of_a_direction_are_those_of_rfc_8448() {
+    let of = |text: &str| {
+        let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("hex");
+        TrafficSecret::new(secret(&(0..text.len()).step_by(2).map(byte).collect::<Vec<_>>()))
+    };
+    for (traffic, key, iv) in [
+        (
+            "9e40646ce79a7f9dc05af8889bce6552875afa0b06df0087f792ebb7c17504a5",
+            "17422dda596ed5d9acd890e3c63f5051",
+            "5b78923dee08579033e523d9",
+        ),
+        (
+            "a11af9f05531f856ad47116b45a950328204b4f44bfb6b3a4b4f1f3fcb631643",
+            "9f02283b6c9c07efc26bb9f2ac92e356",
+            "cf782b88dd83549aadf1e984",
+        ),
+    ] {
+        let traffic = of(traffic).expect("32 bytes");
+        assert_eq!((hex(&traffic.key(16)), hex(&traffic.iv())), (key.to_owned(), iv.to_owned()));
+        let next = traffic.next();
+        assert_ne!(next, traffic);
+        assert_ne!(hex(&next.key(16)), key);
+    }
+    assert!(TrafficSecret::new(secret(&[0; 31])).is_none());
+    assert_eq!(TrafficSecret::new(secret(&[1; 48])).expect("SHA-384").next().key(32).len(), 32);
+}

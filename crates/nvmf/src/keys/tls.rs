@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use hkdf::Hkdf;
+use hkdf::{Hkdf, InvalidLength};
 use sha2::{Sha256, Sha384};
 
 use super::{ParseKeyError, SecretText, interchange};
@@ -70,6 +70,45 @@ impl FromStr for TlsMode {
         let all = [Self::Off, Self::Allowed, Self::Required];
         let found = all.into_iter().find(|mode| mode.name() == text);
         found.ok_or_else(|| format!("{text:?} is not required, allowed or off"))
+    }
+}
+
+/// Who makes and reads the records of connections with TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsRecords {
+    /// This program.
+    #[default]
+    User,
+    /// The kernel, once the handshake is over.
+    Kernel,
+}
+
+impl TlsRecords {
+    /// Its name in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Kernel => "kernel",
+        }
+    }
+
+    /// Where they are made, for a log.
+    #[must_use]
+    pub const fn place(self) -> &'static str {
+        match self {
+            Self::User => "user space",
+            Self::Kernel => "the kernel",
+        }
+    }
+}
+
+impl FromStr for TlsRecords {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = [Self::User, Self::Kernel].into_iter().find(|one| one.name() == text);
+        found.ok_or_else(|| format!("{text:?} is not user or kernel"))
     }
 }
 
@@ -239,8 +278,24 @@ impl Derivation {
         key: &[u8],
         (label, context): (&[u8], &[u8]),
     ) -> SecretBytes {
+        self.labelled(hash.length(), (label, context), |info, out| match hash {
+            HashFunction::Sha256 => Hkdf::<Sha256>::new(None, key).expand_multi_info(info, out),
+            // No key of TLS has SHA-512.
+            HashFunction::Sha384 | HashFunction::Sha512 => {
+                Hkdf::<Sha384>::new(None, key).expand_multi_info(info, out)
+            }
+        })
+    }
+
+    /// What this expands to with the information of HKDF-Expand-Label.
+    fn labelled(
+        self,
+        length: usize,
+        (label, context): (&[u8], &[u8]),
+        expand: impl FnOnce(&[&[u8]], &mut [u8]) -> Result<(), InvalidLength>,
+    ) -> SecretBytes {
         let short = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
-        let len = u16::from(short(hash.length()));
+        let len = u16::from(short(length));
         let label_len = [short(PREFIX.len() + label.len())];
         let context_len = [short(context.len())];
         let (big, little) = (len.to_be_bytes(), len.to_le_bytes());
@@ -250,19 +305,57 @@ impl Derivation {
             Self::Standard => &standard,
             Self::OldLibnvme => &old,
         };
-        let mut out = vec![0; hash.length()];
-        let expanded = match hash {
-            HashFunction::Sha256 => {
-                Hkdf::<Sha256>::new(None, key).expand_multi_info(info, &mut out)
-            }
-            // No key of TLS has SHA-512.
-            HashFunction::Sha384 | HashFunction::Sha512 => {
-                Hkdf::<Sha384>::new(None, key).expand_multi_info(info, &mut out)
-            }
-        };
+        let mut out = vec![0; length];
+        let expanded = expand(info, &mut out);
         // It fails for more than 255 times the length of the hash.
         debug_assert!(expanded.is_ok());
         out.into()
+    }
+}
+
+/// The secret of one direction of a connection with TLS, from which its key follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrafficSecret {
+    hash: HashFunction,
+    secret: SecretBytes,
+}
+
+impl TrafficSecret {
+    /// One of a cipher suite with SHA-256 or SHA-384; none if it has not that hash's length.
+    #[must_use]
+    pub fn new(secret: SecretBytes) -> Option<Self> {
+        suite_hash(secret.len()).map(|hash| Self { hash, secret })
+    }
+
+    /// The key, of this length.
+    #[must_use]
+    pub fn key(&self, length: usize) -> SecretBytes {
+        self.expand(b"key", length)
+    }
+
+    /// What nonces are made from.
+    #[must_use]
+    pub fn iv(&self) -> SecretBytes {
+        self.expand(b"iv", 12)
+    }
+
+    /// The secret after KeyUpdate.
+    #[must_use]
+    pub fn next(&self) -> Self {
+        Self { hash: self.hash, secret: self.expand(b"traffic upd", self.hash.length()) }
+    }
+
+    /// HKDF-Expand-Label without a context; the secret is that of an HKDF-Extract already.
+    fn expand(&self, label: &[u8], length: usize) -> SecretBytes {
+        let invalid = |_| InvalidLength;
+        Derivation::Standard.labelled(length, (label, &[]), |info, out| match self.hash {
+            HashFunction::Sha256 => Hkdf::<Sha256>::from_prk(&self.secret)
+                .map_err(invalid)?
+                .expand_multi_info(info, out),
+            HashFunction::Sha384 | HashFunction::Sha512 => Hkdf::<Sha384>::from_prk(&self.secret)
+                .map_err(invalid)?
+                .expand_multi_info(info, out),
+        })
     }
 }
 

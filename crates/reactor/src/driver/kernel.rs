@@ -3,11 +3,11 @@
 
 use crate::driver::files::{FileOperation, Files, OpenFile};
 use crate::driver::sockets::Sockets;
-use crate::driver::{Driver, Wait, uncommanded, unpolled, unserved};
+use crate::driver::{Driver, Wait, unpolled, unserved};
 use crate::limits::POLL_INTERVAL;
 use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketId, Token};
-use crate::passthrough::Commands;
 use crate::pool::Pool;
+use crate::records::Records;
 use crate::setup::Config;
 use crate::slab::Key;
 use crate::source::ReadyFlag;
@@ -54,11 +54,6 @@ pub(crate) trait Poller: Debug {
     /// Makes ready for operations on polled files.
     fn prepare_polling(&mut self) -> io::Result<()> {
         Err(unpolled())
-    }
-
-    /// Makes ready for namespaces without the block layer.
-    fn prepare_commands(&mut self) -> io::Result<()> {
-        Err(uncommanded())
     }
 
     /// Whether a poll would find something, as far as is known without a system call.
@@ -154,6 +149,10 @@ impl<P: Poller> Driver for Kernel<P> {
         self.sockets.marking(socket.0)
     }
 
+    fn records(&mut self, socket: SocketId) -> io::Result<Records<'_>> {
+        self.sockets.records(socket.0)
+    }
+
     fn has_hung_up(&self, socket: SocketId) -> bool {
         self.sockets.has_hung_up(socket.0)
     }
@@ -208,11 +207,6 @@ impl<P: Poller> Driver for Kernel<P> {
         }
         let (file, place) = queue.parts();
         Ok(FileId(self.files.add(OpenFile::ublk(file, place))))
-    }
-
-    fn add_nvme_namespace(&mut self, file: Arc<File>, commands: Commands) -> io::Result<FileId> {
-        self.poller.prepare_commands()?;
-        Ok(FileId(self.files.add(OpenFile::commanded(file, commands))))
     }
 
     fn add_polled_file(&mut self, file: FileSource) -> io::Result<FileId> {

@@ -51,7 +51,7 @@ use std::{
 
 use serde::Deserialize;
 use weft_backend::DeviceSpec;
-use weft_nvmf::keys::TlsMode;
+use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_reactor::DriverKind;
 use weft_transport::rdma::Provider;
 
@@ -91,9 +91,6 @@ pub struct Config {
     pub idle_poll: Duration,
     /// Whether commands of queues with few and small ones are served between those of others.
     pub express: bool,
-    /// Whether its discovery controllers are to be announced by multicast DNS, which is left to the
-    /// program around it.
-    pub mdns: bool,
     /// The kernel interface that the reactors use.
     pub driver: DriverKind,
     /// Where RDMA devices come from; not part of files or flags.
@@ -125,7 +122,6 @@ impl Default for Config {
             threads: 1,
             idle_poll: IDLE_POLL_DEFAULT,
             express: true,
-            mdns: false,
             driver: DriverKind::Auto,
             rdma: Provider::System,
             limits: Limits::default(),
@@ -190,6 +186,8 @@ pub struct Port {
     pub advertise: Option<SocketAddr>,
     /// Whether hosts come with TLS.
     pub tls: TlsMode,
+    /// Who makes and reads the records of TLS.
+    pub tls_records: TlsRecords,
     /// Whether the discovery subsystem answers here.
     pub discovery: bool,
     /// Which subsystems answer here.
@@ -212,6 +210,7 @@ impl Port {
             listen,
             advertise: None,
             tls: TlsMode::Off,
+            tls_records: TlsRecords::User,
             discovery: true,
             subsystems: PortSubsystems::All,
             referrals: Vec::new(),

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use weft_backend::{DeviceSpec, rbd::CephSpec};
-use weft_nvmf::keys::TlsMode;
+use weft_nvmf::keys::{TlsMode, TlsRecords};
 
 use super::{
     AnaRule, Bdev, BdevKind, BdevLimits, Config, ConfigError, ControllerIds, ControllerModel,
@@ -156,6 +156,9 @@ struct PortKeys {
     /// None: off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tls: Option<String>,
+    /// None: this program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tls_records: Option<String>,
     discovery: bool,
     /// None: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -318,6 +321,8 @@ impl PortKeys {
             listen: port.listen.to_string(),
             advertise: port.advertise,
             tls: (port.tls != TlsMode::Off).then(|| port.tls.name().to_owned()),
+            tls_records: (port.tls_records != TlsRecords::User)
+                .then(|| port.tls_records.name().to_owned()),
             discovery: port.discovery,
             subsystems: match &port.subsystems {
                 PortSubsystems::All => None,
@@ -338,6 +343,10 @@ impl PortKeys {
             listen: parsed("ports.listen", &self.listen)?,
             advertise: self.advertise,
             tls: self.tls.as_ref().map_or(Ok(TlsMode::Off), |tls| parsed("ports.tls", tls))?,
+            tls_records: match &self.tls_records {
+                None => TlsRecords::User,
+                Some(records) => parsed("ports.tls_records", records)?,
+            },
             discovery: self.discovery,
             subsystems: self.subsystems.clone().map_or(PortSubsystems::All, PortSubsystems::Only),
             referrals: self.referrals.iter().map(referral).collect::<Result<_, ConfigError>>()?,
@@ -457,6 +466,7 @@ mod tests {
         any.controller_ids.model = ControllerModel::Static;
         let mut port = Port::new(3, listen);
         port.tls = TlsMode::Required;
+        port.tls_records = TlsRecords::Kernel;
         port.advertise = Some("192.0.2.1:4420".parse().expect("an address"));
         let referral: Listen = "tcp://192.0.2.2:8009".parse().expect("an address");
         port.referrals = vec![Referral { address: referral, port_id: 4 }];

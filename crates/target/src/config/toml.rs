@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use ::toml::de::{DeTable, DeValue};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use weft_backend::{DeviceSpec, rbd::RbdSpec};
-use weft_nvmf::keys::TlsMode;
+use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_reactor::DriverKind;
 
 use super::{
@@ -49,8 +49,6 @@ struct File {
     threads: Option<usize>,
     idle_poll: Option<IdlePoll>,
     express: Option<bool>,
-    #[serde(default)]
-    mdns: bool,
     #[serde(default, with = "Driver")]
     driver: DriverKind,
     #[serde(default)]
@@ -82,8 +80,10 @@ struct PortKeys {
     id: Option<u16>,
     listen: Listen,
     advertise: Option<SocketAddr>,
-    #[serde(default, deserialize_with = "tls_mode")]
+    #[serde(default, deserialize_with = "word")]
     tls: TlsMode,
+    #[serde(default, deserialize_with = "word")]
+    tls_records: TlsRecords,
     discovery: Option<bool>,
     subsystems: Option<Vec<String>>,
     #[serde(default)]
@@ -92,7 +92,11 @@ struct PortKeys {
     ana: Vec<AnaRule>,
 }
 
-fn tls_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TlsMode, D::Error> {
+fn word<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: std::str::FromStr<Err = String>,
+    D: Deserializer<'de>,
+{
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
@@ -230,7 +234,6 @@ impl File {
         let mut config = Config { limits: self.limits, driver: self.driver, ..Config::default() };
         config.threads = self.threads.unwrap_or(config.threads);
         config.express = self.express.unwrap_or(config.express);
-        config.mdns = self.mdns;
         config.rate_limits = self.rate_limit;
         config.qos_rules = self.qos;
         config.keyring = self.keyring;
@@ -267,6 +270,7 @@ impl PortKeys {
             listen: self.listen,
             advertise: self.advertise,
             tls: self.tls,
+            tls_records: self.tls_records,
             discovery: self.discovery.unwrap_or(true),
             subsystems: self.subsystems.map_or(PortSubsystems::All, PortSubsystems::Only),
             referrals: self.referral,

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use weft_nvmf::keys::TlsMode;
+use weft_nvmf::keys::{TlsMode, TlsRecords};
 
 use super::{
     CNTLID_LAST, Config, ConfigError, ControllerIds, IDLE_POLL_FOREVER, Listen, NSID_MAX,
@@ -259,6 +259,11 @@ fn check_port(index: usize, port: &Port, known: &HashSet<&str>) -> Result<(), Co
         let what = format!("only TCP has TLS, not {}", port.listen.transport);
         return Err(ConfigError::new(format!("port[{index}].tls"), what)
             .remedy("leave it out, or listen on a tcp:// address"));
+    }
+    if port.tls == TlsMode::Off && port.tls_records != TlsRecords::User {
+        let what = "records of a port without TLS cannot be the kernel's";
+        return Err(ConfigError::new(format!("port[{index}].tls-records"), what)
+            .remedy("leave it out, or set tls"));
     }
     let key = format!("port[{index}].subsystems");
     if let PortSubsystems::Only(nqns) = &port.subsystems {

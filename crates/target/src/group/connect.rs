@@ -323,8 +323,14 @@ impl Connection {
             local: self.endpoints.local,
             peer: self.endpoints.peer,
             authentication: self.is_untrusted().then_some(QueueAuthentication::Negotiating),
+            tls_records: self.transport.tls_records(),
             class: None,
         };
+        if let Some(records) = queue.tls_records {
+            let level = if queue.queue_id == 0 { log::Level::Info } else { log::Level::Debug };
+            let (peer, queue) = (queue.peer, queue.queue_id);
+            log::log!(level, "{peer}: TLS, queue {queue}: records of {}", records.place());
+        }
         core.directory.queue_connected(self.id, queue, class);
     }
 

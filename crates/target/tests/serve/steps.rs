@@ -33,7 +33,13 @@ fn add(nqn: &str, bdev: &str, nsid: Option<u32>) -> Step {
 }
 
 fn add_listener(nqn: &str, listen: Listen) -> Step {
-    Step::AddListener { nqn: nqn.to_owned(), listen, ana: AnaState::Optimized, tls: None }
+    Step::AddListener {
+        nqn: nqn.to_owned(),
+        listen,
+        ana: AnaState::Optimized,
+        tls: None,
+        tls_records: None,
+    }
 }
 
 fn listen(address: &str) -> Listen {
@@ -244,7 +250,13 @@ fn access_states_are_those_of_a_listener() {
     let ana = AnaState::NonOptimized;
     make(
         &mut target,
-        Step::AddListener { nqn: NQN.to_owned(), listen: listen(second), ana, tls: None },
+        Step::AddListener {
+            nqn: NQN.to_owned(),
+            listen: listen(second),
+            ana,
+            tls: None,
+            tls_records: None,
+        },
     );
     let states = |target: &Target| -> Vec<[AnaState; 2]> {
         let ports = target.config().ports.iter();

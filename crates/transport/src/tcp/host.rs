@@ -12,9 +12,10 @@ use weft_reactor::{Buffer, Marking, Operation, Owner, Reactor};
 
 use super::layer::Layer;
 use super::link::{Direct, Input, Link, LinkEvent};
+use super::security::Security;
 use crate::host::{HostData, HostEvent, HostOptions, NotSubmitted};
 use crate::limits::DIRECT_RECEIVE_BYTES;
-use crate::tls::{TlsConnector, TlsFault};
+use crate::tls::{TlsConnector, TlsFault, TlsRecords};
 use crate::{CloseReason, DataDigestError, Slot};
 
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct TcpHostConnection {
     buffers: Vec<Option<Buffer>>,
     events: VecDeque<HostEvent>,
     options: HostOptions,
+    /// ICResp has come, and the records are going to be the kernel's before anything else is sent.
+    ready: Option<Negotiated>,
     /// Why the connection ends, until that is reported.
     reason: Option<CloseReason>,
 }
@@ -56,13 +59,17 @@ impl TcpHostConnection {
         link.connect(reactor, Operation::Connect { address, local, timeout, marking });
         link.set_deadline(reactor, options.timeout);
         let events = VecDeque::with_capacity(depth);
-        Self { link, session, buffers, events, options, reason: None }
+        Self { link, session, buffers, events, options, ready: None, reason: None }
     }
 
     /// Uses TLS for it, before it is connected.
     pub(crate) fn secure(&mut self, connector: &TlsConnector) -> Result<(), TlsFault> {
         self.link.set_layer(Layer::connect(connector)?);
         Ok(())
+    }
+
+    pub(crate) fn tls_records(&self) -> Option<TlsRecords> {
+        self.link.security().map(Security::records)
     }
 
     pub(crate) fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
@@ -103,7 +110,8 @@ impl TcpHostConnection {
         completion: weft_reactor::ReactorCompletion,
     ) {
         match self.link.handle(reactor, completion) {
-            LinkEvent::Nothing | LinkEvent::Sent | LinkEvent::Chore => {}
+            LinkEvent::Nothing | LinkEvent::Chore => {}
+            LinkEvent::Sent => self.hand_over(reactor),
             LinkEvent::Connected => {
                 self.session.start(&mut self.link.outgoing);
                 self.flush(reactor);
@@ -159,7 +167,7 @@ impl TcpHostConnection {
             self.put_transfer(&transfer);
         }
         self.link.send(reactor);
-        if self.link.is_receiving() || self.link.socket().is_err() {
+        if self.ready.is_some() || self.link.is_receiving() || self.link.socket().is_err() {
             return;
         }
         // What comes over TLS is decrypted into a command's buffer, not received into it.
@@ -192,6 +200,25 @@ impl TcpHostConnection {
             }
             self.process_input(reactor);
         }
+        self.hand_over(reactor);
+    }
+
+    /// Once ICReq is sent and ICResp has come neither end has more to say: the kernel gets the
+    /// records if it is to have them.
+    fn hand_over(&mut self, reactor: &mut Reactor) {
+        if self.ready.is_none() || !self.link.is_flushed() {
+            return;
+        }
+        match self.link.hand_over(reactor) {
+            Ok(()) => self.start(reactor),
+            Err(reason) => self.lose(reactor, reason),
+        }
+    }
+
+    fn start(&mut self, reactor: &mut Reactor) {
+        self.link.clear_deadline(reactor);
+        let negotiated = self.ready.take();
+        self.events.push_back(HostEvent::Ready { negotiated });
     }
 
     /// Data was received directly into a command's buffer.
@@ -217,9 +244,10 @@ impl TcpHostConnection {
         match received {
             Received::Starved => {}
             Received::Ready(negotiated) => {
-                self.link.clear_deadline(reactor);
-                let negotiated = Some(negotiated);
-                self.events.push_back(HostEvent::Ready { negotiated });
+                self.ready = Some(negotiated);
+                if !self.link.is_for_kernel() {
+                    self.start(reactor);
+                }
             }
             Received::Data { slot, offset, piece } => self.store(slot, offset, piece),
             Received::Completed { slot, completion, received, intact } => {

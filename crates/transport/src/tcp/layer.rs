@@ -12,7 +12,9 @@ use std::ops::RangeInclusive;
 use weft_reactor::Message;
 
 use super::link::Input;
-use crate::tls::{Engine, TlsAcceptor, TlsConnector, TlsFault, TlsMode, Wire};
+use crate::tls::{
+    Engine, HandedOver, TlsAcceptor, TlsConnector, TlsFault, TlsMode, TlsRecords, Wire, key_bytes,
+};
 
 /// Most bytes of a record's plaintext.
 const RECORD_BYTES: usize = 16 * 1024;
@@ -20,12 +22,11 @@ const RECORD_BYTES: usize = 16 * 1024;
 /// The first byte of a record, its type. NVMe/TCP begins with 0.
 const RECORD_TYPES: RangeInclusive<u8> = 0x14..=0x17;
 
-/// After so many bytes the sending key is renewed: far fewer than AES-GCM allows.
-const KEY_BYTES: u64 = 1 << 34;
-
 #[derive(Debug)]
 pub(crate) struct Layer {
     engine: Engine,
+    /// Who is to have the records after the handshake.
+    records: TlsRecords,
     stage: Stage,
     /// What was received and is not decrypted.
     received: Option<Input>,
@@ -35,8 +36,9 @@ pub(crate) struct Layer {
     plain: Option<Vec<u8>>,
     /// Plaintext that is going to be in the next record.
     staged: Vec<u8>,
-    /// Bytes encrypted with the sending key.
+    /// Bytes encrypted with the sending key, and after how many it is renewed.
     sealed: u64,
+    key_bytes: u64,
     /// What is encrypted and not sent.
     pub(crate) outgoing: Message,
 }
@@ -78,26 +80,31 @@ pub(crate) struct DetachedLayer {
 
 impl Layer {
     /// A target's side at a port with this mode, which is not [`TlsMode::Off`].
-    pub(crate) fn accept(acceptor: &TlsAcceptor, mode: TlsMode) -> Result<Self, TlsFault> {
-        let allowed_in_the_clear = mode != TlsMode::Required;
-        Ok(Self::new(Engine::accept(acceptor)?, Stage::Fresh { allowed_in_the_clear }))
+    pub(crate) fn accept(
+        acceptor: &TlsAcceptor,
+        (mode, records): (TlsMode, TlsRecords),
+    ) -> Result<Self, TlsFault> {
+        let stage = Stage::Fresh { allowed_in_the_clear: mode != TlsMode::Required };
+        Ok(Self::new(Engine::accept(acceptor, records)?, records, stage))
     }
 
     /// A host's side.
     pub(crate) fn connect(connector: &TlsConnector) -> Result<Self, TlsFault> {
         let stage = Stage::Fresh { allowed_in_the_clear: false };
-        Ok(Self::new(Engine::connect(connector)?, stage))
+        Ok(Self::new(Engine::connect(connector)?, connector.records, stage))
     }
 
-    fn new(engine: Engine, stage: Stage) -> Self {
+    fn new(engine: Engine, records: TlsRecords, stage: Stage) -> Self {
         Self {
             engine,
+            records,
             stage,
             received: None,
             has_more: false,
             plain: None,
             staged: Vec::new(),
             sealed: 0,
+            key_bytes: key_bytes(),
             outgoing: Message::new(),
         }
     }
@@ -106,7 +113,7 @@ impl Layer {
     pub(crate) fn attach(detached: DetachedLayer) -> Self {
         let DetachedLayer { engine, received, has_more, sealed } = detached;
         let received = (!received.is_empty()).then(|| Input::parked(received));
-        Self { received, has_more, sealed, ..Self::new(engine, Stage::Open) }
+        Self { received, has_more, sealed, ..Self::new(engine, TlsRecords::User, Stage::Open) }
     }
 
     /// What moves of a connection whose handshake is complete.
@@ -119,6 +126,22 @@ impl Layer {
     /// The identity of the PSK in use.
     pub(crate) fn identity(&self) -> Option<String> {
         self.engine.identity()
+    }
+
+    /// Whether the kernel is to have the records.
+    pub(crate) fn is_for_kernel(&self) -> bool {
+        self.records == TlsRecords::Kernel
+    }
+
+    /// Takes what the kernel needs to have the records from now on; none if something is under way
+    /// here, which stays, and the records with it.
+    pub(crate) fn hand_over(&mut self) -> Option<HandedOver> {
+        self.records = TlsRecords::User;
+        let is_quiet = self.stage == Stage::Open
+            && self.received.is_none()
+            && self.staged.is_empty()
+            && self.outgoing.is_empty();
+        if is_quiet { self.engine.hand_over() } else { None }
     }
 
     /// Whether [`Self::open`] has something to do.
@@ -249,7 +272,7 @@ impl Layer {
 
     fn seal_records(&mut self, plain: &[u8]) -> Result<(), TlsFault> {
         self.sealed += plain.len() as u64;
-        if self.sealed > KEY_BYTES {
+        if self.sealed > self.key_bytes {
             self.sealed = 0;
             self.engine.renew_key()?;
         }
@@ -295,6 +318,8 @@ mod tests {
     use weft_nvmf::keys::{Derivation, IdentityVersion, TlsKey, TlsPsk};
 
     const NAMES: (&str, &str) = ("nqn.host", "nqn.subsystem");
+    /// Handing over is possible, and is nowhere asked for but in its test.
+    const RECORDS: TlsRecords = TlsRecords::Kernel;
 
     pub(super) fn psk(hash: u8, version: IdentityVersion, fill: u8) -> TlsPsk {
         let (hash, bytes) = match hash {
@@ -321,9 +346,9 @@ mod tests {
             let find =
                 move |identity: &str| known.iter().find(|psk| psk.identity == identity).cloned();
             let acceptor = TlsAcceptor::new(Arc::new(find)).expect("an acceptor");
-            let connector = TlsConnector::new(offered).expect("a connector");
+            let connector = TlsConnector::new(offered, RECORDS).expect("a connector");
             let host = Layer::connect(&connector).expect("a host");
-            let target = Layer::accept(&acceptor, mode).expect("a target");
+            let target = Layer::accept(&acceptor, (mode, RECORDS)).expect("a target");
             Self { ends: [host, target], opened: [Vec::new(), Vec::new()] }
         }
 
@@ -478,7 +503,7 @@ mod tests {
         let mut pair = Pair::connected();
         for round in 0..6u8 {
             for end in [0, 1] {
-                pair.ends[end].sealed = KEY_BYTES;
+                pair.ends[end].sealed = pair.ends[end].key_bytes;
                 pair.seal(end, &[round; 100]);
                 assert_eq!(pair.ends[end].sealed, 0, "the key was renewed");
                 let sent = pair.sent(end);
@@ -487,6 +512,28 @@ mod tests {
                 assert_eq!(pair.opened[1 - end], [round; 100]);
             }
         }
+    }
+
+    #[test]
+    fn what_is_handed_over_is_the_same_at_both_ends_and_between_two_records() {
+        let mut pair = Pair::connected();
+        // A second record of the host, after its request.
+        pair.seal(0, b"more");
+        let sent = pair.sent(0);
+        pair.receive(1, &sent[..9]).expect("half a record");
+        assert!(pair.ends[1].hand_over().is_none(), "half a record is here");
+        pair.receive(1, &sent[9..]).expect("the rest");
+        assert_eq!(pair.opened[1], b"requestmore");
+        let [host, target] = pair.ends.each_mut().map(|end| end.hand_over().expect("it is quiet"));
+        assert_eq!((host.suite, target.suite), ([0x13, 1], [0x13, 1]));
+        assert_eq!((&host.sending, &host.receiving), (&target.receiving, &target.sending));
+        assert_eq!((host.sending.1, target.sending.1), (2u64.to_be_bytes(), [0; 8]));
+        assert_ne!(host.sending.0, host.receiving.0);
+        assert_eq!(target.identity, Some(usual().identity));
+        // Nobody else may use the keys.
+        let mut message = Message::new();
+        message.bytes(b"again");
+        assert!(pair.ends[0].seal(&mut message).is_err());
     }
 
     #[test]

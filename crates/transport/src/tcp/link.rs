@@ -21,6 +21,7 @@ use weft_reactor::{
 };
 
 use super::layer::{Layer, Plain};
+use super::security::{DetachedSecurity, Security};
 use crate::CloseReason;
 use crate::deadline::Deadline;
 use crate::limits::{
@@ -160,7 +161,7 @@ pub(crate) struct Link {
     base: u32,
     socket: Option<SocketId>,
     /// TLS, if this connection has it.
-    layer: Option<Box<Layer>>,
+    security: Option<Box<Security>>,
     /// The messages of the next send.
     pub(crate) outgoing: Outgoing,
     spare: Option<Message>,
@@ -196,7 +197,7 @@ impl Link {
             owner,
             base: tag << 2,
             socket,
-            layer: None,
+            security: None,
             outgoing: Outgoing::default(),
             spare: None,
             sending: false,
@@ -221,17 +222,54 @@ impl Link {
 
     /// Uses TLS for the session, before anything is received or sent.
     pub(crate) fn set_layer(&mut self, layer: Layer) {
-        self.layer = Some(Box::new(layer));
+        self.security = Some(Box::new(Security::Layer(layer)));
     }
 
-    /// The layer of TLS, to move it with [`Self::take_socket`].
-    pub(crate) fn take_layer(&mut self) -> Option<Layer> {
-        self.layer.take().map(|layer| *layer)
+    /// What TLS is, to move it with [`Self::take_socket`].
+    pub(crate) fn take_security(&mut self) -> Option<DetachedSecurity> {
+        self.security.take().map(|security| security.detach())
     }
 
-    /// The layer of TLS.
+    /// Takes what TLS was elsewhere.
+    pub(crate) fn attach_security(
+        &mut self,
+        reactor: &mut Reactor,
+        detached: DetachedSecurity,
+    ) -> io::Result<()> {
+        if matches!(detached, DetachedSecurity::Kernel(_)) {
+            reactor.records(self.socket()?)?.begin()?;
+        }
+        self.security = Some(Box::new(Security::attach(detached)));
+        Ok(())
+    }
+
+    /// TLS, if this connection has it.
+    pub(crate) fn security(&self) -> Option<&Security> {
+        self.security.as_deref()
+    }
+
+    /// The layer of TLS; none where the records are the kernel's.
     pub(crate) fn layer(&self) -> Option<&Layer> {
-        self.layer.as_deref()
+        self.security.as_ref()?.layer()
+    }
+
+    fn layer_mut(&mut self) -> Option<&mut Layer> {
+        self.security.as_mut()?.layer_mut()
+    }
+
+    /// Whether the records are to be the kernel's, and are not.
+    pub(crate) fn is_for_kernel(&self) -> bool {
+        self.layer().is_some_and(Layer::is_for_kernel)
+    }
+
+    /// Gives the kernel the records from now on if they are to be its. Both ends do so where the
+    /// other has nothing to say; if it does they stay here.
+    pub(crate) fn hand_over(&mut self, reactor: &mut Reactor) -> Result<(), CloseReason> {
+        let is_quiet = self.is_flushed() && !self.is_receiving() && self.input.is_none();
+        let (Some(socket), Some(security)) = (self.socket, &mut self.security) else {
+            return Ok(());
+        };
+        security.hand_over(is_quiet, || reactor.records(socket)).map_err(CloseReason::Tls)
     }
 
     pub(crate) fn socket(&self) -> io::Result<SocketId> {
@@ -318,10 +356,10 @@ impl Link {
         if self.sending {
             return false;
         }
-        if self.layer.is_some() {
+        if self.security.is_some() {
             self.seal(reactor);
         }
-        let queue = self.layer.as_mut().map_or(&mut self.outgoing.0, |layer| &mut layer.outgoing);
+        let queue = queue(&mut self.security, &mut self.outgoing);
         if queue.is_empty() {
             return false;
         }
@@ -337,8 +375,8 @@ impl Link {
 
     /// Encrypts what is queued.
     fn seal(&mut self, reactor: &mut Reactor) {
-        let Some(layer) = &mut self.layer else { return };
-        if let Err(fault) = layer.seal(&mut self.outgoing.0) {
+        let (Some(security), Some(socket)) = (&mut self.security, self.socket) else { return };
+        if let Err(fault) = security.seal(&mut self.outgoing.0, || reactor.records(socket)) {
             self.outgoing.0.clear();
             self.fault = Some(CloseReason::Tls(fault));
             self.set_chore(reactor, Duration::ZERO);
@@ -353,7 +391,7 @@ impl Link {
     /// Decrypts the next part of what was received: into a command's buffer if one is given, else
     /// as input.
     pub(crate) fn open(&mut self, reactor: &mut Reactor, direct: Option<Direct>) -> LinkEvent {
-        let Some(layer) = &mut self.layer else { return LinkEvent::Nothing };
+        let Some(layer) = self.layer_mut() else { return LinkEvent::Nothing };
         let (plain, direct) = match direct {
             Some(mut direct) => {
                 let place = direct.buffer.bytes_mut().get_mut(direct.range.clone());
@@ -392,7 +430,7 @@ impl Link {
     /// Copies input out of the pool's buffers and frees those. Returns whether there is input.
     pub(crate) fn park(&mut self) -> bool {
         self.input = self.input.take().map(Input::park);
-        let is_received = self.layer.as_mut().is_some_and(|layer| layer.park());
+        let is_received = self.layer_mut().is_some_and(Layer::park);
         self.input.is_some() || is_received
     }
 
@@ -402,7 +440,7 @@ impl Link {
         if left > 0 && self.is_open() {
             input.keep(left);
             self.input = Some(input);
-        } else if let (Store::Parked(memory), Some(layer)) = (input.store, &mut self.layer) {
+        } else if let (Store::Parked(memory), Some(layer)) = (input.store, self.layer_mut()) {
             layer.reuse(memory);
         }
     }
@@ -436,7 +474,7 @@ impl Link {
         self.closing = Closing::Flushing { linger };
         self.set_deadline(reactor, timeout);
         self.seal(reactor);
-        self.layer.iter_mut().for_each(|layer| layer.end());
+        self.layer_mut().into_iter().for_each(Layer::end);
         self.send(reactor);
         self.advance_close(reactor);
     }
@@ -522,8 +560,7 @@ impl Link {
                 LinkEvent::Lost(CloseReason::PeerClosed)
             }
             (Outcome::Failed { error, buffer, .. }, _) => {
-                self.keep(receiving, buffer);
-                LinkEvent::Lost(CloseReason::from(&error))
+                self.handle_failed(reactor, &error, receiving, buffer)
             }
             (Outcome::Cancelled { buffer, .. }, _) => {
                 self.keep(receiving, buffer);
@@ -533,16 +570,44 @@ impl Link {
         }
     }
 
+    /// A receive has failed: the connection is lost, unless it has come upon a record of the
+    /// kernel's that is no data.
+    fn handle_failed(
+        &mut self,
+        reactor: &mut Reactor,
+        error: &io::Error,
+        receiving: Receiving,
+        buffer: Option<Buffer>,
+    ) -> LinkEvent {
+        let taken = match (&mut self.security, self.socket) {
+            (Some(security), Some(socket)) => {
+                security.take_record(error, || reactor.records(socket))
+            }
+            _ => Err(CloseReason::from(error)),
+        };
+        match (taken, receiving, buffer) {
+            (Ok(()), Receiving::Direct { slot, start, .. }, Some(buffer)) => {
+                LinkEvent::Direct(Direct { slot, buffer, range: start..start })
+            }
+            (Ok(()), ..) => LinkEvent::Input,
+            (Err(reason), receiving, buffer) => {
+                self.keep(receiving, buffer);
+                LinkEvent::Lost(reason)
+            }
+        }
+    }
+
     /// Takes received input, which TLS has to decrypt if there is any.
     fn take(&mut self, input: Input) -> LinkEvent {
-        let taken = match &mut self.layer {
+        let taken = match self.layer_mut() {
             None => Ok(Some(input)),
             Some(layer) => layer.take(input),
         };
         match taken {
             Ok(None) => {}
             Ok(Some(input)) => {
-                self.layer = None;
+                // Of a peer without TLS.
+                self.security.take_if(|security| security.layer().is_some());
                 self.input = Some(input);
             }
             Err(fault) => return LinkEvent::Lost(CloseReason::Tls(fault)),
@@ -594,14 +659,13 @@ impl Link {
             _ => (None, None),
         };
         if let Some(mut message) = message {
-            let is_large = message.len() > IDLE_MESSAGE_BYTES || self.layer.is_some();
+            let is_large = message.len() > IDLE_MESSAGE_BYTES || self.layer().is_some();
             if is_large && !self.watching && self.is_open() {
                 self.watch(reactor);
             }
             message.clear();
             // The memory of the message just sent is in the cache, so it is reused.
-            let queue =
-                self.layer.as_mut().map_or(&mut self.outgoing.0, |layer| &mut layer.outgoing);
+            let queue = queue(&mut self.security, &mut self.outgoing);
             if queue.is_empty() {
                 std::mem::swap(queue, &mut message);
             }
@@ -639,6 +703,9 @@ impl Link {
         if self.sending {
             return;
         }
+        if let (Some(security), Some(socket)) = (&mut self.security, self.socket) {
+            security.end(|| reactor.records(socket));
+        }
         if !linger {
             return self.shut(reactor);
         }
@@ -665,13 +732,22 @@ impl Link {
             if self.sends == self.sends_seen {
                 self.spare = None;
                 self.outgoing = Outgoing::default();
-                self.layer.iter_mut().for_each(|layer| layer.release());
+                self.layer_mut().into_iter().for_each(Layer::release);
             } else {
                 self.watch(reactor);
             }
         }
         self.fault.take().map_or(LinkEvent::Chore, LinkEvent::Lost)
     }
+}
+
+/// Where what is sent next is.
+fn queue<'a>(
+    security: &'a mut Option<Box<Security>>,
+    outgoing: &'a mut Outgoing,
+) -> &'a mut Message {
+    let layer = security.as_mut().and_then(|security| security.layer_mut());
+    layer.map_or(&mut outgoing.0, |layer| &mut layer.outgoing)
 }
 
 #[cfg(test)]

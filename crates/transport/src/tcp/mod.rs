@@ -3,4 +3,5 @@
 pub(crate) mod host;
 mod layer;
 mod link;
+mod security;
 pub(crate) mod target;

@@ -12,12 +12,13 @@ use weft_nvmf::tcp::target::{Received, Session};
 use weft_nvmf::tcp::{FatalError, Negotiated, Sink};
 use weft_reactor::{Buffer, Outcome, Owner, Reactor, SocketId, Stream};
 
-use super::layer::{DetachedLayer, Layer};
+use super::layer::Layer;
 use super::link::{Direct, Input, Link, LinkEvent};
+use super::security::{DetachedSecurity, Security};
 use crate::capsules::Capsules;
 use crate::limits::{DIRECT_RECEIVE_BYTES, POOL_RETRY, SHALLOW_QUEUE_DEPTH, STALL_SHARE};
 use crate::target::{CapsuleData, Event, Limits};
-use crate::tls::{TlsAcceptor, TlsFault, TlsMode};
+use crate::tls::{TlsAcceptor, TlsFault, TlsMode, TlsRecords};
 use crate::{CloseReason, DataDigestError, Slot};
 
 /// The progress of a connection. Nothing is received in the stages marked with a star, because what
@@ -86,7 +87,7 @@ pub(crate) struct TcpTargetConnection {
 #[derive(Debug)]
 pub(crate) struct DetachedConnection {
     stream: Stream,
-    layer: Option<DetachedLayer>,
+    security: Option<DetachedSecurity>,
     session: Session,
     limits: Limits,
     /// Its Connect, which is in flight.
@@ -110,16 +111,24 @@ impl TcpTargetConnection {
     }
 
     /// Uses TLS for it, before anything is received.
-    pub(crate) fn secure(&mut self, acceptor: &TlsAcceptor, mode: TlsMode) -> Result<(), TlsFault> {
+    pub(crate) fn secure(
+        &mut self,
+        acceptor: &TlsAcceptor,
+        (mode, records): (TlsMode, TlsRecords),
+    ) -> Result<(), TlsFault> {
         if mode != TlsMode::Off {
-            self.link.set_layer(Layer::accept(acceptor, mode)?);
+            self.link.set_layer(Layer::accept(acceptor, (mode, records))?);
         }
         Ok(())
     }
 
     /// The identity of the PSK, if it has TLS.
     pub(crate) fn tls_identity(&self) -> Option<String> {
-        self.link.layer()?.identity()
+        self.link.security()?.identity()
+    }
+
+    pub(crate) fn tls_records(&self) -> Option<TlsRecords> {
+        self.link.security().map(Security::records)
     }
 
     pub(crate) fn detach(
@@ -130,14 +139,14 @@ impl TcpTargetConnection {
             return Err(self);
         }
         let Some(socket) = self.link.take_socket(reactor) else { return Err(self) };
-        let layer = self.link.take_layer().map(Layer::detach);
+        let security = self.link.take_security();
         let input = self.link.input.as_ref().map(|input| input.bytes().to_vec());
         let command = self.command(Slot(0)).copied().unwrap_or_default();
         let Self { session, limits, .. } = *self;
         let stream = reactor.take_stream(socket);
         Ok(DetachedConnection {
             stream,
-            layer,
+            security,
             session,
             limits,
             command,
@@ -151,11 +160,11 @@ impl TcpTargetConnection {
         tag: u32,
         detached: DetachedConnection,
     ) -> io::Result<Self> {
-        let DetachedConnection { stream, layer, session, limits, command, input } = detached;
+        let DetachedConnection { stream, security, session, limits, command, input } = detached;
         let socket = reactor.add_stream(stream)?;
         let mut connection = Self::new(owner, tag, socket, session, limits);
-        if let Some(layer) = layer {
-            connection.link.set_layer(Layer::attach(layer));
+        if let Some(security) = security {
+            connection.link.attach_security(reactor, security)?;
         }
         connection.link.input = (!input.is_empty()).then(|| Input::parked(input));
         connection.stage = Stage::Connecting;
@@ -614,6 +623,10 @@ impl TcpTargetConnection {
 
     fn handle_sent(&mut self, reactor: &mut Reactor) {
         if self.stage == Stage::Responding && self.link.is_flushed() {
+            // The host waits for ICResp: neither end has more to say now.
+            if let Err(reason) = self.link.hand_over(reactor) {
+                return self.lose(reactor, reason);
+            }
             self.stage = Stage::AwaitingConnect;
             self.process(reactor);
         }

@@ -1,6 +1,6 @@
 //! In place of the TLS library, in builds without it.
 
-use super::{FindPsk, TlsAcceptor, TlsConnector, TlsFault, Wire};
+use super::{FindPsk, HandedOver, TlsAcceptor, TlsConnector, TlsFault, TlsRecords, Wire};
 
 /// There is none.
 #[derive(Clone, Debug)]
@@ -10,11 +10,11 @@ enum Never {}
 #[derive(Clone)]
 pub(crate) struct Config(Never);
 
-pub(crate) fn acceptor(_: FindPsk) -> Result<Config, TlsFault> {
+pub(crate) fn acceptor(_: FindPsk, _: TlsRecords) -> Result<Config, TlsFault> {
     Err(TlsFault::NotBuilt)
 }
 
-pub(crate) fn connector() -> Result<Config, TlsFault> {
+pub(crate) fn connector(_: TlsRecords) -> Result<Config, TlsFault> {
     Err(TlsFault::NotBuilt)
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn connector() -> Result<Config, TlsFault> {
 pub(crate) struct Engine(Never);
 
 impl Engine {
-    pub(crate) fn accept(acceptor: &TlsAcceptor) -> Result<Self, TlsFault> {
+    pub(crate) fn accept(acceptor: &TlsAcceptor, _: TlsRecords) -> Result<Self, TlsFault> {
         match acceptor.config.0 {}
     }
 
@@ -56,6 +56,10 @@ impl Engine {
     }
 
     pub(crate) fn release(&mut self) {
+        match self.0 {}
+    }
+
+    pub(crate) fn hand_over(&mut self) -> Option<HandedOver> {
         match self.0 {}
     }
 

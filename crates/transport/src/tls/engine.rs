@@ -12,14 +12,14 @@ use std::task::{Poll, Waker};
 use s2n_tls::callbacks::{ClientHelloCallback, ConnectionFuture};
 use s2n_tls::config;
 use s2n_tls::connection::Connection;
-use s2n_tls::enums::{Blinding, PeerKeyUpdate, PskHmac};
+use s2n_tls::enums::{Blinding, Mode, PeerKeyUpdate, PskHmac, SerializationVersion};
 use s2n_tls::error::{Error, ErrorType};
 use s2n_tls::psk::Psk;
 use s2n_tls::security::Policy;
-use weft_nvmf::auth::HashFunction;
-use weft_nvmf::keys::TlsPsk;
+use weft_nvmf::auth::{HashFunction, SecretBytes};
+use weft_nvmf::keys::{TlsPsk, TrafficSecret};
 
-use super::{FindPsk, TlsAcceptor, TlsConnector, TlsFault, Wire, hello};
+use super::{FindPsk, HandedOver, TlsAcceptor, TlsConnector, TlsFault, TlsRecords, Wire, hello};
 
 /// The longest identity: two NQNs and the digest of SHA-384, with what is between them.
 const IDENTITY_BYTES_MAX: usize = 2 * 223 + 64 + 16;
@@ -44,22 +44,26 @@ impl fmt::Debug for Engine {
 }
 
 /// The configuration of a target's connections.
-pub(crate) fn acceptor(find: FindPsk) -> Result<Config, TlsFault> {
-    configuration(|builder| builder.set_client_hello_callback(ChoosePsk(find)).map(drop))
+pub(crate) fn acceptor(find: FindPsk, records: TlsRecords) -> Result<Config, TlsFault> {
+    configuration(records, |builder| builder.set_client_hello_callback(ChoosePsk(find)).map(drop))
 }
 
 /// The configuration of a host's connections.
-pub(crate) fn connector() -> Result<Config, TlsFault> {
-    configuration(|_| Ok(()))
+pub(crate) fn connector(records: TlsRecords) -> Result<Config, TlsFault> {
+    configuration(records, |_| Ok(()))
 }
 
 fn configuration(
+    records: TlsRecords,
     add: impl FnOnce(&mut config::Builder) -> Result<(), Error>,
 ) -> Result<Config, TlsFault> {
     let build = || -> Result<Config, Error> {
         let mut builder = config::Builder::new();
         builder.with_system_certs(false)?;
         builder.set_security_policy(&Policy::from_version(POLICY)?)?;
+        if records == TlsRecords::Kernel {
+            builder.set_serialization_version(SerializationVersion::V1)?;
+        }
         add(&mut builder)?;
         builder.build()
     };
@@ -104,8 +108,12 @@ fn append(connection: &mut Connection, psk: &TlsPsk) -> Result<(), Error> {
 
 impl Engine {
     /// A target's connection.
-    pub(crate) fn accept(acceptor: &TlsAcceptor) -> Result<Self, TlsFault> {
-        Self::new(Connection::new_server(), &acceptor.config, &[])
+    pub(crate) fn accept(acceptor: &TlsAcceptor, records: TlsRecords) -> Result<Self, TlsFault> {
+        let config = match records {
+            TlsRecords::User => &acceptor.config,
+            TlsRecords::Kernel => &acceptor.exporting,
+        };
+        Self::new(Connection::new_server(), config, &[])
     }
 
     /// A host's connection.
@@ -177,6 +185,31 @@ impl Engine {
     pub(crate) fn release(&mut self) {
         // It fails while a record is incomplete.
         let _ = self.connection.release_buffers();
+    }
+
+    /// Takes what the connection goes on with elsewhere; the library does nothing more for it.
+    /// None while part of a record is here: then it stays.
+    pub(crate) fn hand_over(&mut self) -> Option<HandedOver> {
+        let identity = self.identity();
+        let mut bytes = vec![0; self.connection.serialization_length().ok()?];
+        let serialized = self.connection.serialize(&mut bytes);
+        let bytes = SecretBytes::from(bytes);
+        serialized.ok()?;
+        // Eight bytes of its version, the protocol's, and as below; all numbers are big-endian.
+        let suite = *bytes.get(10..)?.first_chunk()?;
+        let numbers = [*bytes.get(12..)?.first_chunk()?, *bytes.get(20..)?.first_chunk()?];
+        let secrets = bytes.get(30..)?;
+        let mut secrets = secrets.chunks_exact(secrets.len() / 3);
+        let mut direction = |number| {
+            let secret = SecretBytes::from(secrets.next()?.to_vec());
+            Some((TrafficSecret::new(secret)?, number))
+        };
+        let (of_client, of_server) = (direction(numbers[0])?, direction(numbers[1])?);
+        let (sending, receiving) = match self.connection.mode() {
+            Mode::Client => (of_client, of_server),
+            Mode::Server => (of_server, of_client),
+        };
+        Some(HandedOver { suite, sending, receiving, identity })
     }
 
     /// The identity of the PSK that the handshake has used.

@@ -1,4 +1,4 @@
-//! A harness that reads arbitrary bytes as a ClientHello. The fuzz target and a test share it.
+//! Harnesses that read arbitrary bytes of a peer. The fuzz targets and a test share them.
 
 /// Takes the identities out of `input`. Panics if an invariant is broken.
 pub fn client_hello(input: &[u8]) {
@@ -12,4 +12,16 @@ pub fn client_hello(input: &[u8]) {
         }
     }
     assert!(bytes <= input.len(), "identities do not overlap");
+}
+
+/// Reads `input` as messages after the handshake. Panics if an invariant is broken.
+pub fn key_update(input: &[u8]) {
+    if let Ok(asked) = super::kernel::key_update(input) {
+        let end: &[u8] = match asked {
+            None => return,
+            Some(false) => &[24, 0, 0, 1, 0],
+            Some(true) => &[24, 0, 0, 1, 1],
+        };
+        assert!(input.ends_with(end), "it is the last message");
+    }
 }

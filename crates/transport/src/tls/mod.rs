@@ -2,7 +2,8 @@
 //!
 //! [`TlsAcceptor`] is a target's side, [`TlsConnector`] a host's. Neither has certificates, session
 //! tickets or an earlier version of TLS. The layer between a socket and its session
-//! (`tcp::layer`) moves bytes; the library beneath it (module `engine`) never sees a socket.
+//! (`tcp::layer`) moves bytes; the library beneath it (module `engine`) never sees a socket. After
+//! the handshake the records can be the kernel's (module `kernel`).
 //!
 //! Without the cargo feature `tls` neither of the two can be made, and the rest is not reachable.
 
@@ -12,15 +13,32 @@ mod engine;
 pub mod fuzzing;
 #[cfg(any(test, feature = "tls", feature = "fuzzing"))]
 mod hello;
+mod kernel;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-pub use weft_nvmf::keys::TlsMode;
 use weft_nvmf::keys::TlsPsk;
+pub use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_reactor::Message;
 
 pub(crate) use engine::Engine;
+pub(crate) use kernel::{HandedOver, KernelRecords};
+
+/// After so many bytes the sending key is renewed: far fewer than AES-GCM allows.
+const KEY_BYTES: u64 = 1 << 34;
+
+/// The environment variable that has fewer bytes than that, for tests.
+pub const KEY_BYTES_VARIABLE: &str = "WEFT_TLS_KEY_BYTES";
+
+/// After how many bytes the sending key is renewed.
+pub(crate) fn key_bytes() -> u64 {
+    static BYTES: OnceLock<u64> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        let set = std::env::var(KEY_BYTES_VARIABLE).ok().and_then(|bytes| bytes.parse().ok());
+        set.map_or(KEY_BYTES, |bytes: u64| bytes.min(KEY_BYTES))
+    })
+}
 
 /// The received bytes that the library may take, of which it leaves the rest, and where it puts
 /// what is to be sent.
@@ -46,6 +64,12 @@ pub enum TlsFault {
     Alert(u8),
     /// The handshake or a record is wrong.
     Library(&'static str),
+    /// The kernel, which has the records, has failed with this error.
+    Kernel(i32),
+    /// The kernel cannot replace the sending key, of which no more may be used.
+    KeyUsedUp,
+    /// The peer has renewed its key, and the kernel cannot replace it.
+    CannotFollow,
 }
 
 impl fmt::Display for TlsFault {
@@ -64,16 +88,36 @@ impl fmt::Display for TlsFault {
             ),
             Self::Alert(alert) => write!(formatter, "TLS: the peer has sent alert {alert}"),
             Self::Library(what) => write!(formatter, "TLS: {what}"),
+            Self::Kernel(code) => {
+                let error = std::io::Error::from_raw_os_error(*code);
+                write!(formatter, "TLS of the kernel: {error}")
+            }
+            Self::KeyUsedUp => formatter.write_str(
+                "TLS: the sending key is used up, and this kernel cannot replace it (Linux 6.14 \
+                 can)",
+            ),
+            Self::CannotFollow => formatter.write_str(
+                "TLS: the peer has renewed its key, and this kernel cannot replace it (Linux 6.14 \
+                 can)",
+            ),
         }
     }
 }
 
 impl std::error::Error for TlsFault {}
 
+impl TlsFault {
+    pub(crate) fn kernel(error: &std::io::Error) -> Self {
+        Self::Kernel(error.raw_os_error().unwrap_or_default())
+    }
+}
+
 /// A target's side of TLS: it has a PSK for each host that may connect.
 #[derive(Clone)]
 pub struct TlsAcceptor {
     pub(crate) config: engine::Config,
+    /// That of connections whose records the kernel gets.
+    pub(crate) exporting: engine::Config,
 }
 
 impl TlsAcceptor {
@@ -82,7 +126,8 @@ impl TlsAcceptor {
     /// # Errors
     /// This program was built without TLS, or the library fails.
     pub fn new(find: FindPsk) -> Result<Self, TlsFault> {
-        engine::acceptor(find).map(|config| Self { config })
+        let config = engine::acceptor(Arc::clone(&find), TlsRecords::User)?;
+        Ok(Self { config, exporting: engine::acceptor(find, TlsRecords::Kernel)? })
     }
 }
 
@@ -90,6 +135,7 @@ impl TlsAcceptor {
 #[derive(Clone)]
 pub struct TlsConnector {
     pub(crate) config: engine::Config,
+    pub(crate) records: TlsRecords,
     pub(crate) psks: Arc<[TlsPsk]>,
 }
 
@@ -98,17 +144,15 @@ impl TlsConnector {
     ///
     /// # Errors
     /// This program was built without TLS, or the library fails.
-    pub fn new(psks: Vec<TlsPsk>) -> Result<Self, TlsFault> {
-        engine::connector().map(|config| Self { config, psks: psks.into() })
+    pub fn new(psks: Vec<TlsPsk>, records: TlsRecords) -> Result<Self, TlsFault> {
+        engine::connector(records).map(|config| Self { config, records, psks: psks.into() })
     }
 
     /// The same with the last of its PSKs; none if it has no other.
     #[must_use]
     pub fn last_alone(&self) -> Option<Self> {
         match &*self.psks {
-            [_, .., last] => {
-                Some(Self { config: self.config.clone(), psks: Arc::new([last.clone()]) })
-            }
+            [_, .., last] => Some(Self { psks: Arc::new([last.clone()]), ..self.clone() }),
             _ => None,
         }
     }

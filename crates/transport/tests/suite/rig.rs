@@ -11,7 +11,7 @@ use weft_reactor::{Buffer, Config, DriverKind, Outcome, Owner, Pool, Reactor, To
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions, TransportOptions};
 use weft_transport::rdma::{self, software::Fabric};
 use weft_transport::target::{CapsuleData, Event, Limits, TargetConnection};
-use weft_transport::tls::{TlsAcceptor, TlsConnector, TlsMode};
+use weft_transport::tls::{TlsAcceptor, TlsConnector, TlsMode, TlsRecords};
 use weft_transport::{CloseReason, DataDigestError, Listener, Slot, Transport, tag_of};
 
 pub const WRITE: u8 = 1;
@@ -144,7 +144,7 @@ pub fn acceptor() -> TlsAcceptor {
 }
 
 pub fn connector(psks: Vec<TlsPsk>) -> TlsConnector {
-    TlsConnector::new(psks).expect("TLS")
+    TlsConnector::new(psks, TlsRecords::User).expect("TLS")
 }
 
 impl Target {
@@ -208,7 +208,9 @@ impl Target {
                 self.next_tag += 1;
                 let mut connection = TargetConnection::accept(reactor, TARGET, tag, socket, limits);
                 if self.behaviour.tls != TlsMode::Off {
-                    connection.secure(&acceptor(), self.behaviour.tls).expect("TLS");
+                    connection
+                        .secure(&acceptor(), (self.behaviour.tls, TlsRecords::User))
+                        .expect("TLS");
                 }
                 self.connections.insert(tag, connection);
             }

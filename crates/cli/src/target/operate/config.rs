@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 use uuid::Uuid;
 use weft_backend::{DeviceSpec, rbd::CephSpec};
-use weft_nvmf::keys::TlsMode;
+use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_rpc::{ErrorObject, Methods};
 use weft_target::{
     Target,
@@ -138,6 +138,9 @@ fn nvmf_calls(target: &Target) -> Vec<Value> {
             // Where this is not known, hosts without TLS are not served.
             if port.tls == TlsMode::Allowed {
                 params["tls"] = port.tls.name().into();
+            }
+            if port.tls_records != TlsRecords::User {
+                params["tls_records"] = port.tls_records.name().into();
             }
             calls.push(call("nvmf_subsystem_add_listener", params));
         }

@@ -341,9 +341,10 @@ fn add_listener(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
     let (nqn, listen) = (params.need("nqn")?, listen(&mut params, "listen_address")?);
     let tls = tls_mode(&mut params)?;
+    let tls_records = params.parse("tls_records")?;
     let ana = params.parse("ana_state")?.unwrap_or_default();
     params.end()?;
-    operator.nvmf_step(&Step::AddListener { nqn, listen, ana, tls })?;
+    operator.nvmf_step(&Step::AddListener { nqn, listen, ana, tls, tls_records })?;
     Ok(true.into())
 }
 
@@ -365,7 +366,7 @@ fn tls_mode(params: &mut Params) -> Result<Option<TlsMode>, ErrorObject> {
 fn remove_listener(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
     let (nqn, listen) = (params.need("nqn")?, listen(&mut params, "listen_address")?);
-    params.ignore(&["secure_channel", "tls"]);
+    params.ignore(&["secure_channel", "tls", "tls_records"]);
     params.end()?;
     let listen = as_configured(operator, listen)?;
     operator.nvmf_step(&Step::RemoveListener { nqn, listen })?;
@@ -416,6 +417,7 @@ fn get_listeners(operator: &Operator, params: Value) -> Answer {
             if port.tls != TlsMode::Off {
                 json["secure_channel"] = true.into();
                 json["tls"] = port.tls.name().into();
+                json["tls_records"] = port.tls_records.name().into();
             }
             json
         };
@@ -562,6 +564,9 @@ fn get_qpairs(operator: &Operator, params: Value) -> Answer {
                     "reason": class.reason.word(),
                     "express": class.is_express,
                 });
+            }
+            if let Some(records) = queue.tls_records {
+                json["tls"] = json!({ "records": records.name() });
             }
             match queue.authentication {
                 None => {}

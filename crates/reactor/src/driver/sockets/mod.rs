@@ -23,6 +23,7 @@ use crate::limits::{BACKLOG, HOT_TIME, RECEIVE_BYTES_MIN, SEND_SLICE_BYTES};
 use crate::message::Message;
 use crate::operation::{Operation, Outcome, ReactorCompletion, Token};
 use crate::pool::{BUFFER_BYTES_MAX, Buffer, Pool};
+use crate::records::Records;
 use crate::slab::{Key, Slab};
 use crate::source::ReadyFlag;
 use crate::stream::{Marking, internet_address, prepare, tcp_socket};
@@ -116,6 +117,8 @@ struct Stream {
     writable: bool,
     /// The end of the stream was reported: `readable` stays set, since no edge will come.
     ended: bool,
+    /// Its TLS is the kernel's: a receive ends before a record that is no data.
+    records: bool,
     receive: Option<Receive>,
     send: Option<Send>,
 }
@@ -139,6 +142,7 @@ impl Stream {
             readable: true,
             writable: true,
             ended: false,
+            records: false,
             receive: None,
             send: None,
         })
@@ -223,6 +227,16 @@ impl Sockets {
     pub(crate) fn marking(&self, key: Key) -> io::Result<Marking> {
         let socket = self.table.get(key).ok_or(Errno::BADF)?;
         Marking::of(&socket.descriptor, &self.local_address(key)?)
+    }
+
+    /// The records of a stream whose TLS is the kernel's.
+    pub(crate) fn records(&mut self, key: Key) -> io::Result<Records<'_>> {
+        match self.table.get_mut(key) {
+            Some(Socket { kind: Kind::Stream(stream), descriptor, .. }) => {
+                Ok(Records { descriptor, begun: &mut stream.records })
+            }
+            _ => Err(Errno::BADF.into()),
+        }
     }
 
     pub(crate) fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {

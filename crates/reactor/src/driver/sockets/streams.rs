@@ -78,8 +78,9 @@ impl Sockets {
             return;
         }
         // Less than was asked for means that the kernel has no more, and the next bytes come with
-        // an edge; but not after the end, and not if nobody watches for it yet.
-        stream.readable = stream.ended || !*watched || result == Ok(wanted);
+        // an edge; but not after the end, not if nobody watches for it yet, and not before a record
+        // of another type.
+        stream.readable = stream.ended || stream.records || !*watched || result == Ok(wanted);
         // An express stream is reported by a poller of its own.
         if !*express {
             self.hot.had_bytes(key, now);

@@ -1,0 +1,78 @@
+//! A ring whose completions are looked for at the device (IORING_SETUP_IOPOLL).
+//!
+//! Its reads and writes raise no interrupt: they end when this thread asks the device. Only files
+//! that were opened with O_DIRECT on a device with polled queues can be used, and nothing but reads
+//! and writes, so that it is a ring beside the other one.
+
+use crate::limits::SUBMISSION_ENTRIES;
+use io_uring::{IoUring, squeue};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+
+/// Flag of `io_uring_enter`: look for completions.
+const ENTER_GETEVENTS: u32 = 1;
+
+pub(super) struct PolledRing {
+    ring: IoUring,
+    /// What did not fit into the submission queue.
+    backlog: VecDeque<squeue::Entry>,
+    in_flight: usize,
+}
+
+impl fmt::Debug for PolledRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolledRing").field("in_flight", &self.in_flight).finish_non_exhaustive()
+    }
+}
+
+impl PolledRing {
+    pub(super) fn new() -> io::Result<Self> {
+        let mut builder = IoUring::builder();
+        builder.dontfork().setup_clamp().setup_iopoll();
+        let ring = builder.build(SUBMISSION_ENTRIES)?;
+        Ok(Self { ring, backlog: VecDeque::new(), in_flight: 0 })
+    }
+
+    /// How many of its requests have not been taken by [`next`](Self::next).
+    pub(super) const fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Adds a request, which [`look`](Self::look) hands over. The memory that it points to has to
+    /// stay until its completion was taken.
+    pub(super) fn push(&mut self, entry: squeue::Entry) {
+        self.in_flight += 1;
+        self.backlog.push_back(entry);
+        self.fill();
+    }
+
+    /// Moves what waits into the submission queue, as far as there is room.
+    fn fill(&mut self) {
+        while let Some(entry) = self.backlog.pop_front() {
+            // SAFETY: the caller of `push` keeps what the entry points to.
+            if unsafe { self.ring.submission().push(&entry) }.is_err() {
+                self.backlog.push_front(entry);
+                return;
+            }
+        }
+    }
+
+    /// Hands over what is pending, and looks for completions once. An error is one of this call: a
+    /// full completion queue or an interruption, after which it is called again.
+    pub(super) fn look(&mut self) -> io::Result<()> {
+        self.fill();
+        let pending = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
+        // SAFETY: the entries are valid (`push`), and no further argument is given.
+        let entered =
+            unsafe { self.ring.submitter().enter::<()>(pending, 0, ENTER_GETEVENTS, None) };
+        entered.map(|_| ())
+    }
+
+    /// A completion: its data and its result.
+    pub(super) fn next(&mut self) -> Option<(u64, i32)> {
+        let entry = self.ring.completion().next()?;
+        self.in_flight -= 1;
+        Some((entry.user_data(), entry.result()))
+    }
+}
