@@ -89,12 +89,8 @@ end_load() {
         within 10 moves
     done
     for nsid in 1 2; do
-        pid=$(cat "/tmp/load$nsid.pid")
-        kill -INT "$pid"
-        ended() { ! kill -0 "$pid" 2>/dev/null; }
-        within 30 ended
-        grep -E 'err=|write:|read:' "/tmp/load$nsid.out"
-        grep -q 'err= 0' "/tmp/load$nsid.out" || { cat "/tmp/load$nsid.out"; fail "load $nsid saw an error"; }
+        kill -INT "$(cat "/tmp/load$nsid.pid")"
+        load_ended 30 "load$nsid"
     done
     if dmesg | grep -E 'I/O error|critical|Buffer I/O'; then fail "an I/O error"; fi
     disconnect

@@ -168,16 +168,6 @@ start_load() {
     kill -0 "$(cat /tmp/load.pid)"
 }
 
-end_load() {
-    local end=$((SECONDS + $1))
-    while kill -0 "$(cat /tmp/load.pid)" 2>/dev/null; do
-        [ $SECONDS -lt $end ] || fail "fio hangs"
-        sleep 0.2
-    done
-    grep -E 'err=|write:|read:' /tmp/load.out
-    grep -q 'err= 0' /tmp/load.out || { cat /tmp/load.out; fail "fio saw an error"; }
-}
-
 # The process is killed under load, twice, and another one serves the device: fio sees a pause.
 recovery() {
     clean
@@ -194,7 +184,7 @@ recovery() {
         refuses 'is served by process' $WEFT attach "$(address 2)" --recover 0
         sleep 1
     done
-    end_load 120
+    load_ended 120
     stop
     kernel_is_content
 }
@@ -222,7 +212,7 @@ loaded() {
 }
 
 finished() {
-    end_load 120
+    load_ended 120
     stop
 }
 

@@ -396,13 +396,7 @@ start_load() {
 }
 
 end_load() {
-    local end=$((SECONDS + $1))
-    while kill -0 "$(cat /tmp/load.pid)" 2>/dev/null; do
-        [ $SECONDS -lt $end ] || fail "fio hangs"
-        sleep 0.2
-    done
-    grep -E 'err=|write:|read:' /tmp/load.out
-    grep -q 'err= 0' /tmp/load.out || { cat /tmp/load.out; dmesg | tail -30; fail "fio saw an error"; }
+    load_ended "$1"
     dmesg | grep -i -E 'reconnect|removing|resett?ing' || true
     is_live "$(controllers)"
     disconnect

@@ -24,6 +24,18 @@ within() {
     done
 }
 
+# load_ended SECONDS [NAME]: fio, whose process is in /tmp/NAME.pid and whose output is in /tmp/NAME.out, ends in
+# that time and without an error.
+load_ended() {
+    local load=/tmp/${2:-load} end=$((SECONDS + $1))
+    while kill -0 "$(cat "$load.pid")" 2>/dev/null; do
+        [ $SECONDS -lt $end ] || fail "fio hangs"
+        sleep 0.2
+    done
+    grep -E 'err=|write:|read:' "$load.out"
+    grep -q 'err= 0' "$load.out" || { cat "$load.out"; dmesg | tail -30; fail "fio saw an error"; }
+}
+
 # connect [OPTIONS...]: to $NQN at $ADDRESS:$PORT
 connect() {
     nvme connect -t "${TRANSPORT:-tcp}" -a "$ADDRESS" -s "$PORT" -n "$NQN" "$@"

@@ -227,13 +227,7 @@ pairings() {
 }
 
 end_load() {
-    local end=$((SECONDS + 120))
-    while kill -0 "$(cat /tmp/load.pid)" 2>/dev/null; do
-        [ $SECONDS -lt $end ] || fail "fio hangs"
-        sleep 0.5
-    done
-    grep -E 'err=|write:|read:' /tmp/load.out
-    grep -q 'err= 0' /tmp/load.out || { cat /tmp/load.out; dmesg | tail -30; fail "fio saw an error"; }
+    load_ended 120
     is_live "$(controllers)"
 }
 

@@ -6,6 +6,7 @@
 
 mod against;
 mod experiment;
+mod failover;
 mod machine;
 mod process;
 mod results;

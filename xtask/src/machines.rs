@@ -1,7 +1,8 @@
 //! Studies on several machines: network namespaces with a link each, reached by `ip` and by ssh,
-//! and nodes of a cluster.
+//! and nodes of a cluster. Multicast DNS between such namespaces.
 
 mod many;
+mod mdns;
 mod site;
 mod slurm;
 mod ssh;
@@ -44,6 +45,7 @@ const CHECKS: &[Check] = &[
     ("knobs", "knobs are set for cells, and are back afterwards", site::knobs),
     ("killed", "knobs are back after an agent was killed, and its watchdog", site::killed),
     ("many", "64 agents", many::agents),
+    ("mdns", "multicast DNS, with avahi", mdns::check),
 ];
 
 /// Which checks run.

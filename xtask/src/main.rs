@@ -16,6 +16,7 @@ mod prometheus;
 mod python;
 mod report;
 mod report_page;
+mod scale;
 mod security;
 mod spdk;
 mod supply;
@@ -76,6 +77,8 @@ enum Task {
     Security,
     /// Check licences and sources of what is linked (deny.toml)
     Supply,
+    /// Measure what subsystems, namespaces and hosts cost a target (docs/scale.md)
+    Scale,
     /// Run only the tests of studies on several machines; needs root
     Machines {
         /// Only this one: the folder of its results under target/machines, or slurm
@@ -170,6 +173,7 @@ impl GuestOptions {
             share,
             forwards: self.forward,
             modules: self.modprobe,
+            ssd: None,
             cpus: self.cpus,
             memory_mib: self.memory,
         })
@@ -223,11 +227,13 @@ fn run(task: Task) -> Result<ExitCode> {
             Ok(reported(|report| machines::run(root, report, which)))
         }
         Task::Pair => Ok(reported(|report| pair::run(root, report))),
+        Task::Scale => Ok(reported(|report| scale::run(root, report))),
         Task::Prometheus => Ok(reported(|report| prometheus::run(root, report))),
         Task::FioPlot => Ok(reported(|report| fio_plot::run(root, report))),
-        Task::Package(options) if options.test => {
-            Ok(reported(|report| package::test(root, report)))
-        }
+        Task::Package(options) if options.test => Ok(reported(|report| {
+            package::test(root, report);
+            package::test_static(root, report);
+        })),
         Task::Package(options) => {
             package::run(root, &options)?;
             Ok(ExitCode::SUCCESS)

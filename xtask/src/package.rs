@@ -206,7 +206,7 @@ fn shared(parts: &Parts<'_>, wants: impl Fn(Kind) -> bool) -> Result<Vec<PathBuf
     Ok(built)
 }
 
-/// Packages of the binary that other tests use, and a static one.
+/// Packages of the binary that other tests use.
 pub(crate) fn test(root: &Path, report: &mut Report) {
     report.announce("packages");
     let mut made = None;
@@ -221,11 +221,15 @@ pub(crate) fn test(root: &Path, report: &mut Report) {
     let (true, Some((parts, deb))) = (ready, made) else { return };
     report.check("package/image", || image::check(&parts, &image::build(&parts, &deb)?));
     report.check("package/wheel", || wheel::check(&parts, &wheel::build(&parts)?));
+}
+
+/// A static binary, of which every part is compiled for this test alone.
+pub(crate) fn test_static(root: &Path, report: &mut Report) {
     report.check("package/static", || {
-        // What it is made of is compiled for this test alone, and has little to do.
+        // It has little to do.
         let quick = ["--config", "profile.dev.opt-level=0", "--config", "profile.dev.debug=false"];
-        let binary = binary::alone(root, parts.arch, &quick)?;
-        let parts = Parts::new(root, parts.arch, &binary, &parts.native)?;
+        let binary = binary::alone(root, Arch::here(), &quick)?;
+        let parts = Parts::new(root, Arch::here(), &binary, &binary)?;
         static_binary::build(&parts)?;
         static_binary::check(&parts)
     });

@@ -40,17 +40,25 @@ pub(crate) fn download(folder: &Path, package: &str) -> Result<()> {
 
 /// The path of a program of a package, which is only extracted: installing it would start a daemon.
 pub(crate) fn extract(root: &Path, package: &str, program: &str) -> Result<PathBuf> {
-    let folder = target_folder(root).join(package);
-    let path = folder.join("usr/bin").join(program);
-    if !path.exists() {
+    Ok(extract_all(root, package, &[package])?.join("usr/bin").join(program))
+}
+
+/// The folder of this name, with what these packages have in it.
+pub(crate) fn extract_all(root: &Path, name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let folder = target_folder(root).join(name);
+    let done = folder.join("extracted");
+    if !done.exists() {
         std::fs::create_dir_all(&folder)?;
-        download(&folder, package)?;
-        let files = std::fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-        let file = files.filter(|path| path.extension().is_some_and(|end| end == "deb")).max();
-        let file = file.context("apt-get has downloaded no package")?;
-        succeeded(Command::new("dpkg-deb").arg("-x").arg(file).arg(&folder))?;
+        packages.iter().try_for_each(|package| download(&folder, package))?;
+        for entry in std::fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|end| end == "deb") {
+                succeeded(Command::new("dpkg-deb").arg("-x").arg(path).arg(&folder))?;
+            }
+        }
+        std::fs::write(done, "")?;
     }
-    Ok(path)
+    Ok(folder)
 }
 
 fn found(program: &str) -> bool {

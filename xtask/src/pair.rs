@@ -2,7 +2,7 @@
 
 use crate::packages;
 use crate::report::Report;
-use crate::test::{self, TLS};
+use crate::test::{self, FEATURES};
 use anyhow::bail;
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
         let etcd = packages::extract(root, "etcd-server", "etcd")?;
         let mut command = test::cargo_command(root);
         // With all packages, as the other tests are built.
-        command.args(["test", "--workspace", "--test", "binary"]).args(TLS);
+        command.args(["test", "--workspace", "--test", "binary"]).args(FEATURES);
         command.args(["--", TEST, "--nocapture"]);
         let status = command.env("WEFT_TEST_ETCD", etcd).status()?;
         if status.success() { Ok(()) } else { bail!("cargo test: {status}") }

@@ -15,8 +15,10 @@ mod iwarp;
 mod kernel_host;
 mod kernel_records;
 mod kernel_target;
+mod nvme;
+mod pair;
 mod pairings;
-mod process;
+pub(crate) mod process;
 mod rdma;
 mod secure;
 mod secure_host;
@@ -93,6 +95,8 @@ const SUITES: &[&Suite] = &[
     &block::SUITE,
     &attach::SUITE,
     &attach::NEWER,
+    &nvme::SUITE,
+    &pair::SUITE,
     &pairings::SUITE,
     &rdma::SUITE,
     &iwarp::SUITE,

@@ -11,7 +11,7 @@ mod parts;
 
 use crate::python::succeeded;
 use crate::report::Report;
-use crate::test::{TLS, cargo_command};
+use crate::test::{FEATURES, cargo_command};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

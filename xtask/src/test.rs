@@ -15,6 +15,7 @@ use crate::peers::{self, Driver};
 use crate::prometheus;
 use crate::report::Report;
 use crate::report_page;
+use crate::scale;
 use crate::security;
 use crate::spdk;
 use crate::supply;
@@ -38,8 +39,8 @@ pub(crate) enum Extent {
 /// With this the lab's tests beside fio fail where it is missing.
 const FIO_REQUIRED: (&str, &str) = ("WEFT_TEST_FIO_REQUIRED", "1");
 
-/// What is tested has TLS, which takes a C compiler and some minutes to build.
-pub(crate) const TLS: [&str; 2] = ["--features", "tls"];
+/// What is tested has TLS, which takes a C compiler and some minutes to build, and multicast DNS.
+pub(crate) const FEATURES: [&str; 2] = ["--features", "tls,mdns"];
 
 /// How long each fuzz target runs with `--all`.
 const FUZZ_SECONDS: u64 = 60;
@@ -47,22 +48,7 @@ const FUZZ_SECONDS: u64 = 60;
 /// Runs the tests; false if any failed.
 pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     let mut report = Report::new();
-    report.announce("style and lints");
-    report.check("format", || cargo(root, &["fmt", "--all", "--check"]));
-    report.check("tidy", || {
-        let faults = tidy::check(root)?;
-        if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
-    });
-    report.check("clippy", || {
-        let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];
-        cargo(root, &[&["clippy"], &TLS[..], &lints].concat())
-    });
-    report.check("documentation", || {
-        let mut command = cargo_command(root);
-        command.args(["doc", "--workspace", "--no-deps", "--quiet"]).args(TLS);
-        let status = command.env("RUSTDOCFLAGS", "-D warnings").status()?;
-        if status.success() { Ok(()) } else { bail!("cargo doc: {status}") }
-    });
+    style(root, &mut report);
     report.announce("supply chain");
     supply::run(root, &mut report);
 
@@ -81,40 +67,60 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         report.announce("fuzz targets");
         fuzz::all(root, &mut report, FUZZ_SECONDS);
     }
-
     if extent != Extent::Quick {
-        package::test(root, &mut report);
-        if extent == Extent::All {
-            report.check("packages as shipped", || package::everything(root));
-        }
-        report.announce("SPDK's own clients");
-        spdk::run(root, &mut report);
-        report.announce("completions");
-        completion::run(root, &mut report);
-        report.announce("keys and TLS");
-        security::run(root, &mut report);
-        report.announce("studies on several machines");
-        let which = match extent {
-            Extent::All => machines::Which::All,
-            _ => machines::Which::Short,
-        };
-        machines::run(root, &mut report, which);
-        report.announce("Prometheus");
-        prometheus::run(root, &mut report);
-        report.announce("a pair of targets");
-        pair::run(root, &mut report);
-        report.announce("fio-plot");
-        fio_plot::run(root, &mut report);
-        report.announce("the report page in a browser");
-        report_page::run(root, &mut report, &[]);
-        report.announce("real peers");
-        let drivers: &[Driver] = match extent {
-            Extent::All => &[Driver::Uring, Driver::Epoll],
-            _ => &[Driver::Uring, Driver::EpollBriefly],
-        };
-        peers::run(root, &mut report, drivers, None);
+        run_binary(root, &mut report, extent == Extent::All);
     }
     Ok(report.finish())
+}
+
+/// What needs no test to be run.
+fn style(root: &Path, report: &mut Report) {
+    report.announce("style and lints");
+    report.check("format", || cargo(root, &["fmt", "--all", "--check"]));
+    report.check("tidy", || {
+        let faults = tidy::check(root)?;
+        if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
+    });
+    report.check("clippy", || {
+        let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];
+        cargo(root, &[&["clippy"], &FEATURES[..], &lints].concat())
+    });
+    report.check("documentation", || {
+        let mut command = cargo_command(root);
+        command.args(["doc", "--workspace", "--no-deps", "--quiet"]).args(FEATURES);
+        let status = command.env("RUSTDOCFLAGS", "-D warnings").status()?;
+        if status.success() { Ok(()) } else { bail!("cargo doc: {status}") }
+    });
+}
+
+/// The stages that run the binary beside programs and kernels of others.
+fn run_binary(root: &Path, report: &mut Report, all: bool) {
+    package::test(root, report);
+    if all {
+        // The static binary among them: it takes minutes, and rarely breaks.
+        report.check("packages as shipped", || package::everything(root));
+    }
+    report.announce("1,000 hosts, 1,024 subsystems, 10,000 namespaces");
+    scale::run(root, report);
+    report.announce("SPDK's own clients");
+    spdk::run(root, report);
+    report.announce("completions");
+    completion::run(root, report);
+    report.announce("keys and TLS");
+    security::run(root, report);
+    report.announce("studies on several machines");
+    machines::run(root, report, if all { machines::Which::All } else { machines::Which::Short });
+    report.announce("Prometheus");
+    prometheus::run(root, report);
+    report.announce("a pair of targets");
+    pair::run(root, report);
+    report.announce("fio-plot");
+    fio_plot::run(root, report);
+    report.announce("the report page in a browser");
+    report_page::run(root, report, &[]);
+    report.announce("real peers");
+    let second = if all { Driver::Epoll } else { Driver::EpollBriefly };
+    peers::run(root, report, &[Driver::Uring, second], None);
 }
 
 /// fio and its examples, beside which the lab's tests put weft.
@@ -133,7 +139,7 @@ pub(crate) fn build_binary(root: &Path) -> Result<PathBuf> {
     }
     // The one of the tests: alone it would have dependencies with other features, built anew.
     let of_tests = ["test", "--no-run", "--quiet", "--workspace", "--test", "binary"];
-    cargo(root, &[&of_tests[..], &TLS].concat())?;
+    cargo(root, &[&of_tests[..], &FEATURES].concat())?;
     let path = target_folder(root).join("debug/weft");
     if path.exists() { Ok(path) } else { bail!("cargo has built no {}", path.display()) }
 }
@@ -163,7 +169,7 @@ pub(crate) fn cargo_command(root: &Path) -> Command {
 /// Runs `cargo test`, prints all but the tests that pass, and adds up the harness' counts.
 fn cargo_test(root: &Path, report: &mut Report, variables: &[(&str, &str)]) -> Result<()> {
     let mut command = cargo_command(root);
-    command.args(["test", "--workspace", "--no-fail-fast"]).args(TLS);
+    command.args(["test", "--workspace", "--no-fail-fast"]).args(FEATURES);
     // Most tests of sockets and processes wait: more of them than processors run at a time.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     command.env("RUST_TEST_THREADS", (3 * processors).to_string());

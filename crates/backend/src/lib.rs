@@ -38,6 +38,7 @@ pub mod file;
 mod geometry;
 pub mod memory;
 pub mod null;
+mod nvme;
 pub mod rbd;
 mod request;
 mod spec;

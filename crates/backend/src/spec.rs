@@ -31,6 +31,7 @@ use crate::{
     file::{FileFactory, FileOptions},
     memory::MemoryFactory,
     null::NullFactory,
+    nvme::NvmeFactory,
     rbd::{RbdFactory, RbdSpec},
 };
 use core::{fmt, str::FromStr, time::Duration};
@@ -93,9 +94,9 @@ pub enum DeviceSpec {
         #[serde(default, skip_serializing_if = "core::ops::Not::not")]
         shared: bool,
     },
-    /// A block device.
+    /// A block device, or a namespace of an NVMe device without the block layer.
     Block {
-        /// Its node, such as `/dev/sdb`.
+        /// Its node, such as `/dev/sdb` or `/dev/ng0n1`.
         path: PathBuf,
         /// Refuse writes.
         #[serde(default, skip_serializing_if = "core::ops::Not::not")]
@@ -270,6 +271,9 @@ impl DeviceSpec {
                 };
                 Arc::new(FileFactory::open(path, options)?)
             }
+            Self::Block { path, read_only, shared, polled: false } if is_character(path) => {
+                Arc::new(NvmeFactory::open(path, *read_only, *shared)?)
+            }
             Self::Block { path, read_only, shared, polled } => {
                 Arc::new(BlockFactory::open(path, *read_only, *shared, *polled)?)
             }
@@ -391,6 +395,12 @@ impl core::error::Error for ParseSpecError {}
 
 /// The maximum number of nested wrappers.
 pub(crate) const LAYERS_MAX: u8 = 16;
+
+/// Whether a path is a character device, as NVMe namespaces without the block layer are.
+fn is_character(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    path.metadata().is_ok_and(|found| found.file_type().is_char_device())
+}
 
 fn block_bytes_default() -> u32 {
     BLOCK_BYTES_DEFAULT

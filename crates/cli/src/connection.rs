@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::{ArgAction, Args};
+use weft_backend::DeviceSpec;
 use weft_host::{
     AddressFamily, Controller, IoPolicy, Namespace, NamespaceInfo, Options, Transport, TransportId,
 };
@@ -164,6 +165,16 @@ impl Connection {
             Place::Local(spec) => {
                 Err(Failure::Because(format!("{spec} is a local device; --traddr does not apply")))
             }
+        }
+    }
+
+    /// The node of an NVMe device of this machine, if that is what is selected.
+    pub(crate) fn local_node(&self) -> Option<PathBuf> {
+        match self.place() {
+            Ok(Place::Local(DeviceSpec::Block { path, .. })) if !self.place.is_empty() => {
+                Some(path)
+            }
+            _ => None,
         }
     }
 

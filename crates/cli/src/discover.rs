@@ -1,5 +1,7 @@
 //! `weft discover`.
 
+use std::time::Duration;
+
 use clap::Args;
 use serde_json::{Value, json};
 use weft_host::DiscoveryLog;
@@ -8,10 +10,12 @@ use weft_nvme::log_page::{
 };
 
 use crate::{
+    bench::time,
     connection::Connection,
     failure::Failure,
-    fields,
+    fields, mdns,
     output::{self, Format},
+    table::Table,
 };
 
 /// Options of `weft discover`.
@@ -19,16 +23,42 @@ use crate::{
 pub(crate) struct Options {
     #[command(flatten)]
     connection: Connection,
+    /// List the discovery controllers that announce themselves on the local network by multicast
+    /// DNS (TP8009) within this time.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "3s", value_parser = time)]
+    #[arg(conflicts_with_all = ["place", "traddr"])]
+    mdns: Option<Duration>,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if let Some(time) = options.mdns {
+        return announced(time, options.output_format);
+    }
     let log = weft_host::discover(&options.connection.options()?)?;
     match options.output_format {
         Format::Human => output::print(&human(&log)),
         Format::Json => output::print_json(&as_json(&log)),
+    }
+}
+
+/// Prints the discovery controllers that announce themselves.
+fn announced(time: Duration, format: Format) -> Result<(), Failure> {
+    let found = mdns::browse(time).map_err(Failure::because)?;
+    let mut table = Table::new(&["address", "nqn", "name"]);
+    let mut all = Vec::new();
+    for one in &found {
+        for url in one.urls() {
+            all.push(json!({ "address": url, "nqn": one.nqn, "name": one.name }));
+            table.row(vec![url, one.nqn.clone(), one.name.clone()]);
+        }
+    }
+    match format {
+        Format::Human => output::print(&table.text()),
+        Format::Json => output::print_json(&all.into()),
     }
 }
 

@@ -1,9 +1,16 @@
 //! `weft identify`.
 
+use std::path::Path;
+
 use clap::Args;
 use serde_json::json;
 use weft_backend::bytes;
 use weft_host::{ControllerInfo, NamespaceInfo};
+use weft_nvme::{
+    Wire,
+    identify::{Cns, Controller, Namespace, OptionalAsynchronousEvents},
+};
+use weft_reactor::NvmeNamespace;
 
 use crate::{
     connection::{Connection, NamespaceChoice, pick},
@@ -15,7 +22,8 @@ use crate::{
 /// Options of `weft identify`.
 ///
 /// The first argument selects `ctrl` (the controller) or `ns` (a namespace). By default the
-/// controller is shown, with --namespace-id the namespace.
+/// controller is shown, with --namespace-id the namespace. ADDRESS may be the node of an NVMe
+/// device of this machine, such as /dev/ng0n1.
 #[derive(Debug, Args)]
 #[command(override_usage = "weft identify [ctrl|ns] [OPTIONS] [ADDRESS]")]
 pub(crate) struct Options {
@@ -30,8 +38,11 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (what, connection) = options.connection.without_first_word(&["ctrl", "ns"]);
-    let controller = connection.connect()?;
     let is_namespace = what.map_or(options.namespace.nsid().is_some(), |what| what == "ns");
+    if let Some(node) = connection.local_node() {
+        return show(options, of_local(&node, is_namespace, options.namespace.nsid())?);
+    }
+    let controller = connection.connect()?;
     let fields = if is_namespace {
         let wanted = options.namespace.nsid().or(connection.options()?.address.nsid);
         let nsid = pick(&controller.namespaces(), wanted)?;
@@ -42,49 +53,46 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         of_controller(&*controller.info()?)
     };
     controller.disconnect()?;
+    show(options, fields)
+}
+
+fn show(options: &Options, fields: Vec<Field>) -> Result<(), Failure> {
     match options.output_format {
         Format::Human => output::print(&fields::human(&fields)),
         Format::Json => output::print_json(&fields::json(fields)),
     }
 }
 
+/// What a device of this machine says of itself.
+fn of_local(node: &Path, is_namespace: bool, nsid: Option<u32>) -> Result<Vec<Field>, Failure> {
+    let cannot = |error| Failure::io("identify", &node.display(), &error);
+    let short = |_| Failure::because("the device sent less than the whole structure");
+    let device = NvmeNamespace::open(node, false).map_err(cannot)?;
+    if is_namespace {
+        let nsid = nsid.unwrap_or(device.nsid());
+        let data = device.identify(Cns::NAMESPACE.0, nsid).map_err(cannot)?;
+        let identify = Namespace::view(&data).map_err(short)?;
+        let format = identify.lba_format().unwrap_or(identify.lba_formats[0]);
+        let block_bytes = 1_u64.checked_shl(format.data_size.into()).unwrap_or(0);
+        let size = bytes::human(identify.size.get().saturating_mul(block_bytes));
+        let mut fields = namespace_fields(nsid, identify, size);
+        fields.push(lba_formats(identify, block_bytes, format.metadata_size.get()));
+        return Ok(fields);
+    }
+    let data = device.identify(Cns::CONTROLLER.0, 0).map_err(cannot)?;
+    let identify = Controller::view(&data).map_err(short)?;
+    let events = identify.optional_asynchronous_events();
+    let unit = "units of the smallest page".to_owned();
+    Ok(controller_fields(identify, unit, events))
+}
+
 /// Identify Controller, and the values of Connect and the properties.
 pub(crate) fn of_controller(picture: &ControllerInfo) -> Vec<Field> {
     let identify = &*picture.identify;
-    let text = |text: Option<&str>| text.unwrap_or("(not text)").trim().to_owned();
-    let subnqn = identify.subsystem();
     let limit = picture.transfer_bytes_max;
     let transfer = limit.map_or("no limit".to_owned(), |limit| bytes::human(u64::from(limit)));
-    let keep_alive = identify.keep_alive_granularity_100ms.get();
-    let mut fields = vec![
-        code("vid", identify.pci_vendor_id.get()),
-        code("ssvid", identify.pci_subsystem_vendor_id.get()),
-        plain("sn", text(identify.serial_number.as_str())),
-        plain("mn", text(identify.model_number.as_str())),
-        plain("fr", text(identify.firmware_revision.as_str())),
-        plain("ieee", hex(&identify.ieee_oui)),
-        code("cmic", identify.multipath.0),
-        meaning("mdts", identify.maximum_data_transfer_size, transfer),
-        plain("cntlid", identify.controller_id.get()),
-        code_meaning("ver", identify.version.get(), identify.version().to_string()),
-        code_meaning("oaes", identify.optional_asynchronous_events.get(), events(picture)),
-        code_meaning("ctratt", identify.attributes.get(), attributes(picture)),
-        meaning("cntrltype", identify.controller_type.0, identify.controller_type.to_string()),
-        code("oacs", identify.optional_admin_commands.get()),
-        plain("acl", identify.abort_command_limit_0s_based),
-        plain("aerl", identify.asynchronous_event_request_limit_0s_based),
-        code("frmw", identify.firmware_updates.0),
-        code("lpa", identify.log_page_attributes.0),
-        plain("elpe", identify.error_log_page_entries_0s_based),
-        plain("wctemp", identify.warning_temperature_k.get()),
-        plain("cctemp", identify.critical_temperature_k.get()),
-        wide("tnvmcap", identify.total_capacity_bytes.get()),
-        wide("unvmcap", identify.unallocated_capacity_bytes.get()),
-        meaning("kas", keep_alive, format!("{} ms", u32::from(keep_alive) * 100)),
-    ];
-    fields.extend(nvm_fields(picture));
+    let mut fields = controller_fields(identify, transfer, picture.events_offered());
     fields.extend([
-        plain("subnqn", subnqn.map_or_else(|error| error.to_string(), |nqn| nqn.to_string())),
         meaning(
             "ioccsz",
             identify.io_command_capsule_16b.get(),
@@ -103,8 +111,48 @@ pub(crate) fn of_controller(picture: &ControllerInfo) -> Vec<Field> {
     fields
 }
 
-fn nvm_fields(picture: &ControllerInfo) -> Vec<Field> {
-    let identify = &*picture.identify;
+/// What every controller has.
+fn controller_fields(
+    identify: &Controller,
+    transfer: String,
+    offered: OptionalAsynchronousEvents,
+) -> Vec<Field> {
+    let text = |text: Option<&str>| text.unwrap_or("(not text)").trim().to_owned();
+    let subnqn = identify.subsystem();
+    let keep_alive = identify.keep_alive_granularity_100ms.get();
+    let mut fields = vec![
+        code("vid", identify.pci_vendor_id.get()),
+        code("ssvid", identify.pci_subsystem_vendor_id.get()),
+        plain("sn", text(identify.serial_number.as_str())),
+        plain("mn", text(identify.model_number.as_str())),
+        plain("fr", text(identify.firmware_revision.as_str())),
+        plain("ieee", hex(&identify.ieee_oui)),
+        code("cmic", identify.multipath.0),
+        meaning("mdts", identify.maximum_data_transfer_size, transfer),
+        plain("cntlid", identify.controller_id.get()),
+        code_meaning("ver", identify.version.get(), identify.version().to_string()),
+        code_meaning("oaes", identify.optional_asynchronous_events.get(), events(offered)),
+        code_meaning("ctratt", identify.attributes.get(), attributes(identify)),
+        meaning("cntrltype", identify.controller_type.0, identify.controller_type.to_string()),
+        code("oacs", identify.optional_admin_commands.get()),
+        plain("acl", identify.abort_command_limit_0s_based),
+        plain("aerl", identify.asynchronous_event_request_limit_0s_based),
+        code("frmw", identify.firmware_updates.0),
+        code("lpa", identify.log_page_attributes.0),
+        plain("elpe", identify.error_log_page_entries_0s_based),
+        plain("wctemp", identify.warning_temperature_k.get()),
+        plain("cctemp", identify.critical_temperature_k.get()),
+        wide("tnvmcap", identify.total_capacity_bytes.get()),
+        wide("unvmcap", identify.unallocated_capacity_bytes.get()),
+        meaning("kas", keep_alive, format!("{} ms", u32::from(keep_alive) * 100)),
+    ];
+    fields.extend(nvm_fields(identify));
+    let subnqn = subnqn.map_or_else(|error| error.to_string(), |nqn| nqn.to_string());
+    fields.push(plain("subnqn", subnqn));
+    fields
+}
+
+fn nvm_fields(identify: &Controller) -> Vec<Field> {
     let nvm = identify.optional_nvm_commands();
     let commands = names(&[
         (nvm.compare(), "compare"),
@@ -133,8 +181,7 @@ fn nvm_fields(picture: &ControllerInfo) -> Vec<Field> {
     ]
 }
 
-fn events(picture: &ControllerInfo) -> String {
-    let events = picture.events_offered();
+fn events(events: OptionalAsynchronousEvents) -> String {
     names(&[
         (events.namespace_attribute(), "namespace attribute"),
         (events.firmware_activation(), "firmware activation"),
@@ -143,8 +190,8 @@ fn events(picture: &ControllerInfo) -> String {
     ])
 }
 
-fn attributes(picture: &ControllerInfo) -> String {
-    let attributes = picture.identify.attributes();
+fn attributes(identify: &Controller) -> String {
+    let attributes = identify.attributes();
     names(&[
         (attributes.host_id_128_bits(), "128-bit host identifier"),
         (attributes.traffic_based_keep_alive(), "traffic based keep alive"),
@@ -153,11 +200,20 @@ fn attributes(picture: &ControllerInfo) -> String {
 
 /// Identify Namespace, and the identifiers of the descriptor list.
 pub(crate) fn of_namespace(picture: &NamespaceInfo) -> Vec<Field> {
-    let identify = &*picture.identify;
-    let size = bytes::human(picture.bytes());
-    let identity = &picture.identity;
-    let mut fields = vec![
-        plain("nsid", picture.nsid),
+    let mut fields =
+        namespace_fields(picture.nsid, &picture.identify, bytes::human(picture.bytes()));
+    if let Some(uuid) = picture.identity.uuid {
+        fields.push(plain("uuid", uuid::Uuid::from_bytes(uuid).to_string()));
+    }
+    let block_bytes = picture.block_bytes.into();
+    fields.push(lba_formats(&picture.identify, block_bytes, picture.metadata_bytes));
+    fields
+}
+
+fn namespace_fields(nsid: u32, identify: &Namespace, size: String) -> Vec<Field> {
+    let is_protected = identify.attributes.write_protected();
+    vec![
+        plain("nsid", nsid),
         meaning("nsze", identify.size.get(), size),
         plain("ncap", identify.capacity.get()),
         plain("nuse", identify.utilization.get()),
@@ -184,20 +240,14 @@ pub(crate) fn of_namespace(picture: &NamespaceInfo) -> Vec<Field> {
         code_meaning(
             "nsattr",
             identify.attributes.0,
-            if picture.write_protected { "write protected" } else { "writable" },
+            if is_protected { "write protected" } else { "writable" },
         ),
         plain("nguid", hex(&identify.nguid)),
         plain("eui64", hex(&identify.eui64)),
-    ];
-    if let Some(uuid) = identity.uuid {
-        fields.push(plain("uuid", uuid::Uuid::from_bytes(uuid).to_string()));
-    }
-    fields.push(lba_formats(picture));
-    fields
+    ]
 }
 
-fn lba_formats(picture: &NamespaceInfo) -> Field {
-    let identify = &*picture.identify;
+fn lba_formats(identify: &Namespace, block_bytes: u64, metadata_bytes: u16) -> Field {
     let there = usize::from(identify.lba_formats_0s_based) + 1;
     let formats = identify.lba_formats.iter().take(there).map(|format| {
         json!({
@@ -211,8 +261,7 @@ fn lba_formats(picture: &NamespaceInfo) -> Field {
         "lbafs",
         formats.collect::<Vec<_>>(),
         format!(
-            "{there}, in use is {in_use}: {} bytes a block, {} of metadata",
-            picture.block_bytes, picture.metadata_bytes
+            "{there}, in use is {in_use}: {block_bytes} bytes a block, {metadata_bytes} of metadata"
         ),
     )
 }

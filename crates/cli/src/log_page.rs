@@ -1,5 +1,7 @@
 //! `weft log`.
 
+use std::path::Path;
+
 use clap::Args;
 use serde_json::{Value, json};
 use weft_host::{Controller, DiscoveryLog};
@@ -11,6 +13,8 @@ use weft_nvme::{
         Health, KELVIN_AT_0_CELSIUS, LogPageId, SupportedLogPages,
     },
 };
+
+use weft_reactor::NvmeNamespace;
 
 use crate::{
     connection::Connection,
@@ -71,7 +75,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         (None, Some(page)) => (page, options.connection.clone()),
         (None, None) => return Err(Failure::because(format!("no log page given: use {PAGES}"))),
     };
-    let page = match page_id(page)? {
+    let id = page_id(page)?;
+    if let Some(node) = connection.local_node() {
+        return show(options, of_local(&node, id)?);
+    }
+    let page = match id {
         LogPageId::DISCOVERY => Page::Discovery(weft_host::discover(&connection.options()?)?),
         id => {
             let controller = connection.connect()?;
@@ -80,10 +88,30 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             page
         }
     };
+    show(options, page)
+}
+
+fn show(options: &Options, page: Page) -> Result<(), Failure> {
     match options.output_format {
         Format::Human => output::print(&human(&page)),
         Format::Json => output::print_json(&as_json(page)),
     }
+}
+
+/// A page of a device of this machine.
+fn of_local(node: &Path, id: LogPageId) -> Result<Page, Failure> {
+    let cannot = |error| Failure::io("read a log page of", &node.display(), &error);
+    let device = NvmeNamespace::open(node, false).map_err(cannot)?;
+    let data = device.log_page(id.0, 512).map_err(cannot)?;
+    let short = |_| Failure::because("the device sent less than the whole log page");
+    Ok(match id {
+        LogPageId::HEALTH => Page::Fields(health(Health::view(&data).map_err(short)?)),
+        LogPageId::FIRMWARE_SLOT => {
+            Page::Fields(firmware(FirmwareSlots::view(&data).map_err(short)?))
+        }
+        LogPageId::ERROR_INFORMATION => errors(&data),
+        _ => Page::Raw(data),
+    })
 }
 
 fn page_id(text: &str) -> Result<LogPageId, Failure> {

@@ -35,6 +35,7 @@ mod key;
 mod list;
 mod log_page;
 mod logging;
+mod mdns;
 mod names;
 mod output;
 mod place;

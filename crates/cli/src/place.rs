@@ -58,7 +58,10 @@ fn local_path(text: &str, path: &Path) -> Result<DeviceSpec, String> {
     if path.extension().is_some_and(|extension| extension == "fio") {
         return Err(format!("{text} is a job file, not a device (use file:{text} if it is one)"));
     }
-    let block = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    let block = std::fs::metadata(path).is_ok_and(|found| {
+        let kind = found.file_type();
+        kind.is_block_device() || kind.is_char_device()
+    });
     let parsed = if block { DeviceSpec::block(text) } else { DeviceSpec::file(text) };
     parsed.map_err(|error| error.to_string())
 }

@@ -1,6 +1,7 @@
 //! `weft target`.
 
 mod announce;
+mod announced;
 mod control;
 mod flags;
 mod metrics;
@@ -19,7 +20,9 @@ use weft_target::{
 };
 
 pub(crate) use self::control::statistics;
-use self::{announce::Reached, control::Control, operate::Operator, pair::Pair};
+use self::{
+    announce::Reached, announced::Announced, control::Control, operate::Operator, pair::Pair,
+};
 use crate::{
     bench::{Cpus, Driver, PollingMode, cpus, size, size32, time},
     ctl,
@@ -73,6 +76,10 @@ pub(crate) struct Options {
     /// namespaces and past all hosts: for the local side of studies.
     #[arg(long, requires = "control")]
     loads: bool,
+    /// Announce the discovery controllers on the local network by multicast DNS (TP8009): nvme-stas
+    /// and `weft discover --mdns` find them.
+    #[arg(long)]
+    mdns: bool,
     #[command(flatten)]
     metrics: Metrics,
 }
@@ -265,6 +272,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     };
     let announced = operator.with(|target| announce::announce(target, at, options.output_format));
     announced.map_err(Failure::because)??;
+    let announced = Announced::start(&operator)?;
     tell_manager(NotifyState::Ready);
     while let Ok(wish) = wishes.recv() {
         match wish {
@@ -280,6 +288,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         }
     }
     tell_manager(NotifyState::Stopping);
+    announced.stop();
     operator.pair().into_iter().for_each(Pair::stop);
     operator.stop()
 }
@@ -337,6 +346,7 @@ fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<C
         None => flags::configuration(options, matches, nqn)?,
     };
     options.engine.amend(&mut config);
+    config.mdns |= options.mdns;
     if config.ports.iter().any(|port| port.listen.transport == Transport::Loopback) {
         return Err(Failure::because(
             "nobody but this process could come to a loopback address; `weft bench --loopback` \

@@ -30,6 +30,7 @@ mod mailbox;
 mod mapping;
 mod message;
 pub mod operation;
+mod passthrough;
 mod pool;
 mod private_file;
 mod reactor;
@@ -55,6 +56,7 @@ pub use message::Message;
 pub use operation::{
     Endpoint, FileId, ListenerId, Operation, Outcome, Owner, ReactorCompletion, SocketId, Token,
 };
+pub use passthrough::{NvmeFormat, NvmeNamespace};
 pub use pool::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, Borrower, Buffer, Lender, Pool, loan};
 pub use private_file::read_private_file;
 pub use reactor::{Reactor, WaitLimit};

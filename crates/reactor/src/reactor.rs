@@ -6,6 +6,7 @@ use crate::mailbox::{Mailbox, MailboxSender, Waker, mailbox};
 use crate::operation::{
     Endpoint, FileId, ListenerId, Operation, Outcome, ReactorCompletion, SocketId, Token,
 };
+use crate::passthrough::{Commands, NvmeFormat, NvmeNamespace};
 use crate::pool::Pool;
 use crate::records::Records;
 use crate::setup::{Config, SetupError, kernel_driver};
@@ -21,6 +22,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long [`Reactor::poll`] may wait for something to happen.
@@ -261,6 +263,20 @@ impl Reactor {
     /// The driver is not io_uring, or the kernel has no such rings.
     pub fn add_polled_file(&mut self, file: impl Into<FileSource>) -> io::Result<FileId> {
         self.driver.add_polled_file(file.into())
+    }
+
+    /// Registers a namespace without the block layer: reads, writes, syncs, discards and zeroing of
+    /// whole blocks become commands of the device.
+    ///
+    /// # Errors
+    /// The driver is not io_uring, or the kernel's has no large entries (Linux 5.19).
+    pub fn add_nvme_namespace(
+        &mut self,
+        namespace: &NvmeNamespace,
+        format: NvmeFormat,
+    ) -> io::Result<FileId> {
+        let commands = Commands { nsid: namespace.nsid(), format };
+        self.driver.add_nvme_namespace(Arc::clone(namespace.file()), commands)
     }
 
     /// Registers a queue of a ublk device, which this thread serves from its first

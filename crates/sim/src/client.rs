@@ -1,6 +1,7 @@
 //! One host's requests, and the possible contents of each of its blocks.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use weft_backend::{Failure, Operation, Request, RequestCompletion};
 use weft_reactor::Buffer;
@@ -147,6 +148,19 @@ impl Client {
     pub fn collect(&mut self, testbed: &mut Testbed) {
         for completion in testbed.finished(self.host) {
             self.end(completion);
+        }
+    }
+
+    /// Lets time pass until the requests of all of `clients` are complete.
+    ///
+    /// # Panics
+    /// If one is not, after `bound`.
+    pub fn finish(clients: &mut [Self], testbed: &mut Testbed, bound: Duration) {
+        let end = testbed.world.now() + bound;
+        while !clients.iter().all(Self::is_idle) {
+            testbed.step();
+            clients.iter_mut().for_each(|client| client.collect(testbed));
+            assert!(testbed.world.now() < end, "a request hangs: {clients:?}");
         }
     }
 

@@ -77,22 +77,13 @@ fn run(seed: u64, device: &str, policy: IoPolicy, requests: u64) -> Run {
         }
         testbed.set_access(path, AnaState::Optimized);
     }
-    let calm_since = testbed.world.now();
-    finish_requests(&mut testbed, &mut clients, calm_since);
+    Client::finish(&mut clients, &mut testbed, BOUND);
     clients.iter_mut().for_each(|client| client.begin_check(&mut testbed));
-    finish_requests(&mut testbed, &mut clients, calm_since);
+    Client::finish(&mut clients, &mut testbed, BOUND);
     run.fingerprint = testbed.world.fingerprint();
     run.lost = clients.iter().map(Client::lost).sum();
     testbed.finish();
     run
-}
-
-fn finish_requests(testbed: &mut Testbed, clients: &mut [Client], since: Duration) {
-    while !clients.iter().all(Client::is_idle) {
-        testbed.step();
-        clients.iter_mut().for_each(|client| client.collect(testbed));
-        assert!(testbed.world.now() - since < BOUND, "a request hangs: {clients:?}");
-    }
 }
 
 #[test]

@@ -145,28 +145,19 @@ fn run(seed: u64, timer: Timer, requests: u64) -> Run {
         clients.iter_mut().for_each(|client| client.collect(&mut testbed));
     }
     // Until both run: what is due, and nothing new.
-    let calm_since = testbed.world.now();
     while !matches!(pair.phase, Phase::Calm) {
         pair.step(&mut testbed, &mut random);
         testbed.step();
         clients.iter_mut().for_each(|client| client.collect(&mut testbed));
     }
     testbed.world.set_network(NetworkConditions::default());
-    finish_requests(&mut testbed, &mut clients, calm_since);
+    Client::finish(&mut clients, &mut testbed, BOUND);
     clients.iter_mut().for_each(|client| client.begin_check(&mut testbed));
-    finish_requests(&mut testbed, &mut clients, calm_since);
+    Client::finish(&mut clients, &mut testbed, BOUND);
     pair.run.fingerprint = testbed.world.fingerprint();
     pair.run.lost = clients.iter().map(Client::lost).sum();
     testbed.finish();
     pair.run
-}
-
-fn finish_requests(testbed: &mut Testbed, clients: &mut [Client], since: Duration) {
-    while !clients.iter().all(Client::is_idle) {
-        testbed.step();
-        clients.iter_mut().for_each(|client| client.collect(testbed));
-        assert!(testbed.world.now() - since < BOUND, "a request hangs: {clients:?}");
-    }
 }
 
 #[test]

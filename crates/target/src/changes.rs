@@ -240,8 +240,10 @@ fn process_settings(old: &Config, new: &Config, lines: &mut Vec<String>) {
             lines.push(format!("limits.{name} changed from {was} to {is}{comma}{when}"));
         }
     }
-    if old.express != new.express {
-        lines.push(format!("express changed from {} to {}", old.express, new.express));
+    for (name, was, is) in [("express", old.express, new.express), ("mdns", old.mdns, new.mdns)] {
+        if was != is {
+            lines.push(format!("{name} changed from {was} to {is}"));
+        }
     }
     for (name, changed) in [
         ("cpus or threads", (&old.cpus, old.threads) != (&new.cpus, new.threads)),

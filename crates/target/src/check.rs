@@ -115,6 +115,12 @@ fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
             }
             Ok(stored(spec, Some(bytes), found.is_none()))
         }
+        // A namespace without the block layer, which tells its size when it is opened.
+        DeviceSpec::Block { path, .. }
+            if path.metadata().is_ok_and(|found| found.file_type().is_char_device()) =>
+        {
+            Ok(stored(spec, None, false))
+        }
         DeviceSpec::Block { path, .. } => match length(path, true)? {
             Some(bytes) => Ok(stored(spec, Some(bytes), false)),
             None => Err(format!("{} does not exist", path.display())),

@@ -56,6 +56,17 @@ pub(crate) enum Action {
     Growth,
     /// From the start of a process to the first block that was read from it.
     StartUp,
+    /// The longest request of a host whose first path of two ends under load.
+    Failover(PathEnd),
+}
+
+/// How a path ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathEnd {
+    /// Its target's process is killed.
+    Death,
+    /// Its access state becomes inaccessible.
+    Command,
 }
 
 /// Messages on raw sockets.
@@ -81,6 +92,8 @@ pub(crate) struct Load {
     pub(crate) flow_control: bool,
     /// More of its command line.
     pub(crate) arguments: &'static [&'static str],
+    /// Over all ports of the target, each a path; else over the first.
+    pub(crate) all_paths: bool,
     /// Everything counts, from the first command on: for what a target uses in all.
     pub(crate) no_ramp: bool,
 }
@@ -126,6 +139,8 @@ pub(crate) struct Figure {
 pub(crate) enum Bar {
     AtLeast(f64),
     AtMost(f64),
+    /// At most so much more than what it is beside: the difference in place of the ratio.
+    AtMostMore(f64),
     /// Within this share of 1, either way.
     Within(f64),
     /// Nothing was promised.
@@ -137,8 +152,12 @@ impl Experiment {
     pub(crate) fn suits_any_target(&self) -> bool {
         let ours = |step: &Step| match &step.action {
             Action::Floor(_) => false,
-            Action::Load(load) => load.target > 0,
-            Action::Idle { .. } | Action::Memory { .. } | Action::Growth | Action::StartUp => true,
+            Action::Load(load) => load.target > 0 || load.all_paths,
+            Action::Idle { .. }
+            | Action::Memory { .. }
+            | Action::Growth
+            | Action::StartUp
+            | Action::Failover(_) => true,
         };
         let device = self.targets.first().map(|target| target.device);
         matches!(device, Some(Device::Memory(_))) && !self.steps.iter().any(ours)
@@ -155,6 +174,7 @@ impl Figure {
         let of = find(self.of)?;
         match self.per {
             None => Some(of),
+            Some(per) if matches!(self.bar, Bar::AtMostMore(_)) => find(per).map(|per| of - per),
             Some(per) => find(per).filter(|per| *per > 0.0).map(|per| of / per),
         }
     }
@@ -165,7 +185,7 @@ impl Bar {
     pub(crate) fn holds(self, value: f64) -> Option<bool> {
         match self {
             Self::AtLeast(least) => Some(value >= least),
-            Self::AtMost(most) => Some(value <= most),
+            Self::AtMost(most) | Self::AtMostMore(most) => Some(value <= most),
             Self::Within(share) => Some((value - 1.0).abs() <= share),
             Self::None => None,
         }
@@ -177,6 +197,7 @@ impl fmt::Display for Bar {
         match self {
             Self::AtLeast(least) => write!(f, "≥ {least}"),
             Self::AtMost(most) => write!(f, "≤ {most}"),
+            Self::AtMostMore(most) => write!(f, "≤ + {most}"),
             Self::Within(share) => write!(f, "1 ± {share}"),
             Self::None => f.write_str("–"),
         }
@@ -251,6 +272,11 @@ mod tests {
         let ratio = figure(("on", Metric::Iops), Some(("raw", Metric::Iops)));
         assert_eq!(ratio.value(&steps, &samples), Some(0.6));
         assert_eq!(figure(("on", Metric::Iops), None).value(&steps, &samples), Some(120.0));
+        let more = Figure {
+            bar: Bar::AtMostMore(1.0),
+            ..figure(("raw", Metric::Iops), Some(("on", Metric::Iops)))
+        };
+        assert_eq!(more.value(&steps, &samples), Some(80.0), "the difference");
         assert_eq!(figure(("off", Metric::Iops), None).value(&steps, &samples), None);
         assert_eq!(figure(("on", Metric::P99Us), None).value(&steps, &samples), None);
         let nothing = [sample(0.0), sample(120.0)];

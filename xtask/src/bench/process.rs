@@ -188,6 +188,10 @@ pub(crate) struct Target {
     running: Running,
     /// How a host reaches it.
     pub(crate) address: String,
+    /// The same by all its ports.
+    pub(crate) all_paths: String,
+    /// Its control socket, if it has one.
+    pub(crate) control: Option<String>,
 }
 
 impl Target {
@@ -203,14 +207,23 @@ impl Target {
         let mut line = String::new();
         BufReader::new(stdout.take(1 << 20)).read_line(&mut line)?;
         let said: Value = serde_json::from_str(&line).context("the target did not start")?;
-        let port = said["ports"][0]["address"].as_str().context("no address")?;
+        let ports = said["ports"].as_array().into_iter().flatten();
+        let ports: Vec<&str> = ports.filter_map(|port| port["address"].as_str()).collect();
+        let first = ports.first().context("no address")?;
         let nqn = said["subsystems"][0]["nqn"].as_str().context("no subsystem")?;
-        let address = format!("nvme-tcp://{port}/{nqn}?nsid=1");
-        Ok(Self { running, address })
+        let address = |places: &str| format!("nvme-tcp://{places}/{nqn}?nsid=1");
+        let (address, all_paths) = (address(first), address(&ports.join(",")));
+        let control = said["control"].as_str().map(str::to_owned);
+        Ok(Self { running, address, all_paths, control })
     }
 
     pub(crate) fn id(&self) -> u32 {
         self.running.id()
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(self) -> Result<()> {
+        signal(self.id(), Signal::KILL)
     }
 
     /// Lets it have the processor, or not.

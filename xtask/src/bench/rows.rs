@@ -1,7 +1,7 @@
 //! The bars, row by row.
 
 use super::experiment::{
-    Action, Bar, Device, Experiment, Figure, Floor, Load, Metric, Step, TargetSpec,
+    Action, Bar, Device, Experiment, Figure, Floor, Load, Metric, PathEnd, Step, TargetSpec,
 };
 
 /// A command capsule: header and submission queue entry.
@@ -42,6 +42,7 @@ pub(crate) fn all() -> Vec<Experiment> {
     rows.extend(independent());
     rows.push(fairness());
     rows.push(reactors());
+    rows.extend(paths());
     rows.extend(standing());
     rows
 }
@@ -350,6 +351,48 @@ fn reactors() -> Experiment {
     Experiment { rounds_min: 10, ..experiment("reactors-1-2", about, targets, steps, vec![figure]) }
 }
 
+/// What a second path costs, over a second port of the same target.
+fn paths() -> Vec<Experiment> {
+    const TWO_PORTS: &[&str] = &["--listen", "tcp://127.0.0.1:0"];
+    const TWO_PORTS_SPIN: &[&str] = &["--listen", "tcp://127.0.0.1:0", "--polling", "spin"];
+    const IN_TURN: &[&str] = &["--iopolicy", "round-robin"];
+    const IN_TURN_SPIN: &[&str] = &["--iopolicy", "round-robin", "--polling", "spin"];
+    let [one, two, in_turn] = ["one path", "two paths", "in turn"];
+    let row = |name, about, load: Load, arguments, in_turns, metric, bar| {
+        let all = Load { all_paths: true, ..load.clone() };
+        let turns = Load { arguments: in_turns, ..all.clone() };
+        let step = |label, load| Step { label, action: Action::Load(load) };
+        let steps = vec![step(one, load), step(two, all), step(in_turn, turns)];
+        let figure =
+            |label, of, bar| Figure { label, of: (of, metric), per: Some((one, metric)), bar };
+        let figures =
+            vec![figure("the best of two paths", two, bar), figure("round robin", in_turn, bar)];
+        experiment(name, about, vec![target(MEMORY, arguments)], steps, figures)
+    };
+    let deep = Load { depth: 32, ..load("randread", 4096) };
+    let shallow = Load { arguments: SPIN, ..load("randread", 4096) };
+    vec![
+        row(
+            "paths-randread-4k-32",
+            "4 KiB random reads, depth 32, over one port and over two: IOPS",
+            deep,
+            TWO_PORTS,
+            IN_TURN,
+            Metric::Iops,
+            Bar::AtLeast(0.97),
+        ),
+        row(
+            "paths-randread-4k-1",
+            "the same at depth 1, both ends polling: mean latency in us",
+            shallow,
+            TWO_PORTS_SPIN,
+            IN_TURN_SPIN,
+            Metric::MeanUs,
+            Bar::AtMostMore(1.0),
+        ),
+    ]
+}
+
 /// What a target takes while it does little.
 fn standing() -> Vec<Experiment> {
     let absolute = |label, step, metric, most| Figure {
@@ -397,6 +440,19 @@ fn standing() -> Vec<Experiment> {
             one("start", Action::StartUp),
             vec![absolute("ms", "start", Metric::Milliseconds, 50.0)],
         ),
+        experiment(
+            "failover",
+            "the longest request of a host, of whose two paths the first one ends under load",
+            Vec::new(),
+            vec![
+                Step { label: "death", action: Action::Failover(PathEnd::Death) },
+                Step { label: "command", action: Action::Failover(PathEnd::Command) },
+            ],
+            vec![
+                absolute("ms, its target is killed", "death", Metric::Milliseconds, 1000.0),
+                absolute("ms, by command", "command", Metric::Milliseconds, 50.0),
+            ],
+        ),
     ]
 }
 
@@ -423,6 +479,7 @@ fn load(pattern: &'static str, block_bytes: u32) -> Load {
         copies: 1,
         flow_control: false,
         arguments: &[],
+        all_paths: false,
         no_ramp: false,
     }
 }

@@ -4,6 +4,7 @@ use super::Options;
 use super::experiment::{
     Action, Device, Experiment, Floor, Load, Metric, Sample, Step, TargetSpec,
 };
+use super::failover;
 use super::machine;
 use super::process::{Program, Running, Target, signal};
 use super::rows::MANY_QUEUES;
@@ -94,6 +95,7 @@ impl<'a> Stage<'a> {
             Action::Memory { connections } => self.memory(&self.start(&STANDING)?, *connections)?,
             Action::Growth => self.growth(&self.start(&STANDING)?)?,
             Action::StartUp => self.start_up()?,
+            Action::Failover(end) => failover::sample(&self.program, *end)?,
         };
         let after = machine::stolen_ticks();
         let all = after.1.saturating_sub(before.1);
@@ -194,7 +196,8 @@ impl<'a> Stage<'a> {
             Some(address) => (address.clone(), None),
             None => {
                 let target = self.target(experiment, load.target)?;
-                (target.address.clone(), Some(target.id()))
+                let address = if load.all_paths { &target.all_paths } else { &target.address };
+                (address.clone(), Some(target.id()))
             }
         };
         let mut arguments = self.load_words(&address, load);
@@ -256,6 +259,7 @@ impl<'a> Stage<'a> {
             copies,
             flow_control: true,
             arguments: &["--polling", "sleep", "--runtime", "1000000"],
+            all_paths: false,
             no_ramp: true,
         };
         self.load_words(&target.address, &load)
@@ -321,6 +325,7 @@ impl<'a> Stage<'a> {
             copies: SOAK_CONNECTIONS,
             flow_control: true,
             arguments: &["--runtime", "1000000"],
+            all_paths: false,
             no_ramp: true,
         };
         let sockets = machine::sockets(target.id())?;
@@ -359,7 +364,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-fn words(all: &[&str]) -> Vec<String> {
+pub(crate) fn words(all: &[&str]) -> Vec<String> {
     all.iter().map(|word| (*word).to_owned()).collect()
 }
 

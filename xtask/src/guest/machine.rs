@@ -43,6 +43,9 @@ pub(crate) struct Options {
     pub(crate) forwards: Vec<(u16, u16)>,
     /// Kernel modules to load at the start.
     pub(crate) modules: Vec<String>,
+    /// A folder for the data of an emulated NVMe SSD with the namespaces of [`SSD`], if there is
+    /// one.
+    pub(crate) ssd: Option<PathBuf>,
     /// Processors.
     pub(crate) cpus: u32,
     /// Memory.
@@ -51,9 +54,29 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { share: None, forwards: Vec::new(), modules: Vec::new(), cpus: 2, memory_mib: 1024 }
+        Self {
+            share: None,
+            forwards: Vec::new(),
+            modules: Vec::new(),
+            ssd: None,
+            cpus: 2,
+            memory_mib: 1024,
+        }
     }
 }
+
+/// The formats of the namespaces of an emulated SSD: without metadata, with protection information,
+/// with other metadata, and without metadata again, for the one with bad blocks.
+const SSD: [&str; 4] = [
+    "logical_block_size=4096,physical_block_size=4096",
+    "logical_block_size=4096,physical_block_size=4096,ms=8,pi=1",
+    "logical_block_size=4096,physical_block_size=4096,ms=16",
+    "logical_block_size=4096,physical_block_size=4096",
+];
+/// The namespace of which block [`BAD_BLOCK`] can be neither read nor written.
+const WITH_BAD_BLOCK: u32 = 4;
+const BAD_BLOCK: u32 = 100;
+const SSD_BYTES: u64 = 64 << 20;
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +107,11 @@ impl Guest {
     /// that another processor was patching), or stops before its first line: it is started once
     /// more then, and that is said.
     pub(crate) fn boot(image: &Image, options: &Options) -> Result<Self> {
+        if let Some(folder) = &options.ssd {
+            for (nsid, _) in (1..).zip(SSD) {
+                fs::File::create(ssd_file(folder, nsid))?.set_len(SSD_BYTES)?;
+            }
+        }
         let (guest, exit) = Self::start(image, options)?;
         let (guest, exit) = match exit {
             Exit::Died | Exit::TimedOut if !has_kvm() => {
@@ -261,5 +289,37 @@ fn emulator(image: &Image, options: &Options, console: &Path, append: &str) -> C
     }
     command.args(["-netdev", &network, "-device", "virtio-net-pci,netdev=net,romfile="]);
     command.args(["-device", "virtio-serial-pci"]);
+    if let Some(folder) = &options.ssd {
+        add_ssd(&mut command, folder);
+    }
     command
+}
+
+/// An emulated SSD with the namespaces of [`SSD`].
+fn add_ssd(command: &mut Command, folder: &Path) {
+    command.args(["-device", "nvme,id=ssd,serial=weft,mdts=5"]);
+    for (nsid, format) in (1..).zip(SSD) {
+        let file = ssd_file(folder, nsid);
+        let mut drive = format!("if=none,id=ssd{nsid},cache=unsafe,format=raw,");
+        if nsid == WITH_BAD_BLOCK {
+            drive += "file.driver=blkdebug,file.image.driver=file,file.image.filename=";
+            drive += &file.display().to_string();
+            for (rule, kind) in ["read", "write"].iter().enumerate() {
+                let rule = format!("file.inject-error.{rule}");
+                let sector = BAD_BLOCK * 8;
+                drive += &format!(",{rule}.event=none,{rule}.iotype={kind},{rule}.errno=5");
+                drive += &format!(",{rule}.sector={sector}");
+            }
+        } else {
+            drive += &format!("file={}", file.display());
+        }
+        command.arg("-drive").arg(drive);
+        let namespace = format!("nvme-ns,bus=ssd,drive=ssd{nsid},nsid={nsid},{format}");
+        command.arg("-device").arg(namespace);
+    }
+}
+
+/// The file of a namespace's data.
+fn ssd_file(folder: &Path, nsid: u32) -> PathBuf {
+    folder.join(format!("ssd{nsid}.img"))
 }

@@ -4,7 +4,7 @@ use super::Arch;
 use crate::packages;
 use crate::python;
 use crate::python::succeeded;
-use crate::test::{TLS, cargo_command, target_folder};
+use crate::test::{FEATURES, cargo_command, target_folder};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,7 +40,7 @@ fn zigbuild(root: &Path, target: &str, versioned: &str, profile: &[&str]) -> Res
     }
     let mut command = cargo_command(root);
     command.args(["zigbuild", "--package", "weft-cli", "--target", versioned]);
-    run(command.args(TLS).args(profile).env("PATH", path))
+    run(command.args(FEATURES).args(profile).env("PATH", path))
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -72,6 +72,7 @@ impl Bench {
             share: Some(folder.canonicalize()?),
             forwards: if suite.forwards { vec![(port, GUEST_PORT)] } else { Vec::new() },
             modules: suite.modules.iter().map(|module| (*module).to_owned()).collect(),
+            ssd: if suite.modules.contains(&"nvme") { Some(folder.canonicalize()?) } else { None },
             ..Options::default()
         };
         let guest = Guest::boot(image, &options)?;

@@ -3,7 +3,7 @@
 //!
 //! It has no time and no number of its own, so that it is the same for the same sources.
 
-use super::{TLS, metadata};
+use super::{FEATURES, metadata};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ pub(crate) fn parts(root: &Path, target: &str) -> Result<String> {
     let manifest = root.join("crates/cli/Cargo.toml");
     let manifest = manifest.to_str().context("a path of text")?;
     let words = ["--manifest-path", manifest, "--filter-platform", target];
-    let all = metadata(root, &[&words[..], &TLS].concat())?;
+    let all = metadata(root, &[&words[..], &FEATURES].concat())?;
     let lock = fs::read_to_string(root.join("Cargo.lock")).context("Cargo.lock")?;
     let list = of(&all, &checksums(&lock)?)?;
     Ok(serde_json::to_string_pretty(&list)? + "\n")

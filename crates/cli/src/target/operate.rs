@@ -44,6 +44,17 @@ pub(super) struct Operator {
     kept_in: Option<PathBuf>,
     /// The pair that it is a member of.
     pair: OnceLock<Pair>,
+    /// What is called after every change.
+    changed: OnceLock<Changed>,
+}
+
+/// Somebody who is told that something has changed.
+struct Changed(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Changed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Changed")
+    }
 }
 
 #[derive(Debug)]
@@ -85,10 +96,10 @@ impl Operator {
         let watch = target.watch();
         let (notifications, notified) = (VecDeque::new(), 0);
         let mut state = State { target: Some(target), notifications, notified, applied };
-        let pair = OnceLock::new();
-        let operator = |state| Arc::new(Self { state: Mutex::new(state), watch, kept_in, pair });
         let text = state.text();
-        let operator = operator(state);
+        let (pair, changed) = (OnceLock::new(), OnceLock::new());
+        let state = Mutex::new(state);
+        let operator = Arc::new(Self { state, watch, kept_in, pair, changed });
         match &operator.kept_in {
             Some(path) => keep(path, text).map(|()| operator),
             None => Ok(operator),
@@ -111,6 +122,12 @@ impl Operator {
         self.pair.get()
     }
 
+    /// Calls this after every change; it must not wait for the target.
+    pub(super) fn when_changed(&self, call: impl Fn() + Send + Sync + 'static) {
+        // There is one at most.
+        let _ = self.changed.set(Changed(Box::new(call)));
+    }
+
     /// Does something with the target.
     pub(super) fn with<T>(&self, action: impl FnOnce(&mut Target) -> T) -> Result<T, ErrorObject> {
         let mut state = self.lock();
@@ -131,11 +148,14 @@ impl Operator {
         state.applied = config;
         let after = state.bdev_sizes();
         state.notify(&before, &after);
-        self.keep(&mut state)?;
+        self.has_changed(&mut state)?;
         Ok(lines)
     }
 
-    fn keep(&self, state: &mut State) -> Result<(), String> {
+    fn has_changed(&self, state: &mut State) -> Result<(), String> {
+        if let Some(Changed(call)) = self.changed.get() {
+            call();
+        }
         let Some(path) = &self.kept_in else { return Ok(()) };
         keep(path, state.text()).inspect_err(|error| log::error!("{error}"))
     }
@@ -168,7 +188,8 @@ impl Operator {
         };
         let after = state.sizes_concerned(step);
         state.notify(&before, &after);
-        self.keep(&mut state).map_err(|error| ErrorObject::new(Code::INTERNAL_ERROR, error))?;
+        self.has_changed(&mut state)
+            .map_err(|error| ErrorObject::new(Code::INTERNAL_ERROR, error))?;
         Ok(Ok(made))
     }
 

@@ -6,6 +6,7 @@
 use crate::limits::ZERO_BYTES;
 use crate::mapping::Mapping;
 use crate::operation::{Operation, Outcome, ReactorCompletion, Token};
+use crate::passthrough::{self, Commands, DeallocatedRange};
 use crate::pool::Buffer;
 use crate::slab::{Key, Slab};
 use crate::ublk::Place;
@@ -28,13 +29,15 @@ pub(crate) struct OpenFile {
     is_polled: bool,
     /// What it is of a ublk device.
     ublk: Option<Place>,
+    /// What it is without the block layer.
+    commands: Option<Commands>,
 }
 
 impl OpenFile {
     pub(crate) fn new(file: Arc<File>, direct: bool) -> Self {
         let is_block_device = rustix::fs::fstat(&file)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);
-        Self { file, direct, is_block_device, is_polled: false, ublk: None }
+        Self { file, direct, is_block_device, is_polled: false, ublk: None, commands: None }
     }
 
     /// One of which completions are polled.
@@ -45,6 +48,11 @@ impl OpenFile {
     /// A queue of a ublk device.
     pub(crate) fn ublk(file: Arc<File>, place: Place) -> Self {
         Self { ublk: Some(place), ..Self::new(file, false) }
+    }
+
+    /// A namespace without the block layer.
+    pub(crate) fn commanded(file: Arc<File>, commands: Commands) -> Self {
+        Self { commands: Some(commands), ..Self::new(file, true) }
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -100,6 +108,9 @@ pub(crate) struct FileOperation {
     /// The method of zeroing, for an operation that zeroes.
     way: ZeroMethod,
     done: u64,
+    /// Bytes of the command in flight, and the range that it deallocates.
+    commanded: u64,
+    deallocated: Option<Box<DeallocatedRange>>,
 }
 
 /// The methods of zeroing.
@@ -138,13 +149,18 @@ impl FileOperation {
     ) -> Result<Self, ReactorCompletion> {
         let unmaps = matches!(operation, Operation::WriteZeroes { unmap: true, .. });
         let way = match (unmaps, file.is_block_device) {
+            _ if file.commands.is_some_and(|commands| !commands.format.writes_zeroes) => {
+                ZeroMethod::Write
+            }
+            _ if file.commands.is_some() => ZeroMethod::Device,
             (true, _) => ZeroMethod::PunchHole,
             (false, true) => ZeroMethod::Device,
             (false, false) => ZeroMethod::ZeroRange,
         };
-        let this = Self { token, file, operation, way, done: 0 };
+        let this = Self { token, file, operation, way, done: 0, commanded: 0, deallocated: None };
         let (offset, length) = this.range();
-        let in_range = offset.checked_add(length).is_some_and(|end| i64::try_from(end).is_ok());
+        let in_range = offset.checked_add(length).is_some_and(|end| i64::try_from(end).is_ok())
+            && this.file.commands.is_none_or(|all| all.has_whole_blocks(offset, length));
         if !in_range {
             return Err(this.end(Err(Errno::INVAL.into())));
         }
@@ -186,6 +202,11 @@ impl FileOperation {
         self.file.descriptor()
     }
 
+    /// Whether the device has it, and nobody can take it back.
+    pub(crate) fn is_final(&self) -> bool {
+        self.file.is_polled || self.file.commands.is_some()
+    }
+
     /// Whether its completion is polled, if it reads or writes.
     pub(crate) fn is_polled(&self) -> bool {
         self.file.is_polled
@@ -204,7 +225,9 @@ impl FileOperation {
                 let (memory, len) = self.memory(buffer, range);
                 Step::Write { memory, len, offset, durable: *durable }
             }
-            Operation::Discard { .. } if self.file.is_block_device => {
+            Operation::Discard { .. }
+                if self.file.is_block_device || self.file.commands.is_some() =>
+            {
                 Step::DeviceDiscard { offset, length }
             }
             Operation::Discard { .. } => Step::Allocate { flags: hole(), offset, length },
@@ -227,6 +250,31 @@ impl FileOperation {
                 Step::FetchUblk { queue, tag: *tag, result: *result, memory }
             }
             _ => Step::Sync,
+        }
+    }
+
+    /// The next command, if it is for a namespace without the block layer.
+    pub(crate) fn command(&mut self) -> Option<[u8; 80]> {
+        let commands = self.file.commands?;
+        let step = self.step();
+        let unmaps = matches!(self.operation, Operation::WriteZeroes { unmap: true, .. });
+        let mut none = [0; 16];
+        let range = match step {
+            Step::DeviceDiscard { .. } => &mut **self.deallocated.get_or_insert_default(),
+            _ => &mut none,
+        };
+        let (command, covered) = commands.command(step, unmaps, range);
+        self.commanded = covered;
+        Some(command)
+    }
+
+    /// Takes the result of a command: a status, or a negative error number. As [`Self::advance`].
+    pub(crate) fn advance_command(&mut self, result: i32) -> Option<io::Result<()>> {
+        match result {
+            0 if self.commanded > 0 => self.moved(self.commanded),
+            0 => Some(Ok(())),
+            status if status > 0 => self.fail(passthrough::error_of(status)),
+            error => self.advance(Err(Errno::from_raw_os_error(error.saturating_neg()))),
         }
     }
 

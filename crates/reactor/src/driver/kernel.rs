@@ -3,9 +3,10 @@
 
 use crate::driver::files::{FileOperation, Files, OpenFile};
 use crate::driver::sockets::Sockets;
-use crate::driver::{Driver, Wait, unpolled, unserved};
+use crate::driver::{Driver, Wait, uncommanded, unpolled, unserved};
 use crate::limits::POLL_INTERVAL;
 use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketId, Token};
+use crate::passthrough::Commands;
 use crate::pool::Pool;
 use crate::records::Records;
 use crate::setup::Config;
@@ -54,6 +55,11 @@ pub(crate) trait Poller: Debug {
     /// Makes ready for operations on polled files.
     fn prepare_polling(&mut self) -> io::Result<()> {
         Err(unpolled())
+    }
+
+    /// Makes ready for namespaces without the block layer.
+    fn prepare_commands(&mut self) -> io::Result<()> {
+        Err(uncommanded())
     }
 
     /// Whether a poll would find something, as far as is known without a system call.
@@ -207,6 +213,11 @@ impl<P: Poller> Driver for Kernel<P> {
         }
         let (file, place) = queue.parts();
         Ok(FileId(self.files.add(OpenFile::ublk(file, place))))
+    }
+
+    fn add_nvme_namespace(&mut self, file: Arc<File>, commands: Commands) -> io::Result<FileId> {
+        self.poller.prepare_commands()?;
+        Ok(FileId(self.files.add(OpenFile::commanded(file, commands))))
     }
 
     fn add_polled_file(&mut self, file: FileSource) -> io::Result<FileId> {

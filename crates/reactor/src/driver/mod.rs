@@ -11,14 +11,17 @@ pub(crate) mod threads;
 pub(crate) mod uring;
 
 use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketId, Token};
+use crate::passthrough::Commands;
 use crate::records::Records;
 use crate::source::ReadyFlag;
 use crate::stream::{FileSource, Marking, Stream};
 use crate::ublk::Queue;
 use std::fmt::Debug;
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a turn may wait.
@@ -70,6 +73,10 @@ pub(crate) trait Driver: Debug {
     fn add_polled_file(&mut self, _file: FileSource) -> io::Result<FileId> {
         Err(unpolled())
     }
+    /// A namespace without the block layer.
+    fn add_nvme_namespace(&mut self, _file: Arc<File>, _commands: Commands) -> io::Result<FileId> {
+        Err(uncommanded())
+    }
     /// A queue of a ublk device.
     fn add_ublk_queue(&mut self, _queue: &Queue) -> io::Result<FileId> {
         Err(unserved())
@@ -120,6 +127,11 @@ pub(crate) trait Driver: Debug {
 /// What a driver says that cannot serve a device.
 pub(crate) fn unserved() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "only io_uring serves ublk devices")
+}
+
+/// What a driver says that has no commands of devices.
+pub(crate) fn uncommanded() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "only io_uring has the commands of NVMe devices")
 }
 
 /// What a driver says that cannot poll a device.

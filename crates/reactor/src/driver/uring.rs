@@ -9,9 +9,9 @@
 //! (DEFER_TASKRUN), and not in the middle of something else. What a kernel supports is found by
 //! trying; see [`RingMode`].
 
-mod polled;
+mod side;
 
-use self::polled::PolledRing;
+use self::side::{CommandRing, PolledRing};
 use crate::driver::Wait;
 use crate::driver::epoll::timespec;
 use crate::driver::files::{FileOperation, Step};
@@ -20,6 +20,7 @@ use crate::driver::threads::Threads;
 use crate::limits::{COMPLETION_ENTRIES, SUBMISSION_ENTRIES};
 use crate::mailbox::Waker;
 use crate::operation::{ReactorCompletion, Token};
+use crate::passthrough::URING_CMD_IO;
 use crate::setup::{Config, RingMode};
 use crate::slab::{Key, Slab};
 use crate::ublk::{COMMIT_AND_FETCH_REQ, FETCH_REQ};
@@ -40,6 +41,8 @@ const KIND_FILE: u64 = 1;
 const KIND_WAKER: u64 = 2;
 /// Completions of requests whose result nobody needs: removals and cancellations.
 const KIND_IGNORED: u64 = 3;
+/// The poll of the ring of commands, among the ignored ones.
+const COMMANDS_DATA: u64 = KIND_IGNORED << KIND_SHIFT | 1;
 
 /// Flags of `io_uring_enter`: fetch completions, use the extended argument, do not count the
 /// wait as one for I/O (an idle machine would look busy).
@@ -58,6 +61,8 @@ pub(crate) struct Uring {
     ring: IoUring,
     /// For files of which completions are polled; made with the first of them.
     polled: Option<PolledRing>,
+    /// For namespaces without the block layer; made with the first of them.
+    commands: Option<CommandRing>,
     /// What did not fit into the submission queue.
     backlog: VecDeque<squeue::Entry>,
     /// What was taken from the completion queue only to make room in it.
@@ -93,6 +98,7 @@ impl Uring {
             operations: Slab::new(),
             ring,
             polled: None,
+            commands: None,
             backlog: VecDeque::new(),
             early: VecDeque::new(),
             threads,
@@ -112,6 +118,14 @@ impl Uring {
         if let Some(descriptor) = self.waker.descriptor() {
             let entry = watch_entry(descriptor, PollFlags::IN, KIND_WAKER << KIND_SHIFT);
             self.push(entry);
+        }
+    }
+
+    fn watch_commands(&mut self) {
+        if let Some(commands) = &self.commands {
+            let events = u32::from(PollFlags::IN.bits());
+            let poll = opcode::PollAdd::new(Fd(commands.descriptor()), events).multi(true);
+            self.push(poll.build().user_data(COMMANDS_DATA));
         }
     }
 
@@ -198,6 +212,9 @@ impl Uring {
                         self.watch_waker();
                     }
                 }
+                _ if data == COMMANDS_DATA && !cqueue::more(entry.flags()) => {
+                    self.watch_commands();
+                }
                 _ => {}
             }
         }
@@ -236,9 +253,43 @@ impl Uring {
         looked
     }
 
+    /// Hands over commands of devices, and takes the completions of earlier ones.
+    fn look_at_commands(&mut self, ready: &mut Vec<ReactorCompletion>) -> io::Result<()> {
+        while self.has_commands() {
+            let looked = self.commands.as_mut().map_or(Ok(()), CommandRing::look);
+            while let Some((data, result)) = self.commands.as_mut().and_then(CommandRing::next) {
+                self.command_completed(Key::from_bits(data), result, ready);
+            }
+            looked?;
+        }
+        Ok(())
+    }
+
+    /// Whether there are commands to hand over or completions of them to take.
+    fn has_commands(&mut self) -> bool {
+        self.commands.as_mut().is_some_and(CommandRing::has_work)
+    }
+
+    fn command_completed(&mut self, key: Key, result: i32, ready: &mut Vec<ReactorCompletion>) {
+        let Some(operation) = self.operations.get_mut(key) else { return };
+        match operation.advance_command(result) {
+            Some(result) => {
+                if let Some(operation) = self.operations.remove(key) {
+                    ready.push(operation.end(result));
+                }
+            }
+            None => self.start(key, ready),
+        }
+    }
+
     /// Begins the next step of an operation.
     fn start(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let Some(operation) = self.operations.get_mut(key) else { return };
+        if let (Some(command), Some(ring)) = (operation.command(), self.commands.as_mut()) {
+            let descriptor = Fd(operation.descriptor().as_raw_fd());
+            let entry = opcode::UringCmd80::new(descriptor, URING_CMD_IO).cmd(command).build();
+            return ring.push(entry.user_data(key.bits() | KIND_FILE << KIND_SHIFT));
+        }
         let step = operation.step();
         if step.needs_thread() {
             if let Some(operation) = self.operations.remove(key) {
@@ -310,8 +361,7 @@ impl Poller for Uring {
             self.threads.cancel(token, ready);
             return;
         };
-        // The device has it, and no ring can take it back.
-        if operation.is_polled() {
+        if operation.is_final() {
             return;
         }
         let data = key.bits() | KIND_FILE << KIND_SHIFT;
@@ -321,7 +371,15 @@ impl Poller for Uring {
 
     fn prepare_polling(&mut self) -> io::Result<()> {
         if self.polled.is_none() {
-            self.polled = Some(PolledRing::new()?);
+            self.polled = Some(PolledRing::polled()?);
+        }
+        Ok(())
+    }
+
+    fn prepare_commands(&mut self) -> io::Result<()> {
+        if self.commands.is_none() {
+            self.commands = Some(CommandRing::commands()?);
+            self.watch_commands();
         }
         Ok(())
     }
@@ -331,6 +389,7 @@ impl Poller for Uring {
         // if it can be about a file.
         !self.early.is_empty()
             || self.polled_in_flight() > 0
+            || self.has_commands()
             || !self.ring.completion().is_empty()
             || !self.ring.submission().is_empty()
             || self.threads.has_ready()
@@ -360,10 +419,16 @@ impl Poller for Uring {
         let found = ready.len();
         // An error is one of this call, and the next one is soon.
         let _ = self.look_at_polled(ready);
+        let _ = self.look_at_commands(ready);
         let was_called = self.drain(readiness, ready);
         let is_idle = readiness.is_empty() && found == ready.len() && !was_called;
         match wait {
-            Wait::Block(until) if is_idle && ready.is_empty() && self.polled_in_flight() == 0 => {
+            Wait::Block(until)
+                if is_idle
+                    && ready.is_empty()
+                    && self.polled_in_flight() == 0
+                    && !self.has_commands() =>
+            {
                 self.wait(until, now);
             }
             _ => {
@@ -374,6 +439,7 @@ impl Poller for Uring {
             }
         }
         self.drain(readiness, ready);
+        let _ = self.look_at_commands(ready);
         self.threads.collect(ready);
     }
 }
@@ -392,6 +458,12 @@ impl Drop for Uring {
                     Err(error) if !is_passing(&error) => return self.forget_operations(),
                     _ => continue,
                 }
+            }
+            if self.look_at_commands(&mut ready).is_err_and(|error| !is_passing(&error)) {
+                return self.forget_operations();
+            }
+            if self.operations.len() == 0 {
+                return;
             }
             if self.early.is_empty() && self.ring.completion().is_empty() {
                 let result = self.enter(1, ENTER_GETEVENTS, None);

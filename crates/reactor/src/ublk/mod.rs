@@ -209,7 +209,7 @@ impl Parameters {
 }
 
 /// Writes a field.
-fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
+pub(crate) fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
     bytes[at..at + field.len()].copy_from_slice(field);
 }
 

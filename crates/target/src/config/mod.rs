@@ -91,6 +91,9 @@ pub struct Config {
     pub idle_poll: Duration,
     /// Whether commands of queues with few and small ones are served between those of others.
     pub express: bool,
+    /// Whether its discovery controllers are to be announced by multicast DNS, which is left to the
+    /// program around it.
+    pub mdns: bool,
     /// The kernel interface that the reactors use.
     pub driver: DriverKind,
     /// Where RDMA devices come from; not part of files or flags.
@@ -122,6 +125,7 @@ impl Default for Config {
             threads: 1,
             idle_poll: IDLE_POLL_DEFAULT,
             express: true,
+            mdns: false,
             driver: DriverKind::Auto,
             rdma: Provider::System,
             limits: Limits::default(),

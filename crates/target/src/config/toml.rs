@@ -49,6 +49,8 @@ struct File {
     threads: Option<usize>,
     idle_poll: Option<IdlePoll>,
     express: Option<bool>,
+    #[serde(default)]
+    mdns: bool,
     #[serde(default, with = "Driver")]
     driver: DriverKind,
     #[serde(default)]
@@ -234,6 +236,7 @@ impl File {
         let mut config = Config { limits: self.limits, driver: self.driver, ..Config::default() };
         config.threads = self.threads.unwrap_or(config.threads);
         config.express = self.express.unwrap_or(config.express);
+        config.mdns = self.mdns;
         config.rate_limits = self.rate_limit;
         config.qos_rules = self.qos;
         config.keyring = self.keyring;

@@ -535,10 +535,7 @@ impl Group {
             }
             Message::Proceed { connection } => _ = self.with_id(connection, Connection::proceed),
             Message::Abort { queue, owner, abort_id, command_id } => {
-                let mut aborted = false;
-                self.with_id(queue, |connection, core| {
-                    aborted = connection.abort_command(command_id, core);
-                });
+                let aborted = self.abort_command(queue, command_id);
                 self.core.post(owner, Message::AbortDone { owner, abort_id, aborted });
             }
             Message::AbortDone { owner, abort_id, aborted } => {
@@ -580,6 +577,14 @@ impl Group {
             Message::Stop => self.stop(),
             Message::Fail => self.failed = true,
         }
+    }
+
+    fn abort_command(&mut self, queue: ConnectionId, command_id: u16) -> bool {
+        let mut aborted = false;
+        self.with_id(queue, |connection, core| {
+            aborted = connection.abort_command(command_id, core);
+        });
+        aborted
     }
 
     fn attached(

@@ -1,0 +1,39 @@
+//! Discovery controllers that announce themselves on the local network by multicast DNS (TP8009):
+//! how they are announced, and how they are found.
+
+#[cfg(not(feature = "mdns"))]
+mod absent;
+#[cfg(feature = "mdns")]
+mod present;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+};
+
+#[cfg(not(feature = "mdns"))]
+pub(crate) use self::absent::{Announcer, browse};
+#[cfg(feature = "mdns")]
+pub(crate) use self::present::{Announcer, browse};
+
+/// What is announced: for each port and word for the transport the addresses; none stands for
+/// every address of the machine.
+pub(crate) type Services = BTreeMap<(u16, &'static str), BTreeSet<IpAddr>>;
+
+/// A discovery controller that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// What announces it.
+    pub(crate) name: String,
+    /// What its addresses begin with.
+    scheme: &'static str,
+    pub(crate) nqn: String,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Found {
+    /// Its addresses, as other commands take them.
+    pub(crate) fn urls(&self) -> impl Iterator<Item = String> {
+        self.addresses.iter().map(|address| format!("{}://{address}", self.scheme))
+    }
+}
