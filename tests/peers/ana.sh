@@ -113,3 +113,18 @@ without_multipath() {
     modprobe nvme-tcp
     kernel_is_content
 }
+
+# is_mapped NSID UUID MEBIBYTES: the host has come to have this namespace by both ports.
+is_mapped() {
+    mapped() {
+        local device
+        device=$(find_namespace "$1") || return 1
+        [ "$(cat "/sys/block/${device##*/}/uuid")" = "$2" ] && has_size "$device" $(($3 << 20)) &&
+            [ "$(state "$PORT" "$1") $(state "$(cat /share/second)" "$1")" = "optimized optimized" ]
+    }
+    within 20 mapped "$@"
+    dd if="$(find_namespace "$1")" of=/dev/null bs=1M count="$3" iflag=direct status=none
+    if dmesg | grep -E 'WARNING|BUG|Call Trace'; then fail "the kernel complains"; fi
+    # It looked for partitions of namespaces that were gone.
+    dmesg -C
+}

@@ -40,13 +40,48 @@ serve_namespace() {
     echo 1 >"$namespace/enable"
 }
 
-# Removes the port: controllers end.
+# stop_port [PORT]: removes the port: controllers end.
 stop_port() {
-    rm "$NVMET/ports/1/subsystems/$NQN"
+    rm "$NVMET/ports/${1:-1}/subsystems/$NQN"
 }
 
+# start_port [PORT]
 start_port() {
-    ln -s "$NVMET/subsystems/$NQN" "$NVMET/ports/1/subsystems/$NQN"
+    ln -s "$NVMET/subsystems/$NQN" "$NVMET/ports/${1:-1}/subsystems/$NQN"
+}
+
+# Another port, which the driver has forwarded as well.
+second_port() {
+    local port=$NVMET/ports/2
+    mkdir "$port"
+    echo tcp >"$port/addr_trtype"
+    echo ipv4 >"$port/addr_adrfam"
+    echo 0.0.0.0 >"$port/addr_traddr"
+    echo 4421 >"$port/addr_trsvcid"
+    start_port 2
+}
+
+no_second_port() {
+    stop_port 2
+    rmdir "$NVMET/ports/2"
+}
+
+# ana_state PORT STATE
+ana_state() {
+    echo "$2" >"$NVMET/ports/$1/ana_groups/1/ana_state"
+}
+
+# What was written to namespace 1 so far, in sectors.
+written() {
+    awk '{ print $7 }' /sys/block/nullb0/stat
+}
+
+# The load goes on.
+grows() {
+    local before
+    before=$(written)
+    more() { [ "$(written)" -gt $((before + 256)) ]; }
+    within 20 more
 }
 
 # Only hosts of `list_host` may connect.

@@ -366,7 +366,7 @@ fn paths() -> Vec<Experiment> {
         let figure =
             |label, of, bar| Figure { label, of: (of, metric), per: Some((one, metric)), bar };
         let figures =
-            vec![figure("the best of two paths", two, bar), figure("round robin", in_turn, bar)];
+            vec![figure("the best of two", two, bar), figure("round robin", in_turn, Bar::None)];
         experiment(name, about, vec![target(MEMORY, arguments)], steps, figures)
     };
     let deep = Load { depth: 32, ..load("randread", 4096) };

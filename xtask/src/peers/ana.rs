@@ -25,6 +25,7 @@ const STEPS: &[Step] = &[
     step("states_change_under_load", |bench| states_change_under_load(bench, CHANGES)),
     long("a_thousand_changes", |bench| states_change_under_load(bench, 1000)),
     step("a_port_is_cut", a_port_is_cut),
+    step("namespaces_are_remapped", namespaces_are_remapped),
     step("without_multipath", |bench| bench.guest("without_multipath").map(drop)),
 ];
 
@@ -126,4 +127,22 @@ fn a_port_is_cut(bench: &mut Bench) -> Result<()> {
         bench.guest("states optimized optimized")?;
     }
     bench.guest("end_load").map(drop)
+}
+
+/// Another namespace comes and goes by the same number, quickly, each time with another UUID and
+/// size, beside two that are used.
+fn namespaces_are_remapped(bench: &mut Bench) -> Result<()> {
+    const ROUNDS: usize = 30;
+    bench.guest("start_load")?;
+    for round in 1..=ROUNDS {
+        let (uuid, size) = (format!("77656674-0000-4000-8000-{round:012}"), format!("{round}MiB"));
+        let device = ["--memory", &size, "--nsid", "3", "--uuid", &uuid];
+        ctl(bench, &[&["namespace", "add", NQN], &device[..]].concat())?;
+        sleep(Duration::from_millis(20 * (round as u64 % 8)));
+        if round < ROUNDS {
+            ctl(bench, &["namespace", "remove", NQN, "3"])?;
+        }
+    }
+    bench.guest(&format!("is_mapped 3 77656674-0000-4000-8000-{ROUNDS:012} {ROUNDS}; end_load"))?;
+    ctl(bench, &["namespace", "remove", NQN, "3"])
 }

@@ -21,6 +21,9 @@ const GUEST_TIME: Duration = Duration::from_secs(300);
 /// The port in the guest to which `port` of this machine is forwarded.
 const GUEST_PORT: u16 = 4420;
 
+/// The same for `second_port`.
+const SECOND_GUEST_PORT: u16 = 4421;
+
 /// The guest and everything outside it.
 #[derive(Debug)]
 pub(crate) struct Bench {
@@ -30,6 +33,8 @@ pub(crate) struct Bench {
     pub(crate) folder: PathBuf,
     /// A free port of this machine: the target's, or the one forwarded to the guest's target.
     pub(crate) port: u16,
+    /// One that is forwarded to a second port of the guest's target.
+    pub(crate) second_port: u16,
     /// The binary under test.
     pub(crate) weft: PathBuf,
     /// The reactor's driver, as in `WEFT_DRIVER`.
@@ -67,10 +72,12 @@ impl Bench {
             let entry = entry?;
             fs::copy(entry.path(), folder.join(entry.file_name()))?;
         }
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let free = || -> Result<u16> { Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port()) };
+        let (port, second_port) = (free()?, free()?);
+        let forwards = [(port, GUEST_PORT), (second_port, SECOND_GUEST_PORT)];
         let options = Options {
             share: Some(folder.canonicalize()?),
-            forwards: if suite.forwards { vec![(port, GUEST_PORT)] } else { Vec::new() },
+            forwards: if suite.forwards { forwards.to_vec() } else { Vec::new() },
             modules: suite.modules.iter().map(|module| (*module).to_owned()).collect(),
             ssd: if suite.modules.contains(&"nvme") { Some(folder.canonicalize()?) } else { None },
             ..Options::default()
@@ -80,6 +87,7 @@ impl Bench {
             root: root.clone(),
             folder,
             port,
+            second_port,
             weft: weft.clone(),
             driver: *driver,
             target: None,

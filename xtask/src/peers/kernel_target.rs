@@ -5,6 +5,7 @@ use super::process::Process;
 use super::{Step, Suite, authentication, both, step};
 use crate::guest::Kernel;
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
 use std::fs;
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ const STEPS: &[Step] = &[
     step("wrong_keys", authentication::wrong_keys_of_kernel_target),
     step("again", authentication::again_with_kernel_target),
     both("port_goes_and_comes", port_goes_and_comes),
+    step("one_of_two_ports_goes", one_of_two_ports_goes),
     step("studied", studied),
 ];
 
@@ -198,6 +200,38 @@ fn port_goes_and_comes(bench: &mut Bench) -> Result<()> {
     let controllers = created(bench)? - before;
     ensure!(controllers >= 3, "{controllers} controllers: the host did not reconnect twice");
     Ok(())
+}
+
+/// One of two ports goes and comes back, then the other, then their access states change, while the
+/// host writes and verifies.
+fn one_of_two_ports_goes(bench: &mut Bench) -> Result<()> {
+    bench.guest("second_port")?;
+    let places = format!("127.0.0.1:{},127.0.0.1:{}", bench.port, bench.second_port);
+    let url = format!("nvme-tcp://{places}/{NQN}?nsid=1");
+    let mut command = bench.weft_command();
+    command.args(["bench", &url, "--rw", "randwrite", "--verify", "crc32c", "--bs", "4k"]);
+    command.args(["--iodepth", "16", "--size", "16m", "--runtime", "100000", "--time_based"]);
+    command.args(["--quiet", "--reconnect-delay", "1", "--iopolicy", "round-robin"]);
+    let mut load = Process::start(&mut command, &bench.folder.join("paths.log"))?;
+    std::thread::sleep(Duration::from_secs(3));
+    for change in [
+        "stop_port",
+        "start_port",
+        "stop_port 2",
+        "start_port 2",
+        "ana_state 1 inaccessible",
+        "ana_state 1 optimized; ana_state 2 inaccessible",
+        "ana_state 2 non-optimized",
+    ] {
+        bench.guest(&format!("{change}; sleep 2; grows"))?;
+    }
+    load.signal(Signal::INT)?;
+    let status = load.wait(Duration::from_secs(120))?;
+    // It was interrupted, after it had read back what it had written.
+    ensure!(status.code() == Some(130), "{status}:\n{}", load.output());
+    let said = load.output();
+    ensure!(!said.contains(" error: ") && !said.contains("panicked"), "{said}");
+    bench.guest("no_second_port").map(drop)
 }
 
 /// A study of a target without statistics ends with a report, and marks each remote cell as such.
