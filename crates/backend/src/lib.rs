@@ -6,7 +6,8 @@
 //! configuration file or on the command line.
 //!
 //! The devices: [`memory`], [`null`], [`file`](mod@file), [`block`], [`rbd`]. Wrappers around any
-//! of them: [`delay`], [`fault`]. A remote namespace is a device too; crate `weft-host` has it.
+//! of them: [`delay`], [`fault`], [`uncorrectable`]. A remote namespace is a device too; crate
+//! `weft-host` has it.
 //!
 //! This layer is independent of NVMe: it has blocks, requests and [`Failure`]s, no commands,
 //! statuses or namespace identifiers ([`Failure::Remote`] carries a status without interpreting
@@ -35,6 +36,7 @@ mod exclusion;
 mod failure;
 pub mod fault;
 pub mod file;
+pub mod files;
 mod geometry;
 pub mod memory;
 pub mod null;
@@ -42,6 +44,7 @@ mod nvme;
 pub mod rbd;
 mod request;
 mod spec;
+pub mod uncorrectable;
 
 /// What tests/ordering has loom's own of, in the modules that it compiles.
 mod sync {

@@ -8,7 +8,8 @@ use weft_reactor::Buffer;
 /// A request to a device.
 #[derive(Debug)]
 pub struct Request {
-    /// The submitter's tag, returned with the completion. It need not be unique.
+    /// The submitter's tag, returned with the completion. It need not be unique. Those of which
+    /// the two highest bits are 01 are for wrappers.
     pub tag: u64,
     /// The operation.
     pub operation: Operation,

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! The full form starts with the kind: `memory:SIZE`, `null:SIZE`, `file:PATH`, `block:PATH`, and
-//! the wrappers `delay:read=50us,write=1ms:DEVICE` and `fault:RULE;RULE…:DEVICE` with rules such as
+//! the wrappers `delay:read=50us,write=1ms:DEVICE`, `uncorrectable:file=PATH:DEVICE` (or
+//! `uncorrectable::DEVICE`) and `fault:RULE;RULE…:DEVICE` with rules such as
 //! `operation=write,nth=3,effect=media-write`. Options follow after commas: `block=512` (bytes);
 //! for a file also `size=1GiB` (create it, or extend it to that), `direct=on|off` and `read-only`;
 //! and `shared` if other processes may write to it, too. A comma in a path is written twice:
@@ -33,6 +34,7 @@ use crate::{
     null::NullFactory,
     nvme::NvmeFactory,
     rbd::{RbdFactory, RbdSpec},
+    uncorrectable::UncorrectableFactory,
 };
 use core::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
@@ -128,6 +130,14 @@ pub enum DeviceSpec {
         /// The inner device.
         inner: Box<DeviceSpec>,
     },
+    /// Another device whose blocks can be marked as unreadable.
+    Uncorrectable {
+        /// Where the marks are kept; if absent, they are gone when the process ends.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<PathBuf>,
+        /// The inner device.
+        inner: Box<DeviceSpec>,
+    },
 }
 
 impl DeviceSpec {
@@ -144,7 +154,10 @@ impl DeviceSpec {
     /// A sentence: it is none.
     pub fn into_polled(mut self) -> Result<Self, String> {
         let mut inner = &mut self;
-        while let Self::Delay { inner: next, .. } | Self::Fault { inner: next, .. } = inner {
+        while let Self::Delay { inner: next, .. }
+        | Self::Fault { inner: next, .. }
+        | Self::Uncorrectable { inner: next, .. } = inner
+        {
             inner = next;
         }
         match inner {
@@ -168,7 +181,9 @@ impl DeviceSpec {
             // Ceph keeps the writers of an image apart.
             Self::Memory { .. } | Self::Null { .. } | Self::Rbd(_) => {}
             Self::File { shared, .. } | Self::Block { shared, .. } => *shared = true,
-            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.share(),
+            Self::Delay { inner, .. }
+            | Self::Fault { inner, .. }
+            | Self::Uncorrectable { inner, .. } => inner.share(),
         }
     }
 
@@ -249,7 +264,9 @@ impl DeviceSpec {
             }
             Self::Block { .. } => Ok(()),
             Self::Rbd(spec) => spec.block_bytes.map_or(Ok(()), check_block_size),
-            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.check(),
+            Self::Delay { inner, .. }
+            | Self::Fault { inner, .. }
+            | Self::Uncorrectable { inner, .. } => inner.check(),
         }
     }
 
@@ -284,6 +301,9 @@ impl DeviceSpec {
             Self::Fault { rules, inner } => {
                 Arc::new(FaultFactory::new(inner.build()?, rules.clone())?)
             }
+            Self::Uncorrectable { file, inner } => {
+                Arc::new(UncorrectableFactory::new(inner.build()?, file.clone())?)
+            }
         })
     }
 
@@ -291,7 +311,9 @@ impl DeviceSpec {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File { path, .. } | Self::Block { path, .. } => Some(path),
-            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.path(),
+            Self::Delay { inner, .. }
+            | Self::Fault { inner, .. }
+            | Self::Uncorrectable { inner, .. } => inner.path(),
             Self::Memory { .. } | Self::Null { .. } | Self::Rbd(_) => None,
         }
     }
@@ -302,7 +324,9 @@ impl DeviceSpec {
     pub fn stored_name(&self) -> Option<String> {
         match self {
             Self::Rbd(spec) => Some(spec.identity()),
-            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.stored_name(),
+            Self::Delay { inner, .. }
+            | Self::Fault { inner, .. }
+            | Self::Uncorrectable { inner, .. } => inner.stored_name(),
             _ => self.path().map(|path| path.display().to_string()),
         }
     }
@@ -312,7 +336,9 @@ impl DeviceSpec {
         match self {
             Self::File { read_only, .. } | Self::Block { read_only, .. } => *read_only,
             Self::Rbd(spec) => spec.is_read_only(),
-            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.is_read_only(),
+            Self::Delay { inner, .. }
+            | Self::Fault { inner, .. }
+            | Self::Uncorrectable { inner, .. } => inner.is_read_only(),
             Self::Memory { .. } | Self::Null { .. } => false,
         }
     }
@@ -355,6 +381,13 @@ impl fmt::Display for DeviceSpec {
             Self::Delay { read, write, inner } => {
                 let (read, write) = (duration::exact(*read), duration::exact(*write));
                 write!(f, "delay:read={read},write={write}:{inner}")
+            }
+            Self::Uncorrectable { file, inner } => {
+                f.write_str("uncorrectable:")?;
+                if let Some(file) = file {
+                    write!(f, "file={}", file.display())?;
+                }
+                write!(f, ":{inner}")
             }
             Self::Fault { rules, inner } => {
                 f.write_str("fault:")?;
@@ -407,8 +440,8 @@ fn block_bytes_default() -> u32 {
 }
 
 fn parse_within(text: &str, layers: u8) -> Result<DeviceSpec, ParseSpecError> {
-    let kinds = "memory:SIZE, null:SIZE, file:PATH, block:PATH, rbd:POOL/IMAGE, delay:…:DEVICE or \
-                 fault:…:DEVICE";
+    let kinds = "memory:SIZE, null:SIZE, file:PATH, block:PATH, rbd:POOL/IMAGE, delay:…:DEVICE, \
+                 fault:…:DEVICE or uncorrectable:…:DEVICE";
     let (kind, rest) = text
         .split_once(':')
         .ok_or_else(|| ParseSpecError(format!("{text:?} is not a device (use {kinds})")))?;
@@ -446,6 +479,17 @@ fn parse_within(text: &str, layers: u8) -> Result<DeviceSpec, ParseSpecError> {
             let (options, inner) = wrapped()?;
             let rules = options.split(';').map(fault_rule).collect::<Result<_, _>>()?;
             Ok(DeviceSpec::Fault { rules, inner })
+        }
+        "uncorrectable" => {
+            let (options, inner) = wrapped()?;
+            let mut file = None;
+            for (key, value) in pairs(options) {
+                match key {
+                    "file" if !value.is_empty() => file = Some(PathBuf::from(value)),
+                    _ => return Err(unknown(key, "file")),
+                }
+            }
+            Ok(DeviceSpec::Uncorrectable { file, inner })
         }
         _ => Err(ParseSpecError(format!("{kind:?} is not a kind of device (use {kinds})"))),
     }
@@ -625,6 +669,22 @@ mod tests {
             let why = parse(text).unwrap().into_polled().unwrap_err();
             assert!(why.starts_with("hipri polls the queues of a block device"), "{why}");
             assert!(why.contains(part), "{why}");
+        }
+    }
+
+    #[test]
+    fn marks_have_a_file_or_none() {
+        for (text, file) in [
+            ("uncorrectable::memory:1GiB", None),
+            ("uncorrectable:file=/var/lib/a.marks:memory:1GiB", Some("/var/lib/a.marks".into())),
+        ] {
+            let spec = parse(text).unwrap();
+            assert_eq!(spec.to_string(), text);
+            let inner = Box::new(DeviceSpec::Memory { bytes: 1 << 30, block_bytes: 4096 });
+            assert_eq!(spec, DeviceSpec::Uncorrectable { file, inner });
+        }
+        for text in ["uncorrectable:file=:memory:1GiB", "uncorrectable:fil=/a:memory:1GiB"] {
+            assert!(parse(text).is_err(), "{text}");
         }
     }
 

@@ -100,7 +100,9 @@ fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
             let device = identity::Device { identity, survives_restart };
             Ok(Examined { device, bytes: Some(bytes), is_created: false })
         }
-        DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => examine(inner),
+        DeviceSpec::Delay { inner, .. }
+        | DeviceSpec::Fault { inner, .. }
+        | DeviceSpec::Uncorrectable { inner, .. } => examine(inner),
         DeviceSpec::File { path, create_bytes, block_bytes, read_only, .. } => {
             let found = length(path, false)?;
             let create_bytes = create_bytes.filter(|_| !read_only);

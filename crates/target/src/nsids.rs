@@ -128,7 +128,9 @@ impl Kind {
             DeviceSpec::Memory { .. } => Self::Memory,
             DeviceSpec::Null { .. } => Self::Null,
             DeviceSpec::File { .. } | DeviceSpec::Block { .. } | DeviceSpec::Rbd(_) => Self::Stored,
-            DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => Self::of(inner),
+            DeviceSpec::Delay { inner, .. }
+            | DeviceSpec::Fault { inner, .. }
+            | DeviceSpec::Uncorrectable { inner, .. } => Self::of(inner),
         }
     }
 }
@@ -179,7 +181,7 @@ fn match_by_order(
 /// Whether a namespace that was configured as `old` can keep its device when it is configured as
 /// `new`: all but the size is equal.
 pub(crate) fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
-    use DeviceSpec::{Delay, Fault, File, Memory, Null, Rbd};
+    use DeviceSpec::{Delay, Fault, File, Memory, Null, Rbd, Uncorrectable};
     match (old, new) {
         (Memory { block_bytes: a, .. }, Memory { block_bytes: b, .. })
         | (Null { block_bytes: a, .. }, Null { block_bytes: b, .. }) => a == b,
@@ -192,6 +194,9 @@ pub(crate) fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
             (a, aw) == (b, bw) && same_device(ai, bi)
         }
         (Fault { rules: a, inner: ai }, Fault { rules: b, inner: bi }) => {
+            a == b && same_device(ai, bi)
+        }
+        (Uncorrectable { file: a, inner: ai }, Uncorrectable { file: b, inner: bi }) => {
             a == b && same_device(ai, bi)
         }
         (old, new) => old == new,

@@ -1,8 +1,9 @@
 //! Each operation, on every device and driver.
 
 use crate::rig::{BYTES, Rig, on_every_device};
+use std::cell::Cell;
 use std::sync::Arc;
-use weft_backend::{Failure, Operation, Request, file::SimulatedFileFactory};
+use weft_backend::{DeviceSpec, Failure, Operation, Request, file::SimulatedFileFactory};
 use weft_reactor::{
     Reactor,
     simulation::{NetworkConditions, StorageConditions, World},
@@ -227,10 +228,99 @@ fn compare_and_write_writes_only_if_the_data_matches() {
 #[test]
 fn unsupported_operations_are_refused() {
     on_every_device(|rig| {
-        assert!(!rig.device.geometry().capabilities.write_uncorrectable);
+        if rig.device.geometry().capabilities.write_uncorrectable {
+            return;
+        }
         let result = rig.result(Operation::WriteUncorrectable { slba: 0, nlb: 1 });
         assert_eq!(result, Err(Failure::Unsupported), "{}", rig.name);
     });
+}
+
+/// Marked blocks cannot be read, compared or verified until they are written, by whatever writes
+/// them, and only those that are.
+#[test]
+fn marked_blocks_are_unreadable_until_they_are_written() {
+    let devices = Cell::new(0);
+    on_every_device(|rig| {
+        if !rig.device.geometry().capabilities.write_uncorrectable {
+            return;
+        }
+        devices.set(devices.get() + 1);
+        let bytes = rig.pattern(1, 8);
+        rig.write(0, &bytes);
+        let block = rig.block_bytes();
+        rig.ok(Operation::WriteUncorrectable { slba: 2, nlb: 4 });
+        let beyond = Operation::WriteUncorrectable { slba: rig.blocks(), nlb: 1 };
+        assert_eq!(rig.result(beyond), Err(Failure::OutOfRange));
+        for (slba, nlb, is_marked) in
+            [(0, 2, false), (1, 2, true), (5, 1, true), (5, 3, true), (6, 2, false)]
+        {
+            let expected = if is_marked { Err(Failure::MediaRead) } else { Ok(()) };
+            let same = &bytes[slba as usize * block..][..nlb as usize * block];
+            let compare = Operation::Compare { slba, nlb, with: rig.buffer(same) };
+            let both = Operation::CompareAndWrite {
+                slba,
+                nlb,
+                compare: rig.buffer(same),
+                write: rig.buffer(same),
+                durable: false,
+            };
+            let read = rig.read_of(slba, nlb);
+            let verify = Operation::Verify { slba, nlb };
+            for operation in [read, compare, both, verify] {
+                let kind = operation.kind();
+                assert_eq!(rig.result(operation), expected, "{}: {kind} {slba}", rig.name);
+            }
+        }
+        rig.ok(Operation::Flush);
+        if rig.device.geometry().capabilities.discard {
+            rig.ok(Operation::Discard { ranges: Box::new([(2, 1)]) });
+            assert_eq!(rig.result(rig.read_of(2, 1)), Err(Failure::MediaRead), "it stays so");
+        }
+        rig.write(3, &bytes[..block]);
+        rig.ok(Operation::WriteZeroes { slba: 5, nlb: 2, deallocate: false, durable: false });
+        assert!(rig.read(3, 1) == bytes[..block]);
+        assert!(rig.read(5, 2).iter().all(|byte| *byte == 0));
+        for slba in [2, 4] {
+            assert_eq!(rig.result(rig.read_of(slba, 1)), Err(Failure::MediaRead), "{slba}");
+        }
+        rig.write(0, &bytes);
+        assert!(rig.read(0, 8) == bytes);
+    });
+    assert!(devices.get() >= 2);
+}
+
+/// What is in the file is there for the next process; a device that keeps its data needs one.
+#[test]
+fn marks_in_a_file_outlast_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, image) = (folder.path().join("marks"), folder.path().join("image"));
+    let (marks, image) = (path.display(), image.display());
+    let text = format!("uncorrectable:file={marks}:file:{image},size=1MiB,block=512");
+    let spec: DeviceSpec = text.parse().unwrap();
+    let mut rig = Rig::of(&spec);
+    let bytes = rig.pattern(1, 8);
+    rig.write(8, &bytes);
+    rig.ok(Operation::WriteUncorrectable { slba: 8, nlb: 8 });
+    rig.write(10, &bytes[..512]);
+    rig.finish();
+    drop(rig);
+    let mut rig = Rig::of(&spec);
+    for slba in 8..16 {
+        let expected = if slba == 10 { Ok(()) } else { Err(Failure::MediaRead) };
+        assert_eq!(rig.result(rig.read_of(slba, 1)), expected, "{slba}");
+    }
+    rig.write(8, &bytes);
+    rig.finish();
+    drop(rig);
+    assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1, "none is left");
+    assert!(Rig::of(&spec).read(8, 8) == bytes);
+    std::fs::write(&path, "something else").unwrap();
+    let why = spec.build().unwrap_err().to_string();
+    assert!(why.contains("move it away"), "{why}");
+    let without = format!("uncorrectable::file:{image}").parse::<DeviceSpec>().unwrap();
+    let why = without.build().unwrap_err().to_string();
+    assert!(why.contains("uncorrectable:file=PATH"), "{why}");
 }
 
 #[test]

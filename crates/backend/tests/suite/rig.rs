@@ -62,6 +62,21 @@ pub(crate) fn keeping_specs(directory: &Path) -> Vec<(&'static str, DeviceSpec)>
             },
         ),
         (
+            "memory with marks",
+            DeviceSpec::Uncorrectable { file: None, inner: Box::new(memory(4096)) },
+        ),
+        (
+            "slow file with kept marks",
+            DeviceSpec::Uncorrectable {
+                file: Some(directory.join("marks")),
+                inner: Box::new(DeviceSpec::Delay {
+                    read: Duration::from_micros(50),
+                    write: Duration::from_micros(200),
+                    inner: Box::new(file(Some(512), Some(false))),
+                }),
+            },
+        ),
+        (
             "file with a rule that never hits, around slow memory",
             DeviceSpec::Fault {
                 rules: vec![FaultRule { per_million: Some(0), ..FaultRule::default() }],

@@ -144,7 +144,9 @@ fn set_block_size(device: &mut DeviceSpec, bytes: u32) {
         DeviceSpec::File { block_bytes, .. } => {
             block_bytes.get_or_insert(bytes);
         }
-        DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => {
+        DeviceSpec::Delay { inner, .. }
+        | DeviceSpec::Fault { inner, .. }
+        | DeviceSpec::Uncorrectable { inner, .. } => {
             set_block_size(inner, bytes);
         }
         DeviceSpec::Rbd(spec) => {

@@ -477,7 +477,9 @@ fn is_claimed(device: &DeviceSpec) -> bool {
         DeviceSpec::File { .. } | DeviceSpec::Block { .. } => true,
         // Ceph keeps the writers of an image apart.
         DeviceSpec::Rbd(_) => false,
-        DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => is_claimed(inner),
+        DeviceSpec::Delay { inner, .. }
+        | DeviceSpec::Fault { inner, .. }
+        | DeviceSpec::Uncorrectable { inner, .. } => is_claimed(inner),
     }
 }
 

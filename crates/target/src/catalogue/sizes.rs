@@ -56,9 +56,9 @@ fn configured_bytes(spec: &DeviceSpec) -> Option<u64> {
         DeviceSpec::File { create_bytes, .. } => *create_bytes,
         DeviceSpec::Rbd(spec) => spec.least_bytes,
         DeviceSpec::Block { .. } => None,
-        DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => {
-            configured_bytes(inner)
-        }
+        DeviceSpec::Delay { inner, .. }
+        | DeviceSpec::Fault { inner, .. }
+        | DeviceSpec::Uncorrectable { inner, .. } => configured_bytes(inner),
     }
 }
 

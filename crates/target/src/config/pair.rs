@@ -172,6 +172,10 @@ impl Pair {
                 "the member that opens it first keeps its lock",
                 "remove `exclusive`: the lock moves to the member that writes",
             )),
+            DeviceSpec::Uncorrectable { .. } => Some((
+                "each member has marks of its own, which the other does not know",
+                "remove `uncorrectable:`",
+            )),
             DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => {
                 self.refusal(inner)
             }

@@ -133,7 +133,7 @@ mod tests {
         let before = Reservations::restored(BTreeMap::new(), None).expect("none");
         crate::replace_file(&path, text(&before, &UUID).as_bytes()).expect("written");
         let after = text(&reservations(), &UUID);
-        let aside = crate::files::aside(&path);
+        let aside = weft_backend::files::aside(&path);
         assert_eq!(aside.parent(), path.parent(), "a rename within a folder is one step");
         for length in 0..=after.len() {
             std::fs::write(&aside, &after.as_bytes()[..length]).expect("cut off");

@@ -19,7 +19,8 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Where the new contents of a file are written first.
-pub(crate) fn aside(path: &Path) -> PathBuf {
+#[must_use]
+pub fn aside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     path.with_file_name(name)
