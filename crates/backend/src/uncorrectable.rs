@@ -467,16 +467,16 @@ mod tests {
         /// Ranges are what a bit for each block would be, however they are marked and cleared.
         #[test]
         fn ranges_are_sets_of_blocks(
-            steps in proptest::collection::vec((any::<bool>(), 0..64_u64, 1..20_u64), 1..60)
+            steps in proptest::collection::vec((any::<bool>(), 0..64_usize, 1..20_usize), 1..60)
         ) {
             let (mut marks, mut blocks) = (Marks::default(), [false; 100]);
             for (mark, start, count) in steps {
                 let end = start + count;
                 match mark {
-                    true => prop_assert!(marks.mark(start, end)),
-                    false => marks.clear(start, end),
+                    true => prop_assert!(marks.mark(start as u64, end as u64)),
+                    false => marks.clear(start as u64, end as u64),
                 }
-                blocks[start as usize..end as usize].fill(mark);
+                blocks[start..end].fill(mark);
                 for (block, is_marked) in (0..).zip(blocks) {
                     prop_assert_eq!(marks.overlap(block, block + 1), is_marked, "{}", block);
                 }

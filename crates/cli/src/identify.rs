@@ -161,6 +161,7 @@ fn nvm_fields(identify: &Controller) -> Vec<Field> {
         (nvm.write_zeroes(), "write zeroes"),
         (nvm.reservations(), "reservations"),
         (nvm.verify(), "verify"),
+        (nvm.copy(), "copy"),
     ]);
     let cache = if identify.volatile_write_cache.present() { "present" } else { "none" };
     vec![

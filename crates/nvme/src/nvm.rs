@@ -354,7 +354,7 @@ bit_struct! {
     }
 }
 
-/// Copy – Source Range Entries Descriptor Format 0h (32 bytes).
+/// Copy – Source Range Entries Descriptor Formats 0h and 2h (32 bytes).
 #[derive(
     Debug,
     Clone,
@@ -370,8 +370,10 @@ bit_struct! {
 )]
 #[repr(C)]
 pub struct CopySourceRange {
-    /// Reserved in format 0h (the source namespace is in format 2h).
-    pub reserved1: Reserved<8>,
+    /// Source Namespace Identifier (SNSID), format 2h.
+    pub source_namespace_id: U32,
+    /// Reserved.
+    pub reserved1: Reserved<4>,
     /// Starting LBA (SLBA).
     pub slba: U64,
     /// Number of Logical Blocks (NLB), 0's based.
@@ -388,10 +390,78 @@ pub struct CopySourceRange {
     pub expected_application_tag_mask: U16,
 }
 
-assert_layout!(CopySourceRange, size 32, reserved1 at 0, slba at 8,
+assert_layout!(CopySourceRange, size 32, source_namespace_id at 0, reserved1 at 4, slba at 8,
     nlb_0s_based at 16, reserved2 at 18, source_options at 22,
     expected_reference_tag at 24, expected_application_tag at 28,
     expected_application_tag_mask at 30);
+
+impl CopySourceRange {
+    /// These blocks of a namespace, if there are 1 to 65536 of them.
+    #[must_use]
+    pub const fn new(source_namespace_id: u32, slba: u64, nlb: u32) -> Option<Self> {
+        let Some(count) = to_0s_based(nlb) else { return None };
+        Some(Self {
+            source_namespace_id: U32::new(source_namespace_id),
+            reserved1: Reserved([0; 4]),
+            slba: U64::new(slba),
+            nlb_0s_based: U16::new(count),
+            reserved2: Reserved([0; 4]),
+            source_options: U16::ZERO,
+            expected_reference_tag: U32::ZERO,
+            expected_application_tag: U16::ZERO,
+            expected_application_tag_mask: U16::ZERO,
+        })
+    }
+}
+
+/// The dwords of Copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CopyCommand {
+    /// Starting Destination LBA (SDLBA).
+    pub sdlba: u64,
+    /// Command Dword 12.
+    pub control: CopyControl,
+}
+
+impl CopyCommand {
+    /// To the blocks from `sdlba` on, from so many ranges (1 to 256) of this format.
+    #[must_use]
+    pub const fn new(sdlba: u64, ranges: u16, format: u8) -> Self {
+        let [ranges, _] = ranges.wrapping_sub(1).to_le_bytes();
+        let control =
+            CopyControl(0).with_range_count_0s_based(ranges).with_descriptor_format(format);
+        Self { sdlba, control }
+    }
+
+    /// Reads the dwords of a Copy command.
+    #[must_use]
+    pub const fn from_command(command: &Command) -> Self {
+        Self { sdlba: StartingBlock::of(command).0, control: CopyControl(command.cdw12.get()) }
+    }
+
+    /// A Copy command to this namespace, without command identifier and data pointer.
+    #[must_use]
+    pub fn to_command(self, namespace_id: u32) -> Command {
+        let start = StartingBlock(self.sdlba);
+        Command::new(NvmOpcode::COPY)
+            .with_namespace_id(namespace_id)
+            .with_cdw10(start.low())
+            .with_cdw11(start.high())
+            .with_cdw12(self.control.0)
+    }
+
+    /// Source ranges in the command's data, 1 to 256.
+    #[must_use]
+    pub const fn ranges(&self) -> u16 {
+        self.control.range_count_0s_based() as u16 + 1
+    }
+
+    /// Bytes of data that come with the command.
+    #[must_use]
+    pub const fn data_length(&self) -> u32 {
+        self.ranges() as u32 * 32
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -478,6 +548,24 @@ mod tests {
         let vector = hex("00000000 00010000 0000000002000000");
         check_truncations::<DatasetRange>(&vector);
         assert_eq!(DatasetRange::new(0x2_0000_0000, 256).bytes(), vector);
+    }
+
+    /// `struct nvme_copy_cmd`: SDLBA at 40, number of ranges and format at 48, FUA is bit 30.
+    #[test]
+    fn copy() {
+        let mut copy = CopyCommand::new(0x0102_0304_0506_0708, 128, 2);
+        copy.control = copy.control.with_force_unit_access(true);
+        let command = copy.to_command(9);
+        assert_eq!(command.opcode, 0x19);
+        assert_eq!(command.bytes()[40..52], hex("0807060504030201 7f020040"));
+        assert_eq!(CopyCommand::from_command(&command), copy);
+        assert_eq!((copy.ranges(), copy.data_length()), (128, 4096));
+        let range = CopySourceRange::new(7, 9, 65536).unwrap();
+        assert_eq!(
+            range.bytes()[..24],
+            hex("07000000 00000000 0900000000000000 ffff 00000000 0000")
+        );
+        assert_eq!(CopySourceRange::new(7, 9, 65537), None);
     }
 
     /// `struct nvme_copy_range` of libnvme: slba at 8, nlb at 16, tags from 24.

@@ -110,6 +110,8 @@ pub struct SubsystemLimits {
     pub write_zeroes_bytes: u32,
     /// Most bytes that one Verify may touch (VSL), rounded as `mdts_bytes` is.
     pub verify_bytes: u32,
+    /// Most bytes that one Copy may move (MCL).
+    pub copy_bytes: u32,
     /// How long a controller may exist without being enabled, after Connect or after a reset,
     /// before it is taken down. SPDK waits as long.
     pub association_timeout_ms: u32,
@@ -135,6 +137,7 @@ impl Default for SubsystemLimits {
             // What Write Zeroes of 65536 blocks of 512 bytes, its longest, touches.
             write_zeroes_bytes: 32 * 1024 * 1024,
             verify_bytes: 32 * 1024 * 1024,
+            copy_bytes: 32 * 1024 * 1024,
             association_timeout_ms: 120_000,
             weighted_round_robin: false,
         }
@@ -155,10 +158,40 @@ impl SubsystemLimits {
         exponent_bytes(self.mdts())
     }
 
+    /// The limits of Copy.
+    pub(crate) const fn copy(&self) -> CopyLimits {
+        CopyLimits { bytes: self.copy_bytes }
+    }
+
     /// Keep Alive Support (KAS), in units of 100 ms.
     #[must_use]
     pub fn keep_alive_support_100ms(&self) -> u16 {
         u16::try_from(self.keep_alive_granularity_ms / 100).unwrap_or(u16::MAX).max(1)
+    }
+}
+
+/// Source ranges of one Copy (MSRC and one): their list is a page.
+pub(crate) const COPY_RANGES_MAX: u16 = 128;
+
+/// The limits of Copy, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CopyLimits {
+    bytes: u32,
+}
+
+/// The same in blocks of a namespace.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CopyBlocks {
+    /// Maximum Single Source Range Length (MSSRL).
+    pub(crate) range_blocks: u16,
+    /// Maximum Copy Length (MCL).
+    pub(crate) blocks: u32,
+}
+
+impl CopyLimits {
+    pub(crate) fn of(self, block_bytes: u32) -> CopyBlocks {
+        let blocks = (self.bytes / block_bytes.max(1)).max(1);
+        CopyBlocks { range_blocks: u16::try_from(blocks).unwrap_or(u16::MAX), blocks }
     }
 }
 
@@ -537,6 +570,36 @@ pub struct SubsystemShared {
     counted: Mutex<Counted>,
     associations_lost: AtomicU64,
     reservations: ReservationTable,
+    controllers: Mutex<Vec<Arc<ListedController>>>,
+}
+
+/// A controller of a subsystem, for the lists of controllers.
+#[derive(Debug)]
+struct ListedController {
+    controller_id: u16,
+    namespaces: Mutex<Namespaces>,
+}
+
+/// Keeps a controller listed as long as it exists.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    shared: Arc<SubsystemShared>,
+    controller: Arc<ListedController>,
+}
+
+impl Listing {
+    /// Other namespaces are attached to it.
+    pub(crate) fn replace_namespaces(&self, namespaces: &Namespaces) {
+        let mut own = self.controller.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        *own = namespaces.clone();
+    }
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        let own = |listed: &Arc<ListedController>| Arc::ptr_eq(listed, &self.controller);
+        self.shared.listed().retain(|listed| !own(listed));
+    }
 }
 
 #[derive(Debug, Default)]
@@ -573,6 +636,36 @@ impl SubsystemShared {
         let fresh = Arc::default();
         counters.push(Arc::clone(&fresh));
         fresh
+    }
+
+    /// Lists a controller to which these namespaces are attached.
+    pub(crate) fn list_controller(
+        self: &Arc<Self>,
+        controller_id: u16,
+        namespaces: &Namespaces,
+    ) -> Listing {
+        let namespaces = Mutex::new(namespaces.clone());
+        let controller = Arc::new(ListedController { controller_id, namespaces });
+        self.listed().push(Arc::clone(&controller));
+        Listing { shared: Arc::clone(self), controller }
+    }
+
+    /// The identifiers of its controllers in ascending order: of all, or of those that a namespace
+    /// is attached to.
+    pub(crate) fn controllers(&self, nsid: Option<u32>) -> Vec<u16> {
+        let is_attached = |listed: &&Arc<ListedController>| {
+            let own = listed.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+            nsid.is_none_or(|nsid| own.get(nsid).is_some())
+        };
+        let listed = self.listed();
+        let mut ids: Vec<_> =
+            listed.iter().filter(is_attached).map(|listed| listed.controller_id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    fn listed(&self) -> MutexGuard<'_, Vec<Arc<ListedController>>> {
+        self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The reservations of its namespaces.

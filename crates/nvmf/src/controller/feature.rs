@@ -520,6 +520,7 @@ impl Controller {
         if flags.iter().any(|flag| *flag > 1) {
             return Err(DATA);
         }
+        self.shared.set_copy_formats(behavior.copy_descriptor_formats.get());
         self.features.host_behavior = behavior;
         Ok(Outcome::Done(0))
     }

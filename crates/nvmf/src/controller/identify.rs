@@ -3,13 +3,13 @@
 use weft_nvme::command::NAMESPACE_ID_BROADCAST;
 use weft_nvme::identify::{
     self, AsymmetricNamespaceAccessCapabilities, Cns, CommandSetId, CommandSetVectors, CommandSets,
-    CommonNamespaceFeatures, ControllerAttributes, ControllerType, DeallocateFeatures,
-    DiscoveryControllerType, EntrySizes, FabricsCommandSupport, FabricsControllerAttributes,
-    FirmwareUpdates, FusedOperations, IDENTIFY_LENGTH, Identify, IndependentNamespace, LbaFormat,
-    LogPageAttributes, MultipathCapabilities, NamespaceAttributes, NamespaceFeatures,
-    NamespaceIdentifier, NamespaceList, NamespaceStatus, NvmController, NvmNamespace,
-    OptionalAsynchronousEvents, OptionalNvmCommands, ReservationCapabilities, SglSupport,
-    SharingCapabilities, VolatileWriteCacheAttributes, WriteProtectionCapabilities,
+    CommonNamespaceFeatures, ControllerAttributes, ControllerList, ControllerType,
+    DeallocateFeatures, DiscoveryControllerType, EntrySizes, FabricsCommandSupport,
+    FabricsControllerAttributes, FirmwareUpdates, FusedOperations, IDENTIFY_LENGTH, Identify,
+    IndependentNamespace, LbaFormat, LogPageAttributes, MultipathCapabilities, NamespaceAttributes,
+    NamespaceFeatures, NamespaceIdentifier, NamespaceList, NamespaceStatus, NvmController,
+    NvmNamespace, OptionalAsynchronousEvents, OptionalNvmCommands, ReservationCapabilities,
+    SglSupport, SharingCapabilities, VolatileWriteCacheAttributes, WriteProtectionCapabilities,
     push_descriptor,
 };
 use weft_nvme::log_page::AsymmetricNamespaceAccessState as AnaState;
@@ -20,9 +20,9 @@ use weft_nvme::{Command, Status, Wire};
 use super::Controller;
 use super::admin::{Outcome, check_data_to_host};
 use crate::ana::TRANSITION_TIME_S;
-use crate::queue::{CommandError, ERROR_ENTRIES, error};
+use crate::queue::{COPY_FORMATS, CommandError, ERROR_ENTRIES, error};
 use crate::rdma;
-use crate::subsystem::{ControllerModel, NamespaceView, page_exponent};
+use crate::subsystem::{COPY_RANGES_MAX, ControllerModel, NamespaceView, page_exponent};
 
 /// Bytes of a command and of a completion, which IOCCSZ and IORCSZ count in units of 16.
 const COMMAND_BYTES: u32 = 64;
@@ -43,11 +43,14 @@ impl Controller {
         let identify = Identify::from_command(command);
         let nsid = identify.namespace_id;
         let bytes = match identify.cns {
-            Cns::NAMESPACE => self.identify_namespace(nsid)?,
+            // What is not attached to a controller has no other allocation that its host could see.
+            Cns::NAMESPACE | Cns::ALLOCATED_NAMESPACE => self.identify_namespace(nsid)?,
             Cns::CONTROLLER => self.identify_controller().bytes().to_vec(),
-            Cns::ACTIVE_NAMESPACE_LIST => self.active_namespaces(nsid)?,
+            Cns::ACTIVE_NAMESPACE_LIST | Cns::ALLOCATED_NAMESPACE_LIST => {
+                self.active_namespaces(nsid)?
+            }
             Cns::NAMESPACE_DESCRIPTOR_LIST => self.namespace_descriptors(nsid)?,
-            Cns::COMMAND_SET_NAMESPACE => {
+            Cns::COMMAND_SET_NAMESPACE | Cns::COMMAND_SET_ALLOCATED_NAMESPACE => {
                 check_command_set(&identify)?;
                 self.identify_nvm_namespace(nsid)?
             }
@@ -55,11 +58,20 @@ impl Controller {
                 check_command_set(&identify)?;
                 self.identify_nvm_controller().bytes().to_vec()
             }
-            Cns::COMMAND_SET_ACTIVE_NAMESPACE_LIST => {
+            Cns::COMMAND_SET_ACTIVE_NAMESPACE_LIST | Cns::COMMAND_SET_ALLOCATED_NAMESPACE_LIST => {
                 check_command_set(&identify)?;
                 self.active_namespaces(nsid)?
             }
-            Cns::INDEPENDENT_NAMESPACE => self.identify_independent_namespace(nsid)?,
+            Cns::INDEPENDENT_NAMESPACE | Cns::INDEPENDENT_ALLOCATED_NAMESPACE => {
+                self.identify_independent_namespace(nsid)?
+            }
+            Cns::CONTROLLER_LIST => self.controllers(None, identify.controller_id),
+            Cns::NAMESPACE_CONTROLLER_LIST => {
+                if !(1..=self.view.limits.max_namespaces).contains(&nsid) {
+                    return Err(NAMESPACE);
+                }
+                self.controllers(Some(nsid), identify.controller_id)
+            }
             Cns::COMMAND_SET_DATA => {
                 let own = [THIS_CONTROLLER, self.controller_id];
                 if !own.contains(&identify.controller_id) {
@@ -160,6 +172,7 @@ impl Controller {
         controller.namespaces = U32::new(view.limits.max_namespaces);
         controller.maximum_allowed_namespaces = U32::new(view.limits.max_namespaces);
         controller.optional_nvm_commands = U16::new(self.optional_nvm_commands().0);
+        controller.copy_descriptor_formats = U16::new(COPY_FORMATS);
         controller.fused_operations = U16::new(FusedOperations(0).with_compare_and_write(true).0);
         controller.volatile_write_cache = VolatileWriteCacheAttributes(0)
             .with_present(true)
@@ -184,6 +197,9 @@ impl Controller {
             .with_save_and_select(true)
             .with_reservations(true)
             .with_verify(true)
+            .with_copy(true)
+            // No data goes over the network.
+            .with_all_fast_copy(true)
     }
 
     fn identify_nvm_controller(&self) -> NvmController {
@@ -204,6 +220,13 @@ impl Controller {
         Ok(NamespaceList::new(above.map(|namespace| namespace.nsid)).bytes().to_vec())
     }
 
+    /// The controllers from this identifier on, as many as a list holds: of the subsystem, or of a
+    /// namespace.
+    fn controllers(&self, nsid: Option<u32>, from: u16) -> Vec<u8> {
+        let ids = self.view.shared.controllers(nsid).into_iter().filter(|id| *id >= from);
+        ControllerList::new(ids).bytes().to_vec()
+    }
+
     /// The active namespace of this identifier; `None` if it could be one but is not. The host has
     /// asked for it by name, and may use it from now on.
     fn find_namespace(&self, nsid: u32) -> Result<Option<&NamespaceView>, CommandError> {
@@ -219,6 +242,10 @@ impl Controller {
         let found = self.find_namespace(nsid)?;
         Ok(found.map_or_else(empty, |namespace| {
             let mut nvm = nvm_namespace(namespace);
+            let copy = self.view.limits.copy().of(namespace.block_bytes);
+            nvm.copy_source_range_length_max = U16::new(copy.range_blocks);
+            nvm.copy_length_max = U32::new(copy.blocks);
+            nvm.copy_source_ranges_0s_based = u8::try_from(COPY_RANGES_MAX - 1).unwrap_or(u8::MAX);
             if self.view.ana.is_some() {
                 nvm.ana_group_id = U32::new(namespace.ana_group);
                 // As the Linux target: nothing is known of what cannot be reached.

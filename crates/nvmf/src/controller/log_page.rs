@@ -57,8 +57,8 @@ const READING_COMMANDS: [NvmOpcode; 8] = [
     NvmOpcode::RESERVATION_ACQUIRE,
     NvmOpcode::RESERVATION_RELEASE,
 ];
-const WRITING_COMMANDS: [NvmOpcode; 3] =
-    [NvmOpcode::WRITE, NvmOpcode::WRITE_ZEROES, NvmOpcode::DATASET_MANAGEMENT];
+const WRITING_COMMANDS: [NvmOpcode; 4] =
+    [NvmOpcode::WRITE, NvmOpcode::WRITE_ZEROES, NvmOpcode::DATASET_MANAGEMENT, NvmOpcode::COPY];
 
 const NAMESPACE: CommandError = error(Status::INVALID_FIELD, 4);
 const LOG_PAGE: CommandError = error(Status::INVALID_LOG_PAGE, 40);

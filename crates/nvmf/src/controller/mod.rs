@@ -40,7 +40,7 @@ use crate::connect::{ConnectError, ConnectRequest, queue_entries_max};
 use crate::discovery::DiscoveryLogPage;
 use crate::queue::{CommandError, ControllerShared, ErrorRecord, Head, QueueGrant, QueueShared};
 use crate::rdma;
-use crate::subsystem::SubsystemView;
+use crate::subsystem::{Listing, SubsystemView};
 
 /// The reply to an admin command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,6 +201,8 @@ pub struct Controller {
     setting: Vec<u16>,
     queues: BTreeMap<u16, AttachedQueue>,
     shared: Arc<ControllerShared>,
+    /// It is in the lists of controllers.
+    listing: Listing,
     effects: VecDeque<Effect>,
 }
 
@@ -227,6 +229,7 @@ impl Controller {
         let keep_alive = keep_alive::KeepAlive::new(request.keep_alive_timeout_ms, &view, now);
         let features = feature::Features::new(&view);
         let shared = ControllerShared::new(&view, request.host_id);
+        let listing = view.shared.list_controller(controller_id, &view.namespaces);
         let mut controller = Self {
             view,
             controller_id,
@@ -259,6 +262,7 @@ impl Controller {
             setting: Vec::new(),
             queues: BTreeMap::new(),
             shared,
+            listing,
             effects: VecDeque::new(),
         };
         controller.expect_enable(now);
@@ -453,6 +457,7 @@ impl Controller {
             Arc::make_mut(&mut view).limits = self.view.limits;
         }
         let old = std::mem::replace(&mut self.view, view);
+        self.listing.replace_namespaces(&self.view.namespaces);
         self.discovery_log_page = None;
         if !self.view.allows(&self.host) {
             return self.end(EndReason::HostNotAllowed);

@@ -154,6 +154,7 @@ impl Controller {
         self.finish_all_aborts();
         self.features.reset(&self.view);
         self.shared.set_write_cache(true);
+        self.shared.set_copy_formats(0);
         self.shared.set_arbitration(Arbitration(0));
         self.events.reset();
         self.changed_namespaces.clear();

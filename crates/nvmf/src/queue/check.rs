@@ -11,11 +11,12 @@ use weft_nvme::{Command, Completion, NvmOpcode, Status};
 
 use super::{CommandError, DeviceCommand, DeviceOperation, IoAction, IoQueue, Transfer, error};
 use crate::reservation::{Operation, Refused};
-use crate::subsystem::{NamespaceView, SubsystemLimits, exponent_bytes, page_exponent};
+use crate::subsystem::{CopyLimits, NamespaceView, SubsystemLimits, exponent_bytes, page_exponent};
 
 /// The limits of a controller that commands are held against, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
+    pub(super) copy: CopyLimits,
     transfer: u64,
     in_capsule: u32,
     write_zeroes: u64,
@@ -25,6 +26,7 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) fn of(limits: &SubsystemLimits) -> Self {
         Self {
+            copy: limits.copy(),
             transfer: u64::from(limits.transfer_bytes_max()),
             in_capsule: limits.in_capsule_bytes,
             write_zeroes: u64::from(exponent_bytes(page_exponent(limits.write_zeroes_bytes))),
@@ -39,19 +41,19 @@ pub(super) const FUSED_RESERVED: CommandError = FLAGS;
 const NAMESPACE: CommandError = error(Status::INVALID_NAMESPACE, 4);
 pub(super) const FABRICS_TYPE: CommandError = error(Status::INVALID_OPCODE, 4);
 pub(super) const CONNECTED_ALREADY: CommandError = error(Status::COMMAND_SEQUENCE_ERROR, 4);
-const DATA_LENGTH: CommandError = error(Status::DATA_SGL_LENGTH_INVALID, 32);
+pub(super) const DATA_LENGTH: CommandError = error(Status::DATA_SGL_LENGTH_INVALID, 32);
 const DATA_OFFSET: CommandError = error(Status::SGL_OFFSET_INVALID, 24);
 const DATA_TYPE: CommandError = error(Status::SGL_DESCRIPTOR_TYPE_INVALID, 39);
 const DATA_DIRECTION: CommandError = error(Status::INVALID_FIELD, 39);
 pub(super) const DISCONNECT_FORMAT: CommandError = error(Status::CONNECT_INCOMPATIBLE_FORMAT, 40);
-const RANGE: CommandError = error(Status::LBA_OUT_OF_RANGE, 40);
+pub(super) const RANGE: CommandError = error(Status::LBA_OUT_OF_RANGE, 40);
 const CONFLICT: CommandError =
     CommandError { status: Status::RESERVATION_CONFLICT.with_dnr(), parameter: None };
 const WRITE_PROTECTED: CommandError = error(Status::NAMESPACE_WRITE_PROTECTED, 4);
-const SIZE: CommandError = error(Status::INVALID_FIELD, 48);
+pub(super) const SIZE: CommandError = error(Status::INVALID_FIELD, 48);
 const ATOMIC_SIZE: CommandError = error(Status::ATOMIC_WRITE_UNIT_EXCEEDED, 48);
 const FUSED_RANGE: CommandError = error(Status::INVALID_FIELD, 40);
-const DIRECTIVE: CommandError = error(Status::INVALID_FIELD, 50);
+pub(super) const DIRECTIVE: CommandError = error(Status::INVALID_FIELD, 50);
 const NAMESPACE_ZEROES: CommandError = error(Status::INVALID_FIELD, 50);
 
 const RESERVATION: CommandError = error(Status::INVALID_FIELD, 40);
@@ -71,6 +73,7 @@ pub(super) fn slba(command: &Command) -> u64 {
         | NvmOpcode::COMPARE
         | NvmOpcode::WRITE_ZEROES
         | NvmOpcode::VERIFY
+        | NvmOpcode::COPY
         | NvmOpcode::WRITE_UNCORRECTABLE => StartingBlock::of(command).0,
         _ => 0,
     }
@@ -88,6 +91,7 @@ impl IoQueue {
             NvmOpcode::DATASET_MANAGEMENT => self.check_dataset_management(command),
             NvmOpcode::COMPARE => self.check_compare(command).map(IoAction::Device),
             NvmOpcode::VERIFY => self.check_verify(command).map(IoAction::Device),
+            NvmOpcode::COPY => self.check_copy(command).map(IoAction::Device),
             NvmOpcode::WRITE_UNCORRECTABLE => {
                 self.check_write_uncorrectable(command).map(IoAction::Device)
             }
@@ -340,7 +344,11 @@ impl IoQueue {
     }
 
     /// The number of bytes that the data pointer describes.
-    fn described(&self, command: &Command, direction: Direction) -> Result<u32, CommandError> {
+    pub(super) fn described(
+        &self,
+        command: &Command,
+        direction: Direction,
+    ) -> Result<u32, CommandError> {
         match command.data_pointer.location() {
             Ok(Location::Transport { length } | Location::Keyed { length, .. }) => Ok(length),
             Ok(Location::InCapsule { offset, length }) => {
@@ -356,7 +364,7 @@ impl IoQueue {
         }
     }
 
-    fn check_writable(&self, namespace: &NamespaceView) -> Result<(), CommandError> {
+    pub(super) fn check_writable(&self, namespace: &NamespaceView) -> Result<(), CommandError> {
         if namespace.is_write_protected() {
             return Err(WRITE_PROTECTED);
         }
@@ -364,7 +372,11 @@ impl IoQueue {
     }
 
     /// The reservation of a namespace may refuse what the host wants.
-    fn check_access(&self, namespace: &NamespaceView, what: Refused) -> Result<(), CommandError> {
+    pub(super) fn check_access(
+        &self,
+        namespace: &NamespaceView,
+        what: Refused,
+    ) -> Result<(), CommandError> {
         match self.access.refuses(namespace.nsid, what) {
             false => Ok(()),
             true => Err(CONFLICT),
@@ -372,7 +384,7 @@ impl IoQueue {
     }
 
     /// Whether a write must be durable: it says so, or the write cache is off.
-    fn is_durable(&self, force_unit_access: bool) -> bool {
+    pub(super) fn is_durable(&self, force_unit_access: bool) -> bool {
         force_unit_access || !self.controller.write_cache()
     }
 }
@@ -415,7 +427,7 @@ fn reserving(opcode: NvmOpcode, command: &Command) -> Result<(Operation, u32), C
 
 /// Which way a command's data goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
+pub(super) enum Direction {
     ToHost,
     FromHost,
 }
@@ -429,7 +441,11 @@ fn check_flags(command: &Command) -> Result<(), CommandError> {
     }
 }
 
-fn check_range(namespace: &NamespaceView, slba: u64, nlb: u32) -> Result<(), CommandError> {
+pub(super) fn check_range(
+    namespace: &NamespaceView,
+    slba: u64,
+    nlb: u32,
+) -> Result<(), CommandError> {
     match slba.checked_add(u64::from(nlb)) {
         Some(end) if end <= namespace.blocks => Ok(()),
         _ => Err(RANGE),
@@ -445,7 +461,7 @@ fn success(command: &Command) -> Completion {
     Completion::new(command.command_id.get(), Status::SUCCESS)
 }
 
-fn device_command(
+pub(super) fn device_command(
     command: &Command,
     namespace: &NamespaceView,
     operation: DeviceOperation,

@@ -81,6 +81,17 @@ pub enum DeviceOperation {
         /// Number of logical blocks, counted from 1.
         nlb: u32,
     },
+    /// Copy blocks; the source ranges come as data, see [`crate::queue::IoQueue::handle_copy`].
+    Copy {
+        /// Starting Destination LBA.
+        sdlba: u64,
+        /// Number of source ranges.
+        ranges: u16,
+        /// Whether each of them names its namespace.
+        names_namespaces: bool,
+        /// Whether it must be durable before the command completes.
+        durable: bool,
+    },
     /// Change the reservations of the namespace; the keys come as data. No device does it.
     Reserve(reservation::Operation),
     /// Report the reservations of the namespace. No device does it.
@@ -98,9 +109,20 @@ impl DeviceOperation {
             | Self::Compare { slba, nlb }
             | Self::Verify { slba, nlb }
             | Self::WriteUncorrectable { slba, nlb } => Some((slba, nlb)),
-            Self::Flush | Self::Deallocate { .. } | Self::Reserve(_) | Self::ReportReservations => {
-                None
-            }
+            Self::Flush
+            | Self::Deallocate { .. }
+            | Self::Copy { .. }
+            | Self::Reserve(_)
+            | Self::ReportReservations => None,
+        }
+    }
+
+    /// The first block that it is about; 0 for what speaks of none or of several ranges.
+    pub(crate) const fn first_block(&self) -> u64 {
+        match (self, self.range()) {
+            (Self::Copy { sdlba, .. }, _) => *sdlba,
+            (_, Some((slba, _))) => slba,
+            _ => 0,
         }
     }
 
@@ -111,6 +133,7 @@ impl DeviceOperation {
             Self::Write { .. }
             | Self::WriteZeroes { .. }
             | Self::Deallocate { .. }
+            | Self::Copy { .. }
             | Self::WriteUncorrectable { .. } => true,
             Self::Read { .. }
             | Self::Flush

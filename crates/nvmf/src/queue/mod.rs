@@ -11,6 +11,7 @@
 //! completes an earlier command than the one just passed.
 
 mod check;
+mod copy;
 mod device;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -29,6 +30,8 @@ use crate::ana::GroupStates;
 use crate::reservation::{self, HostAccess, HostId};
 use crate::subsystem::{Namespaces, SubsystemLimits, SubsystemView};
 
+pub(crate) use copy::COPY_FORMATS;
+pub use copy::{CopyError, CopyRange};
 pub use device::{DeviceCommand, DeviceFailure, DeviceOperation, Transfer};
 pub use shared::{ControllerShared, QueueShared};
 pub(crate) use shared::{ERROR_ENTRIES, ErrorRecord, add};
@@ -327,7 +330,7 @@ impl IoQueue {
             command_id: command.command_id,
             status,
             parameter: None,
-            lba: command.operation.range().map_or(0, |(block, _)| block),
+            lba: command.operation.first_block(),
             nsid: command.nsid,
             opcode: command.operation.opcode().0,
         });
@@ -477,6 +480,7 @@ impl DeviceOperation {
             Self::Flush => NvmOpcode::FLUSH,
             Self::WriteZeroes { .. } => NvmOpcode::WRITE_ZEROES,
             Self::Deallocate { .. } => NvmOpcode::DATASET_MANAGEMENT,
+            Self::Copy { .. } => NvmOpcode::COPY,
             Self::Compare { .. } => NvmOpcode::COMPARE,
             Self::Verify { .. } => NvmOpcode::VERIFY,
             Self::WriteUncorrectable { .. } => NvmOpcode::WRITE_UNCORRECTABLE,

@@ -1,6 +1,6 @@
 //! Counters that a queue and its controller share across reactors, each written by one of them.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use weft_nvme::Status;
@@ -56,6 +56,7 @@ pub(crate) fn add(word: &AtomicU64, value: u64) {
 pub struct ControllerShared {
     /// Volatile Write Cache Enable: while it is off, every write is durable.
     write_cache: AtomicBool,
+    copy_formats: AtomicU16,
     /// The feature Arbitration.
     arbitration: AtomicU32,
     errors: ErrorRing,
@@ -73,6 +74,7 @@ impl ControllerShared {
         let changes = view.namespaces.iter().map(|namespace| namespace.owner_change);
         Arc::new(Self {
             write_cache: AtomicBool::new(true),
+            copy_formats: AtomicU16::new(0),
             arbitration: AtomicU32::new(0),
             errors: ErrorRing::default(),
             owner_changes: changes.max().unwrap_or(0),
@@ -118,6 +120,15 @@ impl ControllerShared {
 
     pub(crate) fn set_write_cache(&self, enabled: bool) {
         self.write_cache.store(enabled, Ordering::Relaxed);
+    }
+
+    /// The optional copy descriptor formats that the host has enabled (CDFE).
+    pub(crate) fn copy_formats(&self) -> u16 {
+        self.copy_formats.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_copy_formats(&self, formats: u16) {
+        self.copy_formats.store(formats, Ordering::Relaxed);
     }
 
     pub(crate) fn arbitration(&self) -> Arbitration {

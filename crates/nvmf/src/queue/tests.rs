@@ -1,9 +1,13 @@
 use weft_nvme::command::{DataPointer, Flags, NAMESPACE_ID_BROADCAST};
 use weft_nvme::fabrics::Disconnect;
-use weft_nvme::nvm::{DatasetAttributes, DatasetManagement, ReadWrite, WriteZeroes};
+use weft_nvme::nvm::{
+    CopyCommand, CopySourceRange, DatasetAttributes, DatasetManagement, ReadWrite, WriteZeroes,
+};
 use weft_nvme::sgl::Descriptor;
+use weft_nvme::status::StatusCode;
 
 use super::*;
+use crate::reservation::Refused;
 use crate::subsystem::NamespaceView;
 use crate::subsystem::test_support::view;
 
@@ -167,6 +171,8 @@ fn every_opcode_has_its_outcome() {
             NvmOpcode::VERIFY => {
                 device(DeviceOperation::Verify { slba: block, nlb: blocks }, Transfer::None)
             }
+            // The blocks' count is one of ranges.
+            NvmOpcode::COPY => device(copy(8, 4, false), Transfer::FromHost(4 * 32)),
             NvmOpcode::DATASET_MANAGEMENT => {
                 let expected =
                     device(DeviceOperation::Deallocate { ranges: 2 }, Transfer::FromHost(32));
@@ -194,7 +200,7 @@ fn every_opcode_has_its_outcome() {
         let done = queue.complete_device(&expected, Ok(()));
         assert_eq!((done.command_id.get(), done.status()), (CID, Status::SUCCESS));
     }
-    assert_eq!(refused_opcodes, 256 - 8);
+    assert_eq!(refused_opcodes, 256 - 9);
 }
 
 #[test]
@@ -221,6 +227,7 @@ fn fabrics_commands_on_an_io_queue() {
     }
 }
 
+/// Those whose dwords are of one range of blocks.
 const IO_OPCODES: [NvmOpcode; 8] = [
     NvmOpcode::FLUSH,
     NvmOpcode::WRITE,
@@ -446,6 +453,144 @@ fn directives_are_not_known() {
     let command =
         write.to_command(NvmOpcode::WRITE, 1).with_data_pointer(Descriptor::transport(512));
     assert_eq!(refused(&mut queue(), &command), Status::INVALID_FIELD.with_dnr());
+}
+
+fn copy(sdlba: u64, ranges: u16, names_namespaces: bool) -> DeviceOperation {
+    DeviceOperation::Copy { sdlba, ranges, names_namespaces, durable: false }
+}
+
+/// Namespace, first block and number of blocks of each source range.
+type Ranges = Vec<(u32, u64, u32)>;
+
+/// A Copy to blocks of namespace 1 from these ranges, which name their namespaces.
+fn copied(
+    queue: &IoQueue,
+    sdlba: u64,
+    ranges: &[(u32, u64, u32)],
+) -> Result<Ranges, (Status, u32)> {
+    let data: Vec<u8> = ranges
+        .iter()
+        .flat_map(|(nsid, slba, nlb)| {
+            CopySourceRange::new(*nsid, *slba, *nlb).expect("a count").bytes().to_vec()
+        })
+        .collect();
+    let count = u16::try_from(ranges.len()).expect("few");
+    let command = device(copy(sdlba, count, true), Transfer::FromHost(u32::from(count) * 32));
+    let ranges = queue.handle_copy(&command, &data).map_err(|error| {
+        assert!(error.status.do_not_retry());
+        (error.status, error.range)
+    })?;
+    Ok(ranges.iter().map(|range| (range.nsid, range.slba, range.nlb)).collect())
+}
+
+#[test]
+fn source_ranges_are_checked_before_any_is_copied() {
+    let queue = queue();
+    let good = [(1, 100, 1), (7, 0, 1024), (1, 0, 8)];
+    assert_eq!(
+        copied(&queue, 8, &[(1, 0, 8), (7, 0, 84), (1, 100, 924)]),
+        Err((Status::OVERLAPPING_IO_RANGE.with_dnr(), 2))
+    );
+    let error = |result: Result<_, (Status, u32)>| {
+        result.map_err(|(status, range)| (status.code(), range)).err()
+    };
+    assert_eq!(
+        error(copied(&queue, 200, &good)),
+        Some((StatusCode::LBA_OUT_OF_RANGE, 0)),
+        "too long"
+    );
+    assert_eq!(copied(&queue, 200, &good[2..]), Ok(vec![(1, 0, 8)]));
+    assert_eq!(copied(&queue, 0, &[(7, 0, 1024)]), Ok(vec![(7, 0, 1024)]));
+    for (ranges, code, at) in [
+        (&[(1, 0, 1), (1, 1023, 2)][..], StatusCode::LBA_OUT_OF_RANGE, 1),
+        (&[(1, u64::MAX, 1)], StatusCode::LBA_OUT_OF_RANGE, 0),
+        (&[(1, 0, 1), (6, 0, 1)], StatusCode::INVALID_NAMESPACE, 1),
+        (&[(1, 0, 1), (1, 1, 1), (7, 0, 65536)], StatusCode::COMMAND_SIZE_LIMIT_EXCEEDED, 2),
+        (&[(1, 0, 1), (1, 200, 1)], StatusCode::OVERLAPPING_IO_RANGE, 1),
+        (&[(1, 201, 2)], StatusCode::OVERLAPPING_IO_RANGE, 0),
+    ] {
+        assert_eq!(error(copied(&queue, 200, ranges)), Some((code, at)), "{ranges:?}");
+    }
+    assert_eq!(
+        copied(&queue, 200, &[(7, 200, 1), (1, 199, 1), (1, 203, 1)]).map(|all| all.len()),
+        Ok(3)
+    );
+    // 32 MiB altogether.
+    let many = vec![(7, 0, 1024); 64];
+    assert_eq!(error(copied(&queue, 0, &many)), Some((StatusCode::LBA_OUT_OF_RANGE, 0)));
+    let more = vec![(7, 0, 1024); 65];
+    assert_eq!(
+        error(copied(&queue, 0, &more)),
+        Some((StatusCode::COMMAND_SIZE_LIMIT_EXCEEDED, 64))
+    );
+    let short = device(copy(0, 2, false), Transfer::FromHost(64));
+    let short = queue.handle_copy(&short, &[0; 63]).map_err(|error| error.status.code());
+    assert_eq!(short.err(), Some(StatusCode::DATA_SGL_LENGTH_INVALID));
+}
+
+#[test]
+fn blocks_are_copied_to_blocks_of_their_size() {
+    let mut view = test_view();
+    view.namespaces.get_mut(7).expect("there").block_bytes = 4096;
+    let queue = IoQueue::new(grant(true), &view);
+    let refused = copied(&queue, 0, &[(7, 0, 1)]).map_err(|(status, _)| status.code());
+    assert_eq!(refused.err(), Some(StatusCode::INCOMPATIBLE_NAMESPACE_OR_FORMAT));
+}
+
+/// Format 0h always, format 2h once the host has said that it knows it, no other.
+#[test]
+fn copy_has_two_formats() {
+    let mut queue = queue();
+    let command = |format, ranges: u16| {
+        CopyCommand::new(9, ranges, format)
+            .to_command(1)
+            .with_command_id(CID)
+            .with_data_pointer(Descriptor::transport(u32::from(ranges) * 32))
+    };
+    let expected = |names| device(copy(9, 2, names), Transfer::FromHost(64));
+    assert_eq!(queue.handle_command(&command(0, 2)), IoAction::Device(expected(false)));
+    let invalid = Status::INVALID_FIELD.with_dnr();
+    for format in 1..=15 {
+        assert_eq!(refused(&mut queue, &command(format, 2)), invalid, "{format}");
+    }
+    queue.controller.set_copy_formats(u16::MAX);
+    assert_eq!(queue.handle_command(&command(2, 2)), IoAction::Device(expected(true)));
+    for format in [1, 3, 4] {
+        assert_eq!(refused(&mut queue, &command(format, 2)), invalid, "{format}");
+    }
+    let limit = Status::COMMAND_SIZE_LIMIT_EXCEEDED.with_dnr();
+    assert_eq!(refused(&mut queue, &command(0, 129)), limit);
+    for (nsid, status) in [(3, Status::INVALID_NAMESPACE), (2, Status::NAMESPACE_WRITE_PROTECTED)] {
+        let elsewhere = command(0, 2).with_namespace_id(nsid);
+        assert_eq!(refused(&mut queue, &elsewhere), status.with_dnr());
+    }
+    let few = command(0, 128).with_data_pointer(Descriptor::transport(127 * 32));
+    assert_eq!(refused(&mut queue, &few), Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+}
+
+/// What is refused meanwhile is not copied: each piece asks again.
+#[test]
+fn a_copy_is_checked_again_with_each_piece() {
+    let mut queue = queue();
+    let command = device(copy(9, 1, true), Transfer::FromHost(32));
+    let range = |nsid: u32| CopyRange { nsid, device: nsid + 100, slba: 0, nlb: 8 };
+    assert_eq!(queue.recheck_copy(&command, &range(7)), Ok(()));
+    assert_eq!(
+        queue.recheck_copy(&command, &CopyRange { device: 9, ..range(7) }),
+        Err(Status::INVALID_NAMESPACE.with_dnr()),
+        "another namespace in its place"
+    );
+    let conflict = Err(Status::RESERVATION_CONFLICT.with_dnr());
+    for (nsid, what) in [(7, Refused::READS), (1, Refused::WRITES)] {
+        queue.access.set(nsid, what);
+        assert_eq!(queue.recheck_copy(&command, &range(7)), conflict, "{nsid}");
+        queue.access.set(nsid, Refused::NONE);
+    }
+    let mut view = test_view();
+    view.namespaces.get_mut(1).expect("there").write_protected = true;
+    queue.replace_view(&view);
+    let protected = Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    assert_eq!(queue.recheck_copy(&command, &range(7)), protected);
 }
 
 #[test]

@@ -24,7 +24,7 @@ impl HostAccess {
     }
 
     /// Release: what was done for the change before is seen by the queues.
-    fn set(&self, nsid: u32, refused: Refused) {
+    pub(crate) fn set(&self, nsid: u32, refused: Refused) {
         if refused == Refused::NONE && self.0.get().is_none() {
             return;
         }

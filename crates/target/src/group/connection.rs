@@ -184,6 +184,13 @@ impl Connection {
         }
     }
 
+    /// A Copy command of its I/O queue goes on.
+    pub(crate) fn continue_copy(&mut self, slot: Slot, core: &mut Core) {
+        if let Role::Io(io) = &mut self.role {
+            io.continue_copy(slot, &mut Context { transport: &mut self.transport, core });
+        }
+    }
+
     /// Aborts a command of its I/O queue if no device has it. Says whether that was so.
     pub(crate) fn abort_command(&mut self, command_id: u16, core: &mut Core) -> bool {
         match &mut self.role {

@@ -1,5 +1,6 @@
 //! What the connections of a group share.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +57,9 @@ pub(crate) struct Core {
     pub(crate) admission: Admission,
     /// What waits for a rate limit.
     pub(crate) throttle: Throttle,
+    /// Copy commands whose next piece may begin, in their order. One that was aborted may still be
+    /// here.
+    pub(crate) copies: VecDeque<(ConnectionId, Slot)>,
     /// Records what commands go through, while that is asked for.
     pub(crate) tracer: Option<Tracer>,
     /// What is served between the commands of others.

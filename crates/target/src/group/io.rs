@@ -4,6 +4,7 @@
 //! fused pair goes to the device when both commands have their data. A flush of all namespaces
 //! waits for all its devices. A command without a buffer waits for its turn ([`Work::Starved`]).
 
+mod copy;
 mod pair;
 mod reserve;
 mod share;
@@ -21,6 +22,7 @@ use weft_reactor::Buffer;
 use weft_transport::target::{CapsuleData, Event};
 use weft_transport::{CloseReason, DataDigestError, Slot};
 
+use self::copy::Copying;
 use super::admission::Outcome;
 use super::connection::Connection;
 use super::core::{Context, Core};
@@ -85,6 +87,8 @@ enum Work {
     Fetching(DeviceCommand),
     /// A device has it.
     AtDevice(DeviceCommand),
+    /// It copies, piece by piece.
+    Copying(Box<Copying>),
     /// It has asked for a change of reservations.
     Reserving(DeviceCommand),
     /// Flushes of several devices; `status` is the first that was not a success.
@@ -184,6 +188,7 @@ impl Io {
                     _ => context.transport.complete(slot, completion),
                 }
             }
+            Work::Copying(copy) => self.piece_done(slot, copy, (done, now), context),
             Work::Flushing { command_id, missing, mut status } => {
                 if let (Err(failure), true) = (result, status.is_success()) {
                     status = failure.status();
@@ -279,6 +284,10 @@ impl Io {
                     single += 1;
                     writes |= command.device == device && command.operation.modifies();
                 }
+                Work::Copying(copy) if copy.step.is_at_device() => {
+                    single += 1;
+                    writes |= copy.command.device == device;
+                }
                 Work::Flushing { missing, .. } => single += missing,
                 Work::Second { write, .. } => pairs |= write.device == device,
                 _ => {}
@@ -329,6 +338,13 @@ impl Io {
                 self.flows.iter_mut().for_each(|flows| flows.remove(slot, &device, context.core));
                 Some(self.queue.fail(&device, Status::ABORT_REQUESTED))
             }
+            Some(Work::Copying(copy)) if !copy.step.is_at_device() => {
+                let (copy, write) = (copy.command, self.limited_piece(copy));
+                if let (Some(flows), Some(write)) = (&mut self.flows, write) {
+                    flows.remove(slot, &write, context.core);
+                }
+                Some(self.queue.fail(&copy, Status::ABORT_REQUESTED))
+            }
             _ => None,
         };
         let Some(completion) = completion else { return false };
@@ -340,19 +356,25 @@ impl Io {
     /// The command that has waited longest for a buffer tries again.
     pub(super) fn retry(&mut self, context: &mut Context<'_>) -> Outcome {
         while let Some(slot) = self.starved.front().copied() {
-            let Some(Work::Starved(device)) = self.work.get(slot.index()) else {
+            let bytes = match self.work.get(slot.index()) {
+                Some(Work::Starved(device)) => Some(bytes_of(device.transfer)),
+                Some(Work::Copying(copy)) => self.wanted_by(copy),
+                _ => None,
+            };
+            let Some(bytes) = bytes else {
                 self.starved.pop_front();
                 continue;
             };
-            let device = *device;
-            let bytes = bytes_of(device.transfer);
             let Some(buffer) = context.core.admission.grant(bytes) else { return Outcome::Refused };
             self.starved.pop_front();
-            self.take(slot);
-            // The namespace, or who may use it, may have changed meanwhile.
-            match self.queue.recheck(&device) {
-                Ok(()) => self.begin_with(slot, device, buffer, context),
-                Err(status) => self.fail(slot, &device, status, context),
+            match self.take(slot) {
+                // The namespace, or who may use it, may have changed meanwhile.
+                Work::Starved(device) => match self.queue.recheck(&device) {
+                    Ok(()) => self.begin_with(slot, device, buffer, context),
+                    Err(status) => self.fail(slot, &device, status, context),
+                },
+                Work::Copying(copy) => self.read_piece(slot, copy, buffer, context),
+                other => self.put(slot, other),
             }
             return Outcome::Served { has_more: !self.starved.is_empty() };
         }
@@ -361,20 +383,23 @@ impl Io {
 
     /// The first command of a flow that has waited for a rate limit asks again.
     pub(super) fn retry_throttled(&mut self, flow: FlowKey, context: &mut Context<'_>) -> Turn {
-        let Some(flows) = &mut self.flows else { return Turn::Empty };
+        let Some(flows) = &self.flows else { return Turn::Empty };
         let device = match flows.first(flow).and_then(|slot| self.work.get(slot.index())) {
             Some(Work::Throttled(device, _)) => Some(*device),
+            Some(Work::Copying(copy)) => self.limited_piece(copy),
             _ => None,
         };
+        let Some(flows) = &mut self.flows else { return Turn::Empty };
         let turn = flows.retry(device.as_ref(), flow, context.core);
-        if let Turn::Begin(slot) = turn
-            && let Work::Throttled(device, data) = self.take(slot)
-        {
+        let Turn::Begin(slot) = turn else { return turn };
+        match self.take(slot) {
             // The namespace may have changed meanwhile.
-            match self.queue.recheck(&device) {
+            Work::Throttled(device, data) => match self.queue.recheck(&device) {
                 Ok(()) => self.begin(slot, device, data, context),
                 Err(status) => self.fail(slot, &device, status, context),
-            }
+            },
+            Work::Copying(copy) => self.begin_piece(slot, copy, context),
+            _ => {}
         }
         turn
     }
@@ -607,6 +632,9 @@ impl Io {
             DeviceOperation::ReportReservations => {
                 return self.report_reservations(slot, device, data, context);
             }
+            DeviceOperation::Copy { .. } => {
+                return self.begin_copy(slot, device, data.as_deref(), context);
+            }
             _ => {}
         }
         let operation = match self.operation(&device, data) {
@@ -718,6 +746,7 @@ impl Work {
             | Self::Fetching(device)
             | Self::AtDevice(device)
             | Self::Reserving(device) => Some(device.command_id),
+            Self::Copying(copy) => Some(copy.command.command_id),
             Self::Flushing { command_id, .. } | Self::Held { command_id, .. } => Some(*command_id),
             Self::First { compare, .. } => Some(compare.command_id),
             Self::Second { write, .. } => Some(write.command_id),
@@ -735,6 +764,7 @@ fn weight_of(device: &DeviceCommand) -> usize {
     match device.operation {
         DeviceOperation::WriteZeroes { .. }
         | DeviceOperation::Deallocate { .. }
+        | DeviceOperation::Copy { .. }
         | DeviceOperation::Verify { .. } => usize::MAX,
         _ => bytes_of(device.transfer),
     }

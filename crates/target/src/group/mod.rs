@@ -129,6 +129,7 @@ impl Group {
                 devices: Devices::new(CounterWriter::new(group_counters)),
                 admission,
                 throttle: Throttle::new(id),
+                copies: VecDeque::new(),
                 tracer: None,
                 express,
                 targets,
@@ -210,6 +211,7 @@ impl Group {
         self.active.append(&mut self.postponed);
         self.core.admission.begin_turn();
         self.begin_pieces();
+        self.continue_copies();
         self.serve_throttled();
         loop {
             self.poll_connections();
@@ -380,6 +382,7 @@ impl Group {
             || self.core.shares.has_backlog()
             || self.core.admission.has_more()
             || self.core.devices.has_next_piece()
+            || !self.core.copies.is_empty()
     }
 
     /// Whether the requests that completed last have left work for this turn.
@@ -388,6 +391,18 @@ impl Group {
             || self.core.shares.has_backlog()
             || self.core.admission.waits_since().is_some()
             || self.core.devices.are_busy()
+    }
+
+    /// Begins a piece of each Copy command whose turn it is, as many as a turn may begin.
+    fn continue_copies(&mut self) {
+        for _ in 0..self.core.copies.len() {
+            if !self.core.admission.may_begin() {
+                return;
+            }
+            let Some((id, slot)) = self.core.copies.pop_front() else { return };
+            self.with_id(id, |connection, core| connection.continue_copy(slot, core));
+            self.charge(id.index);
+        }
     }
 
     /// Gives freed memory to the waiting connections.

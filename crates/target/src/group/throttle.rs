@@ -250,12 +250,13 @@ impl Flows {
 
     /// Whether a command may begin; if not, it waits in this slot.
     pub(crate) fn admit(&mut self, slot: Slot, command: &DeviceCommand, core: &mut Core) -> bool {
-        // What makes writes durable, or says who may write, never waits.
+        // What makes writes durable, or says who may write, never waits. Copy waits piece by piece.
         if matches!(
             command.operation,
             DeviceOperation::Flush
                 | DeviceOperation::Reserve(_)
                 | DeviceOperation::ReportReservations
+                | DeviceOperation::Copy { .. }
         ) {
             return true;
         }

@@ -282,6 +282,28 @@ fn blocks_are_compared_and_verified() {
     );
 }
 
+#[test]
+fn marked_blocks_fail_until_they_are_written() {
+    on_each_transport(&config(&["uncorrectable::memory:4MiB"]), |target| {
+        let (_admin, mut io) = io_queue(target, HostOptions::default());
+        let bytes = pattern(8 * BLOCK, 4);
+        io.write(1, 0, 8, &bytes).succeeded();
+        let mark = read_write(NvmOpcode::WRITE_UNCORRECTABLE, 1, 2, 4);
+        io.run(mark, HostData::None).succeeded();
+        let unreadable = Status::UNRECOVERED_READ_ERROR;
+        assert_eq!(io.read(1, 0, 8, 8 * BLOCK).status(), unreadable);
+        let verify = read_write(NvmOpcode::VERIFY, 1, 5, 3);
+        assert_eq!(io.run(verify, HostData::None).status(), unreadable);
+        assert!(io.read(1, 6, 2, 2 * BLOCK).bytes() == &bytes[6 * BLOCK..]);
+        io.write(1, 5, 1, &bytes[5 * BLOCK..6 * BLOCK]).succeeded();
+        io.run(verify, HostData::None).succeeded();
+        assert_eq!(io.read(1, 4, 1, BLOCK).status(), unreadable);
+        let beyond = read_write(NvmOpcode::WRITE_UNCORRECTABLE, 1, 1023, 2);
+        let status = io.run(beyond, HostData::None).status();
+        assert_eq!(status, Status::LBA_OUT_OF_RANGE.with_dnr());
+    });
+}
+
 fn fused(
     io: &Peer,
     opcode: NvmOpcode,

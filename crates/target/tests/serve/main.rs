@@ -6,6 +6,7 @@ mod authenticating;
 mod bad_input;
 mod commands;
 mod connecting;
+mod copying;
 mod discovery;
 mod drain;
 mod failure;

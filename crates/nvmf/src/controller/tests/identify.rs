@@ -1,4 +1,5 @@
 use weft_nvme::Wire;
+use weft_nvme::command::NAMESPACE_ID_BROADCAST;
 use weft_nvme::identify::{
     self, Cns, CommandSetId, Descriptors, Identify, IndependentNamespace, NamespaceIdentifier,
     NvmController, NvmNamespace,
@@ -63,9 +64,11 @@ fn the_controller_structure() {
         (515, 4),     // MAXCMD 1024
         (517, 4),     // NN 1024
         (520, 0xbf),  // ONCS: Compare, WU, DSM, WZ, select, reservations, Verify
+        (521, 0b101), // Copy, which is always fast
         (522, 1),     // FUSES: Compare and Write
         (525, 0b111), // VWC: present, flush of all
         (531, 1),     // NWPC
+        (534, 0b101), // CDFS: formats 0h and 2h
         (536, 1),     // SGLS: no alignment
         (538, 0x30),  // SGLS: offset, transport
         (541, 4),     // MNAN 1024
@@ -135,6 +138,10 @@ fn the_namespace_structure() {
         (68, 7),       // NPDG
         (70, 7),       // NPDA
         (72, 63),      // NOWS
+        (74, 0xff),    // MSSRL 65535
+        (75, 0xff),
+        (78, 1),   // MCL: 32 MiB
+        (80, 127), // MSRC
     ];
     let identifiers = 104..128;
     let rest: Vec<_> =
@@ -228,7 +235,12 @@ fn the_one_combination_of_command_sets() {
 #[test]
 fn lists_of_active_namespaces() {
     let mut controller = enabled_of(view(&[1, 3, 700]));
-    for cns in [Cns::ACTIVE_NAMESPACE_LIST, Cns::COMMAND_SET_ACTIVE_NAMESPACE_LIST] {
+    for cns in [
+        Cns::ACTIVE_NAMESPACE_LIST,
+        Cns::COMMAND_SET_ACTIVE_NAMESPACE_LIST,
+        Cns::ALLOCATED_NAMESPACE_LIST,
+        Cns::COMMAND_SET_ALLOCATED_NAMESPACE_LIST,
+    ] {
         for (above, expected) in
             [(0, vec![1, 3, 700]), (1, vec![3, 700]), (2, vec![3, 700]), (700, vec![])]
         {
@@ -244,6 +256,48 @@ fn lists_of_active_namespaces() {
     let first = nsids(&ask(&mut controller, Cns::ACTIVE_NAMESPACE_LIST, 0));
     assert_eq!((first.len(), first[1023]), (1024, 1024));
     assert_eq!(nsids(&ask(&mut controller, Cns::ACTIVE_NAMESPACE_LIST, 1024)), [2000]);
+}
+
+/// Those of a subsystem, and those that a namespace is attached to, as controllers and namespaces
+/// come and go.
+#[test]
+fn lists_of_controllers() {
+    let list = |controller: &mut Controller, cns, nsid, from| -> Vec<u16> {
+        let identify = Identify { controller_id: from, ..Identify::new(cns, nsid) };
+        let bytes = data(controller, identify.to_command(), 4096);
+        identify::ControllerList::read(&bytes).expect("4096 bytes").iter().collect()
+    };
+    let subsystem = view(&[1, 3]);
+    let other = |id: u16, nsids: &[u32]| {
+        let namespaces = nsids.iter().map(|nsid| namespace(*nsid)).collect();
+        subsystem.shared.list_controller(id, &namespaces)
+    };
+    let mut controller = enabled_of(subsystem.clone());
+    let (second, third) = (other(2, &[3]), other(700, &[1]));
+    let (all, of_one) = (Cns::CONTROLLER_LIST, Cns::NAMESPACE_CONTROLLER_LIST);
+    assert_eq!(list(&mut controller, all, 0, 0), [2, 9, 700]);
+    assert_eq!(list(&mut controller, all, 0, 9), [9, 700]);
+    assert_eq!(list(&mut controller, all, 0, 10), [700]);
+    assert_eq!(list(&mut controller, all, 0, 701), []);
+    assert_eq!(list(&mut controller, of_one, 1, 0), [9, 700]);
+    assert_eq!(list(&mut controller, of_one, 3, 3), [9]);
+    assert_eq!(list(&mut controller, of_one, 4, 0), [], "no such namespace");
+    for nsid in [0, 1025, NAMESPACE_ID_BROADCAST] {
+        let status = refusal(&mut controller, Identify::new(of_one, nsid));
+        assert_eq!(status, Status::INVALID_NAMESPACE.with_dnr());
+    }
+    second.replace_namespaces(&subsystem.namespaces);
+    drop(third);
+    assert_eq!(list(&mut controller, of_one, 1, 0), [2, 9]);
+    let mut smaller = subsystem.clone();
+    smaller.namespaces = [namespace(3)].into_iter().collect();
+    controller.replace_view(Arc::new(smaller));
+    assert_eq!(list(&mut controller, of_one, 1, 0), [2]);
+    drop(controller);
+    let again = enabled_of(subsystem.clone());
+    assert_eq!(subsystem.shared.controllers(None), [2, 9]);
+    drop((second, again));
+    assert!(subsystem.shared.controllers(None).is_empty());
 }
 
 #[test]
@@ -290,7 +344,10 @@ fn inactive_namespaces_are_empty_and_invalid_ones_refused() {
 /// Which structures there are, and that no other is.
 #[test]
 fn every_structure() {
-    let known = [0x00, 0x01, 0x02, 0x03, 0x05, 0x06, 0x07, 0x08, 0x1c];
+    let known = [
+        0x00, 0x01, 0x02, 0x03, 0x05, 0x06, 0x07, 0x08, 0x10, 0x11, 0x12, 0x13, 0x1a, 0x1b, 0x1c,
+        0x1f,
+    ];
     for cns in 0..=u8::MAX {
         let mut controller = enabled();
         let identify = Identify { controller_id: 0xffff, ..Identify::new(Cns(cns), 1) };

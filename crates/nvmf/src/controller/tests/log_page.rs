@@ -204,7 +204,7 @@ fn effects_are_those_of_the_commands_that_there_are() {
     let bytes = read(&mut controller, log_page, 4096);
     let effects = CommandsSupportedAndEffects::read(&bytes).expect("4096 bytes");
     let admin = [0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18];
-    let writes = [0x01, 0x04, 0x08, 0x09];
+    let writes = [0x01, 0x04, 0x08, 0x09, 0x19];
     let reads = [0x00, 0x02, 0x05, 0x0c, 0x0d, 0x0e, 0x11, 0x15];
     for opcode in 0..=u8::MAX {
         let expected = match admin.contains(&opcode) {
