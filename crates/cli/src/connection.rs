@@ -246,6 +246,10 @@ impl Connection {
         options.dhchap_ctrl_secret = secret(self.dhchap_ctrl_secret_file.as_deref())?;
         options.dhchap_interval = self.dhchap_interval;
         options.concat = self.concat;
+        if self.tls || self.concat {
+            // While there is one thread.
+            weft_transport::tls::initialize();
+        }
         if let Some(file) = self.tls_key_file.as_deref().filter(|_| self.tls) {
             options.tls_key = Some(tls_key(file)?);
         }

@@ -4,12 +4,13 @@ use std::{
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, pattern, text, weft, weft_with_stdin};
@@ -390,4 +391,32 @@ fn the_kernel_has_the_records_or_has_no_tls_and_that_is_said() {
         target.wait_for_log("records of the kernel");
         target.stop();
     }
+}
+
+/// The TLS library would read them when it is initialized. They are in a pipe here, to which nobody
+/// writes.
+#[test]
+fn no_certificates_of_the_system_are_read() {
+    let folder = Folder::new("tls-certificates");
+    let own = key(&folder, "own", &[]);
+    let target = target(&folder, "epoll", "required", &format!("psk = [{own:?}]"));
+    let pipe = folder.path("certificates");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.env("SSL_CERT_FILE", &pipe).args(["list", "--hostnqn", HOST, "--tls"]);
+    command.args(["--tls-key-file", text(&own), "--", &target.url(1)]);
+    let mut weft = command.stdout(Stdio::null()).spawn().expect("weft");
+    let end = Instant::now() + Duration::from_secs(20);
+    let status = loop {
+        match weft.try_wait().expect("a child") {
+            Some(status) => break Some(status),
+            None if Instant::now() > end => break None,
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    // It would wait for ever.
+    let _ = weft.kill();
+    assert!(status.is_some_and(|status| status.success()), "{status:?}");
+    target.stop();
 }

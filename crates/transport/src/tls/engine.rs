@@ -5,8 +5,9 @@
 //! taken back after it, so that the library has no pointer to it in between. This is the only
 //! `unsafe` of TLS.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{OsStr, c_int, c_void};
 use std::fmt;
+use std::sync::Once;
 use std::task::{Poll, Waker};
 
 use s2n_tls::callbacks::{ClientHelloCallback, ConnectionFuture};
@@ -29,6 +30,9 @@ pub(crate) type Config = config::Config;
 /// TLS 1.3 alone, with the suites of AES-GCM and ChaCha20.
 const POLICY: &str = "AWS-CRT-SDK-TLSv1.3";
 
+/// The variable that names a file of CA certificates.
+const CERTIFICATES: &str = "SSL_CERT_FILE";
+
 /// Identities that are looked up for one host.
 const IDENTITIES_MAX: usize = 16;
 
@@ -40,6 +44,43 @@ pub(crate) struct Engine {
 impl fmt::Debug for Engine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+/// Initializes the library. It loads the system's CA certificates for a configuration of its own,
+/// which nobody uses here, from the file that a variable names, and has no other setting for that:
+/// they are left out where the environment can be changed, which no other thread may read
+/// meanwhile.
+pub(crate) fn initialize() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        let is_alone = std::fs::read_dir("/proc/self/task").is_ok_and(|all| all.count() == 1);
+        if !is_alone {
+            return s2n_tls::init::init();
+        }
+        let before = std::env::var_os(CERTIFICATES);
+        // SAFETY: the process has one thread, which is here.
+        #[allow(unsafe_code, reason = "this is the only thread")]
+        unsafe {
+            set_certificates(Some("/dev/null".as_ref()));
+            s2n_tls::init::init();
+            set_certificates(before.as_deref());
+        }
+    });
+}
+
+/// Names the file of certificates.
+///
+/// # Safety
+/// No other thread may read or change the environment meanwhile.
+#[allow(unsafe_code, reason = "threads share the environment")]
+unsafe fn set_certificates(file: Option<&OsStr>) {
+    // SAFETY: the caller's.
+    unsafe {
+        match file {
+            Some(file) => std::env::set_var(CERTIFICATES, file),
+            None => std::env::remove_var(CERTIFICATES),
+        }
     }
 }
 
@@ -57,6 +98,7 @@ fn configuration(
     records: TlsRecords,
     add: impl FnOnce(&mut config::Builder) -> Result<(), Error>,
 ) -> Result<Config, TlsFault> {
+    initialize();
     let build = || -> Result<Config, Error> {
         let mut builder = config::Builder::new();
         builder.with_system_certs(false)?;

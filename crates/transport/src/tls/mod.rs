@@ -104,6 +104,11 @@ impl fmt::Display for TlsFault {
     }
 }
 
+/// Initializes the library, which takes a tenth of the time while the process has no other thread.
+pub fn initialize() {
+    engine::initialize();
+}
+
 impl std::error::Error for TlsFault {}
 
 impl TlsFault {
