@@ -49,7 +49,7 @@ target() {
     end_target
     configure "$1"
     : >$LOG
-    setsid env WEFT_LOG=debug $WEFT target --config /tmp/target.toml </dev/null >>$LOG 2>&1 &
+    setsid env WEFT_LOG=debug $WEFT target --config /tmp/target.toml --control unix:/tmp/control </dev/null >>$LOG 2>&1 &
     echo $! >/tmp/target.pid
     within 30 grep -q 'nvme connect' $LOG
 }
@@ -123,7 +123,7 @@ shown() {
 }
 
 shows_kernel() {
-    $WEFT top --once --queues --json --interval 200ms |
+    $WEFT top --control unix:/tmp/control --once --queues --json --interval 200ms |
         jq -e '[.queues[] | select(.tls_records == "kernel")] | length >= 2'
 }
 
