@@ -118,7 +118,7 @@ shown() {
         --quiet --output-format json >/dev/null &
     local load=$!
     within 20 shows_kernel
-    kill -INT $load
+    kill -TERM $load
     wait $load || true
 }
 
