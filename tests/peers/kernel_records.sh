@@ -41,6 +41,7 @@ $keys
 [[subsystem.namespace]]
 nsid = 1
 memory = "64MiB"
+uuid = "77656674-0000-4000-8000-00000000beef"
 EOF
 }
 
