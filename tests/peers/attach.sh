@@ -226,6 +226,17 @@ two_paths() {
     start_load
 }
 
+# The study that puts the device beside the kernel's own host over the same target.
+beside_linux() {
+    clean
+    attach 2
+    $WEFT study run attach --target "$(address 2)" --local $DEVICE --seed 7 --quiet \
+        --set transport=local,tcp --runtime 2s --ramp-time 300ms --repeats 3 --out /share/beside \
+        --output-format json >/share/beside.json
+    stop
+    kernel_is_content
+}
+
 before_resize() {
     clean
     attach 2

@@ -231,17 +231,10 @@ impl Served {
         tell_manager(NotifyState::Ready);
         let mut is_told = false;
         for turn in 0_u32.. {
-            match self.news.recv_timeout(WATCH) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(News::Ended(Err(why))) => {
-                    return Err(Failure::Because(format!(
-                        "a queue of {} has ended: {why}; weft attach --recover {} serves it",
-                        path.display(),
-                        self.info.id
-                    )));
-                }
-                // The device was stopped by `weft detach`.
-                _ => return self.end(control),
+            match hear(&self.news, self.info.id) {
+                Heard::Nothing => {}
+                Heard::Failed(failure) => return Err(failure),
+                Heard::Stopped => return self.end(control),
             }
             if self.stop.load(Ordering::Relaxed) {
                 match hold(self.info.id, options.force) {
@@ -308,6 +301,28 @@ impl Served {
             }
         }
         tools::delete(control, self.info.id)
+    }
+}
+
+/// What the threads of a device tell.
+#[derive(Debug)]
+enum Heard {
+    /// Nothing within [`WATCH`].
+    Nothing,
+    /// One has failed: the process is to end.
+    Failed(Failure),
+    /// The device was stopped by `weft detach`.
+    Stopped,
+}
+
+fn hear(news: &Receiver<News>, id: u32) -> Heard {
+    match news.recv_timeout(WATCH) {
+        Err(RecvTimeoutError::Timeout) => Heard::Nothing,
+        Ok(News::Ended(Err(why))) => Heard::Failed(Failure::Because(format!(
+            "a queue of {} has ended: {why}; weft attach --recover {id} serves it",
+            block_device(id).display(),
+        ))),
+        _ => Heard::Stopped,
     }
 }
 

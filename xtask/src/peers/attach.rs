@@ -1,9 +1,11 @@
 //! weft's host in the guest as a block device of its kernel (ublk), weft's target outside.
 
 use super::bench::{Bench, NQN};
+use super::pairings::records;
 use super::{Suite, long, step};
 use crate::guest::Kernel;
-use anyhow::Result;
+use crate::guest::machine::has_kvm;
+use anyhow::{Result, ensure};
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::thread::sleep;
@@ -27,6 +29,7 @@ pub(super) const SUITE: Suite = Suite {
         long("target_killed_under_load", target_killed_under_load),
         long("two_paths", two_paths),
         step("not_resized", not_resized),
+        long("beside_linux", beside_linux),
     ],
 };
 
@@ -38,6 +41,11 @@ pub(super) const NEWER: Suite = Suite {
     ..SUITE
 };
 
+/// Latency at depth 1 and IOPS at depth 32 beside Linux' own host: most and least.
+const BARS: (f64, f64) = (1.3, 0.8);
+/// Without KVM: what a process does costs more there beside what the kernel does, and varies.
+const BARS_EMULATED: (f64, f64) = (5.0, 0.2);
+
 const MIB: u64 = 1 << 20;
 const FILE_BYTES: u64 = 96 * MIB;
 const GROWN_BYTES: u64 = 128 * MIB;
@@ -48,6 +56,34 @@ fn setup(bench: &mut Bench) -> Result<()> {
     File::create(bench.file())?.set_len(FILE_BYTES)?;
     bench.configure("")?;
     bench.start_target()
+}
+
+/// The study of ublk beside the kernel's own host: latency at depth 1, and IOPS at depth 32.
+fn beside_linux(bench: &mut Bench) -> Result<()> {
+    bench.guest("beside_linux")?;
+    let records = records(&bench.folder.join("beside"))?;
+    let iops = |transport: &str, depth: u64| {
+        let of_cell = records.iter().filter(|record| {
+            let settings = &record["configuration"];
+            settings["transport"] == transport && settings["depth"] == depth
+        });
+        let sum = |key| of_cell.clone().filter_map(|r| r["read"][key].as_f64()).sum::<f64>();
+        sum("requests") / sum("seconds")
+    };
+    let ratio = |depth| iops("local", depth) / iops("tcp", depth);
+    let (latency, rate) = (1.0 / ratio(1), ratio(32));
+    println!(
+        "depth 1: {:.0} µs by ublk, {:.0} by Linux' host, {latency:.2} times; \
+         depth 32: {:.0} IOPS and {:.0}, {rate:.2} times",
+        1e6 / iops("local", 1),
+        1e6 / iops("tcp", 1),
+        iops("local", 32),
+        iops("tcp", 32),
+    );
+    let (latency_max, rate_min) = if has_kvm() { BARS } else { BARS_EMULATED };
+    ensure!(latency <= latency_max, "the latency is {latency:.2} times that of Linux' host");
+    ensure!(rate >= rate_min, "the IOPS are {rate:.2} times those of Linux' host");
+    Ok(())
 }
 
 /// The target is killed under load and restarted: the device's users see a pause.

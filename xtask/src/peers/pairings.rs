@@ -84,7 +84,7 @@ pub(super) fn all_four(bench: &Bench, study: &str, outcome: &str, protocol: &str
 }
 
 /// The plain records of a study, all of which were measured.
-fn records(folder: &Path) -> Result<Vec<Value>> {
+pub(super) fn records(folder: &Path) -> Result<Vec<Value>> {
     let mut found = Vec::new();
     for line in fs::read_to_string(folder.join("results.jsonl"))?.lines() {
         let record: Value = serde_json::from_str(line)?;

@@ -293,7 +293,27 @@ fn error_number(failure: Failure) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
     use super::*;
+    use crate::attach::{Heard, hear};
+
+    #[test]
+    fn a_thread_that_fails_ends_the_process() {
+        let (news, received) = channel();
+        let _others = news.clone();
+        let thread = std::thread::spawn(move || {
+            let _watch = Watch(news);
+            panic!("a fault of this program, as a test");
+        });
+        assert!(thread.join().is_err());
+        let heard = hear(&received, 3);
+        let Heard::Failed(crate::failure::Failure::Because(said)) = heard else {
+            panic!("{heard:?}")
+        };
+        assert!(said.contains("/dev/ublkb3") && said.contains("--recover 3"), "{said}");
+        assert!(matches!(hear(&received, 3), Heard::Nothing), "others serve");
+    }
 
     #[test]
     fn every_failure_is_an_error_to_the_kernel() {

@@ -53,6 +53,7 @@ pub const BUILTINS: &[Builtin] = builtins![
     "target-interference",
     "isolation",
     "depth-by-size",
+    "attach",
 ];
 
 impl Builtin {
