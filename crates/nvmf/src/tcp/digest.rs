@@ -77,4 +77,15 @@ mod tests {
             }
         }
     }
+
+    /// Where the processor can multiply without carry, nothing is computed by tables.
+    #[test]
+    fn the_instructions_of_the_processor_are_used() {
+        #[cfg(target_arch = "aarch64")]
+        let has = std::arch::is_aarch64_feature_detected!("pmull");
+        #[cfg(target_arch = "x86_64")]
+        let has = std::arch::is_x86_feature_detected!("pclmulqdq");
+        let used = crc_fast::get_calculator_target(CrcAlgorithm::Crc32Iscsi);
+        assert_eq!(used.contains("pmull") || used.contains("pclmul"), has, "{used}");
+    }
 }
