@@ -2,9 +2,8 @@
 
 use super::bench::Bench;
 use super::{Step, Suite, long, step};
-use crate::guest::{Kernel, output};
+use crate::guest::Kernel;
 use anyhow::Result;
-use std::process::Command;
 
 pub(super) const SUITE: Suite = Suite {
     name: "nvme",
@@ -27,8 +26,7 @@ const STEPS: &[Step] = &[
 ];
 
 fn setup(bench: &mut Bench) -> Result<()> {
-    let stripped = bench.folder.join("weft");
-    output(Command::new("strip").arg("--strip-debug").arg("-o").arg(stripped).arg(&bench.weft))?;
+    bench.give_weft()?;
     bench.guest("prepare").map(drop)
 }
 
