@@ -32,6 +32,7 @@ url() {
 # The target, whose namespaces keep their names over a restart.
 start() {
     cat >/tmp/target.toml <<END
+threads = 1
 [[port]]
 listen = "rdma://$ADDRESS:$PORT"
 [[subsystem]]
@@ -45,7 +46,7 @@ memory = "64MiB"
 uuid = "11111111-2222-4333-8444-000000000002"
 END
     : >/share/target.log
-    setsid /share/weft target --config /tmp/target.toml </dev/null >>/share/target.log 2>&1 &
+    setsid /share/weft target --config /tmp/target.toml --control unix:/tmp/control </dev/null >>/share/target.log 2>&1 &
     echo $! >/tmp/target.pid
     within 20 grep -q 'nvme connect' /share/target.log
 }
@@ -198,6 +199,47 @@ both_ends() {
     bench "$(url 2)" 65536 32
     bench "$(url 2)" 1048576 8
     stop
+}
+
+ctl() {
+    /share/weft ctl --control unix:/tmp/control "$@"
+}
+
+# express_commands: how many there were so far
+express_commands() {
+    ctl call statistics | jq '[.groups[].express.commands] | add'
+}
+
+# beside CLASS: one host reads 4 KiB, 100 times a second for 3 s, and its queue has this class; another
+# one reads 128 KiB at a depth of 32. How many of the first one's commands were express
+beside() {
+    local first=nqn.2014-08.org.nvmexpress:uuid:0f1e2d3c-4b5a-4968-8776-000000000001
+    local other=nqn.2014-08.org.nvmexpress:uuid:0f1e2d3c-4b5a-4968-8776-000000000002
+    ctl qos set --host $first --class "$1" >&2
+    /share/weft bench "$(url 2)" --rw randread --bs 128k --iodepth 32 --time_based --runtime 6 \
+        --ramp-time 0 --hostnqn $other >/tmp/other.out &
+    local load=$! before
+    sleep 2
+    before=$(express_commands)
+    /share/weft bench "$(url 2)" --rw randread --bs 4k --rate_iops 100 --time_based --runtime 3 \
+        --ramp-time 0 --hostnqn $first >/tmp/first.out
+    echo $(($(express_commands) - before))
+    wait $load
+    (echo "class $1:" && cat /tmp/first.out /tmp/other.out) >&2
+}
+
+# A queue of the class latency is served between the commands of another, and one of the class
+# throughput is not.
+express() {
+    begin
+    local count
+    count=$(beside throughput)
+    expect "express commands" "$count" 0
+    count=$(beside latency)
+    [ "$count" -ge 200 ] || fail "only $count commands of about 300 were express"
+    bench "$(url 2)" 65536 32
+    stop
+    kernel_is_content
 }
 
 # A study of local, TCP and RDMA, with its report

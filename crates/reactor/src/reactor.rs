@@ -1,7 +1,7 @@
 //! The reactor itself: timers, mailboxes and waiting, over a driver.
 
 use crate::driver::{Driver, Wait};
-use crate::limits::HOT_SOURCE_TIME;
+use crate::limits::{HOT_SOURCE_TIME, SEND_SLICE_BYTES};
 use crate::mailbox::{Mailbox, MailboxSender, Waker, mailbox};
 use crate::operation::{
     Endpoint, FileId, ListenerId, Operation, Outcome, ReactorCompletion, SocketId, Token,
@@ -65,6 +65,10 @@ pub struct Reactor {
     called: bool,
     /// How many sockets are express.
     express: usize,
+    /// How many owners of sources are.
+    express_owners: usize,
+    /// What others send at once beside them.
+    send_slice: usize,
 }
 
 impl Reactor {
@@ -103,6 +107,8 @@ impl Reactor {
             idle_time: Duration::ZERO,
             called: false,
             express: 0,
+            express_owners: 0,
+            send_slice: SEND_SLICE_BYTES,
         }
     }
 
@@ -212,24 +218,39 @@ impl Reactor {
         outcome
     }
 
-    /// Whether an express stream may have something: one word of memory is read, and none if there
-    /// is no such stream.
+    /// Whether an express stream, or an express owner of a source, may have something: of streams
+    /// one word of memory is read, and none if there is no such stream.
     #[inline]
     pub fn has_express(&mut self) -> bool {
-        self.express != 0 && self.driver.has_express()
+        self.express != 0 && self.driver.has_express() || self.have_sources_express()
+    }
+
+    #[inline]
+    fn have_sources_express(&mut self) -> bool {
+        self.express_owners != 0 && self.sources.iter_mut().any(|source| source.has_express())
     }
 
     /// How many bytes ordinary streams send at once while there are express ones.
     pub fn set_send_slice(&mut self, bytes: usize) {
+        self.send_slice = bytes;
         self.driver.set_send_slice(bytes);
     }
 
+    /// The same, for users whose sending is not the reactor's.
+    pub fn send_slice(&self) -> usize {
+        self.send_slice
+    }
+
     /// Continues the operations of express streams and appends what has completed, also of other
-    /// operations that were submitted since the last poll.
+    /// operations that were submitted since the last poll, and what has come for express owners of
+    /// sources.
     pub fn poll_express(&mut self, completions: &mut Vec<ReactorCompletion>) {
         self.driver.poll_express(&mut self.ready);
         // The watch of a stream may have been lost.
         self.express = self.driver.express_sockets();
+        for source in &mut self.sources {
+            source.poll_express(&mut self.ready);
+        }
         completions.append(&mut self.ready);
     }
 
@@ -411,8 +432,10 @@ impl Reactor {
             return;
         }
         let before = self.ready.len();
+        self.express_owners = 0;
         for source in &mut self.sources {
             source.poll(&mut self.ready);
+            self.express_owners += source.express();
         }
         if self.ready.len() > before {
             self.last_news = now;
@@ -425,7 +448,7 @@ impl Reactor {
         for source in &mut self.sources {
             source.arm(&mut self.ready);
         }
-        self.ready.is_empty()
+        self.ready.is_empty() && !self.have_sources_express()
     }
 
     /// One wait in the kernel, unless a wake-up has come before.

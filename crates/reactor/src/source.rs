@@ -18,6 +18,20 @@ pub trait Source: Debug {
     /// [`Waker`](crate::Waker). If events came before that, they are appended to `ready` and
     /// the reactor does not sleep.
     fn arm(&mut self, ready: &mut Vec<ReactorCompletion>);
+
+    /// How many owners are express: what comes for them is not handed out by the other methods,
+    /// but by [`poll_express`](Self::poll_express), between the work for others.
+    fn express(&self) -> usize {
+        0
+    }
+
+    /// Whether something has come for an express owner. Asked between any two pieces of work.
+    fn has_express(&mut self) -> bool {
+        false
+    }
+
+    /// Appends a completion for each express owner for which something has come.
+    fn poll_express(&mut self, _ready: &mut Vec<ReactorCompletion>) {}
 }
 
 /// Set when a watched descriptor may have become readable. Clones share the flag.

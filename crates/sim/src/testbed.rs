@@ -575,8 +575,8 @@ impl Testbed {
         }
     }
 
-    /// One turn of the target and all hosts. Whether a host had work.
-    fn turn(&mut self) -> bool {
+    /// One turn of all hosts and the target. Whether a host had work.
+    pub fn turn(&mut self) -> bool {
         let mut happened = false;
         let mut completions = std::mem::take(&mut self.completions);
         for host in &mut self.hosts {

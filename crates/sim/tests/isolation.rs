@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use weft_backend::{Operation, Request};
 use weft_reactor::simulation::{NetworkConditions, Random, StorageConditions};
-use weft_sim::{BLOCK_BYTES, Client, SUBSYSTEM, Size, Testbed};
+use weft_sim::{BLOCK_BYTES, Client, Link, SUBSYSTEM, Size, Testbed};
 use weft_target::config::{QosClass, QosRule, RateLimit};
+use weft_transport::rdma::software::Fabric;
 
 const SIZE: Size = Size { groups: 1, hosts: 3, queues: 2 };
 const BLOCKS: usize = 60;
@@ -27,7 +28,7 @@ const BOUND: Duration = Duration::from_millis(5);
 const LIMITED_BOUND: Duration = Duration::from_secs(60);
 
 fn random_rules(random: &mut Random) -> Vec<QosRule> {
-    let hosts = (0..3).map(Testbed::host_name).map(Some).chain([None]);
+    let hosts = (0..3).map(|host| Some(Testbed::host_name(host).into())).chain([None]);
     let mut rules = Vec::new();
     for host in hosts {
         let class = match random.below(4) {
@@ -62,7 +63,7 @@ fn random_limits(random: &mut Random) -> Vec<RateLimit> {
     match random.below(4) {
         0 => vec![RateLimit { rate_iops: Some(50 + random.below(5000)), ..limit }],
         1 => vec![RateLimit {
-            host: Some(host),
+            host: Some(host.into()),
             rate: Some((1 << 20) + random.below(64 << 20)),
             ..limit
         }],
@@ -238,4 +239,48 @@ fn what_others_have_in_a_device_is_bounded_by_its_delay() {
         assert!(without >= with + READ_TIME, "{figures}");
         assert!(kept * 10 >= others * 8, "{figures}");
     }
+}
+
+/// Over RDMA, how many of another host's reads of 128 KiB end before one of 4 KiB that has come
+/// after them: at most, of some times.
+fn others_before(is_on: bool) -> usize {
+    let size = Size { groups: 1, hosts: 2, queues: 1 };
+    let mut testbed = Testbed::over(Link::Rdma(Fabric::default()), 7, "memory:16MiB", size);
+    testbed.set_qos_rules(vec![QosRule {
+        host: Some(Testbed::host_name(0).into()),
+        subsystem: None,
+        port: None,
+        class: if is_on { QosClass::Latency } else { QosClass::Throughput },
+        budget: None,
+        weight: None,
+        latency_target: None,
+        max_throughput_loss: None,
+    }]);
+    let mut most = 0;
+    for round in 0..20 {
+        testbed.run_until("nothing is left to do", |_| true);
+        (0..12).for_each(|tag| read(&mut testbed, (1, tag), 32));
+        let (reactor, device) = testbed.device(1, 0);
+        device.flush(reactor);
+        read(&mut testbed, (0, round), 1);
+        let (mut before, mut after) = (0, 0);
+        let mut has_ended = false;
+        while !has_ended || before + after < 12 {
+            testbed.turn();
+            let others = testbed.finished(1).len();
+            has_ended |= !testbed.finished(0).is_empty();
+            if has_ended { after += others } else { before += others }
+        }
+        most = most.max(before);
+    }
+    testbed.finish();
+    most
+}
+
+/// The small one's answer is among the first, as others' data is written a slice at a time; in its
+/// turn it comes after theirs.
+#[test]
+fn small_reads_come_before_others_over_rdma() {
+    let (with, without) = (others_before(true), others_before(false));
+    assert!(with <= 2 && without >= 4, "{with} with, {without} without");
 }

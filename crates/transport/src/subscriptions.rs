@@ -74,6 +74,11 @@ impl<M: Default> Subscriptions<M> {
         (entry.subscription == subscription).then_some(&entry.events)
     }
 
+    /// The same, to change what is known of the owner.
+    pub(crate) fn peek_mut(&mut self, subscription: Subscription) -> Option<&mut M> {
+        self.entry(subscription).map(|entry| &mut entry.events)
+    }
+
     /// Adds to the events of an entry. Its owner is notified unless it has been already.
     pub(crate) fn deliver(
         &mut self,

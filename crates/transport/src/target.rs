@@ -381,10 +381,11 @@ impl TargetConnection {
 
     /// Has the reactor serve it apart from the others, or no longer; an error where the transport
     /// or the reactor cannot.
-    pub fn set_express(&self, reactor: &mut Reactor, is_express: bool) -> io::Result<()> {
-        match &self.inner {
+    pub fn set_express(&mut self, reactor: &mut Reactor, is_express: bool) -> io::Result<()> {
+        match &mut self.inner {
             Inner::Tcp(connection) => connection.set_express(reactor, is_express),
-            Inner::Rdma(_) | Inner::Loopback(_) => Err(io::ErrorKind::Unsupported.into()),
+            Inner::Rdma(connection) => connection.set_express(is_express),
+            Inner::Loopback(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 

@@ -28,6 +28,7 @@ pub(super) const STEPS: &[Step] = &[
     step("kernel_host_filesystem", |bench| bench.guest("kernel_host_filesystem").map(drop)),
     step("kernel_target", |bench| bench.guest("kernel_target").map(drop)),
     step("access", |bench| bench.guest("access").map(drop)),
+    step("express", |bench| bench.guest("express").map(drop)),
     step("both_ends", |bench| bench.guest("both_ends").map(drop)),
     step("silent_target", |bench| bench.guest("silent_target").map(drop)),
     step("killed_under_load", |bench| bench.guest("killed_under_load").map(drop)),

@@ -4,6 +4,11 @@
 //!
 //! It is a [`Source`] of the reactor, polled in every turn. A poll takes completions in batches
 //! from few large queues and notifies each connection once.
+//!
+//! A queue pair keeps its completion queues for its life, and may become express later. So a look
+//! for express connections takes what is in the queues of all: their completions are handed out at
+//! once, those of others wait in their lists for the next turn. A look at an empty queue is one
+//! word of memory.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -76,6 +81,14 @@ struct Inner {
     /// Subscriptions by the key of their endpoint or listener.
     keys: BTreeMap<u64, Subscription>,
     scratch: Vec<WorkCompletion>,
+    /// How many connections are express.
+    express: usize,
+    /// Those that are to be notified.
+    express_ready: Vec<ReactorCompletion>,
+    /// Others that a look for express ones has found.
+    others_ready: Vec<ReactorCompletion>,
+    /// Bytes of data that posted work uses.
+    posted_bytes: usize,
 }
 
 /// Pending events of a connection or listener.
@@ -85,6 +98,7 @@ struct PendingEvents {
     events: VecDeque<CmEvent>,
     /// Why the connection cannot continue, if its device or part of it has failed or was removed.
     fault: Option<CloseReason>,
+    is_express: bool,
 }
 
 impl Engine {
@@ -120,6 +134,10 @@ impl Engine {
             subscriptions: Subscriptions::new(),
             keys: BTreeMap::new(),
             scratch: Vec::with_capacity(BATCH),
+            express: 0,
+            express_ready: Vec::new(),
+            others_ready: Vec::new(),
+            posted_bytes: 0,
         };
         let engine = Self { inner: Rc::new(RefCell::new(inner)) };
         reactor.add_source(Box::new(engine.clone()));
@@ -141,6 +159,9 @@ impl Engine {
         let mut inner = self.inner.borrow_mut();
         inner.keys.retain(|_, taken| *taken != subscription);
         let gone = inner.subscriptions.unsubscribe(subscription);
+        if gone.as_ref().is_some_and(|pending| pending.is_express) {
+            inner.express -= 1;
+        }
         drop(inner);
         // Dropped requests are rejected, which needs the manager.
         drop(gone);
@@ -151,6 +172,27 @@ impl Engine {
         if let Some(pending) = self.inner.borrow_mut().subscriptions.open(subscription) {
             std::mem::swap(&mut pending.work, empty);
         }
+    }
+
+    /// Makes a connection express, or one like the others.
+    pub(crate) fn set_express(&self, subscription: Subscription, is_express: bool) {
+        let mut inner = self.inner.borrow_mut();
+        let Some(pending) = inner.subscriptions.peek_mut(subscription) else { return };
+        let was_express = std::mem::replace(&mut pending.is_express, is_express);
+        inner.express = inner.express + usize::from(is_express) - usize::from(was_express);
+    }
+
+    /// Posted work uses so many bytes of data more, or less.
+    pub(crate) fn note_posted(&self, more: usize, less: usize) {
+        let posted = &mut self.inner.borrow_mut().posted_bytes;
+        *posted = (*posted + more).saturating_sub(less);
+    }
+
+    /// Whether so many bytes more may be posted for a connection that is not express, if all are to
+    /// post so many at a time while there are express ones.
+    pub(crate) fn may_post(&self, bytes: usize, at_a_time: usize) -> bool {
+        let inner = self.inner.borrow();
+        inner.express == 0 || inner.posted_bytes + bytes <= at_a_time
     }
 
     /// Takes the next event of the connection manager.
@@ -254,7 +296,7 @@ impl Inner {
             if removed {
                 self.remove_device_of(subscription);
             }
-            if let Some(pending) = self.subscriptions.deliver(subscription, ready) {
+            if let Some(pending) = self.deliver(subscription, ready) {
                 if removed {
                     pending.fault.get_or_insert(CloseReason::DeviceRemoved);
                 }
@@ -272,7 +314,6 @@ impl Inner {
     }
 
     fn poll_device_events(&mut self, ready: &mut Vec<ReactorCompletion>) {
-        let mut scratch = std::mem::take(&mut self.scratch);
         for index in 0..self.holds.len() {
             let Some(hold) = self.holds.get(index).map(Rc::clone) else { break };
             let mut hold = hold.borrow_mut();
@@ -280,26 +321,62 @@ impl Inner {
                 self.handle_event(&mut hold, event, ready);
             }
             hold.take_ready_flag();
-            for queue in &mut hold.queues {
-                for _ in 0..BATCHES_PER_TURN {
-                    scratch.clear();
-                    let found = queue.inner.poll(BATCH, &mut scratch).unwrap_or_else(|error| {
-                        log::warn!("an RDMA completion queue: {error}");
-                        0
-                    });
-                    for completion in scratch.drain(..) {
-                        let subscription = Subscription::of(completion.work);
-                        if let Some(pending) = self.subscriptions.deliver(subscription, ready) {
-                            pending.work.push(completion);
-                        }
+            self.poll_queues(&mut hold, BATCHES_PER_TURN, ready);
+        }
+    }
+
+    /// Takes so many batches of completions at most from each queue.
+    fn poll_queues(
+        &mut self,
+        hold: &mut ReactorDevice,
+        batches: usize,
+        ready: &mut Vec<ReactorCompletion>,
+    ) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for queue in &mut hold.queues {
+            for _ in 0..batches {
+                scratch.clear();
+                let found = queue.inner.poll(BATCH, &mut scratch).unwrap_or_else(|error| {
+                    log::warn!("an RDMA completion queue: {error}");
+                    0
+                });
+                for completion in scratch.drain(..) {
+                    let subscription = Subscription::of(completion.work);
+                    if let Some(pending) = self.deliver(subscription, ready) {
+                        pending.work.push(completion);
                     }
-                    if found < BATCH {
-                        break;
-                    }
+                }
+                if found < BATCH {
+                    break;
                 }
             }
         }
         self.scratch = scratch;
+    }
+
+    /// Adds to the events of a connection, which is notified with the express ones if it is one.
+    fn deliver(
+        &mut self,
+        subscription: Subscription,
+        ready: &mut Vec<ReactorCompletion>,
+    ) -> Option<&mut PendingEvents> {
+        let is_express = self.express > 0
+            && self.subscriptions.peek(subscription).is_some_and(|pending| pending.is_express);
+        let ready = if is_express { &mut self.express_ready } else { ready };
+        self.subscriptions.deliver(subscription, ready)
+    }
+
+    /// Looks whether something has come for an express connection.
+    fn look_for_express(&mut self) -> bool {
+        if self.express > 0 && self.express_ready.is_empty() {
+            let mut others = std::mem::take(&mut self.others_ready);
+            for index in 0..self.holds.len() {
+                let Some(hold) = self.holds.get(index).map(Rc::clone) else { break };
+                self.poll_queues(&mut hold.borrow_mut(), 1, &mut others);
+            }
+            self.others_ready = others;
+        }
+        !self.express_ready.is_empty()
     }
 
     /// Notifies the connections that an asynchronous event concerns.
@@ -336,7 +413,7 @@ impl Inner {
                 DeviceEvent::Fatal => DeviceFault::Device,
                 _ => continue,
             };
-            if let Some(pending) = self.subscriptions.deliver(pair.subscription, ready) {
+            if let Some(pending) = self.deliver(pair.subscription, ready) {
                 pending.fault.get_or_insert(CloseReason::Device(fault));
             }
         }
@@ -346,12 +423,17 @@ impl Inner {
     }
 
     fn poll(&mut self, ready: &mut Vec<ReactorCompletion>) {
+        ready.append(&mut self.others_ready);
         if self.ready_flag.as_ref().is_none_or(ReadyFlag::take) {
             self.poll_manager_events(ready);
         }
         self.poll_device_events(ready);
         // A removed device is freed when nothing uses it any more.
         self.holds.retain(|hold| Rc::strong_count(hold) > 1 || !hold.borrow().removed);
+        if self.express == 0 {
+            // The last one is so no longer.
+            ready.append(&mut self.express_ready);
+        }
     }
 }
 
@@ -366,6 +448,18 @@ impl Source for Engine {
             hold.borrow_mut().arm();
         }
         inner.poll(ready);
+    }
+
+    fn express(&self) -> usize {
+        self.inner.borrow().express
+    }
+
+    fn has_express(&mut self) -> bool {
+        self.inner.borrow_mut().look_for_express()
+    }
+
+    fn poll_express(&mut self, ready: &mut Vec<ReactorCompletion>) {
+        ready.append(&mut self.inner.borrow_mut().express_ready);
     }
 }
 

@@ -21,6 +21,7 @@
 //! must allow for every piece ever in use.
 
 mod arena;
+mod command;
 mod engine;
 pub(crate) mod host;
 mod listen;

@@ -80,6 +80,8 @@ pub(crate) struct Pair {
     // Dropped first: then the device does not use the memory below any more.
     endpoint: Option<Endpoint>,
     posted: VecDeque<Posted>,
+    /// Bytes of data that it uses.
+    posted_bytes: usize,
     /// Outgoing messages, one slot for each entry of the send queue.
     messages: Slot,
     /// Incoming messages.
@@ -149,6 +151,7 @@ impl Pair {
         Ok(Self {
             endpoint: Some(endpoint),
             posted: VecDeque::with_capacity(depth(sizes.sends)),
+            posted_bytes: 0,
             messages,
             received,
             arena,
@@ -180,12 +183,22 @@ impl Pair {
     }
 
     /// Bytes of data that posted work uses.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.posted
-            .iter()
-            .filter_map(|posted| posted.kept.as_ref())
-            .map(|kept| kept.buffer().len())
-            .sum()
+    pub(crate) const fn posted_bytes(&self) -> usize {
+        self.posted_bytes
+    }
+
+    /// Whether so much data more may be posted, if all connections that are not express are to post
+    /// so much at a time beside those that are. Each may post that of one command.
+    pub(crate) fn may_post(&self, bytes: usize, at_a_time: usize) -> bool {
+        self.posted_bytes == 0 || self.engine.may_post(bytes, at_a_time)
+    }
+
+    /// Posted work uses so many bytes of data more, or less.
+    fn note_posted(&mut self, more: usize, less: usize) {
+        if more != less {
+            self.posted_bytes = self.posted_bytes + more - less;
+            self.engine.note_posted(more, less);
+        }
     }
 
     /// The fixed part of a received message.
@@ -317,7 +330,9 @@ impl Pair {
     /// Keeps a buffer until all work queued so far has ended.
     pub(crate) fn keep(&mut self, slot: Slot) {
         if let Some(last) = self.posted.back_mut() {
+            let bytes = slot.buffer().len();
             last.kept = Some(slot);
+            self.note_posted(bytes, 0);
         }
     }
 
@@ -385,12 +400,16 @@ impl Pair {
         if index >= self.posted.len() {
             return;
         }
+        let mut ended_bytes = 0;
         for (at, posted) in self.posted.iter_mut().take(index + 1).enumerate() {
             if posted.is_read && at < index || std::mem::replace(&mut posted.ended, true) {
                 continue;
             }
-            if let (Some(kept), Some(arena)) = (posted.kept.take(), &mut self.arena) {
-                arena.give(kept);
+            if let Some(kept) = posted.kept.take() {
+                ended_bytes += kept.buffer().len();
+                if let Some(arena) = &mut self.arena {
+                    arena.give(kept);
+                }
             }
             if let Some(what) = posted.what {
                 tell(Ended::Sent { what });
@@ -399,6 +418,7 @@ impl Pair {
         while self.posted.front().is_some_and(|posted| posted.ended) {
             self.posted.pop_front();
         }
+        self.note_posted(0, ended_bytes);
     }
 
     pub(crate) fn connect(&mut self, parameters: &Parameters) -> io::Result<()> {
@@ -433,6 +453,7 @@ impl Drop for Pair {
         // Completions of this queue pair are ignored from now on.
         self.endpoint = None;
         self.engine.unsubscribe(self.subscription);
+        self.engine.note_posted(0, self.posted_bytes);
         let mut hold = self.hold.borrow_mut();
         hold.remove_pair(self.subscription);
         hold.release(self.lease);

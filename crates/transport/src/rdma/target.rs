@@ -10,12 +10,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_nvme::rdma::{RejectPrivateData, RejectStatus};
-use weft_nvme::sgl::Descriptor;
 use weft_nvme::{Command, Completion, Wire};
-use weft_nvmf::rdma::{Data, IN_CAPSULE_BYTES_MAX, REMOTE_DESCRIPTORS_MAX, Remote, Reply, data_of};
+use weft_nvmf::rdma::{Data, REMOTE_DESCRIPTORS_MAX, Reply, data_of};
 use weft_reactor::{Buffer, Owner, Pool, Reactor, Token};
 
 use super::arena::{self, Arena};
+use super::command::{Answer, SlotState, capsule_bytes, with_transport};
 use super::engine::{Engine, Role};
 use super::listen::Incoming;
 use super::pair::{Ended, Pair, Sizes};
@@ -25,8 +25,7 @@ use super::verbs::{
 use crate::capsules::Capsules;
 use crate::deadline::Deadline;
 use crate::limits::{
-    FIRST_MESSAGE_TIMEOUT, IDLE_TIME, POOL_RETRY, RDMA_ADMIN_CAPSULE_BYTES, RESERVE_SHARE,
-    SHALLOW_QUEUE_DEPTH,
+    FIRST_MESSAGE_TIMEOUT, IDLE_TIME, POOL_RETRY, RESERVE_SHARE, SHALLOW_QUEUE_DEPTH,
 };
 use crate::subscriptions::Subscription;
 use crate::target::{CapsuleData, Event, Limits};
@@ -42,31 +41,6 @@ enum Stage {
     Closing,
     /// Closed.
     Shut,
-}
-
-#[derive(Debug, Default)]
-struct SlotState {
-    in_flight: bool,
-    command: Command,
-    remote: Option<Remote>,
-    /// The buffer for its data.
-    buffer: Option<Buffer>,
-    /// The leased slot that is read into first, if hosts can access the sink of a READ.
-    leased: Option<arena::Slot>,
-    /// READs posted for it.
-    reads: usize,
-    /// A completion to be sent after them.
-    late: Option<Completion>,
-    /// Its data came in the capsule.
-    in_capsule: bool,
-}
-
-/// A response, with data if the command has some.
-#[derive(Debug)]
-struct Answer {
-    slot: u16,
-    completion: Completion,
-    data: Option<Buffer>,
 }
 
 #[derive(Debug)]
@@ -101,6 +75,10 @@ pub(crate) struct RdmaTargetConnection {
     moved_at: Duration,
     deadline: Deadline,
     waits_for_memory: bool,
+    /// It is served between the commands of others, and its data is not held back for others'.
+    is_express: bool,
+    /// What others post at a time.
+    send_slice: usize,
     /// A buffer for the data of the first of them.
     provided: Option<Buffer>,
     /// There was no memory for a leased slot.
@@ -149,6 +127,8 @@ impl RdmaTargetConnection {
             moved_at: reactor.turn_time(),
             deadline: Deadline::new(Token::new(owner, tag << 2 | DEADLINE)),
             waits_for_memory: false,
+            is_express: false,
+            send_slice: usize::MAX,
             provided: None,
             needs_slot: false,
             limits,
@@ -273,7 +253,7 @@ impl RdmaTargetConnection {
         }
         let fetching = self.slots.iter().filter_map(|state| state.buffer.as_deref());
         let waiting = self.answers.iter().filter_map(|answer| answer.data.as_deref());
-        fetching.chain(waiting).map(<[u8]>::len).sum::<usize>() + pair.held_bytes()
+        fetching.chain(waiting).map(<[u8]>::len).sum::<usize>() + pair.posted_bytes()
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
@@ -302,6 +282,15 @@ impl RdmaTargetConnection {
         self.provided = Some(buffer);
         self.take_capsules(reactor);
         self.provided = None;
+    }
+
+    /// Has the engine hand out what comes for it apart from the others, or no longer.
+    pub(crate) fn set_express(&mut self, is_express: bool) -> io::Result<()> {
+        let (engine, subscription) =
+            self.subscription.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        engine.set_express(*subscription, is_express);
+        self.is_express = is_express;
+        Ok(())
     }
 
     pub(crate) fn set_queue(&mut self, _: u16, depth: u16, _: bool) {
@@ -370,6 +359,7 @@ impl RdmaTargetConnection {
         if self.pair.as_ref().is_some_and(Pair::is_quiet) {
             self.moved_at = reactor.turn_time();
         }
+        self.send_slice = reactor.send_slice();
         if let Err(error) = self.put() {
             self.shut(reactor, CloseReason::from(&error));
         }
@@ -629,6 +619,7 @@ impl RdmaTargetConnection {
         self.needs_slot = false;
         while let Some(answer) = self.answers.front()
             && pair.room() > self.parts_of(answer)
+            && self.may_post(pair, answer)
             && let Some(answer) = self.answers.pop_front()
         {
             if let Some(answer) = self.put_answer(pair, answer)? {
@@ -653,6 +644,13 @@ impl RdmaTargetConnection {
             self.fetches.pop_front();
         }
         pair.post()
+    }
+
+    /// Whether an answer's data may be written now: express connections do not wait for more than a
+    /// slice of others'. What waits is written when the data before it has been.
+    fn may_post(&self, pair: &Pair, answer: &Answer) -> bool {
+        let Some(data) = &answer.data else { return true };
+        self.is_express || pair.may_post(data.len(), self.send_slice)
     }
 
     /// The number of WRITEs before a response.
@@ -764,19 +762,6 @@ impl Drop for RdmaTargetConnection {
             engine.unsubscribe(subscription);
         }
     }
-}
-
-/// Replaces a keyed data pointer by an in-capsule or transport one, which the owner handles.
-fn with_transport(command: Command, length: u32) -> Command {
-    command.with_data_pointer(Descriptor::transport(length))
-}
-
-fn capsule_bytes(queue_id: u16, limits: &Limits) -> usize {
-    let bytes = match queue_id {
-        0 => RDMA_ADMIN_CAPSULE_BYTES,
-        _ => limits.tcp.in_capsule_bytes.min(IN_CAPSULE_BYTES_MAX),
-    };
-    usize::try_from(bytes).unwrap_or(0)
 }
 
 /// A slot for the length of a buffer; `None` while the pool is empty.

@@ -86,13 +86,40 @@ impl Raw {
         (completion.status(), response.invalidated)
     }
 
-    /// One turn of the target.
-    fn serve(&mut self) {
+    /// Sends a command that is refused.
+    fn send_refused(&mut self) {
+        self.host.receive(77, self.host.piece(RESPONSE, 16));
+        let mut command = Command::fabrics(FabricsType::CONNECT);
+        command.opcode = REFUSE;
+        self.host.write(CAPSULE, command.bytes());
+        let capsule = self.host.piece(CAPSULE, 64);
+        self.host.send(1, SendOperation::Send, capsule).unwrap();
+    }
+
+    /// Hands the target what a turn brings. Whether there was something.
+    fn take_turn(&mut self) -> bool {
         let mut completions = Vec::new();
         self.reactor.poll(WaitLimit::NoWait, &mut completions);
-        for completion in completions.into_iter().filter(|one| one.token.owner == TARGET) {
-            self.target.handle(&mut self.reactor, completion);
+        self.hand_over(completions)
+    }
+
+    /// The same of what has come for express connections.
+    fn take_express(&mut self) -> bool {
+        let mut completions = Vec::new();
+        if self.reactor.has_express() {
+            self.reactor.poll_express(&mut completions);
         }
+        self.hand_over(completions)
+    }
+
+    fn hand_over(&mut self, completions: Vec<weft_reactor::ReactorCompletion>) -> bool {
+        let own = completions.into_iter().filter(|one| one.token.owner == TARGET);
+        own.map(|one| self.target.handle(&mut self.reactor, one)).count() > 0
+    }
+
+    /// One turn of the target.
+    fn serve(&mut self) {
+        self.take_turn();
         while let Some(event) = self.target.poll_event() {
             let done = |id| Completion::new(id, Status::SUCCESS);
             match event {
@@ -188,4 +215,37 @@ fn a_device_that_cannot_invalidate_answers_all_the_same() {
     }
     assert_eq!(raw.fabric.counts().invalidations, 0);
     assert_eq!(raw.listener.local_address(), "10.0.0.1:4420".parse().unwrap());
+}
+
+/// What comes for an express connection is found at any time, and is not handed out with the rest.
+#[test]
+fn what_comes_for_an_express_connection_is_handed_out_apart() {
+    let mut raw = Raw::connect(Conditions::default());
+    raw.execute(raw.keyed(REFUSE, false));
+    for _ in 0..2 {
+        raw.send_refused();
+        assert!(!raw.reactor.has_express(), "it is not express");
+        assert!(raw.take_turn() && raw.target.has_events());
+        raw.serve();
+        raw.target.set_express(true).unwrap();
+        // The response has been sent.
+        while raw.take_turn() | raw.take_express() {}
+        raw.send_refused();
+        assert!(raw.reactor.has_express() && raw.reactor.has_express());
+        assert!(!raw.take_turn() && raw.take_express() && raw.target.has_events());
+        raw.serve();
+        while raw.take_turn() | raw.take_express() {}
+        // What has come is not lost if it is express no longer.
+        raw.send_refused();
+        assert!(raw.reactor.has_express());
+        raw.target.set_express(false).unwrap();
+        assert!(raw.take_turn() && raw.target.has_events());
+        raw.serve();
+        while raw.take_turn() {}
+        raw.host.completions();
+    }
+    raw.target.set_express(true).unwrap();
+    raw.target.abort(&mut raw.reactor, crate::CloseReason::PeerClosed);
+    while raw.take_turn() {}
+    assert!(raw.target.set_express(true).is_err() && !raw.reactor.has_express(), "it is gone");
 }
