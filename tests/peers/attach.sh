@@ -111,9 +111,10 @@ geometry() {
     kernel_is_content
 }
 
+# data [OPTIONS...]
 data() {
     clean
-    attach 2
+    attach 2 "$@"
     verified $DEVICE --size=4M --bsrange=4k-1m --iodepth=32 --name=one --name=two --offset=32M
     dd if=/dev/urandom of=$DEVICE bs=1M count=16 oflag=direct status=none
     blkdiscard -o 0 -l $((8 << 20)) $DEVICE
@@ -126,6 +127,11 @@ data() {
     dd if=/dev/zero of=$DEVICE bs=4k count=8 oflag=direct,dsync status=none
     stop
     kernel_is_content
+}
+
+# The same with queue pairs for small requests.
+express() {
+    data --express
 }
 
 # sums: of all files

@@ -49,6 +49,13 @@ pub trait BlockDevice: fmt::Debug {
     /// Ends a turn: submits what was queued and retries requests that wait.
     fn flush(&mut self, reactor: &mut Reactor);
 
+    /// Has the reactor hand out what comes for this device between the work for others
+    /// ([`Reactor::has_express`]), or no longer. Devices that wait for no connection have no use for
+    /// it.
+    fn set_express(&mut self, reactor: &mut Reactor, is_express: bool) {
+        let _ = (reactor, is_express);
+    }
+
     /// The next completion.
     fn poll_completion(&mut self) -> Option<RequestCompletion>;
 

@@ -76,6 +76,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "REQUESTS", default_value_t = 128)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1023))]
     queue_depth: u16,
+    /// Serve requests of 16 KiB and less by queue pairs of their own, between the others: each queue
+    /// of the device has two of the namespace then. With --nr-io-queues, so many of the device.
+    #[arg(long)]
+    express: bool,
     /// When a signal says stop: also if the device is in use. What its users have not written
     /// is lost to them.
     #[arg(long)]
@@ -118,6 +122,9 @@ fn connect(options: &Options) -> Result<Driven, Failure> {
     if !options.connection.has_nr_io_queues() {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         host.nr_io_queues = u16::try_from(cpus).unwrap_or(u16::MAX).min(QUEUES_DEFAULT);
+    }
+    if options.express {
+        host.nr_io_queues = host.nr_io_queues.saturating_mul(2);
     }
     host.queue_size = host.queue_size.max(options.queue_depth + 1).min(weft_host::QUEUE_SIZE_MAX);
     let _ = weft_reactor::raise_descriptor_limit();
@@ -191,6 +198,7 @@ impl Served {
                 factory: Arc::clone(&driven.factory),
                 driver: Driver::Uring.into(),
                 polling: options.polling,
+                express: options.express,
                 news: news.clone(),
             };
             let thread = std::thread::Builder::new().name(format!("weft-attach-{number}"));
@@ -340,7 +348,7 @@ fn add(
         .with(Features(features.0 & Features::UPDATE_SIZE.0));
     let wanted = DeviceInfo {
         id: options.id.unwrap_or(u32::MAX),
-        queues: driven.io_queues().unwrap_or(1).max(1),
+        queues: (driven.io_queues().unwrap_or(1) / if options.express { 2 } else { 1 }).max(1),
         depth: options.queue_depth,
         request_bytes_max: REQUEST_BYTES_MAX,
         features: own,

@@ -158,6 +158,10 @@ impl BlockDevice for NamespaceDevice {
         self.update_namespace();
     }
 
+    fn set_express(&mut self, reactor: &mut Reactor, is_express: bool) {
+        self.queue.set_express(reactor, is_express);
+    }
+
     fn poll_completion(&mut self) -> Option<RequestCompletion> {
         self.queue.poll_completion()
     }

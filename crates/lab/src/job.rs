@@ -76,6 +76,9 @@ pub struct Job {
     pub flush_every: u32,
     /// `end_fsync`: a flush at the end.
     pub flush_at_end: bool,
+    /// `prioclass`: it comes before the other jobs of its threads, between any two pieces of work for
+    /// these.
+    pub express: bool,
     /// `cpus_allowed`: a worker on each of these, and the copies spread over them; none: workers
     /// that are not pinned, as many as there are copies or processors, whichever is fewer.
     pub cpus: Vec<usize>,
@@ -227,6 +230,7 @@ impl Default for Job {
             think: None,
             flush_every: 0,
             flush_at_end: false,
+            express: false,
             cpus: Vec::new(),
             seed: 0x7765_6674,
             verify: false,

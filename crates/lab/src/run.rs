@@ -662,4 +662,6 @@ impl WindowCollector {
 }
 
 #[cfg(test)]
+mod express_tests;
+#[cfg(test)]
 mod tests;

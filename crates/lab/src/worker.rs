@@ -3,6 +3,7 @@
 mod lane;
 
 use std::{
+    ops::Range,
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, Sender},
@@ -24,6 +25,9 @@ use crate::{
     statistics::LaneResult,
     usage::Usage,
 };
+
+/// Completions or requests of a lane between two looks at those that come first.
+const PART: u32 = 16;
 
 /// The worker's own timers: the end of a window, and what is next for a lane.
 const WINDOW_TIMER: Token = Token::new(Owner(u32::MAX), 0);
@@ -122,7 +126,10 @@ pub(crate) fn work(order: &Order<'_>) {
 
 struct Worker<'a> {
     reactor: Reactor,
+    /// Those that come first are the first.
     lanes: Vec<Lane>,
+    /// How many these are: they are served between any two pieces of work for the others.
+    express: usize,
     /// Which lanes are to be looked at in the next turn: most of a crowd have nothing new.
     news: Vec<bool>,
     /// Whether lanes wait for times of their own.
@@ -161,17 +168,21 @@ impl<'a> Worker<'a> {
         let Seat { cpu, polling, driver, ref lanes, .. } = order.seat;
         let config = Config { driver, pool_bytes: order.pool_bytes(), cpu, ..Config::default() };
         let mut reactor = Reactor::new(config).map_err(|error| error.to_string())?;
-        let numbers = lanes;
-        let mut lanes = Vec::with_capacity(numbers.len());
-        for (index, number) in numbers.iter().enumerate() {
+        let is_express = |number: &usize| order.setup.part(*number).0.job.express;
+        let (first, others): (Vec<_>, Vec<_>) = lanes.iter().copied().partition(is_express);
+        let mut lanes = Vec::with_capacity(lanes.len());
+        for (index, number) in first.iter().chain(&others).enumerate() {
             lanes.push(open_lane(order, &mut reactor, index, *number)?);
         }
+        let express = if others.is_empty() { 0 } else { first.len() };
+        lanes.iter_mut().take(express).for_each(|lane| lane.set_express(&mut reactor));
         let start = reactor.now();
         Self {
             reactor,
             news: vec![true; lanes.len()],
             is_paced: lanes.iter().any(Lane::is_paced),
             lanes,
+            express,
             completions: Vec::with_capacity(256),
             polling,
             stop: order.setup.stop,
@@ -238,7 +249,8 @@ impl<'a> Worker<'a> {
                 continue;
             }
             idle_turns = 0;
-            let patience = if completed > 0 { WaitLimit::NoWait } else { self.patience() };
+            let has_left = completed > 0 || !self.completions.is_empty();
+            let patience = if has_left { WaitLimit::NoWait } else { self.patience() };
             self.reactor.poll(patience, &mut self.completions);
             if completed == 0 && patience == WaitLimit::NoWait && self.completions.is_empty() {
                 nothing_since = Some(now);
@@ -350,8 +362,24 @@ impl<'a> Worker<'a> {
 
     /// One turn of every lane that has something to do; how many requests completed at once.
     fn turn(&mut self) -> u32 {
+        let mut completed = self.turn_of(0..self.express);
+        for lane in self.express..self.lanes.len() {
+            if self.express > 0 {
+                completed += self.gather_between(lane);
+            }
+            completed += self.turn_of(lane..lane + 1);
+            while self.express > 0 && self.reactor.continue_sends() {
+                completed += self.serve_express();
+            }
+        }
+        completed
+    }
+
+    /// The same of these lanes.
+    fn turn_of(&mut self, lanes: Range<usize>) -> u32 {
         let mut completed = 0;
-        for (lane, has_news) in self.lanes.iter_mut().zip(&mut self.news) {
+        let news = self.news.get_mut(lanes.clone()).into_iter().flatten();
+        for (lane, has_news) in self.lanes.get_mut(lanes).into_iter().flatten().zip(news) {
             if *has_news || self.is_paced {
                 let at_once = lane.turn(&mut self.reactor, &mut self.latency);
                 // Nothing else comes of a lane with nothing in flight.
@@ -362,21 +390,77 @@ impl<'a> Worker<'a> {
         completed
     }
 
+    /// What a lane's turn does up to its send, in pieces between which others come first.
+    fn gather_between(&mut self, lane: usize) -> u32 {
+        let mut completed = 0;
+        if !self.news[lane] && !self.is_paced {
+            return completed;
+        }
+        // No more than a turn has: a device may complete requests as they are submitted.
+        for _ in 0..self.lanes[lane].depth().div_ceil(PART) {
+            if !self.lanes[lane].gather(&mut self.reactor, &mut self.latency, PART) {
+                break;
+            }
+            completed += self.serve_express();
+        }
+        completed
+    }
+
+    /// Serves the lanes that come first, if something has come for one or is due: how many of their
+    /// requests completed at once. What has come for others with it waits.
+    fn serve_express(&mut self) -> u32 {
+        let mut is_due = false;
+        if self.is_paced {
+            let now_ns = ns(self.reactor.now());
+            let first = self.lanes.iter().take(self.express);
+            is_due = first.filter_map(Lane::due_ns).any(|due_ns| due_ns <= now_ns);
+        }
+        if self.reactor.has_express() {
+            let known = self.completions.len();
+            self.reactor.poll_express(&mut self.completions);
+            let come = self.completions.split_off(known);
+            for completion in come {
+                if usize::try_from(completion.token.owner.0).is_ok_and(|one| one < self.express) {
+                    self.handle(completion);
+                    is_due = true;
+                } else {
+                    self.completions.push(completion);
+                }
+            }
+        }
+        if is_due { self.turn_of(0..self.express) } else { 0 }
+    }
+
+    /// Hands a completion to its lane.
+    fn handle(&mut self, completion: ReactorCompletion) {
+        let lane = usize::try_from(completion.token.owner.0).ok();
+        let lane = lane.and_then(|lane| self.lanes.get_mut(lane).zip(self.news.get_mut(lane)));
+        if let Some((lane, has_news)) = lane {
+            lane.handle(&mut self.reactor, completion);
+            *has_news = true;
+        }
+    }
+
     /// Hands the reactor's completions to their lanes; whether a window has ended.
     fn dispatch(&mut self) -> bool {
         let mut window_over = false;
-        for completion in self.completions.drain(..) {
+        if self.express > 0 {
+            self.serve_express();
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        for completion in completions.drain(..) {
             if completion.token == WINDOW_TIMER {
                 window_over = true;
                 continue;
             }
-            let lane = usize::try_from(completion.token.owner.0).ok();
-            let lane = lane.and_then(|lane| self.lanes.get_mut(lane).zip(self.news.get_mut(lane)));
-            if let Some((lane, has_news)) = lane {
-                lane.handle(&mut self.reactor, completion);
-                *has_news = true;
+            self.handle(completion);
+            if self.express > 0 {
+                self.serve_express();
             }
         }
+        // What has come with that of lanes that come first.
+        completions.append(&mut self.completions);
+        self.completions = completions;
         if self.reactor.was_called() {
             // Devices look into their mailboxes when they are flushed.
             self.news.fill(true);

@@ -95,6 +95,10 @@ struct Host {
     reactor: Reactor,
     drivers: Vec<ControllerDriver>,
     devices: Vec<Box<dyn BlockDevice>>,
+    /// The device that is express, if one is.
+    express: Option<usize>,
+    /// What it has completed, and when.
+    express_done: Vec<(Duration, weft_backend::RequestCompletion)>,
     /// Free bytes of its pool at the start.
     free: usize,
 }
@@ -103,6 +107,57 @@ impl Host {
     /// Whether all its controllers are in such a state.
     fn is_in(&self, is_it: impl Fn(&ControllerState) -> bool) -> bool {
         self.drivers.iter().all(|driver| is_it(&driver.state()))
+    }
+
+    fn handle(&mut self, completion: weft_reactor::ReactorCompletion) {
+        match completion.token.owner {
+            Owner(driver) if driver < FIRST_DEVICE => {
+                self.drivers[driver as usize].handle(&mut self.reactor, completion);
+            }
+            Owner(device) => {
+                let device = (device - FIRST_DEVICE) as usize;
+                self.devices[device].handle(&mut self.reactor, completion);
+            }
+        }
+    }
+
+    /// Serves the device that is express, if something has come for it.
+    fn serve_express(&mut self) {
+        let Some(express) = self.express.filter(|_| self.reactor.has_express()) else { return };
+        let mut completions = Vec::new();
+        self.reactor.poll_express(&mut completions);
+        completions.into_iter().for_each(|completion| self.handle(completion));
+        self.flush_express(express);
+    }
+
+    fn flush_express(&mut self, express: usize) {
+        let device = &mut self.devices[express];
+        device.flush(&mut self.reactor);
+        while let Some(done) = device.poll_completion() {
+            self.express_done.push((self.reactor.now(), done));
+        }
+    }
+
+    /// One turn. Whether something has come.
+    fn turn(&mut self, completions: &mut Vec<weft_reactor::ReactorCompletion>) -> bool {
+        self.reactor.poll(WaitLimit::NoWait, completions);
+        let has_come = !completions.is_empty();
+        self.serve_express();
+        for completion in completions.drain(..) {
+            self.handle(completion);
+            self.serve_express();
+        }
+        for number in 0..self.devices.len() {
+            self.devices[number].flush(&mut self.reactor);
+            self.serve_express();
+            while self.reactor.continue_sends() {
+                self.serve_express();
+            }
+        }
+        for driver in &mut self.drivers {
+            driver.flush(&mut self.reactor);
+        }
+        has_come
     }
 
     fn has_ended(&self) -> bool {
@@ -245,7 +300,8 @@ impl Testbed {
                     ControllerDriver::connect(&reactor, owner, &options, ControllerKind::Nvm);
                 drivers.push(driver.expect("it starts"));
             }
-            self.hosts.push(Host { reactor, drivers, devices: Vec::new(), free });
+            let (devices, express, express_done) = (Vec::new(), None, Vec::new());
+            self.hosts.push(Host { reactor, drivers, devices, express, express_done, free });
         }
     }
 
@@ -411,6 +467,33 @@ impl Testbed {
             .iter_mut()
             .flat_map(|device| std::iter::from_fn(|| device.poll_completion()))
             .collect()
+    }
+
+    /// Makes a device of a host express: it is served between any two pieces of work for the
+    /// host's others, and its requests leave at once.
+    pub fn make_express(&mut self, host: usize, device: usize) {
+        let host = &mut self.hosts[host];
+        host.express = Some(device);
+        host.devices[device].set_express(&mut host.reactor, true);
+    }
+
+    /// Submits a request to a host's express device.
+    ///
+    /// # Panics
+    /// If it has none.
+    pub fn submit_express(&mut self, host: usize, request: weft_backend::Request) {
+        let host = &mut self.hosts[host];
+        let express = host.express.expect("an express device");
+        host.devices[express].submit(&mut host.reactor, request);
+        host.flush_express(express);
+    }
+
+    /// What a host's express device has completed, and when.
+    pub fn finished_express(
+        &mut self,
+        host: usize,
+    ) -> Vec<(Duration, weft_backend::RequestCompletion)> {
+        std::mem::take(&mut self.hosts[host].express_done)
     }
 
     /// Resets a host's controller, the first if it has several.
@@ -580,25 +663,7 @@ impl Testbed {
         let mut happened = false;
         let mut completions = std::mem::take(&mut self.completions);
         for host in &mut self.hosts {
-            host.reactor.poll(WaitLimit::NoWait, &mut completions);
-            happened |= !completions.is_empty();
-            for completion in completions.drain(..) {
-                match completion.token.owner {
-                    Owner(driver) if driver < FIRST_DEVICE => {
-                        host.drivers[driver as usize].handle(&mut host.reactor, completion);
-                    }
-                    Owner(device) => {
-                        let device = (device - FIRST_DEVICE) as usize;
-                        host.devices[device].handle(&mut host.reactor, completion);
-                    }
-                }
-            }
-            for device in &mut host.devices {
-                device.flush(&mut host.reactor);
-            }
-            for driver in &mut host.drivers {
-                driver.flush(&mut host.reactor);
-            }
+            happened |= host.turn(&mut completions);
         }
         self.completions = completions;
         for member in self.targets.iter_mut().filter(|member| !member.is_paused) {

@@ -284,3 +284,72 @@ fn small_reads_come_before_others_over_rdma() {
     let (with, without) = (others_before(true), others_before(false));
     assert!(with <= 2 && without >= 4, "{with} with, {without} without");
 }
+
+/// How long a host takes to send 64 KiB.
+const SEND_TIME: Duration = Duration::from_micros(10);
+
+/// L, which reads 4 KiB 5,000 times a second, and T, which writes 128 KiB at this depth, by queue
+/// pairs of one thread of one host: the p99 of L, and T's writes in a second. T's device is the first
+/// of the host; that which is express is idle, or L's.
+fn on_one_thread(depth: u64, is_express: bool) -> (Duration, u64) {
+    let mut testbed = Testbed::new(7, "memory:16MiB", Size { groups: 1, hosts: 1, queues: 3 });
+    testbed.set_express(false);
+    testbed.world.set_send_time(SEND_TIME);
+    testbed.make_express(0, if is_express { 1 } else { 2 });
+    let (mut begun, mut ended, mut quiet, mut times) = (0, 0, 0, Vec::new());
+    let (begin, mut due) = (testbed.world.now(), Vec::new());
+    while times.len() < 200 || times.len() < due.len() || ended < begun {
+        while times.len() < 200 && begun - ended < depth {
+            let (reactor, device) = testbed.device(0, 0);
+            let from = reactor.pool().take(32 * BLOCK_BYTES).expect("a large pool");
+            let operation = Operation::Write { slba: 64, nlb: 32, from, durable: false };
+            device.submit(reactor, Request { tag: 0, operation });
+            begun += 1;
+        }
+        let next = begin + Duration::from_micros(200) * u32::try_from(due.len()).expect("few");
+        if times.len() < 200 && next <= testbed.world.now() {
+            let (reactor, device) = testbed.device(0, 1);
+            let into = reactor.pool().take(BLOCK_BYTES).expect("a large pool");
+            let request = Request { tag: 1, operation: Operation::Read { slba: 0, nlb: 1, into } };
+            match is_express {
+                true => testbed.submit_express(0, request),
+                false => device.submit(reactor, request),
+            }
+            due.push(next);
+        }
+        quiet = if testbed.turn() { 0 } else { quiet + 1 };
+        if quiet == 3 {
+            testbed.world.advance();
+            quiet = 0;
+        }
+        let now = testbed.world.now();
+        let others = testbed.finished(0).into_iter().map(|done| (now, done));
+        for (at, done) in testbed.finished_express(0).into_iter().chain(others) {
+            assert_eq!(done.result, Ok(()));
+            match done.tag {
+                0 => ended += 1,
+                // They are answered in their order.
+                _ => times.push(at - due[times.len()]),
+            }
+        }
+    }
+    let rate = u128::from(ended) * 1_000_000_000 / (testbed.world.now() - begin).as_nanos();
+    testbed.finish();
+    times.sort_unstable();
+    (times[times.len() * 99 / 100], u64::try_from(rate).expect("few"))
+}
+
+/// The host's end: the bar is 60 µs on top of what L takes alone, or half as much again.
+#[test]
+fn small_reads_do_not_wait_for_other_jobs_of_their_thread() {
+    let (alone, _) = on_one_thread(0, true);
+    for depth in [4, 32] {
+        let (in_turn, before) = on_one_thread(depth, false);
+        let (express, kept) = on_one_thread(depth, true);
+        let figures =
+            format!("{depth}: {alone:?} alone, {in_turn:?} to {express:?}, {before} to {kept}");
+        assert!(express <= (alone + Duration::from_micros(60)).max(alone * 3 / 2), "{figures}");
+        assert!(in_turn > express, "{figures}");
+        assert!(kept * 10 >= before * 9, "{figures}");
+    }
+}

@@ -245,6 +245,16 @@ impl HostConnection {
         each!(&mut self.inner, connection => connection.set_in_capsule_bytes(bytes))
     }
 
+    /// Has the reactor hand out what comes for it apart from the others
+    /// ([`Reactor::has_express`]), or no longer; an error where the transport or the reactor cannot.
+    pub fn set_express(&self, reactor: &mut Reactor, is_express: bool) -> io::Result<()> {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.set_express(reactor, is_express),
+            Inner::Rdma(connection) => connection.set_express(is_express),
+            Inner::Loopback(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Sends all that was queued in this turn, and continues to receive.
     pub fn flush(&mut self, reactor: &mut Reactor) {
         each!(&mut self.inner, connection => connection.flush(reactor))

@@ -20,6 +20,13 @@ use crate::bench::PollingMode;
 /// Whose a completion of the reactor is.
 const DEVICE: Owner = Owner(0);
 const KERNEL: Owner = Owner(1);
+const EXPRESS: Owner = Owner(2);
+
+/// Bytes of a request that goes by the queue pair for small ones, at most.
+const EXPRESS_BYTES_MAX: u64 = 16 << 10;
+
+/// With so many of these in flight each leaves at once, with more at the end of the turn.
+const AT_ONCE_MAX: usize = 2;
 
 /// The tag of the timer after which a buffer is looked for again.
 const RETRY_TAG: u32 = u32::MAX;
@@ -48,6 +55,8 @@ pub(super) struct Order {
     pub(super) factory: Arc<dyn DeviceFactory>,
     pub(super) driver: DriverKind,
     pub(super) polling: PollingMode,
+    /// Small requests have a queue pair of their own.
+    pub(super) express: bool,
     pub(super) news: Sender<News>,
 }
 
@@ -79,6 +88,8 @@ pub(super) fn work(order: Order) {
 /// A queue and what serves it.
 struct Server {
     device: Box<dyn BlockDevice>,
+    /// The same for small requests, if they have one of their own.
+    express: Option<Box<dyn BlockDevice>>,
     reactor: Reactor,
     queue: ublk::Queue,
     file: FileId,
@@ -108,12 +119,20 @@ impl Server {
         let config = Config { driver: order.driver, pool_bytes, ..Config::default() };
         let mut reactor = Reactor::new(config).map_err(|error| error.to_string())?;
         let device = order.factory.open(&mut reactor, DEVICE).map_err(|error| error.to_string())?;
+        let mut express = None;
+        if order.express {
+            let mut small =
+                order.factory.open(&mut reactor, EXPRESS).map_err(|error| error.to_string())?;
+            small.set_express(&mut reactor, true);
+            express = Some(small);
+        }
         let queue = order.device.queue(order.number);
         let queue = queue.map_err(|error| format!("cannot map a queue: {error}"))?;
         let file = reactor.add_ublk_queue(&queue).map_err(|error| error.to_string())?;
         let depth = queue.depth();
         let mut server = Self {
             device,
+            express,
             reactor,
             queue,
             file,
@@ -133,25 +152,37 @@ impl Server {
     /// Serves the queue until the device is stopped.
     fn run(&mut self) -> Result<(), String> {
         let mut completions = Vec::with_capacity(256);
-        while self.open > 0 || self.device.in_flight() > 0 {
+        let mut deferred = Vec::new();
+        while self.open > 0 || self.devices().any(|device| device.in_flight() > 0) {
             if self.open == 0 {
-                self.device.close(&mut self.reactor);
+                self.close_devices();
             }
             let limit = match self.polling {
                 PollingMode::Adaptive => WaitLimit::Adaptive { grace: GRACE },
                 PollingMode::Spin => WaitLimit::Spin,
                 PollingMode::Sleep => WaitLimit::Sleep,
             };
+            let limit = if completions.is_empty() { limit } else { WaitLimit::NoWait };
             self.reactor.poll(limit, &mut completions);
+            self.serve_express(&mut deferred);
             for completion in completions.drain(..) {
                 match completion.token.owner {
                     KERNEL => self.fetched(completion),
+                    EXPRESS => self.handle_express(completion),
                     _ => self.device.handle(&mut self.reactor, completion),
                 }
+                self.serve_express(&mut deferred);
             }
+            completions.append(&mut deferred);
+            // What is small leaves first.
+            self.flush_express();
             self.device.flush(&mut self.reactor);
+            while self.reactor.continue_sends() {
+                self.serve_express(&mut completions);
+            }
             while let Some(completion) = self.device.poll_completion() {
                 self.completed(completion);
+                self.serve_express(&mut completions);
             }
             for tag in std::mem::take(&mut self.starved) {
                 self.commit(tag);
@@ -164,9 +195,53 @@ impl Server {
     /// Lets the connection end in order.
     fn close(&mut self) {
         let mut completions = Vec::new();
-        self.device.close(&mut self.reactor);
+        self.close_devices();
+        self.flush_express();
         self.device.flush(&mut self.reactor);
         self.reactor.poll(WaitLimit::NoWait, &mut completions);
+    }
+
+    fn devices(&self) -> impl Iterator<Item = &dyn BlockDevice> {
+        std::iter::once(&*self.device).chain(self.express.as_deref())
+    }
+
+    fn close_devices(&mut self) {
+        self.device.close(&mut self.reactor);
+        if let Some(express) = &mut self.express {
+            express.close(&mut self.reactor);
+        }
+    }
+
+    /// Serves the queue pair for small requests if something has come for it: between any two pieces
+    /// of other work. What has come for others with that waits.
+    fn serve_express(&mut self, others: &mut Vec<ReactorCompletion>) {
+        if !self.reactor.has_express() {
+            return;
+        }
+        let known = others.len();
+        self.reactor.poll_express(others);
+        for completion in others.split_off(known) {
+            match completion.token.owner {
+                EXPRESS => self.handle_express(completion),
+                _ => others.push(completion),
+            }
+        }
+    }
+
+    fn handle_express(&mut self, completion: ReactorCompletion) {
+        if let Some(express) = &mut self.express {
+            express.handle(&mut self.reactor, completion);
+            self.flush_express();
+        }
+    }
+
+    /// Sends what is small, and ends what has been answered.
+    fn flush_express(&mut self) {
+        let Some(express) = &mut self.express else { return };
+        express.flush(&mut self.reactor);
+        while let Some(completion) = self.express.as_mut().and_then(|one| one.poll_completion()) {
+            self.completed(completion);
+        }
     }
 
     /// A tag has a request, or is the kernel's no longer.
@@ -225,7 +300,16 @@ impl Server {
                 operation
             }
         };
-        self.device.submit(&mut self.reactor, Request { tag: u64::from(tag), operation });
+        let request = Request { tag: u64::from(tag), operation };
+        match &mut self.express {
+            Some(express) if moves && bytes <= EXPRESS_BYTES_MAX => {
+                express.submit(&mut self.reactor, request);
+                if express.in_flight() <= AT_ONCE_MAX {
+                    express.flush(&mut self.reactor);
+                }
+            }
+            _ => self.device.submit(&mut self.reactor, request),
+        }
     }
 
     /// Ends a request that cannot begin.

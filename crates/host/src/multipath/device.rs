@@ -320,6 +320,12 @@ impl BlockDevice for MultipathDevice {
         self.set_timer(reactor);
     }
 
+    fn set_express(&mut self, reactor: &mut Reactor, is_express: bool) {
+        for path in &mut self.paths {
+            path.queue.set_express(reactor, is_express);
+        }
+    }
+
     fn poll_completion(&mut self) -> Option<RequestCompletion> {
         self.completions.pop_front()
     }

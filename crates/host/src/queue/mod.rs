@@ -103,6 +103,8 @@ pub(crate) struct QueuePair {
     timer_at: Option<Duration>,
     /// Only of one of several paths.
     path: Option<PathState>,
+    /// What comes for it is handed out between the work for others.
+    is_express: bool,
 }
 
 impl QueuePair {
@@ -161,7 +163,24 @@ impl QueuePair {
             next_command: None,
             again: Reauthentication::default(),
             timer_at: None,
+            is_express: false,
         })
+    }
+
+    /// Has the reactor hand out what comes for it between the work for others, or no longer: now,
+    /// and whenever it connects.
+    pub(crate) fn set_express(&mut self, reactor: &mut Reactor, is_express: bool) {
+        self.is_express = is_express;
+        self.settle_express(reactor);
+    }
+
+    fn settle_express(&self, reactor: &mut Reactor) {
+        if self.state == State::Up
+            && let Some(connection) = &self.connection
+            && let Err(error) = connection.set_express(reactor, self.is_express)
+        {
+            log::debug!("queue {} is served with the others: {error}", self.queue_id);
+        }
     }
 
     /// The namespaces; they change with [`QueuePair::flush`].
@@ -501,6 +520,9 @@ impl QueuePair {
                 self.connect_retries = 0;
                 if let (Some(connection), Some(live)) = (&mut self.connection, &self.live) {
                     connection.set_in_capsule_bytes(live.snapshot.controller.in_capsule_bytes);
+                }
+                if self.is_express {
+                    self.settle_express(reactor);
                 }
             }
             Err(problem) if self.is_in_use(&problem) => {

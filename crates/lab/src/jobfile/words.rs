@@ -419,6 +419,17 @@ pub static WORDS: &[Word] = &[
         "Processors to run on, like 0-3; jobs are spread over them",
         |d, v| set(&mut d.cpus, cpus(v)),
     ),
+    word(
+        "prioclass",
+        &[],
+        "1 (real time): the job comes before others that share its threads, between any two pieces \
+        of work for these; 0, 2 or 3: in its turn",
+        |d, v| match v {
+            "0" | "2" | "3" => set(&mut d.express, Ok(false)),
+            "1" => set(&mut d.express, Ok(true)),
+            _ => Err(format!("{v:?} is no class from 0 to 3")),
+        },
+    ),
     only("cpus_allowed_policy", "split", "the copies of a job are spread over its processors"),
     refused("cpumask", &[], "see cpus_allowed"),
     refused("numa_cpu_nodes", &[], "give the node's processors as cpus_allowed"),
@@ -585,8 +596,7 @@ pub static WORDS: &[Word] = &[
     refused("dedupe_mode", &[], CONTENTS),
     refused("dedupe_global", &[], CONTENTS),
     refused("dedupe_working_set_percentage", &[], CONTENTS),
-    refused("prio", &[], PRIORITY),
-    refused("prioclass", &[], PRIORITY),
+    refused("prio", &[], "within a class jobs are equal: see prioclass"),
     refused("cmdprio_percentage", &[], PRIORITY),
     refused("cmdprio_class", &[], PRIORITY),
     refused("cmdprio", &[], PRIORITY),

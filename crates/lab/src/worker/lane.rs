@@ -186,6 +186,16 @@ impl Lane {
         })
     }
 
+    /// Requests in flight, at most.
+    pub(super) fn depth(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+
+    /// What comes for its device is handed out between the work for others.
+    pub(super) fn set_express(&mut self, reactor: &mut Reactor) {
+        self.device.set_express(reactor, true);
+    }
+
     /// Starts a read of the first block.
     pub(super) fn begin_probe(&mut self, reactor: &mut Reactor) {
         if let Some(slot) = self.free.pop() {
@@ -311,6 +321,18 @@ impl Lane {
         self.take_completions(reactor, window)
     }
 
+    /// The same up to the send, for so many requests at most. Whether there may be more.
+    pub(super) fn gather(
+        &mut self,
+        reactor: &mut Reactor,
+        window: &mut Latency,
+        most: u32,
+    ) -> bool {
+        let taken = self.take_at_most(reactor, window, most);
+        let started = if self.stage == Stage::Run { self.start_at_most(reactor, most) } else { 0 };
+        taken == most || started == most
+    }
+
     /// A completion of the reactor for this lane's device.
     #[inline]
     pub(super) fn handle(
@@ -420,27 +442,35 @@ impl Lane {
     }
 
     fn start_requests(&mut self, reactor: &mut Reactor) {
+        self.start_at_most(reactor, u32::MAX);
+    }
+
+    /// Starts what may start, so many at most, and says how many.
+    #[inline]
+    fn start_at_most(&mut self, reactor: &mut Reactor, most: u32) -> u32 {
+        let mut started = 0;
         if self.free.is_empty() {
-            return;
+            return started;
         }
         // All that is started here goes out with one flush, which is later: no latency is
         // flattered by one look at the clock.
         let now_ns = super::ns(reactor.now());
-        while let Some(slot) = self.free.last().copied() {
+        while let Some(slot) = self.free.last().copied().filter(|_| started < most) {
             if self.stage != Stage::Run {
-                return;
+                break;
             }
             if self.started >= self.requests || self.started_bytes >= self.end_bytes {
                 self.enter(Stage::Drain, now_ns);
-                return;
+                break;
             }
             if self.is_pausing(now_ns) {
-                return;
+                break;
             }
             if self.pacer.due_ns().is_some_and(|due_ns| due_ns > now_ns) {
-                return;
+                break;
             }
-            let Some(mut planned) = self.draw(now_ns) else { return };
+            let Some(mut planned) = self.draw(now_ns) else { break };
+            started += 1;
             if planned.purpose.is_of_the_pattern() {
                 self.started += 1;
                 self.started_bytes += u64::from(planned.bytes);
@@ -452,6 +482,7 @@ impl Lane {
             self.free.pop();
             self.submit(reactor, slot, planned);
         }
+        started
     }
 
     /// Whether the lane thinks: from when nothing is in flight after the last request before.
@@ -613,10 +644,17 @@ impl Lane {
 
     #[inline]
     fn take_completions(&mut self, reactor: &mut Reactor, window: &mut Latency) -> u32 {
+        self.take_at_most(reactor, window, u32::MAX)
+    }
+
+    #[inline]
+    fn take_at_most(&mut self, reactor: &mut Reactor, window: &mut Latency, most: u32) -> u32 {
         // What one turn brings ends at one time: looking at the clock costs as much as the rest.
         let mut now_ns = None;
         let mut completed = 0;
-        while let Some(completion) = self.device.poll_completion() {
+        while completed < most
+            && let Some(completion) = self.device.poll_completion()
+        {
             let now_ns = *now_ns.get_or_insert_with(|| super::ns(reactor.now()));
             self.complete(completion, now_ns, window);
             completed += 1;

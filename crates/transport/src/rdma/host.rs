@@ -226,6 +226,12 @@ impl RdmaHostConnection {
         self.raise_closed();
     }
 
+    pub(crate) fn set_express(&self, is_express: bool) -> io::Result<()> {
+        let (engine, subscription) = self.engine.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        engine.set_express(*subscription, is_express);
+        Ok(())
+    }
+
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
         if let Stage::Live(pair) = &mut self.stage
             && let Err(error) = put(pair, &mut self.open, &mut self.capsules)

@@ -159,6 +159,10 @@ impl TcpHostConnection {
         Ok(Slot(submitted.slot))
     }
 
+    pub(crate) fn set_express(&self, reactor: &mut Reactor, is_express: bool) -> io::Result<()> {
+        reactor.set_express(self.link.socket()?, is_express)
+    }
+
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
         if !self.link.is_open() {
             return;
