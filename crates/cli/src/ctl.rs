@@ -340,10 +340,10 @@ enum RateLimitVerb {
 /// The commands that a limit is for, all together.
 #[derive(Debug, Args)]
 struct LimitedCommands {
-    /// Those of this host, by NQN.
+    /// Those of this host, by NQN; given several times: those of all these together.
     #[arg(add = ArgValueCandidates::new(names::hosts))]
     #[arg(long, value_name = "NQN")]
-    host: Option<String>,
+    host: Vec<String>,
     /// Those to this subsystem, by NQN.
     #[arg(add = ArgValueCandidates::new(names::subsystems))]
     #[arg(long, value_name = "NQN")]
@@ -669,7 +669,7 @@ impl Session {
     fn rate_limit(&mut self, verb: &RateLimitVerb) -> Result<(), Failure> {
         let of = |of: &LimitedCommands| {
             let LimitedCommands { host, subsystem, nsid, rw } = of;
-            json!({ "host": host, "subsystem": subsystem, "nsid": nsid, "rw": rw })
+            json!({ "host": group(host), "subsystem": subsystem, "nsid": nsid, "rw": rw })
         };
         match verb {
             RateLimitVerb::Set { of: commands, rate_iops, rate, burst, force } => {
@@ -688,10 +688,7 @@ impl Session {
                 let head = ["host", "subsystem", ">nsid", "rw", ">rate-iops", ">rate", ">burst"];
                 let mut table = Table::new(&head);
                 for one in list(&all) {
-                    let shown = |key: &str, none: &str| match &one[key] {
-                        Value::Null => none.to_owned(),
-                        value => text(value),
-                    };
+                    let shown = |key: &str, none: &str| shown(&one[key], none);
                     table.row(vec![
                         shown("host", "all"),
                         shown("subsystem", "all"),
@@ -741,6 +738,24 @@ fn strings(value: &Value) -> Vec<&str> {
 /// A text or number as it is shown.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// What is shown of a value that may be a list or be left out.
+fn shown(value: &Value, none: &str) -> String {
+    match value {
+        Value::Null => none.to_owned(),
+        Value::Array(all) => all.iter().map(text).collect::<Vec<_>>().join(","),
+        value => text(value),
+    }
+}
+
+/// Hosts as a parameter: none, one or a group.
+fn group(hosts: &[String]) -> Value {
+    match hosts {
+        [] => Value::Null,
+        [host] => json!(host),
+        hosts => json!(hosts),
+    }
 }
 
 /// The hosts that may connect to a subsystem.

@@ -25,7 +25,9 @@ use self::one::OnePlan;
 use self::sizes::{Resize, resize};
 use self::slots::Slots;
 use crate::TargetError;
-use crate::config::{self, Bdev, Config, Namespace, Pair, Policies, Psks, Subsystem, identity};
+use crate::config::{
+    self, Bdev, Config, Hosts, Namespace, Pair, Policies, Psks, Subsystem, identity,
+};
 use crate::nsids::{self, same_device};
 use crate::reservations;
 use crate::snapshot::{
@@ -284,7 +286,8 @@ impl Catalogue {
         }
         tls::check(config)?;
         let limited = config.rate_limits.iter().filter_map(|limit| limit.host.as_ref());
-        for host in limited.chain(config.qos_rules.iter().filter_map(|rule| rule.host.as_ref())) {
+        let ruled = config.qos_rules.iter().filter_map(|rule| rule.host.as_ref());
+        for host in limited.chain(ruled).flat_map(Hosts::names) {
             nqn(host)?;
         }
         for subsystem in config.subsystems.iter().filter(|one| plan.scope.contains(&one.nqn)) {

@@ -64,7 +64,8 @@ impl Grant {
         port: u16,
         priority: Option<u8>,
     ) -> Self {
-        let applying = rules.iter().enumerate();
+        // Of equals the last is taken.
+        let applying = rules.iter().enumerate().rev();
         let applying = applying.filter(|(_, rule)| rule.applies_to(host, subsystem, port));
         if let Some((place, rule)) = applying.max_by_key(|(_, rule)| rule.rank()) {
             return Self::Rule(rule.class, place);
@@ -134,7 +135,7 @@ mod tests {
     ) -> QosRule {
         let owned = |name: Option<&str>| name.map(str::to_owned);
         QosRule {
-            host: owned(host),
+            host: host.map(Into::into),
             subsystem: owned(subsystem),
             port,
             class,

@@ -5,7 +5,7 @@ use clap_complete::ArgValueCandidates;
 use serde_json::{Value, json};
 use weft_target::config::QOS_BUDGET_DEFAULT;
 
-use super::{Session, given, list, text};
+use super::{Session, given, group, list, shown, text};
 use crate::{failure::Failure, names, table::Table};
 
 #[derive(Debug, Subcommand)]
@@ -43,10 +43,10 @@ pub(super) enum Verb {
 /// with a subsystem, then the one with a port.
 #[derive(Debug, Args)]
 pub(super) struct Queues {
-    /// Those of this host, by NQN.
+    /// Those of this host, by NQN; given several times: those of all these as one tenant.
     #[arg(add = ArgValueCandidates::new(names::hosts))]
     #[arg(long, value_name = "NQN")]
-    host: Option<String>,
+    host: Vec<String>,
     /// Those to this subsystem, by NQN.
     #[arg(add = ArgValueCandidates::new(names::subsystems))]
     #[arg(long, value_name = "NQN")]
@@ -59,7 +59,7 @@ pub(super) struct Queues {
 impl Session {
     pub(super) fn qos(&mut self, verb: &Verb) -> Result<(), Failure> {
         let of = |Queues { host, subsystem, port }: &Queues| {
-            [("host", json!(host)), ("subsystem", json!(subsystem)), ("port", json!(port))]
+            [("host", group(host)), ("subsystem", json!(subsystem)), ("port", json!(port))]
         };
         match verb {
             Verb::Set {
@@ -84,10 +84,7 @@ impl Session {
                 let head = ["host", "subsystem", ">port", "class", ">budget", ">weight", ">p99"];
                 let mut table = Table::new(&head);
                 for one in list(&all) {
-                    let shown = |key: &str, none: &str| match &one[key] {
-                        Value::Null => none.to_owned(),
-                        value => text(value),
-                    };
+                    let shown = |key: &str, none: &str| shown(&one[key], none);
                     let is_express = one["class"] == "latency";
                     let budget = shown("budget", &QOS_BUDGET_DEFAULT.to_string());
                     table.row(vec![

@@ -172,7 +172,7 @@ pub(super) fn rate_limit(of: RateLimitStatistics) -> RateLimit {
         RateLimitedCommands::Rw => "rw",
     };
     RateLimit {
-        host: of.limit.host,
+        host: of.limit.host.map(|hosts| hosts.to_string()),
         subsystem: of.limit.subsystem,
         nsid: of.limit.nsid,
         bdev: of.limit.bdev,

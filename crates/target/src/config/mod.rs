@@ -12,6 +12,7 @@ pub mod cpus;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod hosts;
 pub mod identity;
 mod ids;
 mod keys;
@@ -30,6 +31,7 @@ pub use address::{Listen, ParseListenError, Transport};
 pub use ana::{AnaRule, AnaState};
 pub use bdevs::Bdevs;
 pub use error::ConfigError;
+pub use hosts::Hosts;
 pub use ids::{HexId, ParseIdError};
 pub use keys::{HostKeys, Keyring};
 pub(crate) use keys::{Policies, Psks, unknown_key};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weft_backend::duration;
 
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, Hosts};
 
 /// Most rules: each new queue looks for its own among all.
 const RULES_MAX: usize = 1024;
@@ -35,13 +35,14 @@ pub const QOS_WEIGHT_DEFAULT: u16 = 100;
 pub const QOS_WEIGHT_MAX: u16 = 10_000;
 
 /// A class for all I/O queues that the rule applies to. Of several rules the one with a host
-/// decides, then the one with a subsystem, then the one with a port.
+/// decides, then the one with a group of hosts, with a subsystem, with a port; of two that say the
+/// same the first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct QosRule {
-    /// The host, by NQN; none: all hosts.
+    /// The host, by NQN, or several together; none: all hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub host: Option<String>,
+    pub host: Option<Hosts>,
     /// The subsystem, by NQN; none: all subsystems.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subsystem: Option<String>,
@@ -91,9 +92,8 @@ impl QosRule {
     /// Whether it applies to a host's queues that came to a subsystem at a port.
     #[must_use]
     pub fn applies_to(&self, host: &str, subsystem: &str, port: u16) -> bool {
-        let is = |wanted: &Option<String>, name| wanted.as_deref().is_none_or(|nqn| nqn == name);
-        is(&self.host, host)
-            && is(&self.subsystem, subsystem)
+        self.host.as_ref().is_none_or(|hosts| hosts.contain(host))
+            && self.subsystem.as_deref().is_none_or(|nqn| nqn == subsystem)
             && self.port.is_none_or(|wanted| wanted == port)
     }
 
@@ -104,8 +104,9 @@ impl QosRule {
     }
 
     /// Of the rules that apply to a queue the one with the highest rank decides.
-    pub(crate) const fn rank(&self) -> (bool, bool, bool) {
-        (self.host.is_some(), self.subsystem.is_some(), self.port.is_some())
+    pub(crate) fn rank(&self) -> (u8, bool, bool) {
+        let host = self.host.as_ref().map_or(0, |hosts| if hosts.are_group() { 1 } else { 2 });
+        (host, self.subsystem.is_some(), self.port.is_some())
     }
 
     /// The part of each poll group's time, in percent.
@@ -215,7 +216,10 @@ impl fmt::Display for QosRule {
             (None, None, None) => f.write_str("all queues"),
             (host, subsystem, port) => {
                 f.write_str("queues")?;
-                host.iter().try_for_each(|host| write!(f, " of host {host}"))?;
+                if let Some(hosts) = host {
+                    let word = if hosts.are_group() { "hosts" } else { "host" };
+                    write!(f, " of {word} {hosts}")?;
+                }
                 subsystem.iter().try_for_each(|nqn| write!(f, " to {nqn}"))?;
                 port.iter().try_for_each(|port| write!(f, " at port {port}"))
             }
@@ -296,7 +300,7 @@ mod tests {
     fn a_rule_is_read() {
         let text = "host = \"nqn.2024-01.a:h\"\nport = 2\nclass = \"latency\"\nbudget = 40";
         let rule = QosRule {
-            host: Some("nqn.2024-01.a:h".to_owned()),
+            host: Some("nqn.2024-01.a:h".into()),
             subsystem: None,
             port: Some(2),
             class: QosClass::Latency,
@@ -319,6 +323,12 @@ mod tests {
         assert_eq!(targeted.latency_target, Some(Duration::from_micros(150)));
         let terms = "class latency, 25 % of the time, p99 of 150us while others lose 25 % at most";
         assert_eq!(targeted.terms(), terms);
+        let keys = "host = [\"nqn.2024-01.a:i\", \"nqn.2024-01.a:h\"]\nclass = \"throughput\"";
+        let group = &parsed(keys).expect("a configuration").qos_rules[0];
+        assert_eq!(group.to_string(), "queues of hosts nqn.2024-01.a:h,nqn.2024-01.a:i");
+        let of_group = |host| group.applies_to(host, "nqn.any", 1);
+        assert!(of_group("nqn.2024-01.a:h") && of_group("nqn.2024-01.a:i"));
+        assert!(!of_group("nqn.2024-01.a:j"));
         let all = &parsed("class = \"throughput\"").expect("a configuration").qos_rules[0];
         assert_eq!((all.to_string().as_str(), all.budget()), ("all queues", 25));
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use weft_backend::bytes;
 use weft_backend::duration;
 
-use super::{Config, ConfigError, Namespace};
+use super::{Config, ConfigError, Hosts, Namespace};
 
 /// Most rate limits: each connection of a host looks for its own among all.
 const RATE_LIMITS_MAX: usize = 4096;
@@ -26,9 +26,9 @@ const WAIT_MAX: u64 = 15;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct RateLimit {
-    /// The host, by NQN; none: all hosts together.
+    /// The host, by NQN, or several together; none: all hosts together.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub host: Option<String>,
+    pub host: Option<Hosts>,
     /// The subsystem, by NQN; none: all subsystems together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subsystem: Option<String>,
@@ -87,8 +87,8 @@ impl RateLimit {
     /// Whether it applies to a host's commands in a subsystem, in some of its namespaces.
     #[must_use]
     pub fn applies_to(&self, host: &str, subsystem: &str) -> bool {
-        let is = |wanted: &Option<String>, name| wanted.as_deref().is_none_or(|nqn| nqn == name);
-        is(&self.host, host) && is(&self.subsystem, subsystem)
+        self.host.as_ref().is_none_or(|hosts| hosts.contain(host))
+            && self.subsystem.as_deref().is_none_or(|nqn| nqn == subsystem)
     }
 
     /// Whether it is for the same commands as another one.
@@ -134,24 +134,36 @@ impl RateLimit {
 
     /// Whether a full queue of a Linux host ends in time.
     fn check_wait(&self, at: &str, config: &Config) -> Result<(), ConfigError> {
+        let Some(stall) = self.stall(config) else { return Ok(()) };
+        let error = ConfigError::new(format!("{at}.{}", stall.key), stall.what);
+        Err(error.remedy(format!("give {} or more, or `force = true`", stall.least)))
+    }
+
+    /// Why a host may give up at this rate, if it may.
+    fn stall(&self, config: &Config) -> Option<Stall> {
         let longest = u64::from(config.limits.transfer_bytes);
         let size = bytes::exact(longest);
-        for (key, rate, cost, what) in [
+        let rates = [
             ("rate-iops", self.rate_iops, 1, format!("{DEPTH} commands")),
             ("rate", self.rate, longest, format!("{DEPTH} commands of {size}")),
-        ] {
-            let Some(rate) = rate.filter(|rate| DEPTH * cost > WAIT_MAX.saturating_mul(*rate))
-            else {
-                continue;
-            };
+        ];
+        rates.into_iter().find_map(|(key, rate, cost, what)| {
+            let rate = rate.filter(|rate| DEPTH * cost > WAIT_MAX.saturating_mul(*rate))?;
             let least = (DEPTH * cost).div_ceil(WAIT_MAX);
             let least = if cost == 1 { least.to_string() } else { bytes::exact(least) };
-            let took = format!("{what} take {} s, and hosts give up", DEPTH * cost / rate);
-            let error = ConfigError::new(format!("{at}.{key}"), format!("{took} after 30 s"));
-            return Err(error.remedy(format!("give {least} or more, or `force = true`")));
-        }
-        Ok(())
+            let seconds = DEPTH * cost / rate;
+            let what = format!("{what} take {seconds} s, and hosts give up after 30 s");
+            Some(Stall { key, what, least })
+        })
     }
+}
+
+/// A rate at which a full queue takes so long that its host may give up.
+struct Stall {
+    key: &'static str,
+    what: String,
+    /// The least rate at which it does not.
+    least: String,
 }
 
 /// The limits of a block device, as SPDK's `bdev_set_qos_limit` sets them. 0: none.
@@ -169,6 +181,15 @@ pub struct BdevLimits {
 }
 
 impl BdevLimits {
+    /// What hosts may suffer from the limits of a block device, which are taken all the same.
+    #[must_use]
+    pub fn warning(&self, bdev: &str, config: &Config) -> Option<String> {
+        let limits = self.of_namespace(bdev, "", 0);
+        let stall = limits.iter().find_map(|limit| limit.stall(config))?;
+        let Stall { what, least, .. } = stall;
+        Some(format!("the limit of {bdev}: {what}; {least} or more in a second avoids that"))
+    }
+
     /// The rate limits of a namespace that uses the block device.
     fn of_namespace(&self, bdev: &str, subsystem: &str, nsid: u32) -> Vec<RateLimit> {
         let bytes = |mib: u64| Some(mib.saturating_mul(1 << 20)).filter(|bytes| *bytes > 0);
@@ -271,8 +292,9 @@ impl fmt::Display for RateLimit {
             RateLimitedCommands::Write => "writes",
             RateLimitedCommands::Rw => "commands",
         })?;
-        if let Some(host) = &self.host {
-            write!(f, " of host {host}")?;
+        if let Some(hosts) = &self.host {
+            let word = if hosts.are_group() { "hosts" } else { "host" };
+            write!(f, " of {word} {hosts}")?;
         }
         match (&self.subsystem, self.nsid) {
             (Some(nqn), Some(nsid)) => write!(f, " to namespace {nsid} of {nqn}"),
@@ -315,6 +337,13 @@ mod tests {
             ("rate-iops = 100\nnsid = 1", "name the subsystem"),
             ("rate-iops = 100\nsubsystem = \"nqn.2024-01.a:c\"", "there is no subsystem"),
             ("rate-iops = 100\nrw = \"trim\"", "trim"),
+            ("rate-iops = 100\nhost = []", "a group has at least one host"),
+            ("rate-iops = 100\nhost = 7", "a host's NQN, or a list of them"),
+            (
+                "rate-iops = 100\nhost = [\"nqn.a:a\", \"nqn.a:b\"]\n[[rate-limit]]\n\
+                 rate-iops = 100\nhost = [\"nqn.a:b\", \"nqn.a:a\"]",
+                "same commands",
+            ),
             ("rate-iops = 100\n[[rate-limit]]\nrate = \"1GiB\"", "same commands"),
         ] {
             let text = refusal(keys);

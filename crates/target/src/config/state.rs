@@ -486,14 +486,14 @@ mod tests {
             ..Config::default()
         };
         config.rate_limits = vec![RateLimit {
-            host: Some("nqn.h".to_owned()),
+            host: Some("nqn.h".into()),
             rate: Some(12_345_678),
             burst: std::time::Duration::from_millis(50),
             force: true,
             ..RateLimit::default()
         }];
         config.qos_rules = vec![QosRule {
-            host: Some("nqn.h".to_owned()),
+            host: Some("nqn.h".into()),
             subsystem: None,
             port: Some(3),
             class: crate::config::QosClass::Latency,

@@ -207,7 +207,7 @@ mod tests {
 
     fn rule(host: &str, budget: u8) -> QosRule {
         QosRule {
-            host: Some(host.to_owned()),
+            host: Some(host.into()),
             subsystem: None,
             port: None,
             class: QosClass::Latency,

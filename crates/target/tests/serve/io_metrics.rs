@@ -102,7 +102,7 @@ fn a_device_has_the_times_and_failures_of_its_requests() {
 fn a_latency_has_the_time_of_the_device_and_the_wait_for_a_limit() {
     let ms = Duration::from_millis;
     let limit = RateLimit {
-        host: Some(HOST.to_owned()),
+        host: Some(HOST.into()),
         nsid: Some(2),
         rw: RateLimitedCommands::Rw,
         rate_iops: Some(100),

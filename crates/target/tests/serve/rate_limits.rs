@@ -76,7 +76,7 @@ fn a_throttled_command_can_be_aborted() {
 #[test]
 fn what_a_limit_is_not_for_does_not_wait() {
     let limit = RateLimit {
-        host: Some(HOST.to_owned()),
+        host: Some(HOST.into()),
         subsystem: Some(SUBSYSTEM.to_owned()),
         nsid: Some(1),
         rw: RateLimitedCommands::Write,
@@ -217,7 +217,7 @@ impl Filled {
 #[test]
 fn writes_that_wait_leave_memory_to_others() {
     for driver in drivers() {
-        let limit = RateLimit { host: Some(HOST.to_owned()), ..stalling() };
+        let limit = RateLimit { host: Some(HOST.into()), ..stalling() };
         let rate_limits = vec![limit];
         let mut config = Config { driver: *driver, rate_limits, ..config(&["memory:4MiB"]) };
         config.limits.pool_bytes = 16 << 20;
