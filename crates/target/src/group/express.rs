@@ -379,6 +379,10 @@ impl Group {
         if self.core.reactor.has_express() {
             self.take_express();
             completions.append(&mut self.deferred);
+        } else if self.core.targets.is_on() {
+            // A turn without other work has no other look.
+            let now = self.core.reactor.now();
+            self.core.targets.looked(now);
         }
         let queues = self.core.express.queues();
         self.core.devices.set_express(queues > 0);

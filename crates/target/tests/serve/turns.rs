@@ -475,7 +475,7 @@ impl Scene {
         let of_controllers = self.config.ports.len();
         while self.world.now() < until {
             for queue in of_controllers..self.queues.len() {
-                let missing = depth(queue) - self.queues[queue].in_flight();
+                let missing = depth(queue).saturating_sub(self.queues[queue].in_flight());
                 self.submit_reads(queue, missing, blocks(queue));
             }
             // A receive has a bound: the host takes all that has come, as it is no part of this.
@@ -486,8 +486,12 @@ impl Scene {
                     break;
                 }
             }
+            let begun = self.world.now();
             self.target.turn();
-            self.world.advance();
+            // What has come within a turn that takes long is to wait for no timer of much later.
+            if self.world.now() - begun < NetworkConditions::default().latency {
+                self.world.advance();
+            }
             // All that has come by now, as the target's work takes time.
             self.world.pass(Duration::from_nanos(1));
         }
