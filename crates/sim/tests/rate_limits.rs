@@ -173,7 +173,7 @@ fn other_limits_are_in_force_within_10_ms() {
     let mut readers = [Reader::new(0, 1), Reader::new(1, 1)];
     drive(&mut testbed, &mut readers, 8, Duration::from_secs(1));
     for change in 0..1000 {
-        let rate = 500 + random.below(8000);
+        let rate = 500 + random.below(4000);
         testbed.set_rate_limits(vec![iops(rate)]);
         drive(&mut testbed, &mut readers, 8, 10 * MS);
         let begin = sample(&testbed);
@@ -198,15 +198,15 @@ fn a_group_of_hosts_is_under_one_limit() {
     let only = RateLimit { host: Some(Testbed::host_name(1).into()), ..iops(100) };
     testbed.set_rate_limits(vec![RateLimit { host: group, ..iops(600) }]);
     let mut readers = [0, 1, 2].map(|host| Reader::new(host, 1));
-    drive(&mut testbed, &mut readers, 8, Duration::from_secs(1));
-    let done = drive(&mut testbed, &mut readers, 8, Duration::from_secs(5));
-    assert_near(done[0] + done[1], 3000);
-    assert!(done[0].abs_diff(done[1]) <= 100 && done[2] > 10 * 3000, "{done:?}");
+    drive(&mut testbed, &mut readers, 8, Duration::from_millis(300));
+    let done = drive(&mut testbed, &mut readers, 8, Duration::from_secs(1));
+    assert_near(done[0] + done[1], 600);
+    assert!(done[0].abs_diff(done[1]) <= 20 && done[2] > 10 * 600, "{done:?}");
     // A limit of one of them besides: the other has the rest of the group's.
     let group = testbed.statistics().rate_limits()[0].limit.clone();
     testbed.set_rate_limits(vec![group, only]);
-    drive(&mut testbed, &mut readers, 8, Duration::from_secs(1));
-    let done = drive(&mut testbed, &mut readers, 8, Duration::from_secs(5));
+    drive(&mut testbed, &mut readers[..2], 8, Duration::from_secs(1));
+    let done = drive(&mut testbed, &mut readers[..2], 8, Duration::from_secs(5));
     assert_near(done[1], 500);
     assert_near(done[0], 2500);
     finish(testbed, &mut readers);
