@@ -329,13 +329,14 @@ fn agree(one: &Configuration, other: &Configuration, apart: &[&str]) -> bool {
 
 /// The order in which settings are displayed.
 fn rank(key: &str) -> usize {
-    const ORDER: [&str; 21] = [
+    const ORDER: [&str; 22] = [
         key::TRANSPORT,
         key::HOST_SOFTWARE,
         key::TARGET_SOFTWARE,
         key::SHARED,
         key::FOREGROUND,
         key::BACKGROUND,
+        key::NEIGHBOUR,
         key::PATTERN,
         key::READ_PERCENT,
         key::BLOCK_BYTES,

@@ -92,6 +92,8 @@ pub mod key {
     /// What the background does: `storage`, or `network` (the bytes of its reads over the same link
     /// without storage).
     pub const BACKGROUND: &str = "background";
+    /// Which load the background is, of those that the plan names.
+    pub const NEIGHBOUR: &str = "neighbour";
     /// Load of the background in percent of the saturation point.
     pub const LOAD_PERCENT: &str = "load_percent";
     /// Which processor is shared, or saturated: `host` or `target`.

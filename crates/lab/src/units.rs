@@ -190,7 +190,7 @@ pub(crate) fn setting(name: &str, value: &Value) -> String {
         key::LOAD_PERCENT => format!("load {text} %"),
         key::READ_PERCENT => format!("{text} % reads"),
         key::SHARED => format!("{text} core"),
-        key::BACKGROUND => format!("beside {text}"),
+        key::BACKGROUND | key::NEIGHBOUR => format!("beside {text}"),
         key::RATE_IOPS => format!("{text} IOPS requested"),
         key::TRANSPORT | key::PATTERN | key::FOREGROUND | key::PLACEMENT | key::RATE_PROCESS => {
             text

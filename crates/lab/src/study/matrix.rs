@@ -382,18 +382,25 @@ fn interference(
         rest.remove(key::BACKGROUND);
         let tenant = rest.get(key::FOREGROUND).map(ToString::to_string).unwrap_or_default();
         let load = section.foreground.get(&tenant).cloned().unwrap_or_default();
+        let mut background = section.background.clone();
+        let neighbour = rest.get(key::NEIGHBOUR).map(ToString::to_string).unwrap_or_default();
+        background.extend(section.neighbour.get(&neighbour).cloned().unwrap_or_default());
+        let mut without = rest.clone();
+        without.remove(key::NEIGHBOUR);
         let single = |role, combination: &Configuration, load: &Configuration| {
             Step::Single(cell(plan, capabilities, role, combination, &with(load)))
         };
-        alone.entry(name(Role::Alone, &rest)).or_insert_with(|| single(Role::Alone, &rest, &load));
+        alone
+            .entry(name(Role::Alone, &without))
+            .or_insert_with(|| single(Role::Alone, &without, &load));
         rest.remove(key::FOREGROUND);
         references
             .entry(name(Role::Saturation, &rest))
-            .or_insert_with(|| single(Role::Saturation, &rest, &section.background));
+            .or_insert_with(|| single(Role::Saturation, &rest, &background));
         let of = |role, load| cell(plan, capabilities, role, combination, &with(load));
         pairs.push(vec![Step::Pair {
             foreground: of(Role::Foreground, &load),
-            background: of(Role::Background, &section.background),
+            background: of(Role::Background, &background),
         }]);
     }
     matrix.first = references.into_values().map(|step| vec![step]).collect();

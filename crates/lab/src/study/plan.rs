@@ -204,6 +204,9 @@ pub struct Interference {
     pub shared: Shared,
     /// The load of the background, whose rate the axis `load_percent` gives.
     pub background: Configuration,
+    /// What is different in it, by the names that the axis `neighbour` uses, if there is one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub neighbour: BTreeMap<String, Configuration>,
     /// The foreground loads, by the names that the axis `foreground` uses.
     pub foreground: BTreeMap<String, Configuration>,
 }
@@ -545,7 +548,8 @@ impl Plan {
     /// Every value of a setting in the study.
     pub fn values<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Value> {
         let loads = self.interference.iter().flat_map(|interference| {
-            interference.foreground.values().chain(std::iter::once(&interference.background))
+            let named = interference.foreground.values().chain(interference.neighbour.values());
+            named.chain(std::iter::once(&interference.background))
         });
         let axis = self.axes.get(key).into_iter().flatten();
         axis.chain(self.fixed.get(key)).chain(loads.filter_map(move |load| load.get(key)))

@@ -114,8 +114,9 @@ const EXPECTED: &[(&str, usize, usize)] = &[
     // foreground and a background of each pair, with storage and without.
     ("host-interference", 2 * (1 + 2 + 2 * 2 * 2 * 10), 2 * (1 + 2 + 2 * 2 * 2 * 10)),
     ("target-interference", 2 * (1 + 2 + 2 * 2 * 2 * 9), 2 * (1 + 2 + 2 * 2 * 2 * 9)),
-    // With express queues and without: one reference, L alone, and both at three loads.
-    ("isolation", 2 * (1 + 1 + 2 * 3), 2 * (1 + 1 + 2 * 3)),
+    // With express queues and without: a reference for each neighbour, L alone, and both at three
+    // loads.
+    ("isolation", 2 * (7 + 1 + 2 * 7 * 3), 2 * (7 + 1 + 2 * 7 * 3)),
     ("depth-by-size", 4 * 4 * 4 * 4, 2 * 4 * 4 * 4),
     ("attach", 3 * 2, 2 * 2),
 ];

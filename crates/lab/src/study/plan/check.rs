@@ -57,6 +57,7 @@ const SETTINGS: &[Setting] = &[
     Setting { key: key::DEVICE_BYTES, allowed: Allowed::Whole(1 << 20, 1 << 50) },
     Setting { key: key::FOREGROUND, allowed: Allowed::AnyWord },
     Setting { key: key::BACKGROUND, allowed: Allowed::Words(&["storage", "network"]) },
+    Setting { key: key::NEIGHBOUR, allowed: Allowed::AnyWord },
     Setting { key: key::LOAD_PERCENT, allowed: Allowed::Whole(1, 1000) },
     Setting { key: key::SHARED, allowed: Allowed::Words(&["host", "target"]) },
     Setting { key: key::RATE_IOPS, allowed: Allowed::Positive },
@@ -163,9 +164,10 @@ impl Plan {
             (Kind::Interference, None) => fault("an interference study needs [interference]"),
             (Kind::Interference, Some(interference)) => {
                 check_values(&interference.background)?;
-                for load in interference.foreground.values() {
-                    check_values(load)?;
-                }
+                let (mut loads, mut others) =
+                    (interference.foreground.values(), interference.neighbour.values());
+                loads.try_for_each(check_values)?;
+                others.try_for_each(check_values)?;
                 for key in [key::FOREGROUND, key::LOAD_PERCENT] {
                     if !self.axes.contains_key(key) {
                         return fault(format!("an interference study needs the axis {key}"));
@@ -177,9 +179,18 @@ impl Plan {
                         return fault(format!("interference.foreground does not define {tenant}"));
                     }
                 }
+                for neighbour in self.axes.get(key::NEIGHBOUR).into_iter().flatten() {
+                    if !interference.neighbour.contains_key(&neighbour.to_string()) {
+                        return fault(format!(
+                            "interference.neighbour does not define {neighbour}"
+                        ));
+                    }
+                }
                 self.check_network(&interference.background)
             }
-            _ if self.values(key::BACKGROUND).next().is_some() => {
+            _ if self.values(key::BACKGROUND).next().is_some()
+                || self.axes.contains_key(key::NEIGHBOUR) =>
+            {
                 fault("only an interference study has a background")
             }
             (Kind::Load, None) if !self.axes.contains_key(key::LOAD_PERCENT) => {

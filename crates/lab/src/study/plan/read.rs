@@ -18,6 +18,7 @@ impl FromStr for Plan {
             interference
                 .foreground
                 .values_mut()
+                .chain(interference.neighbour.values_mut())
                 .chain(std::iter::once(&mut interference.background))
         });
         let answers = plan.answer.iter_mut().flat_map(|answer| {
