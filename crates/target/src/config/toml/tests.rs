@@ -37,10 +37,10 @@ fn the_documented_example_is_read_in_full() {
     let subsystem = &config.subsystems[0];
     assert_eq!(subsystem.allowed_hosts.as_ref().map(Vec::len), Some(2));
     let nsids: Vec<u32> = subsystem.namespaces.iter().map(|n| n.nsid).collect();
-    assert_eq!(nsids, [1, 2, 3, 9, 10, 11]);
+    assert_eq!(nsids, [1, 2, 3, 9, 10, 11, 12]);
     assert!(matches!(subsystem.namespaces[4].device, DeviceSpec::Delay { .. }));
     assert_eq!(config.ports[1].ana.len(), 1);
-    assert!(subsystem.ana_reporting && subsystem.ana_groups() == [1, 2, 3, 9, 10, 11]);
+    assert!(subsystem.ana_reporting && subsystem.ana_groups() == [1, 2, 3, 9, 10, 11, 12]);
     assert_eq!(config.subsystems[1].controller_ids.model, ControllerModel::Static);
 }
 
