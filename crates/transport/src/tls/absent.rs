@@ -26,8 +26,8 @@ pub(crate) fn connector(_: TlsRecords) -> Result<Config, TlsFault> {
 pub(crate) struct Engine(Never);
 
 impl Engine {
-    pub(crate) fn accept(acceptor: &TlsAcceptor, _: TlsRecords) -> Result<Self, TlsFault> {
-        match acceptor.config.0 {}
+    pub(crate) fn accept(acceptor: &TlsAcceptor, records: TlsRecords) -> Result<Self, TlsFault> {
+        match acceptor.config(records).0 {}
     }
 
     pub(crate) fn connect(connector: &TlsConnector) -> Result<Self, TlsFault> {

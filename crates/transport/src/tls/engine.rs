@@ -151,11 +151,7 @@ fn append(connection: &mut Connection, psk: &TlsPsk) -> Result<(), Error> {
 impl Engine {
     /// A target's connection.
     pub(crate) fn accept(acceptor: &TlsAcceptor, records: TlsRecords) -> Result<Self, TlsFault> {
-        let config = match records {
-            TlsRecords::User => &acceptor.config,
-            TlsRecords::Kernel => &acceptor.exporting,
-        };
-        Self::new(Connection::new_server(), config, &[])
+        Self::new(Connection::new_server(), acceptor.config(records), &[])
     }
 
     /// A host's connection.

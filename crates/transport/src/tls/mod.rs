@@ -120,9 +120,9 @@ impl TlsFault {
 /// A target's side of TLS: it has a PSK for each host that may connect.
 #[derive(Clone)]
 pub struct TlsAcceptor {
-    pub(crate) config: engine::Config,
+    config: engine::Config,
     /// That of connections whose records the kernel gets.
-    pub(crate) exporting: engine::Config,
+    exporting: engine::Config,
 }
 
 impl TlsAcceptor {
@@ -133,6 +133,13 @@ impl TlsAcceptor {
     pub fn new(find: FindPsk) -> Result<Self, TlsFault> {
         let config = engine::acceptor(Arc::clone(&find), TlsRecords::User)?;
         Ok(Self { config, exporting: engine::acceptor(find, TlsRecords::Kernel)? })
+    }
+
+    pub(crate) const fn config(&self, records: TlsRecords) -> &engine::Config {
+        match records {
+            TlsRecords::User => &self.config,
+            TlsRecords::Kernel => &self.exporting,
+        }
     }
 }
 
