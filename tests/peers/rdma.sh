@@ -29,10 +29,10 @@ url() {
     echo "nvme-rdma://$ADDRESS:$PORT/$NQN?nsid=$1"
 }
 
-# The target, whose namespaces keep their names over a restart.
+# start [LINE]: the target, whose namespaces keep their names over a restart.
 start() {
     cat >/tmp/target.toml <<END
-threads = 1
+${1:-}
 [[port]]
 listen = "rdma://$ADDRESS:$PORT"
 [[subsystem]]
@@ -51,11 +51,11 @@ END
     within 20 grep -q 'nvme connect' /share/target.log
 }
 
-# begin: starts a step with a new target
+# begin [LINE]: starts a step with a new target, with this line in its configuration
 begin() {
     fresh
     [ -e /tmp/target.pid ] && kill -KILL "$(cat /tmp/target.pid)" 2>/dev/null && sleep 1
-    start
+    start "$@"
 }
 
 stop() {
@@ -231,7 +231,8 @@ beside() {
 # A queue of the class latency is served between the commands of another, and one of the class
 # throughput is not.
 express() {
-    begin
+    # Only rules decide.
+    begin "express = false"
     local count
     count=$(beside throughput)
     expect "express commands" "$count" 0
