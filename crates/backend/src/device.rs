@@ -50,8 +50,8 @@ pub trait BlockDevice: fmt::Debug {
     fn flush(&mut self, reactor: &mut Reactor);
 
     /// Has the reactor hand out what comes for this device between the work for others
-    /// ([`Reactor::has_express`]), or no longer. Devices that wait for no connection have no use for
-    /// it.
+    /// ([`Reactor::has_express`]), or no longer. Devices that wait for no connection have no use
+    /// for it.
     fn set_express(&mut self, reactor: &mut Reactor, is_express: bool) {
         let _ = (reactor, is_express);
     }

@@ -76,8 +76,8 @@ pub struct Job {
     pub flush_every: u32,
     /// `end_fsync`: a flush at the end.
     pub flush_at_end: bool,
-    /// `prioclass`: it comes before the other jobs of its threads, between any two pieces of work for
-    /// these.
+    /// `prioclass`: it comes before the other jobs of its threads, between any two pieces of work
+    /// for these.
     pub express: bool,
     /// `cpus_allowed`: a worker on each of these, and the copies spread over them; none: workers
     /// that are not pinned, as many as there are copies or processors, whichever is fewer.

@@ -289,8 +289,8 @@ fn small_reads_come_before_others_over_rdma() {
 const SEND_TIME: Duration = Duration::from_micros(10);
 
 /// L, which reads 4 KiB 5,000 times a second, and T, which writes 128 KiB at this depth, by queue
-/// pairs of one thread of one host: the p99 of L, and T's writes in a second. T's device is the first
-/// of the host; that which is express is idle, or L's.
+/// pairs of one thread of one host: the p99 of L, and T's writes in a second. T's device is the
+/// first of the host; that which is express is idle, or L's.
 fn on_one_thread(depth: u64, is_express: bool) -> (Duration, u64) {
     let mut testbed = Testbed::new(7, "memory:16MiB", Size { groups: 1, hosts: 1, queues: 3 });
     testbed.set_express(false);

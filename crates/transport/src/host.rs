@@ -246,7 +246,8 @@ impl HostConnection {
     }
 
     /// Has the reactor hand out what comes for it apart from the others
-    /// ([`Reactor::has_express`]), or no longer; an error where the transport or the reactor cannot.
+    /// ([`Reactor::has_express`]), or no longer; an error where the transport or the reactor
+    /// cannot.
     pub fn set_express(&self, reactor: &mut Reactor, is_express: bool) -> io::Result<()> {
         match &self.inner {
             Inner::Tcp(connection) => connection.set_express(reactor, is_express),

@@ -212,8 +212,8 @@ impl Server {
         }
     }
 
-    /// Serves the queue pair for small requests if something has come for it: between any two pieces
-    /// of other work. What has come for others with that waits.
+    /// Serves the queue pair for small requests if something has come for it: between any two
+    /// pieces of other work. What has come for others with that waits.
     fn serve_express(&mut self, others: &mut Vec<ReactorCompletion>) {
         if !self.reactor.has_express() {
             return;

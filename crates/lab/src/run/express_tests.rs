@@ -181,7 +181,8 @@ impl DeviceFactory for Factory {
     }
 }
 
-/// The largest gap, and how many requests of L there were, beside T at a depth of 128 on one thread.
+/// The largest gap, and how many requests of L there were, beside T at a depth of 128 on one
+/// thread.
 fn largest_gap(express: bool) -> (u64, usize) {
     let gaps = Gaps::default();
     let t = Job {

@@ -167,8 +167,8 @@ fn a_latency_target_is_met_for_no_more_than_others_may_lose() {
     assert!(kept >= 0.75 * free, "{kept} of {free}, {missed:?}");
 }
 
-/// What counts of a command's time begins at the last look at which nothing had come: also where each
-/// look takes longer than the network.
+/// What counts of a command's time begins at the last look at which nothing had come: also where
+/// each look takes longer than the network.
 #[test]
 fn a_residence_is_counted_from_the_last_look() {
     let look = Duration::from_micros(160);
@@ -186,8 +186,8 @@ fn a_residence_is_counted_from_the_last_look() {
     assert!(reached.p99 >= look, "{reached:?}");
 }
 
-/// Others have 120 commands at once for 1 ms in each 10, of 4 KiB or of 128 KiB: a command that comes
-/// then is answered within the 60 µs that it may take on top of what it takes alone.
+/// Others have 120 commands at once for 1 ms in each 10, of 4 KiB or of 128 KiB: a command that
+/// comes then is answered within the 60 µs that it may take on top of what it takes alone.
 #[test]
 fn bursts_of_others_are_not_in_the_p99() {
     let us = Duration::from_micros;
