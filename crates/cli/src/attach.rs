@@ -77,7 +77,8 @@ pub(crate) struct Options {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1023))]
     queue_depth: u16,
     /// Serve requests of 16 KiB and less by queue pairs of their own, between the others: each
-    /// queue of the device has two of the namespace then. With --nr-io-queues, so many of the device.
+    /// queue of the device has two of the namespace then. With --nr-io-queues, so many of the
+    /// device.
     #[arg(long)]
     express: bool,
     /// When a signal says stop: also if the device is in use. What its users have not written
