@@ -13,6 +13,7 @@
 //! version of Debian therefore suffices.
 
 pub(crate) mod apt;
+pub(crate) mod arm;
 pub(crate) mod cpio;
 pub(crate) mod image;
 pub(crate) mod machine;

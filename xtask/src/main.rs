@@ -1,6 +1,7 @@
 //! Developers' tasks of this repository: `cargo xtask --help`.
 
 mod agreement;
+mod arm;
 mod bench;
 mod completion;
 mod fio_plot;
@@ -79,6 +80,12 @@ enum Task {
     Supply,
     /// Measure what subsystems, namespaces and hosts cost a target (docs/scale.md)
     Scale,
+    /// Run only the tests of the crates as on Arm, by QEMU
+    Arm {
+        /// Those of the larger crates, too
+        #[arg(long)]
+        all: bool,
+    },
     /// Run only the tests of studies on several machines; needs root
     Machines {
         /// Only this one: the folder of its results under target/machines, or slurm
@@ -228,6 +235,11 @@ fn run(task: Task) -> Result<ExitCode> {
         }
         Task::Pair => Ok(reported(|report| pair::run(root, report))),
         Task::Scale => Ok(reported(|report| scale::run(root, report))),
+        Task::Arm { all } => {
+            let mut report = report::Report::new();
+            arm::run(root, &mut report, all)?;
+            Ok(code(report.finish()))
+        }
         Task::Prometheus => Ok(reported(|report| prometheus::run(root, report))),
         Task::FioPlot => Ok(reported(|report| fio_plot::run(root, report))),
         Task::Package(options) if options.test => Ok(reported(|report| {

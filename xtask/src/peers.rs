@@ -7,6 +7,7 @@
 //! does not hide the next.
 
 mod ana;
+mod arm;
 mod attach;
 mod authentication;
 mod bench;
@@ -101,6 +102,7 @@ const SUITES: &[&Suite] = &[
     &rdma::SUITE,
     &iwarp::SUITE,
     &service::SUITE,
+    &arm::SUITE,
     &secure_host::SUITE,
     &secure_target::SUITE,
     &kernel_records::SUITE,

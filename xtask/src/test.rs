@@ -3,6 +3,7 @@
 //! A stage that fails does not prevent the next, except that nothing runs a binary that does not
 //! build.
 
+use crate::arm;
 use crate::completion;
 use crate::fio_plot;
 use crate::fuzz;
@@ -13,6 +14,7 @@ use crate::packages;
 use crate::pair;
 use crate::peers::{self, Driver};
 use crate::prometheus;
+use crate::python::succeeded;
 use crate::report::Report;
 use crate::report_page;
 use crate::scale;
@@ -55,10 +57,11 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     report.announce("tests of the crates");
     let fio = extent != Extent::Quick && report.check("fio and its examples", need_fio);
     let fio: &[_] = if fio { &[FIO_REQUIRED] } else { &[] };
-    cargo_test(root, &mut report, fio)?;
+    cargo_test(&mut report, "cargo test", of_workspace(root, fio))?;
     report.announce("the same over the epoll driver");
     // All packages again: a part of them would have other features, and be built anew.
-    cargo_test(root, &mut report, &[&[("WEFT_DRIVER", "epoll")], fio].concat())?;
+    let epoll = [&[("WEFT_DRIVER", "epoll")], fio].concat();
+    cargo_test(&mut report, "cargo test over epoll", of_workspace(root, &epoll))?;
 
     instructions::test(root, &mut report);
 
@@ -66,6 +69,9 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     if extent == Extent::All {
         report.announce("fuzz targets");
         fuzz::all(root, &mut report, FUZZ_SECONDS);
+        // The build for another processor alone takes minutes.
+        report.announce("tests of the crates on Arm");
+        arm::run(root, &mut report, true)?;
     }
     if extent != Extent::Quick {
         run_binary(root, &mut report, extent == Extent::All);
@@ -166,17 +172,36 @@ pub(crate) fn cargo_command(root: &Path) -> Command {
     command
 }
 
-/// Runs `cargo test`, prints all but the tests that pass, and adds up the harness' counts.
-fn cargo_test(root: &Path, report: &mut Report, variables: &[(&str, &str)]) -> Result<()> {
+/// Makes sure that the compiler has the standard library for `target`.
+pub(crate) fn need_target(root: &Path, target: &str) -> Result<()> {
+    let has = || -> Result<bool> {
+        let mut command = Command::new("rustc");
+        let print = ["--print", "target-libdir", "--target", target];
+        Ok(Path::new(succeeded(command.current_dir(root).args(print))?.trim()).exists())
+    };
+    if has()? {
+        return Ok(());
+    }
+    let add = ["target", "add", target];
+    succeeded(Command::new("rustup").current_dir(root).args(add)).with_context(|| {
+        format!("this compiler has no standard library for {target}: rustup target add {target}")
+    })?;
+    if has()? { Ok(()) } else { bail!("rustup has installed no standard library for {target}") }
+}
+
+/// `cargo test` of all packages.
+fn of_workspace(root: &Path, variables: &[(&str, &str)]) -> Command {
     let mut command = cargo_command(root);
     command.args(["test", "--workspace", "--no-fail-fast"]).args(FEATURES);
+    command.envs(variables.iter().copied());
+    command
+}
+
+/// Runs a `cargo test`, prints all but the tests that pass, and adds up the harness' counts.
+pub(crate) fn cargo_test(report: &mut Report, name: &str, mut command: Command) -> Result<()> {
     // Most tests of sockets and processes wait: more of them than processors run at a time.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     command.env("RUST_TEST_THREADS", (3 * processors).to_string());
-    command.envs(variables.iter().copied());
-    let driver = variables.iter().find(|(name, _)| *name == "WEFT_DRIVER");
-    let name =
-        driver.map_or("cargo test".to_owned(), |(_, name)| format!("cargo test over {name}"));
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
     let lines = BufReader::new(child.stdout.take().context("no output")?).lines();
     let mut failures = 0;

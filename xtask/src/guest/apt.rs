@@ -27,12 +27,17 @@ pub(crate) struct Apt {
 impl Apt {
     /// Sets up the private state in `folder` and fetches the lists of `suite`.
     pub(crate) fn open(folder: &Path, suite: &str) -> Result<Self> {
+        Self::open_for("amd64", folder, suite)
+    }
+
+    /// The same for another processor.
+    pub(crate) fn open_for(architecture: &str, folder: &Path, suite: &str) -> Result<Self> {
         let apt = Self { folder: folder.to_owned() };
         for name in ["lists/partial", "archives/partial", "etc"] {
             fs::create_dir_all(folder.join(name))?;
         }
         fs::write(folder.join("status"), "")?;
-        fs::write(folder.join("apt.conf"), configuration(folder)?)?;
+        fs::write(folder.join("apt.conf"), configuration(folder, architecture)?)?;
         let keyring = KEYRINGS.iter().find(|path| Path::new(path).exists());
         let signed = keyring.map(|path| format!("[signed-by={path}] ")).unwrap_or_default();
         let mut failure = None;
@@ -100,7 +105,7 @@ pub(crate) fn unpack(packages: &[PathBuf], root: &Path) -> Result<()> {
 }
 
 /// The private configuration: its own paths, and the network settings of the machine.
-fn configuration(folder: &Path) -> Result<String> {
+fn configuration(folder: &Path, architecture: &str) -> Result<String> {
     let dump = output(Command::new("apt-config").arg("dump"))?;
     let dump = String::from_utf8_lossy(&dump).into_owned();
     let network = ["Acquire::http", "Acquire::https", "Acquire::Proxy", "Acquire::ForceIP"];
@@ -114,7 +119,7 @@ Dir::Cache "{folder}"; Dir::Cache::archives "archives";
 Dir::Etc::main "{folder}/none"; Dir::Etc::parts "{folder}/etc";
 Dir::Etc::preferences "{folder}/none"; Dir::Etc::preferencesparts "{folder}/etc";
 Dir::Etc::sourcelist "{folder}/sources.list"; Dir::Etc::sourceparts "{folder}/etc";
-APT::Architecture "amd64"; APT::Architectures "amd64"; APT::Sandbox::User "";
+APT::Architecture "{architecture}"; APT::Architectures "{architecture}"; APT::Sandbox::User "";
 APT::Install-Recommends "false"; APT::Get::Assume-Yes "true"; Debug::NoLocking "true";
 Acquire::Languages "none"; Acquire::Retries "3";
 "#,

@@ -168,6 +168,11 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
+    /// What was unpacked there.
+    pub(super) const fn at(root: PathBuf) -> Self {
+        Self { root }
+    }
+
     /// The command that runs `program` (a path below `/usr`).
     pub(crate) fn command(&self, program: &str) -> Command {
         let usr = self.root.join("usr");
@@ -227,7 +232,10 @@ fn build(
 
     let (suite, lists, _) = kernel.places();
     let apt = Apt::open(&cache.join(lists), suite)?;
-    unpack(&apt.exactly(&kernel_packages(&apt)?, "kernel")?, &work.join("kernel"))?;
+    unpack(
+        &apt.exactly(&kernel_packages(&apt, "linux-image-amd64")?, "kernel")?,
+        &work.join("kernel"),
+    )?;
     let modules = work.join("kernel/usr/lib/modules");
     let version = fs::read_dir(&modules)?.next().context("the kernel package is empty")??;
     let version = version.file_name().to_string_lossy().into_owned();
@@ -255,8 +263,8 @@ fn build(
 
 /// The packages of the newest kernel: one, or since Linux 7 one each for the kernel, its modules
 /// and their lists, which its package depends on.
-fn kernel_packages(apt: &Apt) -> Result<Vec<String>> {
-    let mut packages = apt.depends("linux-image-amd64")?;
+pub(super) fn kernel_packages(apt: &Apt, newest: &str) -> Result<Vec<String>> {
+    let mut packages = apt.depends(newest)?;
     packages.retain(|name| name.starts_with("linux-image-"));
     for image in packages.clone() {
         let version = image.trim_start_matches("linux-image");

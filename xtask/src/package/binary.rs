@@ -4,7 +4,7 @@ use super::Arch;
 use crate::packages;
 use crate::python;
 use crate::python::succeeded;
-use crate::test::{FEATURES, cargo_command, target_folder};
+use crate::test::{FEATURES, cargo_command, need_target, target_folder};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,23 +46,6 @@ fn zigbuild(root: &Path, target: &str, versioned: &str, profile: &[&str]) -> Res
 fn run(command: &mut Command) -> Result<()> {
     let status = command.status().context("cannot start cargo")?;
     if status.success() { Ok(()) } else { bail!("{command:?}: {status}") }
-}
-
-/// Makes sure that the compiler has the standard library for `target`.
-fn need_target(root: &Path, target: &str) -> Result<()> {
-    let has = || -> Result<bool> {
-        let mut command = Command::new("rustc");
-        let print = ["--print", "target-libdir", "--target", target];
-        Ok(Path::new(succeeded(command.current_dir(root).args(print))?.trim()).exists())
-    };
-    if has()? {
-        return Ok(());
-    }
-    let add = ["target", "add", target];
-    succeeded(Command::new("rustup").current_dir(root).args(add)).with_context(|| {
-        format!("this compiler has no standard library for {target}: rustup target add {target}")
-    })?;
-    if has()? { Ok(()) } else { bail!("rustup has installed no standard library for {target}") }
 }
 
 /// Copies a binary without its symbols.

@@ -276,7 +276,7 @@ fn a_removed_image_is_gone_whatever_its_requests_say() {
 
 #[test]
 fn an_image_that_hangs_ends_its_requests() {
-    let mut rig = Rig::new(",timeout=50ms");
+    let mut rig = Rig::new(",timeout=300ms");
     let before = rig.memory();
     rig.world.hang(true);
     let into = rig.buffer(1, 0xee);
@@ -326,7 +326,7 @@ fn more_than_can_be_in_flight_waits_and_ends_as_well() {
 
 #[test]
 fn a_handle_can_go_before_its_operations() {
-    let mut rig = Rig::new(",timeout=10ms");
+    let mut rig = Rig::new(",timeout=100ms");
     rig.world.hang(true);
     for slba in 0..4 {
         let into = rig.buffer(1, 0xee);

@@ -1,0 +1,87 @@
+//! Tests of the crates as a processor of Arm executes them, which QEMU emulates program by program.
+//!
+//! The emulation has no io_uring, so the tests run over epoll. It reorders little: what orderings
+//! are enough is shown by docs/memory-ordering.md and the tests with loom.
+
+use crate::guest::arm::ArmGuest;
+use crate::guest::output;
+use crate::packages;
+use crate::report::Report;
+use crate::test::{cargo_command, cargo_test, need_target, target_folder};
+use anyhow::{Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+
+/// Programs or files, with their Debian packages.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    ("/usr/aarch64-linux-gnu/lib/libc.so", "libc6-dev-arm64-cross"),
+];
+
+/// Wire formats, the protocol, the reactor with its shared memory, and devices: what depends on the
+/// order of bytes and of memory.
+const QUICK: &[&str] = &["weft-nvme", "weft-nvmf", "weft-reactor", "weft-backend"];
+
+/// Tests that cannot pass there, and what the emulation lacks.
+const LACKING: &[(&str, &str)] = &[
+    ("a_call_that_has_arrived_before_the_wait_ends_it", "io_uring"),
+    ("both_ends_on_one_machine_do_without_pacing", "TCP_CONGESTION"),
+    ("a_process_is_killed_in_time_even_if_it_is_stopped", "processes that start themselves"),
+];
+
+/// Those with connections and processes of their own. What starts the binary or fio is left out.
+const MORE: &[&str] = &["weft-transport", "weft-rpc", "weft-target", "weft-host", "weft-sim"];
+
+/// Builds and runs the tests; with `all` those of the larger crates, too.
+pub(crate) fn run(root: &Path, report: &mut Report, all: bool) -> Result<()> {
+    if std::env::consts::ARCH == "aarch64" {
+        return Ok(()); // All tests are those.
+    }
+    let mut emulator = None;
+    report.check("QEMU and a linker for Arm", || {
+        packages::need("tests run as on Arm", PROGRAMS)?;
+        need_target(root, TARGET)?;
+        emulator = Some(ArmGuest::prepare()?.user_emulator());
+        Ok(())
+    });
+    let Some(emulator) = emulator else { return Ok(()) };
+    let mut command = cross(root);
+    command.args(["test", "--no-fail-fast", "--target", TARGET]);
+    let more: &[&str] = if all { MORE } else { &[] };
+    for package in QUICK.iter().chain(more) {
+        command.args(["--package", package]);
+    }
+    if !all {
+        command.arg("--lib");
+    }
+    command.arg("--");
+    for (test, lacking) in LACKING {
+        report.skip(test, 1, &format!("QEMU's emulation of programs has no {lacking}"));
+        command.args(["--skip", test]);
+    }
+    let runner = format!("{} -L /usr/aarch64-linux-gnu", emulator.display());
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner);
+    command.env("WEFT_DRIVER", "epoll");
+    cargo_test(report, "cargo test on Arm", command)
+}
+
+/// The binary, stripped, in `folder`; without TLS, whose library is written in C.
+pub(crate) fn build(root: &Path, folder: &Path) -> Result<PathBuf> {
+    packages::need("the binary is built for Arm", PROGRAMS)?;
+    need_target(root, TARGET)?;
+    let mut command = cross(root);
+    command.args(["build", "--quiet", "--package", "weft-cli", "--target", TARGET]);
+    let status = command.status()?;
+    ensure!(status.success(), "{command:?}: {status}");
+    let (from, to) = (target_folder(root).join(TARGET).join("debug/weft"), folder.join("weft-arm"));
+    output(Command::new("aarch64-linux-gnu-strip").arg("-o").arg(&to).arg(from))?;
+    Ok(to)
+}
+
+fn cross(root: &Path) -> Command {
+    let mut command = cargo_command(root);
+    command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc");
+    command
+}
