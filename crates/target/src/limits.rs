@@ -40,6 +40,9 @@ pub(crate) const FAILURE_DELAY: Duration = Duration::from_millis(200);
 /// Time between two warnings about hosts that have not authenticated themselves.
 pub(crate) const STRANGER_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Warnings in that time about handshakes with TLS that have failed: a host tries several times.
+pub(crate) const TLS_WARNINGS: u64 = 8;
+
 /// How long a key of TLS that an authentication has made waits for the connection that it is for:
 /// the host comes back at once.
 pub(crate) const KEY_WAIT: Duration = Duration::from_secs(60);

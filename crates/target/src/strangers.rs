@@ -1,5 +1,5 @@
-//! Queues whose hosts have not authenticated themselves yet: how many there may be, and what
-//! becomes of them.
+//! Queues whose hosts have not authenticated themselves yet, and connections whose handshake with
+//! TLS is not over: how many there may be, and what becomes of them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use crate::limits::{STRANGERS_MAX, STRANGERS_OF_AN_ADDRESS_MAX};
 /// What has become of exchanges since the start, and how many are to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AuthenticationStatistics {
-    /// Queues whose hosts have not authenticated themselves yet.
+    /// Queues whose hosts have not authenticated themselves yet, and handshakes with TLS.
     pub waiting: u64,
     /// Exchanges that have succeeded.
     pub succeeded: u64,
     /// Exchanges that have failed, or that took too long.
     pub failed: u64,
-    /// Connects that were refused because there were too many such queues.
+    /// Those that were refused because there were too many.
     pub refused: u64,
 }
 
@@ -29,16 +29,31 @@ pub(crate) struct Strangers {
 impl Strangers {
     /// Whether another one of this address may come; it counts from now on.
     pub(crate) fn admit(&mut self, address: IpAddr) -> bool {
-        let all = usize::try_from(self.statistics.waiting).unwrap_or(usize::MAX);
+        let has_room = !self.is_full();
+        self.add(address, has_room)
+    }
+
+    /// The same where another one goes if there are too many in all, but not for one of an address
+    /// that has too many.
+    pub(crate) fn admit_in_place(&mut self, address: IpAddr) -> bool {
+        self.add(address, true)
+    }
+
+    /// Whether there are as many as there may be.
+    pub(crate) fn is_full(&self) -> bool {
+        usize::try_from(self.statistics.waiting).is_ok_and(|all| all >= STRANGERS_MAX)
+    }
+
+    fn add(&mut self, address: IpAddr, has_room: bool) -> bool {
         let of_it = self.by_address.get(&address).copied().unwrap_or(0);
-        let has_room = all < STRANGERS_MAX && of_it < STRANGERS_OF_AN_ADDRESS_MAX;
-        if has_room {
+        let may_come = has_room && of_it < STRANGERS_OF_AN_ADDRESS_MAX;
+        if may_come {
             self.by_address.insert(address, of_it + 1);
             self.statistics.waiting += 1;
         } else {
             self.statistics.refused += 1;
         }
-        has_room
+        may_come
     }
 
     /// One of these is authenticated, or gone.
@@ -87,6 +102,9 @@ mod tests {
         }
         assert_eq!(all, STRANGERS_MAX);
         assert!(!strangers.admit(address(1)), "the others are full");
+        assert!(!strangers.admit_in_place(address(0)) && strangers.is_full());
+        assert!(strangers.admit_in_place(address(1)), "another one goes");
+        strangers.remove(address(1));
         strangers.remove(address(0));
         strangers.remove(address(0));
         assert!(strangers.admit(address(1)) && strangers.admit(address(0)));
@@ -98,6 +116,6 @@ mod tests {
         }
         assert!(strangers.by_address.is_empty(), "nothing is kept of those who are gone");
         assert_eq!(strangers.statistics().waiting, 0);
-        assert_eq!(strangers.statistics().refused, 4);
+        assert_eq!(strangers.statistics().refused, 5);
     }
 }

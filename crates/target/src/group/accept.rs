@@ -1,9 +1,10 @@
 //! Connections that come: accepted, given to a group, or refused.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use weft_reactor::{ReactorCompletion, SocketId};
 use weft_transport::target::TargetConnection;
+use weft_transport::tls::TlsMode;
 use weft_transport::{CloseReason, Incoming};
 
 use super::connection::{Connection, transport_tag};
@@ -11,6 +12,7 @@ use super::core::CONNECTIONS;
 use super::listen::ListenerEvent;
 use super::message::Endpoints;
 use super::{Group, Message};
+use crate::strangers::Strangers;
 
 impl Group {
     pub(super) fn handle_listener(&mut self, completion: ReactorCompletion) {
@@ -46,21 +48,42 @@ impl Group {
         let (true, Ok(local)) = (self.has_room(peer), local) else {
             return self.core.reactor.close(socket);
         };
+        let address = peer.ip().to_canonical();
+        let is_stranger = self.core.snapshot.tls_mode(port_id) == TlsMode::Required;
+        if is_stranger && !self.admit_stranger(address) {
+            return self.core.reactor.close(socket);
+        }
         let id = self.connections.reserve(self.core.id);
         // At a listener on [::] a host of IPv4 has a mapped address.
-        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        let peer = SocketAddr::new(address, peer.port());
         let endpoints = Endpoints { peer, local, port_id };
         let (tag, limits) = (transport_tag(id), self.core.snapshot.transport);
         let reactor = &mut self.core.reactor;
         let mut transport = TargetConnection::accept(reactor, CONNECTIONS, tag, socket, limits);
         self.core.snapshot.secure(reactor, &mut transport, port_id);
         self.core.directory.connection_came();
-        self.add(Connection::new(id, endpoints, transport, false));
+        let connection = Connection::new(id, endpoints, transport, false);
+        self.add(Connection { is_stranger, ..connection });
         self.listeners.add_unconnected(id);
         let connections = &self.connections;
         self.listeners.prune_unconnected(2 * connections.len(), |id| {
             connections.get(id).is_some_and(Connection::may_be_unconnected)
         });
+    }
+
+    /// Whether another handshake with TLS may begin with this address; the oldest connection
+    /// without Connect goes if there are too many.
+    fn admit_stranger(&mut self, address: IpAddr) -> bool {
+        let admit =
+            |strangers: &mut Strangers| (strangers.is_full(), strangers.admit_in_place(address));
+        let (is_full, may_come) = self.core.directory.strangers(admit);
+        if !may_come {
+            let what = format_args!("{address} has too many in their handshake with TLS");
+            self.listeners.log_refused(&what, &self.core);
+        } else if is_full {
+            self.evict_unconnected();
+        }
+        may_come
     }
 
     /// Chooses the group of a queue, which cannot move after it was made.

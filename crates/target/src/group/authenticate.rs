@@ -236,7 +236,8 @@ impl Connection {
             return self.end_exchange_step(core);
         }
         let (peer, host) = (self.endpoints.peer, guard.names.host);
-        core.warn_of_stranger(format_args!("{peer}: {host} did not authenticate itself in time"));
+        let what = format_args!("{peer}: {host} did not authenticate itself in time");
+        core.warn_of_stranger(what, 1);
         self.close(CloseReason::Requested("the host did not authenticate itself in time"), core);
     }
 
@@ -390,9 +391,8 @@ impl Connection {
         match guard.authenticator.standing() {
             Standing::Failed(reason) => {
                 let (peer, host) = (self.endpoints.peer, guard.names.host);
-                core.warn_of_stranger(format_args!(
-                    "{peer}: {host} was not authenticated: {reason}"
-                ));
+                let what = format_args!("{peer}: {host} was not authenticated: {reason}");
+                core.warn_of_stranger(what, 1);
                 self.close(CloseReason::Requested("the host was not authenticated"), core);
             }
             Standing::Authenticated if !guard.authenticator.is_under_way() => {

@@ -22,7 +22,7 @@ use super::message::{ConnectionId, Endpoints, MovedConnection};
 use super::shares::{Shares, TenantId};
 use super::throttle::{FlowKey, Turn};
 use crate::directory::HostKey;
-use crate::limits::THROTTLED_SHARE;
+use crate::limits::{THROTTLED_SHARE, TLS_WARNINGS};
 
 /// One connection.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub(crate) struct Connection {
     pub(crate) role: Role,
     /// Its host has to authenticate itself, or has done so.
     pub(super) guard: Option<Box<Guard>>,
+    /// It came to a port that requires TLS, and its handshake is not over.
+    pub(super) is_stranger: bool,
     /// A key of TLS that an authentication has made belongs to it.
     pub(super) holds_key: bool,
     /// It is in this turn's list of connections to poll.
@@ -113,6 +115,7 @@ impl Connection {
             transport,
             role,
             guard: None,
+            is_stranger: false,
             holds_key: false,
             active: false,
             is_queued: false,
@@ -354,7 +357,8 @@ impl Connection {
     }
 
     fn handle_closed(&mut self, reason: CloseReason, core: &mut Core) {
-        report(&self.endpoints, &self.role, &reason);
+        self.end_handshake(core);
+        self.report(&reason, core);
         self.drop_guard(core);
         if std::mem::take(&mut self.holds_key) {
             core.snapshot.generated.release(self.id);
@@ -383,6 +387,38 @@ impl Connection {
         self.reap(core);
     }
 
+    /// One line for each connection that ends; a warning only if the peer is at fault.
+    fn report(&self, reason: &CloseReason, core: &mut Core) {
+        let what = match self.role {
+            Role::Unconnected { .. } | Role::Connecting(_) => "connection",
+            Role::Admin(_) => "admin queue",
+            Role::Io(_) | Role::Gone => "I/O queue",
+        };
+        let peer = self.endpoints.peer;
+        match reason {
+            CloseReason::Tls(_) if self.may_be_unconnected() => {
+                let what = format_args!("{peer}: {what} ended: {reason}");
+                core.warn_of_stranger(what, TLS_WARNINGS);
+            }
+            CloseReason::Protocol(_)
+            | CloseReason::Violation(_)
+            | CloseReason::PeerTerminated { .. }
+            | CloseReason::Tls(_) => {
+                log::warn!("{peer}: {what} ended: {reason}");
+            }
+            CloseReason::HandshakeTimeout => log::info!("{peer}: {what} ended: {reason}"),
+            _ => log::debug!("{peer}: {what} ended: {reason}"),
+        }
+    }
+
+    /// Its TLS handshake is over, or it is.
+    fn end_handshake(&mut self, core: &Core) {
+        if std::mem::take(&mut self.is_stranger) {
+            let address = self.endpoints.peer.ip();
+            core.directory.strangers(|strangers| strangers.remove(address));
+        }
+    }
+
     /// Becomes closed once nothing is outstanding.
     pub(crate) fn reap(&mut self, core: &mut Core) {
         let finished = match &self.role {
@@ -406,6 +442,7 @@ impl Connection {
     }
 
     fn handle_unconnected(&mut self, event: Event, core: &mut Core) -> Placement {
+        self.end_handshake(core);
         match event {
             Event::Command { slot, data } => {
                 let Some(command) = self.transport.command(slot).copied() else {
@@ -461,6 +498,7 @@ impl MovedConnection {
             transport,
             role,
             guard,
+            is_stranger,
             active,
             is_queued,
             is_seen,
@@ -477,6 +515,7 @@ impl MovedConnection {
                 transport,
                 role,
                 guard,
+                is_stranger,
                 active,
                 is_queued,
                 is_seen,
@@ -510,25 +549,5 @@ pub(crate) fn end_reason(reason: EndReason) -> &'static str {
         EndReason::Disconnected => "the host disconnected",
         EndReason::HostNotAllowed => "the host is no longer allowed",
         EndReason::Fatal => "the controller failed",
-    }
-}
-
-/// One line for each connection that ends; a warning only if the peer is at fault.
-fn report(endpoints: &Endpoints, role: &Role, reason: &CloseReason) {
-    let what = match role {
-        Role::Unconnected { .. } | Role::Connecting(_) => "connection",
-        Role::Admin(_) => "admin queue",
-        Role::Io(_) | Role::Gone => "I/O queue",
-    };
-    let peer = endpoints.peer;
-    match reason {
-        CloseReason::Protocol(_)
-        | CloseReason::Violation(_)
-        | CloseReason::PeerTerminated { .. }
-        | CloseReason::Tls(_) => {
-            log::warn!("{peer}: {what} ended: {reason}");
-        }
-        CloseReason::HandshakeTimeout => log::info!("{peer}: {what} ended: {reason}"),
-        _ => log::debug!("{peer}: {what} ended: {reason}"),
     }
 }

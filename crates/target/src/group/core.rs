@@ -73,6 +73,7 @@ pub(crate) struct Core {
     /// When a host that had not authenticated itself was last warned of, and how many have failed
     /// since.
     pub(crate) stranger_warned_at: Option<Duration>,
+    pub(crate) strangers_warned: u64,
     pub(crate) strangers_unwarned: u64,
     /// No new command is begun: the target is about to stop.
     pub(crate) draining: bool,
@@ -171,15 +172,19 @@ impl Core {
     }
 
     /// A host has not authenticated itself: a warning, but not one for each of a flood.
-    pub(crate) fn warn_of_stranger(&mut self, what: std::fmt::Arguments<'_>) {
+    /// So many of them are written in a second.
+    pub(crate) fn warn_of_stranger(&mut self, what: std::fmt::Arguments<'_>, most: u64) {
         self.directory.strangers(|strangers| strangers.note(false));
         let now = self.reactor.turn_time();
         let since = self.stranger_warned_at.map(|last| now.saturating_sub(last));
-        if since.is_some_and(|since| since < STRANGER_LOG_INTERVAL) {
+        if since.is_none_or(|since| since >= STRANGER_LOG_INTERVAL) {
+            (self.stranger_warned_at, self.strangers_warned) = (Some(now), 0);
+        }
+        if self.strangers_warned >= most {
             self.strangers_unwarned += 1;
             return log::debug!("{what}");
         }
-        self.stranger_warned_at = Some(now);
+        self.strangers_warned += 1;
         match std::mem::take(&mut self.strangers_unwarned) {
             0 => log::warn!("{what}"),
             more => log::warn!("{what}; {more} others before it"),

@@ -136,6 +136,7 @@ impl Group {
                 shares,
                 stale_checks: 0,
                 stranger_warned_at: None,
+                strangers_warned: 0,
                 strangers_unwarned: 0,
                 draining: false,
             },

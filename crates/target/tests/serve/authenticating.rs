@@ -354,6 +354,38 @@ fn hosts_that_are_not_authenticated_are_bounded_and_counted() {
     target.stop().expect("a clean stop");
 }
 
+/// Who comes to a port that requires TLS and says nothing holds no more than 256 connections of an
+/// address, and who does not speak TLS is counted.
+#[cfg(feature = "tls")]
+#[test]
+fn handshakes_with_tls_are_bounded_and_failed_ones_counted() {
+    let key = key_file(KEY);
+    let mut config = guarded(&key);
+    config.ports[0].tls = weft_nvmf::keys::TlsMode::Required;
+    let target = start(config);
+    let (watch, address) = (target.watch(), address(&target));
+    let open = || std::net::TcpStream::connect(address).expect("a connection");
+    let ends = |mut stream: std::net::TcpStream| {
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a time");
+        match std::io::Read::read(&mut stream, &mut [0; 16]) {
+            Ok(bytes) => bytes == 0,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    };
+    let silent: Vec<_> = (0..256).map(|_| open()).collect();
+    wait_until("all have come", || watch.authentications().waiting == 256);
+    assert!(ends(open()), "one more is closed");
+    drop(silent);
+    wait_until("all have left", || watch.authentications().waiting == 0);
+    let mut clear = open();
+    std::io::Write::write_all(&mut clear, &[0; 128]).expect("sent");
+    assert!(ends(clear));
+    wait_until("it is counted", || watch.authentications().failed == 1);
+    let now = watch.authentications();
+    assert_eq!((now.waiting, now.succeeded, now.refused), (0, 0, 1));
+    target.stop().expect("a clean stop");
+}
+
 /// A host that has made a key of TLS, or has to, gets no I/O queue without TLS; and who has to make
 /// one is not served without.
 #[cfg(feature = "tls")]
