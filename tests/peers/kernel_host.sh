@@ -71,6 +71,14 @@ identify() {
     nvme ns-descs "$file" | grep -q '^uuid'
     nvme list-ns "$controller"
     expect namespaces "$(nvme list-ns "$controller" | grep -c ":0x")" 2
+    expect "allocated namespaces" "$(nvme list-ns "$controller" --all | grep -c ":0x")" 2
+    nvme id-ns "$controller" -n 2 --force -o json |
+        jq -e --argjson n $((FILE_BYTES / 4096)) '.nsze == $n'
+    local own
+    own=$(jq -r .cntlid /tmp/ctrl.json)
+    nvme list-ctrl "$controller" | tee /tmp/controllers
+    grep -q "$(printf '0x%x' "$own")" /tmp/controllers
+    nvme list-ctrl "$controller" -n 1 | grep -q "$(printf '0x%x' "$own")"
     nvme nvm-id-ctrl "$controller"
     nvme nvm-id-ns "$file" >/dev/null
     nvme cmdset-ind-id-ns "$file"
@@ -168,6 +176,29 @@ commands() {
     nvme dsm "$device" -n 1 --ad --slbs=8,16 --blocks=8,8
     nvme read "$device" -s 8 -c 7 -z 4096 -d /tmp/back
     cmp -n 4096 /tmp/back /dev/zero
+    # Copy: two ranges, one after the other, and one that is over itself.
+    nvme id-ns "$device" -o json | jq -e '.mssrl == 65535 and .mcl == 65536 and .msrc == 127'
+    nvme write "$device" -s 32 -c 7 -z 4096 -d /tmp/a
+    nvme copy "$device" --sdlba=64 --slbs=36,32 --blocks=3,3
+    nvme read "$device" -s 64 -c 7 -z 4096 -d /tmp/back
+    cmp -n 2048 /tmp/back /tmp/a 0 2048
+    cmp -n 2048 /tmp/back /tmp/a 2048 0
+    if nvme copy "$device" --sdlba=36 --slbs=32 --blocks=7 2>/tmp/error; then
+        fail "blocks were copied over themselves"
+    fi
+    cat /tmp/error
+    # Blocks that cannot be read until they are written.
+    nvme write-uncor "$device" -s 65 -c 1
+    if nvme read "$device" -s 64 -c 7 -z 4096 -d /tmp/back 2>/tmp/error; then
+        fail "marked blocks were read"
+    fi
+    cat /tmp/error
+    grep -q -i 'unrecovered\|uncorrectable\|read error' /tmp/error
+    if nvme verify "$device" -s 66 -c 0; then fail "a marked block was verified"; fi
+    nvme verify "$device" -s 67 -c 4
+    nvme write "$device" -s 64 -c 7 -z 4096 -d /tmp/b
+    nvme read "$device" -s 64 -c 7 -z 4096 -d /tmp/back
+    cmp /tmp/back /tmp/b
     # An unknown command fails, and the connection stays.
     if nvme io-passthru "$device" -o 0x7f -n 1 2>/tmp/error; then
         fail "an unknown command succeeded"
@@ -175,6 +206,39 @@ commands() {
     cat /tmp/error
     expect controllers "$(controllers | wc -l)" 1
     is_live "$(controllers)"
+    disconnect
+}
+
+# The host makes a namespace, attaches it to itself, uses it, and deletes it.
+managed_namespaces() {
+    fresh
+    connect
+    local controller made path
+    controller=/dev/$(controllers)
+    namespace 1
+    nvme id-ctrl "$controller" -o json >/tmp/ctrl.json
+    jq -e '(.oacs / 8 | floor) % 2 == 1' /tmp/ctrl.json
+    expect capacity "$(jq -r .unvmcap /tmp/ctrl.json)" $((32 << 20))
+    nvme create-ns "$controller" --nsze=4096 --ncap=4096 --block-size=4096 | tee /tmp/created
+    made=$(sed -n 's/.*nsid:\([0-9]*\).*/\1/p' /tmp/created)
+    expect "allocated namespaces" "$(nvme list-ns "$controller" --all | grep -c ":0x")" 3
+    expect "attached namespaces" "$(nvme list-ns "$controller" | grep -c ":0x")" 2
+    nvme attach-ns "$controller" -n "$made" -c "$(jq -r .cntlid /tmp/ctrl.json)"
+    path=$(namespace "$made")
+    has_size "$path" $((16 << 20)) || fail "size of namespace $made"
+    verified "$path" --bs=4k --size=4M --iodepth=16 --name=made
+    nvme detach-ns "$controller" -n "$made" -c "$(jq -r .cntlid /tmp/ctrl.json)"
+    without_made() { ! find_namespace "$made"; }
+    within 10 without_made
+    nvme attach-ns "$controller" -n "$made" -c "$(jq -r .cntlid /tmp/ctrl.json)"
+    namespace "$made"
+    if nvme create-ns "$controller" --nsze=8192 --ncap=8192 --block-size=4096; then
+        fail "a namespace was made beyond the capacity"
+    fi
+    if nvme delete-ns "$controller" -n 1; then fail "a namespace of the operator was deleted"; fi
+    nvme delete-ns "$controller" -n "$made"
+    within 10 without_made
+    expect "allocated namespaces" "$(nvme list-ns "$controller" --all | grep -c ":0x")" 2
     disconnect
 }
 

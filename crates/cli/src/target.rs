@@ -255,6 +255,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     let applied = applied.unwrap_or_else(|| target.config().clone());
     let operator = Operator::new(target, applied, options.state.clone());
     let operator = operator.map_err(Failure::because)?;
+    operator.serve_hosts()?;
     if let Some(pair) = &pair {
         operator.set_pair(Pair::start(pair, &operator)?);
     }

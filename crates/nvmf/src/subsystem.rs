@@ -45,6 +45,8 @@ pub struct SubsystemView {
     pub namespaces: Namespaces,
     /// Which hosts see those that not every host sees.
     pub visibility: Visibility,
+    /// What hosts may make of namespaces; `None`: nothing.
+    pub host_namespaces: Option<Arc<HostNamespaces>>,
     /// The hosts that may connect; `None` allows every host.
     pub allowed_hosts: Option<Arc<BTreeSet<Nqn>>>,
     /// The access states of its groups; `None`: hosts are told of none.
@@ -57,6 +59,27 @@ pub struct SubsystemView {
     pub limits: SubsystemLimits,
     /// What outlasts the view.
     pub shared: Arc<SubsystemShared>,
+}
+
+/// What hosts may make of the namespaces of a subsystem, by Namespace Management.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostNamespaces {
+    /// Every namespace of the subsystem, whoever sees it.
+    pub allocated: Namespaces,
+    /// Those that hosts have made.
+    pub made: BTreeSet<u32>,
+    /// Bytes that these may have together.
+    pub capacity_bytes: u64,
+}
+
+impl HostNamespaces {
+    /// Bytes that are left for others.
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        let made = self.made.iter().filter_map(|nsid| self.allocated.get(*nsid));
+        let bytes = made.map(|one| one.blocks.saturating_mul(u64::from(one.block_bytes)));
+        self.capacity_bytes.saturating_sub(bytes.fold(0, u64::saturating_add))
+    }
 }
 
 /// What kind of controllers a subsystem has.
@@ -117,6 +140,8 @@ pub struct SubsystemLimits {
     pub association_timeout_ms: u32,
     /// Whether hosts may choose weighted round robin with the priority class Urgent (CAP.AMS).
     pub weighted_round_robin: bool,
+    /// Whether hosts may reset the NVM subsystem (CAP.NSSRS).
+    pub subsystem_reset: bool,
 }
 
 impl Default for SubsystemLimits {
@@ -140,6 +165,7 @@ impl Default for SubsystemLimits {
             copy_bytes: 32 * 1024 * 1024,
             association_timeout_ms: 120_000,
             weighted_round_robin: false,
+            subsystem_reset: false,
         }
     }
 }
@@ -577,6 +603,7 @@ pub struct SubsystemShared {
 #[derive(Debug)]
 struct ListedController {
     controller_id: u16,
+    host: Nqn,
     namespaces: Mutex<Namespaces>,
 }
 
@@ -641,11 +668,11 @@ impl SubsystemShared {
     /// Lists a controller to which these namespaces are attached.
     pub(crate) fn list_controller(
         self: &Arc<Self>,
-        controller_id: u16,
+        (controller_id, host): (u16, Nqn),
         namespaces: &Namespaces,
     ) -> Listing {
         let namespaces = Mutex::new(namespaces.clone());
-        let controller = Arc::new(ListedController { controller_id, namespaces });
+        let controller = Arc::new(ListedController { controller_id, host, namespaces });
         self.listed().push(Arc::clone(&controller));
         Listing { shared: Arc::clone(self), controller }
     }
@@ -662,6 +689,14 @@ impl SubsystemShared {
             listed.iter().filter(is_attached).map(|listed| listed.controller_id).collect();
         ids.sort_unstable();
         ids
+    }
+
+    /// The host of a controller, and whether a namespace is attached to it.
+    pub(crate) fn controller(&self, controller_id: u16, nsid: u32) -> Option<(Nqn, bool)> {
+        let listed = self.listed();
+        let found = listed.iter().find(|listed| listed.controller_id == controller_id)?;
+        let own = found.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        Some((found.host, own.get(nsid).is_some()))
     }
 
     fn listed(&self) -> MutexGuard<'_, Vec<Arc<ListedController>>> {
@@ -761,6 +796,7 @@ pub(crate) mod test_support {
             firmware: "0.1".into(),
             namespaces: nsids.iter().map(|nsid| namespace(*nsid)).collect(),
             visibility: Visibility::default(),
+            host_namespaces: None,
             allowed_hosts: None,
             ana: None,
             policies: Arc::default(),

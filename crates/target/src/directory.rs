@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use weft_nvme::Nqn;
+use weft_nvme::{Nqn, Status};
 use weft_nvmf::auth::{Group, HashFunction};
 use weft_nvmf::connect::{ConnectError, ConnectRequest, ControllerIds};
 use weft_nvmf::keys::TlsRecords;
@@ -20,6 +20,7 @@ use crate::classes::{ClassWord, ServedClass};
 use crate::drain::HostDrains;
 use crate::group::ConnectionId;
 use crate::io_metrics::{IoMetrics, IoMetricsConfig};
+use crate::managed::{Manager, NamespaceRequest};
 use crate::powers::Powers;
 use crate::reservations::Reserver;
 use crate::snapshot::Snapshot;
@@ -125,6 +126,8 @@ pub(crate) struct Directory {
     powers: Powers,
     /// What makes changes of reservations.
     reserver: Reserver,
+    /// What makes the changes that hosts ask for by Namespace Management.
+    manager: Mutex<Option<Manager>>,
     /// Which group has failed, and why.
     failure: OnceLock<String>,
     /// On the machine's monotonic clock.
@@ -183,10 +186,35 @@ impl Directory {
             io_metrics: io_metrics.map(|config| Arc::new(IoMetrics::new(config, groups.max(1)))),
             powers,
             reserver: Reserver::default(),
+            manager: Mutex::new(None),
             failure: OnceLock::new(),
             started: weft_reactor::monotonic_time(),
             exits_on_failure: AtomicBool::new(false),
         })
+    }
+
+    /// The admin connections of the controllers of a subsystem.
+    pub(crate) fn controllers_of(&self, subsystem: &Nqn) -> Vec<ConnectionId> {
+        let state = self.lock();
+        let own = |((nqn, _), id): (&(String, u16), &ConnectionId)| {
+            (nqn == subsystem.as_str()).then_some(*id)
+        };
+        state.controllers.iter().filter_map(own).collect()
+    }
+
+    /// Who makes the changes that hosts ask for by Namespace Management from now on.
+    pub(crate) fn set_manager(&self, manager: Manager) {
+        *self.manager.lock().unwrap_or_else(PoisonError::into_inner) = Some(manager);
+    }
+
+    /// Has a change made that a host asks for.
+    pub(crate) fn manage(&self, request: NamespaceRequest) {
+        let manager = self.manager.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let left = match manager {
+            Some(manager) => manager.send(request).err().map(|error| error.0),
+            None => Some(request),
+        };
+        left.into_iter().for_each(|request| request.answer(Err(Status::INTERNAL_ERROR)));
     }
 
     /// A group has failed: the process ends, or else the first failure is kept.

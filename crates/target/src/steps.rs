@@ -288,7 +288,9 @@ impl StepError {
         Self::new(StepErrorKind::Invalid, what)
     }
 
-    pub(crate) fn failed(what: impl Into<String>) -> Self {
+    /// Something outside of the configuration failed.
+    #[must_use]
+    pub fn failed(what: impl Into<String>) -> Self {
         Self::new(StepErrorKind::Failed, what)
     }
 }

@@ -363,6 +363,11 @@ impl Target {
         self.catalogue.resized()
     }
 
+    /// What all groups know.
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
     /// Reads the target's counters.
     #[must_use]
     pub fn watch(&self) -> StatisticsReader {

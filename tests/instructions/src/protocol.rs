@@ -307,6 +307,7 @@ fn view() -> Arc<SubsystemView> {
         limits: SubsystemLimits::default(),
         shared: SubsystemShared::new(),
         visibility: Visibility::default(),
+        host_namespaces: None,
     })
 }
 

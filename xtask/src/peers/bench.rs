@@ -175,8 +175,10 @@ impl Bench {
         let port = self.port;
         let text = format!(
             "[[port]]\nlisten = \"tcp://127.0.0.1:{port}\"\nadvertise = \"10.0.2.2:{port}\"\n\
-             {of_port}\n[[subsystem]]\nnqn = \"{NQN}\"\n{more}\n\
-             [[subsystem.namespace]]\nnsid = 1\nmemory = \"64MiB\"\nblock-size = 512\n\
+             {of_port}\n[[subsystem]]\nnqn = \"{NQN}\"\n\
+             host-namespaces = {{ capacity = \"32MiB\" }}\n{more}\n\
+             [[subsystem.namespace]]\nnsid = 1\n\
+             device = \"uncorrectable::memory:64MiB,block=512\"\n\
              uuid = \"77656674-0000-4000-8000-00000000beef\"\n\n\
              [[subsystem.namespace]]\nnsid = 2\nfile = \"{file}\"\nblock-size = 4096\n"
         );

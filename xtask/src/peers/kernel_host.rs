@@ -26,6 +26,7 @@ const STEPS: &[Step] = &[
     step("logs", |bench| bench.guest("logs").map(drop)),
     step("features", |bench| bench.guest("features").map(drop)),
     step("commands", |bench| bench.guest("commands").map(drop)),
+    step("managed_namespaces", |bench| bench.guest("managed_namespaces").map(drop)),
     both("data_of_memory", |bench| bench.guest("data 1 512").map(drop)),
     both("data_of_file", |bench| bench.guest("data 2 4096").map(drop)),
     step("data_with_digests", |bench| bench.guest("data 2 4096 -g -G").map(drop)),

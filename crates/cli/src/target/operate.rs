@@ -20,9 +20,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use weft_nvme::Status;
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
-    StatisticsReader, Target,
+    NamespaceRequest, StatisticsReader, Target,
     config::{self as served, BdevKind, Config, Namespace},
     key_file, replace_file,
     steps::{Made, Step, StepError, StepErrorKind},
@@ -174,6 +175,39 @@ impl Operator {
                 Err(error) => log::warn!("{name} has another size, which cannot be told: {error}"),
             }
         }
+    }
+
+    /// Makes the changes that hosts ask for by Namespace Management, on a thread of its own.
+    pub(super) fn serve_hosts(self: &Arc<Self>) -> Result<(), Failure> {
+        let Ok(requests) = self.with(|target| target.namespace_requests()) else { return Ok(()) };
+        let operator = Arc::clone(self);
+        let run = move || {
+            for request in requests {
+                let result = operator.serve_host(&request);
+                request.answer(result);
+            }
+        };
+        let started = std::thread::Builder::new().name("weft-namespaces".to_owned()).spawn(run);
+        started.map(drop).map_err(Failure::because)
+    }
+
+    fn serve_host(&self, request: &NamespaceRequest) -> Result<u32, Status> {
+        let (host, nqn) = (request.host, request.subsystem.as_str());
+        let find = |target: &mut Target| {
+            let mut subsystems = target.config().subsystems.iter();
+            subsystems.find(|subsystem| subsystem.nqn == nqn).cloned()
+        };
+        let subsystem = self.with(find).ok().flatten().ok_or(Status::INTERNAL_ERROR)?;
+        let step = |step: &Step| {
+            let stops = |error: ErrorObject| StepError::failed(error.to_string());
+            self.step(step).map_err(stops)?
+        };
+        let result = request.carry_out(&subsystem, step);
+        match &result {
+            Ok(nsid) => log::info!("{host}: {nqn}: {} ({nsid})", request.change),
+            Err(status) => log::warn!("{host}: {nqn}: {}: {status}", request.change),
+        }
+        result
     }
 
     /// Makes one change.

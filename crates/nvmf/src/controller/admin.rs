@@ -99,6 +99,8 @@ impl Controller {
             AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST => self.event_request(command),
             AdminOpcode::ABORT => self.abort(command),
             AdminOpcode::KEEP_ALIVE => Ok(Outcome::Done(0)),
+            AdminOpcode::NAMESPACE_MANAGEMENT => self.manage_namespace(command, data),
+            AdminOpcode::NAMESPACE_ATTACHMENT => self.attach_namespace(command, data),
             _ => Err(OPCODE),
         }
     }

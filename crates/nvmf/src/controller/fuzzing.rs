@@ -19,7 +19,7 @@ use crate::connect::ConnectRequest;
 use crate::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
 use crate::queue::IoQueue;
 use crate::queue::fuzzing::{Input, view as io_view};
-use crate::subsystem::{Namespaces, SubsystemKind, SubsystemView};
+use crate::subsystem::{HostNamespaces, Namespaces, SubsystemKind, SubsystemView};
 
 /// Reads `data` as actions and carries them out. Panics if an invariant is broken.
 pub fn actions(data: &[u8]) {
@@ -234,6 +234,13 @@ impl Harness {
                     assert!(self.controller.view.namespaces.get(nsid).is_some());
                     self.setting.push(command_id);
                 }
+                Effect::ChangeNamespaces { command_id, .. } => {
+                    assert!(self.controller.view.host_namespaces.is_some());
+                    self.setting.push(command_id);
+                }
+                Effect::ResetSubsystem => {
+                    self.controller.handle_event(ControllerEvent::SubsystemReset)
+                }
                 Effect::Close(_) => self.ended = true,
             }
         }
@@ -290,6 +297,10 @@ fn make_view(is_discovery: bool, state: u8) -> SubsystemView {
         let discovery = DiscoveryView { generation: state.into(), entries };
         view.kind = SubsystemKind::Discovery(Arc::new(discovery));
         view.namespaces = Namespaces::default();
+    } else if state.is_multiple_of(3) {
+        let (allocated, made) = (view.namespaces.clone(), [2].into());
+        let own = HostNamespaces { allocated, made, capacity_bytes: 1 << 30 };
+        view.host_namespaces = Some(Arc::new(own));
     }
     view
 }
@@ -306,6 +317,8 @@ fn admin_command(input: &mut Input<'_>) -> Command {
         AdminOpcode::ABORT,
         AdminOpcode::KEEP_ALIVE,
         AdminOpcode::FABRICS,
+        AdminOpcode::NAMESPACE_MANAGEMENT,
+        AdminOpcode::NAMESPACE_ATTACHMENT,
     ];
     let opcode = known.get(usize::from(opcode % 16)).map_or(opcode, |known| known.0);
     let length = [4096, 512, 16, 64, 1024, 4].get(usize::from(length % 8)).copied().unwrap_or(8);

@@ -8,21 +8,23 @@ use weft_nvme::identify::{
     FabricsControllerAttributes, FirmwareUpdates, FusedOperations, IDENTIFY_LENGTH, Identify,
     IndependentNamespace, LbaFormat, LogPageAttributes, MultipathCapabilities, NamespaceAttributes,
     NamespaceFeatures, NamespaceIdentifier, NamespaceList, NamespaceStatus, NvmController,
-    NvmNamespace, OptionalAsynchronousEvents, OptionalNvmCommands, ReservationCapabilities,
-    SglSupport, SharingCapabilities, VolatileWriteCacheAttributes, WriteProtectionCapabilities,
-    push_descriptor,
+    NvmNamespace, OptionalAdminCommands, OptionalAsynchronousEvents, OptionalNvmCommands,
+    ReservationCapabilities, SglSupport, SharingCapabilities, VolatileWriteCacheAttributes,
+    WriteProtectionCapabilities, push_descriptor,
 };
 use weft_nvme::log_page::AsymmetricNamespaceAccessState as AnaState;
 use weft_nvme::property::Version;
 use weft_nvme::wire::{Text, U16, U32, U64, U128};
 use weft_nvme::{Command, Status, Wire};
 
-use super::Controller;
 use super::admin::{Outcome, check_data_to_host};
+use super::{BLOCK_SIZES, Controller};
 use crate::ana::TRANSITION_TIME_S;
 use crate::queue::{COPY_FORMATS, CommandError, ERROR_ENTRIES, error};
 use crate::rdma;
-use crate::subsystem::{COPY_RANGES_MAX, ControllerModel, NamespaceView, page_exponent};
+use crate::subsystem::{
+    COPY_RANGES_MAX, ControllerModel, NamespaceView, Namespaces, page_exponent,
+};
 
 /// Bytes of a command and of a completion, which IOCCSZ and IORCSZ count in units of 16.
 const COMMAND_BYTES: u32 = 64;
@@ -30,6 +32,15 @@ const COMPLETION_16B: u32 = 1;
 
 /// Controller Identifier (CNTID) in Identify I/O Command Set that means this controller.
 const THIS_CONTROLLER: u16 = 0xffff;
+
+/// The structures that are of the command set that is named.
+const OF_A_COMMAND_SET: [Cns; 5] = [
+    Cns::COMMAND_SET_NAMESPACE,
+    Cns::COMMAND_SET_CONTROLLER,
+    Cns::COMMAND_SET_ACTIVE_NAMESPACE_LIST,
+    Cns::COMMAND_SET_ALLOCATED_NAMESPACE_LIST,
+    Cns::COMMAND_SET_ALLOCATED_NAMESPACE,
+];
 
 const NAMESPACE: CommandError = error(Status::INVALID_NAMESPACE, 4);
 const CNS: CommandError = error(Status::INVALID_FIELD, 40);
@@ -42,28 +53,31 @@ impl Controller {
         check_length(command)?;
         let identify = Identify::from_command(command);
         let nsid = identify.namespace_id;
+        if OF_A_COMMAND_SET.contains(&identify.cns) {
+            check_command_set(&identify)?;
+        }
         let bytes = match identify.cns {
-            // What is not attached to a controller has no other allocation that its host could see.
-            Cns::NAMESPACE | Cns::ALLOCATED_NAMESPACE => self.identify_namespace(nsid)?,
+            Cns::NAMESPACE if nsid == NAMESPACE_ID_BROADCAST => self.common_namespace()?,
+            Cns::NAMESPACE => self.identify_namespace(self.find_namespace(nsid)?),
+            Cns::ALLOCATED_NAMESPACE => self.identify_namespace(self.find_allocated(nsid)?),
             Cns::CONTROLLER => self.identify_controller().bytes().to_vec(),
-            Cns::ACTIVE_NAMESPACE_LIST | Cns::ALLOCATED_NAMESPACE_LIST => {
-                self.active_namespaces(nsid)?
+            Cns::ACTIVE_NAMESPACE_LIST | Cns::COMMAND_SET_ACTIVE_NAMESPACE_LIST => {
+                namespaces_above(&self.view.namespaces, nsid)?
+            }
+            Cns::ALLOCATED_NAMESPACE_LIST | Cns::COMMAND_SET_ALLOCATED_NAMESPACE_LIST => {
+                namespaces_above(self.allocated(), nsid)?
             }
             Cns::NAMESPACE_DESCRIPTOR_LIST => self.namespace_descriptors(nsid)?,
-            Cns::COMMAND_SET_NAMESPACE | Cns::COMMAND_SET_ALLOCATED_NAMESPACE => {
-                check_command_set(&identify)?;
-                self.identify_nvm_namespace(nsid)?
+            Cns::COMMAND_SET_NAMESPACE => identify_nvm_namespace(self.find_namespace(nsid)?),
+            Cns::COMMAND_SET_ALLOCATED_NAMESPACE => {
+                identify_nvm_namespace(self.find_allocated(nsid)?)
             }
-            Cns::COMMAND_SET_CONTROLLER => {
-                check_command_set(&identify)?;
-                self.identify_nvm_controller().bytes().to_vec()
+            Cns::COMMAND_SET_CONTROLLER => self.identify_nvm_controller().bytes().to_vec(),
+            Cns::INDEPENDENT_NAMESPACE => {
+                self.identify_independent_namespace(self.find_namespace(nsid)?)
             }
-            Cns::COMMAND_SET_ACTIVE_NAMESPACE_LIST | Cns::COMMAND_SET_ALLOCATED_NAMESPACE_LIST => {
-                check_command_set(&identify)?;
-                self.active_namespaces(nsid)?
-            }
-            Cns::INDEPENDENT_NAMESPACE | Cns::INDEPENDENT_ALLOCATED_NAMESPACE => {
-                self.identify_independent_namespace(nsid)?
+            Cns::INDEPENDENT_ALLOCATED_NAMESPACE => {
+                self.identify_independent_namespace(self.find_allocated(nsid)?)
             }
             Cns::CONTROLLER_LIST => self.controllers(None, identify.controller_id),
             Cns::NAMESPACE_CONTROLLER_LIST => {
@@ -163,6 +177,12 @@ impl Controller {
             controller.ana_group_id_max = U32::new(view.limits.max_namespaces);
             controller.ana_groups = U32::new(view.limits.max_namespaces);
         }
+        if let Some(own) = &view.host_namespaces {
+            let commands = OptionalAdminCommands(0).with_namespace_management(true);
+            controller.optional_admin_commands = U16::new(commands.0);
+            controller.total_capacity_bytes = U128::new(own.capacity_bytes.into());
+            controller.unallocated_capacity_bytes = U128::new(own.free_bytes().into());
+        }
         controller.firmware_updates =
             FirmwareUpdates(0).with_first_slot_read_only(true).with_slots(1);
         controller.log_page_attributes =
@@ -211,13 +231,33 @@ impl Controller {
         controller
     }
 
-    /// The namespaces above `nsid`, as many as a list holds.
-    fn active_namespaces(&self, nsid: u32) -> Result<Vec<u8>, CommandError> {
-        if nsid >= NAMESPACE_ID_BROADCAST - 1 {
+    /// The namespaces that there are for the host, whether or not they are attached: without
+    /// Namespace Management, those that are.
+    fn allocated(&self) -> &Namespaces {
+        let own = self.view.host_namespaces.as_ref();
+        own.map_or(&self.view.namespaces, |own| &own.allocated)
+    }
+
+    /// The allocated namespace of this identifier; `None` if it could be one but is not.
+    fn find_allocated(&self, nsid: u32) -> Result<Option<&NamespaceView>, CommandError> {
+        match self.allocated().get(nsid) {
+            None if !(1..=self.view.limits.max_namespaces).contains(&nsid) => Err(NAMESPACE),
+            found => Ok(found),
+        }
+    }
+
+    /// What all namespaces that hosts may make have in common.
+    fn common_namespace(&self) -> Result<Vec<u8>, CommandError> {
+        if self.view.host_namespaces.is_none() {
             return Err(NAMESPACE);
         }
-        let above = self.view.namespaces.range(nsid.saturating_add(1)..).iter();
-        Ok(NamespaceList::new(above.map(|namespace| namespace.nsid)).bytes().to_vec())
+        let mut common = identify::Namespace::zeroed();
+        common.sharing = SharingCapabilities(0).with_shared(true);
+        common.lba_formats_0s_based = u8::try_from(BLOCK_SIZES.len() - 1).unwrap_or(0);
+        for (format, block_bytes) in common.lba_formats.iter_mut().zip(BLOCK_SIZES) {
+            *format = LbaFormat::new(u8::try_from(block_bytes.ilog2()).unwrap_or(0));
+        }
+        Ok(common.bytes().to_vec())
     }
 
     /// The controllers from this identifier on, as many as a list holds: of the subsystem, or of a
@@ -238,9 +278,8 @@ impl Controller {
         Ok(found)
     }
 
-    fn identify_namespace(&self, nsid: u32) -> Result<Vec<u8>, CommandError> {
-        let found = self.find_namespace(nsid)?;
-        Ok(found.map_or_else(empty, |namespace| {
+    fn identify_namespace(&self, found: Option<&NamespaceView>) -> Vec<u8> {
+        found.map_or_else(empty, |namespace| {
             let mut nvm = nvm_namespace(namespace);
             let copy = self.view.limits.copy().of(namespace.block_bytes);
             nvm.copy_source_range_length_max = U16::new(copy.range_blocks);
@@ -255,23 +294,11 @@ impl Controller {
                 }
             }
             nvm.bytes().to_vec()
-        }))
+        })
     }
 
-    fn identify_nvm_namespace(&self, nsid: u32) -> Result<Vec<u8>, CommandError> {
-        let found = self.find_namespace(nsid)?;
-        Ok(found.map_or_else(empty, |namespace| {
-            let mut specific = NvmNamespace::zeroed();
-            let granularity = namespace.hints.deallocate_blocks;
-            specific.preferred_deallocate_granularity = U32::new(granularity);
-            specific.preferred_deallocate_alignment = U32::new(granularity);
-            specific.bytes().to_vec()
-        }))
-    }
-
-    fn identify_independent_namespace(&self, nsid: u32) -> Result<Vec<u8>, CommandError> {
-        let found = self.find_namespace(nsid)?;
-        Ok(found.map_or_else(empty, |namespace| {
+    fn identify_independent_namespace(&self, found: Option<&NamespaceView>) -> Vec<u8> {
+        found.map_or_else(empty, |namespace| {
             let mut independent = IndependentNamespace::zeroed();
             independent.features = CommonNamespaceFeatures(0)
                 .with_no_volatile_write_cache(!namespace.capabilities.volatile_cache);
@@ -283,7 +310,7 @@ impl Controller {
             independent.attributes = attributes(namespace);
             independent.status = NamespaceStatus(0).with_ready(true);
             independent.bytes().to_vec()
-        }))
+        })
     }
 
     fn namespace_descriptors(&self, nsid: u32) -> Result<Vec<u8>, CommandError> {
@@ -305,6 +332,25 @@ impl Controller {
         }
         Ok(list)
     }
+}
+
+/// The namespaces above `nsid`, as many as a list holds.
+fn namespaces_above(namespaces: &Namespaces, nsid: u32) -> Result<Vec<u8>, CommandError> {
+    if nsid >= NAMESPACE_ID_BROADCAST - 1 {
+        return Err(NAMESPACE);
+    }
+    let above = namespaces.range(nsid.saturating_add(1)..).iter();
+    Ok(NamespaceList::new(above.map(|namespace| namespace.nsid)).bytes().to_vec())
+}
+
+fn identify_nvm_namespace(found: Option<&NamespaceView>) -> Vec<u8> {
+    found.map_or_else(empty, |namespace| {
+        let mut specific = NvmNamespace::zeroed();
+        let granularity = namespace.hints.deallocate_blocks;
+        specific.preferred_deallocate_granularity = U32::new(granularity);
+        specific.preferred_deallocate_alignment = U32::new(granularity);
+        specific.bytes().to_vec()
+    })
 }
 
 /// The Identify Namespace data structure.

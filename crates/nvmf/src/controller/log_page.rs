@@ -199,6 +199,11 @@ impl Controller {
         for opcode in ADMIN_COMMANDS {
             effects.set_admin(opcode.0, CommandEffects::SUPPORTED);
         }
+        if self.view.host_namespaces.is_some() {
+            let changes = CommandEffects::SUPPORTED.with_namespace_inventory_change(true);
+            effects.set_admin(AdminOpcode::NAMESPACE_MANAGEMENT.0, changes);
+            effects.set_admin(AdminOpcode::NAMESPACE_ATTACHMENT.0, changes);
+        }
         match get.command_set {
             CommandSetId::NVM => {}
             CommandSetId::ZONED_NAMESPACE => return Ok(effects.bytes().to_vec()),

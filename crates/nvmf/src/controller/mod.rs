@@ -23,6 +23,7 @@ pub mod fuzzing;
 mod identify;
 mod keep_alive;
 mod log_page;
+mod management;
 mod property;
 mod reservation;
 
@@ -41,6 +42,8 @@ use crate::discovery::DiscoveryLogPage;
 use crate::queue::{CommandError, ControllerShared, ErrorRecord, Head, QueueGrant, QueueShared};
 use crate::rdma;
 use crate::subsystem::{Listing, SubsystemView};
+
+pub use management::{BLOCK_SIZES, NamespaceChange};
 
 /// The reply to an admin command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +101,16 @@ pub enum Effect {
         /// Whether they persist from now on.
         persist: bool,
     },
+    /// Change the namespaces of the subsystem, and report [`ControllerEvent::NamespacesChanged`].
+    ChangeNamespaces {
+        /// Identifier of the command, to be given back.
+        command_id: u16,
+        /// What is to be changed.
+        change: NamespaceChange,
+    },
+    /// Report [`ControllerEvent::SubsystemReset`] to every controller of the subsystem, this one
+    /// too.
+    ResetSubsystem,
     /// Close the admin connection: the controller has ended.
     Close(EndReason),
 }
@@ -120,6 +133,8 @@ pub enum EndReason {
     Disconnected,
     /// The host may no longer connect to the subsystem.
     HostNotAllowed,
+    /// A host has reset the NVM subsystem.
+    SubsystemReset,
     /// The controller failed.
     Fatal,
 }
@@ -141,6 +156,13 @@ pub enum ControllerEvent {
         /// Success, or the error.
         status: Status,
     },
+    /// [`Effect::ChangeNamespaces`] was carried out.
+    NamespacesChanged {
+        /// Identifier of the command.
+        command_id: u16,
+        /// The number of a namespace that was made, 0 without one; or the error.
+        result: Result<u32, Status>,
+    },
     /// Another host has changed the reservations of a namespace where this one is, or was,
     /// registered.
     Reservation {
@@ -149,6 +171,8 @@ pub enum ControllerEvent {
         /// What has happened.
         kind: ReservationNotificationType,
     },
+    /// A host has reset the NVM subsystem: the association ends.
+    SubsystemReset,
     /// The admin connection was closed.
     AdminQueueLost,
     /// The target cannot serve this controller any more.
@@ -197,7 +221,7 @@ pub struct Controller {
     /// Of the present view, once the host has asked for it.
     discovery_log_page: Option<DiscoveryLogPage>,
     aborts: Vec<abort::Pending>,
-    /// Set Features commands that wait for [`ControllerEvent::FeatureDone`].
+    /// Commands that wait for [`ControllerEvent::FeatureDone`] or its like.
     setting: Vec<u16>,
     queues: BTreeMap<u16, AttachedQueue>,
     shared: Arc<ControllerShared>,
@@ -229,7 +253,7 @@ impl Controller {
         let keep_alive = keep_alive::KeepAlive::new(request.keep_alive_timeout_ms, &view, now);
         let features = feature::Features::new(&view);
         let shared = ControllerShared::new(&view, request.host_id);
-        let listing = view.shared.list_controller(controller_id, &view.namespaces);
+        let listing = view.shared.list_controller((controller_id, request.host), &view.namespaces);
         let mut controller = Self {
             view,
             controller_id,
@@ -364,12 +388,16 @@ impl Controller {
                 self.finish_abort(abort_id, aborted);
             }
             ControllerEvent::FeatureDone { command_id, status } => {
-                let waiting = self.setting.iter().position(|id| *id == command_id);
-                if let Some(index) = waiting {
-                    self.setting.swap_remove(index);
-                    self.complete_late(self.completion(command_id, status));
-                }
+                self.finish_setting(command_id, (status, 0));
             }
+            ControllerEvent::NamespacesChanged { command_id, result } => {
+                let done = match result {
+                    Ok(nsid) => (Status::SUCCESS, nsid),
+                    Err(status) => (status, 0),
+                };
+                self.finish_setting(command_id, done);
+            }
+            ControllerEvent::SubsystemReset => self.end(EndReason::SubsystemReset),
             ControllerEvent::Reservation { nsid, kind } => self.note_reservation(nsid, kind),
             ControllerEvent::AdminQueueLost if self.is_in_use() => {
                 self.end(EndReason::AdminQueueLost);
@@ -465,6 +493,14 @@ impl Controller {
         self.features.forget_namespaces(&self.view);
         self.note_changes(&old);
         self.deliver_events();
+    }
+
+    /// Ends a command that has waited for what the target does for it.
+    fn finish_setting(&mut self, command_id: u16, (status, dword0): (Status, u32)) {
+        if let Some(index) = self.setting.iter().position(|id| *id == command_id) {
+            self.setting.swap_remove(index);
+            self.complete_late(self.completion(command_id, status).with_dword0(dword0));
+        }
     }
 
     fn check_queue(&self, request: &ConnectRequest) -> Result<(), ConnectError> {

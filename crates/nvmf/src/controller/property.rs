@@ -16,7 +16,7 @@ use weft_nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
 use weft_nvme::feature::Arbitration;
 use weft_nvme::property::{
     Capabilities, CommandSetSelected, ControllerConfiguration, ControllerReadyTimeouts, Offset,
-    ShutdownNotification, ShutdownStatus, Version,
+    ShutdownNotification, ShutdownStatus, Version, magic,
 };
 use weft_nvme::{Command, Status};
 
@@ -45,6 +45,7 @@ impl Controller {
             Offset::CONTROLLER_CONFIGURATION => u64::from(self.configuration.0),
             Offset::CONTROLLER_STATUS => u64::from(self.status.0),
             Offset::CONTROLLER_READY_TIMEOUTS => u64::from(ready_timeouts().0),
+            Offset::NVM_SUBSYSTEM_RESET if self.view.limits.subsystem_reset => 0,
             _ => return Err(OFFSET),
         };
         if get.offset.size() != Some(size) {
@@ -53,22 +54,30 @@ impl Controller {
         Ok(Outcome::Done(value))
     }
 
-    /// Property Set. There is one property to set: Controller Configuration.
+    /// Property Set of Controller Configuration, or of NVM Subsystem Reset where that is allowed.
     pub(super) fn property_set(
         &mut self,
         command: &Command,
         now: Duration,
     ) -> Result<Outcome, CommandError> {
         let set = PropertySet::from_command(command);
-        if set.offset != Offset::CONTROLLER_CONFIGURATION {
+        let is_reset =
+            set.offset == Offset::NVM_SUBSYSTEM_RESET && self.view.limits.subsystem_reset;
+        if set.offset != Offset::CONTROLLER_CONFIGURATION && !is_reset {
             return Err(OFFSET);
         }
         if set.attributes.size() != Some(PropertySize::Four) {
             return Err(ATTRIBUTES);
         }
         let [b0, b1, b2, b3, ..] = set.value.to_le_bytes();
-        let value = ControllerConfiguration(u32::from_le_bytes([b0, b1, b2, b3]));
-        self.configure(value, now);
+        let value = u32::from_le_bytes([b0, b1, b2, b3]);
+        match is_reset {
+            true if value == magic::SUBSYSTEM_RESET => {
+                self.effects.push_back(Effect::ResetSubsystem);
+            }
+            true => {}
+            false => self.configure(ControllerConfiguration(value), now),
+        }
         Ok(Outcome::Done(0))
     }
 
@@ -109,6 +118,7 @@ impl Controller {
             .with_nvm_command_set(true)
             .with_io_command_sets(true)
             .with_ready_with_media_supported(true)
+            .with_subsystem_reset_supported(self.view.limits.subsystem_reset)
     }
 
     fn configure(&mut self, new: ControllerConfiguration, now: Duration) {

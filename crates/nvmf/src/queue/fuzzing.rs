@@ -287,6 +287,7 @@ pub(crate) fn view(state: u8) -> SubsystemView {
         firmware: String::new(),
         namespaces: nsids.map(namespace).collect(),
         visibility: Visibility::default(),
+        host_namespaces: None,
         allowed_hosts: None,
         ana: bit(6).then(|| Arc::new(ana.collect())),
         policies: Arc::default(),

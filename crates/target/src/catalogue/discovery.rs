@@ -68,6 +68,7 @@ impl Catalogue {
             firmware: env!("CARGO_PKG_VERSION").to_owned(),
             namespaces: Namespaces::default(),
             visibility: Visibility::default(),
+            host_namespaces: None,
             allowed_hosts: None,
             ana: None,
             policies: Arc::default(),

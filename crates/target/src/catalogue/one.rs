@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weft_nvmf::subsystem::SubsystemView;
 
-use super::views::visibility;
+use super::views::{host_namespaces, visibility};
 use super::{Catalogue, Entries, Entry, Plan, Resize, nqn as name};
 use crate::TargetError;
 use crate::config::{Config, Namespace, Subsystem, identity};
@@ -151,6 +151,8 @@ impl Catalogue {
             let view = Arc::make_mut(view);
             view.namespaces = view.namespaces.with(nsid, namespace);
             view.visibility = subsystem.map(visibility).unwrap_or_default();
+            let own = subsystem.and_then(|one| host_namespaces(one, &view.namespaces));
+            view.host_namespaces = own;
             if view.ana.is_some() {
                 view.ana = subsystem.and_then(|one| one.ana_view(config)).map(Arc::new);
             }

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use weft_backend::Geometry;
 use weft_nvmf::subsystem::{
-    NamespaceCapabilities, NamespaceHints, NamespaceView, SubsystemKind, SubsystemLimits,
-    SubsystemView,
+    HostNamespaces, NamespaceCapabilities, NamespaceHints, NamespaceView, Namespaces,
+    SubsystemKind, SubsystemLimits, SubsystemView,
 };
 use weft_nvmf::visibility::Visibility;
 
 use super::{Catalogue, Entry, nqn};
 use crate::TargetError;
 use crate::config::{Config, Limits, Namespace, Subsystem};
+use crate::managed;
 
 impl Catalogue {
     pub(super) fn namespace_view(&self, nqn: &str, namespace: &Namespace) -> Option<NamespaceView> {
@@ -34,7 +35,7 @@ impl Catalogue {
         let namespaces = namespaces.filter_map(|one| self.namespace_view(&subsystem.nqn, one));
         let namespaces = namespaces.collect();
         let shared = self.shared.entry(subsystem.nqn.clone()).or_default();
-        Ok(SubsystemView {
+        let mut view = SubsystemView {
             nqn: nqn(&subsystem.nqn)?,
             kind: SubsystemKind::Nvm,
             serial: subsystem.serial(),
@@ -42,6 +43,7 @@ impl Catalogue {
             firmware: subsystem.firmware.clone(),
             namespaces,
             visibility: visibility(subsystem),
+            host_namespaces: None,
             allowed_hosts: subsystem
                 .allowed_hosts
                 .as_ref()
@@ -55,11 +57,28 @@ impl Catalogue {
                 controller_ids: (subsystem.controller_ids.first, subsystem.controller_ids.last),
                 max_namespaces: subsystem.namespaces_max.unwrap_or(config.limits.namespaces),
                 weighted_round_robin: config.express,
+                subsystem_reset: subsystem.subsystem_reset,
                 ..subsystem_limits(&config.limits)
             },
             shared: Arc::clone(shared),
-        })
+        };
+        view.host_namespaces = host_namespaces(subsystem, &view.namespaces);
+        Ok(view)
     }
+}
+
+/// What hosts may make of the namespaces of a subsystem, which has these.
+pub(super) fn host_namespaces(
+    subsystem: &Subsystem,
+    allocated: &Namespaces,
+) -> Option<Arc<HostNamespaces>> {
+    let settings = subsystem.host_namespaces.as_ref()?;
+    let made = subsystem.namespaces.iter().filter(|namespace| managed::is_made(namespace));
+    Some(Arc::new(HostNamespaces {
+        allocated: allocated.clone(),
+        made: made.map(|namespace| namespace.nsid).collect(),
+        capacity_bytes: settings.capacity,
+    }))
 }
 
 fn namespace_view(entry: &Entry, owner_change: u64) -> NamespaceView {

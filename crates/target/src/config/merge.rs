@@ -176,6 +176,8 @@ impl Subsystem {
         set(&mut merged.firmware, &before.firmware, &after.firmware);
         set(&mut merged.controller_ids, &before.controller_ids, &after.controller_ids);
         set(&mut merged.ana_reporting, &before.ana_reporting, &after.ana_reporting);
+        set(&mut merged.host_namespaces, &before.host_namespaces, &after.host_namespaces);
+        set(&mut merged.subsystem_reset, &before.subsystem_reset, &after.subsystem_reset);
         set(&mut merged.namespaces_max, &before.namespaces_max, &after.namespaces_max);
         if before.allowed_hosts != after.allowed_hosts {
             let was = before.allowed_hosts.clone().unwrap_or_default();

@@ -51,7 +51,7 @@ use std::{
     time::Duration,
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use weft_backend::DeviceSpec;
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_reactor::DriverKind;
@@ -280,8 +280,23 @@ pub struct Subsystem {
     pub controller_ids: ControllerIds,
     /// Whether hosts are told how well each port reaches its namespaces (ANA).
     pub ana_reporting: bool,
+    /// Whether a host may reset the NVM subsystem, for all of its hosts.
+    pub subsystem_reset: bool,
+    /// What hosts may make of its namespaces; none: nothing.
+    pub host_namespaces: Option<HostNamespaces>,
     /// Its namespaces in the order of their NSIDs.
     pub namespaces: Vec<Namespace>,
+}
+
+/// The namespaces that hosts may make in a subsystem, by Namespace Management.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct HostNamespaces {
+    /// Bytes that they may have together.
+    pub capacity: u64,
+    /// Each is a file in this folder; none: memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
 }
 
 impl Subsystem {
@@ -299,6 +314,8 @@ impl Subsystem {
             namespaces_max: None,
             controller_ids: ControllerIds::default(),
             ana_reporting: false,
+            subsystem_reset: false,
+            host_namespaces: None,
             namespaces: Vec::new(),
         }
     }

@@ -188,6 +188,12 @@ impl Pair {
         at: &str,
         subsystem: &Subsystem,
     ) -> Result<(), ConfigError> {
+        if subsystem.host_namespaces.is_some() {
+            let what = "the other member would not know what hosts make here";
+            return Err(
+                ConfigError::new(format!("{at}.host-namespaces"), what).remedy("leave it out")
+            );
+        }
         if !subsystem.ana_reporting {
             let what = "hosts of a pair need the access states";
             return Err(ConfigError::new(format!("{at}.ana-reporting"), what)

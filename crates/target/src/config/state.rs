@@ -15,8 +15,8 @@ use weft_nvmf::keys::{TlsMode, TlsRecords};
 
 use super::{
     AnaRule, Bdev, BdevKind, BdevLimits, Config, ConfigError, ControllerIds, ControllerModel,
-    HexId, HostKeys, Keyring, Listen, Namespace, Operated, Port, PortSubsystems, QosRule,
-    RateLimit, Referral, Subsystem, Transport,
+    HexId, HostKeys, HostNamespaces, Keyring, Listen, Namespace, Operated, Port, PortSubsystems,
+    QosRule, RateLimit, Referral, Subsystem, Transport,
 };
 
 /// The version of the form.
@@ -191,6 +191,10 @@ struct SubsystemKeys {
     cntlid_max: u16,
     #[serde(default)]
     ana_reporting: bool,
+    #[serde(default)]
+    subsystem_reset: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host_namespaces: Option<HostNamespaces>,
     namespaces: Vec<NamespaceKeys>,
 }
 
@@ -372,6 +376,8 @@ impl SubsystemKeys {
             cntlid_min: first,
             cntlid_max: last,
             ana_reporting: subsystem.ana_reporting,
+            subsystem_reset: subsystem.subsystem_reset,
+            host_namespaces: subsystem.host_namespaces.clone(),
             namespaces: subsystem.namespaces.iter().map(NamespaceKeys::of).collect(),
         }
     }
@@ -392,6 +398,8 @@ impl SubsystemKeys {
             namespaces_max: self.namespaces_max,
             controller_ids: ControllerIds { model, first: self.cntlid_min, last: self.cntlid_max },
             ana_reporting: self.ana_reporting,
+            subsystem_reset: self.subsystem_reset,
+            host_namespaces: self.host_namespaces.clone(),
             namespaces: namespaces.collect::<Result<_, _>>()?,
             ..Subsystem::new(&self.nqn)
         })
@@ -447,6 +455,9 @@ mod tests {
         subsystem.allowed_hosts = Some(vec!["nqn.h".to_owned()]);
         subsystem.namespaces_max = Some(8);
         subsystem.ana_reporting = true;
+        subsystem.subsystem_reset = true;
+        let folder = Some("/var/lib/weft".into());
+        subsystem.host_namespaces = Some(HostNamespaces { capacity: 1 << 40, folder });
         let named = Namespace {
             bdev: Some("m".to_owned()),
             uuid: Some([7; 16]),

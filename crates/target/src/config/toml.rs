@@ -9,9 +9,9 @@ use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_reactor::DriverKind;
 
 use super::{
-    AnaRule, Config, ConfigError, ControllerIds, ControllerModel, HexId, HostKeys, Keyring, Limits,
-    Listen, Namespace, Pair, Port, PortSubsystems, QosRule, RateLimit, Referral, Subsystem, cpus,
-    pair::PairKeys,
+    AnaRule, Config, ConfigError, ControllerIds, ControllerModel, HexId, HostKeys, HostNamespaces,
+    Keyring, Limits, Listen, Namespace, Pair, Port, PortSubsystems, QosRule, RateLimit, Referral,
+    Subsystem, cpus, pair::PairKeys,
 };
 
 /// Block size of memory and null devices, if none is given: that of [`DeviceSpec`]'s own forms.
@@ -115,10 +115,20 @@ struct SubsystemKeys {
     cntlid_min: Option<u16>,
     cntlid_max: Option<u16>,
     ana_reporting: Option<bool>,
+    host_namespaces: Option<HostNamespacesKeys>,
+    #[serde(default)]
+    subsystem_reset: bool,
     #[serde(default)]
     host: Vec<HostKeys>,
     #[serde(default)]
     namespace: Vec<NamespaceKeys>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct HostNamespacesKeys {
+    capacity: Size<u64>,
+    folder: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -309,6 +319,11 @@ impl SubsystemKeys {
             first: self.cntlid_min.unwrap_or(default.first),
             last: self.cntlid_max.unwrap_or(default.last),
         };
+        subsystem.host_namespaces = self.host_namespaces.map(|keys| {
+            let HostNamespacesKeys { capacity: Size(capacity), folder } = keys;
+            HostNamespaces { capacity, folder }
+        });
+        subsystem.subsystem_reset = self.subsystem_reset;
         subsystem.ana_reporting = self.ana_reporting.unwrap_or(pair.is_some());
         let mut next_nsid = 1;
         for (index, keys) in self.namespace.into_iter().enumerate() {

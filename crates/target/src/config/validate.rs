@@ -342,6 +342,11 @@ impl Config {
 
 /// The limit that a subsystem has for itself.
 fn check_most_namespaces(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
+    if subsystem.host_namespaces.as_ref().is_some_and(|own| own.capacity == 0) {
+        let what = "without capacity hosts can make none";
+        return Err(ConfigError::new(format!("{at}.host-namespaces.capacity"), what)
+            .remedy("give a size, or leave host-namespaces out"));
+    }
     let Some(most) = subsystem.namespaces_max else { return Ok(()) };
     if most == 0 || most > NSID_MAX {
         let what = format!("{most} is out of range");

@@ -6,7 +6,9 @@ use std::time::Duration;
 use weft_backend::{Failure, Operation};
 use weft_nvme::{Command, Completion, Nqn, Status};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
-use weft_nvmf::controller::{AdminReply, Controller, ControllerEvent, Effect, EndReason};
+use weft_nvmf::controller::{
+    AdminReply, Controller, ControllerEvent, Effect, EndReason, NamespaceChange,
+};
 use weft_nvmf::reservation::{Operation as ReservationOperation, Request};
 use weft_reactor::Buffer;
 use weft_transport::target::{CapsuleData, Event, TargetConnection};
@@ -17,6 +19,7 @@ use super::core::{CONTROLLERS, Context, Core};
 use super::io;
 use super::message::{ConnectionId, Message};
 use crate::directory::HostKey;
+use crate::managed::NamespaceRequest;
 use crate::reservations::{Asker, Change, Changed};
 use crate::round::Waiter;
 
@@ -312,6 +315,15 @@ impl Admin {
             Effect::SetPersistence { command_id, nsid, persist } => {
                 self.set_persistence(command_id, nsid, persist, core);
             }
+            Effect::ChangeNamespaces { command_id, change } => {
+                self.change_namespaces(command_id, change, core);
+            }
+            Effect::ResetSubsystem => {
+                log::warn!("{} resets {}", self.controller.host(), self.subsystem);
+                for owner in core.directory.controllers_of(&self.subsystem) {
+                    core.post(owner, Message::SubsystemReset { owner });
+                }
+            }
             Effect::Close(reason) => {
                 self.report(reason);
                 let reason = CloseReason::Requested(end_reason(reason));
@@ -387,6 +399,21 @@ impl Admin {
             },
         };
         core.directory.reserver().change(change, &core.posts);
+    }
+
+    /// Asks whoever operates the target to change the namespaces of the subsystem.
+    fn change_namespaces(&mut self, command_id: u16, change: NamespaceChange, core: &Core) {
+        let Some(post) = core.posts.get(self.id.group).cloned() else { return };
+        let (subsystem, host) = (self.subsystem, *self.controller.host());
+        let owner = self.id;
+        core.directory.manage(NamespaceRequest {
+            subsystem,
+            host,
+            change,
+            owner,
+            command_id,
+            post,
+        });
     }
 
     /// Tells the host what another one has changed. Says whether there was something to tell.

@@ -547,6 +547,7 @@ pub(crate) fn end_reason(reason: EndReason) -> &'static str {
         EndReason::NeverEnabled => "the host did not enable its controller in time",
         EndReason::AdminQueueLost => "the admin connection was lost",
         EndReason::Disconnected => "the host disconnected",
+        EndReason::SubsystemReset => "a host reset the NVM subsystem",
         EndReason::HostNotAllowed => "the host is no longer allowed",
         EndReason::Fatal => "the controller failed",
     }

@@ -104,6 +104,10 @@ pub(crate) enum Message {
     NotifyReserved(Arc<Changed>),
     /// To the owner: the round that Set Features waited for is over.
     Protected { owner: ConnectionId, command_id: u16, status: Status },
+    /// To the owner: its NVM subsystem is reset.
+    SubsystemReset { owner: ConnectionId },
+    /// To the owner: what Namespace Management has asked for is done, or is not possible.
+    NamespacesChanged { owner: ConnectionId, command_id: u16, result: Result<u32, Status> },
     /// Record the commands for a while.
     Trace { trace: Arc<Trace> },
     /// Acknowledge it once no I/O command is in flight.

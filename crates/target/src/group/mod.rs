@@ -555,15 +555,17 @@ impl Group {
                 self.core.post(owner, Message::AbortDone { owner, abort_id, aborted });
             }
             Message::AbortDone { owner, abort_id, aborted } => {
-                let event = ControllerEvent::AbortDone { abort_id, aborted };
-                self.with_admin(owner, |admin, transport, core| {
-                    admin.handle_event(event, transport, core);
-                });
+                self.tell_controller(owner, ControllerEvent::AbortDone { abort_id, aborted });
             }
             Message::Protected { owner, command_id, status } => {
-                self.with_admin(owner, |admin, transport, core| {
-                    admin.handle_protected(command_id, status, transport, core);
-                });
+                self.protected(owner, command_id, status);
+            }
+            Message::SubsystemReset { owner } => {
+                self.tell_controller(owner, ControllerEvent::SubsystemReset);
+            }
+            Message::NamespacesChanged { owner, command_id, result } => {
+                let event = ControllerEvent::NamespacesChanged { command_id, result };
+                self.tell_controller(owner, event);
             }
             // If the receiver is gone, the next message is a rollback.
             Message::Prepare { needs, done } => drop(done.send(self.prepare(&needs))),
@@ -622,6 +624,18 @@ impl Group {
 
     fn power_computed(&mut self, connection: ConnectionId, done: WorkDone) {
         self.with_id(connection, |connection, core| connection.handle_power(done, core));
+    }
+
+    fn protected(&mut self, owner: ConnectionId, command_id: u16, status: Status) {
+        self.with_admin(owner, |admin, transport, core| {
+            admin.handle_protected(command_id, status, transport, core);
+        });
+    }
+
+    fn tell_controller(&mut self, owner: ConnectionId, event: ControllerEvent) {
+        self.with_admin(owner, |admin, transport, core| {
+            admin.handle_event(event, transport, core);
+        });
     }
 
     fn with_admin(

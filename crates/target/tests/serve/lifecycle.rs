@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weft_nvme::abort::Abort;
 use weft_nvme::command::{Flags, Fused};
-use weft_nvme::fabrics::Disconnect;
-use weft_nvme::property::{ControllerStatus, Offset, ShutdownNotification, ShutdownStatus};
+use weft_nvme::fabrics::{Disconnect, PropertySet, PropertySize};
+use weft_nvme::property::{ControllerStatus, Offset, ShutdownNotification, ShutdownStatus, magic};
 use weft_nvme::sgl::Descriptor;
 use weft_nvme::tcp::DigestOptions;
 use weft_nvme::{AdminOpcode, Command, NvmOpcode, Status};
@@ -39,6 +39,25 @@ fn all_end(queues: &mut [Peer; 2]) {
     for queue in queues {
         assert_eq!(queue.until_closed(), CloseReason::PeerClosed);
     }
+}
+
+#[test]
+fn a_reset_of_the_subsystem_ends_the_controllers_of_all_hosts() {
+    let mut config = two_groups();
+    config.subsystems[0].subsystem_reset = true;
+    on_each_transport(&config, |target| {
+        let (mut admin, _, mut queues) = host(target, &ConnectFields::admin());
+        let (mut other, _) =
+            Peer::admin_as(address(target), &ConnectFields::admin().of_other_host());
+        let (offset, value) = (Offset::NVM_SUBSYSTEM_RESET, magic::SUBSYSTEM_RESET);
+        let set = PropertySet::new(offset, PropertySize::Four, value.into());
+        admin.run(set.to_command(), HostData::None).succeeded();
+        all_end(&mut queues);
+        assert_eq!(admin.until_closed(), CloseReason::PeerClosed);
+        assert_eq!(other.until_closed(), CloseReason::PeerClosed);
+        let (_admin, _, mut queues) = host(target, &ConnectFields::admin());
+        queues[0].read(1, 0, 1, BLOCK).succeeded();
+    });
 }
 
 #[test]

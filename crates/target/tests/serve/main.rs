@@ -15,6 +15,7 @@ mod groups;
 mod io_metrics;
 mod lifecycle;
 mod limit_accuracy;
+mod managed;
 mod nsids;
 mod pool;
 mod random_reservations;

@@ -193,6 +193,12 @@ fn subsystem_calls(target: &Target, subsystem: &Subsystem, calls: &mut Vec<Value
     if subsystem.ana_reporting {
         params["ana_reporting"] = true.into();
     }
+    if subsystem.subsystem_reset {
+        params["enable_nssr"] = true.into();
+    }
+    if let Some(own) = &subsystem.host_namespaces {
+        params["host_namespaces"] = json!({ "capacity": own.capacity, "folder": own.folder });
+    }
     if let Some(most) = subsystem.namespaces_max {
         params["max_namespaces"] = most.into();
     }

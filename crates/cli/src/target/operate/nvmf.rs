@@ -154,7 +154,9 @@ fn create_subsystem(operator: &Operator, params: Value) -> Answer {
         ..ids
     };
     subsystem.ana_reporting = params.take("ana_reporting")?.unwrap_or(false);
-    params.refuse(&["passthrough", "enable_nssr"])?;
+    subsystem.host_namespaces = params.take("host_namespaces")?;
+    subsystem.subsystem_reset = params.take("enable_nssr")?.unwrap_or(false);
+    params.refuse(&["passthrough"])?;
     // Limits of Deallocate and Write Zeroes, which have their own here.
     params.ignore(&["dmrsl", "wzsl"]);
     params.end()?;

@@ -6,7 +6,7 @@ use weft_nvme::identify::{
 };
 
 use super::*;
-use crate::subsystem::test_support::{SUBSYSTEM, namespace, nqn};
+use crate::subsystem::test_support::{HOST, SUBSYSTEM, namespace, nqn};
 use crate::subsystem::{ControllerModel, NamespaceHints};
 
 fn ask(controller: &mut Controller, cns: Cns, nsid: u32) -> Vec<u8> {
@@ -270,7 +270,7 @@ fn lists_of_controllers() {
     let subsystem = view(&[1, 3]);
     let other = |id: u16, nsids: &[u32]| {
         let namespaces = nsids.iter().map(|nsid| namespace(*nsid)).collect();
-        subsystem.shared.list_controller(id, &namespaces)
+        subsystem.shared.list_controller((id, nqn(HOST)), &namespaces)
     };
     let mut controller = enabled_of(subsystem.clone());
     let (second, third) = (other(2, &[3]), other(700, &[1]));

@@ -19,6 +19,27 @@ fn properties_are_what_a_host_reads_first() {
 }
 
 #[test]
+fn a_host_resets_the_subsystem_where_it_may() {
+    let offset = Offset::NVM_SUBSYSTEM_RESET;
+    let set = |value| PropertySet::new(offset, PropertySize::Four, value).to_command();
+    let reset = set(u64::from(weft_nvme::property::magic::SUBSYSTEM_RESET));
+    assert_eq!(refused(&mut enabled(), &reset), Status::INVALID_FIELD.with_dnr());
+    let mut view = view(&[1]);
+    view.limits.subsystem_reset = true;
+    let mut controller = enabled_of(view);
+    let capabilities = property(&mut controller, Offset::CONTROLLER_CAPABILITIES);
+    assert_eq!(capabilities >> 36 & 1, 1, "NSSRS");
+    assert_eq!(property(&mut controller, offset), 0);
+    assert_eq!(refused(&mut controller, &set(1)), Status::SUCCESS);
+    assert_eq!(effects(&mut controller), [], "that is not the word for it");
+    assert_eq!(refused(&mut controller, &reset), Status::SUCCESS);
+    assert_eq!(effects(&mut controller), [Effect::ResetSubsystem]);
+    controller.handle_event(ControllerEvent::SubsystemReset);
+    let reason = EndReason::SubsystemReset;
+    assert_eq!(effects(&mut controller), [Effect::EndQueues(reason), Effect::Close(reason)]);
+}
+
+#[test]
 fn queues_over_rdma_are_as_long_as_linux_has_them() {
     for (configured, mqes) in [(1024, 255), (128, 127)] {
         let mut view = view(&[1]);

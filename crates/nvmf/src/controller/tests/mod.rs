@@ -8,6 +8,7 @@ mod identify;
 mod lifecycle;
 mod linux;
 mod log_page;
+mod management;
 mod queue;
 mod table;
 

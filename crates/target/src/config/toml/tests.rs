@@ -40,6 +40,12 @@ fn the_documented_example_is_read_in_full() {
     assert_eq!(nsids, [1, 2, 3, 9, 10, 11, 12]);
     assert!(matches!(subsystem.namespaces[4].device, DeviceSpec::Delay { .. }));
     assert_eq!(config.ports[1].ana.len(), 1);
+    let folder = Some("/var/lib/weft/namespaces".into());
+    let own = HostNamespaces { capacity: 1 << 40, folder };
+    assert_eq!(
+        (subsystem.host_namespaces.as_ref(), subsystem.subsystem_reset),
+        (Some(&own), false)
+    );
     assert!(subsystem.ana_reporting && subsystem.ana_groups() == [1, 2, 3, 9, 10, 11, 12]);
     assert_eq!(config.subsystems[1].controller_ids.model, ControllerModel::Static);
 }
@@ -79,6 +85,8 @@ fn every_key_of_the_form_is_in_the_example() {
         "cntlid-min",
         "cntlid-max",
         "ana-reporting",
+        "subsystem-reset",
+        "host-namespaces",
         "ana-group",
         "group",
         "state",

@@ -1,0 +1,187 @@
+//! Namespace Management and Namespace Attachment: hosts make namespaces, and say to which
+//! controllers they are attached.
+//!
+//! Which namespaces a controller has follows from its host, so that an attachment holds for all
+//! controllers of the hosts whose controllers the command names.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use weft_nvme::command::NAMESPACE_ID_BROADCAST;
+use weft_nvme::identify::{self, CommandSetId, ControllerList, IDENTIFY_LENGTH};
+use weft_nvme::{Command, Nqn, Status, Wire};
+
+use super::admin::{Outcome, check_data_from_host};
+use super::{Controller, Effect};
+use crate::queue::{CommandError, error};
+use crate::subsystem::HostNamespaces;
+
+/// The sizes of blocks that a host may choose from: LBA formats 0 and 1.
+pub const BLOCK_SIZES: [u32; 2] = [512, 4096];
+
+const OPCODE: CommandError = error(Status::INVALID_OPCODE, 0);
+const NAMESPACE: CommandError = error(Status::INVALID_NAMESPACE, 4);
+const SELECT: CommandError = error(Status::INVALID_FIELD, 40);
+const COMMAND_SET: CommandError = error(Status::INVALID_FIELD, 47);
+const CREATE: u32 = 0;
+const DELETE: u32 = 1;
+const ATTACH: u32 = 0;
+const DETACH: u32 = 1;
+
+/// What a host wants of the namespaces of its subsystem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NamespaceChange {
+    /// Make one, which is attached to no controller. Its number is reported.
+    Create {
+        /// Logical blocks.
+        blocks: u64,
+        /// Bytes of a block.
+        block_bytes: u32,
+        /// ANA Group Identifier; none: the one with the number of its NSID.
+        ana_group: Option<u32>,
+    },
+    /// Delete these, and what is in them.
+    Delete(Vec<u32>),
+    /// Attach one to the controllers of these hosts.
+    Attach(u32, BTreeSet<Nqn>),
+    /// Detach one from the controllers of these hosts.
+    Detach(u32, BTreeSet<Nqn>),
+}
+
+/// For the operator's log.
+impl fmt::Display for NamespaceChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create { blocks, block_bytes, .. } => {
+                write!(f, "a namespace of {blocks} blocks of {block_bytes} bytes is made")
+            }
+            Self::Delete(nsids) => write!(f, "namespaces {nsids:?} are deleted"),
+            Self::Attach(nsid, hosts) | Self::Detach(nsid, hosts) => {
+                let is_attached = matches!(self, Self::Attach(..));
+                let done = if is_attached { "attached to" } else { "detached from" };
+                write!(f, "namespace {nsid} is {done}")?;
+                hosts.iter().try_for_each(|host| write!(f, " {host}"))
+            }
+        }
+    }
+}
+
+const fn of_data(status: Status) -> CommandError {
+    CommandError { status: status.with_dnr(), parameter: None }
+}
+
+impl Controller {
+    /// Namespace Management.
+    pub(super) fn manage_namespace(
+        &mut self,
+        command: &Command,
+        data: &[u8],
+    ) -> Result<Outcome, CommandError> {
+        let Some(own) = &self.view.host_namespaces else { return Err(OPCODE) };
+        let nsid = command.namespace_id.get();
+        let change = match command.cdw10.get() & 0xf {
+            CREATE => {
+                if command.cdw11.get() >> 24 != u32::from(CommandSetId::NVM.0) {
+                    return Err(COMMAND_SET);
+                }
+                check_data_from_host(command, length())?;
+                if data.is_empty() {
+                    return Ok(Outcome::NeedData(length()));
+                }
+                created(own, self.view.limits.max_namespaces, data)?
+            }
+            DELETE if nsid == NAMESPACE_ID_BROADCAST => {
+                NamespaceChange::Delete(own.made.iter().copied().collect())
+            }
+            DELETE => NamespaceChange::Delete(vec![made(own, nsid)?]),
+            _ => return Err(SELECT),
+        };
+        Ok(self.change_namespaces(command, change))
+    }
+
+    /// Namespace Attachment.
+    pub(super) fn attach_namespace(
+        &mut self,
+        command: &Command,
+        data: &[u8],
+    ) -> Result<Outcome, CommandError> {
+        let Some(own) = &self.view.host_namespaces else { return Err(OPCODE) };
+        let select = command.cdw10.get() & 0xf;
+        if ![ATTACH, DETACH].contains(&select) {
+            return Err(SELECT);
+        }
+        let nsid = made(own, command.namespace_id.get())?;
+        check_data_from_host(command, length())?;
+        if data.is_empty() {
+            return Ok(Outcome::NeedData(length()));
+        }
+        let invalid = of_data(Status::CONTROLLER_LIST_INVALID);
+        let list = ControllerList::view(data).map_err(|_| invalid)?;
+        let mut hosts = BTreeSet::new();
+        for id in list.iter() {
+            let (host, is_attached) = self.view.shared.controller(id, nsid).ok_or(invalid)?;
+            match select {
+                ATTACH if is_attached => return Err(of_data(Status::NAMESPACE_ALREADY_ATTACHED)),
+                DETACH if !is_attached => return Err(of_data(Status::NAMESPACE_NOT_ATTACHED)),
+                _ => hosts.insert(host),
+            };
+        }
+        if hosts.is_empty() {
+            return Err(invalid);
+        }
+        let change = match select {
+            ATTACH => NamespaceChange::Attach(nsid, hosts),
+            _ => NamespaceChange::Detach(nsid, hosts),
+        };
+        Ok(self.change_namespaces(command, change))
+    }
+
+    fn change_namespaces(&mut self, command: &Command, change: NamespaceChange) -> Outcome {
+        let command_id = command.command_id.get();
+        self.setting.push(command_id);
+        self.effects.push_back(Effect::ChangeNamespaces { command_id, change });
+        Outcome::Pending
+    }
+}
+
+/// The namespace that a host wants to be made.
+fn created(own: &HostNamespaces, most: u32, data: &[u8]) -> Result<NamespaceChange, CommandError> {
+    let invalid = of_data(Status::INVALID_FIELD);
+    let wanted = identify::Namespace::view(data).map_err(|_| invalid)?;
+    let format = wanted.formatted_lba_size.format_index();
+    let format = BLOCK_SIZES.get(format).filter(|_| wanted.protection_settings == 0);
+    let block_bytes = *format.ok_or(of_data(Status::INVALID_FORMAT))?;
+    let blocks = wanted.size.get();
+    if blocks == 0 {
+        return Err(invalid);
+    }
+    if wanted.capacity.get() != blocks {
+        return Err(of_data(Status::THIN_PROVISIONING_NOT_SUPPORTED));
+    }
+    let bytes = blocks.checked_mul(u64::from(block_bytes));
+    if bytes.is_none_or(|bytes| bytes > own.free_bytes()) {
+        return Err(of_data(Status::NAMESPACE_INSUFFICIENT_CAPACITY));
+    }
+    if own.allocated.iter().count() >= most as usize {
+        return Err(of_data(Status::NAMESPACE_ID_UNAVAILABLE));
+    }
+    let ana_group = Some(wanted.ana_group_id.get()).filter(|group| *group != 0);
+    if ana_group.is_some_and(|group| group > most) {
+        return Err(invalid);
+    }
+    Ok(NamespaceChange::Create { blocks, block_bytes, ana_group })
+}
+
+/// A namespace that was made by a host; what the target's operator has made is not theirs.
+fn made(own: &HostNamespaces, nsid: u32) -> Result<u32, CommandError> {
+    match own.allocated.get(nsid) {
+        None => Err(NAMESPACE),
+        Some(_) if own.made.contains(&nsid) => Ok(nsid),
+        Some(_) => Err(of_data(Status::OPERATION_DENIED)),
+    }
+}
+
+/// Bytes of the data of both commands.
+fn length() -> u32 {
+    u32::try_from(IDENTIFY_LENGTH).unwrap_or(u32::MAX)
+}

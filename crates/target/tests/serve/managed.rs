@@ -1,0 +1,170 @@
+//! Namespaces that hosts make, attach and delete.
+
+use std::sync::{Arc, Mutex};
+
+use weft_nvme::event::Event;
+use weft_nvme::identify::{self, Cns, ControllerList, FormattedLbaSize, Identify, NamespaceList};
+use weft_nvme::wire::{U32, U64};
+use weft_nvme::{AdminOpcode, Command, Status, Wire};
+use weft_target::Target;
+use weft_target::config::{Config, HostNamespaces, State};
+use weft_target::steps::StepError;
+use weft_transport::host::HostData;
+
+use crate::support::peer::{ConnectFields, Peer};
+use crate::support::{HOST, address, config_of_two_groups, pattern, start};
+
+const BLOCK: usize = 4096;
+
+/// A target whose hosts may make namespaces, with somebody who makes them.
+fn managed(folder: Option<std::path::PathBuf>) -> Arc<Mutex<Target>> {
+    let mut config: Config = config_of_two_groups(&["memory:1MiB"]);
+    config.subsystems[0].host_namespaces = Some(HostNamespaces { capacity: 8 << 20, folder });
+    let target = start(config);
+    let requests = target.namespace_requests();
+    let target = Arc::new(Mutex::new(target));
+    let operated = Arc::downgrade(&target);
+    std::thread::spawn(move || {
+        for request in requests {
+            let Some(target) = operated.upgrade() else { return };
+            let subsystem = target.lock().expect("no panic").config().subsystems[0].clone();
+            let result = request.carry_out(&subsystem, |step| {
+                target.lock().map_err(|_| StepError::failed("it has ended"))?.step(step)
+            });
+            request.answer(result);
+        }
+    });
+    target
+}
+
+fn list(admin: &mut Peer, cns: Cns) -> Vec<u32> {
+    let answer = admin.run_for(Identify::new(cns, 0).to_command(), 4096).succeeded();
+    NamespaceList::read(answer.bytes()).expect("4096 bytes").iter().collect()
+}
+
+fn create(admin: &mut Peer, blocks: u64) -> Result<u32, Status> {
+    let mut wanted = identify::Namespace::zeroed();
+    (wanted.size, wanted.capacity) = (U64::new(blocks), U64::new(blocks));
+    wanted.formatted_lba_size = FormattedLbaSize(1);
+    let answer = admin.run_with(Command::new(AdminOpcode::NAMESPACE_MANAGEMENT), wanted.bytes());
+    match answer.status() {
+        Status::SUCCESS => Ok(answer.completion.dword0()),
+        status => Err(status),
+    }
+}
+
+fn attach(admin: &mut Peer, nsid: u32, select: u32, controller: u16) -> Status {
+    let mut command = Command::new(AdminOpcode::NAMESPACE_ATTACHMENT).with_namespace_id(nsid);
+    command.cdw10 = U32::new(select);
+    admin.run_with(command, ControllerList::new([controller]).bytes()).status()
+}
+
+fn delete(admin: &mut Peer, nsid: u32) -> Status {
+    let mut command = Command::new(AdminOpcode::NAMESPACE_MANAGEMENT).with_namespace_id(nsid);
+    command.cdw10 = U32::new(1);
+    admin.run(command, HostData::None).status()
+}
+
+fn on_a_target(folder: Option<&std::path::Path>) {
+    let target = managed(folder.map(std::path::Path::to_owned));
+    let at = address(&target.lock().expect("no panic"));
+    let (mut admin, controller) = Peer::admin(at);
+    let mut io = Peer::io(at, controller, 1);
+    let (mut other, others) = Peer::admin_as(at, &ConnectFields::admin().of_other_host());
+    assert_eq!(
+        create(&mut admin, 1025 + 1024),
+        Err(Status::NAMESPACE_INSUFFICIENT_CAPACITY.with_dnr())
+    );
+    assert_eq!(create(&mut admin, 1024), Ok(2));
+    assert_eq!(create(&mut other, 512), Ok(3));
+    let files = || folder.map(|folder| std::fs::read_dir(folder).expect("a folder").count());
+    assert_eq!(files(), folder.map(|_| 2));
+    assert_eq!(list(&mut admin, Cns::ALLOCATED_NAMESPACE_LIST), [1, 2, 3]);
+    assert_eq!(list(&mut admin, Cns::ACTIVE_NAMESPACE_LIST), [1]);
+    let bytes = pattern(BLOCK, 5);
+    let missing = Status::INVALID_NAMESPACE.with_dnr();
+    assert_eq!(io.write(2, 0, 1, &bytes).status(), missing, "it is not attached");
+
+    // The other host attaches it to the first one's controller, which hears of it.
+    let event = admin.begin_event_request();
+    assert_eq!(attach(&mut other, 2, 0, controller), Status::SUCCESS);
+    let told = admin.wait_for(event).succeeded().completion.dword0();
+    assert_eq!(Event(told), Event::NAMESPACE_ATTRIBUTE_CHANGED);
+    assert_eq!(list(&mut admin, Cns::ACTIVE_NAMESPACE_LIST), [1, 2]);
+    assert_eq!(list(&mut other, Cns::ACTIVE_NAMESPACE_LIST), [1]);
+    io.write(2, 1023, 1, &bytes).succeeded();
+    assert!(io.read(2, 1023, 1, BLOCK).bytes() == bytes);
+    let again = attach(&mut admin, 2, 0, controller);
+    assert_eq!(again, Status::NAMESPACE_ALREADY_ATTACHED.with_dnr());
+    assert_eq!(attach(&mut admin, 2, 0, 999), Status::CONTROLLER_LIST_INVALID.with_dnr());
+    let shown =
+        target.lock().expect("no panic").config().subsystems[0].namespaces[1].visible_to.clone();
+    assert_eq!(shown, Some(vec![HOST.to_owned()]));
+
+    assert_eq!(attach(&mut admin, 2, 1, controller), Status::SUCCESS);
+    assert_eq!(io.read(2, 1023, 1, BLOCK).status(), missing, "it is detached");
+    assert_eq!(attach(&mut admin, 2, 0, controller), Status::SUCCESS);
+    assert!(io.read(2, 1023, 1, BLOCK).bytes() == bytes, "and its contents are there");
+    assert_eq!(attach(&mut admin, 2, 0, others), Status::SUCCESS);
+    assert_eq!(delete(&mut admin, 1), Status::OPERATION_DENIED.with_dnr());
+    assert_eq!(delete(&mut admin, 2), Status::SUCCESS);
+    assert_eq!(io.read(2, 0, 1, BLOCK).status(), missing);
+    assert_eq!(files(), folder.map(|_| 1));
+    assert_eq!(create(&mut admin, 1536), Ok(2), "what is deleted is free again");
+    assert_eq!(delete(&mut other, u32::MAX), Status::SUCCESS);
+    assert_eq!(list(&mut admin, Cns::ALLOCATED_NAMESPACE_LIST), [1]);
+    assert_eq!(files(), folder.map(|_| 0));
+}
+
+#[test]
+fn hosts_make_namespaces_in_memory() {
+    on_a_target(None);
+}
+
+#[test]
+fn hosts_make_namespaces_in_a_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    on_a_target(Some(folder.path()));
+}
+
+#[test]
+fn without_somebody_who_makes_them_hosts_are_told() {
+    let mut config = config_of_two_groups(&["memory:1MiB"]);
+    config.subsystems[0].host_namespaces = Some(HostNamespaces { capacity: 1 << 20, folder: None });
+    let target = start(config);
+    let (mut admin, _) = Peer::admin(address(&target));
+    assert_eq!(create(&mut admin, 1), Err(Status::INTERNAL_ERROR));
+    target.stop().expect("a clean stop");
+}
+
+/// The state file has them, and the next target serves them as they were.
+#[test]
+fn what_hosts_have_made_is_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = managed(Some(folder.path().to_owned()));
+    let at = address(&target.lock().expect("no panic"));
+    let (mut admin, controller) = Peer::admin(at);
+    assert_eq!(create(&mut admin, 256), Ok(2));
+    assert_eq!(create(&mut admin, 256), Ok(3));
+    assert_eq!(attach(&mut admin, 2, 0, controller), Status::SUCCESS);
+    let mut io = Peer::io(at, controller, 1);
+    let bytes = pattern(BLOCK, 9);
+    io.write(2, 0, 1, &bytes).succeeded();
+    drop((io, admin));
+    let target = Arc::into_inner(target).expect("one").into_inner().expect("no panic");
+    let settings = target.config().clone();
+    let state = State { config: target.config_with_uuids(), applied: settings.clone() };
+    let text = state.to_text().expect("text");
+    target.stop().expect("a clean stop");
+
+    let state = State::parse(&text, &settings).expect("what was written");
+    assert_eq!(state.config.subsystems[0].host_namespaces, settings.subsystems[0].host_namespaces);
+    let target = start(state.config);
+    let (mut admin, controller) = Peer::admin(address(&target));
+    let mut io = Peer::io(address(&target), controller, 1);
+    assert_eq!(list(&mut admin, Cns::ACTIVE_NAMESPACE_LIST), [1, 2]);
+    assert_eq!(list(&mut admin, Cns::ALLOCATED_NAMESPACE_LIST), [1, 2, 3]);
+    assert!(io.read(2, 0, 1, BLOCK).bytes() == bytes);
+    assert_eq!(delete(&mut admin, 1), Status::OPERATION_DENIED.with_dnr());
+    target.stop().expect("a clean stop");
+}
