@@ -240,3 +240,35 @@ target_says() {
     configure kernel
     ! $WEFT target --config /tmp/target.toml 2>&1
 }
+
+# request: ICReq
+request() {
+    printf '\0\0\200\0\200\0\0\0'
+    head -c 120 /dev/zero
+}
+
+# asked: OpenSSL's client renews its key and asks for another one of the target
+asked() {
+    make_key sha256
+    rm -f /tmp/psk /tmp/answer
+    local identity secret
+    identity=$($WEFT key show-identity /tmp/key --hostnqn $HOST --subsysnqn "$NQN" --identity 1 --psk-file /tmp/psk)
+    secret=$(od -An -v -tx1 /tmp/psk | tr -d ' \n')
+    target kernel
+    # What comes at once would be taken for a part of the command. The last is no PDU of a host: the
+    # target ends the connection, and says so with its new key.
+    {
+        sleep 2
+        request
+        sleep 2
+        printf 'K\n'
+        sleep 2
+        printf '\377\377\377\377\377\377\377\377'
+        sleep 2
+    } | openssl s_client -connect 127.0.0.1:4421 -tls1_3 -ciphersuites TLS_AES_128_GCM_SHA256 \
+        -psk_identity "$identity" -psk "$secret" >/tmp/answer 2>&1 || true
+    grep -a 'TLS:' $LOG
+    grep -q 'another receiving key' $LOG && grep -q 'another sending key' $LOG || fail "keys are the old ones"
+    # C2HTermReq: its type, and the length of its header.
+    grep -qaP '\x03\x00\x18\x00' /tmp/answer || { od -c /tmp/answer | tail; fail "no answer with the new key"; }
+}

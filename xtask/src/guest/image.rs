@@ -63,6 +63,7 @@ const PACKAGES: &[&str] = &[
     "keyutils",
     "ktls-utils",
     "nvme-cli",
+    "openssl",
     "rdma-core",
     "strace",
     "tcpdump",
