@@ -140,7 +140,7 @@ fn others_are_served_while_a_copy_is_under_way() {
 #[test]
 fn a_copy_waits_for_rate_limits() {
     let limit = RateLimit {
-        host: Some(HOST.to_owned()),
+        host: Some(HOST.into()),
         subsystem: Some(SUBSYSTEM.to_owned()),
         nsid: Some(1),
         rw: RateLimitedCommands::Write,
