@@ -559,19 +559,33 @@ idle() {
     namespace 1
 }
 
-# Two hosts on one kernel, which without native multipath keeps their block devices apart.
-reservations() {
+# begin_two NSID: two hosts on one kernel, which without native multipath keeps their block devices
+# apart.
+begin_two() {
     fresh
     modprobe -r nvme-tcp nvme-fabrics nvme-core
     modprobe nvme-core multipath=N
     modprobe nvme-tcp
-    local a=11111111-2222-4333-8444-00000000000a b=11111111-2222-4333-8444-00000000000b id one two
+    a=11111111-2222-4333-8444-00000000000a b=11111111-2222-4333-8444-00000000000b
+    local id
     for id in $a $b; do
         connect --hostnqn="nqn.2014-08.org.nvmexpress:uuid:$id" --hostid="$id"
     done
-    both_there() { [ -b "$(device_of $a)" ] && [ -b "$(device_of $b)" ]; }
-    within 10 both_there
-    one=$(device_of $a) two=$(device_of $b)
+    both_there() { [ -b "$(device_of $a "$1")" ] && [ -b "$(device_of $b "$1")" ]; }
+    within 10 both_there "$1"
+    one=$(device_of $a "$1") two=$(device_of $b "$1")
+}
+
+end_two() {
+    disconnect
+    modprobe -r nvme-tcp nvme-fabrics nvme-core
+    modprobe nvme-core multipath=Y
+    modprobe nvme-tcp
+}
+
+reservations() {
+    local a b one two
+    begin_two 1
     nvme id-ns "$one" -o json | jq -e '.rescap == 254'
     nvme resv-register "$one" -n 1 --rrega=0 --nrkey=0xa
     nvme resv-register "$two" -n 1 --rrega=0 --nrkey=0xb
@@ -593,19 +607,40 @@ reservations() {
     nvme resv-report "$two" -n 1 --eds -o json | jq -e '.rtype == 0 and .regctl == 0'
     write_block "$one"
     write_block "$two"
-    disconnect
-    modprobe -r nvme-tcp nvme-fabrics nvme-core
-    modprobe nvme-core multipath=Y
-    modprobe nvme-tcp
+    end_two
 }
 
-# device_of HOSTID: the block device of namespace 1 of the controller of this host
+# The same by the kernel's calls for any block device, as blkpr and cluster managers make them.
+block_reservations() {
+    local a b one two
+    begin_two 2
+    pr() { python3 /share/pr.py "$@"; }
+    pr "$one" register 0 0xa
+    pr "$two" register 0 0xb
+    pr "$one" reserve 0xa 0 1
+    write_block "$one"
+    if write_block "$two"; then fail "written by a host that may not"; fi
+    if pr "$two" reserve 0xb 0 1; then fail "reserved twice"; fi
+    pr "$one" release 0xa 0 1
+    write_block "$two"
+    pr "$one" reserve 0xa 0 4
+    dd if="$two" of=/dev/null bs=4k count=1 iflag=direct status=none
+    pr "$two" preempt 0xb 0xa 4
+    if dd if="$one" of=/dev/null bs=4k count=1 iflag=direct; then fail "read after a preemption"; fi
+    nvme resv-report "$two" -n 2 --eds -o json | jq -e '.rtype == 4 and .regctl == 1'
+    pr "$two" clear 0xb
+    nvme resv-report "$two" -n 2 --eds -o json | jq -e '.rtype == 0 and .regctl == 0'
+    write_block "$one"
+    end_two
+}
+
+# device_of HOSTID NSID: the block device of a namespace of the controller of this host
 device_of() {
     local controller path
     for controller in $(controllers); do
         [ "$(cat "/sys/class/nvme/$controller/hostid")" = "$1" ] || continue
         for path in /sys/class/nvme/"$controller"/nvme*n*; do
-            [ "$(cat "$path/nsid" 2>/dev/null)" = 1 ] && echo "/dev/${path##*/}"
+            [ "$(cat "$path/nsid" 2>/dev/null)" = "$2" ] && echo "/dev/${path##*/}"
         done
     done
     return 0

@@ -3,7 +3,10 @@
 use clap::Args;
 use serde_json::{Value, json};
 use weft_backend::bytes;
-use weft_host::{Controller, NamespaceInfo, TransportId};
+use weft_host::{
+    Controller, ControllerState, Multipath, NamespaceInfo, Options as HostOptions, PathInfo,
+    TransportId,
+};
 use weft_nvmf::keys::TlsRecords;
 
 use crate::{
@@ -32,6 +35,8 @@ struct Found {
     /// Who has the records of TLS, if the connection has that.
     tls_records: Option<&'static str>,
     namespaces: Vec<std::sync::Arc<NamespaceInfo>>,
+    /// The paths to each namespace, if the address has several.
+    paths: Vec<Vec<PathInfo>>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
@@ -72,19 +77,89 @@ fn addresses(options: &Options) -> Result<Vec<TransportId>, Failure> {
 
 fn look(options: &Options, address: &TransportId) -> Result<Found, Failure> {
     let connection = options.connection.options_for(address.clone())?;
+    if address.is_multipath() {
+        return look_by_all(&connection);
+    }
     let controller: Controller = weft_host::connect(&connection)?;
-    let info = controller.info()?;
-    let text = |text: Option<&str>| text.unwrap_or("(not text)").trim().to_owned();
-    let found = Found {
-        address: address.clone(),
-        serial: text(info.identify.serial_number.as_str()),
-        model: text(info.identify.model_number.as_str()),
-        firmware: text(info.identify.firmware_revision.as_str()),
-        tls_records: controller.ends().and_then(|ends| ends.tls_records).map(TlsRecords::name),
-        namespaces: controller.namespaces(),
-    };
+    let found = Found::of(address, &controller, controller.namespaces(), Vec::new())?;
     controller.disconnect()?;
     Ok(found)
+}
+
+/// The same with every path.
+fn look_by_all(connection: &HostOptions) -> Result<Found, Failure> {
+    let all = Multipath::connect(connection)?;
+    let namespaces = all.namespaces();
+    let paths = namespaces.iter().map(|namespace| all.paths(namespace.nsid)).collect();
+    let live = all.controllers().iter().find(|one| one.state() == ControllerState::Live);
+    let live = live.ok_or_else(|| Failure::because("all paths were lost meanwhile"))?;
+    let found = Found::of(&connection.address, live, namespaces, paths)?;
+    all.disconnect()?;
+    Ok(found)
+}
+
+impl Found {
+    fn of(
+        address: &TransportId,
+        controller: &Controller,
+        namespaces: Vec<std::sync::Arc<NamespaceInfo>>,
+        paths: Vec<Vec<PathInfo>>,
+    ) -> Result<Self, Failure> {
+        let info = controller.info()?;
+        let text = |text: Option<&str>| text.unwrap_or("(not text)").trim().to_owned();
+        Ok(Self {
+            address: address.clone(),
+            serial: text(info.identify.serial_number.as_str()),
+            model: text(info.identify.model_number.as_str()),
+            firmware: text(info.identify.firmware_revision.as_str()),
+            tls_records: controller.ends().and_then(|ends| ends.tls_records).map(TlsRecords::name),
+            namespaces,
+            paths,
+        })
+    }
+
+    fn paths(&self) -> impl Iterator<Item = (u32, &PathInfo)> {
+        let each = self.namespaces.iter().zip(&self.paths);
+        each.flat_map(|(namespace, paths)| {
+            let nsid = namespace.nsid;
+            paths.iter().map(move |path| (nsid, path))
+        })
+    }
+}
+
+/// The words for a path's state and access.
+fn words(path: &PathInfo) -> (&'static str, String) {
+    let state = match path.state {
+        ControllerState::Connecting => "connecting",
+        ControllerState::Live => "live",
+        ControllerState::Reconnecting => "lost",
+        _ => "ended",
+    };
+    let access = path.access.map(|access| access.to_string().to_lowercase());
+    (state, access.unwrap_or_else(|| "-".to_owned()))
+}
+
+/// A table of the paths, if there are any to tell.
+fn paths_text(found: &[Found]) -> String {
+    let mut table = Table::new(&["path", ">nsid", "state", "access", ">cntlid"]);
+    let mut has_some = false;
+    for (nsid, path) in found.iter().flat_map(Found::paths) {
+        let (state, access) = words(path);
+        let cntlid = path.controller_id.map_or("-".to_owned(), |id| id.to_string());
+        table.row(vec![path.address.to_string(), nsid.to_string(), state.into(), access, cntlid]);
+        has_some = true;
+    }
+    if has_some { format!("\n{}", table.text()) } else { String::new() }
+}
+
+fn path_json(path: &PathInfo) -> Value {
+    let (state, access) = words(path);
+    json!({
+        "Address": path.address.to_string(),
+        "State": state,
+        "ANAState": access,
+        "Controller": path.controller_id,
+    })
 }
 
 fn url(address: &TransportId, nsid: u32) -> String {
@@ -115,14 +190,15 @@ fn human(found: &[Found]) -> String {
             table.row(row);
         }
     }
-    table.text()
+    table.text() + &paths_text(found)
 }
 
 /// As nvme-cli's list, with an address instead of a device node.
 fn as_json(found: &[Found]) -> Value {
     let mut devices = Vec::new();
     for one in found {
-        for namespace in &one.namespaces {
+        for (at, namespace) in one.namespaces.iter().enumerate() {
+            let paths = one.paths.get(at).into_iter().flatten().map(path_json);
             let uuid = namespace.identity.uuid.map(|uuid| uuid::Uuid::from_bytes(uuid).to_string());
             devices.push(json!({
                 "Address": url(&one.address, namespace.nsid),
@@ -137,6 +213,7 @@ fn as_json(found: &[Found]) -> Value {
                 "PhysicalSize": namespace.bytes(),
                 "SectorSize": namespace.block_bytes,
                 "TLSRecords": one.tls_records,
+                "Paths": paths.collect::<Vec<Value>>(),
             }));
         }
     }

@@ -117,6 +117,8 @@ struct Queue {
     qid: String,
     group: String,
     peer: String,
+    /// The target's end: by which of its ports the host comes.
+    local: String,
     /// Who has the records of TLS, if the connection has that.
     tls_records: Option<String>,
     /// How an I/O queue is served.
@@ -140,6 +142,7 @@ fn queues(client: &mut Client) -> Result<Vec<Queue>, Failure> {
         for queue in ctl::list(&call("nvmf_subsystem_get_qpairs", nqn)?) {
             let peer = &queue["peer_address"];
             let peer = format!("{}:{}", ctl::text(&peer["traddr"]), ctl::text(&peer["trsvcid"]));
+            let at = &queue["listen_address"];
             let group = ctl::text(&queue["thread"]);
             let group = group.rsplit('-').next().unwrap_or_default().to_owned();
             let class = queue["qos"].as_object().map(|of| Class {
@@ -154,6 +157,7 @@ fn queues(client: &mut Client) -> Result<Vec<Queue>, Failure> {
                 qid: ctl::text(&queue["qid"]),
                 group,
                 peer,
+                local: format!("{}:{}", ctl::text(&at["traddr"]), ctl::text(&at["trsvcid"])),
                 tls_records: queue["tls"]["records"].as_str().map(str::to_owned),
                 class,
             });
@@ -172,6 +176,7 @@ fn screen(of: &Statistics, queues: &[Queue], options: &Options, columns: usize) 
     parts.extend(period.express());
     parts.extend(period.latency_targets());
     if options.queues {
+        parts.push(period.paths(queues, options));
         parts.extend([period.queues(queues, options), period.classes(queues, options)]);
     }
     format!("weft {}, process {}\n\n", of.version, of.process_id) + &parts.join("\n")
@@ -293,6 +298,16 @@ impl Period<'_> {
         });
         let columns = [">CNTLID", ">QID", ">GROUP", "PEER", "TLS"];
         self.named("QUEUE OF", &columns, rows.collect())
+    }
+
+    /// By which ports hosts come: a host has a controller for each of its paths.
+    fn paths(&self, queues: &[Queue], options: &Options) -> String {
+        let shown = queues.iter().filter(|one| options.shows(&[&one.host, &one.subsystem]));
+        let rows = shown.filter(|one| one.qid == "0").map(|one| {
+            let cells = [one.cntlid.clone(), one.local.clone()];
+            (one.host.clone(), cells.to_vec())
+        });
+        self.named("PATH OF", &[">CNTLID", "BY"], rows.collect())
     }
 
     /// How the I/O queues are served, and who decides that.
@@ -520,6 +535,7 @@ fn as_json(
                     "qid": one.qid.parse::<u16>().ok(),
                     "group": one.group.parse::<usize>().ok(),
                     "peer": one.peer,
+                    "local": one.local,
                     "tls_records": one.tls_records,
                     "class": one.class.as_ref().map(|of| &of.class),
                     "class_reason": one.class.as_ref().map(|of| &of.reason),
@@ -632,6 +648,7 @@ mod tests {
             qid: "128".to_owned(),
             group: "10".to_owned(),
             peer: "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535".to_owned(),
+            local: "[2001:db8::1]:4420".to_owned(),
             tls_records: Some("kernel".to_owned()),
             class: Some(Class {
                 class: "throughput".to_owned(),

@@ -38,6 +38,7 @@ const STEPS: &[Step] = &[
     both("deallocate", deallocate),
     step("two_hosts", |bench| bench.guest("two_hosts").map(drop)),
     step("reservations", |bench| bench.guest("reservations").map(drop)),
+    step("block_reservations", block_reservations),
     step("allowed_hosts", allowed_hosts),
     step("authentication", authentication::of_kernel_host),
     step("wrong_keys", authentication::wrong_keys_of_kernel_host),
@@ -50,6 +51,19 @@ const STEPS: &[Step] = &[
     step("idle", idle),
     both("stop", Bench::stop_target),
 ];
+
+/// The kernel asks that they persist.
+fn block_reservations(bench: &mut Bench) -> Result<()> {
+    let config = fs::read_to_string(bench.configuration())?;
+    let file = format!("nsid = 2\nptpl-file = {:?}\n", bench.folder.join("ptpl"));
+    fs::write(bench.configuration(), config.replace("nsid = 2\n", &file))?;
+    bench.reload_target()?;
+    std::thread::sleep(Duration::from_secs(1));
+    let done = bench.guest("block_reservations");
+    fs::write(bench.configuration(), config)?;
+    bench.reload_target()?;
+    done.map(drop)
+}
 
 const MIB: u64 = 1 << 20;
 const FILE_BYTES: u64 = 96 * MIB;

@@ -122,3 +122,44 @@ fn one_of_two_endpoints_is_enough_to_begin_with() {
     assert!(none.code != Some(0) && last.contains("refused"), "{}", none.stderr);
     own.target.stop();
 }
+
+#[test]
+fn list_and_top_show_the_paths() {
+    let own = TwoPorts::new("shown");
+    let paths = || -> Vec<(String, String)> {
+        let listed = weft(DRIVERS[0], ["list", &own.address(), "-o", "json"]).json();
+        let paths = listed["Devices"][0]["Paths"].as_array().expect("a list").clone();
+        let word = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
+        paths.iter().map(|path| (word(&path["State"]), word(&path["ANAState"]))).collect()
+    };
+    let pair = |state: &str, access: &str| (state.to_owned(), access.to_owned());
+    let best = pair("live", "ana optimized");
+    assert_eq!(paths(), [best.clone(), best.clone()]);
+    own.ctl(&format!("ana set {NQN} {} inaccessible", own.urls[1]));
+    assert_eq!(paths(), [best.clone(), pair("live", "ana inaccessible")]);
+    let text = weft(DRIVERS[0], ["list", &own.address()]).text();
+    assert!(
+        text.lines().any(|line| line.contains("live") && line.contains("inaccessible")),
+        "{text}"
+    );
+    own.ctl(&format!("ana set {NQN} {} optimized", own.urls[1]));
+    // Which port each queue came to is what the target knows of them.
+    let mut load = own.bench("--rw randread --iodepth 1 --runtime 60 --time_based");
+    let (begin, at) = (Instant::now(), |url: &String| url["tcp://".len()..].to_owned());
+    let control = own.target.said["control"].as_str().expect("said");
+    loop {
+        let words = ["top", "--control", control, "--once", "--queues", "--interval", "100ms"];
+        let shown = weft(DRIVERS[0], words).text();
+        if own.urls.iter().all(|url| shown.contains(&at(url))) {
+            break;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{shown}");
+    }
+    load.kill().expect("it runs");
+    load.wait().expect("a process");
+    own.ctl(&format!("listener remove {NQN} {}", own.urls[0]));
+    let left = paths();
+    assert_eq!(left[1], best);
+    assert_ne!(left[0].0, "live", "{left:?}");
+    own.target.stop();
+}

@@ -422,7 +422,11 @@ fn reserving(opcode: NvmOpcode, command: &Command) -> Result<(Operation, u32), C
     if !action.is_known() {
         return Err(RESERVATION);
     }
-    Ok((Operation::Release { action, kind }, RELEASE_BYTES))
+    // Linux sends as much as with the other commands, of which the first key counts.
+    let location = command.data_pointer.location();
+    let has_both = location.is_ok_and(|location| location.length() == KEYS_BYTES);
+    let length = if has_both { KEYS_BYTES } else { RELEASE_BYTES };
+    Ok((Operation::Release { action, kind }, length))
 }
 
 /// Which way a command's data goes.

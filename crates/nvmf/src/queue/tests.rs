@@ -102,6 +102,28 @@ fn the_blocks_of_a_command_are_known_before_it_is_taken() {
     assert_eq!(queue.head.value(), 1);
 }
 
+/// Linux' calls for block devices send 16 bytes with a Release, nvme-cli the 8 that it has.
+#[test]
+fn a_release_has_one_key_or_two() {
+    let release = |bytes| {
+        Command::new(NvmOpcode::RESERVATION_RELEASE)
+            .with_namespace_id(1)
+            .with_command_id(CID)
+            .with_cdw10(1 << 8)
+            .with_data_pointer(Descriptor::transport(bytes))
+    };
+    for bytes in [8, 16] {
+        match queue().handle_command(&release(bytes)) {
+            IoAction::Device(command) => assert_eq!(command.transfer, Transfer::FromHost(bytes)),
+            other => panic!("{bytes}: {other:?}"),
+        }
+    }
+    for bytes in [0, 4, 12, 24] {
+        let status = refused(&mut queue(), &release(bytes));
+        assert_eq!(status, Status::DATA_SGL_LENGTH_INVALID.with_dnr(), "{bytes}");
+    }
+}
+
 #[test]
 fn the_head_wraps() {
     let mut queue = queue();
