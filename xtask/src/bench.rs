@@ -5,7 +5,7 @@
 //! Target and load are processes on one processor each.
 
 mod against;
-mod experiment;
+pub(crate) mod experiment;
 mod failover;
 mod machine;
 mod process;
@@ -184,6 +184,14 @@ fn chosen(options: &Options) -> Result<Vec<Experiment>> {
 fn binary(root: &Path, options: &Options) -> Result<PathBuf> {
     if let Some(path) = &options.binary {
         return path.canonicalize().with_context(|| path.display().to_string());
+    }
+    built(root)
+}
+
+/// The binary of this tree, built for speed, or that in `WEFT_BINARY`.
+pub(crate) fn built(root: &Path) -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("WEFT_BINARY") {
+        return Ok(Path::new(&path).canonicalize()?);
     }
     cargo(root, &["build", "--profile", "dist", "--package", "weft-cli"])?;
     let path = target_folder(root).join("dist/weft");

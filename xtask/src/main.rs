@@ -3,6 +3,7 @@
 mod agreement;
 mod arm;
 mod bench;
+mod ceph;
 mod completion;
 mod fio_plot;
 mod fuzz;
@@ -93,6 +94,8 @@ enum Task {
     },
     /// Run only the test of a pair of targets with Debian's etcd
     Pair,
+    /// Run only the tests with a Ceph cluster of Debian's packages
+    Ceph(ceph::Options),
     /// Run only the tests with Debian's Prometheus
     Prometheus,
     /// Run only the tests with fio-plot, which comes from PyPI
@@ -240,6 +243,7 @@ fn run(task: Task) -> Result<ExitCode> {
             arm::run(root, &mut report, all)?;
             Ok(code(report.finish()))
         }
+        Task::Ceph(options) => Ok(reported(|report| ceph::run(root, report, &options))),
         Task::Prometheus => Ok(reported(|report| prometheus::run(root, report))),
         Task::FioPlot => Ok(reported(|report| fio_plot::run(root, report))),
         Task::Package(options) if options.test => Ok(reported(|report| {

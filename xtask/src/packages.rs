@@ -61,6 +61,36 @@ pub(crate) fn extract_all(root: &Path, name: &str, packages: &[&str]) -> Result<
     Ok(folder)
 }
 
+/// A folder with packages and what they depend on and is not installed. They are only extracted.
+pub(crate) fn extract_with_dependencies(
+    root: &Path,
+    name: &str,
+    packages: &[&str],
+) -> Result<PathBuf> {
+    let folder = target_folder(root).join(name);
+    let (archives, complete) = (folder.join("archives"), folder.join("complete"));
+    let wanted = packages.join(" ");
+    if std::fs::read_to_string(&complete).is_ok_and(|found| found == wanted) {
+        return Ok(folder);
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(archives.join("partial"))?;
+    let cache = format!("Dir::Cache::archives={}", archives.display());
+    let install = ["install", "--download-only", "--reinstall", "--yes", "--no-install-recommends"];
+    let words = [&["-o", &cache, "-o", "Debug::NoLocking=1"], &install[..], packages].concat();
+    // There may be no package lists yet, or outdated ones.
+    apt_get(&words).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&words)))?;
+    for entry in std::fs::read_dir(&archives)? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|end| end == "deb") {
+            succeeded(Command::new("dpkg-deb").arg("-x").arg(&file).arg(&folder))?;
+        }
+    }
+    std::fs::remove_dir_all(&archives)?;
+    std::fs::write(complete, wanted)?;
+    Ok(folder)
+}
+
 fn found(program: &str) -> bool {
     // What is joined as a whole path replaces the folder.
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -10,7 +10,7 @@ mod ana;
 mod arm;
 mod attach;
 mod authentication;
-mod bench;
+pub(crate) mod bench;
 mod block;
 mod iwarp;
 mod kernel_host;
@@ -30,7 +30,8 @@ use crate::guest::{Image, Kernel};
 use crate::report::Report;
 use crate::test::build_binary;
 use anyhow::Result;
-use bench::{Bench, Setup};
+use bench::Bench;
+use bench::Setup;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Mutex;
@@ -259,6 +260,28 @@ fn run_suite(report: &mut Report, setup: &Setup<'_>, suite: &Suite, steps: &[&St
             });
         }
     }
+}
+
+/// A guest whose kernel is the host of a target outside, for another stage: `script` of
+/// `tests/peers` has its functions.
+pub(crate) fn kernel_as_host(
+    root: &Path,
+    weft: &Path,
+    name: &'static str,
+    script: &'static str,
+) -> Result<Bench> {
+    let image = Image::prepare(Kernel::Release, false)?;
+    let suite = Suite {
+        name,
+        script,
+        kernel: Kernel::Release,
+        forwards: false,
+        modules: &["nvme-tcp"],
+        setup: |_| Ok(()),
+        steps: &[],
+    };
+    let (root, weft) = (root.to_owned(), weft.to_owned());
+    Bench::boot(&Setup { root, image: &image, weft, driver: Driver::Uring.name() }, &suite)
 }
 
 /// Skips these tests where no guest can run; on CI that is a failure.

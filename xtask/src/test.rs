@@ -4,6 +4,7 @@
 //! build.
 
 use crate::arm;
+use crate::ceph;
 use crate::completion;
 use crate::fio_plot;
 use crate::fuzz;
@@ -120,6 +121,8 @@ fn run_binary(root: &Path, report: &mut Report, all: bool) {
     prometheus::run(root, report);
     report.announce("a pair of targets");
     pair::run(root, report);
+    report.announce("a Ceph cluster");
+    ceph::test(root, report, all);
     report.announce("fio-plot");
     fio_plot::run(root, report);
     report.announce("the report page in a browser");

@@ -22,7 +22,7 @@ use crate::index::Index;
 use crate::powers::Powers;
 use crate::rate_limits::RateLimits;
 use crate::round::{Round, Waiter};
-use crate::snapshot::{Changes, Needs, Snapshot};
+use crate::snapshot::{Changes, Devices, Needs, Snapshot};
 use crate::statistics::StatisticsReader;
 use crate::steps::{Made, Saved, Step, StepError};
 use crate::trace::{Trace, TraceConfig, TracedGroup};
@@ -482,6 +482,8 @@ impl Target {
             failed.push("some commands did not finish in time".to_owned());
         }
         failed.extend(self.catalogue.sync());
+        // Readers of statistics may remain, which must not keep devices open.
+        self.directory.update(|snapshot| Snapshot { devices: Devices::new(), ..snapshot.clone() });
         match failed.is_empty() {
             true => Ok(()),
             false => Err(TargetError::new(failed.join("; "))),

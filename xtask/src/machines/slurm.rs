@@ -3,6 +3,7 @@
 
 use super::record;
 use crate::packages;
+use crate::peers::process::within;
 use crate::python::succeeded;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -10,7 +11,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a daemon may take to start, and a job to end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -108,12 +109,14 @@ impl<'a> Cluster<'a> {
             format!("--seed-file={}", path("seed")),
         ];
         cluster.daemon("/usr/sbin/munged", &munged)?;
-        within("munge answers", || cluster.command("munge", &["-n", "-S", &path("munge")]))?;
+        within(PATIENCE, "munge answers", || {
+            cluster.command("munge", &["-n", "-S", &path("munge")])
+        })?;
         cluster.daemon("/usr/sbin/slurmctld", &["-D".to_owned()])?;
         for node in NODES {
             cluster.daemon("/usr/sbin/slurmd", &["-D", "-N", node].map(str::to_owned))?;
         }
-        within("three nodes are idle", || {
+        within(PATIENCE, "three nodes are idle", || {
             let idle = cluster.command("sinfo", &["-h", "-N", "-t", "idle", "-o", "%N"])?;
             ensure!(idle.lines().count() == NODES.len(), "{idle}");
             Ok(())
@@ -150,7 +153,7 @@ impl<'a> Cluster<'a> {
         fs::write(path("job.sh"), text + &format!("mv {ended}.new {ended}\n"))?;
         self.command("sbatch", &["-o", &said, &path("job.sh")])?;
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let status = within("the job ends", || {
+        let status = within(PATIENCE, "the job ends", || {
             let status = read(&ended);
             ensure!(!status.is_empty(), "{}", read(&said));
             Ok(status)
@@ -162,7 +165,7 @@ impl<'a> Cluster<'a> {
     /// No agent and no target runs on.
     fn nothing_is_left(&self) -> Result<()> {
         let folder = self.folder.display().to_string();
-        within("all that the jobs have started ends", || {
+        within(PATIENCE, "all that the jobs have started ends", || {
             let mut left = Vec::new();
             for process in fs::read_dir("/proc")?.flatten() {
                 let read = |name: &str| fs::read(process.path().join(name)).unwrap_or_default();
@@ -215,18 +218,4 @@ fn configuration(folder: &Path) -> Result<String> {
         );
     }
     Ok(text + "PartitionName=p Nodes=ALL Default=YES State=UP OverSubscribe=YES\n")
-}
-
-/// Asks again until it succeeds.
-fn within<T>(what: &str, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
-    let begin = Instant::now();
-    loop {
-        match ask() {
-            Ok(answer) => return Ok(answer),
-            Err(error) if begin.elapsed() > PATIENCE => {
-                return Err(error.context(format!("not within {PATIENCE:?}: {what}")));
-            }
-            Err(_) => std::thread::sleep(Duration::from_millis(50)),
-        }
-    }
 }

@@ -62,7 +62,7 @@ pub(crate) struct Setup<'a> {
 
 impl Bench {
     /// Boots a guest for the functions of a suite's script.
-    pub(crate) fn boot(setup: &Setup<'_>, suite: &Suite) -> Result<Self> {
+    pub(super) fn boot(setup: &Setup<'_>, suite: &Suite) -> Result<Self> {
         let Setup { root, image, weft, driver } = setup;
         let script = suite.script;
         let folder = target_folder(root).join("peers").join(format!("{}-{driver}", suite.name));

@@ -95,6 +95,24 @@ impl Drop for Process {
     }
 }
 
+/// Asks again until it succeeds.
+pub(crate) fn within<T>(
+    time: Duration,
+    what: &str,
+    mut ask: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let begin = Instant::now();
+    loop {
+        match ask() {
+            Ok(answer) => return Ok(answer),
+            Err(error) if begin.elapsed() > time => {
+                return Err(error.context(format!("not within {time:?}: {what}")));
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
 /// The last `lines` lines of a file.
 pub(crate) fn tail(path: &Path, lines: usize) -> String {
     let mut bytes = Vec::new();

@@ -343,8 +343,10 @@ impl Job {
             }
             // The image or its pool was removed.
             Errno::NOENT => Failure::Gone,
-            // Another client was given the lock, and this one is fenced; or no answer came.
-            Errno::SHUTDOWN | Errno::TIMEDOUT => Failure::PathLost,
+            // Another client was given the lock, and this one is fenced; or it keeps the lock
+            // (requests that a read-only image refuses are not sent); or no answer came; or this
+            // client may not, which is also said first where a pool was removed.
+            Errno::SHUTDOWN | Errno::ROFS | Errno::TIMEDOUT | Errno::PERM => Failure::PathLost,
             // It was cut meanwhile.
             Errno::INVAL => Failure::OutOfRange,
             _ => Failure::from_errno(number, direction),

@@ -94,7 +94,13 @@ impl RbdFactory {
         let wanted = spec.clone();
         let opened = within(PATIENCE, "the image was open", move || {
             let cluster = Cluster::connect(&wanted.ceph)?;
-            open_image(cluster, &wanted)
+            match open_image(Arc::clone(&cluster), &wanted) {
+                // What another image has left: the next connection is a new one.
+                Err(_) if cluster.is_fenced() => {
+                    open_image(Cluster::connect(&wanted.ceph)?, &wanted)
+                }
+                opened => opened,
+            }
         });
         let (image, events) = opened.map_err(invalid)?;
         Self::with(spec, image, events)
@@ -313,6 +319,15 @@ fn within<T: Send + 'static>(
         let what =
             format!("the Ceph cluster does not answer: {time} s were not enough until {until}");
         Err(io::Error::new(io::ErrorKind::TimedOut, what))
+    })
+}
+
+/// Waits until this process knows the newest map of a cluster: which clients are fenced, among
+/// others. Blocks, for a limited time.
+pub fn wait_for_latest_map(ceph: &CephSpec) -> io::Result<()> {
+    let ceph = ceph.clone();
+    within(PATIENCE, "its newest map was there", move || {
+        Cluster::connect(&ceph)?.wait_for_latest_map()
     })
 }
 

@@ -247,7 +247,8 @@ fn errors_of_the_cluster_are_told_apart() {
         (28, Failure::NoSpace),
         (122, Failure::NoSpace),
         (2, Failure::Gone),
-        (30, Failure::ReadOnly),
+        (1, Failure::PathLost),
+        (30, Failure::PathLost),
         (108, Failure::PathLost),
         (110, Failure::PathLost),
         (5, Failure::MediaWrite),
@@ -354,6 +355,26 @@ fn closing_does_not_wait_for_the_cluster() {
     rig.world.hang(false);
     while !closed() {
         thread::yield_now();
+    }
+}
+
+#[test]
+fn a_connection_that_was_fenced_is_used_for_no_further_image() {
+    let (_, first) = world();
+    first.note(-5);
+    assert!(!first.is_fenced());
+    first.note(-108);
+    assert!(first.is_fenced());
+}
+
+#[test]
+fn the_lock_is_not_taken_only_to_sync() {
+    let rig = Rig::new("");
+    rig.log();
+    for (locked, log) in [(true, &[][..]), (false, &["sync".to_owned()])] {
+        rig.world.lock().locked = locked;
+        rig.factory.sync().unwrap();
+        assert_eq!(rig.log(), log);
     }
 }
 

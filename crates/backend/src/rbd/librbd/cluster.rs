@@ -5,7 +5,10 @@ use crate::rbd::CephSpec;
 use std::{
     ffi::{CString, c_char},
     fmt, io, ptr,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 /// Time to reach a monitor, unless the configuration says another.
@@ -18,6 +21,8 @@ static CONNECTED: Mutex<Vec<(CephSpec, Weak<Cluster>)>> = Mutex::new(Vec::new())
 pub(in crate::rbd) struct Cluster {
     pub(super) handle: Handle,
     pub(super) functions: &'static Functions,
+    /// The cluster takes nothing from this connection any more, which is kept for who uses it.
+    fenced: AtomicBool,
 }
 
 // SAFETY: a `rados_t` may be used by several threads at a time.
@@ -32,7 +37,10 @@ impl Cluster {
         let functions = functions()?;
         let known = || {
             let mut connected = CONNECTED.lock().unwrap_or_else(PoisonError::into_inner);
-            connected.retain(|(_, cluster)| cluster.strong_count() > 0);
+            let is_usable = |cluster: &Weak<Self>| {
+                cluster.upgrade().is_some_and(|cluster| !cluster.is_fenced())
+            };
+            connected.retain(|(_, cluster)| is_usable(cluster));
             let found = connected.iter().find(|(known, _)| known == spec);
             found.and_then(|(_, cluster)| cluster.upgrade())
         };
@@ -57,7 +65,7 @@ impl Cluster {
         })
         .map_err(|error| explained(&error, "librados cannot start"))?;
         // From now on it is closed when this fails.
-        let cluster = Self { handle, functions };
+        let cluster = Self { handle, functions, fenced: AtomicBool::new(false) };
         cluster.configure(spec)?;
         // SAFETY: the handle is open and not connected.
         done(unsafe { (functions.rados_connect)(handle) })
@@ -90,6 +98,29 @@ impl Cluster {
         }
         // A write that has completed is in the cluster, and what another client writes is read.
         self.set("rbd_cache", "false")
+    }
+
+    /// Waits until the cluster's newest map of OSDs, and of fenced clients, is known. Blocks.
+    pub(in crate::rbd) fn wait_for_latest_map(&self) -> io::Result<()> {
+        // SAFETY: the handle is open.
+        done(unsafe { (self.functions.rados_wait_for_latest_osdmap)(self.handle) })
+    }
+
+    /// Takes note of a result of the cluster, which may be that this client is fenced. The next
+    /// image that is opened has a new connection then.
+    pub(in crate::rbd) fn note(&self, result: i64) {
+        let fenced = -i64::from(rustix::io::Errno::SHUTDOWN.raw_os_error());
+        if result == fenced && !self.fenced.swap(true, Relaxed) {
+            log::error!(
+                "this client of a Ceph cluster was fenced (blocklisted): requests of its images \
+                 fail until their namespaces are removed and added again"
+            );
+        }
+    }
+
+    /// Whether another client has had this one fenced.
+    pub(in crate::rbd) fn is_fenced(&self) -> bool {
+        self.fenced.load(Relaxed)
     }
 
     fn set(&self, key: &str, value: &str) -> io::Result<()> {

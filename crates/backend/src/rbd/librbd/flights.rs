@@ -192,6 +192,9 @@ impl Flights {
         *bits &= *bits - 1;
         let (slot, result) = (slots.get_mut(index)?, completions.results.get(index)?);
         let (result, data) = (result.load(Relaxed), slot.data.take());
+        if result < 0 {
+            self.image.note(result);
+        }
         (slot.expected, slot.busy) = (None, false);
         self.free.push(index);
         Some(Landed { slot: index, result, data })

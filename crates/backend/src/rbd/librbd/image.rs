@@ -2,7 +2,7 @@
 
 use super::{
     Cluster,
-    library::{Functions, Handle, LOCK_EXCLUSIVE, done, explained, text},
+    library::{FEATURE_LOCK, Functions, Handle, LOCK_EXCLUSIVE, done, explained, text},
 };
 use crate::rbd::RbdSpec;
 use std::{
@@ -61,7 +61,9 @@ impl Image {
             if spec.is_read_only() { functions.rbd_open_read_only } else { functions.rbd_open };
         // SAFETY: the context is open, both names are C strings (or null: no snapshot), and the
         // function stores a handle.
-        done(unsafe { how(open.context, name.as_ptr(), &raw mut open.image, snapshot) })
+        let opened = unsafe { how(open.context, name.as_ptr(), &raw mut open.image, snapshot) };
+        open.cluster.note(opened.into());
+        done(opened)
             .map_err(|error| explained(&error, &format!("cannot open image {}", spec.name())))?;
         if spec.exclusive && !spec.is_read_only() {
             // SAFETY: the image is open.
@@ -97,6 +99,11 @@ impl Image {
         Ok(bytes)
     }
 
+    /// Takes note of the result of an operation.
+    pub(super) fn note(&self, result: i64) {
+        self.cluster.note(result);
+    }
+
     /// Bytes that lie together in one object.
     pub(in crate::rbd) fn stripe_unit(&self) -> io::Result<u64> {
         let mut bytes = 0;
@@ -121,14 +128,28 @@ impl Image {
         found != -rustix::io::Errno::NOENT.raw_os_error()
     }
 
+    /// Whether this client has the exclusive lock, or the image has none.
+    fn has_lock(&self) -> io::Result<bool> {
+        let (functions, mut features, mut owner) = (self.functions(), 0, 0);
+        // SAFETY: the image is open, and the function stores a number.
+        done(unsafe { (functions.rbd_get_features)(self.handle, &raw mut features) })?;
+        // SAFETY: as above.
+        done(unsafe { (functions.rbd_is_exclusive_lock_owner)(self.handle, &raw mut owner) })?;
+        Ok(owner != 0 || features & FEATURE_LOCK == 0)
+    }
+
     /// Changes the size. Blocks.
     pub(in crate::rbd) fn resize(&self, bytes: u64) -> io::Result<()> {
         // SAFETY: the image is open.
         done(unsafe { (self.functions().rbd_resize)(self.handle(), bytes) })
     }
 
-    /// Waits until all writes are in the cluster.
+    /// Waits until all writes are in the cluster. A client that gave its lock away flushed before
+    /// that; it would take the lock again.
     pub(in crate::rbd) fn flush(&self) -> io::Result<()> {
+        if !self.has_lock()? {
+            return Ok(());
+        }
         // SAFETY: the image is open.
         done(unsafe { (self.functions().rbd_flush)(self.handle()) })
     }

@@ -22,6 +22,8 @@ pub(super) type UpdateCallback = unsafe extern "C" fn(*mut c_void);
 
 /// `RBD_LOCK_MODE_EXCLUSIVE`.
 pub(super) const LOCK_EXCLUSIVE: c_int = 0;
+/// `RBD_FEATURE_EXCLUSIVE_LOCK`.
+pub(super) const FEATURE_LOCK: u64 = 4;
 /// `RBD_WRITE_ZEROES_FLAG_THICK_PROVISION`: zeroes are written where there was nothing.
 pub(super) const ZEROES_THICK: c_int = 1;
 /// `LIBRADOS_OP_FLAG_FADVISE_FUA`: not before the data is in the cluster, whatever caches there
@@ -61,6 +63,7 @@ functions! {
     rados: fn rados_conf_set(Handle, *const c_char, *const c_char) -> c_int;
     rados: fn rados_conf_get(Handle, *const c_char, *mut c_char, usize) -> c_int;
     rados: fn rados_connect(Handle) -> c_int;
+    rados: fn rados_wait_for_latest_osdmap(Handle) -> c_int;
     rados: fn rados_shutdown(Handle);
     rados: fn rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
     rados: fn rados_ioctx_set_namespace(Handle, *const c_char);
@@ -74,6 +77,8 @@ functions! {
     rbd: fn rbd_resize(Handle, u64) -> c_int;
     rbd: fn rbd_flush(Handle) -> c_int;
     rbd: fn rbd_watchers_list(Handle, *mut c_void, *mut usize) -> c_int;
+    rbd: fn rbd_get_features(Handle, *mut u64) -> c_int;
+    rbd: fn rbd_is_exclusive_lock_owner(Handle, *mut c_int) -> c_int;
     rbd: fn rbd_lock_acquire(Handle, c_int) -> c_int;
     rbd: fn rbd_update_watch(Handle, *mut u64, UpdateCallback, *mut c_void) -> c_int;
     rbd: fn rbd_update_unwatch(Handle, u64) -> c_int;

@@ -3,7 +3,7 @@
 
 use super::{
     Cluster,
-    library::{Callback, Functions, Handle, UpdateCallback, WRITE_FUA, ZEROES_THICK},
+    library::{Callback, FEATURE_LOCK, Functions, Handle, UpdateCallback, WRITE_FUA, ZEROES_THICK},
 };
 use crate::rbd::CephSpec;
 use std::{
@@ -309,7 +309,24 @@ unsafe extern "C" fn watchers(image: Handle, _: *mut c_void, _: *mut usize) -> c
     if context.world.lock().images.contains_key(&path) { -34 } else { -2 }
 }
 
-unsafe extern "C" fn flush(_: Handle) -> c_int {
+unsafe extern "C" fn flush(image: Handle) -> c_int {
+    // SAFETY: as above.
+    let mut state = unsafe { &*image.cast::<Context>() }.world.lock();
+    state.log.push("sync".to_owned());
+    0
+}
+
+unsafe extern "C" fn get_features(_: Handle, into: *mut u64) -> c_int {
+    // SAFETY: the caller has room for a number.
+    unsafe { into.write(FEATURE_LOCK) };
+    0
+}
+
+unsafe extern "C" fn is_lock_owner(image: Handle, into: *mut c_int) -> c_int {
+    // SAFETY: as above.
+    let state = unsafe { &*image.cast::<Context>() }.world.lock();
+    // SAFETY: the caller has room for a number.
+    unsafe { into.write((!state.locked).into()) };
     0
 }
 
@@ -487,6 +504,7 @@ static FUNCTIONS: Functions = Functions {
     rados_conf_set: conf_set,
     rados_conf_get: conf_get,
     rados_connect: connect,
+    rados_wait_for_latest_osdmap: connect,
     rados_shutdown: destroy,
     rados_ioctx_create: ioctx,
     rados_ioctx_set_namespace: set_namespace,
@@ -500,6 +518,8 @@ static FUNCTIONS: Functions = Functions {
     rbd_resize: resize,
     rbd_flush: flush,
     rbd_watchers_list: watchers,
+    rbd_get_features: get_features,
+    rbd_is_exclusive_lock_owner: is_lock_owner,
     rbd_lock_acquire: lock_acquire,
     rbd_update_watch: update_watch,
     rbd_update_unwatch: update_unwatch,

@@ -50,6 +50,8 @@ fn set_group(operator: &Operator, params: Value) -> Result<Value, ErrorObject> {
     let mut params = nvmf::parameters(params)?;
     let nqn = nvmf::existing(operator, &mut params)?;
     let (nsid, group) = (params.need("nsid")?, params.need("anagrpid")?);
+    // SPDK's name for a group to go through, of which Ceph's gateways ask for none.
+    params.refuse(&["transit_anagrpid"])?;
     params.end()?;
     operator.nvmf_step(&Step::SetAnaGroup { nqn, nsid, group })?;
     Ok(true.into())

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use serde_json::{Value, json};
 use weft_backend::{
     DeviceSpec,
-    rbd::{CephSpec, RbdSpec},
+    rbd::{self, CephSpec, RbdSpec},
 };
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{config::BdevKind, steps::Step};
@@ -17,7 +17,7 @@ type Clusters = BTreeMap<String, CephSpec>;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
-    let all: [(&'static str, Handler); 6] = [
+    let all: [(&'static str, Handler); 7] = [
         ("bdev_rbd_create", create),
         ("bdev_rbd_delete", |operator, params| bdev::delete(operator, params, BdevKind::Rbd)),
         ("bdev_rbd_resize", |operator, params| {
@@ -26,6 +26,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         ("bdev_rbd_register_cluster", register_cluster),
         ("bdev_rbd_unregister_cluster", unregister_cluster),
         ("bdev_rbd_get_clusters_info", get_clusters_info),
+        ("bdev_rbd_wait_for_latest_osdmap", wait_for_latest_osdmap),
     ];
     all.into_iter()
         .fold(methods, |methods, (name, handler)| method(methods, operator, name, handler))
@@ -84,6 +85,23 @@ fn unregister_cluster(operator: &Operator, params: Value) -> Answer {
     Ok(true.into())
 }
 
+/// Of Ceph's SPDK: its gateways ask for it before they take over from one that was fenced.
+fn wait_for_latest_osdmap(operator: &Operator, params: Value) -> Answer {
+    let mut params = Params::of_bdev(params)?;
+    let name: String = params.need("name")?;
+    params.end()?;
+    let ceph = operator
+        .with(|target| target.config().operated.ceph_clusters.get(&name).cloned())?
+        .ok_or_else(|| no_cluster(&name))?;
+    rbd::wait_for_latest_map(&ceph)
+        .map_err(|error| ErrorObject::new(Code::INTERNAL_ERROR, error.to_string()))?;
+    Ok(true.into())
+}
+
+fn no_cluster(name: &str) -> ErrorObject {
+    ErrorObject::new(Code(-2), format!("No such file or directory: no cluster {name}"))
+}
+
 fn get_clusters_info(operator: &Operator, params: Value) -> Answer {
     let mut params = Params::of_bdev(params)?;
     let name: Option<String> = params.take("name")?;
@@ -96,9 +114,7 @@ fn get_clusters_info(operator: &Operator, params: Value) -> Answer {
     };
     match name {
         None => Ok(clusters.iter().map(info).collect()),
-        Some(name) => clusters.get_key_value(&name).map(info).ok_or_else(|| {
-            ErrorObject::new(Code(-2), format!("No such file or directory: no cluster {name}"))
-        }),
+        Some(name) => clusters.get_key_value(&name).map(info).ok_or_else(|| no_cluster(&name)),
     }
 }
 

@@ -1,0 +1,64 @@
+# Linux' host against images of a Ceph cluster, which weft serves outside: one function a step.
+# Namespace 1 is for files, of namespace 2 the driver looks at the objects.
+. /share/lib.sh
+
+file_system() {
+    fresh
+    connect
+    local device
+    device=$(namespace 1)
+    verified "$device" --iodepth=16 --name=small --bs=4k --size=1M \
+        --name=large --bs=64k --offset=16M --size=16M
+    mkfs.ext4 -q -F "$device"
+    mount "$device" /mnt
+    cp -r /etc /mnt/
+    cp /usr/bin/fio /mnt/
+    (cd /mnt && find . -type f -print0 | sort -z | xargs -0 md5sum) >/tmp/before
+    umount /mnt
+    fsck.ext4 -fn "$device"
+    disconnect
+    connect
+    device=$(namespace 1)
+    mount "$device" /mnt
+    (cd /mnt && md5sum --quiet -c /tmp/before)
+    umount /mnt
+    disconnect
+    kernel_is_content
+}
+
+before_resize() {
+    fresh
+    connect
+    namespace 1 >/tmp/device
+}
+
+# resized BYTES: without a rescan by hand
+resized() {
+    within 10 has_size "$(cat /tmp/device)" "$1"
+    disconnect
+    kernel_is_content
+}
+
+fill() {
+    fresh
+    connect
+    dd if=/dev/urandom of="$(namespace 2)" bs=4M count=4 oflag=direct status=none
+}
+
+# Write Zeroes without Deallocate.
+write_zeroes() {
+    local device
+    device=$(namespace 2)
+    blkdiscard -f -z -o 0 -l $((8 << 20)) "$device"
+    all_zero "$device" 0 8
+}
+
+# A whole object.
+discard() {
+    local device
+    device=$(namespace 2)
+    blkdiscard -f -o 0 -l $((4 << 20)) "$device"
+    all_zero "$device" 0 4
+    disconnect
+    kernel_is_content
+}

@@ -1,0 +1,105 @@
+//! Images of a Ceph cluster of one node, made of Debian's packages: weft's target serves them to
+//! weft's host and to Linux'.
+//!
+//! A step has a target of its own and images of its own; the cluster is the same for all.
+
+mod bars;
+mod cluster;
+mod faults;
+mod images;
+mod linux;
+mod nvmeof;
+mod served;
+
+use crate::bench;
+use crate::report::Report;
+use crate::test::{build_binary, target_folder};
+use anyhow::Result;
+use cluster::{Cluster, Programs};
+use served::Scene;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A step and its name.
+type Step = (&'static str, fn(&Scene) -> Result<()>);
+
+const STEPS: &[Step] = &[
+    ("data is where other clients of the cluster find it", images::data),
+    ("flush and FUA reach the cluster past librbd's cache", images::durable),
+    ("deallocated blocks free their objects", images::deallocated),
+    ("a resize is seen by hosts", images::resized),
+    ("a snapshot and a namespace of a pool", images::snapshot_and_namespace),
+    ("the exclusive lock goes to who writes, unless it is kept", images::exclusive_lock),
+    ("SPDK's methods, with two clusters", images::methods),
+    ("what ceph-nvmeof asks of SPDK's target is answered", nvmeof::calls),
+    ("Linux' host in a guest: file system, resize, zeroes", linux::host),
+    ("an OSD is killed and started again under load", faults::osd_killed),
+    ("an image that hangs ends its commands and holds up no other", faults::hangs),
+    ("a full pool: what was written stays, and writes go on later", faults::full),
+    ("a pool is removed under load", faults::removed),
+    ("one of two gateways dies under load", faults::gateway_dies),
+    ("a client that was fenced says so, and is replaced", faults::fenced),
+];
+
+/// What takes longest, which only `cargo xtask test --all` runs, or whoever names it.
+const LONG: &[&str] = &["one of two gateways dies under load"];
+
+/// What `cargo xtask ceph` is asked for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only steps whose name contains this text
+    filter: Option<String>,
+    /// In place of the steps: measure weft over TCP beside fio's rbd engine and `rbd bench`
+    #[arg(long, conflicts_with = "filter")]
+    bench: bool,
+    /// With --bench: how often each load is measured
+    #[arg(long, default_value_t = 5, requires = "bench")]
+    rounds: usize,
+    /// With --bench: for how many seconds
+    #[arg(long, default_value_t = 5, requires = "bench")]
+    seconds: u64,
+}
+
+/// Runs the steps, those that take longest only if all are wanted.
+pub(crate) fn test(root: &Path, report: &mut Report, all: bool) {
+    if let Some(scene) = set_up(report, root, || build_binary(root)) {
+        steps(report, &scene, |name| all || !LONG.contains(&name));
+    }
+}
+
+/// Runs the steps, or those that were asked for; or measures.
+pub(crate) fn run(root: &Path, report: &mut Report, options: &Options) {
+    if options.bench {
+        let Some(scene) = set_up(report, root, || bench::built(root)) else { return };
+        let time = Duration::from_secs(options.seconds);
+        report.check("ceph: bars", || bars::measure(&scene, options.rounds, time));
+    } else if let Some(scene) = set_up(report, root, || build_binary(root)) {
+        let filter = options.filter.as_deref().unwrap_or_default();
+        steps(report, &scene, |name| name.contains(filter));
+    }
+}
+
+/// Starts a cluster.
+fn set_up(
+    report: &mut Report,
+    root: &Path,
+    binary: impl FnOnce() -> Result<PathBuf>,
+) -> Option<Scene> {
+    let mut scene = None;
+    report.check("ceph: a cluster of Debian's packages", || {
+        let weft = binary()?;
+        let folder = target_folder(root).join("ceph");
+        std::fs::create_dir_all(&folder)?;
+        let folder = folder.canonicalize()?;
+        let cluster = Cluster::start(Programs::of_debian(root)?, folder.join("cluster"))?;
+        scene = Some(Scene { root: root.to_owned(), cluster, weft, folder });
+        Ok(())
+    });
+    scene
+}
+
+fn steps(report: &mut Report, scene: &Scene, wanted: impl Fn(&str) -> bool) {
+    for (name, step) in STEPS.iter().filter(|(name, _)| wanted(name)) {
+        report.check(&format!("ceph: {name}"), || step(scene));
+    }
+}
