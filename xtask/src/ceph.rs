@@ -30,11 +30,12 @@ const STEPS: &[Step] = &[
     ("a resize is seen by hosts", images::resized),
     ("a snapshot and a namespace of a pool", images::snapshot_and_namespace),
     ("the exclusive lock goes to who writes, unless it is kept", images::exclusive_lock),
-    ("SPDK's methods, with two clusters", images::methods),
+    ("SPDK's methods, with two users of the cluster", images::methods),
     ("what ceph-nvmeof asks of SPDK's target is answered", nvmeof::calls),
     ("Linux' host in a guest: file system, resize, zeroes", linux::host),
     ("an OSD is killed and started again under load", faults::osd_killed),
     ("an image that hangs ends its commands and holds up no other", faults::hangs),
+    ("images of two clusters, one of which hangs", faults::two_clusters),
     ("a full pool: what was written stays, and writes go on later", faults::full),
     ("a pool is removed under load", faults::removed),
     ("one of two gateways dies under load", faults::gateway_dies),
@@ -42,7 +43,8 @@ const STEPS: &[Step] = &[
 ];
 
 /// What takes longest, which only `cargo xtask test --all` runs, or whoever names it.
-const LONG: &[&str] = &["one of two gateways dies under load"];
+const LONG: &[&str] =
+    &["one of two gateways dies under load", "images of two clusters, one of which hangs"];
 
 /// What `cargo xtask ceph` is asked for.
 #[derive(Debug, clap::Args)]

@@ -82,6 +82,11 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Another cluster.
+    pub(super) fn another(&self, folder: PathBuf) -> Result<Self> {
+        Self::start(Programs(self.programs.0.clone()), folder)
+    }
+
     /// The configuration, which clients need as well.
     pub(super) fn configuration(&self) -> String {
         self.folder.join("ceph.conf").display().to_string()

@@ -75,6 +75,32 @@ fn while_it_hangs(scene: &Scene, served: &Served<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Images of the same name in two clusters, one of which hangs.
+pub(super) fn two_clusters(scene: &Scene) -> Result<()> {
+    let other = scene.cluster.another(scene.folder.join("other"))?;
+    for cluster in [&scene.cluster, &other] {
+        cluster.rbd("create --size 16M both")?;
+    }
+    let hangs = format!(
+        "[[subsystem.namespace]]\nrbd = \"both,timeout=500ms,user=weft,conf={}\"\n",
+        other.configuration()
+    );
+    let served = scene.serve_toml("two", "", &(scene.namespace("both") + &hangs))?;
+    for (nsid, cluster) in [(1_u32, &scene.cluster), (2, &other)] {
+        let (file, data) = scene.data(20 + u64::from(nsid), MIB)?;
+        served.write(nsid, 8, &file, &[])?;
+        ensure!(cluster.contents("both", 9 * MIB)?[8 * MIB..] == data, "other data: {nsid}");
+    }
+    let load = served.load(1, VERIFIED)?;
+    other.signal_osd(Signal::STOP)?;
+    let told = served.refused("read", 2, &["--data-size", "4096"]);
+    other.signal_osd(Signal::CONT)?;
+    ensure!(told?.contains("Internal Path Error"), "the cluster that hangs has answered");
+    load.ends_well()?;
+    within(PATIENCE, "the cluster answers", || served.weft("flush", 2, &[]))?;
+    served.stop()
+}
+
 /// The OSD's file is nearly full by its own measure: a small part of it.
 pub(super) fn full(scene: &Scene) -> Result<()> {
     scene.cluster.rbd("create --size 1G full")?;

@@ -265,7 +265,7 @@ fn errors_of_the_cluster_are_told_apart() {
 fn a_removed_image_is_gone_whatever_its_requests_say() {
     let mut rig = Rig::new("");
     rig.world.lock().fails = Some(30);
-    assert_eq!(rig.write(0, 1, 1), Err(Failure::ReadOnly), "as without its lock");
+    assert_eq!(rig.write(0, 1, 1), Err(Failure::PathLost), "as without its lock");
     rig.world.lock().images.clear();
     while rig.write(0, 1, 1) != Err(Failure::Gone) {
         thread::yield_now();
