@@ -44,6 +44,18 @@ persistent_discovery() {
     kernel_is_content
 }
 
+# The host registers with a discovery controller, as nvme-stas has libnvme do it.
+registered() {
+    fresh
+    nvme discover -t tcp -a "$ADDRESS" -s "$PORT" --persistent --keep-alive-tmo=5
+    local controller
+    controller=$(grep -l discovery /sys/class/nvme/nvme*/subsysnqn | cut -d/ -f5)
+    nvme dim --device="$controller" --task=register
+    nvme dim --device="$controller" --task=deregister
+    nvme disconnect -d "$controller"
+    kernel_is_content
+}
+
 identify() {
     fresh
     connect

@@ -6,6 +6,7 @@
 //! - [`image`] builds from them, once, what a boot needs (QEMU, kernel, initramfs, root file
 //!   system) and keeps it in a cache with a lock and a stamp;
 //! - [`siw`] compiles on demand the one module that Debian does not build;
+//! - [`stas`] fetches on demand nvme-stas and what it needs;
 //! - [`machine`] boots it and runs commands in it, one after another, over one serial channel.
 //!
 //! Every tool that the preparation needs beside `apt-get` and `dpkg-deb` (zstd, xz, depmod,
@@ -19,6 +20,7 @@ pub(crate) mod image;
 pub(crate) mod machine;
 pub(crate) mod modules;
 pub(crate) mod siw;
+pub(crate) mod stas;
 
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;

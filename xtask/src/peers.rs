@@ -25,6 +25,7 @@ mod secure;
 mod secure_host;
 mod secure_target;
 mod service;
+mod stas;
 
 use crate::guest::{Image, Kernel};
 use crate::report::Report;
@@ -104,6 +105,7 @@ const SUITES: &[&Suite] = &[
     &iwarp::SUITE,
     &service::SUITE,
     &arm::SUITE,
+    &stas::SUITE,
     &secure_host::SUITE,
     &secure_target::SUITE,
     &kernel_records::SUITE,
@@ -219,7 +221,7 @@ fn run_jobs<'a>(
         while let Some(job) = next() {
             let Some(setup) = setup(&job) else { continue };
             let Job { suite, steps, .. } = job;
-            match iwarp::prepare(suite, setup.image) {
+            match iwarp::prepare(suite, setup.image).and_then(|()| stas::prepare(suite)) {
                 Ok(()) => run_suite(&mut report, &setup, suite, &steps),
                 Err(error) => lacks(&mut report, suite.name, steps.len(), &format!("{error:#}")),
             }

@@ -7,6 +7,7 @@ mod flags;
 mod metrics;
 mod operate;
 mod pair;
+mod registered;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -22,6 +23,7 @@ use weft_target::{
 pub(crate) use self::control::statistics;
 use self::{
     announce::Reached, announced::Announced, control::Control, operate::Operator, pair::Pair,
+    registered::Registered,
 };
 use crate::{
     bench::{Cpus, Driver, PollingMode, cpus, size, size32, time},
@@ -80,6 +82,14 @@ pub(crate) struct Options {
     /// and `weft discover --mdns` find them.
     #[arg(long)]
     mdns: bool,
+    /// Be a Centralized Discovery controller (TP8010): other targets register their subsystems
+    /// here, and hosts find all of them in one log.
+    #[arg(long)]
+    centralized_discovery: bool,
+    /// Register with a Centralized Discovery controller, like tcp://192.0.2.8:8009; may be
+    /// repeated.
+    #[arg(long, value_name = "URL", value_parser = listen)]
+    register: Vec<Listen>,
     #[command(flatten)]
     metrics: Metrics,
 }
@@ -244,7 +254,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         None => (config, None),
     };
     let config = Config { io_metrics: options.metrics.config(options.is_watched())?, ..config };
-    let pair = config.pair.clone();
+    let (pair, register) = (config.pair.clone(), config.register.clone());
     let config = Config { is_standby: pair.is_some(), ..config };
     let mut target = Target::start(config).map_err(Failure::because)?;
     target.exit_on_failure();
@@ -274,6 +284,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     let announced = operator.with(|target| announce::announce(target, at, options.output_format));
     announced.map_err(Failure::because)??;
     let announced = Announced::start(&operator)?;
+    let registered = Registered::start(&register, &operator)?;
     tell_manager(NotifyState::Ready);
     while let Ok(wish) = wishes.recv() {
         match wish {
@@ -290,6 +301,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     }
     tell_manager(NotifyState::Stopping);
     announced.stop();
+    registered.stop();
     operator.pair().into_iter().for_each(Pair::stop);
     operator.stop()
 }
@@ -348,6 +360,8 @@ fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<C
     };
     options.engine.amend(&mut config);
     config.mdns |= options.mdns;
+    config.centralized_discovery |= options.centralized_discovery;
+    config.register.extend(&options.register);
     if config.ports.iter().any(|port| port.listen.transport == Transport::Loopback) {
         return Err(Failure::because(
             "nobody but this process could come to a loopback address; `weft bench --loopback` \

@@ -63,6 +63,7 @@ pub mod abort;
 pub mod authentication;
 pub mod command;
 pub mod completion;
+pub mod discovery_information;
 pub mod event;
 pub mod fabrics;
 pub mod feature;

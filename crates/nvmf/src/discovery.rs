@@ -4,19 +4,21 @@
 //! those of subsystems that allow its host, with an address that the host can reach: for a listener
 //! with a wildcard address, the address that the host itself came to.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use weft_nvme::fabrics::CONTROLLER_ID_DYNAMIC;
 use weft_nvme::log_page::{
-    self, AddressFamily, DiscoveryEntryFlags, DiscoveryHeader, Endpoint, RdmaSubtype,
-    SecureChannel, SecurityType, SubsystemType, TransportType,
+    self, AddressFamily, DiscoveryEntryFlags, DiscoveryHeader, DiscoveryParameter, Endpoint,
+    RdmaSubtype, SecureChannel, SecurityType, SubsystemType, TransportType,
 };
-use weft_nvme::wire::U16;
+use weft_nvme::wire::{U16, U32};
 use weft_nvme::{Nqn, Wire};
 
 use crate::keys::TlsMode;
+use crate::registration::{Registered, Registrations};
 
 /// Bytes of the log page's header, and of each entry.
 const RECORD_BYTES: usize = 1024;
@@ -28,6 +30,36 @@ pub struct DiscoveryView {
     pub generation: u64,
     /// The entries, in the order of the log page.
     pub entries: Vec<DiscoveryEntry>,
+    /// Whether it is a Centralized Discovery controller: others register their subsystems with it.
+    pub is_centralized: bool,
+    /// What they have registered, which every host sees.
+    pub registered: Vec<Arc<Registered>>,
+    /// How often that had changed.
+    pub registrations: u64,
+}
+
+impl DiscoveryView {
+    /// The same view with these registrations.
+    #[must_use]
+    pub fn with_registered<A: Copy + Ord>(&self, registrations: &Registrations<A>) -> Self {
+        let version = registrations.version();
+        Self {
+            generation: self.generation - self.registrations + version,
+            registered: registrations.subsystems(),
+            registrations: version,
+            ..self.clone()
+        }
+    }
+
+    /// The subsystems of I/O controllers, as another discovery controller is told of them by one
+    /// that came to it from `local_address`.
+    #[must_use]
+    pub fn to_register(&self, local_address: IpAddr) -> Vec<log_page::DiscoveryEntry> {
+        let subsystems = self.entries.iter().filter(|entry| entry.kind == EntryKind::Nvm);
+        subsystems
+            .filter_map(|entry| Some(entry.to_wire(entry.address_for(local_address)?)))
+            .collect()
+    }
 }
 
 /// One subsystem at one port.
@@ -173,33 +205,70 @@ impl DiscoveryLogPage {
         Self { view, local_address, entries }
     }
 
-    /// `length` bytes from `offset`; zeros behind its end. `None` if it ends before `offset`.
+    /// `length` bytes from `offset`; zeros behind its end. `None` if it ends before `offset`. Its
+    /// entries are extended ones if that was asked for.
     #[must_use]
-    pub fn part(&self, offset: u64, length: usize) -> Option<Vec<u8>> {
+    pub fn part(&self, offset: u64, length: usize, extended: bool) -> Option<Vec<u8>> {
         let offset = usize::try_from(offset).ok()?;
-        let end = offset.saturating_add(length).div_ceil(RECORD_BYTES).min(self.entries.len() + 1);
-        if offset > RECORD_BYTES * (self.entries.len() + 1) {
+        let end = offset.saturating_add(length);
+        // Only what is asked for is made; `first` is where that begins.
+        let (mut bytes, mut first, mut at) = (Vec::new(), None, 0);
+        for record in 0..=self.len() {
+            let own = match record.checked_sub(1) {
+                Some(index) if extended => self.extended_bytes(index)?,
+                _ => RECORD_BYTES,
+            };
+            if at < end && at + own > offset {
+                first.get_or_insert(at);
+                match record.checked_sub(1) {
+                    None => bytes.extend_from_slice(self.header(extended).bytes()),
+                    Some(index) if extended => self.entry(index)?.extend_to(&mut bytes),
+                    Some(index) => bytes.extend_from_slice(self.entry(index)?.entry.bytes()),
+                }
+            }
+            at += own;
+        }
+        if offset > at {
             return None;
         }
-        let mut records = Vec::new();
-        for record in offset / RECORD_BYTES..end {
-            match record.checked_sub(1) {
-                None => {
-                    let count = self.entries.len() as u64;
-                    let header = DiscoveryHeader::new(self.view.generation, count);
-                    records.extend_from_slice(header.bytes());
-                }
-                Some(index) => records.extend_from_slice(self.entry(index)?.bytes()),
-            }
-        }
-        window(&records, (offset % RECORD_BYTES) as u64, length)
+        window(&bytes, (offset - first.unwrap_or(offset)) as u64, length)
     }
 
-    fn entry(&self, index: usize) -> Option<log_page::DiscoveryEntry> {
+    fn header(&self, extended: bool) -> DiscoveryHeader {
+        let count = self.len();
+        let mut header = DiscoveryHeader::new(self.view.generation, count as u64);
+        if extended {
+            let entries: usize = (0..count).filter_map(|index| self.extended_bytes(index)).sum();
+            header.flags = DiscoveryParameter(0).with_extended_entries(true);
+            header.total_length =
+                U32::new(u32::try_from(RECORD_BYTES + entries).unwrap_or(u32::MAX));
+        }
+        header
+    }
+
+    fn len(&self) -> usize {
+        self.entries.len() + self.view.registered.len()
+    }
+
+    /// What another one has registered is behind this target's own.
+    fn registered(&self, index: usize) -> Option<&Arc<Registered>> {
+        self.view.registered.get(index.checked_sub(self.entries.len())?)
+    }
+
+    fn extended_bytes(&self, index: usize) -> Option<usize> {
+        let own = Registered::EXTENDED_BYTES_MIN;
+        Some(self.registered(index).map_or(own, |registered| registered.extended_bytes()))
+    }
+
+    fn entry(&self, index: usize) -> Option<Cow<'_, Registered>> {
         #[cfg(test)]
         tests::count_entry();
+        if let Some(registered) = self.registered(index) {
+            return Some(Cow::Borrowed(registered));
+        }
         let entry = self.view.entries.get(*self.entries.get(index)?)?;
-        Some(entry.to_wire(entry.address_for(self.local_address)?))
+        let entry = entry.to_wire(entry.address_for(self.local_address)?);
+        Some(Cow::Owned(Registered::basic(entry)))
     }
 }
 
@@ -282,10 +351,11 @@ pub(crate) mod tests {
                 named.clone(),
                 DiscoveryEntry { port: 4421, ..entry("::") },
             ],
+            ..DiscoveryView::default()
         };
         let view = Arc::new(view);
         let of = |host| DiscoveryLogPage::new(Arc::clone(&view), &host, address("192.0.2.1"));
-        let page = of(host).part(0, 4096).expect("a page");
+        let page = of(host).part(0, 4096, false).expect("a page");
         assert_eq!(page[8], 3);
         let names = [nqn(SUBSYSTEM), named.subsystem, nqn(SUBSYSTEM)];
         for (index, (name, port)) in names.into_iter().zip(["4420 ", "4420 ", "4421 "]).enumerate()
@@ -295,7 +365,7 @@ pub(crate) mod tests {
             assert!(entry.address.0.starts_with(b"192.0.2.1 "));
             assert!(entry.service_id.0.starts_with(port.as_bytes()));
         }
-        assert_eq!(of(nqn("nqn.other")).part(0, 1024).expect("a header")[8], 3);
+        assert_eq!(of(nqn("nqn.other")).part(0, 1024, false).expect("a header")[8], 3);
     }
 
     fn parsed(page: &[u8], index: usize) -> Wired {
@@ -318,9 +388,10 @@ pub(crate) mod tests {
                     8010,
                 ),
             ],
+            ..DiscoveryView::default()
         };
         let log = DiscoveryLogPage::new(Arc::new(view), &host, local);
-        let page = log.part(0, 4096).expect("a page");
+        let page = log.part(0, 4096, false).expect("a page");
         assert_eq!(page[..8], [8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(page[8..20], [3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let own = parsed(&page, 0);
@@ -347,18 +418,22 @@ pub(crate) mod tests {
     fn any_part_of_the_page_can_be_read() {
         let host = nqn(HOST);
         let local = address("192.0.2.1");
-        let view = DiscoveryView { generation: 5, entries: vec![entry("0.0.0.0")] };
+        let view = DiscoveryView {
+            generation: 5,
+            entries: vec![entry("0.0.0.0")],
+            ..DiscoveryView::default()
+        };
         let log = DiscoveryLogPage::new(Arc::new(view), &host, local);
-        let whole = log.part(0, 2048).expect("a page");
+        let whole = log.part(0, 2048, false).expect("a page");
         for (offset, length) in [(0, 16), (8, 8), (1020, 1028), (2044, 4), (2048, 0)] {
-            let part = log.part(offset, length).expect("a part");
+            let part = log.part(offset, length, false).expect("a part");
             let from = usize::try_from(offset).expect("small");
             assert_eq!(part, whole[from..from + length]);
         }
-        let behind = log.part(2044, 12).expect("a part");
+        let behind = log.part(2044, 12, false).expect("a part");
         assert_eq!(behind[4..], [0; 8]);
         for offset in [2049, 2052, 3072, u64::MAX] {
-            assert_eq!(log.part(offset, 4), None);
+            assert_eq!(log.part(offset, 4, false), None);
         }
     }
 }

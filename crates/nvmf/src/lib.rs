@@ -25,6 +25,7 @@ pub mod host;
 pub mod keys;
 pub mod queue;
 pub mod rdma;
+pub mod registration;
 pub mod reservation;
 pub mod subsystem;
 pub mod tcp;

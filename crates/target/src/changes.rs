@@ -240,7 +240,11 @@ fn process_settings(old: &Config, new: &Config, lines: &mut Vec<String>) {
             lines.push(format!("limits.{name} changed from {was} to {is}{comma}{when}"));
         }
     }
-    for (name, was, is) in [("express", old.express, new.express), ("mdns", old.mdns, new.mdns)] {
+    for (name, was, is) in [
+        ("express", old.express, new.express),
+        ("mdns", old.mdns, new.mdns),
+        ("centralized-discovery", old.centralized_discovery, new.centralized_discovery),
+    ] {
         if was != is {
             lines.push(format!("{name} changed from {was} to {is}"));
         }

@@ -13,6 +13,7 @@ use weft_nvme::{Nqn, Status};
 use weft_nvmf::auth::{Group, HashFunction};
 use weft_nvmf::connect::{ConnectError, ConnectRequest, ControllerIds};
 use weft_nvmf::keys::TlsRecords;
+use weft_nvmf::registration::{Change, Record, Registrations};
 use weft_nvmf::subsystem::SubsystemView;
 
 use crate::catalogue::Scope;
@@ -157,6 +158,19 @@ struct State {
     queues: Vec<usize>,
     /// What was asked to be recorded last, until it is read.
     trace: Option<Arc<Trace>>,
+    /// What hosts and discovery controllers have registered.
+    registrations: Registrations<ConnectionId>,
+    /// The discovery subsystem without that.
+    own_discovery: Arc<SubsystemView>,
+}
+
+impl State {
+    /// Shows what is registered, in the next snapshot.
+    fn show_registered(&mut self) -> Arc<Snapshot> {
+        let next = self.snapshot.with_registered(&self.registrations);
+        self.snapshot = Arc::new(next);
+        Arc::clone(&self.snapshot)
+    }
 }
 
 impl Directory {
@@ -168,6 +182,8 @@ impl Directory {
     ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
+                own_discovery: Arc::clone(&snapshot.discovery),
+                registrations: Registrations::default(),
                 snapshot,
                 listening: BTreeMap::new(),
                 controller_ids: BTreeMap::new(),
@@ -317,6 +333,13 @@ impl Directory {
             changes.after = state.snapshot.version;
         }
         snapshot.keep_write_protect(&state.snapshot, scope);
+        let own = Arc::clone(&snapshot.discovery);
+        if Arc::ptr_eq(&own, &state.own_discovery) {
+            snapshot.discovery = Arc::clone(&state.snapshot.discovery);
+        } else {
+            snapshot.show_registered(&state.registrations);
+        }
+        state.own_discovery = own;
         state.snapshot = Arc::new(snapshot);
         Arc::clone(&state.snapshot)
     }
@@ -512,6 +535,42 @@ impl Directory {
     pub(crate) fn owner(&self, subsystem: &Nqn, controller_id: u16) -> Option<ConnectionId> {
         let key = (subsystem.as_str().to_owned(), controller_id);
         self.lock().controllers.get(&key).copied()
+    }
+
+    /// Carries out what a host registers over an admin connection. Returns the next snapshot if
+    /// others see other subsystems in it.
+    pub(crate) fn register(
+        &self,
+        host: Nqn,
+        connection: ConnectionId,
+        change: Change,
+    ) -> Result<Option<Arc<Snapshot>>, Status> {
+        let mut state = self.lock();
+        let is_other = state.registrations.change(host, connection, change)?;
+        Ok(is_other.then(|| state.show_registered()))
+    }
+
+    /// An admin connection has ended. Returns when what was registered over it ends.
+    pub(crate) fn registrant_left(
+        &self,
+        host: &Nqn,
+        connection: ConnectionId,
+        now: Duration,
+    ) -> Option<Duration> {
+        self.lock().registrations.left(host, connection, now)
+    }
+
+    /// Removes what was registered by hosts that are gone for long. Returns the next snapshot if
+    /// others see other subsystems in it.
+    pub(crate) fn expire_registrations(&self, now: Duration) -> Option<Arc<Snapshot>> {
+        let mut state = self.lock();
+        state.registrations.expire(now).then(|| state.show_registered())
+    }
+
+    /// What is registered, by host.
+    pub(crate) fn registrations(&self) -> Vec<(Nqn, Record)> {
+        let state = self.lock();
+        state.registrations.records().map(|(host, record)| (*host, record.clone())).collect()
     }
 
     /// A queue of this host has ended with commands outstanding.

@@ -10,7 +10,8 @@ use crate::generated::GeneratedKeys;
 use weft_backend::DeviceFactory;
 use weft_nvme::{Nqn, Status};
 use weft_nvmf::connect::ConnectError;
-use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
+use weft_nvmf::registration::Registrations;
+use weft_nvmf::subsystem::{SubsystemKind, SubsystemShared, SubsystemView};
 use weft_reactor::Reactor;
 use weft_transport::CloseReason;
 use weft_transport::target::TargetConnection;
@@ -18,6 +19,7 @@ use weft_transport::tls::{TlsAcceptor, TlsMode, TlsRecords};
 
 use crate::catalogue::Scope;
 use crate::config::{Limits, Listen, Port, PortSubsystems, QosRule, Referral};
+use crate::group::ConnectionId;
 use crate::rate_limits::RateLimits;
 use crate::reservations;
 
@@ -269,6 +271,23 @@ impl Snapshot {
     pub(crate) fn factory(&self, device: u32) -> Option<&Arc<dyn DeviceFactory>> {
         let device = self.devices().find(|served| served.id.0 == device);
         device.map(|served| &served.factory)
+    }
+
+    /// The same with what is registered with the discovery subsystem.
+    pub(crate) fn with_registered(&self, registrations: &Registrations<ConnectionId>) -> Self {
+        let mut next = self.next();
+        let subsystems = vec![next.discovery.nqn.as_str().to_owned()];
+        next.changes = Some(Changes { after: self.version, subsystems, removed: Vec::new() });
+        next.show_registered(registrations);
+        next
+    }
+
+    /// Shows what is registered.
+    pub(crate) fn show_registered(&mut self, registrations: &Registrations<ConnectionId>) {
+        let view = Arc::make_mut(&mut self.discovery);
+        if let SubsystemKind::Discovery(shown) = &mut view.kind {
+            *shown = Arc::new(shown.with_registered(registrations));
+        }
     }
 
     /// The same, but for one namespace that may or may not be written.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, mpsc};
@@ -10,6 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weft_backend::{DeviceFactory, DeviceSpec, Resized};
+use weft_nvme::Nqn;
+use weft_nvme::log_page::DiscoveryEntry;
+use weft_nvmf::registration::Record;
 use weft_reactor::{MailboxSender, Reactor, monotonic_time};
 use weft_transport::rdma::{Provider, set_provider};
 
@@ -304,6 +307,19 @@ impl Target {
     #[must_use]
     pub fn addresses(&self) -> BTreeMap<u16, SocketAddr> {
         self.directory.listening()
+    }
+
+    /// What other targets and hosts have registered with the discovery subsystem.
+    #[must_use]
+    pub fn registrations(&self) -> Vec<(Nqn, Record)> {
+        self.directory.registrations()
+    }
+
+    /// What a Centralized Discovery controller is told that is reached from this address.
+    #[must_use]
+    pub fn to_register(&self, local: IpAddr) -> Vec<DiscoveryEntry> {
+        let snapshot = self.directory.snapshot();
+        snapshot.discovery.discovery().map(|view| view.to_register(local)).unwrap_or_default()
     }
 
     /// The controllers of all subsystems, or of one.

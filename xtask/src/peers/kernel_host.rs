@@ -22,6 +22,7 @@ const STEPS: &[Step] = &[
     step("discover", |bench| bench.guest("discover").map(drop)),
     step("connect_all", |bench| bench.guest("connect_all").map(drop)),
     step("persistent_discovery", |bench| bench.guest("persistent_discovery").map(drop)),
+    step("registered", registered),
     step("identify", |bench| bench.guest("identify").map(drop)),
     step("logs", |bench| bench.guest("logs").map(drop)),
     step("features", |bench| bench.guest("features").map(drop)),
@@ -63,6 +64,17 @@ fn block_reservations(bench: &mut Bench) -> Result<()> {
     fs::write(bench.configuration(), config)?;
     bench.reload_target()?;
     done.map(drop)
+}
+
+/// The target has read what libnvme writes.
+fn registered(bench: &mut Bench) -> Result<()> {
+    bench.guest("registered")?;
+    let log = bench.running()?.output();
+    for task in ["Register", "De-Register"] {
+        let line = log.lines().find(|line| line.contains(&format!(": {task}: 1 of a host")));
+        ensure!(line.is_some(), "no line says {task}");
+    }
+    Ok(())
 }
 
 const MIB: u64 = 1 << 20;

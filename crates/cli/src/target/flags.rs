@@ -32,6 +32,10 @@ pub(super) fn configuration(
         return Ok(Config::default());
     }
     let ports = ports(options)?;
+    // Others serve what it knows of.
+    if devices.is_empty() && options.centralized_discovery {
+        return Ok(Config { ports, ..Config::default() });
+    }
     if devices.is_empty() {
         return Err(Failure::because(
             "nothing to serve: give --memory 1GiB, --file PATH, --block PATH, --rbd POOL/IMAGE \
@@ -58,7 +62,8 @@ pub(super) fn configuration(
 fn ports(options: &Options) -> Result<Vec<Port>, Failure> {
     let listening = &options.listening;
     let mut listens = listening.listen.clone();
-    if listens.is_empty() {
+    let is_discovery = options.centralized_discovery && !listening.discovery.is_empty();
+    if listens.is_empty() && !is_discovery {
         listens.push(LISTEN_DEFAULT.parse().map_err(Failure::because)?);
     }
     if listening.advertise.len() > listens.len() {

@@ -10,6 +10,7 @@ mod parameters;
 mod qos;
 mod rate_limit;
 mod rbd;
+mod registration;
 mod trace;
 mod visibility;
 
@@ -46,7 +47,7 @@ pub(super) struct Operator {
     /// The pair that it is a member of.
     pair: OnceLock<Pair>,
     /// What is called after every change.
-    changed: OnceLock<Changed>,
+    changed: Mutex<Vec<Changed>>,
 }
 
 /// Somebody who is told that something has changed.
@@ -98,7 +99,7 @@ impl Operator {
         let (notifications, notified) = (VecDeque::new(), 0);
         let mut state = State { target: Some(target), notifications, notified, applied };
         let text = state.text();
-        let (pair, changed) = (OnceLock::new(), OnceLock::new());
+        let (pair, changed) = (OnceLock::new(), Mutex::default());
         let state = Mutex::new(state);
         let operator = Arc::new(Self { state, watch, kept_in, pair, changed });
         match &operator.kept_in {
@@ -125,8 +126,7 @@ impl Operator {
 
     /// Calls this after every change; it must not wait for the target.
     pub(super) fn when_changed(&self, call: impl Fn() + Send + Sync + 'static) {
-        // There is one at most.
-        let _ = self.changed.set(Changed(Box::new(call)));
+        self.changed().push(Changed(Box::new(call)));
     }
 
     /// Does something with the target.
@@ -154,9 +154,7 @@ impl Operator {
     }
 
     fn has_changed(&self, state: &mut State) -> Result<(), String> {
-        if let Some(Changed(call)) = self.changed.get() {
-            call();
-        }
+        self.changed().iter().for_each(|Changed(call)| call());
         let Some(path) = &self.kept_in else { return Ok(()) };
         keep(path, state.text()).inspect_err(|error| log::error!("{error}"))
     }
@@ -245,6 +243,11 @@ impl Operator {
             }
             StepErrorKind::Failed => ErrorObject::new(Code::INTERNAL_ERROR, error),
         })
+    }
+
+    fn changed(&self) -> MutexGuard<'_, Vec<Changed>> {
+        // Nothing fails while it is held.
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -381,6 +384,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = qos::methods(rate_limit::methods(methods, operator), operator);
     let methods = keyring::methods(visibility::methods(methods, operator), operator);
     let methods = framework::methods(pair::methods(methods, operator), operator);
+    let methods = registration::methods(methods, operator);
     framework::with_names(trace::methods(methods, operator))
 }
 

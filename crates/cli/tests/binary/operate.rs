@@ -274,3 +274,64 @@ fn a_shell_completes_the_names_that_exist() {
 fn client_is_still_served(target: &Target) -> bool {
     call(&mut client(target), "spdk_get_version", json!({})).is_ok()
 }
+
+/// The subsystems that hosts find at a target's first port, with their places.
+fn found_at(target: &Target) -> Vec<(String, String)> {
+    let url = format!("tcp://127.0.0.1:{}", target.port(0));
+    let log = weft(DRIVERS[0], ["discover", &url, "-o", "json"]).json();
+    let records = log["records"].as_array().expect("a list").iter();
+    let nvm = records.filter(|one| one["subtype"] == "nvme subsystem");
+    let word = |value: &Value| value.as_str().expect("text").to_owned();
+    nvm.map(|one| (word(&one["subnqn"]), word(&one["trsvcid"]))).collect()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begin = std::time::Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < std::time::Duration::from_secs(20), "not in time: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn targets_register_with_a_central_discovery_controller() {
+    let folder = Folder::new("central");
+    let words = ["--centralized-discovery", "--discovery", "tcp://127.0.0.1:0"];
+    let (central, mut client) = waiting(&folder, &words);
+    let url = format!("tcp://127.0.0.1:{}", central.port(0));
+    assert!(found_at(&central).is_empty());
+    let other = Folder::new("registers");
+    let words = ["--register", &url, "--listen", "tcp://127.0.0.1:0", "--memory", "1MiB"];
+    let (target, mut to_target) = waiting(&other, &[&words[..], &["--nqn", NQN]].concat());
+    let own = (NQN.to_owned(), target.port(0).to_string());
+    wait_until("it is registered", || found_at(&central) == [own.clone()]);
+    let shown = call(&mut client, "discovery_get_registrations", json!({})).expect("a list");
+    assert_eq!(shown[0]["entity"], "direct discovery controller", "{shown}");
+    assert_eq!(shown[0]["connected"], true, "{shown}");
+    assert_eq!(shown[0]["entries"][0]["nqn"], NQN, "{shown}");
+    // Hosts come by what they have found.
+    let found = format!("nvme-tcp://127.0.0.1:{}/{}?nsid=1", own.1, own.0);
+    let read = weft(DRIVERS[0], ["read", &found, "--block-count", "1"]);
+    assert_eq!(read.code, Some(0), "{}", read.stderr);
+    // What changes there is told, too.
+    let second = "nqn.2024-01.io.weft:second";
+    // Its port serves every subsystem.
+    let create = json!({"nqn": second, "allow_any_host": true});
+    call(&mut to_target, "nvmf_create_subsystem", create).expect("a subsystem");
+    wait_until("both are registered", || found_at(&central).len() == 2);
+    call(&mut to_target, "nvmf_delete_subsystem", json!({"nqn": second})).expect("it is gone");
+    wait_until("one is registered", || found_at(&central) == [own.clone()]);
+    target.stop();
+    assert!(found_at(&central).is_empty(), "a target that stops takes it back");
+    // With any other target nobody registers subsystems.
+    let direct = ["--memory", "1MiB", "--nqn", "nqn.2024-01.io.weft:direct"];
+    let direct = Target::start(DRIVERS[0], &direct);
+    let url = format!("tcp://127.0.0.1:{}", direct.port(0));
+    let words = ["--register", &url, "--listen", "tcp://127.0.0.1:0", "--memory", "1MiB"];
+    let refused = Target::start(DRIVERS[0], &[&words[..], &["--nqn", NQN]].concat());
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(!found_at(&direct).iter().any(|(nqn, _)| nqn == NQN));
+    for target in [refused, direct, central] {
+        target.stop();
+    }
+}

@@ -43,6 +43,14 @@ impl SupportedLogPages {
         Self { pages }
     }
 
+    /// Sets the LID Specific Parameter of a log page.
+    pub fn set_specific(&mut self, log_page: LogPageId, specific: u16) {
+        let support = self.get(log_page).with_specific(specific);
+        if let Some(page) = self.pages.get_mut(usize::from(log_page.0)) {
+            *page = support.into();
+        }
+    }
+
     /// The attributes of the log page.
     #[must_use]
     pub fn get(&self, log_page: LogPageId) -> LogPageSupport {

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use weft_nvme::command::DataPointer;
+use weft_nvme::discovery_information::EntityType;
 use weft_nvme::sgl::Location;
 use weft_nvme::{AdminOpcode, Command, FabricsType, Status};
 
-use super::Controller;
+use super::{Controller, Effect};
 use crate::queue::{CommandError, error};
+use crate::registration;
 
 /// The outcome of an admin command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +34,9 @@ const ADMIN_DISCONNECT: CommandError = error(Status::DISCONNECT_INVALID_QUEUE_TY
 const DATA_LENGTH: CommandError = error(Status::DATA_SGL_LENGTH_INVALID, 32);
 const DATA_OFFSET: CommandError = error(Status::SGL_OFFSET_INVALID, 24);
 const DATA_TYPE: CommandError = error(Status::SGL_DESCRIPTOR_TYPE_INVALID, 39);
+/// Not a host, and not at a Centralized Discovery controller.
+const ENTITY: CommandError =
+    CommandError { status: Status::INVALID_FIELD.with_dnr(), parameter: None };
 const DATA_DIRECTION: CommandError = error(Status::INVALID_FIELD, 39);
 
 impl Controller {
@@ -54,7 +59,7 @@ impl Controller {
         }
         match self.view.discovery() {
             None => self.execute_admin(command, data, now),
-            Some(_) => self.execute_discovery(command, now),
+            Some(_) => self.execute_discovery(command, data, now),
         }
     }
 
@@ -109,6 +114,7 @@ impl Controller {
     fn execute_discovery(
         &mut self,
         command: &Command,
+        data: &[u8],
         now: Duration,
     ) -> Result<Outcome, CommandError> {
         match command.admin_opcode() {
@@ -119,8 +125,33 @@ impl Controller {
             AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST => self.event_request(command),
             AdminOpcode::ABORT => self.abort(command),
             AdminOpcode::KEEP_ALIVE => Ok(Outcome::Done(0)),
+            AdminOpcode::DISCOVERY_INFORMATION_MANAGEMENT => self.register(command, data),
             _ => Err(OPCODE),
         }
+    }
+
+    /// Discovery Information Management: hosts register with every discovery controller, others'
+    /// subsystems are registered with a Centralized Discovery controller.
+    fn register(&mut self, command: &Command, data: &[u8]) -> Result<Outcome, CommandError> {
+        let location = command.data_pointer.location().map_err(|_| DATA_TYPE)?;
+        let length = location.length();
+        if length > registration::DATA_BYTES_MAX.min(self.view.limits.transfer_bytes_max()) {
+            return Err(DATA_LENGTH);
+        }
+        check_data_from_host(command, length)?;
+        if data.is_empty() && length > 0 {
+            return Ok(Outcome::NeedData(length));
+        }
+        let change = registration::Change::read(command, data)
+            .map_err(|status| CommandError { status: status.with_dnr(), parameter: None })?;
+        let is_centralized = self.view.discovery().is_some_and(|view| view.is_centralized);
+        if change.entity.kind == EntityType::DIRECT && !is_centralized {
+            return Err(ENTITY);
+        }
+        let command_id = command.command_id.get();
+        self.setting.push(command_id);
+        self.effects.push_back(Effect::Register { command_id, change: Box::new(change) });
+        Ok(Outcome::Pending)
     }
 }
 

@@ -241,6 +241,10 @@ impl Harness {
                 Effect::ResetSubsystem => {
                     self.controller.handle_event(ControllerEvent::SubsystemReset)
                 }
+                Effect::Register { command_id, change } => {
+                    assert!(self.is_discovery && !change.entries.is_empty());
+                    self.setting.push(command_id);
+                }
                 Effect::Close(_) => self.ended = true,
             }
         }
@@ -294,7 +298,12 @@ fn make_view(is_discovery: bool, state: u8) -> SubsystemView {
         let listener = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let entry = DiscoveryEntry::tcp(EntryKind::Nvm, view.nqn, listener, 4420);
         let entries = vec![entry; usize::from(state % 3)];
-        let discovery = DiscoveryView { generation: state.into(), entries };
+        let discovery = DiscoveryView {
+            generation: state.into(),
+            entries,
+            is_centralized: state.is_multiple_of(2),
+            ..DiscoveryView::default()
+        };
         view.kind = SubsystemKind::Discovery(Arc::new(discovery));
         view.namespaces = Namespaces::default();
     } else if state.is_multiple_of(3) {

@@ -107,7 +107,11 @@ impl Controller {
         }
         let mut controller = self.identify_common();
         controller.controller_type = ControllerType::DISCOVERY;
-        controller.discovery_controller_type = DiscoveryControllerType::DIRECT;
+        let is_centralized = self.view.discovery().is_some_and(|view| view.is_centralized);
+        controller.discovery_controller_type = match is_centralized {
+            true => DiscoveryControllerType::CENTRAL,
+            false => DiscoveryControllerType::DIRECT,
+        };
         controller.optional_asynchronous_events =
             U32::new(OptionalAsynchronousEvents(0).with_discovery_log_change(true).0);
         controller.log_page_attributes = LogPageAttributes(0).with_extended_data(true);

@@ -8,8 +8,8 @@ use weft_nvme::completion::StatusField;
 use weft_nvme::identify::CommandSetId;
 use weft_nvme::log_page::{
     CHANGED_NAMESPACES_TOO_MANY, ChangedNamespaceList, CommandEffects, CommandsSupportedAndEffects,
-    ErrorInformation, FirmwareSlots, GetLogPage, Health, LogPageId, ParameterLocation,
-    SupportedLogPages,
+    DiscoveryParameter, ErrorInformation, FirmwareSlots, GetLogPage, Health, LogPageId,
+    ParameterLocation, SupportedLogPages,
 };
 use weft_nvme::wire::{Text, U16, U32, U64, U128};
 use weft_nvme::{AdminOpcode, Command, NvmOpcode, Status, Wire};
@@ -117,14 +117,18 @@ impl Controller {
             return Err(LOG_PAGE);
         }
         let length = self.check_part(command, &get)?;
+        let parameter = DiscoveryParameter(get.specific_parameter);
         let part = match self.view.discovery() {
             Some(view) if get.log_page == LogPageId::DISCOVERY => {
                 let make =
                     || DiscoveryLogPage::new(Arc::clone(view), &self.host, self.local_address);
-                self.discovery_log_page.get_or_insert_with(make).part(get.offset, length)
+                let page = self.discovery_log_page.get_or_insert_with(make);
+                page.part(get.offset, length, parameter.extended_entries())
             }
             _ => {
-                let page = SupportedLogPages::new(&SUPPORTED_BY_DISCOVERY);
+                let mut page = SupportedLogPages::new(&SUPPORTED_BY_DISCOVERY);
+                let extended = DiscoveryParameter(0).with_extended_entries(true);
+                page.set_specific(LogPageId::DISCOVERY, extended.0.into());
                 window(page.bytes(), get.offset, length)
             }
         };

@@ -41,6 +41,7 @@ use crate::connect::{ConnectError, ConnectRequest, queue_entries_max};
 use crate::discovery::DiscoveryLogPage;
 use crate::queue::{CommandError, ControllerShared, ErrorRecord, Head, QueueGrant, QueueShared};
 use crate::rdma;
+use crate::registration::Change;
 use crate::subsystem::{Listing, SubsystemView};
 
 pub use management::{BLOCK_SIZES, NamespaceChange};
@@ -111,6 +112,14 @@ pub enum Effect {
     /// Report [`ControllerEvent::SubsystemReset`] to every controller of the subsystem, this one
     /// too.
     ResetSubsystem,
+    /// Register discovery information of the host, or not any more, and report
+    /// [`ControllerEvent::FeatureDone`].
+    Register {
+        /// Identifier of the Discovery Information Management command, to be given back.
+        command_id: u16,
+        /// What is to be registered.
+        change: Box<Change>,
+    },
     /// Close the admin connection: the controller has ended.
     Close(EndReason),
 }
@@ -149,9 +158,10 @@ pub enum ControllerEvent {
         /// Whether the command was aborted.
         aborted: bool,
     },
-    /// [`Effect::SetWriteProtect`] or [`Effect::SetPersistence`] was carried out.
+    /// [`Effect::SetWriteProtect`], [`Effect::SetPersistence`] or [`Effect::Register`] was carried
+    /// out.
     FeatureDone {
-        /// Identifier of the Set Features command.
+        /// Identifier of the command.
         command_id: u16,
         /// Success, or the error.
         status: Status,

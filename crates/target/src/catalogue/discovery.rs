@@ -59,7 +59,12 @@ impl Catalogue {
             self.generation += 1;
             self.shown.clone_from(&entries);
         }
-        let view = DiscoveryView { generation: self.generation, entries };
+        let view = DiscoveryView {
+            generation: self.generation,
+            entries,
+            is_centralized: config.centralized_discovery,
+            ..DiscoveryView::default()
+        };
         Ok(SubsystemView {
             nqn: name,
             kind: SubsystemKind::Discovery(Arc::new(view)),

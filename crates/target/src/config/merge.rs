@@ -27,10 +27,15 @@ impl Config {
     /// two are applied to this configuration.
     ///
     /// # Errors
-    /// The file adds what was made at run time with the same name or number, or another pair.
+    /// The file adds what was made at run time with the same name or number, another pair, or
+    /// another controller to register with.
     pub fn merged(&self, before: &Self, after: &Self) -> Result<Self, ConfigError> {
         if self.pair != after.pair {
             return Err(ConfigError::new("pair", "it cannot change while the target runs")
+                .remedy("restart the target"));
+        }
+        if self.register != after.register {
+            return Err(ConfigError::new("register", "it cannot change while the target runs")
                 .remedy("restart the target"));
         }
         let limits = if before.limits == after.limits { &self.limits } else { &after.limits };

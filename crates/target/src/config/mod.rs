@@ -93,6 +93,11 @@ pub struct Config {
     pub idle_poll: Duration,
     /// Whether commands of queues with few and small ones are served between those of others.
     pub express: bool,
+    /// Whether it is a Centralized Discovery controller, with which other targets register.
+    pub centralized_discovery: bool,
+    /// Centralized Discovery controllers with which it is to be registered, which is left to the
+    /// program around it.
+    pub register: Vec<Listen>,
     /// Whether its discovery controllers are to be announced by multicast DNS, which is left to the
     /// program around it.
     pub mdns: bool,
@@ -127,6 +132,8 @@ impl Default for Config {
             threads: 1,
             idle_poll: IDLE_POLL_DEFAULT,
             express: true,
+            centralized_discovery: false,
+            register: Vec::new(),
             mdns: false,
             driver: DriverKind::Auto,
             rdma: Provider::System,

@@ -51,6 +51,10 @@ struct File {
     express: Option<bool>,
     #[serde(default)]
     mdns: bool,
+    #[serde(default)]
+    centralized_discovery: bool,
+    #[serde(default)]
+    register: Vec<Listen>,
     #[serde(default, with = "Driver")]
     driver: DriverKind,
     #[serde(default)]
@@ -247,6 +251,8 @@ impl File {
         config.threads = self.threads.unwrap_or(config.threads);
         config.express = self.express.unwrap_or(config.express);
         config.mdns = self.mdns;
+        config.centralized_discovery = self.centralized_discovery;
+        config.register = self.register;
         config.rate_limits = self.rate_limit;
         config.qos_rules = self.qos;
         config.keyring = self.keyring;

@@ -45,7 +45,7 @@ impl Config {
                 .remedy("add one, like `listen = \"tcp://127.0.0.1:4420\"`"));
         }
         let refers = self.ports.iter().any(|port| !port.referrals.is_empty());
-        if self.subsystems.is_empty() && !refers {
+        if self.subsystems.is_empty() && !refers && !self.centralized_discovery {
             return Err(ConfigError::new("", "no subsystem to serve")
                 .remedy("add one with a namespace, like `memory = \"1GiB\"`"));
         }
@@ -86,6 +86,7 @@ impl Config {
     pub(crate) fn check_frame(&self) -> Result<(), ConfigError> {
         self.check_ports()?;
         self.operated.referrals.iter().try_for_each(|to| check_referral("referral", *to))?;
+        self.register.iter().try_for_each(|to| check_referral("register", *to))?;
         at_most("subsystem", self.subsystems.len(), SUBSYSTEMS_MAX)?;
         self.check_ana_rules()?;
         super::rate_limit::validate(self)?;

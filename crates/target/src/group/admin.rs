@@ -9,13 +9,14 @@ use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::{
     AdminReply, Controller, ControllerEvent, Effect, EndReason, NamespaceChange,
 };
+use weft_nvmf::registration;
 use weft_nvmf::reservation::{Operation as ReservationOperation, Request};
 use weft_reactor::Buffer;
 use weft_transport::target::{CapsuleData, Event, TargetConnection};
 use weft_transport::{CloseReason, DataDigestError, Slot};
 
 use super::connection::{end_reason, timer};
-use super::core::{CONTROLLERS, Context, Core};
+use super::core::{CONTROLLERS, Context, Core, REGISTRATION_TIMERS};
 use super::io;
 use super::message::{ConnectionId, Message};
 use crate::directory::HostKey;
@@ -148,6 +149,10 @@ impl Admin {
             core.directory.end_write_protect(&self.subsystem, *nsid, *version, true);
         }
         core.directory.release_controller(&self.subsystem, self.controller.controller_id());
+        let (host, now) = (self.controller.host(), core.reactor.turn_time());
+        if let Some(ends) = core.directory.registrant_left(host, self.id, now) {
+            core.reactor.set_timer(timer(REGISTRATION_TIMERS, self.id), ends);
+        }
     }
 
     /// Time has passed.
@@ -324,6 +329,7 @@ impl Admin {
                     core.post(owner, Message::SubsystemReset { owner });
                 }
             }
+            Effect::Register { command_id, change } => self.register(command_id, *change, core),
             Effect::Close(reason) => {
                 self.report(reason);
                 let reason = CloseReason::Requested(end_reason(reason));
@@ -414,6 +420,23 @@ impl Admin {
             command_id,
             post,
         });
+    }
+
+    /// Registers discovery information of the host. If others see other subsystems then, the
+    /// command ends when every group shows them.
+    fn register(&mut self, command_id: u16, change: registration::Change, core: &mut Core) {
+        let (host, task, count) = (*self.controller.host(), change.task, change.entries.len());
+        log::debug!("{host}: {task}: {count} of a {}, {}", change.entity.kind, change.entity.name);
+        let status = match core.directory.register(host, self.id, change) {
+            Ok(Some(snapshot)) => {
+                let waiter =
+                    Waiter::Feature { owner: self.id, command_id, status: Status::SUCCESS };
+                return core.publish(&snapshot, None, waiter);
+            }
+            Ok(None) => Status::SUCCESS,
+            Err(status) => status,
+        };
+        self.controller.handle_event(ControllerEvent::FeatureDone { command_id, status });
     }
 
     /// Tells the host what another one has changed. Says whether there was something to tell.

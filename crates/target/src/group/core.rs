@@ -41,6 +41,8 @@ pub(crate) const AUTHENTICATION_TIMERS: Owner = Owner(6);
 pub(crate) const TRACE_TIMER: Owner = Owner(7);
 /// The timer of keys of TLS with which nobody comes.
 pub(crate) const KEY_TIMER: Owner = Owner(8);
+/// Timers of what hosts have registered that are gone.
+pub(crate) const REGISTRATION_TIMERS: Owner = Owner(9);
 /// Completions for device `n` carry this owner and `n`.
 pub(crate) const DEVICES: u32 = 16;
 
@@ -167,6 +169,13 @@ impl Core {
     pub(crate) fn publish_lost_writes(&mut self) {
         if self.devices.take_lost_writes() && self.snapshot.misses_lost_writes() {
             let snapshot = self.directory.update(Snapshot::with_lost_writes);
+            self.publish(&snapshot, None, Waiter::None);
+        }
+    }
+
+    /// What was registered by hosts that are gone for long is shown no longer.
+    pub(crate) fn expire_registrations(&self) {
+        if let Some(snapshot) = self.directory.expire_registrations(self.reactor.turn_time()) {
             self.publish(&snapshot, None, Waiter::None);
         }
     }

@@ -52,7 +52,7 @@ use self::connection::{Connection, Placement, Role, transport_tag};
 use self::connections::Connections;
 use self::core::{
     AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Core, DEVICES, DRAIN_TIMERS, KEY_TIMER,
-    LISTENERS, RATE_TIMER, STALL_TIMER, TRACE_TIMER,
+    LISTENERS, RATE_TIMER, REGISTRATION_TIMERS, STALL_TIMER, TRACE_TIMER,
 };
 use self::devices::Devices;
 use self::express::Express;
@@ -269,6 +269,7 @@ impl Group {
                 let now = self.core.reactor.turn_time();
                 self.core.snapshot.generated.expire(self.core.id, now);
             }
+            REGISTRATION_TIMERS => self.core.expire_registrations(),
             CONTROLLERS => self.with(token.tag as usize, |connection, core| {
                 if let Role::Admin(admin) = &mut connection.role {
                     admin.handle_timer(&mut connection.transport, core);

@@ -1,19 +1,28 @@
+use weft_nvme::discovery_information::{
+    DiscoveryTask, EntityType, EntryKeyType, ExtendedAttribute, ExtendedAttributeType,
+};
 use weft_nvme::event::Event;
 use weft_nvme::feature::{FeatureId, GetFeatures, SetFeatures};
 use weft_nvme::identify::{self, Cns, ControllerType, DiscoveryControllerType, Identify};
 use weft_nvme::log_page::{DiscoveryEntry as Wired, GetLogPage, LogPageId};
+use weft_nvme::wire::U16;
 use weft_nvme::{AdminOpcode, Wire};
 
 use super::*;
 use crate::discovery::tests::counted_entries;
 use crate::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
+use crate::registration::{Change, Entity, Registered};
 use crate::subsystem::SubsystemKind;
 use crate::subsystem::test_support::{HOST, SUBSYSTEM, nqn};
 
 fn discovery_view(generation: u64, entries: Vec<DiscoveryEntry>) -> SubsystemView {
     SubsystemView {
         nqn: nqn("nqn.2024-01.io.weft:discovery"),
-        kind: SubsystemKind::Discovery(Arc::new(DiscoveryView { generation, entries })),
+        kind: SubsystemKind::Discovery(Arc::new(DiscoveryView {
+            generation,
+            entries,
+            ..DiscoveryView::default()
+        })),
         ..view(&[])
     }
 }
@@ -195,4 +204,114 @@ fn it_has_no_io_queues() {
     let request = ConnectRequest { subsystem: Nqn::DISCOVERY, ..request(1, 31, 1) };
     let error = controller.attach_queue(&request).expect_err("no I/O queues");
     assert_eq!((error.status, error.result), (Status::CONNECT_INVALID_PARAMETERS.with_dnr(), 42));
+}
+
+/// A Centralized Discovery controller that another target has registered a subsystem with.
+fn centralized() -> Controller {
+    let label = ExtendedAttribute {
+        raw_kind: U16::new(ExtendedAttributeType::ADMIN_LABEL_ASCII.0),
+        length: U16::new(4),
+    };
+    let attribute_bytes = [label.bytes(), b"rack"].concat();
+    let entry = entries()[0].clone();
+    let entry = DiscoveryEntry { subsystem: nqn("nqn.registered"), ..entry };
+    let view = DiscoveryView { entries: vec![entry], ..DiscoveryView::default() };
+    let entry = view.to_register(LOCAL)[0];
+    let other = Registered { entry, attributes: 1, attribute_bytes };
+    let mut subsystem = discovery_view(7, entries());
+    subsystem.kind = SubsystemKind::Discovery(Arc::new(DiscoveryView {
+        generation: 7,
+        entries: entries(),
+        is_centralized: true,
+        registered: vec![Arc::new(other)],
+        registrations: 1,
+    }));
+    let request = ConnectRequest { subsystem: Nqn::DISCOVERY, ..request(0, 31, 0xffff) };
+    let mut controller = Controller::new(Arc::new(subsystem), &request, 1, LOCAL, NOW);
+    configure(&mut controller, ENABLE);
+    controller
+}
+
+fn registration(kind: EntityType) -> Change {
+    let entry = DiscoveryView { entries: entries(), ..DiscoveryView::default() };
+    let mut entry = Registered::basic(entry.to_register(LOCAL)[0]);
+    if kind == EntityType::HOST {
+        let head = ExtendedAttribute {
+            raw_kind: U16::new(ExtendedAttributeType::HOST_ID.0),
+            length: U16::new(16),
+        };
+        entry.attribute_bytes = [head.bytes(), &[1; 16]].concat();
+        entry.attributes = 1;
+    }
+    let entity = Entity { kind, id: nqn(HOST), name: "a name".to_owned(), version: "1".to_owned() };
+    let (task, key) = (DiscoveryTask::REGISTER, EntryKeyType::ADDRESS);
+    Change { task, entity, key, entries: vec![entry] }
+}
+
+/// Has something registered, which the target carries out.
+fn register(controller: &mut Controller, change: &Change) -> Result<(), Status> {
+    let (command, data) = change.to_command();
+    let length = u32::try_from(data.len()).expect("small");
+    let command = command.with_data_pointer(Descriptor::transport(length)).with_command_id(9);
+    assert_eq!(controller.handle_command(&command, &[], NOW), AdminReply::NeedData(length));
+    match controller.handle_command(&command, &data, NOW) {
+        AdminReply::Complete(completion) => return Err(completion.status()),
+        reply => assert_eq!(reply, AdminReply::Pending),
+    }
+    let effect = Effect::Register { command_id: 9, change: Box::new(change.clone()) };
+    assert_eq!(effects(controller), [effect]);
+    let status = Status::SUCCESS;
+    controller.handle_event(ControllerEvent::FeatureDone { command_id: 9, status });
+    assert_eq!(late(controller), [(9, Status::SUCCESS, 0)]);
+    Ok(())
+}
+
+#[test]
+fn hosts_register_everywhere_and_targets_with_a_centralized_controller() {
+    let [host, target] = [EntityType::HOST, EntityType::DIRECT].map(registration);
+    let mut direct = enabled_discovery();
+    assert_eq!(register(&mut direct, &host), Ok(()));
+    assert_eq!(register(&mut direct, &target), Err(Status::INVALID_FIELD.with_dnr()));
+    let mut centralized = centralized();
+    assert_eq!(register(&mut centralized, &host), Ok(()));
+    assert_eq!(register(&mut centralized, &target), Ok(()));
+    let command = Identify::new(Cns::CONTROLLER, 0).to_command();
+    let bytes = data(&mut centralized, command, 4096);
+    let identified = identify::Controller::read(&bytes).expect("4096 bytes");
+    assert_eq!(identified.discovery_controller_type, DiscoveryControllerType::CENTRAL);
+    // More data than a registration may have.
+    let command = target.to_command().0.with_data_pointer(Descriptor::transport(1 << 20));
+    let status = refused(&mut centralized, &command);
+    assert_eq!(status, Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+}
+
+#[test]
+fn a_host_that_asks_gets_extended_entries() {
+    let mut controller = centralized();
+    let supported = GetLogPage::new(LogPageId::SUPPORTED_LOG_PAGES, 0, 1024).to_command();
+    let supported = data(&mut controller, supported, 1024);
+    assert_eq!(supported[4 * 0x70..][..4], [1, 0, 1, 0]);
+    let basic = data(&mut controller, GetLogPage::new(LOG, 0, 3072).to_command(), 3072);
+    assert_eq!((basic[8], basic[18]), (2, 0));
+    let second = Wired::read(&basic[2048..]).expect("an entry");
+    assert_eq!(second.subsystem(), Ok(nqn("nqn.registered")));
+    let whole = 1024 + 1032 + 1040;
+    let get = |offset, length| {
+        GetLogPage { specific_parameter: 1, ..GetLogPage::new(LOG, offset, length) }.to_command()
+    };
+    let page = data(&mut controller, get(0, whole), whole);
+    assert_eq!((page[8], page[18]), (2, 1), "DLPF says that they are extended");
+    assert_eq!(page[20..24], whole.to_le_bytes());
+    assert_eq!(page[1024..2048], basic[1024..2048]);
+    assert_eq!(page[2048..2056], [8, 4, 0, 0, 0, 0, 0, 0], "TEL, no attributes");
+    assert_eq!(page[2056..3080], basic[2048..3072]);
+    assert_eq!(page[3080..3088], [16, 4, 0, 0, 1, 0, 0, 0], "TEL, an attribute");
+    assert_eq!(page[3088..], *b"\x02\x00\x04\x00rack");
+    for (offset, length) in [(4, 8), (1020, 8), (2044, 16), (3080, 16), (3092, 4)] {
+        let part = data(&mut controller, get(offset, length), length);
+        let from = usize::try_from(offset).expect("small");
+        assert_eq!(part, page[from..from + length as usize], "{length} bytes from {offset}");
+    }
+    let beyond = get(3100, 4).with_data_pointer(Descriptor::transport(4));
+    assert_eq!(refused(&mut controller, &beyond), Status::INVALID_FIELD.with_dnr());
 }

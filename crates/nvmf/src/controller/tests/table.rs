@@ -54,6 +54,7 @@ fn every_opcode_on_a_discovery_controller() {
         (AdminOpcode::GET_FEATURES, "Invalid Field in Command"),
         (AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST, "pending"),
         (AdminOpcode::KEEP_ALIVE, "Successful Completion"),
+        (AdminOpcode::DISCOVERY_INFORMATION_MANAGEMENT, "needs 4096 bytes"),
         (AdminOpcode::FABRICS, "Invalid Field in Command"),
     ]);
     assert_eq!(table(enabled_discovery), expected);

@@ -1,0 +1,388 @@
+//! What hosts and Direct Discovery controllers register with a discovery controller: the data of
+//! Discovery Information Management, and the table of all that is registered.
+//!
+//! Registrations belong to the host that sent them: no other one can change them. They are bounded,
+//! and end some time after their host's association unless it registers again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_nvme::discovery_information::{
+    DiscoveryEntryFormat, DiscoveryInformation, DiscoveryTask, EntityType, EntryKeyType,
+    ExtendedAttribute, ExtendedAttributeType, ExtendedEntryTail,
+};
+use weft_nvme::log_page::DiscoveryEntry;
+use weft_nvme::wire::{Text, U16, U32, U64};
+use weft_nvme::{AdminOpcode, Command, Nqn, Status, Wire};
+
+/// Most bytes of one command's data.
+pub const DATA_BYTES_MAX: u32 = 256 << 10;
+
+/// Most entries of one host.
+pub const ENTRIES_OF_HOST_MAX: usize = 256;
+
+/// Most entries of all hosts.
+pub const ENTRIES_MAX: usize = 4096;
+
+/// How long registrations stay when the association of their host has ended.
+pub const GRACE: Duration = Duration::from_secs(60);
+
+/// Bytes of a basic entry, and of an extended one without attributes.
+const BASIC_BYTES: usize = DiscoveryEntry::SIZE;
+const EXTENDED_BYTES: usize = Registered::EXTENDED_BYTES_MIN;
+
+/// Most bytes of an admin label.
+const LABEL_BYTES_MAX: usize = 256;
+
+/// Who registers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entity {
+    /// Its type (ETYPE).
+    pub kind: EntityType,
+    /// Its identifier (EID).
+    pub id: Nqn,
+    /// Its name (ENAME).
+    pub name: String,
+    /// Its version (EVER).
+    pub version: String,
+}
+
+/// An entry, with its extended attributes as they are on the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    /// The fields of a basic entry.
+    pub entry: DiscoveryEntry,
+    /// Number of extended attributes.
+    pub attributes: u16,
+    /// Their heads and values.
+    pub attribute_bytes: Vec<u8>,
+}
+
+impl Registered {
+    /// Bytes of one without attributes, in the extended format.
+    pub const EXTENDED_BYTES_MIN: usize = BASIC_BYTES + ExtendedEntryTail::SIZE;
+
+    /// An entry without attributes.
+    #[must_use]
+    pub const fn basic(entry: DiscoveryEntry) -> Self {
+        Self { entry, attributes: 0, attribute_bytes: Vec::new() }
+    }
+
+    /// Its bytes in the extended format.
+    #[must_use]
+    pub fn extended_bytes(&self) -> usize {
+        EXTENDED_BYTES + self.attribute_bytes.len()
+    }
+
+    /// Appends it in the extended format.
+    pub fn extend_to(&self, bytes: &mut Vec<u8>) {
+        let tail = ExtendedEntryTail {
+            total_length: U32::new(u32::try_from(self.extended_bytes()).unwrap_or(u32::MAX)),
+            attributes: U16::new(self.attributes),
+            ..ExtendedEntryTail::default()
+        };
+        bytes.extend_from_slice(self.entry.bytes());
+        bytes.extend_from_slice(tail.bytes());
+        bytes.extend_from_slice(&self.attribute_bytes);
+    }
+}
+
+/// A Discovery Information Management command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// What is done with the entries (TAS).
+    pub task: DiscoveryTask,
+    /// Who does it.
+    pub entity: Entity,
+    /// What tells one entry from another (EKTYPE).
+    pub key: EntryKeyType,
+    /// The entries; of an update the old one and the new one.
+    pub entries: Vec<Registered>,
+}
+
+impl Change {
+    /// Reads a command and its data.
+    ///
+    /// # Errors
+    /// The status by which the command is refused.
+    pub fn read(command: &Command, data: &[u8]) -> Result<Self, Status> {
+        let invalid = Status::INVALID_FIELD;
+        let head = DiscoveryInformation::read(data).map_err(|_| invalid)?;
+        let length = usize::try_from(head.total_length.get()).map_err(|_| invalid)?;
+        let data = data.get(..length).ok_or(invalid)?;
+        let rest = data.get(DiscoveryInformation::SIZE..).ok_or(invalid)?;
+        let [task, ..] = command.cdw10.get().to_le_bytes();
+        let task = DiscoveryTask(task & 0xf);
+        let entity = Entity {
+            kind: EntityType(head.raw_entity_type.get()),
+            id: Nqn::from_field(&head.entity_id).map_err(|_| invalid)?,
+            name: printable(head.entity_name.as_bytes()),
+            version: printable(head.entity_version.as_bytes()),
+        };
+        let key = EntryKeyType(head.raw_entry_key_type.get());
+        let is_direct = match entity.kind {
+            EntityType::DIRECT => true,
+            EntityType::HOST | EntityType::CENTRALIZED => false,
+            _ => return Err(invalid),
+        };
+        let keys_differ =
+            key != EntryKeyType::ADDRESS && (key != EntryKeyType::PORT_ID || !is_direct);
+        if keys_differ || (head.port_local != 0 && !is_direct) {
+            return Err(invalid);
+        }
+        let entries = usize::try_from(head.entries.get()).map_err(|_| invalid)?;
+        match task {
+            DiscoveryTask::UPDATE if entries != 2 => return Err(invalid),
+            DiscoveryTask::REGISTER | DiscoveryTask::DEREGISTER if entries == 0 => {
+                return Err(invalid);
+            }
+            DiscoveryTask::REGISTER | DiscoveryTask::DEREGISTER | DiscoveryTask::UPDATE => {}
+            _ => return Err(invalid),
+        }
+        let format = DiscoveryEntryFormat(head.raw_entry_format.get());
+        let entries = read_entries(rest, entries, format, is_direct)?;
+        Ok(Self { task, entity, key, entries })
+    }
+
+    /// The command without data pointer, and its data.
+    #[must_use]
+    pub fn to_command(&self) -> (Command, Vec<u8>) {
+        let mut entries = Vec::new();
+        self.entries.iter().for_each(|entry| entry.extend_to(&mut entries));
+        let length = DiscoveryInformation::SIZE + entries.len();
+        let mut head = DiscoveryInformation::zeroed();
+        head.total_length = U32::new(u32::try_from(length).unwrap_or(u32::MAX));
+        head.entries = U64::new(self.entries.len() as u64);
+        head.raw_entry_format = U16::new(DiscoveryEntryFormat::EXTENDED.0);
+        head.raw_entity_type = U16::new(self.entity.kind.0);
+        head.raw_entry_key_type = U16::new(self.key.0);
+        head.entity_id = self.entity.id.to_field();
+        head.entity_name = Text::new(&self.entity.name);
+        head.entity_version = Text::new(&self.entity.version);
+        let command = Command::new(AdminOpcode::DISCOVERY_INFORMATION_MANAGEMENT);
+        (command.with_cdw10(self.task.0.into()), [head.bytes(), &entries].concat())
+    }
+}
+
+/// What a peer says, without what could do something to a terminal.
+fn printable(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace(char::is_control, "?")
+}
+
+fn read_entries(
+    mut rest: &[u8],
+    count: usize,
+    format: DiscoveryEntryFormat,
+    is_direct: bool,
+) -> Result<Vec<Registered>, Status> {
+    let invalid = Status::INVALID_FIELD;
+    // No entry is shorter.
+    if count > rest.len() / BASIC_BYTES {
+        return Err(invalid);
+    }
+    let mut entries = Vec::with_capacity(count);
+    for _ in 0..count {
+        let entry = DiscoveryEntry::read(rest).map_err(|_| invalid)?;
+        let (registered, length) = match format {
+            // Only NVM subsystems may be described without attributes.
+            DiscoveryEntryFormat::BASIC if is_direct => (Registered::basic(entry), BASIC_BYTES),
+            DiscoveryEntryFormat::EXTENDED => read_extended(entry, rest)?,
+            _ => return Err(invalid),
+        };
+        let has_host_id =
+            registered.attribute_kinds().any(|kind| kind == ExtendedAttributeType::HOST_ID);
+        entry.subsystem().map_err(|_| Status::INVALID_DISCOVERY_INFORMATION)?;
+        // A host says who it is, and a subsystem is none.
+        if has_host_id == is_direct {
+            return Err(Status::INVALID_DISCOVERY_INFORMATION);
+        }
+        entries.push(registered);
+        rest = rest.get(length..).ok_or(invalid)?;
+    }
+    Ok(entries)
+}
+
+fn read_extended(entry: DiscoveryEntry, bytes: &[u8]) -> Result<(Registered, usize), Status> {
+    let invalid = Status::INVALID_FIELD;
+    let tail = bytes.get(BASIC_BYTES..).ok_or(invalid)?;
+    let tail = ExtendedEntryTail::read(tail).map_err(|_| invalid)?;
+    let length = usize::try_from(tail.total_length.get()).map_err(|_| invalid)?;
+    let attribute_bytes = bytes.get(EXTENDED_BYTES..length).ok_or(invalid)?;
+    let attributes = tail.attributes.get();
+    let mut rest = attribute_bytes;
+    for _ in 0..attributes {
+        let head = ExtendedAttribute::read(rest).map_err(|_| invalid)?;
+        let length = usize::from(head.length.get());
+        let is_right = match ExtendedAttributeType(head.raw_kind.get()) {
+            ExtendedAttributeType::HOST_ID => length == 16,
+            ExtendedAttributeType::ADMIN_LABEL_ASCII | ExtendedAttributeType::ADMIN_LABEL_UTF8 => {
+                (4..=LABEL_BYTES_MAX).contains(&length)
+            }
+            kind => kind.0 >= 0xff00 && length > 0,
+        };
+        if !is_right || !length.is_multiple_of(4) {
+            return Err(invalid);
+        }
+        rest = rest.get(ExtendedAttribute::SIZE + length..).ok_or(invalid)?;
+    }
+    if !rest.is_empty() {
+        return Err(invalid);
+    }
+    Ok((Registered { entry, attributes, attribute_bytes: attribute_bytes.to_vec() }, length))
+}
+
+impl Registered {
+    fn attribute_kinds(&self) -> impl Iterator<Item = ExtendedAttributeType> {
+        let mut rest = self.attribute_bytes.as_slice();
+        std::iter::from_fn(move || {
+            let head = ExtendedAttribute::read(rest).ok()?;
+            rest = rest.get(ExtendedAttribute::SIZE + usize::from(head.length.get())..)?;
+            Some(ExtendedAttributeType(head.raw_kind.get()))
+        })
+    }
+
+    fn is_same(&self, other: &Self, key: EntryKeyType) -> bool {
+        let (one, other) = (&self.entry, &other.entry);
+        let common = |entry: &DiscoveryEntry| {
+            let service = (entry.transport_type, entry.address_family, entry.service_id);
+            (service, entry.address_subtype, entry.subsystem_nqn)
+        };
+        common(one) == common(other)
+            && match key {
+                EntryKeyType::PORT_ID => one.port_id == other.port_id,
+                _ => one.address == other.address,
+            }
+    }
+}
+
+/// What a host has registered over one association.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Who it says that it is.
+    pub entity: Entity,
+    /// What it has registered.
+    pub entries: Vec<Arc<Registered>>,
+    /// When this ends; `None` while the association is there.
+    pub ends: Option<Duration>,
+}
+
+impl Record {
+    /// The subsystems among its entries: those of a Direct Discovery controller.
+    fn subsystems(&self) -> &[Arc<Registered>] {
+        if self.entity.kind == EntityType::DIRECT { &self.entries } else { &[] }
+    }
+}
+
+/// All that is registered, by the host that did it and the association over which it came.
+#[derive(Debug, Clone)]
+pub struct Registrations<A> {
+    records: BTreeMap<(Nqn, A), Record>,
+    /// Goes up with each change.
+    version: u64,
+}
+
+impl<A> Default for Registrations<A> {
+    fn default() -> Self {
+        Self { records: BTreeMap::new(), version: 0 }
+    }
+}
+
+impl<A: Copy + Ord> Registrations<A> {
+    /// Carries a command of a host out, which came over this association. Says whether other
+    /// subsystems are registered than before.
+    ///
+    /// # Errors
+    /// There is no room for more.
+    pub fn change(&mut self, host: Nqn, association: A, change: Change) -> Result<bool, Status> {
+        let Change { task, entity, key, entries } = change;
+        let mut next = self.clone();
+        let (gone, new) = match (task, entries.as_slice()) {
+            (DiscoveryTask::UPDATE, [old, new]) => {
+                (std::slice::from_ref(old), std::slice::from_ref(new))
+            }
+            (DiscoveryTask::REGISTER, all) => (&[][..], all),
+            (_, all) => (all, &[][..]),
+        };
+        for ((of, by), record) in &mut next.records {
+            if *of == host {
+                // What is registered again replaces that of this association, and of ended ones.
+                let replaces = *by == association || record.ends.is_some();
+                let replaced = if replaces { new } else { &[] };
+                let is_gone = |one: &Registered| {
+                    gone.iter().chain(replaced).any(|other| one.is_same(other, key))
+                };
+                record.entries.retain(|one| !is_gone(one));
+            }
+        }
+        if !new.is_empty() {
+            let empty = || Record { entity: entity.clone(), entries: Vec::new(), ends: None };
+            let record = next.records.entry((host, association)).or_insert_with(empty);
+            record.entity = entity.clone();
+            for entry in new {
+                record.entries.retain(|other| !other.is_same(entry, key));
+                record.entries.push(Arc::new(entry.clone()));
+            }
+        }
+        next.records.retain(|_, record| !record.entries.is_empty());
+        let is_more = next.len_of(&host) > self.len_of(&host);
+        if is_more && (next.len_of(&host) > ENTRIES_OF_HOST_MAX || next.len() > ENTRIES_MAX) {
+            return Err(Status::INSUFFICIENT_DISCOVERY_RESOURCES);
+        }
+        let is_other = next.subsystems() != self.subsystems();
+        next.version += u64::from(is_other);
+        *self = next;
+        Ok(is_other)
+    }
+
+    /// An association has ended. Returns when what was registered over it ends, if anything was.
+    pub fn left(&mut self, host: &Nqn, association: A, now: Duration) -> Option<Duration> {
+        let record = self.records.get_mut(&(*host, association))?;
+        record.ends = Some(now + GRACE);
+        record.ends
+    }
+
+    /// Removes what has ended. Says whether subsystems were among it.
+    pub fn expire(&mut self, now: Duration) -> bool {
+        let mut is_other = false;
+        self.records.retain(|_, record| {
+            let stays = record.ends.is_none_or(|ends| ends > now);
+            is_other |= !stays && !record.subsystems().is_empty();
+            stays
+        });
+        self.version += u64::from(is_other);
+        is_other
+    }
+
+    /// How often the subsystems among it have changed.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// All of it, with the host that did it.
+    pub fn records(&self) -> impl Iterator<Item = (&Nqn, &Record)> {
+        self.records.iter().map(|((host, _), record)| (host, record))
+    }
+
+    /// The subsystems that were registered, in an order that does not depend on who came first.
+    #[must_use]
+    pub fn subsystems(&self) -> Vec<Arc<Registered>> {
+        let each = self.records.values().flat_map(Record::subsystems);
+        let mut all: Vec<_> = each.cloned().collect();
+        all.sort_by(|one, other| one.entry.bytes().cmp(other.entry.bytes()));
+        all
+    }
+
+    fn len(&self) -> usize {
+        self.records.values().map(|record| record.entries.len()).sum()
+    }
+
+    fn len_of(&self, host: &Nqn) -> usize {
+        let of_host = self.records().filter(|(of, _)| *of == host);
+        of_host.map(|(_, record)| record.entries.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;
