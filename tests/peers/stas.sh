@@ -63,8 +63,3 @@ is_connected() {
     stafctl ls
     stacctl ls
 }
-
-is_gone() {
-    gone() { ! live "$1"; }
-    within 60 gone "$1"
-}
