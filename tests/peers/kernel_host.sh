@@ -439,7 +439,7 @@ two_hosts() {
     kernel_is_content
 }
 
-# Resets of the controller under load.
+# Resets of the controller, or of the subsystem, under load.
 reset() {
     fresh
     connect
@@ -450,7 +450,7 @@ reset() {
     worker=$!
     for _ in 1 2 3; do
         sleep 1
-        nvme reset "/dev/$controller"
+        nvme "${1:-reset}" "/dev/$controller"
         within 10 is_live "$controller"
     done
     wait $worker

@@ -176,7 +176,7 @@ impl Bench {
         let text = format!(
             "[[port]]\nlisten = \"tcp://127.0.0.1:{port}\"\nadvertise = \"10.0.2.2:{port}\"\n\
              {of_port}\n[[subsystem]]\nnqn = \"{NQN}\"\n\
-             host-namespaces = {{ capacity = \"32MiB\" }}\n{more}\n\
+             host-namespaces = {{ capacity = \"32MiB\" }}\nsubsystem-reset = true\n{more}\n\
              [[subsystem.namespace]]\nnsid = 1\n\
              device = \"uncorrectable::memory:64MiB,block=512\"\n\
              uuid = \"77656674-0000-4000-8000-00000000beef\"\n\n\

@@ -45,6 +45,7 @@ const STEPS: &[Step] = &[
     step("wrong_keys", authentication::wrong_keys_of_kernel_host),
     step("new_key", authentication::new_key_of_kernel_host),
     step("reset", |bench| bench.guest("reset").map(drop)),
+    step("subsystem_reset", |bench| bench.guest("reset subsystem-reset").map(drop)),
     step("identity_survives_a_restart", identity_survives_a_restart),
     step("namespaces_change", namespaces_change),
     both("killed_under_load", killed_under_load),

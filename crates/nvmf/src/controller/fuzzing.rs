@@ -238,9 +238,7 @@ impl Harness {
                     assert!(self.controller.view.host_namespaces.is_some());
                     self.setting.push(command_id);
                 }
-                Effect::ResetSubsystem => {
-                    self.controller.handle_event(ControllerEvent::SubsystemReset)
-                }
+                Effect::ResetSubsystem => {}
                 Effect::Register { command_id, change } => {
                     assert!(self.is_discovery && !change.entries.is_empty());
                     self.setting.push(command_id);

@@ -109,8 +109,7 @@ pub enum Effect {
         /// What is to be changed.
         change: NamespaceChange,
     },
-    /// Report [`ControllerEvent::SubsystemReset`] to every controller of the subsystem, this one
-    /// too.
+    /// Report [`ControllerEvent::SubsystemReset`] to every other controller of the subsystem.
     ResetSubsystem,
     /// Register discovery information of the host, or not any more, and report
     /// [`ControllerEvent::FeatureDone`].
@@ -142,7 +141,7 @@ pub enum EndReason {
     Disconnected,
     /// The host may no longer connect to the subsystem.
     HostNotAllowed,
-    /// A host has reset the NVM subsystem.
+    /// Another host has reset the NVM subsystem.
     SubsystemReset,
     /// The controller failed.
     Fatal,
@@ -181,7 +180,7 @@ pub enum ControllerEvent {
         /// What has happened.
         kind: ReservationNotificationType,
     },
-    /// A host has reset the NVM subsystem: the association ends.
+    /// Another host has reset the NVM subsystem: the association ends.
     SubsystemReset,
     /// The admin connection was closed.
     AdminQueueLost,

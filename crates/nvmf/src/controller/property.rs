@@ -74,6 +74,8 @@ impl Controller {
         match is_reset {
             true if value == magic::SUBSYSTEM_RESET => {
                 self.effects.push_back(Effect::ResetSubsystem);
+                // Linux, too, disables the controller before it gives its admin queue up.
+                self.configure(self.configuration.with_enable(false), now);
             }
             true => {}
             false => self.configure(ControllerConfiguration(value), now),

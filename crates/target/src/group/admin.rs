@@ -325,7 +325,8 @@ impl Admin {
             }
             Effect::ResetSubsystem => {
                 log::warn!("{} resets {}", self.controller.host(), self.subsystem);
-                for owner in core.directory.controllers_of(&self.subsystem) {
+                let owners = core.directory.controllers_of(&self.subsystem).into_iter();
+                for owner in owners.filter(|owner| *owner != self.id) {
                     core.post(owner, Message::SubsystemReset { owner });
                 }
             }
