@@ -10,10 +10,17 @@ const BYTES_MAX: u64 = 4096;
 
 /// The contents of a file that belongs to this user or to root and that others have no access to.
 ///
+/// systemd gives a service its credentials by an access control list, which shows as access of the
+/// group (mode 0440): of files in `$CREDENTIALS_DIRECTORY` that is no access of others.
+///
 /// # Errors
 /// The file cannot be read, or others may read or write it; the error says which, and nothing of
 /// the contents.
 pub fn read_private_file(path: &Path) -> io::Result<Vec<u8>> {
+    read(path, std::env::var_os("CREDENTIALS_DIRECTORY").as_deref().map(Path::new))
+}
+
+fn read(path: &Path, credentials: Option<&Path>) -> io::Result<Vec<u8>> {
     let refused = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     let file = File::open(path)?;
     // Of what was opened: the name may lead elsewhere by now.
@@ -22,7 +29,9 @@ pub fn read_private_file(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
     }
     let mode = metadata.mode() & 0o7777;
-    if mode & 0o077 != 0 {
+    let is_credential = credentials.is_some() && path.parent() == credentials;
+    let others = if is_credential { 0o037 } else { 0o077 };
+    if mode & others != 0 {
         return refused(format!("others have access to it (mode {mode:04o}); chmod 600 it"));
     }
     let user = rustix::process::geteuid().as_raw();
@@ -51,6 +60,17 @@ mod tests {
         let mode = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(file.path(), mode).expect("its mode is set");
         file
+    }
+
+    #[test]
+    fn a_credential_of_systemd_is_read_by_its_access_control_list() {
+        let credential = file(b"secret", 0o440);
+        let folder = credential.path().parent();
+        assert_eq!(read(credential.path(), folder).expect("it is read"), b"secret");
+        read(credential.path(), None).expect_err("it is another file");
+        read(credential.path(), Some(Path::new("/run"))).expect_err("it is elsewhere");
+        read(file(b"secret", 0o444).path(), folder).expect_err("everybody reads it");
+        read(file(b"secret", 0o460).path(), folder).expect_err("a group writes it");
     }
 
     #[test]
