@@ -292,22 +292,23 @@ impl Period<'_> {
     fn queues(&self, queues: &[Queue], options: &Options) -> String {
         let shown = queues.iter().filter(|one| options.shows(&[&one.host, &one.subsystem]));
         let rows = shown.map(|one| {
-            let tls = one.tls_records.clone().unwrap_or_else(|| "-".to_owned());
-            let cells = [&one.cntlid, &one.qid, &one.group, &one.peer, &tls];
+            let cells = [&one.cntlid, &one.qid, &one.group, &one.peer];
             (one.host.clone(), cells.map(String::clone).to_vec())
         });
-        let columns = [">CNTLID", ">QID", ">GROUP", "PEER", "TLS"];
+        let columns = [">CNTLID", ">QID", ">GROUP", "PEER"];
         self.named("QUEUE OF", &columns, rows.collect())
     }
 
-    /// By which ports hosts come: a host has a controller for each of its paths.
+    /// By which ports hosts come, and who has the records of TLS: a host has a controller for each
+    /// of its paths.
     fn paths(&self, queues: &[Queue], options: &Options) -> String {
         let shown = queues.iter().filter(|one| options.shows(&[&one.host, &one.subsystem]));
         let rows = shown.filter(|one| one.qid == "0").map(|one| {
-            let cells = [one.cntlid.clone(), one.local.clone()];
+            let tls = one.tls_records.clone().unwrap_or_else(|| "-".to_owned());
+            let cells = [one.cntlid.clone(), one.local.clone(), tls];
             (one.host.clone(), cells.to_vec())
         });
-        self.named("PATH OF", &[">CNTLID", "BY"], rows.collect())
+        self.named("PATH OF", &[">CNTLID", "BY", "TLS"], rows.collect())
     }
 
     /// How the I/O queues are served, and who decides that.
@@ -711,7 +712,8 @@ mod tests {
 
     #[test]
     fn a_screen_fits_80_columns_and_has_rates_of_a_second() {
-        let text = screen(&between(), &[queue()], &options(Sort::Iops, None), 80);
+        let admin = Queue { qid: "0".to_owned(), local: queue().peer, ..queue() };
+        let text = screen(&between(), &[queue(), admin], &options(Sort::Iops, None), 80);
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(80), "{text}");
         let row = |end: &str| {

@@ -65,11 +65,12 @@ pub(super) const fn role(kind: Kind) -> Role {
 
 fn selected<'a>(cells: &'a Cells, kind: Kind, plot: &Plot) -> Vec<&'a Cell> {
     // A tenant alone has no background, so it is no point of one's series.
-    let of_background = plot.series.iter().chain(&plot.split).any(|key| key == key::BACKGROUND);
+    let is_other = |key: &str| key == key::BACKGROUND || key == key::NEIGHBOUR;
+    let of_background = plot.series.iter().chain(&plot.split).any(|key| is_other(key));
     let alone = kind == Kind::Interference && plot.x == key::LOAD_PERCENT && !of_background;
     let wanted = |cell: &&Cell| {
         let role = cell.role == role(kind) || alone && cell.role == Role::Alone;
-        let is_own = |key: &str| key != key::BACKGROUND || cell.role != Role::Alone;
+        let is_own = |key: &str| !is_other(key) || cell.role != Role::Alone;
         let mut only = plot.only.iter().filter(|(key, _)| is_own(key));
         role && only.all(|(key, value)| cell.value(key) == Some(value))
     };
