@@ -130,6 +130,12 @@ impl World {
         self.state.borrow_mut().advance()
     }
 
+    /// Whether there is a next event that is no reactor's timer.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        self.state.borrow().has_events()
+    }
+
     /// Lets this much time pass, with the events in it. Timers come later than they are set to.
     pub fn pass(&self, time: Duration) {
         self.state.borrow_mut().pass(time);

@@ -488,8 +488,9 @@ impl Scene {
             }
             let begun = self.world.now();
             self.target.turn();
-            // What has come within a turn that takes long is to wait for no timer of much later.
-            if self.world.now() - begun < NetworkConditions::default().latency {
+            // All may have come within a turn that takes long: it is to wait for no timer of much later.
+            let is_short = self.world.now() - begun < NetworkConditions::default().latency;
+            if is_short || self.world.has_events() {
                 self.world.advance();
             }
             // All that has come by now, as the target's work takes time.
