@@ -114,6 +114,10 @@ without_multipath() {
     kernel_is_content
 }
 
+is_gone() {
+    ! find_namespace "$1"
+}
+
 # is_mapped NSID UUID MEBIBYTES: the host has come to have this namespace by both ports.
 is_mapped() {
     mapped() {

@@ -3,9 +3,6 @@
 . /share/lib.sh
 
 ROOT=/share/root
-# A subsystem whose host has a key.
-GUARDED=$NQN-guarded
-HOST=nqn.2014-08.org.example:guarded
 
 # inside COMMAND...: runs a command where the unit runs
 inside() {
@@ -25,14 +22,7 @@ start() {
     chown "$(user)" /dev/loop0
     printf '%s\n' 'driver = "uring"' '[[port]]' 'listen = "tcp://127.0.0.1:4420"' '[[subsystem]]' \
         "nqn = \"$NQN\"" '[[subsystem.namespace]]' 'nsid = 1' 'device = "block:/dev/loop0"' \
-        '[[subsystem]]' "nqn = \"$GUARDED\"" '[[subsystem.host]]' "nqn = \"$HOST\"" \
-        'dhchap-key = "/run/credentials/weft.service/host"' \
-        '[[subsystem.namespace]]' 'nsid = 1' 'memory = "1MiB"' >$ROOT/etc/weft/target.toml
-    nvme gen-dhchap-key --hmac=1 --nqn="$HOST" >$ROOT/etc/weft/host
-    chmod 600 $ROOT/etc/weft/host
-    mkdir -p $ROOT/etc/systemd/system/weft.service.d
-    printf '%s\n' '[Service]' 'LoadCredential=host:/etc/weft/host' \
-        >$ROOT/etc/systemd/system/weft.service.d/host.conf
+        >$ROOT/etc/weft/target.toml
     # Services of a whole machine, which take minutes in an emulated one.
     local unit
     for unit in udevd udev-trigger journal-flush random-seed update-utmp tmpfiles-setup-dev \
@@ -74,15 +64,6 @@ serves() {
     nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$NQN"
     verified "$(namespace 1)" --name=all --bs=4k --iodepth=8 --size=1M
     disconnect
-}
-
-# The key of a host is a credential: a file of root's that the unit's user cannot read.
-credentials() {
-    expect owner "$(stat -c %U $ROOT/etc/weft/host)" root
-    nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$GUARDED" -q "$HOST" && fail "a host without a key"
-    nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$GUARDED" -q "$HOST" -S "$(cat $ROOT/etc/weft/host)"
-    nvme disconnect -n "$GUARDED"
-    dmesg -C
 }
 
 # A changed file is applied by a reload; of a wrong one the reload fails, and the unit goes on.

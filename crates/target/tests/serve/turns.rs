@@ -488,7 +488,8 @@ impl Scene {
             }
             let begun = self.world.now();
             self.target.turn();
-            // All may have come within a turn that takes long: it is to wait for no timer of much later.
+            // All may have come within a turn that takes long: it is to wait for no timer of much
+            // later.
             let is_short = self.world.now() - begun < NetworkConditions::default().latency;
             if is_short || self.world.has_events() {
                 self.world.advance();
