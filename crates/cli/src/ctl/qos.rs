@@ -40,7 +40,7 @@ pub(super) enum Verb {
 }
 
 /// The I/O queues that a rule is for. Of several rules the one with a host decides, then the one
-/// with a subsystem, then the one with a port.
+/// with several hosts, with a subsystem, with a port.
 #[derive(Debug, Args)]
 pub(super) struct Queues {
     /// Those of this host, by NQN; given several times: those of all these as one tenant.
