@@ -106,14 +106,17 @@ fn connected(text: &mut Exposition, watch: &StatisticsReader) {
 fn authentications(text: &mut Exposition, watch: &StatisticsReader) {
     let of = watch.authentications();
     let name = "weft_authentications_total";
-    text.family(name, Kind::Counter, "Authentications of queues since the start.");
+    let help = "Authentications of queues since the start, and handshakes with TLS that failed.";
+    text.family(name, Kind::Counter, help);
     for (outcome, count) in
         [("succeeded", of.succeeded), ("failed", of.failed), ("refused", of.refused)]
     {
         text.sample(name, &[("outcome", outcome)], count);
     }
     let name = "weft_unauthenticated_queues";
-    text.family(name, Kind::Gauge, "Queues whose hosts have not authenticated themselves yet.");
+    let help = "Queues whose hosts have not authenticated themselves yet, and handshakes with TLS \
+                at ports that require it.";
+    text.family(name, Kind::Gauge, help);
     text.sample(name, &[], of.waiting);
 }
 
