@@ -19,9 +19,10 @@ use std::{
 };
 use weft_reactor::{NvmeFormat, NvmeNamespace, Owner, Reactor};
 
-/// CNS of Identify Namespace and of Identify Controller.
+/// CNS of Identify Namespace, of Identify Controller, and of that for the NVM command set.
 const NAMESPACE: u8 = 0;
 const CONTROLLER: u8 = 1;
+const COMMAND_SET_CONTROLLER: u8 = 6;
 
 /// Most bytes of a command, so that its pages fit the segments that the kernel gives a request.
 const TRANSFER_BYTES_MAX: u64 = 256 << 10;
@@ -56,13 +57,16 @@ impl NvmeFactory {
         let identified = namespace.identify(NAMESPACE, namespace.nsid());
         let identified = identified.map_err(system("identify"))?;
         let controller = namespace.identify(CONTROLLER, 0).map_err(system("identify"))?;
-        let described = Described::of(&identified, &controller, read_only);
-        let Described { geometry, mut format } =
-            described.map_err(|why| OpenError::Invalid(format!("{} {why}", path.display())))?;
+        // Controllers before NVMe 2.0 need not have it.
+        let command_set = namespace.identify(COMMAND_SET_CONTROLLER, 0).ok();
         let held = block_device(path).filter(|block| block.exists());
-        if let Some(most) = held.as_ref().and_then(|block| kernel_bytes_max(block)) {
-            format.transfer_bytes_max = format.transfer_bytes_max.min(most);
-        }
+        let limits = Limits {
+            zeroes: command_set.map_or(0, |identified| identified[1]),
+            kernel_bytes: held.as_ref().and_then(|block| kernel_bytes_max(block)),
+        };
+        let described = Described::of(&identified, &controller, limits, read_only);
+        let Described { geometry, format } =
+            described.map_err(|why| OpenError::Invalid(format!("{} {why}", path.display())))?;
         let exclusive = !read_only && !shared;
         let held = held.and_then(|block| match file::open_node(&block, !read_only, exclusive) {
             Ok((file, _)) => Some(Arc::new(file)),
@@ -138,6 +142,20 @@ impl DeviceFactory for NvmeFactory {
     }
 }
 
+/// Limits of commands beside MDTS.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
+    /// WZSL: that of Write Zeroes, in the form of MDTS.
+    zeroes: u8,
+    /// Most bytes that the kernel's driver takes, where it says so.
+    kernel_bytes: Option<u64>,
+}
+
+/// The bytes of a limit in the form of MDTS; none if there is no limit.
+fn limit_bytes(limit: u8) -> Option<u64> {
+    (limit > 0).then(|| 1 << (PAGE_SHIFT + u32::from(limit).min(u32::BITS - PAGE_SHIFT)))
+}
+
 /// What Identify says.
 #[derive(Debug, PartialEq, Eq)]
 struct Described {
@@ -147,7 +165,12 @@ struct Described {
 
 impl Described {
     /// Reads both structures; `Err` ends a sentence that begins with the device.
-    fn of(namespace: &[u8], controller: &[u8], read_only: bool) -> Result<Self, String> {
+    fn of(
+        namespace: &[u8],
+        controller: &[u8],
+        limits: Limits,
+        read_only: bool,
+    ) -> Result<Self, String> {
         let (flbas, dps) = (namespace[26], namespace[29]);
         let format = usize::from(flbas & 0xf | flbas >> 1 & 0x30);
         let lbaf: [u8; 4] = field(namespace, 128 + 4 * format);
@@ -166,37 +189,69 @@ impl Described {
         let blocks = u64::from_le_bytes(field(namespace, 0));
         let size = blocks.checked_mul(1 << block_shift).filter(|size| *size > 0);
         let size = size.ok_or_else(|| format!("has {blocks} blocks: nothing to serve"))?;
-        let mut geometry = Geometry::new(size, 1 << block_shift);
-        // Hints hold where NSFEAT says so (OPTPERF), and are 0's based.
-        let hint = |at| u32::from(u16::from_le_bytes(field(namespace, at))) + 1;
-        if namespace[24] & 1 << 4 != 0 {
-            geometry.preferred_blocks = hint(64);
-            geometry.optimal_blocks = hint(72);
-            geometry.discard_granularity_blocks = hint(68);
-        }
+        let geometry = geometry(namespace, controller, (size, 1 << block_shift), read_only);
+        let mut format = command_sizes(controller[77], limits, block_shift)?;
+        format.protection_type = protection_type;
         let oncs = u16::from_le_bytes(field(controller, 520));
-        let read_only = read_only || namespace[99] & 1 != 0;
-        let discards = oncs & 1 << 2 != 0 && !read_only;
-        geometry.discard_granularity_blocks =
-            if discards { geometry.discard_granularity_blocks.max(1) } else { 0 };
-        geometry.capabilities = Capabilities {
-            read_only,
-            volatile_cache: controller[525] & 1 != 0,
-            discard: discards,
-            discard_reads_zeroes: namespace[33] & 7 == 1,
-            write_zeroes: !read_only,
-            durable_write: true,
-            compare_and_write: !read_only,
-            write_uncorrectable: false,
-            rotational: false,
-        };
-        let mdts = u32::from(controller[77]);
-        let most = if mdts == 0 { u32::BITS } else { mdts.min(u32::BITS - PAGE_SHIFT) };
-        let transfer_bytes_max = TRANSFER_BYTES_MAX.min(1 << (PAGE_SHIFT + most));
-        let writes_zeroes = oncs & 1 << 3 != 0;
-        let format = NvmeFormat { block_shift, transfer_bytes_max, protection_type, writes_zeroes };
+        format.writes_zeroes = oncs & 1 << 3 != 0;
+        // DLFEAT: deallocated blocks read as zeroes, and Write Zeroes can deallocate.
+        format.deallocates_zeroes = namespace[33] & 0xf == 1 << 3 | 1;
         Ok(Self { geometry, format })
     }
+}
+
+fn geometry(
+    namespace: &[u8],
+    controller: &[u8],
+    (size, block_bytes): (u64, u32),
+    read_only: bool,
+) -> Geometry {
+    let mut geometry = Geometry::new(size, block_bytes);
+    // Hints hold where NSFEAT says so (OPTPERF), and are 0's based.
+    let hint = |at| u32::from(u16::from_le_bytes(field(namespace, at))) + 1;
+    if namespace[24] & 1 << 4 != 0 {
+        geometry.preferred_blocks = hint(64);
+        geometry.optimal_blocks = hint(72);
+        geometry.discard_granularity_blocks = hint(68);
+    }
+    let oncs = u16::from_le_bytes(field(controller, 520));
+    let read_only = read_only || namespace[99] & 1 != 0;
+    let discards = oncs & 1 << 2 != 0 && !read_only;
+    geometry.discard_granularity_blocks =
+        if discards { geometry.discard_granularity_blocks.max(1) } else { 0 };
+    geometry.capabilities = Capabilities {
+        read_only,
+        volatile_cache: controller[525] & 1 != 0,
+        discard: discards,
+        discard_reads_zeroes: namespace[33] & 7 == 1,
+        write_zeroes: !read_only,
+        durable_write: true,
+        compare_and_write: !read_only,
+        write_uncorrectable: false,
+        rotational: false,
+    };
+    geometry
+}
+
+/// How large commands may be: of whole blocks. Where WZSL says nothing MDTS counts for Write Zeroes
+/// as well, which has no data, because controllers apply it (Linux does the same).
+fn command_sizes(mdts: u8, limits: Limits, block_shift: u32) -> Result<NvmeFormat, String> {
+    let whole = |bytes: u64| bytes >> block_shift << block_shift;
+    let of_device = limit_bytes(mdts).unwrap_or(u64::MAX);
+    let transfer = of_device.min(limits.kernel_bytes.unwrap_or(u64::MAX)).min(TRANSFER_BYTES_MAX);
+    let zeroes = limit_bytes(limits.zeroes).unwrap_or(of_device);
+    if whole(transfer) == 0 || whole(zeroes) == 0 {
+        let most = transfer.min(zeroes);
+        return Err(format!("has blocks of 2^{block_shift} bytes and takes {most} in a command"));
+    }
+    Ok(NvmeFormat {
+        block_shift,
+        transfer_bytes_max: whole(transfer),
+        protection_type: 0,
+        writes_zeroes: false,
+        zeroes_bytes_max: whole(zeroes),
+        deallocates_zeroes: false,
+    })
 }
 
 /// Bytes of a structure of 4 KiB.
@@ -222,10 +277,53 @@ mod tests {
         (namespace, controller)
     }
 
+    fn described(
+        namespace: &[u8],
+        controller: &[u8],
+        read_only: bool,
+    ) -> Result<Described, String> {
+        Described::of(namespace, controller, Limits::default(), read_only)
+    }
+
+    #[test]
+    fn commands_are_of_whole_blocks_and_no_longer_than_any_limit() {
+        let sizes = |mdts, zeroes, kernel_bytes, shift| {
+            let sizes = command_sizes(mdts, Limits { zeroes, kernel_bytes }, shift);
+            sizes.map(|sizes| (sizes.transfer_bytes_max, sizes.zeroes_bytes_max))
+        };
+        const UNLIMITED: u64 = u64::MAX << 12;
+        for ((mdts, zeroes, kernel_bytes), expected) in [
+            ((0, 0, None), (256 << 10, UNLIMITED)),
+            ((5, 0, None), (128 << 10, 128 << 10)),
+            ((5, 3, None), (128 << 10, 32 << 10)),
+            ((5, 12, None), (128 << 10, 16 << 20)),
+            // A bus that takes 127 KiB.
+            ((5, 0, Some(127 << 10)), (124 << 10, 128 << 10)),
+            ((255, 255, None), (256 << 10, 1 << 32)),
+        ] {
+            assert_eq!(sizes(mdts, zeroes, kernel_bytes, 12), Ok(expected), "{mdts} {zeroes}");
+        }
+        assert_eq!(sizes(4, 0, Some(96 << 10), 16), Ok((64 << 10, 64 << 10)));
+        for (mdts, zeroes, kernel_bytes) in [(3, 0, None), (0, 3, None), (0, 0, Some(32 << 10))] {
+            let why = sizes(mdts, zeroes, kernel_bytes, 16).unwrap_err();
+            assert!(why.ends_with("takes 32768 in a command"), "{why}");
+        }
+    }
+
+    #[test]
+    fn zeroes_deallocate_where_that_reads_as_zeroes() {
+        let (mut namespace, controller) = identified(0, 0);
+        for (features, expected) in [(0b1001, true), (0b0001, false), (0b1010, false), (8, false)] {
+            namespace[33] = features;
+            let found = described(&namespace, &controller, false).unwrap();
+            assert_eq!(found.format.deallocates_zeroes, expected, "{features:#b}");
+        }
+    }
+
     #[test]
     fn a_device_is_what_identify_says() {
         let (namespace, controller) = identified(0, 0);
-        let found = Described::of(&namespace, &controller, false).unwrap();
+        let found = described(&namespace, &controller, false).unwrap();
         let geometry = found.geometry;
         assert_eq!((geometry.blocks, geometry.block_bytes), (1000, 4096));
         assert_eq!((geometry.preferred_blocks, geometry.optimal_blocks), (8, 32));
@@ -237,9 +335,11 @@ mod tests {
             transfer_bytes_max: 128 << 10,
             protection_type: 0,
             writes_zeroes: true,
+            zeroes_bytes_max: 128 << 10,
+            deallocates_zeroes: false,
         };
         assert_eq!(found.format, format);
-        let read_only = Described::of(&namespace, &controller, true).unwrap().geometry;
+        let read_only = described(&namespace, &controller, true).unwrap().geometry;
         assert!(read_only.capabilities.read_only && !read_only.capabilities.discard);
     }
 
@@ -247,15 +347,15 @@ mod tests {
     fn metadata_is_protection_or_refused() {
         let (namespace, mut controller) = identified(8, 1);
         controller[77] = 0;
-        let found = Described::of(&namespace, &controller, false).unwrap();
+        let found = described(&namespace, &controller, false).unwrap();
         assert_eq!(found.format.protection_type, 1);
         assert_eq!(found.format.transfer_bytes_max, TRANSFER_BYTES_MAX);
         for (metadata, protection) in [(8, 0), (16, 1), (64, 0)] {
             let (namespace, controller) = identified(metadata, protection);
-            let why = Described::of(&namespace, &controller, false).unwrap_err();
+            let why = described(&namespace, &controller, false).unwrap_err();
             assert!(why.contains("metadata"), "{why}");
         }
-        let empty = Described::of(&[0; 4096], &controller, false).unwrap_err();
+        let empty = described(&[0; 4096], &controller, false).unwrap_err();
         assert!(empty.contains("2^0"), "{empty}");
     }
 }

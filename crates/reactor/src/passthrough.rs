@@ -58,13 +58,28 @@ pub struct NvmeNamespace {
 pub struct NvmeFormat {
     /// The size of a block as a power of two.
     pub block_shift: u32,
-    /// Most bytes of a command with data, a multiple of a block.
+    /// Most bytes of a command with data: at least a block, and a multiple of it.
     pub transfer_bytes_max: u64,
     /// The type of the protection information that the device adds, checks and removes (PRACT);
     /// 0 if there is none.
     pub protection_type: u8,
     /// Whether it has Write Zeroes.
     pub writes_zeroes: bool,
+    /// Most bytes of a Write Zeroes command: at least a block, and a multiple of it.
+    pub zeroes_bytes_max: u64,
+    /// Whether Write Zeroes may deallocate (DEAC), after which the blocks read as zeroes.
+    pub deallocates_zeroes: bool,
+}
+
+impl NvmeFormat {
+    /// Whether commands of the largest sizes are of whole blocks, so that what a command has
+    /// transferred is what was asked of it.
+    pub(crate) fn is_valid(&self) -> bool {
+        let is_whole = |bytes: u64| bytes > 0 && bytes & ((1 << self.block_shift) - 1) == 0;
+        self.block_shift < u64::BITS
+            && is_whole(self.transfer_bytes_max)
+            && is_whole(self.zeroes_bytes_max)
+    }
 }
 
 /// What a reactor knows of a namespace.
@@ -238,8 +253,8 @@ impl Commands {
                 (WRITE, memory, offset, most.min(len as u64), protection | fua)
             }
             Step::DeviceZero { offset, length } => {
-                let deallocate = if unmaps { DEAC } else { 0 };
-                let length = length.min(BLOCKS_MAX << shift);
+                let deallocate = if unmaps && self.format.deallocates_zeroes { DEAC } else { 0 };
+                let length = length.min(self.format.zeroes_bytes_max).min(BLOCKS_MAX << shift);
                 let protection = protection & PRACT;
                 (WRITE_ZEROES, std::ptr::null(), offset, length, protection | deallocate)
             }
@@ -308,6 +323,8 @@ mod tests {
             transfer_bytes_max: 64 << 10,
             protection_type: 0,
             writes_zeroes: true,
+            zeroes_bytes_max: u64::MAX << 12,
+            deallocates_zeroes: true,
         };
         Commands { nsid: 7, format }
     }
@@ -364,12 +381,28 @@ mod tests {
     }
 
     #[test]
+    fn only_whole_blocks_are_valid() {
+        assert!(commands().format.is_valid());
+        for bytes in [0, 512, 4096 + 512] {
+            let valid = commands().format;
+            assert!(!NvmeFormat { transfer_bytes_max: bytes, ..valid }.is_valid());
+            assert!(!NvmeFormat { zeroes_bytes_max: bytes, ..valid }.is_valid());
+        }
+    }
+
+    #[test]
     fn blocks_are_zeroed_and_deallocated_without_data() {
         let step = Step::DeviceZero { offset: 1 << 12, length: 1 << 40 };
         let (command, covered) = commands().command(step, true, &mut [0; 16]);
         assert_eq!((command[0], covered), (8, 1 << 28));
         assert_eq!(command[24..40], [0; 16]);
         assert_eq!(u32::from_ne_bytes(field(&command, 48)), 1 << 25 | 0xffff);
+        let mut bounded = commands();
+        bounded.format.zeroes_bytes_max = 3 << 12;
+        bounded.format.deallocates_zeroes = false;
+        let (command, covered) = bounded.command(step, true, &mut [0; 16]);
+        assert_eq!((command[0], covered), (8, 3 << 12));
+        assert_eq!(u32::from_ne_bytes(field(&command, 48)), 2);
         let mut range = [0; 16];
         let step = Step::DeviceDiscard { offset: 2 << 12, length: 5 << 12 };
         let (command, covered) = commands().command(step, false, &mut range);

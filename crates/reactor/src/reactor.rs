@@ -290,12 +290,16 @@ impl Reactor {
     /// whole blocks become commands of the device.
     ///
     /// # Errors
-    /// The driver is not io_uring, or the kernel's has no large entries (Linux 5.19).
+    /// The driver is not io_uring, or the kernel's has no large entries (Linux 5.19); the largest
+    /// commands are not of whole blocks.
     pub fn add_nvme_namespace(
         &mut self,
         namespace: &NvmeNamespace,
         format: NvmeFormat,
     ) -> io::Result<FileId> {
+        if !format.is_valid() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let commands = Commands { nsid: namespace.nsid(), format };
         self.driver.add_nvme_namespace(Arc::clone(namespace.file()), commands)
     }

@@ -111,7 +111,12 @@ pub(crate) struct FileOperation {
     /// Bytes of the command in flight, and the range that it deallocates.
     commanded: u64,
     deallocated: Option<Box<DeallocatedRange>>,
+    /// How often the kernel has taken the command back without an answer.
+    taken_back: u8,
 }
+
+/// So often a command is handed over again: Linux' own number (`nvme_core.max_retries`).
+const COMMAND_RETRIES: u8 = 5;
 
 /// The methods of zeroing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +162,16 @@ impl FileOperation {
             (false, true) => ZeroMethod::Device,
             (false, false) => ZeroMethod::ZeroRange,
         };
-        let this = Self { token, file, operation, way, done: 0, commanded: 0, deallocated: None };
+        let this = Self {
+            token,
+            file,
+            operation,
+            way,
+            done: 0,
+            commanded: 0,
+            deallocated: None,
+            taken_back: 0,
+        };
         let (offset, length) = this.range();
         let in_range = offset.checked_add(length).is_some_and(|end| i64::try_from(end).is_ok())
             && this.file.commands.is_none_or(|all| all.has_whole_blocks(offset, length));
@@ -270,11 +284,24 @@ impl FileOperation {
 
     /// Takes the result of a command: a status, or a negative error number. As [`Self::advance`].
     pub(crate) fn advance_command(&mut self, result: i32) -> Option<io::Result<()>> {
+        if result >= 0 {
+            self.taken_back = 0;
+        }
         match result {
             0 if self.commanded > 0 => self.moved(self.commanded),
             0 => Some(Ok(())),
             status if status > 0 => self.fail(passthrough::error_of(status)),
-            error => self.advance(Err(Errno::from_raw_os_error(error.saturating_neg()))),
+            error => match Errno::from_raw_os_error(error.saturating_neg()) {
+                // The controller was reset with the command in flight, or there is no room for it.
+                // One that does not come back, or is reset by every such command, must not hold up
+                // its thread.
+                Errno::INTR | Errno::AGAIN if self.taken_back < COMMAND_RETRIES => {
+                    self.taken_back += 1;
+                    None
+                }
+                Errno::INTR => self.fail(Errno::NOLINK),
+                error => self.fail(error),
+            },
         }
     }
 
@@ -383,6 +410,7 @@ fn zeroes() -> (*const u8, usize) {
 mod tests {
     use super::*;
     use crate::operation::{FileId, Owner};
+    use crate::passthrough::NvmeFormat;
     use crate::pool::Pool;
 
     const TOKEN: Token = Token::new(Owner(1), 2);
@@ -459,6 +487,45 @@ mod tests {
             assert!(matches!(operation.step(), Step::Write { len: 5, .. }));
             assert!(matches!(operation.advance(Ok(5)), Some(Ok(()))));
         }
+    }
+
+    fn commanded(operation: impl FnOnce(FileId) -> Operation) -> FileOperation {
+        let format = NvmeFormat {
+            block_shift: 9,
+            transfer_bytes_max: 4096,
+            protection_type: 0,
+            writes_zeroes: true,
+            zeroes_bytes_max: 4096,
+            deallocates_zeroes: false,
+        };
+        let mut files = Files::new();
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let commands = Commands { nsid: 1, format };
+        let key = files.add(OpenFile::commanded(file, commands));
+        files.prepare(TOKEN, operation(FileId(key))).unwrap()
+    }
+
+    #[test]
+    fn a_command_that_the_kernel_takes_back_is_given_up_after_some_tries() {
+        let error_after = |errno: Errno| {
+            let zero =
+                |file| Operation::WriteZeroes { file, offset: 0, length: 8192, unmap: false };
+            let mut operation = commanded(zero);
+            for answered in [false, true] {
+                for _ in 0..COMMAND_RETRIES {
+                    assert!(operation.command().is_some());
+                    assert!(operation.advance_command(-errno.raw_os_error()).is_none());
+                }
+                if !answered {
+                    // One that was answered in between is another one.
+                    assert!(operation.advance_command(0).is_none());
+                }
+            }
+            let ended = operation.advance_command(-errno.raw_os_error()).expect("an end");
+            ended.unwrap_err().raw_os_error()
+        };
+        assert_eq!(error_after(Errno::INTR), Some(Errno::NOLINK.raw_os_error()));
+        assert_eq!(error_after(Errno::AGAIN), Some(Errno::AGAIN.raw_os_error()));
     }
 
     #[test]
