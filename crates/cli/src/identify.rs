@@ -82,15 +82,28 @@ fn of_local(node: &Path, is_namespace: bool, nsid: Option<u32>) -> Result<Vec<Fi
     let data = device.identify(Cns::CONTROLLER.0, 0).map_err(cannot)?;
     let identify = Controller::view(&data).map_err(short)?;
     let events = identify.optional_asynchronous_events();
-    let unit = "units of the smallest page".to_owned();
-    Ok(controller_fields(identify, unit, events))
+    Ok(controller_fields(identify, transfer_of_local(identify), events))
+}
+
+/// MDTS in words, of a controller whose CAP cannot be read: the kernel has no call for that.
+fn transfer_of_local(identify: &Controller) -> String {
+    match identify.maximum_transfer_bytes(0) {
+        None => no_limit(),
+        Some(limit) => {
+            format!("{}, if the smallest page is 4 KiB", bytes::human(u64::from(limit)))
+        }
+    }
+}
+
+fn no_limit() -> String {
+    "no limit".to_owned()
 }
 
 /// Identify Controller, and the values of Connect and the properties.
 pub(crate) fn of_controller(picture: &ControllerInfo) -> Vec<Field> {
     let identify = &*picture.identify;
     let limit = picture.transfer_bytes_max;
-    let transfer = limit.map_or("no limit".to_owned(), |limit| bytes::human(u64::from(limit)));
+    let transfer = limit.map_or_else(no_limit, |limit| bytes::human(u64::from(limit)));
     let mut fields = controller_fields(identify, transfer, picture.events_offered());
     fields.extend([
         meaning(
@@ -265,4 +278,17 @@ fn lba_formats(identify: &Namespace, block_bytes: u64, metadata_bytes: u16) -> F
             "{there}, in use is {in_use}: {block_bytes} bytes a block, {metadata_bytes} of metadata"
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mdts_of_a_local_device_is_bytes_or_no_limit() {
+        let mut identify = Controller::zeroed();
+        assert_eq!(transfer_of_local(&identify), "no limit");
+        identify.maximum_data_transfer_size = 5;
+        assert_eq!(transfer_of_local(&identify), "128 KiB, if the smallest page is 4 KiB");
+    }
 }

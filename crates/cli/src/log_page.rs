@@ -6,8 +6,9 @@ use clap::Args;
 use serde_json::{Value, json};
 use weft_host::{Controller, DiscoveryLog};
 use weft_nvme::{
-    AdminOpcode, NvmOpcode, Wire,
+    AdminOpcode, NvmOpcode, Truncated, Wire,
     command::NAMESPACE_ID_BROADCAST,
+    identify::{Cns, Controller as Identified},
     log_page::{
         CommandEffects, CommandsSupportedAndEffects, ErrorInformation, FirmwareSlots, GetLogPage,
         Health, KELVIN_AT_0_CELSIUS, LogPageId, SupportedLogPages,
@@ -58,6 +59,7 @@ pub(crate) struct Options {
 }
 
 /// The contents of a log page.
+#[derive(Debug)]
 enum Page {
     /// Named values.
     Fields(Vec<Field>),
@@ -77,13 +79,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     let id = page_id(page)?;
     if let Some(node) = connection.local_node() {
-        return show(options, of_local(&node, id)?);
+        return show(options, of_local(options, &node, id)?);
     }
     let page = match id {
         LogPageId::DISCOVERY => Page::Discovery(weft_host::discover(&connection.options()?)?),
         id => {
             let controller = connection.connect()?;
-            let page = read(options, &controller, id)?;
+            let page = of_controller(options, &controller, id)?;
             controller.disconnect()?;
             page
         }
@@ -99,19 +101,29 @@ fn show(options: &Options, page: Page) -> Result<(), Failure> {
 }
 
 /// A page of a device of this machine.
-fn of_local(node: &Path, id: LogPageId) -> Result<Page, Failure> {
+fn of_local(options: &Options, node: &Path, id: LogPageId) -> Result<Page, Failure> {
     let cannot = |error| Failure::io("read a log page of", &node.display(), &error);
+    if id == LogPageId::DISCOVERY {
+        let what =
+            format!("{} is a device of this machine, which discovers nothing", node.display());
+        return Err(Failure::Because(what));
+    }
     let device = NvmeNamespace::open(node, false).map_err(cannot)?;
-    let data = device.log_page(id.0, 512).map_err(cannot)?;
-    let short = |_| Failure::because("the device sent less than the whole log page");
-    Ok(match id {
-        LogPageId::HEALTH => Page::Fields(health(Health::view(&data).map_err(short)?)),
-        LogPageId::FIRMWARE_SLOT => {
-            Page::Fields(firmware(FirmwareSlots::view(&data).map_err(short)?))
-        }
-        LogPageId::ERROR_INFORMATION => errors(&data),
-        _ => Page::Raw(data),
+    let error_entries = || {
+        let data = device.identify(Cns::CONTROLLER.0, 0).map_err(cannot)?;
+        Ok(Identified::view(&data).map_err(short)?.error_log_page_entries_0s_based)
+    };
+    read(options, id, error_entries, |length, offset| {
+        // The call takes whole dwords.
+        let bytes = usize::try_from(length.next_multiple_of(4)).unwrap_or(usize::MAX);
+        let mut data = device.log_page(id.0, offset, bytes, options.retain).map_err(cannot)?;
+        data.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+        Ok(data)
     })
+}
+
+fn short(_: Truncated) -> Failure {
+    Failure::because("the controller sent less than the whole log page")
 }
 
 fn page_id(text: &str) -> Result<LogPageId, Failure> {
@@ -136,24 +148,38 @@ fn page_id(text: &str) -> Result<LogPageId, Failure> {
     })
 }
 
-fn read(options: &Options, controller: &Controller, id: LogPageId) -> Result<Page, Failure> {
-    let get = |length: u32, offset: u64| {
+fn of_controller(
+    options: &Options,
+    controller: &Controller,
+    id: LogPageId,
+) -> Result<Page, Failure> {
+    let error_entries = || Ok(controller.info()?.identify.error_log_page_entries_0s_based);
+    read(options, id, error_entries, |length, offset| {
         let get = GetLogPage::new(id, offset, length);
         let all = GetLogPage {
             retain_event: options.retain,
             namespace_id: NAMESPACE_ID_BROADCAST,
             ..get
         };
-        controller.log_page(all, length)
-    };
-    let short = |_| Failure::because("the controller sent less than the whole log page");
+        Ok(controller.log_page(all, length)?)
+    })
+}
+
+/// Reads as much of a page as it has, by what gets so many bytes from an offset. How many entries
+/// the error log has is asked for only if that is the page (ELPE).
+fn read(
+    options: &Options,
+    id: LogPageId,
+    error_entries_0s_based: impl FnOnce() -> Result<u8, Failure>,
+    get: impl Fn(u32, u64) -> Result<Vec<u8>, Failure>,
+) -> Result<Page, Failure> {
     Ok(match id {
         LogPageId::SUPPORTED_LOG_PAGES => {
             let data = get(1024, 0)?;
             supported(SupportedLogPages::view(&data).map_err(short)?)
         }
         LogPageId::ERROR_INFORMATION => {
-            let there = u32::from(controller.info()?.identify.error_log_page_entries_0s_based) + 1;
+            let there = u32::from(error_entries_0s_based()?) + 1;
             let data = get(there.min(ERROR_ENTRIES) * 64, 0)?;
             errors(&data)
         }
@@ -332,7 +358,36 @@ fn as_json(page: Page) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[test]
+    fn each_page_is_read_as_long_as_it_is_wherever_it_is_from() {
+        let line = Line::try_parse_from(["log", "0xca", "--length", "6000", "--offset", "8"]);
+        let options = line.map_err(|error| error.to_string()).expect("options").options;
+        for (id, asked) in [
+            (LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS, (4096, 0)),
+            (LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST, (4096, 0)),
+            (LogPageId::SUPPORTED_LOG_PAGES, (1024, 0)),
+            (LogPageId::ERROR_INFORMATION, (3 * 64, 0)),
+            (LogPageId::HEALTH, (512, 0)),
+            (LogPageId(0xca), (6000, 8)),
+        ] {
+            let get = |length: u32, offset: u64| {
+                assert_eq!((length, offset), asked, "{id}");
+                Ok(vec![0; length as usize])
+            };
+            let page = read(&options, id, || Ok(2), get).expect("a page");
+            assert_eq!(matches!(page, Page::Raw(_)), id == LogPageId(0xca), "{page:?}");
+        }
+    }
 
     #[test]
     fn pages_are_selected_by_name_or_number() {

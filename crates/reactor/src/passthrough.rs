@@ -42,6 +42,8 @@ const PRCHK_GUARD: u32 = 1 << 28;
 const PRCHK_REFERENCE: u32 = 1 << 26;
 const DEAC: u32 = 1 << 25;
 const AD: u32 = 1 << 2;
+/// Retain Asynchronous Event, of dword 10 of Get Log Page.
+const RAE: u32 = 1 << 15;
 
 /// Most blocks of a command: its count has 16 bits and is 0's based.
 const BLOCKS_MAX: u64 = 1 << 16;
@@ -123,30 +125,46 @@ impl NvmeNamespace {
     /// The device does not answer, or has no such structure: the error names the status.
     pub fn identify(&self, cns: u8, nsid: u32) -> io::Result<[u8; IDENTIFY_BYTES]> {
         let mut data = [0; IDENTIFY_BYTES];
-        self.admin(IDENTIFY, nsid, u32::from(cns), &mut data)?;
+        self.admin(IDENTIFY, nsid, [cns.into(), 0, 0, 0], &mut data)?;
         Ok(data)
     }
 
-    /// The first bytes of a log page of the controller, a multiple of four of 4 KiB at most.
+    /// Bytes of a log page of the controller from an offset, both multiples of four; its event
+    /// stays if that is to be retained (RAE).
     ///
     /// # Errors
     /// As for [`identify`](Self::identify).
-    pub fn log_page(&self, id: u8, bytes: usize) -> io::Result<Vec<u8>> {
-        if bytes == 0 || !bytes.is_multiple_of(4) || bytes > IDENTIFY_BYTES {
+    pub fn log_page(
+        &self,
+        id: u8,
+        offset: u64,
+        bytes: usize,
+        retain_event: bool,
+    ) -> io::Result<Vec<u8>> {
+        if bytes == 0 || !bytes.is_multiple_of(4) || !offset.is_multiple_of(4) {
             return Err(Errno::INVAL.into());
         }
         let mut data = vec![0; bytes];
-        let dwords = u32::try_from(bytes / 4 - 1).map_err(|_| Errno::INVAL)?;
-        self.admin(GET_LOG_PAGE, u32::MAX, u32::from(id) | dwords << 16, &mut data)?;
+        let mut at = offset;
+        // No more than any controller transfers with a command.
+        let count = bytes.div_ceil(IDENTIFY_BYTES);
+        for (number, piece) in data.chunks_mut(IDENTIFY_BYTES).enumerate() {
+            // The last command ends the event.
+            let retains = retain_event || number + 1 < count;
+            self.admin(GET_LOG_PAGE, u32::MAX, log_dwords(id, at, piece.len(), retains)?, piece)?;
+            at += piece.len() as u64;
+        }
         Ok(data)
     }
 
-    /// An admin command that fills `data` and no more: Identify always has 4 KiB, and dword 10 of
-    /// Get Log Page says how much it has.
-    fn admin(&self, opcode: u8, nsid: u32, dword10: u32, data: &mut [u8]) -> io::Result<()> {
+    /// An admin command with these dwords from 10 on that fills `data` and no more: Identify always
+    /// has 4 KiB, and those of Get Log Page say how much it has.
+    fn admin(&self, opcode: u8, nsid: u32, dwords: [u32; 4], data: &mut [u8]) -> io::Result<()> {
         let length = u32::try_from(data.len()).map_err(|_| Errno::INVAL)?;
         let mut command = encoded(opcode, nsid, data.as_mut_ptr(), length);
-        crate::ublk::put(&mut command, 40, &dword10.to_ne_bytes());
+        for (at, dword) in (40..).step_by(4).zip(dwords) {
+            crate::ublk::put(&mut command, at, &dword.to_ne_bytes());
+        }
         // SAFETY: the structure has the layout that the call takes, and `data` the length that it
         // says; both live until the call returns, when the device has completed the command.
         answered(unsafe { rustix::ioctl::ioctl(&self.file, Call::<ADMIN_CMD>(command)) }?)
@@ -161,6 +179,15 @@ impl NvmeNamespace {
         // SAFETY: the structure has the layout that the call takes, and points to nothing.
         answered(unsafe { rustix::ioctl::ioctl(&self.file, Call::<IO_CMD>(command)) }?)
     }
+}
+
+/// Dwords 10 to 13 of Get Log Page.
+fn log_dwords(id: u8, offset: u64, bytes: usize, retain_event: bool) -> io::Result<[u32; 4]> {
+    let count = u32::try_from(bytes / 4 - 1).map_err(|_| Errno::INVAL)?;
+    let low = |number: u64| u32::try_from(number & 0xffff_ffff).unwrap_or(0);
+    let retain = if retain_event { RAE } else { 0 };
+    let dword10 = u32::from(id) | retain | (count & 0xffff) << 16;
+    Ok([dword10, count >> 16, low(offset), low(offset >> 32)])
 }
 
 fn answered(status: IoctlOutput) -> io::Result<()> {
@@ -352,6 +379,16 @@ mod tests {
     }
 
     #[test]
+    fn only_whole_blocks_are_valid() {
+        assert!(commands().format.is_valid());
+        for bytes in [0, 512, 4096 + 512] {
+            let valid = commands().format;
+            assert!(!NvmeFormat { transfer_bytes_max: bytes, ..valid }.is_valid());
+            assert!(!NvmeFormat { zeroes_bytes_max: bytes, ..valid }.is_valid());
+        }
+    }
+
+    #[test]
     fn protection_information_is_made_and_checked_by_the_device() {
         let memory = std::ptr::without_provenance_mut(4096);
         let step = Step::Read { memory, len: 4096, offset: (5 << 32 | 9) << 12 };
@@ -367,6 +404,14 @@ mod tests {
     }
 
     #[test]
+    fn a_log_page_is_read_from_an_offset() {
+        let dwords = log_dwords(2, 0, 512, false).unwrap();
+        assert_eq!(dwords, [127 << 16 | 2, 0, 0, 0]);
+        let dwords = log_dwords(0xca, 5 << 32 | 8, 1 << 20, true).unwrap();
+        assert_eq!(dwords, [0xffff << 16 | 1 << 15 | 0xca, 3, 8, 5]);
+    }
+
+    #[test]
     fn a_status_is_what_the_block_layer_makes_of_it() {
         for (status, errno) in [
             (0x4002, Errno::OPNOTSUPP), // DNR
@@ -377,16 +422,6 @@ mod tests {
             (0x082, Errno::PROTO),
         ] {
             assert_eq!(error_of(status), errno, "{status:#x}");
-        }
-    }
-
-    #[test]
-    fn only_whole_blocks_are_valid() {
-        assert!(commands().format.is_valid());
-        for bytes in [0, 512, 4096 + 512] {
-            let valid = commands().format;
-            assert!(!NvmeFormat { transfer_bytes_max: bytes, ..valid }.is_valid());
-            assert!(!NvmeFormat { zeroes_bytes_max: bytes, ..valid }.is_valid());
         }
     }
 
