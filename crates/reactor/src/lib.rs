@@ -61,7 +61,8 @@ pub use pool::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, Borrower, Buffer, Lender, Poo
 pub use private_file::read_private_file;
 pub use reactor::{Reactor, WaitLimit};
 pub use records::{
-    RecordDirection, RecordType, Records, check_kernel_records, kernel_replaces_keys,
+    RecordDirection, RecordType, Records, check_kernel_cipher, check_kernel_records,
+    kernel_replaces_keys,
 };
 pub use region::SharedRegion;
 pub use setup::{Config, DRIVER_VARIABLE, DriverKind, RingMode, SetupError};

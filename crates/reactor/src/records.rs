@@ -8,7 +8,9 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket, sockopt,
 };
 use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
 
 /// A direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +55,7 @@ impl Records<'_> {
     /// # Errors
     /// The kernel has no TLS, or the stream is not connected.
     pub fn begin(&mut self) -> io::Result<()> {
-        match setsockopt(self.descriptor, sockopt::TcpUlp::default(), b"tls") {
-            // It came from another reactor with its keys.
-            Ok(()) | Err(nix::Error::EEXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
+        setsockopt(self.descriptor, sockopt::TcpUlp::default(), b"tls")?;
         *self.begun = true;
         Ok(())
     }
@@ -172,9 +170,29 @@ pub fn check_kernel_records() -> io::Result<()> {
 }
 
 /// Whether a stream can be given another key for the one that it has (Linux 6.14); the kernel
-/// counts that since then.
+/// counts that since then. It is asked once, by the first stream that has records: then the module
+/// is there.
 #[must_use]
 pub fn kernel_replaces_keys() -> bool {
-    let counters = std::fs::read_to_string("/proc/net/tls_stat").unwrap_or_default();
-    counters.contains("TlsTxRekeyOk")
+    static REPLACES: OnceLock<bool> = OnceLock::new();
+    *REPLACES.get_or_init(|| {
+        let counters = std::fs::read_to_string("/proc/net/tls_stat").unwrap_or_default();
+        counters.contains("TlsTxRekeyOk")
+    })
+}
+
+/// Whether this kernel makes records with such a key, in the form of its `tls12_crypto_info_…`:
+/// tried on a connection of this process with itself.
+///
+/// # Errors
+/// It does not have the cipher, or no connection can be made.
+pub fn check_kernel_cipher(info: &[u8]) -> io::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let descriptor = OwnedFd::from(TcpStream::connect(listener.local_addr()?)?);
+    let mut begun = false;
+    let mut records = Records { descriptor: &descriptor, begun: &mut begun };
+    records.begin()?;
+    [RecordDirection::Send, RecordDirection::Receive]
+        .into_iter()
+        .try_for_each(|direction| records.set_key(direction, info))
 }

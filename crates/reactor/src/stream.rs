@@ -15,19 +15,23 @@ pub struct Stream(pub(crate) StreamKind);
 
 #[derive(Debug)]
 pub(crate) enum StreamKind {
-    Kernel(OwnedFd),
+    Kernel {
+        descriptor: OwnedFd,
+        /// Its TLS is the kernel's.
+        records: bool,
+    },
     Simulated(simulation::Detached),
 }
 
 impl From<TcpStream> for Stream {
     fn from(stream: TcpStream) -> Self {
-        Self(StreamKind::Kernel(stream.into()))
+        Self::from(OwnedFd::from(stream))
     }
 }
 
 impl From<OwnedFd> for Stream {
     fn from(descriptor: OwnedFd) -> Self {
-        Self(StreamKind::Kernel(descriptor))
+        Self(StreamKind::Kernel { descriptor, records: false })
     }
 }
 

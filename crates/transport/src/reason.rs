@@ -102,10 +102,19 @@ impl fmt::Display for CloseReason {
             }
             Self::Tls(fault) => write!(formatter, "{fault}"),
             Self::HandshakeTimeout => formatter.write_str("the peer did not connect in time"),
-            Self::Io { code: Some(code), .. } => {
-                write!(formatter, "{}", io::Error::from_raw_os_error(*code))
-            }
-            Self::Io { kind, code: None } => write!(formatter, "{kind}"),
+            Self::Io { kind, code } => write_io(formatter, *kind, *code),
         }
+    }
+}
+
+/// Writes an error of which these are known: not every one has a number of the system's.
+pub(crate) fn write_io(
+    formatter: &mut fmt::Formatter<'_>,
+    kind: io::ErrorKind,
+    code: Option<i32>,
+) -> fmt::Result {
+    match code {
+        Some(code) => write!(formatter, "{}", io::Error::from_raw_os_error(code)),
+        None => write!(formatter, "{kind}"),
     }
 }

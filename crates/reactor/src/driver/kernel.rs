@@ -165,7 +165,9 @@ impl<P: Poller> Driver for Kernel<P> {
 
     fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId> {
         match stream.0 {
-            StreamKind::Kernel(descriptor) => self.sockets.add(descriptor).map(SocketId),
+            StreamKind::Kernel { descriptor, records } => {
+                self.sockets.add(descriptor, records).map(SocketId)
+            }
             StreamKind::Simulated(_) => {
                 Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated stream"))
             }
@@ -174,8 +176,8 @@ impl<P: Poller> Driver for Kernel<P> {
 
     fn take_stream(&mut self, socket: SocketId) -> Option<Stream> {
         self.leave_express(socket);
-        let descriptor = self.sockets.take(&mut self.poller, socket.0)?;
-        Some(Stream(StreamKind::Kernel(descriptor)))
+        let (descriptor, records) = self.sockets.take(&mut self.poller, socket.0)?;
+        Some(Stream(StreamKind::Kernel { descriptor, records }))
     }
 
     fn discard_unsent(&mut self, socket: SocketId) {
@@ -454,6 +456,19 @@ mod tests {
             let numbers: Vec<u32> = received.collect();
             numbers.iter().for_each(|number| self.receive(*number));
             numbers
+        }
+    }
+
+    #[test]
+    fn a_stream_whose_tls_is_the_kernels_stays_one_where_it_moves() {
+        for begun in [false, true] {
+            let mut streams = Streams::new(1);
+            let socket = streams.sockets[0];
+            streams.kernel.cancel(Token::new(Owner(0), 0), &mut Vec::new());
+            *streams.kernel.records(socket).unwrap().begun = begun;
+            let stream = streams.kernel.take_stream(socket).unwrap();
+            let socket = streams.kernel.add_stream(stream).unwrap();
+            assert_eq!(*streams.kernel.records(socket).unwrap().begun, begun);
         }
     }
 

@@ -19,6 +19,9 @@ use crate::tls::{
 /// Most bytes of a record's plaintext.
 const RECORD_BYTES: usize = 16 * 1024;
 
+/// Why the kernel cannot have the records of a connection.
+const NOT_QUIET: &str = "the peer has sent more than its handshake";
+
 /// The first byte of a record, its type. NVMe/TCP begins with 0.
 const RECORD_TYPES: RangeInclusive<u8> = 0x14..=0x17;
 
@@ -133,15 +136,27 @@ impl Layer {
         self.records == TlsRecords::Kernel
     }
 
-    /// Takes what the kernel needs to have the records from now on; none if something is under way
-    /// here, which stays, and the records with it.
-    pub(crate) fn hand_over(&mut self) -> Option<HandedOver> {
+    /// Takes what the kernel needs to have the records from now on, if it has the cipher suite; why
+    /// not if they stay here.
+    pub(crate) fn hand_over(
+        &mut self,
+        is_quiet: bool,
+        kernel_has: impl FnOnce([u8; 2]) -> bool,
+    ) -> Result<HandedOver, &'static str> {
         self.records = TlsRecords::User;
-        let is_quiet = self.stage == Stage::Open
+        let is_quiet = is_quiet
+            && self.stage == Stage::Open
             && self.received.is_none()
             && self.staged.is_empty()
             && self.outgoing.is_empty();
-        if is_quiet { self.engine.hand_over() } else { None }
+        if !is_quiet {
+            return Err(NOT_QUIET);
+        }
+        // What was handed over cannot be taken back.
+        if !self.engine.suite().is_some_and(kernel_has) {
+            return Err("this kernel does not have the cipher suite");
+        }
+        self.engine.hand_over().ok_or(NOT_QUIET)
     }
 
     /// Whether [`Self::open`] has something to do.
@@ -314,6 +329,7 @@ mod attack;
 #[cfg(all(test, feature = "tls"))]
 mod tests {
     use super::*;
+    use crate::tcp::security::Security;
     use std::sync::Arc;
     use weft_nvmf::keys::{Derivation, IdentityVersion, TlsKey, TlsPsk};
 
@@ -521,10 +537,14 @@ mod tests {
         pair.seal(0, b"more");
         let sent = pair.sent(0);
         pair.receive(1, &sent[..9]).expect("half a record");
-        assert!(pair.ends[1].hand_over().is_none(), "half a record is here");
+        let has = |suite| suite == [0x13, 1];
+        assert_eq!(pair.ends[1].hand_over(true, has).err(), Some(NOT_QUIET), "half a record");
         pair.receive(1, &sent[9..]).expect("the rest");
         assert_eq!(pair.opened[1], b"requestmore");
-        let [host, target] = pair.ends.each_mut().map(|end| end.hand_over().expect("it is quiet"));
+        let refused = pair.ends[1].hand_over(true, |_| false).expect_err("no such suite");
+        assert!(refused.contains("cipher suite"), "{refused}");
+        let handed = pair.ends.each_mut().map(|end| end.hand_over(true, has));
+        let [host, target] = handed.map(|handed| handed.expect("it is quiet"));
         assert_eq!((host.suite, target.suite), ([0x13, 1], [0x13, 1]));
         assert_eq!((&host.sending, &host.receiving), (&target.receiving, &target.sending));
         assert_eq!((host.sending.1, target.sending.1), (2u64.to_be_bytes(), [0; 8]));
@@ -534,6 +554,17 @@ mod tests {
         let mut message = Message::new();
         message.bytes(b"again");
         assert!(pair.ends[0].seal(&mut message).is_err());
+    }
+
+    #[test]
+    fn a_socket_stays_as_it_is_if_the_kernel_cannot_have_the_records() {
+        let untouched = || panic!("the kernel is asked for records");
+        for is_quiet in [false, true] {
+            let [_, target] = Pair::connected().ends;
+            let mut security = Security::Layer(target);
+            security.hand_over(is_quiet, |_| false, untouched).expect("they stay here");
+            assert!(security.layer().is_some_and(|layer| !layer.is_for_kernel()));
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::deadline::Deadline;
 use crate::limits::{
     COPIED_BYTES_MAX, GATHER_BYTES, IDLE_MESSAGE_BYTES, IDLE_TIME, UNSENT_BYTES_MAX,
 };
+use crate::tls::kernel_has;
 
 /// The kind of a token's operation, in its low two bits.
 const RECEIVE: u32 = 0;
@@ -231,16 +232,8 @@ impl Link {
     }
 
     /// Takes what TLS was elsewhere.
-    pub(crate) fn attach_security(
-        &mut self,
-        reactor: &mut Reactor,
-        detached: DetachedSecurity,
-    ) -> io::Result<()> {
-        if matches!(detached, DetachedSecurity::Kernel(_)) {
-            reactor.records(self.socket()?)?.begin()?;
-        }
+    pub(crate) fn attach_security(&mut self, detached: DetachedSecurity) {
         self.security = Some(Box::new(Security::attach(detached)));
-        Ok(())
     }
 
     /// TLS, if this connection has it.
@@ -269,7 +262,8 @@ impl Link {
         let (Some(socket), Some(security)) = (self.socket, &mut self.security) else {
             return Ok(());
         };
-        security.hand_over(is_quiet, || reactor.records(socket)).map_err(CloseReason::Tls)
+        let handed = security.hand_over(is_quiet, kernel_has, || reactor.records(socket));
+        handed.map_err(CloseReason::Tls)
     }
 
     pub(crate) fn socket(&self) -> io::Result<SocketId> {
@@ -473,9 +467,12 @@ impl Link {
         }
         self.closing = Closing::Flushing { linger };
         self.set_deadline(reactor, timeout);
-        self.seal(reactor);
+        // The layer's end comes after what is queued. The kernel's records are begun by sends alone,
+        // of which one may be in flight.
+        if self.layer().is_some() {
+            self.seal(reactor);
+        }
         self.layer_mut().into_iter().for_each(Layer::end);
-        self.send(reactor);
         self.advance_close(reactor);
     }
 
@@ -753,9 +750,13 @@ fn queue<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::KernelRecords;
+    use std::io::Read;
     use std::net::SocketAddr;
-    use weft_reactor::WaitLimit;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
     use weft_reactor::simulation::{NetworkConditions, World};
+    use weft_reactor::{Config, DriverKind, Stream, WaitLimit};
 
     const LISTENER: Owner = Owner(7);
 
@@ -823,6 +824,35 @@ mod tests {
         }
         assert!(reactor.now() - quiet >= IDLE_TIME - Duration::from_millis(1));
         assert!(near.spare.is_none());
+    }
+
+    /// The kernel's part is played by a socket that takes records as they are.
+    #[test]
+    fn what_is_queued_at_the_end_is_counted_once_by_the_kernels_key() {
+        let config = Config { driver: DriverKind::Epoll, ..Config::default() };
+        let mut reactor = Reactor::new(config).unwrap();
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let socket = reactor.add_stream(Stream::from(OwnedFd::from(near))).unwrap();
+        let mut link = Link::new(Owner(0), 0, Some(socket));
+        let records = KernelRecords::of_test(u64::MAX, false);
+        link.security = Some(Box::new(Security::Kernel(records)));
+        link.outgoing.put(&vec![1; 4 << 20]);
+        assert!(link.send(&mut reactor));
+        link.outgoing.put(&[2; 1000]);
+        link.begin_close(&mut reactor, false, Duration::from_secs(20));
+        assert!(link.sending, "the first message is in flight");
+        let peer = std::thread::spawn(move || far.read_to_end(&mut Vec::new()));
+        let mut completions = Vec::new();
+        while !link.is_finished() {
+            reactor.poll(WaitLimit::Sleep, &mut completions);
+            for completion in completions.drain(..) {
+                link.handle(&mut reactor, completion);
+            }
+        }
+        let Some(Security::Kernel(records)) = link.security() else { panic!("it was given") };
+        assert_eq!(records.sealed(), (4 << 20) + 1000);
+        // The alert that closes comes last.
+        assert_eq!(peer.join().unwrap().unwrap(), (4 << 20) + 1000 + 2);
     }
 
     #[test]

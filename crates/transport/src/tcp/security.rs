@@ -69,23 +69,26 @@ impl Security {
         }
     }
 
-    /// Gives the kernel the records if they are to be its, and if nothing is under way.
+    /// Gives the kernel the records if they are to be its, if it has the cipher suite, and if
+    /// nothing is under way. Otherwise the socket stays as it is.
     pub(crate) fn hand_over<'a>(
         &mut self,
         is_quiet: bool,
+        kernel_has: impl FnOnce([u8; 2]) -> bool,
         records: impl FnOnce() -> io::Result<Records<'a>>,
     ) -> Result<(), TlsFault> {
         let Some(layer) = self.layer_mut().filter(|layer| layer.is_for_kernel()) else {
             return Ok(());
         };
-        let mut records = records().map_err(|error| TlsFault::kernel(&error))?;
-        records.begin().map_err(|error| TlsFault::kernel(&error))?;
-        match is_quiet.then(|| layer.hand_over()).flatten() {
-            Some(handed) => *self = Self::Kernel(KernelRecords::begin(handed, &records)?),
-            None => log::warn!(
-                "TLS: the peer has sent more than its handshake, so that the records of this \
-                 connection stay in user space"
-            ),
+        match layer.hand_over(is_quiet, kernel_has) {
+            Ok(handed) => {
+                let mut records = records()?;
+                records.begin()?;
+                *self = Self::Kernel(KernelRecords::begin(handed, &records)?);
+            }
+            Err(why) => {
+                log::warn!("TLS: {why}, so that the records of this connection stay in user space")
+            }
         }
         Ok(())
     }
@@ -98,10 +101,7 @@ impl Security {
     ) -> Result<(), TlsFault> {
         match self {
             Self::Layer(layer) => layer.seal(messages),
-            Self::Kernel(kernel) => {
-                let records = records().map_err(|error| TlsFault::kernel(&error))?;
-                kernel.prepare(messages.len(), &records)
-            }
+            Self::Kernel(kernel) => kernel.prepare(messages.len(), records),
         }
     }
 
@@ -113,8 +113,8 @@ impl Security {
     ) -> Result<(), CloseReason> {
         match self {
             Self::Kernel(kernel) if error.raw_os_error() == Some(EIO) => {
-                let fault = |error| CloseReason::Tls(TlsFault::kernel(&error));
-                kernel.receive(&records().map_err(fault)?)
+                let records = records().map_err(|error| CloseReason::Tls(error.into()))?;
+                kernel.receive(&records)
             }
             Self::Kernel(_) if error.raw_os_error() == Some(EBADMSG) => {
                 Err(CloseReason::Tls(TlsFault::Library("a record is not what the peer has sent")))

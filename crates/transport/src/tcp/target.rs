@@ -164,7 +164,7 @@ impl TcpTargetConnection {
         let socket = reactor.add_stream(stream)?;
         let mut connection = Self::new(owner, tag, socket, session, limits);
         if let Some(security) = security {
-            connection.link.attach_security(reactor, security)?;
+            connection.link.attach_security(security);
         }
         connection.link.input = (!input.is_empty()).then(|| Input::parked(input));
         connection.stage = Stage::Connecting;

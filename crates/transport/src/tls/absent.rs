@@ -62,6 +62,10 @@ impl Engine {
         match self.0 {}
     }
 
+    pub(crate) fn suite(&self) -> Option<[u8; 2]> {
+        match self.0 {}
+    }
+
     pub(crate) fn hand_over(&mut self) -> Option<HandedOver> {
         match self.0 {}
     }

@@ -225,6 +225,16 @@ impl Engine {
         let _ = self.connection.release_buffers();
     }
 
+    /// The number of the cipher suite that the handshake has chosen, of those that are allowed.
+    pub(crate) fn suite(&self) -> Option<[u8; 2]> {
+        match self.connection.cipher_suite().ok()? {
+            "TLS_AES_128_GCM_SHA256" => Some([0x13, 1]),
+            "TLS_AES_256_GCM_SHA384" => Some([0x13, 2]),
+            "TLS_CHACHA20_POLY1305_SHA256" => Some([0x13, 3]),
+            _ => None,
+        }
+    }
+
     /// Takes what the connection goes on with elsewhere; the library does nothing more for it.
     /// None while part of a record is here: then it stays.
     pub(crate) fn hand_over(&mut self) -> Option<HandedOver> {

@@ -5,9 +5,14 @@
 //! What is left to be done here are the records that are no data: each end renews its sending key,
 //! follows the other's renewal, and says when it ends.
 
+use std::io;
+use std::sync::OnceLock;
+
 use weft_nvmf::auth::SecretBytes;
 use weft_nvmf::keys::TrafficSecret;
-use weft_reactor::{RecordDirection, RecordType, Records, kernel_replaces_keys};
+use weft_reactor::{
+    RecordDirection, RecordType, Records, check_kernel_cipher, kernel_replaces_keys,
+};
 
 use super::{TlsFault, key_bytes};
 use crate::CloseReason;
@@ -97,17 +102,30 @@ impl Cipher {
     }
 }
 
+/// Whether the kernel has a cipher suite: it is tried once for each.
+pub(crate) fn kernel_has(suite: [u8; 2]) -> bool {
+    static HAS: [OnceLock<bool>; 3] = [const { OnceLock::new() }; 3];
+    let Some(cipher) = Cipher::of(suite) else { return false };
+    let known = HAS.get(usize::from(suite[1]).wrapping_sub(1));
+    known.is_some_and(|known| {
+        *known.get_or_init(|| {
+            let Some(secret) = TrafficSecret::new(vec![0; 32].into()) else { return false };
+            let checked = check_kernel_cipher(&cipher.information(&secret, [0; 8]));
+            checked.inspect_err(|error| log::debug!("TLS: suite {suite:x?}: {error}")).is_ok()
+        })
+    })
+}
+
 impl KernelRecords {
     /// Gives the kernel what was handed over.
     pub(crate) fn begin(handed: HandedOver, records: &Records<'_>) -> Result<Self, TlsFault> {
         let HandedOver { suite, sending, receiving, identity } = handed;
-        let unknown = TlsFault::Library("the kernel does not know the cipher suite");
+        let unknown = TlsFault::Library("the cipher suite is unknown");
         let cipher = Cipher::of(suite).ok_or(unknown)?;
         for (direction, (secret, next)) in
             [(RecordDirection::Send, &sending), (RecordDirection::Receive, &receiving)]
         {
-            let information = cipher.information(secret, *next);
-            records.set_key(direction, &information).map_err(|error| TlsFault::kernel(&error))?;
+            records.set_key(direction, &cipher.information(secret, *next))?;
         }
         Ok(Self {
             cipher,
@@ -127,14 +145,18 @@ impl KernelRecords {
         self.identity.clone()
     }
 
-    /// Before so many bytes are sent: renews the key if it is time.
-    pub(crate) fn prepare(&mut self, bytes: usize, records: &Records<'_>) -> Result<(), TlsFault> {
+    /// Before so many bytes are sent, with nothing in flight: renews the key if it is time.
+    pub(crate) fn prepare<'a>(
+        &mut self,
+        bytes: usize,
+        records: impl FnOnce() -> io::Result<Records<'a>>,
+    ) -> Result<(), TlsFault> {
         if bytes == 0 {
             return Ok(());
         }
         self.sealed += bytes as u64;
         if (self.owes_renewal || self.sealed > self.key_bytes) && self.replaces_keys {
-            self.renew(bytes as u64, records)?;
+            self.renew(bytes as u64, &records()?)?;
         }
         if self.sealed > self.key_bytes.saturating_mul(LAST_KEY) {
             return Err(TlsFault::KeyUsedUp);
@@ -147,13 +169,12 @@ impl KernelRecords {
         match records.send(RecordType::HANDSHAKE, &update) {
             Ok(()) => {}
             // Before the next send, then.
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(TlsFault::kernel(&error)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error.into()),
         }
         self.sending = self.sending.next();
         let information = self.cipher.information(&self.sending, [0; 8]);
-        let set = records.set_key(RecordDirection::Send, &information);
-        set.map_err(|error| TlsFault::kernel(&error))?;
+        records.set_key(RecordDirection::Send, &information)?;
         (self.sealed, self.owes_renewal) = (bytes, false);
         log::debug!("TLS: the kernel has another sending key");
         Ok(())
@@ -163,8 +184,7 @@ impl KernelRecords {
     pub(crate) fn receive(&mut self, records: &Records<'_>) -> Result<(), CloseReason> {
         let mut place = vec![0; RECORD_BYTES];
         let received = records.receive(&mut place);
-        let (kind, length) =
-            received.map_err(|error| CloseReason::Tls(TlsFault::kernel(&error)))?;
+        let (kind, length) = received.map_err(|error| CloseReason::Tls(error.into()))?;
         let content = place.get(..length).unwrap_or_default();
         match (kind, content) {
             (RecordType::HANDSHAKE, messages) => {
@@ -187,8 +207,7 @@ impl KernelRecords {
         }
         self.receiving = self.receiving.next();
         let information = self.cipher.information(&self.receiving, [0; 8]);
-        let set = records.set_key(RecordDirection::Receive, &information);
-        set.map_err(|error| TlsFault::kernel(&error))?;
+        records.set_key(RecordDirection::Receive, &information)?;
         log::debug!("TLS: the kernel has another receiving key");
         Ok(())
     }
@@ -230,8 +249,47 @@ fn message(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 }
 
 #[cfg(test)]
+impl KernelRecords {
+    /// Those of a connection that may not send more than so many bytes by a key.
+    pub(crate) fn of_test(key_bytes: u64, replaces_keys: bool) -> Self {
+        let secret = || TrafficSecret::new(vec![7; 32].into()).expect("SHA-256");
+        Self {
+            cipher: Cipher::of([0x13, 1]).expect("a suite"),
+            sending: secret(),
+            receiving: secret(),
+            identity: None,
+            sealed: 0,
+            key_bytes,
+            owes_renewal: false,
+            replaces_keys,
+            ended: false,
+        }
+    }
+
+    /// Bytes sent with the key.
+    pub(crate) const fn sealed(&self) -> u64 {
+        self.sealed
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_socket_is_looked_up_only_for_another_key() {
+        let mut records = KernelRecords::of_test(100, true);
+        for _ in 0..10 {
+            records.prepare(10, || panic!("nothing is to be done")).expect("a key");
+        }
+        let gone = || Err(io::ErrorKind::NotConnected.into());
+        assert!(records.prepare(10, gone).is_err(), "the key is used up");
+    }
+
+    #[test]
+    fn a_suite_that_nobody_has_is_none_of_the_kernels() {
+        assert!(!kernel_has([0x13, 4]) && !kernel_has([0xc0, 1]));
+    }
 
     #[test]
     fn information_has_the_places_of_the_kernels_structures() {

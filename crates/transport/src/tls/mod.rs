@@ -15,15 +15,16 @@ pub mod fuzzing;
 mod hello;
 mod kernel;
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::{fmt, io};
 
 use weft_nvmf::keys::TlsPsk;
 pub use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_reactor::Message;
 
+use crate::reason::write_io;
 pub(crate) use engine::Engine;
-pub(crate) use kernel::{HandedOver, KernelRecords};
+pub(crate) use kernel::{HandedOver, KernelRecords, kernel_has};
 
 /// After so many bytes the sending key is renewed: far fewer than AES-GCM allows.
 const KEY_BYTES: u64 = 1 << 34;
@@ -64,8 +65,13 @@ pub enum TlsFault {
     Alert(u8),
     /// The handshake or a record is wrong.
     Library(&'static str),
-    /// The kernel, which has the records, has failed with this error.
-    Kernel(i32),
+    /// The kernel, which has the records, has failed.
+    Kernel {
+        /// The kind of error.
+        kind: io::ErrorKind,
+        /// The operating system's error number, if it has one.
+        code: Option<i32>,
+    },
     /// The kernel cannot replace the sending key, of which no more may be used.
     KeyUsedUp,
     /// The peer has renewed its key, and the kernel cannot replace it.
@@ -88,9 +94,9 @@ impl fmt::Display for TlsFault {
             ),
             Self::Alert(alert) => write!(formatter, "TLS: the peer has sent alert {alert}"),
             Self::Library(what) => write!(formatter, "TLS: {what}"),
-            Self::Kernel(code) => {
-                let error = std::io::Error::from_raw_os_error(*code);
-                write!(formatter, "TLS of the kernel: {error}")
+            Self::Kernel { kind, code } => {
+                formatter.write_str("TLS of the kernel: ")?;
+                write_io(formatter, *kind, *code)
             }
             Self::KeyUsedUp => formatter.write_str(
                 "TLS: the sending key is used up, and this kernel cannot replace it (Linux 6.14 \
@@ -111,9 +117,10 @@ pub fn initialize() {
 
 impl std::error::Error for TlsFault {}
 
-impl TlsFault {
-    pub(crate) fn kernel(error: &std::io::Error) -> Self {
-        Self::Kernel(error.raw_os_error().unwrap_or_default())
+impl From<io::Error> for TlsFault {
+    /// Only the kernel's part of TLS does I/O.
+    fn from(error: io::Error) -> Self {
+        Self::Kernel { kind: error.kind(), code: error.raw_os_error() }
     }
 }
 
@@ -179,5 +186,19 @@ impl fmt::Debug for TlsAcceptor {
 impl fmt::Debug for TlsConnector {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("TlsConnector").field("psks", &self.psks).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_kernel_without_a_number_is_no_success() {
+        let text = |error: io::Error| TlsFault::from(error).to_string();
+        let cut = text(io::ErrorKind::WriteZero.into());
+        assert_eq!(cut, "TLS of the kernel: write zero");
+        let refused = io::Error::from_raw_os_error(rustix::io::Errno::NOPROTOOPT.raw_os_error());
+        assert!(text(refused).contains("os error 92"));
     }
 }

@@ -138,14 +138,11 @@ struct Send {
 impl Stream {
     /// A stream of unknown state: both directions are to be tried.
     fn fresh() -> Kind {
-        Kind::Stream(Self {
-            readable: true,
-            writable: true,
-            ended: false,
-            records: false,
-            receive: None,
-            send: None,
-        })
+        Kind::Stream(Self::unknown(false))
+    }
+
+    fn unknown(records: bool) -> Self {
+        Self { readable: true, writable: true, ended: false, records, receive: None, send: None }
     }
 }
 
@@ -181,14 +178,11 @@ impl Sockets {
         Ok(self.table.insert(Socket { descriptor, watched: false, express: false, kind }))
     }
 
-    pub(crate) fn add(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
+    /// Takes a stream over; its TLS may be the kernel's.
+    pub(crate) fn add(&mut self, descriptor: OwnedFd, records: bool) -> io::Result<Key> {
         prepare(&descriptor)?;
-        Ok(self.table.insert(Socket {
-            descriptor,
-            watched: false,
-            express: false,
-            kind: Stream::fresh(),
-        }))
+        let kind = Kind::Stream(Stream::unknown(records));
+        Ok(self.table.insert(Socket { descriptor, watched: false, express: false, kind }))
     }
 
     /// Sets a flag with every edge of a descriptor's readiness. Descriptors whose flag has no other
@@ -251,17 +245,17 @@ impl Sockets {
         polls(&socket.descriptor, PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
     }
 
-    /// Releases an idle stream's descriptor.
-    pub(crate) fn take<P: Poller>(&mut self, poller: &mut P, key: Key) -> Option<OwnedFd> {
-        match &self.table.get(key)?.kind {
-            Kind::Stream(stream) if stream.receive.is_none() && stream.send.is_none() => {}
+    /// Releases an idle stream's descriptor, with whether its TLS is the kernel's.
+    pub(crate) fn take<P: Poller>(&mut self, poller: &mut P, key: Key) -> Option<(OwnedFd, bool)> {
+        let records = match &self.table.get(key)?.kind {
+            Kind::Stream(Stream { receive: None, send: None, records, .. }) => *records,
             _ => return None,
-        }
+        };
         let socket = self.table.remove(key)?;
         if socket.watched {
             poller.unwatch(socket.descriptor.as_fd(), key);
         }
-        Some(socket.descriptor)
+        Some((socket.descriptor, records))
     }
 
     /// Makes the close of a socket a reset that discards the bytes which the kernel still has.
