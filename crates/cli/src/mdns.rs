@@ -8,16 +8,20 @@ mod present;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
 #[cfg(not(feature = "mdns"))]
-pub(crate) use self::absent::{Announcer, browse};
+pub(crate) use self::absent::{Announcer, browse, check};
 #[cfg(feature = "mdns")]
-pub(crate) use self::present::{Announcer, browse};
+pub(crate) use self::present::{Announcer, browse, check};
 
-/// What is announced: for each port and word for the transport the addresses; none stands for
-/// every address of the machine.
+/// The wildcards.
+pub(crate) const ALL: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+pub(crate) const ALL_OF_IPV4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// What is announced: for each port and word for the transport the addresses; of wildcards 0.0.0.0
+/// stands for every IPv4 address of the machine, and :: for every one.
 pub(crate) type Services = BTreeMap<(u16, &'static str), BTreeSet<IpAddr>>;
 
 /// A discovery controller that was found.

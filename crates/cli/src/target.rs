@@ -29,6 +29,7 @@ use crate::{
     bench::{Cpus, Driver, PollingMode, cpus, size, size32, time},
     ctl,
     failure::Failure,
+    mdns,
     output::{self, Format},
     signals::{self, Wish},
 };
@@ -360,6 +361,9 @@ fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<C
     };
     options.engine.amend(&mut config);
     config.mdns |= options.mdns;
+    if config.mdns {
+        mdns::check().map_err(Failure::because)?;
+    }
     config.centralized_discovery |= options.centralized_discovery;
     config.register.extend(&options.register);
     if config.ports.iter().any(|port| port.listen.transport == Transport::Loopback) {

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mdns_sd::{ResolvedService, ScopedIp, ServiceDaemon, ServiceEvent, ServiceInfo};
+use mdns_sd::{IfKind, ResolvedService, ScopedIp, ServiceDaemon, ServiceEvent, ServiceInfo};
 use weft_nvme::Nqn;
 use weft_target::steps::DISCOVERY_NQN;
 
-use super::{Found, Services};
+use super::{ALL, ALL_OF_IPV4, Found, Services};
 
 /// The type of service.
 const SERVICE: &str = "_nvme-disc._tcp.local.";
@@ -56,6 +56,11 @@ fn text(error: mdns_sd::Error) -> String {
     error.to_string()
 }
 
+/// Whether there is any.
+pub(crate) const fn check() -> Result<(), String> {
+    Ok(())
+}
+
 /// Listens for this time to who answers.
 pub(crate) fn browse(time: Duration) -> Result<Vec<Found>, String> {
     let daemon = ServiceDaemon::new().map_err(text)?;
@@ -76,6 +81,29 @@ pub(crate) fn browse(time: Duration) -> Result<Vec<Found>, String> {
     // Its thread ends with the process if it does not end now.
     let _ = daemon.shutdown();
     Ok(found.into_values().collect())
+}
+
+/// An announcement. Of wildcards the library finds the addresses, and follows them.
+fn service(
+    machine: &str,
+    (port, protocol): (u16, &'static str),
+    ips: &BTreeSet<IpAddr>,
+) -> Result<ServiceInfo, String> {
+    let name = format!("weft on {machine} {protocol} {port}");
+    // Other programs may have records of the machine's own name.
+    let host = format!("{machine}-weft-{protocol}-{port}.local.");
+    let addresses: Vec<IpAddr> = ips.iter().filter(|ip| !ip.is_unspecified()).copied().collect();
+    let texts = [(PROTOCOL, protocol), (NQN, DISCOVERY_NQN)];
+    let mut service =
+        ServiceInfo::new(SERVICE, &name, &host, &addresses[..], port, &texts[..]).map_err(text)?;
+    if ips.contains(&ALL) || ips.contains(&ALL_OF_IPV4) {
+        service = service.enable_addr_auto();
+    }
+    if ips.contains(&ALL_OF_IPV4) {
+        let others = addresses.into_iter().map(IfKind::Addr);
+        service.set_interfaces(std::iter::once(IfKind::IPv4).chain(others).collect());
+    }
+    Ok(service)
 }
 
 /// Announces discovery controllers while it is there.
@@ -119,14 +147,7 @@ impl Announcer {
             if self.announced.contains_key(&(port, protocol)) {
                 continue;
             }
-            let name = format!("weft on {} {protocol} {port}", self.machine);
-            // Other programs may have records of the machine's own name.
-            let host = format!("{}-weft-{protocol}-{port}.local.", self.machine);
-            let addresses: Vec<IpAddr> = ips.iter().copied().collect();
-            let texts = [(PROTOCOL, protocol), (NQN, DISCOVERY_NQN)];
-            let service = ServiceInfo::new(SERVICE, &name, &host, &addresses[..], port, &texts[..])
-                .map_err(text)?;
-            let service = if ips.is_empty() { service.enable_addr_auto() } else { service };
+            let service = service(&self.machine, (port, protocol), ips)?;
             let full_name = service.get_fullname().to_owned();
             self.daemon.register(service).map_err(text)?;
             self.announced.insert((port, protocol), (ips.clone(), full_name));

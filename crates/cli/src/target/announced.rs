@@ -1,8 +1,7 @@
 //! `--mdns`: the addresses of the discovery subsystem are announced on the local network.
 
 use std::{
-    collections::BTreeSet,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
@@ -15,7 +14,7 @@ use weft_target::{Target, config::Transport};
 use super::operate::Operator;
 use crate::{
     failure::Failure,
-    mdns::{Announcer, Services},
+    mdns::{ALL, ALL_OF_IPV4, Announcer, Services},
 };
 
 /// What announces a target until it is stopped.
@@ -99,18 +98,20 @@ fn services(target: &Target) -> Services {
     services
 }
 
-/// A wildcard, which is every address, covers all others of its port.
+/// A wildcard covers others of its port: 0.0.0.0 those of IPv4, :: all, because the target takes
+/// connections of both families there.
 fn add(services: &mut Services, protocol: &'static str, address: SocketAddr) {
     let (ip, key) = (address.ip(), (address.port(), protocol));
     // What only this machine reaches is nothing for others.
     if ip.is_loopback() {
         return;
     }
-    match services.get_mut(&key) {
-        _ if ip.is_unspecified() => drop(services.insert(key, BTreeSet::<IpAddr>::new())),
-        Some(ips) if ips.is_empty() => {}
-        Some(ips) => drop(ips.insert(ip)),
-        None => drop(services.insert(key, BTreeSet::from([ip]))),
+    let ips = services.entry(key).or_default();
+    ips.insert(ip);
+    if ips.contains(&ALL) {
+        ips.retain(|ip| *ip == ALL);
+    } else if ips.contains(&ALL_OF_IPV4) {
+        ips.retain(|ip| *ip == ALL_OF_IPV4 || ip.is_ipv6());
     }
 }
 
@@ -129,14 +130,19 @@ mod tests {
             ("tcp", "0.0.0.0:4420"),
             ("tcp", "192.0.2.2:4420"),
             ("roce", "192.0.2.1:4420"),
+            ("tcp", "[2001:db8::2]:4420"),
             ("tcp", "[::1]:4421"),
+            ("tcp", "192.0.2.2:4422"),
+            ("tcp", "[::]:4422"),
+            ("tcp", "0.0.0.0:4422"),
         ] {
             add(&mut services, protocol, address.parse().expect("an address"));
         }
         let ips = |text: &[&str]| text.iter().map(|ip| ip.parse().expect("an IP")).collect();
         let expected = [
             ((4420, "roce"), ips(&["192.0.2.1"])),
-            ((4420, "tcp"), ips(&[])),
+            ((4420, "tcp"), ips(&["0.0.0.0", "2001:db8::2"])),
+            ((4422, "tcp"), ips(&["::"])),
             ((8009, "tcp"), ips(&["192.0.2.1", "2001:db8::1"])),
         ];
         assert_eq!(services, Services::from(expected));

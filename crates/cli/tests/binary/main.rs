@@ -24,5 +24,7 @@ mod tls;
 mod tls_control;
 mod trace;
 mod weft;
+#[cfg(not(feature = "mdns"))]
+mod without_mdns;
 #[cfg(not(feature = "tls"))]
 mod without_tls;
