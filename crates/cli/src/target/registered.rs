@@ -7,7 +7,7 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use weft_host::{AdminData, Controller, Error, Event, Options, TransportId};
@@ -23,6 +23,11 @@ use crate::failure::Failure;
 
 /// How often it is seen whether the controller has come back.
 const INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long a target that stops waits for its registrations to be taken back. A controller that
+/// does not answer forgets them some time after the connection has ended.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+const STOP_POLL: Duration = Duration::from_millis(5);
 
 /// Entries in one command: less than any controller takes.
 const ENTRIES: usize = 16;
@@ -64,14 +69,20 @@ impl Registered {
         Ok(Self { threads })
     }
 
-    /// Takes the registrations back.
+    /// Takes the registrations back, as far as the controllers answer.
     pub(super) fn stop(self) {
         for (order, _) in &self.threads {
             let _ = order.send(Order::Stop);
         }
-        for (_, thread) in self.threads {
-            // What went wrong there has been logged.
-            drop(thread.join());
+        let until = Instant::now() + STOP_PATIENCE;
+        let is_over = |thread: &JoinHandle<()>| thread.is_finished() || Instant::now() >= until;
+        while !self.threads.iter().all(|(_, thread)| is_over(thread)) {
+            thread::sleep(STOP_POLL);
+        }
+        // What went wrong in the others has been logged. These end with the process.
+        let hung = self.threads.iter().filter(|(_, thread)| !thread.is_finished()).count();
+        if hung > 0 {
+            log::warn!("{hung} controllers do not answer: what is registered there stays for now");
         }
     }
 }

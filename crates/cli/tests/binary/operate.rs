@@ -271,6 +271,18 @@ fn a_shell_completes_the_names_that_exist() {
     target.stop();
 }
 
+#[test]
+fn a_central_controller_that_does_not_answer_holds_up_no_stop() {
+    let hangs = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("tcp://{}", hangs.local_addr().expect("an address"));
+    let target = Target::start(DRIVERS[0], &["--register", &url, "--memory", "1MiB"]);
+    // It connects before it waits for an answer.
+    let _connection = hangs.accept().expect("a connection");
+    let begin = std::time::Instant::now();
+    target.stop();
+    assert!(begin.elapsed() < std::time::Duration::from_secs(6), "{:?}", begin.elapsed());
+}
+
 fn client_is_still_served(target: &Target) -> bool {
     call(&mut client(target), "spdk_get_version", json!({})).is_ok()
 }
