@@ -154,9 +154,17 @@ impl Served {
         let geometry = driven.factory.geometry();
         let wanted = parameters(&geometry, REQUEST_BYTES_MAX).map_err(Failure::Because)?;
         let own = mark(&driven.factory.identity());
+        let granted = driven.io_queues().unwrap_or(1);
         let (info, sectors) = match options.recover {
-            Some(id) => (take_over(control, id, own, &geometry)?, control.parameters(id)),
-            None => (add(options, control, features, driven, own)?, Ok(wanted)),
+            Some(id) => {
+                let known = tools::own_device(control, id)?;
+                device_queues(granted, options.express, Some(known.queues))?;
+                (take_over(control, id, own, &geometry)?, control.parameters(id))
+            }
+            None => {
+                let queues = device_queues(granted, options.express, None)?;
+                (add(options, control, features, (queues, own))?, Ok(wanted))
+            }
         };
         let sectors = sectors.map_err(|error| refused("its parameters", &error))?.sectors;
         let (news, received) = channel();
@@ -335,13 +343,33 @@ fn hear(news: &Receiver<News>, id: u32) -> Heard {
     }
 }
 
-/// Makes a device for a namespace.
+/// How many queues the device has, or the number that it `has` already, if the controller grants
+/// enough I/O queues for that.
+fn device_queues(granted: u16, express: bool, has: Option<u16>) -> Result<u16, Failure> {
+    let each = if express { 2 } else { 1 };
+    let queues = has.unwrap_or(granted / each);
+    let needed = queues.max(1).saturating_mul(each);
+    if needed <= granted.max(1) {
+        return Ok(queues.max(1));
+    }
+    let (two, other_way) = match express {
+        true => ("two I/O queues", "; without --express one is enough"),
+        false => ("an I/O queue", ""),
+    };
+    let its =
+        if has.is_some() { format!("{queues} of its own") } else { "one at least".to_owned() };
+    Err(Failure::Because(format!(
+        "the device needs {two} of the controller for each of its queues, {its}, which is \
+         {needed}, and the controller grants {granted}{other_way}"
+    )))
+}
+
+/// Makes a device with so many queues and this mark for a namespace.
 fn add(
     options: &Options,
     control: &mut Control,
     features: Features,
-    driven: &Driven,
-    mark: u64,
+    (queues, mark): (u16, u64),
 ) -> Result<DeviceInfo, Failure> {
     let own = Features::USER_RECOVERY
         .with(Features::USER_RECOVERY_REISSUE)
@@ -349,7 +377,7 @@ fn add(
         .with(Features(features.0 & Features::UPDATE_SIZE.0));
     let wanted = DeviceInfo {
         id: options.id.unwrap_or(u32::MAX),
-        queues: (driven.io_queues().unwrap_or(1) / if options.express { 2 } else { 1 }).max(1),
+        queues,
         depth: options.queue_depth,
         request_bytes_max: REQUEST_BYTES_MAX,
         features: own,
@@ -400,4 +428,31 @@ fn take_over(
         State::Dead => format!("{} was never started: weft detach {id} removes it", path.display()),
         _ => format!("{} is served by process {}", path.display(), info.pid),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_has_as_many_queues_as_the_controller_grants_queue_pairs_for() {
+        for (granted, express, has, queues) in [
+            (4, false, None, 4),
+            (4, true, None, 2),
+            (5, true, None, 2),
+            (4, true, Some(2), 2),
+            (8, false, Some(2), 2),
+        ] {
+            assert_eq!(device_queues(granted, express, has).ok(), Some(queues), "{granted}");
+        }
+        for (granted, express, has, needed) in
+            [(1, true, None, 2), (1, false, Some(2), 2), (7, true, Some(4), 8)]
+        {
+            let Err(Failure::Because(why)) = device_queues(granted, express, has) else {
+                panic!("{granted}")
+            };
+            assert!(why.contains(&format!("which is {needed}, and")), "{why}");
+            assert!(why.contains(&format!("grants {granted}")), "{why}");
+        }
+    }
 }
