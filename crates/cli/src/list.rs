@@ -127,8 +127,8 @@ impl Found {
     }
 }
 
-/// The words for a path's state and access.
-fn words(path: &PathInfo) -> (&'static str, String) {
+/// The words for a path's state and, if that is known, its access.
+fn words(path: &PathInfo) -> (&'static str, Option<String>) {
     let state = match path.state {
         ControllerState::Connecting => "connecting",
         ControllerState::Live => "live",
@@ -136,7 +136,7 @@ fn words(path: &PathInfo) -> (&'static str, String) {
         _ => "ended",
     };
     let access = path.access.map(|access| access.to_string().to_lowercase());
-    (state, access.unwrap_or_else(|| "-".to_owned()))
+    (state, access)
 }
 
 /// A table of the paths, if there are any to tell.
@@ -145,7 +145,8 @@ fn paths_text(found: &[Found]) -> String {
     let mut has_some = false;
     for (nsid, path) in found.iter().flat_map(Found::paths) {
         let (state, access) = words(path);
-        let cntlid = path.controller_id.map_or("-".to_owned(), |id| id.to_string());
+        let cntlid = path.controller_id.map(|id| id.to_string());
+        let [access, cntlid] = [access, cntlid].map(|known| known.unwrap_or_else(|| "-".into()));
         table.row(vec![path.address.to_string(), nsid.to_string(), state.into(), access, cntlid]);
         has_some = true;
     }
@@ -218,4 +219,22 @@ fn as_json(found: &[Found]) -> Value {
         }
     }
     json!({ "Devices": devices })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_of_a_path_is_null() {
+        let path = PathInfo {
+            address: "nvme-tcp://192.0.2.1/nqn.x".parse().expect("an address"),
+            state: ControllerState::Connecting,
+            controller_id: None,
+            access: None,
+        };
+        let json = path_json(&path);
+        assert_eq!(json["State"], "connecting");
+        assert!(json["ANAState"].is_null() && json["Controller"].is_null(), "{json}");
+    }
 }

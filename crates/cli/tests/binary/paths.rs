@@ -129,7 +129,7 @@ fn list_and_top_show_the_paths() {
     let paths = || -> Vec<(String, String)> {
         let listed = weft(DRIVERS[0], ["list", &own.address(), "-o", "json"]).json();
         let paths = listed["Devices"][0]["Paths"].as_array().expect("a list").clone();
-        let word = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
+        let word = |value: &serde_json::Value| value.as_str().unwrap_or("-").to_owned();
         paths.iter().map(|path| (word(&path["State"]), word(&path["ANAState"]))).collect()
     };
     let pair = |state: &str, access: &str| (state.to_owned(), access.to_owned());
