@@ -467,8 +467,8 @@ impl Link {
         }
         self.closing = Closing::Flushing { linger };
         self.set_deadline(reactor, timeout);
-        // The layer's end comes after what is queued. The kernel's records are begun by sends alone,
-        // of which one may be in flight.
+        // The layer's end comes after what is queued. The kernel's records are begun by sends
+        // alone, of which one may be in flight.
         if self.layer().is_some() {
             self.seal(reactor);
         }
