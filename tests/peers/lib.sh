@@ -139,7 +139,7 @@ verified() {
 # that is in flight when its controller is removed fails with it and is logged: that is ignored.
 kernel_is_content() {
     local complaint='WARNING|BUG|Call Trace|identifiers changed|I/O error|digest error|invalid|'
-    complaint+='unexpected|bad |failed|not supported|duplicate|globally|timeout'
+    complaint+='unexpected|\bbad |failed|not supported|duplicate|globally|timeout'
     if dmesg | grep -E 'nvme|blk|EXT4|WARNING|BUG|Call Trace' |
         grep -v 'failed nvme_keep_alive_end_io error=4' | grep -iE "$complaint"; then
         fail "the kernel complains"
