@@ -197,6 +197,9 @@ struct Engine {
     /// Processors, like 0-3: one thread on each. By default one thread, not pinned.
     #[arg(long, value_parser = cpus, value_name = "CPUS")]
     cpus: Option<Cpus>,
+    /// Those of --cpus that serve only queues for which a rule of the class latency is.
+    #[arg(long, value_parser = cpus, value_name = "CPUS")]
+    express_cpus: Option<Cpus>,
     /// Threads that run wherever the scheduler puts them, in place of --cpus.
     #[arg(long, value_name = "THREADS", conflicts_with = "cpus")]
     threads: Option<usize>,
@@ -446,6 +449,7 @@ impl Engine {
         Some(match key {
             "threads" => "--threads",
             "cpus" => "--cpus",
+            "express-cpus" => "--express-cpus",
             "limits.queue-entries" => "--queue-size",
             "limits.io-queues" => "--io-queues",
             "limits.transfer-size" => "--mdts",
@@ -461,6 +465,9 @@ impl Engine {
     fn amend(&self, config: &mut Config) {
         if let Some(Cpus(cpus)) = &self.cpus {
             config.cpus.clone_from(cpus);
+        }
+        if let Some(Cpus(cpus)) = &self.express_cpus {
+            config.express_cpus.clone_from(cpus);
         }
         if let Some(threads) = self.threads {
             config.threads = threads;

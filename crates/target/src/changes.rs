@@ -251,6 +251,7 @@ fn process_settings(old: &Config, new: &Config, lines: &mut Vec<String>) {
     }
     for (name, changed) in [
         ("cpus or threads", (&old.cpus, old.threads) != (&new.cpus, new.threads)),
+        ("express-cpus", old.express_cpus != new.express_cpus),
         ("driver", old.driver != new.driver),
         ("idle-poll", old.idle_poll != new.idle_poll),
     ] {

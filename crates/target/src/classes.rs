@@ -77,6 +77,11 @@ impl Grant {
         }
     }
 
+    /// Whether a rule gives such a queue the class latency.
+    pub(crate) fn is_ruled_express(rules: &[QosRule], names: (&str, &str), port: u16) -> bool {
+        matches!(Self::of(rules, names, port, None), Self::Rule(QosClass::Latency, _))
+    }
+
     /// The class as others see it: of a queue that is express or not, in a group in which only
     /// rules decide or not.
     pub(crate) const fn shown(self, is_express: bool, is_automatic_off: bool) -> ServedClass {

@@ -117,6 +117,8 @@ pub struct ConnectedController {
 #[derive(Debug)]
 pub(crate) struct Directory {
     state: Mutex<State>,
+    /// For each group, whether it has only queues for which a rule of the class latency is.
+    express_groups: Vec<bool>,
     /// Connections of all groups.
     connections: AtomicUsize,
     /// What each group counts.
@@ -176,10 +178,11 @@ impl State {
 impl Directory {
     pub(crate) fn new(
         snapshot: Arc<Snapshot>,
-        groups: usize,
+        express_groups: Vec<bool>,
         io_metrics: Option<IoMetricsConfig>,
         powers: Powers,
     ) -> Arc<Self> {
+        let groups = express_groups.len();
         Arc::new(Self {
             state: Mutex::new(State {
                 own_discovery: Arc::clone(&snapshot.discovery),
@@ -192,14 +195,15 @@ impl Directory {
                 protected: BTreeMap::new(),
                 connected: BTreeMap::new(),
                 classes: BTreeMap::new(),
-                came: vec![(0, 0); groups.max(1)],
+                came: vec![(0, 0); groups],
                 strangers: Strangers::default(),
-                queues: vec![0; groups.max(1)],
+                queues: vec![0; groups],
                 trace: None,
             }),
+            express_groups,
             connections: AtomicUsize::new(0),
-            words: (0..groups.max(1)).map(|_| Arc::default()).collect(),
-            io_metrics: io_metrics.map(|config| Arc::new(IoMetrics::new(config, groups.max(1)))),
+            words: (0..groups).map(|_| Arc::default()).collect(),
+            io_metrics: io_metrics.map(|config| Arc::new(IoMetrics::new(config, groups))),
             powers,
             reserver: Reserver::default(),
             manager: Mutex::new(None),
@@ -413,10 +417,14 @@ impl Directory {
         next
     }
 
-    /// The group for the next queue, which counts as one of that group's from now on.
-    pub(crate) fn place_queue(&self) -> usize {
+    /// The group for the next queue, which counts as one of that group's from now on. Groups of
+    /// `express-cpus` have queues for which a rule of the class latency is, and no others.
+    pub(crate) fn place_queue(&self, is_ruled_express: bool) -> usize {
+        let is_express = is_ruled_express && self.express_groups.contains(&true);
         let mut state = self.lock();
-        let fewest = state.queues.iter().enumerate().min_by_key(|(_, held)| **held);
+        let groups = state.queues.iter().enumerate();
+        let fitting = groups.filter(|(group, _)| self.express_groups[*group] == is_express);
+        let fewest = fitting.min_by_key(|(_, held)| **held);
         let group = fewest.map_or(0, |(group, _)| group);
         if let Some(held) = state.queues.get_mut(group) {
             *held += 1;
@@ -623,7 +631,7 @@ mod tests {
             let plan = catalogue.plan(&mut config.clone(), Scope::All).expect("a plan");
             catalogue.apply(&config, plan, &BTreeMap::new()).expect("a snapshot")
         };
-        let directory = Directory::new(Arc::new(next()), 1, None, Powers::AtOnce);
+        let directory = Directory::new(Arc::new(next()), vec![false], None, Powers::AtOnce);
         let reload = next();
         let name: Nqn = NAME.parse().expect("a name");
         let version = directory.set_write_protect(&name, 1, true).version;

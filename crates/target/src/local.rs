@@ -51,7 +51,7 @@ impl LocalTarget {
         let (snapshot, _) = catalogue.empty(config)?;
         let directory = Directory::new(
             Arc::new(snapshot),
-            reactors.len(),
+            config.express_groups(reactors.len()),
             config.io_metrics.clone(),
             Powers::AtOnce,
         );

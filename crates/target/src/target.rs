@@ -152,7 +152,7 @@ impl Target {
             catalogue,
             directory: Directory::new(
                 Arc::new(snapshot),
-                groups,
+                config.express_groups(groups),
                 config.io_metrics.clone(),
                 Powers::threaded(),
             ),

@@ -87,6 +87,8 @@ pub struct Config {
     /// One poll group for each of these processors, pinned; empty: [`Config::threads`] of them,
     /// not pinned.
     pub cpus: Vec<usize>,
+    /// Those of them whose poll groups have only queues that a rule of the class latency is for.
+    pub express_cpus: Vec<usize>,
     /// Poll groups where no processors are named; they run wherever the scheduler puts them.
     pub threads: usize,
     /// How long a poll group spins after the last command before it sleeps.
@@ -129,6 +131,7 @@ impl Default for Config {
             ports: Vec::new(),
             subsystems: Vec::new(),
             cpus: Vec::new(),
+            express_cpus: Vec::new(),
             threads: 1,
             idle_poll: IDLE_POLL_DEFAULT,
             express: true,
@@ -154,6 +157,13 @@ impl Config {
     #[must_use]
     pub fn groups(&self) -> usize {
         if self.cpus.is_empty() { self.threads } else { self.cpus.len() }
+    }
+
+    /// For each of so many poll groups, whether it has only queues that a rule of the class latency
+    /// is for.
+    pub(crate) fn express_groups(&self, groups: usize) -> Vec<bool> {
+        let is_one = |cpu: Option<&usize>| cpu.is_some_and(|cpu| self.express_cpus.contains(cpu));
+        (0..groups).map(|group| is_one(self.cpus.get(group))).collect()
     }
 }
 

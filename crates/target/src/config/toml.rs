@@ -46,6 +46,7 @@ pub fn read(text: &str) -> Result<Config, ConfigError> {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
     cpus: Option<Cpus>,
+    express_cpus: Option<Cpus>,
     threads: Option<usize>,
     idle_poll: Option<IdlePoll>,
     express: Option<bool>,
@@ -258,6 +259,9 @@ impl File {
         config.keyring = self.keyring;
         if let Some(Cpus(cpus)) = self.cpus {
             config.cpus = cpus;
+        }
+        if let Some(Cpus(cpus)) = self.express_cpus {
+            config.express_cpus = cpus;
         }
         if let Some(IdlePoll(idle_poll)) = self.idle_poll {
             config.idle_poll = idle_poll;

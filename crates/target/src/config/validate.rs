@@ -69,6 +69,7 @@ impl Config {
             return Err(ConfigError::new("cpus", format!("processor {cpu} is named twice"))
                 .remedy("one poll group runs on each"));
         }
+        self.check_express_cpus()?;
         if self.threads == 0 || self.threads > THREADS_MAX {
             let what = format!("{} is out of range", self.threads);
             return Err(
@@ -80,6 +81,19 @@ impl Config {
         self.check_identities()?;
         self.check_ana_groups()?;
         self.check_ptpl_files()
+    }
+
+    fn check_express_cpus(&self) -> Result<(), ConfigError> {
+        let fault = |what: String| ConfigError::new("express-cpus", what);
+        if let Some(cpu) = self.express_cpus.iter().find(|cpu| !self.cpus.contains(cpu)) {
+            return Err(fault(format!("processor {cpu} is not one of `cpus`"))
+                .remedy("name some of those that `cpus` names"));
+        }
+        if let Some(first) = self.cpus.first().filter(|cpu| self.express_cpus.contains(cpu)) {
+            return Err(fault(format!("processor {first} is the first of `cpus`"))
+                .remedy("leave that one for new connections and for queues without a rule"));
+        }
+        Ok(())
     }
 
     /// Checks all but subsystems by themselves and the settings of the process.
@@ -623,6 +637,13 @@ mod tests {
     #[test]
     fn processors_are_named_once_and_grace_is_short() {
         assert_eq!(fault(|c| c.cpus = vec![0, 1, 0]), "cpus");
+        let express = |cpus: &[usize], express: &[usize]| {
+            let (cpus, express) = (cpus.to_vec(), express.to_vec());
+            fault(|c| (c.cpus, c.express_cpus) = (cpus, express))
+        };
+        for (cpus, of_them) in [(&[0, 1][..], &[2][..]), (&[0, 1], &[0]), (&[], &[0])] {
+            assert_eq!(express(cpus, of_them), "express-cpus");
+        }
         assert_eq!(fault(|c| c.idle_poll = Duration::from_secs(11)), "idle-poll");
         assert_eq!(fault(|c| c.threads = 0), "threads");
         assert_eq!(fault(|c| c.threads = 257), "threads");

@@ -12,6 +12,7 @@ use super::core::CONNECTIONS;
 use super::listen::ListenerEvent;
 use super::message::Endpoints;
 use super::{Group, Message};
+use crate::classes::Grant;
 use crate::strangers::Strangers;
 
 impl Group {
@@ -86,13 +87,16 @@ impl Group {
         may_come
     }
 
-    /// Chooses the group of a queue, which cannot move after it was made.
+    /// Chooses the group of a queue, which cannot move after it was made: of rules only those for
+    /// all hosts of the port are known to apply.
     fn place(&mut self, incoming: Incoming, port_id: u16) {
         if !self.has_room(incoming.peer_address()) {
             return incoming.refuse();
         }
         self.core.directory.connection_came();
-        let group = self.core.directory.place_queue();
+        let rules = &self.core.snapshot.qos_rules;
+        let is_ruled_express = Grant::is_ruled_express(rules, ("", ""), port_id);
+        let group = self.core.directory.place_queue(is_ruled_express);
         match self.core.posts.get(group).cloned() {
             Some(post) if group != self.core.id => {
                 post.post(Message::Incoming { incoming: Box::new(incoming), port_id });

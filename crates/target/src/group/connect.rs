@@ -15,7 +15,7 @@ use super::connection::{Connection, Placement, Role, StaleCheck, timer};
 use super::core::{Core, DRAIN_TIMERS};
 use super::io::Io;
 use super::message::{ConnectionId, Message, MovedConnection};
-use crate::classes::ClassWord;
+use crate::classes::{ClassWord, Grant};
 use crate::directory::{ConnectedQueue, HostKey, QueueAuthentication};
 use crate::round::{Round, Waiter};
 use crate::tls;
@@ -127,7 +127,10 @@ impl Connection {
             return Placement::Stay;
         }
         let placed = self.placed || !self.transport.is_movable();
-        let group = if placed { core.id } else { core.directory.place_queue() };
+        let group = match placed {
+            true => core.id,
+            false => core.directory.place_queue(self.is_ruled_express(&request, core)),
+        };
         if group != core.id {
             return Placement::Move { group, slot, request: Box::new(request) };
         }
@@ -136,6 +139,13 @@ impl Connection {
         self.begin_connecting(slot, request);
         self.proceed(core);
         Placement::Stay
+    }
+
+    /// Whether a rule gives this queue the class latency.
+    fn is_ruled_express(&self, request: &ConnectRequest, core: &Core) -> bool {
+        let names = (request.host.as_str(), request.subsystem.as_str());
+        request.queue_id > 0
+            && Grant::is_ruled_express(&core.snapshot.qos_rules, names, self.endpoints.port_id)
     }
 
     /// Continues a Connect that this group answers.

@@ -6,9 +6,10 @@ use weft_nvme::command::{Flags, Fused};
 use weft_nvme::{NvmOpcode, Status};
 use weft_transport::host::HostData;
 
+use crate::shares::idle;
 use crate::support::child::{self, ChildTarget};
 use crate::support::peer::{Peer, read_write};
-use crate::support::{address, config_of_two_groups, on_each_transport, pattern};
+use crate::support::{address, config_of_two_groups, on_each_transport, pattern, port};
 
 const BLOCK: usize = 4096;
 
@@ -112,4 +113,36 @@ fn queues_are_spread() {
     assert_eq!(held, [3, 3]);
     drop(queues);
     target.stop();
+}
+
+/// A group of `express-cpus` has the queues for which a rule of the class latency is.
+#[test]
+fn express_processors_have_queues_with_a_rule_alone() {
+    let mut config = config_of_two_groups(&["memory:1MiB"]);
+    if config.cpus[1] == 0 {
+        eprintln!("skipped: it takes two processors");
+        return;
+    }
+    config.express_cpus = config.cpus[1..].to_vec();
+    config.ports.push(port(2, "127.0.0.1:0"));
+    config.qos_rules.push(idle(2));
+    on_each_transport(&config, |target| {
+        let addresses = target.addresses();
+        let (_admin, controller) = Peer::admin(addresses[&1]);
+        let (_second, other) = Peer::admin(addresses[&2]);
+        let at = |port: u16, controller, queue_ids: [u16; 3]| {
+            queue_ids.map(|queue_id| Peer::io(addresses[&port], controller, queue_id))
+        };
+        let (_turns, _express) = (at(1, controller, [1, 2, 3]), at(2, other, [1, 2, 3]));
+        let queues = target.watch().queues();
+        let io: Vec<_> = queues.iter().filter(|queue| queue.queue_id > 0).collect();
+        assert_eq!(io.len(), 6);
+        for queue in io {
+            assert_eq!(queue.group, usize::from(queue.port_id == 2), "port {}", queue.port_id);
+        }
+        // Without Connect nothing but the port is known of a queue over RDMA.
+        let admins = queues.iter().filter(|queue| queue.queue_id == 0);
+        let of_port_1 = admins.filter(|queue| queue.port_id == 1);
+        assert!(of_port_1.map(|queue| queue.group).eq([0]));
+    });
 }

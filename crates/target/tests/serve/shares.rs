@@ -31,7 +31,7 @@ fn of_port(port: u16, weight: u16) -> QosRule {
 }
 
 /// The last port is that of a queue which is express and idle.
-fn idle(port: u16) -> QosRule {
+pub(crate) fn idle(port: u16) -> QosRule {
     QosRule { class: QosClass::Latency, weight: None, ..of_port(port, 1) }
 }
 
