@@ -5,6 +5,10 @@
 //! blocks is made durable, and they are readable when it has completed. Marks in a file outlast the
 //! process: each change of them is written aside, synced and renamed by a thread before the request
 //! that makes it completes. A deallocated block stays marked.
+//!
+//! The ranges are bounded. A write to a part of a range leaves two of it; where there would be too
+//! many then, the write fails with [`Failure::NoSpace`] and its blocks stay marked, whatever the
+//! device has of them.
 
 use crate::{
     BlockDevice, Capabilities, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Operation,
@@ -12,13 +16,14 @@ use crate::{
 };
 use core::{
     sync::atomic::{
-        AtomicBool, AtomicU64, AtomicUsize,
+        AtomicU64, AtomicUsize,
         Ordering::{Acquire, Release},
     },
     time::Duration,
 };
 use std::{
     collections::{BTreeMap, VecDeque},
+    fmt::Write as _,
     io,
     path::{Path, PathBuf},
     sync::{
@@ -54,8 +59,8 @@ struct Shared {
     count: AtomicUsize,
     /// The last change that is in the file.
     saved: AtomicU64,
-    /// The file could not be written.
-    failed: AtomicBool,
+    /// The last change that was to be put into the file: it is there, or that has failed.
+    tried: AtomicU64,
 }
 
 /// Which blocks are marked.
@@ -73,8 +78,23 @@ impl Marks {
         start < end && before.is_some_and(|(_, last)| *last > start)
     }
 
-    /// Takes what there is of `start..end` out of the ranges.
-    fn clear(&mut self, start: u64, end: u64) {
+    /// Takes what there is of `start..end` out of the ranges. `false`: that would make too many of
+    /// them, and nothing has changed.
+    fn clear(&mut self, start: u64, end: u64) -> bool {
+        if self.ranges.len() >= RANGES_MAX && self.splits(start, end) {
+            return false;
+        }
+        self.take_out(start, end);
+        true
+    }
+
+    /// Whether `start..end` is within a range of which something is left on both sides.
+    fn splits(&self, start: u64, end: u64) -> bool {
+        let before = self.ranges.range(..start).next_back();
+        start < end && before.is_some_and(|(_, last)| *last > end)
+    }
+
+    fn take_out(&mut self, start: u64, end: u64) {
         while let Some((&first, &last)) = self.ranges.range(..end).next_back() {
             if last <= start {
                 break;
@@ -105,22 +125,15 @@ impl Marks {
         if self.ranges.len() - joined >= RANGES_MAX {
             return false;
         }
-        self.clear(before, after);
+        self.take_out(before, after);
         self.ranges.retain(|first, _| !(start..=end).contains(first));
         self.ranges.insert(start, end);
         true
     }
 
-    fn text(&self, block_bytes: u32) -> String {
-        let range = |(first, last): (&u64, &u64)| format!("{first} {}\n", last - first);
-        let head = format!("uncorrectable blocks of {block_bytes} bytes: first, count\n");
-        head + &self.ranges.iter().map(range).collect::<String>()
-    }
-
     fn parse(text: &str, block_bytes: u32) -> Option<Self> {
         let mut marks = Self::default();
-        let head = marks.text(block_bytes);
-        for line in text.strip_prefix(&head)?.lines() {
+        for line in text.strip_prefix(&text_of(&[], block_bytes))?.lines() {
             let (first, count) = line.split_once(' ')?;
             let (first, count): (u64, u64) = (first.parse().ok()?, count.parse().ok()?);
             let end = first.checked_add(count).filter(|end| *end > first)?;
@@ -131,6 +144,16 @@ impl Marks {
         marks.changes = 0;
         text.ends_with('\n').then_some(marks)
     }
+}
+
+/// The contents of a file with these ranges.
+fn text_of(ranges: &[(u64, u64)], block_bytes: u32) -> String {
+    let mut text = format!("uncorrectable blocks of {block_bytes} bytes: first, count\n");
+    for (first, last) in ranges {
+        // A String takes all that is written to it.
+        let _ = writeln!(text, "{first} {}", last - first);
+    }
+    text
 }
 
 impl Shared {
@@ -158,15 +181,19 @@ impl Shared {
     fn save(&self, path: &Path, block_bytes: u32, asked: &Receiver<()>) {
         while asked.recv().is_ok() {
             while asked.try_recv().is_ok() {}
-            let (text, changes) = {
+            // Requests wait for the lock: the text is made without it.
+            let (ranges, changes) = {
                 let marks = self.lock();
-                (marks.text(block_bytes), marks.changes)
+                let ranges = marks.ranges.iter().map(|(first, last)| (*first, *last));
+                (ranges.collect::<Vec<_>>(), marks.changes)
             };
-            if let Err(error) = files::replace_file(path, text.as_bytes()) {
-                log::error!("{}: the marked blocks cannot be kept: {error}", path.display());
-                self.failed.store(true, Release);
+            match files::replace_file(path, text_of(&ranges, block_bytes).as_bytes()) {
+                Ok(()) => self.saved.store(changes, Release),
+                Err(error) => {
+                    log::error!("{}: the marked blocks cannot be kept: {error}", path.display());
+                }
             }
-            self.saved.store(changes, Release);
+            self.tried.store(changes, Release);
         }
     }
 }
@@ -231,7 +258,7 @@ impl DeviceFactory for UncorrectableFactory {
             shared: Arc::clone(&self.shared),
             saver: self.saver.clone(),
             timer: Token::new(owner, u32::from(self.layers()) * DEVICE_TAGS),
-            clearing: Vec::new(),
+            clearing: InFlight::default(),
             saving: VecDeque::new(),
             done: VecDeque::new(),
             closed: false,
@@ -288,8 +315,8 @@ struct UncorrectableDevice {
     shared: Arc<Shared>,
     saver: Option<Sender<()>>,
     timer: Token,
-    /// Writes to marked blocks that the device has, each at the place that its tag names.
-    clearing: Vec<Option<Clearing>>,
+    /// Writes to marked blocks that the device has.
+    clearing: InFlight,
     /// What completes when a change is in the file, by the number of the change.
     saving: VecDeque<(u64, RequestCompletion)>,
     done: VecDeque<RequestCompletion>,
@@ -302,6 +329,40 @@ struct Clearing {
     tag: u64,
     slba: u64,
     nlb: u32,
+}
+
+/// Writes to marked blocks, each at the place that its tag names. The last place is taken, so that
+/// there are no places without writes.
+#[derive(Debug, Default)]
+struct InFlight(Vec<Option<Clearing>>);
+
+impl InFlight {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds one. The tag under which the device has it.
+    fn add(&mut self, clearing: Clearing) -> u64 {
+        let free = self.0.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.0.len());
+        match self.0.get_mut(place) {
+            Some(one) => *one = Some(clearing),
+            None => self.0.push(Some(clearing)),
+        }
+        CLEARING | place as u64
+    }
+
+    /// Takes the one that the device has under this tag, if it is one.
+    fn take(&mut self, tag: u64) -> Option<Clearing> {
+        if tag >> 62 != CLEARING >> 62 {
+            return None;
+        }
+        let place = usize::try_from(tag & !CLEARING).ok()?;
+        let taken = self.0.get_mut(place)?.take();
+        let last = self.0.iter().rposition(Option::is_some);
+        self.0.truncate(last.map_or(0, |last| last + 1));
+        taken
+    }
 }
 
 impl UncorrectableDevice {
@@ -326,23 +387,13 @@ impl UncorrectableDevice {
             | Operation::WriteZeroes { slba, nlb, durable, .. } => {
                 *durable = true;
                 let clearing = Clearing { tag: request.tag, slba: *slba, nlb: *nlb };
-                request.tag = self.remember(clearing);
+                request.tag = self.clearing.add(clearing);
                 self.inner.submit(reactor, request);
             }
             // Marked blocks stay so, whatever is below them.
             Operation::Discard { .. } | Operation::Flush => self.inner.submit(reactor, request),
             _ => self.done.push_back(request.refuse(Failure::MediaRead)),
         }
-    }
-
-    fn remember(&mut self, clearing: Clearing) -> u64 {
-        let free = self.clearing.iter().position(Option::is_none);
-        let place = free.unwrap_or(self.clearing.len());
-        match self.clearing.get_mut(place) {
-            Some(one) => *one = Some(clearing),
-            None => self.clearing.push(Some(clearing)),
-        }
-        CLEARING | place as u64
     }
 
     fn mark(&mut self, reactor: &mut Reactor, tag: u64, (slba, nlb): (u64, u32)) {
@@ -367,12 +418,12 @@ impl UncorrectableDevice {
 
     /// Completes what is in the file.
     fn complete_saved(&mut self, reactor: &mut Reactor) {
+        let tried = self.shared.tried.load(Acquire);
         let saved = self.shared.saved.load(Acquire);
-        let failed = self.shared.failed.load(Acquire);
-        while self.saving.front().is_some_and(|(change, _)| *change <= saved)
-            && let Some((_, mut done)) = self.saving.pop_front()
+        while self.saving.front().is_some_and(|(change, _)| *change <= tried)
+            && let Some((change, mut done)) = self.saving.pop_front()
         {
-            if failed {
+            if change > saved {
                 done.result = Err(Failure::MediaWrite);
             }
             self.done.push_back(done);
@@ -384,14 +435,11 @@ impl UncorrectableDevice {
 
     /// Takes what the device has completed.
     fn collect(&mut self, reactor: &mut Reactor) {
-        if self.clearing.iter().all(Option::is_none) {
+        if self.clearing.is_empty() {
             return;
         }
         while let Some(mut done) = self.inner.poll_completion() {
-            let place = usize::try_from(done.tag & !CLEARING).unwrap_or(usize::MAX);
-            let is_own = done.tag >> 62 == CLEARING >> 62;
-            let own = is_own.then(|| self.clearing.get_mut(place)?.take()).flatten();
-            let Some(Clearing { tag, slba, nlb }) = own else {
+            let Some(Clearing { tag, slba, nlb }) = self.clearing.take(done.tag) else {
                 self.done.push_back(done);
                 continue;
             };
@@ -399,7 +447,8 @@ impl UncorrectableDevice {
             match done.result {
                 Ok(()) => {
                     let end = slba.saturating_add(u64::from(nlb));
-                    let ((), change) = self.shared.change(|marks| marks.clear(slba, end));
+                    let (fits, change) = self.shared.change(|marks| marks.clear(slba, end));
+                    done.result = fits.then_some(()).ok_or(Failure::NoSpace);
                     self.changed(reactor, change, done);
                 }
                 Err(_) => self.done.push_back(done),
@@ -442,8 +491,7 @@ impl BlockDevice for UncorrectableDevice {
     fn poll_completion(&mut self) -> Option<RequestCompletion> {
         self.done.pop_front().or_else(|| {
             // Those of writes to marked blocks are taken where the reactor is at hand.
-            let is_clearing = self.clearing.iter().any(Option::is_some);
-            if is_clearing { None } else { self.inner.poll_completion() }
+            if self.clearing.is_empty() { self.inner.poll_completion() } else { None }
         })
     }
 
@@ -463,6 +511,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn text(marks: &Marks) -> String {
+        let ranges: Vec<_> = marks.ranges.iter().map(|(first, last)| (*first, *last)).collect();
+        text_of(&ranges, 512)
+    }
+
     proptest! {
         /// Ranges are what a bit for each block would be, however they are marked and cleared.
         #[test]
@@ -474,7 +527,7 @@ mod tests {
                 let end = start + count;
                 match mark {
                     true => prop_assert!(marks.mark(start as u64, end as u64)),
-                    false => marks.clear(start as u64, end as u64),
+                    false => prop_assert!(marks.clear(start as u64, end as u64)),
                 }
                 blocks[start..end].fill(mark);
                 for (block, is_marked) in (0..).zip(blocks) {
@@ -482,7 +535,7 @@ mod tests {
                 }
                 let touching = marks.ranges.values().any(|end| marks.ranges.contains_key(end));
                 prop_assert!(!touching, "{:?}", marks.ranges);
-                let read = Marks::parse(&marks.text(512), 512).expect("what was written");
+                let read = Marks::parse(&text(&marks), 512).expect("what was written");
                 prop_assert_eq!(&read.ranges, &marks.ranges);
             }
         }
@@ -501,9 +554,44 @@ mod tests {
         assert!(marks.mark(u64::MAX - 1, u64::MAX));
     }
 
+    /// What is kept can be read again, however many writes go to the middle of ranges.
+    #[test]
+    fn ranges_that_writes_split_are_limited_too() {
+        let mut marks = Marks::default();
+        assert!(marks.mark(0, 4 * RANGES_MAX as u64));
+        let cleared = (0..2 * RANGES_MAX as u64).filter(|at| marks.clear(at * 2 + 1, at * 2 + 2));
+        assert_eq!(
+            cleared.count(),
+            RANGES_MAX,
+            "until it is full, and the last block, which splits none"
+        );
+        assert!(Marks::parse(&text(&marks), 512).is_some(), "{} ranges", marks.ranges.len());
+        let (before, end) = (marks.ranges.clone(), 4 * RANGES_MAX as u64);
+        assert!(!marks.clear(end - 8, end - 7));
+        assert_eq!(marks.ranges, before);
+        assert!(marks.clear(end - 8, end), "it only becomes shorter");
+        assert!(marks.clear(0, 1) && marks.clear(end - 16, end - 15), "there is one fewer");
+    }
+
+    #[test]
+    fn places_of_writes_are_there_as_long_as_the_writes() {
+        let mut writes = InFlight::default();
+        let add = |writes: &mut InFlight, tag| writes.add(Clearing { tag, slba: 0, nlb: 1 });
+        let tags: Vec<_> = (0..64).map(|tag| add(&mut writes, tag)).collect();
+        assert!(writes.take(5).is_none(), "the tag of another request");
+        for (tag, own) in (0..64).zip(&tags).rev().skip(1).rev() {
+            assert_eq!(writes.take(*own).map(|write| write.tag), Some(tag));
+            assert!(writes.take(*own).is_none(), "once");
+        }
+        assert_eq!(add(&mut writes, 99), tags[0], "the first free one");
+        assert!(writes.take(tags[63]).is_some());
+        assert_eq!(writes.0.len(), 1, "only what is in flight");
+        assert!(writes.take(tags[0]).is_some() && writes.is_empty());
+    }
+
     #[test]
     fn what_is_no_list_of_marks_is_refused() {
-        let good = Marks::default().text(512);
+        let good = text(&Marks::default());
         assert!(Marks::parse(&good, 512).is_some());
         assert!(Marks::parse(&good, 4096).is_none(), "of other blocks");
         for line in ["1", "1 0\n", "1 x\n", "18446744073709551615 2\n", "1 2"] {

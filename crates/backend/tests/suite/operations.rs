@@ -323,6 +323,27 @@ fn marks_in_a_file_outlast_the_process() {
     assert!(why.contains("uncorrectable:file=PATH"), "{why}");
 }
 
+/// A change that cannot be kept fails; the next one that can is kept, with all before it.
+#[test]
+fn marks_are_kept_again_when_their_file_can_be_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let marks = folder.path().join("marks");
+    let text = format!("uncorrectable:file={}:memory:1MiB", marks.display());
+    let mut rig = Rig::of(&text.parse().unwrap());
+    rig.ok(Operation::WriteUncorrectable { slba: 0, nlb: 1 });
+    // A folder is where the new contents would be written.
+    let aside = weft_backend::files::aside(&marks);
+    std::fs::create_dir(&aside).unwrap();
+    let mark = Operation::WriteUncorrectable { slba: 8, nlb: 1 };
+    assert_eq!(rig.result(mark), Err(Failure::MediaWrite));
+    std::fs::remove_dir(&aside).unwrap();
+    rig.ok(Operation::WriteUncorrectable { slba: 16, nlb: 1 });
+    let kept = std::fs::read_to_string(&marks).unwrap();
+    assert!(kept.ends_with("\n0 1\n8 1\n16 1\n"), "{kept}");
+    rig.write(8, &rig.pattern(1, 1));
+    rig.finish();
+}
+
 #[test]
 fn open_handles_follow_a_resize() {
     on_every_device(|rig| {
