@@ -18,6 +18,17 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
+/// The canonical path of a file, also of one that does not exist yet.
+#[must_use]
+pub fn canonical(path: &Path) -> PathBuf {
+    let canonical = path.canonicalize().or_else(|error| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new(".")).canonicalize()?;
+        path.file_name().map(|name| parent.join(name)).ok_or(error)
+    });
+    canonical.unwrap_or_else(|_| path.to_owned())
+}
+
 /// Where the new contents of a file are written first.
 #[must_use]
 pub fn aside(path: &Path) -> PathBuf {

@@ -30,6 +30,7 @@ use crate::{
     duration,
     fault::FaultFactory,
     file::{FileFactory, FileOptions},
+    files,
     memory::MemoryFactory,
     null::NullFactory,
     nvme::NvmeFactory,
@@ -264,9 +265,28 @@ impl DeviceSpec {
             }
             Self::Block { .. } => Ok(()),
             Self::Rbd(spec) => spec.block_bytes.map_or(Ok(()), check_block_size),
-            Self::Delay { inner, .. }
-            | Self::Fault { inner, .. }
-            | Self::Uncorrectable { inner, .. } => inner.check(),
+            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.check(),
+            Self::Uncorrectable { file, inner } => {
+                inner.check()?;
+                let Some(file) = file else { return Ok(()) };
+                if !inner.marks_files().contains(&files::canonical(file)) {
+                    return Ok(());
+                }
+                let what = "keeps the marks of two wrappers; give each a file of its own";
+                Err(ParseSpecError(format!("{} {what}", file.display())))
+            }
+        }
+    }
+
+    /// The canonical paths of the files that keep marks of unreadable blocks.
+    pub fn marks_files(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Uncorrectable { file, inner } => {
+                let own = file.iter().map(|file| files::canonical(file));
+                own.chain(inner.marks_files()).collect()
+            }
+            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.marks_files(),
+            _ => Vec::new(),
         }
     }
 
@@ -683,6 +703,13 @@ mod tests {
             let inner = Box::new(DeviceSpec::Memory { bytes: 1 << 30, block_bytes: 4096 });
             assert_eq!(spec, DeviceSpec::Uncorrectable { file, inner });
         }
+        let twice = "uncorrectable:file=/a/../m:delay:read=1us:uncorrectable:file=/m:memory:1GiB";
+        let error = twice.parse::<DeviceSpec>().expect("a device").check();
+        let error = error.expect_err("both would write the file").to_string();
+        assert!(error.contains("two wrappers"), "{error}");
+        let other = twice.replace("=/m", "=/n").parse::<DeviceSpec>().expect("a device");
+        assert_eq!(other.check(), Ok(()));
+        assert_eq!(other.marks_files(), ["/a/../m", "/n"].map(std::path::PathBuf::from));
         for text in ["uncorrectable:file=:memory:1GiB", "uncorrectable:fil=/a:memory:1GiB"] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -15,6 +15,7 @@ enum Unique {
     Nguid([u8; 16]),
     Eui64([u8; 8]),
     ReservationFile(PathBuf),
+    MarksFile(PathBuf),
     Bdev(String),
 }
 
@@ -25,7 +26,8 @@ impl Unique {
         let names = uuid.map(Self::Uuid).into_iter().chain(nguid.map(Self::Nguid));
         let names = names.chain(eui64.map(Self::Eui64));
         let files = ptpl_file.iter().cloned().map(Self::ReservationFile);
-        names.chain(files).chain(bdev.iter().cloned().map(Self::Bdev))
+        let marks = namespace.device.marks_files().into_iter().map(Self::MarksFile);
+        names.chain(files).chain(marks).chain(bdev.iter().cloned().map(Self::Bdev))
     }
 
     /// The key of a configuration that says it.
@@ -35,6 +37,7 @@ impl Unique {
             Self::Nguid(_) => "nguid",
             Self::Eui64(_) => "eui64",
             Self::ReservationFile(_) => "ptpl-file",
+            Self::MarksFile(_) => "uncorrectable:file",
             Self::Bdev(_) => "bdev",
         }
     }
@@ -104,6 +107,7 @@ impl Index {
                 let what = format!("it is that of namespace {nsid} of {other} as well");
                 let remedy = match unique {
                     Unique::ReservationFile(_) => "give each namespace a file of its own",
+                    Unique::MarksFile(_) => "give each device a file of its own for its marks",
                     Unique::Bdev(_) => "give each namespace a block device of its own",
                     _ => "leave it out to have one derived",
                 };
@@ -151,6 +155,7 @@ mod tests {
             eui64: Some([3; 8]),
             ptpl_file: Some("/a".into()),
             bdev: Some("m".to_owned()),
+            device: "uncorrectable:file=/m:memory:1MiB".parse().expect("a device"),
             ..namespace(1)
         };
         config.subsystems[0].namespaces.push(first.clone());
@@ -161,6 +166,7 @@ mod tests {
             ("nguid", Namespace { nguid: first.nguid, ..namespace(1) }),
             ("eui64", Namespace { eui64: first.eui64, ..namespace(1) }),
             ("ptpl-file", Namespace { ptpl_file: first.ptpl_file.clone(), ..namespace(1) }),
+            ("uncorrectable:file", Namespace { device: first.device.clone(), ..namespace(1) }),
             ("bdev", Namespace { bdev: first.bdev.clone(), ..namespace(1) }),
         ];
         for (key, other) in &others {

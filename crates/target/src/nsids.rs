@@ -6,10 +6,9 @@
 //! another identity.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use uuid::Uuid;
-use weft_backend::{DeviceSpec, rbd::RbdSpec};
+use weft_backend::{DeviceSpec, files, rbd::RbdSpec};
 
 use crate::TargetError;
 use crate::config::{NSID_MAX, Namespace, Subsystem};
@@ -206,12 +205,7 @@ pub(crate) fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
 /// The canonical path of a device, also of a file that does not exist yet, or the name of an image.
 pub(crate) fn canonical_path(spec: &DeviceSpec) -> Option<String> {
     let Some(path) = spec.path() else { return spec.stored_name() };
-    let canonical = path.canonicalize().or_else(|error| {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.map_or_else(|| PathBuf::from("."), PathBuf::from).canonicalize()?;
-        path.file_name().map(|name| parent.join(name)).ok_or(error)
-    });
-    Some(canonical.unwrap_or_else(|_| path.to_owned()).display().to_string())
+    Some(files::canonical(path).display().to_string())
 }
 
 #[cfg(test)]

@@ -80,7 +80,8 @@ impl Config {
         self.check_subsystems()?;
         self.check_identities()?;
         self.check_ana_groups()?;
-        self.check_ptpl_files()
+        self.check_ptpl_files()?;
+        self.check_marks_files()
     }
 
     fn check_express_cpus(&self) -> Result<(), ConfigError> {
@@ -353,6 +354,24 @@ impl Config {
         }
         Ok(())
     }
+
+    /// Each device keeps the marks of its unreadable blocks in a file of its own.
+    fn check_marks_files(&self) -> Result<(), ConfigError> {
+        let mut files = HashMap::new();
+        for (at, subsystem) in self.subsystems.iter().enumerate() {
+            for (index, namespace) in subsystem.namespaces.iter().enumerate() {
+                let here = format!("subsystem[{at}].namespace[{index}]");
+                for file in namespace.device.marks_files() {
+                    let what = format!("{} keeps the marks of", file.display());
+                    if let Some(first) = files.insert(file, here.clone()) {
+                        return Err(ConfigError::new(here, format!("{what} {first} too"))
+                            .remedy("give each device a file of its own for its marks"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The limit that a subsystem has for itself.
@@ -619,6 +638,19 @@ mod tests {
             c.subsystems[1].namespaces[0].ptpl_file = Some("/a".into());
         });
         assert_eq!(key, "subsystem[1].namespace[0].ptpl-file");
+    }
+
+    #[test]
+    fn marks_of_two_devices_are_not_kept_in_one_file() {
+        let marked = |path: &str| {
+            let text = format!("uncorrectable:file={path}:memory:1MiB");
+            text.parse::<DeviceSpec>().expect("a device")
+        };
+        let key = fault(|c| {
+            c.subsystems[0].namespaces[0].device = marked("/tmp/m");
+            c.subsystems[1].namespaces[0].device = marked("/tmp/../tmp/m");
+        });
+        assert_eq!(key, "subsystem[1].namespace[0]");
     }
 
     #[test]
