@@ -304,7 +304,12 @@ impl Io {
     }
 
     /// A new snapshot is served.
-    pub(super) fn replace_view(&mut self, core: &mut Core) {
+    pub(super) fn replace_view(&mut self, context: &mut Context<'_>) {
+        self.refresh_view(context.core);
+        self.end_copies_of_gone(context);
+    }
+
+    fn refresh_view(&mut self, core: &mut Core) {
         if let Some(view) = core.snapshot.view(&self.subsystem, self.port_id, &self.host_name) {
             self.queue.replace_view(&view);
         }
@@ -338,12 +343,8 @@ impl Io {
                 self.flows.iter_mut().for_each(|flows| flows.remove(slot, &device, context.core));
                 Some(self.queue.fail(&device, Status::ABORT_REQUESTED))
             }
-            Some(Work::Copying(copy)) if !copy.step.is_at_device() => {
-                let (copy, write) = (copy.command, self.limited_piece(copy));
-                if let (Some(flows), Some(write)) = (&mut self.flows, write) {
-                    flows.remove(slot, &write, context.core);
-                }
-                Some(self.queue.fail(&copy, Status::ABORT_REQUESTED))
+            Some(Work::Copying(_)) => {
+                return self.end_waiting_copy(slot, Status::ABORT_REQUESTED, context);
             }
             _ => None,
         };
@@ -358,7 +359,7 @@ impl Io {
         while let Some(slot) = self.starved.front().copied() {
             let bytes = match self.work.get(slot.index()) {
                 Some(Work::Starved(device)) => Some(bytes_of(device.transfer)),
-                Some(Work::Copying(copy)) => self.wanted_by(copy),
+                Some(Work::Copying(copy)) => copy.step.wanted(),
                 _ => None,
             };
             let Some(bytes) = bytes else {
@@ -386,7 +387,7 @@ impl Io {
         let Some(flows) = &self.flows else { return Turn::Empty };
         let device = match flows.first(flow).and_then(|slot| self.work.get(slot.index())) {
             Some(Work::Throttled(device, _)) => Some(*device),
-            Some(Work::Copying(copy)) => self.limited_piece(copy),
+            Some(Work::Copying(copy)) => copy.step.limited(),
             _ => None,
         };
         let Some(flows) = &mut self.flows else { return Turn::Empty };

@@ -51,8 +51,8 @@ use self::admission::{Admission, Outcome};
 use self::connection::{Connection, Placement, Role, transport_tag};
 use self::connections::Connections;
 use self::core::{
-    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Core, DEVICES, DRAIN_TIMERS, KEY_TIMER,
-    LISTENERS, RATE_TIMER, REGISTRATION_TIMERS, STALL_TIMER, TRACE_TIMER,
+    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Context, Core, DEVICES, DRAIN_TIMERS,
+    KEY_TIMER, LISTENERS, RATE_TIMER, REGISTRATION_TIMERS, STALL_TIMER, TRACE_TIMER,
 };
 use self::devices::Devices;
 use self::express::Express;
@@ -744,7 +744,8 @@ impl Group {
                         true
                     }
                     Role::Io(io) if other_limits || other_classes || differs(io.host()) => {
-                        io.replace_view(core);
+                        let transport = &mut connection.transport;
+                        io.replace_view(&mut Context { transport, core });
                         connection.bound_capsules(core);
                         if other_classes {
                             connection.regrant(core);

@@ -172,6 +172,41 @@ fn a_copy_waits_for_rate_limits() {
     target.stop().expect("a clean stop");
 }
 
+/// Whatever it waits for. The limit would let its second piece begin in more than a day.
+#[test]
+fn a_copy_ends_when_its_namespace_goes() {
+    let limit = |nsid| RateLimit {
+        host: Some(HOST.into()),
+        subsystem: Some(SUBSYSTEM.to_owned()),
+        nsid: Some(nsid),
+        rw: RateLimitedCommands::Write,
+        rate: Some(1),
+        force: true,
+        ..RateLimit::default()
+    };
+    let rate_limits = vec![limit(1), limit(2)];
+    let config = Config { rate_limits, ..config(&["memory:4MiB", "memory:4MiB"]) };
+    let mut target = start(config.clone());
+    let (mut admin, controller) = Peer::admin(address(&target));
+    let mut io = Peer::io(address(&target), controller, 1);
+    let copies = [2, 1].map(|nsid| begin(&mut io, nsid, 100, &[(nsid, 0, 1), (nsid, 1, 1)]));
+    let short = Duration::from_millis(100);
+    assert!(copies.iter().all(|copy| !io.is_answered(*copy, short)));
+    let mut without = config;
+    without.subsystems[0].namespaces.pop();
+    target.reload(without).expect("a reload");
+    let answer = io.wait_for(copies[0]);
+    assert_eq!(answer.status(), Status::INVALID_NAMESPACE.with_dnr());
+    assert_eq!(answer.completion.dword0(), 1, "the first range was copied");
+    assert!(!io.is_answered(copies[1], short), "its namespace is there");
+    let command_id = io.connection.command_id(copies[1]).expect("in flight");
+    let abort = Abort { submission_queue_id: 1, command_id };
+    admin.run(abort.to_command(), HostData::None).succeeded();
+    let answer = io.wait_for(copies[1]);
+    assert_eq!((answer.status(), answer.completion.dword0()), (Status::ABORT_REQUESTED, 1));
+    target.stop().expect("a clean stop");
+}
+
 fn reserve(io: &mut Peer, opcode: NvmOpcode, action: u8, kind: u8, keys: [u64; 2]) {
     let control = ReservationControl(0).with_raw_action(action).with_raw_reservation_type(kind);
     let mut command = Command::new(opcode).with_namespace_id(1);

@@ -44,10 +44,10 @@ pub(super) struct Copying {
 pub(super) enum Step {
     /// The next turn.
     Turn,
-    /// A rate limit.
-    Limit,
-    /// A buffer.
-    Memory,
+    /// A rate limit, for this write.
+    Limit(DeviceCommand),
+    /// A buffer of so many bytes.
+    Memory(usize),
     /// The device that it reads from.
     Read,
     /// The device that it writes to.
@@ -55,6 +55,16 @@ pub(super) enum Step {
 }
 
 impl Step {
+    /// The write that a rate limit is asked for.
+    pub(super) const fn limited(&self) -> Option<DeviceCommand> {
+        if let Self::Limit(write) = self { Some(*write) } else { None }
+    }
+
+    /// How much memory it waits for.
+    pub(super) const fn wanted(&self) -> Option<usize> {
+        if let Self::Memory(bytes) = self { Some(*bytes) } else { None }
+    }
+
     /// Whether a device has a request of it.
     pub(super) const fn is_at_device(self) -> bool {
         matches!(self, Self::Read | Self::Write)
@@ -149,7 +159,7 @@ impl Io {
             && !flows.admit(slot, &write, context.core)
         {
             self.wait(slot, Wait::Limit, context.core);
-            copy.step = Step::Limit;
+            copy.step = Step::Limit(write);
             return self.put(slot, Work::Copying(copy));
         }
         self.begin_piece(slot, copy, context);
@@ -161,11 +171,39 @@ impl Io {
         Some((piece, piece.nlb.checked_mul(block_bytes)?))
     }
 
-    /// The write of the next piece, for the rate limits.
-    pub(super) fn limited_piece(&self, copy: &Copying) -> Option<DeviceCommand> {
-        let (piece, bytes) = self.next_piece(copy)?;
-        let [_, write] = copy.halves(&piece, bytes);
-        (copy.step == Step::Limit).then_some(write)
+    /// Ends a Copy command that no device has with this status. Says whether it is one.
+    pub(super) fn end_waiting_copy(
+        &mut self,
+        slot: Slot,
+        status: Status,
+        context: &mut Context<'_>,
+    ) -> bool {
+        match self.take(slot) {
+            Work::Copying(copy) if !copy.step.is_at_device() => {
+                if let (Some(flows), Step::Limit(write)) = (&mut self.flows, &copy.step) {
+                    flows.remove(slot, write, context.core);
+                }
+                self.fail_piece(slot, &copy, status, context);
+                true
+            }
+            other => {
+                self.put(slot, other);
+                false
+            }
+        }
+    }
+
+    /// Ends Copy commands that wait for a limit or for memory and whose namespace has gone: their
+    /// turn may be far away.
+    pub(super) fn end_copies_of_gone(&mut self, context: &mut Context<'_>) {
+        let is_gone = |work: &Work| match work {
+            Work::Copying(copy) => self.next_piece(copy).is_none(),
+            _ => false,
+        };
+        let gone: Vec<usize> = (0..self.work.len()).filter(|at| is_gone(&self.work[*at])).collect();
+        for slot in gone.into_iter().filter_map(|slot| u16::try_from(slot).ok()) {
+            self.end_waiting_copy(Slot(slot), GONE, context);
+        }
     }
 
     /// Begins the next piece of a Copy command, once there is a buffer for it.
@@ -182,18 +220,12 @@ impl Io {
             Some(buffer) => self.read_piece(slot, copy, buffer, context),
             None => {
                 self.wait(slot, Wait::Memory, context.core);
-                copy.step = Step::Memory;
+                copy.step = Step::Memory(bytes as usize);
                 self.put(slot, Work::Copying(copy));
                 self.starved.push_back(slot);
                 context.core.admission.wait(self.id.index, context.core.reactor.turn_time());
             }
         }
-    }
-
-    /// How much memory a Copy command waits for.
-    pub(super) fn wanted_by(&self, copy: &Copying) -> Option<usize> {
-        let (_, bytes) = self.next_piece(copy)?;
-        (copy.step == Step::Memory).then_some(bytes as usize)
     }
 
     pub(super) fn read_piece(
