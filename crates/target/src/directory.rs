@@ -156,6 +156,7 @@ struct State {
     /// Admin and I/O queues that were connected since the start, by group.
     came: Vec<(u64, u64)>,
     strangers: Strangers,
+    handshakes: Strangers,
     /// Queues of each group: the next one goes to the group with the fewest.
     queues: Vec<usize>,
     /// What was asked to be recorded last, until it is read.
@@ -197,6 +198,7 @@ impl Directory {
                 classes: BTreeMap::new(),
                 came: vec![(0, 0); groups],
                 strangers: Strangers::default(),
+                handshakes: Strangers::default(),
                 queues: vec![0; groups],
                 trace: None,
             }),
@@ -459,6 +461,11 @@ impl Directory {
     /// Admin and I/O queues that were connected since the start, by group.
     pub(crate) fn queues_that_came(&self) -> Vec<(u64, u64)> {
         self.lock().came.clone()
+    }
+
+    /// Connections whose handshake with TLS is not over.
+    pub(crate) fn handshakes<T>(&self, action: impl FnOnce(&mut Strangers) -> T) -> T {
+        action(&mut self.lock().handshakes)
     }
 
     /// What has become of queues whose hosts have to authenticate themselves.

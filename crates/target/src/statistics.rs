@@ -292,7 +292,8 @@ impl StatisticsReader {
     /// What has become of authentications since the start.
     #[must_use]
     pub fn authentications(&self) -> AuthenticationStatistics {
-        self.directory.strangers(|strangers| strangers.statistics())
+        let queues = self.directory.strangers(|queues| queues.statistics());
+        queues + self.directory.handshakes(|handshakes| handshakes.statistics())
     }
 
     /// What rate limits have held up, by bucket.

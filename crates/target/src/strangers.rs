@@ -19,7 +19,21 @@ pub struct AuthenticationStatistics {
     pub refused: u64,
 }
 
-/// One for the whole target. It has an entry only for addresses that have such a queue now.
+impl std::ops::Add for AuthenticationStatistics {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            waiting: self.waiting + other.waiting,
+            succeeded: self.succeeded + other.succeeded,
+            failed: self.failed + other.failed,
+            refused: self.refused + other.refused,
+        }
+    }
+}
+
+/// Queues, or handshakes, of the whole target: neither keeps the other out. It has an entry only
+/// for addresses that have such a queue now.
 #[derive(Debug, Default)]
 pub(crate) struct Strangers {
     by_address: BTreeMap<IpAddr, usize>,
@@ -29,31 +43,27 @@ pub(crate) struct Strangers {
 impl Strangers {
     /// Whether another one of this address may come; it counts from now on.
     pub(crate) fn admit(&mut self, address: IpAddr) -> bool {
-        let has_room = !self.is_full();
-        self.add(address, has_room)
-    }
-
-    /// The same where another one goes if there are too many in all, but not for one of an address
-    /// that has too many.
-    pub(crate) fn admit_in_place(&mut self, address: IpAddr) -> bool {
-        self.add(address, true)
-    }
-
-    /// Whether there are as many as there may be.
-    pub(crate) fn is_full(&self) -> bool {
-        usize::try_from(self.statistics.waiting).is_ok_and(|all| all >= STRANGERS_MAX)
-    }
-
-    fn add(&mut self, address: IpAddr, has_room: bool) -> bool {
-        let of_it = self.by_address.get(&address).copied().unwrap_or(0);
-        let may_come = has_room && of_it < STRANGERS_OF_AN_ADDRESS_MAX;
+        let may_come = !self.is_full() && !self.has_many(address);
         if may_come {
-            self.by_address.insert(address, of_it + 1);
+            *self.by_address.entry(address).or_default() += 1;
             self.statistics.waiting += 1;
         } else {
             self.statistics.refused += 1;
         }
         may_come
+    }
+
+    /// Whether one of this address may come only once another one has gone.
+    pub(crate) fn needs_place(&self, address: IpAddr) -> bool {
+        self.is_full() && !self.has_many(address)
+    }
+
+    fn is_full(&self) -> bool {
+        usize::try_from(self.statistics.waiting).is_ok_and(|all| all >= STRANGERS_MAX)
+    }
+
+    fn has_many(&self, address: IpAddr) -> bool {
+        self.by_address.get(&address).is_some_and(|of_it| *of_it >= STRANGERS_OF_AN_ADDRESS_MAX)
     }
 
     /// One of these is authenticated, or gone.
@@ -102,11 +112,12 @@ mod tests {
         }
         assert_eq!(all, STRANGERS_MAX);
         assert!(!strangers.admit(address(1)), "the others are full");
-        assert!(!strangers.admit_in_place(address(0)) && strangers.is_full());
-        assert!(strangers.admit_in_place(address(1)), "another one goes");
-        strangers.remove(address(1));
+        assert!(!strangers.needs_place(address(0)), "it has too many itself");
+        assert!(strangers.needs_place(address(1)), "another one may go");
+        assert!(!strangers.admit(address(1)), "but as long as it is there, none comes");
         strangers.remove(address(0));
         strangers.remove(address(0));
+        assert!(!strangers.needs_place(address(1)));
         assert!(strangers.admit(address(1)) && strangers.admit(address(0)));
         assert!(!strangers.admit(address(0)));
         for last in 0..=u8::MAX {

@@ -34,7 +34,7 @@ const ADMIN_DISCONNECT: CommandError = error(Status::DISCONNECT_INVALID_QUEUE_TY
 const DATA_LENGTH: CommandError = error(Status::DATA_SGL_LENGTH_INVALID, 32);
 const DATA_OFFSET: CommandError = error(Status::SGL_OFFSET_INVALID, 24);
 const DATA_TYPE: CommandError = error(Status::SGL_DESCRIPTOR_TYPE_INVALID, 39);
-/// Not a host, and not at a Centralized Discovery controller.
+/// Only hosts register with a controller that is no Centralized Discovery controller.
 const ENTITY: CommandError =
     CommandError { status: Status::INVALID_FIELD.with_dnr(), parameter: None };
 const DATA_DIRECTION: CommandError = error(Status::INVALID_FIELD, 39);

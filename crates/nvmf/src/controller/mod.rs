@@ -141,7 +141,7 @@ pub enum EndReason {
     Disconnected,
     /// The host may no longer connect to the subsystem.
     HostNotAllowed,
-    /// Another host has reset the NVM subsystem.
+    /// The NVM subsystem was reset through another controller.
     SubsystemReset,
     /// The controller failed.
     Fatal,
@@ -180,7 +180,7 @@ pub enum ControllerEvent {
         /// What has happened.
         kind: ReservationNotificationType,
     },
-    /// Another host has reset the NVM subsystem: the association ends.
+    /// The NVM subsystem was reset through another controller: the association ends.
     SubsystemReset,
     /// The admin connection was closed.
     AdminQueueLost,

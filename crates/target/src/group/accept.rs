@@ -13,7 +13,6 @@ use super::listen::ListenerEvent;
 use super::message::Endpoints;
 use super::{Group, Message};
 use crate::classes::Grant;
-use crate::strangers::Strangers;
 
 impl Group {
     pub(super) fn handle_listener(&mut self, completion: ReactorCompletion) {
@@ -51,7 +50,7 @@ impl Group {
         };
         let address = peer.ip().to_canonical();
         let is_stranger = self.core.snapshot.tls_mode(port_id) == TlsMode::Required;
-        if is_stranger && !self.admit_stranger(address) {
+        if is_stranger && !self.admit_handshake(address) {
             return self.core.reactor.close(socket);
         }
         let id = self.connections.reserve(self.core.id);
@@ -72,19 +71,33 @@ impl Group {
         });
     }
 
-    /// Whether another handshake with TLS may begin with this address; the oldest connection
-    /// without Connect goes if there are too many.
-    fn admit_stranger(&mut self, address: IpAddr) -> bool {
-        let admit =
-            |strangers: &mut Strangers| (strangers.is_full(), strangers.admit_in_place(address));
-        let (is_full, may_come) = self.core.directory.strangers(admit);
+    /// Whether another handshake with TLS may begin with this address; the oldest one of this group
+    /// goes if there are too many in all.
+    fn admit_handshake(&mut self, address: IpAddr) -> bool {
+        let directory = &self.core.directory;
+        if directory.handshakes(|handshakes| handshakes.needs_place(address)) {
+            self.evict_handshake();
+        }
+        let may_come = self.core.directory.handshakes(|handshakes| handshakes.admit(address));
         if !may_come {
-            let what = format_args!("{address} has too many in their handshake with TLS");
+            let what = format_args!("too many are in their handshake with TLS beside {address}");
             self.listeners.log_refused(&what, &self.core);
-        } else if is_full {
-            self.evict_unconnected();
         }
         may_come
+    }
+
+    /// Ends the oldest connection of this group whose handshake with TLS is not over, if there is
+    /// one. It no longer counts.
+    fn evict_handshake(&mut self) {
+        let connections = &self.connections;
+        let is_one = |id| connections.get(id).is_some_and(|one| one.is_stranger);
+        if let Some(id) = self.listeners.take_unconnected(is_one) {
+            self.with_id(id, |connection, core| {
+                connection.end_handshake(core);
+                let reason = CloseReason::Requested("evicted to make room for another");
+                connection.transport.abort(&mut core.reactor, reason);
+            });
+        }
     }
 
     /// Chooses the group of a queue, which cannot move after it was made: of rules only those for

@@ -412,10 +412,10 @@ impl Connection {
     }
 
     /// Its TLS handshake is over, or it is.
-    fn end_handshake(&mut self, core: &Core) {
+    pub(super) fn end_handshake(&mut self, core: &Core) {
         if std::mem::take(&mut self.is_stranger) {
             let address = self.endpoints.peer.ip();
-            core.directory.strangers(|strangers| strangers.remove(address));
+            core.directory.handshakes(|handshakes| handshakes.remove(address));
         }
     }
 
@@ -547,7 +547,7 @@ pub(crate) fn end_reason(reason: EndReason) -> &'static str {
         EndReason::NeverEnabled => "the host did not enable its controller in time",
         EndReason::AdminQueueLost => "the admin connection was lost",
         EndReason::Disconnected => "the host disconnected",
-        EndReason::SubsystemReset => "a host reset the NVM subsystem",
+        EndReason::SubsystemReset => "the NVM subsystem was reset through another controller",
         EndReason::HostNotAllowed => "the host is no longer allowed",
         EndReason::Fatal => "the controller failed",
     }

@@ -180,8 +180,8 @@ impl Core {
         }
     }
 
-    /// A host has not authenticated itself: a warning, but not one for each of a flood.
-    /// So many of them are written in a second.
+    /// Counts a host that has failed to authenticate itself, or a handshake with TLS that has
+    /// failed, and warns of it: at most `most` times in a second, as there may be a flood.
     pub(crate) fn warn_of_stranger(&mut self, what: std::fmt::Arguments<'_>, most: u64) {
         self.directory.strangers(|strangers| strangers.note(false));
         let now = self.reactor.turn_time();

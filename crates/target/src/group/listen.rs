@@ -205,6 +205,15 @@ impl Listeners {
         self.unconnected.pop_front()
     }
 
+    /// Removes the oldest of these that is such a one.
+    pub(crate) fn take_unconnected(
+        &mut self,
+        is_one: impl Fn(ConnectionId) -> bool,
+    ) -> Option<ConnectionId> {
+        let place = self.unconnected.iter().position(|id| is_one(*id))?;
+        self.unconnected.remove(place)
+    }
+
     /// If there are more than `most` of these, removes those that have completed Connect.
     pub(crate) fn prune_unconnected(&mut self, most: usize, may_be: impl Fn(ConnectionId) -> bool) {
         if self.unconnected.len() > most.max(UNCONNECTED_MIN) {

@@ -386,6 +386,41 @@ fn handshakes_with_tls_are_bounded_and_failed_ones_counted() {
     target.stop().expect("a clean stop");
 }
 
+/// As many of one kind as an address may have keep none of the other kind out.
+#[cfg(feature = "tls")]
+#[test]
+fn handshakes_with_tls_and_queues_without_keep_each_other_out_of_nothing() {
+    let key = key_file(KEY);
+    let mut config = guarded(&key);
+    let clear = crate::support::port(config.ports[0].id + 1, "127.0.0.1:0");
+    config.ports.push(clear);
+    config.ports[0].tls = weft_nvmf::keys::TlsMode::Required;
+    let (tls, clear) = (config.ports[0].id, config.ports[1].id);
+    let target = start(config);
+    let watch = target.watch();
+    let at = |port: u16| target.addresses()[&port];
+    let open = || std::net::TcpStream::connect(at(tls)).expect("a connection");
+    let silent: Vec<_> = (0..256).map(|_| open()).collect();
+    wait_until("all have come", || watch.authentications().waiting == 256);
+    let fields = ConnectFields::admin();
+    let connect = || {
+        let mut peer = Peer::open(at(clear), HostOptions::default());
+        assert!(peer.connect(&fields).status().is_success());
+        peer
+    };
+    let mut peers: Vec<_> = (0..256).map(|_| connect()).collect();
+    assert_eq!(watch.authentications().waiting, 512, "both count");
+    authenticate(&mut peers[0]);
+    drop(silent);
+    wait_until("these have left", || watch.authentications().waiting == 255);
+    peers.push(connect());
+    let late = open();
+    wait_until("it has come", || watch.authentications().waiting == 257);
+    assert_eq!(watch.authentications().refused, 0);
+    drop((late, peers));
+    target.stop().expect("a clean stop");
+}
+
 /// A host that has made a key of TLS, or has to, gets no I/O queue without TLS; and who has to make
 /// one is not served without.
 #[cfg(feature = "tls")]
