@@ -9,6 +9,7 @@ mod faults;
 mod images;
 mod linux;
 mod nvmeof;
+mod pair;
 mod served;
 
 use crate::bench;
@@ -40,11 +41,16 @@ const STEPS: &[Step] = &[
     ("a pool is removed under load", faults::removed),
     ("one of two gateways dies under load", faults::gateway_dies),
     ("a client that was fenced says so, and is replaced", faults::fenced),
+    ("a pair by the lock of an image is handed over", pair::handed_over),
+    ("a pair by the lock of an image: one dies, one is stopped", pair::one_dies),
 ];
 
 /// What takes longest, which only `cargo xtask test --all` runs, or whoever names it.
-const LONG: &[&str] =
-    &["one of two gateways dies under load", "images of two clusters, one of which hangs"];
+const LONG: &[&str] = &[
+    "one of two gateways dies under load",
+    "images of two clusters, one of which hangs",
+    "a pair by the lock of an image: one dies, one is stopped",
+];
 
 /// What `cargo xtask ceph` is asked for.
 #[derive(Debug, clap::Args)]

@@ -176,6 +176,18 @@ impl Served<'_> {
         Ok(serde_json::from_str(&succeeded(&mut call)?)?)
     }
 
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+        self.target.signal(signal)
+    }
+
+    /// Waits until it ends by itself, and not in good order; returns what it has logged.
+    pub(super) fn ends_badly(mut self, time: Duration) -> Result<String> {
+        let status = self.target.wait(time)?;
+        let _ = fs::remove_file(&self.control);
+        ensure!(!status.success(), "the target has ended in good order");
+        Ok(self.log())
+    }
+
     /// SIGKILL.
     pub(super) fn kill(self) {
         drop(self.target);

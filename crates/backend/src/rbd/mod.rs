@@ -23,10 +23,12 @@
 
 mod device;
 mod librbd;
+mod lock;
 mod spec;
 #[cfg(test)]
 mod tests;
 
+pub use lock::ImageLock;
 pub use spec::{CephSpec, RbdSpec};
 
 use crate::{

@@ -367,6 +367,29 @@ fn a_connection_that_was_fenced_is_used_for_no_further_image() {
     assert!(first.is_fenced());
 }
 
+/// A lock that others keep is not had, one that is had is kept until it is released, and who is
+/// fenced has it no longer.
+#[test]
+fn a_lock_is_had_by_one() {
+    let (world, cluster) = world();
+    let lock = ImageLock::with(cluster, &spec("")).unwrap();
+    world.lock().locked = true;
+    assert!(!lock.try_acquire().unwrap());
+    assert!(lock.is_taken().unwrap() && !lock.is_kept().unwrap());
+    world.lock().locked = false;
+    assert!(!lock.is_taken().unwrap());
+    assert!(lock.try_acquire().unwrap());
+    assert!(lock.is_taken().unwrap() && lock.is_kept().unwrap());
+    world.lock().fails = Some(rustix::io::Errno::SHUTDOWN.raw_os_error());
+    assert!(!lock.is_kept().unwrap());
+    world.lock().fails = Some(rustix::io::Errno::TIMEDOUT.raw_os_error());
+    assert!(lock.is_kept().is_err(), "an answer that has not come says nothing");
+    world.lock().fails = None;
+    lock.release().unwrap();
+    assert!(!lock.is_taken().unwrap() && !lock.is_kept().unwrap());
+    world.end();
+}
+
 #[test]
 fn the_lock_is_not_taken_only_to_sync() {
     let rig = Rig::new("");

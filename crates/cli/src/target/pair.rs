@@ -3,7 +3,8 @@
 //! A thread claims what only one member can have (a lock, or a key of etcd), then gives hosts
 //! access. Before it gives the claim up it takes their access away and waits for the commands in
 //! flight. A claim that ends by itself if it is not renewed has its end in a timer of the kernel,
-//! which kills the process then: whatever stopped it, it cannot go on to write.
+//! which kills the process then: whatever stopped it, it cannot go on to write. The lock of an image
+//! of Ceph is broken by the other member, which has the cluster refuse this one's writes first.
 
 mod claim;
 mod gateway;
@@ -78,6 +79,8 @@ impl Pair {
     pub(super) fn start(config: &config::Pair, operator: &Arc<Operator>) -> Result<Self, Failure> {
         let timer = match config.arbiter {
             Arbiter::LockFile(_) => None,
+            // The cluster fences whoever loses the lock, for an hour: the timer is for later.
+            Arbiter::RbdLock(_) if std::process::id() == 1 => None,
             // The kernel spares the first process of a container from its own signals.
             Arbiter::Etcd(_) if std::process::id() == 1 => {
                 return Err(Failure::because(
@@ -85,7 +88,7 @@ impl Pair {
                      start the container with an init (podman run --init)",
                 ));
             }
-            Arbiter::Etcd(_) => {
+            Arbiter::Etcd(_) | Arbiter::RbdLock(_) => {
                 let timer = KillTimer::new();
                 Some(timer.map_err(|error| Failure::io("make", &"a timer", &error))?)
             }
@@ -223,6 +226,12 @@ impl Member {
                 self.until = until;
                 let set = self.rely_on_claim().inspect_err(|error| log::error!("pair: {error}"));
                 set.ok()
+            }
+            Ok(Renewed::Lost) if self.claim.is_fenced_if_lost() => {
+                log::error!(
+                    "pair: another client has broken the lock, and this process is fenced: it ends"
+                );
+                std::process::abort();
             }
             Ok(Renewed::Lost) => {
                 log::error!("pair: the lease has ended");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use weft_backend::DeviceSpec;
+use weft_backend::{DeviceSpec, rbd::RbdSpec};
 
 use super::{
     AnaState, CNTLID_FIRST, CNTLID_LAST, Config, ConfigError, ControllerIds, Namespace, Subsystem,
@@ -38,6 +38,8 @@ pub enum Arbiter {
     LockFile(PathBuf),
     /// A lease of etcd.
     Etcd(Etcd),
+    /// An image of a Ceph cluster, whose exclusive lock the primary has.
+    RbdLock(Box<RbdSpec>),
 }
 
 /// A lease of etcd, on a key that the primary has.
@@ -57,6 +59,7 @@ pub struct Etcd {
 pub(super) struct PairKeys {
     member: u8,
     lock_file: Option<PathBuf>,
+    rbd_lock: Option<String>,
     #[serde(default)]
     etcd: Vec<String>,
     key: Option<String>,
@@ -74,15 +77,14 @@ impl PairKeys {
             let what = format!("there is no member {}", self.member);
             return wrong("member", what, "give 1 in one of the two files and 2 in the other");
         }
-        let arbiter = match (self.lock_file, self.etcd.is_empty()) {
-            (Some(path), true) => {
-                if self.key.is_some() || !self.ttl.is_zero() {
-                    let key = if self.key.is_some() { "key" } else { "ttl" };
-                    return wrong(key, "it says nothing about a lock file".to_owned(), "remove it");
-                }
-                Arbiter::LockFile(path)
-            }
-            (None, false) => {
+        if self.etcd.is_empty() && (self.key.is_some() || !self.ttl.is_zero()) {
+            let key = if self.key.is_some() { "key" } else { "ttl" };
+            return wrong(key, "it says nothing about a lock".to_owned(), "remove it");
+        }
+        let arbiter = match (self.lock_file, self.rbd_lock, self.etcd.is_empty()) {
+            (Some(path), None, true) => Arbiter::LockFile(path),
+            (None, Some(image), true) => Arbiter::RbdLock(Box::new(image_of_lock(&image)?)),
+            (None, None, false) => {
                 let ttl = if self.ttl.is_zero() { TTL_DEFAULT } else { self.ttl };
                 if !(TTL_MIN..=TTL_MAX).contains(&ttl) || ttl.subsec_nanos() != 0 {
                     let what = "etcd counts whole seconds, and grants 2 or more".to_owned();
@@ -97,8 +99,8 @@ impl PairKeys {
                 Arbiter::Etcd(Etcd { endpoints, key, ttl })
             }
             _ => {
-                let what = "one of `lock-file` and `etcd` says who is primary".to_owned();
-                return wrong("lock-file", what, "give one of the two");
+                let what = "one of `lock-file`, `etcd` and `rbd-lock` says who is primary";
+                return wrong("lock-file", what.to_owned(), "give one of the three");
             }
         };
         Ok(Pair { member: self.member, arbiter })
@@ -120,11 +122,28 @@ fn endpoint(url: &str) -> Result<String, ConfigError> {
     })
 }
 
+/// The image of an `rbd-lock`, of which nothing but the lock is used.
+fn image_of_lock(text: &str) -> Result<RbdSpec, ConfigError> {
+    let wrong = |what: String| ConfigError::new("pair.rbd-lock", what);
+    let spec = RbdSpec::parse(text).map_err(|error| wrong(error.to_string()))?;
+    let plain = RbdSpec {
+        namespace: spec.namespace.clone(),
+        ceph: spec.ceph.clone(),
+        ..RbdSpec::new(spec.pool.clone(), spec.image.clone())
+    };
+    if spec != plain {
+        return Err(wrong("nothing but its lock is used".to_owned())
+            .remedy("give no snapshot, and no options but conf, cluster, user and config"));
+    }
+    Ok(spec)
+}
+
 impl fmt::Display for Arbiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LockFile(path) => write!(f, "the lock of {}", path.display()),
             Self::Etcd(etcd) => write!(f, "the key {} of etcd", etcd.key),
+            Self::RbdLock(image) => write!(f, "the lock of image {}", image.name()),
         }
     }
 }
@@ -157,6 +176,27 @@ impl Pair {
     /// What two members cannot have together.
     fn refusal(&self, spec: &DeviceSpec) -> Option<(&'static str, &'static str)> {
         match spec {
+            DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => {
+                return self.refusal(inner);
+            }
+            _ => {}
+        }
+        if let Arbiter::RbdLock(lock) = &self.arbiter {
+            let fenced = matches!(spec, DeviceSpec::Rbd(image) if image.ceph == lock.ceph);
+            if !fenced {
+                return Some((
+                    "nothing fences there a member that has lost the lock of the image",
+                    "give images of the cluster of `rbd-lock`, with the same conf, user and others",
+                ));
+            }
+            if matches!(spec, DeviceSpec::Rbd(image) if image.name() == lock.name()) {
+                return Some((
+                    "its lock says who is primary, and cannot move to who writes",
+                    "give `rbd-lock` an image of its own: 1 MiB is enough",
+                ));
+            }
+        }
+        match spec {
             DeviceSpec::Memory { .. } | DeviceSpec::Null { .. } => {
                 Some(("it is in the memory of one process", "give a file, block device or image"))
             }
@@ -176,9 +216,6 @@ impl Pair {
                 "each member has marks of its own, which the other does not know",
                 "remove `uncorrectable:`",
             )),
-            DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => {
-                self.refusal(inner)
-            }
             _ => None,
         }
     }
@@ -268,13 +305,42 @@ size = "1GiB"
         assert_eq!((etcd.key.as_str(), etcd.ttl), ("weft/pair/nqn.a", Duration::from_secs(5)));
     }
 
+    /// Who breaks the lock of an image has the connection fenced by which the other one has it.
+    #[test]
+    fn a_lock_of_ceph_guards_what_it_fences() {
+        let pair = "member = 1\nrbd-lock = \"rbd/lock,user=weft\"";
+        let with = |image: &str| {
+            let device = "file = \"/srv/disk.img\"\nsize = \"1GiB\"";
+            let text = format!("[pair]\n{pair}\n{REST}");
+            toml::parse(&text.replace(device, image)).map_err(|error| error.to_string())
+        };
+        let config = with("rbd = \"disk,user=weft,block=512\"").expect("a pair");
+        let arbiter = config.pair.expect("a pair").arbiter;
+        assert_eq!(arbiter.to_string(), "the lock of image rbd/lock");
+        for (image, told) in [
+            ("rbd = \"disk\"", "the same conf"),
+            ("rbd = \"disk,user=weft,conf=/etc/ceph/east.conf\"", "the same conf"),
+            ("rbd = \"lock,user=weft\"", "an image of its own"),
+            ("file = \"/srv/disk.img\"\nsize = \"1GiB\"", "nothing fences"),
+            ("device = \"delay:read=1ms:file:/srv/disk.img\"", "nothing fences"),
+        ] {
+            let error = with(image).expect_err(image);
+            assert!(error.contains(told), "{image}: {error}");
+        }
+    }
+
     #[test]
     fn what_cannot_be_a_pair_is_refused_in_a_sentence() {
         for (pair, told) in [
             ("member = 3\nlock-file = \"/l\"", "there is no member 3"),
-            ("member = 1", "give one of the two"),
-            ("member = 1\nlock-file = \"/l\"\netcd = [\"http://a:1\"]", "give one of the two"),
-            ("member = 1\nlock-file = \"/l\"\nttl = \"3s\"", "nothing about a lock file"),
+            ("member = 1", "give one of the three"),
+            ("member = 1\nlock-file = \"/l\"\netcd = [\"http://a:1\"]", "give one of the three"),
+            ("member = 1\nlock-file = \"/l\"\nrbd-lock = \"l\"", "give one of the three"),
+            ("member = 1\nlock-file = \"/l\"\nttl = \"3s\"", "nothing about a lock"),
+            ("member = 1\nrbd-lock = \"a/l\"\nkey = \"k\"", "nothing about a lock"),
+            ("member = 1\nrbd-lock = \"a/b/c/d\"", "is not an image"),
+            ("member = 1\nrbd-lock = \"lock@monday\"", "no snapshot"),
+            ("member = 1\nrbd-lock = \"lock,exclusive\"", "nothing but its lock"),
             ("member = 1\netcd = [\"https://a:2379\"]", "no TLS to etcd"),
             ("member = 1\netcd = [\"http://a\"]", "no address"),
             ("member = 1\netcd = [\"http://a:2379\"]\nttl = \"1s\"", "2s to 60s"),

@@ -5,6 +5,7 @@ use super::{
     library::{FEATURE_LOCK, Functions, Handle, LOCK_EXCLUSIVE, done, explained, text},
 };
 use crate::rbd::RbdSpec;
+use rustix::io::Errno;
 use std::{
     ffi::{CString, c_void},
     fmt, io, ptr,
@@ -125,17 +126,70 @@ impl Image {
         let found = unsafe {
             (self.functions().rbd_watchers_list)(self.handle, ptr::null_mut(), &raw mut room)
         };
-        found != -rustix::io::Errno::NOENT.raw_os_error()
+        found != -Errno::NOENT.raw_os_error()
     }
 
     /// Whether this client has the exclusive lock, or the image has none.
     fn has_lock(&self) -> io::Result<bool> {
-        let (functions, mut features, mut owner) = (self.functions(), 0, 0);
+        Ok(!self.is_lockable()? || self.is_owner()?)
+    }
+
+    fn is_owner(&self) -> io::Result<bool> {
+        let (is_owner, mut owner) = (self.functions().rbd_is_exclusive_lock_owner, 0);
         // SAFETY: the image is open, and the function stores a number.
-        done(unsafe { (functions.rbd_get_features)(self.handle, &raw mut features) })?;
-        // SAFETY: as above.
-        done(unsafe { (functions.rbd_is_exclusive_lock_owner)(self.handle, &raw mut owner) })?;
-        Ok(owner != 0 || features & FEATURE_LOCK == 0)
+        done(unsafe { is_owner(self.handle, &raw mut owner) })?;
+        Ok(owner != 0)
+    }
+
+    /// Whether the image can have an exclusive lock.
+    pub(in crate::rbd) fn is_lockable(&self) -> io::Result<bool> {
+        let mut features = 0;
+        // SAFETY: the image is open, and the function stores a number.
+        done(unsafe { (self.functions().rbd_get_features)(self.handle, &raw mut features) })?;
+        Ok(features & FEATURE_LOCK != 0)
+    }
+
+    /// Takes the exclusive lock, and keeps it when others ask for it; false: another client keeps
+    /// it. That of a client that is gone is broken, and that client fenced. Blocks, also while it
+    /// is not known whether a client is gone.
+    pub(in crate::rbd) fn lock(&self) -> io::Result<bool> {
+        // SAFETY: the image is open.
+        let taken = unsafe { (self.functions().rbd_lock_acquire)(self.handle, LOCK_EXCLUSIVE) };
+        self.note(taken.into());
+        match done(taken) {
+            Err(error) if is(&error, Errno::ROFS) => Ok(false),
+            taken => taken.map(|()| true),
+        }
+    }
+
+    /// Gives the exclusive lock up. Blocks.
+    pub(in crate::rbd) fn unlock(&self) -> io::Result<()> {
+        // SAFETY: the image is open.
+        done(unsafe { (self.functions().rbd_lock_release)(self.handle) })
+    }
+
+    /// Whether any client has the exclusive lock, which the cluster is asked. Blocks.
+    pub(in crate::rbd) fn is_locked(&self) -> io::Result<bool> {
+        let (mut mode, mut owner, mut room) = (0, ptr::null_mut(), 0);
+        let owners = self.functions().rbd_lock_get_owners;
+        // SAFETY: the image is open, and there is no room for owners: the function stores their
+        // number.
+        let found = unsafe { owners(self.handle, &raw mut mode, &raw mut owner, &raw mut room) };
+        self.note(found.into());
+        match done(found) {
+            Err(error) if is(&error, Errno::RANGE) => Ok(true),
+            Err(error) if is(&error, Errno::NOENT) => Ok(false),
+            none => none.map(|()| false),
+        }
+    }
+
+    /// Whether this client has the exclusive lock and is not fenced, which the cluster is asked.
+    /// Blocks.
+    pub(in crate::rbd) fn keeps_lock(&self) -> io::Result<bool> {
+        match self.is_locked() {
+            Err(error) if is(&error, Errno::SHUTDOWN) => Ok(false),
+            locked => Ok(locked? && self.is_owner()?),
+        }
     }
 
     /// Changes the size. Blocks.
@@ -153,6 +207,10 @@ impl Image {
         // SAFETY: the image is open.
         done(unsafe { (self.functions().rbd_flush)(self.handle()) })
     }
+}
+
+fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
 }
 
 impl Open {

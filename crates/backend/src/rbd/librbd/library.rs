@@ -80,6 +80,8 @@ functions! {
     rbd: fn rbd_get_features(Handle, *mut u64) -> c_int;
     rbd: fn rbd_is_exclusive_lock_owner(Handle, *mut c_int) -> c_int;
     rbd: fn rbd_lock_acquire(Handle, c_int) -> c_int;
+    rbd: fn rbd_lock_release(Handle) -> c_int;
+    rbd: fn rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
     rbd: fn rbd_update_watch(Handle, *mut u64, UpdateCallback, *mut c_void) -> c_int;
     rbd: fn rbd_update_unwatch(Handle, u64) -> c_int;
     rbd: fn rbd_aio_create_completion(*mut c_void, Callback, *mut Handle) -> c_int;

@@ -33,6 +33,8 @@ pub(in crate::rbd) struct State {
     pub(in crate::rbd) log: Vec<String>,
     /// Another client has the exclusive lock.
     pub(in crate::rbd) locked: bool,
+    /// This client has asked for it, and not released it.
+    pub(in crate::rbd) kept: bool,
     queue: VecDeque<Task>,
     watches: Vec<(u64, UpdateCallback, Pointer)>,
     ended: bool,
@@ -332,8 +334,32 @@ unsafe extern "C" fn is_lock_owner(image: Handle, into: *mut c_int) -> c_int {
 
 unsafe extern "C" fn lock_acquire(image: Handle, _: c_int) -> c_int {
     // SAFETY: as above.
-    let state = unsafe { &*image.cast::<Context>() }.world.lock();
+    let mut state = unsafe { &*image.cast::<Context>() }.world.lock();
+    state.kept |= !state.locked;
     if state.locked { -30 } else { 0 }
+}
+
+unsafe extern "C" fn lock_release(image: Handle) -> c_int {
+    // SAFETY: as above.
+    unsafe { &*image.cast::<Context>() }.world.lock().kept = false;
+    0
+}
+
+unsafe extern "C" fn lock_owners(
+    image: Handle,
+    _: *mut c_int,
+    _: *mut *mut c_char,
+    room: *mut usize,
+) -> c_int {
+    // SAFETY: as above.
+    let state = unsafe { &*image.cast::<Context>() }.world.lock();
+    // SAFETY: there is a place for the number.
+    unsafe { *room = usize::from(state.locked || state.kept) };
+    match state.fails {
+        Some(error) => -error,
+        None if state.locked || state.kept => -34,
+        None => -2,
+    }
 }
 
 unsafe extern "C" fn update_watch(
@@ -521,6 +547,8 @@ static FUNCTIONS: Functions = Functions {
     rbd_get_features: get_features,
     rbd_is_exclusive_lock_owner: is_lock_owner,
     rbd_lock_acquire: lock_acquire,
+    rbd_lock_release: lock_release,
+    rbd_lock_get_owners: lock_owners,
     rbd_update_watch: update_watch,
     rbd_update_unwatch: update_unwatch,
     rbd_aio_create_completion: create_completion,

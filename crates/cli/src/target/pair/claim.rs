@@ -1,13 +1,15 @@
-//! What makes a member primary: a lock of a file, or a key of etcd.
+//! What makes a member primary: a lock of a file or of an image, or a key of etcd.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
     io,
+    thread::sleep,
     time::Duration,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
+use weft_backend::rbd::ImageLock;
 use weft_reactor::lease_time;
 use weft_target::config::{Arbiter, Etcd, Pair};
 
@@ -19,7 +21,20 @@ pub(super) enum Claim {
     /// The lock of a file. The kernel releases it once the process and its operations have ended.
     LockFile(File),
     Etcd(Box<EtcdKey>),
+    /// The exclusive lock of an image. Who takes it from a member that is gone, or does not answer,
+    /// has that one fenced by the cluster.
+    RbdLock(ImageLock),
 }
+
+/// How often it is asked whether the lock of an image is free: how long hosts wait at a hand-over.
+const LOCK_INTERVAL: Duration = Duration::from_millis(25);
+/// How often its owner is asked for it, and found to be gone.
+const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
+/// How often its owner looks whether it still has it.
+const KEPT_INTERVAL: Duration = Duration::from_secs(1);
+/// A client stays fenced for an hour (Ceph's default): a process that was stopped for longer could
+/// write again.
+const STOPPED_MOST: Duration = Duration::from_mins(15);
 
 /// What became of a claim that was renewed.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +53,7 @@ impl Claim {
                 Self::LockFile(open?)
             }
             Arbiter::Etcd(etcd) => Self::Etcd(Box::new(EtcdKey::new(etcd.clone(), pair.member))),
+            Arbiter::RbdLock(image) => Self::RbdLock(ImageLock::open(image)?),
         })
     }
 
@@ -51,6 +67,7 @@ impl Claim {
                     None => key.wait(),
                 }
             },
+            Self::RbdLock(lock) => acquire(lock),
         }
     }
 
@@ -63,6 +80,7 @@ impl Claim {
                 Err(TryLockError::Error(error)) => Err(error),
             },
             Self::Etcd(key) => key.is_taken(),
+            Self::RbdLock(lock) => lock.is_taken(),
         }
     }
 
@@ -71,7 +89,17 @@ impl Claim {
         match self {
             Self::LockFile(_) => Ok(Renewed::Until(Duration::MAX)),
             Self::Etcd(key) => key.renew(),
+            Self::RbdLock(lock) => match lock.is_kept() {
+                Ok(false) => Ok(Renewed::Lost),
+                // Without an answer it may be broken: the cluster keeps the others' writes apart.
+                Ok(true) | Err(_) => Ok(Renewed::Until(lease_time() + STOPPED_MOST)),
+            },
         }
+    }
+
+    /// Whether a member that has lost it is fenced, so that it can serve only as a new process.
+    pub(super) fn is_fenced_if_lost(&self) -> bool {
+        matches!(self, Self::RbdLock(_))
     }
 
     /// How often it is renewed; none: it needs not be.
@@ -79,13 +107,14 @@ impl Claim {
         match self {
             Self::LockFile(_) => None,
             Self::Etcd(key) => Some(key.interval()),
+            Self::RbdLock(_) => Some(KEPT_INTERVAL),
         }
     }
 
     /// What is needed of its time to give it up in order.
     pub(super) fn margin(&self) -> Duration {
         match self {
-            Self::LockFile(_) => Duration::ZERO,
+            Self::LockFile(_) | Self::RbdLock(_) => Duration::ZERO,
             Self::Etcd(key) => key.config.ttl / 4,
         }
     }
@@ -95,7 +124,22 @@ impl Claim {
         match self {
             Self::LockFile(file) => file.unlock(),
             Self::Etcd(key) => key.release(),
+            Self::RbdLock(lock) => lock.release(),
         }
+    }
+}
+
+/// Waits for the lock of an image, and returns until when it can be relied on.
+fn acquire(lock: &ImageLock) -> io::Result<Duration> {
+    let mut attempt = lease_time();
+    loop {
+        if lease_time() >= attempt || !lock.is_taken()? {
+            if lock.try_acquire()? {
+                return Ok(lease_time() + STOPPED_MOST);
+            }
+            attempt = lease_time() + ATTEMPT_INTERVAL;
+        }
+        sleep(LOCK_INTERVAL);
     }
 }
 
@@ -167,7 +211,7 @@ impl EtcdKey {
         let (began, most) = (lease_time(), self.config.ttl);
         let changed = self.watch(most).unwrap_or(false);
         if !changed {
-            std::thread::sleep(most.saturating_sub(lease_time() - began).min(self.interval()));
+            sleep(most.saturating_sub(lease_time() - began).min(self.interval()));
         }
     }
 
