@@ -3,9 +3,9 @@
 //! The emulation has no io_uring, so the tests run over epoll. It reorders little: what orderings
 //! are enough is shown by docs/memory-ordering.md and the tests with loom.
 
-use crate::guest::arm::ArmGuest;
-use crate::guest::output;
+use crate::guest::{arm, output};
 use crate::packages;
+use crate::peers::lacks;
 use crate::report::Report;
 use crate::test::{cargo_command, cargo_test, need_target, target_folder};
 use anyhow::{Result, ensure};
@@ -39,14 +39,14 @@ pub(crate) fn run(root: &Path, report: &mut Report, all: bool) -> Result<()> {
     if std::env::consts::ARCH == "aarch64" {
         return Ok(()); // All tests are those.
     }
-    let mut emulator = None;
-    report.check("QEMU and a linker for Arm", || {
-        packages::need("tests run as on Arm", PROGRAMS)?;
-        need_target(root, TARGET)?;
-        emulator = Some(ArmGuest::prepare()?.user_emulator());
-        Ok(())
-    });
-    let Some(emulator) = emulator else { return Ok(()) };
+    let emulator = match tools(root) {
+        Ok(emulator) => emulator,
+        Err(error) => {
+            println!("!!! nothing can be built and run as on Arm here: these tests are skipped");
+            lacks(report, "tests of the crates on Arm", 1, &format!("{error:#}"));
+            return Ok(());
+        }
+    };
     let mut command = cross(root);
     command.args(["test", "--no-fail-fast", "--target", TARGET]);
     let more: &[&str] = if all { MORE } else { &[] };
@@ -65,6 +65,13 @@ pub(crate) fn run(root: &Path, report: &mut Report, all: bool) -> Result<()> {
     command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner);
     command.env("WEFT_DRIVER", "epoll");
     cargo_test(report, "cargo test on Arm", command)
+}
+
+/// QEMU's emulator of programs, a linker and the standard library.
+fn tools(root: &Path) -> Result<PathBuf> {
+    packages::need("tests run as on Arm", PROGRAMS)?;
+    need_target(root, TARGET)?;
+    arm::user_emulator()
 }
 
 /// The binary, stripped, in `folder`; without TLS, whose library is written in C.

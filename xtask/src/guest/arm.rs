@@ -25,38 +25,52 @@ pub(crate) struct ArmGuest {
     version: String,
 }
 
+/// A folder of the cache with this name, which is filled once.
+fn prepared(name: &str, what: &str, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    let cache = cache_folder()?;
+    fs::create_dir_all(&cache)?;
+    let lock = File::create(cache.join(format!("lock-{name}")))?;
+    lock.lock()?;
+    let folder = cache.join(name);
+    if !folder.join("stamp").exists() {
+        say(&format!("preparing {what}, once, in {}", folder.display()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder)?;
+        fill(&folder)?;
+        fs::write(folder.join("stamp"), "")?;
+    }
+    Ok(folder)
+}
+
+/// The emulator of single programs. That of Debian 12 has a table of all pages, which the terabyte
+/// that a memory device reserves makes gigabytes.
+pub(crate) fn user_emulator() -> Result<PathBuf> {
+    let folder = prepared("arm-user", "QEMU for programs of Arm", |folder| {
+        let apt = Apt::open(&folder.join("apt"), SUITE)?;
+        // It is linked statically, and needs none of what it depends on.
+        let packages = apt.exactly(&["qemu-user".to_owned()], "tools")?;
+        unpack(&packages, &folder.join("tools"))
+    })?;
+    Ok(Tools::at(folder.join("tools")).path("bin/qemu-aarch64"))
+}
+
 impl ArmGuest {
     /// Downloads and unpacks it, once.
     pub(crate) fn prepare() -> Result<Self> {
-        let cache = cache_folder()?;
-        fs::create_dir_all(&cache)?;
-        let lock = File::create(cache.join("lock-arm"))?;
-        lock.lock()?;
-        let folder = cache.join("arm");
-        let tools = folder.join("tools");
-        if !folder.join("stamp").exists() {
-            say(&format!("preparing Linux for Arm, once, in {}", folder.display()));
-            let _ = fs::remove_dir_all(&folder);
-            fs::create_dir_all(&folder)?;
+        let folder = prepared("arm", "Linux for Arm", |folder| {
             let apt = Apt::open(&folder.join("apt"), SUITE)?;
-            let packages = ["qemu-system-arm", "qemu-user", "xz-utils", "zstd"];
-            unpack(&apt.closure(&packages, "tools")?, &tools)?;
+            let packages = ["qemu-system-arm", "xz-utils", "zstd"];
+            unpack(&apt.closure(&packages, "tools")?, &folder.join("tools"))?;
             let apt = Apt::open_for("arm64", &folder.join("apt-arm64"), SUITE)?;
             let mut packages = kernel_packages(&apt, "linux-image-arm64")?;
             packages.push("busybox-static".to_owned());
-            unpack(&apt.exactly(&packages, "kernel")?, &folder.join("root"))?;
-            fs::write(folder.join("stamp"), "")?;
-        }
+            unpack(&apt.exactly(&packages, "kernel")?, &folder.join("root"))
+        })?;
         let modules = folder.join("root/usr/lib/modules");
         let version = fs::read_dir(&modules)?.next().context("the kernel package is empty")??;
         let version = version.file_name().to_string_lossy().into_owned();
-        Ok(Self { folder, tools: Tools::at(tools), version })
-    }
-
-    /// The emulator of single programs. That of Debian 12 has a table of all pages, which the
-    /// terabyte that a memory device reserves makes gigabytes.
-    pub(crate) fn user_emulator(&self) -> PathBuf {
-        self.tools.path("bin/qemu-aarch64")
+        let tools = Tools::at(folder.join("tools"));
+        Ok(Self { folder, tools, version })
     }
 
     /// The emulator whose guest runs `weft` with these arguments, reachable at a port of this
