@@ -156,7 +156,9 @@ fn top_says_who_is_slow_and_what_it_waits_for() {
     let limit = ["ctl", "--control", &control, "rate-limit", "set", "--rw", "write"];
     weft(target.driver, [&limit[..], &["--rate-iops", "50", "--burst", "20ms"]].concat()).text();
     for (rw, depth) in [("randread", "1"), ("randwrite", "8")] {
-        let load = ["--rw", rw, "--iodepth", depth, "--number_ios=25"];
+        // One host, also on a machine that has no name of its own for hosts.
+        let host = "nqn.2024-01.io.example:slow";
+        let load = ["--hostnqn", host, "--rw", rw, "--iodepth", depth, "--number_ios=25"];
         assert_eq!(target.weft("bench", 1, &load).code, Some(0), "{rw}");
     }
     let top = |words: &[&str]| {
