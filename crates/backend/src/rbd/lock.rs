@@ -1,5 +1,5 @@
-//! The exclusive lock of an image as a lock: one client of the cluster has it, and who takes it from
-//! one that is gone has that one fenced first.
+//! The exclusive lock of an image as a lock: one client of the cluster has it, and who takes it
+//! from one that is gone has that one fenced first.
 
 use super::{
     PATIENCE, RbdSpec,

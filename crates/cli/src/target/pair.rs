@@ -3,8 +3,9 @@
 //! A thread claims what only one member can have (a lock, or a key of etcd), then gives hosts
 //! access. Before it gives the claim up it takes their access away and waits for the commands in
 //! flight. A claim that ends by itself if it is not renewed has its end in a timer of the kernel,
-//! which kills the process then: whatever stopped it, it cannot go on to write. The lock of an image
-//! of Ceph is broken by the other member, which has the cluster refuse this one's writes first.
+//! which kills the process then: whatever stopped it, it cannot go on to write. The lock of an
+//! image of Ceph is broken by the other member, which has the cluster refuse this one's writes
+//! first.
 
 mod claim;
 mod gateway;
