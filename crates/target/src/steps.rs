@@ -636,6 +636,20 @@ fn first_free(subsystem: &Subsystem, most: u32) -> Option<u32> {
     (1..=most).find(|nsid| !used.contains(nsid))
 }
 
+/// Refuses another value of an option than the port has that is there already.
+fn check_same(
+    listen: Listen,
+    option: &str,
+    known: &str,
+    wanted: Option<&str>,
+) -> Result<(), StepError> {
+    if wanted.is_none_or(|wanted| wanted == known) {
+        return Ok(());
+    }
+    let what = format!("{listen} has {option} {known:?}, for all that is served there");
+    Err(StepError::invalid(what))
+}
+
 fn add_listener(
     config: &mut Config,
     nqn: &str,
@@ -653,20 +667,10 @@ fn add_listener(
         return Err(StepError::invalid(what));
     }
     let exists = || StepError::exists(format!("{nqn} is served at {listen} already"));
-    let known = config.ports.iter().find(|port| port.listen == listen);
-    if let (Some(known), Some(wanted)) = (known, records)
-        && known.tls_records != wanted
-    {
-        let known = known.tls_records.name();
-        let what = format!("{listen} has tls-records {known:?}, for all that is served there");
-        return Err(StepError::invalid(what));
-    }
-    if let (Some(known), Some(wanted)) = (known.map(|port| port.tls), tls)
-        && known != wanted
-    {
-        let known = known.name();
-        let what = format!("{listen} has tls {known:?}, for all that is served there");
-        return Err(StepError::invalid(what));
+    if let Some(known) = config.ports.iter().find(|port| port.listen == listen) {
+        let at = |option, known, wanted| check_same(listen, option, known, wanted);
+        at("tls-records", known.tls_records.name(), records.map(TlsRecords::name))?;
+        at("tls", known.tls.name(), tls.map(TlsMode::name))?;
     }
     if is_discovery {
         if config.operated.without_discovery {
