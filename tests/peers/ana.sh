@@ -66,7 +66,7 @@ start_load() {
     local device nsid
     for nsid in 1 2; do
         device=$(namespace $nsid)
-        setsid fio --name=load --filename="$device" --direct=1 --ioengine=io_uring --time_based \
+        fio_apart --name=load --filename="$device" --direct=1 --ioengine=io_uring --time_based \
             --runtime=100000 --rw=randwrite --bs=4k --size=4M --iodepth=16 --verify=crc32c \
             --verify_fatal=1 --verify_state_save=0 --verify_backlog=64 --rate_iops=400 \
             --output="/tmp/load$nsid.out" </dev/null >/dev/null 2>&1 &

@@ -166,7 +166,7 @@ file_system() {
 }
 
 start_load() {
-    setsid fio --name=load --filename=$DEVICE --direct=1 --ioengine=io_uring --rw=randwrite --bs=4k \
+    fio_apart --name=load --filename=$DEVICE --direct=1 --ioengine=io_uring --rw=randwrite --bs=4k \
         --size="${LOAD_SIZE:-5M}" --iodepth=32 --rate=1m,1m --verify=crc32c --verify_fatal=1 \
         --verify_state_save=0 --output=/tmp/load.out </dev/null >/dev/null 2>&1 &
     echo $! >/tmp/load.pid

@@ -463,7 +463,7 @@ start_load() {
     fresh
     connect --reconnect-delay=1 --ctrl-loss-tmo=120 "$@"
     namespace 2 >/tmp/device
-    setsid fio --name=restart --filename="$(cat /tmp/device)" --direct=1 --ioengine=io_uring \
+    fio_apart --name=restart --filename="$(cat /tmp/device)" --direct=1 --ioengine=io_uring \
         --rw=randwrite --bs=4k --size="${LOAD_SIZE:-24M}" --iodepth=32 --rate=1m,1m --verify=crc32c \
         --verify_fatal=1 --verify_state_save=0 --output=/tmp/load.out </dev/null >/dev/null 2>&1 &
     echo $! >/tmp/load.pid

@@ -120,6 +120,13 @@ all_zero() {
     [ "$sum" = "$(dd if=/dev/zero bs=1M count="$3" status=none | md5sum)" ]
 }
 
+# Linux' host may be sending for the process that makes a request, and where the target has closed the connection that
+# process gets SIGPIPE; fio would end by it.
+fio() { (trap '' PIPE && exec fio "$@"); }
+
+# fio in a session of its own; to be started with "&".
+fio_apart() { trap '' PIPE && exec setsid fio "$@"; }
+
 # verified DEVICE JOBS...: fio writes all of each job's range, with a check sum in every block, and
 # reads it back. Options before the first --name are for all jobs; ENGINE is fio's way to do I/O.
 verified() {

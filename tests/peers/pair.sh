@@ -14,7 +14,7 @@ begin() {
     device=$(namespace 1)
     mkfs.ext4 -q -F "$device"
     mount "$device" /mnt
-    setsid fio --name=load --directory=/mnt --direct=1 --ioengine=io_uring --time_based \
+    fio_apart --name=load --directory=/mnt --direct=1 --ioengine=io_uring --time_based \
         --runtime=100000 --rw=randwrite --bs=4k --size=8M --iodepth=8 --fsync=64 --verify=crc32c \
         --verify_fatal=1 --verify_state_save=0 --verify_backlog=64 --rate_iops=300 \
         --output=/tmp/load.out </dev/null >/dev/null 2>&1 &
