@@ -11,18 +11,26 @@ pub(crate) struct Report {
     skipped: usize,
     /// Failures and skips, repeated at the end.
     notes: Vec<String>,
+    /// How long each check took.
+    times: Vec<(f32, String)>,
     start: Instant,
 }
 
+/// How many of the slowest checks the summary has.
+const SLOWEST: usize = 20;
+
 impl Report {
     pub(crate) fn new() -> Self {
-        let start = Instant::now();
-        Self { passed: 0, failed: 0, skipped: 0, notes: Vec::new(), start }
+        Self::from(Instant::now())
+    }
+
+    fn from(start: Instant) -> Self {
+        Self { passed: 0, failed: 0, skipped: 0, notes: Vec::new(), times: Vec::new(), start }
     }
 
     /// A report of checks that run beside others; `merge` adds it to this one.
     pub(crate) fn beside(&self) -> Self {
-        Self { passed: 0, failed: 0, skipped: 0, notes: Vec::new(), start: self.start }
+        Self::from(self.start)
     }
 
     /// Adds all that `other` has.
@@ -31,6 +39,7 @@ impl Report {
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.notes.extend(other.notes);
+        self.times.extend(other.times);
     }
 
     /// Announces a stage whose checks are counted one by one.
@@ -54,6 +63,7 @@ impl Report {
                 self.notes.push(format!("FAIL {name}"));
             }
         }
+        self.times.push((time, name.to_owned()));
         result.is_ok()
     }
 
@@ -77,8 +87,12 @@ impl Report {
     }
 
     /// Prints the summary and returns whether nothing failed.
-    pub(crate) fn finish(self) -> bool {
+    pub(crate) fn finish(mut self) -> bool {
         println!("==> done ({})", minutes(self.start.elapsed()));
+        self.times.sort_by(|one, other| other.0.total_cmp(&one.0));
+        for (time, name) in self.times.iter().take(SLOWEST) {
+            println!("{time:6.1} s {name}");
+        }
         for note in &self.notes {
             println!("{note}");
         }
