@@ -25,9 +25,15 @@ use crate::{failure::Failure, place::Place};
 pub(crate) struct Connection {
     /// Address: nvme-tcp://HOST:PORT/NQN?nsid=N, or SPDK's transport id ("trtype:TCP adrfam:IPv4
     /// traddr:… trsvcid:… subnqn:…"). With several endpoints, HOST:PORT,HOST:PORT,
-    /// `weft bench` uses all of them as paths, and other commands the first that answers.
+    /// `weft bench`, `attach` and `list` use all of them as paths, and other commands the first that
+    /// answers.
     #[arg(value_name = "ADDRESS", num_args = 0.., help_heading = "Arguments")]
     place: Vec<String>,
+
+    /// The address is that of discovery controllers; the ports of the subsystem that they list are
+    /// its paths, also those that come and go meanwhile.
+    #[arg(long)]
+    discovery: bool,
 
     /// Transport: tcp or rdma.
     #[arg(short, long)]
@@ -236,6 +242,7 @@ impl Connection {
         if let Some(hostid) = self.hostid {
             options.hostid = hostid.into_bytes();
         }
+        options.discovery = self.discovery;
         options.host_traddr = self.host_traddr;
         options.tos = self.tos;
         options.so_priority = self.so_priority;

@@ -15,7 +15,7 @@ enum Remote {
 
 impl Remote {
     fn connect(options: &weft_host::Options) -> Result<Self, weft_host::Error> {
-        match options.address.is_multipath() {
+        match options.has_several_paths() {
             false => weft_host::connect(options).map(Self::One),
             true => Multipath::connect(options).map(Self::Several),
         }
@@ -36,12 +36,11 @@ impl Remote {
     }
 
     fn io_queues(&self) -> Option<u16> {
-        let controllers = match self {
-            Self::One(controller) => std::slice::from_ref(controller),
-            Self::Several(paths) => paths.controllers(),
-        };
         let granted = |one: &Controller| one.info().ok().map(|info| info.io_queues);
-        controllers.iter().filter_map(granted).min()
+        match self {
+            Self::One(controller) => granted(controller),
+            Self::Several(paths) => paths.controllers().iter().filter_map(|one| granted(one)).min(),
+        }
     }
 
     fn disconnect(self) -> Result<(), weft_host::Error> {

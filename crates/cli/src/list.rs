@@ -77,7 +77,7 @@ fn addresses(options: &Options) -> Result<Vec<TransportId>, Failure> {
 
 fn look(options: &Options, address: &TransportId) -> Result<Found, Failure> {
     let connection = options.connection.options_for(address.clone())?;
-    if address.is_multipath() {
+    if connection.has_several_paths() {
         return look_by_all(&connection);
     }
     let controller: Controller = weft_host::connect(&connection)?;
@@ -91,9 +91,11 @@ fn look_by_all(connection: &HostOptions) -> Result<Found, Failure> {
     let all = Multipath::connect(connection)?;
     let namespaces = all.namespaces();
     let paths = namespaces.iter().map(|namespace| all.paths(namespace.nsid)).collect();
-    let live = all.controllers().iter().find(|one| one.state() == ControllerState::Live);
+    let controllers = all.controllers();
+    let live = controllers.iter().find(|one| one.state() == ControllerState::Live);
     let live = live.ok_or_else(|| Failure::because("all paths were lost meanwhile"))?;
     let found = Found::of(&connection.address, live, namespaces, paths)?;
+    drop(controllers);
     all.disconnect()?;
     Ok(found)
 }

@@ -17,6 +17,7 @@ use weft_nvmf::host::{
 use crate::device::NamespaceFactory;
 use crate::error::Error;
 use crate::limits;
+use crate::multipath;
 use crate::namespace::Namespace;
 use crate::options::Options;
 use crate::shared::{ControllerState, Ends, Shared};
@@ -41,6 +42,7 @@ pub fn connect(options: &Options) -> Result<Controller, Error> {
 /// Connects to a discovery controller: the subsystem that the options name, or else the
 /// well-known one. Keep it to be notified of changes ([`Event::DiscoveryChanged`]).
 pub fn connect_discovery(options: &Options) -> Result<Controller, Error> {
+    let options = &Options { discovery: false, ..options.clone() };
     Controller::start_any(options, ControllerKind::Discovery)
 }
 
@@ -80,9 +82,14 @@ pub struct Controller {
 impl Controller {
     /// At the first endpoint that can be connected.
     fn start_any(options: &Options, kind: ControllerKind) -> Result<Self, Error> {
+        let endpoints = match options.discovery {
+            true => multipath::ports(options)?,
+            false => options.address.endpoints().collect(),
+        };
         let mut first_error = None;
-        for address in options.address.endpoints() {
-            match Self::start(&Options { address, ..options.clone() }, kind) {
+        for address in endpoints {
+            let options = Options { address, discovery: false, ..options.clone() };
+            match Self::start(&options, kind) {
                 Ok(controller) => return Ok(controller),
                 Err(error) => drop(first_error.get_or_insert(error)),
             }
@@ -282,6 +289,12 @@ impl Controller {
             ControllerState::Ended(Some(problem)) => Err(self.shared.error(problem)),
             _ => Ok(()),
         }
+    }
+
+    /// As [`Controller::disconnect`], but returns at once.
+    pub(crate) fn end(&self) {
+        // A controller that has ended needs no end.
+        let _ = self.calls.post(Call::Stop);
     }
 
     fn stop(&mut self) {

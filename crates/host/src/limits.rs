@@ -29,6 +29,12 @@ pub(crate) const STATE_POLL: Duration = Duration::from_millis(1);
 /// How long to wait for further paths once one is connected.
 pub(crate) const FURTHER_PATHS: Duration = Duration::from_secs(1);
 
+/// Time after which a discovery log page is read again that has not told of a change.
+pub(crate) const LOG_REREAD: Duration = Duration::from_secs(60);
+
+/// Time between two looks whether a path that is listed no longer can be let go of.
+pub(crate) const UNLISTED_POLL: Duration = Duration::from_millis(100);
+
 /// Parts of the I/O time-out in which the age of commands is measured: a command that hangs is
 /// found between one and one and an eighth of the time-out.
 pub(crate) const TIMEOUT_PARTS: u32 = 8;

@@ -100,6 +100,9 @@ pub struct Options {
     /// Whether the controller is one of several paths to its namespaces; [`crate::Multipath`] sets
     /// it. Access states (ANA) are followed, and it is tried again if the first attempt fails.
     pub multipath: bool,
+    /// `--discovery`: the address is that of discovery controllers, which list the ports of the
+    /// subsystem: those are the paths, and follow the log page while [`crate::Multipath`] is connected.
+    pub discovery: bool,
     /// `--iopolicy`: which of several paths a request takes. Default: the best.
     pub iopolicy: IoPolicy,
     /// Where RDMA devices come from, on reactors that have no provider yet. Default: this machine.
@@ -144,6 +147,7 @@ impl Options {
             admin_timeout: weft_nvmf::host::limits::ADMIN_TIMEOUT,
             rdma_access: None,
             multipath: false,
+            discovery: false,
             iopolicy: IoPolicy::default(),
             rdma: Provider::System,
             reactor: weft_reactor::Config::default(),
@@ -187,6 +191,12 @@ impl Options {
         }
     }
 
+    /// Whether [`crate::Multipath`] has more than one path, or may have.
+    #[must_use]
+    pub fn has_several_paths(&self) -> bool {
+        self.multipath || self.discovery || self.address.is_multipath()
+    }
+
     /// How what is sent is marked.
     #[must_use]
     pub const fn marking(&self) -> Marking {
@@ -219,7 +229,10 @@ impl Options {
         if u32::try_from(self.keep_alive_tmo.as_millis()).is_err() {
             return wrong("the keep-alive timeout is longer than 49 days".into());
         }
-        let several = self.multipath || self.address.is_multipath();
+        if self.discovery && self.address.is_discovery() {
+            return wrong("paths are found by discovery for a subsystem, and none is named".into());
+        }
+        let several = self.has_several_paths();
         if several && self.keep_alive_tmo.is_zero() {
             return wrong(
                 "several paths need a keep-alive timeout: after it a controller that was lost \

@@ -106,6 +106,59 @@ fn a_verified_load_goes_on_whatever_happens_to_one_of_two_ports() {
 }
 
 #[test]
+fn paths_that_a_discovery_controller_lists_come_and_go_under_a_verified_load() {
+    let mut own = TwoPorts::new("discovered");
+    let ports = own.urls.clone();
+    let place = |url: &str| url.strip_prefix("tcp://").expect("a URL").to_owned();
+    own.ctl(&format!("listener remove {NQN} {}", ports[1]));
+    let of_discovery = format!("nvme-tcp://{}/{NQN}?nsid=1", place(&ports[0]));
+    let mut command = command(DRIVERS[0]);
+    let words = "--quiet --discovery --rw randrw --bs 4k --iodepth 8 --runtime 300 --time_based \
+                 --verify crc32c --reconnect-delay 1 --keep-alive-tmo 2";
+    command.args(["bench", &of_discovery]).args(words.split_whitespace());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let load = command.spawn().expect("the binary");
+    own.goes_on("the start");
+
+    // What is used of both is what can be reached alone.
+    own.ctl(&format!("listener add {NQN} {}", ports[1]));
+    own.ctl(&format!("ana set {NQN} {} inaccessible", ports[0]));
+    own.goes_on("the second port has come");
+    own.ctl(&format!("ana set {NQN} {} optimized", ports[0]));
+    own.ctl(&format!("listener remove {NQN} {}", ports[1]));
+    own.goes_on("the second port has gone");
+
+    // The discovery controller is lost with its port, and found again.
+    own.ctl(&format!("listener add {NQN} {}", ports[1]));
+    own.ctl(&format!("ana set {NQN} {} inaccessible", ports[0]));
+    own.goes_on("the second port has come again");
+    own.ctl(&format!("listener remove {NQN} {}", ports[0]));
+    own.goes_on("the first port has gone");
+    own.ctl(&format!("listener add {NQN} {}", ports[0]));
+    own.ctl(&format!("ana set {NQN} {} inaccessible", ports[1]));
+    own.goes_on("the first port has come again");
+
+    // Others list the paths once, or take one.
+    own.ctl(&format!("ana set {NQN} {} optimized", ports[1]));
+    let words = ["list", &of_discovery, "--discovery", "-o", "json"];
+    let listed = weft(DRIVERS[0], words).json();
+    assert_eq!(listed["Devices"][0]["Paths"].as_array().map(Vec::len), Some(2), "{listed}");
+    let read = weft(DRIVERS[0], ["read", &of_discovery, "--discovery", "--block-count", "1"]);
+    assert_eq!(read.stdout.len(), 4096, "{}", read.stderr);
+    let unknown = of_discovery.replace("?nsid", "x?nsid");
+    let none = weft(DRIVERS[0], ["read", &unknown, "--discovery"]);
+    assert!(none.stderr.contains("lists no port of"), "{}", none.stderr);
+
+    let pid = rustix::process::Pid::from_child(&load);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("a process");
+    let ended = load.wait_with_output().expect("a process");
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(130), "{told}");
+    assert!(!told.contains("error") && !told.contains("panicked"), "{told}");
+    own.target.stop();
+}
+
+#[test]
 fn one_of_two_endpoints_is_enough_to_begin_with() {
     let own = TwoPorts::new("one-of-two");
     own.ctl(&format!("listener remove {NQN} {}", own.urls[0]));

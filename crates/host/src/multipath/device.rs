@@ -17,10 +17,12 @@ use weft_nvmf::host::{ControllerSnapshot, NamespaceInfo};
 use weft_reactor::{Outcome, Owner, Reactor, Token};
 
 use super::IoPolicy;
+use super::paths::AddedPaths;
 use super::policy::{Candidate, Chooser, Latency};
 use crate::device::geometry;
 use crate::limits;
 use crate::queue::{Ended, Fence, Outlook, QueuePair, Why, is_of_access};
+use crate::shared::Shared;
 
 /// One path of a device.
 #[derive(Debug)]
@@ -56,8 +58,11 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct MultipathDevice {
     owner: Owner,
+    /// One that has ended stays until another takes its place.
     paths: Vec<Path>,
+    added: AddedPaths,
     chooser: Chooser,
+    is_express: bool,
     /// The namespace that the device is for.
     namespace: Arc<NamespaceInfo>,
     geometry: Geometry,
@@ -113,14 +118,16 @@ impl Path {
 impl MultipathDevice {
     pub(super) fn new(
         owner: Owner,
-        paths: Vec<Path>,
+        (paths, added): (Vec<Path>, AddedPaths),
         policy: IoPolicy,
         (namespace, geometry): (Arc<NamespaceInfo>, Geometry),
     ) -> Self {
         let mut device = Self {
             owner,
             paths,
+            added,
             chooser: Chooser::new(policy),
+            is_express: false,
             namespace,
             geometry,
             waiting: VecDeque::new(),
@@ -132,6 +139,31 @@ impl MultipathDevice {
         };
         device.update();
         device
+    }
+
+    /// Opens a queue at a path that was added.
+    fn add(&mut self, reactor: &mut Reactor, shared: &Arc<Shared>) {
+        let address = &shared.options.address;
+        let is_free = |(number, path): (usize, &Path)| {
+            path.queue.is_over() && self.fenced.iter().all(|fenced| fenced.path != number)
+        };
+        let number = self.paths.iter().enumerate().position(is_free).unwrap_or(self.paths.len());
+        let tag = u32::try_from(number).ok().filter(|tag| *tag < limits::PATHS_MAX);
+        let opened = match tag {
+            Some(tag) => QueuePair::open_path(shared, reactor, self.owner, tag),
+            None => Err(format!("a device has {} paths", limits::PATHS_MAX)),
+        };
+        match opened {
+            Ok(mut queue) => {
+                queue.set_express(reactor, self.is_express);
+                let path = Path::new(queue);
+                match self.paths.get_mut(number) {
+                    Some(place) => *place = path,
+                    None => self.paths.push(path),
+                }
+            }
+            Err(why) => log::warn!("{address}: {why}"),
+        }
     }
 
     /// Takes over what the paths know of the namespace.
@@ -307,6 +339,11 @@ impl BlockDevice for MultipathDevice {
 
     fn flush(&mut self, reactor: &mut Reactor) {
         let now = reactor.turn_time();
+        while let Some(shared) = self.added.take() {
+            if !self.closed {
+                self.add(reactor, &shared);
+            }
+        }
         self.paths.iter_mut().for_each(|path| path.queue.flush(reactor));
         self.collect(reactor);
         self.update();
@@ -321,6 +358,7 @@ impl BlockDevice for MultipathDevice {
     }
 
     fn set_express(&mut self, reactor: &mut Reactor, is_express: bool) {
+        self.is_express = is_express;
         for path in &mut self.paths {
             path.queue.set_express(reactor, is_express);
         }

@@ -6,12 +6,15 @@
 //! ```
 //!
 //! Each path is a controller of its own, which is lost and connected again by itself, at any time.
+//! Which controllers there are is given, or listed by a discovery controller: see `search`.
 //! What is done with requests meanwhile is decided by each device: see `device`.
 
 mod device;
+mod paths;
 mod policy;
+mod search;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weft_backend::{BlockDevice, DeviceFactory, Geometry, OpenError, ResizeError};
@@ -28,13 +31,26 @@ use crate::options::Options;
 use crate::queue::QueuePair;
 use crate::shared::{ControllerState, Shared};
 use device::{MultipathDevice, Path};
+use paths::Paths;
 pub use policy::IoPolicy;
+use search::Search;
+pub(crate) use search::ports;
 
 /// Several connected controllers of one subsystem.
 #[derive(Debug)]
 pub struct Multipath {
-    controllers: Vec<Controller>,
-    policy: IoPolicy,
+    // The search ends first.
+    _search: Option<Search>,
+    group: Arc<Group>,
+}
+
+/// The controllers, and their devices.
+#[derive(Debug)]
+struct Group {
+    /// Of every path, but for the address.
+    options: Options,
+    controllers: Mutex<Vec<Arc<Controller>>>,
+    paths: Arc<Paths>,
 }
 
 /// A path as it is now.
@@ -51,23 +67,32 @@ pub struct PathInfo {
 }
 
 impl Multipath {
-    /// Connects to every endpoint of the address, and waits until one can be used, and a moment for
-    /// the others. Those that cannot be connected are tried again, as a lost controller is.
+    /// Connects to every endpoint of the address, or with [`Options::discovery`] to every port that
+    /// the discovery controller there lists. Waits until one can be used, and a moment for the
+    /// others. Those that cannot be connected are tried again, as a lost controller is.
     pub fn connect(options: &Options) -> Result<Self, Error> {
-        let endpoints: Vec<TransportId> = options.address.endpoints().collect();
-        let most = limits::PATHS_MAX;
-        if endpoints.len() > most as usize {
-            return Err(Error::Invalid(format!(
-                "{} endpoints are more than a device has paths, which is {most}",
-                endpoints.len()
-            )));
-        }
-        let begin = |address| {
-            let options = Options { address, multipath: true, ..options.clone() };
-            Controller::begin(&options, ControllerKind::Nvm)
+        options.check()?;
+        let group = Arc::new(Group {
+            options: Options { multipath: true, discovery: false, ..options.clone() },
+            controllers: Mutex::default(),
+            paths: Arc::new(Paths::new(Vec::new())),
+        });
+        let search = match options.discovery {
+            true => Some(Search::start(options, &group)?),
+            false => {
+                let endpoints: Vec<TransportId> = options.address.endpoints().collect();
+                let most = limits::PATHS_MAX as usize;
+                if endpoints.len() > most {
+                    return Err(Error::Invalid(format!(
+                        "{} endpoints are more than a device has paths, which is {most}",
+                        endpoints.len()
+                    )));
+                }
+                group.follow(&endpoints, true)?;
+                None
+            }
         };
-        let controllers = endpoints.into_iter().map(begin).collect::<Result<Vec<_>, _>>()?;
-        let multipath = Self { controllers, policy: options.iopolicy };
+        let multipath = Self { _search: search, group };
         multipath.wait_for_first()?;
         Ok(multipath)
     }
@@ -77,7 +102,7 @@ impl Multipath {
     fn wait_for_first(&self) -> Result<(), Error> {
         let mut waited = Duration::ZERO;
         loop {
-            let states: Vec<_> = self.controllers.iter().map(Controller::state).collect();
+            let states: Vec<_> = self.controllers().iter().map(|one| one.state()).collect();
             let is_live = |state: &ControllerState| *state == ControllerState::Live;
             let is_unknown = |state: &ControllerState| *state == ControllerState::Connecting;
             let is_there = states.iter().any(is_live);
@@ -94,7 +119,7 @@ impl Multipath {
     }
 
     fn first_error(&self) -> Error {
-        let error = |controller: &Controller| {
+        let error = |controller: &Arc<Controller>| {
             let shared = controller.shared();
             let problem = match shared.state() {
                 ControllerState::Ended(problem) => problem,
@@ -102,27 +127,27 @@ impl Multipath {
             };
             Some(shared.error(problem?))
         };
-        self.controllers.iter().find_map(error).unwrap_or(Error::Stopped)
+        self.controllers().iter().find_map(error).unwrap_or(Error::Stopped)
     }
 
-    /// The controllers, in the order of the endpoints.
+    /// The controllers, in the order in which they were added.
     #[must_use]
-    pub fn controllers(&self) -> &[Controller] {
-        &self.controllers
+    pub fn controllers(&self) -> Vec<Arc<Controller>> {
+        self.group.lock().clone()
     }
 
     /// The active namespaces, by identifier, of the first controller that has some.
     #[must_use]
     pub fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
-        let mut each = self.controllers.iter().map(Controller::namespaces);
+        let controllers = self.controllers();
+        let mut each = controllers.iter().map(|one| one.namespaces());
         each.find(|namespaces| !namespaces.is_empty()).unwrap_or_default()
     }
 
     /// The paths to a namespace.
     #[must_use]
     pub fn paths(&self, nsid: u32) -> Vec<PathInfo> {
-        let path = |controller: &Controller| {
-            let shared = controller.shared();
+        let path = |shared: Arc<Shared>| {
             let snapshot = shared.snapshot();
             let controller_id = snapshot.as_ref().map(|known| known.controller.controller_id);
             PathInfo {
@@ -132,20 +157,73 @@ impl Multipath {
                 access: snapshot.and_then(|known| known.access.of(nsid)),
             }
         };
-        self.controllers.iter().map(path).collect()
+        self.group.paths.all().into_iter().map(path).collect()
     }
 
     /// A namespace as a block device over all paths, to be opened on the reactors of the caller.
     pub fn factory(&self, nsid: u32) -> Result<MultipathFactory, Error> {
-        let shared = self.controllers.iter().map(Controller::shared).cloned().collect();
-        MultipathFactory::new(shared, nsid, self.policy)
+        MultipathFactory::new(&self.group.paths, nsid, self.group.options.iopolicy)
     }
 
     /// Shuts every controller down that is there. Requests in flight, on any reactor, fail.
     pub fn disconnect(self) -> Result<(), Error> {
+        drop(self._search);
         // A path that has ended with an error is no error of the whole.
-        let ends = self.controllers.into_iter().map(Controller::disconnect);
+        let controllers = std::mem::take(&mut *self.group.lock());
+        let ends = controllers.into_iter().map(|one| match Arc::try_unwrap(one) {
+            Ok(controller) => controller.disconnect(),
+            Err(used) => {
+                used.end();
+                Ok(())
+            }
+        });
         ends.fold(Err(Error::Stopped), Result::or)
+    }
+}
+
+impl Group {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Controller>>> {
+        // A panic leaves it as it was.
+        self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the paths those to these ports. One that has ended is begun anew if the ports are
+    /// `new`; one to another port ends as soon as one of these can be used. Whether all is as it
+    /// should be.
+    fn follow(&self, ports: &[TransportId], are_new: bool) -> Result<bool, Error> {
+        let mut controllers = self.lock();
+        let has_ended = |one: &Arc<Controller>| matches!(one.state(), ControllerState::Ended(_));
+        let is_listed = |one: &Arc<Controller>| ports.contains(&one.shared().options.address);
+        let mut result = Ok(());
+        if are_new {
+            controllers.retain(|one| !has_ended(one));
+            for port in ports {
+                let is_of = |one: &Arc<Controller>| one.shared().options.address == *port;
+                if controllers.iter().any(is_of) {
+                    continue;
+                }
+                if controllers.len() == limits::PATHS_MAX as usize {
+                    log::warn!("{port} is not used: a device has {} paths", limits::PATHS_MAX);
+                    break;
+                }
+                let options = Options { address: port.clone(), ..self.options.clone() };
+                match Controller::begin(&options, ControllerKind::Nvm) {
+                    Ok(controller) => controllers.push(Arc::new(controller)),
+                    Err(error) => result = Err(error),
+                }
+            }
+        }
+        let is_live = |one: &Arc<Controller>| one.state() == ControllerState::Live;
+        let may_end = controllers.iter().any(|one| is_listed(one) && is_live(one));
+        if may_end {
+            for gone in controllers.extract_if(.., |one| !is_listed(one)) {
+                log::info!("{} is listed no longer", gone.shared().options.address);
+                gone.end();
+            }
+        }
+        let is_settled = controllers.iter().all(is_listed);
+        self.paths.set(controllers.iter().map(|one| Arc::clone(one.shared())).collect());
+        result.map(|()| is_settled)
     }
 }
 
@@ -156,17 +234,17 @@ impl Multipath {
 /// and fails when none is to be waited for (as the options of the paths say).
 #[derive(Debug, Clone)]
 pub struct MultipathFactory {
-    paths: Vec<Arc<Shared>>,
+    paths: Arc<Paths>,
     namespace: Arc<NamespaceInfo>,
     policy: IoPolicy,
 }
 
 impl MultipathFactory {
-    fn new(paths: Vec<Arc<Shared>>, nsid: u32, policy: IoPolicy) -> Result<Self, Error> {
+    fn new(paths: &Arc<Paths>, nsid: u32, policy: IoPolicy) -> Result<Self, Error> {
         let known = |shared: &Arc<Shared>| shared.snapshot()?.namespaces.get(&nsid).cloned();
-        let namespace = paths.iter().find_map(known).ok_or(Error::NoNamespace(nsid))?;
+        let namespace = paths.all().iter().find_map(known).ok_or(Error::NoNamespace(nsid))?;
         check_usable(&namespace)?;
-        Ok(Self { paths, namespace, policy })
+        Ok(Self { paths: Arc::clone(paths), namespace, policy })
     }
 
     /// Over the controllers of these drivers, which were made with [`Options::multipath`].
@@ -176,7 +254,13 @@ impl MultipathFactory {
         policy: IoPolicy,
     ) -> Result<Self, Error> {
         let paths = drivers.into_iter().map(ControllerDriver::shared).cloned().collect();
-        Self::new(paths, nsid, policy)
+        Self::new(&Arc::new(Paths::new(paths)), nsid, policy)
+    }
+
+    /// Uses the controllers of these drivers from now on: devices that are open open queues at
+    /// those that are new, and let go of a controller when that has ended.
+    pub fn set_paths<'a>(&self, drivers: impl IntoIterator<Item = &'a ControllerDriver>) {
+        self.paths.set(drivers.into_iter().map(ControllerDriver::shared).cloned().collect());
     }
 
     /// The namespace when the factory was made.
@@ -190,7 +274,8 @@ impl DeviceFactory for MultipathFactory {
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
         let mut paths = Vec::new();
         let mut refused = None;
-        for shared in &self.paths {
+        let (known, added) = self.paths.follow(reactor);
+        for shared in &known {
             let number = u32::try_from(paths.len()).unwrap_or(u32::MAX);
             match QueuePair::open_path(shared, reactor, owner, number) {
                 Ok(queue) => paths.push(Path::new(queue)),
@@ -204,7 +289,7 @@ impl DeviceFactory for MultipathFactory {
             return Err(OpenError::Invalid(why));
         }
         let namespace = (Arc::clone(&self.namespace), self.geometry());
-        Ok(Box::new(MultipathDevice::new(owner, paths, self.policy, namespace)))
+        Ok(Box::new(MultipathDevice::new(owner, (paths, added), self.policy, namespace)))
     }
 
     fn geometry(&self) -> Geometry {
@@ -215,7 +300,7 @@ impl DeviceFactory for MultipathFactory {
             is_same.then(|| geometry(&snapshot.controller, namespace))
         };
         let unknown = || Geometry::new(self.namespace.bytes(), self.namespace.block_bytes);
-        self.paths.iter().find_map(known).unwrap_or_else(unknown)
+        self.paths.all().iter().find_map(known).unwrap_or_else(unknown)
     }
 
     fn survives_restart(&self) -> bool {
@@ -223,7 +308,8 @@ impl DeviceFactory for MultipathFactory {
     }
 
     fn identity(&self) -> String {
-        self.paths.first().map_or_else(String::new, |shared| identity(&self.namespace, shared))
+        let paths = self.paths.all();
+        paths.first().map_or_else(String::new, |shared| identity(&self.namespace, shared))
     }
 
     fn resize(&self, _bytes: u64) -> Result<(), ResizeError> {

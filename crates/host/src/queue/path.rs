@@ -130,6 +130,11 @@ impl QueuePair {
         }
     }
 
+    /// Whether its controller has ended, and nothing of it is left here.
+    pub(crate) fn is_over(&self) -> bool {
+        self.outlook() == Outlook::Ended && self.connection.is_none() && self.in_flight() == 0
+    }
+
     /// Requests that have not ended here.
     pub(crate) fn load(&self) -> usize {
         self.requests.unfinished()
