@@ -25,8 +25,8 @@ use crate::{failure::Failure, place::Place};
 pub(crate) struct Connection {
     /// Address: nvme-tcp://HOST:PORT/NQN?nsid=N, or SPDK's transport id ("trtype:TCP adrfam:IPv4
     /// traddr:… trsvcid:… subnqn:…"). With several endpoints, HOST:PORT,HOST:PORT,
-    /// `weft bench`, `attach` and `list` use all of them as paths, and other commands the first that
-    /// answers.
+    /// `weft bench`, `attach` and `list` use all of them as paths, and other commands the first
+    /// that answers.
     #[arg(value_name = "ADDRESS", num_args = 0.., help_heading = "Arguments")]
     place: Vec<String>,
 

@@ -100,8 +100,8 @@ pub struct Options {
     /// Whether the controller is one of several paths to its namespaces; [`crate::Multipath`] sets
     /// it. Access states (ANA) are followed, and it is tried again if the first attempt fails.
     pub multipath: bool,
-    /// `--discovery`: the address is that of discovery controllers, which list the ports of the
-    /// subsystem: those are the paths, and follow the log page while [`crate::Multipath`] is connected.
+    /// `--discovery`: the address is that of discovery controllers. The ports of the subsystem that
+    /// they list are the paths, and those of a [`crate::Multipath`] follow the log page.
     pub discovery: bool,
     /// `--iopolicy`: which of several paths a request takes. Default: the best.
     pub iopolicy: IoPolicy,

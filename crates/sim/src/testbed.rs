@@ -94,6 +94,10 @@ struct Member {
 struct Host {
     reactor: Reactor,
     drivers: Vec<ControllerDriver>,
+    /// Where each leads.
+    addresses: Vec<SocketAddr>,
+    /// What has opened the devices, if they have several paths.
+    multipath: Option<MultipathFactory>,
     devices: Vec<Box<dyn BlockDevice>>,
     /// The device that is express, if one is.
     express: Option<usize>,
@@ -301,7 +305,17 @@ impl Testbed {
                 drivers.push(driver.expect("it starts"));
             }
             let (devices, express, express_done) = (Vec::new(), None, Vec::new());
-            self.hosts.push(Host { reactor, drivers, devices, express, express_done, free });
+            let multipath = None;
+            self.hosts.push(Host {
+                reactor,
+                drivers,
+                addresses: addresses.clone(),
+                multipath,
+                devices,
+                express,
+                express_done,
+                free,
+            });
         }
     }
 
@@ -357,12 +371,41 @@ impl Testbed {
         let factory: Arc<dyn DeviceFactory> = match policy {
             None => Arc::new(host.drivers[0].factory(1).expect("namespace 1")),
             Some(policy) => {
-                Arc::new(MultipathFactory::over(&host.drivers, 1, policy).expect("namespace 1"))
+                let over = MultipathFactory::over(&host.drivers, 1, policy);
+                Arc::new(host.multipath.insert(over.expect("namespace 1")).clone())
             }
         };
         for owner in (FIRST_DEVICE..).take(queues).map(Owner) {
             host.devices.push(factory.open(&mut host.reactor, owner).expect("a device"));
         }
+    }
+
+    /// Has every host disconnect its controller of a path.
+    pub fn end_path(&mut self, path: usize) {
+        let now = self.world.now();
+        self.hosts.iter_mut().for_each(|host| host.drivers[path].shut_down(now));
+    }
+
+    /// If the controllers of a path have ended, has every host make another one, which is a path of
+    /// its open devices from now on. Whether they had.
+    ///
+    /// # Panics
+    /// If it cannot start, or the hosts have not several paths.
+    pub fn add_path(&mut self, path: usize) -> bool {
+        if !self.hosts.iter().all(|host| host.drivers[path].is_finished()) {
+            return false;
+        }
+        for number in 0..self.hosts.len() {
+            let address = self.hosts[number].addresses[path];
+            let options = Options { multipath: true, ..self.host_options(address, number) };
+            let host = &mut self.hosts[number];
+            let owner = Owner(u32::try_from(path).expect("small"));
+            let driver =
+                ControllerDriver::connect(&host.reactor, owner, &options, ControllerKind::Nvm);
+            host.drivers[path] = driver.expect("it starts");
+            host.multipath.as_ref().expect("several paths").set_paths(&host.drivers);
+        }
+        true
     }
 
     /// Starts a target that does not run.

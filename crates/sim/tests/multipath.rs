@@ -35,10 +35,20 @@ struct Run {
     lost: u64,
     states: u32,
     ports: u32,
+    ended: u32,
+}
+
+/// What is done to the paths.
+#[derive(Debug, Default)]
+struct Paths {
+    /// Whose port is not there.
+    away: [bool; PATHS],
+    /// That all hosts have let go of.
+    ended: Option<usize>,
 }
 
 /// One change of the paths, at random; none most of the time.
-fn disturb(testbed: &mut Testbed, random: &mut Random, away: &mut [bool; PATHS], run: &mut Run) {
+fn disturb(testbed: &mut Testbed, random: &mut Random, paths: &mut Paths, run: &mut Run) {
     let path = usize::from(random.chance(0.5));
     match random.below(400) {
         0..4 => {
@@ -47,11 +57,18 @@ fn disturb(testbed: &mut Testbed, random: &mut Random, away: &mut [bool; PATHS],
             run.states += 1;
         }
         4 | 5 => {
-            away[path] = !away[path];
-            testbed.set_port(path, !away[path]);
+            paths.away[path] = !paths.away[path];
+            testbed.set_port(path, !paths.away[path]);
             run.ports += 1;
         }
-        6 => testbed.reset(path),
+        6 if paths.ended.is_none() => testbed.reset(path),
+        // Requests fail when there is no path.
+        7 if paths.ended.is_none() => {
+            testbed.end_path(path);
+            paths.ended = Some(path);
+            run.ended += 1;
+        }
+        8..12 if paths.ended.is_some_and(|ended| testbed.add_path(ended)) => paths.ended = None,
         _ => {}
     }
 }
@@ -61,21 +78,26 @@ fn run(seed: u64, device: &str, policy: IoPolicy, requests: u64) -> Run {
     testbed.world.set_network(rough());
     let mut clients = Client::of_each_host(&testbed, seed, BLOCKS);
     let mut random = Random::new(seed ^ 0xd1ce);
-    let (mut run, mut away) = (Run::default(), [false; PATHS]);
+    let (mut run, mut paths) = (Run::default(), Paths::default());
     while clients.iter().any(|client| client.ended() < requests) {
         for client in clients.iter_mut().filter(|client| client.ended() < requests) {
             client.begin(&mut testbed);
         }
-        disturb(&mut testbed, &mut random, &mut away, &mut run);
+        disturb(&mut testbed, &mut random, &mut paths, &mut run);
         testbed.step();
         clients.iter_mut().for_each(|client| client.collect(&mut testbed));
     }
     testbed.world.set_network(NetworkConditions::default());
-    for (path, away) in away.into_iter().enumerate() {
+    for (path, away) in paths.away.into_iter().enumerate() {
         if away {
             testbed.set_port(path, true);
         }
         testbed.set_access(path, AnaState::Optimized);
+    }
+    if let Some(ended) = paths.ended {
+        while !testbed.add_path(ended) {
+            testbed.step();
+        }
     }
     Client::finish(&mut clients, &mut testbed, BOUND);
     clients.iter_mut().for_each(|client| client.begin_check(&mut testbed));
@@ -88,7 +110,7 @@ fn run(seed: u64, device: &str, policy: IoPolicy, requests: u64) -> Run {
 
 #[test]
 fn whatever_happens_to_the_paths_no_acknowledged_write_is_lost() {
-    let (mut lost, mut states, mut ports) = (0, 0, 0);
+    let (mut lost, mut states, mut ports, mut ended) = (0, 0, 0, 0);
     for seed in 0..120 {
         let policy = IoPolicy::ALL[usize::try_from(seed % 4).expect("small")];
         let device = match seed % 3 {
@@ -101,8 +123,10 @@ fn whatever_happens_to_the_paths_no_acknowledged_write_is_lost() {
         lost += run.lost;
         states += run.states;
         ports += run.ports;
+        ended += run.ended;
     }
-    assert!(lost > 0 && states > 100 && ports > 50, "too little happened: {lost} {states} {ports}");
+    let enough = lost > 0 && states > 100 && ports > 50 && ended > 50;
+    assert!(enough, "too little happened: {lost} {states} {ports} {ended}");
 }
 
 #[test]

@@ -5,7 +5,6 @@
 //! disconnected as soon as another path that is listed can be used: a discovery controller that has
 //! just started, and lists nothing yet, takes no path away.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
@@ -22,25 +21,28 @@ use crate::shared::ControllerState;
 /// A search that goes on until it is stopped.
 #[derive(Debug)]
 pub(super) struct Search {
-    keep: Arc<Keep>,
+    kept: Arc<Kept>,
     thread: Thread,
 }
 
 /// What the thread shares with who stops it.
 #[derive(Debug, Default)]
-struct Keep {
-    stopped: AtomicBool,
-    discovery: Mutex<Option<Arc<Controller>>>,
+struct Kept(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    is_stopped: bool,
+    discovery: Option<Arc<Controller>>,
 }
 
-impl Keep {
-    fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Its state is valid even if a panic poisoned it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Controller>>> {
-        // It is one value, set as a whole.
-        self.discovery.lock().unwrap_or_else(PoisonError::into_inner)
+    fn is_stopped(&self) -> bool {
+        self.lock().is_stopped
     }
 }
 
@@ -92,12 +94,12 @@ impl Search {
     pub(super) fn start(options: &Options, group: &Arc<Group>) -> Result<Self, Error> {
         let (ports, controller) = first(options)?;
         group.follow(&ports, true)?;
-        let keep = Arc::new(Keep::default());
-        *keep.lock() = Some(Arc::new(controller));
-        let (options, group, kept) = (options.clone(), Arc::clone(group), Arc::clone(&keep));
+        let discovery = Some(Arc::new(controller));
+        let kept = Arc::new(Kept(Mutex::new(State { is_stopped: false, discovery })));
+        let (options, group, seen) = (options.clone(), Arc::clone(group), Arc::clone(&kept));
         let run = move || {
-            while !kept.is_stopped() {
-                search(&options, &group, &kept);
+            while !seen.is_stopped() {
+                search(&options, &group, &seen);
             }
         };
         let thread = std::thread::Builder::new().name("weft-paths".into()).spawn(run);
@@ -105,7 +107,7 @@ impl Search {
             .map_err(|error| Error::Invalid(format!("cannot start a thread: {error}")))?
             .thread()
             .clone();
-        Ok(Self { keep, thread })
+        Ok(Self { kept, thread })
     }
 }
 
@@ -113,8 +115,9 @@ impl Drop for Search {
     /// No path is added from now on. The thread ends by itself, and is not waited for: it may be
     /// connecting.
     fn drop(&mut self) {
-        self.keep.stopped.store(true, Ordering::Relaxed);
-        if let Some(controller) = &*self.keep.lock() {
+        let mut state = self.kept.lock();
+        state.is_stopped = true;
+        if let Some(controller) = &state.discovery {
             controller.end();
         }
         self.thread.unpark();
@@ -122,13 +125,13 @@ impl Drop for Search {
 }
 
 /// Follows the log page of a discovery controller until that is lost.
-fn search(options: &Options, group: &Group, keep: &Keep) {
-    let known = keep.lock().clone();
+fn search(options: &Options, group: &Group, kept: &Kept) {
+    let known = kept.lock().discovery.clone();
     let (controller, mut is_read) = match known {
         Some(controller) => (controller, true),
         None => match connect_discovery(&of_discovery(options)).map(Arc::new) {
             Ok(controller) => {
-                *keep.lock() = Some(Arc::clone(&controller));
+                kept.lock().discovery = Some(Arc::clone(&controller));
                 (controller, false)
             }
             Err(error) => {
@@ -138,7 +141,7 @@ fn search(options: &Options, group: &Group, keep: &Keep) {
         },
     };
     let mut ports = Vec::new();
-    while !keep.is_stopped() {
+    while !kept.is_stopped() {
         if !is_read {
             match listed(&controller, options) {
                 Ok(now) => ports = now,
@@ -148,7 +151,7 @@ fn search(options: &Options, group: &Group, keep: &Keep) {
                 }
             }
         }
-        if keep.is_stopped() {
+        if kept.is_stopped() {
             break;
         }
         let is_settled = ports.is_empty() || follow(group, &ports, !is_read);
@@ -161,7 +164,7 @@ fn search(options: &Options, group: &Group, keep: &Keep) {
             None => is_read = !is_settled,
         }
     }
-    *keep.lock() = None;
+    kept.lock().discovery = None;
 }
 
 fn follow(group: &Group, ports: &[TransportId], is_new: bool) -> bool {
