@@ -156,7 +156,9 @@ fn the_progress_line_is_true_and_fits_its_terminal() {
                 panic!("{line}")
             };
             let number = |text: &str| text.parse::<f64>().expect("a number");
-            assert!((2.7..3.3).contains(&(number(elapsed) + number(left))), "{line}");
+            let total = number(elapsed) + number(left);
+            // A busy machine may notice the end late.
+            assert!(total >= 2.7 && (total < 3.3 || number(left) == 0.0), "{line}");
             percents.push(number(percent));
             assert!(line.contains(" IOPS"), "{line}");
             assert!(columns == 60 || line.contains("p99 ") && line.ends_with("MiB/s"), "{line}");
