@@ -45,6 +45,9 @@ const FIO_REQUIRED: (&str, &str) = ("WEFT_TEST_FIO_REQUIRED", "1");
 /// What is tested has TLS, which takes a C compiler and some minutes to build, and multicast DNS.
 pub(crate) const FEATURES: [&str; 2] = ["--features", "tls,mdns"];
 
+/// The integration tests that use a driver of the reactor. Others simulate, compute or read.
+const WITH_DRIVER: [&str; 5] = ["allocation", "binary", "serve", "study", "suite"];
+
 /// How long each fuzz target runs with `--all`.
 const FUZZ_SECONDS: u64 = 60;
 
@@ -59,10 +62,12 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     let fio = extent != Extent::Quick && report.check("fio and its examples", need_fio);
     let fio: &[_] = if fio { &[FIO_REQUIRED] } else { &[] };
     cargo_test(&mut report, "cargo test", of_workspace(root, fio))?;
-    report.announce("the same over the epoll driver");
-    // All packages again: a part of them would have other features, and be built anew.
+    report.announce("those that have a driver, over epoll");
     let epoll = [&[("WEFT_DRIVER", "epoll")], fio].concat();
-    cargo_test(&mut report, "cargo test over epoll", of_workspace(root, &epoll))?;
+    let mut of_driver = of_workspace(root, &epoll);
+    // Of all packages: a part of them would have other features, and be built anew.
+    of_driver.arg("--lib").args(WITH_DRIVER.iter().flat_map(|name| ["--test", name]));
+    cargo_test(&mut report, "cargo test over epoll", of_driver)?;
 
     instructions::test(root, &mut report);
 

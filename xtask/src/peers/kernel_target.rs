@@ -32,7 +32,7 @@ const STEPS: &[Step] = &[
     step("authentication", authentication::of_kernel_target),
     step("wrong_keys", authentication::wrong_keys_of_kernel_target),
     step("again", authentication::again_with_kernel_target),
-    both("port_goes_and_comes", port_goes_and_comes),
+    step("port_goes_and_comes", port_goes_and_comes),
     step("one_of_two_ports_goes", one_of_two_ports_goes),
     step("studied", studied),
 ];
