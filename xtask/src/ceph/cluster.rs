@@ -28,6 +28,13 @@ impl Programs {
     fn libraries(&self) -> String {
         format!("{}/usr/lib/{}-linux-gnu", self.0.display(), std::env::consts::ARCH)
     }
+
+    /// Ceph's own library is in a folder that the others name by its path on a system.
+    fn library_path(&self) -> String {
+        let libraries = self.libraries();
+        let system = format!("{}/lib/{}-linux-gnu", self.0.display(), std::env::consts::ARCH);
+        format!("{libraries}:{libraries}/ceph:{system}")
+    }
 }
 
 /// A cluster, which ends with this value.
@@ -104,7 +111,7 @@ impl Cluster {
 
     /// Has a program find Ceph's libraries.
     pub(super) fn with_libraries(&self, command: &mut Command) {
-        command.env("LD_LIBRARY_PATH", self.programs.libraries());
+        command.env("LD_LIBRARY_PATH", self.programs.library_path());
     }
 
     /// The output of `ceph WORDS`.
@@ -189,8 +196,7 @@ impl Drop for Cluster {
 
 fn command(programs: &Programs, folder: &Path, name: &str) -> Command {
     let mut command = Command::new(programs.0.join("usr/bin").join(name));
-    let other = programs.0.join(format!("lib/{}-linux-gnu", std::env::consts::ARCH));
-    command.env("LD_LIBRARY_PATH", format!("{}:{}", programs.libraries(), other.display()));
+    command.env("LD_LIBRARY_PATH", programs.library_path());
     command.env("PYTHONPATH", programs.0.join("usr/lib/python3/dist-packages"));
     command.env("CEPH_CONF", folder.join("ceph.conf"));
     command
