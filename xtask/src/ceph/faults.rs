@@ -1,7 +1,7 @@
 //! What images do when the cluster is not well.
 
 use super::images::owner;
-use super::served::{NQN, Scene, Served, VERIFIED};
+use super::served::{BLOCKS_OF_MIB, NQN, Scene, Served, VERIFIED};
 use crate::peers::process::within;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
@@ -93,9 +93,12 @@ pub(super) fn two_clusters(scene: &Scene) -> Result<()> {
     }
     let load = served.load(1, VERIFIED)?;
     other.signal_osd(Signal::STOP)?;
-    let told = served.refused("read", 2, &["--data-size", "4096"]);
+    // What was written: that there is no object elsewhere librbd knows by the image's object map.
+    let written = (8 * BLOCKS_OF_MIB).to_string();
+    let told = served.refused("read", 2, &["--start-block", &written, "--data-size", "4096"]);
     other.signal_osd(Signal::CONT)?;
-    ensure!(told?.contains("Internal Path Error"), "the cluster that hangs has answered");
+    let told = told?;
+    ensure!(told.contains("Internal Path Error"), "the cluster that hangs has answered: {told}");
     load.ends_well()?;
     within(PATIENCE, "the cluster answers", || served.weft("flush", 2, &[]))?;
     served.stop()

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) const NQN: &str = crate::peers::bench::NQN;
 
 /// Images whose size is a multiple of 4096 have blocks of 4096 bytes.
-const BLOCKS_OF_MIB: usize = 256;
+pub(super) const BLOCKS_OF_MIB: usize = 256;
 
 /// What the steps have in common.
 #[derive(Debug)]
