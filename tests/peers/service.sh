@@ -3,6 +3,9 @@
 . /share/lib.sh
 
 ROOT=/share/root
+# A subsystem whose host has a key.
+GUARDED=$NQN-guarded
+HOST=nqn.2014-08.org.example:guarded
 
 # inside COMMAND...: runs a command where the unit runs
 inside() {
@@ -22,7 +25,14 @@ start() {
     chown "$(user)" /dev/loop0
     printf '%s\n' 'driver = "uring"' '[[port]]' 'listen = "tcp://127.0.0.1:4420"' '[[subsystem]]' \
         "nqn = \"$NQN\"" '[[subsystem.namespace]]' 'nsid = 1' 'device = "block:/dev/loop0"' \
-        >$ROOT/etc/weft/target.toml
+        '[[subsystem]]' "nqn = \"$GUARDED\"" '[[subsystem.host]]' "nqn = \"$HOST\"" \
+        'dhchap-key = "/run/credentials/weft.service/host"' \
+        '[[subsystem.namespace]]' 'nsid = 1' 'memory = "1MiB"' >$ROOT/etc/weft/target.toml
+    nvme gen-dhchap-key --hmac=1 --nqn="$HOST" >$ROOT/etc/weft/host
+    chmod 600 $ROOT/etc/weft/host
+    mkdir -p $ROOT/etc/systemd/system/weft.service.d
+    printf '%s\n' '[Service]' 'LoadCredential=host:/etc/weft/host' \
+        >$ROOT/etc/systemd/system/weft.service.d/host.conf
     # Services of a whole machine, which take minutes in an emulated one.
     local unit
     for unit in udevd udev-trigger journal-flush random-seed update-utmp tmpfiles-setup-dev \
@@ -39,9 +49,12 @@ start() {
         cd $ROOT
         pivot_root . mnt
         umount -l /mnt
+        # As who starts containers does: what systemd mounts for a unit reaches that unit.
+        mount --make-rshared /
         exec env container=weft /lib/systemd/systemd --unit=weft.service" >/run/systemd.log 2>&1 </dev/null &
     within 60 pgrep -x systemd
-    within 120 is_active
+    # Why it does not start is known to its journal alone.
+    (within 120 is_active) || { inside journalctl --no-pager --unit weft.service; return 1; }
 }
 
 is_active() {
@@ -64,6 +77,34 @@ serves() {
     nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$NQN"
     verified "$(namespace 1)" --name=all --bs=4k --iodepth=8 --size=1M
     disconnect
+}
+
+# The key of a host is a credential: a file of root's that the unit's user cannot read. Only a host
+# that has the key is served, and the key is seen neither in the unit's environment nor in its log.
+credentials() {
+    local process key
+    process=$(pgrep -x weft)
+    key=$(cat $ROOT/etc/weft/host)
+    expect owner "$(stat -c %u:%a $ROOT/etc/weft/host)" 0:600
+    expect user "$(stat -c %u "/proc/$process")" "$(user)"
+    connect_guarded && fail "a host without a key is served"
+    connect_guarded --dhchap-secret="$(nvme gen-dhchap-key --hmac=1 --nqn="$HOST")" &&
+        fail "a host with another key is served"
+    connect_guarded --dhchap-secret="$key"
+    nvme disconnect -n "$GUARDED"
+    key=${key#DHHC-1:01:}
+    inside journalctl --no-pager >/tmp/journal
+    inside systemctl show weft.service >>/tmp/journal
+    tr '\0' '\n' <"/proc/$process/environ" >/tmp/environ
+    grep -q '^CREDENTIALS_DIRECTORY=/run/credentials/weft.service$' /tmp/environ
+    # Without these it would be in neither whatever happened.
+    grep -q "was not authenticated" /tmp/journal || fail "the refusal is not logged"
+    grep -qF "${key%:}" /tmp/journal /tmp/environ && fail "the key is seen"
+    dmesg -C
+}
+
+connect_guarded() {
+    nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$GUARDED" -q "$HOST" "$@"
 }
 
 # A changed file is applied by a reload; of a wrong one the reload fails, and the unit goes on.

@@ -18,6 +18,7 @@ pub(super) const SUITE: Suite = Suite {
 
 const STEPS: &[Step] = &[
     step("serves", |bench| bench.guest("serves").map(drop)),
+    step("credentials", |bench| bench.guest("credentials").map(drop)),
     step("reloads", |bench| bench.guest("reloads").map(drop)),
     step("stops", |bench| bench.guest("stops").map(drop)),
 ];
