@@ -100,6 +100,10 @@ pub mod key {
     pub const SHARED: &str = "shared";
     /// Requested rate in requests a second: an open loop.
     pub const RATE_IOPS: &str = "rate_iops";
+    /// fio's `thinktime`: a pause of so many µs, from when nothing is in flight.
+    pub const THINKTIME_US: &str = "thinktime_us";
+    /// fio's `thinktime_blocks`: after how many requests there is one.
+    pub const THINKTIME_BLOCKS: &str = "thinktime_blocks";
     /// `fixed` or `poisson`.
     pub const RATE_PROCESS: &str = "rate_process";
     /// What the host is: `weft` (also where nothing is said), `linux` (the kernel's) or `spdk` (its

@@ -192,6 +192,8 @@ pub(crate) fn setting(name: &str, value: &Value) -> String {
         key::SHARED => format!("{text} core"),
         key::BACKGROUND | key::NEIGHBOUR => format!("beside {text}"),
         key::RATE_IOPS => format!("{text} IOPS requested"),
+        key::THINKTIME_US => format!("{text} µs pauses"),
+        key::THINKTIME_BLOCKS => format!("after {text} requests"),
         key::TRANSPORT | key::PATTERN | key::FOREGROUND | key::PLACEMENT | key::RATE_PROCESS => {
             text
         }

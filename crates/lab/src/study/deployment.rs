@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     Job, Polling, Rate,
+    job::Think,
     pacer::Process,
     pattern::Pattern,
     results::{Role, Value, key},
@@ -449,6 +450,10 @@ impl Planner<'_> {
         };
         let rate = configuration.get(key::RATE_IOPS).and_then(Value::as_number);
         let process = process(cell);
+        let think = integer(configuration, key::THINKTIME_US).map(|pause| Think {
+            time: Duration::from_micros(pause),
+            blocks: number(key::THINKTIME_BLOCKS, 1),
+        });
         Ok(Job {
             name: cell.id.clone(),
             pattern,
@@ -461,6 +466,7 @@ impl Planner<'_> {
             time_based: true,
             ramp: self.plan.measure.ramp,
             rate: rate.map(|iops| Rate { iops, process }),
+            think,
             cpus: cpus.to_vec(),
             seed: self.seed,
             polling,
@@ -491,6 +497,20 @@ mod tests {
         study::{builtin, given::KnownTarget},
     };
     use weft_host::Transport;
+
+    #[test]
+    fn bursts_are_those_of_the_neighbour_alone() {
+        let pause = Think { time: Duration::from_millis(9), blocks: 256 };
+        let all = deployments("isolation", 4);
+        let loads = || all.iter().flat_map(|(_, deployment)| &deployment.loads);
+        for load in loads() {
+            let is_neighbour = load.cell.role != Role::Foreground;
+            let has_bursts = load.cell.configuration.get(key::NEIGHBOUR) == Some(&"bursts".into());
+            let expected = (is_neighbour && has_bursts).then_some(pause);
+            assert_eq!(load.job.think, expected, "{:?}", load.cell);
+        }
+        assert!(loads().any(|load| load.job.think.is_some()));
+    }
 
     fn deployments(name: &str, cpus: usize) -> Vec<(Cell, Deployment)> {
         let plan = builtin::find(name).expect(name).plan().expect(name);

@@ -268,6 +268,7 @@ fn not_of_perf(
         _ if is_offered.iter().any(|key| configuration.contains_key(*key)) => {
             Some("SPDK's perf has no rate")
         }
+        _ if configuration.contains_key(key::THINKTIME_US) => Some("SPDK's perf has no pauses"),
         _ if role == Role::Saturation => Some("SPDK's perf does not say when it is full"),
         _ if !number(key::JOBS).is_multiple_of(cores) => {
             Some("SPDK's perf has as many queues on each processor: jobs are a multiple of them")

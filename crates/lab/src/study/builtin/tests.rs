@@ -116,7 +116,7 @@ const EXPECTED: &[(&str, usize, usize)] = &[
     ("target-interference", 2 * (1 + 2 + 2 * 2 * 2 * 9), 2 * (1 + 2 + 2 * 2 * 2 * 9)),
     // With express queues and without: a reference for each neighbour, L alone, and both at three
     // loads.
-    ("isolation", 2 * (8 + 1 + 2 * 8 * 3), 2 * (8 + 1 + 2 * 8 * 3)),
+    ("isolation", 2 * (9 + 1 + 2 * 9 * 3), 2 * (9 + 1 + 2 * 9 * 3)),
     ("depth-by-size", 4 * 4 * 4 * 4, 2 * 4 * 4 * 4),
     ("attach", 3 * 2, 2 * 2),
 ];

@@ -62,6 +62,8 @@ const SETTINGS: &[Setting] = &[
     Setting { key: key::SHARED, allowed: Allowed::Words(&["host", "target"]) },
     Setting { key: key::RATE_IOPS, allowed: Allowed::Positive },
     Setting { key: key::RATE_PROCESS, allowed: Allowed::Words(&["fixed", "poisson"]) },
+    Setting { key: key::THINKTIME_US, allowed: Allowed::Whole(1, 60_000_000) },
+    Setting { key: key::THINKTIME_BLOCKS, allowed: Allowed::Whole(1, u32::MAX as u64) },
     Setting { key: key::HOSTS, allowed: Allowed::Whole(1, 1024) },
     Setting { key: key::SUBSYSTEMS, allowed: Allowed::Whole(1, 1024) },
     Setting { key: key::MTU, allowed: Allowed::Whole(576, 65_535) },
