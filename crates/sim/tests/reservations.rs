@@ -449,7 +449,7 @@ fn stamped(reactor: &Reactor, stamp: u64) -> Operation {
 
 /// A half of the seeds, so that the halves run at the same time.
 fn half(number: u64) {
-    let of = std::env::var("WEFT_SEEDS").unwrap_or_else(|_| "0..300".to_owned());
+    let of = std::env::var("WEFT_SEEDS").unwrap_or_else(|_| "0..1000".to_owned());
     let (from, to) = of.split_once("..").expect("WEFT_SEEDS=FROM..TO");
     let number_of = |text: &str| text.parse::<u64>().expect("WEFT_SEEDS has numbers");
     let (from, to) = (number_of(from), number_of(to));
