@@ -393,6 +393,11 @@ mod tests {
         assert_eq!(&buffer[..], [3; 10]);
     }
 
+    /// Compares slices, which takes a fraction of the time of bytes.
+    fn is_all(bytes: &[u8], mark: u8) -> bool {
+        bytes[0] == mark && bytes[1..] == bytes[..bytes.len() - 1]
+    }
+
     proptest! {
         #[test]
         fn contents_stay_apart(
@@ -403,14 +408,14 @@ mod tests {
             for (len, mark, give) in steps {
                 if give && !held.is_empty() {
                     let (buffer, mark) = held.swap_remove(len % held.len());
-                    prop_assert!(buffer.iter().all(|byte| *byte == mark));
+                    prop_assert!(is_all(&buffer, mark));
                 } else if let Some(mut buffer) = pool.take(len) {
                     buffer.fill(mark);
                     held.push((buffer, mark));
                 }
             }
             for (buffer, mark) in held.drain(..) {
-                prop_assert!(buffer.iter().all(|byte| *byte == mark));
+                prop_assert!(is_all(&buffer, mark));
             }
             prop_assert_eq!(pool.available(), pool.capacity());
         }
