@@ -85,13 +85,32 @@ pub fn lower_priority_of_current_thread() -> io::Result<()> {
 
 /// Lets the calling thread run on `cpu` only.
 pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
+    confine_current_thread(&[cpu])
+}
+
+/// Lets the calling thread run on these processors only.
+///
+/// # Errors
+/// It may run on none of them.
+pub fn confine_current_thread(cpus: &[usize]) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
-    if cpu >= rustix::thread::CpuSet::MAX_CPU {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such cpu"));
+    for cpu in cpus {
+        if *cpu >= rustix::thread::CpuSet::MAX_CPU {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such cpu"));
+        }
+        set.set(*cpu);
     }
-    set.set(cpu);
     rustix::thread::sched_setaffinity(None, &set)?;
     Ok(())
+}
+
+/// The processors that the calling thread may run on.
+///
+/// # Errors
+/// The kernel does not say, which happens with more processors than a set has.
+pub fn cpus_of_current_thread() -> io::Result<Vec<usize>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
 /// CPU time that the calling thread has used, in user and kernel mode.

@@ -154,7 +154,7 @@ impl Target {
                 Arc::new(snapshot),
                 config.express_groups(groups),
                 config.io_metrics.clone(),
-                Powers::threaded(),
+                Powers::threaded(&config.cpus),
             ),
             posts: Vec::new(),
             threads: Vec::new(),
