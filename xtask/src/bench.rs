@@ -7,6 +7,7 @@
 mod against;
 pub(crate) mod experiment;
 mod failover;
+mod flood;
 mod machine;
 mod process;
 mod results;

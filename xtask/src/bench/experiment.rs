@@ -58,6 +58,17 @@ pub(crate) enum Action {
     StartUp,
     /// The longest request of a host whose first path of two ends under load.
     Failover(PathEnd),
+    /// The latency of a load while other hosts connect.
+    Flood(Flood),
+}
+
+/// Hosts that connect beside a load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flood {
+    /// Whether they have to authenticate themselves.
+    pub(crate) authenticates: bool,
+    /// How long the target polls after the last command.
+    pub(crate) idle_poll: &'static str,
 }
 
 /// How a path ends.
@@ -118,6 +129,8 @@ pub(crate) enum Metric {
     UsedConnectionKib,
     GrowthKib,
     Milliseconds,
+    /// Of other hosts, to their end.
+    ConnectsPerSecond,
     /// What the hypervisor took of the machine meanwhile.
     StolenPercent,
 }
@@ -157,7 +170,8 @@ impl Experiment {
             | Action::Memory { .. }
             | Action::Growth
             | Action::StartUp
-            | Action::Failover(_) => true,
+            | Action::Failover(_)
+            | Action::Flood(_) => true,
         };
         let device = self.targets.first().map(|target| target.device);
         matches!(device, Some(Device::Memory(_))) && !self.steps.iter().any(ours)
@@ -220,6 +234,7 @@ impl Metric {
             Self::UsedConnectionKib => "used_connection_kib",
             Self::GrowthKib => "growth_kib",
             Self::Milliseconds => "milliseconds",
+            Self::ConnectsPerSecond => "connects_per_second",
             Self::StolenPercent => "stolen_percent",
         }
     }

@@ -1,13 +1,13 @@
 //! How long a host waits when the path that it uses ends and another one is there.
 
 use super::experiment::{Metric, PathEnd, Sample};
-use super::process::{Program, Target};
+use super::process::{Folder, Program, Target};
 use super::stage::words;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const UNTIL_END: Duration = Duration::from_secs(3);
 /// Two targets serve one file as one subsystem. A host reads and writes by the first, which ends.
 /// Both longest requests are printed; the sample has the longer one.
 pub(crate) fn sample(program: &Program, end: PathEnd) -> Result<Sample> {
-    let folder = Folder::new()?;
+    let folder = Folder::new("failover")?;
     let disk = folder.0.join("disk");
     File::create(&disk)?.set_len(16 << 20)?;
     fs::set_permissions(&disk, fs::Permissions::from_mode(0o666))?;
@@ -84,23 +84,4 @@ fn configuration(number: u16, disk: &Path) -> String {
         number * 100 + 99,
         disk.display()
     )
-}
-
-/// A folder that everybody may read. Dropping it removes it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("weft-failover-{}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What stays behind in the folder of temporary files does no harm.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

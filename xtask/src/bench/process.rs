@@ -270,3 +270,32 @@ impl Drop for Target {
         }
     }
 }
+
+/// A folder that everybody may read. Dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("weft-{name}-{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What stays behind in the folder of temporary files does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Gives a file to the user that runs the binary, and to nobody else.
+pub(crate) fn give(file: &Path, user: User) -> Result<()> {
+    if user == User::Nobody {
+        std::os::unix::fs::chown(file, Some(NOBODY), Some(NOBODY))?;
+    }
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600))?;
+    Ok(())
+}

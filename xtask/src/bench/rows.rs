@@ -1,7 +1,7 @@
 //! The bars, row by row.
 
 use super::experiment::{
-    Action, Bar, Device, Experiment, Figure, Floor, Load, Metric, PathEnd, Step, TargetSpec,
+    Action, Bar, Device, Experiment, Figure, Flood, Floor, Load, Metric, PathEnd, Step, TargetSpec,
 };
 
 /// A command capsule: header and submission queue entry.
@@ -44,6 +44,7 @@ pub(crate) fn all() -> Vec<Experiment> {
     rows.push(reactors());
     rows.extend(paths());
     rows.extend(standing());
+    rows.extend(floods());
     rows
 }
 
@@ -452,6 +453,47 @@ fn standing() -> Vec<Experiment> {
                 absolute("ms, its target is killed", "death", Metric::Milliseconds, 1000.0),
                 absolute("ms, by command", "command", Metric::Milliseconds, 50.0),
             ],
+        ),
+    ]
+}
+
+/// What the authentication of others costs a load, with a target that sleeps when it has nothing to
+/// do for a moment, and with one that does not, so that no processor is woken for a request.
+fn floods() -> Vec<Experiment> {
+    let [without, with] = ["without", "with"];
+    let row = |name, about, idle_poll| {
+        let step = |label, authenticates| {
+            let action = Action::Flood(Flood { authenticates, idle_poll });
+            Step { label, action }
+        };
+        let rate = Figure {
+            label: "of these a second",
+            of: (with, Metric::ConnectsPerSecond),
+            per: None,
+            bar: Bar::AtLeast(190.0),
+        };
+        let figures = [(Metric::P99Us, Bar::AtMost(1.2)), (Metric::P50Us, Bar::None)];
+        let mut figures: Vec<_> = figures
+            .map(|(metric, bar)| Figure {
+                label: if metric == Metric::P99Us { "p99" } else { "median" },
+                of: (with, metric),
+                per: Some((without, metric)),
+                bar,
+            })
+            .into();
+        figures.push(rate);
+        experiment(name, about, Vec::new(), vec![step(without, false), step(with, true)], figures)
+    };
+    vec![
+        row(
+            "authentication-flood",
+            "a load beside 200 hosts a second that authenticate themselves ÷ that do not",
+            "50us",
+        ),
+        row(
+            "authentication-flood-polling",
+            "the same, at a target that polls between two requests",
+            "1ms",
         ),
     ]
 }

@@ -5,6 +5,7 @@ use super::experiment::{
     Action, Device, Experiment, Floor, Load, Metric, Sample, Step, TargetSpec,
 };
 use super::failover;
+use super::flood;
 use super::machine;
 use super::process::{Program, Running, Target, signal};
 use super::rows::MANY_QUEUES;
@@ -96,6 +97,7 @@ impl<'a> Stage<'a> {
             Action::Growth => self.growth(&self.start(&STANDING)?)?,
             Action::StartUp => self.start_up()?,
             Action::Failover(end) => failover::sample(&self.program, *end)?,
+            Action::Flood(flood) => flood::sample(&self.program, self.options, *flood)?,
         };
         let after = machine::stolen_ticks();
         let all = after.1.saturating_sub(before.1);
