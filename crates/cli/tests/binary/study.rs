@@ -27,7 +27,7 @@ pub(crate) fn plan(folder: &Folder, body: &str) -> PathBuf {
 }
 
 /// Times that are too short for meaningful results but let every cell complete requests.
-pub(crate) const SHORT: [&str; 6] = ["--runtime", "60ms", "--ramp-time", "20ms", "--repeats", "1"];
+pub(crate) const SHORT: [&str; 6] = ["--runtime", "200ms", "--ramp-time", "20ms", "--repeats", "1"];
 
 /// The records of a study's own cells.
 pub(crate) fn records(directory: &Path) -> Vec<Record> {
@@ -636,7 +636,7 @@ fn two_builds_measure_in_turns_and_are_compared() {
     let (out, this) = (folder.path("out"), Path::new(env!("CARGO_BIN_EXE_weft")));
     let run = |against: &Path, repeats: &str| {
         let mut words = vec!["study", "run", text(&plan), "--local", "memory:1MiB", "--quick"];
-        words.extend(["--runtime", "60ms", "--ramp-time", "5ms", "--repeats", repeats]);
+        words.extend(["--runtime", "200ms", "--ramp-time", "5ms", "--repeats", repeats]);
         words.extend(["--only", "transport=local", "--out", text(&out), "-o", "json"]);
         words.extend(["--against", text(against)]);
         weft("auto", words)
