@@ -233,11 +233,13 @@ beside() {
 express() {
     # Only rules decide.
     begin "express = false"
-    local count
+    local count all
     count=$(beside throughput)
     expect "express commands" "$count" 0
     count=$(beside latency)
-    [ "$count" -ge 200 ] || fail "only $count commands of about 300 were express"
+    # An emulated processor may not reach the rate.
+    all=$(grep -o '[0-9]* requests' /tmp/first.out | cut -d ' ' -f 1)
+    [ "$all" -ge 50 ] && [ $((3 * count)) -ge $((2 * all)) ] || fail "only $count commands of $all were express"
     bench "$(url 2)" 65536 32
     stop
     kernel_is_content
