@@ -21,8 +21,8 @@ use weft_reactor::DriverKind;
 use weft_rpc::{CallError, Client, Method, Methods};
 
 use crate::{
-    Extent, Job, Phase, Polling, Progress, Rate, RunObserver, RunResult, pacer::Process,
-    run_observed,
+    Extent, Job, Phase, Polling, Progress, Rate, RunObserver, RunResult, job::Think,
+    pacer::Process, run_observed,
 };
 
 /// How long a caller waits for news of a load, at most.
@@ -102,6 +102,7 @@ pub(super) struct Settings {
     time_based: bool,
     ramp: Duration,
     rate: Option<(f64, bool)>,
+    think: Option<(Duration, u32)>,
     cpus: Vec<usize>,
     seed: u64,
     polling: Polling,
@@ -123,6 +124,7 @@ impl Settings {
             time_based: job.time_based,
             ramp: job.ramp,
             rate: job.rate.map(|rate| (rate.iops, rate.process == Process::Poisson)),
+            think: job.think.map(|think| (think.time, think.blocks)),
             cpus: job.cpus.clone(),
             seed: job.seed,
             polling: job.polling,
@@ -145,6 +147,7 @@ impl Settings {
             time_based: self.time_based,
             ramp: self.ramp,
             rate: self.rate.map(|(iops, poisson)| Rate { iops, process: process(poisson) }),
+            think: self.think.map(|(time, blocks)| Think { time, blocks }),
             cpus: self.cpus,
             seed: self.seed,
             polling: self.polling,
