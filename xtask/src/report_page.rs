@@ -26,7 +26,9 @@ pub(crate) fn run(root: &Path, report: &mut Report, arguments: &[String]) {
 }
 
 fn build(root: &Path) -> Result<()> {
-    test::cargo(root, &["build", "--package", "report-page"])
+    // That of the tests: alone it would have dependencies with other features, built anew.
+    let of_tests = ["test", "--no-run", "--quiet", "--workspace", "--test", "page"];
+    test::cargo(root, &[&of_tests[..], &test::FEATURES].concat())
 }
 
 /// Runs the checks; each prints one line with its result.

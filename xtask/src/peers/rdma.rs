@@ -17,7 +17,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-pub(super) const STEPS: &[Step] = &[
+const STEPS: &[Step] = &[
     step("study", |bench| bench.guest("study").map(drop)),
     step("pairings", |bench| {
         bench.guest("pairings")?;
