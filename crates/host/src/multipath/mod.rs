@@ -39,8 +39,8 @@ pub(crate) use search::ports;
 /// Several connected controllers of one subsystem.
 #[derive(Debug)]
 pub struct Multipath {
-    // The search ends first.
-    _search: Option<Search>,
+    /// If a discovery controller lists the paths. It ends first.
+    search: Option<Search>,
     group: Arc<Group>,
 }
 
@@ -71,7 +71,6 @@ impl Multipath {
     /// the discovery controller there lists. Waits until one can be used, and a moment for the
     /// others. Those that cannot be connected are tried again, as a lost controller is.
     pub fn connect(options: &Options) -> Result<Self, Error> {
-        options.check()?;
         let group = Arc::new(Group {
             options: Options { multipath: true, discovery: false, ..options.clone() },
             controllers: Mutex::default(),
@@ -88,11 +87,11 @@ impl Multipath {
                         endpoints.len()
                     )));
                 }
-                group.follow(&endpoints, true)?;
+                group.set_ports(&endpoints, true)?;
                 None
             }
         };
-        let multipath = Self { _search: search, group };
+        let multipath = Self { search, group };
         multipath.wait_for_first()?;
         Ok(multipath)
     }
@@ -167,7 +166,7 @@ impl Multipath {
 
     /// Shuts every controller down that is there. Requests in flight, on any reactor, fail.
     pub fn disconnect(self) -> Result<(), Error> {
-        drop(self._search);
+        drop(self.search);
         // A path that has ended with an error is no error of the whole.
         let controllers = std::mem::take(&mut *self.group.lock());
         let ends = controllers.into_iter().map(|one| match Arc::try_unwrap(one) {
@@ -190,7 +189,7 @@ impl Group {
     /// Makes the paths those to these ports. One that has ended is begun anew if the ports are
     /// `new`; one to another port ends as soon as one of these can be used. Whether all is as it
     /// should be.
-    fn follow(&self, ports: &[TransportId], are_new: bool) -> Result<bool, Error> {
+    fn set_ports(&self, ports: &[TransportId], are_new: bool) -> Result<bool, Error> {
         let mut controllers = self.lock();
         let has_ended = |one: &Arc<Controller>| matches!(one.state(), ControllerState::Ended(_));
         let is_listed = |one: &Arc<Controller>| ports.contains(&one.shared().options.address);
@@ -215,14 +214,14 @@ impl Group {
         }
         let is_live = |one: &Arc<Controller>| one.state() == ControllerState::Live;
         let may_end = controllers.iter().any(|one| is_listed(one) && is_live(one));
-        if may_end {
-            for gone in controllers.extract_if(.., |one| !is_listed(one)) {
-                log::info!("{} is listed no longer", gone.shared().options.address);
-                gone.end();
-            }
-        }
+        let gone: Vec<_> = controllers.extract_if(.., |one| may_end && !is_listed(one)).collect();
         let is_settled = controllers.iter().all(is_listed);
         self.paths.set(controllers.iter().map(|one| Arc::clone(one.shared())).collect());
+        drop(controllers);
+        // To disconnect takes a while, for which nobody waits.
+        for one in gone {
+            log::info!("{} is listed no longer", one.shared().options.address);
+        }
         result.map(|()| is_settled)
     }
 }
@@ -274,7 +273,7 @@ impl DeviceFactory for MultipathFactory {
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
         let mut paths = Vec::new();
         let mut refused = None;
-        let (known, added) = self.paths.follow(reactor);
+        let (known, added) = self.paths.subscribe(reactor);
         for shared in &known {
             let number = u32::try_from(paths.len()).unwrap_or(u32::MAX);
             match QueuePair::open_path(shared, reactor, owner, number) {

@@ -60,7 +60,7 @@ impl Paths {
     }
 
     /// The paths as they are, and for a device on this reactor what is added later.
-    pub(super) fn follow(&self, reactor: &Reactor) -> (Vec<Arc<Shared>>, AddedPaths) {
+    pub(super) fn subscribe(&self, reactor: &Reactor) -> (Vec<Arc<Shared>>, AddedPaths) {
         let (postbox, mailbox) = reactor.mailbox();
         let listens = Arc::new(());
         let mut state = self.lock();

@@ -21,13 +21,13 @@ use crate::shared::ControllerState;
 /// A search that goes on until it is stopped.
 #[derive(Debug)]
 pub(super) struct Search {
-    kept: Arc<Kept>,
+    common: Arc<Common>,
     thread: Thread,
 }
 
 /// What the thread shares with who stops it.
 #[derive(Debug, Default)]
-struct Kept(Mutex<State>);
+struct Common(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -35,7 +35,7 @@ struct State {
     discovery: Option<Arc<Controller>>,
 }
 
-impl Kept {
+impl Common {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Its state is valid even if a panic poisoned it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,6 +72,7 @@ fn listed(controller: &Controller, options: &Options) -> Result<Vec<TransportId>
 
 /// The ports of the subsystem, with the discovery controller that lists them.
 fn first(options: &Options) -> Result<(Vec<TransportId>, Controller), Error> {
+    options.check()?;
     let controller = connect_discovery(&of_discovery(options))?;
     let ports = listed(&controller, options)?;
     if ports.is_empty() {
@@ -93,10 +94,10 @@ impl Search {
     /// Makes paths of the ports that are listed, and of those that will be.
     pub(super) fn start(options: &Options, group: &Arc<Group>) -> Result<Self, Error> {
         let (ports, controller) = first(options)?;
-        group.follow(&ports, true)?;
+        group.set_ports(&ports, true)?;
         let discovery = Some(Arc::new(controller));
-        let kept = Arc::new(Kept(Mutex::new(State { is_stopped: false, discovery })));
-        let (options, group, seen) = (options.clone(), Arc::clone(group), Arc::clone(&kept));
+        let common = Arc::new(Common(Mutex::new(State { is_stopped: false, discovery })));
+        let (options, group, seen) = (options.clone(), Arc::clone(group), Arc::clone(&common));
         let run = move || {
             while !seen.is_stopped() {
                 search(&options, &group, &seen);
@@ -107,15 +108,15 @@ impl Search {
             .map_err(|error| Error::Invalid(format!("cannot start a thread: {error}")))?
             .thread()
             .clone();
-        Ok(Self { kept, thread })
+        Ok(Self { common, thread })
     }
 }
 
 impl Drop for Search {
-    /// No path is added from now on. The thread ends by itself, and is not waited for: it may be
-    /// connecting.
+    /// The thread ends by itself, and with it a path that it has added meanwhile. It is not waited
+    /// for: it may be connecting.
     fn drop(&mut self) {
-        let mut state = self.kept.lock();
+        let mut state = self.common.lock();
         state.is_stopped = true;
         if let Some(controller) = &state.discovery {
             controller.end();
@@ -125,13 +126,13 @@ impl Drop for Search {
 }
 
 /// Follows the log page of a discovery controller until that is lost.
-fn search(options: &Options, group: &Group, kept: &Kept) {
-    let known = kept.lock().discovery.clone();
+fn search(options: &Options, group: &Group, common: &Common) {
+    let known = common.lock().discovery.clone();
     let (controller, mut is_read) = match known {
         Some(controller) => (controller, true),
         None => match connect_discovery(&of_discovery(options)).map(Arc::new) {
             Ok(controller) => {
-                kept.lock().discovery = Some(Arc::clone(&controller));
+                common.lock().discovery = Some(Arc::clone(&controller));
                 (controller, false)
             }
             Err(error) => {
@@ -141,20 +142,21 @@ fn search(options: &Options, group: &Group, kept: &Kept) {
         },
     };
     let mut ports = Vec::new();
-    while !kept.is_stopped() {
+    while !common.is_stopped() {
         if !is_read {
             match listed(&controller, options) {
                 Ok(now) => ports = now,
                 Err(error) => {
                     log::warn!("the discovery log page cannot be read: {error}");
+                    std::thread::park_timeout(options.reconnect_delay);
                     break;
                 }
             }
         }
-        if kept.is_stopped() {
+        if common.is_stopped() {
             break;
         }
-        let is_settled = ports.is_empty() || follow(group, &ports, !is_read);
+        let is_settled = ports.is_empty() || set_ports(group, &ports, !is_read);
         let patience = if is_settled { limits::LOG_REREAD } else { limits::UNLISTED_POLL };
         match controller.next_event(patience) {
             Some(Event::DiscoveryChanged) => is_read = false,
@@ -164,11 +166,11 @@ fn search(options: &Options, group: &Group, kept: &Kept) {
             None => is_read = !is_settled,
         }
     }
-    kept.lock().discovery = None;
+    common.lock().discovery = None;
 }
 
-fn follow(group: &Group, ports: &[TransportId], is_new: bool) -> bool {
-    group.follow(ports, is_new).unwrap_or_else(|error| {
+fn set_ports(group: &Group, ports: &[TransportId], are_new: bool) -> bool {
+    group.set_ports(ports, are_new).unwrap_or_else(|error| {
         log::warn!("a path cannot be added: {error}");
         true
     })
