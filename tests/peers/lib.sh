@@ -120,8 +120,8 @@ all_zero() {
     [ "$sum" = "$(dd if=/dev/zero bs=1M count="$3" status=none | md5sum)" ]
 }
 
-# Linux' host may be sending for the process that makes a request, and where the target has closed the connection that
-# process gets SIGPIPE; fio would end by it.
+# Linux' host sends in the context of the process that makes a request: that process gets SIGPIPE if
+# the target has closed the connection, which would end fio.
 fio() { (trap '' PIPE && exec fio "$@"); }
 
 # fio in a session of its own; to be started with "&".

@@ -21,16 +21,16 @@ const SLOWEST: usize = 20;
 
 impl Report {
     pub(crate) fn new() -> Self {
-        Self::from(Instant::now())
+        Self::since(Instant::now())
     }
 
-    fn from(start: Instant) -> Self {
+    fn since(start: Instant) -> Self {
         Self { passed: 0, failed: 0, skipped: 0, notes: Vec::new(), times: Vec::new(), start }
     }
 
     /// A report of checks that run beside others; `merge` adds it to this one.
     pub(crate) fn beside(&self) -> Self {
-        Self::from(self.start)
+        Self::since(self.start)
     }
 
     /// Adds all that `other` has.
