@@ -176,8 +176,10 @@ pub struct Controller {
     pub ana_group_id_max: U32,
     /// Number of ANA Group Identifiers (NANAGRPID).
     pub ana_groups: U32,
-    /// Persistent event log, domain, per I/O key, endurance group, up to 385.
-    pub reserved352: Reserved<34>,
+    /// Persistent Event Log Size (PELS): the largest, in units of 64 KiB.
+    pub persistent_event_log_64k: U32,
+    /// Domain, per I/O key, endurance group, up to 385.
+    pub reserved356: Reserved<30>,
     /// Command Quiesce Time (CQT) in milliseconds.
     pub command_quiesce_time_ms: U16,
     /// Reserved, up to 511.
@@ -260,7 +262,8 @@ assert_layout!(Controller, size 4096, pci_vendor_id at 0, pci_subsystem_vendor_i
     host_memory_buffer at 272, total_capacity_bytes at 280, unallocated_capacity_bytes at 296,
     reserved312 at 312, keep_alive_granularity_100ms at 320, reserved322 at 322,
     ana_transition_time_s at 342, ana_capabilities at 343, ana_group_id_max at 344,
-    ana_groups at 348, reserved352 at 352, command_quiesce_time_ms at 386, reserved388 at 388,
+    ana_groups at 348, persistent_event_log_64k at 352, reserved356 at 356,
+    command_quiesce_time_ms at 386, reserved388 at 388,
     submission_queue_entry_sizes at 512, completion_queue_entry_sizes at 513,
     maximum_outstanding_commands at 514, namespaces at 516, optional_nvm_commands at 520,
     fused_operations at 522, format_attributes at 524, volatile_write_cache at 525,

@@ -5,6 +5,7 @@ mod command;
 mod discovery;
 mod general;
 mod health;
+mod persistent;
 
 pub use crate::identify::NamespaceList as ChangedNamespaceList;
 pub use asymmetric::{
@@ -22,6 +23,11 @@ pub use general::{
     ParameterLocation, ReservationNotification, ReservationNotificationType, SupportedLogPages,
 };
 pub use health::{CriticalWarning, Health, KELVIN_AT_0_CELSIUS};
+pub use persistent::{
+    ChangeNamespace, ControllerReset, MalformedEvent, PersistentEvent, PersistentEventAction,
+    PersistentEventHeader, PersistentEventInformation, PersistentEventType, PersistentEvents,
+    ReportingContext, SetFeatureLayout, Timestamp,
+};
 
 /// First entry of the Changed Attached Namespace List when more than 1024 namespaces changed.
 pub const CHANGED_NAMESPACES_TOO_MANY: u32 = 0xffff_ffff;
