@@ -11,6 +11,7 @@
 //! * [`auth`]: in-band authentication, for both sides.
 //! * [`tcp`]: the sessions of the TCP transport, for both sides; [`rdma`]: what is the RDMA
 //!   transport's own.
+//! * [`persistent`]: the Persistent Event Log of a subsystem.
 //! * [`keys`]: keys of hosts and subsystems, and what is derived from them.
 //!
 //! Invariants: no input panics; every command is answered exactly once or ends with its queue;
@@ -23,6 +24,7 @@ pub mod controller;
 pub mod discovery;
 pub mod host;
 pub mod keys;
+pub mod persistent;
 pub mod queue;
 pub mod rdma;
 pub mod registration;

@@ -18,6 +18,7 @@ use weft_nvme::{Nqn, Status};
 use crate::ana::{AnaView, refusal};
 use crate::auth::Policy;
 use crate::discovery::DiscoveryView;
+use crate::persistent::EventLog;
 use crate::queue::add;
 use crate::reservation::ReservationTable;
 use crate::visibility::Visibility;
@@ -597,6 +598,7 @@ pub struct SubsystemShared {
     associations_lost: AtomicU64,
     reservations: ReservationTable,
     controllers: Mutex<Vec<Arc<ListedController>>>,
+    events: Arc<EventLog>,
 }
 
 /// A controller of a subsystem, for the lists of controllers.
@@ -641,6 +643,18 @@ impl SubsystemShared {
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()
+    }
+
+    /// The same with a log of its own, which may have events of earlier times.
+    #[must_use]
+    pub fn with_events(events: Arc<EventLog>) -> Arc<Self> {
+        Arc::new(Self { events, ..Self::default() })
+    }
+
+    /// The Persistent Event Log.
+    #[must_use]
+    pub const fn events(&self) -> &Arc<EventLog> {
+        &self.events
     }
 
     /// What was done on all namespaces, those that are gone included.

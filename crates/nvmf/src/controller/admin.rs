@@ -7,6 +7,7 @@ use weft_nvme::discovery_information::EntityType;
 use weft_nvme::sgl::Location;
 use weft_nvme::{AdminOpcode, Command, FabricsType, Status};
 
+use super::persistent::Setting;
 use super::{Controller, Effect};
 use crate::queue::{CommandError, error};
 use crate::registration;
@@ -66,7 +67,7 @@ impl Controller {
     /// Whether an earlier command of this identifier is not answered yet.
     fn is_waiting(&self, command_id: u16) -> bool {
         self.events.is_waiting(command_id)
-            || self.setting.contains(&command_id)
+            || self.setting.iter().any(|one| one.command_id == command_id)
             || self.is_aborting(command_id)
     }
 
@@ -104,7 +105,7 @@ impl Controller {
             AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST => self.event_request(command),
             AdminOpcode::ABORT => self.abort(command),
             AdminOpcode::KEEP_ALIVE => Ok(Outcome::Done(0)),
-            AdminOpcode::NAMESPACE_MANAGEMENT => self.manage_namespace(command, data),
+            AdminOpcode::NAMESPACE_MANAGEMENT => self.manage_namespace(command, data, now),
             AdminOpcode::NAMESPACE_ATTACHMENT => self.attach_namespace(command, data),
             _ => Err(OPCODE),
         }
@@ -149,7 +150,7 @@ impl Controller {
             return Err(ENTITY);
         }
         let command_id = command.command_id.get();
-        self.setting.push(command_id);
+        self.setting.push(Setting { command_id, change: None });
         self.effects.push_back(Effect::Register { command_id, change: Box::new(change) });
         Ok(Outcome::Pending)
     }

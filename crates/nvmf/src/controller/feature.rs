@@ -16,6 +16,7 @@ use weft_nvme::log_page::{CriticalWarning, LogPageId, ReservationNotificationTyp
 use weft_nvme::{Command, Status, Wire};
 
 use super::admin::{Outcome, check_data_from_host, check_data_to_host};
+use super::persistent::{Change, Setting};
 use super::{Controller, Effect};
 use crate::queue::{CommandError, error};
 use crate::subsystem::{NamespaceView, SubsystemView};
@@ -238,10 +239,12 @@ impl Controller {
             FeatureId::HOST_IDENTIFIER => Err(TOO_LATE),
             FeatureId::NUMBER_OF_QUEUES => self.set_number_of_queues(set.value),
             FeatureId::HOST_BEHAVIOR_SUPPORT => self.set_host_behavior(command, data),
-            FeatureId::NAMESPACE_WRITE_PROTECTION => self.set_write_protection(command, &set),
+            FeatureId::NAMESPACE_WRITE_PROTECTION => self.set_write_protection(command, &set, now),
             FeatureId::ERROR_RECOVERY => self.set_error_recovery(&set),
             FeatureId::RESERVATION_NOTIFICATION_MASK => self.set_reservation_mask(&set),
-            FeatureId::RESERVATION_PERSISTENCE => self.set_reservation_persistence(command, &set),
+            FeatureId::RESERVATION_PERSISTENCE => {
+                self.set_reservation_persistence(command, &set, now)
+            }
             FeatureId::KEEP_ALIVE_TIMER => self.set_keep_alive_timer(set.value, now),
             FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION => {
                 let known = AsynchronousEventConfiguration(0)
@@ -489,6 +492,7 @@ impl Controller {
         &mut self,
         command: &Command,
         set: &SetFeatures,
+        now: Duration,
     ) -> Result<Outcome, CommandError> {
         let nsid = self.active_namespace(set.namespace_id)?.nsid;
         if set.value > 1 {
@@ -496,7 +500,8 @@ impl Controller {
         }
         let persist = ReservationPersistence(set.value).persist_through_power_loss();
         let command_id = command.command_id.get();
-        self.setting.push(command_id);
+        let change = Some((Change::of_feature(command), now));
+        self.setting.push(Setting { command_id, change });
         self.effects.push_back(Effect::SetPersistence { command_id, nsid, persist });
         Ok(Outcome::Pending)
     }
@@ -530,6 +535,7 @@ impl Controller {
         &mut self,
         command: &Command,
         set: &SetFeatures,
+        now: Duration,
     ) -> Result<Outcome, CommandError> {
         let namespace = self.active_namespace(set.namespace_id)?;
         let protect = match WriteProtection(set.value).state() {
@@ -538,7 +544,8 @@ impl Controller {
             _ => return Err(NOT_CHANGEABLE),
         };
         let command_id = command.command_id.get();
-        self.setting.push(command_id);
+        let change = Some((Change::of_feature(command), now));
+        self.setting.push(Setting { command_id, change });
         let nsid = set.namespace_id;
         self.effects.push_back(Effect::SetWriteProtect { command_id, nsid, protect });
         Ok(Outcome::Pending)

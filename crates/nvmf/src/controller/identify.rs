@@ -20,6 +20,7 @@ use weft_nvme::{Command, Status, Wire};
 use super::admin::{Outcome, check_data_to_host};
 use super::{BLOCK_SIZES, Controller};
 use crate::ana::TRANSITION_TIME_S;
+use crate::persistent::LOG_64K;
 use crate::queue::{COPY_FORMATS, CommandError, ERROR_ENTRIES, error};
 use crate::rdma;
 use crate::subsystem::{
@@ -189,8 +190,11 @@ impl Controller {
         }
         controller.firmware_updates =
             FirmwareUpdates(0).with_first_slot_read_only(true).with_slots(1);
-        controller.log_page_attributes =
-            LogPageAttributes(0).with_command_effects(true).with_extended_data(true);
+        controller.log_page_attributes = LogPageAttributes(0)
+            .with_command_effects(true)
+            .with_extended_data(true)
+            .with_persistent_event(true);
+        controller.persistent_event_log_64k = U32::new(LOG_64K);
         controller.submission_queue_entry_sizes = EntrySizes::SUBMISSION;
         controller.completion_queue_entry_sizes = EntrySizes::COMPLETION;
         controller.namespaces = U32::new(view.limits.max_namespaces);
@@ -237,7 +241,7 @@ impl Controller {
 
     /// The namespaces that there are for the host, whether or not they are attached: without
     /// Namespace Management, those that are.
-    fn allocated(&self) -> &Namespaces {
+    pub(super) fn allocated(&self) -> &Namespaces {
         let own = self.view.host_namespaces.as_ref();
         own.map_or(&self.view.namespaces, |own| &own.allocated)
     }
@@ -282,7 +286,7 @@ impl Controller {
         Ok(found)
     }
 
-    fn identify_namespace(&self, found: Option<&NamespaceView>) -> Vec<u8> {
+    pub(super) fn identify_namespace(&self, found: Option<&NamespaceView>) -> Vec<u8> {
         found.map_or_else(empty, |namespace| {
             let mut nvm = nvm_namespace(namespace);
             let copy = self.view.limits.copy().of(namespace.block_bytes);

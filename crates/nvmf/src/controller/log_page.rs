@@ -21,13 +21,14 @@ use crate::discovery::{DiscoveryLogPage, window};
 use crate::queue::{CommandError, ERROR_ENTRIES, ErrorRecord, error};
 
 /// The log pages of every I/O controller.
-const SUPPORTED: [LogPageId; 7] = [
+const SUPPORTED: [LogPageId; 8] = [
     LogPageId::SUPPORTED_LOG_PAGES,
     LogPageId::ERROR_INFORMATION,
     LogPageId::HEALTH,
     LogPageId::FIRMWARE_SLOT,
     LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST,
     LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS,
+    LogPageId::PERSISTENT_EVENT_LOG,
     LogPageId::RESERVATION_NOTIFICATION,
 ];
 
@@ -60,6 +61,10 @@ const READING_COMMANDS: [NvmOpcode; 8] = [
 const WRITING_COMMANDS: [NvmOpcode; 4] =
     [NvmOpcode::WRITE, NvmOpcode::WRITE_ZEROES, NvmOpcode::DATASET_MANAGEMENT, NvmOpcode::COPY];
 
+/// LID Specific Parameter of the Persistent Event Log: Establish Context and Read 512 Bytes of
+/// Header is supported (ECRH).
+const READS_HEADER: u16 = 1;
+
 const NAMESPACE: CommandError = error(Status::INVALID_FIELD, 4);
 const LOG_PAGE: CommandError = error(Status::INVALID_LOG_PAGE, 40);
 const LENGTH: CommandError = error(Status::INVALID_FIELD, 42);
@@ -79,6 +84,9 @@ impl Controller {
         if !supported.contains(&get.log_page) {
             return Err(LOG_PAGE);
         }
+        if get.log_page == LogPageId::PERSISTENT_EVENT_LOG {
+            return self.get_persistent_events(command, &get, now);
+        }
         let length = self.check_part(command, &get)?;
         let page = match get.log_page {
             LogPageId::ERROR_INFORMATION => self.errors_page(),
@@ -90,7 +98,11 @@ impl Controller {
             LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS => self.effects_page(&get)?,
             LogPageId::ASYMMETRIC_NAMESPACE_ACCESS => self.ana_page(&get),
             LogPageId::RESERVATION_NOTIFICATION => self.reservation_log.page(),
-            _ => SupportedLogPages::new(&supported).bytes().to_vec(),
+            _ => {
+                let mut page = SupportedLogPages::new(&supported);
+                page.set_specific(LogPageId::PERSISTENT_EVENT_LOG, READS_HEADER);
+                page.bytes().to_vec()
+            }
         };
         let part = window(&page, get.offset, length).ok_or(OFFSET)?;
         if !get.retain_event {
@@ -140,7 +152,11 @@ impl Controller {
     }
 
     /// How many bytes are asked for, if they may be.
-    fn check_part(&self, command: &Command, get: &GetLogPage) -> Result<usize, CommandError> {
+    pub(super) fn check_part(
+        &self,
+        command: &Command,
+        get: &GetLogPage,
+    ) -> Result<usize, CommandError> {
         if get.offset_is_index {
             return Err(OFFSET_TYPE);
         }
@@ -170,7 +186,6 @@ impl Controller {
         let totals = self.view.shared.totals();
         let data_units = |bytes: u64| U128::new(Health::data_units(bytes.into()));
         let count = |value: u64| U128::new(value.into());
-        let up = now.saturating_sub(self.started);
         let health = Health {
             critical_warning: self.features.critical_warning(&self.view),
             composite_temperature_k: U16::new(COMPOSITE_TEMPERATURE_K),
@@ -179,14 +194,18 @@ impl Controller {
             data_units_written: data_units(totals.written_bytes),
             host_read_commands: count(totals.reads),
             host_write_commands: count(totals.writes),
-            power_cycles: count(1),
-            power_on_hours: count(up.as_secs() / 3600),
+            power_cycles: count(self.view.shared.events().power_cycles()),
+            power_on_hours: U128::new(self.power_on_hours(now)),
             unexpected_power_losses: count(self.view.shared.associations_lost()),
             media_errors: count(self.shared.errors().media_count()),
             error_log_entries: count(self.shared.errors().count()),
             ..Health::default()
         };
         Ok(health.bytes().to_vec())
+    }
+
+    pub(super) fn power_on_hours(&self, now: Duration) -> u128 {
+        (now.saturating_sub(self.started).as_secs() / 3600).into()
     }
 
     fn changed_namespaces_page(&self) -> Vec<u8> {

@@ -6,12 +6,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
 
 use weft_nvme::command::NAMESPACE_ID_BROADCAST;
 use weft_nvme::identify::{self, CommandSetId, ControllerList, IDENTIFY_LENGTH};
 use weft_nvme::{Command, Nqn, Status, Wire};
 
 use super::admin::{Outcome, check_data_from_host};
+use super::persistent::{Change, Setting};
 use super::{Controller, Effect};
 use crate::queue::{CommandError, error};
 use crate::subsystem::HostNamespaces;
@@ -76,9 +78,11 @@ impl Controller {
         &mut self,
         command: &Command,
         data: &[u8],
+        now: Duration,
     ) -> Result<Outcome, CommandError> {
         let Some(own) = &self.view.host_namespaces else { return Err(OPCODE) };
         let nsid = command.namespace_id.get();
+        let mut recorded = identify::Namespace::zeroed();
         let change = match command.cdw10.get() & 0xf {
             CREATE => {
                 if command.cdw11.get() >> 24 != u32::from(CommandSetId::NVM.0) {
@@ -88,15 +92,21 @@ impl Controller {
                 if data.is_empty() {
                     return Ok(Outcome::NeedData(length()));
                 }
+                recorded = identify::Namespace::read(data).unwrap_or(recorded);
                 created(own, self.view.limits.max_namespaces, data)?
             }
             DELETE if nsid == NAMESPACE_ID_BROADCAST => {
                 NamespaceChange::Delete(own.made.iter().copied().collect())
             }
-            DELETE => NamespaceChange::Delete(vec![made(own, nsid)?]),
+            DELETE => {
+                let before = self.identify_namespace(own.allocated.get(nsid));
+                recorded = identify::Namespace::read(&before).unwrap_or(recorded);
+                NamespaceChange::Delete(vec![made(own, nsid)?])
+            }
             _ => return Err(SELECT),
         };
-        Ok(self.change_namespaces(command, change))
+        let recorded = Some((Change::of_namespace(command, &recorded), now));
+        Ok(self.change_namespaces(command, change, recorded))
     }
 
     /// Namespace Attachment.
@@ -133,12 +143,17 @@ impl Controller {
             ATTACH => NamespaceChange::Attach(nsid, hosts),
             _ => NamespaceChange::Detach(nsid, hosts),
         };
-        Ok(self.change_namespaces(command, change))
+        Ok(self.change_namespaces(command, change, None))
     }
 
-    fn change_namespaces(&mut self, command: &Command, change: NamespaceChange) -> Outcome {
+    fn change_namespaces(
+        &mut self,
+        command: &Command,
+        change: NamespaceChange,
+        recorded: Option<(Change, Duration)>,
+    ) -> Outcome {
         let command_id = command.command_id.get();
-        self.setting.push(command_id);
+        self.setting.push(Setting { command_id, change: recorded });
         self.effects.push_back(Effect::ChangeNamespaces { command_id, change });
         Outcome::Pending
     }

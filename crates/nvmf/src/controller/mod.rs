@@ -24,6 +24,7 @@ mod identify;
 mod keep_alive;
 mod log_page;
 mod management;
+mod persistent;
 mod property;
 mod reservation;
 
@@ -231,7 +232,9 @@ pub struct Controller {
     discovery_log_page: Option<DiscoveryLogPage>,
     aborts: Vec<abort::Pending>,
     /// Commands that wait for [`ControllerEvent::FeatureDone`] or its like.
-    setting: Vec<u16>,
+    setting: Vec<persistent::Setting>,
+    /// What the host reads of the Persistent Event Log.
+    event_context: Option<persistent::Context>,
     queues: BTreeMap<u16, AttachedQueue>,
     shared: Arc<ControllerShared>,
     /// It is in the lists of controllers.
@@ -293,6 +296,7 @@ impl Controller {
             discovery_log_page: None,
             aborts: Vec::new(),
             setting: Vec::new(),
+            event_context: None,
             queues: BTreeMap::new(),
             shared,
             listing,
@@ -506,8 +510,11 @@ impl Controller {
 
     /// Ends a command that has waited for what the target does for it.
     fn finish_setting(&mut self, command_id: u16, (status, dword0): (Status, u32)) {
-        if let Some(index) = self.setting.iter().position(|id| *id == command_id) {
-            self.setting.swap_remove(index);
+        if let Some(index) = self.setting.iter().position(|one| one.command_id == command_id) {
+            let change = self.setting.swap_remove(index).change;
+            if let Some((change, began)) = change.filter(|_| status.is_success()) {
+                self.record_change(change, dword0, began);
+            }
             self.complete_late(self.completion(command_id, status).with_dword0(dword0));
         }
     }

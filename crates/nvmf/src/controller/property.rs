@@ -74,11 +74,18 @@ impl Controller {
         match is_reset {
             true if value == magic::SUBSYSTEM_RESET => {
                 self.effects.push_back(Effect::ResetSubsystem);
+                self.record_reset(&self.view.shared.controllers(None), now);
                 // Linux, too, disables the controller before it gives its admin queue up.
                 self.configure(self.configuration.with_enable(false), now);
             }
             true => {}
-            false => self.configure(ControllerConfiguration(value), now),
+            false => {
+                let new = ControllerConfiguration(value);
+                if self.configuration.enable() && !new.enable() {
+                    self.record_reset(&[self.controller_id], now);
+                }
+                self.configure(new, now);
+            }
         }
         Ok(Outcome::Done(0))
     }
@@ -172,6 +179,7 @@ impl Controller {
         self.changed_namespaces.clear();
         self.reset_ana_changes();
         self.reservation_log = super::reservation::Log::default();
+        self.event_context = None;
         self.end_queues(EndReason::Reset, now);
     }
 

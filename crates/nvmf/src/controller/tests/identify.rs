@@ -50,29 +50,30 @@ fn the_controller_structure() {
         (78, 9),    // CNTLID
         (81, 1),    // VER 2.1.0
         (82, 2),
-        (93, 1),      // OAES: namespace attributes
-        (96, 0x41),   // CTRATT: 128-bit host identifier, TBKAS
-        (111, 1),     // CNTRLTYPE: I/O
-        (258, 3),     // ACL
-        (259, 3),     // AERL
-        (260, 0b11),  // FRMW: one slot, read only
-        (261, 0b110), // LPA: effects, extended data
-        (262, 63),    // ELPE
-        (320, 1),     // KAS: 100 ms
-        (512, 0x66),  // SQES
-        (513, 0x44),  // CQES
-        (515, 4),     // MAXCMD 1024
-        (517, 4),     // NN 1024
-        (520, 0xbf),  // ONCS: Compare, WU, DSM, WZ, select, reservations, Verify
-        (521, 0b101), // Copy, which is always fast
-        (522, 1),     // FUSES: Compare and Write
-        (525, 0b111), // VWC: present, flush of all
-        (531, 1),     // NWPC
-        (534, 0b101), // CDFS: formats 0h and 2h
-        (536, 1),     // SGLS: no alignment
-        (538, 0x30),  // SGLS: offset, transport
-        (541, 4),     // MNAN 1024
-        (1793, 4),    // IOCCSZ: 64 bytes and 16 KiB
+        (93, 1),         // OAES: namespace attributes
+        (96, 0x41),      // CTRATT: 128-bit host identifier, TBKAS
+        (111, 1),        // CNTRLTYPE: I/O
+        (258, 3),        // ACL
+        (259, 3),        // AERL
+        (260, 0b11),     // FRMW: one slot, read only
+        (261, 0b1_0110), // LPA: effects, extended data, persistent event log
+        (262, 63),       // ELPE
+        (320, 1),        // KAS: 100 ms
+        (352, 1),        // PELS: 64 KiB
+        (512, 0x66),     // SQES
+        (513, 0x44),     // CQES
+        (515, 4),        // MAXCMD 1024
+        (517, 4),        // NN 1024
+        (520, 0xbf),     // ONCS: Compare, WU, DSM, WZ, select, reservations, Verify
+        (521, 0b101),    // Copy, which is always fast
+        (522, 1),        // FUSES: Compare and Write
+        (525, 0b111),    // VWC: present, flush of all
+        (531, 1),        // NWPC
+        (534, 0b101),    // CDFS: formats 0h and 2h
+        (536, 1),        // SGLS: no alignment
+        (538, 0x30),     // SGLS: offset, transport
+        (541, 4),        // MNAN 1024
+        (1793, 4),       // IOCCSZ: 64 bytes and 16 KiB
         (1792, 4),
         (1796, 1), // IORCSZ
         (1803, 1), // MSDBD

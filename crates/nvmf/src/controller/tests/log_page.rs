@@ -1,7 +1,7 @@
 use weft_nvme::identify::{Cns, CommandSetId, Identify};
 use weft_nvme::log_page::{
     CommandEffects, CommandsSupportedAndEffects, ErrorInformation, GetLogPage, Health, LogPageId,
-    SupportedLogPages,
+    PersistentEventAction, SupportedLogPages,
 };
 use weft_nvme::{AdminOpcode, NvmOpcode, Wire};
 
@@ -18,7 +18,8 @@ fn refusal(controller: &mut Controller, get: GetLogPage) -> Status {
     refused(controller, &command)
 }
 
-/// Each log page: its length, or that there is none.
+/// Each log page: its length, or that there is none. The Persistent Event Log is read within a
+/// context.
 #[test]
 fn every_log_page() {
     let known = [
@@ -28,9 +29,15 @@ fn every_log_page() {
         (0x03, 512),
         (0x04, 4096),
         (0x05, 4096),
+        (0x0d, 512),
         (0x80, 64),
     ];
     let mut controller = enabled();
+    let establish = GetLogPage {
+        specific_parameter: PersistentEventAction::ESTABLISH_AND_READ.0,
+        ..GetLogPage::new(LogPageId::PERSISTENT_EVENT_LOG, 0, 512)
+    };
+    data(&mut controller, establish.to_command(), 512);
     for id in 0..=u8::MAX {
         let log_page = LogPageId(id);
         let Some((_, length)) = known.iter().find(|known| known.0 == id) else {

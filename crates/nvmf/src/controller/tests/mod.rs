@@ -9,6 +9,7 @@ mod lifecycle;
 mod linux;
 mod log_page;
 mod management;
+mod persistent;
 mod queue;
 mod table;
 
