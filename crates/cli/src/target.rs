@@ -259,7 +259,8 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     };
     let config = Config { io_metrics: options.metrics.config(options.is_watched())?, ..config };
     let (pair, register) = (config.pair.clone(), config.register.clone());
-    let config = Config { is_standby: pair.is_some(), ..config };
+    let is_standby = pair.is_some();
+    let config = Config { is_standby, events_file: options.events_file(), ..config };
     let mut target = Target::start(config).map_err(Failure::because)?;
     target.exit_on_failure();
     let rescan = wish.clone();
@@ -407,6 +408,13 @@ impl Options {
             }
             _ => Ok(token),
         }
+    }
+
+    /// Where the Persistent Event Logs are kept: beside the state.
+    fn events_file(&self) -> Option<PathBuf> {
+        let mut name = self.state.clone()?.into_os_string();
+        name.push(".events");
+        Some(name.into())
     }
 
     /// What an earlier process has kept.

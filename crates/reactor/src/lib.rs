@@ -70,6 +70,6 @@ pub use source::{ReadyFlag, Source};
 pub use stream::{FileSource, Marking, Stream, congestion_between};
 pub use system::{
     KillTimer, descriptor_limit, descriptors_in_use, lease_time, monotonic_time,
-    pin_current_thread, process_cpu_time, raise_descriptor_limit, set_descriptor_limit,
+    pin_current_thread, process_cpu_time, raise_descriptor_limit, real_time, set_descriptor_limit,
     thread_cpu_time,
 };

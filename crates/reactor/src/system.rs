@@ -128,6 +128,11 @@ pub fn monotonic_time() -> Duration {
     duration(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
 }
 
+/// Time since 1970, as the machine's clock has it: it may be set, and go back.
+pub fn real_time() -> Duration {
+    duration(rustix::time::clock_gettime(rustix::time::ClockId::Realtime))
+}
+
 /// As [`monotonic_time`], but it goes on while the machine is suspended: the clock of leases.
 pub fn lease_time() -> Duration {
     duration(rustix::time::clock_gettime(rustix::time::ClockId::Boottime))

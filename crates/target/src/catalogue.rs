@@ -28,6 +28,7 @@ use crate::TargetError;
 use crate::config::{
     self, Bdev, Config, Hosts, Namespace, Pair, Policies, Psks, Subsystem, identity,
 };
+use crate::events::EventLogs;
 use crate::nsids::{self, same_device};
 use crate::reservations;
 use crate::snapshot::{
@@ -66,6 +67,7 @@ pub(crate) struct Catalogue {
     owners: BTreeMap<String, BTreeMap<u32, NsidOwner>>,
     owner_changes: u64,
     shared: BTreeMap<String, Arc<SubsystemShared>>,
+    events: EventLogs,
     /// What hosts have to prove and their keys of TLS, by subsystem; keys that were made by that.
     policies: BTreeMap<String, Arc<Policies>>,
     psks: BTreeMap<String, Arc<Psks>>,
@@ -234,6 +236,7 @@ impl Catalogue {
             owners: BTreeMap::new(),
             owner_changes: 0,
             shared: BTreeMap::new(),
+            events: EventLogs::default(),
             policies: BTreeMap::new(),
             psks: BTreeMap::new(),
             generated: Arc::default(),
@@ -663,7 +666,7 @@ impl Catalogue {
         let factory = self.factory(namespace, plan);
         let factory =
             factory.map_err(|error| TargetError::namespace(nqn, namespace.nsid, &error))?;
-        let subsystem = Arc::clone(self.shared.entry(nqn.to_owned()).or_default());
+        let subsystem = self.shared_of(nqn);
         let device = self.slots.open(|id| ServedDevice { id, factory, subsystem });
         let full = || TargetError::namespace(nqn, namespace.nsid, &"there are too many devices");
         device.ok_or_else(full)

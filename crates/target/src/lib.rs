@@ -49,6 +49,7 @@ mod classes;
 pub mod config;
 mod directory;
 mod drain;
+mod events;
 mod generated;
 mod group;
 mod index;

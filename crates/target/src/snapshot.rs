@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::generated::GeneratedKeys;
 use weft_backend::DeviceFactory;
+use weft_nvme::log_page::CriticalWarning;
 use weft_nvme::{Nqn, Status};
 use weft_nvmf::connect::ConnectError;
 use weft_nvmf::registration::Registrations;
@@ -247,12 +248,20 @@ impl Snapshot {
         Self { version: self.version + 1, changes: None, ..self.clone() }
     }
 
-    /// The same, with the namespaces marked whose devices have lost writes.
-    pub(crate) fn with_lost_writes(&self) -> Self {
+    /// The same, with the namespaces marked whose devices have lost writes. The first one of a
+    /// subsystem is recorded: then there is a Critical Warning.
+    pub(crate) fn with_lost_writes(&self, now: Duration) -> Self {
         let mut next = self.next();
         for view in next.subsystems.values_mut() {
+            let is_degraded =
+                |view: &SubsystemView| view.namespaces.iter().any(|one| one.lost_writes);
+            let was_degraded = is_degraded(view);
             for namespace in Arc::make_mut(view).namespaces.iter_mut() {
                 namespace.lost_writes = self.has_lost_writes(namespace.device);
+            }
+            if is_degraded(view) && !was_degraded {
+                let warning = CriticalWarning(0).with_degraded_reliability(true);
+                view.shared.events().record_critical_warning(warning, now);
             }
         }
         next

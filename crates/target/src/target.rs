@@ -20,6 +20,7 @@ use crate::catalogue::{Catalogue, Plan, Scope};
 use crate::changes;
 use crate::config::{Config, Listen, Namespace, RateLimit};
 use crate::directory::{ConnectedController, ConnectedQueue, Directory};
+use crate::events::EventLogs;
 use crate::group::{Group, Message};
 use crate::index::Index;
 use crate::powers::Powers;
@@ -146,6 +147,7 @@ impl Target {
             log::warn!("the limit of open descriptors cannot be raised: {error}");
         }
         let mut catalogue = Catalogue::new(devices);
+        catalogue.keep_events(EventLogs::new(config.events_file.as_deref())?);
         let (snapshot, empty) = catalogue.empty(&config)?;
         let groups = config.groups();
         let mut target = Self {
@@ -498,6 +500,7 @@ impl Target {
             failed.push("some commands did not finish in time".to_owned());
         }
         failed.extend(self.catalogue.sync());
+        failed.extend(self.catalogue.write_events().err());
         // Readers of statistics may remain, which must not keep devices open.
         self.directory.update(|snapshot| Snapshot { devices: Devices::new(), ..snapshot.clone() });
         match failed.is_empty() {

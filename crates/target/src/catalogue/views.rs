@@ -6,13 +6,14 @@ use std::time::Duration;
 use weft_backend::Geometry;
 use weft_nvmf::subsystem::{
     HostNamespaces, NamespaceCapabilities, NamespaceHints, NamespaceView, Namespaces,
-    SubsystemKind, SubsystemLimits, SubsystemView,
+    SubsystemKind, SubsystemLimits, SubsystemShared, SubsystemView,
 };
 use weft_nvmf::visibility::Visibility;
 
 use super::{Catalogue, Entry, nqn};
 use crate::TargetError;
 use crate::config::{Config, Limits, Namespace, Subsystem};
+use crate::events::EventLogs;
 use crate::managed;
 
 impl Catalogue {
@@ -26,6 +27,21 @@ impl Catalogue {
         Some(view)
     }
 
+    /// The Persistent Event Logs are these, which is to be said before anything is served.
+    pub(crate) fn keep_events(&mut self, events: EventLogs) {
+        self.events = events;
+    }
+
+    /// Writes what was recorded in the Persistent Event Logs.
+    pub(crate) fn write_events(&self) -> Result<(), String> {
+        self.events.write()
+    }
+
+    pub(super) fn shared_of(&mut self, nqn: &str) -> Arc<SubsystemShared> {
+        let begin = || SubsystemShared::with_events(self.events.begin(nqn));
+        Arc::clone(self.shared.entry(nqn.to_owned()).or_insert_with(begin))
+    }
+
     pub(super) fn view(
         &mut self,
         subsystem: &Subsystem,
@@ -34,7 +50,8 @@ impl Catalogue {
         let namespaces = subsystem.namespaces.iter();
         let namespaces = namespaces.filter_map(|one| self.namespace_view(&subsystem.nqn, one));
         let namespaces = namespaces.collect();
-        let shared = self.shared.entry(subsystem.nqn.clone()).or_default();
+        let shared = self.shared_of(&subsystem.nqn);
+        shared.events().record_power_on(&subsystem.firmware);
         let mut view = SubsystemView {
             nqn: nqn(&subsystem.nqn)?,
             kind: SubsystemKind::Nvm,
@@ -60,7 +77,7 @@ impl Catalogue {
                 subsystem_reset: subsystem.subsystem_reset,
                 ..subsystem_limits(&config.limits)
             },
-            shared: Arc::clone(shared),
+            shared,
         };
         view.host_namespaces = host_namespaces(subsystem, &view.namespaces);
         Ok(view)

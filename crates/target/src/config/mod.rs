@@ -123,6 +123,8 @@ pub struct Config {
     pub is_standby: bool,
     /// What is measured of hosts' commands, from the start on; not part of files.
     pub io_metrics: Option<IoMetricsConfig>,
+    /// Where the Persistent Event Logs are kept, from the start on; not part of files.
+    pub events_file: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -148,6 +150,7 @@ impl Default for Config {
             pair: None,
             is_standby: false,
             io_metrics: None,
+            events_file: None,
         }
     }
 }

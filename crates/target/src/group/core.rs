@@ -168,7 +168,8 @@ impl Core {
     /// If a device has lost writes, every controller reports it.
     pub(crate) fn publish_lost_writes(&mut self) {
         if self.devices.take_lost_writes() && self.snapshot.misses_lost_writes() {
-            let snapshot = self.directory.update(Snapshot::with_lost_writes);
+            let now = self.reactor.turn_time();
+            let snapshot = self.directory.update(|before| before.with_lost_writes(now));
             self.publish(&snapshot, None, Waiter::None);
         }
     }

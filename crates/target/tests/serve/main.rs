@@ -17,6 +17,7 @@ mod lifecycle;
 mod limit_accuracy;
 mod managed;
 mod nsids;
+mod persistent;
 mod pool;
 mod random_reservations;
 mod rate_limits;

@@ -6,7 +6,7 @@ use weft_nvme::event::{Event, EventType, HealthInformation};
 use weft_nvme::feature::{
     AsynchronousEventConfiguration, FeatureId, SetFeatures, WriteProtection, WriteProtectionState,
 };
-use weft_nvme::log_page::LogPageId;
+use weft_nvme::log_page::{LogPageId, PersistentEventType};
 use weft_nvme::nvm::ReadWrite;
 use weft_nvme::status::StatusCode;
 use weft_nvme::{Command, NvmOpcode, Status};
@@ -15,6 +15,7 @@ use weft_target::config::Config;
 use weft_transport::CloseReason;
 use weft_transport::host::{HostData, HostOptions};
 
+use crate::persistent::{Recorded, recorded};
 use crate::support::peer::{ConnectFields, Peer};
 use crate::support::{
     HOST, LONG, OTHER_HOST, SUBSYSTEM, address, config, config_of_two_groups, drivers, pattern,
@@ -335,6 +336,11 @@ fn a_flush_that_failed_stays_failed_for_every_host() {
         assert_eq!(Event(told), Event::new(kind, information.0, LogPageId::HEALTH));
         until_warning(&mut admin, 4);
         until_warning(&mut other, 4);
+        let is_error = |event: &&Recorded| event.0 == PersistentEventType::HARDWARE_ERROR;
+        let recorded = recorded(&mut other);
+        let errors: Vec<_> = recorded.iter().filter(is_error).collect();
+        assert_eq!(errors.len(), 1, "once for all groups and hosts");
+        assert_eq!(errors[0].1, [6, 0, 0, 0, 4], "Critical Warning Condition");
         let errors = other.log_page(LogPageId::ERROR_INFORMATION, 64);
         assert_eq!(errors[24..28], 2u32.to_le_bytes(), "the namespace of the last error");
 
