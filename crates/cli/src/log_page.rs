@@ -1,17 +1,19 @@
 //! `weft log`.
 
+mod persistent;
+
 use std::path::Path;
 
 use clap::Args;
 use serde_json::{Value, json};
-use weft_host::{Controller, DiscoveryLog};
+use weft_host::{AdminData, Controller, DiscoveryLog};
 use weft_nvme::{
     AdminOpcode, NvmOpcode, Truncated, Wire,
     command::NAMESPACE_ID_BROADCAST,
     identify::{Cns, Controller as Identified},
     log_page::{
         CommandEffects, CommandsSupportedAndEffects, ErrorInformation, FirmwareSlots, GetLogPage,
-        Health, KELVIN_AT_0_CELSIUS, LogPageId, SupportedLogPages,
+        Health, KELVIN_AT_0_CELSIUS, LogPageId, PersistentEventAction, SupportedLogPages,
     },
 };
 
@@ -29,14 +31,15 @@ use crate::{
 const ERROR_ENTRIES: u32 = 64;
 
 /// The names of log pages.
-const PAGES: &str =
-    "supported, error, smart, firmware, changed, effects, discovery, and numbers up to 255";
+const PAGES: &str = "supported, error, smart, firmware, changed, effects, \
+     persistent-event, discovery, and numbers up to 255";
 
 /// Options of `weft log`.
 #[derive(Debug, Args)]
 #[command(override_usage = "weft log <PAGE> [OPTIONS] [ADDRESS]")]
 pub(crate) struct Options {
-    /// The log page: supported, error, smart, firmware, changed, effects, discovery, or a number.
+    /// The log page: supported, error, smart, firmware, changed, effects, persistent-event,
+    /// discovery, or a number.
     #[arg(value_name = "PAGE")]
     page: Option<String>,
     #[command(flatten)]
@@ -65,6 +68,8 @@ enum Page {
     Fields(Vec<Field>),
     /// A list of entries with named values.
     List(&'static str, Vec<Vec<Field>>),
+    /// The Persistent Event Log: its header, and its events as lists of named values.
+    Events(Vec<Field>, Vec<Vec<Field>>),
     /// The discovery log.
     Discovery(DiscoveryLog),
     /// Bytes.
@@ -109,6 +114,12 @@ fn of_local(options: &Options, node: &Path, id: LogPageId) -> Result<Page, Failu
         return Err(Failure::Because(what));
     }
     let device = NvmeNamespace::open(node, false).map_err(cannot)?;
+    if id == LogPageId::PERSISTENT_EVENT_LOG {
+        return persistent::read(|action, length, offset| {
+            let bytes = usize::try_from(length.next_multiple_of(4)).unwrap_or(usize::MAX);
+            device.log_page((id.0, action.0), offset, bytes, true).map_err(cannot)
+        });
+    }
     let error_entries = || {
         let data = device.identify(Cns::CONTROLLER.0, 0).map_err(cannot)?;
         Ok(Identified::view(&data).map_err(short)?.error_log_page_entries_0s_based)
@@ -116,7 +127,7 @@ fn of_local(options: &Options, node: &Path, id: LogPageId) -> Result<Page, Failu
     read(options, id, error_entries, |length, offset| {
         // The call takes whole dwords.
         let bytes = usize::try_from(length.next_multiple_of(4)).unwrap_or(usize::MAX);
-        let mut data = device.log_page(id.0, offset, bytes, options.retain).map_err(cannot)?;
+        let mut data = device.log_page((id.0, 0), offset, bytes, options.retain).map_err(cannot)?;
         data.truncate(usize::try_from(length).unwrap_or(usize::MAX));
         Ok(data)
     })
@@ -134,6 +145,7 @@ fn page_id(text: &str) -> Result<LogPageId, Failure> {
         "firmware" | "fw" | "fw-log" => LogPageId::FIRMWARE_SLOT,
         "changed" | "changed-ns" => LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST,
         "effects" => LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS,
+        "persistent-event" | "persistent-event-log" => LogPageId::PERSISTENT_EVENT_LOG,
         "discovery" => LogPageId::DISCOVERY,
         number => {
             let digits = number.strip_prefix("0x");
@@ -153,6 +165,20 @@ fn of_controller(
     controller: &Controller,
     id: LogPageId,
 ) -> Result<Page, Failure> {
+    if id == LogPageId::PERSISTENT_EVENT_LOG {
+        return persistent::read(|action, length, offset| {
+            let get = GetLogPage {
+                specific_parameter: action.0,
+                retain_event: true,
+                ..GetLogPage::new(id, offset, length)
+            };
+            if action == PersistentEventAction::RELEASE {
+                controller.admin_command_checked(get.to_command(), AdminData::None)?;
+                return Ok(Vec::new());
+            }
+            Ok(controller.log_page(get, length)?)
+        });
+    }
     let error_entries = || Ok(controller.info()?.identify.error_log_page_entries_0s_based);
     read(options, id, error_entries, |length, offset| {
         let get = GetLogPage::new(id, offset, length);
@@ -309,21 +335,8 @@ fn human(page: &Page) -> String {
     match page {
         Page::Fields(fields) => fields::human(fields),
         Page::List(name, rows) if rows.is_empty() => format!("no {}\n", none(name)),
-        Page::List(_, rows) => {
-            let mut text = String::new();
-            for row in rows {
-                let cells = row.iter().map(|field| {
-                    let (name, shown, meaning) = (field.name, field.shown(), &field.meaning);
-                    match meaning.is_empty() {
-                        true => format!("{name} {shown}"),
-                        false => format!("{name} {shown} ({meaning})"),
-                    }
-                });
-                text += &cells.collect::<Vec<_>>().join("  ");
-                text.push('\n');
-            }
-            text
-        }
+        Page::List(_, list) => rows(list),
+        Page::Events(header, events) => fields::human(header) + &rows(events),
         Page::Discovery(log) => discover::human(log),
         Page::Raw(data) => {
             let mut text = String::new();
@@ -334,6 +347,23 @@ fn human(page: &Page) -> String {
             text
         }
     }
+}
+
+/// A line for each entry.
+fn rows(list: &[Vec<Field>]) -> String {
+    let mut text = String::new();
+    for row in list {
+        let cells = row.iter().map(|field| {
+            let (name, shown, meaning) = (field.name, field.shown(), &field.meaning);
+            match meaning.is_empty() {
+                true => format!("{name} {shown}"),
+                false => format!("{name} {shown} ({meaning})"),
+            }
+        });
+        text += &cells.collect::<Vec<_>>().join("  ");
+        text.push('\n');
+    }
+    text
 }
 
 /// The plural for "no …", if an entry list is empty.
@@ -350,6 +380,11 @@ fn as_json(page: Page) -> Value {
         Page::List(name, rows) => {
             let rows: Vec<Value> = rows.into_iter().map(fields::json).collect();
             json!({ name: rows })
+        }
+        Page::Events(header, events) => {
+            let mut object = fields::json(header);
+            object["events"] = events.into_iter().map(fields::json).collect();
+            object
         }
         Page::Discovery(log) => discover::as_json(&log),
         Page::Raw(data) => json!({ "data": hex(&data) }),
@@ -395,6 +430,7 @@ mod tests {
             ("smart", LogPageId::HEALTH),
             ("smart-log", LogPageId::HEALTH),
             ("error", LogPageId::ERROR_INFORMATION),
+            ("persistent-event", LogPageId::PERSISTENT_EVENT_LOG),
             ("discovery", LogPageId::DISCOVERY),
             ("0x0c", LogPageId::ASYMMETRIC_NAMESPACE_ACCESS),
             ("12", LogPageId::ASYMMETRIC_NAMESPACE_ACCESS),

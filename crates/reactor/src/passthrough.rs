@@ -130,13 +130,13 @@ impl NvmeNamespace {
     }
 
     /// Bytes of a log page of the controller from an offset, both multiples of four; its event
-    /// stays if that is to be retained (RAE).
+    /// stays if that is to be retained (RAE). The page is its number and a parameter (LSP).
     ///
     /// # Errors
     /// As for [`identify`](Self::identify).
     pub fn log_page(
         &self,
-        id: u8,
+        page: (u8, u8),
         offset: u64,
         bytes: usize,
         retain_event: bool,
@@ -151,7 +151,7 @@ impl NvmeNamespace {
         for (number, piece) in data.chunks_mut(IDENTIFY_BYTES).enumerate() {
             // The last command ends the event.
             let retains = retain_event || number + 1 < count;
-            self.admin(GET_LOG_PAGE, u32::MAX, log_dwords(id, at, piece.len(), retains)?, piece)?;
+            self.admin(GET_LOG_PAGE, u32::MAX, log_dwords(page, at, piece.len(), retains)?, piece)?;
             at += piece.len() as u64;
         }
         Ok(data)
@@ -182,11 +182,17 @@ impl NvmeNamespace {
 }
 
 /// Dwords 10 to 13 of Get Log Page.
-fn log_dwords(id: u8, offset: u64, bytes: usize, retain_event: bool) -> io::Result<[u32; 4]> {
+fn log_dwords(
+    (id, specific): (u8, u8),
+    offset: u64,
+    bytes: usize,
+    retain_event: bool,
+) -> io::Result<[u32; 4]> {
     let count = u32::try_from(bytes / 4 - 1).map_err(|_| Errno::INVAL)?;
     let low = |number: u64| u32::try_from(number & 0xffff_ffff).unwrap_or(0);
     let retain = if retain_event { RAE } else { 0 };
-    let dword10 = u32::from(id) | retain | (count & 0xffff) << 16;
+    let dword10 =
+        u32::from(id) | (u32::from(specific) & 0x7f) << 8 | retain | (count & 0xffff) << 16;
     Ok([dword10, count >> 16, low(offset), low(offset >> 32)])
 }
 
@@ -405,10 +411,10 @@ mod tests {
 
     #[test]
     fn a_log_page_is_read_from_an_offset() {
-        let dwords = log_dwords(2, 0, 512, false).unwrap();
+        let dwords = log_dwords((2, 0), 0, 512, false).unwrap();
         assert_eq!(dwords, [127 << 16 | 2, 0, 0, 0]);
-        let dwords = log_dwords(0xca, 5 << 32 | 8, 1 << 20, true).unwrap();
-        assert_eq!(dwords, [0xffff << 16 | 1 << 15 | 0xca, 3, 8, 5]);
+        let dwords = log_dwords((0xca, 3), 5 << 32 | 8, 1 << 20, true).unwrap();
+        assert_eq!(dwords, [0xffff << 16 | 1 << 15 | 3 << 8 | 0xca, 3, 8, 5]);
     }
 
     #[test]
