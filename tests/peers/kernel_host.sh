@@ -118,6 +118,7 @@ logs() {
     controller=/dev/$(controllers)
     nvme get-log "$controller" --log-id=2 --log-len=512 >/dev/null
     nvme supported-log-pages "$controller"
+    nvme id-ctrl "$controller" -o json >/tmp/ctrl.json
     before=$(nvme smart-log "$controller" -o json | jq .host_read_commands)
     dd if="$device" of=/dev/null bs=64k count=16 iflag=direct status=none
     nvme smart-log "$controller"
@@ -141,6 +142,16 @@ logs() {
     # An offset into a log page.
     nvme get-log "$controller" --log-id=2 --log-len=64 --lpo=64 -b >/tmp/part
     expect "bytes of a part" "$(stat -c %s /tmp/part)" 64
+    # A reset is the newest of the persistent events, which are read within a context.
+    nvme reset "$controller"
+    within 10 is_live "${controller##*/}"
+    if nvme persistent-event-log "$controller" --action=0; then fail "read without a context"; fi
+    nvme persistent-event-log "$controller" --action=1
+    if nvme persistent-event-log "$controller" --action=1; then fail "two contexts"; fi
+    nvme persistent-event-log "$controller" --action=0 | tee /tmp/events
+    grep -q '^Event Type: Power-on or Reset' /tmp/events
+    grep -q "^Controller ID: $(jq -r .cntlid /tmp/ctrl.json)$" /tmp/events
+    nvme persistent-event-log "$controller" --action=2
     disconnect
 }
 
