@@ -62,6 +62,9 @@ pub(crate) trait Poller: Debug {
         Err(uncommanded())
     }
 
+    /// Hands over what was submitted and not handed to the kernel yet.
+    fn hand_over(&mut self) {}
+
     /// Whether a poll would find something, as far as is known without a system call.
     fn has_ready(&mut self) -> bool;
 
@@ -261,6 +264,10 @@ impl<P: Poller> Driver for Kernel<P> {
 
     fn turn(&mut self, now: Duration, wait: Wait, ready: &mut Vec<ReactorCompletion>) {
         let spins = wait == Wait::Look;
+        if spins {
+            // Somebody waits for it, and the sockets may have nothing.
+            self.poller.hand_over();
+        }
         self.sockets.try_likely(&mut self.poller, now, spins, ready);
         let (mut wait, due) = match wait {
             Wait::Look => (Wait::Look, self.is_poll_due(now)),
@@ -362,6 +369,8 @@ mod tests {
     struct FakePoller {
         readable: Vec<Key>,
         looks: usize,
+        /// The peer that answers what is handed over.
+        answering: Option<UnixStream>,
     }
 
     impl Poller for FakePoller {
@@ -376,6 +385,12 @@ mod tests {
         fn submit_file(&mut self, _operation: FileOperation, _ready: &mut Vec<ReactorCompletion>) {}
 
         fn cancel_file(&mut self, _token: Token, _ready: &mut Vec<ReactorCompletion>) {}
+
+        fn hand_over(&mut self) {
+            if let Some(mut peer) = self.answering.take() {
+                peer.write_all(b"bytes").unwrap();
+            }
+        }
 
         fn has_ready(&mut self) -> bool {
             false
@@ -490,6 +505,17 @@ mod tests {
             assert_eq!(streams.turn(now), [u32::try_from(round).expect("few")]);
             assert_eq!(streams.kernel.poller.looks, looks + 2, "each turn asks the poller");
         }
+    }
+
+    #[test]
+    fn what_was_submitted_leaves_before_a_stream_is_tried() {
+        let mut streams = Streams::new(1);
+        let now = HOT_TIME * 10;
+        streams.write(0);
+        streams.set_ready(0);
+        assert_eq!(streams.turn(now), [0]);
+        streams.kernel.poller.answering = Some(streams.peers[0].try_clone().unwrap());
+        assert_eq!(streams.turn(now), [0], "the answer came in the same turn");
     }
 
     #[test]

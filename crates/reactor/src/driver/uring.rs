@@ -174,6 +174,10 @@ impl Uring {
         unsafe { self.ring.submitter().enter(pending, wanted, flags, args) }
     }
 
+    fn has_pending(&mut self) -> bool {
+        !self.ring.submission().is_empty() || !self.backlog.is_empty()
+    }
+
     fn is_something_to_fetch(&mut self) -> bool {
         let submission = self.ring.submission();
         submission.taskrun() || submission.cq_overflow()
@@ -343,7 +347,7 @@ impl Poller for Uring {
         let entry = opcode::AsyncCancel::new(key.bits()).build();
         self.push(entry.user_data(KIND_IGNORED << KIND_SHIFT));
         self.submit();
-        while !self.ring.submission().is_empty() || !self.backlog.is_empty() {
+        while self.has_pending() {
             // Old kernels take nothing while completions have no room.
             self.early.extend(self.ring.completion());
             self.submit();
@@ -382,6 +386,12 @@ impl Poller for Uring {
             self.watch_commands();
         }
         Ok(())
+    }
+
+    fn hand_over(&mut self) {
+        if self.has_pending() {
+            self.submit();
+        }
     }
 
     fn has_ready(&mut self) -> bool {
@@ -432,8 +442,7 @@ impl Poller for Uring {
                 self.wait(until, now);
             }
             _ => {
-                let has_pending = !self.ring.submission().is_empty() || !self.backlog.is_empty();
-                if has_pending || self.is_something_to_fetch() {
+                if self.has_pending() || self.is_something_to_fetch() {
                     self.submit();
                 }
             }
