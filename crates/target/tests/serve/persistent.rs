@@ -1,16 +1,18 @@
 //! The Persistent Event Log.
 
-use weft_nvme::Status;
-use weft_nvme::Wire;
 use weft_nvme::feature::FeatureId;
 use weft_nvme::log_page::{
     GetLogPage, LogPageId, PersistentEventAction, PersistentEventHeader, PersistentEventType,
     PersistentEvents, Timestamp,
 };
+use weft_nvme::{Command, NvmOpcode, Status, Wire};
 use weft_target::config::Config;
+use weft_transport::host::HostData;
 
-use crate::support::peer::Peer;
-use crate::support::{address, config_of_two_groups, start, wait_until};
+use crate::support::peer::{ConnectFields, Peer};
+use crate::support::{address, config_of_two_groups, start, subsystem, wait_until};
+
+const OTHER: &str = "nqn.2024-01.io.weft:other";
 
 /// An event: its type and its data.
 pub(crate) type Recorded = (PersistentEventType, Vec<u8>);
@@ -86,4 +88,31 @@ fn what_fails_is_not_recorded() {
     assert_ne!(failed, Status::SUCCESS);
     let kinds: Vec<_> = recorded(&mut admin).iter().map(|event| event.0).collect();
     assert!(!kinds.contains(&PersistentEventType::SET_FEATURE), "{kinds:?}");
+}
+
+/// The Critical Warning is the subsystem's: its second namespace changes nothing of it, and other
+/// subsystems have none.
+#[test]
+fn lost_writes_are_recorded_once_where_they_were_lost() {
+    let files = [(); 2].map(|()| tempfile::NamedTempFile::new().expect("a file"));
+    let broken = files.each_ref().map(|file| {
+        let path = file.path().display();
+        format!("fault:operation=flush,effect=media-write:file:{path},size=1MiB")
+    });
+    let mut config = config_of_two_groups(&broken.each_ref().map(|device| &**device));
+    config.subsystems.push(subsystem(OTHER, &["memory:1MiB"]));
+    let target = start(config);
+    let (mut admin, controller) = Peer::admin(address(&target));
+    let mut io = Peer::io(address(&target), controller, 1);
+    for nsid in [1, 2] {
+        let flush = Command::new(NvmOpcode::FLUSH).with_namespace_id(nsid);
+        assert_eq!(io.run(flush, HostData::None).status(), Status::WRITE_FAULT);
+    }
+    let fields = ConnectFields { subsystem: OTHER.to_owned(), ..ConnectFields::admin() };
+    let (mut other, _) = Peer::admin_as(address(&target), &fields);
+    let errors = |admin: &mut Peer| {
+        let events = recorded(admin).into_iter();
+        events.filter(|event| event.0 == PersistentEventType::HARDWARE_ERROR).count()
+    };
+    assert_eq!((errors(&mut admin), errors(&mut other)), (1, 0));
 }
