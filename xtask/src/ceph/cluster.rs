@@ -12,6 +12,11 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// How long a client may be silent: briefly, so that steps in which one dies take less time.
+pub(super) const WATCH_BRIEF_S: u32 = 5;
+/// Ceph's default: on a busy machine a client that works can be silent for longer than that.
+pub(super) const WATCH_S: u32 = 30;
+
 /// Ceph's programs, extracted.
 #[derive(Debug)]
 pub(super) struct Programs(PathBuf);
@@ -48,15 +53,19 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a new one, with the pool `rbd`.
-    pub(super) fn start(programs: Programs, folder: PathBuf) -> Result<Self> {
+    /// Starts a new one, with the pool `rbd`. A client that is silent for so many seconds is taken
+    /// for dead.
+    pub(super) fn start(programs: Programs, folder: PathBuf, watch_s: u32) -> Result<Self> {
         let _ = fs::remove_dir_all(&folder);
         for name in ["mon", "osd"] {
             fs::create_dir_all(folder.join(name))?;
         }
         let id = uuid()?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        fs::write(folder.join("ceph.conf"), configuration(&programs, &folder, &id, port))?;
+        fs::write(
+            folder.join("ceph.conf"),
+            configuration(&programs, &folder, (&id, port, watch_s)),
+        )?;
         let tool =
             |name: &str, words: &[&str]| succeeded(command(&programs, &folder, name).args(words));
         let keyring = folder.join("keyring").display().to_string();
@@ -91,7 +100,7 @@ impl Cluster {
 
     /// Another cluster.
     pub(super) fn another(&self, folder: PathBuf) -> Result<Self> {
-        Self::start(Programs(self.programs.0.clone()), folder)
+        Self::start(Programs(self.programs.0.clone()), folder, WATCH_BRIEF_S)
     }
 
     /// The configuration, which clients need as well.
@@ -211,7 +220,11 @@ fn uuid() -> Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned())
 }
 
-fn configuration(programs: &Programs, folder: &Path, id: &str, port: u16) -> String {
+fn configuration(
+    programs: &Programs,
+    folder: &Path,
+    (id, port, watch_s): (&str, u16, u32),
+) -> String {
     let (libraries, folder) = (programs.libraries(), folder.display());
     format!(
         "[global]\nfsid = {id}\nmon_host = [v2:127.0.0.1:{port}]\npublic_addr = 127.0.0.1\n\
@@ -228,7 +241,7 @@ fn configuration(programs: &Programs, folder: &Path, id: &str, port: u16) -> Str
          [client]\nrbd_cache = false\nlog_file = {folder}/client.log\n\
          [osd]\nosd_data = {folder}/osd\nosd_objectstore = bluestore\n\
          bluestore_block_size = 2147483648\nosd_memory_target = 939524096\n\
-         osd_client_watch_timeout = 5\n\
+         osd_client_watch_timeout = {watch_s}\n\
          debug_rocksdb = 0\n"
     )
 }
