@@ -213,7 +213,13 @@ impl Connection {
                 self.handle_closed(reason, core);
                 return Placement::Stay;
             }
-            let Some(event) = self.guard(event, core) else { continue };
+            let event = match self.guard {
+                None => event,
+                Some(_) => match self.guard(event, core) {
+                    Some(event) => event,
+                    None => continue,
+                },
+            };
             match &mut self.role {
                 Role::Unconnected { .. } => {
                     let placement = self.handle_unconnected(event, core);

@@ -350,10 +350,13 @@ impl Link {
         if self.sending {
             return false;
         }
-        if self.security.is_some() {
-            self.seal(reactor);
-        }
-        let queue = queue(&mut self.security, &mut self.outgoing);
+        let queue = match self.security {
+            None => &mut self.outgoing.0,
+            Some(_) => {
+                self.seal(reactor);
+                queue(&mut self.security, &mut self.outgoing)
+            }
+        };
         if queue.is_empty() {
             return false;
         }
@@ -596,15 +599,15 @@ impl Link {
 
     /// Takes received input, which TLS has to decrypt if there is any.
     fn take(&mut self, input: Input) -> LinkEvent {
-        let taken = match self.layer_mut() {
-            None => Ok(Some(input)),
-            Some(layer) => layer.take(input),
+        let Some(layer) = self.layer_mut() else {
+            self.input = Some(input);
+            return LinkEvent::Input;
         };
-        match taken {
+        match layer.take(input) {
             Ok(None) => {}
             Ok(Some(input)) => {
                 // Of a peer without TLS.
-                self.security.take_if(|security| security.layer().is_some());
+                self.security = None;
                 self.input = Some(input);
             }
             Err(fault) => return LinkEvent::Lost(CloseReason::Tls(fault)),
