@@ -27,8 +27,28 @@ const HEADER: u32 = 512;
 pub(super) fn read(
     get: impl Fn(PersistentEventAction, u32, u64) -> Result<Vec<u8>, Failure>,
 ) -> Result<Page, Failure> {
-    let header = |bytes: &[u8]| PersistentEventHeader::read(bytes).map_err(short);
     let first = header(&get(PersistentEventAction::ESTABLISH_AND_READ, HEADER, 0)?)?;
+    let events = read_events(&first, &get);
+    // Also after a failure: with its context left no other reader could establish one.
+    let released = get(PersistentEventAction::RELEASE, 4, 0);
+    let events = events?;
+    released?;
+    let events = PersistentEvents::new(&events).map(|event| {
+        let (event, data) = event.map_err(Failure::because)?;
+        Ok(row(&event, data))
+    });
+    Ok(Page::Events(shown(&first), events.collect::<Result<_, Failure>>()?))
+}
+
+fn header(bytes: &[u8]) -> Result<PersistentEventHeader, Failure> {
+    PersistentEventHeader::read(bytes).map_err(short)
+}
+
+/// Reads what follows the header, within its context.
+fn read_events(
+    first: &PersistentEventHeader,
+    get: impl Fn(PersistentEventAction, u32, u64) -> Result<Vec<u8>, Failure>,
+) -> Result<Vec<u8>, Failure> {
     let length = first.length.get();
     if length > LENGTH_MAX {
         let what = format!("the Persistent Event Log has {length} bytes, more than {LENGTH_MAX}");
@@ -41,16 +61,10 @@ pub(super) fn read(
         rest => get(PersistentEventAction::READ, rest, begin)?,
     };
     let last = header(&get(PersistentEventAction::READ, HEADER, 0)?)?;
-    get(PersistentEventAction::RELEASE, 4, 0)?;
     if last.generation != first.generation {
-        let what = "the log has changed while it was read: read it again";
-        return Err(Failure::because(what));
+        return Err(Failure::because("the log has changed while it was read: read it again"));
     }
-    let events = PersistentEvents::new(&events).map(|event| {
-        let (event, data) = event.map_err(Failure::because)?;
-        Ok(row(&event, data))
-    });
-    Ok(Page::Events(shown(&first), events.collect::<Result<_, Failure>>()?))
+    Ok(events)
 }
 
 fn shown(header: &PersistentEventHeader) -> Vec<Field> {
@@ -224,6 +238,21 @@ mod tests {
             Ok(bytes[from..from + length as usize].to_vec())
         });
         assert!(changing.is_err_and(|error| format!("{error:?}").contains("read it again")));
+    }
+
+    #[test]
+    fn the_context_is_released_after_a_failure_too() {
+        let bytes = page(&[]);
+        let asked = RefCell::new(Vec::new());
+        let log = read(|action, length, _| {
+            asked.borrow_mut().push(action);
+            match action {
+                READ => Err(Failure::because("the controller is gone")),
+                _ => Ok(bytes[..length as usize].to_vec()),
+            }
+        });
+        assert!(log.is_err_and(|error| format!("{error:?}").contains("is gone")));
+        assert_eq!(asked.into_inner().last(), Some(&PersistentEventAction::RELEASE));
     }
 
     #[test]
