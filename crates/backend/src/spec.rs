@@ -149,6 +149,16 @@ impl DeviceSpec {
         self
     }
 
+    /// The same for the namespace of this number, from 0: all but the first have files of their
+    /// own, with `.2` and so on behind their names.
+    #[must_use]
+    pub fn numbered(mut self, number: usize) -> Self {
+        if number > 0 {
+            self.rename_files(&format!(".{}", number + 1));
+        }
+        self
+    }
+
     /// The same block device, of which the completions of reads and writes are polled.
     ///
     /// # Errors
@@ -185,6 +195,18 @@ impl DeviceSpec {
             Self::Delay { inner, .. }
             | Self::Fault { inner, .. }
             | Self::Uncorrectable { inner, .. } => inner.share(),
+        }
+    }
+
+    fn rename_files(&mut self, suffix: &str) {
+        match self {
+            Self::Memory { .. } | Self::Null { .. } | Self::Block { .. } | Self::Rbd(_) => {}
+            Self::File { path, .. } => path.as_mut_os_string().push(suffix),
+            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.rename_files(suffix),
+            Self::Uncorrectable { file, inner } => {
+                file.iter_mut().for_each(|file| file.as_mut_os_string().push(suffix));
+                inner.rename_files(suffix);
+            }
         }
     }
 
@@ -264,7 +286,10 @@ impl DeviceSpec {
                 whole.map_err(|error| ParseSpecError(format!("size: {error}")))
             }
             Self::Block { .. } => Ok(()),
-            Self::Rbd(spec) => spec.block_bytes.map_or(Ok(()), check_block_size),
+            Self::Rbd(spec) => {
+                spec.block_bytes.map_or(Ok(()), check_block_size)?;
+                spec.check()
+            }
             Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.check(),
             Self::Uncorrectable { file, inner } => {
                 inner.check()?;
@@ -660,6 +685,17 @@ mod tests {
 
     fn parse(text: &str) -> Result<DeviceSpec, ParseSpecError> {
         text.parse()
+    }
+
+    #[test]
+    fn each_namespace_has_a_file_of_its_own() {
+        let device: DeviceSpec = "delay:read=80us:file:/a,size=1GiB".parse().expect("a device");
+        assert_eq!(device.clone().numbered(0), device);
+        let second = "delay:read=80us:file:/a.2,size=1GiB".parse::<DeviceSpec>();
+        assert_eq!(second.as_ref(), Ok(&device.numbered(1)));
+        let marks: DeviceSpec = "uncorrectable:file=/m:memory:1GiB".parse().expect("a device");
+        let third = "uncorrectable:file=/m.3:memory:1GiB".parse::<DeviceSpec>();
+        assert_eq!(third.as_ref(), Ok(&marks.numbered(2)));
     }
 
     #[test]

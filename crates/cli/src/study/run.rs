@@ -130,11 +130,11 @@ pub(super) struct How {
     /// Short cells, few repeats, fewer values of long axes, no waiting for steady state.
     #[arg(long)]
     quick: bool,
-    /// Only cells with these values: KEY=VALUE,KEY=VALUE.
+    /// Only cells with these values: KEY=VALUE,KEY=VALUE (a comma in a value is written twice).
     #[arg(long, value_name = "VALUES", value_parser = only)]
     only: Option<Only>,
-    /// A setting in place of the plan's: KEY=VALUE for all cells, KEY=VALUE,VALUE as an axis; may
-    /// be repeated.
+    /// A setting in place of the plan's: KEY=VALUE for all cells, KEY=VALUE,VALUE as an axis (a
+    /// comma in a value is written twice); may be repeated.
     #[arg(long, value_name = "KEY=VALUES", value_parser = words::setting)]
     set: Vec<words::Setting>,
     /// Seed of the order of cells and of all random numbers.
@@ -367,7 +367,7 @@ impl How {
         let mut words = self.words(study, plan, &self.agents);
         if let Some(Only(values)) = &self.only {
             let pairs: Vec<String> =
-                values.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                values.iter().map(|(key, value)| format!("{key}={}", value.as_word())).collect();
             words.extend(option("--only", &pairs.join(",")));
         }
         if self.precondition {

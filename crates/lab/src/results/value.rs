@@ -50,6 +50,13 @@ impl Value {
             _ => None,
         }
     }
+
+    /// As one of several values on a command line, which have commas between them: a comma in it is
+    /// written twice.
+    #[must_use]
+    pub fn as_word(&self) -> String {
+        self.to_string().replace(',', ",,")
+    }
 }
 
 impl fmt::Display for Value {

@@ -381,7 +381,7 @@ impl Planner<'_> {
             _ => None,
         };
         let spec = |cpus: &Vec<usize>| TargetSpec {
-            devices: vec![device.clone(); namespaces],
+            devices: (0..namespaces).map(|number| device.clone().numbered(number)).collect(),
             subsystems: count_of(cell, key::SUBSYSTEMS),
             transport,
             link: link.to_owned(),

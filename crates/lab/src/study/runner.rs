@@ -663,7 +663,10 @@ impl Runner<'_> {
         let mut words: Vec<String> = plan
             .axes
             .keys()
-            .filter_map(|key| cell.configuration.get(key).map(|value| format!("{key}={value}")))
+            .filter_map(|key| {
+                let value = cell.configuration.get(key)?;
+                Some(format!("{key}={}", value.as_word()))
+            })
             .collect();
         if matches!(plan.kind, Kind::Interference | Kind::Load) {
             words.push(format!("role={}", matrix::role_name(cell.role)));

@@ -1,7 +1,8 @@
-//! Settings of cells as words of a command line.
+//! Settings of cells as words of a command line. A comma in a value is written twice.
 
 use std::fmt;
 
+use weft_backend::split_path;
 use weft_lab::results::{Configuration, Value};
 
 /// Values that cells must have; a type of its own, since clap would take several values.
@@ -17,14 +18,14 @@ pub(super) struct Setting {
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values: Vec<String> = self.values.iter().map(ToString::to_string).collect();
+        let values: Vec<String> = self.values.iter().map(Value::as_word).collect();
         write!(f, "{}={}", self.key, values.join(","))
     }
 }
 
 pub(super) fn only(text: &str) -> Result<Only, String> {
     let mut values = Configuration::new();
-    for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
+    for pair in parts(text).iter().filter(|pair| !pair.trim().is_empty()) {
         let (key, value) = pair_of(pair)?;
         values.insert(key.to_owned(), value_of(key, value));
     }
@@ -33,8 +34,21 @@ pub(super) fn only(text: &str) -> Result<Only, String> {
 
 pub(super) fn setting(text: &str) -> Result<Setting, String> {
     let (key, values) = pair_of(text)?;
-    let values = values.split(',').map(|value| value_of(key, value.trim()));
+    let values = parts(values).into_iter().map(|value| value_of(key, value.trim()));
     Ok(Setting { key: key.to_owned(), values: values.collect() })
+}
+
+/// What is between commas.
+fn parts(text: &str) -> Vec<String> {
+    let (mut parts, mut rest) = (Vec::new(), text);
+    loop {
+        let (part, behind) = split_path(rest);
+        parts.push(part.to_string_lossy().into_owned());
+        if behind.is_empty() {
+            return parts;
+        }
+        rest = behind;
+    }
 }
 
 fn pair_of(text: &str) -> Result<(&str, &str), String> {
@@ -74,5 +88,13 @@ mod tests {
         let set = setting("transport=tcp@eth1g").expect("a setting");
         assert_eq!((set.key.as_str(), set.values.len()), ("transport", 1));
         assert!(setting("depth").is_err());
+        let text = "device=file:/srv/a,,size=1GiB,memory:1GiB";
+        let set = setting(text).expect("a setting");
+        assert_eq!(set.values.len(), 2);
+        assert_eq!(set.values[0], Value::from("file:/srv/a,size=1GiB"));
+        assert_eq!(set.to_string(), text);
+        let Only(values) = only("device=file:/srv/a,,size=1GiB,depth=1").expect("values");
+        assert_eq!(values["device"], set.values[0]);
+        assert_eq!(values["depth"], Value::Integer(1));
     }
 }
