@@ -62,3 +62,26 @@ discard() {
     disconnect
     kernel_is_content
 }
+
+# A namespace that the host makes.
+made() {
+    fresh
+    connect
+    local controller
+    controller=/dev/$(controllers)
+    namespace 1
+    nvme create-ns "$controller" --nsze=4096 --ncap=4096 --block-size=4096
+    nvme attach-ns "$controller" -n 3 -c "$(nvme id-ctrl "$controller" -o json | jq -r .cntlid)"
+    verified "$(namespace 3)" --bs=4k --size=4M --iodepth=16 --name=made
+    if nvme create-ns "$controller" --nsze=8192 --ncap=8192 --block-size=4096; then
+        fail "a namespace was made beyond the capacity"
+    fi
+}
+
+deleted() {
+    nvme delete-ns "/dev/$(controllers)" -n 3
+    without_made() { ! find_namespace 3; }
+    within 10 without_made
+    disconnect
+    kernel_is_content
+}

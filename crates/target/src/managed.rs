@@ -5,11 +5,15 @@
 //! visible to the hosts whose controllers it is attached to. So it is kept and shown as any other
 //! that was made at run time.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use uuid::Uuid;
-use weft_backend::DeviceSpec;
+use weft_backend::{
+    DeviceSpec,
+    rbd::{self, RbdSpec},
+};
 use weft_nvme::{Nqn, Status};
 use weft_nvmf::controller::NamespaceChange;
 use weft_reactor::MailboxSender;
@@ -63,7 +67,7 @@ impl NamespaceRequest {
             NamespaceChange::Create { blocks, block_bytes, ana_group } => {
                 let bytes = blocks.saturating_mul(u64::from(*block_bytes));
                 let bdev = settings.bdev(bytes, *block_bytes);
-                let name = bdev.name.clone();
+                let (name, device) = (bdev.name.clone(), bdev.device.clone());
                 let add = AddNamespace {
                     nqn: nqn.clone(),
                     bdev: name.clone(),
@@ -71,13 +75,17 @@ impl NamespaceRequest {
                     visible_to: Some(Vec::new()),
                     ..AddNamespace::default()
                 };
-                step(Step::CreateBdev(bdev))?;
-                match step(Step::AddNamespace(add)) {
+                let added = step(Step::CreateBdev(bdev)).and_then(|_| {
+                    step(Step::AddNamespace(add)).inspect_err(|_| {
+                        let _ = step(Step::DeleteBdev { name, kind: None });
+                    })
+                });
+                match added {
                     Ok(Made::Nsid(nsid)) => Ok(nsid),
                     Ok(Made::Done) => Err(Status::INTERNAL_ERROR),
                     Err(status) => {
                         // Without a namespace nobody would find it.
-                        let _ = step(Step::DeleteBdev { name, kind: None });
+                        delete_storage(&device);
                         Err(status)
                     }
                 }
@@ -87,7 +95,7 @@ impl NamespaceRequest {
                     let namespace = made(*nsid)?;
                     let name = namespace.bdev.clone().unwrap_or_default();
                     step(Step::DeleteBdev { name, kind: None })?;
-                    delete_file(namespace);
+                    delete_storage(&namespace.device);
                 }
                 Ok(0)
             }
@@ -124,10 +132,13 @@ pub(crate) fn is_made(namespace: &Namespace) -> bool {
     namespace.bdev.as_ref().is_some_and(|name| name.starts_with(PREFIX))
 }
 
-/// Deletes the file of a namespace that a host has deleted.
-fn delete_file(namespace: &Namespace) {
-    if let Some(path) = namespace.device.path()
+/// Deletes the file or image, if there is one, of a namespace that is deleted or was not added.
+fn delete_storage(device: &DeviceSpec) {
+    if let DeviceSpec::Rbd(image) = device {
+        rbd::remove(image);
+    } else if let Some(path) = device.path()
         && let Err(error) = std::fs::remove_file(path)
+        && error.kind() != ErrorKind::NotFound
     {
         log::error!("{}: it is no longer used, but cannot be deleted: {error}", path.display());
     }
@@ -137,14 +148,25 @@ impl HostNamespaces {
     /// A new block device of this size.
     fn bdev(&self, bytes: u64, block_bytes: u32) -> Bdev {
         let uuid = Uuid::new_v4();
-        let (kind, device) = match &self.folder {
-            None => (BdevKind::Malloc, DeviceSpec::Memory { bytes, block_bytes }),
-            Some(folder) => {
+        let (kind, device) = match (&self.folder, &self.rbd) {
+            (Some(folder), _) => {
                 (BdevKind::Device, file(folder.join(format!("{uuid}.img")), bytes, block_bytes))
             }
+            (None, Some(rbd)) => (BdevKind::Device, image(rbd, uuid, bytes, block_bytes)),
+            (None, None) => (BdevKind::Malloc, DeviceSpec::Memory { bytes, block_bytes }),
         };
         Bdev { name: format!("{PREFIX}{uuid}"), kind, device, uuid: uuid.into_bytes() }
     }
+}
+
+fn image(like: &RbdSpec, uuid: Uuid, bytes: u64, block_bytes: u32) -> DeviceSpec {
+    DeviceSpec::Rbd(Box::new(RbdSpec {
+        image: format!("{}-{uuid}", like.image),
+        least_bytes: Some(bytes),
+        block_bytes: Some(block_bytes),
+        create: true,
+        ..like.clone()
+    }))
 }
 
 fn file(path: PathBuf, bytes: u64, block_bytes: u32) -> DeviceSpec {

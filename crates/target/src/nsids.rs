@@ -188,7 +188,10 @@ pub(crate) fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
             File { path: a, block_bytes: ab, direct: ad, read_only: ar, shared: ash, .. },
             File { path: b, block_bytes: bb, direct: bd, read_only: br, shared: bsh, .. },
         ) => (a, ab, ad, ar, ash) == (b, bb, bd, br, bsh),
-        (Rbd(a), Rbd(b)) => **a == RbdSpec { least_bytes: a.least_bytes, ..(**b).clone() },
+        (Rbd(a), Rbd(b)) => {
+            let (least_bytes, create) = (a.least_bytes, a.create);
+            **a == RbdSpec { least_bytes, create, ..(**b).clone() }
+        }
         (Delay { read: a, write: aw, inner: ai }, Delay { read: b, write: bw, inner: bi }) => {
             (a, aw) == (b, bw) && same_device(ai, bi)
         }

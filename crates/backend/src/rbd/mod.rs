@@ -2,8 +2,9 @@
 //!
 //! `rbd:[POOL/[NAMESPACE/]]IMAGE[@SNAPSHOT]`, with options after commas: `conf=PATH`, `user=NAME`
 //! and `cluster=NAME` as Ceph's commands take them, `config.OPTION=VALUE` for any of Ceph's own
-//! options, `size=1GiB` (extend it to that), `block=512`, `read-only`, `exclusive` (keep the
-//! exclusive lock, so that no other client writes) and `timeout=20s`.
+//! options, `size=1GiB` (extend it to that), `create` (make it, of that size, if there is none),
+//! `block=512`, `read-only`, `exclusive` (keep the exclusive lock, so that no other client writes)
+//! and `timeout=20s`.
 //!
 //! librbd is loaded when the first image is opened. It has threads of its own: its operations are
 //! started by the reactor's thread, and their ends come back by a source of the reactor. The image
@@ -44,17 +45,19 @@ use core::{
     time::Duration,
 };
 use device::RbdDevice;
-use librbd::{Cluster, Image};
+use librbd::{Changed, Cluster, Image};
 use std::{
     io,
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
 };
-use weft_reactor::{Owner, Reactor};
+use weft_reactor::{Owner, Reactor, system::monotonic_time};
 
 /// Time to open, resize or flush an image: longer than the 30 s after which Ceph gives up a client
 /// that has died with the exclusive lock.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// Between two attempts to remove an image that is still open.
+const CLOSED_POLL: Duration = Duration::from_millis(100);
 /// The option that says how small a discard may be, and its default.
 const GRANULARITY: (&str, u64) = ("rbd_discard_granularity_bytes", 65536);
 
@@ -92,7 +95,6 @@ enum Event {
 impl RbdFactory {
     /// Opens an image. An error says what to do.
     pub fn open(spec: &RbdSpec) -> Result<Self, OpenError> {
-        spec.check_names().map_err(invalid)?;
         let wanted = spec.clone();
         let opened = within(PATIENCE, "the image was open", move || {
             let cluster = Cluster::connect(&wanted.ceph)?;
@@ -154,12 +156,20 @@ type Follower = (mpsc::Sender<Event>, mpsc::Receiver<Event>);
 /// Opens an image, with the channel that tells of its changes.
 fn open_image(cluster: Arc<Cluster>, spec: &RbdSpec) -> io::Result<(Arc<Image>, Follower)> {
     let (follower, events) = mpsc::channel();
-    let told = follower.clone();
-    // Who would be told may have gone.
-    let changed = Box::new(move || {
-        let _ = told.send(Event::Changed);
-    });
-    let image = Image::open(cluster, spec, changed)?;
+    let changed = || -> Changed {
+        let told = follower.clone();
+        // Who would be told may have gone.
+        Box::new(move || {
+            let _ = told.send(Event::Changed);
+        })
+    };
+    let image = match Image::open(Arc::clone(&cluster), spec, changed()) {
+        Err(error) if spec.create && error.kind() == io::ErrorKind::NotFound => {
+            Image::create(Arc::clone(&cluster), spec, spec.least_bytes.unwrap_or_default())?;
+            Image::open(cluster, spec, changed())?
+        }
+        opened => opened?,
+    };
     if let Some(bytes) = spec.least_bytes.filter(|_| !spec.is_read_only())
         && image.bytes()? < bytes
     {
@@ -333,10 +343,40 @@ pub fn wait_for_latest_map(ceph: &CephSpec) -> io::Result<()> {
     })
 }
 
+/// Removes an image, if there is one, as soon as this process has closed it, on a thread of its
+/// own.
+pub fn remove(spec: &RbdSpec) {
+    let spec = spec.clone();
+    librbd::in_background("remove", move || {
+        let removed = until_closed(|| Image::remove(Cluster::connect(&spec.ceph)?, &spec));
+        if let Err(error) = removed
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            let name = spec.name();
+            log::error!("image {name} is no longer used, but cannot be removed: {error}");
+        }
+    });
+}
+
+/// Tries something until nobody has the image open, for a limited time.
+fn until_closed(mut action: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
+    let end = monotonic_time() + PATIENCE;
+    while !action()? {
+        if monotonic_time() >= end {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "a client has it open"));
+        }
+        thread::sleep(CLOSED_POLL);
+    }
+    Ok(())
+}
+
 /// Waits until the images that were in use are closed, which frees their locks: for the end of a
 /// process. Not longer than this time.
 pub fn wait_until_closed(time: Duration) {
     if !librbd::wait_until_closed(time) {
-        log::warn!("an RBD image is not closed yet; its lock is free after 30 s");
+        log::warn!(
+            "an RBD image is not closed or removed yet: its lock is free after 30 s; one whose \
+             namespace a host has deleted stays until `rbd rm`"
+        );
     }
 }

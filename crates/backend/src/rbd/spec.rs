@@ -40,6 +40,9 @@ pub struct RbdSpec {
         skip_serializing_if = "Option::is_none"
     )]
     pub least_bytes: Option<u64>,
+    /// Make the image, of that size, if there is none.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub create: bool,
     /// 512 or 4096; by default 4096 if the size is a multiple of it, else 512.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_bytes: Option<u32>,
@@ -97,6 +100,7 @@ impl RbdSpec {
             snapshot: None,
             ceph: CephSpec::default(),
             least_bytes: None,
+            create: false,
             block_bytes: None,
             read_only: false,
             exclusive: false,
@@ -136,6 +140,7 @@ impl RbdSpec {
                 "user" => spec.ceph.user = text(),
                 "cluster" => spec.ceph.cluster = text(),
                 "size" => spec.least_bytes = Some(size(value)?),
+                "create" => spec.create = switch(value)?,
                 "block" => spec.block_bytes = Some(block_size(value)?),
                 "read-only" => spec.read_only = switch(value)?,
                 "exclusive" => spec.exclusive = switch(value)?,
@@ -149,8 +154,8 @@ impl RbdSpec {
                         spec.ceph.config.insert(key.to_owned(), value.to_owned());
                     }
                     None => {
-                        let known = "conf, user, cluster, size, block, read-only, exclusive, \
-                                     timeout, config.OPTION";
+                        let known = "conf, user, cluster, size, create, block, read-only, \
+                                     exclusive, timeout, config.OPTION";
                         return Err(unknown(key, known));
                     }
                 },
@@ -159,8 +164,21 @@ impl RbdSpec {
         Ok(spec)
     }
 
+    /// Checks that an image can be opened, and made if that is wanted, as this says.
+    pub(crate) fn check(&self) -> Result<(), ParseSpecError> {
+        if self.create && (self.least_bytes.is_none() || self.is_read_only()) {
+            let what = format!(
+                "image {}: `create` needs a size, and what is made is written to (add size=…, \
+                 without read-only or a snapshot)",
+                self.name()
+            );
+            return Err(ParseSpecError::new(what));
+        }
+        self.check_names()
+    }
+
     /// Checks that the names are those of an image that `rbd` can name as well.
-    pub(super) fn check_names(&self) -> Result<(), ParseSpecError> {
+    fn check_names(&self) -> Result<(), ParseSpecError> {
         let names = [Some(&self.pool), self.namespace.as_ref(), Some(&self.image)];
         let all = names.into_iter().chain([self.snapshot.as_ref()]).flatten();
         let plain = |name: &String| !name.is_empty() && !name.contains(['/', '@', '\0']);
@@ -222,6 +240,7 @@ impl fmt::Display for RbdSpec {
         if let Some(block_bytes) = self.block_bytes {
             write!(f, ",block={block_bytes}")?;
         }
+        f.write_str(if self.create { ",create" } else { "" })?;
         f.write_str(if self.read_only { ",read-only" } else { "" })?;
         f.write_str(if self.exclusive { ",exclusive" } else { "" })?;
         if self.timeout != TIMEOUT {
@@ -257,7 +276,8 @@ mod tests {
     #[test]
     fn options_read_back() {
         let text = "pool/team/disk,conf=/etc/ceph/a,,b.conf,user=weft,cluster=east,size=1GiB,\
-                    block=512,read-only,exclusive,timeout=3s,config.mon_host=192.0.2.1,,192.0.2.2";
+                    block=512,create,read-only,exclusive,timeout=3s,\
+                    config.mon_host=192.0.2.1,,192.0.2.2";
         let spec = RbdSpec::parse(text).unwrap();
         assert_eq!(spec.to_string(), text);
         assert_eq!(spec.ceph.conf, Some("/etc/ceph/a,b.conf".into()));
@@ -267,11 +287,21 @@ mod tests {
             ("disk,usr=weft", "did you mean user?"),
             ("disk,direct=on", "is not an option here"),
             ("disk,timeout=3", "is not a span of time"),
+            ("disk,create=perhaps", "perhaps"),
             ("disk,block=520", "512 or 4096"),
         ] {
             let error = RbdSpec::parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_made_has_a_size_and_is_written_to() {
+        let check = |text: &str| RbdSpec::parse(text).unwrap().check().is_ok();
+        assert!(check("disk") && check("disk,size=1GiB,create"));
+        assert!(!check("disk,create"));
+        assert!(!check("disk,size=1GiB,create,read-only"));
+        assert!(!check("disk@monday,size=1GiB,create"));
     }
 
     #[test]

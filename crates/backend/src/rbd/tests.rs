@@ -2,7 +2,7 @@ use super::{
     librbd::{Image, software::World},
     *,
 };
-use crate::{Failure, Operation, Request, RequestCompletion};
+use crate::{DeviceSpec, Failure, Operation, Request, RequestCompletion};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use weft_reactor::{Buffer, Config, Token, WaitLimit};
@@ -166,7 +166,7 @@ fn what_is_not_there_is_told() {
     factory(cluster, &spec(",exclusive")).unwrap();
     let mut nameless = spec("");
     nameless.image = "a/b".to_owned();
-    let error = RbdFactory::open(&nameless).unwrap_err().to_string();
+    let error = DeviceSpec::Rbd(Box::new(nameless)).build().unwrap_err().to_string();
     assert!(error.contains("is not an image"), "{error}");
     world.end();
 }
@@ -223,6 +223,32 @@ fn a_block_is_compared_and_written_by_the_cluster() {
     let write = Operation::CompareAndWrite { slba: 1, nlb: 1, compare, write, durable: true };
     assert_eq!(rig.run(write).result, Ok(()));
     assert_eq!(rig.log(), ["compare and write fua"]);
+}
+
+#[test]
+fn an_image_is_made_and_removed() {
+    let (world, cluster) = world();
+    let spec = |options: &str| RbdSpec::parse(&format!("pool/team/new{options}")).unwrap();
+    let open = |options: &str| factory(Arc::clone(&cluster), &spec(options));
+    let error = open(",size=2MiB").unwrap_err().to_string();
+    assert!(error.starts_with("cannot open image pool/team/new"), "{error}");
+    world.lock().fails = Some(28);
+    let error = open(",size=2MiB,create").unwrap_err().to_string();
+    assert!(error.starts_with("cannot make image pool/team/new: No space"), "{error}");
+    world.lock().fails = None;
+    let made = open(",size=2MiB,create").unwrap();
+    assert_eq!(made.geometry().blocks, 512);
+    world.lock().images.get_mut("pool/team/new").unwrap().fill(7);
+    let again = open(",size=2MiB,create").unwrap();
+    assert_eq!(again.geometry().blocks, 512);
+    assert_eq!(world.lock().images["pool/team/new"][0], 7, "what is there stays");
+    let remove = || Image::remove(Arc::clone(&cluster), &spec(""));
+    assert!(!remove().unwrap(), "it is open");
+    drop((made, again));
+    until_closed(remove).unwrap();
+    assert!(!world.lock().images.contains_key("pool/team/new"));
+    assert_eq!(remove().unwrap_err().kind(), io::ErrorKind::NotFound);
+    world.end();
 }
 
 #[test]

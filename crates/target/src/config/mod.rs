@@ -52,7 +52,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use weft_backend::DeviceSpec;
+use weft_backend::{DeviceSpec, rbd::RbdSpec};
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_reactor::DriverKind;
 use weft_transport::rdma::Provider;
@@ -314,9 +314,13 @@ pub struct Subsystem {
 pub struct HostNamespaces {
     /// Bytes that they may have together.
     pub capacity: u64,
-    /// Each is a file in this folder; none: memory.
+    /// Each is a file in this folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
+    /// Each is an image of a Ceph cluster, whose name begins with that of this one. Without this
+    /// and a folder each is memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rbd: Option<Box<RbdSpec>>,
 }
 
 impl Subsystem {

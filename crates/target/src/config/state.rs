@@ -443,6 +443,7 @@ impl NamespaceKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_backend::rbd::RbdSpec;
 
     fn device(text: &str) -> DeviceSpec {
         text.parse().expect("a device")
@@ -457,7 +458,7 @@ mod tests {
         subsystem.ana_reporting = true;
         subsystem.subsystem_reset = true;
         let folder = Some("/var/lib/weft".into());
-        subsystem.host_namespaces = Some(HostNamespaces { capacity: 1 << 40, folder });
+        subsystem.host_namespaces = Some(HostNamespaces { capacity: 1 << 40, folder, rbd: None });
         let named = Namespace {
             bdev: Some("m".to_owned()),
             uuid: Some([7; 16]),
@@ -473,6 +474,8 @@ mod tests {
         let own = Namespace { by_position: true, ..Namespace::new(1, file) };
         subsystem.namespaces = vec![own, named];
         let mut any = Subsystem::new("nqn.b");
+        let rbd = RbdSpec::parse("pool/team/disk,user=weft").map(Box::new).ok();
+        any.host_namespaces = Some(HostNamespaces { capacity: 1 << 30, folder: None, rbd });
         any.listed_hosts = vec!["nqn.h".to_owned()];
         any.controller_ids.model = ControllerModel::Static;
         let mut port = Port::new(3, listen);

@@ -134,6 +134,7 @@ struct SubsystemKeys {
 struct HostNamespacesKeys {
     capacity: Size<u64>,
     folder: Option<PathBuf>,
+    rbd: Option<Rbd>,
 }
 
 #[derive(Deserialize)]
@@ -330,8 +331,8 @@ impl SubsystemKeys {
             last: self.cntlid_max.unwrap_or(default.last),
         };
         subsystem.host_namespaces = self.host_namespaces.map(|keys| {
-            let HostNamespacesKeys { capacity: Size(capacity), folder } = keys;
-            HostNamespaces { capacity, folder }
+            let HostNamespacesKeys { capacity: Size(capacity), folder, rbd } = keys;
+            HostNamespaces { capacity, folder, rbd: rbd.map(|Rbd(spec)| Box::new(spec)) }
         });
         subsystem.subsystem_reset = self.subsystem_reset;
         subsystem.ana_reporting = self.ana_reporting.unwrap_or(pair.is_some());

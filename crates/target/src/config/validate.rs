@@ -8,8 +8,8 @@ use std::{
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 
 use super::{
-    CNTLID_LAST, Config, ConfigError, ControllerIds, IDLE_POLL_FOREVER, Listen, NSID_MAX,
-    Namespace, Port, PortSubsystems, Subsystem, THREADS_MAX, Transport,
+    CNTLID_LAST, Config, ConfigError, ControllerIds, HostNamespaces, IDLE_POLL_FOREVER, Listen,
+    NSID_MAX, Namespace, Port, PortSubsystems, Subsystem, THREADS_MAX, Transport,
 };
 use crate::index::Index;
 
@@ -374,12 +374,30 @@ impl Config {
     }
 }
 
+fn check_host_namespaces(at: &str, own: &HostNamespaces) -> Result<(), ConfigError> {
+    if own.capacity == 0 {
+        let what = "without capacity hosts can make none";
+        return Err(ConfigError::new(format!("{at}.capacity"), what)
+            .remedy("give a size, or leave host-namespaces out"));
+    }
+    let Some(rbd) = &own.rbd else { return Ok(()) };
+    if own.folder.is_some() {
+        let what = "a namespace is a file or an image, not both";
+        return Err(ConfigError::new(at, what).remedy("leave folder or rbd out"));
+    }
+    let of_each = rbd.least_bytes.is_some() || rbd.block_bytes.is_some();
+    if of_each || rbd.is_read_only() || rbd.create {
+        let what = "images that hosts make have the size and blocks that hosts ask for";
+        return Err(ConfigError::new(format!("{at}.rbd"), what)
+            .remedy("leave size, block, create, read-only and a snapshot out"));
+    }
+    Ok(())
+}
+
 /// The limit that a subsystem has for itself.
 fn check_most_namespaces(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
-    if subsystem.host_namespaces.as_ref().is_some_and(|own| own.capacity == 0) {
-        let what = "without capacity hosts can make none";
-        return Err(ConfigError::new(format!("{at}.host-namespaces.capacity"), what)
-            .remedy("give a size, or leave host-namespaces out"));
+    if let Some(own) = &subsystem.host_namespaces {
+        check_host_namespaces(&format!("{at}.host-namespaces"), own)?;
     }
     let Some(most) = subsystem.namespaces_max else { return Ok(()) };
     if most == 0 || most > NSID_MAX {

@@ -8,7 +8,7 @@ use weft_nvme::wire::{U32, U64};
 use weft_nvme::{AdminOpcode, Command, Status, Wire};
 use weft_target::Target;
 use weft_target::config::{Config, HostNamespaces, State};
-use weft_target::steps::StepError;
+use weft_target::steps::{Step, StepError};
 use weft_transport::host::HostData;
 
 use crate::support::peer::{ConnectFields, Peer};
@@ -19,7 +19,8 @@ const BLOCK: usize = 4096;
 /// A target whose hosts may make namespaces, with somebody who makes them.
 fn managed(folder: Option<std::path::PathBuf>) -> Arc<Mutex<Target>> {
     let mut config: Config = config_of_two_groups(&["memory:1MiB"]);
-    config.subsystems[0].host_namespaces = Some(HostNamespaces { capacity: 8 << 20, folder });
+    config.subsystems[0].host_namespaces =
+        Some(HostNamespaces { capacity: 8 << 20, folder, rbd: None });
     let target = start(config);
     let requests = target.namespace_requests();
     let target = Arc::new(Mutex::new(target));
@@ -128,9 +129,45 @@ fn hosts_make_namespaces_in_a_folder() {
 }
 
 #[test]
+fn what_does_not_become_a_namespace_leaves_no_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config: Config = config_of_two_groups(&["memory:1MiB"]);
+    let own = Some(folder.path().to_owned());
+    config.subsystems[0].host_namespaces =
+        Some(HostNamespaces { capacity: 8 << 20, folder: own, rbd: None });
+    let target = start(config);
+    let requests = target.namespace_requests();
+    let (mut admin, _) = Peer::admin(address(&target));
+    let subsystem = target.config().subsystems[0].clone();
+    let target = Mutex::new(target);
+    let count = || std::fs::read_dir(folder.path()).expect("a folder").count();
+    let counted = std::thread::scope(|scope| {
+        let (target, count) = (&target, &count);
+        let manager = scope.spawn(move || {
+            let request = requests.recv().expect("a request");
+            let mut counted = None;
+            let result = request.carry_out(&subsystem, |step| match step {
+                Step::AddNamespace(_) => {
+                    counted = Some(count());
+                    Err(StepError::failed("as a test"))
+                }
+                other => target.lock().expect("no panic").step(other),
+            });
+            request.answer(result);
+            counted
+        });
+        assert_eq!(create(&mut admin, 256), Err(Status::NAMESPACE_INSUFFICIENT_CAPACITY));
+        manager.join().expect("no panic")
+    });
+    assert_eq!((counted, count()), (Some(1), 0), "it was there, and is deleted");
+    assert!(target.lock().expect("no panic").config().operated.bdevs.is_empty());
+}
+
+#[test]
 fn without_somebody_who_makes_them_hosts_are_told() {
     let mut config = config_of_two_groups(&["memory:1MiB"]);
-    config.subsystems[0].host_namespaces = Some(HostNamespaces { capacity: 1 << 20, folder: None });
+    config.subsystems[0].host_namespaces =
+        Some(HostNamespaces { capacity: 1 << 20, folder: None, rbd: None });
     let target = start(config);
     let (mut admin, _) = Peer::admin(address(&target));
     assert_eq!(create(&mut admin, 1), Err(Status::INTERNAL_ERROR));

@@ -83,6 +83,39 @@ impl Image {
         Ok(Self { cluster: Arc::clone(&open.cluster), handle: open.image, open: Some(open) })
     }
 
+    /// Makes an image of this size, as Ceph's configuration says, unless there is one. Blocks.
+    pub(in crate::rbd) fn create(
+        cluster: Arc<Cluster>,
+        spec: &RbdSpec,
+        bytes: u64,
+    ) -> io::Result<()> {
+        let (open, name) = (Open::context(cluster, spec)?, text(&spec.image)?);
+        // 0: the size of objects is the configured one.
+        let mut order = 0;
+        let create = open.functions().rbd_create;
+        // SAFETY: the context is open, the name is a C string, and the function stores a number.
+        let made = unsafe { create(open.context, name.as_ptr(), bytes, &raw mut order) };
+        open.cluster.note(made.into());
+        match done(made) {
+            Err(error) if is(&error, Errno::EXIST) => Ok(()),
+            made => made
+                .map_err(|error| explained(&error, &format!("cannot make image {}", spec.name()))),
+        }
+    }
+
+    /// Removes an image that nobody has open; `false`: somebody has. Blocks, the longer the larger
+    /// it is.
+    pub(in crate::rbd) fn remove(cluster: Arc<Cluster>, spec: &RbdSpec) -> io::Result<bool> {
+        let (open, name) = (Open::context(cluster, spec)?, text(&spec.image)?);
+        // SAFETY: the context is open, and the name is a C string.
+        let removed = unsafe { (open.functions().rbd_remove)(open.context, name.as_ptr()) };
+        open.cluster.note(removed.into());
+        match done(removed) {
+            Err(error) if is(&error, Errno::BUSY) => Ok(false),
+            removed => removed.map(|()| true),
+        }
+    }
+
     pub(super) fn functions(&self) -> &'static Functions {
         self.cluster.functions
     }
@@ -289,32 +322,37 @@ impl Drop for Open {
     }
 }
 
-/// Images that are being closed.
+/// Images that are being closed or removed.
 static CLOSING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
 impl Drop for Image {
     /// Closing waits for the cluster, which the owner's thread must not.
     fn drop(&mut self) {
         let Some(open) = self.open.take() else { return };
-        let count = |change: fn(usize) -> usize| {
-            let mut closing = CLOSING.0.lock().unwrap_or_else(PoisonError::into_inner);
-            *closing = change(*closing);
-            CLOSING.1.notify_all();
-        };
-        count(|closing| closing + 1);
-        let close = move || {
-            drop(open);
-            count(|closing| closing - 1);
-        };
-        if let Err(error) = thread::Builder::new().name("rbd-close".to_owned()).spawn(close) {
-            count(|closing| closing - 1);
-            log::error!("no thread to close an RBD image: {error}");
-        }
+        in_background("close", move || drop(open));
     }
 }
 
-/// Waits until every image that was dropped is closed: a lock that it held is free then. False: not
-/// within this time.
+/// Closes or removes an image on a thread of its own, which [`wait_until_closed`] waits for.
+pub(in crate::rbd) fn in_background(what: &str, action: impl FnOnce() + Send + 'static) {
+    fn count(change: fn(usize) -> usize) {
+        let mut closing = CLOSING.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *closing = change(*closing);
+        CLOSING.1.notify_all();
+    }
+    count(|closing| closing + 1);
+    let action = move || {
+        action();
+        count(|closing| closing - 1);
+    };
+    if let Err(error) = thread::Builder::new().name(format!("rbd-{what}")).spawn(action) {
+        count(|closing| closing - 1);
+        log::error!("no thread to {what} an RBD image: {error}");
+    }
+}
+
+/// Waits until every image that was dropped is closed, so that a lock that it held is free, and
+/// every one that is no longer used is removed. False: not within this time.
 pub(in crate::rbd) fn wait_until_closed(within: Duration) -> bool {
     let closing = CLOSING.0.lock().unwrap_or_else(PoisonError::into_inner);
     let waited = CLOSING.1.wait_timeout_while(closing, within, |closing| *closing > 0);

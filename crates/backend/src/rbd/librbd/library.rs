@@ -69,6 +69,8 @@ functions! {
     rados: fn rados_ioctx_set_namespace(Handle, *const c_char);
     rados: fn rados_ioctx_destroy(Handle);
     rados: fn rados_set_pool_full_try(Handle);
+    rbd: fn rbd_create(Handle, *const c_char, u64, *mut c_int) -> c_int;
+    rbd: fn rbd_remove(Handle, *const c_char) -> c_int;
     rbd: fn rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     rbd: fn rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     rbd: fn rbd_close(Handle) -> c_int;

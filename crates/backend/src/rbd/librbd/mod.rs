@@ -19,4 +19,4 @@ pub(super) mod software;
 
 pub(super) use cluster::Cluster;
 pub(super) use flights::{Completions, Flights, Io, Landed};
-pub(super) use image::{Image, wait_until_closed};
+pub(super) use image::{Changed, Image, in_background, wait_until_closed};

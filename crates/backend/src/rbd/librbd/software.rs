@@ -37,6 +37,8 @@ pub(in crate::rbd) struct State {
     pub(in crate::rbd) kept: bool,
     queue: VecDeque<Task>,
     watches: Vec<(u64, UpdateCallback, Pointer)>,
+    /// How often each image is open.
+    open: BTreeMap<String, usize>,
     ended: bool,
 }
 
@@ -258,10 +260,45 @@ unsafe extern "C" fn open(
         if !state.images.contains_key(&path) {
             return -2;
         }
+        *state.open.entry(path.clone()).or_default() += 1;
         let world = Arc::clone(&context.world);
         *into = Box::into_raw(Box::new(Context { world, path: Mutex::new(path) })).cast();
     }
     0
+}
+
+unsafe extern "C" fn create_image(
+    context: Handle,
+    image: *const c_char,
+    bytes: u64,
+    order: *mut c_int,
+) -> c_int {
+    // SAFETY: as above, and there is a number.
+    unsafe {
+        let context = &*context.cast::<Context>();
+        let path = format!("{}/{}", context.path.lock().unwrap(), name(image));
+        let mut state = context.world.lock();
+        state.log.push(format!("make {path} {bytes} {}", *order));
+        match state.fails {
+            Some(error) => return -error,
+            None if state.images.contains_key(&path) => return -17,
+            None => state.images.insert(path, vec![0; usize::try_from(bytes).unwrap()]),
+        };
+    }
+    0
+}
+
+unsafe extern "C" fn remove_image(context: Handle, image: *const c_char) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        let context = &*context.cast::<Context>();
+        let path = format!("{}/{}", context.path.lock().unwrap(), name(image));
+        let mut state = context.world.lock();
+        if state.open.get(&path).is_some_and(|count| *count > 0) {
+            return -16;
+        }
+        if state.images.remove(&path).is_none() { -2 } else { 0 }
+    }
 }
 
 unsafe extern "C" fn close(image: Handle) -> c_int {
@@ -272,7 +309,10 @@ unsafe extern "C" fn close(image: Handle) -> c_int {
     while busy(&mut world.lock()) {
         thread::yield_now();
     }
-    world.lock().log.push(format!("close {path}"));
+    let mut state = world.lock();
+    state.log.push(format!("close {path}"));
+    *state.open.get_mut(&path).unwrap() -= 1;
+    drop(state);
     // SAFETY: nobody uses it any more.
     unsafe { destroy(image) };
     0
@@ -536,6 +576,8 @@ static FUNCTIONS: Functions = Functions {
     rados_ioctx_set_namespace: set_namespace,
     rados_ioctx_destroy: destroy,
     rados_set_pool_full_try: full_try,
+    rbd_create: create_image,
+    rbd_remove: remove_image,
     rbd_open: open,
     rbd_open_read_only: open,
     rbd_close: close,

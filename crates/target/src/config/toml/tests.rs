@@ -41,13 +41,42 @@ fn the_documented_example_is_read_in_full() {
     assert!(matches!(subsystem.namespaces[4].device, DeviceSpec::Delay { .. }));
     assert_eq!(config.ports[1].ana.len(), 1);
     let folder = Some("/var/lib/weft/namespaces".into());
-    let own = HostNamespaces { capacity: 1 << 40, folder };
+    let own = HostNamespaces { capacity: 1 << 40, folder, rbd: None };
     assert_eq!(
         (subsystem.host_namespaces.as_ref(), subsystem.subsystem_reset),
         (Some(&own), false)
     );
     assert!(subsystem.ana_reporting && subsystem.ana_groups() == [1, 2, 3, 9, 10, 11, 12]);
     assert_eq!(config.subsystems[1].controller_ids.model, ControllerModel::Static);
+}
+
+#[test]
+fn an_image_that_is_made_has_a_size() {
+    assert!(namespace("rbd = \"disk,create\"").unwrap_err().contains("needs a size"));
+    assert!(namespace("rbd = \"disk,create\"\nsize = \"1GiB\"").is_ok());
+}
+
+#[test]
+fn hosts_make_namespaces_of_one_kind() {
+    let read = |keys: &str| {
+        let own = format!("\nhost-namespaces = {{ capacity = \"1GiB\", {keys} }}\n");
+        parse(&SMALL.replace("\"nqn.a\"\n", &format!("\"nqn.a\"{own}")))
+    };
+    let rbd = "rbd = \"pool/team/disk,user=weft,timeout=3s\"";
+    let own = read(rbd).unwrap().subsystems[0].host_namespaces.clone().unwrap();
+    assert_eq!((own.capacity, own.folder), (1 << 30, None));
+    assert_eq!(own.rbd.unwrap().to_string(), "pool/team/disk,user=weft,timeout=3s");
+    for (keys, part) in [
+        (&*format!("folder = \"/a\", {rbd}"), "a file or an image"),
+        ("rbd = \"disk,size=1GiB\"", "that hosts ask for"),
+        ("rbd = \"disk,block=512\"", "that hosts ask for"),
+        ("rbd = \"disk,read-only\"", "that hosts ask for"),
+        ("rbd = \"disk@monday\"", "that hosts ask for"),
+        ("rbd = \"disk,size=1GiB,create\"", "that hosts ask for"),
+    ] {
+        let error = read(keys).unwrap_err().to_string();
+        assert!(error.contains(part), "{keys}: {error}");
+    }
 }
 
 #[test]
