@@ -142,6 +142,21 @@ logs() {
     # An offset into a log page.
     nvme get-log "$controller" --log-id=2 --log-len=64 --lpo=64 -b >/tmp/part
     expect "bytes of a part" "$(stat -c %s /tmp/part)" 64
+    # Telemetry is captured, and read again as it was. A controller has none of its own.
+    nvme telemetry-log "$controller" --output-file=/tmp/telemetry
+    tail -c +513 /tmp/telemetry | tr -d '\0' | tee /tmp/telemetry.text
+    local blocks
+    blocks=$(od -An -tu2 -j12 -N2 /tmp/telemetry)
+    expect "bytes of telemetry" "$(stat -c %s /tmp/telemetry)" $((512 * (1 + blocks)))
+    grep -q '^weft-telemetry: 1$' /tmp/telemetry.text
+    grep -q "^controller: $(jq -r .cntlid /tmp/ctrl.json)$" /tmp/telemetry.text
+    grep -q "^host: $(cat "/sys/class/nvme/${controller##*/}/hostnqn")$" /tmp/telemetry.text
+    grep -q '^io-queue: 1 entries=' /tmp/telemetry.text
+    nvme telemetry-log "$controller" --host-generate=0 --output-file=/tmp/again
+    cmp /tmp/telemetry /tmp/again
+    # Without --rae nvme-cli 2.13 writes what it has not read.
+    nvme telemetry-log "$controller" --controller-init --rae --output-file=/tmp/own
+    expect "bytes of the controller's own" "$(stat -c %s /tmp/own)" 512
     # A reset is the newest of the persistent events, which are read within a context.
     nvme reset "$controller"
     within 10 is_live "${controller##*/}"

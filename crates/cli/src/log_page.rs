@@ -1,6 +1,7 @@
 //! `weft log`.
 
 mod persistent;
+mod telemetry;
 
 use std::path::Path;
 
@@ -19,6 +20,7 @@ use weft_nvme::{
 
 use weft_reactor::NvmeNamespace;
 
+use self::telemetry::{Telemetry, is_telemetry};
 use crate::{
     connection::Connection,
     discover,
@@ -32,14 +34,14 @@ const ERROR_ENTRIES: u32 = 64;
 
 /// The names of log pages.
 const PAGES: &str = "supported, error, smart, firmware, changed, effects, \
-     persistent-event, discovery, and numbers up to 255";
+     persistent-event, telemetry, discovery, and numbers up to 255";
 
 /// Options of `weft log`.
 #[derive(Debug, Args)]
 #[command(override_usage = "weft log <PAGE> [OPTIONS] [ADDRESS]")]
 pub(crate) struct Options {
     /// The log page: supported, error, smart, firmware, changed, effects, persistent-event,
-    /// discovery, or a number.
+    /// telemetry, discovery, or a number.
     #[arg(value_name = "PAGE")]
     page: Option<String>,
     #[command(flatten)]
@@ -59,6 +61,8 @@ pub(crate) struct Options {
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
+    #[command(flatten)]
+    telemetry: Telemetry,
 }
 
 /// The contents of a log page.
@@ -70,6 +74,8 @@ enum Page {
     List(&'static str, Vec<Vec<Field>>),
     /// The Persistent Event Log: its header, and its events as lists of named values.
     Events(Vec<Field>, Vec<Vec<Field>>),
+    /// Telemetry: its header, and its data if they are text.
+    Telemetry(Vec<Field>, Option<String>),
     /// The discovery log.
     Discovery(DiscoveryLog),
     /// Bytes.
@@ -82,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         (None, Some(page)) => (page, options.connection.clone()),
         (None, None) => return Err(Failure::because(format!("no log page given: use {PAGES}"))),
     };
-    let id = page_id(page)?;
+    let id = options.telemetry.page(page_id(page)?)?;
     if let Some(node) = connection.local_node() {
         return show(options, of_local(options, &node, id)?);
     }
@@ -120,6 +126,13 @@ fn of_local(options: &Options, node: &Path, id: LogPageId) -> Result<Page, Failu
             device.log_page((id.0, action.0), offset, bytes, true).map_err(cannot)
         });
     }
+    if is_telemetry(id) {
+        return options.telemetry.read((id, options.retain), |get| {
+            let bytes = usize::try_from(get.length()).unwrap_or(usize::MAX);
+            let page = (id.0, get.specific_parameter);
+            device.log_page(page, get.offset, bytes, get.retain_event).map_err(cannot)
+        });
+    }
     let error_entries = || {
         let data = device.identify(Cns::CONTROLLER.0, 0).map_err(cannot)?;
         Ok(Identified::view(&data).map_err(short)?.error_log_page_entries_0s_based)
@@ -146,6 +159,7 @@ fn page_id(text: &str) -> Result<LogPageId, Failure> {
         "changed" | "changed-ns" => LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST,
         "effects" => LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS,
         "persistent-event" | "persistent-event-log" => LogPageId::PERSISTENT_EVENT_LOG,
+        "telemetry" | "telemetry-log" => LogPageId::TELEMETRY_HOST_INITIATED,
         "discovery" => LogPageId::DISCOVERY,
         number => {
             let digits = number.strip_prefix("0x");
@@ -176,6 +190,12 @@ fn of_controller(
                 controller.admin_command_checked(get.to_command(), AdminData::None)?;
                 return Ok(Vec::new());
             }
+            Ok(controller.log_page(get, length)?)
+        });
+    }
+    if is_telemetry(id) {
+        return options.telemetry.read((id, options.retain), |get| {
+            let length = u32::try_from(get.length()).unwrap_or(u32::MAX);
             Ok(controller.log_page(get, length)?)
         });
     }
@@ -337,6 +357,8 @@ fn human(page: &Page) -> String {
         Page::List(name, rows) if rows.is_empty() => format!("no {}\n", none(name)),
         Page::List(_, list) => rows(list),
         Page::Events(header, events) => fields::human(header) + &rows(events),
+        Page::Telemetry(header, None) => fields::human(header),
+        Page::Telemetry(header, Some(text)) => format!("{}\n{text}", fields::human(header)),
         Page::Discovery(log) => discover::human(log),
         Page::Raw(data) => {
             let mut text = String::new();
@@ -386,6 +408,13 @@ fn as_json(page: Page) -> Value {
             object["events"] = events.into_iter().map(fields::json).collect();
             object
         }
+        Page::Telemetry(header, text) => {
+            let mut object = fields::json(header);
+            if let Some(text) = text {
+                object["text"] = text.into();
+            }
+            object
+        }
         Page::Discovery(log) => discover::as_json(&log),
         Page::Raw(data) => json!({ "data": hex(&data) }),
     }
@@ -431,6 +460,7 @@ mod tests {
             ("smart-log", LogPageId::HEALTH),
             ("error", LogPageId::ERROR_INFORMATION),
             ("persistent-event", LogPageId::PERSISTENT_EVENT_LOG),
+            ("telemetry", LogPageId::TELEMETRY_HOST_INITIATED),
             ("discovery", LogPageId::DISCOVERY),
             ("0x0c", LogPageId::ASYMMETRIC_NAMESPACE_ACCESS),
             ("12", LogPageId::ASYMMETRIC_NAMESPACE_ACCESS),

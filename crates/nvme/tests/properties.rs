@@ -9,7 +9,7 @@ use weft_nvme::identify::{
     Controller, ControllerList, Descriptors, Identify, Namespace, NamespaceIdentifier,
     NamespaceList, push_descriptor,
 };
-use weft_nvme::log_page::{DiscoveryEntry, GetLogPage, Groups};
+use weft_nvme::log_page::{DiscoveryEntry, GetLogPage, Groups, TelemetryHeader};
 use weft_nvme::nvm::{DatasetManagement, ReadWrite, WriteZeroes};
 use weft_nvme::sgl::{Descriptor, Location};
 use weft_nvme::tcp::{CommonHeader, Kind};
@@ -205,5 +205,8 @@ proptest! {
         prop_assert!(ControllerList::view(&bytes).unwrap().iter().count() <= 2047);
         let entry = DiscoveryEntry::view(&bytes).unwrap();
         prop_assert!(entry.address.to_string().chars().all(|c| (' '..='~').contains(&c)));
+        let telemetry = TelemetryHeader::view(&bytes).unwrap();
+        let areas: Vec<_> = (1..=4).map_while(|area| telemetry.blocks(area).ok()).collect();
+        prop_assert!(areas.is_sorted() && !areas.is_empty());
     }
 }

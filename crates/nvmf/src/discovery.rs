@@ -274,7 +274,8 @@ impl DiscoveryLogPage {
 
 /// `length` bytes from `offset` of a log page; zeros behind its end, `None` beyond it.
 pub(crate) fn window(page: &[u8], offset: u64, length: usize) -> Option<Vec<u8>> {
-    let mut bytes = page.get(usize::try_from(offset).ok()?..)?.to_vec();
+    let rest = page.get(usize::try_from(offset).ok()?..)?;
+    let mut bytes = rest[..length.min(rest.len())].to_vec();
     bytes.resize(length, 0);
     Some(bytes)
 }

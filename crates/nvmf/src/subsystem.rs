@@ -44,6 +44,8 @@ pub struct SubsystemView {
     pub firmware: String,
     /// The active namespaces.
     pub namespaces: Namespaces,
+    /// How often an identifier has got another owner so far: no namespace has a newer one.
+    pub owner_changes: u64,
     /// Which hosts see those that not every host sees.
     pub visibility: Visibility,
     /// What hosts may make of namespaces; `None`: nothing.
@@ -809,6 +811,7 @@ pub(crate) mod test_support {
             model: "weft test".into(),
             firmware: "0.1".into(),
             namespaces: nsids.iter().map(|nsid| namespace(*nsid)).collect(),
+            owner_changes: 0,
             visibility: Visibility::default(),
             host_namespaces: None,
             allowed_hosts: None,

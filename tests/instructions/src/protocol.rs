@@ -300,6 +300,7 @@ fn view() -> Arc<SubsystemView> {
         model: String::new(),
         firmware: String::new(),
         namespaces: [namespace].into_iter().collect(),
+        owner_changes: 0,
         allowed_hosts: None,
         ana: None,
         policies: Arc::default(),

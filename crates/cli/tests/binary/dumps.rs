@@ -50,7 +50,11 @@ fn who_has_keys_leaves_no_core_dump_unless_told_to() {
     let host = format!("[[subsystem.host]]\nnqn = \"nqn.h\"\ndhchap-key = {key:?}\n");
     let (with, without) = (config("with.toml", &host), config("without.toml", ""));
     let program = folder.path("weft");
-    fs::copy(env!("CARGO_BIN_EXE_weft"), &program).expect("a copy");
+    // By another process: one that another test starts meanwhile would have this one's open file
+    // for a moment, and a program that is open for writing cannot be started.
+    let copied =
+        Command::new("cp").args([Path::new(env!("CARGO_BIN_EXE_weft")), &program]).status();
+    assert!(copied.expect("cp").success());
     let own = rustix::process::geteuid();
     let user = own.is_root().then_some(OTHER_USER);
     for path in [&folder.path(""), &key, &with, &without, &program] {

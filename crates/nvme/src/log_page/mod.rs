@@ -6,6 +6,7 @@ mod discovery;
 mod general;
 mod health;
 mod persistent;
+mod telemetry;
 
 pub use crate::identify::NamespaceList as ChangedNamespaceList;
 pub use asymmetric::{
@@ -28,6 +29,7 @@ pub use persistent::{
     PersistentEventHeader, PersistentEventInformation, PersistentEventType, PersistentEvents,
     ReportingContext, SetFeatureLayout, Timestamp,
 };
+pub use telemetry::{MalformedTelemetry, TelemetryHeader, TelemetryParameter, TelemetryScope};
 
 /// First entry of the Changed Attached Namespace List when more than 1024 namespaces changed.
 pub const CHANGED_NAMESPACES_TOO_MANY: u32 = 0xffff_ffff;

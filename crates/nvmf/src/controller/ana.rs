@@ -25,9 +25,9 @@ pub(super) struct Changes {
 
 /// A group that has namespaces: its state at the controller's port, and their identifiers.
 #[derive(Debug, PartialEq, Eq)]
-struct Group {
-    state: State,
-    nsids: Vec<u32>,
+pub(super) struct Group {
+    pub(super) state: State,
+    pub(super) nsids: Vec<u32>,
 }
 
 impl Controller {
@@ -86,7 +86,7 @@ impl Controller {
     }
 }
 
-fn groups(view: &SubsystemView, port_id: u16) -> BTreeMap<u32, Group> {
+pub(super) fn groups(view: &SubsystemView, port_id: u16) -> BTreeMap<u32, Group> {
     let mut groups = BTreeMap::new();
     for namespace in view.namespaces.iter() {
         let id = namespace.ana_group;

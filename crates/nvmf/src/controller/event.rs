@@ -26,11 +26,11 @@ const LIMIT: CommandError =
 #[derive(Debug, Default)]
 pub(super) struct Events {
     /// Identifiers of the Asynchronous Event Requests that wait.
-    requests: VecDeque<u16>,
+    pub(super) requests: VecDeque<u16>,
     /// Raised, and not yet sent.
-    raised: VecDeque<Event>,
+    pub(super) raised: VecDeque<Event>,
     /// Sent, and not to be sent again until their log page is read.
-    masked: Vec<Event>,
+    pub(super) masked: Vec<Event>,
 }
 
 impl Events {

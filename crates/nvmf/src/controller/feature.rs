@@ -55,7 +55,7 @@ pub(super) struct Features {
     reservation_masks: BTreeMap<u32, u32>,
     write_atomicity: u32,
     events: AsynchronousEventConfiguration,
-    host_behavior: HostBehavior,
+    pub(super) host_behavior: HostBehavior,
 }
 
 impl Features {
@@ -250,6 +250,8 @@ impl Controller {
                 let known = AsynchronousEventConfiguration(0)
                     .with_critical_warnings(u8::MAX)
                     .with_namespace_attribute(true)
+                    // Part of Telemetry Support; there is none to be sent.
+                    .with_telemetry_log(true)
                     .with_asymmetric_namespace_access_change(self.view.ana.is_some());
                 self.set_events(set.value, known)
             }
@@ -288,35 +290,54 @@ impl Controller {
     }
 
     fn current_value(&self, command: &Command, get: &GetFeatures) -> Result<Outcome, CommandError> {
-        let value = match get.feature {
-            FeatureId::HOST_IDENTIFIER => {
-                if !HostIdentifier(get.cdw11).extended() {
-                    return Err(VALUE);
-                }
-                return with_data(command, &self.host_id);
-            }
+        match get.feature {
+            FeatureId::HOST_IDENTIFIER if !HostIdentifier(get.cdw11).extended() => Err(VALUE),
+            FeatureId::HOST_IDENTIFIER => with_data(command, &self.host_id),
             FeatureId::HOST_BEHAVIOR_SUPPORT => {
-                return with_data(command, self.features.host_behavior.bytes());
+                with_data(command, self.features.host_behavior.bytes())
             }
+            feature => {
+                let value = self.feature_value(feature, get.namespace_id, get.cdw11)?;
+                Ok(Outcome::Done(value.into()))
+            }
+        }
+    }
+
+    /// The value of a feature that has no data.
+    fn feature_value(
+        &self,
+        feature: FeatureId,
+        nsid: u32,
+        cdw11: u32,
+    ) -> Result<u32, CommandError> {
+        Ok(match feature {
             FeatureId::KEEP_ALIVE_TIMER => self.keep_alive.timeout_ms(),
             FeatureId::VOLATILE_WRITE_CACHE => {
                 VolatileWriteCache(0).with_enable(self.shared.write_cache()).0
             }
             FeatureId::NAMESPACE_WRITE_PROTECTION => {
-                let protected = self.active_namespace(get.namespace_id)?.is_write_protected();
-                protection_value(protected)
+                protection_value(self.active_namespace(nsid)?.is_write_protected())
             }
             FeatureId::RESERVATION_PERSISTENCE => {
-                let nsid = self.active_namespace(get.namespace_id)?.nsid;
+                let nsid = self.active_namespace(nsid)?.nsid;
                 self.view.shared.reservations().get(nsid).persists().into()
             }
             FeatureId::ERROR_RECOVERY | FeatureId::RESERVATION_NOTIFICATION_MASK => {
-                self.active_namespace(get.namespace_id)?;
-                self.features.plain(get.feature, get.namespace_id, 0)?
+                self.active_namespace(nsid)?;
+                self.features.plain(feature, nsid, 0)?
             }
-            feature => self.features.plain(feature, get.namespace_id, get.cdw11)?,
+            feature => self.features.plain(feature, nsid, cdw11)?,
+        })
+    }
+
+    /// The features that have no data, with their values: those of a namespace, or of none.
+    pub(super) fn feature_values(&self, nsid: Option<u32>) -> Vec<(FeatureId, u32)> {
+        let of_these = |feature: &FeatureId| {
+            capabilities(*feature).is_some_and(|one| one.namespace_specific() == nsid.is_some())
         };
-        Ok(Outcome::Done(value.into()))
+        let value = |feature| self.feature_value(feature, nsid.unwrap_or(0), 0).ok();
+        let features = (0..=u8::MAX).map(FeatureId).filter(of_these);
+        features.filter_map(|feature| Some((feature, value(feature)?))).collect()
     }
 
     fn default_value(&self, command: &Command, get: &GetFeatures) -> Result<Outcome, CommandError> {

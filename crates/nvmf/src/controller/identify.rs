@@ -193,6 +193,7 @@ impl Controller {
         controller.log_page_attributes = LogPageAttributes(0)
             .with_command_effects(true)
             .with_extended_data(true)
+            .with_telemetry(true)
             .with_persistent_event(true);
         controller.persistent_event_log_64k = U32::new(LOG_64K);
         controller.submission_queue_entry_sizes = EntrySizes::SUBMISSION;

@@ -21,13 +21,15 @@ use crate::discovery::{DiscoveryLogPage, window};
 use crate::queue::{CommandError, ERROR_ENTRIES, ErrorRecord, error};
 
 /// The log pages of every I/O controller.
-const SUPPORTED: [LogPageId; 8] = [
+const SUPPORTED: [LogPageId; 10] = [
     LogPageId::SUPPORTED_LOG_PAGES,
     LogPageId::ERROR_INFORMATION,
     LogPageId::HEALTH,
     LogPageId::FIRMWARE_SLOT,
     LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST,
     LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS,
+    LogPageId::TELEMETRY_HOST_INITIATED,
+    LogPageId::TELEMETRY_CONTROLLER_INITIATED,
     LogPageId::PERSISTENT_EVENT_LOG,
     LogPageId::RESERVATION_NOTIFICATION,
 ];
@@ -67,8 +69,8 @@ const READS_HEADER: u16 = 1;
 
 const NAMESPACE: CommandError = error(Status::INVALID_FIELD, 4);
 const LOG_PAGE: CommandError = error(Status::INVALID_LOG_PAGE, 40);
-const LENGTH: CommandError = error(Status::INVALID_FIELD, 42);
-const OFFSET: CommandError = error(Status::INVALID_FIELD, 48);
+pub(super) const LENGTH: CommandError = error(Status::INVALID_FIELD, 42);
+pub(super) const OFFSET: CommandError = error(Status::INVALID_FIELD, 48);
 const OFFSET_TYPE: CommandError = error(Status::INVALID_FIELD, 58);
 const COMMAND_SET: CommandError = error(Status::INVALID_FIELD, 59);
 
@@ -84,8 +86,14 @@ impl Controller {
         if !supported.contains(&get.log_page) {
             return Err(LOG_PAGE);
         }
-        if get.log_page == LogPageId::PERSISTENT_EVENT_LOG {
-            return self.get_persistent_events(command, &get, now);
+        match get.log_page {
+            LogPageId::TELEMETRY_HOST_INITIATED | LogPageId::TELEMETRY_CONTROLLER_INITIATED => {
+                return self.get_telemetry(command, &get, now);
+            }
+            LogPageId::PERSISTENT_EVENT_LOG => {
+                return self.get_persistent_events(command, &get, now);
+            }
+            _ => {}
         }
         let length = self.check_part(command, &get)?;
         let page = match get.log_page {

@@ -27,6 +27,7 @@ mod management;
 mod persistent;
 mod property;
 mod reservation;
+mod telemetry;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -193,6 +194,8 @@ pub enum ControllerEvent {
 #[derive(Debug)]
 struct AttachedQueue {
     shared: Arc<QueueShared>,
+    entries: u32,
+    flow_control: bool,
     /// Its command count when the keep-alive timer last expired.
     seen: u64,
 }
@@ -235,6 +238,8 @@ pub struct Controller {
     setting: Vec<persistent::Setting>,
     /// What the host reads of the Persistent Event Log.
     event_context: Option<persistent::Context>,
+    /// Telemetry Host-Initiated as it was captured last, whatever was reset since; empty: never.
+    telemetry: Vec<u8>,
     queues: BTreeMap<u16, AttachedQueue>,
     shared: Arc<ControllerShared>,
     /// It is in the lists of controllers.
@@ -297,6 +302,7 @@ impl Controller {
             aborts: Vec::new(),
             setting: Vec::new(),
             event_context: None,
+            telemetry: Vec::new(),
             queues: BTreeMap::new(),
             shared,
             listing,
@@ -467,13 +473,14 @@ impl Controller {
     pub fn attach_queue(&mut self, request: &ConnectRequest) -> Result<QueueGrant, ConnectError> {
         self.check_queue(request)?;
         let shared = Arc::new(QueueShared::default());
-        let queue = AttachedQueue { shared: Arc::clone(&shared), seen: 0 };
+        let ConnectRequest { entries, flow_control, .. } = *request;
+        let queue = AttachedQueue { shared: Arc::clone(&shared), entries, flow_control, seen: 0 };
         self.queues.insert(request.queue_id, queue);
         self.keep_alive.touch();
         Ok(QueueGrant {
             queue_id: request.queue_id,
-            entries: request.entries,
-            flow_control: request.flow_control,
+            entries,
+            flow_control,
             priority: self.has_priorities().then_some(request.priority),
             controller_id: self.controller_id,
             port_id: self.port_id,

@@ -25,6 +25,7 @@
 //!   the second time. The caller has not seen a completion, so it has not yet written these blocks
 //!   again; the target ends the commands of the old association before it answers a new Connect, so
 //!   the first execution cannot follow the second.
+//! * So has **Copy**, whose source and destination do not overlap.
 //! * **Flush** covers the commands that *completed* before it; the second covers at least as many.
 //!   (It cannot restore data that a target with a volatile cache lost in a crash before the first
 //!   flush; the Linux host replays it all the same, and so does this one.)
@@ -70,6 +71,8 @@ pub enum Kind {
     Verify,
     /// Write Uncorrectable.
     WriteUncorrectable,
+    /// Copy, of one command. Its blocks are the caller's to count: it has none here.
+    Copy,
 }
 
 impl Kind {
@@ -82,7 +85,7 @@ impl Kind {
     /// Whether a request may become several commands.
     #[must_use]
     pub const fn is_split(self) -> bool {
-        !matches!(self, Self::Flush | Self::CompareAndWrite)
+        !matches!(self, Self::Flush | Self::CompareAndWrite | Self::Copy)
     }
 }
 
@@ -109,7 +112,7 @@ impl BlockLimits {
             Kind::Verify => self.verify,
             Kind::WriteUncorrectable => self.write_uncorrectable,
             Kind::Deallocate => self.deallocate_ranges,
-            Kind::Flush => 0,
+            Kind::Flush | Kind::Copy => 0,
         };
         if own == 0 || own > limits::BLOCKS_PER_COMMAND_MAX {
             limits::BLOCKS_PER_COMMAND_MAX

@@ -163,17 +163,20 @@ impl IoQueue {
     /// another one, or the namespace is not to be reached through this port now.
     pub(super) fn namespace(&self, nsid: u32) -> Result<&NamespaceView, CommandError> {
         let namespace = self.namespaces.get(nsid).ok_or(NAMESPACE)?;
+        if !self.is_plain {
+            self.check_reach(namespace)?;
+        }
+        Ok(namespace)
+    }
+
+    #[cold]
+    fn check_reach(&self, namespace: &NamespaceView) -> Result<(), CommandError> {
         if namespace.owner_change > self.owner_changes && !self.controller.has_identified(namespace)
         {
             return Err(NAMESPACE);
         }
-        match &self.ana {
-            None => Ok(namespace),
-            Some(states) => match states.refusal(namespace.ana_group) {
-                None => Ok(namespace),
-                Some(status) => Err(CommandError { status, parameter: None }),
-            },
-        }
+        let refusal = self.ana.as_ref().and_then(|states| states.refusal(namespace.ana_group));
+        refusal.map_or(Ok(()), |status| Err(CommandError { status, parameter: None }))
     }
 
     /// Force Unit Access of a read is not acted upon: as from Linux, the read sees what was

@@ -286,6 +286,7 @@ pub(crate) fn view(state: u8) -> SubsystemView {
         model: String::new(),
         firmware: String::new(),
         namespaces: nsids.map(namespace).collect(),
+        owner_changes: 0,
         visibility: Visibility::default(),
         host_namespaces: None,
         allowed_hosts: None,

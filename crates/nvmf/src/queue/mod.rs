@@ -168,6 +168,9 @@ pub struct IoQueue {
     ana: Option<Arc<GroupStates>>,
     /// Changes of owner that the controller is not older than.
     owner_changes: u64,
+    /// Every namespace of the table can be reached: no state refuses commands, no owner is newer
+    /// than the controller.
+    is_plain: bool,
     limits: check::Limits,
     fused: Fused,
     late: VecDeque<Completion>,
@@ -181,20 +184,23 @@ impl IoQueue {
     /// The queue that was granted, over this view of its subsystem.
     #[must_use]
     pub fn new(grant: QueueGrant, view: &SubsystemView) -> Self {
-        Self {
+        let mut queue = Self {
             queue_id: grant.queue_id,
             head: Head::after_connect(grant.entries, grant.flow_control),
-            namespaces: view.namespaces.clone(),
+            namespaces: Namespaces::default(),
             port_id: grant.port_id,
-            ana: view.ana.as_ref().and_then(|ana| ana.refusing(grant.port_id)),
+            ana: None,
             owner_changes: grant.controller.owner_changes(),
+            is_plain: false,
             limits: check::Limits::of(&grant.limits),
             fused: Fused::None,
             late: VecDeque::new(),
             shared: grant.shared,
             access: Arc::clone(grant.controller.access()),
             controller: grant.controller,
-        }
+        };
+        queue.replace_view(view);
+        queue
     }
 
     /// Queue ID.
@@ -220,6 +226,7 @@ impl IoQueue {
     pub fn replace_view(&mut self, view: &SubsystemView) {
         self.namespaces = view.namespaces.clone();
         self.ana = view.ana.as_ref().and_then(|ana| ana.refusing(self.port_id));
+        self.is_plain = self.ana.is_none() && view.owner_changes <= self.owner_changes;
     }
 
     /// The namespaces of the view, for [`IoAction::FlushAll`].

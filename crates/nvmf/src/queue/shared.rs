@@ -71,13 +71,12 @@ pub struct ControllerShared {
 
 impl ControllerShared {
     pub(crate) fn new(view: &SubsystemView, host_id: HostId) -> Arc<Self> {
-        let changes = view.namespaces.iter().map(|namespace| namespace.owner_change);
         Arc::new(Self {
             write_cache: AtomicBool::new(true),
             copy_formats: AtomicU16::new(0),
             arbitration: AtomicU32::new(0),
             errors: ErrorRing::default(),
-            owner_changes: changes.max().unwrap_or(0),
+            owner_changes: view.owner_changes,
             known: OnceLock::new(),
             host_id,
             access: view.shared.reservations().access(&host_id),

@@ -730,6 +730,7 @@ fn a_number_with_a_new_owner_is_refused_until_the_host_has_asked() {
     let owned = |owner_change| {
         let mut view = test_view();
         view.namespaces.get_mut(1).expect("there").owner_change = owner_change;
+        view.owner_changes = owner_change;
         view
     };
     let read = read_write(NvmOpcode::READ, 1, 0, 8);

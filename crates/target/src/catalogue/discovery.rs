@@ -72,6 +72,7 @@ impl Catalogue {
             model: "weft".to_owned(),
             firmware: env!("CARGO_PKG_VERSION").to_owned(),
             namespaces: Namespaces::default(),
+            owner_changes: 0,
             visibility: Visibility::default(),
             host_namespaces: None,
             allowed_hosts: None,

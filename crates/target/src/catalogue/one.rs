@@ -150,6 +150,7 @@ impl Catalogue {
             // The one that is served stays as it is.
             let view = Arc::make_mut(view);
             view.namespaces = view.namespaces.with(nsid, namespace);
+            view.owner_changes = self.owner_changes;
             view.visibility = subsystem.map(visibility).unwrap_or_default();
             let own = subsystem.and_then(|one| host_namespaces(one, &view.namespaces));
             view.host_namespaces = own;

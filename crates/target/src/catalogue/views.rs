@@ -59,6 +59,7 @@ impl Catalogue {
             model: subsystem.model.clone(),
             firmware: subsystem.firmware.clone(),
             namespaces,
+            owner_changes: self.owner_changes,
             visibility: visibility(subsystem),
             host_namespaces: None,
             allowed_hosts: subsystem

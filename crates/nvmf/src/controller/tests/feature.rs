@@ -102,7 +102,7 @@ fn values_are_kept_until_a_reset() {
         (FeatureId::TEMPERATURE_THRESHOLD, 350),
         (FeatureId::VOLATILE_WRITE_CACHE, 0),
         (FeatureId::WRITE_ATOMICITY, 1),
-        (FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION, 0x1ff),
+        (FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION, 0x5ff),
         (FeatureId::NUMBER_OF_QUEUES, 0x0003_0003),
     ] {
         let default = get(&mut controller, feature);

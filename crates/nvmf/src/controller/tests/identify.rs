@@ -56,7 +56,7 @@ fn the_controller_structure() {
         (258, 3),        // ACL
         (259, 3),        // AERL
         (260, 0b11),     // FRMW: one slot, read only
-        (261, 0b1_0110), // LPA: effects, extended data, persistent event log
+        (261, 0b1_1110), // LPA: effects, extended data, telemetry, persistent event log
         (262, 63),       // ELPE
         (320, 1),        // KAS: 100 ms
         (352, 1),        // PELS: 64 KiB

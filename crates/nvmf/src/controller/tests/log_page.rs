@@ -19,7 +19,7 @@ fn refusal(controller: &mut Controller, get: GetLogPage) -> Status {
 }
 
 /// Each log page: its length, or that there is none. The Persistent Event Log is read within a
-/// context.
+/// context, telemetry in blocks.
 #[test]
 fn every_log_page() {
     let known = [
@@ -29,6 +29,8 @@ fn every_log_page() {
         (0x03, 512),
         (0x04, 4096),
         (0x05, 4096),
+        (0x07, 512),
+        (0x08, 512),
         (0x0d, 512),
         (0x80, 64),
     ];
@@ -46,9 +48,10 @@ fn every_log_page() {
             continue;
         };
         read(&mut controller, log_page, *length);
-        let last = GetLogPage::new(log_page, u64::from(*length) - 4, 4);
-        data(&mut controller, last.to_command(), 4);
-        let beyond = GetLogPage::new(log_page, u64::from(*length) + 4, 4);
+        let unit = if [0x07, 0x08].contains(&id) { 512 } else { 4 };
+        let last = GetLogPage::new(log_page, u64::from(length - unit), unit);
+        data(&mut controller, last.to_command(), unit);
+        let beyond = GetLogPage::new(log_page, u64::from(length + unit), unit);
         assert_eq!(refusal(&mut controller, beyond), Status::INVALID_FIELD.with_dnr());
     }
     let bytes = read(&mut controller, LogPageId::SUPPORTED_LOG_PAGES, 1024);

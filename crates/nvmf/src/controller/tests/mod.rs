@@ -12,6 +12,7 @@ mod management;
 mod persistent;
 mod queue;
 mod table;
+mod telemetry;
 
 use std::net::Ipv4Addr;
 
