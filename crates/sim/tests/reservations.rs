@@ -19,7 +19,7 @@ use weft_nvmf::reservation::Request as ChangeRequest;
 use weft_nvmf::reservation::{HostId, Operation as Change, Refused, Reservations};
 use weft_reactor::simulation::{NetworkConditions, Random, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
-use weft_sim::{BLOCK_BYTES, SUBSYSTEM, Size, Testbed};
+use weft_sim::{BLOCK_BYTES, SUBSYSTEM, Size, Testbed, seeds};
 use weft_target::config::AnaState;
 use weft_transport::Slot;
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
@@ -449,12 +449,7 @@ fn stamped(reactor: &Reactor, stamp: u64) -> Operation {
 
 /// A half of the seeds, so that the halves run at the same time.
 fn half(number: u64) {
-    let of = std::env::var("WEFT_SEEDS").unwrap_or_else(|_| "0..1000".to_owned());
-    let (from, to) = of.split_once("..").expect("WEFT_SEEDS=FROM..TO");
-    let number_of = |text: &str| text.parse::<u64>().expect("WEFT_SEEDS has numbers");
-    let (from, to) = (number_of(from), number_of(to));
-    let at = |part: u64| from + (to - from) * part / 2;
-    let seeds = at(number)..at(number + 1);
+    let seeds = seeds(number, 2);
     let (mut counts, most) = ([0; 3], seeds.end - seeds.start);
     for seed in seeds {
         let of_one = Run::new(seed).run();

@@ -9,6 +9,7 @@ use super::state::{Event, Notice, State};
 use crate::slab::Key;
 use rustix::io::Errno;
 use std::collections::VecDeque;
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -196,9 +197,7 @@ impl State {
         if count > 1 && self.random.chance(split) {
             count = 1 + below(&mut self.random, count);
         }
-        for (to, from) in into.iter_mut().zip(end.inbox.drain(..count)) {
-            *to = from;
-        }
+        end.inbox.read_exact(&mut into[..count]).map_err(|_| Errno::IO)?;
         let peer = end.peer;
         if let Some(peer) = peer
             && self.ends.get(peer).is_some_and(|peer| peer.wants_room)

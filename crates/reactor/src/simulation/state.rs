@@ -293,10 +293,10 @@ impl State {
             Event::File { operation, .. } => (8, *operation, &[]),
         };
         let words = [time, kind, key.bits(), bytes.len() as u64];
-        let contents = bytes
-            .chunks(8)
-            .map(|chunk| chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
-        for word in words.into_iter().chain(contents) {
+        let (eights, rest) = bytes.as_chunks();
+        let contents = eights.iter().map(|eight| u64::from_be_bytes(*eight));
+        let rest = rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        for word in words.into_iter().chain(contents).chain([rest]) {
             let mixed = (self.fingerprint ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             self.fingerprint = mixed ^ mixed >> 29;
         }

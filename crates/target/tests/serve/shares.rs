@@ -106,6 +106,9 @@ fn many_that_pose_as_small_ones_leave_the_others_theirs() {
             config.limits.io_queues = 256;
             config.qos_rules = vec![idle(2)];
         });
+        // Without it three of them have 1.17 times what others have, on and on: their requests
+        // always come at the same moment of a turn.
+        scene.set_jitter(Duration::from_micros(10));
         // Two admin queues, the deep one, the small ones, and the one that is idle.
         let depth = |queue: usize| match queue {
             2 => 120,
@@ -120,9 +123,8 @@ fn many_that_pose_as_small_ones_leave_the_others_theirs() {
         assert!(on[queue] * 10 >= off[queue] * 4 * 7, "{}: {} of {}", queue, on[queue], off[queue]);
     }
     let small = || on[3..=202].iter().copied();
-    // Counts of 250 by chance: over 1.6 s it is 1.17.
     let (most, least) = (small().max().expect("some"), small().min().expect("some"));
-    assert!(most * 10 <= least * 12, "{least} to {most}");
+    assert!(most * 10 <= least * 11, "{least} to {most}");
 }
 
 /// A host with a latency target beside one that reads 128 KiB at a time: what the others send at

@@ -67,9 +67,7 @@ impl Scene {
         configuration: ControllerConfiguration,
         change: impl FnOnce(&mut Config),
     ) -> Self {
-        // Wide enough for everything to come at once.
-        let network = NetworkConditions { window_bytes: 64 << 20, ..NetworkConditions::default() };
-        let world = World::new(1, network);
+        let world = World::new(1, network());
         let ports: BTreeSet<u16> = queues_of.iter().map(|(port, _)| *port).collect();
         let mut config = Config {
             ports: ports.iter().map(|id| crate::support::port(*id, &listens_at(*id))).collect(),
@@ -504,6 +502,11 @@ impl Scene {
         self.world.set_work_time(time);
     }
 
+    /// What is sent from now on takes up to so much longer.
+    pub(crate) fn set_jitter(&self, jitter: Duration) {
+        self.world.set_network(NetworkConditions { jitter, ..network() });
+    }
+
     pub(crate) fn set_send_time(&self, time: Duration) {
         self.world.set_send_time(time);
     }
@@ -525,6 +528,11 @@ impl Scene {
         let queues = self.target.watch().queues();
         queues.into_iter().filter_map(|queue| queue.class).collect()
     }
+}
+
+/// Wide enough for everything to come at once.
+fn network() -> NetworkConditions {
+    NetworkConditions { window_bytes: 64 << 20, ..NetworkConditions::default() }
 }
 
 /// Where the port with this number listens.

@@ -1,0 +1,21 @@
+//! The seeds that a test runs.
+
+use std::ops::Range;
+
+/// What of all seeds is run unless `WEFT_SEEDS` says others.
+const USUAL: &str = "0..1000";
+
+/// One of so many parts, which run at the same time, of the seeds to be run: a thousand, or those
+/// of `WEFT_SEEDS=FROM..TO`.
+///
+/// # Panics
+/// `WEFT_SEEDS` is not a range of numbers.
+#[must_use]
+pub fn seeds(part: u64, parts: u64) -> Range<u64> {
+    let of = std::env::var("WEFT_SEEDS").unwrap_or_else(|_| USUAL.to_owned());
+    let (from, to) = of.split_once("..").expect("WEFT_SEEDS=FROM..TO");
+    let number_of = |text: &str| text.parse::<u64>().expect("WEFT_SEEDS has numbers");
+    let (from, to) = (number_of(from), number_of(to));
+    let at = |part: u64| from + to.saturating_sub(from) * part / parts;
+    at(part)..at(part + 1)
+}
