@@ -66,6 +66,47 @@ no_second_port() {
     rmdir "$NVMET/ports/2"
 }
 
+# refer PORT OTHER: a port lists only itself and what it refers to
+refer() {
+    local referral=$NVMET/ports/$1/referrals/$2
+    mkdir "$referral"
+    echo tcp >"$referral/addr_trtype"
+    echo ipv4 >"$referral/addr_adrfam"
+    echo 127.0.0.1 >"$referral/addr_traddr"
+    echo $((4419 + $2)) >"$referral/addr_trsvcid"
+    echo 1 >"$referral/enable"
+}
+
+# Each of two ports goes and comes back while weft, here, writes and verifies. It was told of the first.
+ports_by_referral() {
+    local at="nvme-tcp://127.0.0.1:4420/$NQN?nsid=1" load status=0 port
+    ip link set lo up
+    cp /share/weft /tmp/weft # the share is slow
+    second_port
+    refer 1 2
+    refer 2 1
+    expect paths "$(/tmp/weft list "$at" --discovery -o json | jq '.Devices[0].Paths | length')" 2
+    /tmp/weft bench "$at" --discovery --rw randwrite --verify crc32c --bs 4k --iodepth 16 --size 16m \
+        --runtime 100000 --time_based --quiet --reconnect-delay 1 </dev/null >/tmp/load.log 2>&1 &
+    load=$!
+    sleep 3
+    for port in 1 2; do
+        stop_port $port
+        sleep 2
+        grows
+        start_port $port
+        sleep 3
+        grows
+    done
+    kill -INT $load
+    wait $load || status=$?
+    cat /tmp/load.log
+    # It was interrupted, after it had read back what it had written.
+    expect status $status 130
+    rmdir "$NVMET"/ports/*/referrals/*
+    no_second_port
+}
+
 # ana_state PORT STATE
 ana_state() {
     echo "$2" >"$NVMET/ports/$1/ana_groups/1/ana_state"

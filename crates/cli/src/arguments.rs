@@ -46,6 +46,8 @@ pub(crate) enum Verb {
     Write(crate::transfer::Options),
     /// Flush a namespace: make its completed writes durable.
     Flush(crate::flush::Options),
+    /// Copy blocks within a namespace, or from others of its subsystem; the controller moves them.
+    Copy(crate::copy::Options),
     /// Make a namespace a block device of this machine, /dev/ublkbN, which this process serves.
     Attach(Box<crate::attach::Options>),
     /// End a block device of weft attach.

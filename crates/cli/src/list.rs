@@ -59,20 +59,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if failed { Err(Failure::Told) } else { Ok(()) }
 }
 
-/// The given subsystem, or those of the discovery controller.
+/// The given subsystem, or those of the discovery controller and of those that it refers to.
 fn addresses(options: &Options) -> Result<Vec<TransportId>, Failure> {
     let connection = options.connection.options()?;
     if !connection.address.is_discovery() {
         return Ok(vec![connection.address]);
     }
-    let mut addresses = Vec::new();
-    for entry in weft_host::discover(&connection)?.entries {
-        let Ok(address) = weft_host::transport_id(&entry) else { continue };
-        if !address.is_discovery() && !weft_host::is_referral(&entry) {
-            addresses.push(address);
-        }
-    }
-    Ok(addresses)
+    Ok(weft_host::discover_ports(&connection)?)
 }
 
 fn look(options: &Options, address: &TransportId) -> Result<Found, Failure> {

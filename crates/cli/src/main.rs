@@ -21,6 +21,7 @@ mod attach;
 mod bench;
 mod compare;
 mod connection;
+mod copy;
 mod ctl;
 mod destroy;
 mod detach;
@@ -110,6 +111,7 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::Attach(options) => attach::run(options),
         Verb::Detach(options) => detach::run(options),
         Verb::Flush(options) => flush::run(options),
+        Verb::Copy(options) => copy::run(options),
         Verb::Log(options) => log_page::run(options),
         Verb::Bench(options) => bench::run(options),
         Verb::Floor(options) => floor::run(options),

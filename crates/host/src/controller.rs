@@ -70,6 +70,47 @@ pub struct AdminResponse {
     pub data: Vec<u8>,
 }
 
+/// See [`Controller::admin_command`].
+fn admin_command(
+    shared: &Shared,
+    calls: &Calls,
+    command: Command,
+    data: AdminData,
+) -> Result<AdminResponse, Error> {
+    let length = match &data {
+        AdminData::None => 0,
+        AdminData::ToController(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+        AdminData::FromController(length) => *length,
+    };
+    if length > limits::ADMIN_DATA_MAX {
+        return Err(Error::Invalid(format!(
+            "{length} bytes are more than one admin command carries here ({})",
+            limits::ADMIN_DATA_MAX
+        )));
+    }
+    let (reply, answer) = mpsc::channel();
+    calls.post(Call::Admin { command, data, reply })?;
+    let result = answer.recv().map_err(|_| Error::Stopped)?;
+    let (completion, data) = result.map_err(|problem| shared.error(problem))?;
+    Ok(AdminResponse { completion, data })
+}
+
+/// See [`Controller::admin_command_checked`].
+pub(crate) fn admin_command_checked(
+    shared: &Shared,
+    calls: &Calls,
+    command: Command,
+    data: AdminData,
+) -> Result<AdminResponse, Error> {
+    let answer = admin_command(shared, calls, command, data)?;
+    let status: Status = answer.completion.status();
+    if status.is_success() {
+        return Ok(answer);
+    }
+    let step = Step::UserCommand;
+    Err(shared.error(Problem::Refused { step, status, parameter: None }))
+}
+
 /// A connected controller. Dropping it disconnects; [`Controller::disconnect`] also returns
 /// the result. It can be used from several threads at a time.
 #[derive(Debug)]
@@ -163,22 +204,7 @@ impl Controller {
     /// Sends an admin command and waits for its completion, whatever its status. The command's
     /// identifier and SGL are filled in. During a reconnection the call waits.
     pub fn admin_command(&self, command: Command, data: AdminData) -> Result<AdminResponse, Error> {
-        let length = match &data {
-            AdminData::None => 0,
-            AdminData::ToController(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-            AdminData::FromController(length) => *length,
-        };
-        if length > limits::ADMIN_DATA_MAX {
-            return Err(Error::Invalid(format!(
-                "{length} bytes are more than one admin command carries here ({})",
-                limits::ADMIN_DATA_MAX
-            )));
-        }
-        let (reply, answer) = mpsc::channel();
-        self.calls.post(Call::Admin { command, data, reply })?;
-        let result = answer.recv().map_err(|_| Error::Stopped)?;
-        let (completion, data) = result.map_err(|problem| self.shared.error(problem))?;
-        Ok(AdminResponse { completion, data })
+        admin_command(&self.shared, &self.calls, command, data)
     }
 
     /// As [`Controller::admin_command`]; any status but success is an error.
@@ -187,13 +213,7 @@ impl Controller {
         command: Command,
         data: AdminData,
     ) -> Result<AdminResponse, Error> {
-        let answer = self.admin_command(command, data)?;
-        let status: Status = answer.completion.status();
-        if status.is_success() {
-            return Ok(answer);
-        }
-        let step = Step::UserCommand;
-        Err(self.shared.error(Problem::Refused { step, status, parameter: None }))
+        admin_command_checked(&self.shared, &self.calls, command, data)
     }
 
     /// So many bytes of a log page from this offset, in as many commands as that takes. The

@@ -45,6 +45,17 @@ pub enum Error {
         /// Why.
         failure: Failure,
     },
+    /// A source range of a Copy was not copied, nor what comes after it. What comes before it was.
+    Copy {
+        /// Its namespace.
+        nsid: u32,
+        /// Its first block.
+        slba: u64,
+        /// Its number of blocks.
+        nlb: u32,
+        /// Why.
+        failure: Failure,
+    },
     /// The reactor could not be set up.
     Reactor(weft_reactor::SetupError),
     /// The thread of the controller has ended: it was disconnected, or it could not be started.
@@ -57,7 +68,7 @@ impl Error {
     pub fn side(&self) -> Side {
         match self {
             Self::Controller { problem, .. } => problem.side(),
-            Self::Request { failure, .. } => match failure {
+            Self::Request { failure, .. } | Self::Copy { failure, .. } => match failure {
                 Failure::PathLost => Side::Io,
                 Failure::OutOfRange | Failure::ReadOnly | Failure::Unsupported => Side::Local,
                 _ => Side::Peer,
@@ -75,7 +86,7 @@ impl Error {
     #[must_use]
     pub const fn failure(&self) -> Option<Failure> {
         match self {
-            Self::Request { failure, .. } => Some(*failure),
+            Self::Request { failure, .. } | Self::Copy { failure, .. } => Some(*failure),
             _ => None,
         }
     }
@@ -96,6 +107,11 @@ impl fmt::Display for Error {
             ),
             Self::Request { doing, nsid, failure } => {
                 write!(formatter, "{doing} of namespace {nsid} failed: {}", words(*failure))
+            }
+            Self::Copy { nsid, slba, nlb, failure } => {
+                let last = slba.saturating_add((*nlb).into()).saturating_sub(1);
+                let what = format!("blocks {slba} to {last} of namespace {nsid}");
+                write!(formatter, "{what} were not copied: {}", words(*failure))
             }
             Self::Reactor(error) => write!(formatter, "{error}"),
             Self::Stopped => formatter.write_str("the controller is disconnected"),

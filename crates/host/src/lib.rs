@@ -110,11 +110,11 @@ pub use controller::{AdminResponse, Controller, connect, connect_discovery, disc
 pub use device::NamespaceFactory;
 pub use driver::{AdminResult, ControllerDriver};
 pub use error::Error;
-pub use multipath::{IoPolicy, Multipath, MultipathFactory, PathInfo};
-pub use namespace::Namespace;
+pub use multipath::{IoPolicy, Multipath, MultipathFactory, PathInfo, discover_ports};
+pub use namespace::{CopySource, Namespace};
 pub use options::{Options, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
 pub use shared::{ControllerState, Ends};
-pub use weft_nvmf::host::discovery::{is_referral, transport_id};
+pub use weft_nvmf::host::discovery::transport_id;
 pub use weft_nvmf::host::{
     AddressError, AddressFamily, AdminData, Change, ControllerInfo, ControllerKind,
     ControllerSnapshot, DiscoveryLog, Event, NamespaceIdentity, NamespaceInfo, Problem, Side, Step,

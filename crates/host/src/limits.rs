@@ -32,6 +32,10 @@ pub(crate) const FURTHER_PATHS: Duration = Duration::from_secs(1);
 /// Time after which a discovery log page is read again that has not told of a change.
 pub(crate) const LOG_REREAD: Duration = Duration::from_secs(60);
 
+/// Discovery controllers that are asked for the paths of a device: one for each path, and as many
+/// again that list none. Each of them costs a thread and a connection.
+pub(crate) const DISCOVERY_CONTROLLERS_MAX: usize = 2 * PATHS_MAX as usize;
+
 /// Time between two looks whether a path that is listed no longer can be let go of.
 pub(crate) const UNLISTED_POLL: Duration = Duration::from_millis(100);
 

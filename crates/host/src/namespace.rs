@@ -1,5 +1,7 @@
 //! A namespace for blocking users: reads and writes bytes at offsets that are multiples of blocks.
 
+mod copy;
+
 use std::sync::Arc;
 use std::sync::mpsc;
 
@@ -10,7 +12,8 @@ use crate::device::NamespaceFactory;
 use crate::error::Error;
 use crate::limits;
 use crate::shared::Shared;
-use crate::worker::{Call, Calls, Io, IoKind};
+use crate::worker::{Call, Calls, Io, IoKind, IoResult};
+pub use copy::CopySource;
 
 /// A namespace of a connected controller. All calls block until the controller has answered;
 /// during an outage they wait or fail as [`crate::Options`] say.
@@ -219,16 +222,25 @@ impl Namespace {
 
     fn call(&self, kind: IoKind, slba: u64, nlb: u32, data: Vec<u8>) -> Result<Vec<u8>, Error> {
         let doing = kind.words();
+        let nsid = self.nsid();
+        self.wait_for(kind, slba, nlb, data)?.map_err(|failure| match failure {
+            Ok((failure, _)) => Error::Request { doing, nsid, failure },
+            Err(words) => Error::Invalid(words),
+        })
+    }
+
+    fn wait_for(
+        &self,
+        kind: IoKind,
+        slba: u64,
+        nlb: u32,
+        data: Vec<u8>,
+    ) -> Result<IoResult, Error> {
         let (reply, answer) = mpsc::channel();
         let namespace = Arc::clone(self.info());
         let io = Io { namespace, kind, slba, nlb, data, reply };
         self.calls.post(Call::Io(io))?;
-        let result = answer.recv().map_err(|_| Error::Stopped)?;
-        let nsid = self.nsid();
-        result.map_err(|failure| match failure {
-            Ok(failure) => Error::Request { doing, nsid, failure },
-            Err(words) => Error::Invalid(words),
-        })
+        answer.recv().map_err(|_| Error::Stopped)
     }
 
     /// The controller that the namespace belongs to, as its transport id.

@@ -101,7 +101,8 @@ pub struct Options {
     /// it. Access states (ANA) are followed, and it is tried again if the first attempt fails.
     pub multipath: bool,
     /// `--discovery`: the address is that of discovery controllers. The ports of the subsystem that
-    /// they list are the paths, and those of a [`crate::Multipath`] follow the log page.
+    /// they, or those that they refer to, list are the paths, and those of a
+    /// [`crate::Multipath`] follow the log pages.
     pub discovery: bool,
     /// `--iopolicy`: which of several paths a request takes. Default: the best.
     pub iopolicy: IoPolicy,

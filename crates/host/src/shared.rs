@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 
 use weft_nvme::Nqn;
@@ -151,6 +152,8 @@ struct State {
     /// The identifier that was allocated last: the one that was free longest comes next.
     last_queue: usize,
     events: VecDeque<Event>,
+    /// Who is woken by each event and each other state.
+    waiter: Option<Thread>,
 }
 
 /// What the host authenticates itself with: its secret, and the controller's if that has to prove
@@ -232,6 +235,7 @@ impl Shared {
             queue_ids_in_use: vec![true],
             last_queue: 0,
             events: VecDeque::new(),
+            waiter: None,
         };
         let state = Mutex::new(state);
         Ok(Self { options, config, postbox, tls, state, changed: Condvar::new() })
@@ -259,8 +263,7 @@ impl Shared {
     }
 
     pub(crate) fn set_state(&self, state: ControllerState) {
-        self.lock().state = state;
-        self.changed.notify_all();
+        self.change(|own| own.state = state);
     }
 
     pub(crate) fn set_snapshot(&self, snapshot: Arc<ControllerSnapshot>) {
@@ -268,17 +271,33 @@ impl Shared {
     }
 
     pub(crate) fn push_event(&self, event: Event) {
+        self.change(|state| {
+            if state.events.len() == limits::EVENTS_MAX {
+                state.events.pop_front();
+            }
+            // Whoever sees a loss sees its reason, and whoever sees the reason sees the loss.
+            if matches!(event, Event::Lost { .. } | Event::AttemptFailed { .. }) {
+                state.state = ControllerState::Reconnecting;
+            }
+            state.events.push_back(event);
+        });
+    }
+
+    /// Changes what others wait for.
+    fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
-        if state.events.len() == limits::EVENTS_MAX {
-            state.events.pop_front();
-        }
-        // Whoever sees a loss sees its reason, and whoever sees the reason sees the loss.
-        if matches!(event, Event::Lost { .. } | Event::AttemptFailed { .. }) {
-            state.state = ControllerState::Reconnecting;
-        }
-        state.events.push_back(event);
+        change(&mut state);
+        let waiter = state.waiter.clone();
         drop(state);
         self.changed.notify_all();
+        if let Some(waiter) = waiter {
+            waiter.unpark();
+        }
+    }
+
+    /// Unparks this thread from now on whenever the state changes or an event comes.
+    pub(crate) fn wake(&self, waiter: Thread) {
+        self.lock().waiter = Some(waiter);
     }
 
     /// The oldest event that was not returned yet; waits for one at most this long.

@@ -6,24 +6,28 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use weft_backend::{Failure, Operation, Request, RequestCompletion};
-use weft_nvme::Command;
+use weft_nvme::nvm::{CopyCommand, CopySourceRange};
+use weft_nvme::{Command, Wire};
 use weft_nvmf::host::{AdminData, ControllerKind, NamespaceInfo};
-use weft_reactor::{Mailbox, MailboxSender, Owner, Reactor, WaitLimit};
+use weft_reactor::{Buffer, Mailbox, MailboxSender, Owner, Reactor, WaitLimit};
 
 use crate::device::geometry;
 use crate::driver::{AdminResult, ControllerDriver};
 use crate::error::Error;
 use crate::limits;
 use crate::options::Options;
-use crate::queue::QueuePair;
+use crate::queue::{Copying, QueuePair};
 use crate::shared::{Secrets, Shared};
 
 const DRIVER: Owner = Owner(0);
 const QUEUE: Owner = Owner(1);
 
-/// The result of a blocking request: its data, or a failure of the request or (as text) of the
-/// queue.
-pub(crate) type IoResult = Result<Vec<u8>, Result<Failure, String>>;
+/// The result of a blocking request: its data, or a failure of the request, with the first range
+/// that was not copied if it is a Copy, or (as text) of the queue.
+pub(crate) type IoResult = Result<Vec<u8>, Result<(Failure, u32), String>>;
+
+/// Why a request was not begun.
+type Why = Result<Failure, String>;
 
 /// The operation of a blocking request: that of a block device, with its own bytes.
 #[derive(Debug, Clone)]
@@ -36,6 +40,15 @@ pub(crate) enum IoKind {
     Compare,
     CompareAndWrite { expected: Vec<u8> },
     Verify,
+    Copy { ranges: Box<[CopyRange]>, durable: bool },
+}
+
+/// A source range of a Copy.
+#[derive(Debug, Clone)]
+pub(crate) struct CopyRange {
+    pub(crate) from: Arc<NamespaceInfo>,
+    pub(crate) slba: u64,
+    pub(crate) nlb: u32,
 }
 
 impl IoKind {
@@ -49,6 +62,7 @@ impl IoKind {
             Self::Compare => "compare",
             Self::CompareAndWrite { .. } => "compare and write",
             Self::Verify => "verify",
+            Self::Copy { .. } => "copy",
         }
     }
 }
@@ -193,7 +207,8 @@ impl Worker {
         if let Some(queue) = &mut self.queue {
             while let Some(completion) = queue.poll_completion() {
                 let reply = self.io.remove(&completion.tag);
-                answer(reply, completion);
+                let failed_range = queue.take_failed_range(completion.tag);
+                answer(reply, completion, failed_range);
             }
         }
         while let Some((tag, result)) = self.driver.poll_answer() {
@@ -245,41 +260,58 @@ impl Worker {
     }
 
     fn begin(&mut self, io: Io) {
-        let Io { namespace, kind, slba, nlb, data, reply } = io;
-        let fail = |reply: &Sender<IoResult>, why| {
-            let _ = reply.send(Err(why));
-        };
-        if let Err(words) = self.open_queue() {
-            return fail(&reply, Err(words));
+        let reply = io.reply.clone();
+        match self.hand_over(io) {
+            Ok(tag) => {
+                self.io.insert(tag, reply);
+            }
+            Err(why) => {
+                // The caller may have stopped waiting.
+                let _ = reply.send(Err(why.map(|failure| (failure, 0))));
+            }
         }
-        let Some(queue) = &mut self.queue else { return };
+    }
+
+    /// Hands a request to the queue; its tag there.
+    fn hand_over(&mut self, io: Io) -> Result<u64, Why> {
+        let Io { namespace, kind, slba, nlb, data, .. } = io;
+        self.open_queue().map_err(Why::Err)?;
+        let gone = || Why::Ok(Failure::Gone);
+        let queue = self.queue.as_mut().ok_or_else(gone)?;
         // The queue has at least the state of the controller that the caller has seen.
         queue.listen(&mut self.reactor);
-        let snapshot = queue.snapshot().cloned();
-        let current = snapshot.as_ref().and_then(|snapshot| {
-            let now = snapshot.namespaces.get(&namespace.nsid)?;
-            now.is_same(&namespace).then_some((snapshot, now))
-        });
-        let Some((snapshot, current)) = current else {
-            return fail(&reply, Ok(Failure::Gone));
+        let snapshot = queue.snapshot().cloned().ok_or_else(gone)?;
+        let find = |namespace: &NamespaceInfo| {
+            let now = snapshot.namespaces.get(&namespace.nsid);
+            now.filter(|now| now.is_same(namespace)).ok_or_else(gone)
         };
+        let current = find(&namespace)?;
+        if let IoKind::Copy { ranges, .. } = &kind {
+            ranges.iter().try_for_each(|range| find(&range.from).map(drop))?;
+        }
         let length = match kind {
             IoKind::Read => nlb as usize * namespace.block_bytes as usize,
             _ => data.len(),
         };
-        let Some(operation) = operation(&self.reactor, kind, (slba, nlb), &data, length) else {
-            let words = "the host's buffer pool has no room for the request";
-            return fail(&reply, Err(words.into()));
-        };
+        let work = work(&self.reactor, (namespace.nsid, slba, nlb), kind, &data, length);
+        let no_room = || Why::Err("the host's buffer pool has no room for the request".into());
+        let work = work.ok_or_else(no_room)?;
         let shape = geometry(&snapshot.controller, current);
-        if let Err(failure) = operation.check(&shape) {
-            return fail(&reply, Ok(failure));
-        }
-        let current = Arc::clone(current);
         let tag = self.next_tag + 1;
         self.next_tag = tag;
-        self.io.insert(tag, reply);
-        queue.submit(&current, Request { tag, operation });
+        match work {
+            Work::Device(operation) => {
+                operation.check(&shape).map_err(Why::Ok)?;
+                queue.submit(current, Request { tag, operation });
+            }
+            Work::Copy(copy, ranges) => {
+                // It needs what a write of these blocks needs.
+                let write = Operation::WriteZeroes { slba, nlb, deallocate: false, durable: false };
+                write.check(&shape).map_err(Why::Ok)?;
+                queue.submit_copy(current, tag, copy, ranges);
+            }
+        }
+        Ok(tag)
     }
 
     fn open_queue(&mut self) -> Result<(), String> {
@@ -301,20 +333,26 @@ impl Drop for Worker {
     }
 }
 
-/// The operation with buffers of the reactor; `None` where the pool has none.
-fn operation(
+/// A request for the queue.
+enum Work {
+    Device(Operation),
+    Copy(Copying, Buffer),
+}
+
+/// The request with buffers of the reactor; `None` where the pool has none.
+fn work(
     reactor: &Reactor,
+    (nsid, slba, nlb): (u32, u64, u32),
     kind: IoKind,
-    (slba, nlb): (u64, u32),
     data: &[u8],
     length: usize,
-) -> Option<Operation> {
+) -> Option<Work> {
     let filled = |bytes: &[u8]| {
         let mut buffer = reactor.pool().take(bytes.len())?;
         buffer.bytes_mut().copy_from_slice(bytes);
         Some(buffer)
     };
-    Some(match kind {
+    Some(Work::Device(match kind {
         IoKind::Read => Operation::Read { slba, nlb, into: reactor.pool().take(length)? },
         IoKind::Write { durable } => Operation::Write { slba, nlb, from: filled(data)?, durable },
         IoKind::Flush => Operation::Flush,
@@ -329,12 +367,28 @@ fn operation(
             Operation::CompareAndWrite { slba, nlb, compare, write, durable: false }
         }
         IoKind::Verify => Operation::Verify { slba, nlb },
-    })
+        IoKind::Copy { ranges, durable } => {
+            let sources = ranges.iter().map(|range| range.from.nsid);
+            let format = if sources.clone().all(|source| source == nsid) { 0 } else { 2 };
+            // The first format has no field for the namespace.
+            let named = |source| if format == 0 { 0 } else { source };
+            let mut bytes = Vec::with_capacity(ranges.len() * CopySourceRange::SIZE);
+            for range in &ranges {
+                let range = CopySourceRange::new(named(range.from.nsid), range.slba, range.nlb)?;
+                bytes.extend_from_slice(range.bytes());
+            }
+            let mut command = CopyCommand::new(slba, u16::try_from(ranges.len()).ok()?, format);
+            command.control = command.control.with_force_unit_access(durable);
+            let copy = Copying { command, sources: sources.collect() };
+            return Some(Work::Copy(copy, filled(&bytes)?));
+        }
+    }))
 }
 
-fn answer(reply: Option<Sender<IoResult>>, completion: RequestCompletion) {
+fn answer(reply: Option<Sender<IoResult>>, completion: RequestCompletion, failed_range: u32) {
     let Some(reply) = reply else { return };
     let data = completion.buffer.map(|buffer| buffer.to_vec()).unwrap_or_default();
     // The caller may have stopped waiting.
-    let _ = reply.send(completion.result.map(|()| data).map_err(Ok));
+    let failed = |failure| Ok((failure, failed_range));
+    let _ = reply.send(completion.result.map(|()| data).map_err(failed));
 }

@@ -34,6 +34,7 @@ const STEPS: &[Step] = &[
     step("again", authentication::again_with_kernel_target),
     step("port_goes_and_comes", port_goes_and_comes),
     step("one_of_two_ports_goes", one_of_two_ports_goes),
+    step("ports_by_referral", ports_by_referral),
     step("studied", studied),
 ];
 
@@ -232,6 +233,13 @@ fn one_of_two_ports_goes(bench: &mut Bench) -> Result<()> {
     let said = load.output();
     ensure!(!said.contains(" error: ") && !said.contains("panicked"), "{said}");
     bench.guest("no_second_port").map(drop)
+}
+
+/// The same with a host that knows one port, and finds the other by the referral there. It runs in
+/// the guest, whose addresses are what Linux' log page has.
+fn ports_by_referral(bench: &mut Bench) -> Result<()> {
+    bench.give_weft()?;
+    bench.guest("ports_by_referral").map(drop)
 }
 
 /// A study of a target without statistics ends with a report, and marks each remote cell as such.

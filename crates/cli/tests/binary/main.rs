@@ -4,6 +4,7 @@ mod agents;
 #[cfg(feature = "tls")]
 mod concat;
 mod control;
+mod copy;
 mod dumps;
 mod faults;
 mod key;

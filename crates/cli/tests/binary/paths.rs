@@ -1,11 +1,14 @@
 //! One namespace by two ports of a target.
 
+use std::net::TcpListener;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use weft_rpc::{Client, statistics::GetStatistics};
 
-use crate::control::waiting;
+use crate::control::{call, waiting};
 use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, command, weft};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -45,8 +48,7 @@ impl TwoPorts {
     }
 
     fn address(&self) -> String {
-        let place = |url: &String| url.strip_prefix("tcp://").expect("a URL").to_owned();
-        let places: Vec<String> = self.urls.iter().map(place).collect();
+        let places: Vec<&str> = self.urls.iter().map(|url| place(url)).collect();
         format!("nvme-tcp://{}/{NQN}?nsid=1", places.join(","))
     }
 
@@ -67,9 +69,75 @@ impl TwoPorts {
     }
 
     fn bench(&self, words: &str) -> Child {
-        let mut command = command(DRIVERS[0]);
-        command.args(["bench", &self.address(), "--quiet"]).args(words.split(' '));
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary")
+        bench(&self.address(), words)
+    }
+
+    /// What `weft top` shows of the queues.
+    fn top(&self) -> String {
+        let control = self.target.said["control"].as_str().expect("said");
+        let words = ["top", "--control", control, "--once", "--queues", "--interval", "100ms"];
+        weft(DRIVERS[0], words).text()
+    }
+
+    /// Waits until queues come by these ports alone.
+    fn comes_by(&self, wanted: [bool; 2], after: &str) {
+        let begin = Instant::now();
+        loop {
+            let shown = self.top();
+            if [0, 1].map(|port| shown.contains(place(&self.urls[port]))) == wanted {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "not {wanted:?} after {after}: {shown}");
+        }
+    }
+}
+
+fn place(url: &str) -> &str {
+    url.strip_prefix("tcp://").expect("a URL")
+}
+
+fn bench(address: &str, words: &str) -> Child {
+    let mut command = command(DRIVERS[0]);
+    command.args(["bench", address, "--quiet"]).args(words.split_whitespace());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary")
+}
+
+/// Interrupts a verified load, which reads back what it has written. What it told.
+fn interrupted(load: Child) -> String {
+    let pid = Pid::from_child(&load);
+    kill_process(pid, Signal::INT).expect("a process");
+    let ended = load.wait_with_output().expect("a process");
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.code() == Some(130) && !told.contains("panicked"), "{told}");
+    told
+}
+
+/// A target whose discovery controller lists one port of another target.
+struct Lister {
+    target: Target,
+    client: Client,
+    _folder: Folder,
+}
+
+impl Lister {
+    fn new(name: &str, listed: &str, port: u16) -> Self {
+        let folder = Folder::new(name);
+        let own = format!("tcp://127.0.0.1:{port}");
+        let words = ["--nqn", NQN, "--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"];
+        let more = ["--advertise", place(listed), "--discovery", &own];
+        let (target, client) = waiting(&folder, &[&words[..], &more].concat());
+        Self { target, client, _folder: folder }
+    }
+
+    fn port(&self) -> u16 {
+        self.target.port(1)
+    }
+
+    /// Adds or removes a referral to this port.
+    fn refer(&mut self, what: &str, port: u16) {
+        let method = format!("nvmf_discovery_{what}_referral");
+        let at = json!({"trtype": "TCP", "traddr": "127.0.0.1", "trsvcid": port.to_string()});
+        call(&mut self.client, &method, json!({"address": at})).expect(what);
     }
 }
 
@@ -94,13 +162,8 @@ fn a_verified_load_goes_on_whatever_happens_to_one_of_two_ports() {
         std::thread::sleep(Duration::from_millis(1200));
         own.ctl(&format!("ana set {NQN} {} inaccessible", ports[1]));
         own.goes_on("only the first can be used");
-        let pid = rustix::process::Pid::from_child(&load);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("a process");
-        let ended = load.wait_with_output().expect("a process");
-        let told = String::from_utf8_lossy(&ended.stderr).into_owned();
-        // It was interrupted, after it had read back what it had written.
-        assert_eq!(ended.status.code(), Some(130), "{policy}: {told}");
-        assert!(!told.contains("error") && !told.contains("panicked"), "{policy}: {told}");
+        let told = interrupted(load);
+        assert!(!told.contains("error"), "{policy}: {told}");
         own.target.stop();
     }
 }
@@ -109,15 +172,13 @@ fn a_verified_load_goes_on_whatever_happens_to_one_of_two_ports() {
 fn paths_that_a_discovery_controller_lists_come_and_go_under_a_verified_load() {
     let mut own = TwoPorts::new("discovered");
     let ports = own.urls.clone();
-    let place = |url: &str| url.strip_prefix("tcp://").expect("a URL").to_owned();
     own.ctl(&format!("listener remove {NQN} {}", ports[1]));
     let of_discovery = format!("nvme-tcp://{}/{NQN}?nsid=1", place(&ports[0]));
-    let mut command = command(DRIVERS[0]);
-    let words = "--quiet --discovery --rw randrw --bs 4k --iodepth 8 --runtime 300 --time_based \
-                 --verify crc32c --reconnect-delay 1 --keep-alive-tmo 2";
-    command.args(["bench", &of_discovery]).args(words.split_whitespace());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let load = command.spawn().expect("the binary");
+    let load = bench(
+        &of_discovery,
+        "--discovery --rw randrw --bs 4k --iodepth 8 --runtime 300 --time_based --verify crc32c \
+         --reconnect-delay 1 --keep-alive-tmo 2",
+    );
     own.goes_on("the start");
 
     // What is used of both is what can be reached alone.
@@ -149,13 +210,68 @@ fn paths_that_a_discovery_controller_lists_come_and_go_under_a_verified_load() {
     let none = weft(DRIVERS[0], ["read", &unknown, "--discovery"]);
     assert!(none.stderr.contains("lists no port of"), "{}", none.stderr);
 
-    let pid = rustix::process::Pid::from_child(&load);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("a process");
-    let ended = load.wait_with_output().expect("a process");
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(130), "{told}");
-    assert!(!told.contains("error") && !told.contains("panicked"), "{told}");
+    let told = interrupted(load);
+    assert!(!told.contains("error"), "{told}");
     own.target.stop();
+}
+
+#[test]
+fn referrals_lead_to_further_paths_which_come_and_go_with_them() {
+    let mut own = TwoPorts::new("referred");
+    let ports = own.urls.clone();
+    let mut first = Lister::new("refers", &ports[0], 0);
+    let mut second = Lister::new("is-referred-to", &ports[1], 0);
+    let nobody =
+        TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("one").port();
+    // In a loop, with one that cannot be reached.
+    first.refer("add", nobody);
+    first.refer("add", second.port());
+    second.refer("add", first.port());
+    let at = format!("nvme-tcp://127.0.0.1:{}", first.port());
+    let of_discovery = format!("{at}/{NQN}?nsid=1");
+    let listed = weft(DRIVERS[0], ["list", &of_discovery, "--discovery", "-o", "json"]);
+    let told = format!("127.0.0.1:{nobody}");
+    assert!(listed.stderr.contains(&told), "{}", listed.stderr);
+    let paths = listed.json()["Devices"][0]["Paths"].as_array().map(Vec::len);
+    assert_eq!(paths, Some(2), "{}", listed.text());
+    let all = weft(DRIVERS[0], ["list", &at]).text();
+    assert!(ports.iter().all(|url| all.contains(place(url))), "{all}");
+
+    let load = bench(
+        &of_discovery,
+        "--discovery --rw randrw --bs 4k --iodepth 8 --runtime 300 --time_based --verify crc32c \
+         --reconnect-delay 1 --keep-alive-tmo 2",
+    );
+    own.comes_by([true, true], "the start");
+    first.refer("remove", second.port());
+    own.comes_by([true, false], "a referral was removed");
+    own.goes_on("a referral was removed");
+    first.refer("add", second.port());
+    own.comes_by([true, true], "it was added again");
+
+    // One that cannot be asked takes no path away, though others are asked again.
+    let port = second.port();
+    second.target.signal(Signal::KILL);
+    drop(second);
+    first.refer("remove", nobody);
+    std::thread::sleep(Duration::from_millis(2500));
+    own.comes_by([true, true], "the one that lists it is away");
+    own.ctl(&format!("ana set {NQN} {} inaccessible", ports[0]));
+    own.goes_on("the one that lists it is away");
+    own.ctl(&format!("ana set {NQN} {} optimized", ports[0]));
+
+    // It is asked again when it is back, and tells of changes.
+    let mut second = Lister::new("is-back", &ports[1], port);
+    let at = json!({"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1",
+        "trsvcid": second.target.port(0).to_string()});
+    std::thread::sleep(Duration::from_millis(2500));
+    own.comes_by([true, true], "the one that lists it is back");
+    let params = json!({"nqn": NQN, "listen_address": at});
+    call(&mut second.client, "nvmf_subsystem_remove_listener", params).expect("a removal");
+    own.comes_by([true, false], "it is listed no longer");
+    own.goes_on("it is listed no longer");
+    interrupted(load);
+    [first.target, second.target, own.target].into_iter().for_each(Target::stop);
 }
 
 #[test]
@@ -198,16 +314,7 @@ fn list_and_top_show_the_paths() {
     own.ctl(&format!("ana set {NQN} {} optimized", own.urls[1]));
     // Which port each queue came to is what the target knows of them.
     let mut load = own.bench("--rw randread --iodepth 1 --runtime 60 --time_based");
-    let (begin, at) = (Instant::now(), |url: &String| url["tcp://".len()..].to_owned());
-    let control = own.target.said["control"].as_str().expect("said");
-    loop {
-        let words = ["top", "--control", control, "--once", "--queues", "--interval", "100ms"];
-        let shown = weft(DRIVERS[0], words).text();
-        if own.urls.iter().all(|url| shown.contains(&at(url))) {
-            break;
-        }
-        assert!(begin.elapsed() < PATIENCE, "{shown}");
-    }
+    own.comes_by([true, true], "the start");
     load.kill().expect("it runs");
     load.wait().expect("a process");
     own.ctl(&format!("listener remove {NQN} {}", own.urls[0]));

@@ -65,6 +65,31 @@ fn a_target_is_discovered_identified_written_read_and_stopped() {
 }
 
 #[test]
+fn telemetry_is_shown_or_written_to_a_file() {
+    let target = Target::start("epoll", &["--memory", "1MiB"]);
+    let log = |words: &[&str]| target.weft("log", 1, words);
+    let shown = log(&["telemetry"]).text();
+    for part in ["ths       : 1  (Controller)\n", "\n\nweft-telemetry: 1\n"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    assert!(shown.contains(&format!("\nsubsystem: {NQN}\n")), "{shown}");
+    let folder = Folder::new("telemetry");
+    let file = folder.path("file");
+    let saved = log(&["telemetry", "-O", text(&file), "-o", "json"]).json();
+    let bytes = std::fs::read(&file).expect("the file");
+    let blocks = usize::try_from(saved["dalb3"].as_u64().expect("a number")).expect("few");
+    assert_eq!((bytes.len(), bytes[0]), (512 * (1 + blocks), 7));
+    assert_eq!((&saved["bytes"], &saved["text"]), (&(512 * blocks).into(), &().into()));
+    // Each command has a controller of its own, which has captured nothing before.
+    let none = log(&["telemetry", "--host-generate", "0", "-o", "json"]).json();
+    assert_eq!((&none["hostdgn"], &none["bytes"]), (&0.into(), &0.into()));
+    let own = log(&["telemetry", "--controller-init", "-o", "json"]).json();
+    assert_eq!((&own["lpi"], &own["ctrlavail"], &own["tcs"]), (&8.into(), &0.into(), &1.into()));
+    let fault = log(&["smart", "--data-area", "1"]).fault();
+    assert!(fault.contains("are for telemetry, not for SMART"), "{fault}");
+}
+
+#[test]
 fn a_target_stops_on_sigint_and_at_the_end_of_stdin() {
     let target = Target::start("epoll", &["--memory", "1MiB"]);
     target.signal(Signal::INT);
@@ -464,7 +489,7 @@ fn the_commands_of_the_readme_run() {
         let words: Vec<&str> =
             command.split_whitespace().skip_while(|word| *word != "weft").collect();
         match words.get(1).copied() {
-            Some(verb @ ("discover" | "bench" | "read")) => {
+            Some(verb @ ("discover" | "bench" | "read" | "copy")) => {
                 let ran = weft("epoll", &words[1..]);
                 assert_eq!(ran.code, Some(0), "{command}: {}", ran.stderr);
                 done.push(verb.to_owned());
@@ -477,7 +502,7 @@ fn the_commands_of_the_readme_run() {
             }
         }
     }
-    assert_eq!(done, ["discover", "bench", "bench", "read"]);
+    assert_eq!(done, ["discover", "bench", "bench", "read", "copy"]);
     target.stop();
 
     let cargo = std::env::var_os("CARGO").expect("cargo runs the tests");

@@ -18,7 +18,7 @@ use weft_reactor::{Outcome, Owner, Reactor, Token};
 
 use super::IoPolicy;
 use super::paths::AddedPaths;
-use super::policy::{Candidate, Chooser, Latency};
+use super::policy::{BEST, Candidate, Chooser, Latency};
 use crate::device::geometry;
 use crate::limits;
 use crate::queue::{Ended, Fence, Outlook, QueuePair, Why, is_of_access};
@@ -101,8 +101,8 @@ impl Path {
         self.namespace = namespace.cloned();
         self.rank = match snapshot.access.of(device.nsid) {
             _ if namespace.is_none() => None,
-            Some(Access::OPTIMIZED) => Some(0),
-            Some(Access::NON_OPTIMIZED) => Some(1),
+            Some(Access::OPTIMIZED) => Some(BEST),
+            Some(Access::NON_OPTIMIZED) => Some(BEST + 1),
             _ => None,
         };
         self.snapshot = Some(Arc::clone(snapshot));
@@ -201,20 +201,22 @@ impl MultipathDevice {
 
     /// Takes what has ended on the paths.
     fn collect(&mut self, reactor: &Reactor) {
+        (0..self.paths.len()).for_each(|number| self.collect_from(number, reactor));
+    }
+
+    fn collect_from(&mut self, number: usize, reactor: &Reactor) {
         let now = reactor.turn_time();
-        for number in 0..self.paths.len() {
-            let mut count = 0;
-            while let Some(ended) = self.paths[number].queue.poll_ended(reactor.pool()) {
-                count += 1;
-                match ended {
-                    Ended::Done(completion) => self.completions.push_back(completion),
-                    Ended::Back(request, why) => self.take_back(number, request, why, now),
-                }
+        let mut count = 0;
+        while let Some(ended) = self.paths[number].queue.poll_ended(reactor.pool()) {
+            count += 1;
+            match ended {
+                Ended::Done(completion) => self.completions.push_back(completion),
+                Ended::Back(request, why) => self.take_back(number, request, why, now),
             }
-            if self.chooser.measures_latency() {
-                let path = &mut self.paths[number];
-                path.latency.note(now, path.queue.load(), count);
-            }
+        }
+        if self.chooser.measures_latency() {
+            let path = &mut self.paths[number];
+            path.latency.note(now, path.queue.load(), count);
         }
     }
 
@@ -334,6 +336,8 @@ impl BlockDevice for MultipathDevice {
         let number = (completion.token.tag / limits::PATH_TAGS) as usize;
         if let Some(path) = self.paths.get_mut(number) {
             path.queue.handle(reactor, completion);
+            // What has come is there before the flush, which sends the requests that follow it.
+            self.collect_from(number, reactor);
         }
     }
 

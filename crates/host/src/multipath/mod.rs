@@ -6,13 +6,14 @@
 //! ```
 //!
 //! Each path is a controller of its own, which is lost and connected again by itself, at any time.
-//! Which controllers there are is given, or listed by a discovery controller: see `search`.
+//! Which controllers there are is given, or listed by discovery controllers: see `search`.
 //! What is done with requests meanwhile is decided by each device: see `device`.
 
 mod device;
 mod paths;
 mod policy;
 mod search;
+mod sources;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,12 +35,13 @@ use device::{MultipathDevice, Path};
 use paths::Paths;
 pub use policy::IoPolicy;
 use search::Search;
+pub use search::discover_ports;
 pub(crate) use search::ports;
 
 /// Several connected controllers of one subsystem.
 #[derive(Debug)]
 pub struct Multipath {
-    /// If a discovery controller lists the paths. It ends first.
+    /// If discovery controllers list the paths. It ends first.
     search: Option<Search>,
     group: Arc<Group>,
 }
@@ -68,8 +70,9 @@ pub struct PathInfo {
 
 impl Multipath {
     /// Connects to every endpoint of the address, or with [`Options::discovery`] to every port that
-    /// the discovery controller there lists. Waits until one can be used, and a moment for the
-    /// others. Those that cannot be connected are tried again, as a lost controller is.
+    /// the discovery controller there lists, or one that it refers to. Waits until one can be used,
+    /// and a moment for the others. Those that cannot be connected are tried again, as a lost
+    /// controller is.
     pub fn connect(options: &Options) -> Result<Self, Error> {
         let group = Arc::new(Group {
             options: Options { multipath: true, discovery: false, ..options.clone() },
@@ -87,7 +90,7 @@ impl Multipath {
                         endpoints.len()
                     )));
                 }
-                group.set_ports(&endpoints, true)?;
+                group.add(&endpoints)?;
                 None
             }
         };
@@ -186,43 +189,50 @@ impl Group {
         self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the paths those to these ports. One that has ended is begun anew if the ports are
-    /// `new`; one to another port ends as soon as one of these can be used. Whether all is as it
-    /// should be.
-    fn set_ports(&self, ports: &[TransportId], are_new: bool) -> Result<bool, Error> {
+    /// Adds paths to these ports. One that has ended is begun anew.
+    fn add(&self, ports: &[TransportId]) -> Result<(), Error> {
         let mut controllers = self.lock();
-        let has_ended = |one: &Arc<Controller>| matches!(one.state(), ControllerState::Ended(_));
-        let is_listed = |one: &Arc<Controller>| ports.contains(&one.shared().options.address);
         let mut result = Ok(());
-        if are_new {
-            controllers.retain(|one| !has_ended(one));
-            for port in ports {
-                let is_of = |one: &Arc<Controller>| one.shared().options.address == *port;
-                if controllers.iter().any(is_of) {
-                    continue;
-                }
-                if controllers.len() == limits::PATHS_MAX as usize {
-                    log::warn!("{port} is not used: a device has {} paths", limits::PATHS_MAX);
-                    break;
-                }
-                let options = Options { address: port.clone(), ..self.options.clone() };
-                match Controller::begin(&options, ControllerKind::Nvm) {
-                    Ok(controller) => controllers.push(Arc::new(controller)),
-                    Err(error) => result = Err(error),
-                }
+        controllers.retain(|one| !matches!(one.state(), ControllerState::Ended(_)));
+        for port in ports {
+            if controllers.iter().any(|one| one.shared().options.address == *port) {
+                continue;
+            }
+            if controllers.len() == limits::PATHS_MAX as usize {
+                log::warn!("{port} is not used: a device has {} paths", limits::PATHS_MAX);
+                break;
+            }
+            let options = Options { address: port.clone(), ..self.options.clone() };
+            match Controller::begin(&options, ControllerKind::Nvm) {
+                Ok(controller) => controllers.push(Arc::new(controller)),
+                Err(error) => result = Err(error),
             }
         }
+        self.publish(&controllers);
+        result
+    }
+
+    /// Ends the paths to other ports than these as soon as one to these can be used. Whether there
+    /// is none left.
+    fn end_others(&self, ports: &[TransportId]) -> bool {
+        let mut controllers = self.lock();
+        let is_listed = |one: &Arc<Controller>| ports.contains(&one.shared().options.address);
         let is_live = |one: &Arc<Controller>| one.state() == ControllerState::Live;
-        let may_end = controllers.iter().any(|one| is_listed(one) && is_live(one));
-        let gone: Vec<_> = controllers.extract_if(.., |one| may_end && !is_listed(one)).collect();
-        let is_settled = controllers.iter().all(is_listed);
-        self.paths.set(controllers.iter().map(|one| Arc::clone(one.shared())).collect());
+        if !controllers.iter().any(|one| is_listed(one) && is_live(one)) {
+            return controllers.iter().all(is_listed);
+        }
+        let gone: Vec<_> = controllers.extract_if(.., |one| !is_listed(one)).collect();
+        self.publish(&controllers);
         drop(controllers);
         // To disconnect takes a while, for which nobody waits.
         for one in gone {
             log::info!("{} is listed no longer", one.shared().options.address);
         }
-        result.map(|()| is_settled)
+        true
+    }
+
+    fn publish(&self, controllers: &[Arc<Controller>]) {
+        self.paths.set(controllers.iter().map(|one| Arc::clone(one.shared())).collect());
     }
 }
 

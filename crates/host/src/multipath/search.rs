@@ -1,177 +1,99 @@
-//! Paths that a discovery controller lists, now and later.
+//! Paths that discovery controllers list, now and later.
 //!
-//! A thread keeps a discovery controller and reads its log page whenever that has changed, or when
-//! it is connected again. A port that is new becomes a path. One that is listed no longer is
-//! disconnected as soon as another path that is listed can be used: a discovery controller that has
-//! just started, and lists nothing yet, takes no path away.
+//! A thread reads their log pages whenever one has changed, or can be read again. A port that is
+//! new becomes a path. One that is listed no longer is disconnected as soon as another path that is
+//! listed can be used: a discovery controller that has just started, and lists nothing yet, takes
+//! no path away.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
-use weft_nvmf::host::{Event, TransportId, discovery};
+use weft_nvmf::host::TransportId;
 
 use super::Group;
-use crate::controller::{Controller, connect_discovery};
+use super::sources::Sources;
 use crate::error::Error;
 use crate::limits;
 use crate::options::Options;
-use crate::shared::ControllerState;
 
-/// A search that goes on until it is stopped.
+/// A search that goes on until it is dropped.
 #[derive(Debug)]
 pub(super) struct Search {
-    common: Arc<Common>,
+    /// The thread ends once it is gone.
+    goes_on: Option<Arc<()>>,
     thread: Thread,
 }
 
-/// What the thread shares with who stops it.
-#[derive(Debug, Default)]
-struct Common(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    is_stopped: bool,
-    discovery: Option<Arc<Controller>>,
-}
-
-impl Common {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Its state is valid even if a panic poisoned it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.lock().is_stopped
-    }
-}
-
-/// The options of the discovery controllers at the addresses of these.
-fn of_discovery(options: &Options) -> Options {
-    let mut discovery = options.clone();
-    discovery.address.subnqn = None;
-    discovery.multipath = false;
-    // Another endpoint may list the paths when this one is lost.
-    discovery.ctrl_loss_tmo = Some(Duration::ZERO);
-    discovery
-}
-
-/// The ports by which a discovery controller reaches the subsystem of the options.
-fn listed(controller: &Controller, options: &Options) -> Result<Vec<TransportId>, Error> {
-    let log = controller.discovery_log()?;
-    let ports = log.entries.iter().filter(|entry| !discovery::is_referral(entry));
-    let ports = ports.filter_map(|entry| discovery::transport_id(entry).ok());
-    let mut listed: Vec<TransportId> = Vec::new();
-    for port in ports.filter(|port| port.subnqn == options.address.subnqn) {
-        if !listed.contains(&port) {
-            listed.push(port);
-        }
-    }
-    Ok(listed)
-}
-
-/// The ports of the subsystem, with the discovery controller that lists them.
-fn first(options: &Options) -> Result<(Vec<TransportId>, Controller), Error> {
+/// The ports of the subsystem, with those who list them.
+fn first(options: &Options) -> Result<(Vec<TransportId>, Sources), Error> {
     options.check()?;
-    let controller = connect_discovery(&of_discovery(options))?;
-    let ports = listed(&controller, options)?;
+    let sources = Sources::connect(options)?;
+    let ports = sources.ports();
     if ports.is_empty() {
         let name = options.address.subnqn.as_ref().map_or("", |nqn| nqn.as_str());
-        let at = &controller.shared().options.address;
+        let at = TransportId { subnqn: None, nsid: None, ..options.address.clone() };
         return Err(Error::Invalid(format!("{at} lists no port of {name} for this host")));
     }
-    Ok((ports, controller))
+    Ok((ports, sources))
 }
 
-/// The ports that a discovery controller lists now.
+/// The ports that are listed now.
 pub(crate) fn ports(options: &Options) -> Result<Vec<TransportId>, Error> {
-    let (ports, controller) = first(options)?;
-    controller.disconnect()?;
-    Ok(ports)
+    first(options).map(|(ports, _)| ports)
+}
+
+/// The ports of all NVM subsystems that the discovery controller at this address lists for this
+/// host, and those that it refers to: each is asked, if it can be.
+pub fn discover_ports(options: &Options) -> Result<Vec<TransportId>, Error> {
+    let address = TransportId { subnqn: None, ..options.address.clone() };
+    // Short connections need no Keep Alive.
+    let options = Options { address, keep_alive_tmo: Duration::ZERO, ..options.clone() };
+    Sources::connect(&options).map(|sources| sources.ports())
 }
 
 impl Search {
     /// Makes paths of the ports that are listed, and of those that will be.
     pub(super) fn start(options: &Options, group: &Arc<Group>) -> Result<Self, Error> {
-        let (ports, controller) = first(options)?;
-        group.set_ports(&ports, true)?;
-        let discovery = Some(Arc::new(controller));
-        let common = Arc::new(Common(Mutex::new(State { is_stopped: false, discovery })));
-        let (options, group, seen) = (options.clone(), Arc::clone(group), Arc::clone(&common));
-        let run = move || {
-            while !seen.is_stopped() {
-                search(&options, &group, &seen);
-            }
-        };
+        let (ports, sources) = first(options)?;
+        group.add(&ports)?;
+        let goes_on = Arc::new(());
+        let (group, seen) = (Arc::clone(group), Arc::downgrade(&goes_on));
+        let run = move || search(sources, &group, &seen);
         let thread = std::thread::Builder::new().name("weft-paths".into()).spawn(run);
         let thread = thread
             .map_err(|error| Error::Invalid(format!("cannot start a thread: {error}")))?
             .thread()
             .clone();
-        Ok(Self { common, thread })
+        Ok(Self { goes_on: Some(goes_on), thread })
     }
 }
 
 impl Drop for Search {
     /// The thread ends by itself, and with it a path that it has added meanwhile. It is not waited
-    /// for: it may be connecting.
+    /// for: it may be reading a log page.
     fn drop(&mut self) {
-        let mut state = self.common.lock();
-        state.is_stopped = true;
-        if let Some(controller) = &state.discovery {
-            controller.end();
-        }
+        drop(self.goes_on.take());
         self.thread.unpark();
     }
 }
 
-/// Follows the log page of a discovery controller until that is lost.
-fn search(options: &Options, group: &Group, common: &Common) {
-    let known = common.lock().discovery.clone();
-    let (controller, mut is_read) = match known {
-        Some(controller) => (controller, true),
-        None => match connect_discovery(&of_discovery(options)).map(Arc::new) {
-            Ok(controller) => {
-                common.lock().discovery = Some(Arc::clone(&controller));
-                (controller, false)
-            }
-            Err(error) => {
-                log::info!("no discovery controller: {error}");
-                return std::thread::park_timeout(options.reconnect_delay);
-            }
-        },
-    };
-    let mut ports = Vec::new();
-    while !common.is_stopped() {
-        if !is_read {
-            match listed(&controller, options) {
-                Ok(now) => ports = now,
-                Err(error) => {
-                    log::warn!("the discovery log page cannot be read: {error}");
-                    std::thread::park_timeout(options.reconnect_delay);
-                    break;
-                }
-            }
+fn search(mut sources: Sources, group: &Group, goes_on: &Weak<()>) {
+    sources.wake(std::thread::current());
+    loop {
+        let are_new = sources.ask();
+        if goes_on.strong_count() == 0 {
+            return;
         }
-        if common.is_stopped() {
-            break;
+        let ports = sources.ports();
+        if are_new && let Err(error) = group.add(&ports) {
+            log::warn!("a path cannot be added: {error}");
         }
-        let is_settled = ports.is_empty() || set_ports(group, &ports, !is_read);
-        let patience = if is_settled { limits::LOG_REREAD } else { limits::UNLISTED_POLL };
-        match controller.next_event(patience) {
-            Some(Event::DiscoveryChanged) => is_read = false,
-            Some(_) => is_read = true,
-            None if matches!(controller.state(), ControllerState::Ended(_)) => break,
-            // Whatever was missed.
-            None => is_read = !is_settled,
+        let is_known = !ports.is_empty() && !sources.is_pending();
+        let mut patience = sources.patience();
+        if is_known && !group.end_others(&ports) {
+            patience = patience.min(limits::UNLISTED_POLL);
         }
+        std::thread::park_timeout(patience);
     }
-    common.lock().discovery = None;
-}
-
-fn set_ports(group: &Group, ports: &[TransportId], are_new: bool) -> bool {
-    group.set_ports(ports, are_new).unwrap_or_else(|error| {
-        log::warn!("a path cannot be added: {error}");
-        true
-    })
 }

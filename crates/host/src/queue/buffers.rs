@@ -2,7 +2,9 @@
 
 use weft_backend::{Failure, Operation, Request, RequestCompletion};
 use weft_nvme::command::{Flags, Fused};
-use weft_nvme::nvm::{DatasetAttributes, DatasetManagement, DatasetRange, ReadWrite, WriteZeroes};
+use weft_nvme::nvm::{
+    CopyCommand, DatasetAttributes, DatasetManagement, DatasetRange, ReadWrite, WriteZeroes,
+};
 use weft_nvme::status::StatusCode;
 use weft_nvme::{Command, NvmOpcode, Status, Wire};
 use weft_nvmf::host::request_table::{FusedPart, Kind, Part, RequestError};
@@ -14,7 +16,7 @@ use crate::limits;
 /// The buffers of one request, at the index of its identifier in the request table.
 #[derive(Debug, Default)]
 pub(super) struct RequestBuffers {
-    tag: u64,
+    pub(super) tag: u64,
     pub(super) nsid: u32,
     block_bytes: u32,
     durable: bool,
@@ -24,6 +26,15 @@ pub(super) struct RequestBuffers {
     /// The compared data of a compare-and-write.
     compare: Option<Buffer>,
     ranges: Box<[(u64, u32)]>,
+    copy: Option<Box<Copying>>,
+}
+
+/// A Copy of one command, whose source ranges are in a buffer.
+#[derive(Debug)]
+pub(crate) struct Copying {
+    pub(crate) command: CopyCommand,
+    /// The namespaces that are read.
+    pub(crate) sources: Box<[u32]>,
 }
 
 /// A request for the request table.
@@ -75,6 +86,17 @@ impl RequestBuffers {
         (buffers, RequestRange { kind, slba, nlb })
     }
 
+    /// A Copy.
+    pub(super) fn of_copy(nsid: u32, tag: u64, copy: Copying, ranges: Buffer) -> Self {
+        Self { tag, nsid, buffer: Some(ranges), copy: Some(Box::new(copy)), ..Self::default() }
+    }
+
+    /// The namespaces that the request is for.
+    pub(super) fn nsids(&self) -> impl Iterator<Item = u32> {
+        let sources = self.copy.as_ref().map_or(&[][..], |copy| &copy.sources[..]);
+        std::iter::once(self.nsid).chain(sources.iter().copied())
+    }
+
     /// The request's end.
     pub(super) fn complete(self, result: Result<(), Failure>) -> RequestCompletion {
         RequestCompletion { tag: self.tag, result, buffer: self.buffer }
@@ -108,6 +130,8 @@ impl RequestBuffers {
             (Kind::Deallocate, ..) => Operation::Discard { ranges: self.ranges },
             (Kind::Verify, ..) => Operation::Verify { slba, nlb },
             (Kind::WriteUncorrectable, ..) => Operation::WriteUncorrectable { slba, nlb },
+            // No device has it, so no other path.
+            (Kind::Copy, buffer, _) => return Err(Self { buffer, ..self }),
             _ => Operation::Flush,
         };
         Ok(Request { tag: self.tag, operation })
@@ -161,6 +185,7 @@ impl RequestBuffers {
                 }
                 Some(HostData::ToController(buffer))
             }
+            Kind::Copy => self.buffer.take().map(HostData::ToController),
             Kind::Flush | Kind::WriteZeroes | Kind::Verify | Kind::WriteUncorrectable => {
                 Some(HostData::None)
             }
@@ -202,6 +227,10 @@ impl RequestBuffers {
                 attributes: DatasetAttributes(0).with_deallocate(true),
             }
             .to_command(self.nsid),
+            Kind::Copy => {
+                let copy = self.copy.as_ref().map(|copy| copy.command);
+                copy.unwrap_or_default().to_command(self.nsid)
+            }
         }
     }
 
@@ -238,7 +267,9 @@ impl RequestBuffers {
     /// As [`RequestBuffers::return_buffer`], for a part whose data was not moved, or perhaps not.
     pub(super) fn return_whole_buffer(&mut self, part: &Part, returned: Option<Buffer>) -> bool {
         match part.kind {
-            Kind::Read | Kind::Write | Kind::Compare | Kind::CompareAndWrite if part.whole => {
+            Kind::Read | Kind::Write | Kind::Compare | Kind::CompareAndWrite | Kind::Copy
+                if part.whole =>
+            {
                 // A read can use any buffer, so only data to be sent has to be back.
                 let is_back = returned.is_some() || part.kind == Kind::Read;
                 *self.whole(part) = returned;

@@ -18,9 +18,10 @@
 mod authenticate;
 mod buffers;
 mod connection;
+mod copy;
 mod path;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +43,8 @@ use weft_transport::{CloseReason, Slot, tag_of};
 use crate::limits;
 use crate::shared::{Activity, DriverMessage, LiveController, QueueMessage, Shared, secure};
 use authenticate::Reauthentication;
-use buffers::{RequestBuffers, failure_of};
+pub(crate) use buffers::Copying;
+use buffers::{RequestBuffers, RequestRange, failure_of};
 pub(crate) use connection::{host_data, host_options, side_of, transport_options};
 use path::PathState;
 pub(crate) use path::{Ended, Fence, Outlook, Why, is_by_peer, is_of_access};
@@ -86,6 +88,8 @@ pub(crate) struct QueuePair {
     requests: RequestTable,
     request_buffers: Vec<RequestBuffers>,
     completions: VecDeque<RequestCompletion>,
+    /// What Dword 0 of the completions says of Copy, by tag.
+    failed_ranges: BTreeMap<u64, u32>,
     /// Whether the pool had no buffer for a command to be sent.
     no_buffer: bool,
     /// How often in a row memory could not be registered with the transport's device.
@@ -153,6 +157,7 @@ impl QueuePair {
             path,
             request_buffers: Vec::with_capacity(capacity),
             completions: VecDeque::with_capacity(capacity),
+            failed_ranges: BTreeMap::new(),
             no_buffer: false,
             registration_failures: 0,
             retry_at: Duration::ZERO,
@@ -195,6 +200,10 @@ impl QueuePair {
             return;
         }
         let (buffers, entry) = RequestBuffers::new(namespace.nsid, namespace.block_bytes, request);
+        self.begin(namespace, buffers, entry);
+    }
+
+    fn begin(&mut self, namespace: &NamespaceInfo, buffers: RequestBuffers, entry: RequestRange) {
         let id = self.requests.begin(entry.kind, entry.slba, entry.nlb, &namespace.limits);
         let index = id.0 as usize;
         if index >= self.request_buffers.len() {
@@ -363,14 +372,13 @@ impl QueuePair {
     fn take_snapshot(&mut self, snapshot: Arc<ControllerSnapshot>) {
         if let Some(before) = &self.snapshot {
             let request_buffers = &self.request_buffers;
-            let is_gone = |id: RequestId| {
-                let nsid = request_buffers[id.0 as usize].nsid;
-                match (before.namespaces.get(&nsid), snapshot.namespaces.get(&nsid)) {
+            let is_gone =
+                |nsid| match (before.namespaces.get(&nsid), snapshot.namespaces.get(&nsid)) {
                     (Some(before), Some(now)) => !now.is_same(before),
                     (_, now) => now.is_none(),
-                }
-            };
-            self.requests.fail_requests(RequestError::Gone, is_gone);
+                };
+            let is_meant = |id: RequestId| request_buffers[id.0 as usize].nsids().any(is_gone);
+            self.requests.fail_requests(RequestError::Gone, is_meant);
         }
         self.snapshot = Some(snapshot);
     }
@@ -438,8 +446,7 @@ impl QueuePair {
                         let bytes = buffer.as_ref().and_then(|all| all.get(..received as usize));
                         self.exchange_completed(reactor, &completion, bytes.unwrap_or_default());
                     } else {
-                        let ending = CommandResult::Status(completion.status());
-                        self.completed(slot, ending, buffer, received);
+                        self.completed(slot, Some(&completion), buffer, received);
                     }
                 }
                 HostEvent::Failed { slot, buffer, .. } => {
@@ -452,7 +459,7 @@ impl QueuePair {
                         let problem = Problem::InvalidResponse { step, what };
                         self.exchange_failed(reactor, problem);
                     } else {
-                        self.completed(slot, CommandResult::Corrupt, buffer, 0);
+                        self.completed(slot, None, buffer, 0);
                     }
                 }
                 HostEvent::Closed { reason, in_flight } => {
@@ -542,15 +549,22 @@ impl QueuePair {
             && matches!(problem, Problem::Refused { status, .. } if status.code() == sequence)
     }
 
+    /// A command ended; without a completion if its data had a wrong digest.
     fn completed(
         &mut self,
         slot: Slot,
-        ending: CommandResult,
+        completion: Option<&Completion>,
         buffer: Option<Buffer>,
         received: u32,
     ) {
         let Some(part) = self.requests.in_slot(slot.0) else { return };
         let buffers = &mut self.request_buffers[part.request.0 as usize];
+        let ending = completion.map_or(CommandResult::Corrupt, |completion| {
+            CommandResult::Status(completion.status())
+        });
+        if let (Kind::Copy, Some(completion)) = (part.kind, completion) {
+            self.failed_ranges.insert(buffers.tag, completion.dword0());
+        }
         let success = matches!(ending, CommandResult::Status(status) if status.is_success());
         let short = part.kind == Kind::Read && buffers.data_bytes(&part) != received as usize;
         let ending = if success && short { CommandResult::Short } else { ending };

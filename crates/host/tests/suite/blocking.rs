@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weft_backend::{DeviceFactory, Failure, Operation, Request};
 use weft_host::{
-    AdminData, Change, Controller, ControllerState, Event, Options, Side, Transport, TransportId,
-    connect, discover,
+    AdminData, Change, Controller, ControllerState, CopySource, Event, Options, Side, Transport,
+    TransportId, connect, discover,
 };
 use weft_nvme::event::Event as AsynchronousEvent;
 use weft_nvme::log_page::LogPageId;
@@ -121,10 +121,75 @@ fn zeroes_discards_and_compare_and_write() {
 }
 
 #[test]
+fn a_copy_takes_as_many_commands_as_its_limits_ask_for() {
+    let target = Running::start();
+    target.with(|target, _| {
+        target.behaviour.copies = true;
+        target.namespaces.insert(2, TestNamespace::new(2, 4096));
+    });
+    let controller = target.connect();
+    let [one, two] = [1, 2].map(|nsid| controller.namespace(nsid).unwrap());
+    let data = pattern(20 * 512, 4);
+    one.write(0, &data).unwrap();
+    let source = |nsid, offset: u64, length: u64| CopySource {
+        nsid,
+        offset: offset * 512,
+        length: length * 512,
+    };
+    // 4 + 4 + 2, then 2 + 4, without what has no blocks.
+    let before = target.with(|target, _| target.executed);
+    one.copy(100 * 512, &[source(1, 0, 12), source(1, 5, 0), source(1, 16, 4)], false).unwrap();
+    assert_eq!(target.with(|target, _| target.executed) - before, 2);
+    one.compare(100 * 512, &[&data[..12 * 512], &data[16 * 512..]].concat()).unwrap();
+    two.write(512, &pattern(512, 9)).unwrap();
+    two.copy(200 * 512, &[source(1, 3, 1), source(2, 1, 1), source(1, 4, 1)], true).unwrap();
+    let expected = [&data[3 * 512..4 * 512], &pattern(512, 9), &data[4 * 512..5 * 512]].concat();
+    two.compare(200 * 512, &expected).unwrap();
+    controller.disconnect().unwrap();
+}
+
+#[test]
+fn a_copy_ends_with_each_of_its_namespaces() {
+    let target = Running::start();
+    target.with(|target, _| {
+        target.behaviour.copies = true;
+        target.namespaces.insert(2, TestNamespace::new(2, 4096));
+    });
+    let controller = target.connect();
+    let disk = controller.namespace(1).unwrap();
+    let source = CopySource { nsid: 2, offset: 0, length: 512 };
+    disk.copy(512, &[source], false).unwrap();
+    target.with(|target, _| target.behaviour.hold_io = true);
+    let copier = {
+        let disk = disk.clone();
+        std::thread::spawn(move || disk.copy(1024, &[source], false))
+    };
+    while target.with(|target, _| target.held.is_empty()) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // What is copied has become something else before the command can be sent again.
+    target.with(|target, reactor| {
+        target.stop(reactor);
+        target.behaviour.hold_io = false;
+        let mut other = TestNamespace::new(77, 4096);
+        other.data.fill(7);
+        target.namespaces.insert(2, other);
+        target.start(reactor);
+    });
+    let error = copier.join().unwrap().unwrap_err();
+    assert_eq!(error.failure(), Some(Failure::Gone), "{error}");
+    assert!(error.to_string().contains("blocks 0 to 0 of namespace 2"), "{error}");
+    disk.compare(1024, &[0; 512]).unwrap();
+}
+
+#[test]
 fn errors_say_what_is_wrong_and_where() {
     let target = Running::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
+    let source = CopySource { nsid: 1, offset: 0, length: 512 };
+    let error = disk.copy(512, &[source], false).unwrap_err().to_string();
+    assert_eq!(error, "the controller does not support Copy");
     let error = disk.read(100, &mut [0; 512]).unwrap_err();
     assert!(error.to_string().contains("the block size is 512"), "{error}");
     assert_eq!(error.side(), Side::Local);

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use weft_nvme::command::Fused;
 use weft_nvme::event::Event as AsynchronousEvent;
 use weft_nvme::fabrics::{Connect, ConnectData, ConnectResult, PropertyGet, PropertySet};
-use weft_nvme::feature::{FeatureId, NumberOfQueues, SetFeatures};
+use weft_nvme::feature::{FeatureId, HostBehavior, NumberOfQueues, SetFeatures};
 use weft_nvme::identify::{
     self, Cns, ControllerAttributes, FusedOperations, Identify, LbaFormat, NamespaceIdentifier,
     NamespaceList, OptionalAsynchronousEvents, OptionalNvmCommands, SglSupport, push_descriptor,
@@ -16,7 +16,7 @@ use weft_nvme::log_page::{
     AddressFamily, DiscoveryEntry, DiscoveryHeader, Endpoint, GetLogPage, LogPageId, SubsystemType,
     TransportType,
 };
-use weft_nvme::nvm::{DatasetRange, ReadWrite, WriteZeroes};
+use weft_nvme::nvm::{CopyCommand, CopySourceRange, DatasetRange, ReadWrite, WriteZeroes};
 use weft_nvme::property::{
     Capabilities, ControllerConfiguration, ControllerStatus, Offset, ShutdownNotification,
     ShutdownStatus, Version,
@@ -64,6 +64,8 @@ pub(crate) struct Behaviour {
     /// Hang up instead of executing the I/O command after so many.
     pub(crate) hang_up_after: Option<u32>,
     pub(crate) limits: Limits,
+    /// Support Copy: of three ranges, four blocks each, ten in all.
+    pub(crate) copies: bool,
 }
 
 impl Default for Behaviour {
@@ -78,6 +80,7 @@ impl Default for Behaviour {
             transient: 0,
             hang_up_after: None,
             limits: Limits::default(),
+            copies: false,
         }
     }
 }
@@ -504,6 +507,7 @@ impl TestTarget {
                 let is_count = set.feature == FeatureId::NUMBER_OF_QUEUES;
                 (success().with_result(if is_count { granted.into() } else { 0 }), vec![])
             }
+            AdminOpcode::GET_FEATURES => (success(), HostBehavior::default().bytes().to_vec()),
             AdminOpcode::GET_LOG_PAGE => {
                 (success(), self.log_page(GetLogPage::from_command(command)))
             }
@@ -538,7 +542,7 @@ impl TestTarget {
         match identify.cns {
             Cns::CONTROLLER => {
                 let newest = self.next_controller - 1;
-                Some(identify_controller(newest, self.behaviour.mdts))
+                Some(identify_controller(newest, &self.behaviour))
             }
             Cns::ACTIVE_NAMESPACE_LIST => {
                 let above = self.namespaces.keys().filter(|nsid| **nsid > identify.namespace_id);
@@ -551,6 +555,9 @@ impl TestTarget {
                 data.size = blocks;
                 data.capacity = blocks;
                 data.lba_formats[0] = LbaFormat::new(9);
+                data.copy_source_ranges_0s_based = 2;
+                data.copy_source_range_length_max = U16::new(4);
+                data.copy_length_max = U32::new(10);
                 data.attributes = data.attributes.with_write_protected(namespace.write_protected);
                 Some(data.bytes().to_vec())
             }
@@ -605,7 +612,34 @@ impl TestTarget {
         }
     }
 
+    fn copy(&mut self, command: &Command, ranges: &[u8]) -> Status {
+        let copy = CopyCommand::from_command(command);
+        let own = command.namespace_id.get();
+        let (mut copied, mut blocks) = (Vec::new(), 0);
+        for range in ranges.chunks_exact(CopySourceRange::SIZE) {
+            let range = CopySourceRange::read(range).expect("32 bytes");
+            let named = range.source_namespace_id.get();
+            let from = if copy.control.descriptor_format() == 2 { named } else { own };
+            let Some(source) = self.namespaces.get(&from) else { return Status::INVALID_NAMESPACE };
+            let start = usize::try_from(range.slba.get()).expect("small") * BLOCK;
+            let nlb = usize::from(range.nlb_0s_based.get()) + 1;
+            if nlb > 4 {
+                return Status::COMMAND_SIZE_LIMIT_EXCEEDED;
+            }
+            copied.extend_from_slice(&source.data[start..start + nlb * BLOCK]);
+            blocks += nlb;
+        }
+        let start = usize::try_from(copy.sdlba).expect("small") * BLOCK;
+        let own = self.namespaces.get_mut(&own).expect("it was found");
+        own.data[start..start + copied.len()].copy_from_slice(&copied);
+        let is_allowed = blocks <= 10 && ranges.len() <= 3 * CopySourceRange::SIZE;
+        if is_allowed { Status::SUCCESS } else { Status::COMMAND_SIZE_LIMIT_EXCEEDED }
+    }
+
     fn carry_out(&mut self, command: &Command, data: Option<&[u8]>) -> (Status, Vec<u8>) {
+        if command.nvm_opcode() == NvmOpcode::COPY {
+            return (self.copy(command, data.expect("ranges")), vec![]);
+        }
         let Some(namespace) = self.namespaces.get_mut(&command.namespace_id.get()) else {
             return (Status::INVALID_NAMESPACE.with_dnr(), vec![]);
         };
@@ -655,10 +689,10 @@ fn success() -> Completion {
     Completion::new(0, Status::SUCCESS)
 }
 
-fn identify_controller(id: u16, mdts: u8) -> Vec<u8> {
+fn identify_controller(id: u16, behaviour: &Behaviour) -> Vec<u8> {
     let mut controller = identify::Controller::zeroed();
     controller.controller_id = U16::new(id);
-    controller.maximum_data_transfer_size = mdts;
+    controller.maximum_data_transfer_size = behaviour.mdts;
     controller.io_command_capsule_16b = U32::new(4 + 8192 / 16);
     controller.io_response_capsule_16b = U32::new(1);
     controller.keep_alive_granularity_100ms = U16::new(1);
@@ -673,7 +707,9 @@ fn identify_controller(id: u16, mdts: u8) -> Vec<u8> {
         .with_compare(true)
         .with_dataset_management(true)
         .with_write_zeroes(true)
-        .with_verify(true);
+        .with_verify(true)
+        .with_copy(behaviour.copies);
+    controller.copy_descriptor_formats = U16::new(0b101);
     controller.optional_nvm_commands = U16::new(commands.0);
     let fused = FusedOperations(0).with_compare_and_write(true);
     controller.fused_operations = U16::new(fused.0);
