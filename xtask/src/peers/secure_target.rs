@@ -62,12 +62,9 @@ fn works(bench: &mut Bench, words: &[String]) -> Result<()> {
 
 /// Weft's host is refused, and says this.
 fn refused(bench: &mut Bench, words: &[String], says: &str) -> Result<()> {
-    let url = url(bench);
-    let output = bench.weft_command().args(["list", &url]).args(words).output()?;
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(!output.status.success(), "{words:?}: it was accepted");
-    ensure!(error.contains(says), "{words:?}: no {says:?} in {error}");
-    Ok(())
+    let mut all = vec!["list".to_owned(), url(bench)];
+    all.extend_from_slice(words);
+    authentication::refused(bench, &all, says)
 }
 
 /// Under an identity of each version, of which the target knows one.
@@ -102,7 +99,7 @@ fn tls_of_sha384(bench: &mut Bench) -> Result<()> {
     let words = with_key(bench, "key");
     match secure::hashes(bench)?.contains(&"sha384") {
         true => works(bench, &words),
-        false => refused(bench, &words, "the peer closed the connection"),
+        false => refused(bench, &words, authentication::CLOSED),
     }
 }
 
