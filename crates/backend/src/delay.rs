@@ -11,6 +11,9 @@ use core::time::Duration;
 use std::{collections::VecDeque, io, sync::Arc};
 use weft_reactor::{Owner, Reactor, Token};
 
+/// What is executed between two looks for something express.
+const PIECE_BYTES: u64 = 64 << 10;
+
 /// A device with a delay before each request.
 #[derive(Debug)]
 pub struct DelayFactory {
@@ -36,12 +39,12 @@ impl DelayFactory {
 impl DeviceFactory for DelayFactory {
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
         let tag = u32::from(self.layers()) * DEVICE_TAGS;
+        let [ordinary, express] =
+            [tag, tag + 1].map(|tag| Line::new(Token::new(owner, tag), self.read, self.write));
         Ok(Box::new(DelayDevice {
             inner: self.inner.open(reactor, owner)?,
-            reads: DelayQueue { delay: self.read, waiting: VecDeque::new() },
-            writes: DelayQueue { delay: self.write, waiting: VecDeque::new() },
-            timer: Token::new(owner, tag),
-            timer_at: None,
+            ordinary,
+            express,
             done: VecDeque::new(),
             closed: false,
         }))
@@ -87,13 +90,21 @@ impl DeviceFactory for DelayFactory {
 #[derive(Debug)]
 struct DelayDevice {
     inner: Box<dyn BlockDevice>,
+    ordinary: Line,
+    /// Requests of express queues, which do not wait until others that are due have been executed.
+    express: Line,
+    /// Requests refused after the device was closed.
+    done: VecDeque<RequestCompletion>,
+    closed: bool,
+}
+
+/// Requests that wait, and the timer of the one that is due first.
+#[derive(Debug)]
+struct Line {
     reads: DelayQueue,
     writes: DelayQueue,
     timer: Token,
     timer_at: Option<Duration>,
-    /// Requests refused after the device was closed.
-    done: VecDeque<RequestCompletion>,
-    closed: bool,
 }
 
 /// Requests with the same delay, oldest first.
@@ -114,33 +125,58 @@ impl DelayQueue {
     }
 }
 
-impl DelayDevice {
-    fn release_due(&mut self, reactor: &mut Reactor) {
-        if self.reads.waiting.is_empty() && self.writes.waiting.is_empty() {
-            return;
-        }
-        let now = reactor.now();
-        for line in [&mut self.reads, &mut self.writes] {
-            while let Some(request) = line.pop_due(now) {
-                self.inner.submit(reactor, request);
-            }
-        }
-        self.arm(reactor);
+impl Line {
+    fn new(timer: Token, read: Duration, write: Duration) -> Self {
+        let queue = |delay| DelayQueue { delay, waiting: VecDeque::new() };
+        Self { reads: queue(read), writes: queue(write), timer, timer_at: None }
     }
 
-    fn arm(&mut self, reactor: &mut Reactor) {
-        let next = match (self.reads.due(), self.writes.due()) {
-            (Some(read), Some(write)) => Some(read.min(write)),
-            (read, write) => read.or(write),
-        };
+    fn len(&self) -> usize {
+        self.reads.waiting.len() + self.writes.waiting.len()
+    }
+
+    /// The next one that is due.
+    fn pop_due(&mut self, now: Duration) -> Option<Request> {
+        self.reads.pop_due(now).or_else(|| self.writes.pop_due(now))
+    }
+
+    fn arm(&mut self, reactor: &mut Reactor, is_express: bool) {
+        let next = self.reads.due().into_iter().chain(self.writes.due()).min();
         if next == self.timer_at {
             return;
         }
         self.timer_at = next;
         match next {
+            Some(at) if is_express => reactor.set_express_timer(self.timer, at),
             Some(at) => reactor.set_timer(self.timer, at),
             None => reactor.clear_timer(self.timer),
         }
+    }
+}
+
+impl DelayDevice {
+    /// Executes what is due; what is not express in pieces, and no more once something express has
+    /// come.
+    fn release_due(&mut self, reactor: &mut Reactor, is_express: bool) {
+        let line = if is_express { &mut self.express } else { &mut self.ordinary };
+        if line.len() == 0 {
+            return;
+        }
+        let (now, mut bytes) = (reactor.now(), 0);
+        while let Some(request) = line.pop_due(now) {
+            let blocks = request.operation.ranges().map(|(_, blocks)| u64::from(blocks));
+            bytes += blocks.sum::<u64>() * u64::from(self.inner.geometry().block_bytes);
+            self.inner.submit(reactor, request);
+            if bytes >= PIECE_BYTES && !is_express {
+                bytes = 0;
+                self.inner.flush(reactor);
+                if reactor.has_express() {
+                    break;
+                }
+            }
+        }
+        line.arm(reactor, is_express);
+        self.inner.flush(reactor);
     }
 }
 
@@ -153,26 +189,33 @@ impl BlockDevice for DelayDevice {
         if self.closed {
             return self.done.push_back(request.refuse(Failure::Gone));
         }
-        let read = request.operation.kind().is_read();
-        let line = if read { &mut self.reads } else { &mut self.writes };
-        if line.delay.is_zero() {
+        let (read, is_express) = (request.operation.kind().is_read(), reactor.is_express());
+        let line = if is_express { &mut self.express } else { &mut self.ordinary };
+        let queue = if read { &mut line.reads } else { &mut line.writes };
+        if queue.delay.is_zero() {
             return self.inner.submit(reactor, request);
         }
-        line.waiting.push_back((reactor.now().saturating_add(line.delay), request));
-        self.arm(reactor);
+        queue.waiting.push_back((reactor.now().saturating_add(queue.delay), request));
+        line.arm(reactor, is_express);
     }
 
     fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
-        if completion.token == self.timer {
-            self.timer_at = None;
-            self.release_due(reactor);
+        if completion.token == self.express.timer {
+            self.express.timer_at = None;
+            self.release_due(reactor, true);
+        } else if completion.token == self.ordinary.timer {
+            self.ordinary.timer_at = None;
+            self.release_due(reactor, false);
         } else {
             self.inner.handle(reactor, completion);
         }
     }
 
     fn flush(&mut self, reactor: &mut Reactor) {
-        self.release_due(reactor);
+        self.release_due(reactor, true);
+        if !reactor.is_express() {
+            self.release_due(reactor, false);
+        }
         self.inner.flush(reactor);
     }
 
@@ -181,17 +224,18 @@ impl BlockDevice for DelayDevice {
     }
 
     fn in_flight(&self) -> usize {
-        let waiting = self.reads.waiting.len() + self.writes.waiting.len();
-        self.inner.in_flight() + waiting + self.done.len()
+        self.inner.in_flight() + self.ordinary.len() + self.express.len() + self.done.len()
     }
 
     fn close(&mut self, reactor: &mut Reactor) {
         self.closed = true;
-        for line in [&mut self.reads, &mut self.writes] {
-            let gone = line.waiting.drain(..).map(|(_, request)| request.refuse(Failure::Gone));
-            self.done.extend(gone);
+        for (line, is_express) in [(&mut self.ordinary, false), (&mut self.express, true)] {
+            for queue in [&mut line.reads, &mut line.writes] {
+                let gone = queue.waiting.drain(..).map(|(_, one)| one.refuse(Failure::Gone));
+                self.done.extend(gone);
+            }
+            line.arm(reactor, is_express);
         }
-        self.arm(reactor);
         self.inner.close(reactor);
     }
 }

@@ -97,6 +97,9 @@ impl DeviceFactory for MemoryFactory {
 const PAGE_BYTES: u32 = 4096;
 /// The number of requests whose memory is prefetched together.
 const PREFETCH_BATCH: usize = 8;
+
+/// After so many bytes it is looked whether something express has come, which then comes first.
+const PIECE_BYTES: usize = 64 << 10;
 /// Bytes of a request that are prefetched at once, up to two times. A processor has a limited
 /// number of outstanding prefetches and stalls at more; its own prefetcher continues a longer
 /// sequential run.
@@ -153,14 +156,15 @@ impl MemoryDevice {
         }
         self.queued.push_back(request);
         if self.queued.len() - self.prefetched == PREFETCH_BATCH {
-            self.execute_batch(reactor);
+            let _ = self.execute_batch(reactor);
         }
     }
 
     /// Prefetches the requests queued since the last call, and executes those prefetched then. The
     /// two alternate, because the processor stalls at more than a few prefetches at a time.
-    fn execute_batch(&mut self, reactor: &mut Reactor) {
-        let prefetched = self.prefetched;
+    /// `false`: something express has come, and some are left.
+    fn execute_batch(&mut self, reactor: &mut Reactor) -> bool {
+        let (prefetched, mut bytes) = (self.prefetched, 0);
         let new = self.queued.len() - prefetched;
         for request in self.queued.range(prefetched..) {
             if let Some((offset, _)) = self.extent(request) {
@@ -177,13 +181,20 @@ impl MemoryDevice {
             if turn < prefetched
                 && let Some(request) = self.queued.pop_front()
             {
+                bytes += self.extent(&request).map_or(0, |(_, len)| len);
                 self.execute(reactor, request);
             }
             if let Some((offset, len)) = next {
                 self.prefetch_rest(offset, len);
             }
+            let is_piece = bytes >= PIECE_BYTES && turn + 1 < new.max(prefetched);
+            if is_piece && std::mem::take(&mut bytes) > 0 && reactor.has_express() {
+                self.prefetched = prefetched.saturating_sub(turn + 1) + new.min(turn + 1);
+                return false;
+            }
         }
         self.prefetched = new;
+        true
     }
 
     fn prefetch(&self, offset: u64, len: usize) {
@@ -308,6 +319,8 @@ impl BlockDevice for MemoryDevice {
             false => request.operation.check(&self.geometry),
         };
         match checked {
+            // It does not wait for those of others that are queued.
+            Ok(()) if reactor.is_express() => self.execute(reactor, request),
             Ok(()) => self.enqueue(reactor, request),
             Err(failure) => self.done.push_back(request.refuse(failure)),
         }
@@ -330,8 +343,9 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn flush(&mut self, reactor: &mut Reactor) {
-        while !self.queued.is_empty() {
-            self.execute_batch(reactor);
+        let mut goes_on = !reactor.is_express();
+        while goes_on && !self.queued.is_empty() {
+            goes_on = self.execute_batch(reactor) && !reactor.has_express();
         }
         self.geometry.blocks = self.shared.blocks.load(Ordering::Acquire);
     }

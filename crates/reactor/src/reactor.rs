@@ -63,8 +63,11 @@ pub struct Reactor {
     idle_time: Duration,
     /// Whether a wake-up came during the last poll.
     called: bool,
-    /// How many sockets are express.
+    /// How many sockets and operations on files are express.
     express: usize,
+    /// What is submitted now is.
+    is_express: bool,
+    express_timers: Timers<Token>,
     /// How many owners of sources are.
     express_owners: usize,
     /// What others send at once beside them.
@@ -107,6 +110,8 @@ impl Reactor {
             idle_time: Duration::ZERO,
             called: false,
             express: 0,
+            is_express: false,
+            express_timers: Timers::new(),
             express_owners: 0,
             send_slice: SEND_SLICE_BYTES,
         }
@@ -199,14 +204,14 @@ impl Reactor {
     /// If there is no such socket or something is in flight on it: a caller's bug.
     pub fn take_stream(&mut self, socket: SocketId) -> Stream {
         let stream = self.driver.take_stream(socket);
-        self.express = self.driver.express_sockets();
+        self.express = self.driver.express();
         stream.expect("the socket exists and nothing is in flight on it")
     }
 
     /// Closes a connection. What is pending on it completes as [`Outcome::Cancelled`].
     pub fn close(&mut self, socket: SocketId) {
         self.driver.close(socket, &mut self.ready);
-        self.express = self.driver.express_sockets();
+        self.express = self.driver.express();
     }
 
     /// Makes a stream express, or an ordinary one again. What comes on an express stream is handed
@@ -214,15 +219,42 @@ impl Reactor {
     /// in slices meanwhile ([`continue_sends`](Self::continue_sends)). Costs a system call.
     pub fn set_express(&mut self, socket: SocketId, is_express: bool) -> io::Result<()> {
         let outcome = self.driver.set_express(socket, is_express, &mut self.ready);
-        self.express = self.driver.express_sockets();
+        self.express = self.driver.express();
         outcome
     }
 
-    /// Whether an express stream, or an express owner of a source, may have something: of streams
-    /// one word of memory is read, and none if there is no such stream.
+    /// What is submitted from now on until [`end_express`](Self::end_express) is for an express
+    /// stream: reads, writes and syncs of files come by [`poll_express`](Self::poll_express) as
+    /// well, where the driver can have that. Until they have ended no turn sleeps.
+    pub fn begin_express(&mut self) {
+        self.is_express = true;
+    }
+
+    /// Ends that. The kernel has what was submitted.
+    pub fn end_express(&mut self) {
+        if std::mem::take(&mut self.is_express) {
+            self.driver.hand_over_express();
+        }
+    }
+
+    /// Whether what is submitted now is for an express stream.
+    pub fn is_express(&self) -> bool {
+        self.is_express
+    }
+
+    /// Whether an express stream, operation, timer or owner of a source may have something: of
+    /// streams and operations one word of memory is read, and none if there are none.
     #[inline]
     pub fn has_express(&mut self) -> bool {
-        self.express != 0 && self.driver.has_express() || self.have_sources_express()
+        self.express != 0 && self.driver.has_express()
+            || self.is_express_timer_due()
+            || self.have_sources_express()
+    }
+
+    #[inline]
+    fn is_express_timer_due(&mut self) -> bool {
+        !self.express_timers.is_empty()
+            && self.express_timers.next().is_some_and(|at| at <= self.driver.now())
     }
 
     #[inline]
@@ -247,7 +279,14 @@ impl Reactor {
     pub fn poll_express(&mut self, completions: &mut Vec<ReactorCompletion>) {
         self.driver.poll_express(&mut self.ready);
         // The watch of a stream may have been lost.
-        self.express = self.driver.express_sockets();
+        self.express = self.driver.express();
+        if !self.express_timers.is_empty() {
+            let now = self.driver.now();
+            while let Some(token) = self.express_timers.pop(now) {
+                self.ready.push(ReactorCompletion { token, outcome: Outcome::Timer });
+            }
+            self.note_deadline();
+        }
         for source in &mut self.sources {
             source.poll_express(&mut self.ready);
         }
@@ -346,6 +385,11 @@ impl Reactor {
             self.ready.push(ReactorCompletion { token, outcome: operation.refuse(error) });
             return;
         }
+        if self.is_express {
+            self.driver.submit_express(token, operation, &mut self.ready);
+            self.express = self.driver.express();
+            return;
+        }
         self.driver.submit(token, operation, &mut self.ready);
     }
 
@@ -360,9 +404,17 @@ impl Reactor {
         self.note_deadline();
     }
 
-    /// Clears the timer named `token`. It does not arrive, unless `poll` has handed it out already.
+    /// The same of a timer that [`poll_express`](Self::poll_express) hands out. Its name is that
+    /// of no other timer.
+    pub fn set_express_timer(&mut self, token: Token, at: Duration) {
+        self.express_timers.set(token, at);
+        self.note_deadline();
+    }
+
+    /// Clears the timer named `token`. It does not arrive, unless it was handed out already.
     pub fn clear_timer(&mut self, token: Token) {
         self.timers.clear(token);
+        self.express_timers.clear(token);
         self.note_deadline();
     }
 
@@ -457,7 +509,7 @@ impl Reactor {
 
     /// One wait in the kernel, unless a wake-up has come before.
     fn sleep(&mut self, now: Duration, patience: WaitLimit) {
-        let mut until = self.timers.next();
+        let mut until = self.next_deadline();
         if let WaitLimit::Until(at) = patience {
             until = Some(until.map_or(at, |next| next.min(at)));
         }
@@ -475,9 +527,13 @@ impl Reactor {
 
     fn note_deadline(&mut self) {
         if self.driver.is_virtual() {
-            let next = self.timers.next();
+            let next = self.next_deadline();
             self.driver.note_deadline(next);
         }
+    }
+
+    fn next_deadline(&mut self) -> Option<Duration> {
+        self.timers.next().into_iter().chain(self.express_timers.next()).min()
     }
 }
 

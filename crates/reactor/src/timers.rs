@@ -88,6 +88,10 @@ impl<K: Copy + Ord + Hash> Timers<K> {
         self.timers.remove(&key);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.timers.is_empty()
+    }
+
     /// The earliest deadline.
     pub(crate) fn next(&mut self) -> Option<Duration> {
         self.next_live().map(|entry| entry.at)

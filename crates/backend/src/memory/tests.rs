@@ -50,6 +50,36 @@ fn requests_are_executed_in_batches_and_at_the_flush() {
     assert_eq!(device.in_flight(), 0);
 }
 
+/// A request of an express queue does not wait for those that are queued, and these stop for what
+/// is express after each piece.
+#[test]
+fn express_requests_come_before_those_that_are_queued() {
+    let (mut reactor, mut device, _factory) = scene();
+    let long = u32::try_from(PIECE_BYTES / 4096).unwrap();
+    for tag in 0..4 {
+        let into = reactor.pool().take(PIECE_BYTES).unwrap();
+        let operation = Operation::Read { slba: 0, nlb: long, into };
+        device.submit(&mut reactor, Request { tag, operation });
+    }
+    reactor.begin_express();
+    let operation = read(&reactor, 1);
+    device.submit(&mut reactor, Request { tag: 9, operation });
+    device.flush(&mut reactor);
+    assert_eq!(tags(&done(&mut *device)), [9], "the others' turn is not this one");
+    reactor.end_express();
+    let timer = Token::new(Owner(2), 0);
+    reactor.set_express_timer(timer, reactor.now());
+    for tag in 0..3 {
+        device.flush(&mut reactor);
+        assert_eq!(tags(&done(&mut *device)), [tag]);
+        assert!(device.in_flight() > 0);
+    }
+    reactor.clear_timer(timer);
+    device.flush(&mut reactor);
+    assert_eq!(tags(&done(&mut *device)), [3]);
+    assert_eq!(device.in_flight(), 0);
+}
+
 /// Writes and reads of one block in one turn are executed in the order of submission.
 #[test]
 fn requests_of_a_turn_are_executed_in_order() {

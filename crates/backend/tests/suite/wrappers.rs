@@ -7,7 +7,7 @@ use weft_backend::{
     fault::FaultFactory, memory::MemoryFactory,
 };
 use weft_reactor::{
-    DriverKind, Reactor,
+    DriverKind, Reactor, WaitLimit,
     simulation::{NetworkConditions, World},
 };
 
@@ -71,6 +71,39 @@ fn delayed_requests_keep_their_order_and_end_at_close() {
     drop(completion);
     rig.device = rig.factory.open(&mut rig.reactor, crate::rig::OWNER).unwrap();
     assert_eq!(rig.read(0, 1), rig.pattern(10, 1));
+    rig.finish();
+}
+
+/// One of an express queue is executed when it is due, and not after those of others that are due
+/// as well.
+#[test]
+fn express_requests_do_not_wait_for_others_that_are_due() {
+    let mut rig = slow_memory();
+    let start = rig.reactor.now();
+    for tag in 0..10 {
+        let read = rig.read_of(0, 1);
+        rig.submit(tag, read);
+    }
+    rig.reactor.begin_express();
+    let read = rig.read_of(0, 1);
+    rig.submit(99, read);
+    rig.device.flush(&mut rig.reactor);
+    rig.reactor.end_express();
+    let (mut others, mut express) = (Vec::new(), Vec::new());
+    while !rig.reactor.has_express() {
+        rig.reactor.poll(WaitLimit::Sleep, &mut others);
+    }
+    assert_eq!(rig.reactor.now() - start, READ);
+    rig.reactor.poll_express(&mut express);
+    for completion in express.drain(..) {
+        rig.device.handle(&mut rig.reactor, completion);
+    }
+    assert_eq!(rig.device.poll_completion().map(|done| done.tag), Some(99));
+    assert!(rig.device.poll_completion().is_none(), "the others are not executed yet");
+    for completion in others.drain(..) {
+        rig.device.handle(&mut rig.reactor, completion);
+    }
+    assert_eq!((0..10).map(|_| rig.wait().tag).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
     rig.finish();
 }
 

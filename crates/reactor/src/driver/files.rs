@@ -216,6 +216,11 @@ impl FileOperation {
         self.file.descriptor()
     }
 
+    /// Whether it is nothing but system calls, which any poller can make.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.is_final() && self.file.ublk.is_none()
+    }
+
     /// Whether the device has it, and nobody can take it back.
     pub(crate) fn is_final(&self) -> bool {
         self.file.is_polled || self.file.commands.is_some()

@@ -62,6 +62,14 @@ pub(crate) trait Poller: Debug {
         Err(uncommanded())
     }
 
+    /// Whether a poller that watches express sockets has operations on files as well.
+    const HAS_EXPRESS_FILES: bool = false;
+
+    /// How many operations on files it has.
+    fn files_in_flight(&self) -> usize {
+        0
+    }
+
     /// Hands over what was submitted and not handed to the kernel yet.
     fn hand_over(&mut self) {}
 
@@ -120,6 +128,19 @@ impl<P: Poller> Kernel<P> {
             || !(self.sockets.has_one_hot(now) || self.is_hot_elsewhere)
             || now.saturating_sub(self.last_look) >= POLL_INTERVAL
             || self.poller.has_ready()
+    }
+
+    /// The poller of what is express, made with the first of it.
+    fn express_poller(&mut self) -> io::Result<&mut P> {
+        match &mut self.express {
+            Some(express) => Ok(express),
+            none => Ok(none.insert(self.poller.for_express()?)),
+        }
+    }
+
+    /// Whether operations on files are express: no wait ends with them, so that there is none.
+    fn has_express_files(&self) -> bool {
+        self.express.as_ref().is_some_and(|express| express.files_in_flight() > 0)
     }
 
     fn leave_express(&mut self, socket: SocketId) {
@@ -257,9 +278,13 @@ impl<P: Poller> Driver for Kernel<P> {
     }
 
     fn cancel(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>) {
-        if !self.sockets.cancel(&mut self.poller, token, ready) {
-            self.poller.cancel_file(token, ready);
+        if self.sockets.cancel(&mut self.poller, token, ready) {
+            return;
         }
+        if let Some(express) = &mut self.express {
+            express.cancel_file(token, ready);
+        }
+        self.poller.cancel_file(token, ready);
     }
 
     fn turn(&mut self, now: Duration, wait: Wait, ready: &mut Vec<ReactorCompletion>) {
@@ -277,7 +302,7 @@ impl<P: Poller> Driver for Kernel<P> {
         if !due {
             return;
         }
-        if self.sockets.has_runnable() {
+        if self.sockets.has_runnable() || self.has_express_files() {
             wait = Wait::Look;
         }
         self.last_look = now;
@@ -301,9 +326,7 @@ impl<P: Poller> Driver for Kernel<P> {
             self.leave_express(socket);
             return Ok(());
         }
-        if self.express.is_none() {
-            self.express = Some(self.poller.for_express()?);
-        }
+        self.express_poller()?;
         // The end of an earlier watch must not be taken for the end of this one.
         self.poll_express(ready);
         if let Some(express) = &mut self.express {
@@ -314,8 +337,36 @@ impl<P: Poller> Driver for Kernel<P> {
         Ok(())
     }
 
-    fn express_sockets(&self) -> usize {
-        self.sockets.express()
+    fn express(&self) -> usize {
+        self.sockets.express() + self.express.as_ref().map_or(0, P::files_in_flight)
+    }
+
+    fn submit_express(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        ready: &mut Vec<ReactorCompletion>,
+    ) {
+        let is_of_a_file = matches!(
+            operation,
+            Operation::Read { .. } | Operation::Write { .. } | Operation::Sync { .. }
+        );
+        if !is_of_a_file || !P::HAS_EXPRESS_FILES || self.express_poller().is_err() {
+            return self.submit(token, operation, ready);
+        }
+        match (self.files.prepare(token, operation), &mut self.express) {
+            (Err(completion), _) => ready.push(completion),
+            (Ok(operation), Some(express)) if operation.is_plain() => {
+                express.submit_file(operation, ready);
+            }
+            (Ok(operation), _) => self.poller.submit_file(operation, ready),
+        }
+    }
+
+    fn hand_over_express(&mut self) {
+        if let Some(express) = &mut self.express {
+            express.hand_over();
+        }
     }
 
     fn has_express(&mut self) -> bool {

@@ -98,10 +98,21 @@ pub(crate) trait Driver: Debug {
     ) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// How many sockets are watched apart.
-    fn express_sockets(&self) -> usize {
+    /// How many sockets are watched apart, and operations on files besides.
+    fn express(&self) -> usize {
         0
     }
+    /// The same as `submit`, for one of them: what is an operation on a file is apart if it can be.
+    fn submit_express(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        ready: &mut Vec<ReactorCompletion>,
+    ) {
+        self.submit(token, operation, ready);
+    }
+    /// Hands over what was submitted so and not handed to the kernel yet.
+    fn hand_over_express(&mut self) {}
     /// Whether one of them may have something, as cheaply as that can be known.
     fn has_express(&mut self) -> bool {
         false

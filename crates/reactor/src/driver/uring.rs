@@ -331,6 +331,7 @@ impl Uring {
 impl Poller for Uring {
     const NAME: &'static str = "io_uring";
     const HAS_COMMANDS: bool = true;
+    const HAS_EXPRESS_FILES: bool = true;
 
     fn watch(&mut self, descriptor: BorrowedFd<'_>, key: Key) -> io::Result<()> {
         let events = PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP;
@@ -386,6 +387,10 @@ impl Poller for Uring {
             self.watch_commands();
         }
         Ok(())
+    }
+
+    fn files_in_flight(&self) -> usize {
+        self.operations.len()
     }
 
     fn hand_over(&mut self) {

@@ -1,7 +1,7 @@
 //! The driver of a simulated reactor.
 
 use super::network::{End, SocketEntry};
-use super::state::{Event, Notice, State};
+use super::state::{Event, Express, Notice, State};
 use super::{DRIVER_NAME, SimulatedFile};
 use crate::driver::sockets::{fit, take_largest};
 use crate::driver::{Driver, Wait, unserved};
@@ -43,8 +43,8 @@ pub(crate) struct SimulatedDriver {
     tokens: NumberMap<Token, Key>,
     /// To be tried in the next turn.
     runnable: Vec<Key>,
-    /// Sockets that are watched apart from the others.
-    express: Vec<Key>,
+    /// What is apart from the others.
+    express: Express,
     /// How much others send at once meanwhile.
     slice: usize,
     /// Those that have more to send.
@@ -104,7 +104,7 @@ impl SimulatedDriver {
             sockets: Slab::new(),
             tokens: NumberMap::default(),
             runnable: Vec::new(),
-            express: Vec::new(),
+            express: Express::default(),
             slice: SEND_SLICE_BYTES,
             sliced: VecDeque::new(),
             files: Slab::new(),
@@ -275,7 +275,8 @@ impl SimulatedDriver {
         let Some(Socket::Stream { end, send, .. }) = self.sockets.get_mut(key) else { return };
         let Some(Send { message, .. }) = send else { return };
         let mut state = self.state.borrow_mut();
-        let is_sliced = !self.express.is_empty() && !self.express.contains(&key);
+        let sockets = &self.express.sockets;
+        let is_sliced = !sockets.is_empty() && !sockets.contains(&key);
         let send_time = if is_sliced { state.send_time } else { Duration::ZERO };
         let most = if send_time.is_zero() { usize::MAX } else { self.slice };
         let before = message.unsent();
@@ -304,7 +305,7 @@ impl SimulatedDriver {
 
     fn close_socket(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let cancelled = |buffer, message| Outcome::Cancelled { buffer, message };
-        self.express.retain(|express| *express != key);
+        self.express.sockets.retain(|express| *express != key);
         match self.sockets.remove(key) {
             Some(Socket::Listener { listener, accept }) => {
                 self.state.borrow_mut().close_listener(listener);
@@ -393,6 +394,7 @@ impl SimulatedDriver {
 
     /// An operation takes effect at its due time.
     fn file_completed(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
+        self.express.operations.retain(|express| *express != key);
         let Some(work) = self.operations.remove(key) else { return };
         let mut state = self.state.borrow_mut();
         let file = state.file_mut(work.file);
@@ -548,7 +550,7 @@ impl Driver for SimulatedDriver {
         };
         let detached = self.state.borrow_mut().detach(*end);
         self.sockets.remove(socket.0);
-        self.express.retain(|key| *key != socket.0);
+        self.express.sockets.retain(|key| *key != socket.0);
         Some(Stream(StreamKind::Simulated(detached)))
     }
 
@@ -606,6 +608,7 @@ impl Driver for SimulatedDriver {
                 && self.state.borrow_mut().random.chance(0.5)
                 && let Some(work) = self.operations.remove(key)
             {
+                self.express.operations.retain(|express| *express != key);
                 let outcome = match work.operation.refuse(Errno::CANCELED) {
                     Outcome::Failed { buffer, message, .. } => cancelled(buffer, message),
                     other => other,
@@ -661,17 +664,28 @@ impl Driver for SimulatedDriver {
         is_express: bool,
         _ready: &mut Vec<ReactorCompletion>,
     ) -> io::Result<()> {
-        self.express.retain(|key| *key != socket.0);
+        self.express.sockets.retain(|key| *key != socket.0);
         match self.sockets.get(socket.0) {
-            Some(Socket::Stream { .. }) if is_express => self.express.push(socket.0),
+            Some(Socket::Stream { .. }) if is_express => self.express.sockets.push(socket.0),
             Some(Socket::Stream { .. }) => {}
             _ => return Err(Errno::BADF.into()),
         }
         Ok(())
     }
 
-    fn express_sockets(&self) -> usize {
-        self.express.len()
+    fn express(&self) -> usize {
+        self.express.sockets.len() + self.express.operations.len()
+    }
+
+    fn submit_express(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        ready: &mut Vec<ReactorCompletion>,
+    ) {
+        self.submit(token, operation, ready);
+        let own = self.operations.iter().find(|(_, work)| work.token == token);
+        self.express.operations.extend(own.map(|(key, _)| key));
     }
 
     fn has_express(&mut self) -> bool {
@@ -683,9 +697,12 @@ impl Driver for SimulatedDriver {
 
     fn poll_express(&mut self, ready: &mut Vec<ReactorCompletion>) {
         loop {
-            let changed = self.state.borrow_mut().take_change(self.reactor, &self.express);
-            let Some(key) = changed else { return };
-            self.try_socket(key, ready);
+            let change = self.state.borrow_mut().take_change(self.reactor, &self.express);
+            match change {
+                Some(Notice::Changed(key)) => self.try_socket(key, ready),
+                Some(Notice::File(key)) => self.file_completed(key, ready),
+                _ => return,
+            }
         }
     }
 

@@ -66,6 +66,13 @@ pub(super) enum Event {
     File { reactor: usize, operation: Key },
 }
 
+/// What of a reactor is handed out apart from the rest: sockets, and operations on files.
+#[derive(Debug, Default)]
+pub(super) struct Express {
+    pub(super) sockets: Vec<Key>,
+    pub(super) operations: Vec<Key>,
+}
+
 /// A notice to a reactor; keys are those of its own tables.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Notice {
@@ -219,26 +226,23 @@ impl State {
         self.reactors[reactor].notices.push_back(notice);
     }
 
-    /// Takes the first notice, but for those that one of these sockets has changed.
-    pub(super) fn take_notice(&mut self, reactor: usize, express: &[Key]) -> Option<Notice> {
+    /// Takes the first notice, but for those of what is express.
+    pub(super) fn take_notice(&mut self, reactor: usize, express: &Express) -> Option<Notice> {
         let notices = &mut self.reactors[reactor].notices;
         let at = notices.iter().position(|notice| !is_change(notice, express))?;
         notices.remove(at)
     }
 
-    /// Takes the first notice that one of these sockets has changed.
-    pub(super) fn take_change(&mut self, reactor: usize, sockets: &[Key]) -> Option<Key> {
+    /// Takes the first of these.
+    pub(super) fn take_change(&mut self, reactor: usize, express: &Express) -> Option<Notice> {
         let notices = &mut self.reactors[reactor].notices;
-        let at = notices.iter().position(|notice| is_change(notice, sockets))?;
-        match notices.remove(at)? {
-            Notice::Changed(key) => Some(key),
-            _ => None,
-        }
+        let at = notices.iter().position(|notice| is_change(notice, express))?;
+        notices.remove(at)
     }
 
     /// Whether there is such a notice.
-    pub(super) fn has_change(&self, reactor: usize, sockets: &[Key]) -> bool {
-        self.reactors[reactor].notices.iter().any(|notice| is_change(notice, sockets))
+    pub(super) fn has_change(&self, reactor: usize, express: &Express) -> bool {
+        self.reactors[reactor].notices.iter().any(|notice| is_change(notice, express))
     }
 
     // Files
@@ -303,6 +307,10 @@ impl State {
     }
 }
 
-fn is_change(notice: &Notice, sockets: &[Key]) -> bool {
-    matches!(notice, Notice::Changed(key) if sockets.contains(key))
+fn is_change(notice: &Notice, express: &Express) -> bool {
+    match notice {
+        Notice::Changed(key) => express.sockets.contains(key),
+        Notice::File(key) => express.operations.contains(key),
+        Notice::Connected(_) | Notice::NotConnected(..) => false,
+    }
 }

@@ -30,7 +30,11 @@ impl Chaos {
     fn submit(&mut self, operation: Operation) {
         self.next += 1;
         assert!(self.pending.insert(self.next));
+        if self.random.chance(0.3) {
+            self.reactor.begin_express();
+        }
         self.reactor.submit(token(self.next), operation);
+        self.reactor.end_express();
     }
 
     fn message(&mut self) -> Message {

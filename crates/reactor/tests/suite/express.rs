@@ -119,6 +119,53 @@ pub(crate) fn nothing_is_lost_when_a_socket_changes_sides(driver: &impl Driver) 
     }
 }
 
+/// Reads and writes, while others are under way, also where the reactor sleeps until they end.
+pub(crate) fn what_files_and_timers_have_for_express_sockets_is_handed_out_apart(
+    driver: &impl Driver,
+) {
+    let mut reactor = driver.reactor();
+    let (file, _outside) = driver.file(&mut reactor);
+    let has_files = reactor.driver_name() != "epoll";
+    let write = |reactor: &mut Reactor, tag: u32, is_express: bool| {
+        let mut buffer = reactor.pool().take(4096).unwrap();
+        buffer.copy_from_slice(&pattern(u64::from(tag), 4096));
+        if is_express {
+            reactor.begin_express();
+        }
+        assert_eq!(reactor.is_express(), is_express);
+        let (offset, range) = (u64::from(tag) * 4096, 0..4096);
+        reactor.submit(token(tag), Operation::Write { file, offset, buffer, range, durable: true });
+        reactor.end_express();
+        assert!(!reactor.is_express());
+    };
+    for round in 0..50 {
+        write(&mut reactor, 2, false);
+        write(&mut reactor, 1, true);
+        if round % 2 == 0 {
+            reactor.set_express_timer(token(3), reactor.now() + Duration::from_micros(200));
+        }
+        // It does not come.
+        reactor.set_express_timer(token(4), reactor.now());
+        reactor.clear_timer(token(4));
+        let mut left = if round % 2 == 0 { vec![1, 2, 3] } else { vec![1, 2] };
+        while !left.is_empty() {
+            for (completion, is_express) in next(&mut reactor) {
+                let tag = completion.token.tag;
+                assert!(left.contains(&tag), "{tag} comes twice or from nowhere");
+                left.retain(|one| *one != tag);
+                let expected = if tag == 1 { has_files } else { tag == 3 };
+                assert_eq!(is_express, expected, "{tag}");
+                match completion.outcome {
+                    Outcome::Transferred { buffer } => assert!(tag < 3 && buffer.len() == 4096),
+                    Outcome::Timer => assert_eq!(tag, 3),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert!(!reactor.has_express());
+    }
+}
+
 /// Bytes that came before a socket became express, or before it ceased to be, are received.
 pub(crate) fn what_has_come_before_is_received(driver: &impl Driver) {
     for is_express in [true, false] {

@@ -87,6 +87,7 @@ cases! {
         timing::files_and_sockets_share_a_turn,
         express::what_comes_on_an_express_socket_is_handed_out_apart,
         express::nothing_is_lost_when_a_socket_changes_sides,
+        express::what_files_and_timers_have_for_express_sockets_is_handed_out_apart,
         express::what_has_come_before_is_received,
         express::others_send_in_slices_beside_an_express_socket;
     on the kernel:

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_backend::Operation;
+use weft_backend::{Operation, RequestCompletion};
 use weft_reactor::{MailboxSender, Owner, Reactor};
 use weft_transport::Slot;
 use weft_transport::target::TargetConnection;
@@ -94,10 +94,21 @@ impl Core {
         if self.reactor.has_express() {
             return self.express.may_have_credit(self.reactor.now());
         }
-        if self.targets.is_on() {
+        self.note_empty_look();
+        false
+    }
+
+    /// Nothing has come for express queues, if that is of interest.
+    #[inline]
+    pub(crate) fn note_empty_look(&mut self) {
+        if self.targets.is_on() || self.devices.have_express() {
             self.targets.looked(self.reactor.now());
         }
-        false
+    }
+
+    /// The next request that a device has completed.
+    pub(crate) fn poll_completion(&mut self) -> Option<RequestCompletion> {
+        self.devices.poll_completion(&self.reactor, self.targets.empty_at())
     }
 
     /// Other rules are in force.

@@ -9,7 +9,7 @@ use weft_reactor::{Owner, Reactor};
 
 use super::core::DEVICES;
 use super::pieces::Pieces;
-use super::window::Window;
+use super::window::{ExpressDelay, Window};
 use crate::snapshot::{DeviceId, ServedDevice};
 use crate::statistics::CounterWriter;
 use weft_transport::Slot;
@@ -31,6 +31,7 @@ pub(crate) struct Devices {
     pieces: Pieces,
     /// Large ones are to be, and devices have windows: there are express queues.
     is_express: bool,
+    express_delay: ExpressDelay,
     /// A request has failed on a device that has lost writes.
     lost_writes: bool,
 }
@@ -185,9 +186,13 @@ impl Devices {
             return true;
         }
         let request = Request { tag, operation };
-        let request = match self.is_express && !is_express {
-            true => handle.window.enter(request, reactor.turn_time()),
-            false => Some(request),
+        let request = match (self.is_express, is_express) {
+            (true, false) => handle.window.enter(request, reactor.now()),
+            (true, true) => {
+                handle.window.pass(&request, reactor.now());
+                Some(request)
+            }
+            (false, _) => Some(request),
         };
         request.into_iter().for_each(|request| handle.device.submit(reactor, request));
         Self::activate(&mut self.active, handle, slot);
@@ -245,12 +250,25 @@ impl Devices {
         }
     }
 
-    /// The next completed request.
-    pub(crate) fn poll_completion(&mut self, now: Duration) -> Option<RequestCompletion> {
+    /// Whether one of an express queue is in a device.
+    pub(crate) fn have_express(&self) -> bool {
+        self.is_express && self.handles.iter().flatten().any(|one| one.window.has_express())
+    }
+
+    /// The next completed request; nothing had come for express queues at `before`.
+    pub(crate) fn poll_completion(
+        &mut self,
+        reactor: &Reactor,
+        before: Duration,
+    ) -> Option<RequestCompletion> {
+        let turn = reactor.turn_time();
         for index in &self.active {
             let Some(Some(handle)) = self.handles.get_mut(*index) else { continue };
             while let Some(completion) = handle.device.poll_completion() {
-                handle.window.completed(completion.tag, now);
+                if handle.window.has_begun() {
+                    let times = (before, turn, reactor.now());
+                    handle.window.completed(completion.tag, times, &mut self.express_delay);
+                }
                 if let Err(failure) = completion.result {
                     self.counters.count_failure(*index, failure);
                     self.lost_writes |= handle.served.factory.has_lost_writes();
@@ -259,7 +277,7 @@ impl Devices {
                     Err(failure) if completion.tag == LAST_FLUSH => {
                         handle.log_failed_last_flush(failure)
                     }
-                    Err(failure) => handle.log_failure(failure, now),
+                    Err(failure) => handle.log_failure(failure, turn),
                     Ok(()) => {}
                 }
                 let is_whole = self.pieces.is_empty()
@@ -299,6 +317,13 @@ impl Devices {
     pub(crate) fn are_busy(&self) -> bool {
         let mut open = self.active.iter().filter_map(|index| self.handles.get(*index)?.as_ref());
         open.any(|handle| handle.device.in_flight() > 0 || handle.window.has_next())
+    }
+
+    /// Whether a device that has had events since the last turn has a place for a request that
+    /// waits.
+    pub(crate) fn have_next(&self) -> bool {
+        let mut open = self.active.iter().filter_map(|index| self.handles.get(*index)?.as_ref());
+        open.any(|handle| handle.window.has_next())
     }
 
     /// Ends a turn: no device is polled until it has events.
@@ -379,7 +404,7 @@ impl Devices {
 impl Handle {
     /// Gives the device what its window leaves place for, or all that waits.
     fn begin_waiting(&mut self, all: bool, reactor: &mut Reactor) {
-        while let Some(request) = self.window.next(all, reactor.turn_time()) {
+        while let Some(request) = self.window.next(all, reactor.now()) {
             self.device.submit(reactor, request);
         }
     }
@@ -530,10 +555,12 @@ mod tests {
         recorder.may_end.store(true, Relaxed);
         let handle = devices.handles[0].as_mut().unwrap();
         Devices::activate(&mut devices.active, handle, 0);
-        assert_eq!(devices.poll_completion(Duration::ZERO).map(|done| done.tag), Some(7));
+        let done = devices.poll_completion(&reactor, Duration::ZERO);
+        assert_eq!(done.map(|done| done.tag), Some(7));
         assert!(!devices.are_busy());
         for _ in 0..2 {
-            assert!(devices.poll_completion(Duration::ZERO).is_none(), "that is nobody's");
+            let done = devices.poll_completion(&reactor, Duration::ZERO);
+            assert!(done.is_none(), "that is nobody's");
             devices.end_turn(&mut reactor);
         }
         assert!(devices.handles[0].is_none());

@@ -16,11 +16,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_backend::RequestCompletion;
 use weft_reactor::ReactorCompletion;
 
 use super::budget::{AccountId, Budgets};
 use super::connection::{Connection, Role};
-use super::core::CONNECTIONS;
+use super::core::{CONNECTIONS, Core, DEVICES};
 use super::{Group, devices};
 use crate::classes::{ClassWord, Grant};
 use crate::config::{QosClass, QosRule};
@@ -155,9 +156,14 @@ impl Express {
     /// Whether a queue is to be express, or to stay so, for which no rule decides that: beside
     /// others, and not without commands.
     fn takes(&self, queue: &QueueClass, now: Duration) -> bool {
-        let has_others = self.others_at.is_some_and(|at| now.saturating_sub(at) < OTHERS_TIME);
+        let has_others = self.has_others(now);
         let is_busy = !queue.is_express() || now.saturating_sub(queue.served_at) < IDLE_TIME;
         has_others && is_busy && !self.is_off
+    }
+
+    /// Whether others have had commands lately.
+    fn has_others(&self, now: Duration) -> bool {
+        self.others_at.is_some_and(|at| now.saturating_sub(at) < OTHERS_TIME)
     }
 
     /// Whether a queue without a rule finds a place that nobody waits for.
@@ -370,7 +376,7 @@ impl Group {
     /// The reactor has been polled: serves what has come for express queues before anything else.
     pub(super) fn begin_express_turn(&mut self, completions: &mut Vec<ReactorCompletion>) {
         let now = self.core.reactor.turn_time();
-        if self.core.targets.is_on() {
+        if self.core.targets.is_on() || self.core.express.queues() > 0 {
             self.core.targets.polled(self.core.reactor.idle_time(), now);
         }
         if self.core.express.is_look_due(now) {
@@ -379,10 +385,9 @@ impl Group {
         if self.core.reactor.has_express() {
             self.take_express();
             completions.append(&mut self.deferred);
-        } else if self.core.targets.is_on() {
+        } else {
             // A turn without other work has no other look.
-            let now = self.core.reactor.now();
-            self.core.targets.looked(now);
+            self.core.note_empty_look();
         }
         let queues = self.core.express.queues();
         self.core.devices.set_express(queues > 0);
@@ -445,12 +450,61 @@ impl Group {
     pub(super) fn take_express(&mut self) {
         let mut completions = std::mem::take(&mut self.express_completions);
         self.core.reactor.poll_express(&mut completions);
+        let mut is_of_devices = false;
         for completion in completions.drain(..) {
-            if let Err(completion) = self.dispatch_express(completion) {
+            if completion.token.owner.0 >= DEVICES {
+                self.core.devices.handle(completion, &mut self.core.reactor);
+                is_of_devices = true;
+            } else if let Err(completion) = self.dispatch_express(completion) {
                 self.deferred.push(completion);
             }
         }
         self.express_completions = completions;
+        if is_of_devices {
+            self.finish_express_requests();
+        }
+    }
+
+    /// Answers the commands of express queues that devices have completed.
+    fn finish_express_requests(&mut self) {
+        while let Some(done) = self.core.poll_completion() {
+            self.set_aside(done);
+        }
+        while let Some(done) = self.set_aside.pop_front() {
+            if let Err(done) = self.finish_express(done) {
+                return self.set_aside.push_front(done);
+            }
+        }
+    }
+
+    /// Answers a command that a device has completed, if it is one of an express queue that has
+    /// credit.
+    pub(super) fn finish_express(
+        &mut self,
+        done: RequestCompletion,
+    ) -> Result<(), RequestCompletion> {
+        let index = devices::origin(done.tag).0;
+        let connection = self.connections.at(index).filter(|_| self.core.express.queues() > 0);
+        let Some(account) = connection.and_then(Connection::express_account) else {
+            return Err(done);
+        };
+        let now = self.core.reactor.now();
+        if !self.core.express.budgets.has_credit(account, now) {
+            return Err(done);
+        }
+        self.serve_at_once((index, account), now, |connection, core| {
+            connection.handle_done(done, now, core);
+        });
+        Ok(())
+    }
+
+    /// A request has completed whose turn has not come: those of express queues come first.
+    fn set_aside(&mut self, done: RequestCompletion) {
+        let index = devices::origin(done.tag).0;
+        match self.connections.at(index).is_some_and(Connection::is_express) {
+            true => self.set_aside.push_front(done),
+            false => self.set_aside.push_back(done),
+        }
     }
 
     /// Serves an express queue at once, if the completion is for one and it has credit.
@@ -468,7 +522,9 @@ impl Group {
         if !self.core.express.budgets.has_credit(account, now) {
             return Err(completion);
         }
-        self.serve_at_once((index, account), completion, now);
+        self.serve_at_once((index, account), now, |connection, core| {
+            connection.handle(completion, core);
+        });
         Ok(())
     }
 
@@ -483,31 +539,38 @@ impl Group {
         }
     }
 
-    /// Serves an express queue: from what was received to the answer that is sent.
+    /// Serves an express queue: from what was received, or what a device has completed, to the
+    /// answer that is sent.
     fn serve_at_once(
         &mut self,
         (index, account): (usize, AccountId),
-        completion: ReactorCompletion,
         since: Duration,
+        begin: impl FnOnce(&mut Connection, &mut Core),
     ) {
         let Some(mut connection) = self.connections.take(index) else { return };
         let core = &mut self.core;
         let arrived = core.targets.empty_at();
         let allowance = core.admission.begin_express();
         core.express.served_since = Some(since);
-        connection.handle(completion, core);
+        // What is under way at a device keeps the processor awake, for which alone is no reason.
+        if core.express.has_others(since) {
+            core.reactor.begin_express();
+        }
+        begin(&mut connection, core);
         let is_served = connection.transport.has_events();
         // What goes to a device is flushed to it, see `Io::execute`.
         connection.handle_events(core);
-        while let Some(done) = core.devices.poll_completion(since) {
+        while let Some(done) = self.core.poll_completion() {
             if devices::origin(done.tag).0 == index {
-                let now = core.reactor.now();
-                connection.handle_done(done, now, core);
+                let now = self.core.reactor.now();
+                connection.handle_done(done, now, &mut self.core);
             } else {
-                self.set_aside.push_back(done);
+                self.set_aside(done);
             }
         }
+        let core = &mut self.core;
         core.flush(&mut connection);
+        core.reactor.end_express();
         core.express.served_since = None;
         core.admission.end_express(allowance);
         let now = core.reactor.now();

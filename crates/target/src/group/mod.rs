@@ -363,10 +363,9 @@ impl Group {
         // Latencies end here, not when the turn began; one reading of the clock serves all.
         let is_measured = self.core.directory.io_metrics().is_some() || self.core.tracer.is_some();
         let now = if is_measured { self.core.reactor.now() } else { turn };
-        while let Some(done) =
-            self.set_aside.pop_front().or_else(|| self.core.devices.poll_completion(turn))
-        {
+        while let Some(done) = self.set_aside.pop_front().or_else(|| self.core.poll_completion()) {
             any = true;
+            let Err(done) = self.finish_express(done) else { continue };
             let (index, _) = devices::origin(done.tag);
             self.with(index, |connection, core| connection.handle_done(done, now, core));
             self.serve_express();
@@ -384,6 +383,7 @@ impl Group {
             || self.core.shares.has_backlog()
             || self.core.admission.has_more()
             || self.core.devices.has_next_piece()
+            || self.core.devices.have_next()
             || !self.core.copies.is_empty()
     }
 
