@@ -1,7 +1,7 @@
 //! Hosts and targets of either kind in one study: weft's and the kernel's, inside the guest.
 
 use super::bench::Bench;
-use super::{Step, Suite, step};
+use super::{Step, Suite, long, step};
 use crate::guest::Kernel;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -27,7 +27,7 @@ const STEPS: &[Step] = &[
         bench.guest("agents")?;
         all_four(bench, "agents", "agents.json", "tcp")
     }),
-    step("polled", polled),
+    long("polled", polled),
     step("study_killed", |bench| bench.guest("killed study").map(drop)),
     step("watchdog_killed", |bench| bench.guest("killed both").map(drop)),
 ];

@@ -2,7 +2,7 @@
 //! target, and weft with itself.
 
 use super::bench::Bench;
-use super::{Step, Suite, pairings, step};
+use super::{Step, Suite, long, pairings, step};
 use crate::guest::Kernel;
 use anyhow::Result;
 use std::fs;
@@ -18,7 +18,7 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 const STEPS: &[Step] = &[
-    step("study", |bench| bench.guest("study").map(drop)),
+    long("study", |bench| bench.guest("study").map(drop)),
     step("pairings", |bench| {
         bench.guest("pairings")?;
         pairings::all_four(bench, "pairings", "pairings.json", "rdma")
@@ -32,7 +32,7 @@ const STEPS: &[Step] = &[
     step("both_ends", |bench| bench.guest("both_ends").map(drop)),
     step("silent_target", |bench| bench.guest("silent_target").map(drop)),
     step("killed_under_load", |bench| bench.guest("killed_under_load").map(drop)),
-    step("nothing_is_left_behind", |bench| bench.guest("nothing_is_left_behind").map(drop)),
+    long("nothing_is_left_behind", |bench| bench.guest("nothing_is_left_behind").map(drop)),
     step("link_goes", |bench| bench.guest("link_goes").map(drop)),
 ];
 
