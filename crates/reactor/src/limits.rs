@@ -15,6 +15,11 @@ pub(crate) const HOT_TIME: Duration = Duration::from_micros(200);
 /// How long after its last event a source counts as hot, as sockets do.
 pub(crate) const HOT_SOURCE_TIME: Duration = Duration::from_millis(1);
 
+/// Express operations on files are waited for awake for so long, and after that with sleeps of this
+/// interval: a device that hangs does not take the processor.
+pub(crate) const EXPRESS_FILE_TIME: Duration = Duration::from_millis(2);
+pub(crate) const EXPRESS_FILE_INTERVAL: Duration = Duration::from_micros(100);
+
 /// How long a spinning reactor with one hot socket may go without polling the others. A poll costs
 /// about 0.3 µs, so this bounds its share at 2 % and the delay of a cold socket at 20 µs.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_micros(20);

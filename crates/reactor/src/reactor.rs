@@ -225,7 +225,8 @@ impl Reactor {
 
     /// What is submitted from now on until [`end_express`](Self::end_express) is for an express
     /// stream: reads, writes and syncs of files come by [`poll_express`](Self::poll_express) as
-    /// well, where the driver can have that. Until they have ended no turn sleeps.
+    /// well, where the driver can have that. No turn sleeps meanwhile, but for moments where they
+    /// take long.
     pub fn begin_express(&mut self) {
         self.is_express = true;
     }

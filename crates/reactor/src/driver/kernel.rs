@@ -4,7 +4,7 @@
 use crate::driver::files::{FileOperation, Files, OpenFile};
 use crate::driver::sockets::Sockets;
 use crate::driver::{Driver, Wait, uncommanded, unpolled, unserved};
-use crate::limits::POLL_INTERVAL;
+use crate::limits::{EXPRESS_FILE_INTERVAL, EXPRESS_FILE_TIME, POLL_INTERVAL};
 use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketId, Token};
 use crate::passthrough::Commands;
 use crate::pool::Pool;
@@ -105,6 +105,8 @@ pub(crate) struct Kernel<P: Poller> {
     files: Files,
     readiness: Vec<Ready>,
     last_look: Duration,
+    /// When an operation on a file was submitted to `express` last.
+    express_file_at: Duration,
     is_hot_elsewhere: bool,
 }
 
@@ -117,6 +119,7 @@ impl<P: Poller> Kernel<P> {
             files: Files::new(),
             readiness: Vec::new(),
             last_look: Duration::ZERO,
+            express_file_at: Duration::ZERO,
             is_hot_elsewhere: false,
         }
     }
@@ -138,9 +141,19 @@ impl<P: Poller> Kernel<P> {
         }
     }
 
-    /// Whether operations on files are express: no wait ends with them, so that there is none.
-    fn has_express_files(&self) -> bool {
-        self.express.as_ref().is_some_and(|express| express.files_in_flight() > 0)
+    /// How to wait while operations on files are express, with which no wait ends: not at all, and
+    /// shortly where they take long.
+    fn wait_beside_express(&self, now: Duration, wait: Wait) -> Wait {
+        let has_files = self.express.as_ref().is_some_and(|one| one.files_in_flight() > 0);
+        match wait {
+            Wait::Block(_) if has_files && now < self.express_file_at + EXPRESS_FILE_TIME => {
+                Wait::Look
+            }
+            Wait::Block(until) if has_files => {
+                Wait::Block(earliest(until, Some(now + EXPRESS_FILE_INTERVAL)))
+            }
+            wait => wait,
+        }
     }
 
     fn leave_express(&mut self, socket: SocketId) {
@@ -302,9 +315,10 @@ impl<P: Poller> Driver for Kernel<P> {
         if !due {
             return;
         }
-        if self.sockets.has_runnable() || self.has_express_files() {
+        if self.sockets.has_runnable() {
             wait = Wait::Look;
         }
+        wait = self.wait_beside_express(now, wait);
         self.last_look = now;
         let mut readiness = std::mem::take(&mut self.readiness);
         self.poller.poll(now, wait, &mut readiness, ready);
@@ -357,6 +371,7 @@ impl<P: Poller> Driver for Kernel<P> {
         match (self.files.prepare(token, operation), &mut self.express) {
             (Err(completion), _) => ready.push(completion),
             (Ok(operation), Some(express)) if operation.is_plain() => {
+                self.express_file_at = monotonic_time();
                 express.submit_file(operation, ready);
             }
             (Ok(operation), _) => self.poller.submit_file(operation, ready),

@@ -483,11 +483,12 @@ impl Group {
         &mut self,
         done: RequestCompletion,
     ) -> Result<(), RequestCompletion> {
-        let index = devices::origin(done.tag).0;
-        let connection = self.connections.at(index).filter(|_| self.core.express.queues() > 0);
-        let Some(account) = connection.and_then(Connection::express_account) else {
+        if self.core.express.queues() == 0 {
             return Err(done);
-        };
+        }
+        let index = devices::origin(done.tag).0;
+        let account = self.connections.at(index).and_then(Connection::express_account);
+        let Some(account) = account else { return Err(done) };
         let now = self.core.reactor.now();
         if !self.core.express.budgets.has_credit(account, now) {
             return Err(done);
