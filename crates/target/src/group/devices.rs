@@ -189,7 +189,7 @@ impl Devices {
         let request = match (self.is_express, is_express) {
             (true, false) => handle.window.enter(request, reactor.now()),
             (true, true) => {
-                handle.window.pass(&request, reactor.now());
+                handle.window.pass(&request, reactor.now(), &mut self.express_delay);
                 Some(request)
             }
             (false, _) => Some(request),
@@ -251,8 +251,9 @@ impl Devices {
     }
 
     /// Whether one of an express queue is in a device.
-    pub(crate) fn have_express(&self) -> bool {
-        self.is_express && self.handles.iter().flatten().any(|one| one.window.has_express())
+    #[inline]
+    pub(crate) const fn have_express(&self) -> bool {
+        self.express_delay.is_any_in_device()
     }
 
     /// The next completed request; nothing had come for express queues at `before`.

@@ -57,6 +57,8 @@ const SIZES: usize = 24;
 /// device, kind and size have needed.
 #[derive(Debug, Default)]
 pub(crate) struct ExpressDelay {
+    /// How many are in devices now.
+    in_devices: usize,
     /// The mean of the last ones, in hundredths.
     mean: u64,
     /// How many have ended, and when the last one did.
@@ -65,6 +67,11 @@ pub(crate) struct ExpressDelay {
 }
 
 impl ExpressDelay {
+    /// Whether one is in a device.
+    pub(crate) const fn is_any_in_device(&self) -> bool {
+        self.in_devices > 0
+    }
+
     fn note(&mut self, delay: u64, now: Duration) {
         let delay = delay.min(DELAY_MAX);
         self.mean = match self.at {
@@ -153,8 +160,9 @@ impl Window {
     }
 
     /// A request of an express queue goes to the device.
-    pub(crate) fn pass(&mut self, request: &Request, now: Duration) {
+    pub(crate) fn pass(&mut self, request: &Request, now: Duration, delay: &mut ExpressDelay) {
         if let Some(kind) = kind_of(&request.operation) {
+            delay.in_devices += 1;
             self.express.push((request.tag, kind, now));
         }
     }
@@ -184,14 +192,9 @@ impl Window {
         Some(request)
     }
 
-    /// Whether the device has some that wait for it no longer.
+    /// Whether the device has some, of others or of express queues.
     pub(crate) const fn has_begun(&self) -> bool {
         !self.begun.is_empty() || !self.express.is_empty()
-    }
-
-    /// Whether it has some of express queues.
-    pub(crate) const fn has_express(&self) -> bool {
-        !self.express.is_empty()
     }
 
     /// Whether some wait.
@@ -214,6 +217,7 @@ impl Window {
     ) {
         if let Some(place) = self.express.iter().position(|one| one.0 == tag) {
             let (_, kind, since) = self.express.swap_remove(place);
+            delay.in_devices -= 1;
             let Some(least) = self.least.get_mut(kind).filter(|_| since >= self.epoch_at) else {
                 return;
             };
@@ -287,7 +291,7 @@ mod tests {
             if express_at <= now {
                 express_at += EXPRESS_INTERVAL;
                 let request = read(tag);
-                window.pass(&request, now);
+                window.pass(&request, now, &mut delay);
                 new.push(request);
             }
             while window.waiting.len() < 4 {
@@ -354,11 +358,11 @@ mod tests {
     fn the_delay_is_that_in_the_device() {
         let pool = Pool::new(1 << 20).expect("memory");
         let us = Duration::from_micros;
-        let pass = |window: &mut Window, tag, at| {
+        let pass = |window: &mut Window, tag, at, delay: &mut ExpressDelay| {
             let into = pool.take(4096).expect("room");
             let operation = Operation::Read { slba: 0, nlb: 1, into };
-            window.pass(&Request { tag, operation }, at);
-            assert!(window.has_express() && window.has_begun());
+            window.pass(&Request { tag, operation }, at, delay);
+            assert!(delay.is_any_in_device() && window.has_begun());
         };
         let (mut window, mut delay) = (Window::default(), ExpressDelay::default());
         let start = Duration::from_secs(1);
@@ -367,9 +371,9 @@ mod tests {
         for ((tag, (before, now)), mean) in (0..).zip(times).zip(means) {
             // The first is of a device that completes at once.
             window = if tag == 1 { Window::default() } else { window };
-            pass(&mut window, tag, start);
+            pass(&mut window, tag, start, &mut delay);
             window.completed(tag, (start + us(before), start, start + us(now)), &mut delay);
-            assert!(!window.has_express());
+            assert!(!delay.is_any_in_device() && !window.has_begun());
             assert_eq!(delay.mean(start + us(now)), mean);
         }
         assert_eq!(delay.mean(start + us(500) + FORGET), None, "nobody is there any more");
