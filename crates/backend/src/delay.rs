@@ -5,14 +5,11 @@
 
 use crate::{
     BlockDevice, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Request,
-    RequestCompletion, ResizeError, Resized, spec::LAYERS_MAX,
+    RequestCompletion, ResizeError, Resized, device::PIECE_BYTES, spec::LAYERS_MAX,
 };
 use core::time::Duration;
 use std::{collections::VecDeque, io, sync::Arc};
 use weft_reactor::{Owner, Reactor, Token};
-
-/// What is executed between two looks for something express.
-const PIECE_BYTES: u64 = 64 << 10;
 
 /// A device with a delay before each request.
 #[derive(Debug)]
@@ -156,7 +153,7 @@ impl Line {
 
 impl DelayDevice {
     /// Executes what is due; what is not express in pieces, and no more once something express has
-    /// come.
+    /// come. Express requests are released by their timer alone.
     fn release_due(&mut self, reactor: &mut Reactor, is_express: bool) {
         let line = if is_express { &mut self.express } else { &mut self.ordinary };
         if line.len() == 0 {
@@ -167,7 +164,7 @@ impl DelayDevice {
             let blocks = request.operation.ranges().map(|(_, blocks)| u64::from(blocks));
             bytes += blocks.sum::<u64>() * u64::from(self.inner.geometry().block_bytes);
             self.inner.submit(reactor, request);
-            if bytes >= PIECE_BYTES && !is_express {
+            if bytes >= PIECE_BYTES as u64 && !is_express {
                 bytes = 0;
                 self.inner.flush(reactor);
                 if reactor.has_express() {
@@ -176,7 +173,6 @@ impl DelayDevice {
             }
         }
         line.arm(reactor, is_express);
-        self.inner.flush(reactor);
     }
 }
 
@@ -212,7 +208,6 @@ impl BlockDevice for DelayDevice {
     }
 
     fn flush(&mut self, reactor: &mut Reactor) {
-        self.release_due(reactor, true);
         if !reactor.is_express() {
             self.release_due(reactor, false);
         }

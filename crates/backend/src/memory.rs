@@ -7,7 +7,8 @@
 
 use crate::{
     BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, DEVICE_TAGS, DeviceFactory, Failure, Geometry,
-    OpenError, Operation, Request, RequestCompletion, ResizeError, bytes, device, geometry,
+    OpenError, Operation, Request, RequestCompletion, ResizeError, bytes, device,
+    device::PIECE_BYTES, geometry,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::{collections::VecDeque, sync::Arc};
@@ -97,9 +98,6 @@ impl DeviceFactory for MemoryFactory {
 const PAGE_BYTES: u32 = 4096;
 /// The number of requests whose memory is prefetched together.
 const PREFETCH_BATCH: usize = 8;
-
-/// After so many bytes it is looked whether something express has come, which then comes first.
-const PIECE_BYTES: usize = 64 << 10;
 /// Bytes of a request that are prefetched at once, up to two times. A processor has a limited
 /// number of outstanding prefetches and stalls at more; its own prefetcher continues a longer
 /// sequential run.
@@ -187,10 +185,12 @@ impl MemoryDevice {
             if let Some((offset, len)) = next {
                 self.prefetch_rest(offset, len);
             }
-            let is_piece = bytes >= PIECE_BYTES && turn + 1 < new.max(prefetched);
-            if is_piece && std::mem::take(&mut bytes) > 0 && reactor.has_express() {
-                self.prefetched = prefetched.saturating_sub(turn + 1) + new.min(turn + 1);
-                return false;
+            if bytes >= PIECE_BYTES && turn + 1 < new.max(prefetched) {
+                bytes = 0;
+                if reactor.has_express() {
+                    self.prefetched = prefetched.saturating_sub(turn + 1) + new.min(turn + 1);
+                    return false;
+                }
             }
         }
         self.prefetched = new;
