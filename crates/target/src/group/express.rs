@@ -453,7 +453,10 @@ impl Group {
         let mut is_of_devices = false;
         for completion in completions.drain(..) {
             if completion.token.owner.0 >= DEVICES {
+                // What it goes on with is express as well.
+                self.core.reactor.begin_express();
                 self.core.devices.handle(completion, &mut self.core.reactor);
+                self.core.reactor.end_express();
                 is_of_devices = true;
             } else if let Err(completion) = self.dispatch_express(completion) {
                 self.deferred.push(completion);
@@ -483,16 +486,8 @@ impl Group {
         &mut self,
         done: RequestCompletion,
     ) -> Result<(), RequestCompletion> {
-        if self.core.express.queues() == 0 {
-            return Err(done);
-        }
         let index = devices::origin(done.tag).0;
-        let account = self.connections.at(index).and_then(Connection::express_account);
-        let Some(account) = account else { return Err(done) };
-        let now = self.core.reactor.now();
-        if !self.core.express.budgets.has_credit(account, now) {
-            return Err(done);
-        }
+        let Some((account, now)) = self.account_with_credit(index) else { return Err(done) };
         self.serve_at_once((index, account), now, |connection, core| {
             connection.handle_done(done, now, core);
         });
@@ -513,20 +508,26 @@ impl Group {
         &mut self,
         completion: ReactorCompletion,
     ) -> Result<(), ReactorCompletion> {
-        if self.core.express.queues() == 0 || completion.token.owner != CONNECTIONS {
+        if completion.token.owner != CONNECTIONS {
             return Err(completion);
         }
         let index = weft_transport::tag_of(completion.token) as usize;
-        let account = self.connections.at(index).and_then(Connection::express_account);
-        let Some(account) = account else { return Err(completion) };
-        let now = self.core.reactor.now();
-        if !self.core.express.budgets.has_credit(account, now) {
-            return Err(completion);
-        }
+        let Some((account, now)) = self.account_with_credit(index) else { return Err(completion) };
         self.serve_at_once((index, account), now, |connection, core| {
             connection.handle(completion, core);
         });
         Ok(())
+    }
+
+    /// The account of a connection, if it is an express queue that has credit now.
+    #[inline]
+    fn account_with_credit(&mut self, index: usize) -> Option<(AccountId, Duration)> {
+        if self.core.express.queues() == 0 {
+            return None;
+        }
+        let account = self.connections.at(index)?.express_account()?;
+        let now = self.core.reactor.now();
+        self.core.express.budgets.has_credit(account, now).then_some((account, now))
     }
 
     /// Counts that what came for a connection waits for its turn, if that is an express queue.
