@@ -14,8 +14,8 @@ use weft_reactor::{Owner, Reactor};
 /// How many tags of its owner's tokens the innermost device may use; its wrappers use others.
 pub const DEVICE_TAGS: u32 = 1 << 27;
 
-/// After so many bytes of others' requests a device that executes them itself looks whether something
-/// express has come, which then comes first.
+/// After so many bytes of others' requests a device that executes them itself looks whether
+/// something express has come, which then comes first.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
 /// The handle of a block device on one reactor.
