@@ -365,7 +365,9 @@ impl Group {
         let now = if is_measured { self.core.reactor.now() } else { turn };
         while let Some(done) = self.set_aside.pop_front().or_else(|| self.core.poll_completion()) {
             any = true;
-            let Err(done) = self.finish_express(done) else { continue };
+            let is_any = self.core.express.queues() > 0;
+            let done = if is_any { self.finish_express(done) } else { Err(done) };
+            let Err(done) = done else { continue };
             let (index, _) = devices::origin(done.tag);
             self.with(index, |connection, core| connection.handle_done(done, now, core));
             self.serve_express();
