@@ -16,7 +16,7 @@ use crate::bench;
 use crate::report::Report;
 use crate::test::{build_binary, target_folder};
 use anyhow::Result;
-use cluster::{Cluster, Programs, WATCH_BRIEF_S, WATCH_S};
+use cluster::{Cluster, Programs, Purpose};
 use served::Scene;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub(crate) struct Options {
 
 /// Runs the steps, those that take longest only if all are wanted.
 pub(crate) fn test(root: &Path, report: &mut Report, all: bool) {
-    if let Some(scene) = set_up(report, root, WATCH_BRIEF_S, || build_binary(root)) {
+    if let Some(scene) = set_up(report, root, Purpose::Steps, || build_binary(root)) {
         steps(report, &scene, |name| all || !LONG.contains(&name));
     }
 }
@@ -78,10 +78,12 @@ pub(crate) fn test(root: &Path, report: &mut Report, all: bool) {
 /// Runs the steps, or those that were asked for; or measures.
 pub(crate) fn run(root: &Path, report: &mut Report, options: &Options) {
     if options.bench {
-        let Some(scene) = set_up(report, root, WATCH_S, || bench::built(root)) else { return };
+        let Some(scene) = set_up(report, root, Purpose::Bars, || bench::built(root)) else {
+            return;
+        };
         let time = Duration::from_secs(options.seconds);
         report.check("ceph: bars", || bars::measure(&scene, options.rounds, time));
-    } else if let Some(scene) = set_up(report, root, WATCH_BRIEF_S, || build_binary(root)) {
+    } else if let Some(scene) = set_up(report, root, Purpose::Steps, || build_binary(root)) {
         let filter = options.filter.as_deref().unwrap_or_default();
         steps(report, &scene, |name| name.contains(filter));
     }
@@ -91,7 +93,7 @@ pub(crate) fn run(root: &Path, report: &mut Report, options: &Options) {
 fn set_up(
     report: &mut Report,
     root: &Path,
-    watch_s: u32,
+    purpose: Purpose,
     binary: impl FnOnce() -> Result<PathBuf>,
 ) -> Option<Scene> {
     let mut scene = None;
@@ -100,7 +102,7 @@ fn set_up(
         let folder = target_folder(root).join("ceph");
         std::fs::create_dir_all(&folder)?;
         let folder = folder.canonicalize()?;
-        let cluster = Cluster::start(Programs::of_debian(root)?, folder.join("cluster"), watch_s)?;
+        let cluster = Cluster::start(Programs::of_debian(root)?, folder.join("cluster"), purpose)?;
         scene = Some(Scene { root: root.to_owned(), cluster, weft, folder });
         Ok(())
     });

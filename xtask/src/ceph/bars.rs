@@ -27,8 +27,8 @@ const LEAST_PART: f64 = 0.85;
 /// At depth 1: at most so many microseconds more.
 const MOST_MORE_US: f64 = 20.0;
 
-/// How long fio may take beyond its time: longer than a cluster keeps the lock for a client whose
-/// watch was lost.
+/// How long fio may take beyond its time: longer than a cluster keeps the lock for a client that has
+/// died.
 const FIO_PATIENCE: Duration = Duration::from_secs(45);
 
 /// One measurement.
@@ -49,6 +49,7 @@ pub(super) fn measure(scene: &Scene, rounds: usize, time: Duration) -> Result<()
     for load in LOADS {
         // What one client does not end says nothing of the other loads.
         let found = rounds_of(scene, &served, load, rounds, time);
+        scene.cluster.check_osd()?;
         missed.extend(found.unwrap_or_else(|error| {
             println!("{} 4k, depth {}: {error:#}", load.0, load.2);
             vec![format!("{} at depth {} was not measured", load.0, load.2)]

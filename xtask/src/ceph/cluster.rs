@@ -11,11 +11,34 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-/// How long a client may be silent: briefly, so that steps in which one dies take less time.
-pub(super) const WATCH_BRIEF_S: u32 = 5;
-/// Ceph's default: on a busy machine a client that works can be silent for longer than that.
-pub(super) const WATCH_S: u32 = 30;
+/// What a cluster is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose {
+    Steps,
+    Bars,
+}
+
+impl Purpose {
+    /// How long a client may be silent: briefly, so that steps in which one dies take less time; or
+    /// Ceph's default, as on a busy machine a client that works can be silent for longer than that.
+    const fn watch_s(self) -> u32 {
+        match self {
+            Self::Steps => 5,
+            Self::Bars => 30,
+        }
+    }
+
+    /// The size of the OSD's file, which has holes. Small writes at full speed make its log grow by
+    /// pieces of hundreds of MiB, and it ends when there is no room for one.
+    const fn osd_bytes(self) -> u64 {
+        match self {
+            Self::Steps => 2 << 30,
+            Self::Bars => 32 << 30,
+        }
+    }
+}
 
 /// Ceph's programs, extracted.
 #[derive(Debug)]
@@ -53,9 +76,8 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a new one, with the pool `rbd`. A client that is silent for so many seconds is taken
-    /// for dead.
-    pub(super) fn start(programs: Programs, folder: PathBuf, watch_s: u32) -> Result<Self> {
+    /// Starts a new one, with the pool `rbd`.
+    pub(super) fn start(programs: Programs, folder: PathBuf, purpose: Purpose) -> Result<Self> {
         let _ = fs::remove_dir_all(&folder);
         for name in ["mon", "osd"] {
             fs::create_dir_all(folder.join(name))?;
@@ -64,7 +86,7 @@ impl Cluster {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         fs::write(
             folder.join("ceph.conf"),
-            configuration(&programs, &folder, (&id, port, watch_s)),
+            configuration(&programs, &folder, (&id, port, purpose)),
         )?;
         let tool =
             |name: &str, words: &[&str]| succeeded(command(&programs, &folder, name).args(words));
@@ -100,7 +122,7 @@ impl Cluster {
 
     /// Another cluster.
     pub(super) fn another(&self, folder: PathBuf) -> Result<Self> {
-        Self::start(Programs(self.programs.0.clone()), folder, WATCH_BRIEF_S)
+        Self::start(Programs(self.programs.0.clone()), folder, Purpose::Steps)
     }
 
     /// The configuration, which clients need as well.
@@ -181,6 +203,15 @@ impl Cluster {
         self.osd.replace(None);
     }
 
+    /// Fails if the OSD has ended, with what it has said.
+    pub(super) fn check_osd(&self) -> Result<()> {
+        let mut osd = self.osd.borrow_mut();
+        let osd = osd.as_mut().context("no OSD runs")?;
+        let has_ended = osd.wait(Duration::ZERO).is_ok();
+        ensure!(!has_ended, "the OSD has ended: {}", osd.output());
+        Ok(())
+    }
+
     pub(super) fn signal_osd(&self, signal: Signal) -> Result<()> {
         self.osd.borrow().as_ref().context("no OSD runs")?.signal(signal)
     }
@@ -223,9 +254,10 @@ fn uuid() -> Result<String> {
 fn configuration(
     programs: &Programs,
     folder: &Path,
-    (id, port, watch_s): (&str, u16, u32),
+    (id, port, purpose): (&str, u16, Purpose),
 ) -> String {
     let (libraries, folder) = (programs.libraries(), folder.display());
+    let (osd_bytes, watch_s) = (purpose.osd_bytes(), purpose.watch_s());
     format!(
         "[global]\nfsid = {id}\nmon_host = [v2:127.0.0.1:{port}]\npublic_addr = 127.0.0.1\n\
          cluster_addr = 127.0.0.1\nauth_cluster_required = cephx\n\
@@ -240,7 +272,7 @@ fn configuration(
          osd_pool_default_pg_autoscale_mode = off\npaxos_propose_interval = 0.1\n\
          [client]\nrbd_cache = false\nlog_file = {folder}/client.log\n\
          [osd]\nosd_data = {folder}/osd\nosd_objectstore = bluestore\n\
-         bluestore_block_size = 2147483648\nosd_memory_target = 939524096\n\
+         bluestore_block_size = {osd_bytes}\nosd_memory_target = 939524096\n\
          osd_client_watch_timeout = {watch_s}\n\
          debug_rocksdb = 0\n"
     )
