@@ -194,7 +194,8 @@ pub struct Think {
 pub enum Polling {
     /// At full speed of a core.
     Spin,
-    /// At full speed until nothing came for this long, then asleep.
+    /// At full speed until nothing came for this long, then asleep; at once after a wait of more
+    /// than twice as long.
     Adaptive(Duration),
     /// Asleep.
     Sleep,

@@ -514,7 +514,7 @@ impl<'a> Worker<'a> {
         }
         match self.polling {
             Polling::Spin => WaitLimit::NoWait,
-            Polling::Adaptive(grace) => WaitLimit::Adaptive { grace },
+            Polling::Adaptive(grace) => WaitLimit::after(self.reactor.last_wait(), grace),
             Polling::Sleep => WaitLimit::Sleep,
         }
     }

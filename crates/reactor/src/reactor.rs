@@ -43,6 +43,16 @@ pub enum WaitLimit {
     Until(Duration),
 }
 
+impl WaitLimit {
+    /// To spin for `grace` at most, but to sleep at once after a wait ([`Reactor::last_wait`]) of
+    /// more than twice that: spinning would find nothing. Twice, because a sleep adds the time of a
+    /// wake-up.
+    #[must_use]
+    pub fn after(waited: Duration, grace: Duration) -> Self {
+        if waited > 2 * grace { Self::Sleep } else { Self::Adaptive { grace } }
+    }
+}
+
 /// One thread's event loop, its sockets, files, timers and buffers. Stays on its thread.
 ///
 /// The loop of its user: [`poll`](Self::poll), hand the completions to their owners, empty the
@@ -61,6 +71,7 @@ pub struct Reactor {
     turn_time: Duration,
     last_event: Duration,
     idle_time: Duration,
+    last_wait: Duration,
     /// Whether a wake-up came during the last poll.
     called: bool,
     /// How many sockets and operations on files are express.
@@ -108,6 +119,7 @@ impl Reactor {
             turn_time: now,
             last_event: now,
             idle_time: Duration::ZERO,
+            last_wait: Duration::ZERO,
             called: false,
             express: 0,
             is_express: false,
@@ -137,6 +149,11 @@ impl Reactor {
     /// was busy.
     pub fn idle_time(&self) -> Duration {
         self.idle_time
+    }
+
+    /// How long the last [`poll`](Self::poll) waited that did not find something at once.
+    pub fn last_wait(&self) -> Duration {
+        self.last_wait
     }
 
     /// The buffers of this reactor.
@@ -424,6 +441,7 @@ impl Reactor {
     /// [`Self::was_called`].
     pub fn poll(&mut self, patience: WaitLimit, completions: &mut Vec<ReactorCompletion>) {
         let mut now = self.driver.now();
+        let idle_time = self.idle_time;
         // Virtual time does not pass by spinning.
         let mut asleep = match patience {
             WaitLimit::Sleep | WaitLimit::Until(_) => true,
@@ -473,6 +491,9 @@ impl Reactor {
                 WaitLimit::Adaptive { grace } => now.saturating_sub(self.last_event) >= grace,
                 _ => false,
             };
+        }
+        if self.idle_time > idle_time {
+            self.last_wait = self.idle_time - idle_time;
         }
         self.driver.release_idle();
         completions.append(&mut self.ready);

@@ -27,8 +27,8 @@ const LEAST_PART: f64 = 0.85;
 /// At depth 1: at most so many microseconds more.
 const MOST_MORE_US: f64 = 20.0;
 
-/// How long fio may take beyond its time: longer than a cluster keeps the lock for a client that has
-/// died.
+/// How long fio may take beyond its time: longer than a cluster keeps the lock for a client that
+/// has died.
 const FIO_PATIENCE: Duration = Duration::from_secs(45);
 
 /// One measurement.

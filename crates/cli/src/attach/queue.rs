@@ -35,10 +35,6 @@ const RETRY: Duration = Duration::from_millis(1);
 /// How long to look before a sleep.
 const GRACE: Duration = Duration::from_micros(50);
 
-/// After a wait that was longer a thread sleeps at once: looking would find nothing. Longer than
-/// [`GRACE`], because a sleep adds the time of a wake-up.
-const GRACE_SLEPT: Duration = Duration::from_micros(100);
-
 /// Memory beside the buffers of the tags: what the connection receives.
 const POOL_BYTES_SPARE: usize = 32 << 20;
 
@@ -98,8 +94,6 @@ struct Server {
     queue: ublk::Queue,
     file: FileId,
     polling: PollingMode,
-    /// How long the last wait was.
-    waited: Duration,
     tags: Vec<Tag>,
     /// Tags whose result waits for memory.
     starved: Vec<u16>,
@@ -143,7 +137,6 @@ impl Server {
             queue,
             file,
             polling: order.polling,
-            waited: Duration::ZERO,
             tags: (0..depth).map(|_| Tag::default()).collect(),
             starved: Vec::new(),
             open: usize::from(depth),
@@ -164,13 +157,11 @@ impl Server {
             if self.open == 0 {
                 self.close_devices();
             }
-            let idle = self.reactor.idle_time();
-            if completions.is_empty() {
-                self.reactor.poll(limit(self.polling, self.waited), &mut completions);
-                self.waited = self.reactor.idle_time() - idle;
-            } else {
-                self.reactor.poll(WaitLimit::NoWait, &mut completions);
-            }
+            let patience = match completions.is_empty() {
+                true => limit(self.polling, self.reactor.last_wait()),
+                false => WaitLimit::NoWait,
+            };
+            self.reactor.poll(patience, &mut completions);
             self.serve_express(&mut deferred);
             for completion in completions.drain(..) {
                 match completion.token.owner {
@@ -368,8 +359,8 @@ impl Server {
 /// How to wait after a wait of this length.
 fn limit(polling: PollingMode, waited: Duration) -> WaitLimit {
     match polling {
-        PollingMode::Adaptive if waited <= GRACE_SLEPT => WaitLimit::Adaptive { grace: GRACE },
-        PollingMode::Adaptive | PollingMode::Sleep => WaitLimit::Sleep,
+        PollingMode::Adaptive => WaitLimit::after(waited, GRACE),
+        PollingMode::Sleep => WaitLimit::Sleep,
         PollingMode::Spin => WaitLimit::Spin,
     }
 }
@@ -413,17 +404,6 @@ mod tests {
         };
         assert!(said.contains("/dev/ublkb3") && said.contains("--recover 3"), "{said}");
         assert!(matches!(hear(&received, 3), Heard::Nothing), "others serve");
-    }
-
-    #[test]
-    fn a_thread_looks_only_where_looking_has_found_something() {
-        let looks = WaitLimit::Adaptive { grace: GRACE };
-        for (waited, expected) in [(0, looks), (60, looks), (101, WaitLimit::Sleep)] {
-            let waited = Duration::from_micros(waited);
-            assert_eq!(limit(PollingMode::Adaptive, waited), expected, "{waited:?}");
-            assert_eq!(limit(PollingMode::Spin, waited), WaitLimit::Spin);
-            assert_eq!(limit(PollingMode::Sleep, waited), WaitLimit::Sleep);
-        }
     }
 
     #[test]

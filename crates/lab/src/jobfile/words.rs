@@ -443,9 +443,12 @@ pub static WORDS: &[Word] = &[
     flag_word("hipri", "Poll the completions of a block device (IORING_SETUP_IOPOLL)", |d, v| {
         set(&mut d.hipri, flag(v))
     }),
-    word("grace", &[], "With adaptive polling: how long to poll before sleeping", |d, v| {
-        set(&mut d.grace, time(v, SECOND))
-    }),
+    word(
+        "grace",
+        &[],
+        "With adaptive polling: how long to poll before sleeping (not after a long wait)",
+        |d, v| set(&mut d.grace, time(v, SECOND)),
+    ),
     word("driver", &[], "Which of the kernel's interfaces to use: auto, uring or epoll", |d, v| {
         d.driver(v)
     }),

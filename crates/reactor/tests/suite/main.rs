@@ -83,6 +83,7 @@ cases! {
         files::cancelled_file_operations_complete_once,
         timing::timers_fire_in_order_and_once,
         timing::a_deadline_ends_the_wait,
+        timing::who_has_waited_for_long_sleeps_at_once,
         timing::mail_ends_the_wait,
         timing::files_and_sockets_share_a_turn,
         express::what_comes_on_an_express_socket_is_handed_out_apart,

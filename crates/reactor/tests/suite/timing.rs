@@ -49,6 +49,22 @@ pub(crate) fn a_deadline_ends_the_wait(driver: &impl Driver) {
     }
 }
 
+pub(crate) fn who_has_waited_for_long_sleeps_at_once(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let mut completions = Vec::new();
+    reactor.set_timer(token(1), reactor.now() + ms(15));
+    wait_for(&mut reactor, 1);
+    let waited = reactor.last_wait();
+    assert!(waited >= ms(10), "{waited:?}");
+    // What is there at once is no wait.
+    reactor.set_timer(token(1), reactor.now());
+    reactor.poll(WaitLimit::Sleep, &mut completions);
+    assert_eq!((completions.len(), reactor.last_wait()), (1, waited));
+    assert_eq!(WaitLimit::after(waited, waited / 3), WaitLimit::Sleep);
+    let grace = waited / 2 + ms(1);
+    assert_eq!(WaitLimit::after(waited, grace), WaitLimit::Adaptive { grace });
+}
+
 pub(crate) fn mail_ends_the_wait(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let (sender, mailbox) = reactor.mailbox::<u32>();
