@@ -31,6 +31,23 @@ const LACKING: &[(&str, &str)] = &[
     ("a_process_is_killed_in_time_even_if_it_is_stopped", "processes that start themselves"),
 ];
 
+/// The same of the larger tests: those that start themselves, or an example, as a process.
+const LACKING_OF_ALL: &[&str] = &[
+    "devices::a_full_disk_is_no_space",
+    "each_example_runs_beside_the_target",
+    "running_out_of_descriptors::",
+    "failure::a_group_that_panics_takes_the_process_with_it",
+    "flood::a_child_that_stops_closes_its_connections",
+    "flood::a_few_descriptors_are_enough",
+    "flood::a_full_target_refuses_connections_until_one_ends",
+    "flood::a_host_that_reads_no_responses_is_not_read_from",
+    "flood::idle_hosts_cost_next_to_nothing",
+    "flood::running_out_of_descriptors_neither_stops_nor_spins",
+    "flood::ten_thousand_unconnected_peers_cost_little_and_delay_no_host",
+    "flood::unread_small_responses_are_bounded",
+    "groups::queues_are_spread",
+];
+
 /// Those with connections and processes of their own. What starts the binary or fio is left out.
 const MORE: &[&str] = &["weft-transport", "weft-rpc", "weft-target", "weft-host", "weft-sim"];
 
@@ -65,7 +82,8 @@ pub(crate) fn run(root: &Path, report: &mut Report, all: bool) -> Result<()> {
     if !all {
         command.args(["--skip", LONG]);
     }
-    for (test, lacking) in LACKING {
+    let of_all = LACKING_OF_ALL.iter().map(|test| (*test, "processes that start themselves"));
+    for (test, lacking) in LACKING.iter().copied().chain(of_all.filter(|_| all)) {
         report.skip(test, 1, &format!("QEMU's emulation of programs has no {lacking}"));
         command.args(["--skip", test]);
     }
