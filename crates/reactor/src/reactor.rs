@@ -151,7 +151,8 @@ impl Reactor {
         self.idle_time
     }
 
-    /// How long the last [`poll`](Self::poll) waited that did not find something at once.
+    /// How long the last [`poll`](Self::poll) waited that did not find something at once. Waits until
+    /// a time do not count: they do not say how soon answers come.
     pub fn last_wait(&self) -> Duration {
         self.last_wait
     }
@@ -492,7 +493,7 @@ impl Reactor {
                 _ => false,
             };
         }
-        if self.idle_time > idle_time {
+        if self.idle_time > idle_time && !matches!(patience, WaitLimit::Until(_)) {
             self.last_wait = self.idle_time - idle_time;
         }
         self.driver.release_idle();
