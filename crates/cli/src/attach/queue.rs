@@ -407,6 +407,17 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_looks_only_where_looking_has_found_something() {
+        let looks = WaitLimit::Adaptive { grace: GRACE };
+        for (waited, expected) in [(0, looks), (60, looks), (101, WaitLimit::Sleep)] {
+            let waited = Duration::from_micros(waited);
+            assert_eq!(limit(PollingMode::Adaptive, waited), expected, "{waited:?}");
+            assert_eq!(limit(PollingMode::Spin, waited), WaitLimit::Spin);
+            assert_eq!(limit(PollingMode::Sleep, waited), WaitLimit::Sleep);
+        }
+    }
+
+    #[test]
     fn every_failure_is_an_error_to_the_kernel() {
         for failure in [
             Failure::OutOfRange,
