@@ -145,8 +145,8 @@ moves() {
     /share/weft read "$1" --block-count 256 --rdma-access "$2" | cmp - /tmp/data
 }
 
-# What Linux' target, which invalidates keys, and ours reach of weft's host. A lease is what it is
-# without an option, so that other steps have its loads, over soft-iWARP only those with our target.
+# What Linux' target, which invalidates keys, and ours reach of weft's host. Other steps have loads
+# with a lease, which is the default here, over soft-iWARP only with our target.
 # Windows get no load: under load soft-RoCE of Linux 6.12 may end in a null pointer
 # (rxe_invalidate_mw).
 access() {
