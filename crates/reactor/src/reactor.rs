@@ -151,8 +151,8 @@ impl Reactor {
         self.idle_time
     }
 
-    /// How long the last [`poll`](Self::poll) waited that did not find something at once. Waits until
-    /// a time do not count: they do not say how soon answers come.
+    /// How long the last [`poll`](Self::poll) waited that did not find something at once. Waits
+    /// until a time do not count: they do not say how soon answers come.
     pub fn last_wait(&self) -> Duration {
         self.last_wait
     }
