@@ -108,20 +108,25 @@ fn run(seed: u64, device: &str, policy: IoPolicy, requests: u64) -> Run {
     run
 }
 
+/// A run whose policy and device are its seed's.
+fn run_of(seed: u64) -> Run {
+    let policy = IoPolicy::ALL[usize::try_from(seed % 4).expect("small")];
+    let device = match seed % 3 {
+        0 => "memory:4MiB",
+        1 => "delay:read=50us,write=2ms:memory:4MiB",
+        // Longer than it takes to send a request by another path.
+        _ => "delay:read=1ms,write=300ms:memory:4MiB",
+    };
+    run(seed, device, policy, 40)
+}
+
 /// A half of the seeds, so that the halves run at the same time.
 fn half(number: u64) {
     let (mut lost, mut states, mut ports, mut ended) = (0, 0, 0, 0);
     let seeds = seeds(number, 2);
     let some = (seeds.end - seeds.start) / 10;
     for seed in seeds {
-        let policy = IoPolicy::ALL[usize::try_from(seed % 4).expect("small")];
-        let device = match seed % 3 {
-            0 => "memory:4MiB",
-            1 => "delay:read=50us,write=2ms:memory:4MiB",
-            // Longer than it takes to send a request by another path.
-            _ => "delay:read=1ms,write=300ms:memory:4MiB",
-        };
-        let run = run(seed, device, policy, 40);
+        let run = run_of(seed);
         lost += run.lost;
         states += u64::from(run.states);
         ports += u64::from(run.ports);
@@ -140,6 +145,12 @@ fn whatever_happens_to_the_paths_no_acknowledged_write_is_lost_first_half() {
 #[test]
 fn whatever_happens_to_the_paths_no_acknowledged_write_is_lost_second_half() {
     half(1);
+}
+
+#[test]
+fn seeds_that_have_found_something() {
+    // A controller had ended before one of its queues connected: its path was given up for good.
+    run_of(112_464);
 }
 
 #[test]

@@ -1122,6 +1122,25 @@ mod tests {
     }
 
     #[test]
+    fn an_io_queue_whose_controller_has_ended_ends_the_association() {
+        let status = Status::CONNECT_INVALID_PARAMETERS.with_dnr();
+        let refused = |step| {
+            let parameter = Some(InvalidParameter::CONTROLLER_ID);
+            Problem::Refused { step, status, parameter }
+        };
+        assert!(refused(Step::ConnectAdmin).is_final(), "this host asks for no controller");
+        let mut run = live();
+        let problem = refused(Step::ConnectQueue(2));
+        run.association.handle_queue_lost(1, 2, problem.clone(), run.now);
+        run.collect();
+        assert!(!run.live && !run.open);
+        let Some(Event::Lost { problem: lost, retry_in: Some(_) }) = run.events.last() else {
+            panic!("{:?}", run.events)
+        };
+        assert_eq!(*lost, Problem::QueueLost { queue: 2, problem: Box::new(problem) });
+    }
+
+    #[test]
     fn an_io_queue_that_is_not_authenticated_again_ends_the_association() {
         let wrong = || Problem::Authentication(crate::auth::host::Problem::WrongController);
         let mut run = live();

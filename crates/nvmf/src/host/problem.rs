@@ -205,12 +205,20 @@ impl Problem {
             if *parameter == attributes)
     }
 
+    /// Whether Connect of an I/O queue was refused because there is no such controller: it has
+    /// ended, which the admin queue's connection has not told yet.
+    fn is_of_controller(&self) -> bool {
+        let controller = Some(InvalidParameter::CONTROLLER_ID);
+        matches!(self, Self::Refused { step: Step::ConnectQueue(_), parameter, .. }
+            if *parameter == controller)
+    }
+
     /// Whether a retry cannot succeed: the controller set DNR, or requires something that this
     /// host does not have.
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Refused { status, .. } => status.do_not_retry(),
+            Self::Refused { status, .. } => status.do_not_retry() && !self.is_of_controller(),
             Self::AuthenticationRequired
             | Self::SecureChannelRequired
             | Self::SecureChannelNotOffered
