@@ -32,22 +32,32 @@ pub(crate) fn start(verbose: u8, target: bool, format: Option<LogFormat>) {
     };
     let format = format.unwrap_or_else(by_standard_error);
     let mut builder = env_logger::Builder::new();
-    builder.filter_level(level).format(move |out, record| write_line(out, record, format, target));
-    if let Ok(filter) = std::env::var(VARIABLE) {
-        builder.parse_filters(&filter);
-    }
+    builder.format(move |out, record| write_line(out, record, format, target));
+    let filter = std::env::var(VARIABLE).ok();
+    match &filter {
+        Some(filter) => builder.filter_level(level).parse_filters(filter),
+        // The level is the maximum, which may be raised while the process runs.
+        None => builder.filter_level(LevelFilter::Trace),
+    };
     // An error means that a logger is set already, which does not happen.
     let _ = builder.try_init();
     // Also only set once.
     let _ = MOST.set(log::max_level());
+    if filter.is_none() {
+        log::set_max_level(level);
+    }
 }
 
-/// The level that logging was started with.
+/// What the filter lets through.
 static MOST: OnceLock<LevelFilter> = OnceLock::new();
 
-/// What can be logged at most.
-pub(crate) fn most() -> LevelFilter {
-    MOST.get().copied().unwrap_or(LevelFilter::Off)
+/// Changes what is logged from now on. False: the filter of the environment leaves that out.
+pub(crate) fn set_level(level: LevelFilter) -> bool {
+    let possible = MOST.get().is_some_and(|most| level <= *most);
+    if possible {
+        log::set_max_level(level);
+    }
+    possible
 }
 
 fn write_line(

@@ -135,6 +135,34 @@ fn a_target_with_nothing_to_serve_waits_for_what_it_is_given() {
 }
 
 #[test]
+fn the_log_has_more_from_when_it_is_asked_to() {
+    let folder = Folder::new("log-level");
+    let (target, mut client) =
+        waiting(&folder, &["--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"]);
+    let level =
+        |client: &mut Client, level: &str| call(client, "log_set_level", json!({ "level": level }));
+    assert_eq!(call(&mut client, "log_get_level", json!({})), Ok("NOTICE".into()));
+    assert_eq!(level(&mut client, "DEBUG"), Ok(true.into()));
+    assert_eq!(call(&mut client, "log_get_print_level", json!({})), Ok("DEBUG".into()));
+    assert_eq!(target.weft("read", 1, &["--block-count", "1"]).code, Some(0));
+    target.wait_for_log(" debug: ");
+    target.stop();
+
+    let mut command = command(DRIVERS[0]);
+    let control = format!("unix:{}", folder.path("filtered").display());
+    command.args(["target", "--stop-with-stdin", "-o", "json", "--control", &control]);
+    let target = Target::spawn(DRIVERS[0], {
+        command.env("WEFT_LOG", "warn");
+        command
+    });
+    let mut client = self::client(&target);
+    let (code, why) = level(&mut client, "DEBUG").expect_err("it is left out");
+    assert!(code == -32602 && why.contains("WEFT_LOG"), "{code}: {why}");
+    assert_eq!(level(&mut client, "ERROR"), Ok(true.into()));
+    target.stop();
+}
+
+#[test]
 fn what_is_not_there_is_an_error_and_never_ignored() {
     let folder = Folder::new("refused");
     let (target, mut client) =
@@ -197,7 +225,7 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
         ("nvmf_subsystem_remove_ns", json!({"nqn": nqn, "nsid": 77}), -32602, "Invalid parameters"),
         ("nvmf_get_subsystems", json!({"nqn": "nqn.x"}), -19, "nqn.x"),
         ("framework_get_config", json!({"name": "iscsi"}), -32602, "iscsi"),
-        ("log_set_level", json!({"level": "DEBUG"}), -32602, "-vv"),
+        ("log_set_level", json!({"level": "LOUD"}), -32602, "ERROR to DEBUG"),
         ("log_set_flag", json!({"flag": "nvmf"}), -32602, "there is no flag \"nvmf\""),
         ("log_clear_flag", json!({"flag": "nvmf"}), -32602, "see log_set_level"),
         ("nvmf_ns_add_host", host(json!({"nsid": 1})), -32602, "every host sees it"),
@@ -664,6 +692,8 @@ const SECRETS: [&str; 2] = [
     "DHHC-1:01:MjM0NTY3ODk6Ozw9Pj9AQUJDREVGR0hJSktMTU5PUFGALiae:",
 ];
 
+const FLAG: &str = "--dhchap-secret-file";
+
 #[test]
 fn keys_have_names_are_changed_while_hosts_are_connected_and_are_kept() {
     let folder = Folder::new("keys");
@@ -700,8 +730,6 @@ fn keys_have_names_are_changed_while_hosts_are_connected_and_are_kept() {
     let shown = call(&mut client, "nvmf_get_subsystems", json!({"nqn": NQN})).expect("one");
     let named = json!([{"nqn": host, "dhchap_key": "key0", "dhchap_ctrlr_key": "key1"}]);
     assert_eq!(shown[0]["hosts"], named);
-    let used = call(&mut client, "keyring_file_remove_key", json!({"name": "key0"}));
-    assert!(used.is_err_and(|(_, what)| what.contains(host)));
     let given = json!({"name": "key2", "path": SECRETS[1]});
     let given = call(&mut client, "keyring_file_add_key", given).expect_err("no path");
     assert!(given.1.contains("not the secret") && !given.1.contains("DHHC"), "{given:?}");
@@ -726,8 +754,24 @@ fn keys_have_names_are_changed_while_hosts_are_connected_and_are_kept() {
     let listeners = listeners.expect("a list");
     let port = listeners[0]["address"]["trsvcid"].as_str().expect("a port").to_owned();
     let url = format!("nvme-tcp://127.0.0.1:{port}/{NQN}");
-    let other = ["--dhchap-secret-file", &paths[1]];
-    weft(DRIVERS[0], [&["list", &url, "--hostnqn", host], &other[..]].concat()).text();
+    let list = |own: usize| weft(DRIVERS[0], ["list", &url, "--hostnqn", host, FLAG, &paths[own]]);
+    list(1).text();
+
+    // Keys change their file and keep their name, as ceph-nvmeof has it: the old file goes first,
+    // and the host has its old key until it is given the new one.
+    let mut done = |method: &str, params: Value| {
+        assert_eq!(call(&mut client, method, params.clone()), Ok(json!(true)), "{method} {params}");
+    };
+    let moved = key_file(&folder, "moved", SECRETS[1]);
+    std::fs::rename(&paths[1], &moved).expect("a file");
+    done("keyring_file_remove_key", json!({"name": "key1"}));
+    done("keyring_file_add_key", json!({"name": "key1", "path": &paths[0]}));
+    let has_old = ["list", &url, "--hostnqn", host, FLAG, &moved];
+    weft(DRIVERS[0], has_old).text();
+    list(0).fault();
+    done("nvmf_subsystem_set_keys", json!({"nqn": NQN, "host": host, "dhchap_key": "key1"}));
+    list(0).text();
+    weft(DRIVERS[0], has_old).fault();
     target.stop();
 }
 

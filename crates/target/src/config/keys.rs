@@ -84,10 +84,14 @@ impl HostKeys {
         host.chain(controller).chain(self.psk.iter().map(|key| ("psk", key)))
     }
 
-    /// Whether it has this key.
-    #[must_use]
-    pub fn uses(&self, key: &str) -> bool {
-        self.keys().any(|(_, used)| used == key)
+    /// Replaces the name of a key by its path.
+    pub(crate) fn name_by_path(&mut self, name: &str, path: &Path) {
+        let is_path = is_path(&path.to_string_lossy());
+        let path = if is_path { path.to_owned() } else { Path::new(".").join(path) };
+        let of_host = self.dhchap_key.iter_mut().chain(&mut self.dhchap_ctrlr_key);
+        for key in of_host.chain(&mut self.psk).filter(|key| *key == name) {
+            *key = path.to_string_lossy().into_owned();
+        }
     }
 
     pub(super) fn check(&self, at: &str, keyring: &Keyring) -> Result<(), ConfigError> {
@@ -148,10 +152,13 @@ pub(crate) fn unknown_key(key: &str) -> String {
 
 /// Where a key is, that is a name or a path itself.
 fn path_of<'a>(keyring: &'a Keyring, key: &'a str) -> Option<&'a Path> {
+    if is_path(key) { Some(Path::new(key)) } else { keyring.get(key).map(PathBuf::as_path) }
+}
+
+/// Whether this is a path, or one of the kernel's keys, rather than a name.
+fn is_path(key: &str) -> bool {
     // Base64 has slashes as well.
-    let is_path = key.contains('/') || key_file::is_in_kernel(Path::new(key));
-    let is_path = is_path && !key_file::is_key(key);
-    if is_path { Some(Path::new(key)) } else { keyring.get(key).map(PathBuf::as_path) }
+    (key.contains('/') || key_file::is_in_kernel(Path::new(key))) && !key_file::is_key(key)
 }
 
 fn read_key<K: FromStr<Err = ParseKeyError>>(keyring: &Keyring, key: &str) -> Result<K, String> {

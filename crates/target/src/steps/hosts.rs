@@ -96,13 +96,14 @@ pub(super) fn add_key(config: &mut Config, name: &str, path: &Path) -> Outcome {
     done([])
 }
 
+/// Hosts that have the key keep it, by the path of its file: another key may have this name from
+/// now on. Nothing is read, as the file may have gone.
 pub(super) fn remove_key(config: &mut Config, name: &str) -> Outcome {
-    let users = config.subsystems.iter().flat_map(|subsystem| &subsystem.host_keys);
-    if let Some(user) = users.clone().find(|keys| keys.uses(name)) {
-        return Err(StepError::invalid(format!("host {} has key {name}", user.nqn)));
-    }
-    if config.keyring.remove(name).is_none() {
+    let Some(path) = config.keyring.remove(name) else {
         return Err(StepError::not_found(unknown_key(name)));
+    };
+    for keys in config.subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.host_keys) {
+        keys.name_by_path(name, &path);
     }
     done([])
 }

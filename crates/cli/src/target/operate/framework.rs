@@ -127,7 +127,6 @@ fn level(params: Value) -> Answer {
     Ok(word.into())
 }
 
-/// Less than at the start: what the log left out then it leaves out for good.
 fn set_level(params: Value) -> Answer {
     let mut params = Params::of(params)?;
     let word: String = params.need("level")?;
@@ -136,11 +135,8 @@ fn set_level(params: Value) -> Answer {
     let Some((_, level)) = known else {
         return Err(invalid(format_args!("level {word:?} is none; give ERROR to DEBUG")));
     };
-    let most = crate::logging::most();
-    if *level > most {
-        let what = "the log was started with less; start with -v or -vv for more";
-        return Err(invalid(what));
+    if !crate::logging::set_level(*level) {
+        return Err(invalid("WEFT_LOG of the target leaves that out; start it without"));
     }
-    log::set_max_level(*level);
     Ok(true.into())
 }

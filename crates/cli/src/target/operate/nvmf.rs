@@ -157,8 +157,9 @@ fn create_subsystem(operator: &Operator, params: Value) -> Answer {
     subsystem.host_namespaces = params.take("host_namespaces")?;
     subsystem.subsystem_reset = params.take("enable_nssr")?.unwrap_or(false);
     params.refuse(&["passthrough"])?;
-    // Limits of Deallocate and Write Zeroes, which have their own here.
-    params.ignore(&["dmrsl", "wzsl"]);
+    // Limits of Deallocate and Write Zeroes, which have their own here: SPDK's names of 26.1 and of
+    // before.
+    params.ignore(&["dmrsl", "wzsl", "max_discard_size_kib", "max_write_zeroes_size_kib"]);
     params.end()?;
     let nqn = subsystem.nqn.clone();
     operator.step(&Step::CreateSubsystem(Box::new(subsystem)))?.map_err(|error| {
