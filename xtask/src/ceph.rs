@@ -32,7 +32,7 @@ const STEPS: &[Step] = &[
     ("a snapshot and a namespace of a pool", images::snapshot_and_namespace),
     ("the exclusive lock goes to who writes, unless it is kept", images::exclusive_lock),
     ("SPDK's methods, with two users of the cluster", images::methods),
-    ("what ceph-nvmeof asks of SPDK's target is answered", nvmeof::calls),
+    ("ceph-nvmeof operates weft in place of SPDK's target", nvmeof::operates),
     ("Linux' host in a guest: file system, resize, zeroes", linux::host),
     ("an OSD is killed and started again under load", faults::osd_killed),
     ("an image that hangs ends its commands and holds up no other", faults::hangs),

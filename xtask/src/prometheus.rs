@@ -220,7 +220,7 @@ fn metrics_of(address: &str, headers: &str) -> Result<String> {
 }
 
 /// The body of an answer; HTTP/1.0 has it end with the connection.
-fn get(address: &str, path: &str, headers: &str) -> Result<String> {
+pub(crate) fn get(address: &str, path: &str, headers: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\n{headers}\r\n").as_bytes())?;
     let mut answer = String::new();

@@ -46,7 +46,9 @@ pub(super) struct Programs(PathBuf);
 
 impl Programs {
     pub(super) fn of_debian(root: &Path) -> Result<Self> {
-        let packages = ["ceph-mon", "ceph-osd", "ceph-common", "librbd1", "librados2"];
+        // The last one is for ceph-nvmeof: PyPI has it as C only.
+        let packages =
+            ["ceph-mon", "ceph-osd", "ceph-common", "librbd1", "librados2", "python3-netifaces"];
         packages::extract_with_dependencies(root, "ceph/programs", &packages)?
             .canonicalize()
             .map(Self)
@@ -145,6 +147,11 @@ impl Cluster {
         command.env("LD_LIBRARY_PATH", self.programs.library_path());
     }
 
+    /// Has a program in Python find Ceph's modules as well.
+    pub(super) fn with_python(&self, command: &mut Command) {
+        with_environment(&self.programs, &self.folder, command);
+    }
+
     /// The output of `ceph WORDS`.
     pub(super) fn ceph(&self, words: &str) -> Result<String> {
         succeeded(self.command("ceph").args(words.split(' ')))
@@ -236,10 +243,14 @@ impl Drop for Cluster {
 
 fn command(programs: &Programs, folder: &Path, name: &str) -> Command {
     let mut command = Command::new(programs.0.join("usr/bin").join(name));
+    with_environment(programs, folder, &mut command);
+    command
+}
+
+fn with_environment(programs: &Programs, folder: &Path, command: &mut Command) {
     command.env("LD_LIBRARY_PATH", programs.library_path());
     command.env("PYTHONPATH", programs.0.join("usr/lib/python3/dist-packages"));
     command.env("CEPH_CONF", folder.join("ceph.conf"));
-    command
 }
 
 fn daemon(programs: &Programs, folder: &Path, name: &str, id: &str) -> Result<Process> {

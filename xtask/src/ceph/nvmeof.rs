@@ -1,134 +1,332 @@
-//! The calls that ceph-nvmeof makes of SPDK's target, with its parameters and in its order: from
-//! the start of a gateway to a namespace in use, a fail-over, and back to nothing.
-//!
-//! As read from its source of October 2024; the daemon itself is not run.
+//! Ceph's own gateway daemon, ceph-nvmeof, with weft in place of SPDK's target: what its command
+//! line client asks for is served, and served again after the target or the daemon has died.
 
-use super::served::Scene;
-use crate::python::succeeded;
-use anyhow::{Result, bail, ensure};
-use serde_json::{Value, json};
+use super::served::{Scene, VERIFIED};
+use crate::peers::process::{Process, within};
+use crate::prometheus::get;
+use crate::python::{self, succeeded};
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The daemon, and SPDK's client of its time, with all that they import. The versions of grpcio and
+/// cryptography are newer than what the daemon asks for, as newer Pythons need them.
+const PACKAGES: &[&str] = &[
+    "ceph-nvmeof==1.5.1",
+    "spdk==25.5",
+    "grpcio==1.67.1",
+    "protobuf==4.25.9",
+    "prometheus_client==0.19.0",
+    "PyYAML==6.0.3",
+    "tabulate==0.9.0",
+    "cryptography==46.0.6",
+    "cffi==2.0.0",
+    "pycparser==2.23",
+];
+const VERSION: &str = "1.5.1";
 
 const NQN: &str = "nqn.2016-06.io.spdk:cnode1";
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:0f01fb42-9f7f-4856-b0b3-51e60b8de349";
-const UUID: &str = "9f0bbd5c-2a8c-4e7b-8d83-3f3f6a3d7a11";
+const FIRST_KEY: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+const PATIENCE: Duration = Duration::from_secs(60);
+const MIB: usize = 1 << 20;
 
-/// What weft refuses, which docs/ceph.md has as gaps.
-const GAPS: [&str; 1] = ["bdev_rbd_register_cluster with core_mask"];
+/// The whole life of a gateway.
+pub(super) fn operates(scene: &Scene) -> Result<()> {
+    let gateway = Gateway::new(scene)?;
+    let mut daemon = gateway.start("first")?;
+    let key = serve(&gateway).with_context(|| daemon.last_words())?;
+    let errors: Vec<String> = daemon.log().lines().filter(is_error).map(str::to_owned).collect();
+    ensure!(errors.is_empty(), "the daemon's errors: {errors:#?}");
+    // It takes the death of its target for its own.
+    kill_process(daemon.target()?, Signal::KILL)?;
+    daemon.process.wait(PATIENCE)?;
+    drop(daemon);
+    // All is in the cluster.
+    let daemon = gateway.start("second")?;
+    end(&gateway, &key).with_context(|| daemon.last_words())?;
+    let target = daemon.target()?;
+    daemon.stop()?;
+    ensure!(test_kill_process(target).is_err(), "the daemon has ended, and its target runs on");
+    Ok(())
+}
 
-pub(super) fn calls(scene: &Scene) -> Result<()> {
-    scene.cluster.rbd("create --size 16M nvmeof")?;
-    let served = scene.serve_nothing("nvmeof")?;
-    let key = scene.folder.join("dhchap.key");
-    let _ = std::fs::remove_file(&key);
-    succeeded(scene.command().args(["key", "generate", "dhchap"]).arg(&key))?;
-    let mut refused = Vec::new();
-    for (name, method, params) in conversation(served.port, &key.display().to_string()) {
-        match served.call(method, &params) {
-            Ok(_) if GAPS.contains(&name) => bail!("{name} is answered: it is no gap any more"),
-            Err(error) if !GAPS.contains(&name) => refused.push(format!("{name}: {error:#}")),
-            _ => {}
+/// Makes a namespace for hosts, then for one host with a key; returns its file.
+fn serve(gateway: &Gateway<'_>) -> Result<PathBuf> {
+    let port = gateway.ports.hosts.to_string();
+    gateway.cli("gw info")?;
+    gateway.cli(&format!("subsystem add --subsystem {NQN} --no-group-append"))?;
+    gateway.cli(&format!(
+        "namespace add --subsystem {NQN} --rbd-pool rbd --rbd-image gateway --size 16MB \
+         --rbd-create-image --load-balancing-group 1"
+    ))?;
+    gateway.cli(&format!(
+        "listener add --subsystem {NQN} --host-name gateway --traddr 127.0.0.1 --trsvcid {port}"
+    ))?;
+    gateway.cli(&format!("host add --subsystem {NQN} --host-nqn *"))?;
+    within(PATIENCE, "the daemon's discovery service lists the subsystem", || {
+        let discovery = format!("tcp://127.0.0.1:{}", gateway.ports.discovery);
+        let listed = succeeded(gateway.scene.command().args(["discover", &discovery]))?;
+        ensure!(listed.contains(NQN) && listed.contains(&port), "{listed}");
+        Ok(())
+    })?;
+    let refused = gateway.weft("read", &["--block-count", "1"]).expect_err("it is inaccessible");
+    ensure!(format!("{refused:#}").contains("Inaccessible"), "{refused:#}");
+    gateway.states(&["1=OPTIMIZED", "2=OPTIMIZED"])?;
+    while_in_use(gateway)?;
+    let (data, bytes) = gateway.scene.data(9, MIB)?;
+    gateway.weft("write", &["--data", &data.display().to_string()])?;
+    ensure!(gateway.scene.cluster.contents("gateway", MIB)? == bytes, "the image has other data");
+    with_key(gateway)
+}
+
+/// What an operator does while a host writes.
+fn while_in_use(gateway: &Gateway<'_>) -> Result<()> {
+    let load = gateway.scene.load(&gateway.url(), VERIFIED)?;
+    within(PATIENCE, "the daemon lists the host as connected", || {
+        let listed = gateway.cli(&format!("connection list --subsystem {NQN}"))?;
+        ensure!(listed.contains("Yes"), "{listed}");
+        Ok(())
+    })?;
+    let namespace = format!("--subsystem {NQN} --nsid 1");
+    gateway.cli(&format!("namespace set_qos {namespace} --rw-ios-per-second 5000"))?;
+    gateway.cli(&format!("namespace resize {namespace} --size 32MB"))?;
+    gateway.cli(&format!(
+        "namespace change_load_balancing_group {namespace} --load-balancing-group 2"
+    ))?;
+    gateway.cli(&format!("namespace get_io_stats {namespace}"))?;
+    gateway.cli(&format!("gw listener_info --subsystem {NQN}"))?;
+    gateway.cli("spdk_log_level set --level DEBUG")?;
+    gateway.cli("spdk_log_level disable")?;
+    let listed = gateway.cli(&format!("namespace list {namespace}"))?;
+    ensure!(listed.contains("32 MiB") && listed.contains("5000"), "{listed}");
+    within(PATIENCE, "the daemon's exporter counts the writes", || {
+        let metrics = get(&format!("127.0.0.1:{}", gateway.ports.metrics), "/metrics", "")?;
+        let written = |line: &&str| line.starts_with("ceph_nvmeof_bdev_writes_completed_total{");
+        let line = metrics.lines().find(written).context("no counter of writes")?;
+        ensure!(!line.ends_with(" 0.0"), "{line}");
+        Ok(())
+    })?;
+    load.ends_well()
+}
+
+/// Only the host that has the key, and that was shown the namespace, reads it.
+fn with_key(gateway: &Gateway<'_>) -> Result<PathBuf> {
+    let namespace = format!("--subsystem {NQN} --nsid 1");
+    gateway.cli(&format!("namespace change_visibility {namespace} --auto-visible no --force"))?;
+    let hidden = gateway.weft("read", &["--block-count", "1"]).expect_err("it is hidden");
+    ensure!(format!("{hidden:#}").contains("no namespace"), "{hidden:#}");
+    gateway.cli(&format!("host del --subsystem {NQN} --host-nqn *"))?;
+    let file = gateway.scene.folder.join("gateway.key");
+    let _ = fs::remove_file(&file);
+    succeeded(gateway.scene.command().args(["key", "generate", "dhchap"]).arg(&file))?;
+    let key = fs::read_to_string(&file)?;
+    let host = format!("--subsystem {NQN} --host-nqn {HOST}");
+    // Another one at first.
+    gateway.cli(&format!("host add {host} --dhchap-key {FIRST_KEY}"))?;
+    gateway.cli(&format!("host change_key {host} --dhchap-key {}", key.trim()))?;
+    gateway.cli(&format!("namespace add_host {namespace} --host-nqn {HOST}"))?;
+    let refused = gateway.weft("read", &["--hostnqn", HOST, "--block-count", "1"]);
+    ensure!(refused.is_err(), "a host without the key reads the namespace");
+    Ok(file)
+}
+
+/// Reads what was written, and removes everything.
+fn end(gateway: &Gateway<'_>, key: &Path) -> Result<()> {
+    gateway.states(&["1=OPTIMIZED", "2=OPTIMIZED"])?;
+    let (_, bytes) = gateway.scene.data(9, MIB)?;
+    let key = key.display().to_string();
+    let size = MIB.to_string();
+    let words = ["--hostnqn", HOST, "--dhchap-secret-file", &key, "--data-size", &size];
+    ensure!(gateway.weft("read", &words)? == bytes, "the namespace has other data");
+    let host = format!("--subsystem {NQN} --host-nqn {HOST}");
+    gateway.cli(&format!("namespace del_host --nsid 1 {host}"))?;
+    gateway.cli(&format!("host del {host}"))?;
+    gateway.cli(&format!("namespace del --subsystem {NQN} --nsid 1"))?;
+    gateway.cli(&format!(
+        "listener del --subsystem {NQN} --host-name gateway --traddr 127.0.0.1 --trsvcid {}",
+        gateway.ports.hosts
+    ))?;
+    gateway.cli(&format!("subsystem del --subsystem {NQN}"))?;
+    Ok(())
+}
+
+fn is_error(line: &&str) -> bool {
+    [" ERROR ", " CRITICAL ", "Traceback"].iter().any(|word| line.contains(word))
+}
+
+#[derive(Debug)]
+struct Ports {
+    operators: u16,
+    hosts: u16,
+    discovery: u16,
+    metrics: u16,
+}
+
+/// Where a daemon has its files and ports.
+#[derive(Debug)]
+struct Gateway<'a> {
+    scene: &'a Scene,
+    python: PathBuf,
+    ports: Ports,
+    /// The script that starts the daemon.
+    script: PathBuf,
+    config: PathBuf,
+    /// The folder of the control socket, whose path is short.
+    sockets: PathBuf,
+}
+
+impl<'a> Gateway<'a> {
+    fn new(scene: &'a Scene) -> Result<Self> {
+        let python = python::install_exactly(&scene.root, PACKAGES)?.join("python3");
+        let listeners: Vec<_> =
+            (0..4).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+        let ports: Vec<u16> =
+            listeners.iter().map(|one| Ok(one.local_addr()?.port())).collect::<Result<_>>()?;
+        let ports =
+            Ports { operators: ports[0], hosts: ports[1], discovery: ports[2], metrics: ports[3] };
+        let folder = scene.folder.join("gateway");
+        fs::create_dir_all(&folder)?;
+        let (script, config) = (folder.join("nvmeof.py"), folder.join("gateway.conf"));
+        fs::write(&script, include_str!("nvmeof.py"))?;
+        let sockets = std::env::temp_dir().join(format!("weft-nvmeof-{}", std::process::id()));
+        let gateway = Self { scene, python, ports, script, config, sockets };
+        fs::write(&gateway.config, gateway.configuration(&folder)?)?;
+        Ok(gateway)
+    }
+
+    /// As far as it differs from the daemon's own example: other ports, nothing of the monitor's.
+    fn configuration(&self, folder: &Path) -> Result<String> {
+        // With which it encrypts the keys of hosts in the cluster.
+        let encryption = folder.join("encryption.key");
+        fs::write(&encryption, "d2VmdCB0ZXN0cyBjZXBoLW52bWVvZiB3aXRoIHRoaXM=\n")?;
+        let target = self.scene.root.join("packaging/nvmf_tgt").canonicalize()?;
+        let (ports, conf) = (&self.ports, self.scene.cluster.configuration());
+        Ok(format!(
+            "[gateway]\nname = gateway\ngroup =\naddr = 127.0.0.1\nport = {}\n\
+             enable_auth = False\noverride_hostname = gateway\nenable_monitor_client = False\n\
+             state_update_notify = True\nstate_update_interval_sec = 5\n\
+             encryption_key = {}\nprometheus_exporter_ssl = False\nprometheus_port = {}\n\
+             prometheus_bdev_pools = rbd\nprometheus_stats_interval = 1\n\
+             [gateway-logs]\nlog_level = debug\nlog_files_enabled = False\n\
+             [discovery]\naddr = 127.0.0.1\nport = {}\n\
+             [ceph]\npool = rbd\nconfig_file = {conf}\nid = weft\n\
+             [mtls]\n\
+             [spdk]\nbdevs_per_cluster = 32\nmem_size = 1024\ntgt_path = {}\n\
+             rpc_socket_dir = {}\ntimeout = 30.0\n\
+             transport_tcp_options = \
+             {{\"in_capsule_data_size\": 8192, \"max_io_qpairs_per_ctrlr\": 7}}\n",
+            ports.operators,
+            encryption.display(),
+            ports.metrics,
+            ports.discovery,
+            target.display(),
+            self.sockets.display(),
+        ))
+    }
+
+    fn python(&self) -> Command {
+        let mut command = Command::new(&self.python);
+        self.scene.cluster.with_python(&mut command);
+        command.env("NVMEOF_VERSION", VERSION).env("HOSTNAME", "gateway");
+        command.env("WEFT", &self.scene.weft);
+        command
+    }
+
+    /// Starts the daemon, which starts its target.
+    fn start(&self, name: &str) -> Result<Daemon> {
+        let mut command = self.python();
+        command.arg(&self.script).arg("daemon").arg(&self.config).process_group(0);
+        let log = self.scene.folder.join("gateway").join(format!("{name}.log"));
+        let process = Process::start(&mut command, &log)?;
+        let mut daemon = Daemon { process };
+        daemon.process.wait_for("Prometheus exporter running", PATIENCE)?;
+        Ok(daemon)
+    }
+
+    /// What the daemon's command line client says.
+    fn cli(&self, words: &str) -> Result<String> {
+        let port = self.ports.operators.to_string();
+        let mut command = self.python();
+        command.args(["-m", "control.cli", "--server-address", "127.0.0.1", "--server-port"]);
+        let output = command.arg(port).args(words.split(' ')).output()?;
+        // It says all on standard error.
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "{words}: {}: {told}", output.status);
+        Ok(told)
+    }
+
+    /// Says what the monitor says: the states of groups.
+    fn states(&self, states: &[&str]) -> Result<()> {
+        let address = format!("127.0.0.1:{}", self.ports.operators);
+        let mut command = self.python();
+        command.arg(&self.script).args(["states", &address, NQN]).args(states);
+        succeeded(&mut command).map(drop)
+    }
+
+    fn url(&self) -> String {
+        format!("nvme-tcp://127.0.0.1:{}/{NQN}?nsid=1", self.ports.hosts)
+    }
+
+    /// The output of a command of weft on the namespace.
+    fn weft(&self, command: &str, words: &[&str]) -> Result<Vec<u8>> {
+        let output = self.scene.command().args([command, &self.url()]).args(words).output()?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "weft {command}: {told}");
+        Ok(output.stdout)
+    }
+}
+
+impl Drop for Gateway<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.sockets);
+    }
+}
+
+/// A daemon that runs, with its target and its discovery service.
+#[derive(Debug)]
+struct Daemon {
+    process: Process,
+}
+
+impl Daemon {
+    fn log(&self) -> String {
+        self.process.output()
+    }
+
+    /// The process of the target.
+    fn target(&self) -> Result<Pid> {
+        let log = self.log();
+        let (_, after) = log.split_once("SPDK process id: ").context("no target was started")?;
+        let pid = after.lines().next().unwrap_or_default().parse()?;
+        Pid::from_raw(pid).context("no process")
+    }
+
+    fn last_words(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    /// Ends it as a service manager does.
+    fn stop(mut self) -> Result<()> {
+        self.process.signal(Signal::TERM)?;
+        let status = self.process.wait(PATIENCE)?;
+        ensure!(status.success(), "{status}: {}", self.last_words());
+        Ok(())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // What it has started, and could not end.
+        if let Ok(group) = self.process.pid() {
+            let _ = kill_process_group(group, Signal::KILL);
         }
     }
-    ensure!(refused.is_empty(), "refused: {}", refused.join("\n"));
-    served.stop()
-}
-
-/// A name, a method and its parameters.
-type Call = (&'static str, &'static str, Value);
-
-fn conversation(port: u16, key: &str) -> Vec<Call> {
-    [start(), serve(port), use_it(key), end(port)].concat()
-}
-
-fn same(method: &'static str, params: Value) -> Call {
-    (method, method, params)
-}
-
-/// Parameters with the address of the listener.
-fn listener(port: u16, more: Value) -> Value {
-    let mut params = json!({ "nqn": NQN, "listen_address": { "trtype": "TCP",
-        "traddr": "127.0.0.1", "trsvcid": port.to_string(), "adrfam": "ipv4" } });
-    for (name, value) in more.as_object().into_iter().flatten() {
-        params[name] = value.clone();
-    }
-    params
-}
-
-fn start() -> Vec<Call> {
-    let options = json!({ "trtype": "TCP", "in_capsule_data_size": 8192,
-        "max_io_qpairs_per_ctrlr": 7 });
-    let discovery = json!({ "nqn": "nqn.2014-08.org.nvmexpress.discovery" });
-    vec![
-        same("spdk_get_version", json!({})),
-        same("nvmf_create_transport", options),
-        // For a discovery service of its own.
-        ("nvmf_delete_subsystem of discovery", "nvmf_delete_subsystem", discovery),
-        same("log_get_flags", json!({})),
-        same("log_set_level", json!({ "level": "NOTICE" })),
-        same("log_set_print_level", json!({ "level": "NOTICE" })),
-        same("log_get_level", json!({})),
-        same("log_get_print_level", json!({})),
-    ]
-}
-
-fn serve(port: u16) -> Vec<Call> {
-    let masked = json!({ "name": "masked", "user_id": "weft", "core_mask": "0x1" });
-    let image = json!({ "name": "bdev", "cluster_name": "cluster", "pool_name": "rbd",
-        "rbd_name": "nvmeof", "block_size": 512, "uuid": UUID });
-    let subsystem = json!({ "nqn": NQN, "serial_number": "Ceph1", "max_namespaces": 256,
-        "model_number": "Ceph bdev Controller", "min_cntlid": 1, "max_cntlid": 2040,
-        "ana_reporting": true, "allow_any_host": false });
-    let namespace = json!({ "bdev_name": "bdev", "nsid": 1, "anagrpid": 1, "uuid": UUID,
-        "no_auto_visible": true });
-    let state = "nvmf_subsystem_listener_set_ana_state";
-    let all = listener(port, json!({ "ana_state": "inaccessible" }));
-    let one = listener(port, json!({ "ana_state": "optimized", "anagrpid": 1 }));
-    vec![
-        ("bdev_rbd_register_cluster with core_mask", "bdev_rbd_register_cluster", masked),
-        same("bdev_rbd_register_cluster", json!({ "name": "cluster", "user_id": "weft" })),
-        same("bdev_rbd_create", image),
-        same("bdev_get_bdevs", json!({ "name": "bdev" })),
-        same("nvmf_create_subsystem", subsystem),
-        same("nvmf_subsystem_add_listener", listener(port, json!({}))),
-        ("all groups are inaccessible", state, all),
-        same("nvmf_subsystem_add_ns", json!({ "nqn": NQN, "namespace": namespace })),
-        same("bdev_rbd_wait_for_latest_osdmap", json!({ "name": "cluster" })),
-        ("one group is optimized", state, one),
-    ]
-}
-
-fn use_it(key: &str) -> Vec<Call> {
-    let host = json!({ "nqn": NQN, "host": HOST, "dhchap_key": "dhchap" });
-    let of_host = json!({ "nqn": NQN, "nsid": 1, "host": HOST });
-    let limits = json!({ "name": "bdev", "rw_ios_per_sec": 1000, "rw_mbytes_per_sec": 10,
-        "r_mbytes_per_sec": 5, "w_mbytes_per_sec": 5 });
-    let group = json!({ "nqn": NQN, "nsid": 1, "anagrpid": 2, "transit_anagrpid": 0 });
-    vec![
-        same("keyring_file_add_key", json!({ "name": "dhchap", "path": key })),
-        same("keyring_get_keys", json!({})),
-        same("nvmf_subsystem_add_host", host),
-        same("nvmf_ns_add_host", of_host.clone()),
-        same("nvmf_get_subsystems", json!({ "nqn": NQN })),
-        same("nvmf_subsystem_get_qpairs", json!({ "nqn": NQN })),
-        same("nvmf_subsystem_get_controllers", json!({ "nqn": NQN })),
-        same("bdev_get_iostat", json!({ "name": "bdev" })),
-        same("bdev_set_qos_limit", limits),
-        same("bdev_rbd_resize", json!({ "name": "bdev", "new_size": 32 })),
-        // As it balances the load of its gateways.
-        same("nvmf_subsystem_set_ns_ana_group", group),
-        same("nvmf_ns_remove_host", of_host),
-        same("nvmf_subsystem_remove_host", json!({ "nqn": NQN, "host": HOST })),
-        same("keyring_file_remove_key", json!({ "name": "dhchap" })),
-    ]
-}
-
-fn end(port: u16) -> Vec<Call> {
-    vec![
-        same("nvmf_subsystem_allow_any_host", json!({ "nqn": NQN, "allow_any_host": true })),
-        same("nvmf_subsystem_remove_ns", json!({ "nqn": NQN, "nsid": 1 })),
-        same("bdev_rbd_delete", json!({ "name": "bdev" })),
-        same("nvmf_subsystem_remove_listener", listener(port, json!({}))),
-        same("nvmf_delete_subsystem", json!({ "nqn": NQN })),
-        same("bdev_rbd_unregister_cluster", json!({ "name": "cluster" })),
-    ]
 }

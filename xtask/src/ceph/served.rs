@@ -51,12 +51,6 @@ impl Scene {
         self.serve_toml(name, "", &namespaces)
     }
 
-    /// A target that serves nothing yet.
-    pub(super) fn serve_nothing(&self, name: &str) -> Result<Served<'_>> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        self.start(name, port, &[])
-    }
-
     /// Serves what the TOML of a port and of a subsystem say.
     pub(super) fn serve_toml(
         &self,

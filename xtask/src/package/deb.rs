@@ -60,6 +60,7 @@ fn documents(root: &Path, tree: &Path) -> Result<()> {
         ("packaging/weft.service", "usr/lib/systemd/system/weft.service"),
         ("packaging/weft.sysusers", "usr/lib/sysusers.d/weft.conf"),
         ("packaging/target.toml", "usr/share/doc/weft/examples/target.toml"),
+        ("packaging/nvmf_tgt", "usr/share/doc/weft/examples/nvmf_tgt"),
         ("docs/config.toml", "usr/share/doc/weft/examples/config.toml"),
         ("monitoring/dashboard.json", "usr/share/doc/weft/examples/dashboard.json"),
         ("monitoring/alerts.yml", "usr/share/doc/weft/examples/alerts.yml"),

@@ -50,8 +50,12 @@ impl Process {
 
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(self.pid()?, signal)?)
+    }
+
+    pub(crate) fn pid(&self) -> Result<Pid> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        Ok(kill_process(pid.context("no process")?, signal)?)
+        pid.context("no process")
     }
 
     /// Waits for its end.
