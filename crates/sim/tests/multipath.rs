@@ -151,6 +151,9 @@ fn whatever_happens_to_the_paths_no_acknowledged_write_is_lost_second_half() {
 fn seeds_that_have_found_something() {
     // A controller had ended before one of its queues connected: its path was given up for good.
     run_of(112_464);
+    // A connection was lost between the answers to a Compare, aborted because of its Write, and to
+    // this Write, which had the reason.
+    run_of(194_742);
 }
 
 #[test]

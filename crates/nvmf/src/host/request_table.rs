@@ -488,10 +488,7 @@ impl RequestTable {
         for index in lost.iter().rev().copied() {
             let request = self.parts[index as usize].request;
             let entry = &self.requests[request as usize];
-            if entry.error.is_some() {
-                self.end_part(index);
-                self.settle(request);
-            } else if entry.kind.is_replayed() && !self.of_path {
+            if entry.error.is_none() && entry.kind.is_replayed() && !self.of_path {
                 self.parts[index as usize].state = PartState::Waiting;
                 self.ready.push_front(Ready::Part(index));
             } else {
@@ -874,6 +871,22 @@ mod tests {
         assert_eq!(table.poll_finished(), Some((compare, Err(RequestError::PathLost))));
         assert_eq!(table.poll_finished(), None);
         assert_eq!(single(&mut table, 0).request, read);
+    }
+
+    #[test]
+    fn a_fused_pair_that_loses_the_answer_with_the_reason_has_lost_its_path() {
+        let mut table = RequestTable::new(8);
+        let pair = table.begin(Kind::CompareAndWrite, 0, 1, &LIMITS);
+        fused(&mut table);
+        table.completed(0, CommandResult::Status(Status::ABORTED_FAILED_FUSED)).unwrap();
+        table.lost();
+        assert_eq!(table.poll_finished(), Some((pair, Err(RequestError::PathLost))));
+        let pair = table.begin(Kind::CompareAndWrite, 0, 1, &LIMITS);
+        fused(&mut table);
+        table.completed(0, CommandResult::Status(Status::COMPARE_FAILURE)).unwrap();
+        table.lost();
+        let told = Err(RequestError::Status(Status::COMPARE_FAILURE));
+        assert_eq!(table.poll_finished(), Some((pair, told)));
     }
 
     #[test]
