@@ -19,3 +19,16 @@ pub fn seeds(part: u64, parts: u64) -> Range<u64> {
     let at = |part: u64| from + to.saturating_sub(from) * part / parts;
     at(part)..at(part + 1)
 }
+
+/// Says which seed it was, if its run panics.
+#[derive(Debug)]
+pub(crate) struct Seed(pub(crate) u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The output of a test, which shows it if the test fails.
+            println!("the seed of this run is {}", self.0);
+        }
+    }
+}

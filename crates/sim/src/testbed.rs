@@ -1,9 +1,9 @@
 //! A simulated world with a target and hosts.
 
+use crate::seeds::Seed;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::{Arc, mpsc::Receiver};
 use std::time::Duration;
 
 use weft_backend::file::SimulatedFileFactory;
@@ -77,6 +77,7 @@ pub struct Testbed {
     link: Link,
     security: Security,
     completions: Vec<weft_reactor::ReactorCompletion>,
+    _seed: Seed,
 }
 
 /// A target, and what it serves.
@@ -278,7 +279,17 @@ impl Testbed {
         let member = |config| Member { config, running: None, is_paused: false };
         let targets = members(config).into_iter().map(member).collect();
         let (hosts, completions, groups) = (Vec::new(), Vec::new(), size.groups);
-        let mut testbed = Self { world, targets, groups, file, hosts, link, security, completions };
+        let mut testbed = Self {
+            world,
+            targets,
+            groups,
+            file,
+            hosts,
+            link,
+            security,
+            completions,
+            _seed: Seed(seed),
+        };
         (0..testbed.targets.len()).for_each(|member| testbed.start(member));
         testbed.settle();
         testbed
@@ -709,11 +720,8 @@ impl Testbed {
             happened |= host.turn(&mut completions);
         }
         self.completions = completions;
-        for member in self.targets.iter_mut().filter(|member| !member.is_paused) {
-            if let Some(target) = &mut member.running {
-                target.turn();
-            }
-        }
+        let awake = self.targets.iter_mut().filter(|member| !member.is_paused);
+        awake.filter_map(|member| member.running.as_mut()).for_each(|target| _ = target.turn());
         happened
     }
 }

@@ -6,6 +6,7 @@ nvmeof.py states ADDRESS NQN GROUP=STATE...
 """
 
 import runpy
+import signal
 import sys
 
 import grpc
@@ -17,6 +18,8 @@ from spdk.rpc import bdev, nvmf
 
 
 def daemon(config):
+    # The daemon ends its discovery service by SIGINT, which shells ignore for background jobs.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Methods of Ceph's own SPDK, of which SPDK's client knows nothing.
     bdev.bdev_rbd_wait_for_latest_osdmap = lambda client, **params: client.call(
         "bdev_rbd_wait_for_latest_osdmap", params
