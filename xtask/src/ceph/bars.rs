@@ -160,8 +160,8 @@ fn by_rbd(scene: &Scene, of_rbd: &str, depth: u32, time: Duration) -> Result<Mea
         let rate = rest.split_whitespace().next().context("no rate")?;
         rate.parse::<f64>().with_context(|| said.clone())
     };
-    // A few for the rate, then the whole time.
-    let some = f64::from(depth) * 16.0;
+    // Some for the rate, as many as its clock of milliseconds needs; then the whole time.
+    let some = 1024.0;
     let rate = bench(some)?;
     let iops = bench(some.max(rate * time.as_secs_f64()))?;
     Ok(Measured { iops, mean_us: f64::from(depth) * 1e6 / iops })
