@@ -120,7 +120,10 @@ fn a_target_with_nothing_to_serve_waits_for_what_it_is_given() {
         "Malloc0"
     );
     call("nvmf_create_transport", json!({"trtype": "tcp"}));
-    call("nvmf_create_subsystem", json!({"nqn": NQN, "allow_any_host": true}));
+    // As SPDK 25's client has it.
+    let limits = json!({"nqn": NQN, "allow_any_host": true, "max_discard_size_kib": 0,
+        "max_write_zeroes_size_kib": 0});
+    call("nvmf_create_subsystem", limits);
     let of = json!({"bdev_name": "Malloc0", "nsid": 3});
     assert_eq!(call("nvmf_subsystem_add_ns", json!({"nqn": NQN, "namespace": of})), 3);
     let at = json!({"trtype": "TCP", "traddr": "127.0.0.1", "trsvcid": "0", "adrfam": "ipv4"});
@@ -135,7 +138,7 @@ fn a_target_with_nothing_to_serve_waits_for_what_it_is_given() {
 }
 
 #[test]
-fn the_log_has_more_from_when_it_is_asked_to() {
+fn log_set_level_raises_the_level_of_a_running_target() {
     let folder = Folder::new("log-level");
     let (target, mut client) =
         waiting(&folder, &["--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"]);
@@ -151,10 +154,8 @@ fn the_log_has_more_from_when_it_is_asked_to() {
     let mut command = command(DRIVERS[0]);
     let control = format!("unix:{}", folder.path("filtered").display());
     command.args(["target", "--stop-with-stdin", "-o", "json", "--control", &control]);
-    let target = Target::spawn(DRIVERS[0], {
-        command.env("WEFT_LOG", "warn");
-        command
-    });
+    command.env("WEFT_LOG", "warn");
+    let target = Target::spawn(DRIVERS[0], command);
     let mut client = self::client(&target);
     let (code, why) = level(&mut client, "DEBUG").expect_err("it is left out");
     assert!(code == -32602 && why.contains("WEFT_LOG"), "{code}: {why}");
@@ -759,17 +760,23 @@ fn keys_have_names_are_changed_while_hosts_are_connected_and_are_kept() {
 
     // Keys change their file and keep their name, as ceph-nvmeof has it: the old file goes first,
     // and the host has its old key until it is given the new one.
-    let mut done = |method: &str, params: Value| {
-        assert_eq!(call(&mut client, method, params.clone()), Ok(json!(true)), "{method} {params}");
+    let done = |client: &mut Client, method: &str, params: Value| {
+        assert_eq!(call(client, method, params.clone()), Ok(json!(true)), "{method} {params}");
     };
     let moved = key_file(&folder, "moved", SECRETS[1]);
     std::fs::rename(&paths[1], &moved).expect("a file");
-    done("keyring_file_remove_key", json!({"name": "key1"}));
-    done("keyring_file_add_key", json!({"name": "key1", "path": &paths[0]}));
+    done(&mut client, "keyring_file_remove_key", json!({"name": "key1"}));
+    done(&mut client, "keyring_file_add_key", json!({"name": "key1", "path": &paths[0]}));
+    let shown = call(&mut client, "nvmf_get_subsystems", json!({"nqn": NQN})).expect("one");
+    assert_eq!(shown[0]["hosts"], json!([{"nqn": host, "dhchap_key": &paths[1]}]));
     let has_old = ["list", &url, "--hostnqn", host, FLAG, &moved];
     weft(DRIVERS[0], has_old).text();
     list(0).fault();
-    done("nvmf_subsystem_set_keys", json!({"nqn": NQN, "host": host, "dhchap_key": "key1"}));
+    done(
+        &mut client,
+        "nvmf_subsystem_set_keys",
+        json!({"nqn": NQN, "host": host, "dhchap_key": "key1"}),
+    );
     list(0).text();
     weft(DRIVERS[0], has_old).fault();
     target.stop();

@@ -129,6 +129,33 @@ mod tests {
     }
 
     #[test]
+    fn hosts_keep_a_key_that_is_removed_by_its_path() {
+        let mut config = Config::default();
+        let keys = |one: &str, two: &str| HostKeys {
+            dhchap_key: Some(one.to_owned()),
+            dhchap_ctrlr_key: Some(two.to_owned()),
+            psk: vec![two.to_owned(), one.to_owned()],
+            ..HostKeys::new("nqn.h")
+        };
+        for (name, path) in [("one", "here"), ("two", "/there/two")] {
+            config.keyring.insert(name.to_owned(), path.into());
+        }
+        for nqn in ["nqn.a", "nqn.b"] {
+            let mut subsystem = Subsystem::new(nqn);
+            subsystem.host_keys.push(keys("one", "two"));
+            config.subsystems.push(subsystem);
+        }
+        for (name, after) in [("one", keys("./here", "two")), ("two", keys("./here", "/there/two"))]
+        {
+            remove_key(&mut config, name).expect("a key");
+            for subsystem in &config.subsystems {
+                assert_eq!(subsystem.host_keys, std::slice::from_ref(&after), "{name}");
+            }
+        }
+        assert!(config.keyring.is_empty() && remove_key(&mut config, "one").is_err());
+    }
+
+    #[test]
     fn keys_of_tls_change_alone() {
         let mut config = Config::default();
         let mut subsystem = Subsystem::new("nqn.a");
