@@ -46,7 +46,7 @@ pub(super) struct Programs(PathBuf);
 
 impl Programs {
     pub(super) fn of_debian(root: &Path) -> Result<Self> {
-        // The last one is for ceph-nvmeof: PyPI has it as C only.
+        // The last one is for ceph-nvmeof: PyPI has only its source in C.
         let packages =
             ["ceph-mon", "ceph-osd", "ceph-common", "librbd1", "librados2", "python3-netifaces"];
         packages::extract_with_dependencies(root, "ceph/programs", &packages)?

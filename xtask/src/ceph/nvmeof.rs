@@ -2,7 +2,7 @@
 //! line client asks for is served, and served again after the target or the daemon has died.
 
 use super::served::{Scene, VERIFIED};
-use crate::peers::process::{Process, within};
+use crate::peers::process::{Process, tail, within};
 use crate::prometheus::get;
 use crate::python::{self, succeeded};
 use anyhow::{Context, Result, ensure};
@@ -41,7 +41,8 @@ pub(super) fn operates(scene: &Scene) -> Result<()> {
     let gateway = Gateway::new(scene)?;
     let mut daemon = gateway.start("first")?;
     let key = serve(&gateway).with_context(|| daemon.last_words())?;
-    let errors: Vec<String> = daemon.log().lines().filter(is_error).map(str::to_owned).collect();
+    let errors: Vec<String> =
+        daemon.process.output().lines().filter(is_error).map(str::to_owned).collect();
     ensure!(errors.is_empty(), "the daemon's errors: {errors:#?}");
     // It takes the death of its target for its own.
     kill_process(daemon.target()?, Signal::KILL)?;
@@ -51,7 +52,7 @@ pub(super) fn operates(scene: &Scene) -> Result<()> {
     let daemon = gateway.start("second")?;
     end(&gateway, &key).with_context(|| daemon.last_words())?;
     let target = daemon.target()?;
-    daemon.stop()?;
+    daemon.process.stop()?;
     ensure!(test_kill_process(target).is_err(), "the daemon has ended, and its target runs on");
     Ok(())
 }
@@ -244,7 +245,8 @@ impl<'a> Gateway<'a> {
         command.arg(&self.script).arg("daemon").arg(&self.config).process_group(0);
         let log = self.scene.folder.join("gateway").join(format!("{name}.log"));
         let process = Process::start(&mut command, &log)?;
-        let mut daemon = Daemon { process };
+        let group = Group(process.pid()?);
+        let mut daemon = Daemon { process, log, _group: group };
         daemon.process.wait_for("Prometheus exporter running", PATIENCE)?;
         Ok(daemon)
     }
@@ -288,45 +290,36 @@ impl Drop for Gateway<'_> {
     }
 }
 
-/// A daemon that runs, with its target and its discovery service.
+/// A daemon that runs.
 #[derive(Debug)]
 struct Daemon {
     process: Process,
+    log: PathBuf,
+    _group: Group,
 }
 
 impl Daemon {
-    fn log(&self) -> String {
-        self.process.output()
-    }
-
     /// The process of the target.
     fn target(&self) -> Result<Pid> {
-        let log = self.log();
+        let log = self.process.output();
         let (_, after) = log.split_once("SPDK process id: ").context("no target was started")?;
         let pid = after.lines().next().unwrap_or_default().parse()?;
         Pid::from_raw(pid).context("no process")
     }
 
     fn last_words(&self) -> String {
-        let log = self.log();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(20)..].join("\n")
-    }
-
-    /// Ends it as a service manager does.
-    fn stop(mut self) -> Result<()> {
-        self.process.signal(Signal::TERM)?;
-        let status = self.process.wait(PATIENCE)?;
-        ensure!(status.success(), "{status}: {}", self.last_words());
-        Ok(())
+        tail(&self.log, 20)
     }
 }
 
-impl Drop for Daemon {
+/// The processes that a daemon has started: its target and its discovery service, which the daemon
+/// could not end if it was killed.
+#[derive(Debug)]
+struct Group(Pid);
+
+impl Drop for Group {
     fn drop(&mut self) {
-        // What it has started, and could not end.
-        if let Ok(group) = self.process.pid() {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+        // There is none where the daemon has ended them.
+        let _ = kill_process_group(self.0, Signal::KILL);
     }
 }
