@@ -92,7 +92,7 @@ enum Task {
         /// Only this one: the folder of its results under target/machines, or slurm
         name: Option<String>,
     },
-    /// Run only the test of a pair of targets with Debian's etcd
+    /// Run only the tests of a pair of targets with Debian's etcd
     Pair,
     /// Run only the tests with a Ceph cluster of Debian's packages
     Ceph(ceph::Options),

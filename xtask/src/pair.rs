@@ -1,4 +1,4 @@
-//! A pair of targets with Debian's etcd: the test of the binary that needs it.
+//! A pair of targets with Debian's etcd: the tests of the binary that need it.
 
 use crate::packages;
 use crate::report::Report;
@@ -6,7 +6,8 @@ use crate::test::{self, FEATURES};
 use anyhow::bail;
 use std::path::Path;
 
-const TEST: &str = "a_pair_with_etcd_loses_nothing_whatever_becomes_of_its_members";
+/// How their names begin.
+const TESTS: &str = "a_pair_with_etcd_";
 
 pub(crate) fn run(root: &Path, report: &mut Report) {
     report.check("a pair of targets with etcd from Debian", || {
@@ -14,7 +15,7 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
         let mut command = test::cargo_command(root);
         // With all packages, as the other tests are built.
         command.args(["test", "--workspace", "--test", "binary"]).args(FEATURES);
-        command.args(["--", TEST, "--nocapture"]);
+        command.args(["--", TESTS, "--nocapture"]);
         let status = command.env("WEFT_TEST_ETCD", etcd).status()?;
         if status.success() { Ok(()) } else { bail!("cargo test: {status}") }
     });

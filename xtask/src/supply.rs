@@ -27,7 +27,7 @@ const RULES: &str = "deny.toml";
 /// Checks everything that can be checked here.
 pub(crate) fn run(root: &Path, report: &mut Report) {
     report.check("supply/licences, sources and bans", || {
-        let faults = Rules::read(root)?.faults(&metadata(root, &["--all-features"])?);
+        let faults = Rules::read(root)?.faults(&metadata(root, &["--all-features"], None)?);
         if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
     });
     report.check("supply/the list of parts", || check_parts(root));
@@ -51,7 +51,7 @@ fn check_parts(root: &Path) -> Result<()> {
     for name in ["weft-nvmf", "s2n-tls-sys", "aws-lc-sys", "rustix"] {
         ensure!(names.contains(name), "{name} is linked and not listed");
     }
-    for name in ["xtask", "weft-sim", "proptest", "tempfile"] {
+    for name in ["xtask", "weft-sim", "proptest", "tempfile", "ring"] {
         ensure!(!names.contains(name), "{name} is listed and not linked");
     }
     for one in components {
@@ -68,11 +68,45 @@ fn check_parts(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What cargo says of all packages, or of those for one platform.
-fn metadata(root: &Path, words: &[&str]) -> Result<Value> {
-    let mut command = cargo_command(root);
-    command.args(["metadata", "--format-version", "1", "--locked"]).args(words);
-    Ok(serde_json::from_str(&succeeded(&mut command)?)?)
+/// What cargo says with these options: of what is linked for a platform, or of all packages.
+fn metadata(root: &Path, words: &[&str], platform: Option<&str>) -> Result<Value> {
+    let (mut all, mut tree) = (cargo_command(root), cargo_command(root));
+    all.args(["metadata", "--format-version", "1", "--locked"]).args(words);
+    tree.args(["tree", "--prefix", "none", "--locked"]).args(words);
+    if let Some(platform) = platform {
+        all.args(["--filter-platform", platform]);
+        tree.args(["--target", platform]);
+    } else {
+        tree.args(["--target", "all", "--workspace"]);
+    }
+    let mut all = serde_json::from_str(&succeeded(&mut all)?)?;
+    // It names optional packages as well of which another one would only switch a feature on
+    // (`ring?/alloc`). What is built is in the tree.
+    retain_built(&mut all, &succeeded(&mut tree)?);
+    Ok(all)
+}
+
+/// Removes the packages that a tree, a line for each, has not.
+fn retain_built(metadata: &mut Value, tree: &str) {
+    let built: BTreeSet<(&str, &str)> = tree
+        .lines()
+        .filter_map(|line| line.split_once(" v"))
+        .map(|(name, rest)| (name, rest.split(' ').next().unwrap_or(rest)))
+        .collect();
+    let is_built = |one: &Value| {
+        let text = |field: &str| one[field].as_str().unwrap_or_default();
+        built.contains(&(text("name"), text("version")))
+    };
+    let Some(packages) = metadata["packages"].as_array_mut() else { return };
+    packages.retain(is_built);
+    let kept: BTreeSet<String> =
+        packages.iter().filter_map(|one| Some(one["id"].as_str()?.to_owned())).collect();
+    let is_kept = |id: &Value| id.as_str().is_some_and(|id| kept.contains(id));
+    let Some(nodes) = metadata["resolve"]["nodes"].as_array_mut() else { return };
+    nodes.retain(|node| is_kept(&node["id"]));
+    for dependencies in nodes.iter_mut().filter_map(|node| node["deps"].as_array_mut()) {
+        dependencies.retain(|one| is_kept(&one["pkg"]));
+    }
 }
 
 /// What deny.toml says, as far as it is checked here.

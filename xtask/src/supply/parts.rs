@@ -17,8 +17,8 @@ const SPECIFICATION: &str = "1.5";
 pub(crate) fn parts(root: &Path, target: &str) -> Result<String> {
     let manifest = root.join("crates/cli/Cargo.toml");
     let manifest = manifest.to_str().context("a path of text")?;
-    let words = ["--manifest-path", manifest, "--filter-platform", target];
-    let all = metadata(root, &[&words[..], &FEATURES].concat())?;
+    let words = [&["--manifest-path", manifest], &FEATURES[..]].concat();
+    let all = metadata(root, &words, Some(target))?;
     let lock = fs::read_to_string(root.join("Cargo.lock")).context("Cargo.lock")?;
     let list = of(&all, &checksums(&lock)?)?;
     Ok(serde_json::to_string_pretty(&list)? + "\n")

@@ -84,6 +84,18 @@ impl Members {
         }
     }
 
+    /// Waits until one of the two is primary, and returns which.
+    fn wait_for_primary(&self) -> usize {
+        let begin = Instant::now();
+        loop {
+            if let Some(found) = [0, 1].into_iter().find(|one| self.is_primary(*one)) {
+                return found;
+            }
+            assert!(begin.elapsed() < PATIENCE, "nobody is primary");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn hand_over(&self, from: usize) {
         self.ctl(from, "pair hand-over").text();
         assert!(!self.is_primary(from), "it has handed over");
@@ -203,26 +215,45 @@ fn a_hand_over_to_nobody_is_refused_and_the_member_stays_primary() {
 /// etcd alone, with its data in a folder.
 struct Etcd {
     child: Child,
-    port: u16,
+    url: String,
+}
+
+/// A file of `etcd/README.md`.
+#[cfg(feature = "tls")]
+fn certificate(name: &str) -> String {
+    format!("{}/tests/binary/etcd/{name}.pem", env!("CARGO_MANIFEST_DIR"))
 }
 
 impl Etcd {
     fn start(folder: &Folder) -> Self {
+        Self::with(folder, "http", &[])
+    }
+
+    /// With TLS, and for those alone who have a certificate of its authority.
+    #[cfg(feature = "tls")]
+    fn start_with_tls(folder: &Folder) -> Self {
+        let [ca, cert, key] = ["authority", "server", "server-key"].map(certificate);
+        let words = ["--client-cert-auth", "--trusted-ca-file", &ca];
+        let words = [&words[..], &["--cert-file", &cert, "--key-file", &key]].concat();
+        Self::with(folder, "https", &words)
+    }
+
+    fn with(folder: &Folder, scheme: &str, words: &[&str]) -> Self {
         let program = std::env::var_os(ETCD).expect("set");
         let free = || {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
             listener.local_addr().expect("an address").port()
         };
         let (port, peer) = (free(), free());
-        let (client, peer) =
-            (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
+        let url = format!("{scheme}://127.0.0.1:{port}");
+        let peer = format!("http://127.0.0.1:{peer}");
         let log = std::fs::File::create(folder.path("etcd.log")).expect("a file");
         let mut command = std::process::Command::new(program);
-        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]).args(words);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &format!("default={peer}"), "--data-dir"]);
         command.arg(folder.path("etcd")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        Self { child: command.spawn().expect("etcd"), port }
+        Self { child: command.spawn().expect("etcd"), url }
     }
 
     fn signal(&self, signal: Signal) {
@@ -237,30 +268,30 @@ impl Drop for Etcd {
     }
 }
 
-#[test]
-fn a_pair_with_etcd_loses_nothing_whatever_becomes_of_its_members() {
-    if std::env::var_os(ETCD).is_none() {
+/// Whether there is etcd; says it if not.
+fn has_etcd() -> bool {
+    let found = std::env::var_os(ETCD).is_some();
+    if !found {
         // The harness keeps what a test that passes prints by a macro.
         let _ = writeln!(std::io::stderr(), "SKIPPED: cargo xtask pair runs this with etcd");
+    }
+    found
+}
+
+#[test]
+fn a_pair_with_etcd_loses_nothing_whatever_becomes_of_its_members() {
+    if !has_etcd() {
         return;
     }
     let ttl = Duration::from_secs(3);
     let mut etcd = None;
     let arbiter = |folder: &Folder| {
-        let started = Etcd::start(folder);
-        let port = started.port;
-        etcd = Some(started);
-        format!("etcd = [\"http://127.0.0.1:{port}\"]\nttl = \"3s\"")
+        let started = etcd.insert(Etcd::start(folder));
+        format!("etcd = [\"{}\"]\nttl = \"3s\"", started.url)
     };
     let mut own = Members::start("pair-etcd", arbiter, DRIVERS[0]);
     let etcd = etcd.expect("started");
-    let begin = Instant::now();
-    let first = loop {
-        if let Some(first) = [0, 1].into_iter().find(|one| own.is_primary(*one)) {
-            break first;
-        }
-        assert!(begin.elapsed() < PATIENCE, "nobody is primary");
-    };
+    let first = own.wait_for_primary();
     let load = own.load();
     own.goes_on(first, "the start");
     let mut at = first;
@@ -301,16 +332,98 @@ fn a_pair_with_etcd_loses_nothing_whatever_becomes_of_its_members() {
     std::thread::sleep(ttl);
     assert!(!own.is_primary(0) && !own.is_primary(1));
     etcd.signal(Signal::CONT);
-    let begin = Instant::now();
-    let at = loop {
-        if let Some(found) = [0, 1].into_iter().find(|one| own.is_primary(*one)) {
-            break found;
-        }
-        assert!(begin.elapsed() < PATIENCE, "nobody is primary again");
-    };
+    let at = own.wait_for_primary();
     own.goes_on(at, "the return of etcd");
     own.ends_well(load);
     let other = own.running[1 - at].take().expect("it runs");
     other.stop();
     own.running[at].take().expect("it runs").stop();
+}
+
+/// The files of a member that etcd is to know, of which the folder has copies.
+#[cfg(feature = "tls")]
+fn with_tls(folder: &Folder, url: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+
+    let [cert, key] = ["member", "member-key"].map(|name| {
+        let copy = folder.path(name);
+        std::fs::copy(certificate(name), &copy).expect("a copy");
+        std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o600)).expect("its owner's");
+        copy
+    });
+    let (ca, cert, key) = (certificate("authority"), text(&cert), text(&key));
+    format!(
+        "etcd = [{url:?}]\nttl = \"3s\"\netcd-cacert = {ca:?}\netcd-cert = {cert:?}\n\
+         etcd-key = {key:?}"
+    )
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_pair_with_etcd_over_tls_knows_it_by_its_certificate_and_is_known_by_its_own() {
+    if !has_etcd() {
+        return;
+    }
+    let mut etcd = None;
+    let arbiter = |folder: &Folder| {
+        let started = etcd.insert(Etcd::start_with_tls(folder));
+        with_tls(folder, &started.url)
+    };
+    let mut own = Members::start("pair-etcd-tls", arbiter, DRIVERS[0]);
+    let mut at = own.wait_for_primary();
+    let load = own.load();
+    own.goes_on(at, "the start");
+    own.hand_over(at);
+    at = 1 - at;
+    own.goes_on(at, "a hand-over");
+    own.target(at).signal(Signal::KILL);
+    own.running[at] = None;
+    own.wait_until_primary(1 - at);
+    at = 1 - at;
+    own.goes_on(at, "a death");
+    // The files are read for each connection: without its certificate it cannot renew the lease.
+    let cert = own.folder.path("member");
+    std::fs::write(&cert, "").expect("a file");
+    own.target(at).wait_for_log("member: it has no certificate");
+    own.target(at).wait_for_log("this member stands by");
+    std::fs::copy(certificate("member"), &cert).expect("a copy");
+    own.wait_until_primary(at);
+    own.goes_on(at, "a new certificate");
+    // Neither an etcd of another authority nor a member without a certificate is trusted.
+    let arbiter = own.arbiter.clone();
+    let authority = format!("{:?}", certificate("authority"));
+    own.arbiter = arbiter.replace(&authority, &format!("{:?}", certificate("member")));
+    own.run(1 - at);
+    own.target(1 - at).wait_for_log("cannot become primary: https://127.0.0.1:");
+    own.running[1 - at].take().expect("it runs").stop();
+    own.arbiter = arbiter.split("\netcd-cert").next().expect("a beginning").to_owned();
+    own.run(1 - at);
+    own.target(1 - at).wait_for_log("cannot become primary: https://127.0.0.1:");
+    own.running[1 - at].take().expect("it runs").stop();
+    own.ends_well(load);
+    own.running[at].take().expect("it runs").stop();
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_target_whose_files_of_tls_to_etcd_are_wrong_does_not_start() {
+    let folder = Folder::new("pair-tls-files");
+    let arbiter = with_tls(&folder, "https://127.0.0.1:1");
+    let fault = |name: &str| {
+        let config = format!(
+            "[pair]\nmember = 1\n{arbiter}\n[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n\
+             [[subsystem]]\nnqn = \"{NQN}\"\n"
+        );
+        let config = folder.write(name, config);
+        weft(DRIVERS[0], ["target", "--config", text(&config)]).fault()
+    };
+    std::fs::write(folder.path("member-key"), "no key").expect("a file");
+    let told = fault("no-key");
+    assert!(told.contains("member-key: No pem encoded private key found"), "{told}");
+    std::fs::remove_file(folder.path("member-key")).expect("a file");
+    let told = fault("none");
+    assert!(told.contains("member-key: No such file"), "{told}");
+    std::fs::remove_file(folder.path("member")).expect("a file");
+    let told = fault("neither");
+    assert!(told.contains("member: No such file"), "{told}");
 }

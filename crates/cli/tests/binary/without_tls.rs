@@ -12,6 +12,11 @@ fn tls_is_refused_with_what_to_do() {
     let config = folder.write("target.toml", config);
     let error = weft("epoll", ["target", "--config", text(&config)]).fault();
     assert!(error.contains("built without TLS") && error.contains("port 1"), "{error}");
+    let pair = "[pair]\nmember = 1\netcd = [\"https://127.0.0.1:1\"]\netcd-cacert = \"/ca\"\n";
+    let rest = "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystem]]\nnqn = \"nqn.a\"\n";
+    let config = folder.write("pair.toml", format!("{pair}{rest}"));
+    let error = weft("epoll", ["target", "--config", text(&config)]).fault();
+    assert!(error.contains("built without TLS"), "{error}");
     let key = folder.path("key");
     weft("epoll", ["key", "generate", "tls", text(&key)]).text();
     let url = format!("nvme-tcp://127.0.0.1:1/{NQN}");

@@ -37,7 +37,7 @@ pub use keys::{HostKeys, Keyring};
 pub(crate) use keys::{Policies, Psks, unknown_key};
 pub use limits::Limits;
 pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
-pub use pair::{Arbiter, Etcd, Pair};
+pub use pair::{Arbiter, Etcd, EtcdTls, Pair};
 pub use qos::{
     MAX_THROUGHPUT_LOSS_DEFAULT, QOS_BUDGET_DEFAULT, QOS_BUDGET_MAX, QOS_WEIGHT_DEFAULT,
     QOS_WEIGHT_MAX, QosClass, QosRule,

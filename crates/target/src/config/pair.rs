@@ -17,6 +17,8 @@ const TTL_DEFAULT: Duration = Duration::from_secs(5);
 const TTL_MIN: Duration = Duration::from_secs(2);
 const TTL_MAX: Duration = Duration::from_secs(60);
 
+const HTTPS: &str = "https://";
+
 /// Members have the numbers 1 to this.
 const MEMBERS: u8 = 2;
 /// The ports of the second member are numbered from here on.
@@ -45,12 +47,23 @@ pub enum Arbiter {
 /// A lease of etcd, on a key that the primary has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Etcd {
-    /// Its members, as `HOST:PORT`.
+    /// The URLs of its members, without a path.
     pub endpoints: Vec<String>,
+    /// What all of these URLs need, or none.
+    pub tls: Option<EtcdTls>,
     /// The key.
     pub key: String,
     /// How long the lease lasts without being renewed.
     pub ttl: Duration,
+}
+
+/// The files of TLS to etcd, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdTls {
+    /// The certificates of authorities, of which one has signed those of etcd.
+    pub cacert: PathBuf,
+    /// This member's own certificate and its key, for an etcd that asks for one.
+    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// The table `[pair]` of a file.
@@ -62,6 +75,9 @@ pub(super) struct PairKeys {
     rbd_lock: Option<String>,
     #[serde(default)]
     etcd: Vec<String>,
+    etcd_cacert: Option<PathBuf>,
+    etcd_cert: Option<PathBuf>,
+    etcd_key: Option<PathBuf>,
     key: Option<String>,
     #[serde(default, with = "weft_backend::duration::as_text")]
     ttl: Duration,
@@ -77,8 +93,14 @@ impl PairKeys {
             let what = format!("there is no member {}", self.member);
             return wrong("member", what, "give 1 in one of the two files and 2 in the other");
         }
-        if self.etcd.is_empty() && (self.key.is_some() || !self.ttl.is_zero()) {
-            let key = if self.key.is_some() { "key" } else { "ttl" };
+        let of_etcd = [
+            ("key", self.key.is_some()),
+            ("ttl", !self.ttl.is_zero()),
+            ("etcd-cacert", self.etcd_cacert.is_some()),
+            ("etcd-cert", self.etcd_cert.is_some()),
+            ("etcd-key", self.etcd_key.is_some()),
+        ];
+        if let Some((key, _)) = of_etcd.iter().find(|(_, given)| self.etcd.is_empty() && *given) {
             return wrong(key, "it says nothing about a lock".to_owned(), "remove it");
         }
         let arbiter = match (self.lock_file, self.rbd_lock, self.etcd.is_empty()) {
@@ -90,13 +112,15 @@ impl PairKeys {
                     let what = "etcd counts whole seconds, and grants 2 or more".to_owned();
                     return wrong("ttl", what, "give 2s to 60s");
                 }
+                let identity = (self.etcd_cert, self.etcd_key);
+                let tls = tls_of(&self.etcd, self.etcd_cacert, identity)?;
                 let endpoints = self.etcd.iter().map(|url| endpoint(url));
                 let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
                 let Some(key) = self.key.or_else(|| Some(format!("weft/pair/{}", nqn?))) else {
                     let what = "no subsystem is configured to name it after".to_owned();
                     return wrong("key", what, "give the same `key` to both members");
                 };
-                Arbiter::Etcd(Etcd { endpoints, key, ttl })
+                Arbiter::Etcd(Etcd { endpoints, tls, key, ttl })
             }
             _ => {
                 let what = "one of `lock-file`, `etcd` and `rbd-lock` says who is primary";
@@ -107,18 +131,51 @@ impl PairKeys {
     }
 }
 
-/// `http://HOST:PORT` as `HOST:PORT`.
+/// The files of TLS to these addresses.
+fn tls_of(
+    etcd: &[String],
+    cacert: Option<PathBuf>,
+    identity: (Option<PathBuf>, Option<PathBuf>),
+) -> Result<Option<EtcdTls>, ConfigError> {
+    let wrong = |key: &str, what: &str, remedy: &str| {
+        Err(ConfigError::new(format!("pair.{key}"), what).remedy(remedy))
+    };
+    let identity = match identity {
+        (None, None) => None,
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (cert, _) => {
+            let key = if cert.is_some() { "etcd-key" } else { "etcd-cert" };
+            let remedy = "give both, or neither if etcd asks for none";
+            return wrong(key, "a certificate is of use only with its key", remedy);
+        }
+    };
+    let is_tls = |url: &String| url.starts_with(HTTPS);
+    match cacert {
+        None if identity.is_none() && !etcd.iter().any(is_tls) => Ok(None),
+        None => {
+            let what = "it is not known whose signature the certificate of etcd has";
+            wrong("etcd-cacert", what, "give the file with the certificate of that authority")
+        }
+        Some(cacert) if etcd.iter().all(is_tls) => Ok(Some(EtcdTls { cacert, identity })),
+        Some(_) => {
+            let what = "without TLS whoever is on the way can say who is primary";
+            wrong("etcd", what, "write https:// in each address, or leave etcd-cacert out")
+        }
+    }
+}
+
+/// `http://HOST:PORT` or `https://HOST:PORT`, without a slash at its end.
 fn endpoint(url: &str) -> Result<String, ConfigError> {
-    let rest = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
-    let address = rest.filter(|rest| {
+    let url = url.trim_end_matches('/');
+    let authority = url.strip_prefix(HTTPS).or_else(|| url.strip_prefix("http://"));
+    let is_address = authority.is_some_and(|rest| {
         let port = rest.rsplit_once(':').filter(|(host, _)| !host.is_empty());
         port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port != 0))
             && !rest.contains('/')
     });
-    address.map(str::to_owned).ok_or_else(|| {
-        ConfigError::new("pair.etcd", format!("{url:?} is no address of etcd")).remedy(
-            "write http://HOST:2379; there is no TLS to etcd yet, so use a network of its own",
-        )
+    is_address.then(|| url.to_owned()).ok_or_else(|| {
+        ConfigError::new("pair.etcd", format!("{url:?} is no address of etcd"))
+            .remedy("write https://HOST:2379 or http://HOST:2379")
     })
 }
 
@@ -267,6 +324,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use super::EtcdTls;
     use crate::config::{Arbiter, Config, toml};
     use std::time::Duration;
 
@@ -301,8 +359,33 @@ size = "1GiB"
         let config = read("member = 1\netcd = [\"http://[::1]:2379\", \"http://b:2379/\"]");
         let pair = config.expect("a pair").pair.expect("a pair");
         let Arbiter::Etcd(etcd) = pair.arbiter else { panic!() };
-        assert_eq!(etcd.endpoints, ["[::1]:2379", "b:2379"]);
+        assert_eq!(etcd.endpoints, ["http://[::1]:2379", "http://b:2379"]);
+        assert_eq!(etcd.tls, None);
         assert_eq!((etcd.key.as_str(), etcd.ttl), ("weft/pair/nqn.a", Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn etcd_over_tls_has_an_authority_and_perhaps_an_identity() {
+        let read = |keys: &str| {
+            let config = read(&format!("member = 1\netcd = [\"https://a:2379/\"]\n{keys}"));
+            let pair = config.map(|config| config.pair.expect("a pair"))?;
+            let Arbiter::Etcd(etcd) = pair.arbiter else { panic!() };
+            assert_eq!(etcd.endpoints, ["https://a:2379"]);
+            Ok::<_, String>(etcd.tls.expect("TLS"))
+        };
+        let tls = read("etcd-cacert = \"/ca\"").expect("a pair");
+        assert_eq!(tls, EtcdTls { cacert: "/ca".into(), identity: None });
+        let tls = read("etcd-cacert = \"/ca\"\netcd-cert = \"/c\"\netcd-key = \"/k\"");
+        assert_eq!(tls.expect("a pair").identity, Some(("/c".into(), "/k".into())));
+        for (keys, told) in [
+            ("", "etcd-cacert"),
+            ("etcd-cert = \"/c\"\netcd-key = \"/k\"", "etcd-cacert"),
+            ("etcd-cacert = \"/ca\"\netcd-cert = \"/c\"", "pair.etcd-key"),
+            ("etcd-cacert = \"/ca\"\netcd-key = \"/k\"", "pair.etcd-cert"),
+        ] {
+            let error = read(keys).expect_err(keys);
+            assert!(error.contains(told), "{keys}: {error}");
+        }
     }
 
     /// Who breaks the lock of an image has the connection fenced by which the other one has it.
@@ -341,7 +424,13 @@ size = "1GiB"
             ("member = 1\nrbd-lock = \"a/b/c/d\"", "is not an image"),
             ("member = 1\nrbd-lock = \"lock@monday\"", "no snapshot"),
             ("member = 1\nrbd-lock = \"lock,exclusive\"", "nothing but its lock"),
-            ("member = 1\netcd = [\"https://a:2379\"]", "no TLS to etcd"),
+            ("member = 1\nlock-file = \"/l\"\netcd-cacert = \"/c\"", "nothing about a lock"),
+            ("member = 1\netcd = [\"http://a:1\"]\netcd-cacert = \"/c\"", "write https://"),
+            (
+                "member = 1\netcd = [\"https://a:1\", \"http://b:1\"]\netcd-cacert = \"/c\"",
+                "write https://",
+            ),
+            ("member = 1\netcd = [\"ftp://a:2379\"]", "no address"),
             ("member = 1\netcd = [\"http://a\"]", "no address"),
             ("member = 1\netcd = [\"http://a:2379\"]\nttl = \"1s\"", "2s to 60s"),
             ("member = 1\netcd = [\"http://a:2379\"]\nttl = \"2500ms\"", "2s to 60s"),

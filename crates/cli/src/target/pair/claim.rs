@@ -13,7 +13,7 @@ use weft_backend::rbd::ImageLock;
 use weft_reactor::lease_time;
 use weft_target::config::{Arbiter, Etcd, Pair};
 
-use super::gateway;
+use super::gateway::Gateway;
 
 /// The claim of one member.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Claim {
                 let open = OpenOptions::new().write(true).create(true).truncate(false).open(path);
                 Self::LockFile(open?)
             }
-            Arbiter::Etcd(etcd) => Self::Etcd(Box::new(EtcdKey::new(etcd.clone(), pair.member))),
+            Arbiter::Etcd(etcd) => Self::Etcd(Box::new(EtcdKey::new(etcd, pair.member)?)),
             Arbiter::RbdLock(image) => Self::RbdLock(ImageLock::open(image)?),
         })
     }
@@ -147,6 +147,7 @@ fn acquire(lock: &ImageLock) -> io::Result<Duration> {
 #[derive(Debug)]
 pub(super) struct EtcdKey {
     config: Etcd,
+    gateway: Gateway,
     key: String,
     value: String,
     lease: Option<String>,
@@ -157,9 +158,10 @@ pub(super) struct EtcdKey {
 }
 
 impl EtcdKey {
-    fn new(config: Etcd, member: u8) -> Self {
+    fn new(config: &Etcd, member: u8) -> io::Result<Self> {
         let (key, value) = (STANDARD.encode(&config.key), STANDARD.encode(member.to_string()));
-        Self { config, key, value, lease: None, endpoint: 0, seen: None }
+        let (config, gateway) = (config.clone(), Gateway::new(config.tls.clone())?);
+        Ok(Self { config, gateway, key, value, lease: None, endpoint: 0, seen: None })
     }
 
     /// Until when a lease can be relied on whose grant or renewal was sent at this time. Of the
@@ -219,8 +221,8 @@ impl EtcdKey {
     fn watch(&self, most: Duration) -> io::Result<bool> {
         let Some(seen) = self.seen else { return Ok(false) };
         let request = json!({ "create_request": { "key": self.key, "start_revision": seen + 1 } });
-        let url = format!("http://{}/v3/watch", self.config.endpoints[self.endpoint]);
-        for told in gateway::stream(&url, &request, most)? {
+        let url = format!("{}/v3/watch", self.config.endpoints[self.endpoint]);
+        for told in self.gateway.stream(&url, &request, most)? {
             if told?["result"]["events"].is_array() {
                 return Ok(true);
             }
@@ -254,7 +256,7 @@ impl EtcdKey {
         let mut failure = None;
         for _ in 0..count {
             let endpoint = &self.config.endpoints[self.endpoint];
-            match gateway::call(&format!("http://{endpoint}{path}"), body, timeout) {
+            match self.gateway.call(&format!("{endpoint}{path}"), body, timeout) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => {
                     let told = format!("{endpoint}: {error}");

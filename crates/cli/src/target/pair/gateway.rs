@@ -1,5 +1,8 @@
 //! The gateway of etcd, which takes and gives JSON over HTTP.
 
+#[cfg_attr(not(feature = "tls"), path = "gateway/without_tls.rs")]
+mod tls;
+
 use std::{
     io::{self, BufRead, BufReader, Read},
     time::Duration,
@@ -7,21 +10,59 @@ use std::{
 
 use serde_json::Value;
 use ureq::{Agent, Body, http::Response};
+use weft_target::config::EtcdTls;
 
 /// No object of a stream is longer.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Posts an object to `http://HOST:PORT/PATH` and returns the object that answers it. Each step
-/// may take the time.
-pub(super) fn call(url: &str, body: &Value, timeout: Duration) -> io::Result<Value> {
-    let mut response = post(url, body, timeout)?;
-    response.body_mut().read_json().map_err(io_error)
-}
+/// How it is reached.
+#[derive(Debug)]
+pub(super) struct Gateway(Option<EtcdTls>);
 
-/// The same with a stream of objects as the answer.
-pub(super) fn stream(url: &str, body: &Value, timeout: Duration) -> io::Result<Objects> {
-    let response = post(url, body, timeout)?;
-    Ok(Objects(BufReader::new(Box::new(response.into_body().into_reader()))))
+impl Gateway {
+    /// With the files of TLS, which have to be there from the beginning.
+    pub(super) fn new(tls: Option<EtcdTls>) -> io::Result<Self> {
+        if let Some(files) = &tls {
+            tls::with(Agent::config_builder(), files)?;
+        }
+        Ok(Self(tls))
+    }
+
+    /// Posts an object to `SCHEME://HOST:PORT/PATH` and returns the object that answers it. Each
+    /// step may take the time.
+    pub(super) fn call(&self, url: &str, body: &Value, timeout: Duration) -> io::Result<Value> {
+        let mut response = self.post(url, body, timeout)?;
+        response.body_mut().read_json().map_err(io_error)
+    }
+
+    /// The same with a stream of objects as the answer.
+    pub(super) fn stream(&self, url: &str, body: &Value, timeout: Duration) -> io::Result<Objects> {
+        let response = self.post(url, body, timeout)?;
+        Ok(Objects(BufReader::new(Box::new(response.into_body().into_reader()))))
+    }
+
+    fn post(&self, url: &str, body: &Value, timeout: Duration) -> io::Result<Response<Body>> {
+        let timeout = Some(timeout);
+        // A connection that is used again may have died since, and a proxy of the environment is
+        // not meant for what decides who writes.
+        let config = Agent::config_builder().proxy(None).max_idle_connections(0);
+        let config = config.timeout_resolve(timeout).timeout_connect(timeout);
+        let config = config.timeout_send_request(timeout).timeout_send_body(timeout);
+        let config = config.timeout_recv_response(timeout).timeout_recv_body(timeout);
+        let mut config = config.http_status_as_error(false);
+        // Certificates are renewed from time to time.
+        if let Some(files) = &self.0 {
+            config = tls::with(config, files)?;
+        }
+        let agent = Agent::new_with_config(config.build());
+        let mut response = agent.post(url).send_json(body).map_err(io_error)?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let told = response.body_mut().read_to_string().unwrap_or_default();
+        Err(io::Error::other(format!("{status}: {}", told.trim())))
+    }
 }
 
 /// Objects, a line each.
@@ -38,24 +79,6 @@ impl Iterator for Objects {
             Err(error) => Some(Err(error)),
         }
     }
-}
-
-fn post(url: &str, body: &Value, timeout: Duration) -> io::Result<Response<Body>> {
-    let timeout = Some(timeout);
-    // A connection that is used again may have died since, and a proxy of the environment is not
-    // meant for what decides who writes.
-    let config = Agent::config_builder().proxy(None).max_idle_connections(0);
-    let config = config.timeout_resolve(timeout).timeout_connect(timeout);
-    let config = config.timeout_send_request(timeout).timeout_send_body(timeout);
-    let config = config.timeout_recv_response(timeout).timeout_recv_body(timeout);
-    let agent = Agent::new_with_config(config.http_status_as_error(false).build());
-    let mut response = agent.post(url).send_json(body).map_err(io_error)?;
-    let status = response.status();
-    if status.is_success() {
-        return Ok(response);
-    }
-    let told = response.body_mut().read_to_string().unwrap_or_default();
-    Err(io::Error::other(format!("{status}: {}", told.trim())))
 }
 
 fn io_error(error: ureq::Error) -> io::Error {

@@ -1,0 +1,49 @@
+//! What TLS to etcd is made of: the certificates of files.
+
+use std::{fs, io, path::Path, sync::Arc};
+
+use rustls::crypto::aws_lc_rs;
+use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+use ureq::{config::ConfigBuilder, typestate::AgentScope};
+use weft_reactor::read_private_file;
+use weft_target::config::EtcdTls;
+
+/// Reads the files, and trusts those alone whom they name.
+pub(super) fn with(
+    config: ConfigBuilder<AgentScope>,
+    files: &EtcdTls,
+) -> io::Result<ConfigBuilder<AgentScope>> {
+    let roots = certificates(&files.cacert)?;
+    let identity = files.identity.as_ref().map(|(certificate, key)| {
+        let chain = certificates(certificate)?;
+        let pem = read_private_file(key).map_err(|error| of_file(key, &error))?;
+        let key = PrivateKey::from_pem(&pem).map_err(|error| wrong(key, &error))?;
+        Ok::<_, io::Error>(ClientCert::new_with_certs(&chain, key))
+    });
+    let tls = TlsConfig::builder()
+        .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
+        .root_certs(RootCerts::new_with_certs(&roots))
+        .client_cert(identity.transpose()?);
+    Ok(config.tls_config(tls.build()))
+}
+
+fn certificates(path: &Path) -> io::Result<Vec<Certificate<'static>>> {
+    let mut certificates = Vec::new();
+    for item in parse_pem(&fs::read(path).map_err(|error| of_file(path, &error))?) {
+        if let PemItem::Certificate(one) = item.map_err(|error| wrong(path, &error))? {
+            certificates.push(one);
+        }
+    }
+    match certificates.is_empty() {
+        true => Err(wrong(path, &"it has no certificate in PEM")),
+        false => Ok(certificates),
+    }
+}
+
+fn of_file(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn wrong(path: &Path, what: &dyn std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", path.display()))
+}

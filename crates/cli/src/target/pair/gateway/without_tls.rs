@@ -1,0 +1,14 @@
+//! In place of the library for certificates, in builds without it.
+
+use std::io;
+
+use ureq::{config::ConfigBuilder, typestate::AgentScope};
+use weft_target::config::EtcdTls;
+use weft_transport::tls::TlsFault;
+
+pub(super) fn with(
+    _: ConfigBuilder<AgentScope>,
+    _: &EtcdTls,
+) -> io::Result<ConfigBuilder<AgentScope>> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, TlsFault::NotBuilt.to_string()))
+}
