@@ -15,15 +15,15 @@ use weft_target::config::EtcdTls;
 /// No object of a stream is longer.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// How it is reached.
+/// How etcd is reached: with TLS, or without.
 #[derive(Debug)]
 pub(super) struct Gateway(Option<EtcdTls>);
 
 impl Gateway {
-    /// With the files of TLS, which have to be there from the beginning.
+    /// Reads the files of TLS once, so that a wrong one is told at the start.
     pub(super) fn new(tls: Option<EtcdTls>) -> io::Result<Self> {
         if let Some(files) = &tls {
-            tls::with(Agent::config_builder(), files)?;
+            tls::add(Agent::config_builder(), files)?;
         }
         Ok(Self(tls))
     }
@@ -52,7 +52,7 @@ impl Gateway {
         let mut config = config.http_status_as_error(false);
         // Certificates are renewed from time to time.
         if let Some(files) = &self.0 {
-            config = tls::with(config, files)?;
+            config = tls::add(config, files)?;
         }
         let agent = Agent::new_with_config(config.build());
         let mut response = agent.post(url).send_json(body).map_err(io_error)?;

@@ -1,4 +1,4 @@
-//! What TLS to etcd is made of: the certificates of files.
+//! TLS to etcd, with the certificates of the configured files.
 
 use std::{fs, io, path::Path, sync::Arc};
 
@@ -8,8 +8,8 @@ use ureq::{config::ConfigBuilder, typestate::AgentScope};
 use weft_reactor::read_private_file;
 use weft_target::config::EtcdTls;
 
-/// Reads the files, and trusts those alone whom they name.
-pub(super) fn with(
+/// Adds what the files say to the settings of a client: whom it trusts, and who it is.
+pub(super) fn add(
     config: ConfigBuilder<AgentScope>,
     files: &EtcdTls,
 ) -> io::Result<ConfigBuilder<AgentScope>> {

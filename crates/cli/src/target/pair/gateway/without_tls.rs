@@ -1,4 +1,4 @@
-//! In place of the library for certificates, in builds without it.
+//! In place of TLS to etcd, in builds without it.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use ureq::{config::ConfigBuilder, typestate::AgentScope};
 use weft_target::config::EtcdTls;
 use weft_transport::tls::TlsFault;
 
-pub(super) fn with(
+pub(super) fn add(
     _: ConfigBuilder<AgentScope>,
     _: &EtcdTls,
 ) -> io::Result<ConfigBuilder<AgentScope>> {
