@@ -4,11 +4,13 @@ use crate::packages;
 use crate::peers::process::Process;
 use crate::python::succeeded;
 use anyhow::{Context, Result, ensure};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::cell::RefCell;
 use std::fs;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -73,6 +75,8 @@ pub(super) struct Cluster {
     programs: Programs,
     folder: PathBuf,
     _monitor: Process,
+    /// Bound to the monitor's port.
+    _port: OwnedFd,
     /// None: it is down.
     osd: RefCell<Option<Process>>,
 }
@@ -85,7 +89,7 @@ impl Cluster {
             fs::create_dir_all(folder.join(name))?;
         }
         let id = uuid()?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let (reserved, port) = reserved_port()?;
         fs::write(
             folder.join("ceph.conf"),
             configuration(&programs, &folder, (&id, port, purpose)),
@@ -109,11 +113,20 @@ impl Cluster {
         let address = format!("[v2:127.0.0.1:{port}]");
         tool("monmaptool", &["--create", "--addv", "a", &address, "--fsid", &id, &map])?;
         tool("ceph-mon", &["-i", "a", "--mkfs", "--monmap", &map, "--keyring", &keyring])?;
-        let monitor = daemon(&programs, &folder, "ceph-mon", "a")?;
-        let osd = RefCell::default();
-        let cluster = Self { programs, folder, _monitor: monitor, osd };
+        let mut monitor = daemon(&programs, &folder, "ceph-mon", "a")?;
         let osd = uuid()?;
-        cluster.ceph(&format!("osd new {osd}"))?;
+        let created = succeeded(
+            command(&programs, &folder, "ceph")
+                .args(["--connect-timeout", "60", "osd", "new"])
+                .arg(&osd),
+        );
+        if created.is_err() {
+            // The client knows only that nobody answers.
+            ensure_runs(&mut monitor, "the monitor")?;
+        }
+        created?;
+        let cluster =
+            Self { programs, folder, _monitor: monitor, _port: reserved, osd: RefCell::default() };
         let made = ["-i", "0", "--mkfs", "--osd-uuid", &osd];
         succeeded(cluster.command("ceph-osd").args(made))?;
         cluster.ceph("osd crush add osd.0 1.0 root=default host=node")?;
@@ -212,11 +225,7 @@ impl Cluster {
 
     /// Fails if the OSD has ended, with what it has said.
     pub(super) fn check_osd(&self) -> Result<()> {
-        let mut osd = self.osd.borrow_mut();
-        let osd = osd.as_mut().context("no OSD runs")?;
-        let has_ended = osd.wait(Duration::ZERO).is_ok();
-        ensure!(!has_ended, "the OSD has ended: {}", osd.output());
-        Ok(())
+        ensure_runs(self.osd.borrow_mut().as_mut().context("no OSD runs")?, "the OSD")
     }
 
     pub(super) fn signal_osd(&self, signal: Signal) -> Result<()> {
@@ -258,10 +267,28 @@ fn daemon(programs: &Programs, folder: &Path, name: &str, id: &str) -> Result<Pr
     Process::start(command(programs, folder, name).args(["-f", "-i", id]), &log)
 }
 
+fn ensure_runs(daemon: &mut Process, name: &str) -> Result<()> {
+    let has_ended = daemon.wait(Duration::ZERO).is_ok();
+    ensure!(!has_ended, "{name} has ended: {}", daemon.output());
+    Ok(())
+}
+
+/// A free port of the loopback address, and a socket that keeps it from others. As both allow reuse
+/// and this one does not listen, a daemon of Ceph can listen there.
+fn reserved_port() -> Result<(OwnedFd, u16)> {
+    let stream = SocketType::STREAM;
+    let socket = net::socket_with(AddressFamily::INET, stream, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+    let port = SocketAddrV4::try_from(net::getsockname(&socket)?)?.port();
+    Ok((socket, port))
+}
+
 fn uuid() -> Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned())
 }
 
+/// By default a monitor ends if less than 5 % of its disk is free, however large that disk is.
 fn configuration(
     programs: &Programs,
     folder: &Path,
@@ -277,7 +304,8 @@ fn configuration(
          log_to_stderr = false\nerr_to_stderr = true\nplugin_dir = {libraries}/ceph\n\
          erasure_code_dir = {libraries}/ceph/erasure-code\n\
          osd_class_dir = {libraries}/rados-classes\n\
-         [mon]\nmon_data = {folder}/mon\nmon_allow_pool_delete = true\n\
+         [mon]\nmon_data = {folder}/mon\nmon_data_avail_crit = 0\n\
+         mon_allow_pool_delete = true\n\
          mon_allow_pool_size_one = true\nosd_pool_default_size = 1\n\
          osd_pool_default_min_size = 1\nosd_crush_chooseleaf_type = 0\n\
          osd_pool_default_pg_autoscale_mode = off\npaxos_propose_interval = 0.1\n\
