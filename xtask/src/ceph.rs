@@ -77,6 +77,11 @@ pub(crate) fn test(root: &Path, report: &mut Report, all: bool) {
 
 /// Runs the steps, or those that were asked for; or measures.
 pub(crate) fn run(root: &Path, report: &mut Report, options: &Options) {
+    let filter = options.filter.as_deref().unwrap_or_default();
+    let wanted = |name: &str| name.contains(filter);
+    if !STEPS.iter().any(|(name, _)| wanted(name)) {
+        return report.add_failure(&format!("ceph: no step's name contains `{filter}`"));
+    }
     if options.bench {
         let Some(scene) = set_up(report, root, Purpose::Bars, || bench::built(root)) else {
             return;
@@ -84,8 +89,7 @@ pub(crate) fn run(root: &Path, report: &mut Report, options: &Options) {
         let time = Duration::from_secs(options.seconds);
         report.check("ceph: bars", || bars::measure(&scene, options.rounds, time));
     } else if let Some(scene) = set_up(report, root, Purpose::Steps, || build_binary(root)) {
-        let filter = options.filter.as_deref().unwrap_or_default();
-        steps(report, &scene, |name| name.contains(filter));
+        steps(report, &scene, wanted);
     }
 }
 

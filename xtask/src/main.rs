@@ -59,7 +59,8 @@ enum Task {
     Tidy,
     /// Run only the tests with real peers
     Peers {
-        /// Only steps whose name (suite/step) contains this text
+        /// Only steps whose name (suite/step) contains this text; one that takes minutes if this is
+        /// its whole name
         filter: Option<String>,
         /// The reactor's driver of weft
         #[arg(long, default_value = "uring", value_parser = ["uring", "epoll"])]

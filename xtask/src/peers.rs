@@ -139,6 +139,12 @@ pub(crate) fn has_step(name: &str) -> bool {
 /// Runs the suites with each of `drivers`; with a `filter`, only the steps whose name contains it.
 pub(crate) fn run(root: &Path, report: &mut Report, drivers: &[Driver], filter: Option<&str>) {
     let mut jobs = jobs(drivers, filter);
+    if let (true, Some(filter)) = (jobs.is_empty(), filter) {
+        return report.add_failure(&format!(
+            "peers: no step's name contains `{filter}`, or those that do take minutes: give one's \
+             whole name"
+        ));
+    }
     let mut images = Vec::new();
     for kernel in [Kernel::Release, Kernel::Backports] {
         if steps_of(&jobs, kernel) == 0 {
