@@ -86,6 +86,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
     let program = Program::install(&binary(root, options)?, user, "this")?;
     let folder = target_folder(root).join("bench");
     let mut results = Results::create(&folder, &machine::environment(root, options, &program))?;
+    let there = machine::processors();
+    // One takes two in turns, which a warning tells.
+    let (experiments, lacking): (Vec<_>, Vec<_>) =
+        experiments.into_iter().partition(|experiment| experiment.processors() <= there.max(2));
+    for experiment in &lacking {
+        let needed = experiment.processors();
+        results.skip(experiment, &format!("it needs {needed} processors, and {there} are here"))?;
+    }
     for warning in machine::warnings(options.cpus) {
         println!("{warning}");
     }
@@ -200,6 +208,16 @@ pub(crate) fn built(root: &Path) -> Result<PathBuf> {
 }
 
 impl Options {
+    /// The target's processors: that of `--cpus`, and then every other one of those that are left.
+    fn target_cpus(&self, count: usize) -> String {
+        dealt(self.cpus, (self.cpus.0, 0), count)
+    }
+
+    /// The load's, likewise.
+    fn load_cpus(&self, count: usize) -> String {
+        dealt(self.cpus, (self.cpus.1, 1), count)
+    }
+
     fn runtime(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
@@ -208,6 +226,12 @@ impl Options {
     fn ramp(&self) -> Duration {
         (self.runtime() / 4).min(Duration::from_millis(500))
     }
+}
+
+fn dealt(taken: (usize, usize), (first, turn): (usize, usize), count: usize) -> String {
+    let left = (0..).filter(|cpu| *cpu != taken.0 && *cpu != taken.1).skip(turn).step_by(2);
+    let cpus = std::iter::once(first).chain(left).take(count);
+    cpus.map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",")
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -253,6 +277,16 @@ mod tests {
         for bad in ["0", "-1", "nan", "inf", "1e7", "30s", ""] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn each_end_has_processors_of_its_own() {
+        let both = |cpus: (usize, usize), count| {
+            [dealt(cpus, (cpus.0, 0), count), dealt(cpus, (cpus.1, 1), count)]
+        };
+        assert_eq!(both((0, 1), 1), ["0", "1"]);
+        assert_eq!(both((0, 1), 2), ["0,2", "1,3"]);
+        assert_eq!(both((3, 0), 2), ["3,1", "0,2"]);
     }
 
     #[test]

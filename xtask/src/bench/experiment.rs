@@ -24,6 +24,8 @@ pub(crate) struct TargetSpec {
     pub(crate) arguments: &'static [&'static str],
     /// Not pinned to the target's processor by itself, but confined to it from outside.
     pub(crate) confined: bool,
+    /// Processors, with a thread on each.
+    pub(crate) cores: usize,
 }
 
 /// What a target serves.
@@ -100,6 +102,8 @@ pub(crate) struct Load {
     pub(crate) block_bytes: u32,
     pub(crate) depth: u32,
     pub(crate) copies: u32,
+    /// Processors, over which the copies are spread.
+    pub(crate) cores: usize,
     pub(crate) flow_control: bool,
     /// More of its command line.
     pub(crate) arguments: &'static [&'static str],
@@ -161,6 +165,16 @@ pub(crate) enum Bar {
 }
 
 impl Experiment {
+    /// How many processors it takes, as targets that do not answer a step are stopped meanwhile.
+    pub(crate) fn processors(&self) -> usize {
+        let of_load = |step: &Step| match &step.action {
+            Action::Load(load) => load.cores,
+            _ => 1,
+        };
+        let of_targets = self.targets.iter().map(|target| target.cores).max().unwrap_or(1);
+        of_targets + self.steps.iter().map(of_load).max().unwrap_or(1)
+    }
+
     /// Whether it can measure a target that this run did not start.
     pub(crate) fn suits_any_target(&self) -> bool {
         let ours = |step: &Step| match &step.action {

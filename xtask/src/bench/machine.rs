@@ -23,7 +23,7 @@ pub(crate) fn environment(root: &Path, options: &Options, program: &Program) -> 
         "rustc": output(Command::new("rustc").arg("--version")),
         "kernel": text("/proc/sys/kernel/osrelease"),
         "processor": processor(),
-        "processors": std::thread::available_parallelism().map_or(0, usize::from),
+        "processors": processors(),
         "cpus": [options.cpus.0, options.cpus.1],
         "user": program.user().describe(),
         "load_average": load_average(),
@@ -33,11 +33,15 @@ pub(crate) fn environment(root: &Path, options: &Options, program: &Program) -> 
     })
 }
 
+/// How many processors are here.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// What makes figures worthless, as far as it can be seen.
 pub(crate) fn warnings(cpus: (usize, usize)) -> Vec<String> {
     let mut warnings = Vec::new();
-    let there = std::thread::available_parallelism().map_or(1, usize::from);
-    if cpus.0.max(cpus.1) >= there {
+    if cpus.0.max(cpus.1) >= processors() {
         warnings.push(format!("warning: there is no processor {}", cpus.0.max(cpus.1)));
     }
     let load = load_average();

@@ -163,6 +163,16 @@ impl Results {
     pub(crate) fn fail(&mut self, experiment: &Experiment, why: &str) -> Result<()> {
         println!("  {why}");
         self.failed += 1;
+        self.note(experiment, why, "not measured")
+    }
+
+    /// Takes note that this machine lacks what an experiment needs, which is no fault.
+    pub(crate) fn skip(&mut self, experiment: &Experiment, why: &str) -> Result<()> {
+        println!("SKIP {}: {why}", experiment.name);
+        self.note(experiment, why, "skipped")
+    }
+
+    fn note(&mut self, experiment: &Experiment, why: &str, verdict: &'static str) -> Result<()> {
         writeln!(self.file, "{}", json!({ "row": experiment.name, "error": why }))?;
         self.rows.push(Shown {
             row: experiment.name.to_owned(),
@@ -170,7 +180,7 @@ impl Results {
             absolute: String::new(),
             value: "–".to_owned(),
             bar: String::new(),
-            verdict: "not measured",
+            verdict,
         });
         Ok(())
     }

@@ -43,6 +43,7 @@ pub(crate) fn all() -> Vec<Experiment> {
     rows.push(fairness());
     rows.push(reactors());
     rows.extend(paths());
+    rows.push(two_cores());
     rows.extend(standing());
     rows.extend(floods());
     rows
@@ -352,11 +353,12 @@ fn reactors() -> Experiment {
     Experiment { rounds_min: 10, ..experiment("reactors-1-2", about, targets, steps, vec![figure]) }
 }
 
+const TWO_PORTS: &[&str] = &["--listen", "tcp://127.0.0.1:0"];
+const IN_TURN: &[&str] = &["--iopolicy", "round-robin"];
+
 /// What a second path costs, over a second port of the same target.
 fn paths() -> Vec<Experiment> {
-    const TWO_PORTS: &[&str] = &["--listen", "tcp://127.0.0.1:0"];
     const TWO_PORTS_SPIN: &[&str] = &["--listen", "tcp://127.0.0.1:0", "--polling", "spin"];
-    const IN_TURN: &[&str] = &["--iopolicy", "round-robin"];
     const IN_TURN_SPIN: &[&str] = &["--iopolicy", "round-robin", "--polling", "spin"];
     let [one, two, in_turn] = ["one path", "two paths", "in turn"];
     let row = |name, about, load: Load, arguments, in_turns, metric, bar| {
@@ -392,6 +394,26 @@ fn paths() -> Vec<Experiment> {
             Bar::AtMostMore(1.0),
         ),
     ]
+}
+
+/// What a second path gives where the target has a second processor for it.
+fn two_cores() -> Experiment {
+    let one = Load { depth: 32, copies: 2, cores: 2, ..load("randread", 4096) };
+    let two = Load { target: 1, all_paths: true, arguments: IN_TURN, ..one.clone() };
+    let figure = Figure {
+        label: "round robin over two cores",
+        of: ("two cores", Metric::Iops),
+        per: Some(("one core", Metric::Iops)),
+        bar: Bar::AtLeast(1.6),
+    };
+    let steps = vec![
+        Step { label: "one core", action: Action::Load(one) },
+        Step { label: "two cores", action: Action::Load(two) },
+    ];
+    let targets = vec![target(MEMORY, &[]), TargetSpec { cores: 2, ..target(MEMORY, TWO_PORTS) }];
+    let about =
+        "4 KiB random reads, two jobs of depth 32, two paths to two cores of a target: IOPS";
+    experiment("paths-two-cores", about, targets, steps, vec![figure])
 }
 
 /// What a target takes while it does little.
@@ -509,7 +531,7 @@ fn experiment(
 }
 
 fn target(device: Device, arguments: &'static [&'static str]) -> TargetSpec {
-    TargetSpec { device, arguments, confined: false }
+    TargetSpec { device, arguments, confined: false, cores: 1 }
 }
 
 fn load(pattern: &'static str, block_bytes: u32) -> Load {
@@ -519,6 +541,7 @@ fn load(pattern: &'static str, block_bytes: u32) -> Load {
         block_bytes,
         depth: 1,
         copies: 1,
+        cores: 1,
         flow_control: false,
         arguments: &[],
         all_paths: false,

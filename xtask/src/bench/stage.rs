@@ -35,7 +35,7 @@ const BETWEEN_STALLS: Duration = Duration::from_millis(200);
 
 /// A target whose own needs are measured.
 const STANDING: TargetSpec =
-    TargetSpec { device: Device::Null, arguments: MANY_QUEUES, confined: false };
+    TargetSpec { device: Device::Null, arguments: MANY_QUEUES, confined: false, cores: 1 };
 
 /// Everything that runs.
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl<'a> Stage<'a> {
         if spec.confined {
             return Target::start(&self.program, &arguments, Some(self.options.cpus.0));
         }
-        arguments.extend(words(&["--cpus", &self.options.cpus.0.to_string()]));
+        arguments.extend(words(&["--cpus", &self.options.target_cpus(spec.cores)]));
         Target::start(&self.program, &arguments, None)
     }
 
@@ -241,7 +241,7 @@ impl<'a> Stage<'a> {
         push("--iodepth", load.depth.to_string());
         push("--numjobs", load.copies.to_string());
         push("--size", REGION_BYTES.to_string());
-        push("--cpus", self.options.cpus.1.to_string());
+        push("--cpus", self.options.load_cpus(load.cores));
         if self.program.has_random_map() {
             arguments.extend(words(&["--time_based", "--norandommap"]));
         }
@@ -259,6 +259,7 @@ impl<'a> Stage<'a> {
             block_bytes: 4096,
             depth: 128,
             copies,
+            cores: 1,
             flow_control: true,
             arguments: &["--polling", "sleep", "--runtime", "1000000"],
             all_paths: false,
@@ -325,6 +326,7 @@ impl<'a> Stage<'a> {
             block_bytes: 4096,
             depth: SOAK_DEPTH,
             copies: SOAK_CONNECTIONS,
+            cores: 1,
             flow_control: true,
             arguments: &["--runtime", "1000000"],
             all_paths: false,
