@@ -3,7 +3,7 @@
 use crate::packages;
 use crate::peers::process::Process;
 use crate::python::succeeded;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -268,9 +268,10 @@ fn daemon(programs: &Programs, folder: &Path, name: &str, id: &str) -> Result<Pr
 }
 
 fn ensure_runs(daemon: &mut Process, name: &str) -> Result<()> {
-    let has_ended = daemon.wait(Duration::ZERO).is_ok();
-    ensure!(!has_ended, "{name} has ended: {}", daemon.output());
-    Ok(())
+    match daemon.wait(Duration::ZERO) {
+        Ok(status) => bail!("{name} has ended ({status}): {}", daemon.output()),
+        Err(_) => Ok(()),
+    }
 }
 
 /// A free port of the loopback address, and a socket that keeps it from others. As both allow reuse
