@@ -4,13 +4,11 @@ use crate::packages;
 use crate::peers::process::Process;
 use crate::python::succeeded;
 use anyhow::{Context, Result, bail, ensure};
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::cell::RefCell;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::OwnedFd;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -75,8 +73,6 @@ pub(super) struct Cluster {
     programs: Programs,
     folder: PathBuf,
     _monitor: Process,
-    /// Bound to the monitor's port.
-    _port: OwnedFd,
     /// None: it is down.
     osd: RefCell<Option<Process>>,
 }
@@ -89,7 +85,7 @@ impl Cluster {
             fs::create_dir_all(folder.join(name))?;
         }
         let id = uuid()?;
-        let (reserved, port) = reserved_port()?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         fs::write(
             folder.join("ceph.conf"),
             configuration(&programs, &folder, (&id, port, purpose)),
@@ -115,18 +111,13 @@ impl Cluster {
         tool("ceph-mon", &["-i", "a", "--mkfs", "--monmap", &map, "--keyring", &keyring])?;
         let mut monitor = daemon(&programs, &folder, "ceph-mon", "a")?;
         let osd = uuid()?;
-        let created = succeeded(
-            command(&programs, &folder, "ceph")
-                .args(["--connect-timeout", "60", "osd", "new"])
-                .arg(&osd),
-        );
+        let created = tool("ceph", &["--connect-timeout", "60", "osd", "new", &osd]);
         if created.is_err() {
             // The client knows only that nobody answers.
             ensure_runs(&mut monitor, "the monitor")?;
         }
         created?;
-        let cluster =
-            Self { programs, folder, _monitor: monitor, _port: reserved, osd: RefCell::default() };
+        let cluster = Self { programs, folder, _monitor: monitor, osd: RefCell::default() };
         let made = ["-i", "0", "--mkfs", "--osd-uuid", &osd];
         succeeded(cluster.command("ceph-osd").args(made))?;
         cluster.ceph("osd crush add osd.0 1.0 root=default host=node")?;
@@ -272,17 +263,6 @@ fn ensure_runs(daemon: &mut Process, name: &str) -> Result<()> {
         Ok(status) => bail!("{name} has ended ({status}): {}", daemon.output()),
         Err(_) => Ok(()),
     }
-}
-
-/// A free port of the loopback address, and a socket that keeps it from others. As both allow reuse
-/// and this one does not listen, a daemon of Ceph can listen there.
-fn reserved_port() -> Result<(OwnedFd, u16)> {
-    let stream = SocketType::STREAM;
-    let socket = net::socket_with(AddressFamily::INET, stream, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
-    let port = SocketAddrV4::try_from(net::getsockname(&socket)?)?.port();
-    Ok((socket, port))
 }
 
 fn uuid() -> Result<String> {
