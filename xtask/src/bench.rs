@@ -208,14 +208,14 @@ pub(crate) fn built(root: &Path) -> Result<PathBuf> {
 }
 
 impl Options {
-    /// The target's processors: that of `--cpus`, and then every other one of those that are left.
+    /// So many processors of the target, for a command line.
     fn target_cpus(&self, count: usize) -> String {
-        dealt(self.cpus, (self.cpus.0, 0), count)
+        cpus_of(self.cpus.into(), 0, count)
     }
 
-    /// The load's, likewise.
+    /// So many of the load.
     fn load_cpus(&self, count: usize) -> String {
-        dealt(self.cpus, (self.cpus.1, 1), count)
+        cpus_of(self.cpus.into(), 1, count)
     }
 
     fn runtime(&self) -> Duration {
@@ -228,9 +228,11 @@ impl Options {
     }
 }
 
-fn dealt(taken: (usize, usize), (first, turn): (usize, usize), count: usize) -> String {
-    let left = (0..).filter(|cpu| *cpu != taken.0 && *cpu != taken.1).skip(turn).step_by(2);
-    let cpus = std::iter::once(first).chain(left).take(count);
+/// So many processors of the target (`end` 0) or of the load (1): its own of the two that are given,
+/// then every second one of all others.
+fn cpus_of(given: [usize; 2], end: usize, count: usize) -> String {
+    let others = (0..).filter(|cpu| !given.contains(cpu)).skip(end).step_by(2);
+    let cpus = std::iter::once(given[end]).chain(others).take(count);
     cpus.map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",")
 }
 
@@ -281,12 +283,10 @@ mod tests {
 
     #[test]
     fn each_end_has_processors_of_its_own() {
-        let both = |cpus: (usize, usize), count| {
-            [dealt(cpus, (cpus.0, 0), count), dealt(cpus, (cpus.1, 1), count)]
-        };
-        assert_eq!(both((0, 1), 1), ["0", "1"]);
-        assert_eq!(both((0, 1), 2), ["0,2", "1,3"]);
-        assert_eq!(both((3, 0), 2), ["3,1", "0,2"]);
+        let both = |given, count| [cpus_of(given, 0, count), cpus_of(given, 1, count)];
+        assert_eq!(both([0, 1], 1), ["0", "1"]);
+        assert_eq!(both([0, 1], 2), ["0,2", "1,3"]);
+        assert_eq!(both([3, 0], 2), ["3,1", "0,2"]);
     }
 
     #[test]
