@@ -228,8 +228,8 @@ impl Options {
     }
 }
 
-/// So many processors of the target (`end` 0) or of the load (1): its own of the two that are given,
-/// then every second one of all others.
+/// So many processors of the target (`end` 0) or of the load (1): its own of the two that are
+/// given, then every second one of all others.
 fn cpus_of(given: [usize; 2], end: usize, count: usize) -> String {
     let others = (0..).filter(|cpu| !given.contains(cpu)).skip(end).step_by(2);
     let cpus = std::iter::once(given[end]).chain(others).take(count);

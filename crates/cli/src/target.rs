@@ -274,17 +274,12 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     if let Some(pair) = &pair {
         operator.set_pair(Pair::start(pair, &operator)?);
     }
-    let control = match &options.control {
-        Some(address) => Some(Control::start(address, token, &operator, wish, options.loads)?),
-        None => None,
-    };
+    let start = |address| Control::start(address, token, &operator, wish, options.loads);
+    let control = options.control.as_ref().map(start).transpose()?;
     let watch = || operator.watch().clone();
     let at = Reached {
         control: control.as_ref().map(Control::address),
-        metrics: match options.metrics.metrics {
-            Some(address) => Some(metrics::start(address, watch())?),
-            None => None,
-        },
+        metrics: options.metrics.metrics.map(|at| metrics::start(at, watch())).transpose()?,
     };
     let announced = operator.with(|target| announce::announce(target, at, options.output_format));
     announced.map_err(Failure::because)??;

@@ -165,7 +165,7 @@ pub(crate) enum Bar {
 }
 
 impl Experiment {
-    /// How many processors it takes, as targets that do not answer a step are stopped meanwhile.
+    /// How many processors it needs. Targets that a step does not use are stopped meanwhile.
     pub(crate) fn processors(&self) -> usize {
         let of_load = |step: &Step| match &step.action {
             Action::Load(load) => load.cores,
