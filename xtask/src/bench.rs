@@ -8,7 +8,7 @@ mod against;
 pub(crate) mod experiment;
 mod failover;
 mod flood;
-mod machine;
+pub(crate) mod machine;
 mod process;
 mod results;
 mod rows;

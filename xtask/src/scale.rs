@@ -3,6 +3,7 @@
 //! The hosts are connections made here, of a few lines each: processes of real hosts would cost
 //! more than what is measured.
 
+use crate::bench::machine;
 use crate::report::Report;
 use crate::test::build_binary;
 use anyhow::{Context, Result, bail, ensure};
@@ -83,7 +84,7 @@ fn serve(binary: &Path, folder: &Path, served: Served) -> Result<()> {
     let address = format!("tcp://127.0.0.1:{}", target.port);
     let found = Command::new(binary).args(["discover", &address]).output()?;
     ensure!(found.status.success(), "weft discover: {}", found.status);
-    let (discovered, spent) = (begun.elapsed(), target.cpu()? - spent);
+    let (discovered, spent) = (begun.elapsed(), target.cpu()?.saturating_sub(spent));
     let (subsystems, namespaces) = served;
     println!(
         "| {subsystems} | {namespaces} | {} ms | {} MB | {:.1} ms | {} ms, {:.1} ms |",
@@ -123,7 +124,7 @@ fn connect(binary: &Path, folder: &Path, hosts: usize) -> Result<()> {
         queues.push(connection);
     }
     let with_queues = target.memory()?;
-    let connected = target.cpu()? - begun;
+    let connected = target.cpu()?.saturating_sub(begun);
     let begun = target.cpu()?;
     for _ in 0..KEEP_ALIVES {
         for (connection, _) in &mut admin {
@@ -133,11 +134,11 @@ fn connect(binary: &Path, folder: &Path, hosts: usize) -> Result<()> {
             connection.answer()?;
         }
     }
-    let kept_alive = target.cpu()? - begun;
+    let kept_alive = target.cpu()?.saturating_sub(begun);
     let begun = target.cpu()?;
     let idle = Duration::from_secs(3);
     sleep(idle);
-    let idled = target.cpu()? - begun;
+    let idled = target.cpu()?.saturating_sub(begun);
     let each = |before: u64, after: u64| after.saturating_sub(before) / 1000 / hosts as u64;
     println!(
         "| {hosts} | {} KB | {} KB | {:.0} µs | {:.1} µs | {:.1} % |",
@@ -210,21 +211,11 @@ impl Target {
 
     /// Its resident memory in bytes.
     fn memory(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()).context("no VmRSS")?;
-        Ok(kib.parse::<u64>()? * 1024)
+        machine::resident_bytes(self.child.id())
     }
 
-    /// The processor time of its threads, exact to the nanosecond.
     fn cpu(&self) -> Result<Duration> {
-        let mut ns = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-            let first = text.split_whitespace().next().context("an empty schedstat")?;
-            ns += first.parse::<u64>()?;
-        }
-        Ok(Duration::from_nanos(ns))
+        machine::cpu_time(self.child.id())
     }
 }
 
