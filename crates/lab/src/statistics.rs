@@ -105,6 +105,9 @@ impl DirectionResult {
 /// Names of [`LaneResult::depth_levels`], as in fio.
 pub const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
 
+/// Names of [`LaneResult::submit_levels`] and [`LaneResult::complete_levels`], as in fio.
+pub const BATCH_LEVELS: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
+
 /// What one copy of a job did. What only jobs of the command line have is not serialized.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LaneResult {
@@ -118,6 +121,12 @@ pub struct LaneResult {
     pub flushes: Latency,
     /// How often so many requests were in flight after a submission.
     pub depth_levels: [u64; 7],
+    /// How often so many requests were submitted together.
+    #[serde(skip)]
+    pub submit_levels: [u64; 7],
+    /// How often so many completions were taken together.
+    #[serde(skip)]
+    pub complete_levels: [u64; 7],
     /// CPU use of its worker during the measured time; lanes of one worker share it.
     pub usage: Usage,
     /// Requests of all kinds that were submitted to the device since the start, including ramp,
@@ -169,8 +178,12 @@ impl LaneResult {
         self.write.add(&other.write);
         self.trim.add(&other.trim);
         self.flushes.add(&other.flushes);
-        for (mine, others) in self.depth_levels.iter_mut().zip(other.depth_levels) {
-            *mine += others;
+        for (mine, others) in [
+            (&mut self.depth_levels, other.depth_levels),
+            (&mut self.submit_levels, other.submit_levels),
+            (&mut self.complete_levels, other.complete_levels),
+        ] {
+            mine.iter_mut().zip(others).for_each(|(mine, other)| *mine += other);
         }
         if usage {
             self.usage = self.usage.plus(&other.usage);

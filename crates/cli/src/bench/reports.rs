@@ -8,7 +8,8 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use weft_lab::report::{Entry, fio, human, terse};
+use serde_json::Value;
+use weft_lab::report::{Entry, disks::Disks, fio, human, terse};
 
 use crate::{bench, failure::Failure, output};
 
@@ -72,6 +73,8 @@ pub(super) struct Output<'a> {
     forms: Vec<Form>,
     file: Option<(&'a Path, File)>,
     is_begun: bool,
+    /// What is below the devices.
+    pub(super) disks: Disks,
 }
 
 impl Reports {
@@ -103,7 +106,13 @@ impl Reports {
             Ok::<_, Failure>((path, file))
         });
         let forms = if self.minimal { vec![Form::Terse] } else { self.output_format.clone() };
-        Ok(Output { options: self, forms, file: file.transpose()?, is_begun: false })
+        Ok(Output {
+            options: self,
+            forms,
+            file: file.transpose()?,
+            is_begun: false,
+            disks: Disks::default(),
+        })
     }
 }
 
@@ -131,9 +140,16 @@ impl Output<'_> {
                 texts.collect::<String>() + &human::groups(entries)
             }
             Form::Terse => terse::lines(entries, self.options.terse_version),
-            Form::Json => format!("{:#}\n", fio::reports(entries, time_of_day())),
-            Form::JsonPlus => format!("{:#}\n", fio::reports_with_bins(entries, time_of_day())),
+            Form::Json => self.json(fio::reports(entries, time_of_day())),
+            Form::JsonPlus => self.json(fio::reports_with_bins(entries, time_of_day())),
         }
+    }
+
+    fn json(&self, mut report: Value) -> String {
+        if let Some(used) = self.disks.used() {
+            report["disk_util"] = used;
+        }
+        format!("{report:#}\n")
     }
 }
 

@@ -2,9 +2,9 @@
 //! fio-plot).
 //!
 //! Values that weft does not have are left out or marked: `slat_ns` is the wait between due time
-//! and submission and exists in an open loop only, a percentile that the samples do not resolve is
-//! missing, and there is no `disk_util`. All copies of a job are one entry, as with
-//! `group_reporting`.
+//! and submission and exists in an open loop only, and a percentile that the samples do not resolve
+//! is missing. All copies of a job are one entry, as with `group_reporting`. `disk_util` is added by
+//! who knows the disks ([`Disks`](super::disks::Disks)).
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use serde_json::{Map, Value, json};
 use super::{Entry, human::cpu_percent};
 use crate::{
     histogram::Latency,
-    job::{Extent, Job},
+    job::{Extent, Job, LatencyTarget},
     pacer::Process,
-    statistics::{DEPTH_LEVELS, DirectionResult, LaneResult, RunResult, Summary},
+    statistics::{BATCH_LEVELS, DEPTH_LEVELS, DirectionResult, LaneResult, RunResult, Summary},
 };
 
 /// The version of fio whose format this is; readers compare the number.
@@ -74,16 +74,21 @@ fn written(results: &[Entry], ended: Duration, bins: bool) -> Value {
     })
 }
 
-/// As fio: of latencies, and of completions where those differ.
+/// As fio: of latencies, and of completions where those differ. Its own scripts take the first bin
+/// of what has bins, so that what has no samples has none.
 fn put_bins(entry: &mut Value, total: &LaneResult) {
+    let mut put = |of: &str, field: &str, latency: &Latency| {
+        if latency.count() > 0 {
+            let counts = latency.raw().map(|(ns, count)| (ns.to_string(), json!(count)));
+            entry[of][field]["bins"] = Value::Object(counts.collect());
+        }
+    };
     for (name, direction) in [("read", &total.read), ("write", &total.write), ("trim", &total.trim)]
     {
-        let completion = direction.completion.as_ref().unwrap_or(&direction.latency);
-        for (field, latency) in [("clat_ns", completion), ("lat_ns", &direction.latency)] {
-            let counts = latency.raw().map(|(ns, count)| (ns.to_string(), json!(count)));
-            entry[name][field]["bins"] = Value::Object(counts.collect());
-        }
+        put(name, "clat_ns", direction.completion.as_ref().unwrap_or(&direction.latency));
+        put(name, "lat_ns", &direction.latency);
     }
+    put("sync", "lat_ns", &total.flushes);
 }
 
 fn entry(of: &Entry, ended: Duration) -> Value {
@@ -112,21 +117,16 @@ fn entry(of: &Entry, ended: Duration) -> Value {
         "ctx": total.usage.context_switches,
         "majf": total.usage.major_faults,
         "minf": total.usage.minor_faults,
-        "iodepth_level": depth_levels(total),
+        "iodepth_level": shares(DEPTH_LEVELS, total.depth_levels),
+        "iodepth_submit": shares(BATCH_LEVELS, total.submit_levels),
+        "iodepth_complete": shares(BATCH_LEVELS, total.complete_levels),
     });
     let mut both = total.read.latency.clone();
     both.add(&total.write.latency);
     both.add(&total.trim.latency);
     if let Value::Object(fields) = &mut entry {
         fields.extend(latency_groups(&both));
-        let depth = total.target.map_or(job.depth, |target| target.depth);
-        fields.insert("latency_depth".to_owned(), json!(depth));
-        if let Some(target) = job.latency_target {
-            let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-            fields.insert("latency_target".to_owned(), json!(micros(target.latency)));
-            fields.insert("latency_percentile".to_owned(), json!(target.percentile));
-            fields.insert("latency_window".to_owned(), json!(micros(target.window)));
-        }
+        fields.extend(latency_target(job, total));
         if let Some(error) = &total.error {
             fields.insert("weft_error".to_owned(), json!(error));
         }
@@ -146,6 +146,23 @@ fn entry(of: &Entry, ended: Duration) -> Value {
         fields.insert("weft_driver".to_owned(), json!(result.driver));
     }
     entry
+}
+
+/// What is said of `latency_target`, with or without one: the target in ns and the window in µs,
+/// as in fio.
+fn latency_target(job: &Job, total: &LaneResult) -> Map<String, Value> {
+    let whole = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+    let of = |target: &LatencyTarget| {
+        (whole(target.latency.as_nanos()), target.percentile, whole(target.window.as_micros()))
+    };
+    let (target, percentile, window) = job.latency_target.as_ref().map_or((0, 100.0, 0), of);
+    let depth = total.target.map_or(job.depth, |target| target.depth);
+    Map::from_iter([
+        ("latency_depth".to_owned(), json!(depth)),
+        ("latency_target".to_owned(), json!(target)),
+        ("latency_percentile".to_owned(), json!(percentile)),
+        ("latency_window".to_owned(), json!(window)),
+    ])
 }
 
 /// fio's number for what went wrong.
@@ -276,11 +293,12 @@ fn waiting(latency: &Latency, completion: Option<&Latency>) -> Value {
     json!({ "min": 0, "max": 0, "mean": mean, "stddev": 0.0, "N": latency.count() })
 }
 
-fn depth_levels(total: &LaneResult) -> Value {
-    let all = total.depth_levels.iter().sum::<u64>();
-    let levels = DEPTH_LEVELS.iter().zip(total.depth_levels);
+/// Of how often something was at each level, the shares in percent.
+fn shares(names: [&str; 7], times: [u64; 7]) -> Value {
+    let all = times.iter().sum::<u64>();
+    let levels = names.into_iter().zip(times);
     Value::Object(
-        levels.map(|(level, times)| ((*level).to_owned(), json!(percent(times, all)))).collect(),
+        levels.map(|(level, times)| (level.to_owned(), json!(percent(times, all)))).collect(),
     )
 }
 

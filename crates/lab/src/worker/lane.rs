@@ -79,6 +79,8 @@ pub(super) struct Lane {
     trim: Books,
     flushes: Latency,
     depth_levels: [u64; 7],
+    submit_levels: [u64; 7],
+    complete_levels: [u64; 7],
     check: Option<Check>,
     extras: Option<Box<Extras>>,
     result: LaneResult,
@@ -179,6 +181,8 @@ impl Lane {
             trim: books(),
             flushes: Latency::new(),
             depth_levels: [0; 7],
+            submit_levels: [0; 7],
+            complete_levels: [0; 7],
             check,
             extras,
             result: LaneResult::default(),
@@ -275,7 +279,9 @@ impl Lane {
             books.begin(now_ns);
         }
         self.flushes.clear();
-        self.depth_levels = [0; 7];
+        for levels in [&mut self.depth_levels, &mut self.submit_levels, &mut self.complete_levels] {
+            *levels = [0; 7];
+        }
     }
 
     /// What completed so far is not in the next window of the progress line.
@@ -482,6 +488,9 @@ impl Lane {
             self.free.pop();
             self.submit(reactor, slot, planned);
         }
+        if started > 0 {
+            self.submit_levels[batch_level(started)] += 1;
+        }
         started
     }
 
@@ -659,6 +668,9 @@ impl Lane {
             self.complete(completion, now_ns, window);
             completed += 1;
         }
+        if completed > 0 {
+            self.complete_levels[batch_level(completed)] += 1;
+        }
         completed
     }
 
@@ -777,10 +789,21 @@ fn depth_level(in_flight: usize) -> usize {
     (in_flight.max(1).ilog2() as usize).min(6)
 }
 
+/// Which of [`crate::statistics::BATCH_LEVELS`] so many requests of one turn are.
+#[inline]
+fn batch_level(requests: u32) -> usize {
+    // fio's levels: 0, then 1 to 4, 5 to 8, 9 to 16, …, and 65 up.
+    match requests {
+        0 => 0,
+        1..=4 => 1,
+        _ => ((requests - 1).ilog2() as usize).min(6),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::DEPTH_LEVELS;
+    use crate::statistics::{BATCH_LEVELS, DEPTH_LEVELS};
 
     #[test]
     fn depths_fall_into_fios_levels() {
@@ -797,5 +820,24 @@ mod tests {
             assert_eq!(DEPTH_LEVELS[depth_level(depth)], level, "{depth}");
         }
         assert_eq!(DEPTH_LEVELS[depth_level(4096)], ">=64");
+    }
+
+    #[test]
+    fn batches_fall_into_fios_levels() {
+        for (batch, level) in [
+            (0, "0"),
+            (1, "4"),
+            (4, "4"),
+            (5, "8"),
+            (8, "8"),
+            (9, "16"),
+            (32, "32"),
+            (33, "64"),
+            (64, "64"),
+            (65, ">=64"),
+            (4096, ">=64"),
+        ] {
+            assert_eq!(BATCH_LEVELS[batch_level(batch)], level, "{batch}");
+        }
     }
 }

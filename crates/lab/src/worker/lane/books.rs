@@ -96,6 +96,8 @@ impl Lane {
         let mut result = LaneResult {
             usage,
             depth_levels: self.depth_levels,
+            submit_levels: self.submit_levels,
+            complete_levels: self.complete_levels,
             flushes: self.flushes.clone(),
             ..self.result.clone()
         };
@@ -114,6 +116,8 @@ impl Lane {
         self.end_counting(ended_ns);
         self.result.usage = usage;
         self.result.depth_levels = self.depth_levels;
+        self.result.submit_levels = self.submit_levels;
+        self.result.complete_levels = self.complete_levels;
         self.result.flushes = self.flushes;
         if let Some(extras) = self.extras {
             extras.close(ended_ns, &mut self.result);
