@@ -13,7 +13,7 @@ use crate::{
     },
     logs::Logs,
     pacer::Process,
-    pattern::{Direction, Modifier, Pattern, sizes::Sizes, spread::Spread},
+    pattern::{Direction, Modifier, Pattern, Zones, sizes::Sizes, spread::Spread},
     replay::Replay,
     verify::checksum::Checksum,
 };
@@ -27,6 +27,8 @@ pub struct Job {
     pub pattern: Pattern,
     /// The number after `rw`.
     pub modifier: Modifier,
+    /// `zonemode=strided`.
+    pub zones: Option<Zones>,
     /// `rwmixread`: of a hundred requests of a mixed pattern so many read.
     pub read_percent: f64,
     /// `bs`: bytes of each request.
@@ -207,6 +209,7 @@ impl Default for Job {
             name: "weft".to_owned(),
             pattern: Pattern::RandRead,
             modifier: Modifier::None,
+            zones: None,
             read_percent: 50.0,
             block_bytes: 4096,
             sizes: [None, None, None],
@@ -301,6 +304,23 @@ impl Job {
 
     fn of_all_directions<T>(&self, of: impl Fn(&Sizes) -> T) -> impl Iterator<Item = T> {
         self.pattern.directions().map(move |direction| of(&self.sizes(direction)))
+    }
+
+    /// The largest power of two of which its requests' lengths and places are multiples, up to
+    /// 4096: what a block of a device is at most.
+    #[must_use]
+    pub fn granularity(&self) -> u32 {
+        let extents = [self.offset, self.offset_increment].map(|extent| match extent {
+            Extent::Bytes(bytes) => bytes,
+            Extent::Percent(_) => 0,
+        });
+        let hole = match self.modifier {
+            Modifier::Hole(bytes) => bytes.unsigned_abs(),
+            _ => 0,
+        };
+        let lengths = self.of_all_directions(Sizes::lengths).flatten().chain(self.align_bytes);
+        let all = lengths.map(u64::from).chain(extents).chain([hole]).fold(4096, |all, n| all | n);
+        1 << all.trailing_zeros().min(12)
     }
 
     /// The shortest request.
@@ -529,6 +549,18 @@ impl Job {
             (self.io_size == Some(Extent::Bytes(0)), "an io-size of 0 measures nothing"),
             (self.number_ios == Some(0), "a number-ios of 0 measures nothing"),
             (self.loops == 0, "0 loops measure nothing"),
+            (
+                self.zones.is_some() && (self.verify || matches!(self.modifier, Modifier::Hole(_))),
+                "zonemode=strided goes with neither verify nor holes (rw=read:8k)",
+            ),
+            (
+                self.zones.is_some_and(|zones| zones.size == 0),
+                "zonemode=strided wants a zonesize: the bytes that are transferred in a zone",
+            ),
+            (
+                self.zones.is_some_and(|zones| zones.range < u64::from(self.longest())),
+                "zonerange is less than bs",
+            ),
             (self.verify && self.replay.is_some(), "verify and read_iolog do not go together"),
             (self.rate.is_some() && self.replay.is_some(), "read_iolog has its own times: no rate"),
             (

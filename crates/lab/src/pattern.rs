@@ -165,6 +165,17 @@ pub enum Modifier {
     Repeat(u32),
 }
 
+/// `zonemode=strided`: requests stay within a part of the region, and then go on to a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zones {
+    /// `zonesize`: bytes that are transferred in a zone before the next.
+    pub size: u64,
+    /// `zonerange`: the length of a zone.
+    pub range: u64,
+    /// `zoneskip`: bytes between two zones.
+    pub skip: u64,
+}
+
 /// One request: where it begins in its region, and how long it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drawn {
@@ -192,6 +203,10 @@ pub struct Sequence {
     /// Of a hundred random requests, so many are.
     random_percent: u32,
     modifier: Modifier,
+    zones: Option<Zones>,
+    /// Where the zone begins and ends (the region, without zones), and bytes transferred there.
+    zone: (u64, u64),
+    zone_bytes: u64,
     /// Requests left of a run.
     run: u32,
     /// Where the last request of each direction began and ended.
@@ -212,8 +227,9 @@ impl Sequence {
         let sizes = [Direction::Read, Direction::Write, Direction::Trim].map(|d| job.sizes(d));
         let unit = u64::from(job.shortest()).max(1);
         let align = u64::from(job.align_bytes.unwrap_or(job.shortest())).max(1);
+        let zone = job.zones.map_or(region, |zones| zones.range.min(region));
         // The last place has room for the shortest request.
-        let places = region.saturating_sub(unit.saturating_sub(align)) / align;
+        let places = zone.saturating_sub(unit.saturating_sub(align)) / align;
         let map = job.has_map();
         Self {
             pattern: job.pattern,
@@ -225,6 +241,9 @@ impl Sequence {
             chooser: Chooser::new(&job.spread, places, align, map, random(1)),
             random_percent: if job.pattern.is_random() { job.random_percent } else { 0 },
             modifier: job.modifier,
+            zones: job.zones,
+            zone: (0, zone),
+            zone_bytes: 0,
             run: 0,
             last: [(0, 0); 3],
             pass,
@@ -253,24 +272,37 @@ impl Sequence {
         if self.left == 0 {
             self.restart();
         }
+        if let Some(zones) = self.zones.filter(|zones| self.zone_bytes >= zones.size) {
+            let next = self.zone.0 + zones.range + zones.skip;
+            self.enter_zone(if next + self.unit <= self.region { next } else { 0 });
+        }
         let direction = self.direction();
         let index = direction as usize;
         let offset = self.offset(index);
         let sizes = self.sizes.get(index).unwrap_or(&self.sizes[0]);
         let bytes = sizes.draw(&mut self.random);
-        let room = self.region - offset;
+        let room = self.zone.1 - offset;
         let bytes = match u64::from(bytes) {
             bytes if bytes <= room => bytes,
             _ => sizes.fitting(room),
         };
         self.last[index] = (offset, offset + bytes);
         self.left = self.left.saturating_sub(bytes);
+        self.zone_bytes += bytes;
         Drawn { direction, offset, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
     }
 
     /// Begins a pass.
     fn restart(&mut self) {
-        (self.left, self.run, self.last) = (self.pass, 0, [(0, 0); 3]);
+        self.left = self.pass;
+        self.enter_zone(0);
+    }
+
+    /// Goes to the zone that begins there; without zones the only one is the region.
+    fn enter_zone(&mut self, from: u64) {
+        let range = self.zones.map_or(self.region, |zones| zones.range);
+        self.zone = (from, from.saturating_add(range).min(self.region));
+        (self.zone_bytes, self.run, self.last) = (0, 0, [(from, from); 3]);
         self.chooser.restart();
     }
 
@@ -308,14 +340,16 @@ impl Sequence {
             }
             self.run = count.saturating_sub(1);
         }
-        self.chooser.draw(&mut self.random) * self.align
+        let drawn = self.zone.0 + self.chooser.draw(&mut self.random) * self.align;
+        // The last zone may be shorter than the others.
+        if drawn + self.unit <= self.zone.1 { drawn } else { self.zone.0 }
     }
 
     /// Where a sequential request begins after one that ended there.
     #[inline]
     fn next(&self, ended: u64) -> u64 {
         let Modifier::Hole(hole) = self.modifier else {
-            return if ended + self.unit <= self.region { ended } else { 0 };
+            return if ended + self.unit <= self.zone.1 { ended } else { self.zone.0 };
         };
         // As in fio: a walk backwards begins at the end, and no hole is before the first request.
         let (from, hole) = match (ended, hole) {

@@ -17,7 +17,7 @@ use crate::{
     job::{Backlog, Extent, Job, LatencyTarget, Polling, Rate, RateMin, Think},
     logs::Logs,
     pacer::Process,
-    pattern::{Direction, Modifier, Pattern, sizes::Sizes, spread::Spread},
+    pattern::{Direction, Modifier, Pattern, Zones, sizes::Sizes, spread::Spread},
     replay::{Replay, Timing},
     verify::checksum::Checksum,
 };
@@ -33,6 +33,8 @@ pub struct Section {
     pub direct: Option<bool>,
     /// Completions of its block device are polled.
     pub hipri: bool,
+    /// It says how completions are waited for.
+    pub says_polling: bool,
     /// It begins when all before it have ended.
     pub stonewall: bool,
     /// It begins a group of reports.
@@ -169,6 +171,9 @@ struct Draft {
     name: Option<String>,
     pattern: Option<Pattern>,
     modifier: Option<String>,
+    /// Without `zonemode` a `zonesize` says it, as in fio.
+    is_strided: Option<bool>,
+    zones: Zones,
     is_identical: bool,
     read_percent: f64,
     sizes: [Option<Sizes>; 3],
@@ -212,6 +217,7 @@ struct Draft {
     express: bool,
     cpus: Vec<usize>,
     polling: Option<Polling>,
+    says_polling: bool,
     grace: Duration,
     driver: DriverKind,
     stonewall: bool,
@@ -237,6 +243,8 @@ impl Default for Draft {
             name: None,
             pattern: None,
             modifier: None,
+            is_strided: None,
+            zones: Zones { size: 0, range: 0, skip: 0 },
             is_identical: false,
             read_percent: 50.0,
             sizes: [None, None, None],
@@ -280,6 +288,7 @@ impl Default for Draft {
             express: false,
             cpus: Vec::new(),
             polling: None,
+            says_polling: false,
             grace: Duration::from_micros(100),
             driver: DriverKind::Auto,
             stonewall: false,
@@ -362,7 +371,8 @@ impl Draft {
                 Ok(())
             }
             Effect::Only(accepted, _) if accepted == text => Ok(()),
-            Effect::Only(_, sentence) | Effect::Refused(sentence) => {
+            Effect::Refused(_) if text == "0" => Ok(()),
+            Effect::Only(_, sentence) | Effect::Refused(sentence) | Effect::Never(sentence) => {
                 Err(format!("this is not done: {sentence}"))
             }
         }
@@ -413,6 +423,7 @@ impl Draft {
             filename: self.path(),
             direct: self.direct,
             hipri: self.hipri,
+            says_polling: self.says_polling,
             stonewall: self.stonewall,
             new_group: self.new_group,
             group_reporting: self.group_reporting,
@@ -434,6 +445,7 @@ impl Draft {
             name: self.name.clone().unwrap_or(default.name),
             pattern,
             modifier: self.modifier(pattern)?,
+            zones: self.zones(),
             read_percent: self.read_percent,
             align_bytes: self.align,
             spread: self.spread.clone(),
@@ -500,6 +512,13 @@ impl Draft {
         }
     }
 
+    /// A zone is as long as what is transferred in it, unless something else is said.
+    fn zones(&self) -> Option<Zones> {
+        let Zones { size, range, skip } = self.zones;
+        let zones = Zones { size, range: if range > 0 { range } else { size }, skip };
+        self.is_strided.unwrap_or(size > 0).then_some(zones)
+    }
+
     fn modifier(&self, pattern: Pattern) -> Result<Modifier, String> {
         let Some(text) = &self.modifier else { return Ok(Modifier::None) };
         if pattern.is_random() {
@@ -563,8 +582,10 @@ impl Draft {
         if !given.is_empty() {
             job.rate = Some(Rate { iops, process: self.process });
         }
+        // The sum of no numbers is -0.
         let sum = |rates: [Option<f64>; 3]| -> f64 {
-            job.pattern.directions().filter_map(|d| rates.get(d as usize).copied().flatten()).sum()
+            let given = |d: Direction| rates.get(d as usize).copied().flatten();
+            job.pattern.directions().filter_map(given).fold(0.0, |sum, rate| sum + rate)
         };
         let bytes = sum(self.rate_min.map(|rate| rate.map(|rate| rate as f64)));
         let requests = sum(self.rate_iops_min);
@@ -581,6 +602,14 @@ impl Draft {
         if backlog > 0 {
             let batch = backlog_batch.unwrap_or(backlog);
             job.verify_backlog = Some(Backlog { blocks: backlog, batch });
+        }
+        if job.verify && job.copies > 1 && job.offset_increment == Extent::Bytes(0) {
+            self.notes.push(format!(
+                "numjobs={0} with verify: each copy has 1/{0} of the region, so that none writes over \
+                 what another verifies (in fio each has all of it); offset_increment chooses the \
+                 regions",
+                job.copies
+            ));
         }
         let pattern = self.verify.pattern.take();
         match what {

@@ -202,6 +202,35 @@ fn what_is_refused_says_so_with_its_place() {
 }
 
 #[test]
+fn what_is_switched_off_is_taken() {
+    let mut taken = 0;
+    for word in words::WORDS.iter().filter(|word| matches!(word.effect, Effect::Refused(_))) {
+        assert_eq!(section(&format!("{}=0", word.name)), section(""), "{}", word.name);
+        taken += 1;
+    }
+    assert!(taken > 20, "{taken}");
+}
+
+#[test]
+fn copies_that_verify_are_told_to_have_regions_of_their_own() {
+    let notes = |lines: &str| section(lines).notes;
+    let told = notes("rw=write\nverify=md5\nnumjobs=4");
+    assert!(told.iter().any(|note| note.contains("1/4 of the region")), "{told:?}");
+    for lines in ["verify=md5", "numjobs=4", "verify=md5\nnumjobs=4\noffset_increment=1m"] {
+        assert_eq!(notes(lines), Vec::<String>::new(), "{lines}");
+    }
+}
+
+#[test]
+fn a_least_rate_of_one_kind_leaves_the_other_at_zero() {
+    let least = |lines: &str| job(lines).rate_min.expect("a least rate");
+    let iops = least("rate_iops_min=1000");
+    assert_eq!(format!("{} {}", iops.iops, iops.bytes), "1000 0");
+    let bytes = least("rate_min=4k");
+    assert_eq!(format!("{} {}", bytes.iops, bytes.bytes), "0 4096");
+}
+
+#[test]
 fn the_table_has_each_word_once() {
     let mut names: Vec<&str> = words::WORDS
         .iter()

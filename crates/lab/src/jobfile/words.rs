@@ -39,8 +39,10 @@ pub(super) enum Effect {
     Note(&'static str),
     /// It is refused unless it has this value, which is what is done anyway.
     Only(&'static str, &'static str),
-    /// It is refused with this sentence.
+    /// It is refused with this sentence, unless it is switched off (`0`), as it is by default.
     Refused(&'static str),
+    /// It is refused with this sentence, whatever its value: 0 is one that has an effect.
+    Never(&'static str),
 }
 
 impl std::fmt::Debug for Effect {
@@ -51,6 +53,7 @@ impl std::fmt::Debug for Effect {
             Self::Note(_) => "Note",
             Self::Only(..) => "Only",
             Self::Refused(_) => "Refused",
+            Self::Never(_) => "Never",
         })
     }
 }
@@ -133,6 +136,10 @@ const fn refused(
     }
 }
 
+const fn never(name: &'static str, sentence: &'static str) -> Word {
+    Word { effect: Effect::Never(sentence), ..refused(name, &[], sentence) }
+}
+
 fn set<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
     value.map(|value| *place = value)
 }
@@ -146,7 +153,9 @@ const ZONES: &str = "zoned devices are not driven";
 const ONE_FILE: &str = "a job drives one device: give each its own job";
 const PRIORITY: &str =
     "priorities of the kernel's block layer do not reach a namespace: leave it out";
-const BATCH: &str = "requests go out as soon as there is room: leave it out";
+const BATCH: &str = "all requests for which there is room go out together; iodepth_submit of the report says how many";
+const BATCH_COMPLETE: &str =
+    "completions are taken as they come; iodepth_complete of the report says how many together";
 const STEADY: &str = "`weft study run` waits for steady state";
 const REMAINS: &str = "every percentile that is resolved is there: leave it out";
 
@@ -379,7 +388,7 @@ pub static WORDS: &[Word] = &[
     refused("verify_interval", &[], "a block is verified as a whole: give it as bs"),
     refused("verify_offset", &[], "a block is verified as a whole"),
     refused("verify_async", &[], "what is read is verified where it is read"),
-    refused("verify_async_cpus", &[], "see verify_async"),
+    never("verify_async_cpus", "see verify_async"),
     refused("verify_only", &[], "a job of reads with verify checks what an earlier one wrote"),
     refused("verify_state_save", &[], "a later job of reads with verify needs no state"),
     refused("verify_state_load", &[], "a later job of reads with verify needs no state"),
@@ -431,15 +440,24 @@ pub static WORDS: &[Word] = &[
         },
     ),
     only("cpus_allowed_policy", "split", "the copies of a job are spread over its processors"),
-    refused("cpumask", &[], "see cpus_allowed"),
-    refused("numa_cpu_nodes", &[], "give the node's processors as cpus_allowed"),
-    refused("numa_mem_policy", &[], "memory is where the processors of cpus_allowed are"),
-    word("polling", &[], "How to wait for completions: adaptive, spin or sleep", |d, v| match v {
-        "adaptive" => set(&mut d.polling, Ok(None)),
-        "spin" => set(&mut d.polling, Ok(Some(Polling::Spin))),
-        "sleep" => set(&mut d.polling, Ok(Some(Polling::Sleep))),
-        _ => Err(format!("{v:?} is none of adaptive, spin, sleep")),
-    }),
+    never("cpumask", "see cpus_allowed"),
+    never("numa_cpu_nodes", "give the node's processors as cpus_allowed"),
+    never("numa_mem_policy", "memory is where the processors of cpus_allowed are"),
+    word(
+        "polling",
+        &[],
+        "How to wait for completions: adaptive, spin or sleep; files and block devices sleep by \
+        default, all else adaptive",
+        |d, v| {
+            d.says_polling = true;
+            match v {
+                "adaptive" => set(&mut d.polling, Ok(None)),
+                "spin" => set(&mut d.polling, Ok(Some(Polling::Spin))),
+                "sleep" => set(&mut d.polling, Ok(Some(Polling::Sleep))),
+                _ => Err(format!("{v:?} is none of adaptive, spin, sleep")),
+            }
+        },
+    ),
     flag_word("hipri", "Poll the completions of a block device (IORING_SETUP_IOPOLL)", |d, v| {
         set(&mut d.hipri, flag(v))
     }),
@@ -447,7 +465,10 @@ pub static WORDS: &[Word] = &[
         "grace",
         &[],
         "With adaptive polling: how long to poll before sleeping (not after a long wait)",
-        |d, v| set(&mut d.grace, time(v, SECOND)),
+        |d, v| {
+            d.says_polling = true;
+            set(&mut d.grace, time(v, SECOND))
+        },
     ),
     word("driver", &[], "Which of the kernel's interfaces to use: auto, uring or epoll", |d, v| {
         d.driver(v)
@@ -577,42 +598,59 @@ pub static WORDS: &[Word] = &[
     // What cannot be had.
     only("nrfiles", "1", ONE_FILE),
     only("nr_files", "1", ONE_FILE),
-    only("zonemode", "none", ZONES),
-    refused("zonesize", &[], ZONES),
-    refused("zonerange", &[], ZONES),
-    refused("zoneskip", &[], ZONES),
+    word(
+        "zonemode",
+        &[],
+        "strided: zonesize bytes in each zone, then the next one",
+        |d, v| match v {
+            "none" => set(&mut d.is_strided, Ok(Some(false))),
+            "strided" => set(&mut d.is_strided, Ok(Some(true))),
+            _ => Err(format!("{v:?} is neither none nor strided: {ZONES}")),
+        },
+    ),
+    word("zonesize", &[], "With zonemode=strided: bytes transferred in a zone", |d, v| {
+        set(&mut d.zones.size, bytes(v, d.kilo))
+    }),
+    word("zonerange", &[], "With zonemode=strided: the length of a zone", |d, v| {
+        set(&mut d.zones.range, bytes(v, d.kilo))
+    }),
+    word("zoneskip", &[], "With zonemode=strided: bytes between two zones", |d, v| {
+        set(&mut d.zones.skip, bytes(v, d.kilo))
+    }),
     refused("zonecapacity", &[], ZONES),
     refused("max_open_zones", &[], ZONES),
     refused("read_beyond_wp", &[], ZONES),
-    refused("filename_format", &[], "name what is driven as filename"),
-    refused("opendir", &[], ONE_FILE),
+    never("filename_format", "name what is driven as filename"),
+    never("opendir", ONE_FILE),
     refused("unlink", &[], "files are kept: remove them afterwards"),
     refused("pre_read", &[], "read it by a job of its own before"),
     refused("fill_device", &["fill_fs"], "size=100% writes all of a device"),
     refused("bs_unaligned", &["blocksize_unaligned"], "requests are whole blocks of the device"),
     refused("bs_is_seq_rand", &[], "give the sizes of reads and writes: bs=4k,8k"),
     only("zero_buffers", "0", CONTENTS),
-    refused("buffer_pattern", &[], CONTENTS),
+    never("buffer_pattern", CONTENTS),
     refused("buffer_compress_percentage", &[], CONTENTS),
     refused("buffer_compress_chunk", &[], CONTENTS),
     refused("dedupe_percentage", &[], CONTENTS),
-    refused("dedupe_mode", &[], CONTENTS),
+    never("dedupe_mode", CONTENTS),
     refused("dedupe_global", &[], CONTENTS),
     refused("dedupe_working_set_percentage", &[], CONTENTS),
-    refused("prio", &[], "within a class jobs are equal: see prioclass"),
+    never("prio", "within a class jobs are equal: see prioclass"),
     refused("cmdprio_percentage", &[], PRIORITY),
-    refused("cmdprio_class", &[], PRIORITY),
-    refused("cmdprio", &[], PRIORITY),
-    refused("cmdprio_bssplit", &[], PRIORITY),
+    never("cmdprio_class", PRIORITY),
+    never("cmdprio", PRIORITY),
+    never("cmdprio_bssplit", PRIORITY),
     refused("log_prio", &[], PRIORITY),
     refused("nice", &[], "start weft with nice"),
-    refused("iodepth_batch", &["iodepth_batch_submit"], BATCH),
-    refused("iodepth_batch_complete", &["iodepth_batch_complete_min"], BATCH),
-    refused("iodepth_batch_complete_max", &[], BATCH),
-    refused("iodepth_low", &[], BATCH),
+    note("iodepth_batch", BATCH),
+    note("iodepth_batch_submit", BATCH),
+    note("iodepth_batch_complete", BATCH_COMPLETE),
+    note("iodepth_batch_complete_min", BATCH_COMPLETE),
+    note("iodepth_batch_complete_max", BATCH_COMPLETE),
+    refused("iodepth_low", &[], "requests go out as soon as there is room: leave it out"),
     only("serialize_overlap", "0", "requests that overlap are in flight together"),
     refused("flow", &[], "give each job its rate_iops"),
-    refused("flow_id", &[], "give each job its rate_iops"),
+    never("flow_id", "give each job its rate_iops"),
     refused("flow_sleep", &[], "give each job its rate_iops"),
     refused("steadystate", &["ss"], STEADY),
     refused("steadystate_duration", &["ss_dur"], STEADY),
@@ -637,13 +675,13 @@ pub static WORDS: &[Word] = &[
     refused("merge_blktrace_scalars", &[], "recordings of blktrace are not read"),
     refused("merge_blktrace_iters", &[], "recordings of blktrace are not read"),
     refused("block_error_percentiles", &[], "the first error ends a job"),
-    refused("significant_figures", &[], "numbers have the digits that they carry"),
+    never("significant_figures", "numbers have the digits that they carry"),
     refused("unified_rw_reporting", &[], "reads, writes and trims are reported apart"),
-    refused("stats", &[], REMAINS),
-    refused("exec_prerun", &[], "run it before weft"),
-    refused("exec_postrun", &[], "run it after weft"),
-    refused("uid", &[], "start weft as that user"),
-    refused("gid", &[], "start weft as that user"),
-    refused("profile", &[], "give the job itself"),
+    never("stats", REMAINS),
+    never("exec_prerun", "run it before weft"),
+    never("exec_postrun", "run it after weft"),
+    never("uid", "start weft as that user"),
+    never("gid", "start weft as that user"),
+    never("profile", "give the job itself"),
     refused("lockmem", &[], "leave it out"),
 ];

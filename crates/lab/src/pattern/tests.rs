@@ -47,6 +47,29 @@ fn holes_are_left_forwards_and_backwards() {
 }
 
 #[test]
+fn strided_zones_are_gone_through_in_turn() {
+    const K4: u64 = 4096;
+    // As fio does with zonemode=strided: half of each zone, then the next but one.
+    let zones = Zones { size: 2 * K4, range: 4 * K4, skip: 4 * K4 };
+    let job = |pattern| Job { zones: Some(zones), ..of(pattern) };
+    let places = |job: &Job, count| {
+        offsets(job, 20 * K4, count).into_iter().map(|offset| offset / K4).collect::<Vec<u64>>()
+    };
+    assert_eq!(places(&job(Pattern::Read), 8), [0, 1, 8, 9, 16, 17, 0, 1]);
+    let random = places(&job(Pattern::RandRead), 3_000);
+    for (request, place) in random.iter().enumerate() {
+        let zone = (request as u64 / 2 % 3) * 8;
+        assert!((zone..zone + 4).contains(place), "{request}: {place}");
+    }
+    // More than a zone has goes over it again.
+    let zones = Zones { size: 4 * K4, range: 2 * K4, skip: 0 };
+    let job = Job { zones: Some(zones), ..of(Pattern::Write) };
+    assert_eq!(places(&job, 9), [0, 1, 0, 1, 2, 3, 2, 3, 4]);
+    let job = Job { zones: Some(Zones { range: 1024, ..zones }), ..job };
+    assert!(job.plan(&weft_backend::Geometry::new(1 << 20, 4096)).is_err());
+}
+
+#[test]
 fn runs_follow_a_random_place_and_repeats_stay_there() {
     let job = Job { modifier: Modifier::Run(4), ..of(Pattern::RandRead) };
     for run in offsets(&job, 4096 << 20, 400).chunks(4) {

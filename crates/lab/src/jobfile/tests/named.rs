@@ -68,6 +68,14 @@ const NAMED: &[(&str, Fate)] = &[
     ("ioengine=null", Refused("null:SIZE")), ("ioengine=net", Refused("no block device")),
     ("ioengine=cpuio", Refused("no block device")), ("ioengine=rados", Refused("no block device")),
     ("ioengine=io_uring_cmd", Refused("io_uring drives the same device")),
+    // Parts of a device.
+    ("zonemode=strided\nzonesize=8k", Runs), ("zonesize=8k", Runs), ("zonemode=none", Same),
+    ("zonesize=8k\nzonerange=16k", Runs), ("zonesize=8k\nzonerange=16k\nzoneskip=8k", Runs),
+    // What comes to the same, and what is switched off.
+    ("iodepth_batch=8", Runs), ("iodepth_batch_submit=8", Runs),
+    ("iodepth_batch_complete_min=2", Runs), ("iodepth_batch_complete_max=8", Runs),
+    ("unlink=0", Same), ("unlink=1", Refused("remove them afterwards")), ("pre_read=0", Same),
+    ("stats=0", Refused("leave it out")), ("uid=0", Refused("as that user")),
     // Beside those that were promised, what would be misread if it were taken.
     ("zonemode=zbd", Refused("zoned")), ("buffer_pattern=0", Refused("random bytes")),
     ("nrfiles=4", Refused("one device")), ("no_such_word=1", Refused("does not know this word")),
