@@ -35,7 +35,8 @@ pub struct FileOptions {
     /// Create the file with this size if it does not exist; extend it if it is smaller. It is never
     /// truncated.
     pub create_bytes: Option<u64>,
-    /// The block size: 512 or 4096. By default 4096 if the size is a multiple of it, else 512.
+    /// The block size: 512 or 4096, or with `direct: Some(false)` any power of two. By default 4096
+    /// if the size is a multiple of it, else 512.
     pub block_bytes: Option<u32>,
     /// Use `O_DIRECT`, or the page cache. By default `O_DIRECT` where it works.
     pub direct: Option<bool>,
@@ -87,7 +88,7 @@ impl FileFactory {
             let (path, has) = (path.display(), bytes::human(bytes));
             log::warn!("{path} has {has}, which is more than its size=; it is not cut");
         }
-        let block_bytes = choose_block_bytes(path, bytes, options.block_bytes)?;
+        let block_bytes = choose_block_bytes(path, bytes, &options)?;
         let direct = choose_direct(path, &file, block_bytes, options.direct)?;
         let path = path.canonicalize().map_err(system("resolve"))?;
         let mut geometry = Geometry::new(bytes, block_bytes);
@@ -247,7 +248,7 @@ fn check_is_file(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
             return match options.create_bytes {
                 // Checked before the file is created.
                 Some(bytes) if !options.read_only => {
-                    choose_block_bytes(path, bytes, options.block_bytes).map(|_| ())
+                    choose_block_bytes(path, bytes, &options).map(|_| ())
                 }
                 _ => Err(OpenError::Invalid(format!(
                     "{} does not exist (add size=1GiB to create it)",
@@ -268,10 +269,11 @@ fn check_is_file(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     }))
 }
 
-fn choose_block_bytes(path: &Path, bytes: u64, wanted: Option<u32>) -> Result<u32, OpenError> {
+fn choose_block_bytes(path: &Path, bytes: u64, options: &FileOptions) -> Result<u32, OpenError> {
     let fitting = if bytes.is_multiple_of(4096) { 4096 } else { 512 };
-    let block_bytes = wanted.unwrap_or(fitting);
-    if bytes < u64::from(block_bytes) || !geometry::is_block_size(block_bytes) {
+    let block_bytes = options.block_bytes.unwrap_or(fitting);
+    let is_small = options.direct == Some(false) && block_bytes.is_power_of_two();
+    if bytes < u64::from(block_bytes) || !is_small && !geometry::is_block_size(block_bytes) {
         let what = format!(
             "{} has {bytes} bytes, less than a block of {block_bytes} (extend it with \
              size=1GiB)",

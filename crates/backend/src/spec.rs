@@ -323,15 +323,8 @@ impl DeviceSpec {
                 Arc::new(MemoryFactory::new(*bytes, *block_bytes)?)
             }
             Self::Null { bytes, block_bytes } => Arc::new(NullFactory::new(*bytes, *block_bytes)?),
-            Self::File { path, create_bytes, block_bytes, direct, read_only, shared } => {
-                let options = FileOptions {
-                    create_bytes: *create_bytes,
-                    block_bytes: *block_bytes,
-                    direct: *direct,
-                    read_only: *read_only,
-                    shared: *shared,
-                };
-                Arc::new(FileFactory::open(path, options)?)
+            Self::File { path, block_bytes, .. } => {
+                Arc::new(FileFactory::open(path, self.file_options(*block_bytes))?)
             }
             Self::Block { path, read_only, shared, polled: false } if is_character(path) => {
                 Arc::new(NvmeFactory::open(path, *read_only, *shared)?)
@@ -350,6 +343,33 @@ impl DeviceSpec {
                 Arc::new(UncorrectableFactory::new(inner.build()?, file.clone())?)
             }
         })
+    }
+
+    /// Opens the device for requests that begin and end at multiples of `unit` bytes: a file of
+    /// which nothing says otherwise has blocks as small as these, through the page cache of any
+    /// size.
+    pub fn build_for(&self, unit: u32) -> Result<Arc<dyn DeviceFactory>, OpenError> {
+        let Self::File { path, block_bytes: None, direct, .. } = self else { return self.build() };
+        if unit.is_multiple_of(BLOCK_BYTES_DEFAULT) {
+            return self.build();
+        }
+        let least = if *direct == Some(false) { 1 } else { BLOCK_BYTES_MIN };
+        let block = (1 << unit.trailing_zeros()).max(least);
+        Ok(Arc::new(FileFactory::open(path, self.file_options(Some(block)))?))
+    }
+
+    /// How a file is opened; of other devices the options of none.
+    fn file_options(&self, block_bytes: Option<u32>) -> FileOptions {
+        match self {
+            Self::File { create_bytes, direct, read_only, shared, .. } => FileOptions {
+                create_bytes: *create_bytes,
+                block_bytes,
+                direct: *direct,
+                read_only: *read_only,
+                shared: *shared,
+            },
+            _ => FileOptions::default(),
+        }
     }
 
     /// The path of the innermost device, if it is a file or block device.

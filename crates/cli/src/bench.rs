@@ -13,10 +13,11 @@ use clap::{Args, ValueEnum};
 use weft_host::TransportId;
 use weft_lab::{
     Job, Part, Pattern, Progress, Rate, RunObserver, RunResult,
+    job::Polling,
     jobfile::{self, Exit, Section},
     logs,
     pacer::Process,
-    report::{Entry, human},
+    report::{Entry, disks::Disks, human},
 };
 use weft_reactor::DriverKind;
 
@@ -130,7 +131,7 @@ impl Beside {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let sections = sections(options)?;
+    let mut sections = sections(options)?;
     for note in sections.iter().flat_map(|section| &section.notes) {
         output::complain(&format!("weft bench: {note}"));
     }
@@ -140,11 +141,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let prepared = logs::prepare(&section.job, *first);
         prepared.map_err(|error| Failure::Because(error.to_string()))?;
     }
-    let bench = Bench::open(options, &sections)?;
+    let places = places(options, &mut sections)?;
+    let bench = Bench::open(options, &sections, places)?;
     // A thousand connections may exceed the limit of descriptors. If it cannot be raised, the
     // connection that fails reports it.
     let _ = weft_reactor::raise_descriptor_limit();
     let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
+    output.disks = Disks::below(bench.driven.iter().map(|driven| Path::new(&driven.path)));
     let Ran { entries, left_out, logged, begun } = bench.run_all(&stop, &firsts, &mut output);
     let entries = grouped(entries, &sections);
     if begun.is_ok() || !entries.is_empty() {
@@ -289,7 +292,11 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn open(options: &'a Options, sections: &'a [Section]) -> Result<Self, Failure> {
+    fn open(
+        options: &'a Options,
+        sections: &'a [Section],
+        of_sections: Vec<Place>,
+    ) -> Result<Self, Failure> {
         let mut bench = Self {
             options,
             sections,
@@ -298,8 +305,7 @@ impl<'a> Bench<'a> {
             drives: Vec::new(),
         };
         let mut places: Vec<Place> = Vec::new();
-        for section in sections {
-            let place = place_of(options, section)?;
+        for place in of_sections {
             let known = places.iter().position(|known| *known == place);
             bench.drives.push(known.unwrap_or(places.len()));
             if known.is_none() {
@@ -438,6 +444,21 @@ fn grouped(entries: Vec<Entry>, sections: &[Section]) -> Vec<Entry> {
     reports
 }
 
+/// What each job drives. Files and block devices of this machine are waited for asleep unless the
+/// job says otherwise, as fio waits: who polls on a busy machine is off its processor when the
+/// completion comes.
+fn places(options: &Options, sections: &mut [Section]) -> Result<Vec<Place>, Failure> {
+    let place = |section: &mut Section| {
+        let place = place_of(options, section)?;
+        let is_of_the_kernel = matches!(&place, Place::Local(spec) if spec.path().is_some());
+        if is_of_the_kernel && !options.loopback && !section.hipri && !section.says_polling {
+            section.job.polling = Polling::Sleep;
+        }
+        Ok(place)
+    };
+    sections.iter_mut().map(place).collect()
+}
+
 /// What a job drives, polled if it asks for that.
 fn place_of(options: &Options, section: &Section) -> Result<Place, Failure> {
     match named_place(options, section)? {
@@ -531,7 +552,10 @@ fn open(options: &Options, place: Place, jobs: &[&Job]) -> Result<Driven, Failur
             let driven = remote(options, target.address().clone(), jobs)?;
             Ok(driven.served_by(format!("{spec} over loopback"), target))
         }
-        Place::Local(spec) => Driven::local(&spec),
+        Place::Local(spec) => {
+            let unit = jobs.iter().map(|job| job.granularity()).min();
+            Driven::local(&spec, unit.unwrap_or(1))
+        }
         Place::Remote(_) if options.loopback => Err(Failure::because(
             "a loopback is within this process: give a device, like memory:1GiB --loopback",
         )),

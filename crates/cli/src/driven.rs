@@ -63,9 +63,9 @@ pub(crate) struct Driven {
 }
 
 impl Driven {
-    /// A device of this machine.
-    pub(crate) fn local(spec: &weft_backend::DeviceSpec) -> Result<Self, Failure> {
-        let factory = place::build(spec).map_err(Failure::Because)?;
+    /// A device of this machine, for requests that begin and end at multiples of so many bytes.
+    pub(crate) fn local(spec: &weft_backend::DeviceSpec, unit: u32) -> Result<Self, Failure> {
+        let factory = place::build(spec, unit).map_err(Failure::Because)?;
         let name = spec.to_string();
         let path = spec.path().map_or(name.clone(), |path| path.display().to_string());
         Ok(Self { name, path, factory, remote: None, within: None })

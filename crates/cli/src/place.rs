@@ -66,9 +66,9 @@ fn local_path(text: &str, path: &Path) -> Result<DeviceSpec, String> {
     parsed.map_err(|error| error.to_string())
 }
 
-/// Opens a local device.
-pub(crate) fn build(spec: &DeviceSpec) -> Result<Arc<dyn DeviceFactory>, String> {
-    spec.build().map_err(|error| error.to_string())
+/// Opens a local device for requests that begin and end at multiples of so many bytes.
+pub(crate) fn build(spec: &DeviceSpec, unit: u32) -> Result<Arc<dyn DeviceFactory>, String> {
+    spec.build_for(unit).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -10,12 +10,18 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use weft_backend::{DeviceFactory, DeviceSpec};
 
 use crate::{
     Extent, Job, Pattern, RunResult,
     jobfile::{self, Section, ini},
     logs::Logs,
+    report::{
+        Entry,
+        disks::Disks,
+        fio::{reports, reports_with_bins},
+    },
     run,
     verify::checksum::Checksum,
 };
@@ -98,6 +104,97 @@ fn verified_blocks_are_fios() {
     }
 }
 
+/// Where fio's report has a value that ours has not, or one of another type.
+fn differences(place: &str, fios: &Value, ours: &Value, found: &mut Vec<String>) {
+    // What these hold is each program's own, or follows from the samples.
+    const OWN: [&str; 3] = ["job options", "percentile", "bins"];
+    let is_own = OWN.iter().any(|own| place.ends_with(own));
+    match (fios, ours) {
+        (Value::Object(fios), Value::Object(ours)) if !is_own => {
+            for (name, value) in fios {
+                match ours.get(name) {
+                    Some(own) => differences(&format!("{place}.{name}"), value, own, found),
+                    None => found.push(format!("{place}.{name} is missing")),
+                }
+            }
+        }
+        (Value::Array(fios), Value::Array(ours)) if fios.len() == ours.len() => {
+            for (value, own) in fios.iter().zip(ours) {
+                differences(place, value, own, found);
+            }
+        }
+        (Value::Object(_), Value::Object(_))
+        | (Value::Number(_), Value::Number(_))
+        | (Value::String(_), Value::String(_)) => {}
+        (fios, ours) => found.push(format!("{place}: {fios} beside {ours}")),
+    }
+}
+
+#[test]
+fn reports_have_the_keys_and_types_of_fios() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("disk");
+    std::fs::write(&path, vec![1; 4 << 20]).expect("a file");
+    let words: &[&str] = &["rw=randread", "rw=randrw", "rw=write"];
+    let options: &[&[(&str, &str)]] =
+        &[&[], &[("latency_target", "20ms"), ("latency_window", "50ms")], &[("fsync", "4")]];
+    for (rw, options) in words.iter().zip(options) {
+        let mut given = vec![("name", "x"), ("bs", "4k"), ("size", "4m")];
+        given.extend(rw.split_once('='));
+        given.extend(options.iter().copied());
+        for form in ["json", "json+"] {
+            let mut words: Vec<String> =
+                given.iter().map(|(word, value)| format!("--{word}={value}")).collect();
+            words.extend([format!("--output-format={form}"), "--filename=disk".to_owned()]);
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let Some((text, is_well)) = fio(folder.path(), &words) else { return };
+            assert!(is_well, "{text}");
+            let json = text.find('{').and_then(|at| text.get(at..)).unwrap_or_default();
+            let fios: Value = serde_json::from_str(json).expect("fio's report");
+
+            let words = given.iter().map(|(word, value)| (*word, Some(*value)));
+            let job = jobfile::of_command_line(words).expect("the same job").job;
+            let disks = Disks::below([path.as_path()]);
+            let result = run_on(&file(&path), &job);
+            let entry = Entry { group: 0, job, device: "disk".to_owned(), result };
+            let write = if form == "json" { reports } else { reports_with_bins };
+            let mut ours = write(&[entry], Duration::from_secs(1));
+            ours["disk_util"] = disks.used().unwrap_or(Value::Null);
+            let mut found = Vec::new();
+            differences("", &fios, &ours, &mut found);
+            assert_eq!(found, Vec::<String>::new(), "{given:?} {form}");
+            let target = |report: &Value| {
+                let job = &report["jobs"][0];
+                ["latency_target", "latency_window"].map(|name| job[name].clone())
+            };
+            assert_eq!(target(&ours), target(&fios), "{given:?}");
+        }
+    }
+}
+
+/// Blocks of files are as small as the requests want them, as fio's are.
+#[test]
+fn requests_of_any_length_reach_a_file_through_the_page_cache() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("disk");
+    std::fs::write(&path, vec![1; 1 << 20]).expect("a file");
+    let spec: DeviceSpec = format!("file:{},direct=off", path.display()).parse().expect("a file");
+    for (bytes, block) in [(2300, 4), (512, 512), (1, 1), (8192, 4096), (1536, 512)] {
+        let words = [("rw", "write"), ("bs", &bytes.to_string()), ("fdatasync", "1")]
+            .map(|(word, value)| (word.to_owned(), value.to_owned()));
+        let words = words.iter().map(|(word, value)| (word.as_str(), Some(value.as_str())));
+        let job = jobfile::of_command_line(words.chain([("number_ios", Some("100"))]));
+        let job = job.expect("a job").job;
+        let device = spec.build_for(job.granularity()).expect("a file");
+        assert_eq!(device.geometry().block_bytes, block, "{bytes}");
+        let total = run_on(&device, &job).total();
+        assert_eq!((total.error, total.write.bytes), (None, 100 * bytes), "{bytes}");
+    }
+    // Past the page cache blocks are those of the disk.
+    let direct: DeviceSpec = format!("file:{}", path.display()).parse().expect("a file");
+    assert_eq!(direct.build_for(4).expect("a file").geometry().block_bytes, 512);
+}
+
 /// Of a job that a file of the package has, one that ends soon on a small device.
 fn shortened(section: &Section) -> Job {
     Job {
@@ -142,6 +239,7 @@ const RUN: &[&str] = &[
     "backwards-read",
     "basic-verify",
     "cross-stripe-verify",
+    "disk-zone-profile",
     "exitwhat",
     "fio-rand-RW",
     "fio-rand-read",
