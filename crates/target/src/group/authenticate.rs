@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use weft_nvme::authentication::SecureChannel;
-use weft_nvme::fabrics::{Authentication, ConnectResult};
-use weft_nvme::{Command, Completion, FabricsType, Status};
+use weft_nvme::fabrics::{Authentication, ConnectResult, PropertySet};
+use weft_nvme::log_page::{GetLogPage, LogPageId};
+use weft_nvme::property::Offset;
+use weft_nvme::{AdminOpcode, Command, Completion, FabricsType, Status};
 use weft_nvmf::auth::target::{Authenticator, Received, Standing, WorkDone, message_length};
 use weft_nvmf::auth::{GeneratedPsk, Group, HashFunction, Names, Policy, Random};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
@@ -97,6 +99,38 @@ impl Guard {
         core.reactor.set_timer(Token::new(KEY_TIMER, 0), until);
     }
 
+    /// Whether the host is to use a key of TLS that its authentication makes here, on connections
+    /// that come after this one.
+    fn wants_channel(&self) -> bool {
+        self.requires_channel || self.made_channel
+    }
+
+    /// Whether a command of an authenticated host is served on this queue: where TLS is to come,
+    /// whoever is between host and target can send commands in the host's place, so that only those
+    /// are served with which a host enables and identifies the controller before it connects anew.
+    /// Linux gives up without the ANA log page, and reads the effects of commands only once.
+    fn serves(&self, command: &Command) -> bool {
+        if !self.wants_channel() {
+            return true;
+        }
+        match command.fabrics_type() {
+            Some(FabricsType::PROPERTY_GET) => true,
+            Some(FabricsType::PROPERTY_SET) => {
+                PropertySet::from_command(command).offset == Offset::CONTROLLER_CONFIGURATION
+            }
+            Some(_) => false,
+            None => match AdminOpcode(command.opcode) {
+                AdminOpcode::IDENTIFY => true,
+                AdminOpcode::GET_LOG_PAGE => {
+                    let page = GetLogPage::from_command(command).log_page;
+                    page == LogPageId::ASYMMETRIC_NAMESPACE_ACCESS
+                        || page == LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS
+                }
+                _ => false,
+            },
+        }
+    }
+
     fn is_authenticated(&self) -> bool {
         self.authenticator.standing() == Standing::Authenticated
     }
@@ -158,8 +192,7 @@ impl Connection {
             return true;
         }
         let own = self.transport.tls_identity().is_some();
-        let wants_tls =
-            self.guard.as_ref().is_some_and(|guard| guard.requires_channel || guard.made_channel);
+        let wants_tls = self.guard.as_ref().is_some_and(|guard| guard.wants_channel());
         own == has_tls && (own || !wants_tls)
     }
 
@@ -179,7 +212,8 @@ impl Connection {
         self.guard.as_ref().is_some_and(|guard| !guard.is_authenticated())
     }
 
-    /// Takes the events of exchanges, and refuses commands of a host that is not authenticated yet.
+    /// Takes the events of exchanges, and refuses commands of a host that is not authenticated yet,
+    /// or is to come back over TLS.
     /// Not inlined, so that connections without a guard have one test for each event.
     #[inline(never)]
     pub(super) fn guard(&mut self, event: Event, core: &mut Core) -> Option<Event> {
@@ -194,7 +228,9 @@ impl Connection {
                     Some(FabricsType::AUTHENTICATION_RECEIVE) => {
                         self.authentication_receive(slot, &command, core);
                     }
-                    _ if guard.is_authenticated() => return Some(Event::Command { slot, data }),
+                    _ if guard.is_authenticated() && guard.serves(&command) => {
+                        return Some(Event::Command { slot, data });
+                    }
                     _ => {
                         self.arrived();
                         // As the Linux target: the host has to do something else first.
