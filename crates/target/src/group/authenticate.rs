@@ -11,6 +11,7 @@ use weft_nvmf::auth::target::{Authenticator, Received, Standing, WorkDone, messa
 use weft_nvmf::auth::{GeneratedPsk, Group, HashFunction, Names, Policy, Random};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::keys::{TlsIdentity, TlsMode, TlsPsk};
+use weft_nvmf::reservation::HostId;
 use weft_nvmf::subsystem::SubsystemView;
 use weft_reactor::{Buffer, Token};
 use weft_transport::target::{CapsuleData, Event};
@@ -46,6 +47,8 @@ pub(crate) struct Guard {
     made_channel: bool,
     /// What a power that is being computed is for.
     alive: Arc<()>,
+    /// Of an admin queue: the Host Identifier that is to be the host's.
+    host_id: Option<HostId>,
 }
 
 /// An Authentication Receive.
@@ -72,6 +75,7 @@ impl Guard {
             is_stranger: true,
             is_failing: false,
             alive: Arc::new(()),
+            host_id: (request.queue_id == 0).then_some(request.host_id),
         }
     }
 
@@ -445,9 +449,23 @@ impl Connection {
                     core.reactor.clear_timer(timer(AUTHENTICATION_TIMERS, self.id));
                     log::debug!("{}: {} is authenticated", self.endpoints.peer, guard.names.host);
                     self.end_as_stranger(core);
+                    self.claim_when_authenticated(core);
                 }
             }
             Standing::Authenticated | Standing::Unauthenticated => self.time_exchange(core),
+        }
+    }
+
+    /// The host is who it says: its Host Identifier is to be its own, unless another host has
+    /// connected with it since this one's Connect.
+    fn claim_when_authenticated(&mut self, core: &mut Core) {
+        let Some(guard) = &mut self.guard else { return };
+        let (Some(host_id), names) = (guard.host_id.take(), guard.names.clone()) else { return };
+        let view = core.snapshot.view(&names.subsystem, self.endpoints.port_id, &names.host);
+        let claimed = view.map(|view| self.claim_host_id(&names.host, &host_id, &view, core));
+        if let Some(Err(_)) = claimed {
+            let what = "another host has connected with its Host Identifier";
+            self.close(CloseReason::Requested(what), core);
         }
     }
 

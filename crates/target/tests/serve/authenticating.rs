@@ -148,6 +148,32 @@ fn a_queue_serves_nothing_before_it_is_authenticated() {
     });
 }
 
+/// Who has not shown that it is the host that it says cannot keep an identifier from that host.
+#[test]
+fn only_an_authenticated_host_has_its_identifier() {
+    let key = key_file(KEY);
+    let mut config = guarded(&key);
+    let path = config.subsystems[0].host_keys[0].dhchap_key.clone();
+    let other = HostKeys { dhchap_key: path, ..HostKeys::new(OTHER_HOST) };
+    config.subsystems[0].host_keys.push(other);
+    let target = start(config);
+    let borrowed = ConnectFields {
+        host_id: crate::support::HOST_ID,
+        ..ConnectFields::admin().of_other_host()
+    };
+    let (mut stranger, _) = connect(&target, &borrowed);
+    let (mut admin, _) = connect(&target, &ConnectFields::admin());
+    authenticate(&mut admin);
+    // It has the key of the host that it says, but another one has the identifier by now.
+    let name = |text: &str| text.parse().expect("a name");
+    let names = Names { host: name(OTHER_HOST), subsystem: name(SUBSYSTEM) };
+    run_exchange(&mut stranger, Authenticator::new(names, Arc::new(policy(KEY)), 7), |_, _| {});
+    stranger.until_closed();
+    let answer = Peer::open(address(&target), HostOptions::default()).connect(&borrowed);
+    assert_eq!(answer.status(), Status::CONNECT_INVALID_PARAMETERS.with_dnr());
+    admin.run(read_version(), HostData::None).succeeded();
+}
+
 #[test]
 fn a_host_without_a_key_needs_none() {
     let key = key_file(KEY);
