@@ -47,6 +47,42 @@ const UNSAFE: &[&str] = &[
 /// Where clocks may be read. The binary and these tasks do not measure the protocol's time.
 const CLOCKS: &[&str] = &["crates/reactor/", "crates/cli/", "tests/", "xtask/"];
 
+/// What may carry text of a peer to a terminal, and where it is allowed: all else is written through
+/// `output::print`, `output::complain` and the log, which leave nothing that a terminal obeys.
+const PEERS_TEXT: &[(&[&str], &[&str])] = &[
+    (
+        &["raw_text("],
+        &[
+            "crates/nvme/src/wire.rs",
+            // Addresses, which are parsed.
+            "crates/nvmf/src/host/discovery.rs",
+            "crates/cli/src/target/registered.rs",
+        ],
+    ),
+    (
+        &["print_bytes("],
+        &[
+            "crates/cli/src/output.rs",
+            "crates/cli/src/shell.rs",
+            "crates/cli/src/top.rs",
+            "crates/cli/src/transfer.rs",
+        ],
+    ),
+    (
+        &["io::stdout()", "io::stderr()", "println!", "print!"],
+        &[
+            "crates/cli/src/output.rs",
+            // Whether it is a terminal or the journal.
+            "crates/cli/src/bench/reports.rs",
+            "crates/cli/src/logging.rs",
+            "crates/cli/src/study/progress.rs",
+            "crates/cli/src/transfer.rs",
+            // JSON-RPC of an agent.
+            "crates/cli/src/agent.rs",
+        ],
+    ),
+];
+
 /// The page that says why the ordering of each atomic is enough.
 const ORDERING: &str = "docs/memory-ordering.md";
 
@@ -159,6 +195,13 @@ fn check_source(source: &Source, faults: &mut Vec<String>) {
         let reads_clock = ["Instant", "SystemTime"].iter().any(|w| source::has_word(line, w));
         if reads_clock && !within(CLOCKS) && !source.is_test[at] {
             fault(at, "clocks may be read only in the reactor: take `now` as an argument".into());
+        }
+        for (words, places) in PEERS_TEXT {
+            let is_concerned = source.path.contains("/src/") && !source.is_test[at];
+            let found = words.iter().find(|word| is_concerned && line.contains(*word));
+            if let Some(word) = found.filter(|_| !within(places) && !within(&["xtask/"])) {
+                fault(at, format!("{word}: what a peer has sent is shown through `output::print`"));
+            }
         }
         for (text, instead) in FORBIDDEN {
             if line.contains(text) {
@@ -284,6 +327,19 @@ mod tests {
         assert_eq!(faults_of("crates/cli/src/a.rs", code).len(), 1);
         let words = "// unsafe Instant\nfn f() { log(\"unsafe SystemTime\"); not_unsafe() }\n";
         assert_eq!(faults_of("crates/host/src/a.rs", words).len(), 0);
+    }
+
+    #[test]
+    fn text_of_peers_that_is_shown_as_it_is_is_found() {
+        for code in
+            ["entry.address.raw_text()", "println!()", "std::io::stderr()", "print_bytes(b)"]
+        {
+            let code = format!("fn f() {{ {code}; }}\n");
+            assert_eq!(faults_of("crates/cli/src/a.rs", &code).len(), 1, "{code}");
+            assert_eq!(faults_of("crates/cli/tests/a.rs", &code), [""; 0]);
+        }
+        let parsed = "fn f() { entry.address.raw_text().parse(); }\n";
+        assert_eq!(faults_of("crates/cli/src/target/registered.rs", parsed), [""; 0]);
     }
 
     #[test]

@@ -96,7 +96,6 @@ pub(crate) fn as_json(log: &DiscoveryLog) -> Value {
 
 /// The lines of nvme-cli: name and value.
 fn lines(entry: &DiscoveryEntry) -> Vec<(&'static str, String)> {
-    let text = |text: Option<&str>| text.unwrap_or("(not text)").trim().to_owned();
     let subnqn = entry.subsystem();
     let requirements = entry.requirements;
     let mut treq = requirements.secure_channel().to_string();
@@ -109,9 +108,9 @@ fn lines(entry: &DiscoveryEntry) -> Vec<(&'static str, String)> {
         ("subtype:", subsystem_type(entry.subsystem_type)),
         ("treq:", treq),
         ("portid:", entry.port_id.get().to_string()),
-        ("trsvcid:", text(entry.service_id.as_str())),
+        ("trsvcid:", entry.service_id.to_string()),
         ("subnqn:", subnqn.map_or_else(|error| format!("({error})"), |nqn| nqn.to_string())),
-        ("traddr:", text(entry.address.as_str())),
+        ("traddr:", entry.address.to_string()),
         ("cntlid:", format!("{:#06x}", entry.controller_id.get())),
         ("eflags:", entry_flags(entry)),
     ];

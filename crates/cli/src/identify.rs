@@ -130,15 +130,14 @@ fn controller_fields(
     transfer: String,
     offered: OptionalAsynchronousEvents,
 ) -> Vec<Field> {
-    let text = |text: Option<&str>| text.unwrap_or("(not text)").trim().to_owned();
     let subnqn = identify.subsystem();
     let keep_alive = identify.keep_alive_granularity_100ms.get();
     let mut fields = vec![
         code("vid", identify.pci_vendor_id.get()),
         code("ssvid", identify.pci_subsystem_vendor_id.get()),
-        plain("sn", text(identify.serial_number.as_str())),
-        plain("mn", text(identify.model_number.as_str())),
-        plain("fr", text(identify.firmware_revision.as_str())),
+        plain("sn", identify.serial_number.to_string()),
+        plain("mn", identify.model_number.to_string()),
+        plain("fr", identify.firmware_revision.to_string()),
         plain("ieee", hex(&identify.ieee_oui)),
         code("cmic", identify.multipath.0),
         meaning("mdts", identify.maximum_data_transfer_size, transfer),

@@ -101,12 +101,11 @@ impl Found {
         paths: Vec<Vec<PathInfo>>,
     ) -> Result<Self, Failure> {
         let info = controller.info()?;
-        let text = |text: Option<&str>| text.unwrap_or("(not text)").trim().to_owned();
         Ok(Self {
             address: address.clone(),
-            serial: text(info.identify.serial_number.as_str()),
-            model: text(info.identify.model_number.as_str()),
-            firmware: text(info.identify.firmware_revision.as_str()),
+            serial: info.identify.serial_number.to_string(),
+            model: info.identify.model_number.to_string(),
+            firmware: info.identify.firmware_revision.to_string(),
             tls_records: controller.ends().and_then(|ends| ends.tls_records).map(TlsRecords::name),
             namespaces,
             paths,

@@ -308,7 +308,7 @@ fn firmware(page: &FirmwareSlots) -> Vec<Field> {
     const SLOTS: [&str; 7] = ["frs1", "frs2", "frs3", "frs4", "frs5", "frs6", "frs7"];
     let mut fields = vec![plain("afi", page.active)];
     for (name, revision) in SLOTS.into_iter().zip(&page.revisions) {
-        let text = revision.as_str().unwrap_or_default().trim_matches(['\0', ' ']);
+        let text = revision.to_string();
         if !text.is_empty() {
             fields.push(plain(name, text));
         }

@@ -8,6 +8,8 @@ use env_logger::fmt::Formatter;
 use log::{Level, LevelFilter, Record};
 use serde_json::json;
 
+use crate::output::{self, printable};
+
 /// The environment variable with a filter in `env_logger`'s syntax.
 const VARIABLE: &str = "WEFT_LOG";
 
@@ -67,21 +69,22 @@ fn write_line(
     target: bool,
 ) -> io::Result<()> {
     let level = record.level().as_str().to_lowercase();
-    let (message, time) = (record.args(), out.timestamp_millis());
+    let (message, time) = (record.args().to_string(), out.timestamp_millis());
+    let shown = printable(&message);
     match format {
-        LogFormat::Text if target => writeln!(out, "{time} {level}: {message}"),
-        LogFormat::Text => writeln!(out, "weft: {level}: {message}"),
+        LogFormat::Text if target => writeln!(out, "{time} {level}: {shown}"),
+        LogFormat::Text => writeln!(out, "weft: {level}: {shown}"),
         LogFormat::Json => {
-            let (time, message) = (time.to_string(), message.to_string());
+            let time = time.to_string();
             let module = record.target();
             let line =
                 json!({ "time": time, "level": level, "module": module, "message": message });
-            writeln!(out, "{line}")
+            writeln!(out, "{}", output::json(&line.to_string()))
         }
         // What spans lines would lose its priority after the first.
         LogFormat::Journal => {
             let priority = priority(record.level());
-            message.to_string().lines().try_for_each(|line| writeln!(out, "<{priority}>{line}"))
+            shown.lines().try_for_each(|line| writeln!(out, "<{priority}>{line}"))
         }
     }
 }

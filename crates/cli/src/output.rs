@@ -1,5 +1,6 @@
 //! Standard output and standard error.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
@@ -19,25 +20,51 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Writes text to standard output.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    print_bytes(text.as_bytes())
+/// A text with `?` for what a terminal would obey rather than show: control characters, and those
+/// that change the direction of text. Whatever is written passes here, since much of it is what a
+/// peer has sent.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    match text.chars().any(is_obeyed) {
+        true => text.replace(is_obeyed, "?").into(),
+        false => text.into(),
+    }
 }
 
-/// Writes bytes to standard output.
+fn is_obeyed(one: char) -> bool {
+    let turns =
+        matches!(one, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || one.is_control() && !matches!(one, '\n' | '\t')
+}
+
+/// Writes text to standard output.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(printable(text).as_bytes())
+}
+
+/// Writes bytes to standard output as they are: none of them may be a peer's, but for data that was
+/// asked for.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
 }
 
-/// Writes JSON to standard output.
+/// Writes JSON to standard output: what a terminal would obey is written as an escape.
 pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
-    print(&format!("{value:#}\n"))
+    print(&json(&format!("{value:#}\n")))
+}
+
+/// The same JSON, in whose strings nothing is left that a terminal would obey.
+pub(crate) fn json(text: &str) -> String {
+    let escaped = |one: char| match is_obeyed(one) {
+        true => format!("\\u{:04x}", u32::from(one)),
+        false => one.to_string(),
+    };
+    text.chars().map(escaped).collect()
 }
 
 /// Writes a line to standard error, ignoring errors.
 pub(crate) fn complain(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", printable(text));
 }
 
 /// The columns of standard output; none if it is no terminal.
@@ -83,7 +110,7 @@ impl LiveLine {
         if self.terminal {
             let columns = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
             // To the start of the line; clear the rest of the previous text.
-            let _ = write!(io::stderr(), "\r{}\x1b[K", cut(text, columns));
+            let _ = write!(io::stderr(), "\r{}\x1b[K", cut(&printable(text), columns));
             self.shown = true;
         } else if self.always {
             complain(text);
@@ -107,6 +134,25 @@ impl Drop for LiveLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_left_that_a_terminal_obeys() {
+        for (text, shown) in [
+            ("\x1b[31mred\x07", "?[31mred?"),
+            ("a\tb\n", "a\tb\n"),
+            ("\u{9b}2J\x7f\r\x08", "?2J???"),
+            ("\u{202e}gpj.exe\u{2066}", "?gpj.exe?"),
+            ("größe, µs, 界", "größe, µs, 界"),
+        ] {
+            assert_eq!(printable(text), shown);
+            let value = serde_json::json!({ text: [text] });
+            for form in [value.to_string(), format!("{value:#}")] {
+                let written = json(&form);
+                assert_eq!(printable(&written), written);
+                assert_eq!(serde_json::from_str::<Value>(&written).expect("JSON"), value);
+            }
+        }
+    }
 
     #[test]
     fn a_line_never_fills_its_last_column() {

@@ -278,6 +278,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     let control = options.control.as_ref().map(start).transpose()?;
     let watch = || operator.watch().clone();
     let at = Reached {
+        is_of_flags: options.config.is_none(),
         control: control.as_ref().map(Control::address),
         metrics: options.metrics.metrics.map(|at| metrics::start(at, watch())).transpose()?,
     };
@@ -518,10 +519,10 @@ fn span(text: &str) -> Result<Duration, String> {
     weft_backend::duration::parse(text).map_err(|error| error.to_string())
 }
 
-/// An NQN as the specification forms them; a file may hold any name, as Linux takes any.
+/// The NQN of a host or subsystem.
 fn nqn(text: &str) -> Result<String, String> {
-    if text.starts_with("nqn.") {
-        return Ok(text.to_owned());
+    match weft_target::config::nqn_fault(text) {
+        None => Ok(text.to_owned()),
+        Some(what) => Err(format!("{what}, like nqn.2014-08.org.example:disk1")),
     }
-    Err("an NQN begins with \"nqn.\", like nqn.2014-08.org.example:disk1".to_owned())
 }

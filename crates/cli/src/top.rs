@@ -93,7 +93,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             let clear = if columns.is_some() && !options.once { CLEAR } else { "" };
             let period = if options.since_start { now.whole() } else { between };
             let screen = screen(&period, &queues, options, columns.unwrap_or(COLUMNS));
-            output::print(&format!("{clear}{screen}"))?;
+            output::print_bytes(clear.as_bytes())?;
+            output::print(&screen)?;
         }
         if options.once {
             return Ok(());

@@ -120,9 +120,10 @@ impl<const LENGTH: usize> Text<LENGTH> {
         text
     }
 
-    /// The text without padding, if it is UTF-8.
+    /// The text without padding, if it is UTF-8: as the peer sent it, to be compared or parsed. What
+    /// is shown is made by `Display`, which leaves nothing that a terminal would obey.
     #[must_use]
-    pub fn as_str(&self) -> Option<&str> {
+    pub fn raw_text(&self) -> Option<&str> {
         str::from_utf8(self.as_bytes()).ok()
     }
 }
@@ -226,14 +227,14 @@ mod tests {
         assert_eq!(Text::<6>::new("abc").0, *b"abc   ");
         assert_eq!(Text::<6>::new("abcdefgh").0, *b"abcdef");
         assert_eq!(Text::<6>::new("a\u{e4}\n").0, *b"a??   ");
-        assert_eq!(Text::<6>::default().as_str(), Some(""));
+        assert_eq!(Text::<6>::default().raw_text(), Some(""));
     }
 
     #[test]
     fn text_is_read_with_either_padding() {
-        assert_eq!(Text(*b" ab \0x").as_str(), Some(" ab"));
-        assert_eq!(Text(*b"abc").as_str(), Some("abc"));
-        assert_eq!(Text([0xff, b'a', 0x1b]).as_str(), None);
+        assert_eq!(Text(*b" ab \0x").raw_text(), Some(" ab"));
+        assert_eq!(Text(*b"abc").raw_text(), Some("abc"));
+        assert_eq!(Text([0xff, b'a', 0x1b]).raw_text(), None);
         assert_eq!(format!("{0} {0:?}", Text([0xff, b'a', 0x1b])), "?a? \"?a?\"");
         assert_eq!(format!("{:?}", Reserved::<9>::default()), "[9 bytes]");
     }

@@ -176,12 +176,6 @@ impl Bucket {
         u64::try_from((u128::from(units) * NS).div_ceil(self.rate.into())).unwrap_or(u64::MAX)
     }
 
-    /// Takes what a command costs that cannot wait: later ones wait longer.
-    pub(crate) fn take_at_once(&self, lease: &mut Lease, units: u64, now: Duration) {
-        // It is never refused.
-        let _taken = self.update(lease, units, ns(now), |_| None);
-    }
-
     /// Gives back what was taken for a command that does not begin.
     pub(crate) fn give_back(&self, lease: &mut Lease, units: u64) {
         lease.held = lease.held.saturating_add(u128::from(units) * NS);
@@ -517,14 +511,5 @@ mod tests {
         assert!(bucket.take(&mut other, 1, now).is_err());
         bucket.give_back(&mut one, 1 << 20);
         assert_eq!(bucket.take(&mut other, 1, now), Ok(()));
-    }
-
-    #[test]
-    fn a_command_that_cannot_wait_makes_later_ones_wait() {
-        let now = Duration::from_secs(1);
-        let bucket = Bucket::new(1000, Duration::ZERO, 1);
-        let mut lease = Lease::default();
-        (0..10).for_each(|_| bucket.take_at_once(&mut lease, 1, now));
-        assert_eq!(bucket.take(&mut lease, 1, now), Err(now + 9 * MS));
     }
 }

@@ -66,6 +66,11 @@ impl NamespaceRequest {
         match &self.change {
             NamespaceChange::Create { blocks, block_bytes, ana_group } => {
                 let bytes = blocks.saturating_mul(u64::from(*block_bytes));
+                // The controller has checked it when the command came: since then namespaces that
+                // were asked for before it may have been made.
+                if bytes > settings.capacity.saturating_sub(made_bytes(subsystem)) {
+                    return Err(Status::NAMESPACE_INSUFFICIENT_CAPACITY.with_dnr());
+                }
                 let bdev = settings.bdev(bytes, *block_bytes);
                 let (name, device) = (bdev.name.clone(), bdev.device.clone());
                 let add = AddNamespace {
@@ -125,6 +130,18 @@ impl NamespaceRequest {
             StepErrorKind::Failed => Status::NAMESPACE_INSUFFICIENT_CAPACITY,
         }
     }
+}
+
+/// Bytes of the namespaces of a subsystem that hosts have made.
+fn made_bytes(subsystem: &Subsystem) -> u64 {
+    let made = subsystem.namespaces.iter().filter(|namespace| is_made(namespace));
+    let bytes = made.map(|namespace| match &namespace.device {
+        DeviceSpec::Memory { bytes, .. } => *bytes,
+        DeviceSpec::File { create_bytes, .. } => create_bytes.unwrap_or_default(),
+        DeviceSpec::Rbd(image) => image.least_bytes.unwrap_or_default(),
+        _ => 0,
+    });
+    bytes.fold(0, u64::saturating_add)
 }
 
 /// Whether a namespace was made by a host.

@@ -110,7 +110,7 @@ fn details(kind: PersistentEventType, data: &[u8]) -> Option<Vec<Field>> {
             let resets = resets.filter_map(|bytes| ControllerReset::read(bytes).ok());
             let ids: Vec<u16> = resets.map(|reset| reset.controller_id.get()).collect();
             let listed = format!("{ids:?}");
-            let mut fields = vec![plain("fw_rev", firmware.as_str()?)];
+            let mut fields = vec![plain("fw_rev", firmware.to_string())];
             if !ids.is_empty() {
                 fields.push(meaning("controllers", ids, listed));
             }

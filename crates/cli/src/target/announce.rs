@@ -21,6 +21,8 @@ use crate::{
 pub(super) struct Reached<'a> {
     pub(super) control: Option<&'a weft_rpc::Address>,
     pub(super) metrics: Option<SocketAddr>,
+    /// Whether the flags say alone what is served, and to whom.
+    pub(super) is_of_flags: bool,
 }
 
 /// Says it on standard output.
@@ -32,11 +34,15 @@ pub(super) fn announce(target: &Target, at: Reached<'_>, format: Format) -> Resu
         let served = target.namespace(nqn, nsid)?;
         Some(served.blocks * u64::from(served.block_bytes))
     };
+    let open = at.is_of_flags.then(|| open_to_all(config)).flatten();
+    open.iter().for_each(|open| log::warn!("{open}"));
     match format {
         Format::Human => {
+            let open = open.map(|open| format!("{open}\n"));
             let control = at.control.map(|address| format!("control on {address}\n"));
             let metrics = at.metrics.map(|at| format!("metrics on http://{at}/metrics\n"));
             let text = human(config, &address_of, &size_of)
+                + &open.unwrap_or_default()
                 + &control.unwrap_or_default()
                 + &metrics.unwrap_or_default();
             output::print(&text)
@@ -53,6 +59,20 @@ pub(super) fn announce(target: &Target, at: Reached<'_>, format: Format) -> Resu
             output::print(&format!("{said}\n"))
         }
     }
+}
+
+/// That hosts of other machines may use a subsystem whatever their names, if they may.
+fn open_to_all(config: &Config) -> Option<String> {
+    let subsystem = config.subsystems.iter().find(|one| one.allowed_hosts.is_none())?;
+    let mut ports = config.ports.iter();
+    let port = ports.find(|port| {
+        port.subsystems.contains(&subsystem.nqn) && !port.listen.address.ip().is_loopback()
+    })?;
+    Some(format!(
+        "every host that reaches {} may read and write {}: give --allow-host NQN for each host \
+         that is to, or listen on 127.0.0.1 only",
+        port.listen, subsystem.nqn
+    ))
 }
 
 /// The bytes of a namespace.
@@ -262,6 +282,23 @@ mod tests {
              nvme connect -t tcp -a 127.0.0.1 -s 5001 -n nqn.a\n  \
              nvme connect -t tcp -a 192.0.2.9 -s 4420 -n nqn.a\n"
         );
+    }
+
+    /// Without a name that is allowed, whoever reaches an address that other machines have.
+    #[test]
+    fn a_subsystem_that_is_open_to_all_is_told() {
+        assert_eq!(open_to_all(&config()), None, "only this machine reaches it");
+        for listen in ["tcp://0.0.0.0:4420", "tcp://[::]:4420", "tcp://192.0.2.1:4420"] {
+            let mut open = config();
+            open.ports[0].listen = listen.parse().expect("an address");
+            let told = open_to_all(&open).expect("a warning");
+            assert!(told.contains(listen) && told.contains("give --allow-host NQN"), "{told}");
+            open.ports[0].subsystems = PortSubsystems::Only(Vec::new());
+            assert_eq!(open_to_all(&open), None, "it is for discovery");
+            open.ports[0].subsystems = PortSubsystems::All;
+            open.subsystems[0].allowed_hosts = Some(vec!["nqn.h".to_owned()]);
+            assert_eq!(open_to_all(&open), None, "it names who may");
+        }
     }
 
     #[test]

@@ -165,7 +165,7 @@ impl Registrar {
 }
 
 fn is_loopback(entry: &DiscoveryEntry) -> bool {
-    let address = entry.address.as_str().and_then(|text| text.parse::<IpAddr>().ok());
+    let address = entry.address.raw_text().and_then(|text| text.parse::<IpAddr>().ok());
     address.is_some_and(|address| address.is_loopback())
 }
 

@@ -314,6 +314,48 @@ fn a_state_file_outlives_the_process() {
     assert!(fault.contains("state.json") && fault.contains("move it away"), "{fault}");
 }
 
+/// An NQN has the form of one, whoever gives it: flags, file, method or `weft ctl`, and whose it is.
+#[test]
+fn an_nqn_is_checked_wherever_it_is_given() {
+    let folder = Folder::new("nqns");
+    let (target, mut client) = waiting(&folder, &[]);
+    let control = target.said["control"].as_str().expect("said").to_owned();
+    call(&mut client, "nvmf_create_transport", json!({"trtype": "tcp"})).expect("a transport");
+    call(&mut client, "nvmf_create_subsystem", json!({"nqn": NQN})).expect("a subsystem");
+    let ctl = |words: &[&str]| {
+        weft(DRIVERS[0], ["ctl", "--control", &control].into_iter().chain(words.iter().copied()))
+    };
+    let long = format!("nqn.{}", "x".repeat(220));
+    for wrong in ["nqm.2024-01.io.example:a", "notannqn", "nqn.", &long, "nqn.2024-01.io a"] {
+        let says = |text: &str| {
+            let found = ["begins with \"nqn.\"", "too long", "has a space"];
+            assert!(found.iter().any(|part| text.contains(part)), "{wrong}: {text}");
+        };
+        let mut refused =
+            |method, params| says(&call(&mut client, method, params).expect_err(wrong).1);
+        refused("nvmf_create_subsystem", json!({"nqn": wrong}));
+        refused("nvmf_subsystem_add_host", json!({"nqn": NQN, "host": wrong}));
+        says(&ctl(&["subsystem", "create", wrong]).fault());
+        says(&ctl(&["host", "allow", NQN, wrong]).fault());
+        for flag in ["--nqn", "--allow-host"] {
+            let ran = weft(DRIVERS[0], ["target", "--check", "--memory", "1MiB", flag, wrong]);
+            assert_ne!(ran.code, Some(0), "{flag} {wrong}");
+            says(&ran.stderr);
+        }
+        let file = folder.path("target.toml");
+        for (subsystem, host) in [(wrong, NQN), (NQN, wrong)] {
+            let text = format!(
+                "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystem]]\nnqn = {subsystem:?}\n\
+                 allowed-hosts = [{host:?}]\n"
+            );
+            std::fs::write(&file, text).expect("it is written");
+            let file = file.to_str().expect("a path");
+            says(&weft(DRIVERS[0], ["target", "--check", "--config", file]).fault());
+        }
+    }
+    target.stop();
+}
+
 #[test]
 fn a_person_makes_and_shows_objects_with_ctl() {
     let folder = Folder::new("ctl");

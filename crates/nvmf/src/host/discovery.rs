@@ -168,8 +168,8 @@ pub fn transport_id(entry: &DiscoveryEntry) -> Result<TransportId, AddressError>
         other => return Err(AddressError::Transport(other.to_string())),
     };
     let text = |field: Option<&str>| field.unwrap_or_default().trim().to_owned();
-    let traddr = text(entry.address.as_str());
-    let service = text(entry.service_id.as_str());
+    let traddr = text(entry.address.raw_text());
+    let service = text(entry.service_id.raw_text());
     let trsvcid = match service.as_str() {
         "" => None,
         service => Some(service.parse().map_err(|_| AddressError::Value {

@@ -9,6 +9,7 @@ mod table;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weft_nvme::log_page::ReservationNotificationType as NoticeKind;
 use weft_nvme::reservation::{
@@ -129,6 +130,8 @@ pub struct Held {
 pub struct Reservations {
     generation: u32,
     registrants: BTreeMap<HostId, u64>,
+    /// The names of the hosts that have registered, as far as they are known.
+    owners: BTreeMap<HostId, Arc<str>>,
     held: Option<Held>,
     persists: bool,
 }
@@ -141,13 +144,27 @@ impl Reservations {
         let is_right =
             held.is_none_or(|held| held.kind.is_held() && registrants.contains_key(&held.holder));
         let fits = registrants.len() <= REGISTRANTS_MAX;
-        (is_right && fits).then_some(Self { generation: 0, registrants, held, persists: true })
+        let owners = BTreeMap::new();
+        let own = Self { generation: 0, registrants, owners, held, persists: true };
+        (is_right && fits).then_some(own)
     }
 
     /// The registrants with their keys.
     #[must_use]
     pub const fn registrants(&self) -> &BTreeMap<HostId, u64> {
         &self.registrants
+    }
+
+    /// The NQNs of registrants, as far as they are known.
+    #[must_use]
+    pub const fn owners(&self) -> &BTreeMap<HostId, Arc<str>> {
+        &self.owners
+    }
+
+    /// These are the NQNs of hosts; only those of registrants are kept.
+    pub fn add_owners(&mut self, owners: impl IntoIterator<Item = (HostId, Arc<str>)>) {
+        self.owners.extend(owners);
+        self.owners.retain(|host, _| self.registrants.contains_key(host));
     }
 
     /// The reservation that is held.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use weft_nvme::Nqn;
+
 use super::{HostId, Refused, Reservations};
 use crate::subsystem::NSID_MAX;
 
@@ -54,6 +56,8 @@ struct Table {
     /// removed are there if it comes back.
     namespaces: BTreeMap<u32, ([u8; 16], Reservations)>,
     hosts: BTreeMap<HostId, Weak<HostAccess>>,
+    /// The NQN that each Host Identifier belongs to: controllers and registrations keep it.
+    owners: BTreeMap<HostId, Weak<str>>,
 }
 
 impl ReservationTable {
@@ -71,6 +75,35 @@ impl ReservationTable {
         table.hosts.retain(|_, access| access.strong_count() > 0);
         table.hosts.insert(*host, Arc::downgrade(&access));
         access
+    }
+
+    /// Has a Host Identifier belong to a host for as long as what is returned is kept, or a
+    /// registration of that host is there.
+    ///
+    /// # Errors
+    /// The host that it belongs to.
+    pub fn claim(&self, id: &HostId, host: &Nqn) -> Result<Arc<str>, Arc<str>> {
+        // It is nobody's: a host without an identifier cannot register.
+        if *id == HostId::default() {
+            return Ok(host.as_str().into());
+        }
+        let mut table = self.lock();
+        match table.owner(id) {
+            Some(owner) if *owner == *host.as_str() => Ok(owner),
+            Some(owner) => Err(owner),
+            None => {
+                let owner: Arc<str> = host.as_str().into();
+                table.owners.retain(|_, owner| owner.strong_count() > 0);
+                table.owners.insert(*id, Arc::downgrade(&owner));
+                Ok(owner)
+            }
+        }
+    }
+
+    /// The host that a Host Identifier belongs to.
+    #[must_use]
+    pub fn owner(&self, id: &HostId) -> Option<Arc<str>> {
+        self.lock().owner(id)
     }
 
     /// The reservations of a namespace.
@@ -123,8 +156,20 @@ impl Table {
         self.namespaces.get(&nsid).map(|(_, known)| known.clone()).unwrap_or_default()
     }
 
-    fn replace(&mut self, nsid: u32, after: Reservations) -> Vec<HostId> {
+    fn owner(&self, id: &HostId) -> Option<Arc<str>> {
+        self.owners.get(id).and_then(Weak::upgrade)
+    }
+
+    fn replace(&mut self, nsid: u32, mut after: Reservations) -> Vec<HostId> {
         let before = self.get(nsid);
+        // Every registration of a host keeps the same name.
+        let known = after.owners().iter().map(|(id, name)| {
+            let owner = self.owner(id).filter(|owner| owner == name);
+            (*id, owner.unwrap_or_else(|| Arc::clone(name)))
+        });
+        let known: Vec<_> = known.collect();
+        self.owners.extend(known.iter().map(|(id, name)| (*id, Arc::downgrade(name))));
+        after.add_owners(known);
         let (mut losers, mut others) = (Vec::new(), Vec::new());
         for (host, access) in &self.hosts {
             let Some(access) = access.upgrade() else { continue };

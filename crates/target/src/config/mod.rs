@@ -44,6 +44,7 @@ pub use qos::{
 };
 pub use rate_limit::{BdevLimits, RateLimit, RateLimitedCommands};
 pub use state::State;
+pub use validate::nqn_fault;
 
 use std::{
     net::SocketAddr,

@@ -54,13 +54,13 @@ pub struct RateLimit {
     pub force: bool,
 }
 
-/// Which commands a rate limit is for. Flush and fused commands never wait.
+/// Which commands a rate limit is for. Flush never waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RateLimitedCommands {
-    /// Read, Compare, Verify.
+    /// Read, Compare, Verify, and what Copy reads.
     Read,
-    /// Write, Write Zeroes, Dataset Management, Write Uncorrectable.
+    /// Write, Write Zeroes, Dataset Management, Write Uncorrectable, and what Copy writes.
     Write,
     /// All of them.
     #[default]

@@ -487,16 +487,22 @@ fn check_namespace(here: &str, namespace: &Namespace) -> Result<(), ConfigError>
 
 fn check_nqn(key: &str, nqn: &str) -> Result<(), ConfigError> {
     let remedy = "write it like nqn.2014-08.org.nvmexpress:uuid:…";
-    let what = if nqn.is_empty() {
+    nqn_fault(nqn).map_or(Ok(()), |what| Err(ConfigError::new(key, what).remedy(remedy)))
+}
+
+/// What is wrong with the NQN of a host or subsystem, wherever it was given.
+pub fn nqn_fault(nqn: &str) -> Option<String> {
+    Some(if nqn.is_empty() {
         "it is empty".to_owned()
+    } else if !nqn.strip_prefix("nqn.").is_some_and(|rest| !rest.is_empty()) {
+        format!("{nqn:?} is no NQN, which begins with \"nqn.\"")
     } else if nqn.len() > NQN_BYTES_MAX {
         format!("{} bytes are too long for an NQN, which has at most {NQN_BYTES_MAX}", nqn.len())
     } else if nqn.chars().any(|c| c.is_whitespace() || c.is_control()) {
         format!("{nqn:?} has a space or control character in it")
     } else {
-        return Ok(());
-    };
-    Err(ConfigError::new(key, what).remedy(remedy))
+        return None;
+    })
 }
 
 /// The text fields of Identify Controller are printable ASCII of a fixed length.

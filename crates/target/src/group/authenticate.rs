@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use weft_nvme::authentication::SecureChannel;
-use weft_nvme::fabrics::{Authentication, ConnectResult};
-use weft_nvme::{Command, Completion, FabricsType, Status};
+use weft_nvme::fabrics::{Authentication, ConnectResult, PropertySet};
+use weft_nvme::log_page::{GetLogPage, LogPageId};
+use weft_nvme::property::Offset;
+use weft_nvme::{AdminOpcode, Command, Completion, FabricsType, Status};
 use weft_nvmf::auth::target::{Authenticator, Received, Standing, WorkDone, message_length};
 use weft_nvmf::auth::{GeneratedPsk, Group, HashFunction, Names, Policy, Random};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::keys::{TlsIdentity, TlsMode, TlsPsk};
+use weft_nvmf::reservation::HostId;
 use weft_nvmf::subsystem::SubsystemView;
 use weft_reactor::{Buffer, Token};
 use weft_transport::target::{CapsuleData, Event};
@@ -44,6 +47,8 @@ pub(crate) struct Guard {
     made_channel: bool,
     /// What a power that is being computed is for.
     alive: Arc<()>,
+    /// Of an admin queue: the Host Identifier that is to be the host's.
+    host_id: Option<HostId>,
 }
 
 /// An Authentication Receive.
@@ -70,6 +75,7 @@ impl Guard {
             is_stranger: true,
             is_failing: false,
             alive: Arc::new(()),
+            host_id: (request.queue_id == 0).then_some(request.host_id),
         }
     }
 
@@ -95,6 +101,38 @@ impl Guard {
         let until = now.saturating_add(KEY_WAIT);
         core.snapshot.generated.add(psk, core.id, (now, until));
         core.reactor.set_timer(Token::new(KEY_TIMER, 0), until);
+    }
+
+    /// Whether the host is to use a key of TLS that its authentication makes here, on connections
+    /// that come after this one.
+    fn wants_channel(&self) -> bool {
+        self.requires_channel || self.made_channel
+    }
+
+    /// Whether a command of an authenticated host is served on this queue: where TLS is to come,
+    /// whoever is between host and target can send commands in the host's place, so that only those
+    /// are served with which a host enables and identifies the controller before it connects anew.
+    /// Linux gives up without the ANA log page, and reads the effects of commands only once.
+    fn serves(&self, command: &Command) -> bool {
+        if !self.wants_channel() {
+            return true;
+        }
+        match command.fabrics_type() {
+            Some(FabricsType::PROPERTY_GET) => true,
+            Some(FabricsType::PROPERTY_SET) => {
+                PropertySet::from_command(command).offset == Offset::CONTROLLER_CONFIGURATION
+            }
+            Some(_) => false,
+            None => match AdminOpcode(command.opcode) {
+                AdminOpcode::IDENTIFY => true,
+                AdminOpcode::GET_LOG_PAGE => {
+                    let page = GetLogPage::from_command(command).log_page;
+                    page == LogPageId::ASYMMETRIC_NAMESPACE_ACCESS
+                        || page == LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS
+                }
+                _ => false,
+            },
+        }
     }
 
     fn is_authenticated(&self) -> bool {
@@ -158,8 +196,7 @@ impl Connection {
             return true;
         }
         let own = self.transport.tls_identity().is_some();
-        let wants_tls =
-            self.guard.as_ref().is_some_and(|guard| guard.requires_channel || guard.made_channel);
+        let wants_tls = self.guard.as_ref().is_some_and(|guard| guard.wants_channel());
         own == has_tls && (own || !wants_tls)
     }
 
@@ -179,7 +216,8 @@ impl Connection {
         self.guard.as_ref().is_some_and(|guard| !guard.is_authenticated())
     }
 
-    /// Takes the events of exchanges, and refuses commands of a host that is not authenticated yet.
+    /// Takes the events of exchanges, and refuses commands of a host that is not authenticated yet,
+    /// or is to come back over TLS.
     /// Not inlined, so that connections without a guard have one test for each event.
     #[inline(never)]
     pub(super) fn guard(&mut self, event: Event, core: &mut Core) -> Option<Event> {
@@ -194,7 +232,9 @@ impl Connection {
                     Some(FabricsType::AUTHENTICATION_RECEIVE) => {
                         self.authentication_receive(slot, &command, core);
                     }
-                    _ if guard.is_authenticated() => return Some(Event::Command { slot, data }),
+                    _ if guard.is_authenticated() && guard.serves(&command) => {
+                        return Some(Event::Command { slot, data });
+                    }
                     _ => {
                         self.arrived();
                         // As the Linux target: the host has to do something else first.
@@ -409,9 +449,23 @@ impl Connection {
                     core.reactor.clear_timer(timer(AUTHENTICATION_TIMERS, self.id));
                     log::debug!("{}: {} is authenticated", self.endpoints.peer, guard.names.host);
                     self.end_as_stranger(core);
+                    self.claim_when_authenticated(core);
                 }
             }
             Standing::Authenticated | Standing::Unauthenticated => self.time_exchange(core),
+        }
+    }
+
+    /// The host is who it says: its Host Identifier is to be its own, unless another host has
+    /// connected with it since this one's Connect.
+    fn claim_when_authenticated(&mut self, core: &mut Core) {
+        let Some(guard) = &mut self.guard else { return };
+        let (Some(host_id), names) = (guard.host_id.take(), guard.names.clone()) else { return };
+        let view = core.snapshot.view(&names.subsystem, self.endpoints.port_id, &names.host);
+        let claimed = view.map(|view| self.claim_host_id(&names.host, &host_id, &view, core));
+        if let Some(Err(_)) = claimed {
+            let what = "another host has connected with its Host Identifier";
+            self.close(CloseReason::Requested(what), core);
         }
     }
 

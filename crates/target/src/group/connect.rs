@@ -3,10 +3,14 @@
 
 use std::sync::Arc;
 
-use weft_nvme::{Command, Status};
+use uuid::Uuid;
+use weft_nvme::fabrics::InvalidParameter;
+use weft_nvme::{Command, Nqn, Status};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::Controller;
 use weft_nvmf::queue::QueueGrant;
+use weft_nvmf::reservation::HostId;
+use weft_nvmf::subsystem::{SubsystemKind, SubsystemView};
 use weft_transport::Slot;
 
 use super::Group;
@@ -290,6 +294,7 @@ impl Connection {
             view.keep_alive_timeout_ms(request.keep_alive_timeout_ms)
                 .ok_or(ConnectError::status(Status::KEEP_ALIVE_TIMEOUT_INVALID.with_dnr()))?;
         self.begin_guard(&request, &view, core)?;
+        self.claim_host_id(&request.host, &request.host_id, &view, core)?;
         let controller_id = core.directory.register_controller(&request, &view, self.id)?;
         let now = core.reactor.now();
         let local = self.endpoints.local.ip();
@@ -311,6 +316,33 @@ impl Connection {
         let mut admin = Admin::new(self.id, controller, subsystem, self.endpoints.port_id, host);
         admin.run_effects(&mut self.transport, core);
         self.role = Role::Admin(Box::new(admin));
+        Ok(())
+    }
+
+    /// Has the Host Identifier belong to the host of this admin queue, if that is who it says it is.
+    pub(super) fn claim_host_id(
+        &mut self,
+        host: &Nqn,
+        id: &HostId,
+        view: &SubsystemView,
+        core: &mut Core,
+    ) -> Result<(), ConnectError> {
+        if !matches!(view.kind, SubsystemKind::Nvm) {
+            return Ok(());
+        }
+        let peer = self.endpoints.peer;
+        let claim = view.shared.reservations().claim(id, host).map_err(|owner| {
+            let (nqn, id) = (view.nqn, Uuid::from_bytes(*id));
+            let what = format_args!(
+                "{peer}: {host} is refused at {nqn}: its Host Identifier {id} is that of {owner}, \
+                 which is connected or has registered; give each host an identifier of its own"
+            );
+            core.warn_of_stranger(what, 1);
+            ConnectError::invalid(InvalidParameter::HOST_ID)
+        })?;
+        if !self.is_untrusted() {
+            self.host_id_claim = Some(claim);
+        }
         Ok(())
     }
 
@@ -353,6 +385,7 @@ impl Connection {
         core.reactor.clear_timer(timer(DRAIN_TIMERS, self.id));
         self.transport.complete(slot, error.completion(command_id));
         self.role = Role::Unconnected { fetching: false };
+        self.host_id_claim = None;
         if std::mem::take(&mut self.placed) {
             core.directory.unplace_queue(core.id);
         }

@@ -1,6 +1,7 @@
 //! One connection of a host and its roles: without a Connect, waiting for its Connect's answer, an
 //! admin queue or an I/O queue (also while devices have its last commands), and closed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_backend::RequestCompletion;
@@ -37,6 +38,8 @@ pub(crate) struct Connection {
     pub(super) is_stranger: bool,
     /// A key of TLS that an authentication has made belongs to it.
     pub(super) holds_key: bool,
+    /// An admin queue's: its Host Identifier belongs to its host.
+    pub(super) host_id_claim: Option<Arc<str>>,
     /// It is in this turn's list of connections to poll.
     pub(crate) active: bool,
     /// It waits for its tenant's turn.
@@ -121,6 +124,7 @@ impl Connection {
             is_queued: false,
             is_seen: false,
             placed,
+            host_id_claim: None,
             copied: 0,
             drain_begun: false,
         }
@@ -509,6 +513,7 @@ impl MovedConnection {
             is_queued,
             is_seen,
             placed,
+            host_id_claim,
             copied,
             holds_key,
             drain_begun,
@@ -526,6 +531,7 @@ impl MovedConnection {
                 is_queued,
                 is_seen,
                 placed,
+                host_id_claim,
                 copied,
                 holds_key,
                 drain_begun,

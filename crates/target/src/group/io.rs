@@ -340,9 +340,13 @@ impl Io {
             }
             Some(Work::Throttled(device, _)) => {
                 let device = *device;
-                self.flows.iter_mut().for_each(|flows| flows.remove(slot, &device, context.core));
+                if let Some(flows) = &mut self.flows {
+                    flows.remove(slot, &device, context.core);
+                }
                 Some(self.queue.fail(&device, Status::ABORT_REQUESTED))
             }
+            Some(&Work::First { second, .. }) => return self.abort_pair(slot, second, context),
+            Some(&Work::Second { first, .. }) => return self.abort_pair(first, slot, context),
             Some(Work::Copying(_)) => {
                 return self.end_waiting_copy(slot, Status::ABORT_REQUESTED, context);
             }
@@ -385,13 +389,20 @@ impl Io {
     /// The first command of a flow that has waited for a rate limit asks again.
     pub(super) fn retry_throttled(&mut self, flow: FlowKey, context: &mut Context<'_>) -> Turn {
         let Some(flows) = &self.flows else { return Turn::Empty };
-        let device = match flows.first(flow).and_then(|slot| self.work.get(slot.index())) {
-            Some(Work::Throttled(device, _)) => Some(*device),
-            Some(Work::Copying(copy)) => copy.step.limited(),
-            _ => None,
+        let work = |slot: Slot| self.work.get(slot.index());
+        let (device, with) = match flows.first(flow).and_then(work) {
+            Some(Work::Throttled(device, _)) => (Some(*device), None),
+            Some(Work::Second { write, first, .. }) => match work(*first) {
+                Some(Work::First { compare, .. }) => (Some(*write), Some(*compare)),
+                _ => (Some(*write), None),
+            },
+            Some(Work::Copying(copy)) => {
+                copy.step.limited().map_or((None, None), |[read, write]| (Some(write), Some(read)))
+            }
+            _ => (None, None),
         };
         let Some(flows) = &mut self.flows else { return Turn::Empty };
-        let turn = flows.retry(device.as_ref(), flow, context.core);
+        let turn = flows.retry((device.as_ref(), with.as_ref()), flow, context.core);
         let Turn::Begin(slot) = turn else { return turn };
         match self.take(slot) {
             // The namespace may have changed meanwhile.
@@ -400,6 +411,10 @@ impl Io {
                 Err(status) => self.fail(slot, &device, status, context),
             },
             Work::Copying(copy) => self.begin_piece(slot, copy, context),
+            pair @ Work::Second { first, .. } => {
+                self.put(slot, pair);
+                self.begin_pair(first, slot, context);
+            }
             _ => {}
         }
         turn
@@ -439,7 +454,7 @@ impl Io {
                 let now = context.core.time();
                 self.class.count(&mut context.core.express, load, now);
                 if let Some(flows) = &mut self.flows
-                    && !flows.admit(slot, &device, context.core)
+                    && !flows.admit(slot, (&device, None), context.core)
                 {
                     self.wait(slot, Wait::Limit, context.core);
                     return self.put(slot, Work::Throttled(device, data));

@@ -4,7 +4,8 @@
 //! itself, so that a limit of one does not hold up the others. A command that its buckets do not
 //! admit waits in its flow, before it takes a buffer, and later ones wait behind it. The group
 //! knows for each waiting flow when its first command is to ask again; one timer wakes it for all
-//! of them.
+//! of them. What begins as one asks as one: a fused pair, or the read and the write of a piece of
+//! a Copy command, waits in the flow of its write and takes what both cost, or nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -52,6 +53,32 @@ pub(crate) struct Throttle {
     waiting: BTreeSet<WaitingFlow>,
     turn: u64,
     timer: Option<Duration>,
+}
+
+/// What a command costs, together with the one that begins with it.
+#[derive(Debug)]
+struct Charge<'a> {
+    buckets: &'a [usize],
+    bytes: usize,
+    with_buckets: &'a [usize],
+    with_bytes: usize,
+}
+
+impl Charge<'_> {
+    /// Each bucket once.
+    fn buckets(&self) -> impl Iterator<Item = usize> {
+        let only = |index: &&usize| !self.buckets.contains(index);
+        self.buckets.iter().chain(self.with_buckets.iter().filter(only)).copied()
+    }
+
+    /// What is taken from one of them.
+    fn cost(&self, index: usize, limit: &LimitBucket) -> u64 {
+        let of = |buckets: &[usize], bytes| match buckets.contains(&index) {
+            true => limit.cost(bytes),
+            false => 0,
+        };
+        of(self.buckets, self.bytes).saturating_add(of(self.with_buckets, self.with_bytes))
+    }
 }
 
 /// A command was not admitted.
@@ -140,24 +167,24 @@ impl Throttle {
         self.timer = None;
     }
 
-    /// Takes from all these buckets what a command costs, or from none.
-    fn take(&mut self, buckets: &[usize], bytes: usize, now: Duration) -> Result<(), Refused> {
+    /// Takes from all buckets what is to be taken, or from none.
+    fn take(&mut self, charge: &Charge<'_>, now: Duration) -> Result<(), Refused> {
         let refused = |bucket, at: Duration| Refused { bucket, at: at.min(now + WAIT_MAX) };
         // The later buckets seldom refuse what they have just not refused: another group may have
         // come between.
-        let refusing = buckets.iter().copied().filter_map(|index| {
+        let refusing = charge.buckets().filter_map(|index| {
             let (limit, lease) = self.bucket(index)?;
-            Some((limit.bucket.refuses(*lease, limit.cost(bytes), now)?, index))
+            Some((limit.bucket.refuses(*lease, charge.cost(index, limit), now)?, index))
         });
         if let Some((at, index)) = refusing.max() {
             return Err(refused(index, at));
         }
-        for (done, index) in buckets.iter().copied().enumerate() {
+        for (done, index) in charge.buckets().enumerate() {
             let Some((limit, lease)) = self.bucket(index) else { continue };
-            if let Err(at) = limit.bucket.take(lease, limit.cost(bytes), now) {
-                for index in buckets.iter().copied().take(done) {
+            if let Err(at) = limit.bucket.take(lease, charge.cost(index, limit), now) {
+                for index in charge.buckets().take(done) {
                     let Some((limit, lease)) = self.bucket(index) else { continue };
-                    limit.bucket.give_back(lease, limit.cost(bytes));
+                    limit.bucket.give_back(lease, charge.cost(index, limit));
                 }
                 return Err(refused(index, at));
             }
@@ -178,14 +205,6 @@ impl Throttle {
             }
         }
     }
-
-    fn take_at_once(&mut self, buckets: &[usize], bytes: usize, now: Duration) {
-        for index in buckets.iter().copied() {
-            if let Some((limit, lease)) = self.bucket(index) {
-                limit.bucket.take_at_once(lease, limit.cost(bytes), now);
-            }
-        }
-    }
 }
 
 /// The commands of a queue that is under limits.
@@ -198,7 +217,7 @@ pub(crate) struct Flows {
 
 #[derive(Debug, Default)]
 struct Flow {
-    buckets: Vec<usize>,
+    buckets: Arc<[usize]>,
     /// What waits, oldest first.
     waiting: VecDeque<Slot>,
     /// The bucket that refused the first one last, and when.
@@ -234,7 +253,7 @@ impl Flows {
         self.end(core);
         self.flows.retain(|_, flow| flow.is_known || !flow.waiting.is_empty());
         for (key, flow) in &mut self.flows {
-            flow.buckets = core.throttle.limits.of(self.host.names(), key.0, key.1);
+            flow.buckets = core.throttle.limits.of(self.host.names(), key.0, key.1).into();
             flow.counted.clear();
         }
     }
@@ -248,8 +267,13 @@ impl Flows {
         }
     }
 
-    /// Whether a command may begin; if not, it waits in this slot.
-    pub(crate) fn admit(&mut self, slot: Slot, command: &DeviceCommand, core: &mut Core) -> bool {
+    /// Whether a command, and the one that begins with it, may begin; if not, it waits in this slot.
+    pub(crate) fn admit(
+        &mut self,
+        slot: Slot,
+        (command, with): (&DeviceCommand, Option<&DeviceCommand>),
+        core: &mut Core,
+    ) -> bool {
         // What makes writes durable, or says who may write, never waits. Copy waits piece by piece.
         if matches!(
             command.operation,
@@ -261,13 +285,13 @@ impl Flows {
             return true;
         }
         let (key, connection) = (key_of(command), self.connection);
+        let (with_buckets, with_bytes) = self.beside(with, core);
         let (host, flow) = self.flow(key, core);
-        if flow.buckets.is_empty() && flow.waiting.is_empty() {
-            return true;
-        }
         if flow.waiting.is_empty() {
-            let (bytes, now) = (bytes_of(command.transfer), core.reactor.turn_time());
-            let Err(refused) = core.throttle.take(&flow.buckets, bytes, now) else { return true };
+            let (buckets, bytes) = (&*flow.buckets, bytes_of(command.transfer));
+            let charge = Charge { buckets, bytes, with_buckets: &with_buckets, with_bytes };
+            let taken = core.throttle.take(&charge, core.reactor.turn_time());
+            let Err(refused) = taken else { return true };
             flow.count(Some(refused.bucket), (host, key.0), core);
             if !std::mem::replace(&mut flow.is_known, true) {
                 let (at, turn) = (refused.at, core.throttle.turn);
@@ -278,11 +302,11 @@ impl Flows {
         false
     }
 
-    /// Counts a command that cannot wait.
-    pub(crate) fn admit_at_once(&mut self, command: &DeviceCommand, core: &mut Core) {
-        let (_, flow) = self.flow(key_of(command), core);
-        let (bytes, now) = (bytes_of(command.transfer), core.reactor.turn_time());
-        core.throttle.take_at_once(&flow.buckets, bytes, now);
+    /// The buckets and the bytes of the command that begins with another one.
+    fn beside(&mut self, with: Option<&DeviceCommand>, core: &Core) -> (Arc<[usize]>, usize) {
+        let Some(with) = with else { return (Arc::default(), 0) };
+        let (_, flow) = self.flow(key_of(with), core);
+        (Arc::clone(&flow.buckets), bytes_of(with.transfer))
     }
 
     /// The slot of the first command of a flow.
@@ -293,18 +317,20 @@ impl Flows {
     /// The first command of a flow, which this is, asks again. While the target drains it begins.
     pub(crate) fn retry(
         &mut self,
-        command: Option<&DeviceCommand>,
+        (command, with): (Option<&DeviceCommand>, Option<&DeviceCommand>),
         key: FlowKey,
         core: &mut Core,
     ) -> Turn {
+        let (with_buckets, with_bytes) = self.beside(with, core);
         let Some(flow) = self.flows.get_mut(&key) else { return Turn::Empty };
         let (Some(command), Some(slot)) = (command, flow.waiting.front().copied()) else {
             flow.count(None, (&self.host, key.0), core);
             flow.is_known = false;
             return Turn::Empty;
         };
-        let now = core.reactor.turn_time();
-        let taken = core.throttle.take(&flow.buckets, bytes_of(command.transfer), now);
+        let (buckets, bytes) = (&*flow.buckets, bytes_of(command.transfer));
+        let charge = Charge { buckets, bytes, with_buckets: &with_buckets, with_bytes };
+        let taken = core.throttle.take(&charge, core.reactor.turn_time());
         if let (Err(refused), false) = (taken, core.draining) {
             flow.count(Some(refused.bucket), (&self.host, key.0), core);
             return Turn::Wait(refused.at);
@@ -314,20 +340,21 @@ impl Flows {
         Turn::Begin(slot)
     }
 
-    /// A command was aborted.
-    pub(crate) fn remove(&mut self, slot: Slot, command: &DeviceCommand, core: &mut Core) {
-        if let Some(flow) = self.flows.get_mut(&key_of(command)) {
-            flow.waiting.retain(|waiting| *waiting != slot);
-            if flow.waiting.is_empty() {
-                flow.count(None, (&self.host, command.nsid), core);
-            }
+    /// A command was aborted. Says whether it waited.
+    pub(crate) fn remove(&mut self, slot: Slot, command: &DeviceCommand, core: &mut Core) -> bool {
+        let Some(flow) = self.flows.get_mut(&key_of(command)) else { return false };
+        let before = flow.waiting.len();
+        flow.waiting.retain(|waiting| *waiting != slot);
+        if flow.waiting.is_empty() {
+            flow.count(None, (&self.host, command.nsid), core);
         }
+        flow.waiting.len() < before
     }
 
     fn flow(&mut self, key: FlowKey, core: &Core) -> (&HostKey, &mut Flow) {
         let host = &self.host;
         let flow = self.flows.entry(key).or_insert_with(|| {
-            let buckets = core.throttle.limits.of(host.names(), key.0, key.1);
+            let buckets = core.throttle.limits.of(host.names(), key.0, key.1).into();
             Flow { buckets, ..Flow::default() }
         });
         (host, flow)

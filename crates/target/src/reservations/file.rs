@@ -1,14 +1,17 @@
-//! The file in which the reservations of a namespace outlast the target, in the form of SPDK.
+//! The file in which the reservations of a namespace outlast the target, in the form of SPDK, and
+//! the one beside it with the NQNs of the registrants, for which SPDK's form has no place.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::path::Path;
+use std::fmt::Display;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::json;
 use uuid::Uuid;
 use weft_nvme::reservation::ReservationType;
-use weft_nvmf::reservation::{Held, Reservations};
+use weft_nvmf::reservation::{Held, HostId, Reservations};
 
 use crate::config::HexId;
 
@@ -30,6 +33,36 @@ struct StoredRegistrant {
     rkey: u64,
     /// Host Identifier.
     host_uuid: HexId<16>,
+}
+
+/// Where the NQNs of registrants are: by Host Identifier.
+fn owners_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".hosts");
+    name.into()
+}
+
+/// Writes the reservations of a namespace, which were others before. The names are written first,
+/// so that a crash leaves no registrant without its name.
+pub(crate) fn write(
+    path: &Path,
+    before: &Reservations,
+    after: &Reservations,
+    uuid: &[u8; 16],
+) -> io::Result<()> {
+    let owners = before.owners().iter().chain(after.owners());
+    let names: BTreeMap<_, _> =
+        owners.map(|(id, name)| (Uuid::from_bytes(*id).to_string(), &**name)).collect();
+    let is_kept = after.persists() && !names.is_empty();
+    if is_kept {
+        crate::replace_file(&owners_path(path), format!("{}\n", json!(names)).as_bytes())?;
+    }
+    crate::replace_file(path, text(after, uuid).as_bytes())?;
+    if is_kept {
+        return Ok(());
+    }
+    let removed = std::fs::remove_file(owners_path(path));
+    removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
 /// The text of the file for a namespace with this UUID.
@@ -56,9 +89,30 @@ pub(crate) fn read(path: &Path, uuid: &[u8; 16]) -> Result<Reservations, String>
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Reservations::default()),
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
-    parse(&text, uuid).map_err(|what| {
+    let mut reservations = parse(&text, uuid).map_err(|what| {
         format!("{}: {what}; move the file away to begin without reservations", path.display())
-    })
+    })?;
+    reservations.add_owners(read_owners(&owners_path(path))?);
+    Ok(reservations)
+}
+
+fn read_owners(path: &Path) -> Result<Vec<(HostId, Arc<str>)>, String> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    let wrong = |what: &dyn Display| {
+        let path = path.display();
+        format!("{path}: {what}; move the file away to have registrants known by identifier only")
+    };
+    let names: BTreeMap<String, String> =
+        serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+    let one = |(id, name): (String, String)| {
+        let id = Uuid::parse_str(&id).map_err(|error| wrong(&error))?;
+        Ok((id.into_bytes(), name.into()))
+    };
+    names.into_iter().map(one).collect()
 }
 
 fn parse(text: &str, uuid: &[u8; 16]) -> Result<Reservations, String> {

@@ -213,6 +213,7 @@ fn try_to_make(change: &Change) -> Result<(Vec<Notice>, Vec<HostId>), Status> {
         let before = table.get(*nsid);
         let mut after = before.clone();
         let notices = after.apply(*host, request, file.is_some())?;
+        after.add_owners(table.owner(host).map(|owner| (*host, owner)));
         write(&before, &after, namespace, file.as_ref())?;
         // Another group may have made a change at the same time.
         if let Some(losers) = table.change(*nsid, &before, after) {
@@ -230,8 +231,7 @@ fn write(
 ) -> Result<(), Status> {
     let is_concerned = before.persists() || after.persists();
     let Some(path) = file.filter(|_| is_concerned && before != after) else { return Ok(()) };
-    let text = file::text(after, &namespace.uuid);
-    crate::replace_file(path, text.as_bytes()).map_err(|error| {
+    file::write(path, before, after, &namespace.uuid).map_err(|error| {
         log::error!("reservations cannot be written to {}: {error}", path.display());
         Status::INTERNAL_ERROR
     })

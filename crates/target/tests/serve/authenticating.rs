@@ -7,6 +7,8 @@ use weft_nvme::authentication::FailureReason;
 use weft_nvme::fabrics::{Authentication, ConnectResult, PropertyGet, PropertySize};
 use weft_nvme::property::Offset;
 use weft_nvme::{AdminOpcode, Command, FabricsType, NvmOpcode, Status};
+#[cfg(feature = "tls")]
+use weft_nvme::{fabrics::PropertySet, log_page::LogPageId};
 use weft_nvmf::auth::host::{Authenticator, Next, Problem};
 use weft_nvmf::auth::{Group, HashFunction, Names, Policy, Random};
 use weft_reactor::system::random_bytes;
@@ -144,6 +146,32 @@ fn a_queue_serves_nothing_before_it_is_authenticated() {
         assert_eq!(io.read(1, 0, 1, 4096).bytes(), [0; 4096], "nothing was written");
         io.write(1, 0, 1, &[1; 4096]).succeeded();
     });
+}
+
+/// Who has not shown that it is the host that it says cannot keep an identifier from that host.
+#[test]
+fn only_an_authenticated_host_has_its_identifier() {
+    let key = key_file(KEY);
+    let mut config = guarded(&key);
+    let path = config.subsystems[0].host_keys[0].dhchap_key.clone();
+    let other = HostKeys { dhchap_key: path, ..HostKeys::new(OTHER_HOST) };
+    config.subsystems[0].host_keys.push(other);
+    let target = start(config);
+    let borrowed = ConnectFields {
+        host_id: crate::support::HOST_ID,
+        ..ConnectFields::admin().of_other_host()
+    };
+    let (mut stranger, _) = connect(&target, &borrowed);
+    let (mut admin, _) = connect(&target, &ConnectFields::admin());
+    authenticate(&mut admin);
+    // It has the key of the host that it says, but another one has the identifier by now.
+    let name = |text: &str| text.parse().expect("a name");
+    let names = Names { host: name(OTHER_HOST), subsystem: name(SUBSYSTEM) };
+    run_exchange(&mut stranger, Authenticator::new(names, Arc::new(policy(KEY)), 7), |_, _| {});
+    stranger.until_closed();
+    let answer = Peer::open(address(&target), HostOptions::default()).connect(&borrowed);
+    assert_eq!(answer.status(), Status::CONNECT_INVALID_PARAMETERS.with_dnr());
+    admin.run(read_version(), HostData::None).succeeded();
 }
 
 #[test]
@@ -453,6 +481,9 @@ fn no_io_queue_is_in_the_clear_beside_a_key_of_tls() {
         }
         assert_eq!(problem, None);
         admin.enable();
+        if makes {
+            serves_what_comes_before_tls(&mut admin);
+        }
         let fields = ConnectFields::io(result.controller_id(), 1);
         let status = open(&fields).connect(&fields).status();
         match makes {
@@ -460,6 +491,44 @@ fn no_io_queue_is_in_the_clear_beside_a_key_of_tls() {
             false => assert!(status.is_success(), "{status}"),
         }
     }
+}
+
+/// Of all commands those with which a host enables its controller, before it comes back over TLS.
+#[cfg(feature = "tls")]
+fn serves_what_comes_before_tls(admin: &mut Peer) {
+    for opcode in 0..=u8::MAX {
+        let status = admin.run(Command::new(AdminOpcode(opcode)), HostData::None).status();
+        let is_served = AdminOpcode(opcode) == AdminOpcode::IDENTIFY;
+        assert_eq!(status == REQUIRED, !is_served, "{opcode:#x}: {status}");
+    }
+    for page in 0..=u8::MAX {
+        let get = weft_nvme::log_page::GetLogPage::new(LogPageId(page), 0, 512).to_command();
+        let status = admin.run_for(get, 512).status();
+        let is_served =
+            [LogPageId::ASYMMETRIC_NAMESPACE_ACCESS, LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS];
+        assert_eq!(status == REQUIRED, !is_served.contains(&LogPageId(page)), "{page:#x}");
+    }
+    for fabrics_type in 0..=u8::MAX {
+        let command = Command::fabrics(FabricsType(fabrics_type));
+        let status = admin.run(command, HostData::None).status();
+        let is_served = [
+            FabricsType::PROPERTY_GET,
+            FabricsType::AUTHENTICATION_SEND,
+            FabricsType::AUTHENTICATION_RECEIVE,
+        ];
+        let is_served = is_served.contains(&FabricsType(fabrics_type));
+        assert_eq!(status == REQUIRED, !is_served, "{fabrics_type:#x}: {status}");
+    }
+    for offset in 0..0x100 {
+        let set = PropertySet::new(Offset(offset), PropertySize::Four, 0x4e56_4d65);
+        if Offset(offset) != Offset::CONTROLLER_CONFIGURATION {
+            assert_eq!(admin.run(set.to_command(), HostData::None).status(), REQUIRED);
+        }
+    }
+    admin.run(read_version(), HostData::None).succeeded();
+    let identify = weft_nvme::identify::Identify::new(weft_nvme::identify::Cns::CONTROLLER, 0);
+    admin.run_for(identify.to_command(), 4096).succeeded();
+    admin.enable();
 }
 
 /// Keys of TLS are in no view, but a reload says whose are others, and nothing of the keys.

@@ -304,7 +304,7 @@ fn marked_blocks_fail_until_they_are_written() {
     });
 }
 
-fn fused(
+pub(crate) fn fused(
     io: &Peer,
     opcode: NvmOpcode,
     part: Fused,

@@ -163,6 +163,34 @@ fn what_does_not_become_a_namespace_leaves_no_file() {
     assert!(target.lock().expect("no panic").config().operated.bdevs.is_empty());
 }
 
+/// However many are under way when one is asked for.
+#[test]
+fn hosts_that_ask_at_once_have_no_more_than_there_is() {
+    let target = managed(None);
+    let at = address(&target.lock().expect("no panic"));
+    let fields = [ConnectFields::admin(), ConnectFields::admin().of_other_host()];
+    let mut peers = fields.map(|fields| Peer::admin_as(at, &fields).0);
+    let mut wanted = identify::Namespace::zeroed();
+    (wanted.size, wanted.capacity) = (U64::new(600), U64::new(600));
+    wanted.formatted_lba_size = FormattedLbaSize(1);
+    let command = Command::new(AdminOpcode::NAMESPACE_MANAGEMENT);
+    let slots = peers.each_mut().map(|peer| {
+        [(); 12].map(|()| peer.submit(command, HostData::ToController(peer.buffer(wanted.bytes()))))
+    });
+    let mut made = 0;
+    for (peer, slots) in peers.iter_mut().zip(slots) {
+        for slot in slots {
+            match peer.wait_for(slot).status() {
+                Status::SUCCESS => made += 1,
+                status => {
+                    assert_eq!(status, Status::NAMESPACE_INSUFFICIENT_CAPACITY.with_dnr());
+                }
+            }
+        }
+    }
+    assert_eq!(made, 3, "of 2048 blocks");
+}
+
 #[test]
 fn without_somebody_who_makes_them_hosts_are_told() {
     let mut config = config_of_two_groups(&["memory:1MiB"]);

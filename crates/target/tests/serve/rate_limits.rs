@@ -1,15 +1,22 @@
 //! Commands that wait for a rate limit: what ends them, and what does not wait with them.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
 use std::time::{Duration, Instant};
 
 use weft_nvme::abort::Abort;
+use weft_nvme::command::Fused;
+use weft_nvme::nvm::{
+    CopyCommand, CopySourceRange, DatasetAttributes, DatasetManagement, DatasetRange,
+};
 use weft_nvme::tcp::DigestOptions;
-use weft_nvme::{Command, NvmOpcode, Status};
+use weft_nvme::{Command, NvmOpcode, Status, Wire};
 use weft_target::config::{Config, RateLimit, RateLimitedCommands};
 use weft_target::{Target, ThrottledTenant};
+use weft_transport::Slot;
 use weft_transport::host::{HostData, HostOptions};
 
+use crate::commands::fused;
 use crate::support::peer::{ConnectFields, Peer, read_write};
 use crate::support::raw::Raw;
 use crate::support::{
@@ -262,5 +269,167 @@ fn a_change_of_what_is_limited_is_in_force_at_once() {
         io.read(1, 0, 1, BLOCK).succeeded();
         let read = io.begin_read(1, 0, 1, BLOCK);
         assert!(!io.is_answered(read, SHORT), "it waits");
+    });
+}
+
+/// A kind of command, for one block of a device of zeros.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Read,
+    Compare,
+    Verify,
+    Write,
+    WriteZeroes,
+    Deallocate,
+    CompareAndWrite,
+    Copy,
+}
+
+impl Kind {
+    const ALL: [Self; 8] = [
+        Self::Read,
+        Self::Compare,
+        Self::Verify,
+        Self::Write,
+        Self::WriteZeroes,
+        Self::Deallocate,
+        Self::CompareAndWrite,
+        Self::Copy,
+    ];
+
+    /// The bytes of what it reads and of what it writes, if it does.
+    const fn costs(self) -> [Option<u64>; 2] {
+        let block = BLOCK as u64;
+        match self {
+            Self::Read | Self::Compare => [Some(block), None],
+            Self::Verify => [Some(0), None],
+            Self::Write => [None, Some(block)],
+            Self::WriteZeroes => [None, Some(0)],
+            Self::Deallocate => [None, Some(size_of::<DatasetRange>() as u64)],
+            Self::CompareAndWrite | Self::Copy => [Some(block), Some(block)],
+        }
+    }
+
+    /// What it costs of a limit.
+    fn cost(self, limit: &RateLimit) -> u64 {
+        let [reads, writes] = self.costs();
+        let of_limit = match limit.rw {
+            RateLimitedCommands::Read => [reads, None],
+            RateLimitedCommands::Write => [None, writes],
+            RateLimitedCommands::Rw => [reads, writes],
+        };
+        let one = |bytes: u64| if limit.rate.is_some() { bytes } else { 1 };
+        of_limit.into_iter().flatten().map(one).sum()
+    }
+
+    /// Begins one. The last of its slots is answered when it is done.
+    fn begin(self, io: &mut Peer) -> Vec<Slot> {
+        let zeros = [0; BLOCK];
+        let sent = |io: &Peer, bytes: &[u8]| HostData::ToController(io.buffer(bytes));
+        let block = |opcode| read_write(opcode, 1, 1, 1);
+        vec![match self {
+            Self::Read => io.begin_read(1, 1, 1, BLOCK),
+            Self::Write => io.begin_write(1, 1, 1, &zeros),
+            Self::Compare => io.submit(block(NvmOpcode::COMPARE), sent(io, &zeros)),
+            Self::Verify => io.submit(block(NvmOpcode::VERIFY), HostData::None),
+            Self::WriteZeroes => io.submit(block(NvmOpcode::WRITE_ZEROES), HostData::None),
+            Self::Deallocate => {
+                let attributes = DatasetAttributes(0).with_deallocate(true);
+                let command = DatasetManagement { range_count: 1, attributes }.to_command(1);
+                io.submit(command, sent(io, DatasetRange::new(1, 1).bytes()))
+            }
+            Self::CompareAndWrite => {
+                let (command, data) = fused(io, NvmOpcode::COMPARE, Fused::FIRST, 1, &zeros);
+                let first = io.submit_later(command, data);
+                let (command, data) = fused(io, NvmOpcode::WRITE, Fused::SECOND, 1, &zeros);
+                return vec![first, io.submit(command, data)];
+            }
+            Self::Copy => {
+                let command = CopyCommand::new(2, 1, 0).to_command(1);
+                let range = CopySourceRange::new(1, 1, 1).expect("a block");
+                io.submit(command, sent(io, range.bytes()))
+            }
+        }]
+    }
+}
+
+/// What these kinds in turn had of a limit, eight in flight, and for how long.
+fn had(io: &mut Peer, kinds: &[Kind], limit: &RateLimit) -> (u64, Duration) {
+    let began = Instant::now();
+    let mut next = kinds.iter().copied().cycle();
+    let mut in_flight = VecDeque::new();
+    let mut had = 0;
+    while let Some(rest) = Duration::from_millis(60).checked_sub(began.elapsed()) {
+        while in_flight.len() < 8 {
+            let kind = next.next().expect("there is one");
+            in_flight.push_back((kind, kind.begin(io)));
+        }
+        let (kind, slots) = in_flight.front().expect("eight");
+        if !slots.iter().all(|slot| io.is_answered(*slot, rest)) {
+            break;
+        }
+        had += kind.cost(limit);
+        let (_, slots) = in_flight.pop_front().expect("the same");
+        slots.into_iter().for_each(|slot| drop(io.wait_for(slot).succeeded()));
+    }
+    (had, began.elapsed())
+}
+
+/// Whatever kind of command comes, alone or between others, of reads and of writes.
+#[test]
+fn no_kind_of_command_passes_a_limit() {
+    let mixed = [Kind::ALL.as_slice(), Kind::ALL.as_slice()].concat();
+    let alone = Kind::ALL.map(|kind| vec![kind]);
+    for rw in [RateLimitedCommands::Read, RateLimitedCommands::Write, RateLimitedCommands::Rw] {
+        for (rate_iops, rate) in [(Some(100), None), (None, Some(100 * BLOCK as u64))] {
+            let limit = RateLimit { rw, rate_iops, rate, force: true, ..RateLimit::default() };
+            limited(limit.clone(), |target, _| {
+                for kinds in alone.iter().chain([&mixed]) {
+                    let largest = kinds.iter().map(|kind| kind.cost(&limit)).max();
+                    let Some(largest) = largest.filter(|cost| *cost > 0) else { continue };
+                    let (_admin, controller) = Peer::admin(address(target));
+                    let mut io = Peer::io(address(target), controller, 1);
+                    let (had, time) = had(&mut io, kinds, &limit);
+                    // The rate, and of one group 1 ms of it and one command.
+                    let rate = rate.or(rate_iops).expect("one");
+                    let time = time + Duration::from_millis(1);
+                    let most = u128::from(rate) * time.as_micros() / 1_000_000 + 1;
+                    let most = most + u128::from(largest);
+                    assert!(u128::from(had) <= most, "{kinds:?}, {limit:?}: {had}, not {most}");
+                }
+            });
+        }
+    }
+}
+
+/// A pair waits as one, later commands behind it, and an Abort of either half ends both.
+#[test]
+fn a_fused_pair_waits_as_one() {
+    limited(stalling(), |target, config| {
+        let (mut admin, controller) = Peer::admin(address(target));
+        let mut io = Peer::io(address(target), controller, 1);
+        io.read(2, 0, 1, BLOCK).succeeded();
+        for in_capsule_bytes in [16 * 1024, 0] {
+            io.connection.set_in_capsule_bytes(in_capsule_bytes);
+            for half in [0, 1] {
+                let pair = Kind::CompareAndWrite.begin(&mut io);
+                assert!(!io.is_answered(pair[1], SHORT / 4), "it waits");
+                let command_id = io.connection.command_id(pair[half]).expect("in flight");
+                let abort = Abort { submission_queue_id: 1, command_id };
+                let answer = admin.run(abort.to_command(), HostData::None).succeeded();
+                assert_eq!(answer.completion.dword0() & 1, 0);
+                let statuses = [0, 1].map(|half| io.wait_for(pair[half]).status());
+                assert_eq!(statuses, [Status::ABORT_REQUESTED, Status::ABORTED_FAILED_FUSED]);
+            }
+            let pair = Kind::CompareAndWrite.begin(&mut io);
+            let later = io.begin_write(1, 1, 1, &pattern(BLOCK, 2));
+            assert!(!io.is_answered(later, SHORT / 4) && !io.is_answered(pair[0], SHORT / 4));
+            unlimited(target, config);
+            pair.into_iter().for_each(|slot| drop(io.wait_for(slot).succeeded()));
+            io.wait_for(later).succeeded();
+            io.write(1, 1, 1, &[0; BLOCK]).succeeded();
+            target.reload(config.clone()).expect("a reload");
+            io.read(2, 0, 1, BLOCK).succeeded();
+        }
     });
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weft_nvme::event::Event;
+use weft_nvme::fabrics::InvalidParameter;
 use weft_nvme::feature::{FeatureId, GetFeatures, ReservationNotificationMask};
 use weft_nvme::log_page::{
     LogPageId, ReservationNotification, ReservationNotificationType as Kind,
@@ -21,7 +22,7 @@ use weft_transport::host::{HostData, HostOptions};
 use crate::support::peer::{Answer, ConnectFields, Peer};
 use crate::support::{
     HOST_ID, OTHER_HOST_ID, address, config, config_of_two_groups, on_each_transport, pattern,
-    start,
+    start, wait_until,
 };
 
 const BLOCK: usize = 4096;
@@ -351,6 +352,62 @@ fn what_persists_outlasts_the_target() {
     config.subsystems[0].namespaces[0].uuid = Some([8; 16]);
     let told = Target::start(config).expect_err("another namespace").to_string();
     assert!(told.contains("07070707-0707") && told.contains("move the file away"), "{told}");
+}
+
+/// The answer to a Connect with the first host's identifier and the second one's name.
+fn borrow(target: &Target) -> (Status, u32) {
+    let fields = ConnectFields { host_id: HOST_ID, ..ConnectFields::admin().of_other_host() };
+    let mut peer =
+        Peer::open(address(target), fields.options(address(target), HostOptions::default()));
+    let answer = peer.connect(&fields);
+    (answer.status(), answer.completion.dword0())
+}
+
+/// A Host Identifier is a host's while it is connected or registered, in another process as well.
+#[test]
+fn a_host_identifier_belongs_to_the_host_that_showed_it_first() {
+    let name = format!("weft-owners-{}.json", std::process::id());
+    let file = File(std::env::temp_dir().join(name));
+    let owners = File(file.0.with_extension("json.hosts"));
+    let mut config = devices();
+    let namespace = &mut config.subsystems[0].namespaces[0];
+    (namespace.ptpl_file, namespace.uuid) = (Some(file.0.clone()), Some([7; 16]));
+    let invalid = (Status::CONNECT_INVALID_PARAMETERS.with_dnr(), InvalidParameter::HOST_ID.0);
+    let is_free = |target: &Target| {
+        wait_until("the identifier is free", || borrow(target).0 == Status::SUCCESS);
+    };
+    let target = start(config.clone());
+    let (mut one, two) = Host::two(&target);
+    assert_eq!(borrow(&target), invalid, "it is connected");
+    // As many controllers of one host as it likes, and hosts without an identifier.
+    let again = Peer::admin(address(&target));
+    for fields in [ConnectFields::admin(), ConnectFields::admin().of_other_host()] {
+        Peer::admin_as(address(&target), &ConnectFields { host_id: [0; 16], ..fields });
+    }
+    drop((again, two));
+    assert_eq!(borrow(&target), invalid, "one of its controllers is there");
+    one.register_first();
+    drop(one);
+    std::thread::sleep(SLOW);
+    assert_eq!(borrow(&target), invalid, "it is registered");
+    let (mut one, mut two) = Host::two(&target);
+    one.admin.set_feature(FeatureId::RESERVATION_PERSISTENCE, 1, 1).succeeded();
+    let kind = Type::WRITE_EXCLUSIVE;
+    assert_eq!(one.acquire(AcquireAction::ACQUIRE, kind, 0), Status::SUCCESS);
+    two.register_first();
+    drop((one, two));
+    target.stop().expect("a clean stop");
+
+    let target = start(config);
+    assert_eq!(borrow(&target), invalid, "its registration persists");
+    let (one, mut two) = Host::two(&target);
+    drop(one);
+    assert_eq!(two.acquire(AcquireAction::PREEMPT, kind, 0xa), Status::SUCCESS);
+    is_free(&target);
+    assert_eq!(two.release(ReleaseAction::CLEAR, kind), Status::SUCCESS);
+    two.admin.set_feature(FeatureId::RESERVATION_PERSISTENCE, 1, 0).succeeded();
+    assert!(!owners.0.exists(), "nothing persists");
+    target.stop().expect("a clean stop");
 }
 
 #[test]

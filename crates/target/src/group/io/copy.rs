@@ -1,6 +1,6 @@
 //! Copy, in pieces: each is read into a buffer and written from it, the next one in a later turn.
 //!
-//! A piece asks the rate limits as a write of its size would, takes its buffer as any command does,
+//! A piece asks the rate limits for a read and a write of its size, takes its buffer as any command does,
 //! and is checked against the view of its moment. So a long Copy keeps no memory while it waits,
 //! holds up neither the group nor a change of reservations, and ends with the first piece that is
 //! refused.
@@ -44,8 +44,8 @@ pub(super) struct Copying {
 pub(super) enum Step {
     /// The next turn.
     Turn,
-    /// A rate limit, for this write.
-    Limit(DeviceCommand),
+    /// A rate limit, for this read and this write.
+    Limit([DeviceCommand; 2]),
     /// A buffer of so many bytes.
     Memory(usize),
     /// The device that it reads from.
@@ -55,9 +55,9 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// The write that a rate limit is asked for.
-    pub(super) const fn limited(&self) -> Option<DeviceCommand> {
-        if let Self::Limit(write) = self { Some(*write) } else { None }
+    /// The read and the write that a rate limit is asked for.
+    pub(super) const fn limited(&self) -> Option<[DeviceCommand; 2]> {
+        if let Self::Limit(halves) = self { Some(*halves) } else { None }
     }
 
     /// How much memory it waits for.
@@ -154,12 +154,12 @@ impl Io {
         let Some((piece, bytes)) = self.next_piece(&copy) else {
             return self.fail_piece(slot, &copy, GONE, context);
         };
-        let [_, write] = copy.halves(&piece, bytes);
+        let [read, write] = copy.halves(&piece, bytes);
         if let Some(flows) = &mut self.flows
-            && !flows.admit(slot, &write, context.core)
+            && !flows.admit(slot, (&write, Some(&read)), context.core)
         {
             self.wait(slot, Wait::Limit, context.core);
-            copy.step = Step::Limit(write);
+            copy.step = Step::Limit([read, write]);
             return self.put(slot, Work::Copying(copy));
         }
         self.begin_piece(slot, copy, context);
@@ -180,7 +180,7 @@ impl Io {
     ) -> bool {
         match self.take(slot) {
             Work::Copying(copy) if !copy.step.is_at_device() => {
-                if let (Some(flows), Step::Limit(write)) = (&mut self.flows, &copy.step) {
+                if let (Some(flows), Step::Limit([_, write])) = (&mut self.flows, &copy.step) {
                     flows.remove(slot, write, context.core);
                 }
                 self.fail_piece(slot, &copy, status, context);
@@ -242,10 +242,6 @@ impl Io {
         };
         if let Err(status) = self.queue.recheck_copy(&copy.command, &piece) {
             return self.fail_piece(slot, &copy, status, context);
-        }
-        if let Some(flows) = &mut self.flows {
-            let [read, _] = copy.halves(&piece, bytes);
-            flows.admit_at_once(&read, context.core);
         }
         context.core.admission.spend(bytes as usize);
         let operation = Operation::Read { slba: piece.slba, nlb: piece.nlb, into };

@@ -1,6 +1,7 @@
 //! The fused pairs of an I/O queue.
 
 use weft_backend::Operation;
+use weft_nvme::Status;
 use weft_nvmf::queue::{DeviceCommand, DeviceFailure, DeviceOperation};
 use weft_reactor::Buffer;
 use weft_transport::Slot;
@@ -10,8 +11,7 @@ use crate::group::core::Context;
 use crate::io_metrics::Wait;
 
 impl Io {
-    /// The second command of a fused pair has arrived: both get their data and are submitted as
-    /// one.
+    /// The second command of a fused pair has arrived: both ask the rate limits as one.
     pub(super) fn pair(
         &mut self,
         second: Slot,
@@ -26,18 +26,26 @@ impl Io {
             Work::Held { data, .. } => data,
             _ => None,
         };
-        if let Some(flows) = &mut self.flows {
-            [compare, write].iter().for_each(|half| flows.admit_at_once(half, context.core));
-        }
-        let fetch_first = compare_data.is_none();
-        let fetch_second = write_data.is_none();
         self.put(first, Work::First { compare, second, data: compare_data });
         self.put(second, Work::Second { write, first, data: write_data });
-        for (slot, device, fetch) in [(first, compare, fetch_first), (second, write, fetch_second)]
+        if let Some(flows) = &mut self.flows
+            && !flows.admit(second, (&write, Some(&compare)), context.core)
         {
-            if !fetch {
-                continue;
-            }
+            return [first, second].iter().for_each(|slot| {
+                self.wait(*slot, Wait::Limit, context.core);
+            });
+        }
+        self.begin_pair(first, second, context);
+    }
+
+    /// Both commands of a pair get their data and are submitted as one.
+    pub(super) fn begin_pair(&mut self, first: Slot, second: Slot, context: &mut Context<'_>) {
+        for slot in [first, second] {
+            let device = match self.work.get(slot.index()) {
+                Some(Work::First { compare, data: None, .. }) => *compare,
+                Some(Work::Second { write, data: None, .. }) => *write,
+                _ => continue,
+            };
             match context.core.admission.take_reserved(bytes_of(device.transfer)) {
                 Some(buffer) => {
                     self.wait(slot, Wait::Data, context.core);
@@ -50,6 +58,23 @@ impl Io {
             }
         }
         self.submit_pair(first, second, context);
+    }
+
+    /// Aborts a pair that waits for a rate limit. Says whether it does.
+    pub(super) fn abort_pair(
+        &mut self,
+        first: Slot,
+        second: Slot,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let Some(Work::Second { write, .. }) = self.work.get(second.index()) else { return false };
+        let flows = self.flows.as_mut();
+        let waited = flows.is_some_and(|flows| flows.remove(second, write, context.core));
+        if waited {
+            let aborted = DeviceFailure::Remote(Status::ABORT_REQUESTED);
+            self.fail_pair(first, second, aborted, context);
+        }
+        waited
     }
 
     pub(super) fn submit_pair(&mut self, first: Slot, second: Slot, context: &mut Context<'_>) {
