@@ -78,7 +78,7 @@ impl NvmeFactory {
         let locked = held.as_ref().unwrap_or(namespace.file());
         let claim = claim::claim(path, locked, read_only || shared)?;
         let path = path.canonicalize().map_err(system("resolve"))?;
-        let shared = Shared::new(geometry);
+        let shared = Shared::new(geometry, true);
         Ok(Self { path, namespace, format, shared, _held: held, _claim: claim })
     }
 }
@@ -133,8 +133,7 @@ impl DeviceFactory for NvmeFactory {
         if self.shared.geometry().capabilities.read_only {
             return Ok(());
         }
-        self.namespace.flush()?;
-        if self.has_lost_writes() { Err(rustix::io::Errno::IO.into()) } else { Ok(()) }
+        self.shared.lost_writes.synced(self.namespace.flush())
     }
 
     fn has_lost_writes(&self) -> bool {
