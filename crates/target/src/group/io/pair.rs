@@ -32,7 +32,8 @@ impl Io {
         let fetch_first = compare_data.is_none();
         let fetch_second = write_data.is_none();
         self.put(first, Work::First { compare, second, data: compare_data });
-        self.put(second, Work::Second { write, first, data: write_data });
+        let (data, is_at_device) = (write_data, false);
+        self.put(second, Work::Second { write, first, data, is_at_device });
         for (slot, device, fetch) in [(first, compare, fetch_first), (second, write, fetch_second)]
         {
             if !fetch {
@@ -57,10 +58,11 @@ impl Io {
         match (one, two) {
             (
                 Work::First { compare, second, data: Some(compare_data) },
-                Work::Second { write, first, data: Some(write_data) },
+                Work::Second { write, first, data: Some(write_data), .. },
             ) => {
                 self.put(first, Work::First { compare, second, data: None });
-                self.put(second, Work::Second { write, first, data: None });
+                let (data, is_at_device) = (None, true);
+                self.put(second, Work::Second { write, first, data, is_at_device });
                 if let Err(status) = self.queue.recheck(&write) {
                     let failure = DeviceFailure::Remote(status);
                     return self.fail_pair(first, second, failure, context);
