@@ -48,7 +48,7 @@ impl BlockFactory {
         }
         let attributes = Attributes::of(metadata.rdev());
         let read_only = read_only || attributes.number("ro") == Some(1);
-        let exclusive = !read_only && !shared;
+        let exclusive = !read_only && !shared && !claim::takes_turns();
         let (file, direct) = match file::open_node(path, !read_only, exclusive) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 log::warn!("{} is in use by another program or mounted", path.display());

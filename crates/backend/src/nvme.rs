@@ -67,7 +67,7 @@ impl NvmeFactory {
         let described = Described::of(&identified, &controller, limits, read_only);
         let Described { geometry, format } =
             described.map_err(|why| OpenError::Invalid(format!("{} {why}", path.display())))?;
-        let exclusive = !read_only && !shared;
+        let exclusive = !read_only && !shared && !claim::takes_turns();
         let held = held.and_then(|block| match file::open_node(&block, !read_only, exclusive) {
             Ok((file, _)) => Some(Arc::new(file)),
             Err(error) => {
