@@ -160,8 +160,8 @@ impl Pair {
     }
 }
 
-/// Whether the lock of a file is who decides: all members are then where `flock` tells them of the
-/// locks of devices as well.
+/// Whether the primary locks its devices as well: where the lock of a file decides, `flock` is what
+/// both members have. That of a machine that is gone would last too long for a lease.
 fn locks_devices(config: &config::Pair) -> bool {
     matches!(config.arbiter, Arbiter::LockFile(_))
 }
@@ -306,11 +306,11 @@ impl Member {
         let stepped_down = stepped_down.map_err(|error| error.message)?;
         match stepped_down.map_err(|error| error.to_string())? {
             Err(error) if loss == Loss::Refused => Err(format!(
-                "writes were lost before they were durable: {error}; once that is seen to, `weft \
-                 ctl pair hand-over --force` has the other member serve what is there"
+                "not all that was written is stored: {error}; once that is seen to, `weft ctl pair \
+                 hand-over --force` has the other member serve what is there"
             )),
             Err(error) => {
-                log::warn!("pair: writes were lost before they were durable: {error}");
+                log::warn!("pair: not all that was written is stored: {error}");
                 Ok(())
             }
             Ok(()) => Ok(()),
