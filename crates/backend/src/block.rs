@@ -23,7 +23,6 @@ use weft_reactor::{Owner, Reactor};
 pub struct BlockFactory {
     path: PathBuf,
     file: Arc<File>,
-    direct: bool,
     polled: bool,
     shared: Arc<Shared>,
     _claim: Claim,
@@ -49,7 +48,7 @@ impl BlockFactory {
         }
         let attributes = Attributes::of(metadata.rdev());
         let read_only = read_only || attributes.number("ro") == Some(1);
-        let exclusive = !read_only && !shared;
+        let exclusive = !read_only && !shared && !claim::takes_turns();
         let (file, direct) = match file::open_node(path, !read_only, exclusive) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 log::warn!("{} is in use by another program or mounted", path.display());
@@ -75,8 +74,8 @@ impl BlockFactory {
         }
         let geometry = attributes.geometry(bytes, block_bytes, read_only, direct);
         let path = path.canonicalize().map_err(system("resolve"))?;
-        let shared = Shared::new(geometry);
-        Ok(Self { path, file, direct, polled, shared, _claim: claim })
+        let shared = Shared::new(geometry, direct);
+        Ok(Self { path, file, polled, shared, _claim: claim })
     }
 }
 
@@ -89,7 +88,7 @@ impl DeviceFactory for BlockFactory {
                 .map_err(|error| OpenError::system("poll", &self.path, error))?;
             return file::open_registered(reactor, owner, &self.shared, id);
         }
-        file::open_shared(reactor, owner, &self.shared, file, self.direct)
+        file::open_shared(reactor, owner, &self.shared, file)
     }
 
     fn geometry(&self) -> Geometry {

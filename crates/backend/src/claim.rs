@@ -8,6 +8,9 @@
 //! A `flock` lock belongs to the open file description, so a second open in the same process would
 //! conflict with the first: a reload opens a file before it closes the old one. A table therefore
 //! keeps the locks of this process, and all claims of a file use the same lock.
+//!
+//! Of two processes that take turns with the same files one holds the locks at a time
+//! ([`lock_devices`], [`unlock_devices`]); the other one has the files open meanwhile.
 
 use crate::OpenError;
 use core::time::Duration;
@@ -15,9 +18,9 @@ use rustix::{fs::FlockOperation, io::Errno};
 use std::{
     fs::File,
     os::unix::fs::{FileTypeExt, MetadataExt},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     thread,
@@ -28,12 +31,29 @@ use std::{
 const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_millis(20);
 
-/// The locks held by this process.
-static LOCKS: Mutex<Vec<Weak<Lock>>> = Mutex::new(Vec::new());
+/// The locks of this process.
+static LOCKS: Mutex<Table> = Mutex::new(Table::new());
+
+/// Locks, and whether they are held.
+#[derive(Debug)]
+struct Table {
+    locks: Vec<Weak<Lock>>,
+    turn: Turn,
+}
+
+/// When this process has what it has open for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Always,
+    /// It takes turns with another process, and it is its own.
+    Own,
+    Other,
+}
 
 /// A claim of a file: other processes cannot lock it in a conflicting mode.
 #[derive(Debug)]
 pub(crate) struct Claim {
+    table: &'static Mutex<Table>,
     lock: Arc<Lock>,
     shared: bool,
 }
@@ -41,6 +61,7 @@ pub(crate) struct Claim {
 /// The lock that all claims of a file share.
 #[derive(Debug)]
 struct Lock {
+    path: PathBuf,
     /// The open file description that holds the lock.
     file: Arc<File>,
     what: Identity,
@@ -55,21 +76,54 @@ enum Identity {
     Block { device: u64 },
 }
 
+/// Takes the locks of all files and block devices that are open, and from now on of what is opened:
+/// it is this process's turn to write to them.
+///
+/// # Errors
+/// Another process has one of them: then none is locked.
+pub fn lock_devices() -> Result<(), OpenError> {
+    lock(&LOCKS).begin_turn()
+}
+
+/// Gives up all of these locks, and takes none until [`lock_devices`]: another process may write.
+pub fn unlock_devices() {
+    lock(&LOCKS).end_turn();
+}
+
+/// Whether this process takes turns with another one, which has the same files open as well.
+pub(crate) fn takes_turns() -> bool {
+    lock(&LOCKS).turn != Turn::Always
+}
+
 /// Claims an open file. The lock is exclusive while one claim of this process is not shared.
 pub(crate) fn claim(path: &Path, file: &Arc<File>, shared: bool) -> Result<Claim, OpenError> {
+    claim_in(&LOCKS, path, file, shared)
+}
+
+fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn claim_in(
+    table: &'static Mutex<Table>,
+    path: &Path,
+    file: &Arc<File>,
+    shared: bool,
+) -> Result<Claim, OpenError> {
     let what = identity(file).map_err(|error| OpenError::system("stat", path, error))?;
-    let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut locked = self::lock(table);
+    let Table { locks, turn } = &mut *locked;
     locks.retain(|lock| lock.strong_count() > 0);
     let known = locks.iter().filter_map(Weak::upgrade).find(|lock| lock.what == what);
     let is_known = known.is_some();
     let lock = known.unwrap_or_else(|| {
-        let exclusive = AtomicUsize::new(0);
-        let lock = Arc::new(Lock { file: Arc::clone(file), what, exclusive });
+        let (path, exclusive) = (path.to_owned(), AtomicUsize::new(0));
+        let lock = Arc::new(Lock { path, file: Arc::clone(file), what, exclusive });
         locks.push(Arc::downgrade(&lock));
         lock
     });
-    let is_exclusive = lock.exclusive.load(Relaxed) > 0;
-    match if is_exclusive { Ok(()) } else { take(&lock.file, shared) } {
+    let needs_none = *turn == Turn::Other || lock.exclusive.load(Relaxed) > 0;
+    match if needs_none { Ok(()) } else { take(&lock.file, shared) } {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
             // The kernel releases the old lock before it tries the new mode.
@@ -82,20 +136,59 @@ pub(crate) fn claim(path: &Path, file: &Arc<File>, shared: bool) -> Result<Claim
                 path.display()
             )));
         }
-        Err(error) => log::warn!(
-            "{} cannot be locked ({error}): see to it that no other process writes to it",
-            path.display()
-        ),
+        Err(error) => warn_unlocked(path, error),
     }
     lock.exclusive.fetch_add(usize::from(!shared), Relaxed);
-    Ok(Claim { lock, shared })
+    Ok(Claim { table, lock, shared })
+}
+
+fn warn_unlocked(path: &Path, error: Errno) {
+    log::warn!(
+        "{} cannot be locked ({error}): see to it that no other process writes to it",
+        path.display()
+    );
+}
+
+impl Table {
+    const fn new() -> Self {
+        Self { locks: Vec::new(), turn: Turn::Always }
+    }
+
+    fn begin_turn(&mut self) -> Result<(), OpenError> {
+        for lock in self.locks.iter().filter_map(Weak::upgrade) {
+            let is_shared = lock.exclusive.load(Relaxed) == 0;
+            match take(&lock.file, is_shared) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    self.end_turn();
+                    return Err(OpenError::Invalid(format!(
+                        "{} is in use by another process: see that both members of a pair have \
+                         the same lock file, and that nothing else serves it",
+                        lock.path.display()
+                    )));
+                }
+                Err(error) => warn_unlocked(&lock.path, error),
+            }
+        }
+        self.turn = Turn::Own;
+        Ok(())
+    }
+
+    fn end_turn(&mut self) {
+        self.turn = Turn::Other;
+        for lock in self.locks.iter().filter_map(Weak::upgrade) {
+            if let Err(error) = rustix::fs::flock(&lock.file, FlockOperation::Unlock) {
+                log::debug!("{} cannot be unlocked: {error}", lock.path.display());
+            }
+        }
+    }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let _locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = lock(self.table);
         let was_last = !self.shared && self.lock.exclusive.fetch_sub(1, Relaxed) == 1;
-        if was_last && Arc::strong_count(&self.lock) > 1 {
+        if was_last && table.turn != Turn::Other && Arc::strong_count(&self.lock) > 1 {
             // The claims that remain are shared.
             let _ = take(&self.lock.file, true);
         }
@@ -160,6 +253,38 @@ mod tests {
         drop(shared);
         other.try_lock().expect("it is free again");
         assert!(claim(path, &open(path), true).is_err());
+    }
+
+    /// The other process has its files open, and each in its turn has the locks.
+    #[test]
+    fn processes_that_take_turns_have_locks_in_their_own_turn_only() {
+        let files = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
+        let [one, two] = files.each_ref().map(|file| file.path());
+        let table: &'static Mutex<Table> = Box::leak(Box::new(Mutex::new(Table::new())));
+        let others = [one, two].map(opened_by_another);
+        others[0].try_lock().unwrap();
+        lock(table).end_turn();
+        let first = claim_in(table, one, &open(one), false).expect("it is only opened");
+        let error = lock(table).begin_turn().unwrap_err().to_string();
+        assert!(error.contains("is in use by another process"), "{error}");
+        others[0].unlock().unwrap();
+        let second = claim_in(table, two, &open(two), true).unwrap();
+        others[1].try_lock().expect("it is not locked after a turn that was refused");
+        assert!(lock(table).begin_turn().is_err());
+        others[0].try_lock().expect("none of them is");
+        others.iter().for_each(|other| other.unlock().unwrap());
+        lock(table).begin_turn().unwrap();
+        assert!(others[0].try_lock_shared().is_err(), "a writer's is exclusive");
+        assert!(others[1].try_lock().is_err() && others[1].try_lock_shared().is_ok());
+        others[1].unlock().unwrap();
+        let third = claim_in(table, two, &open(two), false).expect("opened in its turn");
+        assert!(others[1].try_lock_shared().is_err());
+        lock(table).end_turn();
+        others.iter().for_each(|other| other.try_lock().unwrap());
+        drop((first, second, third));
+        others.iter().for_each(|other| other.unlock().unwrap());
+        assert!(lock(table).begin_turn().is_ok(), "what is closed is not locked");
+        others[0].try_lock().unwrap();
     }
 
     #[test]

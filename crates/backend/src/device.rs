@@ -32,9 +32,11 @@ pub(crate) const PIECE_BYTES: usize = 64 << 10;
 /// Every request gets exactly one [`RequestCompletion`]. Completions are in no particular order,
 /// nor is the execution of requests that overlap while both are in flight.
 ///
-/// A flush or durable write that failed stays failed, because the operating system reports a lost
-/// write only once to each open file: all later ones fail on every handle, until the device is
-/// opened by another factory. Reads and other writes continue.
+/// A flush that failed stays failed, because the operating system reports a lost write only once to
+/// each open file: all later flushes and durable writes fail on every handle, until the device is
+/// opened by another factory. Reads and other writes continue. A durable write that is refused is
+/// its own failure only, unless the operating system may have reported an earlier loss with it: it
+/// does so where writes go through its cache.
 pub trait BlockDevice: fmt::Debug {
     /// The geometry. Changes after a resize with the next `submit` or `flush`.
     fn geometry(&self) -> &Geometry;
@@ -101,12 +103,14 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
         drop(resized);
     }
 
-    /// Makes all completed writes durable and blocks until then: for the end of the process.
+    /// Makes all completed writes durable and blocks until then: for the end of the process, or of
+    /// its turn with the device. A failure is one of a flush: all later ones fail, too.
     fn sync(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Whether a flush or durable write has failed, so that all later ones fail, too.
+    /// Whether writes were lost before they were durable, so that all flushes and durable writes
+    /// fail.
     fn has_lost_writes(&self) -> bool {
         false
     }
@@ -142,7 +146,7 @@ impl fmt::Debug for Resized {
     }
 }
 
-/// Whether a flush or durable write has failed. All handles of a device share it.
+/// Whether writes were lost before they were durable. All handles of a device share it.
 #[derive(Debug, Default)]
 pub(crate) struct LostWrites(AtomicBool);
 
@@ -151,16 +155,23 @@ impl LostWrites {
         self.0.load(Acquire)
     }
 
-    /// The result of a flush or durable write, given the result of its I/O.
-    pub(crate) fn flush_result(&self, result: Result<(), Failure>) -> Result<(), Failure> {
-        match result {
-            Ok(()) if self.any() => Err(Failure::MediaWrite),
-            Err(Failure::MediaWrite | Failure::NoSpace | Failure::Device(_)) => {
-                self.0.store(true, Release);
-                result
-            }
-            _ => result,
+    /// Records a loss.
+    pub(crate) fn record(&self) {
+        self.0.store(true, Release);
+    }
+
+    /// Records the failure of a flush: whoever has the operating system flush, and gets an error,
+    /// is the only one who is told of the writes that are lost.
+    pub(crate) fn flush_failed(&self, failure: Failure) {
+        if !matches!(failure, Failure::Aborted | Failure::Unsupported) {
+            self.record();
         }
+    }
+
+    /// The result of a flush that blocks.
+    pub(crate) fn synced(&self, result: io::Result<()>) -> io::Result<()> {
+        result.inspect_err(|_| self.record())?;
+        if self.any() { Err(rustix::io::Errno::IO.into()) } else { Ok(()) }
     }
 }
 

@@ -42,15 +42,18 @@ pub(crate) struct Shared {
     base: Geometry,
     blocks: AtomicU64,
     exclusion: Arc<Exclusion>,
+    /// Whether transfers pass the page cache by.
+    pub(crate) direct: bool,
     pub(crate) lost_writes: LostWrites,
 }
 
 impl Shared {
-    pub(crate) fn new(base: Geometry) -> Arc<Self> {
+    pub(crate) fn new(base: Geometry, direct: bool) -> Arc<Self> {
         Arc::new(Self {
             base,
             blocks: AtomicU64::new(base.blocks),
             exclusion: Arc::new(Exclusion::new(base.block_bytes)),
+            direct,
             lost_writes: LostWrites::default(),
         })
     }
@@ -70,8 +73,7 @@ impl Shared {
         if self.base.capabilities.read_only {
             return Ok(());
         }
-        file.sync_all()?;
-        if self.lost_writes.any() { Err(Errno::IO.into()) } else { Ok(()) }
+        self.lost_writes.synced(file.sync_all())
     }
 
     /// Opens a handle on a reactor that has the file as `file`; `None` if there are too many
@@ -142,6 +144,10 @@ enum Step {
     Zero,
     /// Discarding a range.
     Discard,
+    /// Having the operating system flush.
+    Sync,
+    /// Writing again, without making it durable, what it had no space for.
+    Probe,
     /// The last operation.
     Last,
 }
@@ -295,10 +301,11 @@ impl FileDevice {
     fn end(&mut self, index: u32, result: Result<(), Failure>) {
         let Some(job) = self.jobs.get_mut(index as usize).and_then(Option::take) else { return };
         self.free.push(index);
-        let result = if job.operation.is_durable() {
-            self.shared.lost_writes.flush_result(result)
-        } else {
-            result
+        let result = match result {
+            Ok(()) if job.operation.is_durable() && self.shared.lost_writes.any() => {
+                Err(Failure::MediaWrite)
+            }
+            result => result,
         };
         self.release_access(job.access);
         self.done.push_back(RequestCompletion { tag: job.tag, result, buffer: job.buffer });
@@ -377,8 +384,21 @@ impl FileDevice {
     ) -> Next {
         let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
         match (job.step, result) {
-            (_, Err(failure)) => Next::End(Err(failure)),
-            (Step::Last | Step::Begin | Step::Drain, Ok(())) => Next::End(Ok(())),
+            (Step::Last, Err(Failure::NoSpace)) if job.writes_through_cache(&self.shared) => {
+                job.step = Step::Probe;
+                self.submit_next(reactor, index)
+            }
+            (Step::Probe, Ok(())) => {
+                self.shared.lost_writes.record();
+                Next::End(Err(Failure::NoSpace))
+            }
+            (_, Err(failure)) => {
+                if job.has_flushed(&self.shared) {
+                    self.shared.lost_writes.flush_failed(failure);
+                }
+                Next::End(Err(failure))
+            }
+            (Step::Last | Step::Begin | Step::Drain | Step::Sync, Ok(())) => Next::End(Ok(())),
             (Step::Scan, Ok(())) if !job.scanned_matches() => Next::End(Err(Failure::Mismatch)),
             (Step::Scan | Step::Zero | Step::Discard, Ok(())) => {
                 match job.count_step(&self.geometry) {
@@ -432,15 +452,18 @@ impl Job {
                 let range = 0..buffer.len();
                 (Step::Last, FileOperation::Read { file, offset, buffer, range })
             }
+            _ if self.step == Step::Probe => {
+                (Step::Probe, write(file, offset, self.buffer.take()?, false))
+            }
             Operation::Write { durable, .. } => {
                 (Step::Last, write(file, offset, self.buffer.take()?, durable))
             }
-            Operation::Flush => (Step::Last, FileOperation::Sync { file }),
+            Operation::Flush => (Step::Sync, FileOperation::Sync { file }),
             Operation::Discard { .. } => {
                 (Step::Discard, FileOperation::Discard { file, offset, length })
             }
             Operation::WriteZeroes { .. } if self.position == length => {
-                (Step::Last, FileOperation::Sync { file })
+                (Step::Sync, FileOperation::Sync { file })
             }
             Operation::WriteZeroes { deallocate: unmap, .. } => {
                 (Step::Zero, FileOperation::WriteZeroes { file, offset, length, unmap })
@@ -459,6 +482,27 @@ impl Job {
             // `Operation::check` refuses it: a file cannot mark blocks.
             Operation::WriteUncorrectable { .. } => return None,
         })
+    }
+
+    /// Whether it is a durable write that the operating system executes as a write to its cache and
+    /// a flush, which report with one error. Without space it is written once more: if there is
+    /// space for that, the flush has failed.
+    fn writes_through_cache(&self, shared: &Shared) -> bool {
+        let is_write = matches!(
+            self.operation,
+            Operation::Write { durable: true, .. }
+                | Operation::CompareAndWrite { durable: true, .. }
+        );
+        is_write && !shared.direct
+    }
+
+    /// Whether its step has had the operating system flush, or may have.
+    fn has_flushed(&self, shared: &Shared) -> bool {
+        match self.step {
+            Step::Sync => true,
+            Step::Last => self.writes_through_cache(shared),
+            _ => false,
+        }
     }
 
     /// Takes the buffer of a completed operation back, and returns the result.
@@ -540,4 +584,74 @@ fn take_scratch(reactor: &Reactor, bytes: u64, block_bytes: u32) -> Option<Buffe
     let pool = reactor.pool();
     let large = pool.take(usize::try_from(bytes.min(SCRATCH_BYTES_MAX)).ok()?);
     large.or_else(|| pool.take_reserved(usize::try_from(smallest).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_reactor::{
+        ReactorCompletion, WaitLimit,
+        simulation::{NetworkConditions, World},
+    };
+
+    /// A durable write, or a flush, whose steps end with these errors, 0 for success: its result,
+    /// and whether writes are lost.
+    fn after(direct: bool, is_write: bool, errors: &[i32]) -> (Result<(), Failure>, bool) {
+        let world = World::new(1, NetworkConditions::default());
+        let mut reactor = Reactor::simulated(&world);
+        let mut geometry = Geometry::new(1 << 20, 4096);
+        geometry.capabilities.durable_write = true;
+        let shared = Shared::new(geometry, direct);
+        let file = reactor.add_file(world.add_file(1 << 20), direct);
+        let mut device = shared.open(file, Owner(7)).expect("a handle");
+        let operation = match is_write {
+            true => {
+                let from = reactor.pool().take(4096).expect("a buffer");
+                Operation::Write { slba: 0, nlb: 1, from, durable: true }
+            }
+            false => Operation::Flush,
+        };
+        device.submit(&mut reactor, Request { tag: 1, operation });
+        for error in errors {
+            let mut completions: Vec<ReactorCompletion> = Vec::new();
+            reactor.poll(WaitLimit::NoWait, &mut completions);
+            while completions.is_empty() {
+                assert!(world.advance(), "there is another step");
+                reactor.poll(WaitLimit::NoWait, &mut completions);
+            }
+            let ReactorCompletion { token, outcome } = completions.remove(0);
+            let outcome = match outcome {
+                outcome if *error == 0 => outcome,
+                Outcome::Transferred { buffer } => failed(*error, Some(buffer)),
+                _ => failed(*error, None),
+            };
+            device.handle(&mut reactor, ReactorCompletion { token, outcome });
+        }
+        let result = device.poll_completion().expect("it has ended").result;
+        device.close(&mut reactor);
+        (result, shared.lost_writes.any())
+    }
+
+    fn failed(error: i32, buffer: Option<Buffer>) -> Outcome {
+        let error = io::Error::from_raw_os_error(error);
+        Outcome::Failed { error, buffer, message: None }
+    }
+
+    #[test]
+    fn a_refused_write_is_its_own_error_and_a_failed_flush_is_a_loss() {
+        let (io, space) = (Errno::IO.raw_os_error(), Errno::NOSPC.raw_os_error());
+        let (medium, no_space) = (Err(Failure::MediaWrite), Err(Failure::NoSpace));
+        for direct in [true, false] {
+            assert_eq!(after(direct, true, &[0]), (Ok(()), false));
+            assert_eq!(after(direct, false, &[io]), (medium, true));
+            assert_eq!(after(direct, false, &[space]), (no_space, true));
+        }
+        assert_eq!(after(true, true, &[io]), (medium, false));
+        assert_eq!(after(true, true, &[space]), (no_space, false));
+        // Through the cache the kernel writes and flushes: an error may be of earlier writes.
+        assert_eq!(after(false, true, &[io]), (medium, true));
+        assert_eq!(after(false, true, &[space, space]), (no_space, false), "there is no space");
+        assert_eq!(after(false, true, &[space, 0]), (no_space, true), "for what came before");
+        assert_eq!(after(false, true, &[space, io]), (medium, false));
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Rules count requests and draw random numbers for the device as a whole, not for each reactor, so
 //! that "the third write" is one write. A request that a rule hits does not reach the inner device.
-//! As with any device, a flush or durable write that failed stays failed.
+//! As with any device, a flush that failed stays failed.
 
 use crate::{
     BlockDevice, DeviceFactory, Failure, Geometry, OpenError, Operation, OperationKind, Request,
@@ -190,7 +190,9 @@ impl DeviceFactory for FaultFactory {
         match self.rules.iter().find_map(|rule| rule.hit(&Operation::Flush)) {
             None if self.lost_writes.any() => Err(rustix::io::Errno::IO.into()),
             None => self.inner.sync(),
-            Some(Effect::Fail(failure)) => Err(io::Error::other(failure.to_string())),
+            Some(Effect::Fail(failure)) => {
+                self.lost_writes.synced(Err(io::Error::other(failure.to_string())))
+            }
             Some(Effect::Drop) => Err(io::ErrorKind::TimedOut.into()),
         }
     }
@@ -280,8 +282,8 @@ impl BlockDevice for FaultDevice {
             }
             None => self.inner.submit(reactor, request),
             Some(Effect::Fail(failure)) => {
-                if request.operation.is_durable() {
-                    let _ = self.lost_writes.flush_result(Err(failure));
+                if matches!(request.operation, Operation::Flush) {
+                    self.lost_writes.flush_failed(failure);
                 }
                 self.done.push_back(request.refuse(failure));
             }

@@ -51,7 +51,6 @@ pub struct FileOptions {
 pub struct FileFactory {
     path: PathBuf,
     file: Arc<File>,
-    direct: bool,
     read_only: bool,
     shared: Arc<Shared>,
     _claim: Claim,
@@ -106,20 +105,20 @@ impl FileFactory {
             compare_and_write: !options.read_only,
             ..Capabilities::default()
         };
-        let shared = Shared::new(geometry);
+        let shared = Shared::new(geometry, direct);
         let read_only = options.read_only;
-        Ok(Self { path, file, direct, read_only, shared, _claim: claim })
+        Ok(Self { path, file, read_only, shared, _claim: claim })
     }
 
     /// Whether `O_DIRECT` is used.
     pub fn is_direct(&self) -> bool {
-        self.direct
+        self.shared.direct
     }
 }
 
 impl DeviceFactory for FileFactory {
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
-        open_shared(reactor, owner, &self.shared, Arc::clone(&self.file), self.direct)
+        open_shared(reactor, owner, &self.shared, Arc::clone(&self.file))
     }
 
     fn geometry(&self) -> Geometry {
@@ -183,13 +182,13 @@ impl SimulatedFileFactory {
             compare_and_write: true,
             ..Capabilities::default()
         };
-        Ok(Self { file, shared: Shared::new(geometry) })
+        Ok(Self { file, shared: Shared::new(geometry, true) })
     }
 }
 
 impl DeviceFactory for SimulatedFileFactory {
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
-        open_shared(reactor, owner, &self.shared, self.file, true)
+        open_shared(reactor, owner, &self.shared, self.file)
     }
 
     fn geometry(&self) -> Geometry {
@@ -219,9 +218,8 @@ pub(crate) fn open_shared(
     owner: Owner,
     shared: &Arc<Shared>,
     file: impl Into<FileSource>,
-    direct: bool,
 ) -> Result<Box<dyn BlockDevice>, OpenError> {
-    let id = reactor.add_file(file, direct);
+    let id = reactor.add_file(file, shared.direct);
     open_registered(reactor, owner, shared, id)
 }
 

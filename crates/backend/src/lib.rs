@@ -51,6 +51,7 @@ mod sync {
     pub(crate) use std::sync::atomic;
 }
 
+pub use claim::{lock_devices, unlock_devices};
 pub use device::{BlockDevice, DEVICE_TAGS, DeviceFactory, OpenError, ResizeError, Resized};
 pub use failure::{Direction, Failure, ParseFailureError};
 pub use fault::{Effect, FaultRule};

@@ -67,7 +67,7 @@ impl NvmeFactory {
         let described = Described::of(&identified, &controller, limits, read_only);
         let Described { geometry, format } =
             described.map_err(|why| OpenError::Invalid(format!("{} {why}", path.display())))?;
-        let exclusive = !read_only && !shared;
+        let exclusive = !read_only && !shared && !claim::takes_turns();
         let held = held.and_then(|block| match file::open_node(&block, !read_only, exclusive) {
             Ok((file, _)) => Some(Arc::new(file)),
             Err(error) => {
@@ -78,7 +78,7 @@ impl NvmeFactory {
         let locked = held.as_ref().unwrap_or(namespace.file());
         let claim = claim::claim(path, locked, read_only || shared)?;
         let path = path.canonicalize().map_err(system("resolve"))?;
-        let shared = Shared::new(geometry);
+        let shared = Shared::new(geometry, true);
         Ok(Self { path, namespace, format, shared, _held: held, _claim: claim })
     }
 }
@@ -133,8 +133,7 @@ impl DeviceFactory for NvmeFactory {
         if self.shared.geometry().capabilities.read_only {
             return Ok(());
         }
-        self.namespace.flush()?;
-        if self.has_lost_writes() { Err(rustix::io::Errno::IO.into()) } else { Ok(()) }
+        self.shared.lost_writes.synced(self.namespace.flush())
     }
 
     fn has_lost_writes(&self) -> bool {

@@ -261,6 +261,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     let (pair, register) = (config.pair.clone(), config.register.clone());
     let is_standby = pair.is_some();
     let config = Config { is_standby, events_file: options.events_file(), ..config };
+    pair.iter().for_each(Pair::prepare);
     let mut target = Target::start(config).map_err(Failure::because)?;
     target.exit_on_failure();
     let rescan = wish.clone();

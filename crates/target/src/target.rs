@@ -446,18 +446,41 @@ impl Target {
         self.reload(config).map(drop)
     }
 
-    /// Waits until no I/O command is in flight, and stores what devices have cached.
+    /// Waits until no I/O command is in flight, and no change of reservations.
     ///
     /// # Errors
-    /// A command takes longer than this, or a device cannot store something.
+    /// A command takes longer than this.
     pub fn wait_until_idle(&self, patience: Duration) -> Result<(), TargetError> {
         if self.round(|round| Message::Idle { round }, patience).is_err() {
             let what = format!("commands in flight have not ended within {patience:?}");
             return Err(TargetError::new(what));
         }
-        match self.catalogue.sync() {
-            failed if failed.is_empty() => Ok(()),
-            failed => Err(TargetError::new(failed.join("; "))),
+        match self.directory.reserver().wait(patience) {
+            true => Ok(()),
+            false => {
+                let what = format!("reservations were not written within {patience:?}");
+                Err(TargetError::new(what))
+            }
+        }
+    }
+
+    /// Has devices store what they have cached.
+    ///
+    /// # Errors
+    /// One of them cannot, now or earlier, so that writes are lost: hosts are told, and their
+    /// flushes fail from now on.
+    pub fn sync(&self) -> Result<(), TargetError> {
+        let failed = self.catalogue.sync();
+        if self.directory.snapshot().misses_lost_writes() {
+            let now = monotonic_time();
+            let snapshot = self.directory.update(|before| before.with_lost_writes(now));
+            let publish =
+                |round| Message::Publish { snapshot: Arc::clone(&snapshot), drain: None, round };
+            self.round(publish, ROUND_TIMEOUT)?;
+        }
+        match failed.is_empty() {
+            true => Ok(()),
+            false => Err(TargetError::new(failed.join("; "))),
         }
     }
 

@@ -1,7 +1,7 @@
 //! `weft ctl pair`: two targets that serve the same devices.
 
 use clap::Subcommand;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Session, text};
 use crate::{failure::Failure, table::Table};
@@ -11,7 +11,12 @@ pub(super) enum Verb {
     /// Show whether this member is primary or stands by.
     Show,
     /// Have the other member become primary, once the commands in flight have ended.
-    HandOver,
+    HandOver {
+        /// Do so also where writes were lost before they were durable: hosts then see what is there
+        /// as if nothing were missing.
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 impl Session {
@@ -23,7 +28,11 @@ impl Session {
                 table.row(["member", "role", "arbiter"].map(|key| text(&state[key])).into());
                 self.show(&state, &table.text())
             }
-            Verb::HandOver => self.change("pair_hand_over", Value::Null),
+            Verb::HandOver { force } => {
+                // Targets before this option know no parameters.
+                let params = if force { json!({ "force": true }) } else { Value::Null };
+                self.change("pair_hand_over", params)
+            }
         }
     }
 }

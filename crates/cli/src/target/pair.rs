@@ -5,7 +5,8 @@
 //! flight. A claim that ends by itself if it is not renewed has its end in a timer of the kernel,
 //! which kills the process then: whatever stopped it, it cannot go on to write. The lock of an
 //! image of Ceph is broken by the other member, which has the cluster refuse this one's writes
-//! first.
+//! first. With a lock file the primary also locks each file and block device that it serves, so
+//! that a member which is wrong about the lock file cannot serve them.
 
 mod claim;
 mod gateway;
@@ -22,7 +23,10 @@ use std::{
 use serde_json::{Value, json};
 use weft_reactor::{KillTimer, lease_time};
 use weft_rpc::{Code, ErrorObject, Methods};
-use weft_target::config::{self, Arbiter};
+use weft_target::{
+    TargetError,
+    config::{self, Arbiter},
+};
 
 use self::claim::{Claim, Renewed};
 use super::operate::{Operator, Params, method};
@@ -33,6 +37,9 @@ const IDLE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the other member may take to claim what this one gives up.
 const HAND_OVER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often a member tries to stand by that is to do so at once.
+const LEAVE_ATTEMPTS: u32 = 3;
 
 /// How long until the next attempt after something failed.
 const RETRY: Duration = Duration::from_secs(1);
@@ -51,13 +58,22 @@ enum Role {
     Standby,
 }
 
+/// What becomes of a member's turn if its devices could not store everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    /// It does not end: the other member would serve as if nothing were missing.
+    Refused,
+    /// It ends all the same: an operator has decided so.
+    Accepted,
+}
+
 type Answer = Sender<Result<(), String>>;
 
 /// What the primary member is told.
 #[derive(Debug)]
 enum Order {
     /// The other member is to be primary.
-    HandOver(Answer),
+    HandOver(Answer, Loss),
     /// The process ends.
     Stop(Answer),
 }
@@ -73,9 +89,18 @@ struct Member {
     until: Duration,
     /// Ends the process with the claim, if that ends by itself.
     timer: Option<KillTimer>,
+    /// Whether the devices are locked while this member is primary.
+    locks_devices: bool,
 }
 
 impl Pair {
+    /// Of a member that is about to open its devices: they are not locked while it stands by.
+    pub(super) fn prepare(config: &config::Pair) {
+        if locks_devices(config) {
+            weft_backend::unlock_devices();
+        }
+    }
+
     /// Starts the thread of a member, whose target stands by.
     pub(super) fn start(config: &config::Pair, operator: &Arc<Operator>) -> Result<Self, Failure> {
         let timer = match config.arbiter {
@@ -99,8 +124,15 @@ impl Pair {
         let role = Arc::new(Mutex::new(Role::Standby));
         let (order, orders) = channel();
         let (operator, own_role) = (Arc::clone(operator), Arc::clone(&role));
-        let member =
-            Member { operator, role: own_role, orders, claim, until: Duration::ZERO, timer };
+        let member = Member {
+            operator,
+            role: own_role,
+            orders,
+            claim,
+            until: Duration::ZERO,
+            timer,
+            locks_devices: locks_devices(config),
+        };
         let started = thread::Builder::new().name("weft-pair".to_owned());
         let started = started.spawn(move || member.run());
         started.map_err(|error| Failure::io("start", &"a thread", &error))?;
@@ -114,7 +146,7 @@ impl Pair {
         }
     }
 
-    fn order(&self, order: fn(Answer) -> Order) -> Result<(), String> {
+    fn order(&self, order: impl FnOnce(Answer) -> Order) -> Result<(), String> {
         let stands_by = || {
             let member = self.config.member;
             format!("member {member} stands by: the other one is primary, if it runs")
@@ -126,6 +158,12 @@ impl Pair {
         self.orders.send(order(answer)).map_err(|_| stands_by())?;
         answered.recv().map_err(|_| stands_by())?
     }
+}
+
+/// Whether the primary locks its devices as well: where the lock of a file decides, `flock` is what
+/// both members have. That of a machine that is gone would last too long for a lease.
+fn locks_devices(config: &config::Pair) -> bool {
+    matches!(config.arbiter, Arbiter::LockFile(_))
 }
 
 fn lock(role: &Mutex<Role>) -> MutexGuard<'_, Role> {
@@ -169,7 +207,7 @@ impl Member {
         // What was asked while it stood by was meant for the primary of that time.
         for order in self.orders.try_iter() {
             if let Order::Stop(answer) = order {
-                self.leave();
+                self.end();
                 return Some(answer);
             }
         }
@@ -177,8 +215,8 @@ impl Member {
         log::info!("pair: this member is primary");
         loop {
             match self.keep() {
-                Some(Order::HandOver(answer)) => {
-                    let outcome = self.hand_over();
+                Some(Order::HandOver(answer, loss)) => {
+                    let outcome = self.hand_over(loss);
                     let is_primary = *lock(&self.role) == Role::Primary;
                     match &outcome {
                         Ok(()) => log::info!("pair: the other member is primary"),
@@ -191,7 +229,7 @@ impl Member {
                     }
                 }
                 Some(Order::Stop(answer)) => {
-                    self.leave();
+                    self.end();
                     return Some(answer);
                 }
                 None => {
@@ -207,11 +245,7 @@ impl Member {
     fn keep(&mut self) -> Option<Order> {
         let interval = self.claim.renewal_interval();
         loop {
-            let order = match interval {
-                None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(interval) => self.orders.recv_timeout(interval),
-            };
-            match order {
+            match self.orders.recv_timeout(interval) {
                 // The whole time of the claim is left for what is ordered.
                 Ok(order) => return self.renew().is_some().then_some(order),
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -228,13 +262,11 @@ impl Member {
                 let set = self.rely_on_claim().inspect_err(|error| log::error!("pair: {error}"));
                 set.ok()
             }
-            Ok(Renewed::Lost) if self.claim.is_fenced_if_lost() => {
-                log::error!(
-                    "pair: another client has broken the lock, and this process is fenced: it ends"
-                );
-                std::process::abort();
-            }
             Ok(Renewed::Lost) => {
+                if let Some(why) = self.claim.end_if_lost() {
+                    log::error!("pair: {why}");
+                    std::process::abort();
+                }
                 log::error!("pair: the lease has ended");
                 None
             }
@@ -253,6 +285,9 @@ impl Member {
     }
 
     fn take_over(&self) -> Result<(), String> {
+        if self.locks_devices {
+            weft_backend::lock_devices().map_err(|error| error.to_string())?;
+        }
         let taken = self.operator.with(|target| {
             target.read_reservations()?;
             target.stand_by(false)
@@ -260,27 +295,56 @@ impl Member {
         taken.map_err(|error| error.message)?.map_err(|error| error.to_string())
     }
 
-    /// Takes the hosts' access away, and waits for their commands.
-    fn step_down(&self, patience: Duration) -> Result<(), String> {
+    /// Takes the hosts' access away, waits for their commands, and has the devices store
+    /// everything.
+    fn step_down(&self, patience: Duration, loss: Loss) -> Result<(), String> {
         let stepped_down = self.operator.with(|target| {
             target.stand_by(true)?;
-            target.wait_until_idle(patience)
+            target.wait_until_idle(patience)?;
+            Ok::<_, TargetError>(target.sync())
         });
-        stepped_down.map_err(|error| error.message)?.map_err(|error| error.to_string())
+        let stepped_down = stepped_down.map_err(|error| error.message)?;
+        match stepped_down.map_err(|error| error.to_string())? {
+            Err(error) if loss == Loss::Refused => Err(format!(
+                "not all that was written is stored: {error}; once that is seen to, `weft ctl pair \
+                 hand-over --force` has the other member serve what is there"
+            )),
+            Err(error) => {
+                log::warn!("pair: not all that was written is stored: {error}");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
-    /// Stands by, and gives up the claim. If commands in flight do not end, one that ends by itself
-    /// ends this process; another one is kept.
+    /// Stands by, and gives up the claim. If that is not possible the process ends with it: it
+    /// cannot be relied on.
     fn leave(&mut self) {
         *lock(&self.role) = Role::Standby;
-        while let Err(error) = self.step_down(IDLE_PATIENCE) {
-            log::error!("pair: this member does not give up its claim: {error}");
+        for _ in 0..LEAVE_ATTEMPTS {
+            match self.step_down(IDLE_PATIENCE, Loss::Refused) {
+                Ok(()) => return self.release(),
+                Err(error) => log::error!("pair: this member cannot stand by: {error}"),
+            }
             thread::sleep(RETRY);
         }
-        self.release();
+        log::error!("pair: this member does not give up its claim in order: this process ends");
+        std::process::abort();
+    }
+
+    /// Gives up the claim of a process that is ending, or has it end with the process.
+    fn end(&mut self) {
+        *lock(&self.role) = Role::Standby;
+        match self.step_down(IDLE_PATIENCE, Loss::Refused) {
+            Ok(()) => self.release(),
+            Err(error) => log::error!("pair: the claim ends with this process: {error}"),
+        }
     }
 
     fn release(&mut self) {
+        if self.locks_devices {
+            weft_backend::unlock_devices();
+        }
         if let Some(timer) = &mut self.timer
             && let Err(error) = timer.unset()
         {
@@ -292,9 +356,9 @@ impl Member {
     }
 
     /// Has the other member become primary.
-    fn hand_over(&mut self) -> Result<(), String> {
+    fn hand_over(&mut self, loss: Loss) -> Result<(), String> {
         let patience = self.until.saturating_sub(lease_time()) / 2;
-        if let Err(error) = self.step_down(patience.min(IDLE_PATIENCE)) {
+        if let Err(error) = self.step_down(patience.min(IDLE_PATIENCE), loss) {
             return match self.operator.with(|target| target.stand_by(false)) {
                 Ok(Ok(())) => Err(error),
                 _ => {
@@ -333,8 +397,11 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         }))
     });
     method(methods, operator, "pair_hand_over", |operator, params| {
-        Params::of(params)?.end()?;
-        let handed_over = pair(operator)?.order(Order::HandOver);
+        let mut params = Params::of(params)?;
+        let force = params.take::<bool>("force")?.unwrap_or(false);
+        params.end()?;
+        let loss = if force { Loss::Accepted } else { Loss::Refused };
+        let handed_over = pair(operator)?.order(|answer| Order::HandOver(answer, loss));
         handed_over.map(|()| Value::from(true)).map_err(|error| ErrorObject::new(Code(-1), error))
     })
 }

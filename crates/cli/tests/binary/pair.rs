@@ -26,6 +26,8 @@ struct Members {
     folder: Folder,
     /// What the members' files say of who is primary.
     arbiter: String,
+    /// What is around the device of a member that starts.
+    wrapper: &'static str,
     running: [Option<Target>; 2],
     ports: [u16; 2],
     driver: &'static str,
@@ -33,12 +35,18 @@ struct Members {
 
 impl Members {
     fn start(name: &str, arbiter: impl FnOnce(&Folder) -> String, driver: &'static str) -> Self {
-        let folder = Folder::new(name);
-        let arbiter = arbiter(&folder);
-        let mut own = Self { folder, arbiter, running: [None, None], ports: [0, 0], driver };
+        let mut own = Self::none(name, arbiter, driver);
         own.run(0);
         own.run(1);
         own
+    }
+
+    /// Members that do not run yet.
+    fn none(name: &str, arbiter: impl FnOnce(&Folder) -> String, driver: &'static str) -> Self {
+        let folder = Folder::new(name);
+        let arbiter = arbiter(&folder);
+        let (running, ports, wrapper) = ([None, None], [0, 0], "");
+        Self { folder, arbiter, wrapper, running, ports, driver }
     }
 
     fn control(&self, member: usize) -> PathBuf {
@@ -51,10 +59,11 @@ impl Members {
             "[pair]\nmember = {}\n{}\n\
              [[port]]\nlisten = \"tcp://127.0.0.1:{}\"\n\
              [[subsystem]]\nnqn = \"{NQN}\"\n\
-             [[subsystem.namespace]]\nfile = \"{}\"\nsize = \"16MiB\"\ndelay-write = \"5ms\"\n",
+             [[subsystem.namespace]]\ndevice = \"{}delay:write=5ms:file:{},size=16MiB\"\n",
             member + 1,
             self.arbiter,
             self.ports[member],
+            self.wrapper,
             text(&file)
         );
         let config = self.folder.write(&format!("member{member}.toml"), config);
@@ -210,6 +219,90 @@ fn a_hand_over_to_nobody_is_refused_and_the_member_stays_primary() {
     assert!(told.contains("does not claim to be primary"), "{told}");
     own.wait_until_primary(0);
     own.running[0].take().expect("it runs").stop();
+}
+
+/// As when systemd removes the runtime directory of a unit that stops, and makes it again.
+#[test]
+fn a_member_whose_lock_file_is_another_one_ends_and_the_other_one_serves() {
+    let arbiter = |folder: &Folder| {
+        std::fs::create_dir(folder.path("run")).expect("a folder");
+        format!("lock-file = {:?}", text(&folder.path("run/lock")))
+    };
+    let mut own = Members::start("pair-lock-gone", arbiter, DRIVERS[0]);
+    own.wait_until_primary(0);
+    let run = own.folder.path("run");
+    std::fs::remove_dir_all(&run).expect("removed");
+    own.target(0).wait_for_log("the lock file is not the one at its path any more");
+    assert_eq!(own.running[0].take().expect("it was there").wait(), None, "it ends at once");
+    std::fs::create_dir(&run).expect("a folder");
+    own.wait_until_primary(1);
+    own.run(0);
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!own.is_primary(0) && own.is_primary(1), "both look at the same file");
+    // A file that is put in its place: whoever waits for the old one waits for this one then.
+    std::fs::rename(own.folder.write("new", ""), run.join("lock")).expect("renamed");
+    own.target(1).wait_for_log("the lock file is not the one at its path any more");
+    assert_eq!(own.running[1].take().expect("it was there").wait(), None);
+    own.wait_until_primary(0);
+    own.run(1);
+    own.hand_over(0);
+    own.running.into_iter().flatten().for_each(Target::stop);
+}
+
+/// Whoever is wrong about the lock file still cannot write: the primary has locked the devices.
+#[test]
+fn a_member_with_another_lock_file_does_not_serve() {
+    let mut own = Members::none("pair-two-locks", lock_file, DRIVERS[0]);
+    own.run(0);
+    own.wait_until_primary(0);
+    own.arbiter = format!("lock-file = {:?}", text(&own.folder.path("other")));
+    own.run(1);
+    let told = own.target(1).wait_for_log("this member cannot serve");
+    assert!(told.contains("disk is in use by another process"), "{told}");
+    assert!(own.is_primary(0) && !own.is_primary(1));
+    own.running[0].take().expect("it runs").stop();
+    own.wait_until_primary(1);
+    own.running[1].take().expect("it runs").stop();
+}
+
+#[test]
+fn a_member_that_has_lost_writes_hands_over_only_if_an_operator_decides_so() {
+    let mut own = Members::none("pair-loss", lock_file, DRIVERS[0]);
+    own.wrapper = "fault:operation=flush,nth=1,effect=media-write:";
+    own.run(0);
+    own.wait_until_primary(0);
+    own.wrapper = "";
+    own.run(1);
+    // The device works again at the second try, but what was lost is lost.
+    for _ in 0..2 {
+        let told = own.ctl(0, "pair hand-over").fault();
+        assert!(told.contains("is stored") && told.contains("--force"), "{told}");
+        assert!(own.is_primary(0) && !own.is_primary(1));
+    }
+    own.ctl(0, "pair hand-over --force").text();
+    own.wait_until_primary(1);
+    assert!(!own.is_primary(0));
+    let lost = own.running[0].take().expect("it runs");
+    lost.signal(Signal::TERM);
+    assert_eq!(lost.wait(), Some(1), "it says so at its end as well");
+    own.running[1].take().expect("it runs").stop();
+}
+
+#[test]
+fn a_member_that_cannot_store_anything_ends_when_it_is_stopped() {
+    let mut own = Members::none("pair-broken", lock_file, DRIVERS[0]);
+    own.wrapper = "fault:operation=flush,effect=media-write:";
+    own.run(0);
+    own.wait_until_primary(0);
+    own.wrapper = "";
+    own.run(1);
+    let broken = own.running[0].take().expect("it runs");
+    broken.signal(Signal::TERM);
+    let told = broken.wait_for_log("the claim ends with this process");
+    assert!(told.contains("media-write"), "{told}");
+    assert_eq!(broken.wait(), Some(1));
+    own.wait_until_primary(1);
+    own.running[1].take().expect("it runs").stop();
 }
 
 /// etcd alone, with its data in a folder.

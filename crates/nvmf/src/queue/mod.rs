@@ -371,6 +371,14 @@ impl IoQueue {
         }
     }
 
+    /// Ends the command that the queue itself holds, if it may not be executed any more.
+    pub fn refuse_held(&mut self) -> Option<Completion> {
+        let Fused::Held(held) = self.fused else { return None };
+        let status = self.recheck(&held).err()?;
+        self.fused = Fused::Refused;
+        Some(self.fail(&held, status))
+    }
+
     /// A command has come that the queue's owner completes itself, with [`IoQueue::complete`]: one
     /// of authentication, or one that came before it. Other commands count themselves.
     pub fn arrived(&mut self) {

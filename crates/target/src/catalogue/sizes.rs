@@ -24,7 +24,7 @@ impl Catalogue {
     pub(super) fn build(&self, spec: &DeviceSpec) -> Result<Arc<dyn DeviceFactory>, OpenError> {
         let factory = match &self.pair {
             None => spec.build()?,
-            Some(pair) => pair.shared(spec).build()?,
+            Some(pair) => pair.opened(spec).build()?,
         };
         if let Some(resized) = &self.resized {
             factory.when_resized(resized.clone());

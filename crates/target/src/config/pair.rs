@@ -220,10 +220,14 @@ impl Pair {
         if self.member == 1 { 0 } else { PORT_IDS_APART }
     }
 
-    /// A device as both members open it. What one machine has written and not stored yet is lost
-    /// for the other if it ends, so nothing is in the page cache of two machines.
-    pub(crate) fn shared(&self, spec: &DeviceSpec) -> DeviceSpec {
-        let spec = spec.clone().into_shared();
+    /// A device as both members open it. With a lock file they take turns in having it for
+    /// themselves. What one machine has written and not stored yet is lost for the other if it
+    /// ends, so nothing is in the page cache of two machines.
+    pub(crate) fn opened(&self, spec: &DeviceSpec) -> DeviceSpec {
+        let spec = match &self.arbiter {
+            Arbiter::LockFile(_) => return spec.clone(),
+            Arbiter::Etcd(_) | Arbiter::RbdLock(_) => spec.clone().into_shared(),
+        };
         match (&self.arbiter, &spec) {
             (Arbiter::Etcd(_), DeviceSpec::File { direct: None, .. }) => spec.with_direct(true),
             _ => spec,

@@ -98,7 +98,7 @@ enum Work {
     /// The first half, which waits for its data or the second's.
     First { compare: DeviceCommand, second: Slot, data: Option<Buffer> },
     /// The second half, which waits for its data or the first's, or is at a device for both.
-    Second { write: DeviceCommand, first: Slot, data: Option<Buffer> },
+    Second { write: DeviceCommand, first: Slot, data: Option<Buffer>, is_at_device: bool },
 }
 
 impl Io {
@@ -274,26 +274,12 @@ impl Io {
         if self.closed {
             return self.at_devices > 0;
         }
-        // The rest are fused pairs.
-        let mut single = 0;
-        let mut writes = false;
-        let mut pairs = false;
-        for work in &self.work {
-            match work {
-                Work::AtDevice(command) => {
-                    single += 1;
-                    writes |= command.device == device && command.operation.modifies();
-                }
-                Work::Copying(copy) if copy.step.is_at_device() => {
-                    single += 1;
-                    writes |= copy.command.device == device;
-                }
-                Work::Flushing { missing, .. } => single += missing,
-                Work::Second { write, .. } => pairs |= write.device == device,
-                _ => {}
-            }
-        }
-        writes || (pairs && self.at_devices > single)
+        self.work.iter().any(|work| match work {
+            Work::AtDevice(command) => command.device == device && command.operation.modifies(),
+            Work::Copying(copy) => copy.step.is_at_device() && copy.command.device == device,
+            Work::Second { write, is_at_device, .. } => *is_at_device && write.device == device,
+            _ => false,
+        })
     }
 
     /// Releases the queue's resources and notifies its controller.
@@ -306,7 +292,59 @@ impl Io {
     /// A new snapshot is served.
     pub(super) fn replace_view(&mut self, context: &mut Context<'_>) {
         self.refresh_view(context.core);
-        self.end_copies_of_gone(context);
+        if self.busy > 0 {
+            self.end_refused(context);
+        }
+    }
+
+    /// Ends the commands that no device has and that may not be executed any more: what they wait
+    /// for (a limit, memory, data of the host) may be far away.
+    fn end_refused(&mut self, context: &mut Context<'_>) {
+        if let Some(completion) = self.queue.refuse_held() {
+            self.complete_held(completion, context);
+        }
+        for index in 0..self.work.len() {
+            let Ok(slot) = u16::try_from(index).map(Slot) else { return };
+            let waiting = match &self.work[index] {
+                Work::Throttled(device, _) | Work::Starved(device) | Work::Fetching(device) => {
+                    device
+                }
+                Work::Copying(copy) => &copy.command,
+                Work::Second { write, is_at_device: false, .. } => write,
+                _ => continue,
+            };
+            let Err(status) = self.queue.recheck(waiting) else { continue };
+            match self.work[index] {
+                Work::Second { first, write, .. } => {
+                    self.leave_flow(slot, &write, context.core);
+                    self.fail_pair(first, slot, DeviceFailure::Remote(status), context);
+                }
+                _ => _ = self.end_waiting(slot, status, context),
+            }
+        }
+    }
+
+    /// Ends a command that no device has with this status, unless it is half of a pair. Says
+    /// whether it is one.
+    fn end_waiting(&mut self, slot: Slot, status: Status, context: &mut Context<'_>) -> bool {
+        let device = match self.work.get(slot.index()) {
+            Some(Work::Starved(device) | Work::Fetching(device)) => *device,
+            Some(Work::Throttled(device, _)) => {
+                let device = *device;
+                self.leave_flow(slot, &device, context.core);
+                device
+            }
+            Some(Work::Copying(_)) => return self.end_waiting_copy(slot, status, context),
+            _ => return false,
+        };
+        self.take(slot);
+        self.fail(slot, &device, status, context);
+        true
+    }
+
+    /// Takes a command out of its flow; false if it does not wait for a rate limit.
+    pub(super) fn leave_flow(&mut self, slot: Slot, of: &DeviceCommand, core: &mut Core) -> bool {
+        self.flows.as_mut().is_some_and(|flows| flows.remove(slot, of, core))
     }
 
     fn refresh_view(&mut self, core: &mut Core) {
@@ -332,27 +370,13 @@ impl Io {
         let Some(slot) = slot.and_then(|slot| u16::try_from(slot).ok()).map(Slot) else {
             return false;
         };
-        let completion = match self.work.get(slot.index()) {
-            Some(Work::Held { .. }) => self.queue.abort_held(command_id),
-            Some(Work::Starved(device) | Work::Fetching(device)) => {
-                let device = *device;
-                Some(self.queue.fail(&device, Status::ABORT_REQUESTED))
-            }
-            Some(Work::Throttled(device, _)) => {
-                let device = *device;
-                if let Some(flows) = &mut self.flows {
-                    flows.remove(slot, &device, context.core);
-                }
-                Some(self.queue.fail(&device, Status::ABORT_REQUESTED))
-            }
+        match self.work.get(slot.index()) {
+            Some(Work::Held { .. }) => {}
             Some(&Work::First { second, .. }) => return self.abort_pair(slot, second, context),
             Some(&Work::Second { first, .. }) => return self.abort_pair(first, slot, context),
-            Some(Work::Copying(_)) => {
-                return self.end_waiting_copy(slot, Status::ABORT_REQUESTED, context);
-            }
-            _ => None,
-        };
-        let Some(completion) = completion else { return false };
+            _ => return self.end_waiting(slot, Status::ABORT_REQUESTED, context),
+        }
+        let Some(completion) = self.queue.abort_held(command_id) else { return false };
         self.take(slot);
         self.complete(slot, completion, context);
         true
@@ -618,7 +642,8 @@ impl Io {
                 self.submit_pair(slot, second, context);
             }
             (Work::Second { write, first, .. }, Ok(())) => {
-                self.put(slot, Work::Second { write, first, data: Some(buffer) });
+                let (data, is_at_device) = (Some(buffer), false);
+                self.put(slot, Work::Second { write, first, data, is_at_device });
                 self.submit_pair(first, slot, context);
             }
             (work @ Work::First { second, .. }, Err(DataDigestError)) => {

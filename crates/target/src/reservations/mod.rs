@@ -12,8 +12,9 @@ mod file;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use weft_nvme::log_page::ReservationNotificationType;
 use weft_nvme::{Nqn, Status};
@@ -151,7 +152,15 @@ impl Changed {
 #[derive(Debug, Default)]
 pub(crate) struct Reserver {
     /// To the thread that writes files, once there was a reason for it.
-    writer: OnceLock<Sender<Change>>,
+    writer: OnceLock<Sender<Task>>,
+}
+
+/// What the thread does that writes files.
+#[derive(Debug)]
+enum Task {
+    Change(Change),
+    /// Says that all before is done.
+    Tell(Sender<()>),
 }
 
 impl Reserver {
@@ -162,20 +171,35 @@ impl Reserver {
         }
         let writer = self.writer.get_or_init(|| start_writer(posts.to_vec()));
         // Without a thread the groups wait for the file.
-        if let Err(unsent) = writer.send(change) {
-            make(unsent.0, posts);
+        if let Err(SendError(Task::Change(change))) = writer.send(Task::Change(change)) {
+            make(change, posts);
         }
+    }
+
+    /// Waits until the changes that were asked for before are made and written; `false`: they take
+    /// longer than this.
+    pub(crate) fn wait(&self, patience: Duration) -> bool {
+        let Some(writer) = self.writer.get() else { return true };
+        let (tell, told) = channel();
+        // Without a thread nothing is left to be done later.
+        writer.send(Task::Tell(tell)).is_err() || told.recv_timeout(patience).is_ok()
     }
 }
 
-fn start_writer(posts: Vec<MailboxSender<Message>>) -> Sender<Change> {
-    let (changes, next): (_, Receiver<Change>) = channel();
-    let run = move || next.into_iter().for_each(|change| make(change, &posts));
+fn start_writer(posts: Vec<MailboxSender<Message>>) -> Sender<Task> {
+    let (tasks, next): (_, Receiver<Task>) = channel();
+    let run = move || {
+        next.into_iter().for_each(|task| match task {
+            Task::Change(change) => make(change, &posts),
+            // If it waits no longer, it has said so.
+            Task::Tell(tell) => drop(tell.send(())),
+        });
+    };
     let started = std::thread::Builder::new().name("weft-reserve".to_owned()).spawn(run);
     if let Err(error) = started {
         log::error!("no thread can be started that writes reservations: {error}");
     }
-    changes
+    tasks
 }
 
 fn make(change: Change, posts: &[MailboxSender<Message>]) {

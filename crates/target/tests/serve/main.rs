@@ -24,6 +24,7 @@ mod rate_limits;
 mod reload;
 mod reservations;
 mod shares;
+mod standby;
 mod statistics;
 mod steps;
 mod stopping;

@@ -32,7 +32,7 @@ impl Params {
     }
 
     /// A parameter, if it is given.
-    pub(super) fn take<T: DeserializeOwned>(
+    pub(in crate::target) fn take<T: DeserializeOwned>(
         &mut self,
         name: &str,
     ) -> Result<Option<T>, ErrorObject> {

@@ -1,9 +1,15 @@
 //! What makes a member primary: a lock of a file or of an image, or a key of etcd.
+//!
+//! A lock is that of an open file, and who has it is primary only as long as the path still names
+//! that file: the other member opens the path.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{File, Metadata, OpenOptions, TryLockError},
     io,
-    thread::sleep,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread::{self, sleep},
     time::Duration,
 };
 
@@ -19,7 +25,7 @@ use super::gateway::Gateway;
 #[derive(Debug)]
 pub(super) enum Claim {
     /// The lock of a file. The kernel releases it once the process and its operations have ended.
-    LockFile(File),
+    LockFile(LockFile),
     Etcd(Box<EtcdKey>),
     /// The exclusive lock of an image. Who takes it from a member that is gone, or does not answer,
     /// has that one fenced by the cluster.
@@ -48,10 +54,7 @@ pub(super) enum Renewed {
 impl Claim {
     pub(super) fn new(pair: &Pair) -> io::Result<Self> {
         Ok(match &pair.arbiter {
-            Arbiter::LockFile(path) => {
-                let open = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-                Self::LockFile(open?)
-            }
+            Arbiter::LockFile(path) => Self::LockFile(LockFile::open(path)?),
             Arbiter::Etcd(etcd) => Self::Etcd(Box::new(EtcdKey::new(etcd, pair.member)?)),
             Arbiter::RbdLock(image) => Self::RbdLock(ImageLock::open(image)?),
         })
@@ -60,7 +63,7 @@ impl Claim {
     /// Waits until this member is primary, and returns until when.
     pub(super) fn acquire(&mut self) -> io::Result<Duration> {
         match self {
-            Self::LockFile(file) => file.lock().map(|()| Duration::MAX),
+            Self::LockFile(lock) => lock.acquire().map(|()| Duration::MAX),
             Self::Etcd(key) => loop {
                 match key.acquire()? {
                     Some(until) => return Ok(until),
@@ -74,7 +77,7 @@ impl Claim {
     /// Whether any member is primary now.
     pub(super) fn is_taken(&mut self) -> io::Result<bool> {
         match self {
-            Self::LockFile(file) => match file.try_lock_shared() {
+            Self::LockFile(LockFile { file, .. }) => match file.try_lock_shared() {
                 Ok(()) => file.unlock().map(|()| false),
                 Err(TryLockError::WouldBlock) => Ok(true),
                 Err(TryLockError::Error(error)) => Err(error),
@@ -87,7 +90,8 @@ impl Claim {
     /// Has the claim last longer.
     pub(super) fn renew(&mut self) -> io::Result<Renewed> {
         match self {
-            Self::LockFile(_) => Ok(Renewed::Until(Duration::MAX)),
+            Self::LockFile(lock) if lock.is_current() => Ok(Renewed::Until(Duration::MAX)),
+            Self::LockFile(_) => Ok(Renewed::Lost),
             Self::Etcd(key) => key.renew(),
             Self::RbdLock(lock) => match lock.is_kept() {
                 Ok(false) => Ok(Renewed::Lost),
@@ -97,17 +101,25 @@ impl Claim {
         }
     }
 
-    /// Whether a member that has lost it is fenced, so that it can serve only as a new process.
-    pub(super) fn is_fenced_if_lost(&self) -> bool {
-        matches!(self, Self::RbdLock(_))
+    /// Why a member that has lost it can serve only as a new process, if that is so.
+    pub(super) fn end_if_lost(&self) -> Option<&'static str> {
+        match self {
+            Self::LockFile(_) => Some(
+                "the lock file is not the one at its path any more, and another member may have \
+                 locked that: this process ends",
+            ),
+            Self::RbdLock(_) => {
+                Some("another client has broken the lock, and this process is fenced: it ends")
+            }
+            Self::Etcd(_) => None,
+        }
     }
 
-    /// How often it is renewed; none: it needs not be.
-    pub(super) fn renewal_interval(&self) -> Option<Duration> {
+    /// How often it is renewed.
+    pub(super) fn renewal_interval(&self) -> Duration {
         match self {
-            Self::LockFile(_) => None,
-            Self::Etcd(key) => Some(key.interval()),
-            Self::RbdLock(_) => Some(KEPT_INTERVAL),
+            Self::Etcd(key) => key.interval(),
+            Self::LockFile(_) | Self::RbdLock(_) => KEPT_INTERVAL,
         }
     }
 
@@ -122,9 +134,57 @@ impl Claim {
     /// Gives it up.
     pub(super) fn release(&mut self) -> io::Result<()> {
         match self {
-            Self::LockFile(file) => file.unlock(),
+            Self::LockFile(lock) => lock.file.unlock(),
             Self::Etcd(key) => key.release(),
             Self::RbdLock(lock) => lock.release(),
+        }
+    }
+}
+
+/// The lock of a file.
+#[derive(Debug)]
+pub(super) struct LockFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl LockFile {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Whether the path still names the file that is open.
+    fn is_current(&self) -> bool {
+        let identity = |of: Metadata| (of.dev(), of.ino());
+        match (self.file.metadata(), self.path.metadata()) {
+            (Ok(own), Ok(named)) => identity(own) == identity(named),
+            _ => false,
+        }
+    }
+
+    /// Waits for the lock of the file that the path names.
+    fn acquire(&mut self) -> io::Result<()> {
+        loop {
+            *self = Self::open(&self.path)?;
+            let (lock, locked) = channel();
+            let file = self.file.try_clone()?;
+            // It may wait for ever on a file that has gone: then nobody hears of it.
+            let wait = move || drop(lock.send(file.lock()));
+            thread::Builder::new().name("weft-lock".to_owned()).spawn(wait)?;
+            while self.is_current() {
+                match locked.recv_timeout(KEPT_INTERVAL) {
+                    Ok(outcome) => {
+                        outcome?;
+                        // If it is another one now, that is waited for.
+                        if self.is_current() {
+                            return Ok(());
+                        }
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+            }
         }
     }
 }

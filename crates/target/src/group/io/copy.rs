@@ -193,19 +193,6 @@ impl Io {
         }
     }
 
-    /// Ends Copy commands that wait for a limit or for memory and whose namespace has gone: their
-    /// turn may be far away.
-    pub(super) fn end_copies_of_gone(&mut self, context: &mut Context<'_>) {
-        let is_gone = |work: &Work| match work {
-            Work::Copying(copy) => self.next_piece(copy).is_none(),
-            _ => false,
-        };
-        let gone: Vec<usize> = (0..self.work.len()).filter(|at| is_gone(&self.work[*at])).collect();
-        for slot in gone.into_iter().filter_map(|slot| u16::try_from(slot).ok()) {
-            self.end_waiting_copy(Slot(slot), GONE, context);
-        }
-    }
-
     /// Begins the next piece of a Copy command, once there is a buffer for it.
     pub(super) fn begin_piece(
         &mut self,

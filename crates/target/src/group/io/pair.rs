@@ -27,7 +27,8 @@ impl Io {
             _ => None,
         };
         self.put(first, Work::First { compare, second, data: compare_data });
-        self.put(second, Work::Second { write, first, data: write_data });
+        let (data, is_at_device) = (write_data, false);
+        self.put(second, Work::Second { write, first, data, is_at_device });
         if let Some(flows) = &mut self.flows
             && !flows.admit(second, (&write, Some(&compare)), context.core)
         {
@@ -67,9 +68,8 @@ impl Io {
         second: Slot,
         context: &mut Context<'_>,
     ) -> bool {
-        let Some(Work::Second { write, .. }) = self.work.get(second.index()) else { return false };
-        let flows = self.flows.as_mut();
-        let waited = flows.is_some_and(|flows| flows.remove(second, write, context.core));
+        let Some(&Work::Second { write, .. }) = self.work.get(second.index()) else { return false };
+        let waited = self.leave_flow(second, &write, context.core);
         if waited {
             let aborted = DeviceFailure::Remote(Status::ABORT_REQUESTED);
             self.fail_pair(first, second, aborted, context);
@@ -82,10 +82,11 @@ impl Io {
         match (one, two) {
             (
                 Work::First { compare, second, data: Some(compare_data) },
-                Work::Second { write, first, data: Some(write_data) },
+                Work::Second { write, first, data: Some(write_data), .. },
             ) => {
                 self.put(first, Work::First { compare, second, data: None });
-                self.put(second, Work::Second { write, first, data: None });
+                let (data, is_at_device) = (None, true);
+                self.put(second, Work::Second { write, first, data, is_at_device });
                 if let Err(status) = self.queue.recheck(&write) {
                     let failure = DeviceFailure::Remote(status);
                     return self.fail_pair(first, second, failure, context);
