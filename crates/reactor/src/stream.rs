@@ -2,6 +2,7 @@
 
 use crate::simulation;
 use nix::sys::socket::{getsockopt, setsockopt, sockopt::Priority};
+use nix::{getsockopt_impl, libc, sockopt_impl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::fs::File;
 use std::io;
@@ -216,6 +217,51 @@ pub(crate) fn choose_congestion_control(socket: impl AsFd) {
         }
         None => {}
     }
+}
+
+/// What is known of the life of a connection's peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Something of it has come since.
+    Shown,
+    /// Nothing has come yet. The kernel asks it, within a second.
+    Asked,
+    /// It does not acknowledge what is sent again, or the connection is over.
+    Doubtful,
+}
+
+/// After which silence the kernel asks a peer whether it is alive.
+const SILENCE: core::time::Duration = core::time::Duration::from_secs(1);
+/// The kernel counts the time since something came in its ticks, of up to so many milliseconds.
+const TICK_MS: u128 = 10;
+
+/// The first version of the kernel's `tcp_info`: as much as is read here.
+type TcpInfo = [u32; 26];
+sockopt_impl!(GetTcpInfo, GetOnly, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfo);
+
+/// Whether something of a peer has come within this time; if not, the peer is asked.
+pub(crate) fn life_within(socket: impl AsFd, time: core::time::Duration) -> Life {
+    let Ok(info) = getsockopt(&socket.as_fd(), GetTcpInfo) else { return Life::Doubtful };
+    let [_, _, retransmits, _] = info[0].to_ne_bytes();
+    // Since the last data, and since the last acknowledgement.
+    let silence = u128::from(info[13].min(info[14]));
+    let asks = sockopt::socket_keepalive(&socket).unwrap_or(false);
+    if silence + TICK_MS < time.as_millis() {
+        if asks {
+            let _ = sockopt::set_socket_keepalive(&socket, false);
+        }
+        return Life::Shown;
+    }
+    if retransmits > 0 {
+        return Life::Doubtful;
+    }
+    if !asks {
+        // In this order: the second one counts from when something came last.
+        let _ = sockopt::set_socket_keepalive(&socket, true);
+        let _ = sockopt::set_tcp_keepidle(&socket, SILENCE);
+        let _ = sockopt::set_tcp_keepintvl(&socket, SILENCE);
+    }
+    Life::Asked
 }
 
 /// The result of `getsockname` and similar calls as an Internet address.

@@ -5,7 +5,9 @@ use crate::harness::{
 };
 use std::io::ErrorKind;
 use std::time::Duration;
-use weft_reactor::{Config, Marking, Message, Operation, Outcome, Reactor, SocketId, WaitLimit};
+use weft_reactor::{
+    Config, Life, Marking, Message, Operation, Outcome, Reactor, SocketId, WaitLimit,
+};
 
 fn message(bytes: &[u8]) -> Message {
     let mut message = Message::new();
@@ -598,4 +600,23 @@ pub(crate) fn an_orderly_close_loses_nothing(driver: &impl Driver) {
         let received = received_after(driver, accepts, close);
         assert_eq!(received, (UNREAD, false), "accepts: {accepts}");
     }
+}
+
+/// A peer that sends nothing is asked, and its kernel answers; a peer that sends has shown it.
+pub(crate) fn an_idle_peer_shows_that_it_is_alive(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, server) = connection(&mut reactor);
+    let since = reactor.now();
+    assert_eq!(reactor.life_since(server, since), Life::Asked);
+    while reactor.life_since(server, since) == Life::Asked {
+        assert_quiet(&mut reactor, Duration::from_millis(20));
+        assert!(reactor.now() < since + Duration::from_secs(5), "nobody asks, or answers");
+    }
+    assert_eq!(reactor.life_since(server, since), Life::Shown);
+    let since = reactor.now();
+    assert_eq!(transfer(&mut reactor, client, server, message(b"alive")), b"alive");
+    assert_quiet(&mut reactor, Duration::from_millis(30));
+    assert_eq!(reactor.life_since(server, since), Life::Shown);
+    reactor.close(server);
+    assert_eq!(reactor.life_since(server, since), Life::Doubtful);
 }

@@ -27,7 +27,7 @@ use crate::records::Records;
 use crate::slab::{Key, Slab};
 use crate::source::ReadyFlag;
 use crate::stream::{
-    Marking, internet_address, listen_unpaced, prepare, set_reset_at_close, tcp_socket,
+    Life, Marking, internet_address, listen_unpaced, prepare, set_reset_at_close, tcp_socket,
 };
 use crate::timers::{NumberMap, Timers};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -257,6 +257,12 @@ impl Sockets {
     pub(crate) fn has_hung_up(&self, key: Key) -> bool {
         let Some(socket) = self.table.get(key) else { return true };
         polls(&socket.descriptor, PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
+    }
+
+    /// Whether something of the peer has come within this time.
+    pub(crate) fn life_within(&self, key: Key, time: Duration) -> Life {
+        let Some(socket) = self.table.get(key) else { return Life::Doubtful };
+        crate::stream::life_within(&socket.descriptor, time)
     }
 
     /// Releases an idle stream's descriptor, with whether its TLS is the kernel's.
