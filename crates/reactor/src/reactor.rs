@@ -13,7 +13,7 @@ use crate::setup::{Config, SetupError, kernel_driver};
 use crate::simulation;
 use crate::source::{ReadyFlag, Source};
 use crate::stream::Marking;
-use crate::stream::{FileSource, Stream};
+use crate::stream::{FileSource, Life, Stream};
 use crate::system::pin_current_thread;
 use crate::timers::Timers;
 use crate::ublk::Queue;
@@ -208,6 +208,12 @@ impl Reactor {
     /// bytes that came before that may not have been received yet. Costs a system call.
     pub fn has_hung_up(&self, socket: SocketId) -> bool {
         self.driver.has_hung_up(socket)
+    }
+
+    /// Whether the peer of a connection has shown since then, by a segment that has come, that it
+    /// is alive. If not, it is asked without the knowledge of its process: ask again a little later.
+    pub fn life_since(&self, socket: SocketId, since: Duration) -> Life {
+        self.driver.life_within(socket, self.driver.now().saturating_sub(since))
     }
 
     /// Takes over a connection from another reactor or the standard library.

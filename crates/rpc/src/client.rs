@@ -104,6 +104,8 @@ impl Client {
             Address::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, timeout)?;
                 stream.set_nodelay(true)?;
+                // A request of a process that has ended is not executed later.
+                rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
                 stream.set_read_timeout(Some(timeout))?;
                 stream.set_write_timeout(Some(SEND_TIMEOUT))?;
                 Ok(Self::over(Box::new(stream.try_clone()?), Box::new(stream)))

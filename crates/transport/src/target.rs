@@ -8,7 +8,7 @@ use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, Status};
 use weft_nvmf::tcp::Negotiated;
 use weft_nvmf::tcp::target::Config;
-use weft_reactor::{Buffer, Owner, Reactor, SocketId};
+use weft_reactor::{Buffer, Life, Owner, Reactor, SocketId};
 
 use crate::limits::{CLOSE_TIMEOUT_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 use crate::listen::RequestState;
@@ -319,6 +319,15 @@ impl TargetConnection {
     #[must_use]
     pub fn is_ending(&self, reactor: &Reactor) -> bool {
         each!(&self.inner, connection => connection.is_ending(reactor))
+    }
+
+    /// Whether the host has shown since then that it is alive. Over TCP it is asked, if it has not:
+    /// ask again a little later. An adapter reports a host that does not respond by itself.
+    pub fn life_since(&self, reactor: &Reactor, since: Duration) -> Life {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.life_since(reactor, since),
+            Inner::Rdma(_) | Inner::Loopback(_) => Life::Shown,
+        }
     }
 
     /// Detaches the connection from this reactor, for another that will own its queue. Possible

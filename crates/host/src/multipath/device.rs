@@ -3,7 +3,7 @@
 //! Each path has a queue, which returns what it cannot do ([`Ended::Back`]). A request that was not
 //! sent, or was refused, takes another path at once, or waits until there is one. One that was in
 //! flight when its path was lost may still be executed there: if it changes the medium it is kept
-//! until that cannot happen any more ([`Fence`]), and then sent by another path, or fails if it
+//! until that cannot happen any more (`queue::path`), and then sent by another path, or fails if it
 //! must not be executed twice. So a caller never sees the end of a write that may be executed
 //! later.
 
@@ -21,7 +21,7 @@ use super::paths::AddedPaths;
 use super::policy::{BEST, Candidate, Chooser, Latency};
 use crate::device::geometry;
 use crate::limits;
-use crate::queue::{Ended, Fence, Outlook, QueuePair, Why, is_of_access};
+use crate::queue::{Ended, Outlook, QueuePair, Why, is_of_access};
 use crate::shared::Shared;
 
 /// One path of a device.
@@ -42,8 +42,7 @@ pub(super) struct Path {
 #[derive(Debug)]
 struct Fenced {
     request: Request,
-    path: usize,
-    fence: Fence,
+    until: Duration,
 }
 
 /// A request that waits for a path.
@@ -144,10 +143,8 @@ impl MultipathDevice {
     /// Opens a queue at a path that was added.
     fn add(&mut self, reactor: &mut Reactor, shared: &Arc<Shared>) {
         let address = &shared.options.address;
-        let is_free = |(number, path): (usize, &Path)| {
-            path.queue.is_over() && self.fenced.iter().all(|fenced| fenced.path != number)
-        };
-        let number = self.paths.iter().enumerate().position(is_free).unwrap_or(self.paths.len());
+        let is_free = |path: &Path| path.queue.is_over();
+        let number = self.paths.iter().position(is_free).unwrap_or(self.paths.len());
         let tag = u32::try_from(number).ok().filter(|tag| *tag < limits::PATHS_MAX);
         let opened = match tag {
             Some(tag) => QueuePair::open_path(shared, reactor, self.owner, tag),
@@ -234,8 +231,8 @@ impl MultipathDevice {
             }
             Why::Unknown if changes_nothing(&request.operation) => was_sent = true,
             Why::Unknown => {
-                let fence = path.queue.fence();
-                return self.fenced.push(Fenced { request, path: number, fence });
+                let until = path.queue.fence();
+                return self.fenced.push(Fenced { request, until });
             }
         }
         self.waiting.push_back(Waiting { request, was_sent });
@@ -245,7 +242,7 @@ impl MultipathDevice {
     fn release(&mut self, now: Duration) {
         let mut number = 0;
         while let Some(fenced) = self.fenced.get(number) {
-            if self.paths[fenced.path].queue.is_over_at(&fenced.fence) > now {
+            if fenced.until > now {
                 number += 1;
                 continue;
             }
@@ -296,8 +293,7 @@ impl MultipathDevice {
     /// Sets the timer for the next fence that is over, or path that is not avoided any more.
     fn set_timer(&mut self, reactor: &mut Reactor) {
         let now = reactor.turn_time();
-        let fences = self.fenced.iter();
-        let fences = fences.map(|one| self.paths[one.path].queue.is_over_at(&one.fence));
+        let fences = self.fenced.iter().map(|one| one.until);
         let avoided = self.paths.iter().map(|path| path.avoid_until).filter(|until| *until > now);
         let avoided = avoided.take(if self.waiting.is_empty() { 0 } else { self.paths.len() });
         let Some(at) = fences.chain(avoided).min() else { return };

@@ -47,7 +47,7 @@ pub(crate) use buffers::Copying;
 use buffers::{RequestBuffers, RequestRange, failure_of};
 pub(crate) use connection::{host_data, host_options, side_of, transport_options};
 use path::PathState;
-pub(crate) use path::{Ended, Fence, Outlook, Why, is_by_peer, is_of_access};
+pub(crate) use path::{Ended, Outlook, Why, is_by_peer, is_of_access};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -334,7 +334,7 @@ impl QueuePair {
                 self.connect_retries = 0;
                 self.take_snapshot(Arc::clone(&live.snapshot));
                 if let Some(path) = &mut self.path {
-                    path.live(live.snapshot.generation, reactor.turn_time());
+                    path.awaits_access = false;
                 }
                 self.live = Some(live);
             }

@@ -2,7 +2,7 @@
 //!
 //! It replays nothing by itself: its requests go back to the device, which sends them by another
 //! path. Those that were in flight when a connection was lost may still be executed on the old
-//! path, so the queue says until when: its [`Fence`].
+//! path, so the queue says until when: its fence.
 //!
 //! # The fence
 //!
@@ -10,8 +10,9 @@
 //! of them. What the controller has received is executed at most until
 //!
 //! * it has noticed the end of the association, and the Command Quiesce Time (CQT) has passed. It
-//!   has noticed at once if it closed a connection by itself, and if it answers another Connect of
-//!   this host; and at the latest when its Keep Alive Timer has expired;
+//!   has noticed at once if it closed a connection by itself, and at the latest when its Keep Alive
+//!   Timer has expired. That it answers another Connect of this host says nothing: not every
+//!   controller looks for the earlier association then;
 //! * so many milliseconds later ([`limits::NETWORK_DELAY`]) for what was on its way.
 
 use std::sync::Arc;
@@ -27,13 +28,6 @@ use super::buffers::failure_of;
 use super::{QueuePair, State};
 use crate::limits;
 use crate::shared::{DriverMessage, Shared};
-
-/// How long commands of a lost association may still be executed.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Fence {
-    generation: u32,
-    until: Duration,
-}
 
 /// Why a request goes back to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,10 +64,8 @@ pub(crate) enum Outlook {
 #[derive(Debug)]
 pub(super) struct PathState {
     number: u32,
-    /// The generation of the controller that came last, and when.
-    generation: u32,
-    live_at: Duration,
-    fence: Fence,
+    /// Until when commands of the last connection that was lost may still be executed.
+    fence: Duration,
     pub(super) suspended_by_peer: bool,
     /// A command was refused because of an access state, and the states are being read.
     pub(super) awaits_access: bool,
@@ -83,12 +75,6 @@ impl PathState {
     /// Tokens have four times the tag of their connection.
     pub(super) const fn first_connection_tag(&self) -> u32 {
         self.number * (limits::PATH_TAGS / 4)
-    }
-
-    pub(super) const fn live(&mut self, generation: u32, now: Duration) {
-        self.generation = generation;
-        self.live_at = now;
-        self.awaits_access = false;
     }
 }
 
@@ -102,9 +88,7 @@ impl QueuePair {
     ) -> Result<Self, String> {
         let path = PathState {
             number,
-            generation: 0,
-            live_at: Duration::ZERO,
-            fence: Fence::default(),
+            fence: Duration::ZERO,
             suspended_by_peer: false,
             awaits_access: false,
         };
@@ -159,22 +143,12 @@ impl QueuePair {
             false => controller.notices_within(self.shared.options.keep_alive_tmo),
         };
         let wait = notices + controller.quiesce_time() + limits::NETWORK_DELAY;
-        path.fence = Fence { generation: path.generation, until: now.saturating_add(wait) };
+        path.fence = now.saturating_add(wait);
     }
 
-    /// How long commands of the last connection that was lost may still be executed.
-    pub(crate) fn fence(&self) -> Fence {
-        self.path.as_ref().map(|path| path.fence).unwrap_or_default()
-    }
-
-    /// When a fence of this path is over.
-    pub(crate) fn is_over_at(&self, fence: &Fence) -> Duration {
-        let (Some(path), Some(snapshot)) = (&self.path, &self.snapshot) else { return fence.until };
-        if path.generation == fence.generation {
-            return fence.until;
-        }
-        // The controller has answered another Connect since.
-        fence.until.min(path.live_at.saturating_add(snapshot.controller.quiesce_time()))
+    /// Until when commands of the last connection that was lost may still be executed.
+    pub(crate) fn fence(&self) -> Duration {
+        self.path.as_ref().map_or(Duration::ZERO, |path| path.fence)
     }
 
     /// The next request that ended here.

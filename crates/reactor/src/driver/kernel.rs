@@ -12,7 +12,7 @@ use crate::records::Records;
 use crate::setup::Config;
 use crate::slab::Key;
 use crate::source::ReadyFlag;
-use crate::stream::{FileKind, FileSource, Marking, Stream, StreamKind};
+use crate::stream::{FileKind, FileSource, Life, Marking, Stream, StreamKind};
 use crate::system::monotonic_time;
 use crate::ublk::Queue;
 use std::fmt::Debug;
@@ -198,6 +198,10 @@ impl<P: Poller> Driver for Kernel<P> {
 
     fn has_hung_up(&self, socket: SocketId) -> bool {
         self.sockets.has_hung_up(socket.0)
+    }
+
+    fn life_within(&self, socket: SocketId, time: Duration) -> Life {
+        self.sockets.life_within(socket.0, time)
     }
 
     fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId> {

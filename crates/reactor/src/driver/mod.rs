@@ -14,7 +14,7 @@ use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketI
 use crate::passthrough::Commands;
 use crate::records::Records;
 use crate::source::ReadyFlag;
-use crate::stream::{FileSource, Marking, Stream};
+use crate::stream::{FileSource, Life, Marking, Stream};
 use crate::ublk::Queue;
 use std::fmt::Debug;
 use std::fs::File;
@@ -55,6 +55,8 @@ pub(crate) trait Driver: Debug {
         Err(io::ErrorKind::Unsupported.into())
     }
     fn has_hung_up(&self, socket: SocketId) -> bool;
+    /// Whether something of the peer has come within this time.
+    fn life_within(&self, socket: SocketId, time: Duration) -> Life;
     fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId>;
     /// `None` if there is no such socket or something is in flight on it.
     fn take_stream(&mut self, socket: SocketId) -> Option<Stream>;

@@ -14,7 +14,7 @@ use crate::operation::{
 use crate::pool::{Buffer, Pool};
 use crate::slab::{Key, Slab};
 use crate::source::ReadyFlag;
-use crate::stream::{FileKind, FileSource, Stream, StreamKind};
+use crate::stream::{FileKind, FileSource, Life, Stream, StreamKind};
 use crate::timers::NumberMap;
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -527,6 +527,13 @@ impl Driver for SimulatedDriver {
     fn has_hung_up(&self, socket: SocketId) -> bool {
         let Some(Socket::Stream { end, .. }) = self.sockets.get(socket.0) else { return true };
         self.state.borrow().ends.get(*end).is_none_or(End::has_hung_up)
+    }
+
+    fn life_within(&self, socket: SocketId, _: Duration) -> Life {
+        let Some(Socket::Stream { end, .. }) = self.sockets.get(socket.0) else {
+            return Life::Doubtful;
+        };
+        self.state.borrow().life(*end)
     }
 
     fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId> {

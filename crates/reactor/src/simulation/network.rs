@@ -7,6 +7,7 @@
 use super::random::Random;
 use super::state::{Event, Notice, State};
 use crate::slab::Key;
+use crate::stream::Life;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io::Read;
@@ -313,6 +314,16 @@ impl State {
         while let Some(position) = self.detached.iter().position(|(_, alive)| is_dropped(alive)) {
             let (end, _) = self.detached.remove(position);
             self.close_end(end);
+        }
+    }
+
+    /// What asking the peer of an end would show.
+    pub(super) fn life(&self, key: Key) -> Life {
+        let Some(end) = self.ends.get(key) else { return Life::Doubtful };
+        match end.peer.and_then(|peer| self.ends.get(peer)) {
+            Some(peer) if !peer.closed && !end.broken && !end.silent => Life::Shown,
+            Some(peer) if !peer.closed && !end.broken => Life::Asked,
+            _ => Life::Doubtful,
         }
     }
 

@@ -94,6 +94,9 @@ cases! {
     on the kernel:
         sockets::a_wildcard_takes_both_families,
         sockets::tiny_socket_buffers,
+        sockets::the_end_of_a_process_resets_its_connections,
+        sockets::an_orderly_close_loses_nothing,
+        sockets::an_idle_peer_shows_that_it_is_alive,
         sockets::a_connect_without_answer_times_out,
         sockets::what_a_connection_sends_can_be_marked,
         files::zeroes_are_written_where_they_cannot_be_made,

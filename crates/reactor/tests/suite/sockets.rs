@@ -5,7 +5,9 @@ use crate::harness::{
 };
 use std::io::ErrorKind;
 use std::time::Duration;
-use weft_reactor::{Config, Marking, Message, Operation, Outcome, Reactor, SocketId, WaitLimit};
+use weft_reactor::{
+    Config, Life, Marking, Message, Operation, Outcome, Reactor, SocketId, WaitLimit,
+};
 
 fn message(bytes: &[u8]) -> Message {
     let mut message = Message::new();
@@ -334,7 +336,11 @@ pub(crate) fn a_dropped_stream_is_closed(driver: &impl Driver) {
     let (_, client, server) = connection(&mut reactor);
     drop(reactor.take_stream(server));
     reactor.submit(token(1), Operation::Receive { socket: client });
-    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Received { len: 0, .. }));
+    // As by the end of a process: the kernel resets it.
+    assert!(matches!(
+        outcome_of(&mut reactor, 1),
+        Outcome::Received { len: 0, .. } | Outcome::Failed { .. }
+    ));
 }
 
 pub(crate) fn connections_over_ipv6(driver: &impl Driver) {
@@ -525,4 +531,92 @@ pub(crate) fn closing_right_after_bytes_came_is_heard(driver: &impl Driver) {
         assert!(reactor.has_hung_up(client));
         reactor.close(client);
     }
+}
+
+/// What the peer of a reactor's connection receives if the reactor has this end while the kernel
+/// still has bytes: how many, and whether they are followed by a reset.
+fn received_after(
+    driver: &impl Driver,
+    accepts: bool,
+    end: impl FnOnce(Reactor, SocketId),
+) -> (usize, bool) {
+    use std::io::Read;
+    let mut reactor = driver.reactor();
+    let mut peer;
+    let socket = if accepts {
+        let listener = reactor.listen(any_address()).unwrap();
+        let address = reactor.local_address(listener).unwrap();
+        reactor.submit(token(1), Operation::Accept { listener });
+        peer = std::net::TcpStream::connect(address).unwrap();
+        match outcome_of(&mut reactor, 1) {
+            Outcome::Accepted { socket, .. } => socket,
+            other => panic!("{other:?}"),
+        }
+    } else {
+        let listener = std::net::TcpListener::bind(any_address()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let marking = Marking::default();
+        let connect = Operation::Connect { address, local: None, timeout: None, marking };
+        reactor.submit(token(1), connect);
+        peer = listener.accept().unwrap().0;
+        match outcome_of(&mut reactor, 1) {
+            Outcome::Connected { socket } => socket,
+            other => panic!("{other:?}"),
+        }
+    };
+    reactor.submit(token(2), Operation::Send { socket, message: message(&[7; UNREAD]) });
+    assert!(matches!(outcome_of(&mut reactor, 2), Outcome::Sent { .. }));
+    end(reactor, socket);
+    let (mut bytes, mut received) = (vec![0; 1 << 16], 0);
+    loop {
+        match peer.read(&mut bytes) {
+            Ok(0) => return (received, false),
+            Ok(len) => received += len,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+                return (received, true);
+            }
+        }
+    }
+}
+
+/// Less than what a socket takes without its peer reading.
+const UNREAD: usize = 100_000;
+
+/// Who has ended does not want what it has sent to arrive later: the kernel does not go on sending.
+pub(crate) fn the_end_of_a_process_resets_its_connections(driver: &impl Driver) {
+    for accepts in [false, true] {
+        let (_, is_reset) = received_after(driver, accepts, |reactor, _| drop(reactor));
+        assert!(is_reset, "accepts: {accepts}");
+        let abort = |mut reactor: Reactor, socket| reactor.abort(socket);
+        assert!(received_after(driver, accepts, abort).1, "accepts: {accepts}");
+    }
+}
+
+/// What was sent before an orderly close arrives, also if the process ends then.
+pub(crate) fn an_orderly_close_loses_nothing(driver: &impl Driver) {
+    for accepts in [false, true] {
+        let close = |mut reactor: Reactor, socket| reactor.close(socket);
+        let received = received_after(driver, accepts, close);
+        assert_eq!(received, (UNREAD, false), "accepts: {accepts}");
+    }
+}
+
+/// A peer that sends nothing is asked, and its kernel answers; a peer that sends has shown it.
+pub(crate) fn an_idle_peer_shows_that_it_is_alive(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, server) = connection(&mut reactor);
+    let since = reactor.now();
+    assert_eq!(reactor.life_since(server, since), Life::Asked);
+    while reactor.life_since(server, since) == Life::Asked {
+        assert_quiet(&mut reactor, Duration::from_millis(20));
+        assert!(reactor.now() < since + Duration::from_secs(5), "nobody asks, or answers");
+    }
+    assert_eq!(reactor.life_since(server, since), Life::Shown);
+    let since = reactor.now();
+    assert_eq!(transfer(&mut reactor, client, server, message(b"alive")), b"alive");
+    assert_quiet(&mut reactor, Duration::from_millis(30));
+    assert_eq!(reactor.life_since(server, since), Life::Shown);
+    reactor.close(server);
+    assert_eq!(reactor.life_since(server, since), Life::Doubtful);
 }

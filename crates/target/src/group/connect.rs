@@ -392,7 +392,8 @@ impl Connection {
     }
 }
 
-/// Has every group check for connections that the host of this Connect has closed.
+/// Has every group check for connections that the host of this Connect has closed, or on which it
+/// does not answer any more.
 ///
 /// A group notices a closed connection when it reads from it; a busy group may do so after the
 /// host's next Connect has reached another group.

@@ -8,7 +8,7 @@ use weft_backend::RequestCompletion;
 use weft_nvme::Status;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::EndReason;
-use weft_reactor::{Buffer, Owner, Token};
+use weft_reactor::{Buffer, Life, Owner, Token};
 use weft_transport::target::{Event, TargetConnection};
 use weft_transport::{CloseReason, Slot};
 
@@ -340,6 +340,30 @@ impl Connection {
         core.directory.begin_drain(host);
         self.close(CloseReason::PeerClosed, core);
         true
+    }
+
+    /// What is known since then of the life of this host, if the connection has commands of it that
+    /// the host's next association must not meet.
+    pub(crate) fn life_of(&self, host: &HostKey, since: Duration, core: &Core) -> Option<Life> {
+        let Role::Io(io) = &self.role else { return None };
+        let has_commands = self.transport.in_flight() > 0 || self.transport.wanted().is_some();
+        let is_asked = !io.is_closed() && !self.drain_begun && io.host() == host && has_commands;
+        is_asked.then(|| self.transport.life_since(&core.reactor, since))
+    }
+
+    /// Ends a queue of a host that has not shown that it is alive. What no device has of it is never
+    /// executed; it counts as draining until its end has been handled.
+    pub(crate) fn end_doubted(&mut self, host: &HostKey, core: &mut Core) {
+        let (peer, (name, subsystem)) = (self.endpoints.peer, host.names());
+        let commands = self.transport.in_flight();
+        log::info!(
+            "{peer}: {name} connects anew to {subsystem}, and this I/O queue of it with {commands} \
+             commands does not answer: it ends"
+        );
+        self.drain_begun = true;
+        core.directory.begin_drain(host);
+        let reason = CloseReason::Requested("the host connected anew and did not answer here");
+        self.transport.abort(&mut core.reactor, reason);
     }
 
     /// The subsystem whose queue it is, once its Connect was accepted.

@@ -43,6 +43,8 @@ pub(crate) const TRACE_TIMER: Owner = Owner(7);
 pub(crate) const KEY_TIMER: Owner = Owner(8);
 /// Timers of what hosts have registered that are gone.
 pub(crate) const REGISTRATION_TIMERS: Owner = Owner(9);
+/// The timer of the hosts whose connections have to show that they are alive.
+pub(crate) const DOUBT_TIMER: Owner = Owner(10);
 /// Completions for device `n` carry this owner and `n`.
 pub(crate) const DEVICES: u32 = 16;
 

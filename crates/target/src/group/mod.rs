@@ -14,6 +14,7 @@ mod connection;
 mod connections;
 mod core;
 mod devices;
+mod doubt;
 mod express;
 mod io;
 mod listen;
@@ -51,10 +52,11 @@ use self::admission::{Admission, Outcome};
 use self::connection::{Connection, Placement, Role, transport_tag};
 use self::connections::Connections;
 use self::core::{
-    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Context, Core, DEVICES, DRAIN_TIMERS,
-    KEY_TIMER, LISTENERS, RATE_TIMER, REGISTRATION_TIMERS, STALL_TIMER, TRACE_TIMER,
+    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Context, Core, DEVICES, DOUBT_TIMER,
+    DRAIN_TIMERS, KEY_TIMER, LISTENERS, RATE_TIMER, REGISTRATION_TIMERS, STALL_TIMER, TRACE_TIMER,
 };
 use self::devices::Devices;
+use self::doubt::Doubt;
 use self::express::Express;
 use self::listen::Listeners;
 use self::message::MovedConnection;
@@ -88,6 +90,8 @@ pub(crate) struct Group {
     postponed: Vec<usize>,
     /// Waiters for commands to complete.
     draining: Vec<PendingDrain>,
+    /// Hosts that connect anew, whose connections here have to show that they are alive.
+    doubts: Vec<Doubt>,
     /// Memory was short, and a check for the hosts that hold it is scheduled.
     stall_timer_set: bool,
     stopping: bool,
@@ -151,6 +155,7 @@ impl Group {
             seen: 0,
             postponed: Vec::new(),
             draining: Vec::new(),
+            doubts: Vec::new(),
             stall_timer_set: false,
             stopping: false,
             failed: false,
@@ -265,6 +270,7 @@ impl Group {
             STALL_TIMER => self.end_stalled_connection(),
             RATE_TIMER => self.core.throttle.timer_arrived(),
             TRACE_TIMER => self.end_trace(),
+            DOUBT_TIMER => self.check_doubts(),
             KEY_TIMER => {
                 let now = self.core.reactor.turn_time();
                 self.core.snapshot.generated.expire(self.core.id, now);
@@ -546,7 +552,7 @@ impl Group {
                     admin.queue_ended(queue_id, transport, core);
                 });
             }
-            Message::StaleCheck { host, round } => self.stale_check(&host, &round),
+            Message::StaleCheck { host, round } => self.stale_check(host, round),
             Message::StaleChecked { connection, stale_check } => {
                 self.with_id(connection, |connection, core| {
                     connection.handle_stale_checked(stale_check, core);
@@ -694,14 +700,6 @@ impl Group {
             let result = Err(error);
             self.core.post(queue, Message::Attached { queue, owner, result });
         }
-    }
-
-    /// A host connects again: its stale connections in this group end now and count as draining.
-    fn stale_check(&mut self, host: &HostKey, round: &Round) {
-        for index in self.connections.indices() {
-            self.with_if_changed(index, |connection, core| connection.end_if_stale(host, core));
-        }
-        self.core.acknowledge(round);
     }
 
     /// Serves a new snapshot from now on.

@@ -692,7 +692,8 @@ impl Link {
         if self.is_open() {
             return LinkEvent::Deadline;
         }
-        self.shut(reactor);
+        // The peer has not taken what was sent last: it gets none of it later.
+        self.abort(reactor);
         LinkEvent::Nothing
     }
 

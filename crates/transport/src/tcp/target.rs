@@ -10,7 +10,7 @@ use weft_nvme::{Command, Completion, Status};
 use weft_nvmf::tcp::encode::DataPdu;
 use weft_nvmf::tcp::target::{Received, Session};
 use weft_nvmf::tcp::{FatalError, Negotiated, Sink};
-use weft_reactor::{Buffer, Outcome, Owner, Reactor, SocketId, Stream};
+use weft_reactor::{Buffer, Life, Outcome, Owner, Reactor, SocketId, Stream};
 
 use super::layer::Layer;
 use super::link::{Direct, Input, Link, LinkEvent};
@@ -183,6 +183,10 @@ impl TcpTargetConnection {
 
     pub(crate) fn is_ending(&self, reactor: &Reactor) -> bool {
         !self.link.is_open() || self.link.socket().is_ok_and(|socket| reactor.has_hung_up(socket))
+    }
+
+    pub(crate) fn life_since(&self, reactor: &Reactor, since: Duration) -> Life {
+        self.link.socket().map_or(Life::Doubtful, |socket| reactor.life_since(socket, since))
     }
 
     pub(crate) fn negotiated(&self) -> Option<&Negotiated> {

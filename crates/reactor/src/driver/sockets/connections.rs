@@ -6,7 +6,9 @@ use crate::limits::ACCEPTS_PER_TURN;
 use crate::operation::Operation;
 use crate::operation::{Outcome, ReactorCompletion, SocketId, Token};
 use crate::slab::Key;
-use crate::stream::{choose_congestion_control, internet_address, tcp_socket};
+use crate::stream::{
+    choose_congestion_control, connect_unpaced, internet_address, set_reset_at_close, tcp_socket,
+};
 use crate::system::monotonic_time;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -103,6 +105,8 @@ impl Sockets {
         };
         let descriptor = tcp_socket(&address)?;
         let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
+        set_reset_at_close(&descriptor, true);
+        connect_unpaced(&descriptor, local, address);
         marking.apply(&descriptor, &address)?;
         if let Some(local) = local {
             rustix::net::bind(&descriptor, &local)?;

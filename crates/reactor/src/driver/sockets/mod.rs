@@ -26,7 +26,9 @@ use crate::pool::{BUFFER_BYTES_MAX, Buffer, Pool};
 use crate::records::Records;
 use crate::slab::{Key, Slab};
 use crate::source::ReadyFlag;
-use crate::stream::{Marking, internet_address, prepare, tcp_socket};
+use crate::stream::{
+    Life, Marking, internet_address, listen_unpaced, prepare, set_reset_at_close, tcp_socket,
+};
 use crate::timers::{NumberMap, Timers};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -119,6 +121,8 @@ struct Stream {
     ended: bool,
     /// Its TLS is the kernel's: a receive ends before a record that is no data.
     records: bool,
+    /// Its close discards what the kernel has not sent.
+    discards: bool,
     receive: Option<Receive>,
     send: Option<Send>,
 }
@@ -142,7 +146,15 @@ impl Stream {
     }
 
     fn unknown(records: bool) -> Self {
-        Self { readable: true, writable: true, ended: false, records, receive: None, send: None }
+        Self {
+            readable: true,
+            writable: true,
+            ended: false,
+            records,
+            discards: false,
+            receive: None,
+            send: None,
+        }
     }
 }
 
@@ -172,6 +184,8 @@ impl Sockets {
             let only = !address.ip().is_unspecified();
             rustix::net::sockopt::set_ipv6_v6only(&descriptor, only)?;
         }
+        set_reset_at_close(&descriptor, true);
+        listen_unpaced(&descriptor);
         rustix::net::bind(&descriptor, &address)?;
         rustix::net::listen(&descriptor, BACKLOG)?;
         let kind = Kind::Listener(Listener { accept: None, readable: true });
@@ -245,6 +259,12 @@ impl Sockets {
         polls(&socket.descriptor, PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
     }
 
+    /// Whether something of the peer has come within this time.
+    pub(crate) fn life_within(&self, key: Key, time: Duration) -> Life {
+        let Some(socket) = self.table.get(key) else { return Life::Doubtful };
+        crate::stream::life_within(&socket.descriptor, time)
+    }
+
     /// Releases an idle stream's descriptor, with whether its TLS is the kernel's.
     pub(crate) fn take<P: Poller>(&mut self, poller: &mut P, key: Key) -> Option<(OwnedFd, bool)> {
         let records = match &self.table.get(key)?.kind {
@@ -258,14 +278,10 @@ impl Sockets {
         Some((socket.descriptor, records))
     }
 
-    /// Makes the close of a socket a reset that discards the bytes which the kernel still has.
-    pub(crate) fn discard_unsent(&self, key: Key) {
-        if let Some(socket) = self.table.get(key) {
-            // It fails for a socket that has been reset already, and then nothing is left to send.
-            let _ = rustix::net::sockopt::set_socket_linger(
-                &socket.descriptor,
-                Some(core::time::Duration::ZERO),
-            );
+    /// The close of a socket will be a reset that discards the bytes which the kernel still has.
+    pub(crate) fn discard_unsent(&mut self, key: Key) {
+        if let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(key) {
+            stream.discards = true;
         }
     }
 
@@ -287,6 +303,9 @@ impl Sockets {
             }
             Kind::Listener(_) | Kind::Watched(_) => {}
             Kind::Stream(stream) => {
+                if !stream.discards {
+                    set_reset_at_close(&socket.descriptor, false);
+                }
                 if let Some(Receive { token, into }) = stream.receive {
                     let buffer = into.map(|(buffer, _)| buffer);
                     self.finish(token, cancelled(buffer, None), ready);
