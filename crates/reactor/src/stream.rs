@@ -8,6 +8,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A connection that belongs to no reactor: between two of them, or from the standard library.
 #[derive(Debug)]
@@ -157,6 +158,21 @@ pub(crate) fn choose_congestion_control(socket: impl AsFd) {
         // Without it the system's choice works as well, only slower.
         let _ = rustix::net::sockopt::set_tcp_congestion(&socket, name);
     }
+}
+
+/// How long an accepted stream may be silent before the kernel asks whether its peer is still there,
+/// how often it asks then, and how many times.
+const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(15), 4);
+
+/// Has the kernel end a stream whose peer has gone without a word, two minutes after that: who has
+/// lost power sends nothing, and may have agreed with the layer above that silence is no end.
+pub(crate) fn keep_alive(socket: impl AsFd) {
+    let (idle, interval, probes) = KEEP_ALIVE;
+    // Not a TCP socket, if it cannot be set.
+    let _ = rustix::net::sockopt::set_tcp_keepidle(&socket, idle);
+    let _ = rustix::net::sockopt::set_tcp_keepintvl(&socket, interval);
+    let _ = rustix::net::sockopt::set_tcp_keepcnt(&socket, probes);
+    let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
 }
 
 /// The result of `getsockname` and similar calls as an Internet address.

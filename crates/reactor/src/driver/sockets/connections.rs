@@ -6,7 +6,7 @@ use crate::limits::ACCEPTS_PER_TURN;
 use crate::operation::Operation;
 use crate::operation::{Outcome, ReactorCompletion, SocketId, Token};
 use crate::slab::Key;
-use crate::stream::{choose_congestion_control, internet_address, tcp_socket};
+use crate::stream::{choose_congestion_control, internet_address, keep_alive, tcp_socket};
 use crate::system::monotonic_time;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -80,6 +80,7 @@ impl Sockets {
     ) {
         let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
         choose_congestion_control(&descriptor);
+        keep_alive(&descriptor);
         let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let peer = peer.and_then(|peer| internet_address(peer).ok()).unwrap_or(unknown);
         let socket = SocketId(self.table.insert(Socket {
