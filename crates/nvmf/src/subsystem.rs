@@ -17,6 +17,7 @@ use weft_nvme::{Nqn, Status};
 
 use crate::ana::{AnaView, refusal};
 use crate::auth::Policy;
+use crate::connect::DISCOVERY_KEEP_ALIVE_TIMEOUT_MS;
 use crate::discovery::DiscoveryView;
 use crate::persistent::EventLog;
 use crate::queue::add;
@@ -391,11 +392,12 @@ impl SubsystemView {
     }
 
     /// The keep-alive timeout that a host gets which asks for this one; `None` if it is too long.
-    /// Zero (none) stays, and a discovery controller's is not bounded.
+    /// Zero is none, which a discovery controller does not have: anybody may connect to it.
     #[must_use]
     pub fn keep_alive_timeout_ms(&self, asked_ms: u32) -> Option<u32> {
-        if asked_ms == 0 || self.discovery().is_some() {
-            return Some(asked_ms);
+        if asked_ms == 0 {
+            let most = DISCOVERY_KEEP_ALIVE_TIMEOUT_MS.min(self.limits.keep_alive_ms_max);
+            return Some(self.discovery().map_or(0, |_| most));
         }
         let within = asked_ms <= self.limits.keep_alive_ms_max;
         within.then(|| asked_ms.max(self.limits.keep_alive_ms_min))

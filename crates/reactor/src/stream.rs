@@ -9,6 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A connection that belongs to no reactor: between two of them, or from the standard library.
 #[derive(Debug)]
@@ -245,10 +246,10 @@ pub(crate) fn life_within(socket: impl AsFd, time: core::time::Duration) -> Life
     let [_, _, retransmits, _] = info[0].to_ne_bytes();
     // Since the last data, and since the last acknowledgement.
     let silence = u128::from(info[13].min(info[14]));
-    let asks = sockopt::socket_keepalive(&socket).unwrap_or(false);
+    let asks = sockopt::tcp_keepidle(&socket).is_ok_and(|idle| idle == SILENCE);
     if silence + TICK_MS < time.as_millis() {
         if asks {
-            let _ = sockopt::set_socket_keepalive(&socket, false);
+            keep_alive(&socket);
         }
         return Life::Shown;
     }
@@ -262,6 +263,21 @@ pub(crate) fn life_within(socket: impl AsFd, time: core::time::Duration) -> Life
         let _ = sockopt::set_tcp_keepintvl(&socket, SILENCE);
     }
     Life::Asked
+}
+
+/// How long an accepted stream may be silent before the kernel asks whether its peer is still there,
+/// how often it asks then, and how many times.
+const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(15), 4);
+
+/// Has the kernel end a stream whose peer has gone without a word, two minutes after that: who has
+/// lost power sends nothing, and may have agreed with the layer above that silence is no end.
+pub(crate) fn keep_alive(socket: impl AsFd) {
+    let (idle, interval, probes) = KEEP_ALIVE;
+    // Not a TCP socket, if it cannot be set.
+    let _ = sockopt::set_tcp_keepidle(&socket, idle);
+    let _ = sockopt::set_tcp_keepintvl(&socket, interval);
+    let _ = sockopt::set_tcp_keepcnt(&socket, probes);
+    let _ = sockopt::set_socket_keepalive(&socket, true);
 }
 
 /// The result of `getsockname` and similar calls as an Internet address.

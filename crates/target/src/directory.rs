@@ -4,7 +4,8 @@
 //! another group's state asks by message; the directory says which group to ask.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::btree_map::Entry;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -21,6 +22,7 @@ use crate::classes::{ClassWord, ServedClass};
 use crate::drain::HostDrains;
 use crate::group::ConnectionId;
 use crate::io_metrics::{IoMetrics, IoMetricsConfig};
+use crate::limits;
 use crate::managed::{Manager, NamespaceRequest};
 use crate::powers::Powers;
 use crate::reservations::Reserver;
@@ -157,6 +159,8 @@ struct State {
     came: Vec<(u64, u64)>,
     strangers: Strangers,
     handshakes: Strangers,
+    /// Discovery controllers of each address, to which anybody may connect.
+    discoverers: BTreeMap<IpAddr, usize>,
     /// Queues of each group: the next one goes to the group with the fewest.
     queues: Vec<usize>,
     /// What was asked to be recorded last, until it is read.
@@ -199,6 +203,7 @@ impl Directory {
                 came: vec![(0, 0); groups],
                 strangers: Strangers::default(),
                 handshakes: Strangers::default(),
+                discoverers: BTreeMap::new(),
                 queues: vec![0; groups],
                 trace: None,
             }),
@@ -521,25 +526,42 @@ impl Directory {
         admin.map(controller).collect()
     }
 
-    /// Takes a controller identifier for the admin queue on `connection`.
+    /// Takes a controller identifier for the admin queue on `connection`, which is from `address`.
+    /// One address has a part of the discovery controllers only.
     pub(crate) fn register_controller(
         &self,
         request: &ConnectRequest,
         view: &SubsystemView,
-        connection: ConnectionId,
+        (connection, address): (ConnectionId, IpAddr),
     ) -> Result<u16, ConnectError> {
         let mut state = self.lock();
+        let is_discovery = view.discovery().is_some();
+        let most = limits::discovery_controllers_of_an_address(view.limits.max_controllers);
+        if is_discovery && state.discoverers.get(&address).is_some_and(|of_it| *of_it >= most) {
+            return Err(ConnectError::status(Status::CONNECT_CONTROLLER_BUSY));
+        }
         let name = view.nqn.as_str().to_owned();
         let ids = state.controller_ids.entry(name.clone()).or_default();
         let controller_id = ids.allocate(request, view)?;
         state.controllers.insert((name, controller_id), connection);
+        if is_discovery {
+            *state.discoverers.entry(address).or_default() += 1;
+        }
         Ok(controller_id)
     }
 
-    /// Releases a controller's identifier.
-    pub(crate) fn release_controller(&self, subsystem: &Nqn, controller_id: u16) {
+    /// Releases the identifier of a controller, whose host is at `address`.
+    pub(crate) fn release_controller(&self, subsystem: &Nqn, controller_id: u16, address: IpAddr) {
         let mut state = self.lock();
         let name = subsystem.as_str().to_owned();
+        if *subsystem == state.snapshot.discovery.nqn
+            && let Entry::Occupied(mut of_it) = state.discoverers.entry(address)
+        {
+            *of_it.get_mut() -= 1;
+            if *of_it.get() == 0 {
+                of_it.remove();
+            }
+        }
         if let Some(ids) = state.controller_ids.get_mut(&name) {
             ids.release(controller_id);
         }

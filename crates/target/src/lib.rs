@@ -56,6 +56,7 @@ mod index;
 mod io_metrics;
 pub mod key_file;
 mod limits;
+mod lines;
 mod local;
 mod managed;
 mod nsids;

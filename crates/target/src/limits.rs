@@ -37,11 +37,17 @@ pub(crate) const STRANGERS_OF_AN_ADDRESS_MAX: usize = 256;
 /// has to be kept of those who have failed.
 pub(crate) const FAILURE_DELAY: Duration = Duration::from_millis(200);
 
-/// Time between two warnings about hosts that have not authenticated themselves.
-pub(crate) const STRANGER_LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// The time for which log lines that peers cause are counted.
+pub(crate) const LINES_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Warnings in that time about handshakes with TLS that have failed: a host tries several times.
 pub(crate) const TLS_WARNINGS: u64 = 8;
+
+/// Lines in that time about Connects that were refused, and about peers that broke the protocol.
+pub(crate) const FAULT_LINES: u64 = 8;
+
+/// Lines in that time about hosts that have connected or left. After an outage many come at once.
+pub(crate) const HOST_LINES: u64 = 64;
 
 /// How long a key of TLS that an authentication has made waits for the connection that it is for:
 /// the host comes back at once.
@@ -49,3 +55,10 @@ pub(crate) const KEY_WAIT: Duration = Duration::from_secs(60);
 
 /// Such keys of one host at one subsystem: as many controllers may connect at a time.
 pub(crate) const KEYS_WAITING_MAX: usize = 64;
+
+/// Discovery controllers of one address: a quarter of them, so that no address keeps others from
+/// discovery, but as many as a few hosts behind one address need.
+pub(crate) const fn discovery_controllers_of_an_address(most: u16) -> usize {
+    let quarter = most / 4;
+    (if quarter > 16 { quarter } else { 16 }) as usize
+}

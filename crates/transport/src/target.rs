@@ -263,6 +263,12 @@ impl TargetConnection {
         each!(&mut self.inner, connection => connection.complete(slot, completion))
     }
 
+    /// The host has given the command up and takes no completion for it, as it may do with an
+    /// Asynchronous Event Request. The slot is free; no data of it may be on its way.
+    pub fn discard(&mut self, slot: Slot) {
+        each!(&mut self.inner, connection => connection.discard(slot))
+    }
+
     /// Sends all that was queued in this turn, and continues to receive.
     pub fn flush(&mut self, reactor: &mut Reactor) {
         each!(&mut self.inner, connection => connection.flush(reactor))

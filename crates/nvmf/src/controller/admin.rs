@@ -80,7 +80,9 @@ impl Controller {
         if self.ended {
             return Err(NOT_READY);
         }
-        self.events.note_identifier(command.command_id.get());
+        let given_up = self.events.note_identifier(command.command_id.get());
+        let discard = |command_id| Effect::Discard { command_id };
+        self.effects.extend(given_up.into_iter().map(discard));
         match fabrics_type {
             FabricsType::PROPERTY_GET => self.property_get(command),
             FabricsType::PROPERTY_SET => self.property_set(command, now),

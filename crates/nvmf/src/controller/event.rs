@@ -65,13 +65,14 @@ impl Events {
     }
 
     /// A command came with this identifier. If a request has it that waits, then the host has given
-    /// its requests up: none of them is answered any more.
+    /// its requests up: these are taken, and none of them is answered any more.
     ///
     /// SPDK's host does so before it shuts a controller down or disables it, and would take a
     /// completion for that of the command.
-    pub(super) fn note_identifier(&mut self, command_id: u16) {
-        if self.is_waiting(command_id) {
-            self.requests.clear();
+    pub(super) fn note_identifier(&mut self, command_id: u16) -> VecDeque<u16> {
+        match self.is_waiting(command_id) {
+            true => self.take_requests(),
+            false => VecDeque::new(),
         }
     }
 

@@ -222,6 +222,7 @@ impl Harness {
             match effect {
                 Effect::Complete(completion) => self.answered(completion),
                 Effect::EndQueues(_) => {}
+                Effect::Discard { command_id } => _ = self.waiting.remove(&command_id),
                 Effect::Abort { abort_id, queue_id, .. } => {
                     assert!(self.queues.contains_key(&queue_id));
                     self.aborts.push(abort_id);

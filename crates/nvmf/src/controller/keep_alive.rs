@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use crate::connect::DISCOVERY_KEEP_ALIVE_TIMEOUT_MS;
 use crate::subsystem::SubsystemView;
 
 #[derive(Debug)]
@@ -22,12 +21,9 @@ impl KeepAlive {
     /// The timer of a new controller whose host asked for this timeout. A discovery controller
     /// always has one.
     pub(super) fn new(timeout_ms: u32, view: &SubsystemView, now: Duration) -> Self {
-        let asked = match timeout_ms {
-            0 if view.discovery().is_some() => DISCOVERY_KEEP_ALIVE_TIMEOUT_MS,
-            other => other,
-        };
+        let granted = view.keep_alive_timeout_ms(timeout_ms).unwrap_or(timeout_ms);
         let mut timer = Self { timeout_ms: 0, deadline: now, touched: false };
-        timer.set_timeout(asked, view, now);
+        timer.set_timeout(granted, view, now);
         timer
     }
 

@@ -72,6 +72,11 @@ pub enum AdminReply {
 pub enum Effect {
     /// Send this completion on the admin queue, for a command that was pending.
     Complete(Completion),
+    /// The host has given up the pending command of this identifier: it gets no completion.
+    Discard {
+        /// Identifier of the command.
+        command_id: u16,
+    },
     /// End every I/O queue: let its commands finish, close its connection, and call
     /// [`Controller::detach_queue`].
     EndQueues(EndReason),

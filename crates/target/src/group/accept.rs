@@ -49,7 +49,8 @@ impl Group {
             return self.core.reactor.close(socket);
         };
         let address = peer.ip().to_canonical();
-        let is_stranger = self.core.snapshot.tls_mode(port_id) == TlsMode::Required;
+        // Where TLS is allowed, it is not known yet who will use it.
+        let is_stranger = self.core.snapshot.tls_mode(port_id) != TlsMode::Off;
         if is_stranger && !self.admit_handshake(address) {
             return self.core.reactor.close(socket);
         }
@@ -64,9 +65,9 @@ impl Group {
         self.core.directory.connection_came();
         let connection = Connection::new(id, endpoints, transport, false);
         self.add(Connection { is_stranger, ..connection });
-        self.listeners.add_unconnected(id);
+        self.listeners.unconnected.add(address, id);
         let connections = &self.connections;
-        self.listeners.prune_unconnected(2 * connections.len(), |id| {
+        self.listeners.unconnected.prune(2 * connections.len(), |id| {
             connections.get(id).is_some_and(Connection::may_be_unconnected)
         });
     }
@@ -86,12 +87,12 @@ impl Group {
         may_come
     }
 
-    /// Ends the oldest connection of this group whose handshake with TLS is not over, if there is
-    /// one. It no longer counts.
+    /// Ends a connection of this group whose handshake with TLS is not over, if there is one. It no
+    /// longer counts.
     fn evict_handshake(&mut self) {
         let connections = &self.connections;
         let is_one = |id| connections.get(id).is_some_and(|one| one.is_stranger);
-        if let Some(id) = self.listeners.take_unconnected(is_one) {
+        if let Some(id) = self.listeners.unconnected.take(is_one) {
             self.with_id(id, |connection, core| {
                 connection.end_handshake(core);
                 let reason = CloseReason::Requested("evicted to make room for another");
@@ -147,9 +148,9 @@ impl Group {
         has_room
     }
 
-    /// Evicts the oldest connection that has not completed Connect. Returns whether there was one.
+    /// Evicts a connection that has not completed Connect. Returns whether there was one.
     fn evict_unconnected(&mut self) -> bool {
-        while let Some(id) = self.listeners.pop_unconnected() {
+        while let Some(id) = self.listeners.unconnected.pop() {
             if self.connections.get(id).is_some_and(Connection::is_unconnected) {
                 return self.with_id(id, |connection, core| {
                     let reason = CloseReason::Requested("evicted to make room for another");

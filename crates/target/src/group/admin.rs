@@ -1,6 +1,7 @@
 //! An admin queue: executes the actions of its controller.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use weft_backend::{Failure, Operation};
@@ -143,12 +144,13 @@ impl Admin {
     }
 
     /// Releases the resources of the controller.
-    pub(super) fn release(self, core: &mut Core) {
+    pub(super) fn release(self, address: IpAddr, core: &mut Core) {
         core.reactor.clear_timer(timer(CONTROLLERS, self.id));
         for Protecting { nsid, version } in self.protecting.values() {
             core.directory.end_write_protect(&self.subsystem, *nsid, *version, true);
         }
-        core.directory.release_controller(&self.subsystem, self.controller.controller_id());
+        let controller_id = self.controller.controller_id();
+        core.directory.release_controller(&self.subsystem, controller_id, address);
         let (host, now) = (self.controller.host(), core.reactor.turn_time());
         if let Some(ends) = core.directory.registrant_left(host, self.id, now) {
             core.reactor.set_timer(timer(REGISTRATION_TIMERS, self.id), ends);
@@ -299,6 +301,11 @@ impl Admin {
                     transport.complete(slot, completion);
                 }
             }
+            Effect::Discard { command_id } => {
+                if let Some(slot) = self.pending.remove(&command_id) {
+                    transport.discard(slot);
+                }
+            }
             Effect::EndQueues(reason) => self.end_queues(reason, core),
             Effect::Abort { abort_id, queue_id, command_id } => match self.queues.get(&queue_id) {
                 Some(queue) => core.post(
@@ -324,7 +331,8 @@ impl Admin {
                 self.change_namespaces(command_id, change, core);
             }
             Effect::ResetSubsystem => {
-                log::warn!("{} resets {}", self.controller.host(), self.subsystem);
+                let (host, subsystem) = (self.controller.host(), &self.subsystem);
+                core.say_host(log::Level::Warn, format_args!("{host} resets {subsystem}"));
                 let owners = core.directory.controllers_of(&self.subsystem).into_iter();
                 for owner in owners.filter(|owner| *owner != self.id) {
                     core.post(owner, Message::SubsystemReset { owner });
@@ -332,7 +340,7 @@ impl Admin {
             }
             Effect::Register { command_id, change } => self.register(command_id, *change, core),
             Effect::Close(reason) => {
-                self.report(reason);
+                self.report(reason, core);
                 let reason = CloseReason::Requested(end_reason(reason));
                 transport.close(&mut core.reactor, reason);
             }
@@ -340,7 +348,7 @@ impl Admin {
     }
 
     /// One line for each controller that ends; a warning only if its host did not intend it.
-    fn report(&self, reason: EndReason) {
+    fn report(&self, reason: EndReason, core: &mut Core) {
         use EndReason::{AdminQueueLost, Fatal, KeepAliveExpired, NeverEnabled};
         let (level, why) = match (reason, &self.closed) {
             // The target closed the connection itself.
@@ -356,7 +364,8 @@ impl Admin {
             _ => (log::Level::Info, end_reason(reason).to_owned()),
         };
         let (host, id) = (self.controller.host(), self.controller.controller_id());
-        log::log!(level, "{host} left controller {id} of {}: {why}", self.subsystem);
+        let subsystem = &self.subsystem;
+        core.say_host(level, format_args!("{host} left controller {id} of {subsystem}: {why}"));
     }
 
     /// Ends every I/O queue. Until each says that its commands are done, the host's next Connect

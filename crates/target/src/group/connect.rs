@@ -120,13 +120,9 @@ impl Connection {
             }
         };
         if let Err(error) = self.check(&request, core) {
-            log::info!(
-                "{}: {} is refused at {}: {}",
-                self.endpoints.peer,
-                request.host,
-                request.subsystem,
-                error.status
-            );
+            let (peer, ConnectRequest { host, subsystem, .. }) = (self.endpoints.peer, &request);
+            let what = format_args!("{peer}: {host} is refused at {subsystem}: {}", error.status);
+            core.say_fault(log::Level::Info, what);
             self.refuse(slot, &command, error);
             return Placement::Stay;
         }
@@ -295,7 +291,8 @@ impl Connection {
                 .ok_or(ConnectError::status(Status::KEEP_ALIVE_TIMEOUT_INVALID.with_dnr()))?;
         self.begin_guard(&request, &view, core)?;
         self.claim_host_id(&request.host, &request.host_id, &view, core)?;
-        let controller_id = core.directory.register_controller(&request, &view, self.id)?;
+        let from = (self.id, self.endpoints.peer.ip());
+        let controller_id = core.directory.register_controller(&request, &view, from)?;
         let now = core.reactor.now();
         let local = self.endpoints.local.ip();
         let controller = Controller::new(Arc::clone(&view), &request, controller_id, local, now);
@@ -305,11 +302,10 @@ impl Connection {
         self.transport.set_queue(request.queue_id, depth(request.entries), request.flow_control);
         let connected = self.require_authentication(controller.connect_completion());
         self.transport.complete(slot, connected);
-        log::info!(
-            "{}: {} connected to {} as controller {controller_id}",
-            self.endpoints.peer,
-            request.host,
-            view.nqn,
+        let (peer, host_nqn, nqn) = (self.endpoints.peer, request.host, view.nqn);
+        core.say_host(
+            log::Level::Info,
+            format_args!("{peer}: {host_nqn} connected to {nqn} as controller {controller_id}"),
         );
         self.register(&request, controller_id, None, core);
         let subsystem = view.nqn;
@@ -352,7 +348,7 @@ impl Connection {
         request: &ConnectRequest,
         controller_id: u16,
         class: Option<Arc<ClassWord>>,
-        core: &Core,
+        core: &mut Core,
     ) {
         let queue = ConnectedQueue {
             subsystem: request.subsystem.as_str().to_owned(),
@@ -371,7 +367,8 @@ impl Connection {
         if let Some(records) = queue.tls_records {
             let level = if queue.queue_id == 0 { log::Level::Info } else { log::Level::Debug };
             let (peer, queue) = (queue.peer, queue.queue_id);
-            log::log!(level, "{peer}: TLS, queue {queue}: records of {}", records.place());
+            let place = records.place();
+            core.say_host(level, format_args!("{peer}: TLS, queue {queue}: records of {place}"));
         }
         core.directory.queue_connected(self.id, queue, class);
     }

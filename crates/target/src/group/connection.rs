@@ -438,9 +438,11 @@ impl Connection {
             | CloseReason::Violation(_)
             | CloseReason::PeerTerminated { .. }
             | CloseReason::Tls(_) => {
-                log::warn!("{peer}: {what} ended: {reason}");
+                core.say_fault(log::Level::Warn, format_args!("{peer}: {what} ended: {reason}"));
             }
-            CloseReason::HandshakeTimeout => log::info!("{peer}: {what} ended: {reason}"),
+            CloseReason::HandshakeTimeout => {
+                core.say_fault(log::Level::Info, format_args!("{peer}: {what} ended: {reason}"));
+            }
             _ => log::debug!("{peer}: {what} ended: {reason}"),
         }
     }
@@ -466,7 +468,7 @@ impl Connection {
         }
         core.directory.queue_gone(self.id);
         match std::mem::replace(&mut self.role, Role::Gone) {
-            Role::Admin(admin) => admin.release(core),
+            Role::Admin(admin) => admin.release(self.endpoints.peer.ip(), core),
             Role::Io(io) => io.release(core),
             _ => {}
         }

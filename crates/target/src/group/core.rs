@@ -19,7 +19,8 @@ use super::targets::LatencyTargets;
 use super::throttle::Throttle;
 use super::tracer::Tracer;
 use crate::directory::{Directory, HostKey};
-use crate::limits::STRANGER_LOG_INTERVAL;
+use crate::limits::{FAULT_LINES, HOST_LINES};
+use crate::lines::Lines;
 use crate::round::{Round, Waiter};
 use crate::snapshot::Snapshot;
 
@@ -74,11 +75,12 @@ pub(crate) struct Core {
     pub(crate) shares: Shares,
     /// Checks for stale connections that this group has started.
     pub(crate) stale_checks: u64,
-    /// When a host that had not authenticated itself was last warned of, and how many have failed
-    /// since.
-    pub(crate) stranger_warned_at: Option<Duration>,
-    pub(crate) strangers_warned: u64,
-    pub(crate) strangers_unwarned: u64,
+    /// Lines about hosts that have not authenticated themselves, and handshakes that have failed.
+    pub(crate) stranger_lines: Lines,
+    /// Lines about what peers have done wrong.
+    pub(crate) fault_lines: Lines,
+    /// Lines about hosts that come and go.
+    pub(crate) host_lines: Lines,
     /// No new command is begun: the target is about to stop.
     pub(crate) draining: bool,
 }
@@ -199,19 +201,17 @@ impl Core {
     pub(crate) fn warn_of_stranger(&mut self, what: std::fmt::Arguments<'_>, most: u64) {
         self.directory.strangers(|strangers| strangers.note(false));
         let now = self.reactor.turn_time();
-        let since = self.stranger_warned_at.map(|last| now.saturating_sub(last));
-        if since.is_none_or(|since| since >= STRANGER_LOG_INTERVAL) {
-            (self.stranger_warned_at, self.strangers_warned) = (Some(now), 0);
-        }
-        if self.strangers_warned >= most {
-            self.strangers_unwarned += 1;
-            return log::debug!("{what}");
-        }
-        self.strangers_warned += 1;
-        match std::mem::take(&mut self.strangers_unwarned) {
-            0 => log::warn!("{what}"),
-            more => log::warn!("{what}; {more} others before it"),
-        }
+        self.stranger_lines.say(log::Level::Warn, what, (most, now));
+    }
+
+    /// Says what a peer has done wrong.
+    pub(crate) fn say_fault(&mut self, level: log::Level, what: std::fmt::Arguments<'_>) {
+        self.fault_lines.say(level, what, (FAULT_LINES, self.reactor.turn_time()));
+    }
+
+    /// Says that a host has come or gone.
+    pub(crate) fn say_host(&mut self, level: log::Level, what: std::fmt::Arguments<'_>) {
+        self.host_lines.say(level, what, (HOST_LINES, self.reactor.turn_time()));
     }
 
     /// This group has made the change of a round.

@@ -1,9 +1,10 @@
 //! The listeners, and which connections are evicted when there is no room for another.
 //!
-//! Every connection costs a descriptor. At the limit each new connection evicts the oldest one that
-//! has not completed Connect. Running out of descriptors neither stops accepting nor makes it spin.
+//! Every connection costs a descriptor. At the limit each new connection evicts one that has not
+//! completed Connect: the oldest one of the address that has most of them, so that whoever opens
+//! many evicts its own. Running out of descriptors neither stops accepting nor makes it spin.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use weft_reactor::{Outcome, SocketId, Token};
 use weft_transport::{Incoming, Listener};
 
 use super::core::{Core, LISTENERS};
-use super::message::ConnectionId;
+use super::unconnected::Unconnected;
 use crate::config::Listen;
 use crate::snapshot::PortView;
 
@@ -21,17 +22,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// The shortest time between two log lines about refused connections.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The list of connections without a Connect is pruned only when it is longer than this.
-const UNCONNECTED_MIN: usize = 64;
-
 /// The listening sockets of a target; one group has them.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     entries: Vec<Option<Listening>>,
     /// Number of listeners so far, so that a late completion is not taken for another listener's.
     begun: u32,
-    /// Connections without Connect in the order of their arrival; some may have completed it since.
-    unconnected: VecDeque<ConnectionId>,
+    /// Connections without Connect.
+    pub(super) unconnected: Unconnected,
     /// When a lack of room was last logged.
     refused_logged_at: Option<Duration>,
 }
@@ -192,32 +190,6 @@ impl Listeners {
         if self.refused_logged_at.is_none_or(|last| now.saturating_sub(last) >= LOG_INTERVAL) {
             self.refused_logged_at = Some(now);
             log::warn!("no room for another connection: {what}");
-        }
-    }
-
-    /// Adds a connection that has not completed Connect.
-    pub(crate) fn add_unconnected(&mut self, unconnected: ConnectionId) {
-        self.unconnected.push_back(unconnected);
-    }
-
-    /// Removes the oldest of these; it may have completed Connect since.
-    pub(crate) fn pop_unconnected(&mut self) -> Option<ConnectionId> {
-        self.unconnected.pop_front()
-    }
-
-    /// Removes the oldest of these that is such a one.
-    pub(crate) fn take_unconnected(
-        &mut self,
-        is_one: impl Fn(ConnectionId) -> bool,
-    ) -> Option<ConnectionId> {
-        let place = self.unconnected.iter().position(|id| is_one(*id))?;
-        self.unconnected.remove(place)
-    }
-
-    /// If there are more than `most` of these, removes those that have completed Connect.
-    pub(crate) fn prune_unconnected(&mut self, most: usize, may_be: impl Fn(ConnectionId) -> bool) {
-        if self.unconnected.len() > most.max(UNCONNECTED_MIN) {
-            self.unconnected.retain(|id| may_be(*id));
         }
     }
 

@@ -27,6 +27,7 @@ mod targets;
 mod tenants;
 mod throttle;
 mod tracer;
+mod unconnected;
 mod window;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -65,6 +66,7 @@ use self::targets::LatencyTargets;
 use self::throttle::{Throttle, Turn};
 use crate::TargetError;
 use crate::directory::{Directory, HostKey};
+use crate::lines::Lines;
 use crate::round::Round;
 use crate::snapshot::{Needs, Snapshot};
 use crate::statistics::CounterWriter;
@@ -139,9 +141,9 @@ impl Group {
                 targets,
                 shares,
                 stale_checks: 0,
-                stranger_warned_at: None,
-                strangers_warned: 0,
-                strangers_unwarned: 0,
+                stranger_lines: Lines::default(),
+                fault_lines: Lines::default(),
+                host_lines: Lines::default(),
                 draining: false,
             },
             connections: Connections::default(),

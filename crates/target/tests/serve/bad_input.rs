@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use weft_nvme::property::ControllerConfiguration;
 use weft_nvme::sgl::Descriptor;
 use weft_nvme::tcp::{
     CommonHeader, Data, DigestOptions, Fes, InitializeConnectionRequest, Kind, PduType,
@@ -14,11 +15,27 @@ use weft_nvme::wire::{U16, U32};
 use weft_nvme::{AdminOpcode, Command, NvmOpcode, Wire};
 use weft_target::config::Config;
 
-use crate::support::peer::{ConnectFields, Peer, read_write};
+use crate::support::peer::{ConnectFields, Peer, enabled, read_write};
 use crate::support::raw::{Raw, Termination, made_up_transfer};
 use crate::support::{address, config_of_two_groups, drivers, pattern, start, wait_until};
 
 const BLOCK: usize = 4096;
+
+/// What SPDK's host does at each reset: it gives its event requests up, and uses their identifiers
+/// again. The slots of what is given up are free, so that the queue does not fill.
+#[test]
+fn event_requests_that_were_given_up_leave_nothing() {
+    let target = start(config_of_two_groups(&["memory:1MiB"]));
+    let (mut admin, _) = Raw::admin(address(&target));
+    let request = Command::new(AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST);
+    for _ in 0..100 {
+        for command_id in [0x4001, 0x4002, 0x4003] {
+            admin.command(request.with_command_id(command_id), &[]);
+        }
+        admin.configure(0x4001, ControllerConfiguration(0x0046_0000));
+        admin.configure(1, enabled());
+    }
+}
 
 /// Where a test's peer stands when it goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

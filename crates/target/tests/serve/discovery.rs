@@ -18,7 +18,7 @@ use weft_transport::host::{HostData, HostOptions};
 use crate::support::peer::{ConnectFields, Peer};
 use crate::support::{
     HOST, SUBSYSTEM, address, config, drivers, on_each_driver, on_each_transport, over_rdma, port,
-    start, subsystem,
+    start, subsystem, wait_until,
 };
 
 const OTHER: &str = "nqn.2024-01.io.weft:other";
@@ -250,4 +250,25 @@ fn a_persistent_discovery_controller_hears_of_every_change_once() {
         assert_eq!(entries.len(), 3);
         target.stop().expect("a clean stop");
     }
+}
+
+/// Anybody may connect to the discovery subsystem: for as long as it likes, and as often.
+#[test]
+fn nobody_keeps_others_from_discovery() {
+    let mut config = config(&["memory:1MiB"]);
+    config.limits.controllers = 72;
+    let target = start(config);
+    let at = address(&target);
+    let forever = ConnectFields { keep_alive_ms: u32::MAX, ..fields() };
+    let mut peer = Peer::open(at, forever.options(at, HostOptions::default()));
+    let refused = peer.connect(&forever).status();
+    assert_eq!(refused, Status::KEEP_ALIVE_TIMEOUT_INVALID.with_dnr());
+    let mut held: Vec<_> = (0..18).map(|_| discovery(at, &fields())).collect();
+    let refused = |at| {
+        let mut peer = Peer::open(at, fields().options(at, HostOptions::default()));
+        peer.connect(&fields()).status()
+    };
+    assert_eq!(refused(at), Status::CONNECT_CONTROLLER_BUSY, "a quarter of them");
+    drop(held.pop());
+    wait_until("there is room again", || refused(at).is_success());
 }

@@ -185,6 +185,14 @@ impl LoopbackTargetConnection {
         }
     }
 
+    pub(crate) fn discard(&mut self, slot: Slot) {
+        if let Some(state) = self.slots.get_mut(slot.index())
+            && std::mem::take(&mut state.in_flight)
+        {
+            self.in_flight -= 1;
+        }
+    }
+
     fn respond(&mut self, slot: Slot, completion: Completion, written: u32) {
         let Some(state) = self.slots.get_mut(slot.index()) else { return };
         debug_assert!(state.in_flight, "a command is completed once");

@@ -355,6 +355,17 @@ impl RdmaTargetConnection {
         self.answers.push_back(Answer { slot: slot.0, completion, data: None });
     }
 
+    pub(crate) fn discard(&mut self, slot: Slot) {
+        if let Some(state) = self.slots.get_mut(slot.index())
+            && std::mem::take(&mut state.in_flight)
+        {
+            self.free.push(slot.0);
+            if std::mem::take(&mut state.in_capsule) {
+                self.capsules.remove();
+            }
+        }
+    }
+
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
         if self.pair.as_ref().is_some_and(Pair::is_quiet) {
             self.moved_at = reactor.turn_time();

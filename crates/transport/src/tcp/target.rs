@@ -374,6 +374,12 @@ impl TcpTargetConnection {
         }
     }
 
+    pub(crate) fn discard(&mut self, slot: Slot) {
+        if self.link.is_open() {
+            self.free(slot);
+        }
+    }
+
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
         if self.link.send(reactor) {
             self.unsent = 0;

@@ -198,6 +198,23 @@ fn it_ends_after_two_minutes_without_keep_alive() {
     assert_eq!(discovery_of(30_000).deadline(), Some(NOW + seconds(30)));
 }
 
+/// Anybody may connect to it: nobody holds it for longer than an I/O controller without a word.
+#[test]
+fn its_keep_alive_timeout_is_bounded() {
+    let mut view = SubsystemView::clone(&enabled_discovery().view);
+    view.limits.keep_alive_ms_max = 3_600_000;
+    assert_eq!(view.keep_alive_timeout_ms(u32::MAX), None);
+    assert_eq!(view.keep_alive_timeout_ms(3_600_000), Some(3_600_000));
+    assert_eq!(view.keep_alive_timeout_ms(0), Some(120_000));
+    view.limits.keep_alive_ms_max = 60_000;
+    assert_eq!(view.keep_alive_timeout_ms(0), Some(60_000));
+    // Nor does Set Features take the timer away.
+    let mut controller = enabled_discovery();
+    let off = SetFeatures::new(FeatureId::KEEP_ALIVE_TIMER, 0).to_command();
+    assert_eq!(result(&mut controller, &off), 120_000);
+    assert!(controller.deadline().is_some());
+}
+
 #[test]
 fn it_has_no_io_queues() {
     let mut controller = enabled_discovery();

@@ -126,9 +126,9 @@ fn requests_are_given_up_by_a_fabrics_command_with_the_identifier_of_one() {
     for end in [with_shutdown(ShutdownNotification::NORMAL), ControllerConfiguration(0)] {
         let mut controller = enabled();
         event_request(&mut controller, CID - 1);
-        status(&mut controller);
         event_request(&mut controller, 0);
         status(&mut controller);
+        assert_eq!(given_up(&mut controller).len(), 2, "their slots are free");
         controller.replace_view(Arc::new(view(&[1])));
         configure(&mut controller, end);
         assert_eq!(late(&mut controller), []);

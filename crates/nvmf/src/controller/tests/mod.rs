@@ -142,6 +142,16 @@ fn effects(controller: &mut Controller) -> Vec<Effect> {
     std::iter::from_fn(|| controller.poll_effect()).collect()
 }
 
+/// The identifiers of the commands that the host has given up, of which the effects are nothing else.
+#[track_caller]
+fn given_up(controller: &mut Controller) -> Vec<u16> {
+    let identifier = |effect| match effect {
+        Effect::Discard { command_id } => command_id,
+        other => panic!("{other:?}"),
+    };
+    effects(controller).into_iter().map(identifier).collect()
+}
+
 /// Command identifier, status and dword 0 of the completions among the effects; there may be
 /// nothing else.
 #[track_caller]

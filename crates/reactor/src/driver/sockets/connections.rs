@@ -7,7 +7,8 @@ use crate::operation::Operation;
 use crate::operation::{Outcome, ReactorCompletion, SocketId, Token};
 use crate::slab::Key;
 use crate::stream::{
-    choose_congestion_control, connect_unpaced, internet_address, set_reset_at_close, tcp_socket,
+    choose_congestion_control, connect_unpaced, internet_address, keep_alive, set_reset_at_close,
+    tcp_socket,
 };
 use crate::system::monotonic_time;
 use rustix::event::PollFlags;
@@ -82,6 +83,7 @@ impl Sockets {
     ) {
         let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
         choose_congestion_control(&descriptor);
+        keep_alive(&descriptor);
         let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let peer = peer.and_then(|peer| internet_address(peer).ok()).unwrap_or(unknown);
         let socket = SocketId(self.table.insert(Socket {
