@@ -53,7 +53,7 @@ pub(crate) struct Connection {
     /// NQN of this host; by default that in /etc/nvme/hostnqn, or a generated one.
     #[arg(short = 'q', long)]
     hostnqn: Option<String>,
-    /// Identifier of this host, a UUID.
+    /// Identifier of this host, a UUID; by default it goes with the NQN.
     #[arg(short = 'I', long, value_parser = uuid)]
     hostid: Option<uuid::Uuid>,
     /// Number of I/O queues.

@@ -33,6 +33,17 @@ pub(crate) fn random_identity() -> Identity {
     from_uuid(Uuid::new_v4())
 }
 
+/// The identity of a host with this name.
+pub(crate) fn of_name(nqn: Nqn) -> Identity {
+    let default = default_identity();
+    let made = || Uuid::new_v5(&Uuid::NAMESPACE_URL, nqn.as_bytes()).into_bytes();
+    match uuid_in(&nqn) {
+        Some(id) => Identity { nqn, id },
+        None if nqn == default.nqn => default,
+        None => Identity { nqn, id: made() },
+    }
+}
+
 /// The UUID in a name of the form `nqn.2014-08.org.nvmexpress:uuid:…`.
 pub(crate) fn uuid_in(nqn: &Nqn) -> Option<[u8; 16]> {
     let text = nqn.as_str().strip_prefix(Nqn::UUID_PREFIX)?;
@@ -58,6 +69,18 @@ mod tests {
     use super::*;
 
     const UUID: &str = "0f01fb42-9f7f-4856-b0b3-51e60b8de349";
+
+    /// A target refuses an identifier with another name than the one that showed it first.
+    #[test]
+    fn each_name_has_an_identifier_of_its_own() {
+        let name = |text: &str| text.parse::<Nqn>().expect("a name");
+        let id = |text: &str| of_name(name(text)).id;
+        let (one, other) = ("nqn.2024-01.io.example:a", "nqn.2024-01.io.example:b");
+        assert!(id(one) == id(one) && id(one) != id(other) && id(one) != default_identity().id);
+        assert_eq!(of_name(default_identity().nqn), default_identity());
+        let uuid = format!("{}{UUID}", Nqn::UUID_PREFIX);
+        assert_eq!(Some(id(&uuid)), uuid_in(&name(&uuid)));
+    }
 
     #[test]
     fn a_name_from_a_uuid_gives_it_back() {

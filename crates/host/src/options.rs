@@ -170,15 +170,13 @@ impl Options {
         Self { hostnqn: identity.nqn, hostid: identity.id, ..self }
     }
 
-    /// Sets the host NQN, and with it the host identifier if the name has a UUID in it (the rule
-    /// of nvme-cli: the two belong together).
+    /// Sets the host NQN, and with it the host identifier, as the two belong together: the UUID in
+    /// the name (the rule of nvme-cli), that of this machine if it is its name, or else one that is
+    /// made of the name.
     #[must_use]
-    pub fn with_host_nqn(mut self, hostnqn: Nqn) -> Self {
-        if let Some(id) = identity::uuid_in(&hostnqn) {
-            self.hostid = id;
-        }
-        self.hostnqn = hostnqn;
-        self
+    pub fn with_host_nqn(self, hostnqn: Nqn) -> Self {
+        let identity = identity::of_name(hostnqn);
+        Self { hostnqn: identity.nqn, hostid: identity.id, ..self }
     }
 
     /// The parameters of reconnection.

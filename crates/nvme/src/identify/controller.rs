@@ -392,7 +392,7 @@ mod tests {
         let vector = linux();
         check_truncations::<Controller>(&vector);
         let controller = Controller::view(&vector).unwrap();
-        assert_eq!(controller.model_number.as_str(), Some("Linux"));
+        assert_eq!(controller.model_number.raw_text(), Some("Linux"));
         assert_eq!(format!("{}", controller.firmware_revision), "6.12.0");
         assert_eq!(controller.controller_id.get(), 0x0102);
         assert_eq!(controller.version(), Version::V1_3);

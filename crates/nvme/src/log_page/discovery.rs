@@ -348,8 +348,8 @@ mod tests {
         assert_eq!(made.bytes(), vector);
         let entry = DiscoveryEntry::view(&vector).unwrap();
         assert_eq!(entry.subsystem(), Ok(nqn));
-        assert_eq!(entry.address.as_str(), Some("192.0.2.7"));
-        assert_eq!(entry.service_id.as_str(), Some("4420"));
+        assert_eq!(entry.address.raw_text(), Some("192.0.2.7"));
+        assert_eq!(entry.service_id.raw_text(), Some("4420"));
         assert_eq!(entry.requirements.secure_channel(), SecureChannel::NOT_REQUIRED);
         assert_eq!(entry.security_type(), SecurityType::NONE);
         assert_eq!(entry.flags(), DiscoveryEntryFlags(0));
@@ -363,8 +363,8 @@ mod tests {
         vector[512..515].copy_from_slice(b"::1");
         vector[768] = 2;
         let entry = DiscoveryEntry::view(&vector).unwrap();
-        assert_eq!(entry.service_id.as_str(), Some("8009"));
-        assert_eq!(entry.address.as_str(), Some("::1"));
+        assert_eq!(entry.service_id.raw_text(), Some("8009"));
+        assert_eq!(entry.address.raw_text(), Some("::1"));
         assert_eq!(entry.security_type(), SecurityType::TLS_1_3);
         assert_eq!(entry.subsystem(), Err(InvalidNqn::Empty));
     }

@@ -131,7 +131,7 @@ mod tests {
         let blocks = [1, 2, 3, 4].map(|area| header.blocks(area));
         assert_eq!(blocks, [Ok(1), Ok(2), Ok(0x300), Ok(0x1_0000)]);
         assert_eq!((header.scope(), header.generation()), (TelemetryScope::CONTROLLER, 2));
-        assert_eq!((header.available, header.reason.as_str()), (1, Some("wft")));
+        assert_eq!((header.available, header.reason.raw_text()), (1, Some("wft")));
         vector[0] = 8;
         let header = TelemetryHeader::view(&vector).unwrap();
         assert_eq!((header.scope(), header.generation()), (TelemetryScope::SUBSYSTEM, 4));

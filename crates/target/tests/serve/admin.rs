@@ -31,7 +31,7 @@ fn limits_are_as_configured() {
     on_each_transport(&config, |target| {
         let (mut admin, id) = Peer::admin(address(target));
         let controller: Controller = identify(&mut admin, Cns::CONTROLLER, 0);
-        assert_eq!(controller.serial_number.as_str(), Some("W1234"));
+        assert_eq!(controller.serial_number.raw_text(), Some("W1234"));
         assert_eq!(controller.controller_id.get(), id);
         assert_eq!(4096 << controller.maximum_data_transfer_size, 256 << 10);
         let capsule = if is_rdma(address(target)) { IN_CAPSULE_BYTES_MAX } else { 8192 };

@@ -56,8 +56,8 @@ fn shown(at: SocketAddr, fields: &ConnectFields) -> Vec<(SubsystemType, String, 
             let name = entry.subsystem().expect("a name").as_str().to_owned();
             let way = format!(
                 "{} {}",
-                entry.address.as_str().expect("text"),
-                entry.service_id.as_str().expect("text")
+                entry.address.raw_text().expect("text"),
+                entry.service_id.raw_text().expect("text")
             );
             (entry.subsystem_type, name, way)
         })

@@ -378,6 +378,17 @@ mod tests {
             self.ends[end].seal(&mut message).expect("sealed");
         }
 
+        /// The cipher suites that the host offers.
+        fn offered_suites(&mut self) -> Vec<u8> {
+            self.seal(0, b"request");
+            let hello = self.sent(0);
+            // The headers of the record and of the message, the version and random; the session.
+            let session = 5 + 4 + 2 + 32;
+            let suites = session + 1 + usize::from(hello[session]);
+            let length = usize::from(u16::from_be_bytes([hello[suites], hello[suites + 1]]));
+            hello[suites + 2..][..length].to_vec()
+        }
+
         /// What an end has to send.
         pub(super) fn sent(&mut self, end: usize) -> Vec<u8> {
             let bytes = self.ends[end].outgoing.parts().collect::<Vec<_>>().concat();
@@ -432,6 +443,23 @@ mod tests {
             pair.carry(|_, bytes| bytes).expect("a handshake");
             assert_eq!(pair.opened[1], b"request");
             pair
+        }
+    }
+
+    /// A server chooses among the suites that it is offered without a look at the hash function of
+    /// the PSK, as that of OpenSSL does, and refuses the PSK then.
+    #[test]
+    fn a_host_offers_suites_of_its_keys_hash_function() {
+        let offered = |hashes: &[u8]| {
+            let all = hashes.iter().zip(1..);
+            let psks = all.map(|(hash, fill)| psk(*hash, IdentityVersion::V1, fill));
+            Pair::new(psks.collect(), Vec::new(), TlsMode::Required).offered_suites()
+        };
+        assert_eq!(offered(&[2]), [0x13, 2]);
+        assert_eq!(offered(&[2, 2]), [0x13, 2]);
+        assert_eq!(offered(&[1])[..2], [0x13, 1]);
+        for suite in [[0x13, 1], [0x13, 2]] {
+            assert!(offered(&[1, 2]).chunks(2).any(|one| one == suite), "{suite:?}");
         }
     }
 

@@ -1,5 +1,7 @@
 //! In place of the TLS library, in builds without it.
 
+use weft_nvmf::keys::TlsPsk;
+
 use super::{FindPsk, HandedOver, TlsAcceptor, TlsConnector, TlsFault, TlsRecords, Wire};
 
 /// There is none.
@@ -17,7 +19,7 @@ pub(crate) fn acceptor(_: FindPsk, _: TlsRecords) -> Result<Config, TlsFault> {
     Err(TlsFault::NotBuilt)
 }
 
-pub(crate) fn connector(_: TlsRecords) -> Result<Config, TlsFault> {
+pub(crate) fn connector(_: &[TlsPsk], _: TlsRecords) -> Result<Config, TlsFault> {
     Err(TlsFault::NotBuilt)
 }
 

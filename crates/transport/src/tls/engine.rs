@@ -30,6 +30,11 @@ pub(crate) type Config = config::Config;
 /// TLS 1.3 alone, with the suites of AES-GCM and ChaCha20.
 const POLICY: &str = "AWS-CRT-SDK-TLSv1.3";
 
+/// TLS 1.3 alone, with AES-256-GCM, whose hash function is SHA-384: a server may choose any suite
+/// that a host offers, and a PSK is good for those of its hash function only. The library has no
+/// such policy of SHA-256, of which [`POLICY`] prefers the suites.
+const POLICY_OF_SHA384: &str = "20250211";
+
 /// The variable that names a file of CA certificates.
 const CERTIFICATES: &str = "SSL_CERT_FILE";
 
@@ -86,15 +91,19 @@ unsafe fn set_certificates(file: Option<&OsStr>) {
 
 /// The configuration of a target's connections.
 pub(crate) fn acceptor(find: FindPsk, records: TlsRecords) -> Result<Config, TlsFault> {
-    configuration(records, |builder| builder.set_client_hello_callback(ChoosePsk(find)).map(drop))
+    configuration(POLICY, records, |builder| {
+        builder.set_client_hello_callback(ChoosePsk(find)).map(drop)
+    })
 }
 
-/// The configuration of a host's connections.
-pub(crate) fn connector(records: TlsRecords) -> Result<Config, TlsFault> {
-    configuration(records, |_| Ok(()))
+/// The configuration of a host's connections, which offer these PSKs.
+pub(crate) fn connector(psks: &[TlsPsk], records: TlsRecords) -> Result<Config, TlsFault> {
+    let is_sha384 = !psks.is_empty() && psks.iter().all(|psk| psk.hash == HashFunction::Sha384);
+    configuration(if is_sha384 { POLICY_OF_SHA384 } else { POLICY }, records, |_| Ok(()))
 }
 
 fn configuration(
+    policy: &str,
     records: TlsRecords,
     add: impl FnOnce(&mut config::Builder) -> Result<(), Error>,
 ) -> Result<Config, TlsFault> {
@@ -102,7 +111,7 @@ fn configuration(
     let build = || -> Result<Config, Error> {
         let mut builder = config::Builder::new();
         builder.with_system_certs(false)?;
-        builder.set_security_policy(&Policy::from_version(POLICY)?)?;
+        builder.set_security_policy(&Policy::from_version(policy)?)?;
         if records == TlsRecords::Kernel {
             builder.set_serialization_version(SerializationVersion::V1)?;
         }

@@ -164,14 +164,15 @@ impl TlsConnector {
     /// # Errors
     /// This program was built without TLS, or the library fails.
     pub fn new(psks: Vec<TlsPsk>, records: TlsRecords) -> Result<Self, TlsFault> {
-        engine::connector(records).map(|config| Self { config, records, psks: psks.into() })
+        let config = engine::connector(&psks, records)?;
+        Ok(Self { config, records, psks: psks.into() })
     }
 
     /// The same with the last of its PSKs; none if it has no other.
     #[must_use]
     pub fn last_alone(&self) -> Option<Self> {
         match &*self.psks {
-            [_, .., last] => Some(Self { psks: Arc::new([last.clone()]), ..self.clone() }),
+            [_, .., last] => Self::new(vec![last.clone()], self.records).ok(),
             _ => None,
         }
     }

@@ -63,7 +63,7 @@ fn the_log_is_read_in_a_context_of_the_controller() {
     assert_eq!(first.log_page, LogPageId::PERSISTENT_EVENT_LOG);
     assert_eq!((first.events.get(), first.length.get()), (0, 512));
     assert_eq!((first.generation.get(), first.power_cycles.get()), (1, 1));
-    assert_eq!(first.serial_number.as_str(), Some("WEFT0001"));
+    assert_eq!(first.serial_number.raw_text(), Some("WEFT0001"));
     assert_eq!(first.subsystem_nqn[..3], *b"nqn");
     assert_eq!(first.supported[..3], [0x70, 0x08, 0], "types 4, 5, 6 and 11");
     assert_eq!(first.reporting_context.get(), 0, "there was none before");

@@ -60,7 +60,7 @@ fn a_capture_stays_until_the_next() {
     assert_eq!((first.blocks(2), first.blocks(3)), (Ok(blocks), Ok(blocks)));
     assert_eq!((first.last_block4.get(), first.generation()), (0, 1));
     assert_eq!((first.available, first.controller_generation), (0, 0));
-    assert_eq!(first.reason.as_str(), Some("weft CSTS=00000001 CW=00"));
+    assert_eq!(first.reason.raw_text(), Some("weft CSTS=00000001 CW=00"));
     let shown = text(&mut controller);
     has_lines(&shown, &["keep-alive-ms: 0"]);
     // A part that begins within the text.
