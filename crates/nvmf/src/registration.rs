@@ -32,6 +32,10 @@ pub const GRACE: Duration = Duration::from_secs(60);
 const BASIC_BYTES: usize = DiscoveryEntry::SIZE;
 const EXTENDED_BYTES: usize = Registered::EXTENDED_BYTES_MIN;
 
+/// Most bytes of the attributes of an entry: a host identifier, two labels, and as much again and
+/// more of a vendor's. With the bounds above, 20 MiB are registered at most.
+const ATTRIBUTE_BYTES_MAX: usize = 4096;
+
 /// Most bytes of an admin label.
 const LABEL_BYTES_MAX: usize = 256;
 
@@ -209,6 +213,9 @@ fn read_extended(entry: DiscoveryEntry, bytes: &[u8]) -> Result<(Registered, usi
     let tail = ExtendedEntryTail::read(tail).map_err(|_| invalid)?;
     let length = usize::try_from(tail.total_length.get()).map_err(|_| invalid)?;
     let attribute_bytes = bytes.get(EXTENDED_BYTES..length).ok_or(invalid)?;
+    if attribute_bytes.len() > ATTRIBUTE_BYTES_MAX {
+        return Err(Status::INSUFFICIENT_DISCOVERY_RESOURCES);
+    }
     let attributes = tail.attributes.get();
     let mut rest = attribute_bytes;
     for _ in 0..attributes {

@@ -194,3 +194,18 @@ fn there_is_no_room_for_more_than_the_bounds() {
     assert_eq!(all.change(first, 0, change(DEREGISTER, &many(0, 1))), Ok(true));
     assert_eq!(all.change(nqn("nqn.late"), 0, register(99, 1)), Ok(true));
 }
+
+/// Attributes of a vendor may be long, and anybody may register.
+#[test]
+fn the_bytes_of_an_entry_are_bounded() {
+    let of = |length: u16| {
+        let head = ExtendedAttribute { raw_kind: U16::new(0xff00), length: U16::new(length) };
+        let attribute_bytes = [head.bytes(), &vec![7; usize::from(length)]].concat();
+        let entry = Registered { attributes: 1, attribute_bytes, ..entry("192.0.2.1", 1) };
+        read(&change(REGISTER, &[entry])).map(|read| read.entries.len())
+    };
+    let most = u16::try_from(ATTRIBUTE_BYTES_MAX - ExtendedAttribute::SIZE).expect("16 bits");
+    assert_eq!(of(most), Ok(1));
+    assert_eq!(of(most + 4), Err(Status::INSUFFICIENT_DISCOVERY_RESOURCES));
+    assert_eq!(of(65_532), Err(Status::INSUFFICIENT_DISCOVERY_RESOURCES));
+}
