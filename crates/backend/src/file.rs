@@ -32,8 +32,8 @@ use weft_reactor::{FileId, FileSource, Owner, Reactor, simulation::SimulatedFile
 /// How to open a file. The default changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Create the file with this size if it does not exist; extend it if it is smaller. It is never
-    /// truncated.
+    /// Create the file with this size if it does not exist, for its owner only; extend it if it is
+    /// smaller. It is never truncated.
     pub create_bytes: Option<u64>,
     /// The block size: 512 or 4096, or with `direct: Some(false)` any power of two. By default 4096
     /// if the size is a multiple of it, else 512.
@@ -64,6 +64,7 @@ impl FileFactory {
             .read(true)
             .write(!options.read_only)
             .create(options.create_bytes.is_some() && !options.read_only)
+            .mode(0o600)
             .open(path)
             .map_err(|error| OpenError::system("open", path, error))?;
         let file = Arc::new(file);
@@ -354,5 +355,24 @@ pub(crate) fn open_node(path: &Path, write: bool, exclusive: bool) -> io::Result
             Ok((open(exclusive)?, false))
         }
         opened => Ok((opened?, true)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_created_file_is_for_its_owner_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
+        let options = FileOptions { create_bytes: Some(1 << 20), ..FileOptions::default() };
+        drop(FileFactory::open(&path, options).unwrap());
+        let mode = || path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        drop(FileFactory::open(&path, options).unwrap());
+        assert_eq!(mode(), 0o640, "that of a file that exists is left");
     }
 }

@@ -2,15 +2,18 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Replaces a file: after a crash it has what it had before or all of this.
+/// Replaces a file: after a crash it has what it had before or all of this. The file is for its
+/// owner only.
 ///
 /// # Errors
 /// The file cannot be written; it is as it was, or new.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = aside(path);
-    let mut file = File::create(&new)?;
+    let options = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new);
+    let mut file = options?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)?;

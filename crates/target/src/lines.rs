@@ -51,6 +51,6 @@ mod tests {
         let mut admitted = |now| (0..1000).filter_map(|_| lines.admit(8, now)).collect::<Vec<_>>();
         assert_eq!(admitted(second), [0; 8]);
         assert_eq!(admitted(2 * second), [992, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(admitted(2 * second), []);
+        assert_eq!(admitted(2 * second), Vec::<u64>::new());
     }
 }
