@@ -47,7 +47,7 @@ const UNSAFE: &[&str] = &[
 /// Where clocks may be read. The binary and these tasks do not measure the protocol's time.
 const CLOCKS: &[&str] = &["crates/reactor/", "crates/cli/", "tests/", "xtask/"];
 
-/// What may carry text of a peer to a terminal, and where it is allowed: all else is written through
+/// What may carry text of a peer to a terminal, and where it is allowed: all else goes through
 /// `output::print`, `output::complain` and the log, which leave nothing that a terminal obeys.
 const PEERS_TEXT: &[(&[&str], &[&str])] = &[
     (

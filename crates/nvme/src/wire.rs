@@ -120,8 +120,8 @@ impl<const LENGTH: usize> Text<LENGTH> {
         text
     }
 
-    /// The text without padding, if it is UTF-8: as the peer sent it, to be compared or parsed. What
-    /// is shown is made by `Display`, which leaves nothing that a terminal would obey.
+    /// The text without padding, if it is UTF-8: as the peer sent it, to be compared or parsed.
+    /// What is shown is made by `Display`, which leaves nothing that a terminal would obey.
     #[must_use]
     pub fn raw_text(&self) -> Option<&str> {
         str::from_utf8(self.as_bytes()).ok()

@@ -314,7 +314,7 @@ fn a_state_file_outlives_the_process() {
     assert!(fault.contains("state.json") && fault.contains("move it away"), "{fault}");
 }
 
-/// An NQN has the form of one, whoever gives it: flags, file, method or `weft ctl`, and whose it is.
+/// An NQN has the form of one, whose it is and whoever gives it: flags, file, method, `weft ctl`.
 #[test]
 fn an_nqn_is_checked_wherever_it_is_given() {
     let folder = Folder::new("nqns");

@@ -279,9 +279,7 @@ impl Lane {
             books.begin(now_ns);
         }
         self.flushes.clear();
-        for levels in [&mut self.depth_levels, &mut self.submit_levels, &mut self.complete_levels] {
-            *levels = [0; 7];
-        }
+        (self.depth_levels, self.submit_levels, self.complete_levels) = ([0; 7], [0; 7], [0; 7]);
     }
 
     /// What completed so far is not in the next window of the progress line.

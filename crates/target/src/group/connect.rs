@@ -315,7 +315,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Has the Host Identifier belong to the host of this admin queue, if that is who it says it is.
+    /// Has the Host Identifier belong to the host of this admin queue, if that is who it says.
     pub(super) fn claim_host_id(
         &mut self,
         host: &Nqn,

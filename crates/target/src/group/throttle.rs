@@ -267,7 +267,7 @@ impl Flows {
         }
     }
 
-    /// Whether a command, and the one that begins with it, may begin; if not, it waits in this slot.
+    /// Whether a command, and the one that begins with it, may begin; if not, it waits here.
     pub(crate) fn admit(
         &mut self,
         slot: Slot,
