@@ -199,6 +199,11 @@ impl Plan {
             .then(|| Arc::new(Needs { devices: self.opened.clone(), ports: self.ports.clone() }))
     }
 
+    /// Devices of namespaces that are new.
+    pub(crate) fn opened(&self) -> impl Iterator<Item = &Arc<ServedDevice>> {
+        self.opened.iter()
+    }
+
     /// Whether the ports may be others than before.
     pub(crate) const fn changes_ports(&self) -> bool {
         self.ports.is_some()

@@ -5,6 +5,7 @@
 //! waits for all its devices. A command without a buffer waits for its turn ([`Work::Starved`]).
 
 mod copy;
+mod ending;
 mod pair;
 mod reserve;
 mod share;
@@ -23,6 +24,7 @@ use weft_transport::target::{CapsuleData, Event};
 use weft_transport::{CloseReason, DataDigestError, Slot};
 
 use self::copy::Copying;
+pub(super) use self::ending::Hold;
 use super::admission::Outcome;
 use super::connection::Connection;
 use super::core::{Context, Core};
@@ -70,6 +72,12 @@ pub(crate) struct Io {
     reserving: usize,
     /// Slots that hold work, whether or not a device has it.
     busy: usize,
+    /// What changes wait for: commands that devices have and that were forbidden since.
+    holds: Vec<(Slot, Hold)>,
+    /// Its host may not use the subsystem any more, or not through this port.
+    is_refused: bool,
+    /// Nothing begins any more: the connection ends, or has.
+    stopped: bool,
     closed: bool,
 }
 
@@ -97,8 +105,12 @@ enum Work {
     Held { command_id: u16, data: Option<Buffer> },
     /// The first half, which waits for its data or the second's.
     First { compare: DeviceCommand, second: Slot, data: Option<Buffer> },
-    /// The second half, which waits for its data or the first's, or is at a device for both.
+    /// The second half, which waits for its data or the first's.
     Second { write: DeviceCommand, first: Slot, data: Option<Buffer> },
+    /// The first half, which a device has with the second.
+    Compared(DeviceCommand),
+    /// The second half, which a device has for both.
+    Paired { write: DeviceCommand, first: Slot },
 }
 
 impl Io {
@@ -138,6 +150,9 @@ impl Io {
             at_devices: 0,
             reserving: 0,
             busy: 0,
+            holds: Vec::new(),
+            is_refused: false,
+            stopped: false,
             closed: false,
         }
     }
@@ -146,7 +161,8 @@ impl Io {
     pub(super) fn handle(&mut self, event: Event, context: &mut Context<'_>) {
         match event {
             // Commands that arrive while the target stops are left to the next target.
-            Event::Command { .. } if context.core.draining => {}
+            Event::Command { .. } if context.core.draining || self.stopped => {}
+            Event::Data { .. } if self.stopped => {}
             Event::Command { slot, data } => {
                 self.handle_command(slot, data, context);
             }
@@ -173,8 +189,8 @@ impl Io {
         context: &mut Context<'_>,
     ) {
         self.at_devices = self.at_devices.saturating_sub(1);
-        if self.closed {
-            return;
+        if self.stopped {
+            return self.end_stopped(slot);
         }
         let result = done.result.map_err(failure);
         match self.take(slot) {
@@ -201,8 +217,8 @@ impl Io {
                     context.transport.complete(slot, self.queue.complete(command_id, status));
                 }
             }
-            Work::Second { write, first, .. } => {
-                if let Work::First { compare, .. } = self.take(first) {
+            Work::Paired { write, first } => {
+                if let Work::Compared(compare) = self.take(first) {
                     let [one, two] = self.queue.complete_fused(&compare, &write, result);
                     for (slot, completion) in [(first, one), (slot, two)] {
                         self.measure(slot, completion.status(), now, context.core);
@@ -212,15 +228,15 @@ impl Io {
             }
             other => self.put(slot, other),
         }
+        if !self.work.get(slot.index()).is_some_and(Work::is_begun) {
+            self.let_go(slot);
+        }
     }
 
     /// The connection is closed. The queue is draining until its requests have completed.
     pub(super) fn handle_closed(&mut self, core: &mut Core) {
         if !std::mem::replace(&mut self.closed, true) {
-            core.directory.begin_drain(&self.host);
-            self.work.clear();
-            self.starved.clear();
-            self.flows.take().into_iter().for_each(|mut flows| flows.end(core));
+            self.stop(core);
             self.meter = None;
             self.trace = None;
             self.class.end(&mut core.express);
@@ -229,7 +245,6 @@ impl Io {
             if share::has_share(self.priority) {
                 core.shares.count_priority(false);
             }
-            self.busy = 0;
         }
     }
 
@@ -269,33 +284,6 @@ impl Io {
         self.busy == 0 && self.at_devices == 0 && self.reserving == 0
     }
 
-    /// Whether a command in flight may write to a device.
-    pub(super) fn writes_to(&self, device: u32) -> bool {
-        if self.closed {
-            return self.at_devices > 0;
-        }
-        // The rest are fused pairs.
-        let mut single = 0;
-        let mut writes = false;
-        let mut pairs = false;
-        for work in &self.work {
-            match work {
-                Work::AtDevice(command) => {
-                    single += 1;
-                    writes |= command.device == device && command.operation.modifies();
-                }
-                Work::Copying(copy) if copy.step.is_at_device() => {
-                    single += 1;
-                    writes |= copy.command.device == device;
-                }
-                Work::Flushing { missing, .. } => single += missing,
-                Work::Second { write, .. } => pairs |= write.device == device,
-                _ => {}
-            }
-        }
-        writes || (pairs && self.at_devices > single)
-    }
-
     /// Releases the queue's resources and notifies its controller.
     pub(super) fn release(self, core: &mut Core) {
         core.end_drain(&self.host);
@@ -303,15 +291,24 @@ impl Io {
         core.post(self.owner, message);
     }
 
-    /// A new snapshot is served.
-    pub(super) fn replace_view(&mut self, context: &mut Context<'_>) {
+    /// A new snapshot is served. Returns whether the queue may go on; what is refused from now on
+    /// and has not begun ends.
+    pub(super) fn replace_view(&mut self, context: &mut Context<'_>) -> bool {
         self.refresh_view(context.core);
-        self.end_copies_of_gone(context);
+        if !self.is_refused && !self.stopped {
+            self.end_refused(context);
+        }
+        !self.is_refused
     }
 
     fn refresh_view(&mut self, core: &mut Core) {
-        if let Some(view) = core.snapshot.view(&self.subsystem, self.port_id, &self.host_name) {
+        let view = core.snapshot.view(&self.subsystem, self.port_id, &self.host_name);
+        self.is_refused = !view.as_ref().is_some_and(|view| view.allows(&self.host_name));
+        if let Some(view) = view {
             self.queue.replace_view(&view);
+        }
+        if self.stopped {
+            return;
         }
         let flows = self.flows.take().or_else(|| Flows::new(self.id, &self.host, core));
         self.flows = flows.map(|mut flows| {
@@ -332,26 +329,17 @@ impl Io {
         let Some(slot) = slot.and_then(|slot| u16::try_from(slot).ok()).map(Slot) else {
             return false;
         };
-        let completion = match self.work.get(slot.index()) {
-            Some(Work::Held { .. }) => self.queue.abort_held(command_id),
-            Some(Work::Starved(device) | Work::Fetching(device)) => {
-                let device = *device;
-                Some(self.queue.fail(&device, Status::ABORT_REQUESTED))
+        match self.work.get(slot.index()) {
+            Some(Work::Held { .. }) => {
+                let Some(completion) = self.queue.abort_held(command_id) else { return false };
+                self.take(slot);
+                self.complete(slot, completion, context);
+                true
             }
-            Some(Work::Throttled(device, _)) => {
-                let device = *device;
-                self.flows.iter_mut().for_each(|flows| flows.remove(slot, &device, context.core));
-                Some(self.queue.fail(&device, Status::ABORT_REQUESTED))
-            }
-            Some(Work::Copying(_)) => {
-                return self.end_waiting_copy(slot, Status::ABORT_REQUESTED, context);
-            }
-            _ => None,
-        };
-        let Some(completion) = completion else { return false };
-        self.take(slot);
-        self.complete(slot, completion, context);
-        true
+            // Fused commands are not aborted.
+            Some(Work::First { .. } | Work::Second { .. }) => false,
+            _ => self.end_parked(slot, Status::ABORT_REQUESTED, context),
+        }
     }
 
     /// The command that has waited longest for a buffer tries again.
@@ -455,6 +443,7 @@ impl Io {
                 self.complete(slot, completion, context);
                 let reason = CloseReason::Requested("the host disconnected the queue");
                 context.transport.close(&mut context.core.reactor, reason);
+                self.stop(context.core);
             }
         }
     }
@@ -749,8 +738,8 @@ impl Work {
             | Self::Reserving(device) => Some(device.command_id),
             Self::Copying(copy) => Some(copy.command.command_id),
             Self::Flushing { command_id, .. } | Self::Held { command_id, .. } => Some(*command_id),
-            Self::First { compare, .. } => Some(compare.command_id),
-            Self::Second { write, .. } => Some(write.command_id),
+            Self::First { compare, .. } | Self::Compared(compare) => Some(compare.command_id),
+            Self::Second { write, .. } | Self::Paired { write, .. } => Some(write.command_id),
         }
     }
 }

@@ -139,9 +139,6 @@ impl Io {
 
     /// The turn of a Copy command has come.
     pub(in crate::group) fn continue_copy(&mut self, slot: Slot, context: &mut Context<'_>) {
-        if self.closed {
-            return;
-        }
         match self.take(slot) {
             Work::Copying(copy) if copy.step == Step::Turn => self.admit_piece(slot, copy, context),
             // It was aborted, and its slot may have another command.
@@ -171,38 +168,11 @@ impl Io {
         Some((piece, piece.nlb.checked_mul(block_bytes)?))
     }
 
-    /// Ends a Copy command that no device has with this status. Says whether it is one.
-    pub(super) fn end_waiting_copy(
-        &mut self,
-        slot: Slot,
-        status: Status,
-        context: &mut Context<'_>,
-    ) -> bool {
-        match self.take(slot) {
-            Work::Copying(copy) if !copy.step.is_at_device() => {
-                if let (Some(flows), Step::Limit(write)) = (&mut self.flows, &copy.step) {
-                    flows.remove(slot, write, context.core);
-                }
-                self.fail_piece(slot, &copy, status, context);
-                true
-            }
-            other => {
-                self.put(slot, other);
-                false
-            }
-        }
-    }
-
-    /// Ends Copy commands that wait for a limit or for memory and whose namespace has gone: their
-    /// turn may be far away.
-    pub(super) fn end_copies_of_gone(&mut self, context: &mut Context<'_>) {
-        let is_gone = |work: &Work| match work {
-            Work::Copying(copy) => self.next_piece(copy).is_none(),
-            _ => false,
-        };
-        let gone: Vec<usize> = (0..self.work.len()).filter(|at| is_gone(&self.work[*at])).collect();
-        for slot in gone.into_iter().filter_map(|slot| u16::try_from(slot).ok()) {
-            self.end_waiting_copy(Slot(slot), GONE, context);
+    /// The status with which the next piece of a Copy command would be refused now.
+    pub(super) fn refusal_of_copy(&self, copy: &Copying) -> Option<Status> {
+        match self.next_piece(copy) {
+            Some((piece, _)) => self.queue.recheck_copy(&copy.command, &piece).err(),
+            None => Some(GONE),
         }
     }
 
@@ -303,7 +273,7 @@ impl Io {
         }
     }
 
-    fn fail_piece(
+    pub(super) fn fail_piece(
         &mut self,
         slot: Slot,
         copy: &Copying,
