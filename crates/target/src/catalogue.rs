@@ -313,7 +313,8 @@ impl Catalogue {
             let entries = self.entries_of(&subsystem.nqn).zip(&paths);
             let owners: Vec<_> =
                 entries.map(|(entry, path)| entry.owner(path.as_deref())).collect();
-            nsids::assign(subsystem, &owners)?;
+            let most = subsystem.most_namespaces(&config.limits);
+            nsids::assign(subsystem, &owners, most)?;
             self.open_namespaces(subsystem, &mut plan)?;
             let nqn = &subsystem.nqn;
             let uuid = |nsid| Some(plan.entries.get(nqn)?.get(&nsid)?.identity.uuid);
