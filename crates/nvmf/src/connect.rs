@@ -163,7 +163,7 @@ impl ConnectRequest {
     }
 
     /// Whether the host is allowed to connect to the subsystem.
-    pub(crate) fn check_host(&self, subsystem: &SubsystemView) -> Result<(), ConnectError> {
+    pub fn check_host(&self, subsystem: &SubsystemView) -> Result<(), ConnectError> {
         let named = self.subsystem == subsystem.nqn
             || (self.subsystem.is_discovery() && subsystem.discovery().is_some());
         if !named {

@@ -199,6 +199,11 @@ impl Plan {
             .then(|| Arc::new(Needs { devices: self.opened.clone(), ports: self.ports.clone() }))
     }
 
+    /// Devices of namespaces that are new.
+    pub(crate) fn opened(&self) -> impl Iterator<Item = &Arc<ServedDevice>> {
+        self.opened.iter()
+    }
+
     /// Whether the ports may be others than before.
     pub(crate) const fn changes_ports(&self) -> bool {
         self.ports.is_some()
@@ -308,7 +313,8 @@ impl Catalogue {
             let entries = self.entries_of(&subsystem.nqn).zip(&paths);
             let owners: Vec<_> =
                 entries.map(|(entry, path)| entry.owner(path.as_deref())).collect();
-            nsids::assign(subsystem, &owners)?;
+            let most = subsystem.most_namespaces(&config.limits);
+            nsids::assign(subsystem, &owners, most)?;
             self.open_namespaces(subsystem, &mut plan)?;
             let nqn = &subsystem.nqn;
             let uuid = |nsid| Some(plan.entries.get(nqn)?.get(&nsid)?.identity.uuid);

@@ -50,7 +50,8 @@ pub fn check(config: &Config) -> Result<Vec<CheckedNamespace>, TargetError> {
         let mut subsystem = subsystem.clone();
         config.policies(&subsystem).map_err(TargetError::new)?;
         config.psks(&subsystem).map_err(TargetError::new)?;
-        nsids::assign(&mut subsystem, &[])?;
+        let most = subsystem.most_namespaces(&config.limits);
+        nsids::assign(&mut subsystem, &[], most)?;
         check_subsystem(&subsystem, &mut checked)?;
     }
     Ok(checked)

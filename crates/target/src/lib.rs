@@ -64,6 +64,7 @@ mod powers;
 mod rate_limits;
 mod reservations;
 mod round;
+mod settled;
 mod snapshot;
 mod statistics;
 pub mod steps;
@@ -85,6 +86,7 @@ pub use io_metrics::{HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReadi
 pub use local::LocalTarget;
 pub use managed::NamespaceRequest;
 pub use rate_limits::{RateLimitStatistics, ThrottledTenant};
+pub use settled::Settled;
 pub use statistics::{GroupStatistics, NamespaceStatistics, StatisticsReader};
 pub use strangers::AuthenticationStatistics;
 pub use target::{ServedNamespace, Target, TargetError};

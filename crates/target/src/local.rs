@@ -112,9 +112,13 @@ impl LocalTarget {
             RateLimits::replace(&before.rate_limits, &limits, self.groups.len(), now);
         self.directory.set_listening(addresses);
         let snapshot = self.directory.replace_snapshot(snapshot, &Scope::All);
-        let message =
-            |round| Message::Reload { snapshot: Arc::clone(&snapshot), ports: true, round };
-        Round::begin(&self.posts, Waiter::None, message);
+        let settled = Round::new(self.posts.len(), Waiter::None);
+        Round::begin(&self.posts, Waiter::None, |round| Message::Reload {
+            snapshot: Arc::clone(&snapshot),
+            ports: true,
+            round,
+            settled: Arc::clone(&settled),
+        });
         Ok(())
     }
 

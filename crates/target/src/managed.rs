@@ -42,9 +42,9 @@ pub struct NamespaceRequest {
 
 impl NamespaceRequest {
     /// Answers the host: with the number of a namespace that was made, 0 without one.
-    pub fn answer(self, result: Result<u32, Status>) {
-        let Self { owner, command_id, post, .. } = self;
-        post.post(Message::NamespacesChanged { owner, command_id, result });
+    pub fn answer(&self, result: Result<u32, Status>) {
+        let (owner, command_id) = (self.owner, self.command_id);
+        self.post.post(Message::NamespacesChanged { owner, command_id, result });
     }
 
     /// Makes the change in a subsystem by steps. What is done is done if a later step fails.

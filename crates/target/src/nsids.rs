@@ -11,7 +11,7 @@ use uuid::Uuid;
 use weft_backend::{DeviceSpec, files, rbd::RbdSpec};
 
 use crate::TargetError;
-use crate::config::{NSID_MAX, Namespace, Subsystem};
+use crate::config::{Namespace, Subsystem};
 
 /// A namespace that is served.
 #[derive(Debug, Clone, Copy)]
@@ -25,13 +25,16 @@ pub(crate) struct ServedNamespace<'a> {
     pub(crate) bdev: Option<&'a str>,
 }
 
-/// Gives each namespace of a subsystem its NSID: those that are served keep theirs.
+/// Gives each namespace of a subsystem its NSID, `most` at most: those that are served keep theirs.
+/// Where none is served yet, those that were numbered by their position have the number that they
+/// came with: in a state file it is what they had, which may not be their position any more.
 ///
 /// # Errors
 /// Which namespace is which is ambiguous, or an NSID would get another owner.
 pub(crate) fn assign(
     subsystem: &mut Subsystem,
     owners: &[ServedNamespace<'_>],
+    most: u32,
 ) -> Result<(), TargetError> {
     let nqn = subsystem.nqn.clone();
     let mut numbers: Vec<Option<u32>> = Vec::new();
@@ -50,8 +53,10 @@ pub(crate) fn assign(
     let mut places = BTreeMap::new();
     let mut last = 0;
     for (namespace, number) in subsystem.namespaces.iter_mut().zip(numbers) {
-        let next = || (last + 1..=NSID_MAX).find(|nsid| !used.contains(nsid));
-        namespace.nsid = number.or_else(next).ok_or_else(|| {
+        let is_free = |nsid: &u32| !used.contains(nsid);
+        let own = Some(namespace.nsid).filter(|nsid| owners.is_empty() && is_free(nsid));
+        let next = || (last + 1..=most).chain(1..=last.min(most)).find(is_free);
+        namespace.nsid = number.or(own).or_else(next).ok_or_else(|| {
             TargetError::new(format!("{nqn}: no NSID is left for {}", namespace.device))
         })?;
         last = namespace.nsid;
@@ -240,10 +245,40 @@ mod tests {
         [u8::try_from(nsid).expect("small"); 16]
     }
 
+    /// What a state file keeps of a subsystem of which the second namespace was removed, and another
+    /// one was added in its place.
+    #[test]
+    fn a_number_that_was_kept_stays_after_a_start() {
+        let mut kept = subsystem(&["file:/nowhere/a", "file:/nowhere/c", "file:/nowhere/d"]);
+        for (namespace, nsid) in kept.namespaces.iter_mut().zip([1, 3, 2]) {
+            namespace.nsid = nsid;
+        }
+        assign(&mut kept, &[], 1024).expect("a start");
+        assert_eq!(kept.namespaces.iter().map(|one| one.nsid).collect::<Vec<_>>(), [1, 3, 2]);
+        // A number that is asked for is not that of another one by its position.
+        let mut asked = subsystem(&["file:/nowhere/a", "1=file:/nowhere/b", "file:/nowhere/c"]);
+        assign(&mut asked, &[], 1024).expect("a start");
+        assert_eq!(asked.namespaces.iter().map(|one| one.nsid).collect::<Vec<_>>(), [2, 1, 3]);
+    }
+
+    #[test]
+    fn no_number_is_above_the_most() {
+        let numbers = |devices: &[&str], most| {
+            let mut one = subsystem(devices);
+            let numbered = assign(&mut one, &[], most).map_err(|error| error.to_string());
+            numbered.map(|()| one.namespaces.iter().map(|one| one.nsid).collect::<Vec<_>>())
+        };
+        // By position the second would have number 4.
+        let devices = ["3=memory:1MiB", "4=memory:1MiB", M];
+        assert_eq!(numbers(&devices, 4), Ok(vec![3, 4, 1]));
+        let full = numbers(&["1=memory:1MiB", M], 1).expect_err("full");
+        assert!(full.contains("no NSID is left"), "{full}");
+    }
+
     /// The numbers of `after` where `before` is served.
     fn reloaded(before: &[&str], after: &[&str]) -> Result<Vec<u32>, String> {
         let mut first = subsystem(before);
-        assign(&mut first, &[]).expect("a start");
+        assign(&mut first, &[], 1024).expect("a start");
         let paths: Vec<_> =
             first.namespaces.iter().map(|one| canonical_path(&one.device)).collect();
         let owner = |(one, path): (&Namespace, &Option<String>)| {
@@ -261,7 +296,7 @@ mod tests {
             })
             .collect();
         let mut next = subsystem(after);
-        assign(&mut next, &owners).map_err(|error| error.to_string())?;
+        assign(&mut next, &owners, 1024).map_err(|error| error.to_string())?;
         Ok(next.namespaces.iter().map(|namespace| namespace.nsid).collect())
     }
 
@@ -316,11 +351,11 @@ mod tests {
             path: None,
             bdev: None,
         };
-        assign(&mut one, &[owner(1), owner(2)]).expect("the other is what is left");
+        assign(&mut one, &[owner(1), owner(2)], 1024).expect("the other is what is left");
         assert_eq!(one.namespaces.iter().map(|n| n.nsid).collect::<Vec<_>>(), [2, 1]);
         let mut other = subsystem(&["1=memory:1MiB"]);
         other.namespaces[0].uuid = Some(uuid_of(9));
-        let error = assign(&mut other, &[owner(1)]).expect_err("another UUID").to_string();
+        let error = assign(&mut other, &[owner(1)], 1024).expect_err("another UUID").to_string();
         assert!(error.contains("01010101") && error.contains("09090909"), "{error}");
     }
 

@@ -34,13 +34,18 @@ pub(crate) enum Waiter {
 }
 
 impl Round {
+    /// A round of so many groups.
+    pub(crate) fn new(groups: usize, waiter: Waiter) -> Arc<Self> {
+        Arc::new(Self { missing: AtomicUsize::new(groups), waiter })
+    }
+
     /// Sends every group a message of a new round.
     pub(crate) fn begin(
         posts: &[MailboxSender<Message>],
         waiter: Waiter,
         message: impl Fn(Arc<Self>) -> Message,
     ) {
-        let round = Arc::new(Self { missing: AtomicUsize::new(posts.len()), waiter });
+        let round = Self::new(posts.len(), waiter);
         for post in posts {
             post.post(message(Arc::clone(&round)));
         }

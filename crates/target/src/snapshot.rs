@@ -1,9 +1,9 @@
 //! What is served at a time: immutable, replaced as a whole, the same for all groups.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::generated::GeneratedKeys;
@@ -274,6 +274,22 @@ impl Snapshot {
     /// All devices.
     pub(crate) fn devices(&self) -> impl Iterator<Item = &Arc<ServedDevice>> {
         self.devices.values().flat_map(|own| own.iter())
+    }
+
+    /// The devices of namespaces that another snapshot does not have.
+    pub(crate) fn devices_without(&self, other: &Self) -> Vec<Weak<ServedDevice>> {
+        let mut left = Vec::new();
+        for (nqn, own) in &self.devices {
+            let after = other.devices.get(nqn);
+            if after.is_some_and(|after| Arc::ptr_eq(own, after)) {
+                continue;
+            }
+            let kept: BTreeSet<u32> =
+                after.iter().flat_map(|after| after.iter()).map(|one| one.id.0).collect();
+            let gone = own.iter().filter(|device| !kept.contains(&device.id.0));
+            left.extend(gone.map(Arc::downgrade));
+        }
+        left
     }
 
     /// The device that namespaces have by this number.

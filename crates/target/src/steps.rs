@@ -591,13 +591,17 @@ fn add_namespace(config: &mut Config, index: &Index, add: &AddNamespace) -> Outc
     let found = config.bdev(bdev).cloned();
     let found =
         found.ok_or_else(|| StepError::not_found(format!("there is no block device {bdev}")))?;
-    let most = config.limits.namespaces;
+    let limits = config.limits.clone();
     let subsystem = subsystem(config, nqn)?;
-    let most = subsystem.namespaces_max.unwrap_or(most).min(NSID_MAX);
+    let most = subsystem.most_namespaces(&limits).min(NSID_MAX);
     let is_free = |nsid: &u32| subsystem.namespaces.iter().all(|other| other.nsid != *nsid);
     let nsid = match nsid {
         Some(nsid) if !is_free(nsid) => {
             return Err(StepError::exists(format!("{nqn} has a namespace {nsid}")));
+        }
+        Some(nsid) if *nsid > most => {
+            let what = format!("NSID {nsid} is above {most}, the largest one of {nqn}");
+            return Err(StepError::invalid(what));
         }
         Some(nsid) => *nsid,
         None => first_free(subsystem, most)

@@ -26,6 +26,7 @@ use crate::index::Index;
 use crate::powers::Powers;
 use crate::rate_limits::RateLimits;
 use crate::round::{Round, Waiter};
+use crate::settled::{Leaving, Settled};
 use crate::snapshot::{Changes, Devices, Needs, Snapshot};
 use crate::statistics::StatisticsReader;
 use crate::steps::{Made, Saved, Step, StepError};
@@ -56,6 +57,8 @@ pub struct Target {
     directory: Arc<Directory>,
     posts: Vec<MailboxSender<Message>>,
     threads: Vec<JoinHandle<()>>,
+    /// What is not yet given to other namespaces.
+    leaving: Leaving,
 }
 
 /// A namespace as hosts see it.
@@ -160,6 +163,7 @@ impl Target {
             ),
             posts: Vec::new(),
             threads: Vec::new(),
+            leaving: Leaving::default(),
             config: empty,
             index: Index::default(),
         };
@@ -173,29 +177,51 @@ impl Target {
     }
 
     /// Serves another configuration. Connections stay if what they use is still served. Returns one
-    /// line for each change.
+    /// line for each change, once no device has a command that the change forbids.
+    ///
+    /// # Errors
+    /// One sentence that names what is not available: then the target continues as before, in every
+    /// group. Or [`Settled::wait`] has failed: the change is made.
+    pub fn reload(&mut self, config: Config) -> Result<Vec<String>, TargetError> {
+        let (lines, settled) = self.begin_reload(config)?;
+        settled.wait().map(|()| lines)
+    }
+
+    /// The same without waiting for commands.
     ///
     /// # Errors
     /// One sentence that names what is not available. The target continues as before, in every
     /// group.
-    pub fn reload(&mut self, config: Config) -> Result<Vec<String>, TargetError> {
+    pub fn begin_reload(&mut self, config: Config) -> Result<(Vec<String>, Settled), TargetError> {
         let (old, before) = (self.config.clone(), self.directory.snapshot());
         let psks = self.catalogue.psks().clone();
         let mut config = config;
         let change = self.make(&mut config, Scope::All)?;
         (self.index, self.config) = (Index::of(&config), config);
         let limits = self.config.served_rate_limits();
-        self.serve(change, Some(limits))?;
+        let settled = self.serve(change, Some(limits))?;
         let snapshot = self.directory.snapshot();
         let after = (&self.config, &*snapshot, self.catalogue.psks());
-        Ok(changes::between((&old, &before, &psks), after))
+        Ok((changes::between((&old, &before, &psks), after), settled))
     }
 
-    /// Makes one change: it is checked as a whole, and made by every group or by none.
+    /// Makes one change: it is checked as a whole, and made by every group or by none. Returns once
+    /// no device has a command that the change forbids.
+    ///
+    /// # Errors
+    /// The change is not possible: then the target continues as before. Or [`Settled::wait`] has
+    /// failed: the change is made.
+    pub fn step(&mut self, step: &Step) -> Result<Made, StepError> {
+        let (made, settled) = self.begin_step(step)?;
+        settled.wait().map_err(|error| StepError::failed(error.to_string()))?;
+        Ok(made)
+    }
+
+    /// The same without waiting for commands.
     ///
     /// # Errors
     /// The change is not possible; the target continues as before.
-    pub fn step(&mut self, step: &Step) -> Result<Made, StepError> {
+    pub fn begin_step(&mut self, step: &Step) -> Result<(Made, Settled), StepError> {
         // It is changed in place and changed back if the step is not possible: a copy would cost
         // what all other objects cost.
         let mut config = std::mem::take(&mut self.config);
@@ -215,8 +241,8 @@ impl Target {
             let user = |bdev: &str| self.index.user_of(&self.config, bdev);
             self.config.served_rate_limits_of(user)
         });
-        self.serve(change, limits).map_err(|error| StepError::failed(error.to_string()))?;
-        Ok(made)
+        let settled = self.serve(change, limits);
+        Ok((made, settled.map_err(|error| StepError::failed(error.to_string()))?))
     }
 
     /// Makes a change in the configuration and in the catalogue.
@@ -245,6 +271,12 @@ impl Target {
     /// scope. If it fails, nothing has changed.
     fn make(&mut self, config: &mut Config, scope: Scope) -> Result<Change, TargetError> {
         let plan = self.catalogue.plan(config, scope)?;
+        if let Some(device) = plan.opened().find(|device| self.leaving.has(&device.factory)) {
+            return Err(TargetError::new(format!(
+                "{} still has commands of the namespace that it was; try again when they have ended",
+                device.factory.identity()
+            )));
+        }
         let addresses = self.prepare_patiently(&plan)?;
         let (scope, ports) = (plan.scope(), plan.changes_ports());
         match self.catalogue.apply(config, plan, &addresses) {
@@ -257,7 +289,11 @@ impl Target {
     }
 
     /// Has every group serve what was made; no rate limits: they are as before.
-    fn serve(&mut self, change: Change, limits: Option<Vec<RateLimit>>) -> Result<(), TargetError> {
+    fn serve(
+        &mut self,
+        change: Change,
+        limits: Option<Vec<RateLimit>>,
+    ) -> Result<Settled, TargetError> {
         let Change { mut snapshot, scope, ports, addresses } = change;
         let before = self.directory.snapshot();
         snapshot.rate_limits = match limits {
@@ -270,15 +306,21 @@ impl Target {
         let same_rules = Arc::ptr_eq(&before.rate_limits, &snapshot.rate_limits)
             && before.qos_rules == snapshot.qos_rules;
         if same_rules && snapshot.changes.as_ref().is_some_and(Changes::is_empty) {
-            return Ok(());
+            return Ok(Settled::at_once());
         }
         self.directory.set_listening(addresses);
         let snapshot = self.directory.replace_snapshot(snapshot, &scope);
-        let message = |round| Message::Reload { snapshot: Arc::clone(&snapshot), ports, round };
-        let done = self.round(message, ROUND_TIMEOUT);
+        let (done, is_done) = channel();
+        let settled = Round::new(self.posts.len(), Waiter::Thread(done));
+        self.leaving.note(&before, &snapshot, &settled);
+        let message = |round| {
+            let (snapshot, settled) = (Arc::clone(&snapshot), Arc::clone(&settled));
+            Message::Reload { snapshot, ports, round, settled }
+        };
+        let made = self.round(message, ROUND_TIMEOUT);
         // Not by a group: what is no longer served is freed here.
         drop(before);
-        done
+        made.map(|()| Settled::when(is_done, self.config.limits.drain_timeout))
     }
 
     /// Has every group open what a plan needs; an address in use is tried again for a while.
@@ -437,13 +479,14 @@ impl Target {
     }
 
     /// Gives hosts access to the namespaces, or none: then they see them in the access state
-    /// Inaccessible. Commands that were begun before go on ([`Self::wait_until_idle`]).
+    /// Inaccessible. What no device has of their commands ends with that state; what devices have
+    /// goes on ([`Self::wait_until_idle`]).
     ///
     /// # Errors
-    /// As [`Self::reload`].
+    /// As [`Self::begin_reload`].
     pub fn stand_by(&mut self, is_standby: bool) -> Result<(), TargetError> {
         let config = Config { is_standby, ..self.config.clone() };
-        self.reload(config).map(drop)
+        self.begin_reload(config).map(drop)
     }
 
     /// Waits until no I/O command is in flight, and no change of reservations.
@@ -474,8 +517,7 @@ impl Target {
         if self.directory.snapshot().misses_lost_writes() {
             let now = monotonic_time();
             let snapshot = self.directory.update(|before| before.with_lost_writes(now));
-            let publish =
-                |round| Message::Publish { snapshot: Arc::clone(&snapshot), drain: None, round };
+            let publish = |round| Message::Publish { snapshot: Arc::clone(&snapshot), round };
             self.round(publish, ROUND_TIMEOUT)?;
         }
         match failed.is_empty() {

@@ -17,14 +17,16 @@ mod visibility;
 use std::{
     collections::{BTreeMap, VecDeque},
     path::{Path, PathBuf},
+    sync::mpsc::{Receiver, RecvTimeoutError},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
 use weft_nvme::Status;
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
-    NamespaceRequest, StatisticsReader, Target,
+    NamespaceRequest, Settled, StatisticsReader, Target,
     config::{self as served, BdevKind, Config, Namespace},
     key_file, replace_file,
     steps::{Made, Step, StepError, StepErrorKind},
@@ -36,6 +38,9 @@ use crate::failure::Failure;
 
 /// Notifications that are kept for those who ask.
 const NOTIFICATIONS_MAX: usize = 1024;
+
+/// How often it is asked whether the change that a host has asked for is true.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A target and what its operators know of it.
 #[derive(Debug)]
@@ -144,12 +149,19 @@ impl Operator {
         let target = state.target.as_mut().ok_or("the target stops")?;
         let merged = target.config().merged(&applied, &config).map_err(|e| e.to_string())?;
         merged.check_consistent().map_err(|error| error.to_string())?;
-        let lines = target.reload(merged).map_err(|error| error.to_string())?;
+        let (mut lines, settled) =
+            target.begin_reload(merged).map_err(|error| error.to_string())?;
         config.number_as(&applied, target.config());
         state.applied = config;
         let after = state.bdev_sizes();
         state.notify(&before, &after);
         self.has_changed(&mut state)?;
+        // Others may have something to ask or to change meanwhile.
+        drop(state);
+        if let Err(late) = settled.wait() {
+            log::warn!("{late}");
+            lines.push(late.to_string());
+        }
         Ok(lines)
     }
 
@@ -179,42 +191,86 @@ impl Operator {
     pub(super) fn serve_hosts(self: &Arc<Self>) -> Result<(), Failure> {
         let Ok(requests) = self.with(|target| target.namespace_requests()) else { return Ok(()) };
         let operator = Arc::clone(self);
-        let run = move || {
-            for request in requests {
-                let result = operator.serve_host(&request);
-                request.answer(result);
-            }
-        };
+        let run = move || operator.serve_requests(&requests);
         let started = std::thread::Builder::new().name("weft-namespaces".to_owned()).spawn(run);
         started.map(drop).map_err(Failure::because)
     }
 
-    fn serve_host(&self, request: &NamespaceRequest) -> Result<u32, Status> {
+    /// Serves these requests until there are no more, and answers each when its change is true. The
+    /// next one does not wait for that.
+    fn serve_requests(&self, requests: &Receiver<NamespaceRequest>) {
+        let mut unsettled: Vec<(NamespaceRequest, u32, Vec<Settled>)> = Vec::new();
+        loop {
+            let next = match unsettled.is_empty() {
+                true => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                false => requests.recv_timeout(SETTLE_INTERVAL),
+            };
+            match next {
+                Ok(request) => match self.serve_host(&request) {
+                    (Ok(nsid), settled) => unsettled.push((request, nsid, settled)),
+                    (Err(status), _) => request.answer(Err(status)),
+                },
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            unsettled.retain_mut(|(request, nsid, settled)| {
+                let mut result = Ok(*nsid);
+                settled.retain(|change| match change.poll() {
+                    Some(Err(late)) => {
+                        log::warn!("{}: {}: {late}", request.host, request.change);
+                        result = Err(Status::INTERNAL_ERROR);
+                        false
+                    }
+                    outcome => outcome.is_none(),
+                });
+                let is_over = settled.is_empty() || result.is_err();
+                if is_over {
+                    request.answer(result);
+                }
+                !is_over
+            });
+        }
+    }
+
+    fn serve_host(&self, request: &NamespaceRequest) -> (Result<u32, Status>, Vec<Settled>) {
         let (host, nqn) = (request.host, request.subsystem.as_str());
         let find = |target: &mut Target| {
             let mut subsystems = target.config().subsystems.iter();
             subsystems.find(|subsystem| subsystem.nqn == nqn).cloned()
         };
-        let subsystem = self.with(find).ok().flatten().ok_or(Status::INTERNAL_ERROR)?;
+        let Some(subsystem) = self.with(find).ok().flatten() else {
+            return (Err(Status::INTERNAL_ERROR), Vec::new());
+        };
+        let mut unsettled = Vec::new();
         let step = |step: &Step| {
             let stops = |error: ErrorObject| StepError::failed(error.to_string());
-            self.step(step).map_err(stops)?
+            let (made, settled) = self.begin_step(step).map_err(stops)??;
+            unsettled.push(settled);
+            Ok(made)
         };
         let result = request.carry_out(&subsystem, step);
         match &result {
             Ok(nsid) => log::info!("{host}: {nqn}: {} ({nsid})", request.change),
             Err(status) => log::warn!("{host}: {nqn}: {}: {status}", request.change),
         }
-        result
+        (result, unsettled)
     }
 
-    /// Makes one change.
+    /// Makes one change, and waits until no device has a command that it forbids.
     fn step(&self, step: &Step) -> Result<Result<Made, StepError>, ErrorObject> {
+        let made = self.begin_step(step)?;
+        Ok(made.and_then(|(made, settled)| match settled.wait() {
+            Ok(()) => Ok(made),
+            Err(late) => Err(StepError::failed(late.to_string())),
+        }))
+    }
+
+    fn begin_step(&self, step: &Step) -> Result<Result<(Made, Settled), StepError>, ErrorObject> {
         let mut state = self.lock();
         let before = state.sizes_concerned(step);
         let target = state.target.as_mut();
         let target = target.ok_or_else(|| ErrorObject::new(Code(-1), "the target stops"))?;
-        let made = match target.step(step) {
+        let made = match target.begin_step(step) {
             Ok(made) => made,
             Err(error) => return Ok(Err(error)),
         };

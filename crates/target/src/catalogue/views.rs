@@ -73,7 +73,7 @@ impl Catalogue {
             controller_model: subsystem.controller_ids.model,
             limits: SubsystemLimits {
                 controller_ids: (subsystem.controller_ids.first, subsystem.controller_ids.last),
-                max_namespaces: subsystem.namespaces_max.unwrap_or(config.limits.namespaces),
+                max_namespaces: subsystem.most_namespaces(&config.limits),
                 weighted_round_robin: config.express,
                 subsystem_reset: subsystem.subsystem_reset,
                 ..subsystem_limits(&config.limits)

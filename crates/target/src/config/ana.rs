@@ -188,7 +188,7 @@ impl Config {
         subsystem: &Subsystem,
         index: usize,
     ) -> Result<(), ConfigError> {
-        let most = subsystem.namespaces_max.unwrap_or(self.limits.namespaces);
+        let most = subsystem.most_namespaces(&self.limits);
         let group = subsystem.namespaces.get(index).and_then(|namespace| namespace.ana_group);
         let Some(group) = group else { return Ok(()) };
         let key = format!("{at}.namespace[{index}].ana-group");
@@ -212,7 +212,7 @@ impl Config {
         for index in 0..subsystem.namespaces.len() {
             self.check_ana_group_of(at, subsystem, index)?;
         }
-        let most = subsystem.namespaces_max.unwrap_or(self.limits.namespaces);
+        let most = subsystem.most_namespaces(&self.limits);
         // A Linux host reads the whole log page with one command, and ignores ANA if it cannot.
         let page = 16 + 36 * u64::from(most);
         if subsystem.ana_reporting && u64::from(self.limits.transfer_bytes) < page {

@@ -345,6 +345,17 @@ impl Subsystem {
         }
     }
 
+    /// Most namespaces that it may have, and the largest NSID.
+    #[must_use]
+    pub fn most_namespaces(&self, limits: &Limits) -> u32 {
+        self.namespaces_max.unwrap_or(limits.namespaces)
+    }
+
+    /// The largest NSID that a namespace has.
+    pub(crate) fn largest_nsid(&self) -> u32 {
+        self.namespaces.iter().map(|namespace| namespace.nsid).max().unwrap_or(0)
+    }
+
     /// The serial number, derived if none is given.
     #[must_use]
     pub fn serial(&self) -> String {

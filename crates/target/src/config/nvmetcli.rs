@@ -195,6 +195,9 @@ impl Reader<'_> {
         }
         for (index, entry) in saved_config.subsystems.into_iter().enumerate() {
             let subsystem = self.subsystem(&format!("subsystems[{index}]"), entry)?;
+            // Whoever has made it has nowhere to raise the limit.
+            let largest = subsystem.largest_nsid();
+            config.limits.namespaces = config.limits.namespaces.max(largest);
             config.subsystems.push(subsystem);
         }
         report_ana(&mut config);

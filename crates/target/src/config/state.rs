@@ -82,6 +82,14 @@ impl State {
             config.limits.transfer_bytes = limits.transfer_bytes;
         }
         file.objects.put_into(&mut config)?;
+        let limits = config.limits.clone();
+        for subsystem in &mut config.subsystems {
+            // What was served goes on, though the limit may be another one now.
+            let largest = subsystem.largest_nsid();
+            if largest > subsystem.most_namespaces(&limits) {
+                subsystem.namespaces_max = Some(largest);
+            }
+        }
         let mut applied = Config { operated: Operated::default(), ..settings.clone() };
         file.applied.put_into(&mut applied)?;
         config.check_consistent()?;

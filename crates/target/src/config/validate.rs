@@ -8,8 +8,8 @@ use std::{
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 
 use super::{
-    CNTLID_LAST, Config, ConfigError, ControllerIds, HostNamespaces, IDLE_POLL_FOREVER, Listen,
-    NSID_MAX, Namespace, Port, PortSubsystems, Subsystem, THREADS_MAX, Transport,
+    CNTLID_LAST, Config, ConfigError, ControllerIds, HostNamespaces, IDLE_POLL_FOREVER, Limits,
+    Listen, NSID_MAX, Namespace, Port, PortSubsystems, Subsystem, THREADS_MAX, Transport,
 };
 use crate::index::Index;
 
@@ -153,7 +153,7 @@ impl Config {
             }
         }
         self.check_count(&at, subsystem)?;
-        check_most_namespaces(&at, subsystem)?;
+        check_most_namespaces(&at, subsystem, &self.limits)?;
         self.check_ana_group_of(&at, subsystem, number)?;
         index.check(nqn, namespace)
     }
@@ -164,7 +164,7 @@ impl Config {
         if let Some(pair) = &self.pair {
             pair.check_subsystem(at, subsystem)?;
         }
-        check_most_namespaces(at, subsystem)?;
+        check_most_namespaces(at, subsystem, &self.limits)?;
         self.check_host_keys(at, subsystem)?;
         self.check_count(at, subsystem)
     }
@@ -394,12 +394,16 @@ fn check_host_namespaces(at: &str, own: &HostNamespaces) -> Result<(), ConfigErr
     Ok(())
 }
 
-/// The limit that a subsystem has for itself.
-fn check_most_namespaces(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
+/// The largest NSID, which hosts are told (NN).
+fn check_most_namespaces(
+    at: &str,
+    subsystem: &Subsystem,
+    limits: &Limits,
+) -> Result<(), ConfigError> {
     if let Some(own) = &subsystem.host_namespaces {
         check_host_namespaces(&format!("{at}.host-namespaces"), own)?;
     }
-    let Some(most) = subsystem.namespaces_max else { return Ok(()) };
+    let most = subsystem.most_namespaces(limits);
     if most == 0 || most > NSID_MAX {
         let what = format!("{most} is out of range");
         return Err(ConfigError::new(format!("{at}.namespaces-max"), what)
@@ -409,8 +413,12 @@ fn check_most_namespaces(at: &str, subsystem: &Subsystem) -> Result<(), ConfigEr
         None => Ok(()),
         Some(Namespace { nsid, .. }) => {
             let what = format!("NSID {nsid} is above the largest one of this subsystem, {most}");
-            Err(ConfigError::new(format!("{at}.namespace"), what)
-                .remedy("give a smaller one, or make the subsystem with more namespaces"))
+            Err(ConfigError::new(format!("{at}.namespace"), what).remedy(
+                match subsystem.namespaces_max {
+                    Some(_) => "give a smaller one, or make the subsystem with more namespaces",
+                    None => "give a smaller one, or raise `limits.namespaces`",
+                },
+            ))
         }
     }
 }

@@ -260,7 +260,7 @@ impl Admin {
             Err(failure) => {
                 let status = io::failure(failure).status();
                 let waiter = Waiter::Feature { owner: self.id, command_id, status };
-                core.publish(&snapshot, None, waiter);
+                core.publish(&snapshot, waiter);
             }
         }
     }
@@ -383,17 +383,13 @@ impl Admin {
     fn set_write_protect(&mut self, command_id: u16, nsid: u32, protect: bool, core: &mut Core) {
         let snapshot = core.directory.set_write_protect(&self.subsystem, nsid, protect);
         let version = snapshot.version;
-        let mut drain = None;
         if protect {
             self.protecting.insert(command_id, Protecting { nsid, version });
-            let view = snapshot.subsystems.get(self.subsystem.as_str());
-            let namespace = view.and_then(|view| view.namespaces.get(nsid));
-            drain = namespace.map(|namespace| namespace.device);
         } else {
             core.directory.end_write_protect(&self.subsystem, nsid, version, true);
         }
         let status = Status::SUCCESS;
-        core.publish(&snapshot, drain, Waiter::Feature { owner: self.id, command_id, status });
+        core.publish(&snapshot, Waiter::Feature { owner: self.id, command_id, status });
     }
 
     /// Has the reservations of a namespace persist, or not any more.
@@ -441,7 +437,7 @@ impl Admin {
             Ok(Some(snapshot)) => {
                 let waiter =
                     Waiter::Feature { owner: self.id, command_id, status: Status::SUCCESS };
-                return core.publish(&snapshot, None, waiter);
+                return core.publish(&snapshot, waiter);
             }
             Ok(None) => Status::SUCCESS,
             Err(status) => status,

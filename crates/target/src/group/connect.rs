@@ -225,8 +225,10 @@ impl Connection {
             return;
         };
         let (slot, request) = (connecting.slot, connecting.request.clone());
-        let view =
-            core.snapshot.connected(&request.subsystem, self.endpoints.port_id, &request.host);
+        let port_id = self.endpoints.port_id;
+        let view = core.snapshot.connected(&request.subsystem, port_id, &request.host);
+        // The owner's group may not know yet that the host is no longer allowed.
+        let view = view.and_then(|view| request.check_host(&view).map(|()| view));
         match (result, view) {
             (Ok(grant), Ok(view)) => {
                 if let Err(error) = self.begin_guard(&request, &view, core) {

@@ -314,9 +314,22 @@ impl Connection {
         }
     }
 
-    /// Closes the connection gracefully.
+    /// Closes the connection gracefully. What no device has of it ends now.
     pub(crate) fn close(&mut self, reason: CloseReason, core: &mut Core) {
         self.transport.close(&mut core.reactor, reason);
+        self.stop(core);
+    }
+
+    /// Closes it at once.
+    pub(crate) fn abort(&mut self, reason: CloseReason, core: &mut Core) {
+        self.transport.abort(&mut core.reactor, reason);
+        self.stop(core);
+    }
+
+    fn stop(&mut self, core: &mut Core) {
+        if let Role::Io(io) = &mut self.role {
+            io.stop(core);
+        }
     }
 
     /// Ends an I/O queue on behalf of its controller.

@@ -170,12 +170,10 @@ impl Core {
         self.devices.submit(device, (tag, is_express), operation, &mut self.reactor)
     }
 
-    /// Has every group serve this snapshot and finish its writes to the device `drain`, then
-    /// notifies the waiter.
-    pub(crate) fn publish(&self, snapshot: &Arc<Snapshot>, drain: Option<u32>, waiter: Waiter) {
+    /// Has every group serve this snapshot and finish what it forbids, then notifies the waiter.
+    pub(crate) fn publish(&self, snapshot: &Arc<Snapshot>, waiter: Waiter) {
         Round::begin(&self.posts, waiter, |round| Message::Publish {
             snapshot: Arc::clone(snapshot),
-            drain,
             round,
         });
     }
@@ -185,14 +183,14 @@ impl Core {
         if self.devices.take_lost_writes() && self.snapshot.misses_lost_writes() {
             let now = self.reactor.turn_time();
             let snapshot = self.directory.update(|before| before.with_lost_writes(now));
-            self.publish(&snapshot, None, Waiter::None);
+            self.publish(&snapshot, Waiter::None);
         }
     }
 
     /// What was registered by hosts that are gone for long is shown no longer.
     pub(crate) fn expire_registrations(&self) {
         if let Some(snapshot) = self.directory.expire_registrations(self.reactor.turn_time()) {
-            self.publish(&snapshot, None, Waiter::None);
+            self.publish(&snapshot, Waiter::None);
         }
     }
 

@@ -5,6 +5,7 @@
 //! waits for all its devices. A command without a buffer waits for its turn ([`Work::Starved`]).
 
 mod copy;
+mod ending;
 mod pair;
 mod reserve;
 mod share;
@@ -24,6 +25,7 @@ use weft_transport::target::{CapsuleData, Event};
 use weft_transport::{CloseReason, DataDigestError, Slot};
 
 use self::copy::Copying;
+pub(super) use self::ending::Hold;
 use super::admission::Outcome;
 use super::connection::Connection;
 use super::core::{Context, Core};
@@ -71,6 +73,12 @@ pub(crate) struct Io {
     reserving: usize,
     /// Slots that hold work, whether or not a device has it.
     busy: usize,
+    /// What changes wait for: commands that devices have and that were forbidden since.
+    holds: Vec<(Slot, Hold)>,
+    /// Its host may not use the subsystem any more, or not through this port.
+    is_refused: bool,
+    /// Nothing begins any more: the connection ends, or has.
+    stopped: bool,
     closed: bool,
 }
 
@@ -98,8 +106,12 @@ enum Work {
     Held { command_id: u16, data: Option<Buffer> },
     /// The first half, which waits for its data or the second's.
     First { compare: DeviceCommand, second: Slot, data: Option<Buffer> },
-    /// The second half, which waits for its data or the first's, or is at a device for both.
-    Second { write: DeviceCommand, first: Slot, data: Option<Buffer>, is_at_device: bool },
+    /// The second half, which waits for its data or the first's.
+    Second { write: DeviceCommand, first: Slot, data: Option<Buffer> },
+    /// The first half, which a device has with the second.
+    Compared(DeviceCommand),
+    /// The second half, which a device has for both.
+    Paired { write: DeviceCommand, first: Slot },
 }
 
 impl Io {
@@ -139,6 +151,9 @@ impl Io {
             at_devices: 0,
             reserving: 0,
             busy: 0,
+            holds: Vec::new(),
+            is_refused: false,
+            stopped: false,
             closed: false,
         }
     }
@@ -147,7 +162,8 @@ impl Io {
     pub(super) fn handle(&mut self, event: Event, context: &mut Context<'_>) {
         match event {
             // Commands that arrive while the target stops are left to the next target.
-            Event::Command { .. } if context.core.draining => {}
+            Event::Command { .. } if context.core.draining || self.stopped => {}
+            Event::Data { .. } if self.stopped => {}
             Event::Command { slot, data } => {
                 self.handle_command(slot, data, context);
             }
@@ -174,8 +190,8 @@ impl Io {
         context: &mut Context<'_>,
     ) {
         self.at_devices = self.at_devices.saturating_sub(1);
-        if self.closed {
-            return;
+        if self.stopped {
+            return self.end_stopped(slot);
         }
         let result = done.result.map_err(failure);
         match self.take(slot) {
@@ -202,8 +218,8 @@ impl Io {
                     context.transport.complete(slot, self.queue.complete(command_id, status));
                 }
             }
-            Work::Second { write, first, .. } => {
-                if let Work::First { compare, .. } = self.take(first) {
+            Work::Paired { write, first } => {
+                if let Work::Compared(compare) = self.take(first) {
                     let [one, two] = self.queue.complete_fused(&compare, &write, result);
                     for (slot, completion) in [(first, one), (slot, two)] {
                         self.measure(slot, completion.status(), now, context.core);
@@ -213,15 +229,15 @@ impl Io {
             }
             other => self.put(slot, other),
         }
+        if !self.work.get(slot.index()).is_some_and(Work::is_begun) {
+            self.let_go(slot);
+        }
     }
 
     /// The connection is closed. The queue is draining until its requests have completed.
     pub(super) fn handle_closed(&mut self, core: &mut Core) {
         if !std::mem::replace(&mut self.closed, true) {
-            core.directory.begin_drain(&self.host);
-            self.work.clear();
-            self.starved.clear();
-            self.flows.take().into_iter().for_each(|mut flows| flows.end(core));
+            self.stop(core);
             self.meter = None;
             self.trace = None;
             self.class.end(&mut core.express);
@@ -230,7 +246,6 @@ impl Io {
             if share::has_share(self.priority) {
                 core.shares.count_priority(false);
             }
-            self.busy = 0;
         }
     }
 
@@ -270,19 +285,6 @@ impl Io {
         self.busy == 0 && self.at_devices == 0 && self.reserving == 0
     }
 
-    /// Whether a command in flight may write to a device.
-    pub(super) fn writes_to(&self, device: u32) -> bool {
-        if self.closed {
-            return self.at_devices > 0;
-        }
-        self.work.iter().any(|work| match work {
-            Work::AtDevice(command) => command.device == device && command.operation.modifies(),
-            Work::Copying(copy) => copy.step.is_at_device() && copy.command.device == device,
-            Work::Second { write, is_at_device, .. } => *is_at_device && write.device == device,
-            _ => false,
-        })
-    }
-
     /// Releases the queue's resources and notifies its controller.
     pub(super) fn release(self, core: &mut Core) {
         core.end_drain(&self.host);
@@ -290,17 +292,24 @@ impl Io {
         core.post(self.owner, message);
     }
 
-    /// A new snapshot is served.
-    pub(super) fn replace_view(&mut self, context: &mut Context<'_>) {
+    /// A new snapshot is served. Returns whether the queue may go on; what is refused from now on
+    /// and has not begun ends.
+    pub(super) fn replace_view(&mut self, context: &mut Context<'_>) -> bool {
         self.refresh_view(context.core);
-        if self.busy > 0 {
+        if !self.is_refused && !self.stopped {
             self.end_refused(context);
         }
+        !self.is_refused
     }
 
     fn refresh_view(&mut self, core: &mut Core) {
-        if let Some(view) = core.snapshot.view(&self.subsystem, self.port_id, &self.host_name) {
+        let view = core.snapshot.view(&self.subsystem, self.port_id, &self.host_name);
+        self.is_refused = !view.as_ref().is_some_and(|view| view.allows(&self.host_name));
+        if let Some(view) = view {
             self.queue.replace_view(&view);
+        }
+        if self.stopped {
+            return;
         }
         let flows = self.flows.take().or_else(|| Flows::new(self.id, &self.host, core));
         self.flows = flows.map(|mut flows| {
@@ -322,15 +331,17 @@ impl Io {
             return false;
         };
         match self.work.get(slot.index()) {
-            Some(Work::Held { .. }) => {}
-            Some(&Work::First { second, .. }) => return self.abort_pair(slot, second, context),
-            Some(&Work::Second { first, .. }) => return self.abort_pair(first, slot, context),
-            _ => return self.end_waiting(slot, Status::ABORT_REQUESTED, context),
+            Some(Work::Held { .. }) => {
+                let Some(completion) = self.queue.abort_held(command_id) else { return false };
+                self.take(slot);
+                self.complete(slot, completion, context);
+                true
+            }
+            // Fused commands are aborted only while they wait for a rate limit.
+            Some(&Work::First { second, .. }) => self.abort_pair(slot, second, context),
+            Some(&Work::Second { first, .. }) => self.abort_pair(first, slot, context),
+            _ => self.end_parked(slot, Status::ABORT_REQUESTED, context),
         }
-        let Some(completion) = self.queue.abort_held(command_id) else { return false };
-        self.take(slot);
-        self.complete(slot, completion, context);
-        true
     }
 
     /// The command that has waited longest for a buffer tries again.
@@ -411,6 +422,7 @@ impl Io {
                 self.complete(slot, completion, context);
                 let reason = CloseReason::Requested("the host disconnected the queue");
                 context.transport.close(&mut context.core.reactor, reason);
+                self.stop(context.core);
             }
         }
     }
@@ -559,8 +571,7 @@ impl Io {
                 self.submit_pair(slot, second, context);
             }
             (Work::Second { write, first, .. }, Ok(())) => {
-                let (data, is_at_device) = (Some(buffer), false);
-                self.put(slot, Work::Second { write, first, data, is_at_device });
+                self.put(slot, Work::Second { write, first, data: Some(buffer) });
                 self.submit_pair(first, slot, context);
             }
             (work @ Work::First { second, .. }, Err(DataDigestError)) => {
@@ -706,8 +717,8 @@ impl Work {
             | Self::Reserving(device) => Some(device.command_id),
             Self::Copying(copy) => Some(copy.command.command_id),
             Self::Flushing { command_id, .. } | Self::Held { command_id, .. } => Some(*command_id),
-            Self::First { compare, .. } => Some(compare.command_id),
-            Self::Second { write, .. } => Some(write.command_id),
+            Self::First { compare, .. } | Self::Compared(compare) => Some(compare.command_id),
+            Self::Second { write, .. } | Self::Paired { write, .. } => Some(write.command_id),
         }
     }
 }

@@ -91,12 +91,12 @@ pub(crate) enum Message {
     /// Close what was opened for the reload, which is not executed.
     Rollback,
     /// Execute the reload: serve this from now on, with other ports if so, and acknowledge it.
-    Reload { snapshot: Arc<Snapshot>, ports: bool, round: Arc<Round> },
-    /// Serve this from now on. Acknowledge it once no write to this device is in flight that was
-    /// begun before.
-    Publish { snapshot: Arc<Snapshot>, drain: Option<u32>, round: Arc<Round> },
-    /// Acknowledge it once no command of these hosts that was begun before writes to the device:
-    /// they have lost access to it.
+    /// `settled` is as `round` of `Publish`.
+    Reload { snapshot: Arc<Snapshot>, ports: bool, round: Arc<Round>, settled: Arc<Round> },
+    /// Serve this from now on. Acknowledge it once no device has a command that was begun before
+    /// and is refused now.
+    Publish { snapshot: Arc<Snapshot>, round: Arc<Round> },
+    /// The same for commands of these hosts to a device: they have lost access to it.
     Settle { device: u32, hosts: Arc<[HostId]>, round: Arc<Round> },
     /// To the group of the host that asked: its change of reservations is made, or is not.
     Reserved(Arc<Changed>),

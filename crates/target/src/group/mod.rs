@@ -38,9 +38,8 @@ use weft_backend::RequestCompletion;
 use weft_nvme::Status;
 use weft_nvmf::auth::target::WorkDone;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
-use weft_nvmf::controller::ControllerEvent;
+use weft_nvmf::controller::{ControllerEvent, EndReason};
 use weft_nvmf::queue::QueueGrant;
-use weft_nvmf::reservation::HostId;
 use weft_reactor::{Mailbox, MailboxSender, Reactor, ReactorCompletion, Token, WaitLimit};
 use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Slot};
@@ -59,6 +58,7 @@ use self::core::{
 use self::devices::Devices;
 use self::doubt::Doubt;
 use self::express::Express;
+use self::io::Hold;
 use self::listen::Listeners;
 use self::message::MovedConnection;
 use self::shares::Shares;
@@ -90,23 +90,16 @@ pub(crate) struct Group {
     /// Connections with more events than the last turn could take: they go behind new ones, but
     /// only once.
     postponed: Vec<usize>,
-    /// Waiters for commands to complete.
-    draining: Vec<PendingDrain>,
+    /// Rounds that wait until no I/O command is in flight.
+    draining: Vec<Arc<Round>>,
     /// Hosts that connect anew, whose connections here have to show that they are alive.
     doubts: Vec<Doubt>,
+    /// Rounds that wait for the commands that hold this.
+    settling: Vec<(Arc<Round>, Hold)>,
     /// Memory was short, and a check for the hosts that hold it is scheduled.
     stall_timer_set: bool,
     stopping: bool,
     failed: bool,
-}
-
-/// A round that waits for writes to this device, of some hosts or of all, or for every I/O
-/// command.
-#[derive(Debug)]
-struct PendingDrain {
-    device: Option<u32>,
-    hosts: Option<Arc<[HostId]>>,
-    round: Arc<Round>,
 }
 
 impl Group {
@@ -158,6 +151,7 @@ impl Group {
             postponed: Vec::new(),
             draining: Vec::new(),
             doubts: Vec::new(),
+            settling: Vec::new(),
             stall_timer_set: false,
             stopping: false,
             failed: false,
@@ -533,7 +527,7 @@ impl Group {
                 "{peer}: it holds memory without moving, for which others have waited {waited:?}"
             );
             let reason = CloseReason::Requested("it held memory that others waited for");
-            connection.transport.abort(&mut core.reactor, reason);
+            connection.abort(reason, core);
         });
     }
 
@@ -581,27 +575,19 @@ impl Group {
             // If the receiver is gone, the next message is a rollback.
             Message::Prepare { needs, done } => drop(done.send(self.prepare(&needs))),
             Message::Rollback => self.rollback(),
-            Message::Reload { snapshot, ports, round } => {
-                self.publish(snapshot);
+            Message::Reload { snapshot, ports, round, settled } => {
+                self.publish(snapshot, settled);
                 if ports {
                     self.listeners.serve(&mut self.core);
                 }
                 self.core.acknowledge(&round);
             }
-            Message::Publish { snapshot, drain, round } => {
-                self.publish(snapshot);
-                match drain {
-                    None => self.core.acknowledge(&round),
-                    device => self.draining.push(PendingDrain { device, hosts: None, round }),
-                }
-            }
+            Message::Publish { snapshot, round } => self.publish(snapshot, round),
             Message::Trace { trace } => self.begin_trace(trace),
-            Message::Settle { device, hosts, round } => self.settle(device, hosts, round),
+            Message::Settle { device, hosts, round } => self.settle(device, &hosts, round),
             Message::Reserved(changed) => self.reserved(&changed),
             Message::NotifyReserved(changed) => self.notify_reserved(&changed),
-            Message::Idle { round } => {
-                self.draining.push(PendingDrain { device: None, hosts: None, round });
-            }
+            Message::Idle { round } => self.draining.push(round),
             Message::Drain { round } => self.drain(round),
             Message::Stop => self.stop(),
             Message::Fail => self.failed = true,
@@ -705,11 +691,27 @@ impl Group {
     }
 
     /// Serves a new snapshot from now on.
-    fn publish(&mut self, snapshot: Arc<Snapshot>) {
-        // Snapshots are made under a lock but posted after it: an older one may come later.
-        if snapshot.version <= self.core.snapshot.version {
-            return;
+    fn publish(&mut self, snapshot: Arc<Snapshot>, settled: Arc<Round>) {
+        // Snapshots are made under a lock but posted after it: an older one may come later, when
+        // its change has been made with the newer one.
+        let concerned = match snapshot.version > self.core.snapshot.version {
+            true => self.adopt(snapshot),
+            false => self.connections.indices(),
+        };
+        let hold = Hold::default();
+        for index in concerned {
+            self.with_if_changed(index, |connection, _| {
+                if let Role::Io(io) = &mut connection.role {
+                    io.hold_refused(&hold, None);
+                }
+                false
+            });
         }
+        self.settle_round(settled, hold);
+    }
+
+    /// Serves a newer snapshot. Returns the connections that it may concern.
+    fn adopt(&mut self, snapshot: Arc<Snapshot>) -> Vec<usize> {
         let old = std::mem::replace(&mut self.core.snapshot, snapshot);
         let snapshot = Arc::clone(&self.core.snapshot);
         let changes = snapshot.changes.as_ref().filter(|changes| changes.after == old.version);
@@ -735,7 +737,7 @@ impl Group {
             }
             _ => self.connections.indices(),
         };
-        for index in concerned {
+        for index in concerned.iter().copied() {
             self.with_if_changed(index, |connection, core| {
                 let port_id = connection.endpoints.port_id;
                 let differs =
@@ -747,7 +749,9 @@ impl Group {
                     }
                     Role::Io(io) if other_limits || other_classes || differs(io.host()) => {
                         let transport = &mut connection.transport;
-                        io.replace_view(&mut Context { transport, core });
+                        if !io.replace_view(&mut Context { transport, core }) {
+                            connection.end(EndReason::HostNotAllowed, core);
+                        }
                         connection.bound_capsules(core);
                         if other_classes {
                             connection.regrant(core);
@@ -758,31 +762,42 @@ impl Group {
                 }
             });
         }
+        concerned
     }
 
     fn drain(&mut self, round: Arc<Round>) {
         self.core.draining = true;
-        self.draining.push(PendingDrain { device: None, hosts: None, round });
+        self.draining.push(round);
         self.listeners.close(&mut self.core);
     }
 
     fn check_drained(&mut self) {
-        let connections = &self.connections;
-        self.draining.retain(|draining| {
-            let busy = |connection: &Connection| {
-                let Role::Io(io) = &connection.role else { return false };
-                match (draining.device, &draining.hosts) {
-                    (Some(device), Some(hosts)) => io.writes_for(hosts, device),
-                    (Some(device), None) => io.writes_to(device),
-                    (None, _) => !io.is_idle(),
-                }
-            };
-            let waits = connections.any(busy);
+        let (connections, core) = (&self.connections, &self.core);
+        self.draining.retain(|round| {
+            let waits = connections.any(|connection| match &connection.role {
+                Role::Io(io) => !io.is_idle(),
+                _ => false,
+            });
             if !waits {
-                self.core.acknowledge(&draining.round);
+                core.acknowledge(round);
             }
             waits
         });
+        self.settling.retain(|(round, hold)| {
+            let waits = Arc::strong_count(hold) > 1;
+            if !waits {
+                core.acknowledge(round);
+            }
+            waits
+        });
+    }
+
+    /// Acknowledges a round once no command holds this.
+    fn settle_round(&mut self, round: Arc<Round>, hold: Hold) {
+        match Arc::strong_count(&hold) {
+            1 => self.core.acknowledge(&round),
+            _ => self.settling.push((round, hold)),
+        }
     }
 
     fn stop(&mut self) {

@@ -8,16 +8,28 @@ use weft_transport::Slot;
 
 use super::connection::Role;
 use super::core::Context;
-use super::{Group, Message, PendingDrain};
+use super::io::Hold;
+use super::{Group, Message};
 use crate::reservations::{Asker, Changed};
 use crate::round::Round;
 
 impl Group {
     /// Acknowledges a round once no command of these hosts that was begun before writes to a
     /// device.
-    pub(super) fn settle(&mut self, device: u32, hosts: Arc<[HostId]>, round: Arc<Round>) {
-        let (device, hosts) = (Some(device), Some(hosts));
-        self.draining.push(PendingDrain { device, hosts, round });
+    pub(super) fn settle(&mut self, device: u32, hosts: &[HostId], round: Arc<Round>) {
+        let hold = Hold::default();
+        for index in self.connections.indices() {
+            self.with_if_changed(index, |connection, core| {
+                let Role::Io(io) = &mut connection.role else { return false };
+                let is_loser = hosts.contains(io.host_id());
+                if is_loser {
+                    let transport = &mut connection.transport;
+                    io.settle(device, &hold, &mut Context { transport, core });
+                }
+                is_loser
+            });
+        }
+        self.settle_round(round, hold);
     }
 
     /// A change of reservations that a host here has asked for is made, or is not: it is told, and

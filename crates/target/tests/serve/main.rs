@@ -23,6 +23,7 @@ mod random_reservations;
 mod rate_limits;
 mod reload;
 mod reservations;
+mod settled;
 mod shares;
 mod standby;
 mod statistics;

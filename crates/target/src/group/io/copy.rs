@@ -139,9 +139,6 @@ impl Io {
 
     /// The turn of a Copy command has come.
     pub(in crate::group) fn continue_copy(&mut self, slot: Slot, context: &mut Context<'_>) {
-        if self.closed {
-            return;
-        }
         match self.take(slot) {
             Work::Copying(copy) if copy.step == Step::Turn => self.admit_piece(slot, copy, context),
             // It was aborted, and its slot may have another command.
@@ -171,25 +168,11 @@ impl Io {
         Some((piece, piece.nlb.checked_mul(block_bytes)?))
     }
 
-    /// Ends a Copy command that no device has with this status. Says whether it is one.
-    pub(super) fn end_waiting_copy(
-        &mut self,
-        slot: Slot,
-        status: Status,
-        context: &mut Context<'_>,
-    ) -> bool {
-        match self.take(slot) {
-            Work::Copying(copy) if !copy.step.is_at_device() => {
-                if let (Some(flows), Step::Limit([_, write])) = (&mut self.flows, &copy.step) {
-                    flows.remove(slot, write, context.core);
-                }
-                self.fail_piece(slot, &copy, status, context);
-                true
-            }
-            other => {
-                self.put(slot, other);
-                false
-            }
+    /// The status with which the next piece of a Copy command would be refused now.
+    pub(super) fn refusal_of_copy(&self, copy: &Copying) -> Option<Status> {
+        match self.next_piece(copy) {
+            Some((piece, _)) => self.queue.recheck_copy(&copy.command, &piece).err(),
+            None => Some(GONE),
         }
     }
 
@@ -286,7 +269,7 @@ impl Io {
         }
     }
 
-    fn fail_piece(
+    pub(super) fn fail_piece(
         &mut self,
         slot: Slot,
         copy: &Copying,

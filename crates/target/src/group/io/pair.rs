@@ -27,8 +27,7 @@ impl Io {
             _ => None,
         };
         self.put(first, Work::First { compare, second, data: compare_data });
-        let (data, is_at_device) = (write_data, false);
-        self.put(second, Work::Second { write, first, data, is_at_device });
+        self.put(second, Work::Second { write, first, data: write_data });
         if let Some(flows) = &mut self.flows
             && !flows.admit(second, (&write, Some(&compare)), context.core)
         {
@@ -82,14 +81,12 @@ impl Io {
         match (one, two) {
             (
                 Work::First { compare, second, data: Some(compare_data) },
-                Work::Second { write, first, data: Some(write_data), .. },
+                Work::Second { write, first, data: Some(write_data) },
             ) => {
-                self.put(first, Work::First { compare, second, data: None });
-                let (data, is_at_device) = (None, true);
-                self.put(second, Work::Second { write, first, data, is_at_device });
+                let halves = [compare, write];
                 if let Err(status) = self.queue.recheck(&write) {
                     let failure = DeviceFailure::Remote(status);
-                    return self.fail_pair(first, second, failure, context);
+                    return self.fail_halves([first, second], halves, failure, context);
                 }
                 let DeviceOperation::Write { slba, nlb, durable } = write.operation else {
                     return;
@@ -107,8 +104,10 @@ impl Io {
                 }
                 if context.core.submit(write.device, self.id, second, operation) {
                     self.at_devices += 1;
+                    self.put(first, Work::Compared(compare));
+                    self.put(second, Work::Paired { write, first });
                 } else {
-                    self.fail_pair(first, second, DeviceFailure::Gone, context);
+                    self.fail_halves([first, second], halves, DeviceFailure::Gone, context);
                 }
             }
             (one, two) => {
@@ -128,9 +127,19 @@ impl Io {
         if let (Work::First { compare, .. }, Work::Second { write, .. }) =
             (self.take(first), self.take(second))
         {
-            let [one, two] = self.queue.complete_fused(&compare, &write, Err(failure));
-            self.complete(first, one, context);
-            self.complete(second, two, context);
+            self.fail_halves([first, second], [compare, write], failure, context);
         }
+    }
+
+    fn fail_halves(
+        &mut self,
+        [first, second]: [Slot; 2],
+        [compare, write]: [DeviceCommand; 2],
+        failure: DeviceFailure,
+        context: &mut Context<'_>,
+    ) {
+        let [one, two] = self.queue.complete_fused(&compare, &write, Err(failure));
+        self.complete(first, one, context);
+        self.complete(second, two, context);
     }
 }

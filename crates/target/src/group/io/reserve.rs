@@ -8,7 +8,7 @@ use weft_nvmf::reservation::{HostId, Operation};
 use weft_reactor::Buffer;
 use weft_transport::Slot;
 
-use super::{Io, Work};
+use super::{Hold, Io, Work};
 use crate::group::core::Context;
 use crate::reservations::{Asker, Change};
 
@@ -44,8 +44,10 @@ impl Io {
     /// Such a change is made, or is not.
     pub(crate) fn reserved(&mut self, slot: Slot, status: Status, context: &mut Context<'_>) {
         self.reserving = self.reserving.saturating_sub(1);
+        self.let_go(slot);
         match self.take(slot) {
-            Work::Reserving(device) if !self.closed => {
+            Work::Reserving(_) if self.stopped => {}
+            Work::Reserving(device) => {
                 let completion = match status.is_success() {
                     true => self.queue.complete(device.command_id, status),
                     false => self.queue.fail(&device, status),
@@ -80,8 +82,16 @@ impl Io {
         context.transport.send(slot, buffer, completion);
     }
 
-    /// Whether a command of one of these hosts, begun before, may still write to a device.
-    pub(crate) fn writes_for(&self, hosts: &[HostId], device: u32) -> bool {
-        hosts.contains(self.queue.host_id()) && self.writes_to(device)
+    /// Its host has lost access to a device: what has not begun ends, what a device has holds this.
+    pub(crate) fn settle(&mut self, device: u32, hold: &Hold, context: &mut Context<'_>) {
+        if !self.stopped {
+            self.end_refused(context);
+        }
+        self.hold_refused(hold, Some(device));
+    }
+
+    /// The Host Identifier of its host.
+    pub(crate) fn host_id(&self) -> &HostId {
+        self.queue.host_id()
     }
 }

@@ -1,7 +1,6 @@
-//! The commands of an I/O queue that wait: for a rate limit, for memory, or for data of the host.
+//! The commands of an I/O queue that wait for a rate limit.
 
-use weft_nvme::Status;
-use weft_nvmf::queue::{DeviceCommand, DeviceFailure};
+use weft_nvmf::queue::DeviceCommand;
 use weft_transport::Slot;
 
 use super::{Io, Work};
@@ -45,56 +44,6 @@ impl Io {
             _ => {}
         }
         turn
-    }
-
-    /// Ends the commands that no device has and that may not be executed any more: what they wait
-    /// for (a limit, memory, data of the host) may be far away.
-    pub(super) fn end_refused(&mut self, context: &mut Context<'_>) {
-        if let Some(completion) = self.queue.refuse_held() {
-            self.complete_held(completion, context);
-        }
-        for index in 0..self.work.len() {
-            let Ok(slot) = u16::try_from(index).map(Slot) else { return };
-            let waiting = match &self.work[index] {
-                Work::Throttled(device, _) | Work::Starved(device) | Work::Fetching(device) => {
-                    device
-                }
-                Work::Copying(copy) => &copy.command,
-                Work::Second { write, is_at_device: false, .. } => write,
-                _ => continue,
-            };
-            let Err(status) = self.queue.recheck(waiting) else { continue };
-            match self.work[index] {
-                Work::Second { first, write, .. } => {
-                    self.leave_flow(slot, &write, context.core);
-                    self.fail_pair(first, slot, DeviceFailure::Remote(status), context);
-                }
-                _ => _ = self.end_waiting(slot, status, context),
-            }
-        }
-    }
-
-    /// Ends a command that no device has with this status, unless it is half of a pair. Says
-    /// whether it is one.
-    pub(super) fn end_waiting(
-        &mut self,
-        slot: Slot,
-        status: Status,
-        context: &mut Context<'_>,
-    ) -> bool {
-        let device = match self.work.get(slot.index()) {
-            Some(Work::Starved(device) | Work::Fetching(device)) => *device,
-            Some(Work::Throttled(device, _)) => {
-                let device = *device;
-                self.leave_flow(slot, &device, context.core);
-                device
-            }
-            Some(Work::Copying(_)) => return self.end_waiting_copy(slot, status, context),
-            _ => return false,
-        };
-        self.take(slot);
-        self.fail(slot, &device, status, context);
-        true
     }
 
     /// Takes a command out of its flow; false if it does not wait for a rate limit.
