@@ -279,12 +279,14 @@ fn security_that_is_asked_for_is_never_dropped() {
         ),
         "{key}"
     );
-    let group = "\"nqn\": \"nqn.2014-08.org.nvmexpress:host\", \"dhchap\": {\"key\": \"DHHC-1:00:x\", \"hash\": \"x\"}";
+    let group = "\"nqn\": \"nqn.2014-08.org.nvmexpress:host\", \
+                 \"dhchap\": {\"key\": \"DHHC-1:00:x\", \"hash\": \"x\"}";
     assert!(
         fault("\"nqn\": \"nqn.2014-08.org.nvmexpress:host\"", group)
             .starts_with("`hosts[0].dhchap`")
     );
-    let none = "\"nqn\": \"nqn.2014-08.org.nvmexpress:host\", \"dhchap\": {\"key\": \"\", \"hash\": \"hmac(sha256)\"}";
+    let none = "\"nqn\": \"nqn.2014-08.org.nvmexpress:host\", \
+                \"dhchap\": {\"key\": \"\", \"hash\": \"hmac(sha256)\"}";
     assert!(read(&SAVED.replace("\"nqn\": \"nqn.2014-08.org.nvmexpress:host\"", none)).is_ok());
     let tls = SAVED.replace("\"tsas\": \"none\"", "\"tsas\": \"tls1.3\"");
     assert!(read(&tls).is_err_and(|e| e.key() == "ports[0].addr.tsas"));
