@@ -116,7 +116,7 @@ const SAVED: &str = r#"{
         "allow_any_host": "1"
       },
       "namespaces": [],
-      "nqn": "second"
+      "nqn": "nqn.2014-08.org.nvmexpress:second"
     }
   ]
 }
