@@ -376,7 +376,7 @@ impl Connection {
         self.drain_begun = true;
         core.directory.begin_drain(host);
         let reason = CloseReason::Requested("the host connected anew and did not answer here");
-        self.transport.abort(&mut core.reactor, reason);
+        self.abort(reason, core);
     }
 
     /// The subsystem whose queue it is, once its Connect was accepted.
