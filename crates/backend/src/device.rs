@@ -1,6 +1,6 @@
 //! The interface of a device: a handle on one reactor, and the factory that opens it on each.
 
-use crate::{Failure, Geometry, Request, RequestCompletion};
+use crate::{Failure, Geometry, Request, RequestCompletion, Storage};
 use core::{
     fmt,
     sync::atomic::{
@@ -115,6 +115,12 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
         false
     }
 
+    /// What it stands on, which other devices of this process may stand on as well. None: nothing
+    /// but itself, as memory.
+    fn storage(&self) -> Option<&Arc<Storage>> {
+        None
+    }
+
     /// How many wrappers are around the innermost device.
     ///
     /// A device and its wrappers share an owner, and so the tags of its tokens: the innermost
@@ -158,6 +164,11 @@ impl LostWrites {
     /// Records a loss.
     pub(crate) fn record(&self) {
         self.0.store(true, Release);
+    }
+
+    /// Begins anew: nobody who knows of the loss has the device any more.
+    pub(crate) fn forget(&self) {
+        self.0.store(false, Release);
     }
 
     /// Records the failure of a flush: whoever has the operating system flush, and gets an error,

@@ -406,6 +406,13 @@ impl Target {
         snapshot.factory(namespace.device).cloned()
     }
 
+    /// Whether this process has made the file or image of a namespace, empty.
+    #[must_use]
+    pub fn is_created(&self, nqn: &str, nsid: u32) -> bool {
+        let device = self.device(nqn, nsid);
+        device.is_some_and(|one| one.storage().is_some_and(|storage| storage.is_created()))
+    }
+
     /// Block size and blocks of a block device that has a name.
     #[must_use]
     pub fn bdev_size(&self, name: &str) -> Option<(u32, u64)> {

@@ -359,7 +359,7 @@ fn a_configuration_is_checked_without_serving_it() {
     std::os::unix::fs::symlink(&disk, &link).expect("a link");
     let again = format!("[[subsystem.namespace]]\nfile = \"{}\"\n", text(&link));
     config(target.port(0), &again);
-    assert!(check(&[]).fault().contains("device of namespace 3"));
+    assert!(check(&[]).fault().contains("is what namespace 3 stands on"));
     target.stop();
 }
 
