@@ -351,7 +351,7 @@ fn a_configuration_is_checked_without_serving_it() {
     );
     let text_of = check(&[]).text();
     assert!(text_of.contains("namespace 5: file:"), "{text_of}");
-    assert!(text_of.contains("4MiB, to be created, UUID "), "{text_of}");
+    assert!(text_of.contains("4MiB, to be created, empty, UUID "), "{text_of}");
     config(target.port(0), "[[subsystem.namespace]]\nfile = \"/nonexistent/weft\"\n");
     let fault = check(&[]).fault();
     assert!(fault.contains("namespace 5") && fault.contains("/nonexistent/weft"), "{fault}");
