@@ -83,6 +83,10 @@ impl DeviceFactory for DelayFactory {
         self.inner.storage()
     }
 
+    fn detached(&self) -> Option<String> {
+        self.inner.detached()
+    }
+
     fn layers(&self) -> u8 {
         self.inner.layers() + 1
     }

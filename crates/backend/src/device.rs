@@ -97,8 +97,8 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
         Ok(self.geometry())
     }
 
-    /// Calls this after the size has changed by itself, from any thread. Devices that do not notice
-    /// have no use for it.
+    /// Calls this, from any thread, after the size has changed by itself, or a file may no longer be
+    /// where it was opened. Devices that do not notice have no use for it.
     fn when_resized(&self, resized: Resized) {
         drop(resized);
     }
@@ -118,6 +118,12 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
     /// What it stands on, which other devices of this process may stand on as well. None: nothing
     /// but itself, as memory.
     fn storage(&self) -> Option<&Arc<Storage>> {
+        None
+    }
+
+    /// What is said of a device whose file is no longer where it was opened: what is written goes
+    /// with this process, or is not found at the next start.
+    fn detached(&self) -> Option<String> {
         None
     }
 

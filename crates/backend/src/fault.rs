@@ -209,6 +209,10 @@ impl DeviceFactory for FaultFactory {
         self.inner.storage()
     }
 
+    fn detached(&self) -> Option<String> {
+        self.inner.detached()
+    }
+
     fn layers(&self) -> u8 {
         self.inner.layers() + 1
     }

@@ -19,11 +19,13 @@ use crate::{
     device,
     engine::Shared,
     geometry,
+    watch::Watch,
 };
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
 use std::{
     fs::{File, OpenOptions},
     io,
+    os::fd::AsRawFd,
     os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -54,6 +56,7 @@ pub struct FileFactory {
     file: Arc<File>,
     read_only: bool,
     shared: Arc<Shared>,
+    _watch: Option<Watch>,
     _claim: Claim,
 }
 
@@ -115,7 +118,8 @@ impl FileFactory {
         claim.storage().set_bytes(bytes);
         let shared = Shared::new(geometry, direct, claim.storage());
         let read_only = options.read_only;
-        Ok(Self { path, file, read_only, shared, _claim: claim })
+        let watch = Watch::new(&file, claim.storage());
+        Ok(Self { path, file, read_only, shared, _watch: watch, _claim: claim })
     }
 
     /// Whether `O_DIRECT` is used.
@@ -175,6 +179,25 @@ impl DeviceFactory for FileFactory {
 
     fn storage(&self) -> Option<&Arc<Storage>> {
         Some(&self.shared.storage)
+    }
+
+    fn detached(&self) -> Option<String> {
+        let path = self.path.display();
+        if self.file.metadata().is_ok_and(|file| file.nlink() == 0) {
+            let (process, number) = (std::process::id(), self.file.as_raw_fd());
+            return Some(format!(
+                "{path} was removed while it is served: its data is gone when it is no longer \
+                 served; stop the hosts that write to it, and copy /proc/{process}/fd/{number}"
+            ));
+        }
+        let found = StorageId::of(&self.path);
+        (found.as_ref() != Some(self.shared.storage.id())).then(|| {
+            let now = if found.is_some() { "another file is there" } else { "nothing is there" };
+            format!(
+                "the file that is served as {path} was moved away, and {now}: the next start would \
+                 not find its data; move it back"
+            )
+        })
     }
 }
 

@@ -46,6 +46,7 @@ mod request;
 mod spec;
 mod storage;
 pub mod uncorrectable;
+mod watch;
 
 /// What tests/ordering has loom's own of, in the modules that it compiles.
 mod sync {

@@ -301,6 +301,10 @@ impl DeviceFactory for UncorrectableFactory {
         self.inner.storage()
     }
 
+    fn detached(&self) -> Option<String> {
+        self.inner.detached()
+    }
+
     fn layers(&self) -> u8 {
         self.inner.layers() + 1
     }

@@ -584,11 +584,11 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Flushes every device.
+    /// Flushes every device. What is returned are those whose data is not safe.
     pub(crate) fn sync(&self) -> Vec<String> {
-        let outcome = |factory: &Arc<dyn DeviceFactory>| {
-            let error = factory.sync().err()?;
-            Some(format!("{} could not be synced: {error}", factory.identity()))
+        let outcome = |factory: &Arc<dyn DeviceFactory>| match factory.sync() {
+            Err(error) => Some(format!("{} could not be synced: {error}", factory.identity())),
+            Ok(()) => factory.detached(),
         };
         let entries = self.entries.values().flat_map(BTreeMap::values);
         let own = entries.filter(|entry| entry.bdev.is_none()).map(|entry| &entry.device.factory);

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weft_backend::Resized;
+use weft_nvme::log_page::LogPageId;
 use weft_target::config::{Bdev, BdevKind, Config};
 use weft_target::steps::{AddNamespace, Step};
 use weft_target::{Target, check};
 
-use crate::support::{SUBSYSTEM, config, start, subsystem};
+use crate::support::peer::Peer;
+use crate::support::{SUBSYSTEM, address, config, start, subsystem, wait_until};
 
 const OTHER: &str = "nqn.2024-01.io.weft:other";
 
@@ -153,4 +155,49 @@ fn a_file_that_was_served_is_not_made_anew() {
     assert!(!target.is_created(SUBSYSTEM, 1), "it is there");
     target.reload(Config { is_restored: true, ..config(&[&new]) }).expect("it is there");
     target.stop().expect("a clean stop");
+}
+
+/// A file that is removed, replaced or moved while it is served is told at once and at the end.
+#[test]
+fn a_file_that_goes_while_it_is_served_is_told() {
+    let gone: [(&str, fn(&Folder)); 3] = [
+        ("was removed while it is served", |folder| {
+            std::fs::remove_file(folder.at("only")).expect("removed");
+        }),
+        ("was removed while it is served", |folder| {
+            std::fs::rename(folder.at("disk"), folder.at("only")).expect("replaced");
+        }),
+        ("nothing is there", |folder| {
+            std::fs::rename(folder.at("only"), folder.at("moved")).expect("moved");
+        }),
+    ];
+    for (words, goes) in gone {
+        let folder = Folder::new();
+        std::fs::write(folder.at("only"), vec![0; 1 << 20]).expect("a file");
+        let mut target = start(config(&[&format!("delay:read=1us:{}", folder.file("only"))]));
+        let told = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&told);
+        target.when_resized(Resized::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        }));
+        let (mut admin, _) = Peer::admin(address(&target));
+        let mut warning = || admin.log_page(LogPageId::HEALTH, 512)[0];
+        let degraded = |target: &Target| target.watch().degraded_namespaces()[0].2;
+        target.look_at_files().expect("nothing to tell");
+        assert_eq!((warning(), degraded(&target)), (0, false));
+        goes(&folder);
+        wait_until("the kernel tells", || told.load(Ordering::SeqCst) > 0);
+        target.look_at_files().expect("hosts are told");
+        assert_eq!((warning(), degraded(&target)), (4, true), "{words}");
+        if words == "nothing is there" {
+            let before = told.load(Ordering::SeqCst);
+            std::fs::rename(folder.at("moved"), folder.at("only")).expect("moved back");
+            wait_until("the kernel tells", || told.load(Ordering::SeqCst) > before);
+            target.look_at_files().expect("hosts are told");
+            assert_eq!((warning(), degraded(&target)), (0, false), "it is back");
+            goes(&folder);
+        }
+        let error = target.stop().expect_err("at the end again").to_string();
+        assert!(error.contains(words), "{error}");
+    }
 }
