@@ -34,7 +34,7 @@ pub use spec::{CephSpec, RbdSpec};
 
 use crate::{
     BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
-    StorageId, device as common, geometry,
+    bytes, device as common, geometry,
 };
 use core::{
     fmt,
@@ -117,12 +117,13 @@ impl RbdFactory {
         (follower, events): Follower,
     ) -> Result<Self, OpenError> {
         let base = geometry_of(spec, &image)?;
+        let id = image.storage_id(spec).map_err(invalid)?;
         let blocks = AtomicU64::new(base.blocks);
         let (name, resized) = (spec.identity(), Mutex::default());
         let (gone, asked) = (AtomicBool::new(false), AtomicBool::new(false));
         let shared = Shared { name, gone, asked, follower, base, blocks, resized };
         let shared = Arc::new(shared);
-        let storage = Storage::new(StorageId::Named(spec.identity()), false);
+        let storage = Storage::new(id, image.is_created);
         let factory = Self { spec: spec.clone(), image, shared, storage };
         factory.follow(events).map_err(|error| OpenError::System {
             doing: "start a thread",
@@ -167,8 +168,12 @@ fn open_image(cluster: Arc<Cluster>, spec: &RbdSpec) -> io::Result<(Arc<Image>, 
     };
     let image = match Image::open(Arc::clone(&cluster), spec, changed()) {
         Err(error) if spec.create && error.kind() == io::ErrorKind::NotFound => {
-            Image::create(Arc::clone(&cluster), spec, spec.least_bytes.unwrap_or_default())?;
-            Image::open(cluster, spec, changed())?
+            let bytes = spec.least_bytes.unwrap_or_default();
+            Image::create(Arc::clone(&cluster), spec, bytes)?;
+            log::warn!("{} is created, empty, with {}", spec.identity(), bytes::human(bytes));
+            let mut image = Image::open(cluster, spec, changed())?;
+            image.is_created = true;
+            image
         }
         opened => opened?,
     };

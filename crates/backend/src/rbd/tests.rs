@@ -101,6 +101,30 @@ impl Rig {
     }
 }
 
+/// An image by two ways to its cluster is one; that it is made is known.
+#[test]
+fn an_image_is_the_same_by_whatever_way() {
+    let (world, cluster) = world();
+    let id = |cluster: &Arc<Cluster>, spec: &RbdSpec| {
+        let factory = factory(Arc::clone(cluster), spec).unwrap();
+        let storage = factory.storage().unwrap();
+        (storage.id().clone(), storage.is_created())
+    };
+    let one = spec("");
+    let other = RbdSpec::parse("pool/team/disk,user=other,conf=/elsewhere/ceph.conf").unwrap();
+    assert_ne!(one.identity(), other.identity(), "by its spelling it is another one");
+    assert_eq!(id(&cluster, &one), id(&cluster, &other));
+    let new = RbdSpec::parse("pool/team/new,create,size=1MiB").unwrap();
+    let (made, is_created) = id(&cluster, &new);
+    assert!(is_created && made != id(&cluster, &one).0);
+    assert!(!id(&cluster, &new).1, "it is there");
+    assert_ne!(id(&cluster, &spec("@before")).0, id(&cluster, &one).0);
+    let (elsewhere, another) = self::world();
+    assert_ne!(id(&another, &one).0, id(&cluster, &one).0, "in another cluster");
+    world.end();
+    elsewhere.end();
+}
+
 impl Drop for Rig {
     fn drop(&mut self) {
         self.world.hang(false);

@@ -1,6 +1,6 @@
 //! Connections to clusters.
 
-use super::library::{Functions, Handle, done, explained, functions, text};
+use super::library::{Functions, Handle, done, explained, functions, stored, text};
 use crate::rbd::CephSpec;
 use std::{
     ffi::{CString, c_char},
@@ -98,6 +98,12 @@ impl Cluster {
         }
         // A write that has completed is in the cluster, and what another client writes is read.
         self.set("rbd_cache", "false")
+    }
+
+    /// What no other cluster has.
+    pub(super) fn fsid(&self) -> io::Result<String> {
+        // SAFETY: the handle is connected, and there is room for that many bytes.
+        stored(|into, len| unsafe { (self.functions.rados_cluster_fsid)(self.handle, into, len) })
     }
 
     /// Waits until the cluster's newest map of OSDs, and of fenced clients, is known. Blocks.

@@ -2,9 +2,9 @@
 
 use super::{
     Cluster,
-    library::{FEATURE_LOCK, Functions, Handle, LOCK_EXCLUSIVE, done, explained, text},
+    library::{FEATURE_LOCK, Functions, Handle, LOCK_EXCLUSIVE, done, explained, stored, text},
 };
-use crate::rbd::RbdSpec;
+use crate::{StorageId, rbd::RbdSpec};
 use rustix::io::Errno;
 use std::{
     ffi::{CString, c_void},
@@ -23,6 +23,8 @@ pub(in crate::rbd) struct Image {
     handle: Handle,
     /// What is to be closed; none once that has begun.
     open: Option<Open>,
+    /// Whether this process has made it, empty.
+    pub(in crate::rbd) is_created: bool,
 }
 
 // SAFETY: an `rbd_image_t` may be used by several threads at a time.
@@ -80,7 +82,12 @@ impl Image {
             )?;
         }
         open.watch(changed)?;
-        Ok(Self { cluster: Arc::clone(&open.cluster), handle: open.image, open: Some(open) })
+        Ok(Self {
+            cluster: Arc::clone(&open.cluster),
+            handle: open.image,
+            open: Some(open),
+            is_created: false,
+        })
     }
 
     /// Makes an image of this size, as Ceph's configuration says, unless there is one. Blocks.
@@ -123,6 +130,23 @@ impl Image {
     /// The image, which is open.
     pub(super) fn handle(&self) -> Handle {
         self.handle
+    }
+
+    /// Which image it is, whatever the names that lead to it.
+    pub(in crate::rbd) fn storage_id(&self, spec: &RbdSpec) -> io::Result<StorageId> {
+        let Some(open) = &self.open else { return Err(io::ErrorKind::NotConnected.into()) };
+        // SAFETY: the context is open.
+        let pool = unsafe { (self.functions().rados_ioctx_get_id)(open.context) };
+        let get_id = self.functions().rbd_get_id;
+        // SAFETY: the image is open, and there is room for that many bytes.
+        let id = stored(|into, len| unsafe { get_id(self.handle(), into, len) })?;
+        let snapshot = spec.snapshot.iter().map(|name| format!("@{name}")).collect::<String>();
+        Ok(StorageId::Image {
+            cluster: self.cluster.fsid()?,
+            pool,
+            namespace: spec.namespace.clone().unwrap_or_default(),
+            image: id + &snapshot,
+        })
     }
 
     /// The size in bytes. May block.

@@ -2,7 +2,7 @@
 
 use libloading::Library;
 use std::{
-    ffi::{CString, c_char, c_int, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_void},
     io,
     sync::OnceLock,
 };
@@ -63,10 +63,12 @@ functions! {
     rados: fn rados_conf_set(Handle, *const c_char, *const c_char) -> c_int;
     rados: fn rados_conf_get(Handle, *const c_char, *mut c_char, usize) -> c_int;
     rados: fn rados_connect(Handle) -> c_int;
+    rados: fn rados_cluster_fsid(Handle, *mut c_char, usize) -> c_int;
     rados: fn rados_wait_for_latest_osdmap(Handle) -> c_int;
     rados: fn rados_shutdown(Handle);
     rados: fn rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
     rados: fn rados_ioctx_set_namespace(Handle, *const c_char);
+    rados: fn rados_ioctx_get_id(Handle) -> i64;
     rados: fn rados_ioctx_destroy(Handle);
     rados: fn rados_set_pool_full_try(Handle);
     rbd: fn rbd_create(Handle, *const c_char, u64, *mut c_int) -> c_int;
@@ -74,6 +76,7 @@ functions! {
     rbd: fn rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     rbd: fn rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     rbd: fn rbd_close(Handle) -> c_int;
+    rbd: fn rbd_get_id(Handle, *mut c_char, usize) -> c_int;
     rbd: fn rbd_get_size(Handle, *mut u64) -> c_int;
     rbd: fn rbd_get_stripe_unit(Handle, *mut u64) -> c_int;
     rbd: fn rbd_resize(Handle, u64) -> c_int;
@@ -135,6 +138,14 @@ pub(super) fn done(result: c_int) -> io::Result<()> {
 /// The same error with a preceding sentence.
 pub(super) fn explained(error: &io::Error, what: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+/// A text that a function stores, with a zero byte at its end, where there is room for so much.
+pub(super) fn stored(store: impl FnOnce(*mut c_char, usize) -> c_int) -> io::Result<String> {
+    let mut bytes = [0u8; 256];
+    done(store(bytes.as_mut_ptr().cast(), bytes.len()))?;
+    let found = CStr::from_bytes_until_nul(&bytes).ok().and_then(|text| text.to_str().ok());
+    found.map(str::to_owned).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// A text as C has it.

@@ -330,6 +330,39 @@ unsafe extern "C" fn get_size(image: Handle, into: *mut u64) -> c_int {
     0
 }
 
+/// Stores a text, with a zero byte at its end.
+unsafe fn store(text: &str, into: *mut c_char, len: usize) -> c_int {
+    let text = std::ffi::CString::new(text).unwrap();
+    let bytes = text.as_bytes_with_nul();
+    assert!(bytes.len() <= len, "there is room");
+    // SAFETY: there is room for `len` bytes.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), into, bytes.len()) };
+    0
+}
+
+unsafe extern "C" fn fsid(cluster: Handle, into: *mut c_char, len: usize) -> c_int {
+    // SAFETY: as above.
+    let context = unsafe { &*cluster.cast::<Context>() };
+    let fsid = format!("{:p}", Arc::as_ptr(&context.world));
+    // SAFETY: the binding says how much room there is.
+    unsafe { store(&fsid, into, len) }
+}
+
+unsafe extern "C" fn pool_id(context: Handle) -> i64 {
+    // SAFETY: as above.
+    let context = unsafe { &*context.cast::<Context>() };
+    let path = context.path.lock().unwrap();
+    path.split('/').next().unwrap_or_default().bytes().map(i64::from).sum()
+}
+
+unsafe extern "C" fn image_id(image: Handle, into: *mut c_char, len: usize) -> c_int {
+    // SAFETY: as above.
+    let context = unsafe { &*image.cast::<Context>() };
+    let path = context.path.lock().unwrap();
+    // SAFETY: the binding says how much room there is.
+    unsafe { store(path.rsplit('/').next().unwrap_or_default(), into, len) }
+}
+
 unsafe extern "C" fn stripe_unit(_: Handle, into: *mut u64) -> c_int {
     // SAFETY: there is a place for the number.
     unsafe { *into = 4 << 20 };
@@ -570,10 +603,12 @@ static FUNCTIONS: Functions = Functions {
     rados_conf_set: conf_set,
     rados_conf_get: conf_get,
     rados_connect: connect,
+    rados_cluster_fsid: fsid,
     rados_wait_for_latest_osdmap: connect,
     rados_shutdown: destroy,
     rados_ioctx_create: ioctx,
     rados_ioctx_set_namespace: set_namespace,
+    rados_ioctx_get_id: pool_id,
     rados_ioctx_destroy: destroy,
     rados_set_pool_full_try: full_try,
     rbd_create: create_image,
@@ -581,6 +616,7 @@ static FUNCTIONS: Functions = Functions {
     rbd_open: open,
     rbd_open_read_only: open,
     rbd_close: close,
+    rbd_get_id: image_id,
     rbd_get_size: get_size,
     rbd_get_stripe_unit: stripe_unit,
     rbd_resize: resize,
