@@ -45,8 +45,8 @@ pub(crate) struct Options {
     /// save` writes.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["served", "listening", "subsystem"])]
     config: Option<PathBuf>,
-    /// Say what --config FILE, or what --state FILE has kept, would serve, with every NSID and UUID,
-    /// and end. No socket is opened, and no device is written to or created.
+    /// Say what --config FILE, or what --state FILE has kept, would serve, with every NSID and
+    /// UUID, and end. No socket is opened, and no device is written to or created.
     #[arg(long, requires = "config")]
     check: bool,
     #[command(flatten)]

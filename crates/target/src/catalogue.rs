@@ -21,7 +21,7 @@ use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
 use weft_transport::tls::TlsAcceptor;
 
 use self::discovery::shows_alike;
-use self::one::OnePlan;
+use self::one::{OnePlan, check_aliases};
 use self::sizes::{Resize, resize};
 use self::slots::Slots;
 use crate::TargetError;
@@ -770,23 +770,6 @@ impl Entry {
 
 fn ports(config: &Config) -> Vec<PortView> {
     config.ports.iter().map(PortView::from).collect()
-}
-
-/// Two namespaces of a subsystem must not use one file or device, whatever its paths.
-fn check_aliases(subsystem: &Subsystem, opened: &[Arc<ServedDevice>]) -> Result<(), TargetError> {
-    let mut seen = BTreeMap::new();
-    for (namespace, device) in subsystem.namespaces.iter().zip(opened) {
-        let Some(storage) = device.factory.storage() else { continue };
-        if let Some(first) = seen.insert(storage.id(), namespace.nsid) {
-            return Err(alias(&subsystem.nqn, namespace.nsid, device, first));
-        }
-    }
-    Ok(())
-}
-
-fn alias(nqn: &str, nsid: u32, device: &ServedDevice, first: u32) -> TargetError {
-    let what = format!("{} is what namespace {first} stands on", device.factory.identity());
-    TargetError::namespace(nqn, nsid, &what)
 }
 
 /// Invalid names are found before anything is done.

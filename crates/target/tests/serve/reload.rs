@@ -60,6 +60,8 @@ fn hears_of_namespaces(admin: &mut Peer, request: weft_transport::Slot) {
 
 #[test]
 fn a_namespace_that_comes_is_there_at_once() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let device = format!("file:{},size=4MiB", file.path().display());
     reconfigured(&["memory:4MiB"], |target, config| {
         let (mut admin, mut queues) = host(target);
         let bytes = pattern(BLOCK, 1);
@@ -68,8 +70,6 @@ fn a_namespace_that_comes_is_there_at_once() {
         for io in &mut queues {
             assert_eq!(io.read(2, 0, 1, BLOCK).status(), Status::INVALID_NAMESPACE.with_dnr());
         }
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let device = format!("file:{},size=4MiB", file.path().display());
         let more = with_devices(config, &["memory:4MiB", "memory:1MiB", &device]);
         target.reload(more).expect("a reload");
         hears_of_namespaces(&mut admin, event);
