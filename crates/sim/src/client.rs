@@ -173,6 +173,22 @@ impl Client {
         self.contents.clone_from(&self.survives);
     }
 
+    /// The process of its host has died: the outcome of what was pending is unknown.
+    pub fn died(&mut self) {
+        while let Some((&tag, _)) = self.pending.first_key_value() {
+            self.end(RequestCompletion { tag, result: Err(Failure::Gone), buffer: None });
+        }
+    }
+
+    /// Another host goes on with its blocks, once this one has died.
+    ///
+    /// # Panics
+    /// If requests are pending.
+    pub fn move_to(&mut self, host: usize) {
+        assert!(self.is_idle());
+        self.host = host;
+    }
+
     /// Reads every block and checks its contents.
     pub fn begin_check(&mut self, testbed: &mut Testbed) {
         assert!(self.is_idle());

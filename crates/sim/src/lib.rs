@@ -28,4 +28,4 @@ mod testbed;
 
 pub use client::{BLOCK_BYTES, Client};
 pub use seeds::seeds;
-pub use testbed::{Link, SUBSYSTEM, Security, Size, Testbed};
+pub use testbed::{Link, SUBSYSTEM, Security, Size, Testbed, Tune};
