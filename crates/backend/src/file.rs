@@ -247,7 +247,7 @@ fn check_is_file(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
             return match options.create_bytes {
                 // Checked before the file is created.
                 Some(bytes) if !options.read_only => {
-                    choose_block_bytes(path, bytes, &options).map(|_| ())
+                    choose_block_bytes(path, bytes, options).map(|_| ())
                 }
                 _ => Err(OpenError::Invalid(format!(
                     "{} does not exist (add size=1GiB to create it)",

@@ -211,7 +211,8 @@ impl Reactor {
     }
 
     /// Whether the peer of a connection has shown since then, by a segment that has come, that it
-    /// is alive. If not, it is asked without the knowledge of its process: ask again a little later.
+    /// is alive. If not, it is asked without the knowledge of its process: ask again a little
+    /// later.
     pub fn life_since(&self, socket: SocketId, since: Duration) -> Life {
         self.driver.life_within(socket, self.driver.now().saturating_sub(since))
     }

@@ -265,8 +265,8 @@ pub(crate) fn life_within(socket: impl AsFd, time: core::time::Duration) -> Life
     Life::Asked
 }
 
-/// How long an accepted stream may be silent before the kernel asks whether its peer is still there,
-/// how often it asks then, and how many times.
+/// How long an accepted stream may be silent before the kernel asks whether its peer is still
+/// there, how often it asks then, and how many times.
 const KEEP_ALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(15), 4);
 
 /// Has the kernel end a stream whose peer has gone without a word, two minutes after that: who has
@@ -307,8 +307,8 @@ mod tests {
         }
     }
 
-    /// A connection that has had BBR goes on pacing whatever is chosen later, so what counts is what
-    /// it begins with.
+    /// A connection that has had BBR goes on pacing whatever is chosen later, so what counts is
+    /// what it begins with.
     #[test]
     fn both_ends_on_one_machine_do_without_pacing() {
         let of = |socket: &dyn AsFd| sockopt::tcp_congestion(socket.as_fd()).unwrap();

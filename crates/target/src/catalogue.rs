@@ -186,7 +186,7 @@ pub(crate) struct Plan {
     resizes: Vec<Resize>,
     restored: reservations::Restored,
     /// Devices of namespaces that are new.
-    opened: Vec<Arc<ServedDevice>>,
+    pub(crate) opened: Vec<Arc<ServedDevice>>,
     /// The ports, if they may be others than before.
     ports: Option<Vec<PortView>>,
 }
@@ -197,11 +197,6 @@ impl Plan {
         let is_needed = self.ports.is_some() || !self.opened.is_empty();
         is_needed
             .then(|| Arc::new(Needs { devices: self.opened.clone(), ports: self.ports.clone() }))
-    }
-
-    /// Devices of namespaces that are new.
-    pub(crate) fn opened(&self) -> impl Iterator<Item = &Arc<ServedDevice>> {
-        self.opened.iter()
     }
 
     /// Whether the ports may be others than before.

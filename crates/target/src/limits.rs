@@ -44,7 +44,7 @@ pub(crate) const LINES_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) const TLS_WARNINGS: u64 = 8;
 
 /// Lines in that time about Connects that were refused, and about peers that broke the protocol.
-pub(crate) const FAULT_LINES: u64 = 8;
+pub(crate) const FAULT_LINES: u64 = 64;
 
 /// Lines in that time about hosts that have connected or left. After an outage many come at once.
 pub(crate) const HOST_LINES: u64 = 64;

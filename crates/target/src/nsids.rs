@@ -54,7 +54,8 @@ pub(crate) fn assign(
     let mut last = 0;
     for (namespace, number) in subsystem.namespaces.iter_mut().zip(numbers) {
         let is_free = |nsid: &u32| !used.contains(nsid);
-        let own = Some(namespace.nsid).filter(|nsid| owners.is_empty() && is_free(nsid));
+        let is_kept = |nsid: &u32| owners.is_empty() && *nsid <= most && is_free(nsid);
+        let own = Some(namespace.nsid).filter(is_kept);
         let next = || (last + 1..=most).chain(1..=last.min(most)).find(is_free);
         namespace.nsid = number.or(own).or_else(next).ok_or_else(|| {
             TargetError::new(format!("{nqn}: no NSID is left for {}", namespace.device))
@@ -245,8 +246,8 @@ mod tests {
         [u8::try_from(nsid).expect("small"); 16]
     }
 
-    /// What a state file keeps of a subsystem of which the second namespace was removed, and another
-    /// one was added in its place.
+    /// What a state file keeps where the second namespace was removed and another one was added in
+    /// its place.
     #[test]
     fn a_number_that_was_kept_stays_after_a_start() {
         let mut kept = subsystem(&["file:/nowhere/a", "file:/nowhere/c", "file:/nowhere/d"]);

@@ -271,9 +271,10 @@ impl Target {
     /// scope. If it fails, nothing has changed.
     fn make(&mut self, config: &mut Config, scope: Scope) -> Result<Change, TargetError> {
         let plan = self.catalogue.plan(config, scope)?;
-        if let Some(device) = plan.opened().find(|device| self.leaving.has(&device.factory)) {
+        if let Some(device) = plan.opened.iter().find(|device| self.leaving.has(&device.factory)) {
             return Err(TargetError::new(format!(
-                "{} still has commands of the namespace that it was; try again when they have ended",
+                "{} still has commands of the namespace that it was; try again when they have \
+                 ended",
                 device.factory.identity()
             )));
         }

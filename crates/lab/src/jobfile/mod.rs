@@ -605,9 +605,9 @@ impl Draft {
         }
         if job.verify && job.copies > 1 && job.offset_increment == Extent::Bytes(0) {
             self.notes.push(format!(
-                "numjobs={0} with verify: each copy has 1/{0} of the region, so that none writes over \
-                 what another verifies (in fio each has all of it); offset_increment chooses the \
-                 regions",
+                "numjobs={0} with verify: each copy has 1/{0} of the region, so that none writes \
+                 over what another verifies (in fio each has all of it); offset_increment \
+                 chooses the regions",
                 job.copies
             ));
         }

@@ -153,7 +153,8 @@ const ZONES: &str = "zoned devices are not driven";
 const ONE_FILE: &str = "a job drives one device: give each its own job";
 const PRIORITY: &str =
     "priorities of the kernel's block layer do not reach a namespace: leave it out";
-const BATCH: &str = "all requests for which there is room go out together; iodepth_submit of the report says how many";
+const BATCH: &str =
+    "requests go out together as there is room; the report says how many (iodepth_submit)";
 const BATCH_COMPLETE: &str =
     "completions are taken as they come; iodepth_complete of the report says how many together";
 const STEADY: &str = "`weft study run` waits for steady state";

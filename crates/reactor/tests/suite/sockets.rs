@@ -614,8 +614,8 @@ pub(crate) fn an_idle_peer_shows_that_it_is_alive(driver: &impl Driver) {
     }
     assert_eq!(reactor.life_since(server, since), Life::Shown);
     let since = reactor.now();
-    assert_eq!(transfer(&mut reactor, client, server, message(b"alive")), b"alive");
     assert_quiet(&mut reactor, Duration::from_millis(30));
+    assert_eq!(transfer(&mut reactor, client, server, message(b"alive")), b"alive");
     assert_eq!(reactor.life_since(server, since), Life::Shown);
     reactor.close(server);
     assert_eq!(reactor.life_since(server, since), Life::Doubtful);

@@ -502,7 +502,7 @@ fn check_nqn(key: &str, nqn: &str) -> Result<(), ConfigError> {
 pub fn nqn_fault(nqn: &str) -> Option<String> {
     Some(if nqn.is_empty() {
         "it is empty".to_owned()
-    } else if !nqn.strip_prefix("nqn.").is_some_and(|rest| !rest.is_empty()) {
+    } else if nqn.strip_prefix("nqn.").is_none_or(str::is_empty) {
         format!("{nqn:?} is no NQN, which begins with \"nqn.\"")
     } else if nqn.len() > NQN_BYTES_MAX {
         format!("{} bytes are too long for an NQN, which has at most {NQN_BYTES_MAX}", nqn.len())

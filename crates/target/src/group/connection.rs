@@ -364,8 +364,8 @@ impl Connection {
         is_asked.then(|| self.transport.life_since(&core.reactor, since))
     }
 
-    /// Ends a queue of a host that has not shown that it is alive. What no device has of it is never
-    /// executed; it counts as draining until its end has been handled.
+    /// Ends a queue of a host that has not shown that it is alive. What no device has of it is
+    /// never executed; it counts as draining until its end has been handled.
     pub(crate) fn end_doubted(&mut self, host: &HostKey, core: &mut Core) {
         let (peer, (name, subsystem)) = (self.endpoints.peer, host.names());
         let commands = self.transport.in_flight();
@@ -376,7 +376,7 @@ impl Connection {
         self.drain_begun = true;
         core.directory.begin_drain(host);
         let reason = CloseReason::Requested("the host connected anew and did not answer here");
-        self.transport.abort(&mut core.reactor, reason);
+        self.abort(reason, core);
     }
 
     /// The subsystem whose queue it is, once its Connect was accepted.

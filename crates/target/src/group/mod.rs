@@ -698,16 +698,7 @@ impl Group {
             true => self.adopt(snapshot),
             false => self.connections.indices(),
         };
-        let hold = Hold::default();
-        for index in concerned {
-            self.with_if_changed(index, |connection, _| {
-                if let Role::Io(io) = &mut connection.role {
-                    io.hold_refused(&hold, None);
-                }
-                false
-            });
-        }
-        self.settle_round(settled, hold);
+        self.settle_refused(concerned, settled);
     }
 
     /// Serves a newer snapshot. Returns the connections that it may concern.
@@ -790,14 +781,6 @@ impl Group {
             }
             waits
         });
-    }
-
-    /// Acknowledges a round once no command holds this.
-    fn settle_round(&mut self, round: Arc<Round>, hold: Hold) {
-        match Arc::strong_count(&hold) {
-            1 => self.core.acknowledge(&round),
-            _ => self.settling.push((round, hold)),
-        }
     }
 
     fn stop(&mut self) {

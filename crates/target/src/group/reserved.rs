@@ -1,4 +1,4 @@
-//! Changes of reservations that are made, or are not.
+//! Commands that a change waits for, and changes of reservations that are made, or are not.
 
 use std::sync::Arc;
 
@@ -30,6 +30,28 @@ impl Group {
             });
         }
         self.settle_round(round, hold);
+    }
+
+    /// Acknowledges a round once no device has a command of these connections that is refused now.
+    pub(super) fn settle_refused(&mut self, connections: Vec<usize>, round: Arc<Round>) {
+        let hold = Hold::default();
+        for index in connections {
+            self.with_if_changed(index, |connection, _| {
+                if let Role::Io(io) = &mut connection.role {
+                    io.hold_refused(&hold, None);
+                }
+                false
+            });
+        }
+        self.settle_round(round, hold);
+    }
+
+    /// Acknowledges a round once no command holds this.
+    fn settle_round(&mut self, round: Arc<Round>, hold: Hold) {
+        match Arc::strong_count(&hold) {
+            1 => self.core.acknowledge(&round),
+            _ => self.settling.push((round, hold)),
+        }
     }
 
     /// A change of reservations that a host here has asked for is made, or is not: it is told, and

@@ -300,6 +300,8 @@ fn a_protocol_error_is_answered_and_affects_no_other_host() {
                     queue_id = queue_id % 128 + 1;
                     let what = format!("{} when {stage:?}", case.name);
                     check(&case, at(at_address, *stage, controller, queue_id), &what);
+                    // Within the lines of a second that are written about such peers.
+                    std::thread::sleep(std::time::Duration::from_millis(17));
                 }
             }
             let so_far = done.load(Ordering::Relaxed);

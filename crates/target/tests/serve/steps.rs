@@ -127,7 +127,7 @@ fn a_step_is_refused_as_a_whole() {
         (add(NQN, "x", None), NotFound, "no block device x"),
         (add(&unknown(), "x", None), NotFound, "no block device x"),
         (Step::CreateSubsystem(Box::new(Subsystem::new(NQN))), Exists, "exists"),
-        (Step::CreateSubsystem(Box::new(Subsystem::new("a b"))), Invalid, "space"),
+        (Step::CreateSubsystem(Box::new(Subsystem::new("a b"))), Invalid, "no NQN"),
         (Step::DeleteSubsystem { nqn: unknown() }, NotFound, "no subsystem"),
         (Step::RemoveNamespace { nqn: nqn(), nsid: 9 }, NotFound, "no namespace 9"),
         (add_listener(NQN, same), Exists, "already"),
@@ -135,7 +135,7 @@ fn a_step_is_refused_as_a_whole() {
         (add_listener(NQN, rdma), Invalid, "was not created"),
         (Step::RemoveListener { nqn: nqn(), listen: used }, NotFound, "not served"),
         (Step::RemoveHost { nqn: nqn(), host: HOST.to_owned() }, NotFound, "not listed"),
-        (Step::AddHost { nqn: nqn(), host: HostKeys::new("a b") }, Invalid, "space"),
+        (Step::AddHost { nqn: nqn(), host: HostKeys::new("a b") }, Invalid, "no NQN"),
         (resize(BdevKind::Null, 1 << 20), Invalid, "is of kind malloc"),
         (resize(BdevKind::Malloc, 1000), Failed, "whole number of blocks"),
     ] {

@@ -43,6 +43,8 @@ impl Stranger {
                 Ok(0) => return true,
                 Ok(count) => done += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // Who does not close in time is disconnected by a reset.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return true,
                 Err(error) => panic!("{error}"),
             }
             done == length

@@ -142,7 +142,8 @@ fn effects(controller: &mut Controller) -> Vec<Effect> {
     std::iter::from_fn(|| controller.poll_effect()).collect()
 }
 
-/// The identifiers of the commands that the host has given up, of which the effects are nothing else.
+/// The identifiers of the commands that the host has given up, of which the effects are nothing
+/// else.
 #[track_caller]
 fn given_up(controller: &mut Controller) -> Vec<u16> {
     let identifier = |effect| match effect {

@@ -5,7 +5,7 @@ use super::*;
 const SAVED: &str = r#"{
   "hosts": [
     {
-      "nqn": "hostnqn"
+      "nqn": "nqn.2014-08.org.nvmexpress:host"
     }
   ],
   "ports": [
@@ -22,7 +22,7 @@ const SAVED: &str = r#"{
       "param": {},
       "portid": 1,
       "referrals": [],
-      "subsystems": ["testnqn"]
+      "subsystems": ["nqn.2014-08.org.nvmexpress:test"]
     },
     {
       "addr": {
@@ -61,12 +61,12 @@ const SAVED: &str = r#"{
           "name": "other"
         }
       ],
-      "subsystems": ["testnqn"]
+      "subsystems": ["nqn.2014-08.org.nvmexpress:test"]
     }
   ],
   "subsystems": [
     {
-      "allowed_hosts": ["hostnqn"],
+      "allowed_hosts": ["nqn.2014-08.org.nvmexpress:host"],
       "attr": {
         "allow_any_host": "0",
         "cntlid_max": "65519",
@@ -108,7 +108,7 @@ const SAVED: &str = r#"{
           "nsid": 3
         }
       ],
-      "nqn": "testnqn"
+      "nqn": "nqn.2014-08.org.nvmexpress:test"
     },
     {
       "allowed_hosts": [],
@@ -116,7 +116,7 @@ const SAVED: &str = r#"{
         "allow_any_host": "1"
       },
       "namespaces": [],
-      "nqn": "second"
+      "nqn": "nqn.2014-08.org.nvmexpress:second"
     }
   ]
 }
@@ -135,7 +135,7 @@ fn fault(from: &str, to: &str) -> String {
 fn what_nvmetcli_saves_is_read() {
     let Loaded { config, notes } = read(SAVED).expect("a saved configuration");
     let mut port = Port::new(2, "tcp://[::]:4420".parse().expect("an address"));
-    port.subsystems = PortSubsystems::Only(vec!["testnqn".to_owned()]);
+    port.subsystems = PortSubsystems::Only(vec!["nqn.2014-08.org.nvmexpress:test".to_owned()]);
     let address = "tcp://192.168.0.2:8009".parse().expect("an address");
     port.referrals.push(Referral { address, port_id: 7 });
     let rdma = "rdma://192.168.0.1:4420".parse().expect("an address");
@@ -146,7 +146,7 @@ fn what_nvmetcli_saves_is_read() {
     assert_eq!((config.limits.in_capsule_bytes, config.limits.queue_entries), (16384, 1024));
 
     let first = &config.subsystems[0];
-    assert_eq!(first.allowed_hosts, Some(vec!["hostnqn".to_owned()]));
+    assert_eq!(first.allowed_hosts, Some(vec!["nqn.2014-08.org.nvmexpress:host".to_owned()]));
     assert_eq!(first.serial(), "3d83c78b76623f1d");
     assert_eq!((first.model.as_str(), first.firmware.as_str()), ("Linux", "6.12"));
     assert_eq!(first.namespaces.len(), 2);
@@ -269,13 +269,25 @@ fn faults_are_named_as_they_stand_in_the_file() {
 
 #[test]
 fn security_that_is_asked_for_is_never_dropped() {
-    let key =
-        fault("\"nqn\": \"hostnqn\"", "\"nqn\": \"hostnqn\", \"dhchap_key\": \"DHHC-1:00:x\"");
-    assert!(key.starts_with("`hosts[0].dhchap_key`: host \"hostnqn\" is to authen"), "{key}");
-    let group = "\"nqn\": \"hostnqn\", \"dhchap\": {\"key\": \"DHHC-1:00:x\", \"hash\": \"x\"}";
-    assert!(fault("\"nqn\": \"hostnqn\"", group).starts_with("`hosts[0].dhchap`"));
-    let none = "\"nqn\": \"hostnqn\", \"dhchap\": {\"key\": \"\", \"hash\": \"hmac(sha256)\"}";
-    assert!(read(&SAVED.replace("\"nqn\": \"hostnqn\"", none)).is_ok());
+    let key = fault(
+        "\"nqn\": \"nqn.2014-08.org.nvmexpress:host\"",
+        "\"nqn\": \"nqn.2014-08.org.nvmexpress:host\", \"dhchap_key\": \"DHHC-1:00:x\"",
+    );
+    assert!(
+        key.starts_with(
+            "`hosts[0].dhchap_key`: host \"nqn.2014-08.org.nvmexpress:host\" is to authen"
+        ),
+        "{key}"
+    );
+    let group = "\"nqn\": \"nqn.2014-08.org.nvmexpress:host\", \
+                 \"dhchap\": {\"key\": \"DHHC-1:00:x\", \"hash\": \"x\"}";
+    assert!(
+        fault("\"nqn\": \"nqn.2014-08.org.nvmexpress:host\"", group)
+            .starts_with("`hosts[0].dhchap`")
+    );
+    let none = "\"nqn\": \"nqn.2014-08.org.nvmexpress:host\", \
+                \"dhchap\": {\"key\": \"\", \"hash\": \"hmac(sha256)\"}";
+    assert!(read(&SAVED.replace("\"nqn\": \"nqn.2014-08.org.nvmexpress:host\"", none)).is_ok());
     let tls = SAVED.replace("\"tsas\": \"none\"", "\"tsas\": \"tls1.3\"");
     assert!(read(&tls).is_err_and(|e| e.key() == "ports[0].addr.tsas"));
     let required = SAVED.replace("\"treq\": \"not specified\"", "\"treq\": \"required\"");

@@ -1,9 +1,9 @@
 //! Copy, in pieces: each is read into a buffer and written from it, the next one in a later turn.
 //!
 //! A piece asks the rate limits for a read and a write of its size, takes its buffer as any command
-//! does, and is checked against the view of its moment. So a long Copy keeps no memory while it waits,
-//! holds up neither the group nor a change of reservations, and ends with the first piece that is
-//! refused.
+//! does, and is checked against the view of its moment. So a long Copy keeps no memory while it
+//! waits, holds up neither the group nor a change of reservations, and ends with the first piece
+//! that is refused.
 
 use std::time::Duration;
 

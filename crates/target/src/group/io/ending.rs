@@ -130,7 +130,7 @@ impl Io {
             | Work::Second { write: command, .. }
             | Work::Paired { write: command, .. } => self.queue.recheck(command).err(),
             Work::Copying(copy) => self.refusal_of_copy(copy),
-            // A flush of all devices forbids nobody anything, and a first half goes with its second.
+            // A first half goes with its second.
             Work::Idle
             | Work::Flushing { .. }
             | Work::Held { .. }
