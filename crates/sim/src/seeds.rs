@@ -1,6 +1,8 @@
 //! The seeds that a test runs.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 /// What of all seeds is run unless `WEFT_SEEDS` says others.
 const USUAL: &str = "0..1000";
@@ -18,6 +20,26 @@ pub fn seeds(part: u64, parts: u64) -> Range<u64> {
     let (from, to) = (number_of(from), number_of(to));
     let at = |part: u64| from + to.saturating_sub(from) * part / parts;
     at(part)..at(part + 1)
+}
+
+/// Of the seeds one of so many parts for each of the two threads that run them at the same time: a
+/// tenth of all, for scenes that take longer than others.
+const PARTS_OF_LONG: u64 = 20;
+
+/// Runs a tenth of the seeds.
+///
+/// # Panics
+/// Some of them have failed; the message says which, and how many.
+pub fn run_a_tenth(run: impl Fn(u64) + Sync) {
+    let fails = |seed: &u64| catch_unwind(AssertUnwindSafe(|| run(*seed))).is_err();
+    let part = |number| seeds(number, PARTS_OF_LONG).filter(fails).collect::<Vec<_>>();
+    let failed = thread::scope(|threads| {
+        let first = threads.spawn(|| part(0));
+        let second = part(1);
+        [first.join().expect("it counts"), second].concat()
+    });
+    let some = &failed[..failed.len().min(20)];
+    assert!(failed.is_empty(), "{} seeds fail, among them {some:?}", failed.len());
 }
 
 /// Says which seed it was, if its run panics.

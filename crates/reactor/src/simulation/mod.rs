@@ -207,10 +207,10 @@ impl World {
         self.state.borrow_mut().silence_by_address(end)
     }
 
-    /// Begins or ends an outage of the connections whose one end has this address. Meanwhile nothing
-    /// arrives at either end, and resets are lost. What a kernel has been given it sends again, also
-    /// when the process has ended, so that it arrives after the outage: up to as long after it as
-    /// the outage was.
+    /// Begins or ends an outage of the connections whose one end has this address. Meanwhile
+    /// nothing arrives at either end, and resets are lost. What a kernel has been given it sends
+    /// again, also when the process has ended, so that it arrives after the outage: up to as long
+    /// after it as the outage was.
     pub fn set_outage(&self, address: IpAddr, is_out: bool) {
         self.state.borrow_mut().set_outage(address, is_out);
     }

@@ -8,22 +8,16 @@ use weft_host::{ControllerDriver, ControllerKind, ControllerState, IoPolicy, Opt
 use weft_reactor::{Owner, Reactor, Token, WaitLimit};
 use weft_target::config::Config;
 
-use super::{Host, Link, Security, Size, Testbed};
+use super::{Host, Link, SUBSYSTEM, Security, Size, Testbed};
 
 /// In which virtual time a change is answered. Longer than any keep-alive time-out.
 const ANSWER: Duration = Duration::from_secs(60);
-
-/// Memory of a host's reactor, and of each of its receives, as a world has them at first.
-const HOST_MEMORY: usize = 16 << 20;
-const RECEIVE_BYTES: usize = 64 << 10;
 
 /// What is other than usual.
 #[derive(Clone, Copy, Debug)]
 pub struct Tune {
     /// Changes the options of hosts.
     pub options: fn(&mut Options),
-    /// The memory of each of the target's poll groups.
-    pub target_memory: Option<usize>,
     /// Whether the connections of a process that is killed are reset; none: as those of the
     /// drivers of the kernel are.
     pub resets_at_death: Option<bool>,
@@ -40,7 +34,7 @@ impl Testbed {
         self.world.advance();
     }
 
-    /// Over TCP by so many paths, with less patience or memory than usual. The policy of several
+    /// Over TCP by so many paths, with less patience than usual. The policy of several
     /// paths is the seed's.
     ///
     /// # Panics
@@ -49,13 +43,6 @@ impl Testbed {
     pub fn tuned(seed: u64, device: &str, size: Size, paths: usize, tune: Tune) -> Self {
         let what = (seed, device, size);
         let mut testbed = Self::apart(Link::Tcp, Security::Off, what, paths, |config| vec![config]);
-        if let Some(bytes) = tune.target_memory {
-            testbed.targets[0].running = None;
-            testbed.world.set_memory(bytes, RECEIVE_BYTES);
-            testbed.start(0);
-            testbed.world.set_memory(HOST_MEMORY, RECEIVE_BYTES);
-            testbed.settle();
-        }
         testbed.tune = tune.options;
         tune.resets_at_death.into_iter().for_each(|it| testbed.world.set_resets_at_death(it));
         let policy = IoPolicy::ALL[usize::try_from(seed % 4).expect("small")];
@@ -120,8 +107,12 @@ impl Testbed {
         self.hosts[number] = self.begin_host(number, subsystem, false);
     }
 
-    /// Opens the devices of a host that was started anew, once it is connected. Whether it is.
+    /// Opens the devices of a host that was started anew, once it is connected. Whether it is. A
+    /// process whose first Connect is not answered in time ends, and another one is started.
     pub fn open(&mut self, number: usize, queues: usize) -> bool {
+        if self.hosts[number].has_ended() {
+            self.revive_host(number, SUBSYSTEM);
+        }
         let host = &self.hosts[number];
         if !host.is_in(|state| *state == ControllerState::Live) {
             return false;
