@@ -195,13 +195,13 @@ fn load(seed: u64) -> (u64, Vec<String>) {
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    let (fingerprint, log) = load(1);
+    let (fingerprint, log) = load(0);
     assert!(log.len() > 100, "{}", log.len());
     for kind in ["Accepted", "Connected", "Received", "Sent", "ConnectionReset", "Refused"] {
         assert!(log.iter().any(|line| line.contains(kind)), "no {kind} in it");
     }
-    assert_eq!(load(1), (fingerprint, log));
-    assert_ne!(load(2).0, fingerprint);
+    assert_eq!(load(0), (fingerprint, log));
+    assert_ne!(load(1).0, fingerprint);
 }
 
 #[test]
@@ -292,7 +292,6 @@ fn a_connection_is_made_after_an_outage() {
     let (mut reactors, _, _, listener) = connected(&world);
     let address = reactors[1].local_address(listener).unwrap();
     world.set_outage(address.ip(), true);
-    reactors[1].submit(token(1), Operation::Accept { listener });
     let marking = Marking::default();
     let connect = Operation::Connect { address, local: None, timeout: None, marking };
     reactors[0].submit(token(2), connect);
