@@ -51,6 +51,8 @@ struct Scene {
     paths: usize,
     /// None: as the drivers of the kernel have it.
     resets_at_death: Option<bool>,
+    /// A sync fails during the outage, and afterwards the storage loses what is not durable.
+    fails_sync: bool,
 }
 
 /// A host that gives up before the target does.
@@ -165,6 +167,10 @@ impl Run {
         self.hold_writes();
         let held = self.between(1, 20);
         self.pass(held, true);
+        if self.scene.fails_sync {
+            self.client.may_lose_writes();
+            self.testbed.fail_sync();
+        }
         self.testbed.world.set_outage(address, true);
         let began = self.now();
         let out = self.between(1, 250);
@@ -215,6 +221,12 @@ fn run(seed: u64, scene: Scene) {
     // What comes late has come.
     run.pass(out + LATE, false);
     run.check();
+    if scene.fails_sync {
+        assert!(run.client.has_lost_writes(), "the sync that has failed was not noticed");
+        run.testbed.world.crash_files();
+        run.client.crashed();
+        run.check();
+    }
     run.testbed.set_rate_limits(Vec::new());
     run.testbed.finish();
 }
@@ -224,7 +236,7 @@ fn all(scene: Scene) {
 }
 
 fn scene(fate: Fate, wait: Wait) -> Scene {
-    Scene { fate, wait, paths: 1, resets_at_death: Some(true) }
+    Scene { fate, wait, paths: 1, resets_at_death: Some(true), fails_sync: false }
 }
 
 fn paths(wait: Wait) -> Scene {
@@ -276,4 +288,16 @@ fn what_waits_for_a_limit_is_not_executed_after_another_path_was_taken() {
 #[test]
 fn what_a_device_has_is_over_before_another_path_is_taken() {
     all(paths(Wait::Device));
+}
+
+#[test]
+fn nothing_is_acknowledged_as_durable_after_a_sync_has_failed_in_an_outage() {
+    for fate in [Fate::GivesUp, Fate::Killed, Fate::TakenOver] {
+        all(Scene { fails_sync: true, ..scene(fate, Wait::None) });
+    }
+}
+
+#[test]
+fn nothing_is_acknowledged_as_durable_by_another_path_after_a_sync_has_failed() {
+    all(Scene { fails_sync: true, ..paths(Wait::None) });
 }

@@ -123,6 +123,15 @@ impl Testbed {
         true
     }
 
+    /// The next sync of the stored device fails.
+    ///
+    /// # Panics
+    /// If it is not stored.
+    pub fn fail_sync(&self) {
+        let (file, _) = self.file.expect("a stored device");
+        self.world.fail_sync(file);
+    }
+
     /// Changes the target's configuration; what is returned says when that is answered.
     ///
     /// # Panics
