@@ -187,6 +187,21 @@ impl Run {
         self.now() - began
     }
 
+    /// The sync that failed is noticed with the next flush at the latest. Then the storage loses
+    /// what is not durable.
+    fn crash(&mut self) {
+        for _ in 0..20 {
+            if !self.client.has_lost_writes() {
+                self.requests(REQUESTS);
+            }
+        }
+        self.finish();
+        assert!(self.client.has_lost_writes(), "a sync that has failed was not noticed");
+        self.testbed.world.crash_files();
+        self.client.crashed();
+        self.check();
+    }
+
     /// Whoever goes on is connected.
     fn go_on(&mut self) {
         match self.scene.fate {
@@ -222,10 +237,7 @@ fn run(seed: u64, scene: Scene) {
     run.pass(out + LATE, false);
     run.check();
     if scene.fails_sync {
-        assert!(run.client.has_lost_writes(), "the sync that has failed was not noticed");
-        run.testbed.world.crash_files();
-        run.client.crashed();
-        run.check();
+        run.crash();
     }
     run.testbed.set_rate_limits(Vec::new());
     run.testbed.finish();
