@@ -274,8 +274,7 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
 fn what_asks_for_nothing_is_accepted_and_a_file_is_not_made_smaller() {
     let folder = Folder::new("accepted");
     let file = folder.path("disk");
-    let device = format!("{},size=2MiB", file.display());
-    let words = ["--file", &device, "--listen", "tcp://127.0.0.1:0"];
+    let words = ["--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"];
     let (target, mut client) = waiting(&folder, &words);
     for (method, params) in [
         ("nvmf_create_transport", json!({"trtype": "RDMA", "c2h_success": false})),
@@ -287,10 +286,12 @@ fn what_asks_for_nothing_is_accepted_and_a_file_is_not_made_smaller() {
     ] {
         call(&mut client, method, params).expect(method);
     }
-    let resize = |bytes: u64| json!({"name": format!("{NQN}:1"), "size": bytes});
-    let (code, what) = call(&mut client, "bdev_resize", resize(1 << 20)).expect_err("less");
+    let resize = |name: &str, bytes: u64| json!({"name": name, "size": bytes});
+    let device = format!("file:{},size=2MiB", file.display());
+    call(&mut client, "bdev_device_create", json!({"name": "B", "device": device})).expect("made");
+    let (code, what) = call(&mut client, "bdev_resize", resize("B", 1 << 20)).expect_err("less");
     assert!(code == -22 && what.contains("has 2MiB, and a file"), "{code} {what}");
-    call(&mut client, "bdev_resize", resize(3 << 20)).expect("more");
+    call(&mut client, "bdev_resize", resize("B", 3 << 20)).expect("more");
     assert_eq!(std::fs::metadata(&file).expect("a file").len(), 3 << 20);
     target.stop();
 }
@@ -423,8 +424,26 @@ fn a_person_makes_and_shows_objects_with_ctl() {
     let listed = ctl("subsystem list").text();
     assert!(listed.contains("nqn.2014-08.org.example:h  tcp://127.0.0.1:"), "{listed}");
     assert_eq!(ctl("bdev list --json").json().as_array().map(Vec::len), Some(1));
+
+    // A device that was created by itself stays; one that a namespace came with goes with it.
+    let disk = folder.path("disk").display().to_string();
+    ctl(&format!("namespace add {NQN} --file {disk},size=1MiB --nsid 5")).text();
+    let listed = ctl("namespace list").text();
+    assert!(listed.contains("null:2MiB"), "{listed}");
+    assert!(listed.contains(&disk), "{listed}");
+    ctl("bdev create named null:1MiB").text();
+    ctl(&format!("namespace add {NQN} --bdev named --nsid 6")).text();
+    let bdevs = || {
+        let all = ctl("bdev list --json").json();
+        let names = all.as_array().expect("a list").iter();
+        names.map(|one| one["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    ctl(&format!("namespace remove {NQN} 5")).text();
+    assert_eq!(bdevs().len(), 2, "{:?}", bdevs());
     ctl(&format!("subsystem delete {NQN}")).text();
     assert_eq!(ctl("subsystem list --json").json(), json!([]));
+    assert_eq!(bdevs(), ["named"]);
+    assert!(ctl("reload").fault().contains("--config FILE"));
     target.stop();
 }
 

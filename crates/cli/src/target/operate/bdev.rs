@@ -291,6 +291,9 @@ fn as_json(bdev: &Found, clusters: &BTreeMap<String, CephSpec>) -> Value {
             params.as_object_mut().map(|params| params.remove("block_size"));
             json!({ "rbd": params })
         }
+        device if bdev.kind == BdevKind::Device => {
+            json!({ "device": { "device": device.to_string() } })
+        }
         _ => json!({}),
     };
     let mut json = json!({
