@@ -29,6 +29,9 @@ const VARIABLE: &str = "WEFT_CONTROL";
 /// The environment variable with its token file.
 const TOKEN_VARIABLE: &str = "WEFT_CONTROL_TOKEN_FILE";
 
+/// How the names begin of block devices without a file that nobody named.
+const UNNAMED: &str = "unnamed-";
+
 /// How long an answer may take: a change waits for every poll group.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -126,7 +129,7 @@ enum SubsystemVerb {
         #[arg(long)]
         ana_reporting: bool,
     },
-    /// Delete a subsystem.
+    /// Delete a subsystem; block devices that were created by themselves stay.
     Delete {
         /// Its name.
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
@@ -159,7 +162,7 @@ enum NamespaceVerb {
     AddHost(visibility::Host),
     /// No longer show it to a host.
     RemoveHost(visibility::Host),
-    /// Remove a namespace; a block device with a name stays.
+    /// Remove a namespace; a block device that was created by itself stays.
     Remove {
         /// The subsystem.
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
@@ -470,7 +473,9 @@ impl Session {
                 self.change("nvmf_create_subsystem", params)
             }
             SubsystemVerb::Delete { nqn } => {
-                self.change("nvmf_delete_subsystem", json!({ "nqn": nqn }))
+                let unnamed = self.unnamed_devices(nqn, None)?;
+                self.change("nvmf_delete_subsystem", json!({ "nqn": nqn }))?;
+                self.delete_devices(unnamed)
             }
             SubsystemVerb::List => {
                 let all = self.subsystems(None)?;
@@ -501,19 +506,42 @@ impl Session {
             NamespaceVerb::AddHost(host) => self.change("nvmf_ns_add_host", host.params()),
             NamespaceVerb::RemoveHost(host) => self.change("nvmf_ns_remove_host", host.params()),
             NamespaceVerb::Remove { nqn, nsid } => {
-                self.change("nvmf_subsystem_remove_ns", json!({ "nqn": nqn, "nsid": nsid }))
+                let unnamed = self.unnamed_devices(nqn, Some(*nsid))?;
+                self.change("nvmf_subsystem_remove_ns", json!({ "nqn": nqn, "nsid": nsid }))?;
+                self.delete_devices(unnamed)
             }
             NamespaceVerb::Resize { nqn, nsid, size } => {
-                let subsystem = self.subsystems(Some(nqn))?;
-                let namespaces = subsystem.iter().flat_map(|one| list(&one["namespaces"]));
-                let mut found = namespaces.filter(|one| one["nsid"] == *nsid);
-                let bdev = found.next().map(|one| one["bdev_name"].clone());
+                let bdev = self.devices(nqn, Some(*nsid))?.pop();
                 let bdev =
                     bdev.ok_or_else(|| Failure::Because(format!("{nqn} has no namespace {nsid}")))?;
                 self.change("bdev_resize", json!({ "name": bdev, "size": size }))
             }
             NamespaceVerb::List { nqn } => self.namespaces(nqn.as_deref()),
         }
+    }
+
+    /// The names of the block devices of a subsystem, or of one of its namespaces.
+    fn devices(&mut self, nqn: &str, nsid: Option<u32>) -> Result<Vec<String>, Failure> {
+        let subsystem = self.subsystems(Some(nqn))?;
+        let namespaces = subsystem.iter().flat_map(|one| list(&one["namespaces"]));
+        let wanted = namespaces.filter(|one| nsid.is_none_or(|nsid| one["nsid"] == nsid));
+        Ok(wanted.map(|one| text(&one["bdev_name"])).collect())
+    }
+
+    /// Those of them that have the name that [`Self::add_namespace`] gives.
+    fn unnamed_devices(&mut self, nqn: &str, nsid: Option<u32>) -> Result<Vec<String>, Failure> {
+        let all = self.call("bdev_get_bdevs", Value::Null)?;
+        let mut names = self.devices(nqn, nsid)?;
+        names.retain(|name| {
+            let mut all = list(&all).iter();
+            all.any(|one| one["name"] == name.as_str() && has_given_name(one))
+        });
+        Ok(names)
+    }
+
+    fn delete_devices(&mut self, names: Vec<String>) -> Result<(), Failure> {
+        let delete = |name| self.call("bdev_delete", json!({ "name": name })).map(drop);
+        names.into_iter().try_for_each(delete)
     }
 
     fn add_namespace(
@@ -527,7 +555,7 @@ impl Session {
             Some(spec) => {
                 let name = match spec.path() {
                     Some(path) => path.display().to_string(),
-                    None => Uuid::new_v4().to_string(),
+                    None => format!("{UNNAMED}{}", Uuid::new_v4()),
                 };
                 let params = json!({ "name": name, "device": spec.to_string() });
                 self.call("bdev_device_create", params)?;
@@ -552,7 +580,8 @@ impl Session {
     fn namespaces(&mut self, nqn: Option<&str>) -> Result<(), Failure> {
         let (subsystems, bdevs) =
             (self.subsystems(nqn)?, self.call("bdev_get_bdevs", Value::Null)?);
-        let mut table = Table::new(&["subsystem", ">nsid", ">size", ">block", "uuid", "device"]);
+        let head = ["subsystem", ">nsid", ">size", ">block", "uuid", "bdev", "device"];
+        let mut table = Table::new(&head);
         let mut all = Vec::new();
         for subsystem in &subsystems {
             for namespace in list(&subsystem["namespaces"]) {
@@ -566,8 +595,10 @@ impl Session {
                     block.to_string(),
                     text(&namespace["uuid"]),
                     text(&namespace["bdev_name"]),
+                    bdev.map(stands_on).unwrap_or_default(),
                 ]);
                 let mut one = namespace.clone();
+                one["device"] = bdev.map(stands_on).into();
                 one["subsystem"] = subsystem["nqn"].clone();
                 one["block_size"] = block.into();
                 one["num_blocks"] = blocks.into();
@@ -719,6 +750,22 @@ impl Device {
         let found = kinds.into_iter().find_map(|(text, parse)| text.as_deref().map(parse));
         found.transpose().map_err(Failure::because)
     }
+}
+
+/// What a block device stands on: a file, a node of the kernel, an image or a kind.
+fn stands_on(bdev: &Value) -> String {
+    let specific = bdev["driver_specific"].as_object().into_iter().flatten();
+    let mut stored = specific.filter_map(|(_, one)| match (&one["filename"], &one["device"]) {
+        (Value::String(text), _) | (_, Value::String(text)) => Some(text.clone()),
+        _ => Some(format!("{}/{}", one["pool_name"].as_str()?, one["rbd_name"].as_str()?)),
+    });
+    stored.next().unwrap_or_else(|| text(&bdev["product_name"]))
+}
+
+/// Whether nobody named a block device: it is called like its file, or has a name of ours.
+fn has_given_name(bdev: &Value) -> bool {
+    let name = text(&bdev["name"]);
+    bdev["product_name"] == "weft device" && (stands_on(bdev) == name || name.starts_with(UNNAMED))
 }
 
 /// The parameters that have a value.

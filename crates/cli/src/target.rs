@@ -296,7 +296,14 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
             }
             Wish::Rescan => operator.rescan(),
             Wish::Reload(who) => {
-                let outcome = reload(&operator, configuration(), &who);
+                let config = match &options.config {
+                    Some(_) => configuration(),
+                    None => Err(Failure::because(
+                        "it was given by flags: start the target with --config FILE to have \
+                         something that can be read again",
+                    )),
+                };
+                let outcome = reload(&operator, config, &who);
                 control.iter().for_each(|control| control.reloaded(&outcome));
             }
         }

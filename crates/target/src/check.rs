@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
+use std::net::UdpSocket;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::thread;
 
 use weft_backend::DeviceSpec;
 
@@ -45,6 +47,8 @@ struct Examined {
 /// One sentence that names what is not available.
 pub fn check(config: &Config) -> Result<Vec<CheckedNamespace>, TargetError> {
     config.validate().map_err(|error| TargetError::new(error.to_string()))?;
+    crate::tls::check(config)?;
+    check_machine(config)?;
     let mut checked = Vec::new();
     for subsystem in &config.subsystems {
         let mut subsystem = subsystem.clone();
@@ -55,6 +59,27 @@ pub fn check(config: &Config) -> Result<Vec<CheckedNamespace>, TargetError> {
         check_subsystem(&subsystem, &mut checked)?;
     }
     Ok(checked)
+}
+
+/// Whether the machine has the processors and the addresses.
+fn check_machine(config: &Config) -> Result<(), TargetError> {
+    for cpu in config.cpus.iter().chain(&config.express_cpus).copied() {
+        let pin = || weft_reactor::system::pin_current_thread(cpu);
+        let pinned = thread::scope(|scope| scope.spawn(pin).join());
+        if let Ok(Err(error)) = pinned {
+            let what = format!("processor {cpu} of `cpus` or `express-cpus`: {error}");
+            return Err(TargetError::new(what));
+        }
+    }
+    for port in &config.ports {
+        let mut address = port.listen.address;
+        address.set_port(0);
+        if let Err(error) = UdpSocket::bind(address) {
+            let what = format!("{}: no address of this machine ({error})", port.listen);
+            return Err(TargetError::new(what));
+        }
+    }
+    Ok(())
 }
 
 fn check_subsystem(

@@ -66,6 +66,7 @@ use self::targets::LatencyTargets;
 use self::throttle::{Throttle, Turn};
 use crate::TargetError;
 use crate::directory::{Directory, HostKey};
+use crate::limits::{UPDATE_COST, UPDATES_OF_A_TURN};
 use crate::lines::Lines;
 use crate::round::Round;
 use crate::snapshot::{Needs, Snapshot};
@@ -90,6 +91,8 @@ pub(crate) struct Group {
     /// Connections with more events than the last turn could take: they go behind new ones, but
     /// only once.
     postponed: Vec<usize>,
+    /// Controllers that have to learn of the present snapshot, unless they have meanwhile.
+    outdated: VecDeque<ConnectionId>,
     /// Rounds that wait until no I/O command is in flight.
     draining: Vec<Arc<Round>>,
     /// Hosts that connect anew, whose connections here have to show that they are alive.
@@ -149,6 +152,7 @@ impl Group {
             active: Vec::new(),
             seen: 0,
             postponed: Vec::new(),
+            outdated: VecDeque::new(),
             draining: Vec::new(),
             doubts: Vec::new(),
             settling: Vec::new(),
@@ -214,6 +218,7 @@ impl Group {
         self.core.admission.begin_turn();
         self.begin_pieces();
         self.continue_copies();
+        self.update_controllers();
         self.serve_throttled();
         loop {
             self.poll_connections();
@@ -389,6 +394,7 @@ impl Group {
             || self.core.devices.has_next_piece()
             || self.core.devices.have_next()
             || !self.core.copies.is_empty()
+            || !self.outdated.is_empty()
     }
 
     /// Whether the requests that completed last have left work for this turn.
@@ -728,6 +734,7 @@ impl Group {
             }
             _ => self.connections.indices(),
         };
+        let mut outdated = VecDeque::new();
         for index in concerned.iter().copied() {
             self.with_if_changed(index, |connection, core| {
                 let port_id = connection.endpoints.port_id;
@@ -735,8 +742,11 @@ impl Group {
                     |host: &HostKey| core.snapshot.differs(&old, host.subsystem(), port_id);
                 match &mut connection.role {
                     Role::Admin(admin) if differs(admin.host()) => {
-                        admin.replace_view(&mut connection.transport, core);
-                        true
+                        let had_to_be = admin.outdate(&mut connection.transport, core);
+                        if !had_to_be {
+                            outdated.push_back(connection.id);
+                        }
+                        had_to_be
                     }
                     Role::Io(io) if other_limits || other_classes || differs(io.host()) => {
                         let transport = &mut connection.transport;
@@ -753,7 +763,24 @@ impl Group {
                 }
             });
         }
+        self.outdated.append(&mut outdated);
         concerned
+    }
+
+    /// Has controllers learn of the present snapshot, as many as a turn may: a change of a subsystem
+    /// of many hosts and namespaces must not hold others up.
+    fn update_controllers(&mut self) {
+        let mut left = UPDATES_OF_A_TURN;
+        while left > 0
+            && let Some(id) = self.outdated.pop_front()
+        {
+            self.with_admin(id, |admin, transport, core| {
+                if admin.is_outdated() {
+                    let namespaces = admin.update(transport, core);
+                    left = left.saturating_sub(namespaces + UPDATE_COST);
+                }
+            });
+        }
     }
 
     fn drain(&mut self, round: Arc<Round>) {
