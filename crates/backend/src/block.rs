@@ -4,8 +4,9 @@
 //! what the device node's ioctls return, with a volatile cache and without discard.
 
 use crate::{
-    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError,
-    claim::{self, Claim},
+    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
+    StorageId,
+    claim::{self, Claim, Claimed},
     engine::Shared,
     file,
 };
@@ -48,7 +49,9 @@ impl BlockFactory {
         }
         let attributes = Attributes::of(metadata.rdev());
         let read_only = read_only || attributes.number("ro") == Some(1);
-        let exclusive = !read_only && !shared && !claim::takes_turns();
+        let id = StorageId::of_metadata(&metadata);
+        // It is held already if it is open here, by another name or as another namespace.
+        let exclusive = !read_only && !shared && !claim::takes_turns() && !claim::is_claimed(&id);
         let (file, direct) = match file::open_node(path, !read_only, exclusive) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 log::warn!("{} is in use by another program or mounted", path.display());
@@ -61,7 +64,8 @@ impl BlockFactory {
             return Err(OpenError::Invalid(unpolled(path)));
         }
         let file = Arc::new(file);
-        let claim = claim::claim(path, &file, read_only || shared)?;
+        let claimed = Claimed { path, file: &file, id: &id, is_created: false };
+        let claim = claim::claim(claimed, read_only || shared)?;
         let block_bytes = rustix::fs::ioctl_blksszget(&file)
             .map_err(|error| OpenError::system("read the block size of", path, error.into()))?;
         let bytes = end_of(&file).map_err(system("read the size of"))?;
@@ -74,7 +78,8 @@ impl BlockFactory {
         }
         let geometry = attributes.geometry(bytes, block_bytes, read_only, direct);
         let path = path.canonicalize().map_err(system("resolve"))?;
-        let shared = Shared::new(geometry, direct);
+        claim.storage().set_bytes(bytes);
+        let shared = Shared::new(geometry, direct, claim.storage());
         Ok(Self { path, file, polled, shared, _claim: claim })
     }
 }
@@ -117,7 +122,15 @@ impl DeviceFactory for BlockFactory {
     }
 
     fn has_lost_writes(&self) -> bool {
-        self.shared.lost_writes.any()
+        self.shared.lost_writes().any()
+    }
+
+    fn when_resized(&self, resized: Resized) {
+        self.shared.storage.when_changed(resized);
+    }
+
+    fn storage(&self) -> Option<&Arc<Storage>> {
+        Some(&self.shared.storage)
     }
 }
 

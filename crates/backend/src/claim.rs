@@ -6,18 +6,19 @@
 //! shared by a reader or by a writer that allows other writers.
 //!
 //! A `flock` lock belongs to the open file description, so a second open in the same process would
-//! conflict with the first: a reload opens a file before it closes the old one. A table therefore
-//! keeps the locks of this process, and all claims of a file use the same lock.
+//! conflict with the first: a reload opens a file before it closes the old one, and two subsystems
+//! may serve one. A table therefore keeps the locks of this process, and all claims of one storage
+//! use the same lock, and share what its devices have in common ([`Storage`]).
 //!
 //! Of two processes that take turns with the same files one holds the locks at a time
 //! ([`lock_devices`], [`unlock_devices`]); the other one has the files open meanwhile.
 
-use crate::OpenError;
+use crate::{OpenError, Storage, StorageId, part_beside_whole};
 use core::time::Duration;
 use rustix::{fs::FlockOperation, io::Errno};
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs::File,
-    os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -58,22 +59,25 @@ pub(crate) struct Claim {
     shared: bool,
 }
 
-/// The lock that all claims of a file share.
+/// The lock that all claims of a storage share.
 #[derive(Debug)]
 struct Lock {
     path: PathBuf,
     /// The open file description that holds the lock.
     file: Arc<File>,
-    what: Identity,
+    storage: Arc<Storage>,
     /// How many claims are not shared. Changes only while [`LOCKS`] is locked.
     exclusive: AtomicUsize,
 }
 
-/// Identifies a file independently of its path.
-#[derive(Debug, PartialEq, Eq)]
-enum Identity {
-    File { device: u64, inode: u64 },
-    Block { device: u64 },
+/// What is claimed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claimed<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) file: &'a Arc<File>,
+    pub(crate) id: &'a StorageId,
+    /// Whether this process has made it, empty.
+    pub(crate) is_created: bool,
 }
 
 /// Takes the locks of all files and block devices that are open, and from now on of what is opened:
@@ -95,9 +99,14 @@ pub(crate) fn takes_turns() -> bool {
     lock(&LOCKS).turn != Turn::Always
 }
 
-/// Claims an open file. The lock is exclusive while one claim of this process is not shared.
-pub(crate) fn claim(path: &Path, file: &Arc<File>, shared: bool) -> Result<Claim, OpenError> {
-    claim_in(&LOCKS, path, file, shared)
+/// Whether this process has it open already.
+pub(crate) fn is_claimed(id: &StorageId) -> bool {
+    lock(&LOCKS).live().iter().any(|lock| lock.storage.id() == id)
+}
+
+/// Claims what is open. The lock is exclusive while one claim of this process is not shared.
+pub(crate) fn claim(claimed: Claimed<'_>, shared: bool) -> Result<Claim, OpenError> {
+    claim_in(&LOCKS, claimed, shared)
 }
 
 fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
@@ -106,23 +115,23 @@ fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
 
 fn claim_in(
     table: &'static Mutex<Table>,
-    path: &Path,
-    file: &Arc<File>,
+    claimed: Claimed<'_>,
     shared: bool,
 ) -> Result<Claim, OpenError> {
-    let what = identity(file).map_err(|error| OpenError::system("stat", path, error))?;
+    let Claimed { path, file, id, is_created } = claimed;
     let mut locked = self::lock(table);
-    let Table { locks, turn } = &mut *locked;
-    locks.retain(|lock| lock.strong_count() > 0);
-    let known = locks.iter().filter_map(Weak::upgrade).find(|lock| lock.what == what);
+    let locks = locked.live();
+    let known = locks.iter().find(|lock| lock.storage.id() == id).cloned();
     let is_known = known.is_some();
+    if !is_known {
+        check_parts(path, id, &locks)?;
+    }
     let lock = known.unwrap_or_else(|| {
         let (path, exclusive) = (path.to_owned(), AtomicUsize::new(0));
-        let lock = Arc::new(Lock { path, file: Arc::clone(file), what, exclusive });
-        locks.push(Arc::downgrade(&lock));
-        lock
+        let storage = Storage::new(id.clone(), is_created);
+        Arc::new(Lock { path, file: Arc::clone(file), storage, exclusive })
     });
-    let needs_none = *turn == Turn::Other || lock.exclusive.load(Relaxed) > 0;
+    let needs_none = locked.turn == Turn::Other || lock.exclusive.load(Relaxed) > 0;
     match if needs_none { Ok(()) } else { take(&lock.file, shared) } {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
@@ -139,7 +148,38 @@ fn claim_in(
         Err(error) => warn_unlocked(path, error),
     }
     lock.exclusive.fetch_add(usize::from(!shared), Relaxed);
+    if !is_known {
+        locked.locks.push(Arc::downgrade(&lock));
+    }
     Ok(Claim { table, lock, shared })
+}
+
+/// A part beside its whole would not exclude its writes: there are two storages of one set of
+/// blocks.
+fn check_parts(path: &Path, id: &StorageId, locks: &[Arc<Lock>]) -> Result<(), OpenError> {
+    if !id.is_block() && !locks.iter().any(|lock| lock.storage.id().is_block()) {
+        return Ok(());
+    }
+    let own = id.wholes();
+    // All files of a file system have the same wholes.
+    let mut of_systems: BTreeMap<u64, BTreeSet<StorageId>> = BTreeMap::new();
+    for lock in locks {
+        let (part, whole) = match lock.storage.id() {
+            other if own.contains(other) => (path, &*lock.path),
+            StorageId::File { device, .. }
+                if of_systems
+                    .entry(*device)
+                    .or_insert_with(|| lock.storage.id().wholes())
+                    .contains(id) =>
+            {
+                (&*lock.path, path)
+            }
+            other @ StorageId::Block { .. } if other.wholes().contains(id) => (&*lock.path, path),
+            _ => continue,
+        };
+        return Err(OpenError::Invalid(part_beside_whole(part, whole)));
+    }
+    Ok(())
 }
 
 fn warn_unlocked(path: &Path, error: Errno) {
@@ -152,6 +192,12 @@ fn warn_unlocked(path: &Path, error: Errno) {
 impl Table {
     const fn new() -> Self {
         Self { locks: Vec::new(), turn: Turn::Always }
+    }
+
+    /// The locks of what is open.
+    fn live(&mut self) -> Vec<Arc<Lock>> {
+        self.locks.retain(|lock| lock.strong_count() > 0);
+        self.locks.iter().filter_map(Weak::upgrade).collect()
     }
 
     fn begin_turn(&mut self) -> Result<(), OpenError> {
@@ -184,6 +230,13 @@ impl Table {
     }
 }
 
+impl Claim {
+    /// What all devices on it share.
+    pub(crate) fn storage(&self) -> &Arc<Storage> {
+        &self.lock.storage
+    }
+}
+
 impl Drop for Claim {
     fn drop(&mut self) {
         let table = lock(self.table);
@@ -193,14 +246,6 @@ impl Drop for Claim {
             let _ = take(&self.lock.file, true);
         }
     }
-}
-
-fn identity(file: &File) -> std::io::Result<Identity> {
-    let metadata = file.metadata()?;
-    Ok(match metadata.file_type().is_block_device() {
-        true => Identity::Block { device: metadata.rdev() },
-        false => Identity::File { device: metadata.dev(), inode: metadata.ino() },
-    })
 }
 
 fn take(file: &File, shared: bool) -> Result<(), Errno> {
@@ -232,6 +277,20 @@ mod tests {
 
     fn open(path: &Path) -> Arc<File> {
         Arc::new(opened_by_another(path))
+    }
+
+    fn claim(path: &Path, file: &Arc<File>, shared: bool) -> Result<Claim, OpenError> {
+        claim_in(&LOCKS, path, file, shared)
+    }
+
+    fn claim_in(
+        table: &'static Mutex<Table>,
+        path: &Path,
+        file: &Arc<File>,
+        shared: bool,
+    ) -> Result<Claim, OpenError> {
+        let id = &StorageId::of_metadata(&file.metadata().unwrap());
+        super::claim_in(table, Claimed { path, file, id, is_created: false }, shared)
     }
 
     #[test]

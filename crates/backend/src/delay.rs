@@ -5,7 +5,7 @@
 
 use crate::{
     BlockDevice, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Request,
-    RequestCompletion, ResizeError, Resized, device::PIECE_BYTES, spec::LAYERS_MAX,
+    RequestCompletion, ResizeError, Resized, Storage, device::PIECE_BYTES, spec::LAYERS_MAX,
 };
 use core::time::Duration;
 use std::{collections::VecDeque, io, sync::Arc};
@@ -77,6 +77,14 @@ impl DeviceFactory for DelayFactory {
 
     fn has_lost_writes(&self) -> bool {
         self.inner.has_lost_writes()
+    }
+
+    fn storage(&self) -> Option<&Arc<Storage>> {
+        self.inner.storage()
+    }
+
+    fn detached(&self) -> Option<String> {
+        self.inner.detached()
     }
 
     fn layers(&self) -> u8 {

@@ -1,6 +1,6 @@
 //! The interface of a device: a handle on one reactor, and the factory that opens it on each.
 
-use crate::{Failure, Geometry, Request, RequestCompletion};
+use crate::{Failure, Geometry, Request, RequestCompletion, Storage};
 use core::{
     fmt,
     sync::atomic::{
@@ -97,8 +97,8 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
         Ok(self.geometry())
     }
 
-    /// Calls this after the size has changed by itself, from any thread. Devices that do not notice
-    /// have no use for it.
+    /// Calls this, from any thread, after the size has changed by itself, or a file may no longer be
+    /// where it was opened. Devices that do not notice have no use for it.
     fn when_resized(&self, resized: Resized) {
         drop(resized);
     }
@@ -113,6 +113,18 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
     /// fail.
     fn has_lost_writes(&self) -> bool {
         false
+    }
+
+    /// What it stands on, which other devices of this process may stand on as well. None: nothing
+    /// but itself, as memory.
+    fn storage(&self) -> Option<&Arc<Storage>> {
+        None
+    }
+
+    /// What is said of a device whose file is no longer where it was opened: what is written goes
+    /// with this process, or is not found at the next start.
+    fn detached(&self) -> Option<String> {
+        None
     }
 
     /// How many wrappers are around the innermost device.
@@ -158,6 +170,11 @@ impl LostWrites {
     /// Records a loss.
     pub(crate) fn record(&self) {
         self.0.store(true, Release);
+    }
+
+    /// Begins anew: nobody who knows of the loss has the device any more.
+    pub(crate) fn forget(&self) {
+        self.0.store(false, Release);
     }
 
     /// Records the failure of a flush: whoever has the operating system flush, and gets an error,

@@ -14,16 +14,11 @@
 
 use crate::{
     BlockDevice, DEVICE_TAGS, Direction, Failure, Geometry, Operation, Request, RequestCompletion,
+    Storage,
     device::LostWrites,
-    exclusion::{self, CountedWrite, DrainState, ExcludedStripes, Exclusion, Stripes},
+    exclusion::{self, CountedWrite, DrainState, ExcludedStripes, Stripes},
 };
-use core::{
-    sync::atomic::{
-        AtomicU64,
-        Ordering::{Acquire, Release},
-    },
-    time::Duration,
-};
+use core::time::Duration;
 use rustix::io::Errno;
 use std::{collections::VecDeque, fs::File, io, sync::Arc};
 use weft_reactor::{Buffer, FileId, Operation as FileOperation, Outcome, Owner, Reactor, Token};
@@ -36,36 +31,38 @@ const SCRATCH_BYTES_MIN: u64 = 4096;
 const RETRY: Duration = Duration::from_micros(100);
 const RETRY_TAG: u32 = DEVICE_TAGS - 1;
 
-/// The state that all handles of a file share.
+/// The state that all handles of a device share. What all devices of its storage share is in that.
 #[derive(Debug)]
 pub(crate) struct Shared {
     base: Geometry,
-    blocks: AtomicU64,
-    exclusion: Arc<Exclusion>,
     /// Whether transfers pass the page cache by.
     pub(crate) direct: bool,
-    pub(crate) lost_writes: LostWrites,
+    pub(crate) storage: Arc<Storage>,
 }
 
 impl Shared {
-    pub(crate) fn new(base: Geometry, direct: bool) -> Arc<Self> {
-        Arc::new(Self {
-            base,
-            blocks: AtomicU64::new(base.blocks),
-            exclusion: Arc::new(Exclusion::new(base.block_bytes)),
-            direct,
-            lost_writes: LostWrites::default(),
-        })
+    /// A device of a storage, which has this size.
+    pub(crate) fn new(base: Geometry, direct: bool, storage: &Arc<Storage>) -> Arc<Self> {
+        Arc::new(Self { base, direct, storage: Arc::clone(storage) })
     }
 
     /// The current geometry.
     pub(crate) fn geometry(&self) -> Geometry {
-        Geometry { blocks: self.blocks.load(Acquire), ..self.base }
+        Geometry { blocks: self.blocks(), ..self.base }
+    }
+
+    fn blocks(&self) -> u64 {
+        self.storage.bytes() >> self.base.block_bytes.trailing_zeros()
     }
 
     /// Publishes a new size.
     pub(crate) fn set_bytes(&self, bytes: u64) {
-        self.blocks.store(bytes / u64::from(self.base.block_bytes), Release);
+        self.storage.set_bytes(bytes);
+    }
+
+    /// Whether writes were lost, whichever device of the storage has lost them.
+    pub(crate) fn lost_writes(&self) -> &LostWrites {
+        &self.storage.lost_writes
     }
 
     /// Makes all completed writes durable and blocks until then.
@@ -73,7 +70,7 @@ impl Shared {
         if self.base.capabilities.read_only {
             return Ok(());
         }
-        self.lost_writes.synced(file.sync_all())
+        self.lost_writes().synced(file.sync_all())
     }
 
     /// Opens a handle on a reactor that has the file as `file`; `None` if there are too many
@@ -83,7 +80,7 @@ impl Shared {
             file: Some(file),
             owner,
             geometry: self.geometry(),
-            handle: self.exclusion.open()?,
+            handle: self.storage.exclusion.open()?,
             shared: Arc::clone(self),
             jobs: Vec::new(),
             free: Vec::new(),
@@ -176,7 +173,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn submit(&mut self, reactor: &mut Reactor, request: Request) {
-        self.geometry.blocks = self.shared.blocks.load(Acquire);
+        self.geometry.blocks = self.shared.blocks();
         let checked = match self.file {
             None => Err(Failure::Gone),
             Some(_) => request.operation.check(&self.geometry),
@@ -222,7 +219,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn flush(&mut self, reactor: &mut Reactor) {
-        self.geometry.blocks = self.shared.blocks.load(Acquire);
+        self.geometry.blocks = self.shared.blocks();
         if self.retry_due {
             self.retry(reactor);
         }
@@ -302,7 +299,7 @@ impl FileDevice {
         let Some(job) = self.jobs.get_mut(index as usize).and_then(Option::take) else { return };
         self.free.push(index);
         let result = match result {
-            Ok(()) if job.operation.is_durable() && self.shared.lost_writes.any() => {
+            Ok(()) if job.operation.is_durable() && self.shared.lost_writes().any() => {
                 Err(Failure::MediaWrite)
             }
             result => result,
@@ -334,8 +331,11 @@ impl FileDevice {
         if !job.operation.kind().is_write() {
             return self.submit_next(reactor, index);
         }
-        let each =
-            job.operation.ranges().map(|(slba, nlb)| self.shared.exclusion.stripes(slba, nlb));
+        let geometry = &self.geometry;
+        let each = job
+            .operation
+            .ranges()
+            .map(|(slba, nlb)| Stripes::of(geometry.offset_of(slba), geometry.bytes_of(nlb)));
         let stripes = each.fold(Stripes::default(), Stripes::with);
         if let Operation::CompareAndWrite { .. } = job.operation {
             let Some(excluded) = self.handle.exclude(stripes) else { return Next::Wait };
@@ -389,12 +389,12 @@ impl FileDevice {
                 self.submit_next(reactor, index)
             }
             (Step::Probe, Ok(())) => {
-                self.shared.lost_writes.record();
+                self.shared.lost_writes().record();
                 Next::End(Err(Failure::NoSpace))
             }
             (_, Err(failure)) => {
                 if job.has_flushed(&self.shared) {
-                    self.shared.lost_writes.flush_failed(failure);
+                    self.shared.lost_writes().flush_failed(failure);
                 }
                 Next::End(Err(failure))
             }
@@ -589,6 +589,7 @@ fn take_scratch(reactor: &Reactor, bytes: u64, block_bytes: u32) -> Option<Buffe
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::StorageId;
     use weft_reactor::{
         ReactorCompletion, WaitLimit,
         simulation::{NetworkConditions, World},
@@ -601,7 +602,9 @@ mod tests {
         let mut reactor = Reactor::simulated(&world);
         let mut geometry = Geometry::new(1 << 20, 4096);
         geometry.capabilities.durable_write = true;
-        let shared = Shared::new(geometry, direct);
+        let storage = Storage::new(StorageId::Named("a file".to_owned()), false);
+        storage.set_bytes(1 << 20);
+        let shared = Shared::new(geometry, direct, &storage);
         let file = reactor.add_file(world.add_file(1 << 20), direct);
         let mut device = shared.open(file, Owner(7)).expect("a handle");
         let operation = match is_write {
@@ -629,7 +632,7 @@ mod tests {
         }
         let result = device.poll_completion().expect("it has ended").result;
         device.close(&mut reactor);
-        (result, shared.lost_writes.any())
+        (result, shared.lost_writes().any())
     }
 
     fn failed(error: i32, buffer: Option<Buffer>) -> Outcome {

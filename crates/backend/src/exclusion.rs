@@ -55,7 +55,6 @@ pub(crate) struct Exclusion {
     /// Slots of `handles` below this index have been in use.
     high_water: AtomicUsize,
     handles: Box<[OnceLock<Box<WriteCounts>>]>,
-    stripe_blocks_shift: u32,
 }
 
 #[derive(Debug)]
@@ -109,30 +108,11 @@ pub(crate) struct Handle {
 }
 
 impl Exclusion {
-    /// The exclusion of a namespace with blocks of this size.
-    pub(crate) fn new(block_bytes: u32) -> Self {
-        let stripe_blocks = (STRIPE_BYTES / u64::from(block_bytes.max(1))).max(1);
+    pub(crate) fn new() -> Self {
         Self {
             excluded: CacheLine(AtomicU64::new(0)),
             high_water: AtomicUsize::new(0),
             handles: (0..HANDLES_MAX).map(|_| OnceLock::new()).collect(),
-            stripe_blocks_shift: stripe_blocks.ilog2(),
-        }
-    }
-
-    /// The stripes of a range of blocks.
-    pub(crate) fn stripes(&self, block: u64, blocks: u32) -> Stripes {
-        if blocks == 0 {
-            return Stripes(0);
-        }
-        let first = block >> self.stripe_blocks_shift;
-        let last = block.saturating_add(u64::from(blocks) - 1) >> self.stripe_blocks_shift;
-        match u32::try_from(last - first) {
-            Ok(more @ 0..63) => {
-                let ones = (2u64 << more) - 1;
-                Stripes(ones.rotate_left((first % 64) as u32))
-            }
-            _ => Stripes(u64::MAX),
         }
     }
 
@@ -165,6 +145,22 @@ impl Default for WriteCounts {
 }
 
 impl Stripes {
+    /// Those of a range of bytes: handles of one device may have blocks of different sizes.
+    pub(crate) fn of(offset: u64, bytes: u64) -> Self {
+        if bytes == 0 {
+            return Self(0);
+        }
+        let first = offset / STRIPE_BYTES;
+        let last = offset.saturating_add(bytes - 1) / STRIPE_BYTES;
+        match u32::try_from(last - first) {
+            Ok(more @ 0..63) => {
+                let ones = (2u64 << more) - 1;
+                Self(ones.rotate_left((first % 64) as u32))
+            }
+            _ => Self(u64::MAX),
+        }
+    }
+
     /// The union of both sets.
     pub(crate) fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -269,34 +265,34 @@ mod tests {
     use super::*;
     use std::thread;
 
-    const BLOCK: u32 = 4096;
+    const BLOCK: u64 = 4096;
 
-    fn bits(exclusion: &Exclusion, block: u64, blocks: u32) -> u64 {
-        exclusion.stripes(block, blocks).0
+    fn stripes(block: u64, blocks: u64) -> Stripes {
+        Stripes::of(block.saturating_mul(BLOCK), blocks * BLOCK)
     }
 
     #[test]
     fn stripes_cover_their_blocks() {
-        let exclusion = Exclusion::new(BLOCK);
-        assert_eq!(bits(&exclusion, 0, 0), 0);
-        assert_eq!(bits(&exclusion, 0, 1), 1);
-        assert_eq!(bits(&exclusion, 255, 1), 1);
-        assert_eq!(bits(&exclusion, 255, 2), 0b11);
-        assert_eq!(bits(&exclusion, 256 * 63, 257), 1 << 63 | 1);
-        assert_eq!(bits(&exclusion, 256 * 64, 256), 1);
-        assert_eq!(bits(&exclusion, 0, 256 * 63), u64::MAX >> 1);
-        assert_eq!(bits(&exclusion, 128, 256 * 63), u64::MAX);
-        assert_eq!(bits(&exclusion, 0, 256 * 64), u64::MAX);
-        assert_eq!(bits(&exclusion, 1, u32::MAX), u64::MAX);
-        assert_eq!(bits(&exclusion, u64::MAX, 1).count_ones(), 1);
+        let bits = |block, blocks| stripes(block, blocks).0;
+        assert_eq!(bits(0, 0), 0);
+        assert_eq!(bits(0, 1), 1);
+        assert_eq!(bits(255, 1), 1);
+        assert_eq!(bits(255, 2), 0b11);
+        assert_eq!(bits(256 * 63, 257), 1 << 63 | 1);
+        assert_eq!(bits(256 * 64, 256), 1);
+        assert_eq!(bits(0, 256 * 63), u64::MAX >> 1);
+        assert_eq!(bits(128, 256 * 63), u64::MAX);
+        assert_eq!(bits(0, 256 * 64), u64::MAX);
+        assert_eq!(bits(1, u32::MAX.into()), u64::MAX);
+        assert_eq!(bits(u64::MAX, 1).count_ones(), 1);
     }
 
     #[test]
     fn an_excluder_waits_for_writers_and_blocks_new_ones() {
-        let exclusion = Arc::new(Exclusion::new(BLOCK));
+        let exclusion = Arc::new(Exclusion::new());
         let [one, two] = [0, 1].map(|_| exclusion.open().unwrap());
-        let near = exclusion.stripes(0, 1);
-        let far = exclusion.stripes(256, 1);
+        let near = stripes(0, 1);
+        let far = stripes(256, 1);
         let writing = one.begin_write(near).unwrap();
         let writing_too = one.begin_write(near).unwrap();
         let excluded = two.exclude(near).unwrap();
@@ -321,25 +317,24 @@ mod tests {
 
     #[test]
     fn counts_are_reused_unless_a_write_in_flight_was_dropped() {
-        let exclusion = Arc::new(Exclusion::new(BLOCK));
+        let exclusion = Arc::new(Exclusion::new());
         for _ in 0..2 * HANDLES_MAX {
             drop(exclusion.open().unwrap());
         }
         assert_eq!(exclusion.high_water.load(Relaxed), 1);
-        let stripes = exclusion.stripes(0, 1);
+        let near = stripes(0, 1);
         let lost = exclusion.open().unwrap();
-        let _write = lost.begin_write(stripes).unwrap();
+        let _write = lost.begin_write(near).unwrap();
         drop(lost);
         let other = exclusion.open().unwrap();
-        let excluded = other.exclude(stripes).unwrap();
+        let excluded = other.exclude(near).unwrap();
         assert_eq!(other.drain_state(&excluded), DrainState::Lost);
         other.release(excluded);
-        let excluded = other.exclude(exclusion.stripes(256, 1)).unwrap();
+        let excluded = other.exclude(stripes(256, 1)).unwrap();
         assert_eq!(other.drain_state(&excluded), DrainState::Drained);
         drop(other);
         let third = exclusion.open().unwrap();
-        let writing =
-            third.begin_write(exclusion.stripes(256, 1)).expect("the bits went with the handle");
+        let writing = third.begin_write(stripes(256, 1)).expect("the bits went with the handle");
         third.end_write(writing);
         let handles: Vec<_> = core::iter::from_fn(|| exclusion.open()).collect();
         assert_eq!(handles.len(), HANDLES_MAX - 3, "one in use, two lost");
@@ -361,19 +356,19 @@ mod tests {
         const MARK: u64 = 1 << 63;
         const OURS: u64 = 1 << 62;
         const ROUNDS: u64 = 500;
-        let exclusion = Arc::new(Exclusion::new(BLOCK));
+        let exclusion = Arc::new(Exclusion::new());
         let cells = [AtomicU64::new(0), AtomicU64::new(0)];
         let entries = [AtomicU64::new(0), AtomicU64::new(0)];
         let excluders = AtomicU32::new(2);
         let (cells, entries) = (&cells, &entries);
         let (exclusion, excluders) = (&exclusion, &excluders);
-        let stripes = exclusion.stripes(0, 1);
+        let near = stripes(0, 1);
         thread::scope(|scope| {
             for (cell, entries) in cells.iter().zip(entries) {
                 scope.spawn(move || {
                     let handle = exclusion.open().unwrap();
                     while excluders.load(Relaxed) != 0 {
-                        let Some(write) = handle.begin_write(stripes) else {
+                        let Some(write) = handle.begin_write(near) else {
                             // There may be fewer processors than threads.
                             thread::yield_now();
                             continue;
@@ -395,7 +390,7 @@ mod tests {
                     while rounds < ROUNDS || entries.iter().any(|n| n.load(Relaxed) < ROUNDS) {
                         rounds += 1;
                         let excluded = loop {
-                            match handle.exclude(stripes) {
+                            match handle.exclude(near) {
                                 Some(excluded) => break excluded,
                                 None => thread::yield_now(),
                             }

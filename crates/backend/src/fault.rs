@@ -6,7 +6,7 @@
 
 use crate::{
     BlockDevice, DeviceFactory, Failure, Geometry, OpenError, Operation, OperationKind, Request,
-    RequestCompletion, ResizeError, Resized, device::LostWrites, spec::LAYERS_MAX,
+    RequestCompletion, ResizeError, Resized, Storage, device::LostWrites, spec::LAYERS_MAX,
 };
 use core::{
     fmt,
@@ -140,7 +140,11 @@ impl FaultFactory {
             return Err(OpenError::Invalid(format!("more than {LAYERS_MAX} wrappers")));
         }
         let rules = rules.into_iter().map(ActiveRule::new).collect();
-        Ok(Self { inner, rules, lost_writes: Arc::default() })
+        // What is lost here is lost for all devices of a storage.
+        let storage = inner.storage();
+        let lost_writes = storage.map(|storage| Arc::clone(&storage.lost_writes));
+        let lost_writes = lost_writes.unwrap_or_default();
+        Ok(Self { inner, rules, lost_writes })
     }
 
     /// The number of hits of each rule so far.
@@ -199,6 +203,14 @@ impl DeviceFactory for FaultFactory {
 
     fn has_lost_writes(&self) -> bool {
         self.lost_writes.any() || self.inner.has_lost_writes()
+    }
+
+    fn storage(&self) -> Option<&Arc<Storage>> {
+        self.inner.storage()
+    }
+
+    fn detached(&self) -> Option<String> {
+        self.inner.detached()
     }
 
     fn layers(&self) -> u8 {

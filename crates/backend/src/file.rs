@@ -13,16 +13,19 @@
 //! block by block, and the geometry reports one block.
 
 use crate::{
-    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, bytes,
-    claim::{self, Claim},
+    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
+    StorageId, bytes,
+    claim::{self, Claim, Claimed},
     device,
     engine::Shared,
     geometry,
+    watch::Watch,
 };
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
 use std::{
     fs::{File, OpenOptions},
     io,
+    os::fd::AsRawFd,
     os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -53,13 +56,14 @@ pub struct FileFactory {
     file: Arc<File>,
     read_only: bool,
     shared: Arc<Shared>,
+    _watch: Option<Watch>,
     _claim: Claim,
 }
 
 impl FileFactory {
     /// Opens the file, or creates it.
     pub fn open(path: &Path, options: FileOptions) -> Result<Self, OpenError> {
-        check_is_file(path, &options)?;
+        let is_created = !is_there(path, &options)?;
         let file = OpenOptions::new()
             .read(true)
             .write(!options.read_only)
@@ -68,9 +72,11 @@ impl FileFactory {
             .open(path)
             .map_err(|error| OpenError::system("open", path, error))?;
         let file = Arc::new(file);
-        let claim = claim::claim(path, &file, options.read_only || options.shared)?;
         let system = |doing| move |error| OpenError::system(doing, path, error);
         let metadata = file.metadata().map_err(system("stat"))?;
+        let claimed =
+            Claimed { path, file: &file, id: &StorageId::of_metadata(&metadata), is_created };
+        let claim = claim::claim(claimed, options.read_only || options.shared)?;
         let mut bytes = metadata.len();
         if let Some(wanted) = options.create_bytes.filter(|wanted| *wanted > bytes) {
             if options.read_only {
@@ -83,6 +89,9 @@ impl FileFactory {
             }
             file.set_len(wanted).map_err(system("set the size of"))?;
             bytes = wanted;
+        }
+        if is_created {
+            log::warn!("{} is created, empty, with {}", path.display(), bytes::human(bytes));
         }
         if options.create_bytes.is_some_and(|wanted| wanted < bytes) {
             let (path, has) = (path.display(), bytes::human(bytes));
@@ -106,9 +115,11 @@ impl FileFactory {
             compare_and_write: !options.read_only,
             ..Capabilities::default()
         };
-        let shared = Shared::new(geometry, direct);
+        claim.storage().set_bytes(bytes);
+        let shared = Shared::new(geometry, direct, claim.storage());
         let read_only = options.read_only;
-        Ok(Self { path, file, read_only, shared, _claim: claim })
+        let watch = Watch::new(&file, claim.storage());
+        Ok(Self { path, file, read_only, shared, _watch: watch, _claim: claim })
     }
 
     /// Whether `O_DIRECT` is used.
@@ -159,7 +170,34 @@ impl DeviceFactory for FileFactory {
     }
 
     fn has_lost_writes(&self) -> bool {
-        self.shared.lost_writes.any()
+        self.shared.lost_writes().any()
+    }
+
+    fn when_resized(&self, resized: Resized) {
+        self.shared.storage.when_changed(resized);
+    }
+
+    fn storage(&self) -> Option<&Arc<Storage>> {
+        Some(&self.shared.storage)
+    }
+
+    fn detached(&self) -> Option<String> {
+        let path = self.path.display();
+        if self.file.metadata().is_ok_and(|file| file.nlink() == 0) {
+            let (process, number) = (std::process::id(), self.file.as_raw_fd());
+            return Some(format!(
+                "{path} was removed while it is served: its data is gone when it is no longer \
+                 served; stop the hosts that write to it, and copy /proc/{process}/fd/{number}"
+            ));
+        }
+        let found = StorageId::of(&self.path);
+        (found.as_ref() != Some(self.shared.storage.id())).then(|| {
+            let now = if found.is_some() { "another file is there" } else { "nothing is there" };
+            format!(
+                "the file that is served as {path} was moved away, and {now}: the next start would \
+                 not find its data; move it back"
+            )
+        })
     }
 }
 
@@ -183,7 +221,10 @@ impl SimulatedFileFactory {
             compare_and_write: true,
             ..Capabilities::default()
         };
-        Ok(Self { file, shared: Shared::new(geometry, true) })
+        // Another process of that world has a storage of its own.
+        let storage = Storage::new(StorageId::Named(format!("{file:?}")), false);
+        storage.set_bytes(bytes);
+        Ok(Self { file, shared: Shared::new(geometry, true, &storage) })
     }
 }
 
@@ -205,7 +246,11 @@ impl DeviceFactory for SimulatedFileFactory {
     }
 
     fn has_lost_writes(&self) -> bool {
-        self.shared.lost_writes.any()
+        self.shared.lost_writes().any()
+    }
+
+    fn storage(&self) -> Option<&Arc<Storage>> {
+        Some(&self.shared.storage)
     }
 
     fn resize(&self, _: u64) -> Result<(), ResizeError> {
@@ -240,14 +285,15 @@ pub(crate) fn open_registered(
     }
 }
 
-fn check_is_file(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
+/// Whether there is such a file; if not, it is to be created.
+fn is_there(path: &Path, options: &FileOptions) -> Result<bool, OpenError> {
     let kind = match path.metadata() {
         Ok(metadata) => metadata.file_type(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return match options.create_bytes {
                 // Checked before the file is created.
                 Some(bytes) if !options.read_only => {
-                    choose_block_bytes(path, bytes, options).map(|_| ())
+                    choose_block_bytes(path, bytes, options).map(|_| false)
                 }
                 _ => Err(OpenError::Invalid(format!(
                     "{} does not exist (add size=1GiB to create it)",
@@ -258,7 +304,7 @@ fn check_is_file(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
         Err(error) => return Err(OpenError::system("stat", path, error)),
     };
     if kind.is_file() {
-        return Ok(());
+        return Ok(true);
     }
     let path = path.display();
     Err(OpenError::Invalid(if kind.is_block_device() {

@@ -44,7 +44,9 @@ mod nvme;
 pub mod rbd;
 mod request;
 mod spec;
+mod storage;
 pub mod uncorrectable;
+mod watch;
 
 /// What tests/ordering has loom's own of, in the modules that it compiles.
 mod sync {
@@ -58,3 +60,4 @@ pub use fault::{Effect, FaultRule};
 pub use geometry::{Capabilities, Geometry, is_block_size};
 pub use request::{Operation, OperationKind, Request, RequestCompletion};
 pub use spec::{BLOCK_BYTES_DEFAULT, DeviceSpec, ParseSpecError, nearest, split_path};
+pub use storage::{Storage, StorageId, part_beside_whole};

@@ -6,8 +6,9 @@
 //! refused. The namespace's block device is held meanwhile, so that nobody else writes to it.
 
 use crate::{
-    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError,
-    claim::{self, Claim},
+    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
+    StorageId,
+    claim::{self, Claim, Claimed},
     engine::Shared,
     file,
 };
@@ -67,7 +68,8 @@ impl NvmeFactory {
         let described = Described::of(&identified, &controller, limits, read_only);
         let Described { geometry, format } =
             described.map_err(|why| OpenError::Invalid(format!("{} {why}", path.display())))?;
-        let exclusive = !read_only && !shared && !claim::takes_turns();
+        let id = StorageId::of_metadata(&path.metadata().map_err(system("stat"))?);
+        let exclusive = !read_only && !shared && !claim::takes_turns() && !claim::is_claimed(&id);
         let held = held.and_then(|block| match file::open_node(&block, !read_only, exclusive) {
             Ok((file, _)) => Some(Arc::new(file)),
             Err(error) => {
@@ -75,10 +77,12 @@ impl NvmeFactory {
                 None
             }
         });
-        let locked = held.as_ref().unwrap_or(namespace.file());
-        let claim = claim::claim(path, locked, read_only || shared)?;
+        let file = held.as_ref().unwrap_or(namespace.file());
+        let claimed = Claimed { path, file, id: &id, is_created: false };
+        let claim = claim::claim(claimed, read_only || shared)?;
         let path = path.canonicalize().map_err(system("resolve"))?;
-        let shared = Shared::new(geometry, true);
+        claim.storage().set_bytes(geometry.bytes());
+        let shared = Shared::new(geometry, true, claim.storage());
         Ok(Self { path, namespace, format, shared, _held: held, _claim: claim })
     }
 }
@@ -133,11 +137,19 @@ impl DeviceFactory for NvmeFactory {
         if self.shared.geometry().capabilities.read_only {
             return Ok(());
         }
-        self.shared.lost_writes.synced(self.namespace.flush())
+        self.shared.lost_writes().synced(self.namespace.flush())
     }
 
     fn has_lost_writes(&self) -> bool {
-        self.shared.lost_writes.any()
+        self.shared.lost_writes().any()
+    }
+
+    fn when_resized(&self, resized: Resized) {
+        self.shared.storage.when_changed(resized);
+    }
+
+    fn storage(&self) -> Option<&Arc<Storage>> {
+        Some(&self.shared.storage)
     }
 }
 

@@ -345,6 +345,25 @@ impl DeviceSpec {
         })
     }
 
+    /// The same device, of which nothing is created: it was there before.
+    ///
+    /// # Errors
+    /// A sentence: its file is gone.
+    pub fn existing(&self) -> Result<Self, OpenError> {
+        let mut existing = self.clone();
+        match &mut existing {
+            Self::File { path, create_bytes, .. } if !path.exists() => {
+                return Err(OpenError::Invalid(gone(path, *create_bytes)));
+            }
+            Self::Rbd(spec) => spec.create = false,
+            Self::Delay { inner, .. }
+            | Self::Fault { inner, .. }
+            | Self::Uncorrectable { inner, .. } => **inner = inner.existing()?,
+            _ => {}
+        }
+        Ok(existing)
+    }
+
     /// Opens the device for requests that begin and end at multiples of `unit` bytes: a file of
     /// which nothing says otherwise has blocks as small as these, through the page cache of any
     /// size.
@@ -493,6 +512,20 @@ impl core::error::Error for ParseSpecError {}
 
 /// The maximum number of nested wrappers.
 pub(crate) const LAYERS_MAX: u8 = 16;
+
+/// What is said of a file that was there before.
+fn gone(path: &Path, create_bytes: Option<u64>) -> String {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let (path, folder) = (path.display(), folder.unwrap_or(Path::new(".")).display());
+    let empty = create_bytes.map_or(String::new(), |size| {
+        let size = bytes::exact(size);
+        format!("; if an empty one is wanted in its place, make it: truncate -s {size} {path}")
+    });
+    format!(
+        "{path} was served before and is not there now: mount the file system of {folder}, or put \
+         the file back{empty}"
+    )
+}
 
 /// Whether a path is a character device, as NVMe namespaces without the block layer are.
 fn is_character(path: &Path) -> bool {

@@ -12,7 +12,7 @@
 
 use crate::{
     BlockDevice, Capabilities, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Operation,
-    Request, RequestCompletion, ResizeError, Resized, files, spec::LAYERS_MAX,
+    Request, RequestCompletion, ResizeError, Resized, Storage, files, spec::LAYERS_MAX,
 };
 use core::{
     sync::atomic::{
@@ -295,6 +295,14 @@ impl DeviceFactory for UncorrectableFactory {
 
     fn has_lost_writes(&self) -> bool {
         self.inner.has_lost_writes()
+    }
+
+    fn storage(&self) -> Option<&Arc<Storage>> {
+        self.inner.storage()
+    }
+
+    fn detached(&self) -> Option<String> {
+        self.inner.detached()
     }
 
     fn layers(&self) -> u8 {

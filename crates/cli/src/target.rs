@@ -45,8 +45,8 @@ pub(crate) struct Options {
     /// save` writes.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["served", "listening", "subsystem"])]
     config: Option<PathBuf>,
-    /// Say what --config FILE would serve, with every NSID and UUID, and end. No socket is opened,
-    /// and no device is written to or created.
+    /// Say what --config FILE, or what --state FILE has kept, would serve, with every NSID and UUID,
+    /// and end. No socket is opened, and no device is written to or created.
     #[arg(long, requires = "config")]
     check: bool,
     #[command(flatten)]
@@ -244,6 +244,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     let configuration = || configuration(options, matches, &nqn);
     let config = configuration()?;
     if options.check {
+        let config = options.saved(&config)?.map_or(config, |saved| saved.config);
         let checked = weft_target::check(&config).map_err(Failure::because)?;
         return announce::check(&config, &checked, options.output_format);
     }
@@ -304,6 +305,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
                     )),
                 };
                 let outcome = reload(&operator, config, &who);
+                operator.rescan();
                 control.iter().for_each(|control| control.reloaded(&outcome));
             }
         }
@@ -429,8 +431,10 @@ impl Options {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Failure::io("read", &path.display(), &error)),
         };
-        let parsed = State::parse(&text, settings);
-        parsed.map(Some).map_err(|error| Failure::because(error.in_file(path)))
+        let mut state =
+            State::parse(&text, settings).map_err(|error| Failure::because(error.in_file(path)))?;
+        state.config.is_restored = true;
+        Ok(Some(state))
     }
 }
 

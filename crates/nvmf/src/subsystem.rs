@@ -322,6 +322,9 @@ pub struct NamespaceView {
     pub write_protected: bool,
     /// Whether its device has failed to make writes durable: Flush and writes with FUA fail.
     pub lost_writes: bool,
+    /// Whether its device's file was removed, moved away or replaced: its data may go with the
+    /// process.
+    pub detached: bool,
     /// Identifier of its device in the target's table, the same on every reactor. No two devices
     /// ever have the same one.
     pub device: u32,
@@ -379,8 +382,14 @@ impl NamespaceView {
     /// Whether a host that knew `old` must look again.
     #[must_use]
     pub fn differs_for_hosts(&self, old: &Self) -> bool {
-        let Self { device, owner_change, lost_writes, .. } = *old;
-        Self { device, owner_change, lost_writes, ..*self } != *old
+        let Self { device, owner_change, lost_writes, detached, .. } = *old;
+        Self { device, owner_change, lost_writes, detached, ..*self } != *old
+    }
+
+    /// Whether its data may be lost: SMART says that the subsystem's reliability is degraded.
+    #[must_use]
+    pub const fn is_degraded(&self) -> bool {
+        self.lost_writes || self.detached
     }
 }
 
@@ -799,6 +808,7 @@ pub(crate) mod test_support {
             },
             write_protected: false,
             lost_writes: false,
+            detached: false,
             device: nsid + 100,
             ana_group: 1,
             owner_change: 0,

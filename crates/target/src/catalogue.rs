@@ -51,6 +51,8 @@ pub(crate) struct Catalogue {
     given: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>,
     /// The pair that the target belongs to.
     pair: Option<Pair>,
+    /// Whether the first configuration is what an earlier process has served.
+    is_restored: bool,
     /// What is called when a device changes its size by itself.
     resized: Option<Resized>,
     /// The places in the groups' tables.
@@ -227,6 +229,7 @@ impl Catalogue {
             views: BTreeMap::new(),
             given,
             pair: None,
+            is_restored: false,
             resized: None,
             slots: Slots::default(),
             uuids: BTreeSet::new(),
@@ -253,6 +256,7 @@ impl Catalogue {
     /// The snapshot of a target that serves nothing yet, and its configuration.
     pub(crate) fn empty(&mut self, config: &Config) -> Result<(Snapshot, Config), TargetError> {
         self.pair.clone_from(&config.pair);
+        self.is_restored = config.is_restored;
         let config = Config {
             ports: Vec::new(),
             subsystems: Vec::new(),
@@ -363,6 +367,7 @@ impl Catalogue {
         self.bdevs.extend(bdevs);
         self.forget_bdevs(config, &scope);
         self.slots.keep_opened();
+        self.is_restored = false;
         if let Some(one) = one {
             return Ok(self.apply_one(config, one, restored));
         }
@@ -579,11 +584,11 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Flushes every device.
+    /// Flushes every device. What is returned are those whose data is not safe.
     pub(crate) fn sync(&self) -> Vec<String> {
-        let outcome = |factory: &Arc<dyn DeviceFactory>| {
-            let error = factory.sync().err()?;
-            Some(format!("{} could not be synced: {error}", factory.identity()))
+        let outcome = |factory: &Arc<dyn DeviceFactory>| match factory.sync() {
+            Err(error) => Some(format!("{} could not be synced: {error}", factory.identity())),
+            Ok(()) => factory.detached(),
         };
         let entries = self.entries.values().flat_map(BTreeMap::values);
         let own = entries.filter(|entry| entry.bdev.is_none()).map(|entry| &entry.device.factory);
@@ -751,11 +756,13 @@ impl Entry {
     }
 
     fn owner<'a>(&'a self, path: Option<&'a str>) -> nsids::ServedNamespace<'a> {
+        let storage = self.device.factory.storage();
         nsids::ServedNamespace {
             nsid: self.nsid,
             uuid: self.identity.uuid,
             spec: &self.spec,
             path,
+            storage: storage.map(|storage| storage.id()),
             bdev: self.bdev.as_deref(),
         }
     }
@@ -769,16 +776,17 @@ fn ports(config: &Config) -> Vec<PortView> {
 fn check_aliases(subsystem: &Subsystem, opened: &[Arc<ServedDevice>]) -> Result<(), TargetError> {
     let mut seen = BTreeMap::new();
     for (namespace, device) in subsystem.namespaces.iter().zip(opened) {
-        if namespace.device.stored_name().is_none() {
-            continue;
-        }
-        let path = device.factory.identity();
-        if let Some(first) = seen.insert(path.clone(), namespace.nsid) {
-            let what = format!("{path} is what namespace {first} stands on");
-            return Err(TargetError::namespace(&subsystem.nqn, namespace.nsid, &what));
+        let Some(storage) = device.factory.storage() else { continue };
+        if let Some(first) = seen.insert(storage.id(), namespace.nsid) {
+            return Err(alias(&subsystem.nqn, namespace.nsid, device, first));
         }
     }
     Ok(())
+}
+
+fn alias(nqn: &str, nsid: u32, device: &ServedDevice, first: u32) -> TargetError {
+    let what = format!("{} is what namespace {first} stands on", device.factory.identity());
+    TargetError::namespace(nqn, nsid, &what)
 }
 
 /// Invalid names are found before anything is done.

@@ -1,15 +1,15 @@
-//! The namespaces that a configuration would serve, without opening a socket and without creating
+//! The namespaces that a configuration would serve, without listening and without creating
 //! or writing anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::net::UdpSocket;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
-use weft_backend::DeviceSpec;
+use weft_backend::{DeviceSpec, StorageId, part_beside_whole};
 
 use crate::TargetError;
 use crate::config::{Config, Subsystem, identity};
@@ -37,6 +37,8 @@ pub struct CheckedNamespace {
 /// The properties of a device that is not opened.
 struct Examined {
     device: identity::Device,
+    /// None: nothing but itself, or it is not there yet and has only its name.
+    storage: Option<StorageId>,
     bytes: Option<u64>,
     is_created: bool,
 }
@@ -50,14 +52,16 @@ pub fn check(config: &Config) -> Result<Vec<CheckedNamespace>, TargetError> {
     crate::tls::check(config)?;
     check_machine(config)?;
     let mut checked = Vec::new();
+    let mut storages = BTreeMap::new();
     for subsystem in &config.subsystems {
         let mut subsystem = subsystem.clone();
         config.policies(&subsystem).map_err(TargetError::new)?;
         config.psks(&subsystem).map_err(TargetError::new)?;
         let most = subsystem.most_namespaces(&config.limits);
         nsids::assign(&mut subsystem, &[], most)?;
-        check_subsystem(&subsystem, &mut checked)?;
+        check_subsystem(&subsystem, config.is_restored, (&mut checked, &mut storages))?;
     }
+    check_parts(&storages)?;
     Ok(checked)
 }
 
@@ -82,19 +86,46 @@ fn check_machine(config: &Config) -> Result<(), TargetError> {
     Ok(())
 }
 
+/// What each storage is called, and its namespace.
+type Storages = BTreeMap<StorageId, (PathBuf, String, u32)>;
+
+/// No namespace stands on a part of what another one stands on.
+fn check_parts(storages: &Storages) -> Result<(), TargetError> {
+    // All files of a file system have the same wholes.
+    let mut seen = BTreeSet::new();
+    for (id, (part, nqn, nsid)) in storages {
+        if let StorageId::File { device, .. } = id
+            && !seen.insert(device)
+        {
+            continue;
+        }
+        let Some((whole, ..)) = id.wholes().iter().find_map(|whole| storages.get(whole)) else {
+            continue;
+        };
+        return Err(TargetError::namespace(nqn, *nsid, &part_beside_whole(part, whole)));
+    }
+    Ok(())
+}
+
 fn check_subsystem(
     subsystem: &Subsystem,
-    checked: &mut Vec<CheckedNamespace>,
+    is_restored: bool,
+    (checked, storages): (&mut Vec<CheckedNamespace>, &mut Storages),
 ) -> Result<(), TargetError> {
-    let (mut examined, mut paths) = (Vec::new(), BTreeMap::new());
+    let (mut examined, mut seen) = (Vec::new(), BTreeMap::new());
     for namespace in &subsystem.namespaces {
         let error = |what: &str| TargetError::namespace(&subsystem.nqn, namespace.nsid, &what);
+        if is_restored {
+            namespace.device.existing().map_err(|gone| error(&gone.to_string()))?;
+        }
         let found = examine(&namespace.device).map_err(|what| error(&what))?;
-        let path = namespace.device.stored_name().map(|_| found.device.identity.clone());
-        if let Some(path) = path
-            && let Some(first) = paths.insert(path.clone(), namespace.nsid)
-        {
-            return Err(error(&format!("{path} is the device of namespace {first}")));
+        if let Some(storage) = &found.storage {
+            if let Some(first) = seen.insert(storage.clone(), namespace.nsid) {
+                let path = &found.device.identity;
+                return Err(error(&format!("{path} is what namespace {first} stands on")));
+            }
+            let name = PathBuf::from(&found.device.identity);
+            storages.insert(storage.clone(), (name, subsystem.nqn.clone(), namespace.nsid));
         }
         examined.push(found);
     }
@@ -124,7 +155,7 @@ fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
             let (identity, survives_restart) = (factory.identity(), factory.survives_restart());
             let bytes = factory.geometry().bytes();
             let device = identity::Device { identity, survives_restart };
-            Ok(Examined { device, bytes: Some(bytes), is_created: false })
+            Ok(Examined { device, storage: None, bytes: Some(bytes), is_created: false })
         }
         DeviceSpec::Delay { inner, .. }
         | DeviceSpec::Fault { inner, .. }
@@ -160,7 +191,9 @@ fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
 fn stored(spec: &DeviceSpec, bytes: Option<u64>, is_created: bool) -> Examined {
     let identity = nsids::canonical_path(spec).unwrap_or_default();
     let device = identity::Device { identity, survives_restart: true };
-    Examined { device, bytes, is_created }
+    let storage = spec.path().and_then(StorageId::of);
+    let storage = storage.or_else(|| Some(StorageId::Named(device.identity.clone())));
+    Examined { device, storage, bytes, is_created }
 }
 
 /// The length of a file or block device; none: it does not exist and could be created.

@@ -1,14 +1,14 @@
 //! Which namespace has which NSID, and which NSIDs must not change their owner.
 //!
 //! A host that has a namespace in use writes to its NSID. So a number belongs to an identity: the
-//! UUID if one is given, else an explicit `nsid` together with its device, else the canonical path,
-//! else (memory, null) the kind and the order among equals. A reload never gives a number to
+//! UUID if one is given, else an explicit `nsid` together with its device, else the canonical path or
+//! what it leads to, else (memory, null) the kind and the order among equals. A reload never gives a number to
 //! another identity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
-use weft_backend::{DeviceSpec, files, rbd::RbdSpec};
+use weft_backend::{DeviceSpec, StorageId, files, rbd::RbdSpec};
 
 use crate::TargetError;
 use crate::config::{Namespace, Subsystem};
@@ -21,6 +21,8 @@ pub(crate) struct ServedNamespace<'a> {
     pub(crate) spec: &'a DeviceSpec,
     /// Canonical path of its device, if it has one.
     pub(crate) path: Option<&'a str>,
+    /// What its device stands on, whatever the path.
+    pub(crate) storage: Option<&'a StorageId>,
     /// The name of its block device, if that has one.
     pub(crate) bdev: Option<&'a str>,
 }
@@ -38,8 +40,10 @@ pub(crate) fn assign(
 ) -> Result<(), TargetError> {
     let nqn = subsystem.nqn.clone();
     let mut numbers: Vec<Option<u32>> = Vec::new();
-    for namespace in &subsystem.namespaces {
-        let known = || owners.iter().find(|owner| owner.is_named_by(namespace));
+    let places: Vec<_> =
+        subsystem.namespaces.iter().map(|namespace| Place::of(&namespace.device)).collect();
+    for (namespace, place) in subsystem.namespaces.iter().zip(&places) {
+        let known = || owners.iter().find(|owner| owner.is_named_by(namespace, place));
         let explicit = (!namespace.by_position).then_some(namespace.nsid);
         numbers.push(explicit.or_else(|| known().map(|owner| owner.nsid)));
     }
@@ -50,9 +54,9 @@ pub(crate) fn assign(
     let mut used: BTreeSet<u32> = owners.iter().map(|owner| owner.nsid).collect();
     used.extend(numbers.iter().flatten());
     let by_nsid: BTreeMap<_, _> = owners.iter().map(|owner| (owner.nsid, owner)).collect();
-    let mut places = BTreeMap::new();
+    let mut taken = BTreeMap::new();
     let mut last = 0;
-    for (namespace, number) in subsystem.namespaces.iter_mut().zip(numbers) {
+    for ((namespace, number), place) in subsystem.namespaces.iter_mut().zip(numbers).zip(&places) {
         let is_free = |nsid: &u32| !used.contains(nsid);
         let is_kept = |nsid: &u32| owners.is_empty() && *nsid <= most && is_free(nsid);
         let own = Some(namespace.nsid).filter(is_kept);
@@ -63,14 +67,14 @@ pub(crate) fn assign(
         last = namespace.nsid;
         used.insert(last);
         let error = |what: &str| Err(TargetError::namespace(&nqn, last, &what));
-        if let Some(first) = places.insert(last, namespace.device.clone()) {
+        if let Some(first) = taken.insert(last, namespace.device.clone()) {
             return error(&format!(
                 "{first} and {} would both have this number; give each an `nsid` of its own",
                 namespace.device
             ));
         }
         let owner = by_nsid.get(&last);
-        if let Some(owner) = owner.filter(|owner| !owner.is_same(namespace)) {
+        if let Some(owner) = owner.filter(|owner| !owner.is_same(namespace, place)) {
             return error(&owner.refusal(namespace));
         }
     }
@@ -79,24 +83,25 @@ pub(crate) fn assign(
 
 impl ServedNamespace<'_> {
     /// Whether a namespace has the UUID or the path of this one.
-    fn is_named_by(&self, namespace: &Namespace) -> bool {
-        match namespace.uuid {
-            Some(uuid) if uuid == self.uuid => true,
-            _ => self.path.is_some() && canonical_path(&namespace.device).as_deref() == self.path,
-        }
+    fn is_named_by(&self, namespace: &Namespace, place: &Place) -> bool {
+        namespace.uuid == Some(self.uuid) || self.is_at(place)
+    }
+
+    /// Whether its device has this path, or stands on what is there.
+    fn is_at(&self, place: &Place) -> bool {
+        self.path.is_some() && place.path.as_deref() == self.path
+            || self.storage.is_some() && place.storage.as_ref() == self.storage
     }
 
     /// Whether a namespace with the same number is this one. A different size does not make another
     /// namespace, and a null device has no contents.
-    fn is_same(&self, namespace: &Namespace) -> bool {
+    fn is_same(&self, namespace: &Namespace, place: &Place) -> bool {
         if namespace.bdev.is_some() || self.bdev.is_some() {
             return namespace.bdev.as_deref() == self.bdev;
         }
         match namespace.uuid {
             Some(uuid) => uuid == self.uuid,
-            None if self.path.is_some() => {
-                canonical_path(&namespace.device).as_deref() == self.path
-            }
+            None if self.path.is_some() => self.is_at(place),
             None => {
                 let kind = Kind::of(self.spec);
                 kind == Kind::of(&namespace.device)
@@ -211,6 +216,20 @@ pub(crate) fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
     }
 }
 
+/// Where a device that may not be open is.
+#[derive(Debug)]
+struct Place {
+    path: Option<String>,
+    /// What is there now, where that can be seen.
+    storage: Option<StorageId>,
+}
+
+impl Place {
+    fn of(spec: &DeviceSpec) -> Self {
+        Self { path: canonical_path(spec), storage: spec.path().and_then(StorageId::of) }
+    }
+}
+
 /// The canonical path of a device, also of a file that does not exist yet, or the name of an image.
 pub(crate) fn canonical_path(spec: &DeviceSpec) -> Option<String> {
     let Some(path) = spec.path() else { return spec.stored_name() };
@@ -293,6 +312,7 @@ mod tests {
                 uuid: uuid_of(*nsid),
                 spec,
                 path: path.as_deref(),
+                storage: None,
                 bdev: None,
             })
             .collect();
@@ -350,6 +370,7 @@ mod tests {
             uuid: uuid_of(nsid),
             spec: &memory,
             path: None,
+            storage: None,
             bdev: None,
         };
         assign(&mut one, &[owner(1), owner(2)], 1024).expect("the other is what is left");

@@ -12,7 +12,7 @@ use weft_nvme::log_page::CriticalWarning;
 use weft_nvme::{Nqn, Status};
 use weft_nvmf::connect::ConnectError;
 use weft_nvmf::registration::Registrations;
-use weft_nvmf::subsystem::{SubsystemKind, SubsystemShared, SubsystemView};
+use weft_nvmf::subsystem::{NamespaceView, SubsystemKind, SubsystemShared, SubsystemView};
 use weft_reactor::Reactor;
 use weft_transport::CloseReason;
 use weft_transport::target::TargetConnection;
@@ -223,7 +223,7 @@ impl Snapshot {
         }
     }
 
-    /// Keeps the write protection and the lost writes of each namespace that is the same one as in
+    /// Keeps the write protection and the warnings of each namespace that is the same one as in
     /// `old`, and the views of `old` that are not in a scope.
     pub(crate) fn keep_write_protect(&mut self, old: &Self, scope: &Scope) {
         for (nqn, view) in &mut self.subsystems {
@@ -236,8 +236,9 @@ impl Snapshot {
                 let before = old.namespaces.get(namespace.nsid);
                 namespace.write_protected =
                     before.is_some_and(|old| old.uuid == namespace.uuid && old.write_protected);
-                namespace.lost_writes |=
-                    before.is_some_and(|old| old.device == namespace.device && old.lost_writes);
+                let same = before.filter(|old| old.device == namespace.device);
+                namespace.lost_writes |= same.is_some_and(|old| old.lost_writes);
+                namespace.detached = same.is_some_and(|old| old.detached);
             }
         }
     }
@@ -253,17 +254,56 @@ impl Snapshot {
         Self { version: self.version + 1, changes: None, ..self.clone() }
     }
 
-    /// The same, with the namespaces marked whose devices have lost writes. The first one of a
-    /// subsystem is recorded: then there is a Critical Warning.
+    /// The same, with the namespaces marked whose devices have lost writes.
     pub(crate) fn with_lost_writes(&self, now: Duration) -> Self {
+        self.with_warnings(now, |namespace| {
+            namespace.lost_writes = self.has_lost_writes(namespace.device);
+        })
+    }
+
+    /// What is said of the devices whose files are not where they were opened.
+    fn detached(&self) -> BTreeMap<u32, String> {
+        let devices = self.devices();
+        devices.filter_map(|served| Some((served.id.0, served.factory.detached()?))).collect()
+    }
+
+    /// Each namespace by subsystem and NSID, and whether its data may be lost.
+    pub(crate) fn degraded(&self) -> Vec<(String, u32, bool)> {
+        let detached = self.detached();
+        let is_degraded = |namespace: &NamespaceView| {
+            namespace.lost_writes || detached.contains_key(&namespace.device)
+        };
+        let all = self
+            .subsystems
+            .iter()
+            .flat_map(|(nqn, view)| view.namespaces.iter().map(move |namespace| (nqn, namespace)));
+        all.map(|(nqn, namespace)| (nqn.clone(), namespace.nsid, is_degraded(namespace))).collect()
+    }
+
+    /// The same as [`Self::detached`]. None: it is what was said before.
+    pub(crate) fn newly_detached(&self) -> Option<BTreeMap<u32, String>> {
+        let found = self.detached();
+        let mut all = self.subsystems.values().flat_map(|view| view.namespaces.iter());
+        all.any(|namespace| namespace.detached != found.contains_key(&namespace.device))
+            .then_some(found)
+    }
+
+    /// The same, with the namespaces marked that have these devices, and no others.
+    pub(crate) fn with_detached(&self, now: Duration, found: &BTreeMap<u32, String>) -> Self {
+        self.with_warnings(now, |namespace| {
+            namespace.detached = found.contains_key(&namespace.device);
+        })
+    }
+
+    /// The same with other warnings. The first one of a subsystem is recorded: then there is a
+    /// Critical Warning.
+    fn with_warnings(&self, now: Duration, mark: impl Fn(&mut NamespaceView)) -> Self {
         let mut next = self.next();
         for view in next.subsystems.values_mut() {
             let is_degraded =
-                |view: &SubsystemView| view.namespaces.iter().any(|one| one.lost_writes);
+                |view: &SubsystemView| view.namespaces.iter().any(NamespaceView::is_degraded);
             let was_degraded = is_degraded(view);
-            for namespace in Arc::make_mut(view).namespaces.iter_mut() {
-                namespace.lost_writes = self.has_lost_writes(namespace.device);
-            }
+            Arc::make_mut(view).namespaces.iter_mut().for_each(&mark);
             if is_degraded(view) && !was_degraded {
                 let warning = CriticalWarning(0).with_degraded_reliability(true);
                 view.shared.events().record_critical_warning(warning, now);

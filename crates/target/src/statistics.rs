@@ -271,6 +271,13 @@ impl StatisticsReader {
         self.directory.io_metrics().is_some()
     }
 
+    /// Each namespace by subsystem and NSID, and whether its data may be lost: writes were, or its
+    /// file is not where it was opened. Looks at every file.
+    #[must_use]
+    pub fn degraded_namespaces(&self) -> Vec<(String, u32, bool)> {
+        self.directory.snapshot().degraded()
+    }
+
     /// The controllers of all subsystems.
     #[must_use]
     pub fn controllers(&self) -> Vec<ConnectedController> {

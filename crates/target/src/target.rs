@@ -406,6 +406,13 @@ impl Target {
         snapshot.factory(namespace.device).cloned()
     }
 
+    /// Whether this process has made the file or image of a namespace, empty.
+    #[must_use]
+    pub fn is_created(&self, nqn: &str, nsid: u32) -> bool {
+        let device = self.device(nqn, nsid);
+        device.is_some_and(|one| one.storage().is_some_and(|storage| storage.is_created()))
+    }
+
     /// Block size and blocks of a block device that has a name.
     #[must_use]
     pub fn bdev_size(&self, name: &str) -> Option<(u32, u64)> {
@@ -516,15 +523,39 @@ impl Target {
     pub fn sync(&self) -> Result<(), TargetError> {
         let failed = self.catalogue.sync();
         if self.directory.snapshot().misses_lost_writes() {
-            let now = monotonic_time();
-            let snapshot = self.directory.update(|before| before.with_lost_writes(now));
-            let publish = |round| Message::Publish { snapshot: Arc::clone(&snapshot), round };
-            self.round(publish, ROUND_TIMEOUT)?;
+            self.publish(|before| before.with_lost_writes(monotonic_time()))?;
         }
         match failed.is_empty() {
             true => Ok(()),
             false => Err(TargetError::new(failed.join("; "))),
         }
+    }
+
+    /// Looks whether the files of namespaces are still where they were opened. Of one that is not, and
+    /// was, hosts and the log are told; [`Self::when_resized`] says when to look.
+    ///
+    /// # Errors
+    /// A group does not answer.
+    pub fn look_at_files(&self) -> Result<(), TargetError> {
+        let before = self.directory.snapshot();
+        let Some(found) = before.newly_detached() else { return Ok(()) };
+        for namespace in before.subsystems.values().flat_map(|view| view.namespaces.iter()) {
+            match (namespace.detached, found.get(&namespace.device)) {
+                (false, Some(text)) => log::error!("{text}"),
+                (true, None) => log::info!("a file that was removed or moved is back"),
+                _ => {}
+            }
+        }
+        self.publish(|before| before.with_detached(monotonic_time(), &found))
+    }
+
+    /// Has every group take another snapshot.
+    fn publish(&self, next: impl Fn(&Snapshot) -> Snapshot) -> Result<(), TargetError> {
+        let snapshot = self.directory.update(next);
+        self.round(
+            |round| Message::Publish { snapshot: Arc::clone(&snapshot), round },
+            ROUND_TIMEOUT,
+        )
     }
 
     /// Forgets the reservations that it knows, and reads those that persist: another target may

@@ -289,6 +289,7 @@ fn view() -> Arc<SubsystemView> {
         hints: NamespaceHints::default(),
         write_protected: false,
         lost_writes: false,
+        detached: false,
         device: 1,
         ana_group: 1,
         owner_change: 0,

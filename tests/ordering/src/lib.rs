@@ -14,7 +14,7 @@ use std::time::Duration;
 use loom::thread::{self, JoinHandle};
 
 use bucket::{Bucket, Lease};
-use exclusion::{DrainState, Exclusion};
+use exclusion::{DrainState, Exclusion, Stripes};
 use mailbox::Waker;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -102,9 +102,9 @@ impl Blocks {
 pub fn writes_do_not_overlap_a_compare_and_write() {
     explore(3, || {
         let blocks = Arc::new(Blocks::default());
-        let exclusion = Arc::new(Exclusion::new(4096));
+        let exclusion = Arc::new(Exclusion::new());
         let [writer, excluder] = [0, 1].map(|_| exclusion.open().expect("a handle"));
-        let stripes = exclusion.stripes(0, 1);
+        let stripes = Stripes::of(0, 4096);
         let written = Arc::clone(&blocks);
         let thread = thread::spawn(move || {
             if let Some(write) = writer.begin_write(stripes) {
@@ -130,10 +130,10 @@ pub fn writes_do_not_overlap_a_compare_and_write() {
 pub fn compare_and_writes_exclude_each_other() {
     explore(3, || {
         let blocks = Arc::new(Blocks::default());
-        let exclusion = Arc::new(Exclusion::new(4096));
+        let exclusion = Arc::new(Exclusion::new());
         // Loom does not know that a handle's counts are initialized once.
         let [one, two] = [0, 1].map(|_| exclusion.open().expect("a handle"));
-        let stripes = exclusion.stripes(0, 1);
+        let stripes = Stripes::of(0, 4096);
         let add = move |blocks: &Blocks, handle: &exclusion::Handle| {
             let Some(excluded) = handle.exclude(stripes) else { return };
             blocks.write(blocks.read() + 1);

@@ -33,8 +33,8 @@ pub use lock::ImageLock;
 pub use spec::{CephSpec, RbdSpec};
 
 use crate::{
-    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized,
-    device as common, geometry,
+    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
+    StorageId, device as common, geometry,
 };
 use core::{
     fmt,
@@ -67,6 +67,7 @@ pub struct RbdFactory {
     spec: RbdSpec,
     image: Arc<Image>,
     shared: Arc<Shared>,
+    storage: Arc<Storage>,
 }
 
 /// What the handles of an image, and the thread that reads its size, share.
@@ -121,7 +122,8 @@ impl RbdFactory {
         let (gone, asked) = (AtomicBool::new(false), AtomicBool::new(false));
         let shared = Shared { name, gone, asked, follower, base, blocks, resized };
         let shared = Arc::new(shared);
-        let factory = Self { spec: spec.clone(), image, shared };
+        let storage = Storage::new(StorageId::Named(spec.identity()), false);
+        let factory = Self { spec: spec.clone(), image, shared, storage };
         factory.follow(events).map_err(|error| OpenError::System {
             doing: "start a thread",
             path: None,
@@ -228,6 +230,10 @@ impl DeviceFactory for RbdFactory {
         }
         let image = Arc::clone(&self.image);
         within(PATIENCE, "writes were flushed", move || image.flush())
+    }
+
+    fn storage(&self) -> Option<&Arc<Storage>> {
+        Some(&self.storage)
     }
 
     fn when_resized(&self, resized: Resized) {

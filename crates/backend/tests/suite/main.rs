@@ -8,4 +8,5 @@ mod model;
 mod operations;
 mod rig;
 mod seeded;
+mod storages;
 mod wrappers;

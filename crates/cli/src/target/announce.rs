@@ -30,9 +30,10 @@ pub(super) fn announce(target: &Target, at: Reached<'_>, format: Format) -> Resu
     let config = target.config();
     let address_of =
         |port: &Port| target.addresses().get(&port.id).copied().unwrap_or(port.listen.address);
-    let size_of = |nqn: &str, nsid| {
+    let facts_of = |nqn: &str, nsid| {
         let served = target.namespace(nqn, nsid)?;
-        Some(served.blocks * u64::from(served.block_bytes))
+        let bytes = served.blocks * u64::from(served.block_bytes);
+        Some(Facts { bytes, is_created: target.is_created(nqn, nsid) })
     };
     let open = at.is_of_flags.then(|| open_to_all(config)).flatten();
     open.iter().for_each(|open| log::warn!("{open}"));
@@ -41,7 +42,7 @@ pub(super) fn announce(target: &Target, at: Reached<'_>, format: Format) -> Resu
             let open = open.map(|open| format!("{open}\n"));
             let control = at.control.map(|address| format!("control on {address}\n"));
             let metrics = at.metrics.map(|at| format!("metrics on http://{at}/metrics\n"));
-            let text = human(config, &address_of, &size_of)
+            let text = human(config, &address_of, &facts_of)
                 + &open.unwrap_or_default()
                 + &control.unwrap_or_default()
                 + &metrics.unwrap_or_default();
@@ -49,7 +50,7 @@ pub(super) fn announce(target: &Target, at: Reached<'_>, format: Format) -> Resu
         }
         // One line, so that a program that reads it knows where it ends.
         Format::Json => {
-            let mut said = as_json(config, &address_of, &size_of);
+            let mut said = as_json(config, &address_of, &facts_of);
             if let Some(metrics) = at.metrics {
                 said["metrics"] = format!("http://{metrics}/metrics").into();
             }
@@ -75,10 +76,20 @@ fn open_to_all(config: &Config) -> Option<String> {
     ))
 }
 
-/// The bytes of a namespace.
-type SizeOf<'a> = &'a dyn Fn(&str, u32) -> Option<u64>;
+/// What is known of a namespace that is served.
+struct Facts {
+    bytes: u64,
+    /// Whether its file or image was made at this start.
+    is_created: bool,
+}
 
-fn human(config: &Config, address_of: &dyn Fn(&Port) -> SocketAddr, size_of: SizeOf<'_>) -> String {
+type FactsOf<'a> = &'a dyn Fn(&str, u32) -> Option<Facts>;
+
+fn human(
+    config: &Config,
+    address_of: &dyn Fn(&Port) -> SocketAddr,
+    facts_of: FactsOf<'_>,
+) -> String {
     let mut text = String::new();
     for port in &config.ports {
         let only = if serves(config, port).next().is_none() { " (discovery)" } else { "" };
@@ -90,8 +101,11 @@ fn human(config: &Config, address_of: &dyn Fn(&Port) -> SocketAddr, size_of: Siz
             let read_only = if namespace.read_only { ", read-only" } else { "" };
             let (nsid, device) = (namespace.nsid, &namespace.device);
             // What is stored has a size of its own, whatever its option says.
-            let stored = device.stored_name().and_then(|_| size_of(&subsystem.nqn, nsid));
-            let size = stored.map_or(String::new(), |size| format!(", {}", bytes::exact(size)));
+            let stored = device.stored_name().and_then(|_| facts_of(&subsystem.nqn, nsid));
+            let size = stored.map_or(String::new(), |Facts { bytes, is_created }| {
+                let created = if is_created { ", created, empty" } else { "" };
+                format!(", {}{created}", bytes::exact(bytes))
+            });
             text += &format!("  namespace {nsid}: {device}{size}{read_only}\n");
         }
         for port in config.ports.iter().filter(|port| port.subsystems.contains(&subsystem.nqn)) {
@@ -104,7 +118,7 @@ fn human(config: &Config, address_of: &dyn Fn(&Port) -> SocketAddr, size_of: Siz
 fn as_json(
     config: &Config,
     address_of: &dyn Fn(&Port) -> SocketAddr,
-    size_of: SizeOf<'_>,
+    facts_of: FactsOf<'_>,
 ) -> Value {
     let ports = config.ports.iter().map(|port| {
         let nqns: Vec<&str> = serves(config, port).map(|subsystem| &*subsystem.nqn).collect();
@@ -118,10 +132,12 @@ fn as_json(
     });
     let subsystems = config.subsystems.iter().map(|subsystem| {
         let namespaces = subsystem.namespaces.iter().map(|namespace| {
+            let facts = facts_of(&subsystem.nqn, namespace.nsid);
             json!({
                 "nsid": namespace.nsid,
                 "device": namespace.device.to_string(),
-                "bytes": size_of(&subsystem.nqn, namespace.nsid),
+                "bytes": facts.as_ref().map(|facts| facts.bytes),
+                "created": facts.is_some_and(|facts| facts.is_created),
                 "read_only": namespace.read_only,
             })
         });
@@ -171,7 +187,7 @@ fn checked_text(config: &Config, checked: &[CheckedNamespace]) -> String {
             let uuid = uuid(namespace).unwrap_or_else(|| "new at each start".to_owned());
             let size =
                 namespace.bytes.map_or(String::new(), |size| format!(", {}", bytes::exact(size)));
-            let created = if namespace.is_created { ", to be created" } else { "" };
+            let created = if namespace.is_created { ", to be created, empty" } else { "" };
             text += &format!(
                 "  namespace {}: {}{size}{created}, UUID {uuid}\n",
                 namespace.nsid, namespace.device
@@ -274,7 +290,10 @@ mod tests {
     #[test]
     fn the_text_says_how_to_connect() {
         assert_eq!(
-            human(&config(), &address_of, &|_, _| Some(1 << 30)),
+            human(&config(), &address_of, &|_, _| Some(Facts {
+                bytes: 1 << 30,
+                is_created: false
+            })),
             "listening on tcp://127.0.0.1:5001\n\
              listening on tcp://127.0.0.1:5002\n\
              listening on tcp://127.0.0.1:5003 (discovery)\n\
@@ -303,7 +322,9 @@ mod tests {
 
     #[test]
     fn the_json_says_the_same() {
-        let json = as_json(&config(), &address_of, &|_, _| Some(1 << 30));
+        let json = as_json(&config(), &address_of, &|_, _| {
+            Some(Facts { bytes: 1 << 30, is_created: false })
+        });
         assert_eq!(json["ports"][0]["address"], "127.0.0.1:5001");
         assert_eq!(json["ports"][2]["subsystems"], json!([]));
         let namespace = &json["subsystems"][0]["namespaces"][0];

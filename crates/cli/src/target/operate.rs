@@ -177,8 +177,12 @@ impl Operator {
         target.map_or(Ok(()), |target| target.stop().map_err(Failure::because))
     }
 
-    /// Tells hosts of devices that have changed their size by themselves.
+    /// Tells hosts of devices that have changed their size by themselves, and of files that are not
+    /// where they were.
     pub(super) fn rescan(&self) {
+        if let Ok(Err(error)) = self.with(|target| target.look_at_files()) {
+            log::warn!("hosts cannot be told of files: {error}");
+        }
         for name in self.with(|target| target.resized()).unwrap_or_default() {
             match self.bdev_step(&Step::RescanBdev { name: name.clone() }) {
                 Ok(_) => log::info!("{name} has another size"),

@@ -18,6 +18,7 @@ mod safety;
 #[cfg(feature = "tls")]
 mod secrets;
 mod serve;
+mod storages;
 mod study;
 #[cfg(feature = "tls")]
 mod tls;

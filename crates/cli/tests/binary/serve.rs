@@ -351,7 +351,7 @@ fn a_configuration_is_checked_without_serving_it() {
     );
     let text_of = check(&[]).text();
     assert!(text_of.contains("namespace 5: file:"), "{text_of}");
-    assert!(text_of.contains("4MiB, to be created, UUID "), "{text_of}");
+    assert!(text_of.contains("4MiB, to be created, empty, UUID "), "{text_of}");
     config(target.port(0), "[[subsystem.namespace]]\nfile = \"/nonexistent/weft\"\n");
     let fault = check(&[]).fault();
     assert!(fault.contains("namespace 5") && fault.contains("/nonexistent/weft"), "{fault}");
@@ -359,7 +359,7 @@ fn a_configuration_is_checked_without_serving_it() {
     std::os::unix::fs::symlink(&disk, &link).expect("a link");
     let again = format!("[[subsystem.namespace]]\nfile = \"{}\"\n", text(&link));
     config(target.port(0), &again);
-    assert!(check(&[]).fault().contains("device of namespace 3"));
+    assert!(check(&[]).fault().contains("is what namespace 3 stands on"));
     for (first, part) in [
         ("cpus = [4095]\n", "processor 4095"),
         ("[[port]]\nlisten = \"tcp://192.0.2.77:4420\"\n", "no address of this machine"),

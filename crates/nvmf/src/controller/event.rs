@@ -162,9 +162,9 @@ impl Controller {
             }
             return;
         }
-        let had_lost = |nsid| old.namespaces.get(nsid).is_some_and(|known| known.lost_writes);
-        let lost = |namespace: &NamespaceView| namespace.lost_writes && !had_lost(namespace.nsid);
-        if self.view.namespaces.iter().any(lost) {
+        let was = |nsid| old.namespaces.get(nsid).is_some_and(NamespaceView::is_degraded);
+        let is_news = |namespace: &NamespaceView| namespace.is_degraded() && !was(namespace.nsid);
+        if self.view.namespaces.iter().any(is_news) {
             self.raise_health_events();
         }
         self.note_ana_changes(old);

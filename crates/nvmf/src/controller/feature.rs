@@ -128,7 +128,7 @@ impl Features {
     pub(super) fn critical_warning(&self, view: &SubsystemView) -> CriticalWarning {
         let alarming = COMPOSITE_TEMPERATURE_K >= self.over_temperature_k
             || COMPOSITE_TEMPERATURE_K <= self.under_temperature_k;
-        let degraded = view.namespaces.iter().any(|namespace| namespace.lost_writes);
+        let degraded = view.namespaces.iter().any(NamespaceView::is_degraded);
         CriticalWarning(0).with_temperature(alarming).with_degraded_reliability(degraded)
     }
 

@@ -230,10 +230,11 @@ impl Controller {
         let namespaces = &self.view.namespaces;
         report.line("namespaces", namespaces.iter().len());
         let namespace = |namespace: &NamespaceView| {
-            let NamespaceView { nsid, blocks, block_bytes, lost_writes, ana_group, .. } = namespace;
+            let NamespaceView { nsid, blocks, block_bytes, ana_group, .. } = namespace;
+            let NamespaceView { lost_writes, detached, .. } = namespace;
             let mut line = format!(
                 "{nsid} blocks={blocks} block-bytes={block_bytes} lost-writes={lost_writes} \
-                 ana-group={ana_group}"
+                 detached={detached} ana-group={ana_group}"
             );
             for (feature, value) in self.feature_values(Some(*nsid)) {
                 // Writing to a string does not fail.

@@ -272,6 +272,7 @@ pub(crate) fn view(state: u8) -> SubsystemView {
         hints: NamespaceHints { compare_and_write_blocks: 8, ..NamespaceHints::default() },
         write_protected: bit(nsid + 4),
         lost_writes: false,
+        detached: false,
         device: nsid,
         ana_group: nsid % 2 + 1,
         owner_change: 0,

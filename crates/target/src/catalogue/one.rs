@@ -7,10 +7,11 @@ use std::sync::Arc;
 use weft_nvmf::subsystem::SubsystemView;
 
 use super::views::{host_namespaces, visibility};
-use super::{Catalogue, Entries, Entry, Plan, Resize, nqn as name};
+use super::{Catalogue, Entries, Entry, Plan, Resize, alias, nqn as name};
 use crate::TargetError;
 use crate::config::{Config, Namespace, Subsystem, identity};
 use crate::reservations;
+use crate::settled::is_same_storage;
 use crate::snapshot::{Changes, ServedDevice, Snapshot};
 
 /// A namespace that comes, goes or changes.
@@ -115,15 +116,13 @@ impl Catalogue {
         namespace: &Namespace,
         device: &ServedDevice,
     ) -> Result<(), TargetError> {
-        if namespace.device.stored_name().is_none() {
-            return Ok(());
-        }
-        let path = device.factory.identity();
-        let is_it =
-            |entry: &&Entry| entry.nsid != namespace.nsid && entry.path().as_ref() == Some(&path);
-        let Some(first) = self.entries_of(nqn).find(is_it) else { return Ok(()) };
-        let what = format!("{path} is what namespace {} stands on", first.nsid);
-        Err(TargetError::namespace(nqn, namespace.nsid, &what))
+        let is_it = |entry: &&Entry| {
+            entry.nsid != namespace.nsid
+                && is_same_storage(&entry.device.factory, &device.factory)
+                && device.factory.storage().is_some()
+        };
+        let first = self.entries_of(nqn).find(is_it);
+        first.map_or(Ok(()), |first| Err(alias(nqn, namespace.nsid, device, first.nsid)))
     }
 
     /// Executes the plan for one namespace, and makes the snapshot.

@@ -1,5 +1,7 @@
 //! Devices that change their size, by themselves or as they are configured.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use weft_backend::{DeviceFactory, DeviceSpec, OpenError, Resized};
@@ -7,29 +9,51 @@ use weft_backend::{DeviceFactory, DeviceSpec, OpenError, Resized};
 use super::Catalogue;
 use crate::TargetError;
 use crate::config::implied_bdev_name;
+use crate::nsids::canonical_path;
+use crate::settled::is_same_storage;
 
 impl Catalogue {
     /// Calls this after a device has changed its size by itself: one that is open, or is opened
     /// later.
     pub(crate) fn when_resized(&mut self, resized: Resized) {
-        let entries = self.entries.values().flat_map(|entries| entries.values());
-        let served = entries.map(|entry| &entry.device.factory);
-        for factory in served.chain(self.bdevs.values().map(|bdev| &bdev.factory)) {
+        for factory in self.factories() {
             factory.when_resized(resized.clone());
         }
         self.resized = Some(resized);
     }
 
-    /// Opens or creates a device.
+    /// Opens a device, or creates it if it was not there before.
     pub(super) fn build(&self, spec: &DeviceSpec) -> Result<Arc<dyn DeviceFactory>, OpenError> {
-        let factory = match &self.pair {
-            None => spec.build()?,
-            Some(pair) => pair.opened(spec).build()?,
+        let spec = self.pair.as_ref().map_or_else(|| spec.clone(), |pair| pair.opened(spec));
+        let factory = match self.is_restored || self.has_lost(&spec) {
+            true => spec.existing()?.build()?,
+            false => spec.build()?,
         };
+        if factory.has_lost_writes() && !self.factories().any(|one| is_same_storage(one, &factory))
+        {
+            // It was removed, though a group may still have it.
+            factory.storage().into_iter().for_each(|storage| storage.forget_lost_writes());
+        }
         if let Some(resized) = &self.resized {
             factory.when_resized(resized.clone());
         }
         Ok(factory)
+    }
+
+    /// Whether the file of a device is served and is gone: another one would be empty.
+    fn has_lost(&self, spec: &DeviceSpec) -> bool {
+        if spec.path().is_none_or(Path::exists) {
+            return false;
+        }
+        let path = canonical_path(spec);
+        self.factories().any(|factory| Some(factory.identity()) == path)
+    }
+
+    /// The devices of all namespaces, and the block devices with names.
+    fn factories(&self) -> impl Iterator<Item = &Arc<dyn DeviceFactory>> {
+        let entries = self.entries.values().flat_map(BTreeMap::values);
+        let served = entries.map(|entry| &entry.device.factory);
+        served.chain(self.bdevs.values().map(|bdev| &bdev.factory))
     }
 
     /// The block devices of namespaces that have another size than hosts know.

@@ -136,6 +136,7 @@ fn namespace_view(entry: &Entry, owner_change: u64) -> NamespaceView {
         },
         write_protected: false,
         lost_writes: entry.device.factory.has_lost_writes(),
+        detached: false,
         device: entry.device.id.0,
         ana_group: entry.nsid,
         owner_change,

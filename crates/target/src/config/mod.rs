@@ -122,6 +122,9 @@ pub struct Config {
     pub pair: Option<Pair>,
     /// Whether it stands by: hosts have no access to any namespace; not part of files.
     pub is_standby: bool,
+    /// Whether an earlier process has served it, so that files of it that are gone are not created;
+    /// looked at when the target starts, and not part of files.
+    pub is_restored: bool,
     /// What is measured of hosts' commands, from the start on; not part of files.
     pub io_metrics: Option<IoMetricsConfig>,
     /// Where the Persistent Event Logs are kept, from the start on; not part of files.
@@ -150,6 +153,7 @@ impl Default for Config {
             keyring: Keyring::new(),
             pair: None,
             is_standby: false,
+            is_restored: false,
             io_metrics: None,
             events_file: None,
         }

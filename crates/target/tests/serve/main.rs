@@ -29,6 +29,7 @@ mod standby;
 mod statistics;
 mod steps;
 mod stopping;
+mod storages;
 mod support;
 mod turns;
 mod visible;

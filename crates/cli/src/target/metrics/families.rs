@@ -23,6 +23,7 @@ pub(super) fn text(watch: &StatisticsReader, format: Format) -> String {
     authentications(&mut text, watch);
     let groups = watch.read(weft_reactor::monotonic_time());
     namespaces(&mut text, groups.iter().flat_map(|group| &group.served));
+    degraded(&mut text, watch);
     poll_groups(&mut text, &groups);
     classes(&mut text, watch);
     processor_time(&mut text);
@@ -149,6 +150,17 @@ fn namespaces<'a>(text: &mut Exposition, served: impl Iterator<Item = &'a Namesp
     family("weft_namespace_bytes_total", "Bytes of these commands.", |sum| {
         [sum.read_bytes, sum.written_bytes, 0]
     });
+}
+
+/// The namespaces whose data may be lost.
+fn degraded(text: &mut Exposition, watch: &StatisticsReader) {
+    let help = "1 if writes were lost, or the namespace's file was removed or moved while it is \
+                served.";
+    text.family("weft_namespace_degraded", Kind::Gauge, help);
+    for (subsystem, nsid, is_degraded) in watch.degraded_namespaces() {
+        let labels = [("subsystem", subsystem.as_str()), ("nsid", &nsid.to_string())];
+        text.sample("weft_namespace_degraded", &labels, u64::from(is_degraded));
+    }
 }
 
 /// Each poll group, and what its express queues had.

@@ -1,0 +1,314 @@
+//! What devices stand on: a file, a block device, an image of a cluster.
+//!
+//! A path is no identity: hard links, bind mounts, symbolic links and nodes of other names lead to
+//! one storage, whose devices must exclude each other's writes, have one size, and know of each
+//! other's lost writes. So all devices of one storage within a process share a [`Storage`] (see
+//! [`claim`](crate::claim)), whatever their paths, wrappers and block sizes.
+
+use crate::{
+    device::{LostWrites, Resized},
+    exclusion::Exclusion,
+};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire},
+};
+use std::{
+    collections::BTreeSet,
+    fs::{self, Metadata},
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// Identifies what a device stands on, whatever the path that led to it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StorageId {
+    /// A regular file.
+    File {
+        /// The device of its file system.
+        device: u64,
+        /// Its inode.
+        inode: u64,
+    },
+    /// A block device, or the namespace of an NVMe device behind its character device.
+    Block {
+        /// Its number.
+        device: u64,
+    },
+    /// The character device of an NVMe namespace that has no block device.
+    Character {
+        /// Its number.
+        device: u64,
+    },
+    /// An image of a Ceph cluster.
+    Image {
+        /// The cluster's fsid.
+        cluster: String,
+        /// The pool's number.
+        pool: i64,
+        /// The namespace within the pool.
+        namespace: String,
+        /// The image's id, which stays when it is renamed.
+        image: String,
+    },
+    /// Something that has a name and no other identity.
+    Named(String),
+}
+
+impl StorageId {
+    /// The identity of what a path leads to. None: nothing can be seen there.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        path.metadata().ok().map(|metadata| Self::of_metadata(&metadata))
+    }
+
+    pub(crate) fn of_metadata(metadata: &Metadata) -> Self {
+        let (kind, number) = (metadata.file_type(), metadata.rdev());
+        if kind.is_block_device() {
+            return Self::Block { device: number };
+        }
+        if kind.is_char_device() {
+            return namespace_of(&sysfs(), number)
+                .map_or(Self::Character { device: number }, |device| Self::Block { device });
+        }
+        Self::File { device: metadata.dev(), inode: metadata.ino() }
+    }
+
+    /// The identities of what this one is a part of, or has its blocks on: a partition is a part of
+    /// its disk, a loop device has its blocks in a file, a file on the device of its file system.
+    #[must_use]
+    pub fn wholes(&self) -> BTreeSet<Self> {
+        wholes(self, &sysfs())
+    }
+
+    /// Whether it is a block device, which others can be a part of.
+    pub(crate) const fn is_block(&self) -> bool {
+        matches!(self, Self::Block { .. })
+    }
+}
+
+fn sysfs() -> PathBuf {
+    PathBuf::from("/sys")
+}
+
+/// The directory of a device in sysfs.
+fn directory_of(sysfs: &Path, kind: &str, device: u64) -> Option<PathBuf> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    // What is beside or above a directory is meaningful only after the link has been resolved.
+    sysfs.join(format!("dev/{kind}/{major}:{minor}")).canonicalize().ok()
+}
+
+/// The number of the device that has this directory in sysfs.
+fn number_of(directory: &Path) -> Option<u64> {
+    let text = fs::read_to_string(directory.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// The block device of the same namespace as an NVMe device's character device: `ng0n1` is beside
+/// `nvme0n1`.
+fn namespace_of(sysfs: &Path, device: u64) -> Option<u64> {
+    let directory = directory_of(sysfs, "char", device)?;
+    let numbers = directory.file_name()?.to_str()?.strip_prefix("ng")?;
+    // In newer kernels it is below a directory of its class.
+    let name = format!("nvme{numbers}");
+    let parents = directory.ancestors().skip(1).take(2);
+    parents.into_iter().find_map(|parent| number_of(&parent.join(&name)))
+}
+
+fn wholes(id: &StorageId, sysfs: &Path) -> BTreeSet<StorageId> {
+    let mut found = BTreeSet::new();
+    let mut next = vec![id.clone()];
+    while let Some(id) = next.pop() {
+        let above = match id {
+            StorageId::File { device, .. } => vec![StorageId::Block { device }],
+            StorageId::Block { device } => whole_of(sysfs, device),
+            _ => Vec::new(),
+        };
+        next.extend(above.into_iter().filter(|one| found.insert(one.clone())));
+    }
+    found
+}
+
+/// What a block device is a part of, or has its blocks on: its disk, the file of a loop device, and
+/// the devices below one of the device mapper or of md.
+fn whole_of(sysfs: &Path, device: u64) -> Vec<StorageId> {
+    let Some(directory) = directory_of(sysfs, "block", device) else { return Vec::new() };
+    let mut wholes = Vec::new();
+    let block = |directory: &Path| Some(StorageId::Block { device: number_of(directory)? });
+    if directory.join("partition").exists() {
+        wholes.extend(directory.parent().and_then(block));
+    }
+    if let Ok(path) = fs::read_to_string(directory.join("loop/backing_file")) {
+        wholes.extend(StorageId::of(Path::new(path.trim_end_matches('\n'))));
+    }
+    let slaves = fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
+    wholes.extend(slaves.filter_map(|slave| block(&slave.path())));
+    wholes
+}
+
+/// Why a part and its whole are not both opened.
+#[must_use]
+pub fn part_beside_whole(part: &Path, whole: &Path) -> String {
+    format!(
+        "{} has its blocks on {}, and both would write to them: serve only one of the two",
+        part.display(),
+        whole.display()
+    )
+}
+
+/// What all devices of one storage within this process share.
+#[derive(Debug)]
+pub struct Storage {
+    id: StorageId,
+    is_created: bool,
+    bytes: AtomicU64,
+    pub(crate) exclusion: Arc<Exclusion>,
+    pub(crate) lost_writes: Arc<LostWrites>,
+    changed: Mutex<Option<Resized>>,
+}
+
+impl Storage {
+    pub(crate) fn new(id: StorageId, is_created: bool) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            is_created,
+            bytes: AtomicU64::new(0),
+            exclusion: Arc::new(Exclusion::new()),
+            lost_writes: Arc::default(),
+            changed: Mutex::default(),
+        })
+    }
+
+    /// Which one it is.
+    #[must_use]
+    pub const fn id(&self) -> &StorageId {
+        &self.id
+    }
+
+    /// Whether this process has made it, empty.
+    #[must_use]
+    pub const fn is_created(&self) -> bool {
+        self.is_created
+    }
+
+    /// Forgets that writes were lost: whoever opens it now has had no part in it.
+    pub fn forget_lost_writes(&self) {
+        self.lost_writes.forget();
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Acquire)
+    }
+
+    /// Publishes a size. Who has asked is told of another one than before.
+    pub(crate) fn set_bytes(&self, bytes: u64) {
+        let before = self.bytes.swap(bytes, AcqRel);
+        if before != 0 && before != bytes {
+            self.tell();
+        }
+    }
+
+    /// Calls this when something about it has changed.
+    pub(crate) fn when_changed(&self, changed: Resized) {
+        *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(changed);
+    }
+
+    /// Tells who has asked.
+    pub(crate) fn tell(&self) {
+        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        changed.iter().for_each(Resized::tell);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// sysfs with disk 8:0 and its partition 8:1, loop device 7:0 with partition 259:5, the device
+    /// mapper's 253:0 on the disk's partition, and the NVMe namespace 259:0 behind 239:0.
+    fn machine(backing: &Path) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let add = |kind: &str, number: &str, place: &str| {
+            let place = root.path().join("devices").join(place);
+            fs::create_dir_all(&place).unwrap();
+            fs::write(place.join("dev"), format!("{number}\n")).unwrap();
+            let links = root.path().join("dev").join(kind);
+            fs::create_dir_all(&links).unwrap();
+            symlink(&place, links.join(number)).unwrap();
+            place
+        };
+        let disk = add("block", "8:0", "sda");
+        let partition = add("block", "8:1", "sda/sda1");
+        fs::write(partition.join("partition"), "1\n").unwrap();
+        let ring = add("block", "7:0", "loop0");
+        fs::create_dir_all(ring.join("loop")).unwrap();
+        fs::write(ring.join("loop/backing_file"), format!("{}\n", backing.display())).unwrap();
+        let partition = add("block", "259:5", "loop0/loop0p1");
+        fs::write(partition.join("partition"), "1\n").unwrap();
+        let mapped = add("block", "253:0", "dm-0");
+        fs::create_dir_all(mapped.join("slaves")).unwrap();
+        symlink(disk.join("sda1"), mapped.join("slaves/sda1")).unwrap();
+        add("block", "259:0", "nvme0/nvme0n1");
+        add("char", "239:0", "nvme0/ng0n1");
+        add("char", "239:1", "nvme0/nvme-generic/ng1n1");
+        add("block", "259:1", "nvme0/nvme1n1");
+        root
+    }
+
+    fn block(major: u32, minor: u32) -> StorageId {
+        StorageId::Block { device: rustix::fs::makedev(major, minor) }
+    }
+
+    #[test]
+    fn a_part_knows_its_wholes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let machine = machine(file.path());
+        let of = |major, minor| {
+            let found = wholes(&block(major, minor), machine.path());
+            found.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(of(8, 0), []);
+        assert_eq!(of(8, 1), [block(8, 0)]);
+        assert_eq!(of(253, 0), [block(8, 0), block(8, 1)], "what the mapped device stands on");
+        let backing = StorageId::of(file.path()).unwrap();
+        assert!(matches!(backing, StorageId::File { .. }));
+        assert!(of(7, 0).contains(&backing), "the loop device's file");
+        assert!(of(259, 5).contains(&backing) && of(259, 5).contains(&block(7, 0)));
+        let on_the_partition = StorageId::File { device: rustix::fs::makedev(8, 1), inode: 12 };
+        let found = wholes(&on_the_partition, machine.path());
+        assert!(found.contains(&block(8, 1)) && found.contains(&block(8, 0)));
+        assert_eq!(of(9, 9), [], "nothing is known of it");
+    }
+
+    #[test]
+    fn a_character_device_is_the_block_device_of_its_namespace() {
+        let machine = machine(Path::new("/nowhere"));
+        let of = |minor| namespace_of(machine.path(), rustix::fs::makedev(239, minor));
+        assert_eq!(of(0), Some(rustix::fs::makedev(259, 0)));
+        assert_eq!(of(1), Some(rustix::fs::makedev(259, 1)));
+        assert_eq!(of(2), None);
+        assert_eq!(StorageId::of(Path::new("/dev/null")), {
+            let device = Path::new("/dev/null").metadata().unwrap().rdev();
+            Some(StorageId::Character { device })
+        });
+    }
+
+    #[test]
+    fn a_path_is_no_identity() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("one"), "").unwrap();
+        fs::write(at("other"), "").unwrap();
+        fs::hard_link(at("one"), at("hard")).unwrap();
+        symlink(at("one"), at("soft")).unwrap();
+        let one = StorageId::of(&at("one"));
+        assert!(one.is_some());
+        assert_eq!(StorageId::of(&at("hard")), one);
+        assert_eq!(StorageId::of(&at("soft")), one);
+        assert_ne!(StorageId::of(&at("other")), one);
+        assert_eq!(StorageId::of(&at("none")), None);
+    }
+}

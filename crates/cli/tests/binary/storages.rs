@@ -1,0 +1,90 @@
+//! Files that are not where they were: an empty one does not take their place.
+
+use std::{fs, path::Path, process::Stdio};
+
+use crate::weft::{Folder, NQN, Target, command, text, weft};
+use rustix::process::Signal;
+
+/// Runs the binary in a mount namespace of its own after a command that mounts something there.
+fn mounted(mount: &str, place: &Path, words: &[&str]) -> String {
+    let script = format!("{mount} || exit 99; shift; exec \"$@\"");
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.env("WEFT_DRIVER", "epoll").stdin(Stdio::null());
+    unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh", text(place)]);
+    unshare.arg(command("epoll").get_program()).args(words);
+    let ran = unshare.output().expect("unshare");
+    assert_ne!(ran.status.code(), Some(99), "a mount: {}", String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(ran.status.code(), Some(1));
+    String::from_utf8_lossy(&ran.stderr).into_owned()
+}
+
+#[test]
+fn a_disk_that_is_not_mounted_is_no_empty_one() {
+    let folder = Folder::new("unmounted");
+    let disks = folder.path("disks");
+    fs::create_dir(&disks).expect("a folder");
+    let (disk, state) = (disks.join("disk.img"), folder.path("state.json"));
+    let file = format!("{},size=4MiB", text(&disk));
+    let words = ["--file", &file, "--state", text(&state)];
+    let target = Target::start("epoll", &words);
+    assert_eq!(target.said["subsystems"][0]["namespaces"][0]["created"], true);
+    target.wait_for_log("disk.img is created, empty, with 4 MiB");
+    target.stop();
+    let target = Target::start("epoll", &words);
+    assert_eq!(target.said["subsystems"][0]["namespaces"][0]["created"], false);
+    target.stop();
+    // Another file system hides it, as an empty mount point would.
+    let serve = ["target", "--file", &file, "--state", text(&state), "--nqn", NQN];
+    let serve = [&serve[..], &["--listen", "tcp://127.0.0.1:0"]].concat();
+    let fault = mounted("mount -t tmpfs none \"$1\"", &disks, &serve);
+    assert!(fault.contains("disk.img was served before and is not there now"), "{fault}");
+    assert!(fault.contains(&format!("mount the file system of {}", text(&disks))), "{fault}");
+    fs::rename(&disk, folder.path("away.img")).expect("moved away");
+    let config = folder.write(
+        "target.toml",
+        format!("[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystem]]\nnqn = \"{NQN}\"\n"),
+    );
+    let check = ["target", "--check", "--config", text(&config), "--state", text(&state)];
+    let fault = weft("epoll", check).fault();
+    assert!(fault.contains("disk.img was served before"), "{fault}");
+    assert!(!disk.exists(), "nothing was made");
+    let again = ["--file", &file];
+    let target = Target::start("epoll", &again);
+    assert_eq!(
+        target.said["subsystems"][0]["namespaces"][0]["created"], true,
+        "without a state nothing is known of it, so it is told"
+    );
+    target.stop();
+}
+
+#[test]
+fn a_bind_mount_is_the_same_file() {
+    let folder = Folder::new("bind");
+    for name in ["disks", "other"] {
+        fs::create_dir(folder.path(name)).expect("a folder");
+    }
+    let disk = folder.write("disks/disk.img", vec![0; 1 << 20]);
+    let again = folder.path("other/disk.img");
+    let words = ["target", "--file", text(&disk), "--file", text(&again), "--nqn", NQN];
+    let words = [&words[..], &["--listen", "tcp://127.0.0.1:0"]].concat();
+    let bind = "mount --bind \"$1\" \"$1/../other\"";
+    let fault = mounted(bind, &folder.path("disks"), &words);
+    assert!(fault.contains("namespace 2 of"), "{fault}");
+    assert!(fault.contains("is what namespace 1 stands on"), "{fault}");
+}
+
+#[test]
+fn a_file_that_is_removed_while_it_is_served_is_told() {
+    let folder = Folder::new("removed");
+    let disk = folder.write("disk.img", vec![0; 1 << 20]);
+    let target = Target::start("epoll", &["--file", text(&disk)]);
+    fs::remove_file(&disk).expect("removed");
+    let line = target.wait_for_log("was removed while it is served");
+    assert!(line.contains("disk.img") && line.contains("/proc/"), "how to save it: {line}");
+    let smart = target.weft("log", 1, &["smart", "-o", "json"]).json();
+    assert_eq!(smart["critical_warning"], 4, "{smart}");
+    target.signal(Signal::TERM);
+    let line = target.wait_for_log("disk.img was removed while it is served");
+    assert!(line.contains("copy /proc/"), "{line}");
+    assert_eq!(target.wait(), Some(1));
+}
