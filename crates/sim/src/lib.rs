@@ -9,7 +9,8 @@
 //!
 //! * [`Testbed`]: a target with its poll groups, the hosts, and the loop that runs them.
 //! * [`Client`]: one host's requests, and the possible contents of its blocks.
-//! * [`seeds`], [`run_a_tenth`]: a thousand runs, or those of `WEFT_SEEDS=FROM..TO`; a tenth of them.
+//! * [`seeds`]: a thousand runs, or those of `WEFT_SEEDS=FROM..TO`; [`run_a_tenth`]: a hundred, or
+//!   those.
 //!
 //! # What is checked
 //!
