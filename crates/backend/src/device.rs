@@ -97,8 +97,8 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
         Ok(self.geometry())
     }
 
-    /// Calls this, from any thread, after the size has changed by itself, or a file may no longer be
-    /// where it was opened. Devices that do not notice have no use for it.
+    /// Calls this, from any thread, after the size has changed by itself, or a file may no longer
+    /// be where it was opened. Devices that do not notice have no use for it.
     fn when_resized(&self, resized: Resized) {
         drop(resized);
     }

@@ -4,6 +4,7 @@
 //! The catalogue keeps the device of each namespace, so that a namespace that is still configured
 //! keeps its device, its contents and its identity.
 
+mod checks;
 mod discovery;
 mod one;
 mod sizes;
@@ -15,11 +16,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weft_backend::{DeviceFactory, DeviceSpec, Resized};
-use weft_nvme::Nqn;
 use weft_nvmf::discovery::DiscoveryEntry;
 use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
 use weft_transport::tls::TlsAcceptor;
 
+use self::checks::{alias, check_aliases, check_names, nqn};
 use self::discovery::shows_alike;
 use self::one::OnePlan;
 use self::sizes::{Resize, resize};
@@ -770,38 +771,6 @@ impl Entry {
 
 fn ports(config: &Config) -> Vec<PortView> {
     config.ports.iter().map(PortView::from).collect()
-}
-
-/// Two namespaces of a subsystem must not use one file or device, whatever its paths.
-fn check_aliases(subsystem: &Subsystem, opened: &[Arc<ServedDevice>]) -> Result<(), TargetError> {
-    let mut seen = BTreeMap::new();
-    for (namespace, device) in subsystem.namespaces.iter().zip(opened) {
-        let Some(storage) = device.factory.storage() else { continue };
-        if let Some(first) = seen.insert(storage.id(), namespace.nsid) {
-            return Err(alias(&subsystem.nqn, namespace.nsid, device, first));
-        }
-    }
-    Ok(())
-}
-
-fn alias(nqn: &str, nsid: u32, device: &ServedDevice, first: u32) -> TargetError {
-    let what = format!("{} is what namespace {first} stands on", device.factory.identity());
-    TargetError::namespace(nqn, nsid, &what)
-}
-
-/// Invalid names are found before anything is done.
-fn check_names(subsystem: &Subsystem) -> Result<(), TargetError> {
-    nqn(&subsystem.nqn)?;
-    let hosts = subsystem.allowed_hosts.iter().flatten().chain(&subsystem.listed_hosts);
-    let seeing = subsystem.namespaces.iter().flat_map(|one| one.visible_to.iter().flatten());
-    for host in hosts.chain(seeing) {
-        nqn(host)?;
-    }
-    Ok(())
-}
-
-fn nqn(name: &str) -> Result<Nqn, TargetError> {
-    name.parse().map_err(|error| TargetError::name(name, &error))
 }
 
 #[cfg(test)]

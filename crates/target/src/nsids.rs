@@ -1,9 +1,9 @@
 //! Which namespace has which NSID, and which NSIDs must not change their owner.
 //!
 //! A host that has a namespace in use writes to its NSID. So a number belongs to an identity: the
-//! UUID if one is given, else an explicit `nsid` together with its device, else the canonical path or
-//! what it leads to, else (memory, null) the kind and the order among equals. A reload never gives a number to
-//! another identity.
+//! UUID if one is given, else an explicit `nsid` together with its device, else the canonical path
+//! or what it leads to, else (memory, null) the kind and the order among equals. A reload never
+//! gives a number to another identity.
 
 use std::collections::{BTreeMap, BTreeSet};
 

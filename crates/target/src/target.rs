@@ -531,8 +531,8 @@ impl Target {
         }
     }
 
-    /// Looks whether the files of namespaces are still where they were opened. Of one that is not, and
-    /// was, hosts and the log are told; [`Self::when_resized`] says when to look.
+    /// Looks whether the files of namespaces are still where they were opened. Of one that is not,
+    /// and was, hosts and the log are told; [`Self::when_resized`] says when to look.
     ///
     /// # Errors
     /// A group does not answer.

@@ -204,7 +204,8 @@ fn a_bench_ends_when_its_controller_is_given_up() {
     }
 }
 
-/// Whether the controller is lost or only silent: a user who has asked for the end waits for neither.
+/// Whether the controller is lost or only silent: a user who has asked for the end waits for
+/// neither.
 #[test]
 fn a_bench_that_waits_for_its_controller_ends_at_the_first_signal() {
     for (how, signal) in [(Signal::KILL, Signal::TERM), (Signal::STOP, Signal::INT)] {

@@ -21,6 +21,7 @@ mod listen;
 mod message;
 mod meter;
 mod pieces;
+mod publish;
 mod reserved;
 mod shares;
 mod targets;
@@ -38,7 +39,7 @@ use weft_backend::RequestCompletion;
 use weft_nvme::Status;
 use weft_nvmf::auth::target::WorkDone;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
-use weft_nvmf::controller::{ControllerEvent, EndReason};
+use weft_nvmf::controller::ControllerEvent;
 use weft_nvmf::queue::QueueGrant;
 use weft_reactor::{Mailbox, MailboxSender, Reactor, ReactorCompletion, Token, WaitLimit};
 use weft_transport::target::TargetConnection;
@@ -52,8 +53,8 @@ use self::admission::{Admission, Outcome};
 use self::connection::{Connection, Placement, Role, transport_tag};
 use self::connections::Connections;
 use self::core::{
-    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Context, Core, DEVICES, DOUBT_TIMER,
-    DRAIN_TIMERS, KEY_TIMER, LISTENERS, RATE_TIMER, REGISTRATION_TIMERS, STALL_TIMER, TRACE_TIMER,
+    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Core, DEVICES, DOUBT_TIMER, DRAIN_TIMERS,
+    KEY_TIMER, LISTENERS, RATE_TIMER, REGISTRATION_TIMERS, STALL_TIMER, TRACE_TIMER,
 };
 use self::devices::Devices;
 use self::doubt::Doubt;
@@ -65,11 +66,10 @@ use self::shares::Shares;
 use self::targets::LatencyTargets;
 use self::throttle::{Throttle, Turn};
 use crate::TargetError;
-use crate::directory::{Directory, HostKey};
-use crate::limits::{UPDATE_COST, UPDATES_OF_A_TURN};
+use crate::directory::Directory;
 use crate::lines::Lines;
 use crate::round::Round;
-use crate::snapshot::{Needs, Snapshot};
+use crate::snapshot::Needs;
 use crate::statistics::CounterWriter;
 
 /// One thread's share of the target.
@@ -693,93 +693,6 @@ impl Group {
         if let Some(error) = refused {
             let result = Err(error);
             self.core.post(queue, Message::Attached { queue, owner, result });
-        }
-    }
-
-    /// Serves a new snapshot from now on.
-    fn publish(&mut self, snapshot: Arc<Snapshot>, settled: Arc<Round>) {
-        // Snapshots are made under a lock but posted after it: an older one may come later, when
-        // its change has been made with the newer one.
-        let concerned = match snapshot.version > self.core.snapshot.version {
-            true => self.adopt(snapshot),
-            false => self.connections.indices(),
-        };
-        self.settle_refused(concerned, settled);
-    }
-
-    /// Serves a newer snapshot. Returns the connections that it may concern.
-    fn adopt(&mut self, snapshot: Arc<Snapshot>) -> Vec<usize> {
-        let old = std::mem::replace(&mut self.core.snapshot, snapshot);
-        let snapshot = Arc::clone(&self.core.snapshot);
-        let changes = snapshot.changes.as_ref().filter(|changes| changes.after == old.version);
-        match changes {
-            Some(changes) => {
-                self.core.devices.change(&changes.removed, &mut self.core.reactor);
-            }
-            None => self.core.devices.serve(snapshot.devices(), &mut self.core.reactor),
-        }
-        self.core.throttle.replace(&snapshot.rate_limits);
-        let other_classes =
-            (old.express, &old.qos_rules) != (snapshot.express, &snapshot.qos_rules);
-        if other_classes {
-            self.core.express.replace(snapshot.express, &old.qos_rules, &snapshot.qos_rules);
-            self.core.replace_targets();
-            let left = self.core.shares.replace(snapshot.has_weights());
-            self.requeue(left);
-        }
-        let other_limits = !Arc::ptr_eq(&old.rate_limits, &snapshot.rate_limits);
-        let concerned = match changes {
-            Some(changes) if !other_limits && !other_classes => {
-                self.connections.indices_of(&changes.subsystems)
-            }
-            _ => self.connections.indices(),
-        };
-        let mut outdated = VecDeque::new();
-        for index in concerned.iter().copied() {
-            self.with_if_changed(index, |connection, core| {
-                let port_id = connection.endpoints.port_id;
-                let differs =
-                    |host: &HostKey| core.snapshot.differs(&old, host.subsystem(), port_id);
-                match &mut connection.role {
-                    Role::Admin(admin) if differs(admin.host()) => {
-                        let had_to_be = admin.outdate(&mut connection.transport, core);
-                        if !had_to_be {
-                            outdated.push_back(connection.id);
-                        }
-                        had_to_be
-                    }
-                    Role::Io(io) if other_limits || other_classes || differs(io.host()) => {
-                        let transport = &mut connection.transport;
-                        if !io.replace_view(&mut Context { transport, core }) {
-                            connection.end(EndReason::HostNotAllowed, core);
-                        }
-                        connection.bound_capsules(core);
-                        if other_classes {
-                            connection.regrant(core);
-                        }
-                        true
-                    }
-                    _ => false,
-                }
-            });
-        }
-        self.outdated.append(&mut outdated);
-        concerned
-    }
-
-    /// Has controllers learn of the present snapshot, as many as a turn may: a change of a subsystem
-    /// of many hosts and namespaces must not hold others up.
-    fn update_controllers(&mut self) {
-        let mut left = UPDATES_OF_A_TURN;
-        while left > 0
-            && let Some(id) = self.outdated.pop_front()
-        {
-            self.with_admin(id, |admin, transport, core| {
-                if admin.is_outdated() {
-                    let namespaces = admin.update(transport, core);
-                    left = left.saturating_sub(namespaces + UPDATE_COST);
-                }
-            });
         }
     }
 

@@ -160,7 +160,8 @@ fn a_file_that_was_served_is_not_made_anew() {
 /// A file that is removed, replaced or moved while it is served is told at once and at the end.
 #[test]
 fn a_file_that_goes_while_it_is_served_is_told() {
-    let gone: [(&str, fn(&Folder)); 3] = [
+    type Goes = fn(&Folder);
+    let gone: [(&str, Goes); 3] = [
         ("was removed while it is served", |folder| {
             std::fs::remove_file(folder.at("only")).expect("removed");
         }),

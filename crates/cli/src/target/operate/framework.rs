@@ -21,8 +21,8 @@ const LEVELS: [(&str, LevelFilter); 6] = [
     ("DEBUG", LevelFilter::Trace),
 ];
 
-/// Methods that divide SPDK's own memory and threads, which its `save_config` writes: nothing that a
-/// host gets depends on them, and there is nothing here to be divided.
+/// Methods that divide SPDK's own memory and threads, which its `save_config` writes: nothing that
+/// a host gets depends on them, and there is nothing here to be divided.
 const TUNINGS: [&str; 6] = [
     "accel_set_options",
     "bdev_set_options",

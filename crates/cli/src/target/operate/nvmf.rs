@@ -179,7 +179,8 @@ fn create_subsystem(operator: &Operator, params: Value) -> Answer {
     Ok(true.into())
 }
 
-/// What SPDK refuses as parameters; all else that is wrong with a subsystem is an error of the step.
+/// What SPDK refuses as parameters; all else that is wrong with a subsystem is an error of the
+/// step.
 fn check_identity(subsystem: &Subsystem) -> Result<(), ErrorObject> {
     let is_text = |text: &str, most| {
         text.len() <= most && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
