@@ -27,6 +27,7 @@ const QUICK: &[&str] = &["weft-nvme", "weft-nvmf", "weft-reactor", "weft-backend
 /// Tests that cannot pass there, and what the emulation lacks.
 const LACKING: &[(&str, &str)] = &[
     ("a_call_that_has_arrived_before_the_wait_ends_it", "io_uring"),
+    ("a_peer_on_another_machine_gets_the_choice_of_the_system", "TCP_CONGESTION"),
     ("both_ends_on_one_machine_do_without_pacing", "TCP_CONGESTION"),
     ("a_process_is_killed_in_time_even_if_it_is_stopped", "processes that start themselves"),
 ];

@@ -2,7 +2,7 @@
 //!
 //! [`source`] is a Rust source file without comments and strings; the rules are here: dependencies
 //! between crates, `unsafe`, clocks, sizes, leftovers, and that every test exists that the
-//! conformance matrix names.
+//! conformance matrix and the table of promises name.
 
 mod matrix;
 mod source;

@@ -141,15 +141,16 @@ impl MemoryDevice {
     /// Queues a request. Most of a small request's time is spent waiting for memory that is not in
     /// the cache, so it is prefetched while other requests are queued.
     fn enqueue(&mut self, reactor: &mut Reactor, request: Request) {
-        // The first request may be the only one, so it is prefetched at once.
-        if self.queued.is_empty()
-            && let Some((offset, len)) = self.extent(&request)
-        {
-            if self.hinted.take() != Some(offset) {
-                self.shared.region.find(offset);
-                self.prefetch(offset, len);
+        // The first request may be the only one, so it is prefetched at once: a flush executes one
+        // request at least, even if something express has come.
+        if self.queued.is_empty() {
+            if let Some((offset, len)) = self.extent(&request) {
+                if self.hinted.take() != Some(offset) {
+                    self.shared.region.find(offset);
+                    self.prefetch(offset, len);
+                }
+                self.prefetch_rest(offset, len);
             }
-            self.prefetch_rest(offset, len);
             self.prefetched = 1;
         }
         self.queued.push_back(request);

@@ -153,6 +153,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if begun.is_ok() || !entries.is_empty() {
         output.report(&entries)?;
     }
+    let fault = entries.iter().find(|entry| entry.result.failed()).map(|entry| bench.fault(entry));
     let closed = bench.close();
     begun?;
     logged?;
@@ -164,8 +165,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         output::complain(&format!("weft bench: interrupted: {what}"));
         return Err(Failure::Exit(signals::INTERRUPTED));
     }
-    if let Some(failed) = entries.iter().find(|entry| entry.result.failed()) {
-        output::complain(&format!("weft bench: {}", fault(&failed.result)));
+    if let Some(fault) = fault {
+        output::complain(&format!("weft bench: {fault}"));
         return Err(Failure::Told);
     }
     closed
@@ -319,6 +320,19 @@ impl<'a> Bench<'a> {
         }
         bench.check()?;
         Ok(bench)
+    }
+
+    /// Why a run failed; of a device across the network also why that is gone.
+    fn fault(&self, failed: &Entry) -> String {
+        let fault = fault(&failed.result);
+        let of_entry = |driven: &&Driven| driven.name == failed.device;
+        let lost = [weft_backend::Failure::Gone, weft_backend::Failure::PathLost];
+        let is_gone = lost.iter().any(|lost| fault.ends_with(&lost.to_string()));
+        let driven = self.driven.iter().find(of_entry).filter(|_| is_gone);
+        match driven.and_then(Driven::trouble) {
+            Some(trouble) => format!("{fault}: {trouble}"),
+            None => fault,
+        }
     }
 
     /// Finds what no job can run with before the first one runs.

@@ -3,6 +3,7 @@
 mod ana;
 mod controller;
 mod keys;
+mod namespace;
 mod pair;
 mod qos;
 mod visibility;
@@ -126,7 +127,7 @@ enum SubsystemVerb {
         #[arg(long)]
         ana_reporting: bool,
     },
-    /// Delete a subsystem.
+    /// Delete a subsystem; block devices that were created by themselves stay.
     Delete {
         /// Its name.
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
@@ -159,7 +160,7 @@ enum NamespaceVerb {
     AddHost(visibility::Host),
     /// No longer show it to a host.
     RemoveHost(visibility::Host),
-    /// Remove a namespace; a block device with a name stays.
+    /// Remove a namespace; a block device that was created by itself stays.
     Remove {
         /// The subsystem.
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
@@ -470,7 +471,9 @@ impl Session {
                 self.change("nvmf_create_subsystem", params)
             }
             SubsystemVerb::Delete { nqn } => {
-                self.change("nvmf_delete_subsystem", json!({ "nqn": nqn }))
+                let unnamed = self.unnamed_devices(nqn, None)?;
+                self.change("nvmf_delete_subsystem", json!({ "nqn": nqn }))?;
+                self.delete_devices(unnamed)
             }
             SubsystemVerb::List => {
                 let all = self.subsystems(None)?;
@@ -501,80 +504,18 @@ impl Session {
             NamespaceVerb::AddHost(host) => self.change("nvmf_ns_add_host", host.params()),
             NamespaceVerb::RemoveHost(host) => self.change("nvmf_ns_remove_host", host.params()),
             NamespaceVerb::Remove { nqn, nsid } => {
-                self.change("nvmf_subsystem_remove_ns", json!({ "nqn": nqn, "nsid": nsid }))
+                let unnamed = self.unnamed_devices(nqn, Some(*nsid))?;
+                self.change("nvmf_subsystem_remove_ns", json!({ "nqn": nqn, "nsid": nsid }))?;
+                self.delete_devices(unnamed)
             }
             NamespaceVerb::Resize { nqn, nsid, size } => {
-                let subsystem = self.subsystems(Some(nqn))?;
-                let namespaces = subsystem.iter().flat_map(|one| list(&one["namespaces"]));
-                let mut found = namespaces.filter(|one| one["nsid"] == *nsid);
-                let bdev = found.next().map(|one| one["bdev_name"].clone());
+                let bdev = self.devices(nqn, Some(*nsid))?.pop();
                 let bdev =
                     bdev.ok_or_else(|| Failure::Because(format!("{nqn} has no namespace {nsid}")))?;
                 self.change("bdev_resize", json!({ "name": bdev, "size": size }))
             }
             NamespaceVerb::List { nqn } => self.namespaces(nqn.as_deref()),
         }
-    }
-
-    fn add_namespace(
-        &mut self,
-        nqn: &str,
-        device: &Device,
-        [nsid, uuid, hidden]: [Value; 3],
-    ) -> Result<(), Failure> {
-        let (name, made) = match device.spec()? {
-            None => (device.bdev.clone().unwrap_or_default(), false),
-            Some(spec) => {
-                let name = match spec.path() {
-                    Some(path) => path.display().to_string(),
-                    None => Uuid::new_v4().to_string(),
-                };
-                let params = json!({ "name": name, "device": spec.to_string() });
-                self.call("bdev_device_create", params)?;
-                (name, true)
-            }
-        };
-        let name_of = ("bdev_name", json!(name));
-        let of = [name_of, ("nsid", nsid), ("uuid", uuid), ("no_auto_visible", hidden)];
-        let params = json!({ "nqn": nqn, "namespace": given(of) });
-        match self.call("nvmf_subsystem_add_ns", params) {
-            Ok(nsid) if self.json => output::print_json(&nsid),
-            Ok(nsid) => output::print(&format!("namespace {nsid}\n")),
-            Err(error) => {
-                if made {
-                    self.call("bdev_delete", json!({ "name": name }))?;
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn namespaces(&mut self, nqn: Option<&str>) -> Result<(), Failure> {
-        let (subsystems, bdevs) =
-            (self.subsystems(nqn)?, self.call("bdev_get_bdevs", Value::Null)?);
-        let mut table = Table::new(&["subsystem", ">nsid", ">size", ">block", "uuid", "device"]);
-        let mut all = Vec::new();
-        for subsystem in &subsystems {
-            for namespace in list(&subsystem["namespaces"]) {
-                let bdev = list(&bdevs).iter().find(|one| one["name"] == namespace["bdev_name"]);
-                let number = |key: &str| bdev.and_then(|one| one[key].as_u64()).unwrap_or(0);
-                let (block, blocks) = (number("block_size"), number("num_blocks"));
-                table.row(vec![
-                    text(&subsystem["nqn"]),
-                    text(&namespace["nsid"]),
-                    bytes::exact(block.saturating_mul(blocks)),
-                    block.to_string(),
-                    text(&namespace["uuid"]),
-                    text(&namespace["bdev_name"]),
-                ]);
-                let mut one = namespace.clone();
-                one["subsystem"] = subsystem["nqn"].clone();
-                one["block_size"] = block.into();
-                one["num_blocks"] = blocks.into();
-                all.push(one);
-            }
-        }
-        self.show(&all.into(), &table.text())
     }
 
     fn listener(&mut self, verb: &ListenerVerb) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weft_backend::DeviceFactory;
-use weft_host::{Controller, Multipath};
+use weft_host::{Controller, ControllerState, Multipath};
 
 use crate::{connection::pick, failure::Failure, place, within::TargetWithin};
 
@@ -40,6 +40,13 @@ impl Remote {
         match self {
             Self::One(controller) => granted(controller),
             Self::Several(paths) => paths.controllers().iter().filter_map(|one| granted(one)).min(),
+        }
+    }
+
+    fn states(&self) -> Vec<ControllerState> {
+        match self {
+            Self::One(controller) => vec![controller.state()],
+            Self::Several(paths) => paths.controllers().iter().map(|one| one.state()).collect(),
         }
     }
 
@@ -94,6 +101,20 @@ impl Driven {
     /// The fewest I/O queues that a controller has granted, if it is across the network.
     pub(crate) fn io_queues(&self) -> Option<u16> {
         self.remote.as_ref()?.io_queues()
+    }
+
+    /// Why requests to it would find nothing, if it is across the network.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let states = self.remote.as_ref()?.states();
+        if states.contains(&ControllerState::Live) {
+            return Some("the namespace is not there any more for this host".to_owned());
+        }
+        let given_up = states.into_iter().find_map(|state| match state {
+            ControllerState::Ended(Some(problem)) => Some(problem.to_string()),
+            _ => None,
+        });
+        let lost = || "the connection to its controller is lost".to_owned();
+        Some(given_up.map_or_else(lost, |why| format!("its controller is given up: {why}")))
     }
 
     /// Lets go of it.

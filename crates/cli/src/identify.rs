@@ -50,6 +50,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let namespace = found.ok_or_else(|| Failure::because("the namespace was removed"))?;
         of_namespace(&namespace)
     } else {
+        if let Some(nsid) = connection.options()?.address.nsid {
+            pick(&controller.namespaces(), Some(nsid))?;
+        }
         of_controller(&*controller.info()?)
     };
     controller.disconnect()?;

@@ -46,7 +46,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["served", "listening", "subsystem"])]
     config: Option<PathBuf>,
     /// Say what --config FILE, or what --state FILE has kept, would serve, with every NSID and
-    /// UUID, and end. No socket is opened, and no device is written to or created.
+    /// UUID, and end. Nothing listens, and no device is written to or created.
     #[arg(long, requires = "config")]
     check: bool,
     #[command(flatten)]
@@ -297,7 +297,8 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
             }
             Wish::Rescan => operator.rescan(),
             Wish::Reload(who) => {
-                let outcome = reload(&operator, configuration(), &who);
+                let outcome =
+                    reload(&operator, options.check_file().and_then(|()| configuration()), &who);
                 operator.rescan();
                 control.iter().for_each(|control| control.reloaded(&outcome));
             }
@@ -389,6 +390,13 @@ fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<C
 }
 
 impl Options {
+    /// Whether there is something that can be read again.
+    fn check_file(&self) -> Result<(), Failure> {
+        let flags =
+            "it was given by flags; --config FILE at the start makes one that is read again";
+        self.config.as_ref().map(drop).ok_or_else(|| Failure::because(flags))
+    }
+
     /// Whether someone can see what is measured.
     const fn is_watched(&self) -> bool {
         self.control.is_some() || self.metrics.metrics.is_some()

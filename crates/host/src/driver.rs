@@ -26,7 +26,7 @@ use crate::device::NamespaceFactory;
 use crate::error::Error;
 use crate::limits;
 use crate::options::Options;
-use crate::queue::{host_data, host_options, is_by_peer, side_of, transport_options};
+use crate::queue::{host_data, host_options, side_of, transport_options};
 use crate::resolve::resolve;
 use crate::shared::{
     Activity, ControllerState, DriverMessage, Ends, LiveController, QueueMessage, Security, Shared,
@@ -452,7 +452,8 @@ impl ControllerDriver {
     /// The connection ended. If it was never established, the host's next address is tried.
     fn closed(&mut self, reactor: &mut Reactor, reason: &CloseReason, ready: bool) {
         self.backlog.clear();
-        let refused = is_by_peer(reason) || matches!(reason, CloseReason::Tls(TlsFault::Alert(_)));
+        let refused = reason.is_by_peer()
+            || matches!(reason, CloseReason::Tls(TlsFault::Alert(_) | TlsFault::Ended));
         if !ready && refused && self.fall_back() {
             self.tried -= 1;
             self.open(reactor);
@@ -473,7 +474,7 @@ impl ControllerDriver {
             let to = address.map_or_else(String::new, |address| format!(" to {address}"));
             format!("cannot connect{to}: {reason}")
         };
-        self.ended_by_peer |= ready && is_by_peer(reason);
+        self.ended_by_peer |= ready && reason.is_by_peer();
         let side = if ready { side_of(reason) } else { Side::Io };
         self.association.handle_closed(side, words, reactor.turn_time());
     }

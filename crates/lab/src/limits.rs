@@ -79,5 +79,8 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// less than that to come back where it comes back at once.
 pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The same where the user has ended the run; twice that for those that a device works on.
+pub const INTERRUPTED_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// A percentile is resolved if so many samples lie beyond it.
 pub const SAMPLES_BEYOND: f64 = 10.0;

@@ -18,8 +18,8 @@ use crate::{
     histogram::Latency,
     job::Polling,
     limits::{
-        DRAIN_TIMEOUT, POOL_BYTES_SPARE, RECONNECT_TIMEOUT, SPIN_BEFORE_DUE, TURNS_WITHOUT_POLL,
-        WINDOW,
+        DRAIN_TIMEOUT, INTERRUPTED_TIMEOUT, POOL_BYTES_SPARE, RECONNECT_TIMEOUT, SPIN_BEFORE_DUE,
+        TURNS_WITHOUT_POLL, WINDOW,
     },
     run::{Ends, Phase, Setup},
     statistics::LaneResult,
@@ -260,7 +260,7 @@ impl<'a> Worker<'a> {
                 tell(News::Window(Box::new(self.window())));
                 self.tell_status(tell);
                 let now_ns = ns(self.reactor.now());
-                if self.lanes.iter().any(|lane| lane.is_stuck(now_ns, ns(DRAIN_TIMEOUT))) {
+                if self.lanes.iter().any(|lane| lane.is_stuck(now_ns, self.drain_ns(lane))) {
                     self.lanes.iter_mut().for_each(Lane::give_up);
                     break;
                 }
@@ -521,9 +521,21 @@ impl<'a> Worker<'a> {
 
     /// Closes the devices of lanes that wait for too long: the requests that such a device does
     /// not work on end then.
+    /// How long after its end a lane waits for requests that a device has.
+    fn drain_ns(&self, lane: &Lane) -> u64 {
+        match self.stop.load(Ordering::Relaxed) {
+            true => 2 * ns(INTERRUPTED_TIMEOUT) + lane.slowest_ns(),
+            false => ns(DRAIN_TIMEOUT),
+        }
+    }
+
     fn close_stuck(&mut self, now_ns: u64) {
+        let patience = match self.stop.load(Ordering::Relaxed) {
+            true => INTERRUPTED_TIMEOUT,
+            false => RECONNECT_TIMEOUT,
+        };
         for (lane, has_news) in self.lanes.iter_mut().zip(&mut self.news) {
-            if lane.is_stuck(now_ns, ns(RECONNECT_TIMEOUT) + lane.slowest_ns()) {
+            if lane.is_stuck(now_ns, ns(patience) + lane.slowest_ns()) {
                 lane.close(&mut self.reactor);
                 *has_news = true;
             }
@@ -532,7 +544,11 @@ impl<'a> Worker<'a> {
 
     /// Closes the devices and waits, within reason, for what they still hold.
     fn close(&mut self) {
-        let deadline = self.reactor.now() + Duration::from_secs(5);
+        let patience = match self.stop.load(Ordering::Relaxed) {
+            true => INTERRUPTED_TIMEOUT,
+            false => Duration::from_secs(5),
+        };
+        let deadline = self.reactor.now() + patience;
         for lane in &mut self.lanes {
             lane.close(&mut self.reactor);
         }

@@ -5,31 +5,52 @@
 //! that does not exist, and it is told of a change as if they came or went.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use weft_nvme::Nqn;
 
-use crate::subsystem::SubsystemView;
+use crate::subsystem::{NamespaceView, SubsystemView};
 
 /// Which hosts see the namespaces that not every host sees.
 #[derive(Debug, Default)]
 pub struct Visibility {
-    /// By Namespace Identifier.
-    hosts: BTreeMap<u32, BTreeSet<Nqn>>,
-    /// The views of hosts as long as somebody has them, so that all queues of a host share one.
-    views: Mutex<BTreeMap<Nqn, Weak<SubsystemView>>>,
+    hosts: Arc<Hosts>,
+    /// The views of hosts as long as somebody has them, by the namespaces that they see of those
+    /// that not every host sees: hosts that see the same share one.
+    views: Mutex<BTreeMap<BTreeSet<u32>, Weak<SubsystemView>>>,
+    /// The namespaces that every host sees, once somebody asks.
+    of_all: OnceLock<Vec<NamespaceView>>,
+}
+
+/// Namespaces that not every host sees, and the same by host: nobody looks through all of them for
+/// each host.
+#[derive(Debug, Default)]
+struct Hosts {
+    by_namespace: BTreeMap<u32, BTreeSet<Nqn>>,
+    by_host: BTreeMap<Nqn, BTreeSet<u32>>,
 }
 
 impl Clone for Visibility {
     /// Without the hosts' views, since the copy may belong to a view that is changed.
     fn clone(&self) -> Self {
-        Self { hosts: self.hosts.clone(), views: Mutex::default() }
+        Self { hosts: Arc::clone(&self.hosts), views: Mutex::default(), of_all: OnceLock::new() }
     }
 }
 
 impl FromIterator<(u32, BTreeSet<Nqn>)> for Visibility {
     fn from_iter<T: IntoIterator<Item = (u32, BTreeSet<Nqn>)>>(hosts: T) -> Self {
-        Self { hosts: hosts.into_iter().collect(), views: Mutex::default() }
+        let by_namespace: BTreeMap<_, _> = hosts.into_iter().collect();
+        let mut by_host: BTreeMap<Nqn, BTreeSet<u32>> = BTreeMap::new();
+        for (nsid, hosts) in &by_namespace {
+            for host in hosts {
+                by_host.entry(*host).or_default().insert(*nsid);
+            }
+        }
+        Self {
+            hosts: Arc::new(Hosts { by_namespace, by_host }),
+            views: Mutex::default(),
+            of_all: OnceLock::new(),
+        }
     }
 }
 
@@ -37,35 +58,42 @@ impl Visibility {
     /// The hosts that see a namespace; `None`: every host.
     #[must_use]
     pub fn hosts(&self, nsid: u32) -> Option<&BTreeSet<Nqn>> {
-        self.hosts.get(&nsid)
-    }
-
-    fn shows(&self, nsid: u32, host: &Nqn) -> bool {
-        self.hosts(nsid).is_none_or(|hosts| hosts.contains(host))
+        self.hosts.by_namespace.get(&nsid)
     }
 }
 
 impl SubsystemView {
+    fn seen_by_all(&self) -> &[NamespaceView] {
+        let is_seen = |one: &&NamespaceView| self.visibility.hosts(one.nsid).is_none();
+        let all = || self.namespaces.iter().filter(is_seen).copied().collect();
+        self.visibility.of_all.get_or_init(all)
+    }
+
     /// What a host sees of this subsystem.
     #[must_use]
     pub fn of_host(self: &Arc<Self>, host: &Nqn) -> Arc<Self> {
-        if self.visibility.hosts.keys().all(|nsid| self.visibility.shows(*nsid, host)) {
+        let Hosts { by_namespace, by_host } = &*self.visibility.hosts;
+        let none = BTreeSet::new();
+        let seen = by_host.get(host).unwrap_or(&none);
+        if seen.len() == by_namespace.len() {
             return Arc::clone(self);
         }
         // An entry is complete whenever the lock is released.
         let mut views = self.visibility.views.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = views.get(host).and_then(Weak::upgrade) {
+        if let Some(known) = views.get(seen).and_then(Weak::upgrade) {
             return known;
         }
-        let seen = self.namespaces.iter();
-        let seen = seen.filter(|namespace| self.visibility.shows(namespace.nsid, host));
+        let of_all = self.seen_by_all().iter().copied();
+        let own = seen.iter().filter_map(|nsid| self.namespaces.get(*nsid).copied());
         let view = Arc::new(Self {
-            namespaces: seen.copied().collect(),
+            namespaces: of_all.chain(own).collect(),
             visibility: Visibility::default(),
             ..(**self).clone()
         });
-        views.retain(|_, view| view.strong_count() > 0);
-        views.insert(*host, Arc::downgrade(&view));
+        if views.len().is_power_of_two() {
+            views.retain(|_, view| view.strong_count() > 0);
+        }
+        views.insert(seen.clone(), Arc::downgrade(&view));
         view
     }
 }
@@ -89,6 +117,8 @@ mod tests {
         assert_eq!((seen(&one), seen(&other)), (vec![1, 2], vec![1]));
         let (first, second) = (all.of_host(&one), all.of_host(&one));
         assert!(Arc::ptr_eq(&first, &second), "queues of a host share one view");
+        let (some, more) = (all.of_host(&nqn("a")), all.of_host(&nqn("b")));
+        assert!(Arc::ptr_eq(&some, &more), "and hosts that see the same");
         assert!(!Arc::ptr_eq(&first, &(*all).clone().into_shared().of_host(&one)), "of a copy");
     }
 

@@ -34,6 +34,18 @@ pub struct Client {
     lost: u64,
     /// Its requests are few and small.
     is_small: bool,
+    durability: Durability,
+}
+
+/// What becomes of data that is acknowledged as durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Durability {
+    /// It survives.
+    Kept,
+    /// A sync may fail.
+    Doubtful,
+    /// One has: nothing is acknowledged as durable any more.
+    Lost,
 }
 
 /// A pending request.
@@ -47,6 +59,15 @@ struct Pending {
     durable: bool,
     /// Of a flush: the number of changes of each block at its submission, if no change was pending.
     seen: Vec<Option<u64>>,
+    /// It was submitted after a sync had failed.
+    after_loss: bool,
+}
+
+impl Pending {
+    /// Whether its success says that something is durable.
+    fn says_durable(&self) -> bool {
+        self.kind == Kind::Flush || (self.kind.changes() && self.durable)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +101,7 @@ impl Client {
             ended: 0,
             lost: 0,
             is_small: false,
+            durability: Durability::Kept,
         }
     }
 
@@ -164,6 +186,17 @@ impl Client {
         }
     }
 
+    /// From now on a sync may fail: with it what is to be durable, and then all of that.
+    pub fn may_lose_writes(&mut self) {
+        self.durability = Durability::Doubtful;
+    }
+
+    /// Whether a sync has failed.
+    #[must_use]
+    pub fn has_lost_writes(&self) -> bool {
+        self.durability == Durability::Lost
+    }
+
     /// The storage has lost what was not durable. No request may be pending.
     ///
     /// # Panics
@@ -171,6 +204,22 @@ impl Client {
     pub fn crashed(&mut self) {
         assert!(self.is_idle(), "the outcome of pending requests is unknown");
         self.contents.clone_from(&self.survives);
+    }
+
+    /// The process of its host has died: the outcome of what was pending is unknown.
+    pub fn died(&mut self) {
+        while let Some((&tag, _)) = self.pending.first_key_value() {
+            self.end(RequestCompletion { tag, result: Err(Failure::Gone), buffer: None });
+        }
+    }
+
+    /// Another host goes on with its blocks, once this one has died.
+    ///
+    /// # Panics
+    /// If requests are pending.
+    pub fn move_to(&mut self, host: usize) {
+        assert!(self.is_idle());
+        self.host = host;
     }
 
     /// Reads every block and checks its contents.
@@ -187,6 +236,7 @@ impl Client {
         let stamp = if kind == Kind::Zeroes { 0 } else { tag };
         let queue = usize::try_from(self.random.below(8)).expect("small");
         let durable = self.random.chance(0.2);
+        let after_loss = self.has_lost_writes();
         let known = self.known(block, blocks);
         let at = self.first + block;
         let (reactor, device) = testbed.device(self.host, queue);
@@ -215,7 +265,8 @@ impl Client {
             // A compare needs the current contents.
             (Kind::Read | Kind::CompareAndWrite, _) => {
                 let seen = Vec::new();
-                let pending = Pending { kind: Kind::Read, block, blocks, stamp, durable, seen };
+                let kind = Kind::Read;
+                let pending = Pending { kind, block, blocks, stamp, durable, seen, after_loss };
                 self.pending.insert(tag, pending);
                 let into = stamped(&vec![u64::MAX; blocks as usize]);
                 let operation = Operation::Read { slba: at, nlb: blocks, into };
@@ -229,7 +280,8 @@ impl Client {
         if kind != Kind::Flush {
             self.count_change(block, blocks);
         }
-        self.pending.insert(tag, Pending { kind, block, blocks, stamp, durable, seen });
+        let pending = Pending { kind, block, blocks, stamp, durable, seen, after_loss };
+        self.pending.insert(tag, pending);
         self.next += 1;
     }
 
@@ -262,6 +314,8 @@ impl Client {
         self.ended += 1;
         let first = index(pending.block);
         let contents = &mut self.contents[first..first + pending.blocks as usize];
+        let is_acknowledged = completion.result.is_ok() && pending.says_durable();
+        assert!(!is_acknowledged || !pending.after_loss, "{tag} {pending:?} is not durable");
         match (completion.result, pending.kind) {
             (Ok(()), Kind::Read) => {
                 let buffer = completion.buffer.expect("a read has a buffer");
@@ -294,15 +348,29 @@ impl Client {
             // Its host has given up, perhaps after the request was executed.
             (Err(Failure::Gone), Kind::Read | Kind::Flush) => self.lost += 1,
             (Err(Failure::Gone), _) | (Err(Failure::PathLost), Kind::CompareAndWrite) => {
-                self.lost += 1;
-                contents.iter_mut().for_each(|may| may.push(pending.stamp));
-                for survives in &mut self.survives[first..first + pending.blocks as usize] {
-                    survives.push(pending.stamp);
+                self.is_unknown(&pending);
+            }
+            (Err(Failure::MediaWrite | Failure::Device(_)), kind)
+                if self.durability != Durability::Kept && pending.says_durable() =>
+            {
+                self.durability = Durability::Lost;
+                if kind.changes() {
+                    self.is_unknown(&pending);
                 }
-                self.count_change(pending.block, pending.blocks);
             }
             (Err(failure), _) => panic!("{tag} {pending:?} failed: {failure}"),
         }
+    }
+
+    /// Perhaps a request was executed.
+    fn is_unknown(&mut self, pending: &Pending) {
+        self.lost += 1;
+        let first = index(pending.block);
+        let blocks = first..first + pending.blocks as usize;
+        for may in self.contents[blocks.clone()].iter_mut().chain(&mut self.survives[blocks]) {
+            may.push(pending.stamp);
+        }
+        self.count_change(pending.block, pending.blocks);
     }
 }
 

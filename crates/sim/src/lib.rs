@@ -9,7 +9,8 @@
 //!
 //! * [`Testbed`]: a target with its poll groups, the hosts, and the loop that runs them.
 //! * [`Client`]: one host's requests, and the possible contents of its blocks.
-//! * [`seeds`]: a thousand runs, or those of `WEFT_SEEDS=FROM..TO`.
+//! * [`seeds`]: a thousand runs, or those of `WEFT_SEEDS=FROM..TO`; [`run_a_tenth`]: a hundred, or
+//!   those.
 //!
 //! # What is checked
 //!
@@ -27,5 +28,5 @@ mod seeds;
 mod testbed;
 
 pub use client::{BLOCK_BYTES, Client};
-pub use seeds::seeds;
-pub use testbed::{Link, SUBSYSTEM, Security, Size, Testbed};
+pub use seeds::{run_a_tenth, seeds};
+pub use testbed::{Link, SUBSYSTEM, Security, Size, Testbed, Tune};

@@ -1,5 +1,9 @@
 //! A simulated world with a target and hosts.
 
+mod hosts;
+
+pub use hosts::Tune;
+
 use crate::seeds::Seed;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -76,6 +80,10 @@ pub struct Testbed {
     hosts: Vec<Host>,
     link: Link,
     security: Security,
+    /// What hosts that connect from now on have other than usual.
+    tune: fn(&mut Options),
+    /// Whose timer ends a step.
+    clock: Option<Reactor>,
     completions: Vec<weft_reactor::ReactorCompletion>,
     _seed: Seed,
 }
@@ -287,6 +295,8 @@ impl Testbed {
             hosts,
             link,
             security,
+            tune: |_| {},
+            clock: None,
             completions,
             _seed: Seed(seed),
         };
@@ -303,30 +313,9 @@ impl Testbed {
 
     /// Hosts that begin to connect.
     fn begin_to_connect(&mut self, hosts: usize, policy: Option<IoPolicy>) {
-        let addresses = self.addresses();
         for number in 0..hosts {
-            let reactor = Reactor::simulated(&self.world);
-            let free = reactor.pool().available();
-            let mut drivers = Vec::new();
-            for (owner, address) in (0..).map(Owner).zip(&addresses) {
-                let options =
-                    Options { multipath: policy.is_some(), ..self.host_options(*address, number) };
-                let driver =
-                    ControllerDriver::connect(&reactor, owner, &options, ControllerKind::Nvm);
-                drivers.push(driver.expect("it starts"));
-            }
-            let (devices, express, express_done) = (Vec::new(), None, Vec::new());
-            let multipath = None;
-            self.hosts.push(Host {
-                reactor,
-                drivers,
-                addresses: addresses.clone(),
-                multipath,
-                devices,
-                express,
-                express_done,
-                free,
-            });
+            let host = self.begin_host(number, SUBSYSTEM, policy.is_some());
+            self.hosts.push(host);
         }
     }
 
@@ -479,13 +468,20 @@ impl Testbed {
 
     /// Options that keep outages short.
     fn host_options(&self, address: SocketAddr, number: usize) -> Options {
+        self.options_for(address, number, SUBSYSTEM)
+    }
+
+    fn options_for(&self, address: SocketAddr, number: usize, subsystem: &str) -> Options {
         let scheme = match &self.link {
             Link::Tcp => "nvme-tcp",
             Link::Rdma(_) => "nvme-rdma",
             Link::Loopback => "nvme-loopback",
         };
-        let mut options = host_options(&format!("{scheme}://{address}/{SUBSYSTEM}"), number);
-        options.data_digest &= matches!(self.link, Link::Tcp);
+        let mut options = host_options(&format!("{scheme}://{address}/{subsystem}"), number);
+        let is_tcp = matches!(self.link, Link::Tcp);
+        options.data_digest &= is_tcp;
+        options.host_traddr = is_tcp.then(|| Self::host_address(number));
+        (self.tune)(&mut options);
         if let Some(fabric) = self.link.fabric() {
             options.rdma = Provider::Software(fabric.clone());
         }

@@ -4,6 +4,7 @@
 //! The catalogue keeps the device of each namespace, so that a namespace that is still configured
 //! keeps its device, its contents and its identity.
 
+mod checks;
 mod discovery;
 mod one;
 mod sizes;
@@ -15,13 +16,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weft_backend::{DeviceFactory, DeviceSpec, Resized};
-use weft_nvme::Nqn;
 use weft_nvmf::discovery::DiscoveryEntry;
 use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
 use weft_transport::tls::TlsAcceptor;
 
+use self::checks::{alias, check_aliases, check_names, nqn};
 use self::discovery::shows_alike;
-use self::one::{OnePlan, check_aliases};
+use self::one::OnePlan;
 use self::sizes::{Resize, resize};
 use self::slots::Slots;
 use crate::TargetError;
@@ -770,21 +771,6 @@ impl Entry {
 
 fn ports(config: &Config) -> Vec<PortView> {
     config.ports.iter().map(PortView::from).collect()
-}
-
-/// Invalid names are found before anything is done.
-fn check_names(subsystem: &Subsystem) -> Result<(), TargetError> {
-    nqn(&subsystem.nqn)?;
-    let hosts = subsystem.allowed_hosts.iter().flatten().chain(&subsystem.listed_hosts);
-    let seeing = subsystem.namespaces.iter().flat_map(|one| one.visible_to.iter().flatten());
-    for host in hosts.chain(seeing) {
-        nqn(host)?;
-    }
-    Ok(())
-}
-
-fn nqn(name: &str) -> Result<Nqn, TargetError> {
-    name.parse().map_err(|error| TargetError::name(name, &error))
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
-//! The namespaces that a configuration would serve, without opening a socket and without creating
+//! The namespaces that a configuration would serve, without listening and without creating
 //! or writing anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
+use std::net::UdpSocket;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use weft_backend::{DeviceSpec, StorageId, part_beside_whole};
 
@@ -47,6 +49,8 @@ struct Examined {
 /// One sentence that names what is not available.
 pub fn check(config: &Config) -> Result<Vec<CheckedNamespace>, TargetError> {
     config.validate().map_err(|error| TargetError::new(error.to_string()))?;
+    crate::tls::check(config)?;
+    check_machine(config)?;
     let mut checked = Vec::new();
     let mut storages = BTreeMap::new();
     for subsystem in &config.subsystems {
@@ -59,6 +63,27 @@ pub fn check(config: &Config) -> Result<Vec<CheckedNamespace>, TargetError> {
     }
     check_parts(&storages)?;
     Ok(checked)
+}
+
+/// Whether the machine has the processors and the addresses.
+fn check_machine(config: &Config) -> Result<(), TargetError> {
+    for cpu in config.cpus.iter().chain(&config.express_cpus).copied() {
+        let pin = || weft_reactor::system::pin_current_thread(cpu);
+        let pinned = thread::scope(|scope| scope.spawn(pin).join());
+        if let Ok(Err(error)) = pinned {
+            let what = format!("processor {cpu} of `cpus` or `express-cpus`: {error}");
+            return Err(TargetError::new(what));
+        }
+    }
+    for port in &config.ports {
+        let mut address = port.listen.address;
+        address.set_port(0);
+        if let Err(error) = UdpSocket::bind(address) {
+            let what = format!("{}: no address of this machine ({error})", port.listen);
+            return Err(TargetError::new(what));
+        }
+    }
+    Ok(())
 }
 
 /// What each storage is called, and its namespace.

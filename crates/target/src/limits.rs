@@ -62,3 +62,9 @@ pub(crate) const fn discovery_controllers_of_an_address(most: u16) -> usize {
     let quarter = most / 4;
     (if quarter > 16 { quarter } else { 16 }) as usize
 }
+
+/// What controllers learn of changes in one turn, in namespaces to look at: some 100 µs.
+pub(crate) const UPDATES_OF_A_TURN: usize = 1024;
+
+/// What it costs to tell one controller, in namespaces: mostly a send.
+pub(crate) const UPDATE_COST: usize = 64;

@@ -87,6 +87,15 @@ impl LocalTarget {
     /// # Errors
     /// One sentence that names what is not available; then the target continues as before.
     pub fn reload(&mut self, config: &Config) -> Result<(), TargetError> {
+        self.change(config).map(drop)
+    }
+
+    /// The same; what is returned says when the change is answered, as a step is by
+    /// [`Target::step`](crate::Target::step).
+    ///
+    /// # Errors
+    /// As [`Self::reload`].
+    pub fn change(&mut self, config: &Config) -> Result<Receiver<()>, TargetError> {
         let mut config = config.clone();
         let plan = self.catalogue.plan(&mut config, Scope::All)?;
         let needs = plan.needs();
@@ -112,14 +121,15 @@ impl LocalTarget {
             RateLimits::replace(&before.rate_limits, &limits, self.groups.len(), now);
         self.directory.set_listening(addresses);
         let snapshot = self.directory.replace_snapshot(snapshot, &Scope::All);
-        let settled = Round::new(self.posts.len(), Waiter::None);
+        let (done, is_done) = channel();
+        let settled = Round::new(self.posts.len(), Waiter::Thread(done));
         Round::begin(&self.posts, Waiter::None, |round| Message::Reload {
             snapshot: Arc::clone(&snapshot),
             ports: true,
             round,
             settled: Arc::clone(&settled),
         });
-        Ok(())
+        Ok(is_done)
     }
 
     /// What says when no I/O command is in flight.

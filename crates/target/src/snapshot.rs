@@ -175,6 +175,11 @@ impl Snapshot {
         })
     }
 
+    /// Whether a host may use the subsystem of this name at a port.
+    pub(crate) fn allows(&self, nqn: &Nqn, port_id: u16, host: &Nqn) -> bool {
+        self.view_by_name(nqn.as_str(), port_id).is_some_and(|view| view.allows(host))
+    }
+
     fn view_by_name(&self, nqn: &str, port_id: u16) -> Option<&Arc<SubsystemView>> {
         let port = self.ports.iter().find(|port| port.id == port_id)?;
         if nqn == self.discovery.nqn.as_str() {

@@ -76,6 +76,21 @@ impl From<&io::Error> for CloseReason {
     }
 }
 
+impl CloseReason {
+    /// Whether the peer has ended the connection by itself: from then on it takes nothing more of
+    /// it.
+    #[must_use]
+    pub const fn is_by_peer(&self) -> bool {
+        match self {
+            Self::PeerClosed | Self::PeerTerminated { .. } => true,
+            Self::Io { kind, .. } => {
+                matches!(kind, io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+            }
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for CloseReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,8 +1,8 @@
-//! Checks that the tests exist that the conformance matrix (`docs/conformance.md`) names.
+//! Checks that the tests exist that the conformance matrix and the table of promises name.
 //!
 //! In every table with a column `Test` (or `Tests`), each name in backticks there is a test: a
 //! function (`module::name` or `name`), a step of the tests with real peers (`suite/step`), or a
-//! file of the repository.
+//! file of the repository. A promise has one at least.
 
 use super::source::Source;
 use anyhow::Result;
@@ -10,28 +10,38 @@ use std::fs;
 use std::path::Path;
 
 const MATRIX: &str = "docs/conformance.md";
+const PROMISES: &str = "docs/promises.md";
 
-/// One sentence for each test that the matrix names and that does not exist.
+/// One sentence for each test that a page names and that does not exist, and for each promise
+/// without a test.
 pub(crate) fn check(root: &Path, sources: &[Source]) -> Result<Vec<String>> {
-    let path = root.join(MATRIX);
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
     let mut faults = Vec::new();
-    for (line, name) in named_tests(&fs::read_to_string(path)?) {
-        let function = name.rsplit("::").next().unwrap_or(&name);
-        let exists = sources.iter().any(|source| source.defines(function))
-            || crate::peers::has_step(&name)
-            || (name.contains('/') && root.join(&name).exists());
-        if !exists {
-            faults.push(format!("{MATRIX}:{line}: no test is called {name}"));
+    for page in [MATRIX, PROMISES] {
+        let path = root.join(page);
+        if !path.exists() {
+            continue; // A test of tidy has other pages.
+        }
+        for (line, names) in rows(&fs::read_to_string(path)?) {
+            if names.is_empty() && page == PROMISES {
+                faults.push(format!("{page}:{line}: no test keeps this promise"));
+            }
+            for name in names {
+                let function = name.rsplit("::").next().unwrap_or(&name);
+                let exists = sources.iter().any(|source| source.defines(function))
+                    || crate::peers::has_step(&name)
+                    || (name.contains('/') && root.join(&name).exists());
+                if !exists {
+                    faults.push(format!("{page}:{line}: no test is called {name}"));
+                }
+            }
         }
     }
     Ok(faults)
 }
 
-/// The tests that the tables of `text` name, with their lines.
-fn named_tests(text: &str) -> Vec<(usize, String)> {
+/// The rows of the tables of `text` that have a column of tests, with their lines: the tests that
+/// each names.
+fn rows(text: &str) -> Vec<(usize, Vec<String>)> {
     let mut tests = Vec::new();
     let mut column = None;
     for (at, line) in text.lines().enumerate() {
@@ -46,8 +56,10 @@ fn named_tests(text: &str) -> Vec<(usize, String)> {
             None => column = Some(cells.iter().position(heading)),
             Some(Some(index)) => {
                 let cell = cells.get(index).copied().unwrap_or_default();
-                let names = cell.split('`').skip(1).step_by(2);
-                tests.extend(names.map(|name| (at + 1, name.to_owned())));
+                if cell.is_empty() || cell.contains(|it| it != '-') {
+                    let names = cell.split('`').skip(1).step_by(2);
+                    tests.push((at + 1, names.map(str::to_owned).collect()));
+                }
             }
             Some(None) => {}
         }
@@ -63,9 +75,9 @@ mod tests {
     fn names_are_read_from_the_column_of_every_table() {
         let text = "# Matrix\n| Feature | Test |\n|---|---|\n| `Connect` | `a::b`, `peers/x` |\n\n\
                     | What | Why |\n|---|---|\n| `not` | `this` |\n\n| Tests | State |\n|---|---|\n\
-                    | `c` | `done` |\n";
-        let expected = [(4, "a::b"), (4, "peers/x"), (12, "c")];
-        let expected: Vec<_> = expected.iter().map(|(l, n)| (*l, (*n).to_owned())).collect();
-        assert_eq!(named_tests(text), expected);
+                    | `c` | `done` |\n| none | |\n";
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let expected = [(4, names(&["a::b", "peers/x"])), (12, names(&["c"])), (13, names(&[]))];
+        assert_eq!(rows(text), expected);
     }
 }

@@ -80,6 +80,38 @@ fn express_requests_come_before_those_that_are_queued() {
     assert_eq!(device.in_flight(), 0);
 }
 
+/// A flush that stops for what is express has completed something: its caller goes on as long as
+/// something completes, and no event follows for what is left.
+#[test]
+fn a_flush_executes_something_even_if_something_express_has_come() {
+    let (mut reactor, mut device, _factory) = scene();
+    reactor.set_express_timer(Token::new(Owner(2), 0), reactor.now());
+    let pair = |reactor: &Reactor| Operation::CompareAndWrite {
+        slba: 0,
+        nlb: 1,
+        compare: reactor.pool().take(4096).unwrap(),
+        write: reactor.pool().take(4096).unwrap(),
+        durable: false,
+    };
+    let kinds: [fn(&Reactor) -> Operation; 4] = [
+        |reactor| read(reactor, 0),
+        |reactor| write(reactor, 0, 0),
+        |_| Operation::Flush,
+        |_| Operation::Verify { slba: 0, nlb: 1 },
+    ];
+    for first in kinds.iter().map(|kind| kind(&reactor)).chain([pair(&reactor)]).collect::<Vec<_>>()
+    {
+        let what = format!("{first:?}");
+        let operation = read(&reactor, 1);
+        device.submit(&mut reactor, Request { tag: 0, operation: first });
+        device.submit(&mut reactor, Request { tag: 1, operation });
+        while device.in_flight() > 0 {
+            device.flush(&mut reactor);
+            assert!(!done(&mut *device).is_empty(), "{what}");
+        }
+    }
+}
+
 /// Writes and reads of one block in one turn are executed in the order of submission.
 #[test]
 fn requests_of_a_turn_are_executed_in_order() {

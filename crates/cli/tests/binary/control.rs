@@ -233,7 +233,26 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
         ("nvmf_ns_remove_host", host(json!({"nsid": 77})), -32602, "no namespace 77"),
         ("spdk_get_version", json!({"x": 1}), -32602, "x is unknown"),
         ("spdk_kill_instance", json!({"sig_name": "SIGKILL"}), -32602, "SIGTERM"),
-        ("iobuf_set_options", json!({"small_pool_count": 64}), -32601, "Method not found"),
+        ("iobuf_set_options", json!([64]), -32602, "give them by name"),
+        ("nvmf_get_subsystems", json!({"tgt_name": "other"}), -32603, "Unable to find a target"),
+        (
+            "nvmf_create_subsystem",
+            json!({"nqn": "nqn.2024-01.org.example:s", "serial_number": "123456789012345678901"}),
+            -32602,
+            "serial_number",
+        ),
+        (
+            "nvmf_create_subsystem",
+            json!({"nqn": "nqn.2024-01.org.example:m", "model_number": "größe"}),
+            -32602,
+            "model_number",
+        ),
+        (
+            "nvmf_create_subsystem",
+            json!({"nqn": "nqn.2024-01.org.example:c", "min_cntlid": 5, "max_cntlid": 4}),
+            -32602,
+            "min_cntlid 5",
+        ),
         ("nvmf_discovery_remove_referral", json!({"address": at}), -32602, "no referral"),
         ("nvmf_discovery_add_referral", json!({"address": at}), -32602, "hosts cannot connect"),
         ("nvmf_set_max_subsystems", json!({"max_subsystems": 0}), -32602, "subsystems already"),
@@ -248,6 +267,32 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
     call(&mut client, "bdev_malloc_delete", json!({"name": name})).expect("it is deleted");
     let shown = call(&mut client, "nvmf_get_subsystems", json!({"nqn": nqn})).expect("shown");
     assert_eq!(shown[0]["namespaces"], json!([]));
+    target.stop();
+}
+
+#[test]
+fn what_asks_for_nothing_is_accepted_and_a_file_is_not_made_smaller() {
+    let folder = Folder::new("accepted");
+    let file = folder.path("disk");
+    let words = ["--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"];
+    let (target, mut client) = waiting(&folder, &words);
+    for (method, params) in [
+        ("nvmf_create_transport", json!({"trtype": "RDMA", "c2h_success": false})),
+        ("nvmf_get_subsystems", json!({"tgt_name": "nvmf_tgt"})),
+        ("sock_set_default_impl", json!({"impl_name": "posix"})),
+        ("iobuf_set_options", json!({"small_pool_count": 8192})),
+        ("bdev_set_options", json!({"bdev_io_pool_size": 65535})),
+        ("framework_set_scheduler", json!({"name": "static"})),
+    ] {
+        call(&mut client, method, params).expect(method);
+    }
+    let resize = |name: &str, bytes: u64| json!({"name": name, "size": bytes});
+    let device = format!("file:{},size=2MiB", file.display());
+    call(&mut client, "bdev_device_create", json!({"name": "B", "device": device})).expect("made");
+    let (code, what) = call(&mut client, "bdev_resize", resize("B", 1 << 20)).expect_err("less");
+    assert!(code == -22 && what.contains("has 2MiB, and a file"), "{code} {what}");
+    call(&mut client, "bdev_resize", resize("B", 3 << 20)).expect("more");
+    assert_eq!(std::fs::metadata(&file).expect("a file").len(), 3 << 20);
     target.stop();
 }
 
@@ -379,8 +424,26 @@ fn a_person_makes_and_shows_objects_with_ctl() {
     let listed = ctl("subsystem list").text();
     assert!(listed.contains("nqn.2014-08.org.example:h  tcp://127.0.0.1:"), "{listed}");
     assert_eq!(ctl("bdev list --json").json().as_array().map(Vec::len), Some(1));
+
+    // A device that was created by itself stays; one that a namespace came with goes with it.
+    let disk = folder.path("disk").display().to_string();
+    ctl(&format!("namespace add {NQN} --file {disk},size=1MiB --nsid 5")).text();
+    let listed = ctl("namespace list").text();
+    assert!(listed.contains("null:2MiB"), "{listed}");
+    assert!(listed.contains(&disk), "{listed}");
+    ctl("bdev create named null:1MiB").text();
+    ctl(&format!("namespace add {NQN} --bdev named --nsid 6")).text();
+    let bdevs = || {
+        let all = ctl("bdev list --json").json();
+        let names = all.as_array().expect("a list").iter();
+        names.map(|one| one["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    ctl(&format!("namespace remove {NQN} 5")).text();
+    assert_eq!(bdevs().len(), 2, "{:?}", bdevs());
     ctl(&format!("subsystem delete {NQN}")).text();
     assert_eq!(ctl("subsystem list --json").json(), json!([]));
+    assert_eq!(bdevs(), ["named"]);
+    assert!(ctl("reload").fault().contains("--config FILE"));
     target.stop();
 }
 

@@ -174,7 +174,7 @@ fn a_bench_ends_with_its_target() {
     for (depth, more) in [("1", &[][..]), ("32", &["--rw", "randwrite", "--verify", "crc32c"])] {
         let load = [&["--runtime", "2", "--iodepth", depth], more].concat();
         let (lasted, said) = outlives(&load, Signal::KILL);
-        assert!(said.contains("failed: gone"), "{said}");
+        assert!(said.contains("failed: gone: the connection to its controller is lost"), "{said}");
         // Its runtime, and how long it waits for requests that no connection carries.
         let timeouts = Duration::from_secs(2) + RECONNECT_TIMEOUT;
         assert!(lasted < timeouts + GRACE, "{lasted:?}");
@@ -197,9 +197,37 @@ fn a_bench_ends_when_its_controller_is_given_up() {
         let load = [load, &[timeout, "3"], &soon].concat();
         let (lasted, said) = outlives(&load, Signal::KILL);
         assert!(said.contains("failed: "), "{load:?}: {said}");
+        assert!(said.contains("controller is"), "{load:?}: {said}");
         assert!(lasted < three + GRACE, "{load:?}: {lasted:?}");
         // There is hope until the last attempt that the time allows.
         assert!(lasted > Duration::from_secs(1), "{load:?}: {lasted:?}");
+    }
+}
+
+/// Whether the controller is lost or only silent: a user who has asked for the end waits for
+/// neither.
+#[test]
+fn a_bench_that_waits_for_its_controller_ends_at_the_first_signal() {
+    for (how, signal) in [(Signal::KILL, Signal::TERM), (Signal::STOP, Signal::INT)] {
+        let target = Target::start("epoll", &["--memory", "16MiB"]);
+        let mut child = command("epoll");
+        child.args(["bench", &target.url(1), "--quiet", "--runtime", "1h", "--time_based"]);
+        let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = child.expect("the binary");
+        let reads = || {
+            let log = target.weft("log", 1, &["smart", "-o", "json"]).json();
+            log["host_read_commands"].clone()
+        };
+        while reads() == 0 {}
+        target.signal(how);
+        std::thread::sleep(Duration::from_millis(500));
+        let asked = Instant::now();
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, signal).expect("a signal");
+        let ended = child.wait_with_output().expect("its end");
+        // A silent controller has five seconds to say goodbye.
+        assert!(asked.elapsed() < 2 * GRACE, "{:?}", asked.elapsed());
+        assert_eq!(ended.status.code(), Some(130));
     }
 }
 

@@ -360,6 +360,15 @@ fn a_configuration_is_checked_without_serving_it() {
     let again = format!("[[subsystem.namespace]]\nfile = \"{}\"\n", text(&link));
     config(target.port(0), &again);
     assert!(check(&[]).fault().contains("is what namespace 3 stands on"));
+    for (first, part) in [
+        ("cpus = [4095]\n", "processor 4095"),
+        ("[[port]]\nlisten = \"tcp://192.0.2.77:4420\"\n", "no address of this machine"),
+    ] {
+        let text = first.to_owned() + &std::fs::read_to_string(config(0, "")).expect("a file");
+        folder.write("check.toml", text);
+        let fault = check(&[]).fault();
+        assert!(fault.contains(part), "{fault}");
+    }
     target.stop();
 }
 
@@ -412,6 +421,7 @@ fn errors_are_one_sentence() {
     let target = Target::start("epoll", &["--memory", "1MiB", "--memory", "1MiB"]);
     let port = target.port(0).to_string();
     let here = ["-a", "127.0.0.1", "-s", &port];
+    let absent = format!("nvme-tcp://127.0.0.1:{port}/{NQN}?nsid=9");
     let fault = |words: &[&str]| weft("epoll", words).fault();
     for (words, part) in [
         ([&["identify"], &here[..], &["-n", "nqn.2024-01.io.example:other"]].concat(), "Connect"),
@@ -420,6 +430,7 @@ fn errors_are_one_sentence() {
             [&["identify", "ns", "--nsid", "9"], &here[..], &["-n", NQN]].concat(),
             "namespace 9 does not exist",
         ),
+        (vec!["identify", &absent], "namespace 9 does not exist"),
         ([&["identify"], &here[..]].concat(), "no subsystem given"),
         (vec!["read", "-a", "no.such.host.invalid", "-n", NQN], "no.such.host.invalid"),
         (vec!["flush"], "no address"),

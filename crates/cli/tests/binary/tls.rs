@@ -239,9 +239,11 @@ fn who_has_not_the_key_or_has_another_name_gets_in_nowhere() {
     }
     let refused = run(&url, "list", &other, &[]).fault();
     assert!(!refused.contains(&std::fs::read_to_string(&other).expect("the key")));
+    assert!(refused.contains("ended the TLS handshake"), "{refused}");
     target.wait_for_log("TLS:");
     let words = ["--hostnqn", OTHER_HOST, "--tls", "--tls-key-file", text(&own), "--", &url];
-    weft("epoll", [&["list"], &words[..]].concat()).fault();
+    let refused = weft("epoll", [&["list"], &words[..]].concat()).fault();
+    assert!(refused.contains("ended the TLS handshake"), "{refused}");
     target.wait_for_log("no key is configured for a PSK identity");
     // The same key, derived in another way.
     run(&url, "list", &own, &["--tls-compat"]).fault();

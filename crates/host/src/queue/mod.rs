@@ -47,7 +47,7 @@ pub(crate) use buffers::Copying;
 use buffers::{RequestBuffers, RequestRange, failure_of};
 pub(crate) use connection::{host_data, host_options, side_of, transport_options};
 use path::PathState;
-pub(crate) use path::{Ended, Outlook, Why, is_by_peer, is_of_access};
+pub(crate) use path::{Ended, Outlook, Why, is_of_access};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -609,7 +609,7 @@ impl QueuePair {
         }
         if !was_closing && let Some(live) = self.live.take() {
             let problem = Problem::Transport { side: side_of(&reason), reason: reason.to_string() };
-            self.report(live.snapshot.generation, problem, is_by_peer(&reason));
+            self.report(live.snapshot.generation, problem, reason.is_by_peer());
         }
     }
 

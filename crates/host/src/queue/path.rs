@@ -135,7 +135,7 @@ impl QueuePair {
     /// The connection has ended, by itself for this reason or because this side closed it.
     pub(super) fn raise_fence(&mut self, by_itself: Option<&CloseReason>, now: Duration) {
         let Some(path) = &mut self.path else { return };
-        let by_peer = by_itself.map_or(path.suspended_by_peer, is_by_peer);
+        let by_peer = by_itself.map_or(path.suspended_by_peer, CloseReason::is_by_peer);
         let Some(snapshot) = &self.snapshot else { return };
         let controller = &snapshot.controller;
         let notices = match by_peer {
@@ -198,16 +198,4 @@ pub(crate) fn is_of_access(status: Status) -> bool {
     [Status::ANA_TRANSITION, Status::ANA_INACCESSIBLE, Status::ANA_PERSISTENT_LOSS]
         .iter()
         .any(|of_access| of_access.code() == status.code())
-}
-
-/// Whether the controller has ended a connection by itself: from then on it takes no more commands
-/// of the association.
-pub(crate) const fn is_by_peer(reason: &CloseReason) -> bool {
-    match reason {
-        CloseReason::PeerClosed | CloseReason::PeerTerminated { .. } => true,
-        CloseReason::Io { kind, .. } => {
-            matches!(kind, std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe)
-        }
-        _ => false,
-    }
 }

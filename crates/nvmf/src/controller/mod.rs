@@ -361,6 +361,12 @@ impl Controller {
         &self.host
     }
 
+    /// How many namespaces its host sees.
+    #[must_use]
+    pub fn namespaces(&self) -> usize {
+        self.view.namespaces.iter().len()
+    }
+
     /// Whether the controller is enabled and ready, and not shutting down.
     #[must_use]
     pub fn is_ready(&self) -> bool {

@@ -36,8 +36,12 @@ pub(crate) const DHCHAP: Form = Form { family: "DHHC-", hashes: 3 };
 /// Why a text is not a key. It never repeats any of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseKeyError {
-    /// It starts with neither `NVMeTLSkey-` nor `DHHC-`, or not with the one that is needed.
+    /// It starts with neither `NVMeTLSkey-` nor `DHHC-`.
     Prefix,
+    /// It is a key of DH-HMAC-CHAP where one of TLS is needed.
+    OfDhchap,
+    /// It is a key of TLS where one of DH-HMAC-CHAP is needed.
+    OfTls,
     /// The version of the form is not 1.
     Version,
     /// It is not a prefix, two digits and a value, each with a colon after it.
@@ -56,6 +60,12 @@ impl fmt::Display for ParseKeyError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
             Self::Prefix => "a key begins with NVMeTLSkey-1: (TLS) or DHHC-1: (DH-HMAC-CHAP)",
+            Self::OfDhchap => {
+                "this is a key of DH-HMAC-CHAP (DHHC-1:); one of TLS begins with NVMeTLSkey-1:"
+            }
+            Self::OfTls => {
+                "this is a key of TLS (NVMeTLSkey-1:); one of DH-HMAC-CHAP begins with DHHC-1:"
+            }
             Self::Version => "only version 1 of this form of key is known",
             Self::Parts => "a key is PREFIX:HH:BASE64:, with a colon at its end",
             Self::Hash => {
@@ -81,7 +91,12 @@ pub(crate) fn parse(
     form: Form,
     text: &str,
 ) -> Result<(Option<HashFunction>, SecretBytes), ParseKeyError> {
-    let rest = text.trim().strip_prefix(form.family).ok_or(ParseKeyError::Prefix)?;
+    let text = text.trim();
+    let rest = text.strip_prefix(form.family).ok_or(match text {
+        _ if text.starts_with(TLS.family) => ParseKeyError::OfTls,
+        _ if text.starts_with(DHCHAP.family) => ParseKeyError::OfDhchap,
+        _ => ParseKeyError::Prefix,
+    })?;
     let (version, rest) = rest.split_once(':').ok_or(ParseKeyError::Version)?;
     if version != VERSION {
         return Err(ParseKeyError::Version);

@@ -130,7 +130,7 @@ fn an_identity_of_version_0_that_no_label_can_hold_does_not_exist() {
 
 #[test]
 fn texts_that_are_no_keys_are_refused_with_the_reason() {
-    use ParseKeyError::{Base64, Crc, Hash, Length, Parts, Prefix, Version};
+    use ParseKeyError::{Base64, Crc, Hash, Length, OfDhchap, Parts, Prefix, Version};
     let value = "VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ";
     let cases = [
         ("", Prefix),
@@ -155,7 +155,7 @@ fn texts_that_are_no_keys_are_refused_with_the_reason() {
     for (text, expected) in cases {
         assert_eq!(text.parse::<Key>().expect_err(text), expected, "{text}");
     }
-    assert_eq!(DHCHAP.parse::<TlsKey>().expect_err("the other form"), Prefix);
+    assert_eq!(DHCHAP.parse::<TlsKey>().expect_err("the other form"), OfDhchap);
     assert!(format!("\n {TLS} \n").parse::<Key>().is_ok(), "a file ends with a newline");
 }
 

@@ -421,10 +421,10 @@ impl SimulatedDriver {
                     file.erase(offset, length);
                     Outcome::Done
                 }
-                _ => {
-                    file.sync();
-                    Outcome::Done
-                }
+                _ => match file.sync() {
+                    Ok(()) => Outcome::Done,
+                    Err(error) => Outcome::failed(error),
+                },
             }
         };
         ready.push(ReactorCompletion { token: work.token, outcome });
@@ -735,6 +735,9 @@ impl Drop for SimulatedDriver {
         let keys: Vec<Key> = self.sockets.iter().map(|(key, _)| key).collect();
         let mut ready = Vec::new();
         for key in keys {
+            if let Some(Socket::Stream { end, .. }) = self.sockets.get(key) {
+                self.state.borrow_mut().process_ended(*end);
+            }
             self.close_socket(key, &mut ready);
         }
         self.state.borrow_mut().set_deadline(self.reactor, None);

@@ -1,6 +1,7 @@
 //! Files in memory, with what would survive a loss of power.
 
 use super::random::Random;
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub(super) struct FileState {
     pub(super) crashes: u64,
     /// Until when each of its channels works on what it has.
     busy_until: Vec<Duration>,
+    /// The next sync fails.
+    fails_sync: bool,
 }
 
 /// A page with sectors that are not durable.
@@ -31,6 +34,8 @@ struct Undo {
     durable: Page,
     /// A bit for each sector that differs from that.
     dirty: u8,
+    /// The same of those that a sync has failed to write: the kernel takes them as clean.
+    lost: u8,
 }
 
 impl FileState {
@@ -41,6 +46,7 @@ impl FileState {
             undo: BTreeMap::new(),
             crashes: 0,
             busy_until: Vec::new(),
+            fails_sync: false,
         }
     }
 
@@ -98,16 +104,32 @@ impl FileState {
         }
     }
 
-    /// All that was written is durable.
-    pub(super) fn sync(&mut self) {
-        self.undo.clear();
+    /// All that was written is durable, unless it fails. Then only what is written anew will be.
+    pub(super) fn sync(&mut self) -> Result<(), Errno> {
+        if std::mem::take(&mut self.fails_sync) {
+            self.undo.values_mut().for_each(|undo| undo.lost |= std::mem::take(&mut undo.dirty));
+            return Err(Errno::IO);
+        }
+        self.undo.retain(|page, undo| {
+            let bytes = self.pages.get(page).map_or(&[0; PAGE_BYTES], |bytes| &**bytes);
+            for sector in sectors(std::mem::take(&mut undo.dirty)) {
+                undo.durable[sector.clone()].copy_from_slice(&bytes[sector]);
+            }
+            undo.lost != 0
+        });
+        Ok(())
+    }
+
+    /// The next sync fails.
+    pub(super) fn fail_sync(&mut self) {
+        self.fails_sync = true;
     }
 
     /// Loses what is not durable, except for sectors that survive by chance.
     pub(super) fn crash(&mut self, survival_probability: f64, random: &mut Random) {
         self.crashes += 1;
         for (page, undo) in std::mem::take(&mut self.undo) {
-            for sector in sectors(undo.dirty) {
+            for sector in sectors(undo.dirty | undo.lost) {
                 if !random.chance(survival_probability) {
                     let bytes = self.pages.entry(page).or_insert_with(zero_page);
                     bytes[sector.clone()].copy_from_slice(&undo.durable[sector]);
@@ -126,13 +148,15 @@ impl FileState {
         let bytes = self.pages.entry(page).or_insert_with(zero_page);
         let touched = touched_sectors(&range);
         if !durable {
-            let undo =
-                self.undo.entry(page).or_insert_with(|| Undo { durable: bytes.clone(), dirty: 0 });
+            let clean = || Undo { durable: bytes.clone(), dirty: 0, lost: 0 };
+            let undo = self.undo.entry(page).or_insert_with(clean);
             undo.dirty |= touched;
+            undo.lost &= !touched;
         }
         act(&mut bytes[range]);
         if durable && let Some(undo) = self.undo.get_mut(&page) {
             undo.dirty &= !touched;
+            undo.lost &= !touched;
             for sector in sectors(touched) {
                 undo.durable[sector.clone()].copy_from_slice(&bytes[sector]);
             }
@@ -192,7 +216,7 @@ mod tests {
     fn a_crash_loses_what_was_not_synced() {
         let mut file = FileState::new(1 << 40);
         file.write(4000, &[1; 200], false);
-        file.sync();
+        file.sync().unwrap();
         file.write(4000, &[2; 200], false);
         file.write(1 << 39, &[3; 600], false);
         file.crash(0.0, &mut Random::new(1));
@@ -212,6 +236,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_sync_failed_to_write_is_lost_until_it_is_written_anew() {
+        let mut file = FileState::new(8192);
+        file.write(0, &[1; 1024], false);
+        file.fail_sync();
+        assert_eq!(file.sync(), Err(Errno::IO));
+        file.write(512, &[2; 512], false);
+        file.sync().unwrap();
+        assert_eq!(contents(&file, 0, 512), [1; 512]);
+        file.crash(0.0, &mut Random::new(1));
+        assert_eq!(contents(&file, 0, 512), [0; 512]);
+        assert_eq!(contents(&file, 512, 512), [2; 512]);
+    }
+
+    #[test]
     fn erasing_frees_whole_pages_and_can_be_lost() {
         let mut file = FileState::new(1 << 20);
         file.write(0, &[7; 16_384], true);
@@ -221,7 +259,7 @@ mod tests {
         file.crash(0.0, &mut Random::new(1));
         assert_eq!(contents(&file, 0, 16_384), [7; 16_384]);
         file.erase(0, u64::MAX);
-        file.sync();
+        file.sync().unwrap();
         file.crash(0.0, &mut Random::new(1));
         assert_eq!(contents(&file, 0, 16_384), [0; 16_384]);
     }

@@ -29,7 +29,7 @@ use crate::pool::Pool;
 use state::State;
 use std::cell::RefCell;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -205,6 +205,26 @@ impl World {
     /// connected, and nothing arrives any more. Whether there was one.
     pub fn drop_silently(&self, end: SocketAddr) -> bool {
         self.state.borrow_mut().silence_by_address(end)
+    }
+
+    /// Begins or ends an outage of the connections whose one end has this address. Meanwhile
+    /// nothing arrives at either end, and resets are lost. What a kernel has been given it sends
+    /// again, also when the process has ended, so that it arrives after the outage: up to as long
+    /// after it as the outage was.
+    pub fn set_outage(&self, address: IpAddr, is_out: bool) {
+        self.state.borrow_mut().set_outage(address, is_out);
+    }
+
+    /// Whether the connections that are made from now on are reset when the process that has made
+    /// them ends (`SO_LINGER` with a time of zero), instead of closed after all that it has sent.
+    /// At first as the drivers of the kernel have it.
+    pub fn set_resets_at_death(&self, resets: bool) {
+        self.state.borrow_mut().resets_at_death = resets;
+    }
+
+    /// The next sync of a file fails, and what it should have made durable never will be.
+    pub fn fail_sync(&self, file: SimulatedFile) {
+        self.state.borrow_mut().file_mut(file).fail_sync();
     }
 
     /// A new file of `len` zero bytes, all of them durable.

@@ -9,7 +9,7 @@ use super::state::{Event, Notice, State};
 use crate::slab::Key;
 use crate::stream::Life;
 use rustix::io::Errno;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// Connections that wait to be accepted, at most.
 const BACKLOG: usize = 4096;
+/// After which time an attempt to connect is repeated if the network is out, as by Linux.
+const ATTEMPT_RETRY: Duration = Duration::from_secs(1);
 
 /// A connection that is being moved between simulated reactors. Closes when dropped.
 #[derive(Debug)]
@@ -81,8 +83,14 @@ pub(super) struct End {
     closed: bool,
     /// Its closing is a reset, whatever it has read.
     discards: bool,
+    /// Its closing is a reset if it comes from the end of its process.
+    resets_at_death: bool,
     /// A send waits for the peer to read.
     wants_room: bool,
+    /// What an outage has kept from this end and its peer's kernel will send again, in order.
+    stuck: VecDeque<Event>,
+    /// Its peer's kernel has forgotten what this end has not received.
+    is_forgotten: bool,
 }
 
 impl End {
@@ -100,13 +108,21 @@ impl End {
             silent: false,
             closed: false,
             discards: false,
+            resets_at_death: false,
             wants_room: false,
+            stuck: VecDeque::new(),
+            is_forgotten: false,
         }
     }
 
     /// Whether nothing follows what is in the inbox.
     pub(super) fn has_hung_up(&self) -> bool {
         self.ended || self.broken
+    }
+
+    /// Whether this address is that of one of the two ends.
+    fn is_at(&self, address: IpAddr) -> bool {
+        [self.local.ip(), self.remote.ip()].contains(&address)
     }
 
     /// Whether a receive would not have to wait.
@@ -173,7 +189,9 @@ impl State {
         if local.port() == 0 {
             local.set_port(self.free_port(local.ip()));
         }
-        let end = self.ends.insert(End::new(Some(place), local, address));
+        let mut end = End::new(Some(place), local, address);
+        end.resets_at_death = self.resets_at_death;
+        let end = self.ends.insert(end);
         let at = self.now() + self.network_delay();
         self.schedule(at, Event::Attempt { end });
         if let Some(timeout) = timeout {
@@ -275,22 +293,35 @@ impl State {
         }
     }
 
-    /// Closes an end. Its peer is notified later, with a reset if something was left unread.
+    /// The process that has this end is over.
+    pub(super) fn process_ended(&mut self, key: Key) {
+        if let Some(end) = self.ends.get_mut(key) {
+            end.discards |= end.resets_at_death;
+        }
+    }
+
+    /// Closes an end. Its peer is notified later, with a reset if something was left unread. Its
+    /// kernel goes on sending what has not reached the peer, unless it is a reset.
     pub(super) fn close_end(&mut self, key: Key) {
         let Some(end) = self.ends.get_mut(key) else { return };
         end.closed = true;
         end.place = None;
-        let is_reset = end.discards || !end.inbox.is_empty() || end.coming > 0;
+        let is_out = is_out(&self.outages, end);
+        let is_reset = end.discards || !end.inbox.is_empty() || (end.coming > 0 && !is_out);
         let Some(peer) = end.peer else {
             self.ends.remove(key);
             return;
         };
-        match self.ends.get(peer) {
+        match self.ends.get_mut(peer) {
             Some(other) if other.closed => {
                 self.ends.remove(peer);
                 self.ends.remove(key);
             }
-            _ if is_reset => self.schedule_arrival(peer, |end| Event::Reset { end }),
+            Some(other) if is_reset => {
+                other.is_forgotten = true;
+                other.stuck.clear();
+                self.schedule_arrival(peer, |end| Event::Reset { end });
+            }
             _ => self.schedule_arrival(peer, |end| Event::Finish { end }),
         }
     }
@@ -321,9 +352,32 @@ impl State {
     pub(super) fn life(&self, key: Key) -> Life {
         let Some(end) = self.ends.get(key) else { return Life::Doubtful };
         match end.peer.and_then(|peer| self.ends.get(peer)) {
-            Some(peer) if !peer.closed && !end.broken && !end.silent => Life::Shown,
-            Some(peer) if !peer.closed && !end.broken => Life::Asked,
-            _ => Life::Doubtful,
+            Some(peer) if peer.closed || end.broken || !peer.stuck.is_empty() => Life::Doubtful,
+            Some(_) if end.silent || is_out(&self.outages, end) => Life::Asked,
+            Some(_) => Life::Shown,
+            None => Life::Doubtful,
+        }
+    }
+
+    /// Begins or ends the outage of an address: until then nothing reaches its connections. What
+    /// TCP sends again arrives a while afterwards, as long as the outage was at most, because the
+    /// time between two attempts doubles.
+    pub(super) fn set_outage(&mut self, address: IpAddr, is_out: bool) {
+        let now = self.now();
+        if is_out {
+            self.outages.entry(address).or_insert(now);
+            return;
+        }
+        let Some(began) = self.outages.remove(&address) else { return };
+        let waiting: Vec<Key> = self
+            .ends
+            .iter()
+            .filter(|(_, end)| !end.stuck.is_empty() && end.is_at(address))
+            .map(|(key, _)| key)
+            .collect();
+        for end in waiting {
+            let at = now + self.delay(Duration::ZERO, now.saturating_sub(began));
+            self.schedule(at, Event::Again { end });
         }
     }
 
@@ -340,6 +394,43 @@ impl State {
 
 // Events.
 impl State {
+    /// What an outage lets through of an event. A reset is sent once; the rest is sent again.
+    pub(super) fn cross(&mut self, event: Event) -> Option<Event> {
+        let (Event::Deliver { end: key, .. }
+        | Event::Finish { end: key }
+        | Event::Reset { end: key }
+        | Event::Credit { end: key }
+        | Event::Attempt { end: key }
+        | Event::Established { end: key }) = &event
+        else {
+            return Some(event);
+        };
+        let (key, is_reset) = (*key, matches!(event, Event::Reset { .. }));
+        let Some(end) = self.ends.get_mut(key) else { return Some(event) };
+        let is_out = is_out(&self.outages, end);
+        // Nothing but a reset overtakes what is to be sent again.
+        if !is_out && (is_reset || end.stuck.is_empty()) {
+            return Some(event);
+        }
+        if matches!(event, Event::Attempt { .. }) {
+            let at = self.now() + ATTEMPT_RETRY;
+            self.schedule(at, event);
+        } else if !is_reset && !end.is_forgotten {
+            end.stuck.push_back(event);
+        }
+        None
+    }
+
+    /// What an outage has kept from an end arrives, unless there is another one.
+    pub(super) fn send_again(&mut self, key: Key) {
+        let Some(end) = self.ends.get_mut(key) else { return };
+        if !is_out(&self.outages, end) {
+            for event in std::mem::take(&mut end.stuck) {
+                self.happen(event);
+            }
+        }
+    }
+
     pub(super) fn deliver(&mut self, key: Key, bytes: &[u8]) {
         let Some(end) = self.ends.get_mut(key) else { return };
         if end.silent || end.broken {
@@ -368,8 +459,8 @@ impl State {
     pub(super) fn reset(&mut self, key: Key) {
         let Some(end) = self.ends.get_mut(key) else { return };
         if !end.silent {
+            // What it has received can still be read.
             end.broken = true;
-            end.inbox.clear();
             self.notify_end(key);
         }
     }
@@ -485,6 +576,10 @@ impl State {
             }
         }
     }
+}
+
+fn is_out(outages: &BTreeMap<IpAddr, Duration>, end: &End) -> bool {
+    outages.keys().any(|address| end.is_at(*address))
 }
 
 /// A number below `end`.

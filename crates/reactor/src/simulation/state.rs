@@ -8,9 +8,12 @@ use crate::slab::{Key, Slab};
 use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Weak;
 use std::time::Duration;
+
+/// Whether the drivers of the kernel make connections that are reset when their process ends.
+const RESETS_AT_DEATH: bool = true;
 
 /// Everything that reactors of a world share.
 #[derive(Debug)]
@@ -24,6 +27,10 @@ pub(crate) struct State {
     pub(super) work_time: Duration,
     pub(super) interceptor: Interceptor,
     pub(super) send_time: Duration,
+    /// The addresses that nothing reaches, and since when.
+    pub(super) outages: BTreeMap<IpAddr, Duration>,
+    /// Whether a connection is reset when the process that has made it ends.
+    pub(super) resets_at_death: bool,
     pub(super) random: Random,
     pub(super) ends: Slab<End>,
     pub(super) listeners: Slab<Listener>,
@@ -64,6 +71,8 @@ pub(super) enum Event {
     Refused { end: Key, error: Errno },
     /// An operation of a reactor on a file is over.
     File { reactor: usize, operation: Key },
+    /// What an outage has kept from the end is sent again.
+    Again { end: Key },
 }
 
 /// What of a reactor is handed out apart from the rest: sockets, and operations on files.
@@ -121,6 +130,8 @@ impl State {
             work_time: Duration::ZERO,
             interceptor: Interceptor::default(),
             send_time: Duration::ZERO,
+            outages: BTreeMap::new(),
+            resets_at_death: RESETS_AT_DEATH,
             random: Random::new(seed),
             ends: Slab::new(),
             listeners: Slab::new(),
@@ -270,6 +281,13 @@ impl State {
         let Some(Reverse(Scheduled { at, event, .. })) = self.events.pop() else { return false };
         self.now = self.now.max(at);
         self.note(&event);
+        if let Some(event) = self.cross(event) {
+            self.happen(event);
+        }
+        true
+    }
+
+    pub(super) fn happen(&mut self, event: Event) {
         match event {
             Event::Deliver { end, bytes } => self.deliver(end, &bytes),
             Event::Finish { end } => self.finish(end),
@@ -279,8 +297,8 @@ impl State {
             Event::Established { end } => self.established(end),
             Event::Refused { end, error } => self.refused(end, error),
             Event::File { reactor, operation } => self.notify(reactor, Notice::File(operation)),
+            Event::Again { end } => self.send_again(end),
         }
-        true
     }
 
     /// Adds an event to the fingerprint.
@@ -295,6 +313,7 @@ impl State {
             Event::Established { end } => (6, *end, &[]),
             Event::Refused { end, .. } => (7, *end, &[]),
             Event::File { operation, .. } => (8, *operation, &[]),
+            Event::Again { end } => (9, *end, &[]),
         };
         let words = [time, kind, key.bits(), bytes.len() as u64];
         let (eights, rest) = bytes.as_chunks();

@@ -1,13 +1,13 @@
 //! A change of one namespace: no other one, and nothing else of its subsystem, is planned again.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use weft_nvmf::subsystem::SubsystemView;
 
 use super::views::{host_namespaces, visibility};
-use super::{Catalogue, Entries, Entry, Plan, Resize, nqn as name};
+use super::{Catalogue, Entries, Entry, Plan, Resize, alias, nqn as name};
 use crate::TargetError;
 use crate::config::{Config, Namespace, Subsystem, identity};
 use crate::reservations;
@@ -29,26 +29,6 @@ pub(super) struct OnePlan {
 fn find<'a>(config: &'a Config, nqn: &str, nsid: u32) -> Option<(&'a Subsystem, &'a Namespace)> {
     let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn)?;
     Some((subsystem, subsystem.namespaces.iter().find(|one| one.nsid == nsid)?))
-}
-
-/// Two namespaces of a subsystem must not use one file or device, whatever its paths.
-pub(super) fn check_aliases(
-    subsystem: &Subsystem,
-    opened: &[Arc<ServedDevice>],
-) -> Result<(), TargetError> {
-    let mut seen = BTreeMap::new();
-    for (namespace, device) in subsystem.namespaces.iter().zip(opened) {
-        let Some(storage) = device.factory.storage() else { continue };
-        if let Some(first) = seen.insert(storage.id(), namespace.nsid) {
-            return Err(alias(&subsystem.nqn, namespace.nsid, device, first));
-        }
-    }
-    Ok(())
-}
-
-fn alias(nqn: &str, nsid: u32, device: &ServedDevice, first: u32) -> TargetError {
-    let what = format!("{} is what namespace {first} stands on", device.factory.identity());
-    TargetError::namespace(nqn, nsid, &what)
 }
 
 impl Catalogue {

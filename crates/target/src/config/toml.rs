@@ -447,10 +447,7 @@ impl NamespaceKeys {
 
 /// An error of the TOML reader as a [`ConfigError`]: its line, the key on that line, its message.
 fn from_toml(text: &str, error: &::toml::de::Error) -> ConfigError {
-    let mut message = error.message().trim().replace('\n', ", ");
-    if let Some(known) = nearest_field(&message) {
-        message = format!("{message}; did you mean `{known}`?");
-    }
+    let message = error.message().trim().replace('\n', ", ");
     let span = error.span().filter(|span| span.start <= text.len());
     let Some(span) = span else {
         return ConfigError::new("", message).remedy("docs/config.toml shows every key");
@@ -459,15 +456,37 @@ fn from_toml(text: &str, error: &::toml::de::Error) -> ConfigError {
     let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
     let line = text[line_start..].lines().next().unwrap_or_default();
     let key = line.split_once('=').map_or("", |(key, _)| key).trim();
+    let message = match meant(&message, line.trim()) {
+        Some(meant) => format!("{message}; did you mean `{meant}`?"),
+        None => message,
+    };
     ConfigError::new(key, message)
         .remedy("docs/config.toml shows every key")
         .on_line(Some(line_at(text, start)))
 }
 
-/// The nearest of the fields that a message about an unknown one lists.
-fn nearest_field(message: &str) -> Option<&str> {
-    let mut quoted = message.strip_prefix("unknown field `")?.split('`').step_by(2);
-    weft_backend::nearest(quoted.next()?, quoted)
+/// Tables within others, which are looked for at the top.
+const NESTED: [(&str, &str); 3] = [
+    ("namespace", "[[subsystem.namespace]]"),
+    ("host", "[[subsystem.host]]"),
+    ("ana", "[[port.ana]]"),
+];
+
+/// What was probably meant by a line with an error.
+fn meant(message: &str, line: &str) -> Option<String> {
+    if let Some(unknown) = message.strip_prefix("unknown field `") {
+        // The fields that are known stand behind it.
+        let mut quoted = unknown.split('`').step_by(2);
+        let name = quoted.next()?;
+        let nested = || NESTED.iter().find(|(nested, _)| *nested == name).map(|(_, path)| *path);
+        return weft_backend::nearest(name, quoted).or_else(nested).map(str::to_owned);
+    }
+    let table = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
+    if let Some(table) = table.filter(|_| message.ends_with("expected a sequence")) {
+        return Some(format!("[[{table}]]"));
+    }
+    let is_switch = message.contains("boolean `true`") && line.starts_with("tls");
+    is_switch.then(|| "tls = \"required\"".to_owned())
 }
 
 fn line_at(text: &str, offset: usize) -> usize {

@@ -40,6 +40,8 @@ pub(crate) struct Admin {
     protecting: BTreeMap<u16, Protecting>,
     /// Their flushes, by the command's slot.
     flushing: BTreeMap<Slot, u16>,
+    /// There is a snapshot of which it has not learned.
+    is_outdated: bool,
     /// What the timer is set to.
     deadline: Option<Duration>,
     /// Why the connection has ended, if it has; I/O queues may still exist.
@@ -80,6 +82,7 @@ impl Admin {
             pending: BTreeMap::new(),
             protecting: BTreeMap::new(),
             flushing: BTreeMap::new(),
+            is_outdated: false,
             deadline: None,
             closed: None,
         }
@@ -265,8 +268,33 @@ impl Admin {
         }
     }
 
-    /// A new snapshot is served.
-    pub(super) fn replace_view(&mut self, transport: &mut TargetConnection, core: &mut Core) {
+    /// A new snapshot is served, of which the controller learns before its next command or a few
+    /// turns later; but at once if its host may not stay. Says whether it has.
+    pub(super) fn outdate(&mut self, transport: &mut TargetConnection, core: &mut Core) -> bool {
+        let host = self.controller.host();
+        if core.snapshot.allows(&self.subsystem, self.port_id, host) {
+            self.is_outdated = true;
+            return false;
+        }
+        self.replace_view(transport, core);
+        true
+    }
+
+    /// Whether it has to learn of a new snapshot.
+    pub(super) const fn is_outdated(&self) -> bool {
+        self.is_outdated
+    }
+
+    /// Learns of the present snapshot. Returns how many namespaces it had to look at.
+    pub(super) fn update(&mut self, transport: &mut TargetConnection, core: &mut Core) -> usize {
+        if self.is_outdated {
+            self.replace_view(transport, core);
+        }
+        self.controller.namespaces()
+    }
+
+    fn replace_view(&mut self, transport: &mut TargetConnection, core: &mut Core) {
+        self.is_outdated = false;
         match core.snapshot.view(&self.subsystem, self.port_id, self.controller.host()) {
             Some(view) => self.controller.replace_view(view),
             None => self.controller.handle_event(ControllerEvent::Fatal),

@@ -210,6 +210,11 @@ impl Connection {
 
     /// Handles its events, as many as a turn may take.
     pub(crate) fn handle_events(&mut self, core: &mut Core) -> Placement {
+        if let Role::Admin(admin) = &mut self.role
+            && admin.is_outdated()
+        {
+            admin.update(&mut self.transport, core);
+        }
         while core.admission.may_begin()
             && let Some(event) = self.transport.poll_event()
         {

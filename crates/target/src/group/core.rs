@@ -157,7 +157,9 @@ impl Core {
         self.admission.recount_copied(before, copied);
     }
 
-    /// Submits an operation of a connection's command. `false`: there is no such device.
+    /// Submits an operation of a connection's command. `false`: there is no such device. What an
+    /// express queue submits between the work for others goes to the device at once: its turn may
+    /// have flushed the devices already.
     pub(crate) fn submit(
         &mut self,
         device: u32,
@@ -167,7 +169,12 @@ impl Core {
     ) -> bool {
         let tag = devices::tag(of.index, slot);
         let is_express = self.express.served_since().is_some();
-        self.devices.submit(device, (tag, is_express), operation, &mut self.reactor)
+        let is_there = self.devices.submit(device, (tag, is_express), operation, &mut self.reactor);
+        if is_there && is_express {
+            self.devices.counters().count_express_command();
+            self.devices.flush_one(device, &mut self.reactor);
+        }
+        is_there
     }
 
     /// Has every group serve this snapshot and finish what it forbids, then notifies the waiter.

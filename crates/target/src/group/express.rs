@@ -560,7 +560,7 @@ impl Group {
         }
         begin(&mut connection, core);
         let is_served = connection.transport.has_events();
-        // What goes to a device is flushed to it, see `Io::execute`.
+        // What goes to a device is flushed to it, see `Core::submit`.
         connection.handle_events(core);
         while let Some(done) = self.core.poll_completion() {
             if devices::origin(done.tag).0 == index {

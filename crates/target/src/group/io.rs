@@ -625,10 +625,6 @@ impl Io {
         if context.core.submit(device.device, self.id, slot, operation) {
             self.at_devices += 1;
             self.put(slot, Work::AtDevice(device));
-            if context.core.express.served_since().is_some() {
-                context.core.devices.counters().count_express_command();
-                context.core.devices.flush_one(device.device, &mut context.core.reactor);
-            }
         } else {
             let completion = self.queue.complete_device(&device, Err(DeviceFailure::Gone));
             self.complete(slot, completion, context);

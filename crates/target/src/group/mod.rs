@@ -21,6 +21,7 @@ mod listen;
 mod message;
 mod meter;
 mod pieces;
+mod publish;
 mod reserved;
 mod shares;
 mod targets;
@@ -38,7 +39,7 @@ use weft_backend::RequestCompletion;
 use weft_nvme::Status;
 use weft_nvmf::auth::target::WorkDone;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
-use weft_nvmf::controller::{ControllerEvent, EndReason};
+use weft_nvmf::controller::ControllerEvent;
 use weft_nvmf::queue::QueueGrant;
 use weft_reactor::{Mailbox, MailboxSender, Reactor, ReactorCompletion, Token, WaitLimit};
 use weft_transport::target::TargetConnection;
@@ -52,8 +53,8 @@ use self::admission::{Admission, Outcome};
 use self::connection::{Connection, Placement, Role, transport_tag};
 use self::connections::Connections;
 use self::core::{
-    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Context, Core, DEVICES, DOUBT_TIMER,
-    DRAIN_TIMERS, KEY_TIMER, LISTENERS, RATE_TIMER, REGISTRATION_TIMERS, STALL_TIMER, TRACE_TIMER,
+    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Core, DEVICES, DOUBT_TIMER, DRAIN_TIMERS,
+    KEY_TIMER, LISTENERS, RATE_TIMER, REGISTRATION_TIMERS, STALL_TIMER, TRACE_TIMER,
 };
 use self::devices::Devices;
 use self::doubt::Doubt;
@@ -65,10 +66,10 @@ use self::shares::Shares;
 use self::targets::LatencyTargets;
 use self::throttle::{Throttle, Turn};
 use crate::TargetError;
-use crate::directory::{Directory, HostKey};
+use crate::directory::Directory;
 use crate::lines::Lines;
 use crate::round::Round;
-use crate::snapshot::{Needs, Snapshot};
+use crate::snapshot::Needs;
 use crate::statistics::CounterWriter;
 
 /// One thread's share of the target.
@@ -90,6 +91,8 @@ pub(crate) struct Group {
     /// Connections with more events than the last turn could take: they go behind new ones, but
     /// only once.
     postponed: Vec<usize>,
+    /// Controllers that have to learn of the present snapshot, unless they have meanwhile.
+    outdated: VecDeque<ConnectionId>,
     /// Rounds that wait until no I/O command is in flight.
     draining: Vec<Arc<Round>>,
     /// Hosts that connect anew, whose connections here have to show that they are alive.
@@ -149,6 +152,7 @@ impl Group {
             active: Vec::new(),
             seen: 0,
             postponed: Vec::new(),
+            outdated: VecDeque::new(),
             draining: Vec::new(),
             doubts: Vec::new(),
             settling: Vec::new(),
@@ -214,6 +218,7 @@ impl Group {
         self.core.admission.begin_turn();
         self.begin_pieces();
         self.continue_copies();
+        self.update_controllers();
         self.serve_throttled();
         loop {
             self.poll_connections();
@@ -389,6 +394,7 @@ impl Group {
             || self.core.devices.has_next_piece()
             || self.core.devices.have_next()
             || !self.core.copies.is_empty()
+            || !self.outdated.is_empty()
     }
 
     /// Whether the requests that completed last have left work for this turn.
@@ -688,72 +694,6 @@ impl Group {
             let result = Err(error);
             self.core.post(queue, Message::Attached { queue, owner, result });
         }
-    }
-
-    /// Serves a new snapshot from now on.
-    fn publish(&mut self, snapshot: Arc<Snapshot>, settled: Arc<Round>) {
-        // Snapshots are made under a lock but posted after it: an older one may come later, when
-        // its change has been made with the newer one.
-        let concerned = match snapshot.version > self.core.snapshot.version {
-            true => self.adopt(snapshot),
-            false => self.connections.indices(),
-        };
-        self.settle_refused(concerned, settled);
-    }
-
-    /// Serves a newer snapshot. Returns the connections that it may concern.
-    fn adopt(&mut self, snapshot: Arc<Snapshot>) -> Vec<usize> {
-        let old = std::mem::replace(&mut self.core.snapshot, snapshot);
-        let snapshot = Arc::clone(&self.core.snapshot);
-        let changes = snapshot.changes.as_ref().filter(|changes| changes.after == old.version);
-        match changes {
-            Some(changes) => {
-                self.core.devices.change(&changes.removed, &mut self.core.reactor);
-            }
-            None => self.core.devices.serve(snapshot.devices(), &mut self.core.reactor),
-        }
-        self.core.throttle.replace(&snapshot.rate_limits);
-        let other_classes =
-            (old.express, &old.qos_rules) != (snapshot.express, &snapshot.qos_rules);
-        if other_classes {
-            self.core.express.replace(snapshot.express, &old.qos_rules, &snapshot.qos_rules);
-            self.core.replace_targets();
-            let left = self.core.shares.replace(snapshot.has_weights());
-            self.requeue(left);
-        }
-        let other_limits = !Arc::ptr_eq(&old.rate_limits, &snapshot.rate_limits);
-        let concerned = match changes {
-            Some(changes) if !other_limits && !other_classes => {
-                self.connections.indices_of(&changes.subsystems)
-            }
-            _ => self.connections.indices(),
-        };
-        for index in concerned.iter().copied() {
-            self.with_if_changed(index, |connection, core| {
-                let port_id = connection.endpoints.port_id;
-                let differs =
-                    |host: &HostKey| core.snapshot.differs(&old, host.subsystem(), port_id);
-                match &mut connection.role {
-                    Role::Admin(admin) if differs(admin.host()) => {
-                        admin.replace_view(&mut connection.transport, core);
-                        true
-                    }
-                    Role::Io(io) if other_limits || other_classes || differs(io.host()) => {
-                        let transport = &mut connection.transport;
-                        if !io.replace_view(&mut Context { transport, core }) {
-                            connection.end(EndReason::HostNotAllowed, core);
-                        }
-                        connection.bound_capsules(core);
-                        if other_classes {
-                            connection.regrant(core);
-                        }
-                        true
-                    }
-                    _ => false,
-                }
-            });
-        }
-        concerned
     }
 
     fn drain(&mut self, round: Arc<Round>) {

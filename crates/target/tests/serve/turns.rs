@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use weft_nvme::command::{Flags, Fused};
 use weft_nvme::fabrics::{PropertySet, PropertySize};
 use weft_nvme::feature::{Arbitration, FeatureId, SetFeatures};
 use weft_nvme::property::{ControllerConfiguration, Offset};
-use weft_nvme::{Command, NvmOpcode};
+use weft_nvme::{AdminOpcode, Command, NvmOpcode};
 use weft_reactor::simulation::{NetworkConditions, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
 use weft_target::config::{Config, QosClass, QosRule};
@@ -156,6 +157,19 @@ impl Scene {
             let read = read_write(NvmOpcode::READ, 1, 0, blocks);
             let data = HostData::FromController(buffer);
             self.queues[queue].submit(read, data).expect("a slot");
+        }
+    }
+
+    /// A Compare and Write of the first block, which is zero, to be sent at once.
+    fn submit_pair(&mut self, queue: usize) {
+        for (opcode, part) in
+            [(NvmOpcode::COMPARE, Fused::FIRST), (NvmOpcode::WRITE, Fused::SECOND)]
+        {
+            let mut buffer = self.host.pool().take(4096).expect("room");
+            buffer.fill(0);
+            let command = read_write(opcode, 1, 0, 1).with_flags(Flags::SGL.with_fused(part));
+            let submitted = self.queues[queue].submit(command, HostData::ToController(buffer));
+            submitted.expect("a slot");
         }
     }
 
@@ -591,6 +605,40 @@ fn rules_of_classes_are_changed_under_load() {
     scene.reload(|config| config.qos_rules.clear());
     let (classes, _) = load(&mut scene);
     assert!(classes.iter().all(|of| of.reason == ClassReason::Automatic), "{classes:?}");
+}
+
+/// The turn may have flushed the devices when an express queue is served: what it begins then goes
+/// to its device at once, and not with whatever comes next.
+#[test]
+fn a_pair_that_comes_at_the_end_of_a_turn_does_not_wait_for_another_turn() {
+    let mut scene = Scene::with(1, |config| {
+        *config = Config { ports: config.ports.clone(), ..support::config(&["memory:1MiB"]) };
+        config.qos_rules = vec![rule(QosClass::Latency, None)];
+    });
+    scene.queues[1].set_in_capsule_bytes(8192);
+    let travel = NetworkConditions::default().latency;
+    let mut together = 0;
+    for later in (0..120).map(|step| Duration::from_nanos(250) * step) {
+        scene.world.set_work_time(Duration::ZERO);
+        let answers = scene.pass_turns();
+        scene.world.set_work_time(WORK);
+        let keep_alive = Command::new(AdminOpcode::KEEP_ALIVE);
+        scene.queues[0].submit(keep_alive, HostData::None).expect("a slot");
+        scene.host_turn();
+        scene.world.pass(later);
+        scene.submit_pair(1);
+        scene.host_turn();
+        scene.world.pass(travel - later);
+        let before = scene.statistics();
+        scene.target.turn();
+        if scene.statistics().express_served > before.express_served {
+            together += 1;
+            scene.world.pass(2 * travel);
+            scene.take_answers();
+            assert_eq!(scene.answers[1] - answers[1], 2, "{later:?} after a keep-alive");
+        }
+    }
+    assert!(together > 0, "the pair has never come within the turn");
 }
 
 /// Queues of a rule that have used up its time are served in their turn, which is counted.

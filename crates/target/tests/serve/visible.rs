@@ -132,3 +132,19 @@ fn a_reload_shows_a_namespace_to_other_hosts() {
     assert_eq!(seen(&mut admin), [1, 2]);
     target.stop().expect("a clean stop");
 }
+
+/// More than the hosts of one turn: those that are told later know of the change before their next
+/// command.
+#[test]
+fn each_of_many_hosts_is_told_and_knows_at_its_next_command() {
+    let devices = vec!["null:1MiB"; 200];
+    let mut target = start(config_of_two_groups(&devices));
+    let mut hosts: Vec<Peer> = (0..40).map(|_| Peer::admin(address(&target)).0).collect();
+    let events: Vec<_> = hosts.iter_mut().map(Peer::begin_event_request).collect();
+    set(&mut target, 7, Visible::ToListed);
+    for (admin, event) in hosts.iter_mut().zip(events) {
+        assert!(!identified(admin, 7));
+        hears(admin, event, 7);
+    }
+    target.stop().expect("a clean stop");
+}

@@ -335,7 +335,12 @@ impl TcpHostConnection {
     /// another connection, so nothing unsent here may reach the controller later.
     fn lose(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         if self.link.is_open() {
-            self.reason = Some(reason);
+            let is_secured = self.link.security().is_some();
+            let is_ended = matches!(reason, CloseReason::PeerClosed | CloseReason::Io { .. });
+            // A controller that has got as far as ICReq answers it.
+            let of_tls = is_secured && is_ended && self.session.negotiated().is_none();
+            let of_tls = of_tls && reason.is_by_peer();
+            self.reason = Some(if of_tls { CloseReason::Tls(TlsFault::Ended) } else { reason });
             self.link.abort(reactor);
         }
     }

@@ -61,6 +61,8 @@ pub enum TlsFault {
     UnknownIdentity,
     /// The host has offered a PSK with a binder of another hash function than the PSK's.
     OtherHash,
+    /// The controller has ended the handshake without saying why.
+    Ended,
     /// The peer has sent this alert.
     Alert(u8),
     /// The handshake or a record is wrong.
@@ -91,6 +93,10 @@ impl fmt::Display for TlsFault {
             Self::OtherHash => formatter.write_str(
                 "TLS: the host uses a PSK with another hash function than its identity says (as \
                  GnuTLS before 3.8.11 does)",
+            ),
+            Self::Ended => formatter.write_str(
+                "the controller has ended the TLS handshake: see that its port has TLS, and that \
+                 it has this key for this host and subsystem (its log says more)",
             ),
             Self::Alert(alert) => write!(formatter, "TLS: the peer has sent alert {alert}"),
             Self::Library(what) => write!(formatter, "TLS: {what}"),

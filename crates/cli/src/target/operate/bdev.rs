@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, os::unix::fs::FileTypeExt, path::PathBuf, sync:
 
 use serde_json::{Value, json};
 use uuid::Uuid;
-use weft_backend::{DeviceSpec, rbd::CephSpec};
+use weft_backend::{DeviceSpec, bytes::exact, rbd::CephSpec};
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
     DeviceTimes, NamespaceStatistics,
@@ -166,8 +166,7 @@ pub(super) fn resize_mebibytes(operator: &Operator, params: Value, kind: BdevKin
     let (name, mebibytes): (String, u64) = (params.need("name")?, params.need("new_size")?);
     params.end()?;
     let bytes = mebibytes.checked_mul(1 << 20).ok_or_else(|| invalid("new_size is too large"))?;
-    operator.bdev_step(&Step::ResizeBdev { name, kind: Some(kind), bytes })?;
-    Ok(true.into())
+    make_size(operator, name, Some(kind), bytes)
 }
 
 /// A size in bytes for a device of any kind, which SPDK does not have.
@@ -175,7 +174,24 @@ fn resize(operator: &Operator, params: Value) -> Answer {
     let mut params = Params::of_bdev(params)?;
     let (name, bytes) = (params.need("name")?, params.need("size")?);
     params.end()?;
-    operator.bdev_step(&Step::ResizeBdev { name, kind: None, bytes })?;
+    make_size(operator, name, None, bytes)
+}
+
+/// Gives a block device another size. Files and images only grow: what lies behind a smaller size
+/// would be lost.
+fn make_size(operator: &Operator, name: String, kind: Option<BdevKind>, bytes: u64) -> Answer {
+    let found =
+        operator.with(|target| bdevs(target).into_iter().find(|one| one.is_called(&name)))?;
+    let grows = |one: &Found| matches!(one.device, DeviceSpec::File { .. } | DeviceSpec::Rbd(_));
+    if let Some(found) = found.filter(grows) {
+        let present = found.blocks.saturating_mul(found.block_bytes.into());
+        if bytes < present {
+            let present = exact(present);
+            let what = format!("{name} has {present}, and a file or image is not made smaller");
+            return Err(ErrorObject::new(Code(-22), format!("Invalid argument: {what}")));
+        }
+    }
+    operator.bdev_step(&Step::ResizeBdev { name, kind, bytes })?;
     Ok(true.into())
 }
 
@@ -274,6 +290,9 @@ fn as_json(bdev: &Found, clusters: &BTreeMap<String, CephSpec>) -> Value {
             let mut params = super::rbd::create_params(spec, bdev.block_bytes, clusters);
             params.as_object_mut().map(|params| params.remove("block_size"));
             json!({ "rbd": params })
+        }
+        device if bdev.kind == BdevKind::Device => {
+            json!({ "device": { "device": device.to_string() } })
         }
         _ => json!({}),
     };

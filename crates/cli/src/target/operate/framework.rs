@@ -21,6 +21,17 @@ const LEVELS: [(&str, LevelFilter); 6] = [
     ("DEBUG", LevelFilter::Trace),
 ];
 
+/// Methods that divide SPDK's own memory and threads, which its `save_config` writes: nothing that
+/// a host gets depends on them, and there is nothing here to be divided.
+const TUNINGS: [&str; 6] = [
+    "accel_set_options",
+    "bdev_set_options",
+    "framework_set_scheduler",
+    "iobuf_set_options",
+    "scheduler_set_options",
+    "sock_set_default_impl",
+];
+
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
     let all: [(&'static str, Handler); 13] = [
@@ -48,8 +59,10 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         ("log_set_flag", |_, params| no_flag(params)),
         ("log_clear_flag", |_, params| no_flag(params)),
     ];
+    let tunings = TUNINGS.map(|name| (name, tuning as Handler));
     let methods = all
         .into_iter()
+        .chain(tunings)
         .fold(methods, |methods, (name, handler)| method(methods, operator, name, handler));
     config::methods(methods, operator)
 }
@@ -77,6 +90,12 @@ fn version() -> Value {
         "version": format!("weft {text}"),
         "fields": { "major": next(), "minor": next(), "patch": next(), "suffix": "" },
     })
+}
+
+/// Accepts what changes nothing.
+fn tuning(_: &Operator, params: Value) -> Answer {
+    Params::of(params)?;
+    Ok(true.into())
 }
 
 /// The target has started before it listens for control.

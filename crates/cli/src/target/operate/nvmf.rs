@@ -19,6 +19,12 @@ use super::{Operator, address_json, ana, invalid, method, parameters::Params, th
 
 type Answer = Result<Value, ErrorObject>;
 
+/// The name of SPDK's target, which is the only one of a process unless others are created.
+const TARGET_NAME: &str = "nvmf_tgt";
+
+/// The largest controller ID.
+const CNTLID_MAX: u16 = 0xffef;
+
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
     let all: [(&'static str, Handler); 21] = [
@@ -48,11 +54,16 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         .fold(methods, |methods, (name, handler)| method(methods, operator, name, handler))
 }
 
-/// The parameters of a method; there is one target, whatever its name.
+/// The parameters of a method; there is one target, with SPDK's usual name.
 pub(super) fn parameters(params: Value) -> Result<Params, ErrorObject> {
     let mut params = Params::of(params)?;
-    params.ignore(&["tgt_name"]);
-    Ok(params)
+    match params.take::<String>("tgt_name")? {
+        Some(name) if name != TARGET_NAME => {
+            let what = format!("Unable to find a target: {name:?} is none; leave tgt_name out");
+            Err(ErrorObject::new(Code::INTERNAL_ERROR, what))
+        }
+        _ => Ok(params),
+    }
 }
 
 fn transport_of(word: &str) -> Option<Transport> {
@@ -72,9 +83,6 @@ fn create_transport(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
     let transport = transport(&mut params)?;
     params.refuse(&["zcopy", "dif_insert_or_strip", "sock_priority"])?;
-    if params.take("c2h_success")? == Some(false) {
-        return Err(params.error("c2h_success: false is not supported; leave it out"));
-    }
     let mut limits = operator.with(|target| target.config().limits.clone())?;
     fn set<T>(place: &mut T, value: Option<T>) {
         if let Some(value) = value {
@@ -85,7 +93,8 @@ fn create_transport(operator: &Operator, params: Value) -> Answer {
     set(&mut limits.io_queues, params.take("max_io_qpairs_per_ctrlr")?);
     set(&mut limits.in_capsule_bytes, params.take("in_capsule_data_size")?);
     set(&mut limits.transfer_bytes, params.take("max_io_size")?);
-    // As in SPDK, other parameters are not looked at: they divide memory that is divided otherwise.
+    // As in SPDK, other parameters are not looked at: they divide memory that is divided otherwise,
+    // or say when the SUCCESS flag is used (c2h_success), which the session decides.
     let made = operator.step(&Step::CreateTransport(transport, Box::new(limits)))?;
     made.map_err(|error| match error.kind {
         StepErrorKind::Exists => {
@@ -161,12 +170,39 @@ fn create_subsystem(operator: &Operator, params: Value) -> Answer {
     // before.
     params.ignore(&["dmrsl", "wzsl", "max_discard_size_kib", "max_write_zeroes_size_kib"]);
     params.end()?;
+    check_identity(&subsystem)?;
     let nqn = subsystem.nqn.clone();
     operator.step(&Step::CreateSubsystem(Box::new(subsystem)))?.map_err(|error| {
         let what = format!("Unable to create subsystem {nqn}: {error}");
         ErrorObject::new(Code::INTERNAL_ERROR, what)
     })?;
     Ok(true.into())
+}
+
+/// What SPDK refuses as parameters; all else that is wrong with a subsystem is an error of the
+/// step.
+fn check_identity(subsystem: &Subsystem) -> Result<(), ErrorObject> {
+    let is_text = |text: &str, most| {
+        text.len() <= most && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+    };
+    let ControllerIds { first, last, .. } = subsystem.controller_ids;
+    if let Some(serial) = subsystem.serial.as_ref().filter(|serial| !is_text(serial, 20)) {
+        return Err(invalid(format_args!(
+            "serial_number {serial:?} is not of up to 20 printable ASCII characters"
+        )));
+    }
+    if !is_text(&subsystem.model, 40) {
+        return Err(invalid(format_args!(
+            "model_number {:?} is not of up to 40 printable ASCII characters",
+            subsystem.model
+        )));
+    }
+    if first == 0 || last > CNTLID_MAX || first > last {
+        return Err(invalid(format_args!(
+            "min_cntlid {first} to max_cntlid {last} is no range within 1 to {CNTLID_MAX}"
+        )));
+    }
+    Ok(())
 }
 
 fn delete_subsystem(operator: &Operator, params: Value) -> Answer {
@@ -512,6 +548,8 @@ fn add_host(operator: &Operator, params: Value) -> Answer {
 fn remove_host(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
     let (nqn, host) = (params.need("nqn")?, params.need("host")?);
+    // The step has a bound of its own.
+    params.ignore(&["timeout_ms"]);
     params.end()?;
     operator.nvmf_step(&Step::RemoveHost { nqn, host })?;
     Ok(true.into())

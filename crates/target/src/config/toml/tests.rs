@@ -252,6 +252,15 @@ fn a_fault_is_named_with_its_line_and_key() {
     );
     let unknown = fault(&SMALL.replace("nqn =", "name ="));
     assert!(unknown.starts_with("line 6: `name`: unknown field `name`"), "{unknown}");
+    for (right, wrong, meant) in [
+        ("[[subsystem]]", "[subsystem]", "`[[subsystem]]`"),
+        ("[[subsystem]]", "[[subsystems]]", "`subsystem`"),
+        ("[[subsystem.namespace]]", "[[namespace]]", "`[[subsystem.namespace]]`"),
+        ("[[subsystem]]", "tls = true\n[[subsystem]]", "`tls = \"required\"`"),
+    ] {
+        let found = fault(&SMALL.replacen(right, wrong, 1));
+        assert!(found.contains(&format!("did you mean {meant}?")), "{wrong}: {found}");
+    }
     let size = fault(&SMALL.replace("1GiB", "1 gigabyte"));
     assert!(size.starts_with("line 9: `memory`: \"1 gigabyte\" is not a size"), "{size}");
     let address = fault(&SMALL.replace("tcp://127.0.0.1:4420", "127.0.0.1"));

@@ -1,0 +1,121 @@
+//! Namespaces and the block devices that they stand on.
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+use weft_backend::bytes;
+
+use super::{Device, Session, given, list, text};
+use crate::{failure::Failure, output, table::Table};
+
+/// How the names begin of block devices without a file that nobody named.
+const UNNAMED: &str = "unnamed-";
+
+impl Session {
+    /// The names of the block devices of a subsystem, or of one of its namespaces.
+    pub(super) fn devices(&mut self, nqn: &str, nsid: Option<u32>) -> Result<Vec<String>, Failure> {
+        let subsystem = self.subsystems(Some(nqn))?;
+        let namespaces = subsystem.iter().flat_map(|one| list(&one["namespaces"]));
+        let wanted = namespaces.filter(|one| nsid.is_none_or(|nsid| one["nsid"] == nsid));
+        Ok(wanted.map(|one| text(&one["bdev_name"])).collect())
+    }
+
+    /// Those of them that have the name that [`Self::add_namespace`] gives.
+    pub(super) fn unnamed_devices(
+        &mut self,
+        nqn: &str,
+        nsid: Option<u32>,
+    ) -> Result<Vec<String>, Failure> {
+        let all = self.call("bdev_get_bdevs", Value::Null)?;
+        let mut names = self.devices(nqn, nsid)?;
+        names.retain(|name| {
+            let mut all = list(&all).iter();
+            all.any(|one| one["name"] == name.as_str() && has_given_name(one))
+        });
+        Ok(names)
+    }
+
+    pub(super) fn delete_devices(&mut self, names: Vec<String>) -> Result<(), Failure> {
+        let delete = |name| self.call("bdev_delete", json!({ "name": name })).map(drop);
+        names.into_iter().try_for_each(delete)
+    }
+
+    pub(super) fn add_namespace(
+        &mut self,
+        nqn: &str,
+        device: &Device,
+        [nsid, uuid, hidden]: [Value; 3],
+    ) -> Result<(), Failure> {
+        let (name, made) = match device.spec()? {
+            None => (device.bdev.clone().unwrap_or_default(), false),
+            Some(spec) => {
+                let name = match spec.path() {
+                    Some(path) => path.display().to_string(),
+                    None => format!("{UNNAMED}{}", Uuid::new_v4()),
+                };
+                let params = json!({ "name": name, "device": spec.to_string() });
+                self.call("bdev_device_create", params)?;
+                (name, true)
+            }
+        };
+        let name_of = ("bdev_name", json!(name));
+        let of = [name_of, ("nsid", nsid), ("uuid", uuid), ("no_auto_visible", hidden)];
+        let params = json!({ "nqn": nqn, "namespace": given(of) });
+        match self.call("nvmf_subsystem_add_ns", params) {
+            Ok(nsid) if self.json => output::print_json(&nsid),
+            Ok(nsid) => output::print(&format!("namespace {nsid}\n")),
+            Err(error) => {
+                if made {
+                    self.call("bdev_delete", json!({ "name": name }))?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn namespaces(&mut self, nqn: Option<&str>) -> Result<(), Failure> {
+        let (subsystems, bdevs) =
+            (self.subsystems(nqn)?, self.call("bdev_get_bdevs", Value::Null)?);
+        let head = ["subsystem", ">nsid", ">size", ">block", "uuid", "bdev", "device"];
+        let mut table = Table::new(&head);
+        let mut all = Vec::new();
+        for subsystem in &subsystems {
+            for namespace in list(&subsystem["namespaces"]) {
+                let bdev = list(&bdevs).iter().find(|one| one["name"] == namespace["bdev_name"]);
+                let number = |key: &str| bdev.and_then(|one| one[key].as_u64()).unwrap_or(0);
+                let (block, blocks) = (number("block_size"), number("num_blocks"));
+                table.row(vec![
+                    text(&subsystem["nqn"]),
+                    text(&namespace["nsid"]),
+                    bytes::exact(block.saturating_mul(blocks)),
+                    block.to_string(),
+                    text(&namespace["uuid"]),
+                    text(&namespace["bdev_name"]),
+                    bdev.map(stands_on).unwrap_or_default(),
+                ]);
+                let mut one = namespace.clone();
+                one["device"] = bdev.map(stands_on).into();
+                one["subsystem"] = subsystem["nqn"].clone();
+                one["block_size"] = block.into();
+                one["num_blocks"] = blocks.into();
+                all.push(one);
+            }
+        }
+        self.show(&all.into(), &table.text())
+    }
+}
+
+/// What a block device stands on: a file, a node of the kernel, an image or a kind.
+fn stands_on(bdev: &Value) -> String {
+    let specific = bdev["driver_specific"].as_object().into_iter().flatten();
+    let mut stored = specific.filter_map(|(_, one)| match (&one["filename"], &one["device"]) {
+        (Value::String(text), _) | (_, Value::String(text)) => Some(text.clone()),
+        _ => Some(format!("{}/{}", one["pool_name"].as_str()?, one["rbd_name"].as_str()?)),
+    });
+    stored.next().unwrap_or_else(|| text(&bdev["product_name"]))
+}
+
+/// Whether nobody named a block device: it is called like its file, or has a name of ours.
+fn has_given_name(bdev: &Value) -> bool {
+    let name = text(&bdev["name"]);
+    bdev["product_name"] == "weft device" && (stands_on(bdev) == name || name.starts_with(UNNAMED))
+}

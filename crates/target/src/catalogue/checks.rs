@@ -1,0 +1,45 @@
+//! What is checked of subsystems before anything is changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weft_nvme::Nqn;
+
+use crate::TargetError;
+use crate::config::Subsystem;
+use crate::snapshot::ServedDevice;
+
+/// Two namespaces of a subsystem must not use one file or device, whatever its paths.
+pub(super) fn check_aliases(
+    subsystem: &Subsystem,
+    opened: &[Arc<ServedDevice>],
+) -> Result<(), TargetError> {
+    let mut seen = BTreeMap::new();
+    for (namespace, device) in subsystem.namespaces.iter().zip(opened) {
+        let Some(storage) = device.factory.storage() else { continue };
+        if let Some(first) = seen.insert(storage.id(), namespace.nsid) {
+            return Err(alias(&subsystem.nqn, namespace.nsid, device, first));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn alias(nqn: &str, nsid: u32, device: &ServedDevice, first: u32) -> TargetError {
+    let what = format!("{} is what namespace {first} stands on", device.factory.identity());
+    TargetError::namespace(nqn, nsid, &what)
+}
+
+/// Invalid names are found before anything is done.
+pub(super) fn check_names(subsystem: &Subsystem) -> Result<(), TargetError> {
+    nqn(&subsystem.nqn)?;
+    let hosts = subsystem.allowed_hosts.iter().flatten().chain(&subsystem.listed_hosts);
+    let seeing = subsystem.namespaces.iter().flat_map(|one| one.visible_to.iter().flatten());
+    for host in hosts.chain(seeing) {
+        nqn(host)?;
+    }
+    Ok(())
+}
+
+pub(super) fn nqn(name: &str) -> Result<Nqn, TargetError> {
+    name.parse().map_err(|error| TargetError::name(name, &error))
+}
