@@ -38,8 +38,9 @@ pub(crate) fn of_name(nqn: Nqn) -> Identity {
     let default = default_identity();
     let made = || Uuid::new_v5(&Uuid::NAMESPACE_URL, nqn.as_bytes()).into_bytes();
     match uuid_in(&nqn) {
+        // Whose identifier may be another than the UUID of its name.
+        _ if nqn == default.nqn => default,
         Some(id) => Identity { nqn, id },
-        None if nqn == default.nqn => default,
         None => Identity { nqn, id: made() },
     }
 }
