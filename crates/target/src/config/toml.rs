@@ -483,7 +483,12 @@ fn meant(message: &str, line: &str) -> Option<String> {
     }
     let table = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
     if let Some(table) = table.filter(|_| message.ends_with("expected a sequence")) {
-        return Some(format!("[[{table}]]"));
+        // A table of a list that has not begun.
+        let outer = table.strip_prefix('[').and_then(|table| table.split_once('.'));
+        return Some(match outer {
+            Some((outer, _)) => format!("[[{outer}]] before {line}"),
+            None => format!("[[{table}]]"),
+        });
     }
     let is_switch = message.contains("boolean `true`") && line.starts_with("tls");
     is_switch.then(|| "tls = \"required\"".to_owned())

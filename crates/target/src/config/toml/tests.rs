@@ -254,7 +254,8 @@ fn a_fault_is_named_with_its_line_and_key() {
     assert!(unknown.starts_with("line 6: `name`: unknown field `name`"), "{unknown}");
     for (right, wrong, meant) in [
         ("[[subsystem]]", "[subsystem]", "`[[subsystem]]`"),
-        ("[[subsystem]]", "[[subsystems]]", "`subsystem`"),
+        ("[[subsystem]]", "[[subsystems]]", "`[[subsystem]] before [[subsystem.namespace]]`"),
+        ("[[port]]", "[[ports]]", "`port`"),
         ("[[subsystem.namespace]]", "[[namespace]]", "`[[subsystem.namespace]]`"),
         ("[[subsystem]]", "tls = true\n[[subsystem]]", "`tls = \"required\"`"),
     ] {
