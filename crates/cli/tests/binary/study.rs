@@ -338,7 +338,11 @@ fn a_stopped_study_is_resumed() {
     let again = ["study", "run", "--resume", text(&out), "--no-report", "-o", "json"];
     let said = weft("epoll", again).json();
     assert_eq!((&said["measured"], &said["skipped"]), (&20.into(), &5.into()), "{said}");
-    assert_eq!(lines(&out), 25, "nothing is measured twice");
+    // A repeat in which no request ended, on a busy machine, is made again.
+    let is_kept =
+        |record: &&Record| matches!(record.status, Status::Measured | Status::Skipped { .. });
+    let kept = records(&out).iter().filter(is_kept).count();
+    assert_eq!(kept, 25, "nothing is measured twice");
     let cells: BTreeSet<_> = records(&out).iter().map(|r| (r.cell.clone(), r.repeat)).collect();
     assert_eq!(cells.len(), 25);
     assert!(!results::load(&out).expect("results").environment.interrupted);

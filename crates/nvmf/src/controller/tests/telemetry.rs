@@ -173,9 +173,9 @@ fn telemetry_says_what_the_controller_knows() {
             "error: 1 sqid=0 cid=0x55 opcode=06h nsid=3 lba=0 status=0x4002 \
          (Invalid Field in Command, do not retry) byte=40",
             "namespaces: 2",
-            "namespace: 1 blocks=1024 block-bytes=512 lost-writes=false ana-group=1 \
+            "namespace: 1 blocks=1024 block-bytes=512 lost-writes=false detached=false ana-group=1 \
          feature-05h=0x0 feature-82h=0x0 feature-83h=0x0 feature-84h=0x0",
-            "namespace: 3 blocks=1024 block-bytes=512 lost-writes=true ana-group=1 \
+            "namespace: 3 blocks=1024 block-bytes=512 lost-writes=true detached=false ana-group=1 \
          feature-05h=0x0 feature-82h=0x0 feature-83h=0x0 feature-84h=0x1",
         ],
     );
