@@ -92,6 +92,6 @@ pub(crate) fn is_same_storage(
     one: &Arc<dyn DeviceFactory>,
     other: &Arc<dyn DeviceFactory>,
 ) -> bool {
-    let id = |device: &Arc<dyn DeviceFactory>| device.storage().map(|one| one.id().clone());
-    Arc::ptr_eq(one, other) || id(one).is_some_and(|one| id(other) == Some(one))
+    let storages = one.storage().zip(other.storage());
+    Arc::ptr_eq(one, other) || storages.is_some_and(|(one, other)| one.id() == other.id())
 }
