@@ -335,12 +335,14 @@ impl TcpHostConnection {
     /// another connection, so nothing unsent here may reach the controller later.
     fn lose(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         if self.link.is_open() {
-            let is_secured = self.link.security().is_some();
-            let is_ended = matches!(reason, CloseReason::PeerClosed | CloseReason::Io { .. });
-            // A controller that has got as far as ICReq answers it.
-            let of_tls = is_secured && is_ended && self.session.negotiated().is_none();
-            let of_tls = of_tls && reason.is_by_peer();
-            self.reason = Some(if of_tls { CloseReason::Tls(TlsFault::Ended) } else { reason });
+            // A controller that has got as far as ICReq answers it, if only with a termination.
+            let is_handshake =
+                self.link.security().is_some() && self.session.negotiated().is_none();
+            self.reason = Some(match reason {
+                CloseReason::PeerTerminated { .. } => reason,
+                _ if is_handshake && reason.is_by_peer() => CloseReason::Tls(TlsFault::Ended),
+                _ => reason,
+            });
             self.link.abort(reactor);
         }
     }
