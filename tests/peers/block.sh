@@ -22,7 +22,7 @@ start() {
     setsid env "$@" /share/weft target --listen tcp://$ADDRESS:$PORT --nqn "$NQN" --block $DISK \
         </dev/null >>/share/target.log 2>&1 &
     echo $! >/tmp/target.pid
-    within 20 grep -q 'nvme connect' /share/target.log
+    within 60 grep -q 'nvme connect' /share/target.log
 }
 
 stop() {

@@ -52,7 +52,7 @@ target() {
     : >$LOG
     setsid env WEFT_LOG=debug $WEFT target --config /tmp/target.toml --control unix:/tmp/control </dev/null >>$LOG 2>&1 &
     echo $! >/tmp/target.pid
-    within 30 grep -q 'nvme connect' $LOG
+    within 60 grep -q 'nvme connect' $LOG
 }
 
 end_target() {

@@ -14,10 +14,9 @@ expect() {
     [ "$2" = "$3" ] || fail "$1 is '$2', not '$3'"
 }
 
-# within SECONDS COMMAND...: retries the command until it succeeds, for at most three times as long as an emulated
-# processor takes that has one of the machine for itself.
+# within SECONDS COMMAND...: retries the command until it succeeds, for at most that time.
 within() {
-    local end=$((SECONDS + 3 * $1))
+    local end=$((SECONDS + $1))
     shift
     until "$@" >/tmp/within 2>&1; do
         [ $SECONDS -lt $end ] || { cat /tmp/within; fail "not in time: $*"; }

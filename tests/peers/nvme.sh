@@ -88,7 +88,7 @@ start() {
     setsid $WEFT target --listen tcp://$ADDRESS:$PORT --nqn "$NQN" "${devices[@]}" \
         </dev/null >>/share/target.log 2>&1 &
     echo $! >/tmp/target.pid
-    within 20 grep -q 'nvme connect' /share/target.log
+    within 60 grep -q 'nvme connect' /share/target.log
     connect
 }
 

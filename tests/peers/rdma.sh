@@ -48,7 +48,7 @@ END
     : >/share/target.log
     setsid /share/weft target --config /tmp/target.toml --control unix:/tmp/control </dev/null >>/share/target.log 2>&1 &
     echo $! >/tmp/target.pid
-    within 20 grep -q 'nvme connect' /share/target.log
+    within 60 grep -q 'nvme connect' /share/target.log
 }
 
 # begin [LINE]: starts a step with a new target, with this line in its configuration

@@ -303,9 +303,11 @@ fn all_submissions_and_idle_time_are_counted() {
         assert!(total.submitted > total.read.requests + 2, "{polling:?}");
         assert!(total.usage.idle > Duration::from_millis(150), "{polling:?}: {:?}", total.usage);
     }
-    let busy = run_on(&device("null:1GiB"), &Job { copies: 1, ..job }).total();
-    // On a busy machine others have the processor while it looks for completions.
-    assert!(busy.usage.idle < Duration::from_millis(130), "{:?}", busy.usage);
+    // Others may have the processor while it looks for completions, but not each time.
+    let job = Job { copies: 1, ..job };
+    let busy = || run_on(&device("null:1GiB"), &job).total().usage.idle;
+    let least = (0..3).map(|_| busy()).min();
+    assert!(least < Some(Duration::from_millis(20)), "{least:?}");
 }
 
 /// Neither the read that every lane begins with nor the reads of a mixed job may leave zeroes in
