@@ -297,8 +297,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
             }
             Wish::Rescan => operator.rescan(),
             Wish::Reload(who) => {
-                let outcome =
-                    reload(&operator, options.check_file().and_then(|()| configuration()), &who);
+                let outcome = reload(&operator, options.read_again(&configuration), &who);
                 operator.rescan();
                 control.iter().for_each(|control| control.reloaded(&outcome));
             }
@@ -390,11 +389,17 @@ fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<C
 }
 
 impl Options {
-    /// Whether there is something that can be read again.
-    fn check_file(&self) -> Result<(), Failure> {
-        let flags =
-            "it was given by flags; --config FILE at the start makes one that is read again";
-        self.config.as_ref().map(drop).ok_or_else(|| Failure::because(flags))
+    /// What the file of the configuration says now, if there is one.
+    fn read_again(
+        &self,
+        configuration: impl Fn() -> Result<Config, Failure>,
+    ) -> Result<Config, Failure> {
+        match &self.config {
+            Some(_) => configuration(),
+            None => Err(Failure::because(
+                "it was given by flags; --config FILE at the start makes one that is read again",
+            )),
+        }
     }
 
     /// Whether someone can see what is measured.
