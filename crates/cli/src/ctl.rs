@@ -127,7 +127,7 @@ enum SubsystemVerb {
         #[arg(long)]
         ana_reporting: bool,
     },
-    /// Delete a subsystem; block devices that were created by themselves stay.
+    /// Delete a subsystem; block devices of `bdev create` stay.
     Delete {
         /// Its name.
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
@@ -160,7 +160,7 @@ enum NamespaceVerb {
     AddHost(visibility::Host),
     /// No longer show it to a host.
     RemoveHost(visibility::Host),
-    /// Remove a namespace; a block device that was created by itself stays.
+    /// Remove a namespace; a block device of `bdev create` stays.
     Remove {
         /// The subsystem.
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
