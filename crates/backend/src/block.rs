@@ -86,7 +86,7 @@ impl BlockFactory {
 
 impl DeviceFactory for BlockFactory {
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
-        let file = Arc::clone(&self.file);
+        let file = file::reopened(&self.file, &self.path);
         if self.polled {
             let id = reactor
                 .add_polled_file(file)

@@ -20,7 +20,12 @@ use crate::{
 };
 use core::time::Duration;
 use rustix::io::Errno;
-use std::{collections::VecDeque, fs::File, io, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    fs::File,
+    io,
+    sync::Arc,
+};
 use weft_reactor::{Buffer, FileId, Operation as FileOperation, Outcome, Owner, Reactor, Token};
 
 /// The largest scratch buffer.
@@ -85,6 +90,7 @@ impl Shared {
             jobs: Vec::new(),
             free: Vec::new(),
             waiting: VecDeque::new(),
+            syncs: Syncs::default(),
             done: VecDeque::new(),
             retry_due: false,
             retry_armed: false,
@@ -105,10 +111,39 @@ pub(crate) struct FileDevice {
     jobs: Vec<Option<Job>>,
     free: Vec<u32>,
     waiting: VecDeque<u32>,
+    syncs: Syncs,
     done: VecDeque<RequestCompletion>,
     /// A job has ended since waiting jobs were last retried.
     retry_due: bool,
     retry_armed: bool,
+}
+
+/// Jobs that have the operating system flush.
+///
+/// Of those at the same time Linux tells only one that writes were lost. So one that has succeeded
+/// is held until those which were in flight beside it have ended.
+#[derive(Debug, Default)]
+struct Syncs {
+    begun: u64,
+    in_flight: BTreeSet<u64>,
+    /// Jobs that have succeeded, with the number that had begun until then.
+    held: VecDeque<(u32, u64)>,
+}
+
+impl Syncs {
+    fn begin(&mut self) -> u64 {
+        self.begun += 1;
+        self.in_flight.insert(self.begun);
+        self.begun
+    }
+
+    /// A held job, if none that was in flight beside it is any more.
+    fn next_released(&mut self) -> Option<u32> {
+        let oldest = self.in_flight.first().copied().unwrap_or(u64::MAX);
+        let (index, begun) = *self.held.front()?;
+        (begun < oldest).then(|| self.held.pop_front())?;
+        Some(index)
+    }
 }
 
 /// A request in execution.
@@ -126,6 +161,8 @@ struct Job {
     access: Access,
     /// Bytes that are done; for a discard, ranges.
     position: u64,
+    /// Its number among jobs that have the operating system flush, since it does so.
+    sync: Option<u64>,
 }
 
 /// The step that a job is at.
@@ -199,6 +236,7 @@ impl BlockDevice for FileDevice {
             scratch: None,
             access: Access::None,
             position: 0,
+            sync: None,
         };
         let index = self.insert(job);
         self.resume(reactor, index);
@@ -214,8 +252,11 @@ impl BlockDevice for FileDevice {
             return;
         };
         let result = job.take_back(completion.outcome);
-        let next = self.continue_after(reactor, index, result);
-        self.handle_next(reactor, index, next);
+        let sync = job.sync;
+        match (self.continue_after(reactor, index, result), sync) {
+            (Next::End(result), Some(sync)) => self.end_synced(index, sync, result),
+            (next, _) => self.handle_next(reactor, index, next),
+        }
     }
 
     fn flush(&mut self, reactor: &mut Reactor) {
@@ -283,6 +324,19 @@ impl FileDevice {
                 }
             }
             Next::End(result) => self.end(index, result),
+        }
+    }
+
+    /// Ends a job that had the operating system flush, once it is certain that all beside it have
+    /// been told the same, and those that waited for that.
+    fn end_synced(&mut self, index: u32, sync: u64, result: Result<(), Failure>) {
+        self.syncs.in_flight.remove(&sync);
+        match result {
+            Ok(()) => self.syncs.held.push_back((index, self.syncs.begun)),
+            result => self.end(index, result),
+        }
+        while let Some(index) = self.syncs.next_released() {
+            self.end(index, Ok(()));
         }
     }
 
@@ -367,6 +421,9 @@ impl FileDevice {
         match job.next(file, &self.geometry) {
             Some((step, operation)) => {
                 job.step = step;
+                if job.sync.is_none() && job.may_flush(&self.shared) {
+                    job.sync = Some(self.syncs.begin());
+                }
                 reactor.submit(Token::new(self.owner, index), operation);
                 Next::Busy
             }
@@ -393,7 +450,7 @@ impl FileDevice {
                 Next::End(Err(Failure::NoSpace))
             }
             (_, Err(failure)) => {
-                if job.has_flushed(&self.shared) {
+                if job.may_flush(&self.shared) {
                     self.shared.lost_writes().flush_failed(failure);
                 }
                 Next::End(Err(failure))
@@ -496,8 +553,8 @@ impl Job {
         is_write && !shared.direct
     }
 
-    /// Whether its step has had the operating system flush, or may have.
-    fn has_flushed(&self, shared: &Shared) -> bool {
+    /// Whether its step has the operating system flush, or may do so.
+    fn may_flush(&self, shared: &Shared) -> bool {
         match self.step {
             Step::Sync => true,
             Step::Last => self.writes_through_cache(shared),
@@ -633,6 +690,37 @@ mod tests {
         let result = device.poll_completion().expect("it has ended").result;
         device.close(&mut reactor);
         (result, shared.lost_writes().any())
+    }
+
+    /// Linux tells one of two flushes at the same time that writes were lost, and may end the other
+    /// one first.
+    #[test]
+    fn a_flush_that_succeeds_beside_one_that_fails_is_not_acknowledged() {
+        for ends in [[false, false], [false, true], [true, false]] {
+            let world = World::new(1, NetworkConditions::default());
+            let mut reactor = Reactor::simulated(&world);
+            let storage = Storage::new(StorageId::Named("a file".to_owned()), false);
+            storage.set_bytes(1 << 20);
+            let shared = Shared::new(Geometry::new(1 << 20, 4096), true, &storage);
+            let file = reactor.add_file(world.add_file(1 << 20), true);
+            let mut device = shared.open(file, Owner(7)).expect("a handle");
+            for tag in [0, 1] {
+                device.submit(&mut reactor, Request { tag, operation: Operation::Flush });
+            }
+            let mut completions = Vec::new();
+            while completions.len() < 2 {
+                reactor.poll(WaitLimit::NoWait, &mut completions);
+                world.advance();
+            }
+            for (completion, fails) in completions.into_iter().zip(ends) {
+                assert!(device.done.iter().all(|ended| ended.result.is_err()), "one is in flight");
+                let outcome = if fails { failed(5, None) } else { completion.outcome };
+                device.handle(&mut reactor, ReactorCompletion { outcome, ..completion });
+            }
+            let mut ended = || device.poll_completion().expect("it has ended").result.is_err();
+            assert_eq!([ended(), ended()], [ends != [false, false]; 2]);
+            device.close(&mut reactor);
+        }
     }
 
     fn failed(error: i32, buffer: Option<Buffer>) -> Outcome {

@@ -21,7 +21,7 @@ use crate::{
     geometry,
     watch::Watch,
 };
-use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
 use std::{
     fs::{File, OpenOptions},
     io,
@@ -130,7 +130,7 @@ impl FileFactory {
 
 impl DeviceFactory for FileFactory {
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
-        open_shared(reactor, owner, &self.shared, Arc::clone(&self.file))
+        open_shared(reactor, owner, &self.shared, reopened(&self.file, &self.path))
     }
 
     fn geometry(&self) -> Geometry {
@@ -389,6 +389,25 @@ fn can_punch_holes(file: &File, bytes: u64) -> bool {
     rustix::fs::fallocate(file, hole, bytes.next_multiple_of(PAGE_BYTES as u64), 4096).is_ok()
 }
 
+/// The file by another open file description, for a handle of its own: Linux tells a lost
+/// write-back once to each, so that with one for all handles only the first flush would fail.
+pub(crate) fn reopened(file: &Arc<File>, path: &Path) -> Arc<File> {
+    let node = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let opened = rustix::fs::fcntl_getfl(file)
+        .and_then(|flags| rustix::fs::open(node, flags | OFlags::CLOEXEC, Mode::empty()));
+    match opened {
+        Ok(descriptor) => Arc::new(descriptor.into()),
+        Err(error) => {
+            let (path, error) = (path.display(), io::Error::from(error));
+            log::warn!(
+                "{path} cannot be opened once more ({error}): of flushes at the same time, only one \
+                 would be told that writes were lost"
+            );
+            Arc::clone(file)
+        }
+    }
+}
+
 /// Opens a device node with O_DIRECT, or without where that is refused.
 pub(crate) fn open_node(path: &Path, write: bool, exclusive: bool) -> io::Result<(File, bool)> {
     let exclusive = if exclusive { OFlags::EXCL } else { OFlags::empty() };
@@ -407,7 +426,21 @@ pub(crate) fn open_node(path: &Path, write: bool, exclusive: bool) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Seek, SeekFrom};
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_handle_has_an_open_file_description_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let options = FileOptions { create_bytes: Some(1 << 20), ..FileOptions::default() };
+        let factory = FileFactory::open(&path, options).unwrap();
+        let file = reopened(&factory.file, &path);
+        (&*factory.file).seek(SeekFrom::Start(5)).unwrap();
+        assert_eq!((&*file).stream_position().unwrap(), 0, "the position is of the description");
+        let flags = |file: &File| rustix::fs::fcntl_getfl(file).unwrap();
+        assert_eq!(flags(&file), flags(&factory.file));
+    }
 
     #[test]
     fn a_created_file_is_for_its_owner_only() {

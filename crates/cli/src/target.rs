@@ -297,7 +297,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
             }
             Wish::Rescan => operator.rescan(),
             Wish::Reload(who) => {
-                let outcome = reload(&operator, options.read_again(&configuration), &who);
+                let outcome = reload(&operator, options.read_again(configuration), &who);
                 operator.rescan();
                 control.iter().for_each(|control| control.reloaded(&outcome));
             }

@@ -8,7 +8,7 @@ use weft_backend::bytes;
 use weft_nvmf::keys::TlsMode;
 use weft_target::{
     CheckedNamespace, Target,
-    config::{Config, Port, Subsystem},
+    config::{Config, Listen, Port, Subsystem},
 };
 
 use crate::{
@@ -93,7 +93,8 @@ fn human(
     let mut text = String::new();
     for port in &config.ports {
         let only = if serves(config, port).next().is_none() { " (discovery)" } else { "" };
-        text += &format!("listening on tcp://{}{only}\n", address_of(port));
+        let listen = Listen { address: address_of(port), ..port.listen };
+        text += &format!("listening on {listen}{only}\n");
     }
     for subsystem in &config.subsystems {
         text += &format!("{}\n", subsystem.nqn);
@@ -274,8 +275,9 @@ mod tests {
         subsystem.namespaces.push(Namespace::new(1, "memory:1GiB".parse().expect("a device")));
         let mut advertised = Port::new(2, listen);
         advertised.advertise = Some("192.0.2.9:4420".parse().expect("an address"));
+        let rdma = "rdma://127.0.0.1:0".parse().expect("an address");
         let discovery =
-            Port { subsystems: PortSubsystems::Only(Vec::new()), ..Port::new(3, listen) };
+            Port { subsystems: PortSubsystems::Only(Vec::new()), ..Port::new(3, rdma) };
         Config {
             ports: vec![Port::new(1, listen), advertised, discovery],
             subsystems: vec![subsystem],
@@ -296,7 +298,7 @@ mod tests {
             })),
             "listening on tcp://127.0.0.1:5001\n\
              listening on tcp://127.0.0.1:5002\n\
-             listening on tcp://127.0.0.1:5003 (discovery)\n\
+             listening on rdma://127.0.0.1:5003 (discovery)\n\
              nqn.a\n  namespace 1: memory:1GiB\n  \
              nvme connect -t tcp -a 127.0.0.1 -s 5001 -n nqn.a\n  \
              nvme connect -t tcp -a 192.0.2.9 -s 4420 -n nqn.a\n"
