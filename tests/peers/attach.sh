@@ -3,11 +3,6 @@
 
 DEVICE=/dev/ublkb0
 LOG=/share/attach.log
-WEFT=/tmp/weft
-
-prepare() {
-    cp /share/weft $WEFT # the share is slow
-}
 
 address() {
     echo "nvme-tcp://$ADDRESS:$PORT/$NQN?nsid=$1"

@@ -19,7 +19,7 @@ start() {
     fresh
     [ -e /tmp/target.pid ] && kill -KILL "$(cat /tmp/target.pid)" 2>/dev/null && sleep 1
     : >/share/target.log
-    setsid env "$@" /share/weft target --listen tcp://$ADDRESS:$PORT --nqn "$NQN" --block $DISK \
+    setsid env "$@" $WEFT target --listen tcp://$ADDRESS:$PORT --nqn "$NQN" --block $DISK \
         </dev/null >>/share/target.log 2>&1 &
     echo $! >/tmp/target.pid
     within 60 grep -q 'nvme connect' /share/target.log

@@ -81,12 +81,11 @@ refer() {
 ports_by_referral() {
     local at="nvme-tcp://127.0.0.1:4420/$NQN?nsid=1" load status=0 port
     ip link set lo up
-    cp /share/weft /tmp/weft # the share is slow
     second_port
     refer 1 2
     refer 2 1
-    expect paths "$(/tmp/weft list "$at" --discovery -o json | jq '.Devices[0].Paths | length')" 2
-    /tmp/weft bench "$at" --discovery --rw randwrite --verify crc32c --bs 4k --iodepth 16 --size 16m \
+    expect paths "$($WEFT list "$at" --discovery -o json | jq '.Devices[0].Paths | length')" 2
+    $WEFT bench "$at" --discovery --rw randwrite --verify crc32c --bs 4k --iodepth 16 --size 16m \
         --runtime 100000 --time_based --quiet --reconnect-delay 1 </dev/null >/tmp/load.log 2>&1 &
     load=$!
     sleep 3

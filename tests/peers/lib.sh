@@ -2,6 +2,8 @@
 # a script for another transport than TCP sets TRANSPORT.
 
 CONFIGFS=/sys/kernel/config
+# The driver has put the binary there, because programs on the share start slowly.
+WEFT=/tmp/weft
 IDLE_POLL=/sys/module/nvmet_tcp/parameters/idle_poll_period_usecs
 
 fail() {

@@ -6,7 +6,6 @@
 export WEFT_DRIVER=uring # no other has the commands
 ADDRESS=127.0.0.1
 PORT=4420
-WEFT=/tmp/weft
 TRACE=/sys/kernel/tracing
 
 # block NSID: the SSD's block device of a namespace, by whose number it is not always named
@@ -33,7 +32,6 @@ there() {
 }
 
 prepare() {
-    cp /share/weft $WEFT # the share is slow
     within 10 there
     mountpoint -q $TRACE || mount -t tracefs none $TRACE
 }

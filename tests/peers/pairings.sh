@@ -3,7 +3,7 @@
 
 # run OPTIONS...: the study of all pairings
 run() {
-    /share/weft study run /share/pairings.toml --seed 7 --quiet --out /share/study "$@"
+    $WEFT study run /share/pairings.toml --seed 7 --quiet --out /share/study "$@"
 }
 
 # The four pairings, and their page.
@@ -26,9 +26,9 @@ agents() {
     ip -n h address add 10.9.0.2/24 dev vh
     for of in t h; do ip -n $of link set lo up; ip -n $of link set v$of up; done
     # Not by `ip netns exec`, which hides configfs.
-    target="exec:nsenter --net=/run/netns/t /share/weft agent"
-    host="exec:nsenter --net=/run/netns/h /share/weft agent"
-    /share/weft study run /share/pairings.toml --seed 7 --quiet --out /share/agents \
+    target="exec:nsenter --net=/run/netns/t $WEFT agent"
+    host="exec:nsenter --net=/run/netns/h $WEFT agent"
+    $WEFT study run /share/pairings.toml --seed 7 --quiet --out /share/agents \
         --target-on "$target" --load-on "$host" --output-format json >/share/agents.json
     within 10 nothing_is_left
     kernel_is_content
@@ -41,7 +41,7 @@ polled() {
     local disk=$CONFIGFS/nullb/polled
     dmesg -C
     ip link set lo up
-    /share/weft study run /share/polled.toml --seed 7 --quiet --out /share/polled \
+    $WEFT study run /share/polled.toml --seed 7 --quiet --out /share/polled \
         --output-format json >/share/polled.json
     within 10 nothing_is_left
     modprobe null_blk nr_devices=0
@@ -51,7 +51,7 @@ polled() {
     echo 1 >$disk/power
     within 10 test -b /dev/polled
     expect "polled queues" "$(cat /sys/block/polled/queue/io_poll)" 1
-    /share/weft bench /dev/polled --hipri --rw randread --bs 4k --iodepth 8 --number-ios 5000 \
+    $WEFT bench /dev/polled --hipri --rw randread --bs 4k --iodepth 8 --number-ios 5000 \
         --output-format json >/share/polled-local.json
     echo 0 >$disk/power
     rmdir $disk
@@ -60,7 +60,7 @@ polled() {
     echo 0 >$CONFIGFS/nullb/slept/poll_queues
     echo 1 >$CONFIGFS/nullb/slept/power
     within 10 test -b /dev/slept
-    ! /share/weft bench /dev/slept --hipri --rw randread --number-ios 10 2>/share/polled-refused
+    ! $WEFT bench /dev/slept --hipri --rw randread --number-ios 10 2>/share/polled-refused
     rmdir $CONFIGFS/nullb/slept
     kernel_is_content
 }
@@ -71,7 +71,7 @@ killed() {
     local who=$1 pid watchdogs
     rm -rf /share/killed
     ip link set lo up
-    /share/weft study run /share/pairings.toml --seed 7 --quiet --out /share/killed --runtime 60s \
+    $WEFT study run /share/pairings.toml --seed 7 --quiet --out /share/killed --runtime 60s \
         --only host_software=linux,target_software=linux --set target_idle_poll_us=20 </dev/null >/share/killed.log 2>&1 &
     pid=$!
     connected() { [ -n "$(ls /sys/class/nvme)" ] && [ -n "$(ls $CONFIGFS/nvmet/subsystems)" ]; }
@@ -87,7 +87,7 @@ killed() {
         sleep 1
         connected || fail "somebody undid it"
         # An agent undoes it when it begins.
-        /share/weft agent </dev/null | cat
+        $WEFT agent </dev/null | cat
     fi
     within 30 nothing_is_left
 }

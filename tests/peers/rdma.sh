@@ -16,8 +16,8 @@ device() {
     rdma link add ${KIND}0 type $KIND netdev $LINK
     rdma link
     within 10 active
-    /share/weft rdma devices
-    /share/weft rdma devices | grep ${KIND}0 | grep -qw lease
+    $WEFT rdma devices
+    $WEFT rdma devices | grep ${KIND}0 | grep -qw lease
 }
 
 active() {
@@ -46,7 +46,7 @@ memory = "64MiB"
 uuid = "11111111-2222-4333-8444-000000000002"
 END
     : >/share/target.log
-    setsid /share/weft target --config /tmp/target.toml --control unix:/tmp/control </dev/null >>/share/target.log 2>&1 &
+    setsid $WEFT target --config /tmp/target.toml --control unix:/tmp/control </dev/null >>/share/target.log 2>&1 &
     echo $! >/tmp/target.pid
     within 60 grep -q 'nvme connect' /share/target.log
 }
@@ -79,7 +79,7 @@ discover() {
     namespace 1
     nvme id-ctrl "/dev/$(controllers)" -o json | jq -e '.ioccsz >= 4 and .msdbd >= 1'
     disconnect
-    /share/weft discover "rdma://$ADDRESS:$PORT" | grep -q "$NQN"
+    $WEFT discover "rdma://$ADDRESS:$PORT" | grep -q "$NQN"
     stop
     kernel_is_content
 }
@@ -133,7 +133,7 @@ kernel_host_filesystem() {
 bench() {
     local size=$(($2 * 1024))
     [ $size -lt $((4 << 20)) ] || size=$((4 << 20))
-    /share/weft bench "$1" --rw randwrite --bs "$2" --iodepth "$3" --verify crc32c --size $size \
+    $WEFT bench "$1" --rw randwrite --bs "$2" --iodepth "$3" --verify crc32c --size $size \
         --runtime 1 --ramp-time 0 "${@:4}" | tee /tmp/bench
     grep -q ' 0 wrong' /tmp/bench || fail "blocks of $2 bytes at depth $3"
 }
@@ -141,8 +141,8 @@ bench() {
 # moves URL ACCESS: 1 MiB there and back, with what the controller reaches being this
 moves() {
     head -c 1M /dev/urandom >/tmp/data
-    /share/weft write "$1" --block-count 256 --rdma-access "$2" </tmp/data
-    /share/weft read "$1" --block-count 256 --rdma-access "$2" | cmp - /tmp/data
+    $WEFT write "$1" --block-count 256 --rdma-access "$2" </tmp/data
+    $WEFT read "$1" --block-count 256 --rdma-access "$2" | cmp - /tmp/data
 }
 
 # What Linux' target, which invalidates keys, and ours reach of weft's host. Other steps have loads
@@ -166,7 +166,7 @@ access() {
     (. /share/kernel_target.sh && stop_port)
     begin
     [ $KIND != rxe ] || moves "$(url 2)" window
-    [ $KIND = rxe ] || ! /share/weft list "$(url 1)" --rdma-access window ||
+    [ $KIND = rxe ] || ! $WEFT list "$(url 1)" --rdma-access window ||
         fail "there are no windows over this device"
     bench "$(url 1)" 512 64 --rdma-access wide
     bench "$(url 2)" 1048576 4 --rdma-access wide
@@ -178,12 +178,12 @@ access() {
 kernel_target() {
     fresh
     (. /share/kernel_target.sh && serve rdma $ADDRESS)
-    /share/weft discover "rdma://$ADDRESS:$PORT" | grep -q "$NQN"
-    /share/weft identify "$(url 1)" | grep -q Linux
+    $WEFT discover "rdma://$ADDRESS:$PORT" | grep -q "$NQN"
+    $WEFT identify "$(url 1)" | grep -q Linux
     head -c 1M /dev/urandom >/tmp/data
-    /share/weft write "$(url 2)" --block-count 256 </tmp/data
-    /share/weft flush "$(url 2)"
-    /share/weft read "$(url 2)" --block-count 256 | cmp - /tmp/data
+    $WEFT write "$(url 2)" --block-count 256 </tmp/data
+    $WEFT flush "$(url 2)"
+    $WEFT read "$(url 2)" --block-count 256 | cmp - /tmp/data
     cmp -n $((1 << 20)) /tmp/file /tmp/data
     bench "$(url 1)" 512 1
     bench "$(url 1)" 512 128
@@ -197,7 +197,7 @@ kernel_target() {
 # weft at both ends
 both_ends() {
     begin
-    /share/weft list "$(url 1)"
+    $WEFT list "$(url 1)"
     bench "$(url 1)" 512 128
     bench "$(url 2)" 4096 1
     bench "$(url 2)" 65536 32
@@ -206,7 +206,7 @@ both_ends() {
 }
 
 ctl() {
-    /share/weft ctl --control unix:/tmp/control "$@"
+    $WEFT ctl --control unix:/tmp/control "$@"
 }
 
 # express_commands: how many there were so far
@@ -220,12 +220,12 @@ beside() {
     local first=nqn.2014-08.org.nvmexpress:uuid:0f1e2d3c-4b5a-4968-8776-000000000001
     local other=nqn.2014-08.org.nvmexpress:uuid:0f1e2d3c-4b5a-4968-8776-000000000002
     ctl qos set --host $first --class "$1" >&2
-    /share/weft bench "$(url 2)" --rw randread --bs 128k --iodepth 32 --time_based --runtime 6 \
+    $WEFT bench "$(url 2)" --rw randread --bs 128k --iodepth 32 --time_based --runtime 6 \
         --ramp-time 0 --hostnqn $other >/tmp/other.out &
     local load=$! before
     sleep 2
     before=$(express_commands)
-    /share/weft bench "$(url 2)" --rw randread --bs 4k --rate_iops 100 --time_based --runtime 3 \
+    $WEFT bench "$(url 2)" --rw randread --bs 4k --rate_iops 100 --time_based --runtime 3 \
         --ramp-time 0 --hostnqn $first >/tmp/first.out
     echo $(($(express_commands) - before))
     wait $load
@@ -253,7 +253,7 @@ express() {
 study() {
     fresh
     rm -rf /share/study
-    /share/weft study run local-vs-remote --quick --local memory:16MiB --only pattern=randread \
+    $WEFT study run local-vs-remote --quick --local memory:16MiB --only pattern=randread \
         --runtime 300ms --ramp-time 0s --repeats 1 --out /share/study
     local transport
     for transport in local tcp rdma; do
@@ -269,7 +269,7 @@ study() {
 pairings() {
     fresh
     rm -rf /share/pairings
-    /share/weft study run /share/pairings-rdma.toml --seed 7 --quiet --out /share/pairings \
+    $WEFT study run /share/pairings-rdma.toml --seed 7 --quiet --out /share/pairings \
         --output-format json >/share/pairings.json
     within 10 nothing_is_left
     kernel_is_content
@@ -343,11 +343,11 @@ nothing_is_left_behind() {
     stop
     empty=$(resources)
     start
-    /share/weft list "$(url 1)" >/dev/null
+    $WEFT list "$(url 1)" >/dev/null
     pairs=$(field qp)
     identifiers=$(field cm_id)
     for i in $(seq 90); do
-        /share/weft list "$(url 1)" >/dev/null
+        $WEFT list "$(url 1)" >/dev/null
     done
     for i in $(seq 10); do
         connect >/dev/null

@@ -53,7 +53,6 @@ const GROWN_BYTES: u64 = 128 * MIB;
 
 fn setup(bench: &mut Bench) -> Result<()> {
     bench.give_weft()?;
-    bench.guest("prepare")?;
     File::create(bench.file())?.set_len(FILE_BYTES)?;
     bench.configure("")?;
     bench.start_target()

@@ -4,7 +4,6 @@ use super::bench::Bench;
 use super::{Step, Suite, both, step};
 use crate::guest::Kernel;
 use anyhow::Result;
-use std::fs;
 
 pub(super) const SUITE: Suite = Suite {
     name: "block",
@@ -25,6 +24,6 @@ const STEPS: &[Step] = &[
 ];
 
 fn setup(bench: &mut Bench) -> Result<()> {
-    fs::copy(&bench.weft, bench.folder.join("weft"))?;
+    bench.give_weft()?;
     bench.guest("disk").map(drop)
 }

@@ -45,6 +45,6 @@ pub(super) fn prepare(suite: &Suite, image: &Image) -> Result<()> {
 fn setup(bench: &mut Bench) -> Result<()> {
     let module = siw::prepare(&Image::prepare(Kernel::Release, false)?)?;
     fs::copy(module, bench.folder.join("siw.ko"))?;
-    fs::copy(&bench.weft, bench.folder.join("weft"))?;
+    bench.give_weft()?;
     bench.guest("load").map(drop)
 }

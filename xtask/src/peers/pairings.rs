@@ -33,7 +33,7 @@ const STEPS: &[Step] = &[
 ];
 
 fn setup(bench: &mut Bench) -> Result<()> {
-    fs::copy(&bench.weft, bench.folder.join("weft"))?;
+    bench.give_weft()?;
     Ok(())
 }
 

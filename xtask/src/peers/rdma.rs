@@ -5,7 +5,6 @@ use super::bench::Bench;
 use super::{Step, Suite, long, pairings, step};
 use crate::guest::Kernel;
 use anyhow::Result;
-use std::fs;
 
 pub(super) const SUITE: Suite = Suite {
     name: "rdma",
@@ -37,6 +36,6 @@ const STEPS: &[Step] = &[
 ];
 
 fn setup(bench: &mut Bench) -> Result<()> {
-    fs::copy(&bench.weft, bench.folder.join("weft"))?;
+    bench.give_weft()?;
     bench.guest("device").map(drop)
 }

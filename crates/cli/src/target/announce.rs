@@ -276,8 +276,7 @@ mod tests {
         let mut advertised = Port::new(2, listen);
         advertised.advertise = Some("192.0.2.9:4420".parse().expect("an address"));
         let rdma = "rdma://127.0.0.1:0".parse().expect("an address");
-        let discovery =
-            Port { subsystems: PortSubsystems::Only(Vec::new()), ..Port::new(3, rdma) };
+        let discovery = Port { subsystems: PortSubsystems::Only(Vec::new()), ..Port::new(3, rdma) };
         Config {
             ports: vec![Port::new(1, listen), advertised, discovery],
             subsystems: vec![subsystem],
