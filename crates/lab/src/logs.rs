@@ -1,6 +1,7 @@
 //! fio's logs of requests: latency, IOPS and bandwidth over time, and the requests themselves.
 
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
     fs::File,
     io::{self, BufWriter, Write},
@@ -25,6 +26,12 @@ pub struct Logs {
     pub maximum: bool,
     /// `log_offset`: each line has the request's offset.
     pub offsets: bool,
+    /// `write_hist_log`, which is empty without `log_hist_msec`.
+    pub histogram: Option<String>,
+    /// `log_hist_msec`: a line for each direction and so much time; zero: none.
+    pub histogram_every: Duration,
+    /// `log_hist_coarseness`: a number of the line is that of so many bins, as a power of two.
+    pub coarseness: u32,
     /// `write_iolog`: the requests themselves.
     pub requests: Option<String>,
 }
@@ -35,6 +42,31 @@ impl Logs {
     pub const fn is_wanted(&self) -> bool {
         self.latency.is_some() || self.iops.is_some() || self.bandwidth.is_some()
     }
+}
+
+/// The bins of fio's histograms: 64 for each power of two of ns.
+pub(crate) const BINS: u32 = 29 * GROUP_BINS;
+const GROUP_BINS: u32 = 1 << GROUP_BITS;
+const GROUP_BITS: u32 = 6;
+
+/// The bin of a latency.
+pub(crate) fn bin(latency_ns: u64) -> u32 {
+    let coarse = (u64::BITS - latency_ns.leading_zeros()).saturating_sub(GROUP_BITS + 1);
+    let within = u32::try_from(latency_ns >> coarse).unwrap_or(u32::MAX);
+    (coarse * GROUP_BINS).saturating_add(within).min(BINS - 1)
+}
+
+/// The latencies of one direction in one window, from submission to completion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    /// The window's end, since the start of its copy.
+    pub at_ns: u64,
+    /// Which way.
+    pub direction: Direction,
+    /// The size of the request that ended the window.
+    pub bytes: u32,
+    /// How many there are in each bin that has some.
+    pub bins: BTreeMap<u32, u64>,
 }
 
 /// One request, or those of one direction in one window.
@@ -86,6 +118,13 @@ pub fn write(job: &Job, device: &str, result: &RunResult, first: usize) -> io::R
             }
             file.finish()?;
         }
+        if let Some(path) = histograms(logs, number) {
+            let mut file = Output::create(path)?;
+            for one in &lane.histograms {
+                file.line(|text| bins(text, one, logs.coarseness))?;
+            }
+            file.finish()?;
+        }
         if let Some(path) = requests(job, number) {
             let mut file = Output::create(path)?;
             let device = device.replace(char::is_whitespace, "_");
@@ -123,6 +162,11 @@ fn completions(logs: &Logs, number: usize) -> impl Iterator<Item = (PathBuf, fn(
     })
 }
 
+/// The log of histograms of the `number`th copy.
+fn histograms(logs: &Logs, number: usize) -> Option<PathBuf> {
+    Some(PathBuf::from(format!("{}_clat_hist.{number}.log", logs.histogram.as_ref()?)))
+}
+
 /// The log of requests of the `number`th copy. Copies of a job would write over each other; fio's
 /// mix.
 fn requests(job: &Job, number: usize) -> Option<PathBuf> {
@@ -138,7 +182,7 @@ fn requests(job: &Job, number: usize) -> Option<PathBuf> {
 pub fn prepare(job: &Job, first: usize) -> io::Result<()> {
     let paths = |number| {
         let completions = completions(&job.logs, number).map(|(path, _)| path);
-        completions.chain(requests(job, number))
+        completions.chain(histograms(&job.logs, number)).chain(requests(job, number))
     };
     (first..first + job.copies as usize).flat_map(paths).try_for_each(|path| try_open(&path))
 }
@@ -157,6 +201,16 @@ fn logged(text: &mut String, one: &Logged, value: u64, logs: &Logs) {
         let _ = write!(text, "{}, ", one.offset);
     }
     text.push('0');
+}
+
+fn bins(text: &mut String, one: &Histogram, coarseness: u32) {
+    let (at_ms, direction) = (one.at_ns / 1_000_000, one.direction as usize);
+    // Writing to a String cannot fail.
+    let _ = write!(text, "{at_ms}, {direction}, {}", one.bytes);
+    for first in (0..BINS).step_by(1 << coarseness) {
+        let count: u64 = one.bins.range(first..first + (1 << coarseness)).map(|(_, n)| n).sum();
+        let _ = write!(text, ", {count}");
+    }
 }
 
 fn latency(one: &Logged) -> u64 {
@@ -216,4 +270,21 @@ impl Output {
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bounds of bins as fio's own `plat_idx_to_val` gives them.
+    #[test]
+    fn bins_are_those_of_fio() {
+        for (latency_ns, expected) in [(0, 0), (63, 63), (64, 64), (127, 127), (128, 128)] {
+            assert_eq!(bin(latency_ns), expected);
+        }
+        // From 128 to 255 ns a bin has two, from 256 on four.
+        assert_eq!([bin(129), bin(130), bin(255), bin(256), bin(259)], [128, 129, 191, 192, 192]);
+        assert_eq!(bin(u64::MAX), BINS - 1);
+        assert!((1..1 << 16).all(|latency_ns| bin(latency_ns) - bin(latency_ns - 1) <= 1));
+    }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use crate::{
     histogram::Latency,
-    logs::{Issued, Logged},
+    logs::{Histogram, Issued, Logged},
     pattern::Direction,
     usage::Usage,
     verify::VerifyResult,
@@ -141,6 +141,9 @@ pub struct LaneResult {
     /// The lines of its logs, if it writes any.
     #[serde(skip)]
     pub logged: Vec<Logged>,
+    /// The lines of `write_hist_log`.
+    #[serde(skip)]
+    pub histograms: Vec<Histogram>,
     /// What it submitted, if that is recorded.
     #[serde(skip)]
     pub issued: Vec<Issued>,

@@ -187,7 +187,6 @@ fn what_is_refused_says_so_with_its_place() {
         ("zonemode=zbd", "zoned devices are not driven"),
         ("bs", "it wants a value"),
         ("latency_target=1ms", "wants a latency_window"),
-        ("write_hist_log=x", "json+"),
         ("read_iolog=/no/such/log", "cannot read /no/such/log"),
         ("time_based", "wants a runtime"),
         ("filename=/dev/a:/dev/b", "one device"),

@@ -543,6 +543,20 @@ pub static WORDS: &[Word] = &[
     flag_word("log_offset", "Logs have each request's offset", |d, v| {
         set(&mut d.logs.offsets, flag(v))
     }),
+    log_word("write_hist_log", "Write NAME_clat_hist.1.log, for log_hist_msec each", |d, v| {
+        d.logs.histogram = Some(v.to_owned());
+        Ok(())
+    }),
+    word("log_hist_msec", &[], "A line of write_hist_log for so many ms", |d, v| {
+        set(&mut d.logs.histogram_every, time(v, MILLISECOND))
+    }),
+    word("log_hist_coarseness", &[], "Sum up 2^N bins of write_hist_log, N up to 6", |d, v| {
+        let most = whole32(v).and_then(|power| match power {
+            0..=6 => Ok(power),
+            _ => Err("it is 0 to 6".to_owned()),
+        });
+        set(&mut d.logs.coarseness, most)
+    }),
     word("write_iolog", &[], "Write the requests to this file", |d, v| {
         d.logs.requests = Some(v.to_owned());
         Ok(())
@@ -660,8 +674,6 @@ pub static WORDS: &[Word] = &[
     refused("ignore_error", &[], "the first error ends a job"),
     refused("error_dump", &[], "the first error ends a job"),
     refused("max_latency", &[], "the report has the latency's maximum"),
-    refused("write_hist_log", &[], "--output-format json+ has the latencies' distribution"),
-    refused("log_hist_msec", &[], "see write_hist_log"),
     refused("log_unix_epoch", &[], "times of logs begin with the job"),
     refused("log_alternate_epoch", &[], "times of logs begin with the job"),
     only("per_job_logs", "1", "each copy of a job writes its own logs"),

@@ -550,6 +550,31 @@ fn the_depth_for_a_latency_is_found() {
     assert!(!result.failed());
 }
 
+/// Each line has as many numbers as fio's, and they count the requests of its window.
+#[test]
+fn histograms_are_logged_as_fio_does() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = folder.path().join("log");
+    let every = Duration::from_millis(50);
+    for (coarseness, numbers) in [(0, 1856), (3, 232), (6, 29)] {
+        let histogram = Some(name.display().to_string());
+        let logs = Logs { histogram, histogram_every: every, coarseness, ..Logs::default() };
+        let rate = Some(Rate { iops: 1_000.0, process: Process::Fixed });
+        let job = Job { logs, rate, ..counted(Pattern::Read, 300) };
+        let result = run_on(&device("memory:1MiB"), &job);
+        crate::logs::write(&job, "memory:1MiB", &result, 1).expect("a log");
+        let text = std::fs::read_to_string(folder.path().join("log_clat_hist.1.log"));
+        let mut counted = 0;
+        for line in text.expect("the log").lines() {
+            let fields: Vec<u64> = line.split(", ").map(|field| field.parse().unwrap()).collect();
+            assert_eq!((fields[1], fields[2], fields.len()), (0, 4096, 3 + numbers), "{line}");
+            assert!(fields[0] >= 50, "{line}");
+            counted += fields[3..].iter().sum::<u64>();
+        }
+        assert!((1..=300).contains(&counted), "{counted}");
+    }
+}
+
 /// What one job has recorded another one does again, at the same times.
 #[test]
 fn a_recording_is_replayed() {

@@ -1,6 +1,8 @@
 //! What a lane does for each request only where a job asks for it: logs, and the search for the
 //! depth that keeps a latency.
 
+use std::collections::BTreeMap;
+
 use super::{
     Lane,
     request::{Planned, Purpose},
@@ -8,7 +10,7 @@ use super::{
 use crate::{
     job::{Job, LatencyTarget},
     limits::LOG_ENTRIES_MAX,
-    logs::{Issued, Logged},
+    logs::{self, Histogram, Issued, Logged},
     pattern::Direction,
     statistics::{LaneResult, TargetResult},
     worker::ns,
@@ -19,6 +21,7 @@ use crate::{
 pub(super) struct Extras {
     pub(super) start_ns: u64,
     log: Option<Log>,
+    histograms: Option<Histograms>,
     issued: Option<Vec<Issued>>,
     pub(super) search: Option<Search>,
 }
@@ -32,6 +35,17 @@ struct Log {
     maximum: bool,
     from_ns: u64,
     sums: [Sum; 3],
+}
+
+/// Histograms of windows, for each direction.
+#[derive(Debug)]
+struct Histograms {
+    every_ns: u64,
+    entries: Vec<Histogram>,
+    /// How many bins of them have something.
+    bins: usize,
+    /// Of each direction: when its window began, and what it has.
+    windows: [(u64, BTreeMap<u32, u64>); 3],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,10 +106,18 @@ impl Extras {
             from_ns: 0,
             sums: [Sum::default(); 3],
         });
+        let every_ns = ns(job.logs.histogram_every);
+        let histograms = (job.logs.histogram.is_some() && every_ns > 0).then(|| Histograms {
+            every_ns,
+            entries: Vec::new(),
+            bins: 0,
+            windows: Default::default(),
+        });
         let issued = job.logs.requests.as_ref().map(|_| Vec::new());
         let search = job.latency_target.map(|target| Search::new(target, job.depth));
-        let is_wanted = log.is_some() || issued.is_some() || search.is_some();
-        is_wanted.then(|| Box::new(Self { start_ns: 0, log, issued, search }))
+        let is_wanted =
+            log.is_some() || histograms.is_some() || issued.is_some() || search.is_some();
+        is_wanted.then(|| Box::new(Self { start_ns: 0, log, histograms, issued, search }))
     }
 
     /// A request is submitted; what is wrong if there is no room for it.
@@ -115,6 +137,15 @@ impl Extras {
             let is_fast = one.now_ns.saturating_sub(one.due_ns) <= ns(search.target.latency);
             search.fast += u64::from(is_fast);
         }
+        if let Some(histograms) = &mut self.histograms {
+            histograms.take(one, self.start_ns);
+            if histograms.bins >= LOG_ENTRIES_MAX {
+                return Some(format!(
+                    "write_hist_log holds {LOG_ENTRIES_MAX} bins at most: give a longer \
+                     log_hist_msec"
+                ));
+            }
+        }
         let log = self.log.as_mut()?;
         log.take(one, self.start_ns);
         (log.entries.len() >= LOG_ENTRIES_MAX)
@@ -127,6 +158,7 @@ impl Extras {
             log.end_window(now_ns, self.start_ns);
             result.logged = log.entries;
         }
+        result.histograms = self.histograms.map_or_else(Vec::new, |all| all.entries);
         result.issued = self.issued.unwrap_or_default();
         result.target = self.search.map(|search| TargetResult { depth: search.kept });
     }
@@ -179,6 +211,22 @@ impl Lane {
             self.free.push(place);
             self.in_play += 1;
         }
+    }
+}
+
+impl Histograms {
+    /// As fio does it, a request ends the window of its direction, and the last window is left out.
+    fn take(&mut self, one: Completed, start_ns: u64) {
+        let Some((began_ns, bins)) = self.windows.get_mut(one.direction as usize) else { return };
+        let at_ns = one.now_ns.saturating_sub(start_ns);
+        *bins.entry(logs::bin(one.now_ns.saturating_sub(one.started_ns))).or_default() += 1;
+        if at_ns.saturating_sub(*began_ns) < self.every_ns {
+            return;
+        }
+        *began_ns = at_ns - at_ns.saturating_sub(*began_ns) % self.every_ns;
+        let (direction, bytes) = (one.direction, one.bytes);
+        self.bins += bins.len();
+        self.entries.push(Histogram { at_ns, direction, bytes, bins: std::mem::take(bins) });
     }
 }
 
