@@ -5,6 +5,9 @@
 //! other's data. So a file is locked (`flock`) while it is open here: exclusively by a writer,
 //! shared by a reader or by a writer that allows other writers.
 //!
+//! A node of a block device is one of many: so what the device has its blocks on is locked as well,
+//! beginning with the node that the kernel has made for it. What has other parts is only shared.
+//!
 //! A `flock` lock belongs to the open file description, so a second open in the same process would
 //! conflict with the first: a reload opens a file before it closes the old one, and two subsystems
 //! may serve one. A table therefore keeps the locks of this process, and all claims of one storage
@@ -13,12 +16,18 @@
 //! Of two processes that take turns with the same files one holds the locks at a time
 //! ([`lock_devices`], [`unlock_devices`]); the other one has the files open meanwhile.
 
-use crate::{OpenError, Storage, StorageId, part_beside_whole};
+use crate::{
+    OpenError, Storage, StorageId, part_beside_whole, parts_of_one_file, storage::Beneath,
+};
 use core::time::Duration;
-use rustix::{fs::FlockOperation, io::Errno};
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags},
+    io::Errno,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -63,11 +72,19 @@ pub(crate) struct Claim {
 #[derive(Debug)]
 struct Lock {
     path: PathBuf,
-    /// The open file description that holds the lock.
-    file: Arc<File>,
+    /// The open file descriptions that hold the locks.
+    files: Vec<Locked>,
     storage: Arc<Storage>,
     /// How many claims are not shared. Changes only while [`LOCKS`] is locked.
     exclusive: AtomicUsize,
+}
+
+/// A file that is locked.
+#[derive(Debug)]
+struct Locked {
+    file: Arc<File>,
+    /// Whether other processes may have other parts of it.
+    has_parts: bool,
 }
 
 /// What is claimed.
@@ -129,15 +146,15 @@ fn claim_in(
     let lock = known.unwrap_or_else(|| {
         let (path, exclusive) = (path.to_owned(), AtomicUsize::new(0));
         let storage = Storage::new(id.clone(), is_created);
-        Arc::new(Lock { path, file: Arc::clone(file), storage, exclusive })
+        Arc::new(Lock { path, files: files_of(file, id), storage, exclusive })
     });
     let needs_none = locked.turn == Turn::Other || lock.exclusive.load(Relaxed) > 0;
-    match if needs_none { Ok(()) } else { take(&lock.file, shared) } {
+    match if needs_none { Ok(()) } else { lock.take(shared) } {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
             // The kernel releases the old lock before it tries the new mode.
             if is_known {
-                let _ = take(&lock.file, true);
+                let _ = lock.take(true);
             }
             return Err(OpenError::Invalid(format!(
                 "{} is in use by another process, perhaps another target (if both are meant to \
@@ -175,6 +192,9 @@ fn check_parts(path: &Path, id: &StorageId, locks: &[Arc<Lock>]) -> Result<(), O
                 (&*lock.path, path)
             }
             other @ StorageId::Block { .. } if other.wholes().contains(id) => (&*lock.path, path),
+            other if other.shares_a_file(id) => {
+                return Err(OpenError::Invalid(parts_of_one_file(path, &lock.path)));
+            }
             _ => continue,
         };
         return Err(OpenError::Invalid(part_beside_whole(part, whole)));
@@ -203,7 +223,7 @@ impl Table {
     fn begin_turn(&mut self) -> Result<(), OpenError> {
         for lock in self.locks.iter().filter_map(Weak::upgrade) {
             let is_shared = lock.exclusive.load(Relaxed) == 0;
-            match take(&lock.file, is_shared) {
+            match lock.take(is_shared) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => {
                     self.end_turn();
@@ -223,8 +243,10 @@ impl Table {
     fn end_turn(&mut self) {
         self.turn = Turn::Other;
         for lock in self.locks.iter().filter_map(Weak::upgrade) {
-            if let Err(error) = rustix::fs::flock(&lock.file, FlockOperation::Unlock) {
-                log::debug!("{} cannot be unlocked: {error}", lock.path.display());
+            for Locked { file, .. } in &lock.files {
+                if let Err(error) = rustix::fs::flock(file, FlockOperation::Unlock) {
+                    log::debug!("{} cannot be unlocked: {error}", lock.path.display());
+                }
             }
         }
     }
@@ -243,9 +265,39 @@ impl Drop for Claim {
         let was_last = !self.shared && self.lock.exclusive.fetch_sub(1, Relaxed) == 1;
         if was_last && table.turn != Turn::Other && Arc::strong_count(&self.lock) > 1 {
             // The claims that remain are shared.
-            let _ = take(&self.lock.file, true);
+            let _ = self.lock.take(true);
         }
     }
+}
+
+impl Lock {
+    fn take(&self, shared: bool) -> Result<(), Errno> {
+        self.files.iter().try_for_each(|locked| take(&locked.file, shared || locked.has_parts))
+    }
+}
+
+/// What is to be locked for a storage that was opened as `file`.
+fn files_of(file: &Arc<File>, id: &StorageId) -> Vec<Locked> {
+    let mut files = vec![Locked { file: Arc::clone(file), has_parts: false }];
+    let open = |path: &Path| {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty()).map(File::from)
+    };
+    let is_own = |other: &File| {
+        let inode = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+        inode(other).ok() == inode(file).ok()
+    };
+    for Beneath { id, path, has_parts } in id.beneath() {
+        match open(&path) {
+            Ok(file) if is_own(&file) => {}
+            Ok(file) if file.metadata().is_ok_and(|it| StorageId::of_metadata(&it) == id) => {
+                files.push(Locked { file: Arc::new(file), has_parts });
+            }
+            Ok(_) => log::debug!("{} is another device here", path.display()),
+            Err(error) => log::debug!("{} cannot be opened: {error}", path.display()),
+        }
+    }
+    files
 }
 
 fn take(file: &File, shared: bool) -> Result<(), Errno> {

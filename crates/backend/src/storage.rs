@@ -82,6 +82,17 @@ impl StorageId {
         wholes(self, &sysfs())
     }
 
+    /// What a block device has its blocks on, beginning with itself.
+    pub(crate) fn beneath(&self) -> Vec<Beneath> {
+        beneath(self, &sysfs())
+    }
+
+    /// Whether both have their blocks in one file, not in two parts of a device over it.
+    #[must_use]
+    pub fn shares_a_file(&self, other: &Self) -> bool {
+        self.is_block() && other.is_block() && shares_a_file(self, other, &sysfs())
+    }
+
     /// Whether it is a block device, which others can be a part of.
     pub(crate) const fn is_block(&self) -> bool {
         matches!(self, Self::Block { .. })
@@ -123,7 +134,9 @@ fn wholes(id: &StorageId, sysfs: &Path) -> BTreeSet<StorageId> {
     while let Some(id) = next.pop() {
         let above = match id {
             StorageId::File { device, .. } => vec![StorageId::Block { device }],
-            StorageId::Block { device } => whole_of(sysfs, device),
+            StorageId::Block { device } => {
+                whole_of(sysfs, device).into_iter().map(|whole| whole.id).collect()
+            }
             _ => Vec::new(),
         };
         next.extend(above.into_iter().filter(|one| found.insert(one.clone())));
@@ -131,21 +144,77 @@ fn wholes(id: &StorageId, sysfs: &Path) -> BTreeSet<StorageId> {
     found
 }
 
-/// What a block device is a part of, or has its blocks on: its disk, the file of a loop device, and
-/// the devices below one of the device mapper or of md.
-fn whole_of(sysfs: &Path, device: u64) -> Vec<StorageId> {
+/// What a block device is a part of, or has its blocks on.
+struct Whole {
+    id: StorageId,
+    path: Option<PathBuf>,
+    /// Whether other parts may be used beside it.
+    has_parts: bool,
+}
+
+/// The disk of a partition, the file of a loop device, and the devices below one of the device
+/// mapper or of md.
+fn whole_of(sysfs: &Path, device: u64) -> Vec<Whole> {
     let Some(directory) = directory_of(sysfs, "block", device) else { return Vec::new() };
     let mut wholes = Vec::new();
-    let block = |directory: &Path| Some(StorageId::Block { device: number_of(directory)? });
+    let block = |directory: &Path| {
+        let id = StorageId::Block { device: number_of(directory)? };
+        Some(Whole { id, path: node_in(directory), has_parts: true })
+    };
     if directory.join("partition").exists() {
         wholes.extend(directory.parent().and_then(block));
     }
     if let Ok(path) = fs::read_to_string(directory.join("loop/backing_file")) {
-        wholes.extend(StorageId::of(Path::new(path.trim_end_matches('\n'))));
+        let path = PathBuf::from(path.trim_end_matches('\n'));
+        let id = StorageId::of(&path);
+        wholes.extend(id.map(|id| Whole { id, path: Some(path), has_parts: false }));
     }
     let slaves = fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
     wholes.extend(slaves.filter_map(|slave| block(&slave.path())));
     wholes
+}
+
+/// The node that the kernel has made for the device with this directory in sysfs.
+fn node_in(directory: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(directory.join("uevent")).ok()?;
+    let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
+    Some(Path::new("/dev").join(name))
+}
+
+/// A file or node that a device has its blocks on, by which other processes are kept away.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Beneath {
+    pub(crate) id: StorageId,
+    pub(crate) path: PathBuf,
+    /// Whether other processes may use other parts of it.
+    pub(crate) has_parts: bool,
+}
+
+fn beneath(id: &StorageId, sysfs: &Path) -> Vec<Beneath> {
+    let StorageId::Block { device } = id else { return Vec::new() };
+    let path = directory_of(sysfs, "block", *device).and_then(|directory| node_in(&directory));
+    let mut next = vec![Whole { id: id.clone(), path, has_parts: false }];
+    let mut found: Vec<Beneath> = Vec::new();
+    while let Some(Whole { id, path, has_parts }) = next.pop() {
+        if let StorageId::Block { device } = id {
+            let wholes = whole_of(sysfs, device).into_iter();
+            next.extend(wholes.map(|one| Whole { has_parts: has_parts || one.has_parts, ..one }));
+        }
+        match path {
+            Some(path) if !found.iter().any(|one| one.id == id) => {
+                found.push(Beneath { id, path, has_parts });
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn shares_a_file(one: &StorageId, other: &StorageId, sysfs: &Path) -> bool {
+    let others = beneath(other, sysfs);
+    let common = |place: &&Beneath| others.iter().any(|other| other.id == place.id);
+    let mut common = beneath(one, sysfs).into_iter().filter(|place| common(&place)).peekable();
+    common.peek().is_some() && common.all(|place| matches!(place.id, StorageId::File { .. }))
 }
 
 /// Why a part and its whole are not both opened.
@@ -155,6 +224,17 @@ pub fn part_beside_whole(part: &Path, whole: &Path) -> String {
         "{} has its blocks on {}, and both would write to them: serve only one of the two",
         part.display(),
         whole.display()
+    )
+}
+
+/// Why two devices over one file are not both opened.
+#[must_use]
+pub fn parts_of_one_file(one: &Path, other: &Path) -> String {
+    format!(
+        "{} and {} have their blocks in one file, and both would write to it: serve only one of \
+         the two",
+        one.display(),
+        other.display()
     )
 }
 
@@ -227,14 +307,16 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// sysfs with disk 8:0 and its partition 8:1, loop device 7:0 with partition 259:5, the device
-    /// mapper's 253:0 on the disk's partition, and the NVMe namespace 259:0 behind 239:0.
+    /// sysfs with disk 8:0 and its partition 8:1, loop device 7:0 with partitions 259:5 and 259:6,
+    /// loop device 7:1 over the same file, the device mapper's 253:0 on the disk's partition, and the NVMe namespace 259:0 behind 239:0.
     fn machine(backing: &Path) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let add = |kind: &str, number: &str, place: &str| {
             let place = root.path().join("devices").join(place);
             fs::create_dir_all(&place).unwrap();
             fs::write(place.join("dev"), format!("{number}\n")).unwrap();
+            let name = place.file_name().unwrap().display();
+            fs::write(place.join("uevent"), format!("MAJOR=1\nDEVNAME={name}\n")).unwrap();
             let links = root.path().join("dev").join(kind);
             fs::create_dir_all(&links).unwrap();
             symlink(&place, links.join(number)).unwrap();
@@ -248,6 +330,11 @@ mod tests {
         fs::write(ring.join("loop/backing_file"), format!("{}\n", backing.display())).unwrap();
         let partition = add("block", "259:5", "loop0/loop0p1");
         fs::write(partition.join("partition"), "1\n").unwrap();
+        let partition = add("block", "259:6", "loop0/loop0p2");
+        fs::write(partition.join("partition"), "2\n").unwrap();
+        let ring = add("block", "7:1", "loop1");
+        fs::create_dir_all(ring.join("loop")).unwrap();
+        fs::write(ring.join("loop/backing_file"), format!("{}\n", backing.display())).unwrap();
         let mapped = add("block", "253:0", "dm-0");
         fs::create_dir_all(mapped.join("slaves")).unwrap();
         symlink(disk.join("sda1"), mapped.join("slaves/sda1")).unwrap();
@@ -281,6 +368,39 @@ mod tests {
         let found = wholes(&on_the_partition, machine.path());
         assert!(found.contains(&block(8, 1)) && found.contains(&block(8, 0)));
         assert_eq!(of(9, 9), [], "nothing is known of it");
+    }
+
+    #[test]
+    fn other_processes_are_kept_away_from_all_that_is_beneath() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let machine = machine(file.path());
+        let backing = StorageId::of(file.path()).unwrap();
+        let of = |major, minor| -> Vec<_> {
+            let found = beneath(&block(major, minor), machine.path()).into_iter();
+            found.map(|Beneath { id, path, has_parts }| (id, path, has_parts)).collect()
+        };
+        let node = |name: &str| Path::new("/dev").join(name);
+        let is_file = |has_parts| (backing.clone(), file.path().to_owned(), has_parts);
+        assert_eq!(of(7, 0), [(block(7, 0), node("loop0"), false), is_file(false)]);
+        let ring = (block(7, 0), node("loop0"), true);
+        assert_eq!(of(259, 5), [(block(259, 5), node("loop0p1"), false), ring, is_file(true)]);
+        let [disk, partition] = [(8, 0, "sda"), (8, 1, "sda1")]
+            .map(|(major, minor, name)| (block(major, minor), node(name), true));
+        assert_eq!(of(253, 0), [(block(253, 0), node("dm-0"), false), partition, disk]);
+        assert_eq!(beneath(&backing, machine.path()), []);
+    }
+
+    #[test]
+    fn two_loop_devices_of_a_file_share_it_and_two_partitions_do_not() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let machine = machine(file.path());
+        let shares = |one: (u32, u32), other: (u32, u32)| {
+            shares_a_file(&block(one.0, one.1), &block(other.0, other.1), machine.path())
+        };
+        assert!(shares((7, 0), (7, 1)));
+        assert!(shares((259, 5), (7, 1)) && shares((7, 1), (259, 6)));
+        assert!(!shares((259, 5), (259, 6)), "they are parts of one device");
+        assert!(!shares((8, 1), (7, 0)) && !shares((8, 0), (253, 0)));
     }
 
     #[test]

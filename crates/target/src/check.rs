@@ -9,7 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use weft_backend::{DeviceSpec, StorageId, part_beside_whole};
+use weft_backend::{DeviceSpec, StorageId, part_beside_whole, parts_of_one_file};
 
 use crate::TargetError;
 use crate::config::{Config, Subsystem, identity};
@@ -99,10 +99,15 @@ fn check_parts(storages: &Storages) -> Result<(), TargetError> {
         {
             continue;
         }
-        let Some((whole, ..)) = id.wholes().iter().find_map(|whole| storages.get(whole)) else {
-            continue;
+        let of_file = |other: &&StorageId| *other < id && other.shares_a_file(id);
+        let why = match id.wholes().iter().find_map(|whole| storages.get(whole)) {
+            Some((whole, ..)) => part_beside_whole(part, whole),
+            None => match storages.keys().find(of_file).and_then(|other| storages.get(other)) {
+                Some((other, ..)) => parts_of_one_file(part, other),
+                None => continue,
+            },
         };
-        return Err(TargetError::namespace(nqn, *nsid, &part_beside_whole(part, whole)));
+        return Err(TargetError::namespace(nqn, *nsid, &why));
     }
     Ok(())
 }

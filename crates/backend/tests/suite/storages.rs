@@ -121,6 +121,8 @@ impl Loop {
         let path = file.to_str()?;
         let node = run("losetup", &["--find", "--show", path])?;
         let this = Self(node.trim().to_owned());
+        // One may be left of a process that was killed.
+        let _ = run("delpart", &[&this.0, "1"]);
         run("addpart", &[&this.0, "1", "2048", "4096"])?;
         Path::new(&this.partition()).exists().then_some(this)
     }
@@ -132,6 +134,7 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
+        let _ = Command::new("delpart").args([&self.0, "1"]).status();
         let _ = Command::new("losetup").args(["--detach", &self.0]).status();
     }
 }
@@ -160,6 +163,14 @@ fn a_part_is_refused_beside_its_whole() {
         drop(open);
         build(second);
     }
+    let again = Loop::of(file.path()).expect("another loop device");
+    for other in [format!("block:{}", again.0), format!("block:{}", again.partition())] {
+        let open = build(&whole);
+        let error = other.parse::<DeviceSpec>().unwrap().build().unwrap_err().to_string();
+        assert!(error.contains("have their blocks in one file"), "{other}: {error}");
+        drop(open);
+        build(&other);
+    }
     // A second node of a device is the device.
     let node = tempfile::tempdir().unwrap();
     let node = node.path().join("node");
@@ -174,4 +185,21 @@ fn a_part_is_refused_beside_its_whole() {
     let open = build(&whole);
     let again = build(&format!("block:{}", node.display()));
     assert_eq!(open.storage().unwrap().id(), again.storage().unwrap().id());
+    drop((open, again));
+    // Another process is kept away by whatever it has the blocks on.
+    let locked = |path: &str, shared: bool| {
+        let file = std::fs::File::open(path).unwrap();
+        let locked = if shared { file.try_lock_shared() } else { file.try_lock() };
+        locked.is_err()
+    };
+    let backing = file.path().to_str().unwrap();
+    let open = build(&format!("block:{}", node.display()));
+    assert!(locked(&disk.0, true) && locked(backing, true), "by another node of the device");
+    drop(open);
+    let open = build(&part);
+    for whole in [&disk.0, backing] {
+        assert!(locked(whole, false) && !locked(whole, true), "{whole}: others may have parts");
+    }
+    drop(open);
+    assert!(!locked(&disk.0, false) && !locked(backing, false));
 }
