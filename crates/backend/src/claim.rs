@@ -276,6 +276,19 @@ impl Lock {
     }
 }
 
+/// What was made for something that is not possible is not left behind.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let path = &self.path;
+        if self.storage.is_on_trial() && StorageId::of(path).as_ref() == Some(self.storage.id()) {
+            match std::fs::remove_file(path) {
+                Ok(()) => log::info!("{}, which was created, is removed", path.display()),
+                Err(error) => log::warn!("{} cannot be removed: {error}", path.display()),
+            }
+        }
+    }
+}
+
 /// What is to be locked for a storage that was opened as `file`.
 fn files_of(file: &Arc<File>, id: &StorageId) -> Vec<Locked> {
     let mut files = vec![Locked { file: Arc::clone(file), has_parts: false }];
@@ -300,7 +313,7 @@ fn files_of(file: &Arc<File>, id: &StorageId) -> Vec<Locked> {
     files
 }
 
-fn take(file: &File, shared: bool) -> Result<(), Errno> {
+pub(crate) fn take(file: &File, shared: bool) -> Result<(), Errno> {
     let operation = match shared {
         true => FlockOperation::NonBlockingLockShared,
         false => FlockOperation::NonBlockingLockExclusive,

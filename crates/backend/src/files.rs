@@ -1,16 +1,18 @@
 //! Files that are replaced as a whole.
 
+use crate::claim;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Replaces a file: after a crash it has what it had before or all of this. The file is for its
-/// owner only.
+/// owner only. A symbolic link stays, and what it leads to is replaced.
 ///
 /// # Errors
 /// The file cannot be written; it is as it was, or new.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let path = &canonical(path);
     let new = aside(path);
     let options = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new);
     let mut file = options?;
@@ -27,9 +29,27 @@ pub fn canonical(path: &Path) -> PathBuf {
     let canonical = path.canonicalize().or_else(|error| {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.unwrap_or(Path::new(".")).canonicalize()?;
-        path.file_name().map(|name| parent.join(name)).ok_or(error)
+        match path.read_link() {
+            Ok(target) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(self::canonical(&parent.join(target)))
+            }
+            _ => path.file_name().map(|name| parent.join(name)).ok_or(error),
+        }
     });
     canonical.unwrap_or_else(|_| path.to_owned())
+}
+
+/// Locks the file beside this one whose name ends in `.lock`: for what is replaced, which has no
+/// lock of its own. The lock is held until the result is dropped.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`]: another process has it.
+pub fn lock_beside(path: &Path) -> io::Result<File> {
+    let mut name = canonical(path).into_os_string();
+    name.push(".lock");
+    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(name)?;
+    claim::take(&file, false)?;
+    Ok(file)
 }
 
 /// Where the new contents of a file are written first.
@@ -38,4 +58,36 @@ pub fn aside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_a_link_leads_to_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("real")).unwrap();
+        symlink("real/file", at("link")).unwrap();
+        symlink("link", at("second")).unwrap();
+        symlink("round", at("round")).unwrap();
+        for contents in ["first", "second"] {
+            replace_file(&at("second"), contents.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(at("real/file")).unwrap(), contents);
+            assert!(at("link").is_symlink() && at("second").is_symlink());
+        }
+        assert_eq!(canonical(&at("round")), folder.path().canonicalize().unwrap().join("round"));
+    }
+
+    #[test]
+    fn what_is_locked_has_one_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let lock = lock_beside(&path).unwrap();
+        assert_eq!(lock_beside(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(lock);
+        lock_beside(&path).unwrap();
+    }
 }

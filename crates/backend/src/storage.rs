@@ -247,6 +247,8 @@ pub struct Storage {
     pub(crate) exclusion: Arc<Exclusion>,
     pub(crate) lost_writes: Arc<LostWrites>,
     changed: Mutex<Option<Resized>>,
+    /// Whether what was made for it goes with it.
+    is_on_trial: Mutex<bool>,
 }
 
 impl Storage {
@@ -258,6 +260,7 @@ impl Storage {
             exclusion: Arc::new(Exclusion::new()),
             lost_writes: Arc::default(),
             changed: Mutex::default(),
+            is_on_trial: Mutex::default(),
         })
     }
 
@@ -271,6 +274,20 @@ impl Storage {
     #[must_use]
     pub const fn is_created(&self) -> bool {
         self.is_created
+    }
+
+    /// A file that was made for it is removed when it is closed, unless it is kept before.
+    pub fn try_out(&self) {
+        *self.is_on_trial.lock().unwrap_or_else(PoisonError::into_inner) = self.is_created;
+    }
+
+    /// It is served: a file that was made for it stays.
+    pub fn keep(&self) {
+        *self.is_on_trial.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+
+    pub(crate) fn is_on_trial(&self) -> bool {
+        *self.is_on_trial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets that writes were lost: whoever opens it now has had no part in it.

@@ -9,11 +9,11 @@ mod operate;
 mod pair;
 mod registered;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{fs::File, net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{ArgMatches, Args};
+use clap::{ArgGroup, ArgMatches, Args};
 use sd_notify::NotifyState;
-use weft_backend::Resized;
+use weft_backend::{Resized, files};
 use weft_rpc::Token;
 use weft_target::{
     IoMetricsConfig, Target,
@@ -40,6 +40,7 @@ use crate::{
 /// --device are given. SIGINT and SIGTERM stop the target in good order, SIGHUP reads the
 /// configuration (and the sizes of files and devices) again.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("described").args(["config", "state"]).multiple(true))]
 pub(crate) struct Options {
     /// Read the configuration from a file: TOML (see docs/config.toml) or the JSON that `nvmetcli
     /// save` writes.
@@ -47,7 +48,7 @@ pub(crate) struct Options {
     config: Option<PathBuf>,
     /// Say what --config FILE, or what --state FILE has kept, would serve, with every NSID and
     /// UUID, and end. Nothing listens, and no device is written to or created.
-    #[arg(long, requires = "config")]
+    #[arg(long, requires = "described")]
     check: bool,
     #[command(flatten)]
     devices: Devices,
@@ -248,6 +249,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         let checked = weft_target::check(&config).map_err(Failure::because)?;
         return announce::check(&config, &checked, options.output_format);
     }
+    let _lock = options.lock_state()?;
     let token = options.control_token()?;
     let fault = |error| Failure::io("listen to", &"signals", &error);
     let (wish, wishes) = signals::wishes().map_err(fault)?;
@@ -376,8 +378,8 @@ fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<C
         ));
     }
     // What there is nothing of yet can be made while it runs.
-    let may_wait = options.control.is_some() || options.state.is_some();
-    let check = match may_wait && !options.check {
+    let may_wait = options.control.is_some() && !options.check || options.state.is_some();
+    let check = match may_wait {
         true => Config::check_consistent,
         false => Config::validate,
     };
@@ -427,6 +429,19 @@ impl Options {
         let mut name = self.state.clone()?.into_os_string();
         name.push(".events");
         Some(name.into())
+    }
+
+    /// Keeps other processes from the state for as long as the result lives.
+    fn lock_state(&self) -> Result<Option<File>, Failure> {
+        let Some(path) = &self.state else { return Ok(None) };
+        files::lock_beside(path).map(Some).map_err(|error| match error.kind() {
+            std::io::ErrorKind::WouldBlock => Failure::Because(format!(
+                "--state {}: another process keeps what it serves there; give each target a file \
+                 of its own",
+                path.display()
+            )),
+            _ => Failure::io("lock", &path.display(), &error),
+        })
     }
 
     /// What an earlier process has kept.

@@ -194,6 +194,11 @@ pub(crate) struct Plan {
     ports: Option<Vec<PortView>>,
 }
 
+/// A file that was made for a device stays from now on.
+fn keep(factory: &Arc<dyn DeviceFactory>) {
+    factory.storage().into_iter().for_each(|storage| storage.keep());
+}
+
 impl Plan {
     /// What the groups need before it can be carried out, if they need anything.
     pub(crate) fn needs(&self) -> Option<Arc<Needs>> {
@@ -362,8 +367,10 @@ impl Catalogue {
         addresses: &BTreeMap<u16, SocketAddr>,
     ) -> Result<Snapshot, TargetError> {
         let Plan { scope, one, entries, resizes, restored, ports, .. } = plan;
-        let Plan { mut policies, mut psks, bdevs, .. } = plan;
+        let Plan { mut policies, mut psks, bdevs, opened, .. } = plan;
         resize(resizes)?;
+        let opened = opened.iter().map(|device| &device.factory);
+        opened.chain(bdevs.values().map(|named| &named.factory)).for_each(keep);
         // `append` would go through all of them.
         self.bdevs.extend(bdevs);
         self.forget_bdevs(config, &scope);

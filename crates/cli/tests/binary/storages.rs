@@ -18,6 +18,23 @@ fn mounted(mount: &str, place: &Path, words: &[&str]) -> String {
     String::from_utf8_lossy(&ran.stderr).into_owned()
 }
 
+/// One would overwrite what the other one keeps.
+#[test]
+fn a_state_has_one_process_and_is_checked_without_a_configuration() {
+    let folder = Folder::new("one-state");
+    let state = folder.path("state.json");
+    let target = Target::start("epoll", &["--memory", "1MiB", "--state", text(&state)]);
+    let second = ["target", "--state", text(&state), "--memory", "1MiB"];
+    let second = [&second[..], &["--listen", "tcp://127.0.0.1:0"]].concat();
+    let fault = weft("epoll", second).fault();
+    assert!(fault.contains("another process keeps what it serves there"), "{fault}");
+    let said = weft("epoll", ["target", "--check", "--state", text(&state)]).text();
+    assert!(said.contains("memory:1MiB"), "{said}");
+    target.stop();
+    let target = Target::start("epoll", &["--memory", "1MiB", "--state", text(&state)]);
+    target.stop();
+}
+
 #[test]
 fn a_disk_that_is_not_mounted_is_no_empty_one() {
     let folder = Folder::new("unmounted");

@@ -3,7 +3,8 @@
 //!
 //! While no connection waits, a command's buffer and memory for the data in its capsule come from
 //! the pool. As soon as a connection waits, [`Pool::take`] returns nothing: freed memory goes to
-//! the waiting connections in their order, and new commands wait behind them. A connection that
+//! the waiting connections, the hosts in turn and each one's in their order, and new commands wait
+//! with them. A connection that
 //! cannot be served yet is passed over, as others may need less; but after [`PASSED_OVER_MAX`]
 //! times all freed memory is kept for it.
 //!
@@ -36,7 +37,10 @@ pub(crate) struct Admission {
     reserve: usize,
     /// Bytes of responses that were copied and are not sent.
     copied: usize,
+    /// By their turns.
     waiting: VecDeque<Waiter>,
+    /// The turn of the last one that was served.
+    turn_served: u64,
     /// Whether the connection at an index is among them.
     waits: Vec<bool>,
     /// How often another connection was served before the first one, since it has been the first.
@@ -57,6 +61,10 @@ pub(crate) struct Admission {
 #[derive(Debug)]
 struct Waiter {
     index: usize,
+    /// Its host, by a number.
+    host: u64,
+    /// A host has one connection in each turn.
+    turn: u64,
     since: Duration,
 }
 
@@ -79,6 +87,7 @@ impl Admission {
             reserve,
             copied: 0,
             waiting: VecDeque::new(),
+            turn_served: 0,
             waits: Vec::new(),
             passed_over: 0,
             position: 0,
@@ -106,15 +115,21 @@ impl Admission {
         if bytes <= RESERVED_BYTES { self.take_reserved(bytes) } else { self.grant(bytes) }
     }
 
-    /// A connection begins to wait, unless it does already.
-    pub(crate) fn wait(&mut self, index: usize, now: Duration) {
+    /// A connection of a host begins to wait, unless it does already.
+    pub(crate) fn wait(&mut self, index: usize, host: u64, now: Duration) {
         if self.waits.len() <= index {
             self.waits.resize(index + 1, false);
         }
         if let Some(waits) = self.waits.get_mut(index)
             && !std::mem::replace(waits, true)
         {
-            self.waiting.push_back(Waiter { index, since: now });
+            let own = self.waiting.iter().rev().find(|waiter| waiter.host == host);
+            let turn = own.map_or(0, |last| last.turn).max(self.turn_served) + 1;
+            let place = self.waiting.partition_point(|waiter| waiter.turn <= turn);
+            if place == 0 {
+                self.passed_over = 0;
+            }
+            self.waiting.insert(place, Waiter { index, host, turn, since: now });
             self.set_reserve();
         }
     }
@@ -154,15 +169,18 @@ impl Admission {
         if let Some(waits) = self.waits.get_mut(waiter.index) {
             *waits = false;
         }
+        if matches!(outcome, Outcome::Served { .. }) {
+            self.turn_served = self.turn_served.max(waiter.turn);
+        }
         if outcome == (Outcome::Served { has_more: true }) {
-            self.wait(waiter.index, now);
+            self.wait(waiter.index, waiter.host, now);
         }
         self.set_reserve();
     }
 
-    /// Since when the first one has waited, if any waits.
+    /// Since when the one that has waited longest does so, if any waits.
     pub(crate) fn waits_since(&self) -> Option<Duration> {
-        self.waiting.front().map(|waiter| waiter.since)
+        self.waiting.iter().map(|waiter| waiter.since).min()
     }
 
     /// Whether some wait although there may be memory for them: the turn's allowance is used up.
@@ -250,6 +268,7 @@ mod tests {
     use proptest::prelude::*;
 
     const NOW: Duration = Duration::ZERO;
+    const HOST: u64 = 1;
     const SERVED: Outcome = Outcome::Served { has_more: false };
     const POOL: usize = 16 << 20;
 
@@ -274,7 +293,7 @@ mod tests {
     fn a_new_command_does_not_overtake_waiting_connections() {
         let mut admission = admission();
         let first = admission.take(4096).unwrap();
-        admission.wait(3, NOW);
+        admission.wait(3, HOST, NOW);
         assert!(admission.take(4096).is_none() && admission.pool.take(4096).is_none());
         assert!(admission.grant(4096).is_some());
         assert!(admission.take_reserved(4096).is_some() && admission.take_admin(4096).is_some());
@@ -287,19 +306,39 @@ mod tests {
     #[test]
     fn each_has_its_turn() {
         let mut admission = admission();
-        (1..=3).for_each(|index| admission.wait(index, NOW));
+        (1..=3).for_each(|index| admission.wait(index, HOST, NOW));
         // It waits already.
-        admission.wait(1, NOW);
+        admission.wait(1, HOST, NOW);
         let mut more = true;
         let served = |_| Outcome::Served { has_more: std::mem::take(&mut more) };
         assert_eq!(tries(&mut admission, served), [1, 2, 3, 1]);
         assert!(tries(&mut admission, |_| SERVED).is_empty());
     }
 
+    /// Whoever has many connections that wait is served no sooner for that, and not later than who
+    /// comes after.
+    #[test]
+    fn hosts_are_served_in_turn() {
+        let mut admission = admission();
+        (1..=5).for_each(|index| admission.wait(index, HOST, NOW));
+        admission.wait(9, HOST + 1, NOW);
+        let served = |_| Outcome::Served { has_more: true };
+        let mut order = Vec::new();
+        for _ in 0..8 {
+            admission.begin_tries();
+            order.extend(admission.next_try());
+            admission.end_try(served(()), NOW);
+        }
+        assert_eq!(order, [1, 9, 2, 9, 3, 9, 4, 9]);
+        admission.wait(8, HOST + 2, NOW);
+        admission.begin_tries();
+        assert_eq!(admission.next_try(), Some(5), "who has waited longer is first in a turn");
+    }
+
     #[test]
     fn the_first_is_not_passed_over_for_ever() {
         let mut admission = admission();
-        (1..=3).for_each(|index| admission.wait(index, NOW));
+        (1..=3).for_each(|index| admission.wait(index, HOST, NOW));
         let mut passed = 0;
         let mut outcome = |index| match index {
             2 if passed < 1000 => {
@@ -318,7 +357,7 @@ mod tests {
     fn a_turn_begins_only_so_much() {
         let mut admission = admission();
         assert!(admission.may_begin() && !admission.has_more());
-        admission.wait(1, NOW);
+        admission.wait(1, HOST, NOW);
         admission.spend(TURN_BYTES - 1);
         assert!(admission.may_begin() && !admission.has_more());
         admission.spend(1);
@@ -354,7 +393,7 @@ mod tests {
         admission.recount_copied(0, 1 << 20);
         admission.recount_copied(0, 1 << 20);
         assert_eq!(most(&admission), 52);
-        admission.wait(1, NOW);
+        admission.wait(1, HOST, NOW);
         let taken: Vec<_> = std::iter::from_fn(|| admission.grant(256 << 10)).collect();
         assert_eq!(taken.len(), 52);
         drop(taken);
@@ -403,7 +442,7 @@ mod tests {
                                 asks[index].bound = (ahead + 1) * (PASSED_OVER_MAX as usize + 1);
                             }
                             asks[index].sizes.push_back(bytes);
-                            admission.wait(index, NOW);
+                            admission.wait(index, HOST, NOW);
                         }
                     }
                 }

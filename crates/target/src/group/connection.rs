@@ -150,7 +150,8 @@ impl Connection {
         self.prefetch_hint(&completion, core);
         self.transport.handle(&mut core.reactor, completion);
         if self.transport.wanted().is_some() {
-            core.admission.wait(self.id.index, core.reactor.turn_time());
+            let host = if let Role::Io(io) = &self.role { io.host_number() } else { 0 };
+            core.admission.wait(self.id.index, host, core.reactor.turn_time());
         }
     }
 
@@ -329,6 +330,14 @@ impl Connection {
     pub(crate) fn abort(&mut self, reason: CloseReason, core: &mut Core) {
         self.transport.abort(&mut core.reactor, reason);
         self.stop(core);
+    }
+
+    /// The same, with the controller whose queue it is.
+    pub(crate) fn abort_controller(&mut self, reason: CloseReason, core: &mut Core) {
+        if let Role::Io(io) = &self.role {
+            io.end_controller(core);
+        }
+        self.abort(reason, core);
     }
 
     fn stop(&mut self, core: &mut Core) {

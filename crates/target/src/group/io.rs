@@ -12,6 +12,7 @@ mod share;
 mod waiting;
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
 use weft_backend::{Failure, Operation, RequestCompletion};
@@ -53,6 +54,8 @@ pub(crate) struct Io {
     host: HostKey,
     /// Its name, by which it has its view.
     host_name: Nqn,
+    /// A number that its other connections have as well.
+    host_number: u64,
     /// Commands in flight, by slot.
     work: Vec<Work>,
     /// Commands that wait for a buffer, oldest first. One that was aborted may still be here.
@@ -132,6 +135,7 @@ impl Io {
         let now = core.reactor.turn_time();
         let grant = grant_of(&host, port_id, priority, core);
         let of_host = (connection.id.index, host.names().0);
+        let host_number = BuildHasherDefault::<DefaultHasher>::default().hash_one(host.names().0);
         Self {
             id: connection.id,
             queue,
@@ -146,6 +150,7 @@ impl Io {
             class: QueueClass::new(grant, of_host, &core.express, now),
             host,
             host_name,
+            host_number,
             work,
             starved: VecDeque::new(),
             at_devices: 0,
@@ -274,6 +279,16 @@ impl Io {
         &self.host
     }
 
+    /// A number that all connections of its host have.
+    pub(super) const fn host_number(&self) -> u64 {
+        self.host_number
+    }
+
+    /// Has the controller of the queue end, as after an error of its own.
+    pub(super) fn end_controller(&self, core: &Core) {
+        core.post(self.owner, Message::Fatal { owner: self.owner });
+    }
+
     /// Whether rate limits apply to it.
     pub(super) fn is_limited(&self, core: &Core) -> bool {
         let (host, subsystem) = self.host.names();
@@ -377,7 +392,7 @@ impl Io {
         self.wait(slot, Wait::Memory, core);
         self.put(slot, Work::Starved(device));
         self.starved.push_back(slot);
-        core.admission.wait(self.id.index, core.reactor.turn_time());
+        core.admission.wait(self.id.index, self.host_number, core.reactor.turn_time());
     }
 
     fn handle_command(&mut self, slot: Slot, data: CapsuleData, context: &mut Context<'_>) {

@@ -104,6 +104,8 @@ pub(crate) enum Message {
     NotifyReserved(Arc<Changed>),
     /// To the owner: the round that Set Features waited for is over.
     Protected { owner: ConnectionId, command_id: u16, status: Status },
+    /// To the owner: its controller cannot go on.
+    Fatal { owner: ConnectionId },
     /// To the owner: its NVM subsystem is reset.
     SubsystemReset { owner: ConnectionId },
     /// To the owner: what Namespace Management has asked for is done, or is not possible.

@@ -510,8 +510,8 @@ impl Group {
         self.core.reactor.set_timer(Token { owner: STALL_TIMER, tag: 0 }, at);
     }
 
-    /// If memory is still short, disconnects the host that holds most of it without progress: the
-    /// others wait for this memory.
+    /// If memory is still short, ends the controller of the connection that holds most of it without
+    /// progress: the others wait for this memory, and its other queues would take it.
     fn end_stalled_connection(&mut self) {
         self.stall_timer_set = false;
         // The others try again in this turn; if they fail there is another check.
@@ -533,7 +533,7 @@ impl Group {
                 "{peer}: it holds memory without moving, for which others have waited {waited:?}"
             );
             let reason = CloseReason::Requested("it held memory that others waited for");
-            connection.abort(reason, core);
+            connection.abort_controller(reason, core);
         });
     }
 
@@ -571,6 +571,7 @@ impl Group {
             Message::Protected { owner, command_id, status } => {
                 self.protected(owner, command_id, status);
             }
+            Message::Fatal { owner } => self.tell_controller(owner, ControllerEvent::Fatal),
             Message::SubsystemReset { owner } => {
                 self.tell_controller(owner, ControllerEvent::SubsystemReset);
             }

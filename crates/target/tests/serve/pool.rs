@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_nvme::command::{Flags, Fused};
 use weft_nvme::sgl::Descriptor;
@@ -468,6 +468,31 @@ fn takes_no_log_page(at: SocketAddr) -> Vec<Raw> {
         admin.command(page, &[]);
     }
     vec![admin, raw]
+}
+
+/// Its other queues would take the memory one after the other.
+#[test]
+fn a_controller_that_holds_memory_ends_with_all_its_queues() {
+    let mut config = with_small_pool(config(&["memory:16MiB"]));
+    config.limits.stall_timeout = Duration::from_secs(2);
+    on_each_driver(&config, |target| {
+        let at = address(target);
+        let stalled = begins_to_send(at);
+        let (_admin, controller) = Peer::admin_as(at, &ConnectFields::admin().of_other_host());
+        let fields = ConnectFields::io(controller, 1).of_other_host();
+        let mut io = Peer::io_as(at, &fields, HostOptions::default());
+        io.write(1, 0, 256, &pattern(MEGABYTE, 1)).succeeded();
+        let (ended, ends) = std::sync::mpsc::channel();
+        for mut queue in stalled {
+            let ended = ended.clone();
+            std::thread::spawn(move || ended.send(queue.is_ended()));
+        }
+        drop(ended);
+        // One by one they would take two seconds each.
+        let first = Instant::now();
+        assert!(ends.iter().all(|is_ended| is_ended));
+        assert!(first.elapsed() < Duration::from_secs(2), "{:?}", first.elapsed());
+    });
 }
 
 /// A host that holds memory and does not move does not keep others from theirs for long.

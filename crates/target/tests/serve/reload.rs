@@ -590,6 +590,31 @@ fn a_reload_that_fails_halfway_has_resized_nothing() {
     target.stop().expect("a clean stop");
 }
 
+/// Whatever is not possible beside it: a file that does not exist, an address that is in use, a
+/// size that memory cannot have.
+#[test]
+fn what_is_not_possible_leaves_no_new_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("new");
+    let new = format!("file:{},size=1MiB", path.display());
+    let mut target = start(config(&["memory:1MiB"]));
+    let before = target.config().clone();
+    let used = std::net::TcpListener::bind("127.0.0.1:0").expect("an address");
+    let mut at_used = with_devices(&before, &["memory:1MiB", &new]);
+    let used = weft_target::config::Listen::tcp(used.local_addr().expect("an address"));
+    at_used.ports[0].listen = used;
+    let missing = with_devices(&before, &["memory:1MiB", &new, "file:/nonexistent/weft"]);
+    let too_large = with_devices(&before, &["memory:1EiB", &new]);
+    for wanted in [missing, at_used, too_large] {
+        target.reload(wanted.clone()).expect_err("it is not possible");
+        assert!(!path.exists(), "{wanted:?}");
+    }
+    target.reload(with_devices(&before, &["memory:1MiB", &new])).expect("it is possible");
+    target.reload(before).expect("it is possible");
+    assert!(path.exists(), "what was served stays");
+    target.stop().expect("a clean stop");
+}
+
 /// Two paths to one file are one file.
 #[test]
 fn two_namespaces_never_share_a_file() {

@@ -193,7 +193,8 @@ impl Io {
                 copy.step = Step::Memory(bytes as usize);
                 self.put(slot, Work::Copying(copy));
                 self.starved.push_back(slot);
-                context.core.admission.wait(self.id.index, context.core.reactor.turn_time());
+                let now = context.core.reactor.turn_time();
+                context.core.admission.wait(self.id.index, self.host_number, now);
             }
         }
     }
