@@ -400,7 +400,7 @@ pub(crate) fn reopened(file: &Arc<File>, path: &Path) -> Arc<File> {
         Err(error) => {
             let (path, error) = (path.display(), io::Error::from(error));
             log::warn!(
-                "{path} cannot be opened once more ({error}): of flushes at the same time, only one \
+                "{path} cannot be opened once more ({error}): of flushes at the same time only one \
                  would be told that writes were lost"
             );
             Arc::clone(file)

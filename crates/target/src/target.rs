@@ -187,22 +187,52 @@ impl Target {
         settled.wait().map(|()| lines)
     }
 
-    /// The same without waiting for commands.
+    /// The same without waiting for commands, but for those of namespaces whose device another one
+    /// gets: they are taken away first.
     ///
     /// # Errors
     /// One sentence that names what is not available. The target continues as before, in every
-    /// group.
+    /// group; or a device still has commands of a namespace that was taken away.
     pub fn begin_reload(&mut self, config: Config) -> Result<(Vec<String>, Settled), TargetError> {
         let (old, before) = (self.config.clone(), self.directory.snapshot());
         let psks = self.catalogue.psks().clone();
         let mut config = config;
-        let change = self.make(&mut config, Scope::All)?;
-        (self.index, self.config) = (Index::of(&config), config);
-        let limits = self.config.served_rate_limits();
-        let settled = self.serve(change, Some(limits))?;
+        let plan = self.catalogue.plan(&mut config, Scope::All)?;
+        let moved = self.catalogue.moved(&plan);
+        let settled = if moved.is_empty() {
+            self.carry_out(config, plan)?
+        } else {
+            // Nothing is taken from a namespace if the rest is not possible.
+            self.check_leaving(&plan)?;
+            self.prepare_patiently(&plan)?;
+            self.rollback();
+            drop(plan);
+            let mut without = self.config.clone();
+            for subsystem in &mut without.subsystems {
+                let is_moved = |nsid| moved.contains(&(subsystem.nqn.clone(), nsid));
+                subsystem.namespaces.retain(|namespace| !is_moved(namespace.nsid));
+            }
+            let plan = self.catalogue.plan(&mut without, Scope::All)?;
+            self.carry_out(without, plan)?.wait().map_err(|error| {
+                TargetError::new(format!(
+                    "namespaces whose device another one is to have were taken away, and nothing \
+                     else was done; reload again later: {error}"
+                ))
+            })?;
+            let plan = self.catalogue.plan(&mut config, Scope::All)?;
+            self.carry_out(config, plan)?
+        };
         let snapshot = self.directory.snapshot();
         let after = (&self.config, &*snapshot, self.catalogue.psks());
         Ok((changes::between((&old, &before, &psks), after), settled))
+    }
+
+    /// Serves a configuration by its plan, which gives no device to another namespace.
+    fn carry_out(&mut self, config: Config, plan: Plan) -> Result<Settled, TargetError> {
+        let change = self.make(&config, plan)?;
+        (self.index, self.config) = (Index::of(&config), config);
+        let limits = self.config.served_rate_limits();
+        self.serve(change, Some(limits))
     }
 
     /// Makes one change: it is checked as a whole, and made by every group or by none. Returns once
@@ -257,7 +287,8 @@ impl Target {
         saved.prune_limits(config, &self.index);
         saved.check(config, &self.index).map_err(|error| StepError::invalid(error.to_string()))?;
         let scope = saved.narrowed(scope);
-        let change = self.make(config, scope);
+        let plan = self.catalogue.plan(config, scope);
+        let change = plan.and_then(|plan| self.make(config, plan));
         Ok((made, change.map_err(|error| StepError::failed(error.to_string()))?))
     }
 
@@ -267,17 +298,9 @@ impl Target {
         self.index.user_of(&self.config, bdev)
     }
 
-    /// Makes what is served of another configuration, which differs from the present one within a
-    /// scope. If it fails, nothing has changed.
-    fn make(&mut self, config: &mut Config, scope: Scope) -> Result<Change, TargetError> {
-        let plan = self.catalogue.plan(config, scope)?;
-        if let Some(device) = plan.opened.iter().find(|device| self.leaving.has(&device.factory)) {
-            return Err(TargetError::new(format!(
-                "{} still has commands of the namespace that it was; try again when they have \
-                 ended",
-                device.factory.identity()
-            )));
-        }
+    /// Makes what is served of another configuration by its plan. If it fails, nothing has changed.
+    fn make(&mut self, config: &Config, plan: Plan) -> Result<Change, TargetError> {
+        self.check_leaving(&plan)?;
         let addresses = self.prepare_patiently(&plan)?;
         let (scope, ports) = (plan.scope(), plan.changes_ports());
         match self.catalogue.apply(config, plan, &addresses) {
@@ -286,6 +309,18 @@ impl Target {
                 self.rollback();
                 Err(error)
             }
+        }
+    }
+
+    /// No device of the plan still has commands of a namespace that was taken away.
+    fn check_leaving(&self, plan: &Plan) -> Result<(), TargetError> {
+        match plan.opened.iter().find(|device| self.leaving.has(&device.factory)) {
+            Some(device) => Err(TargetError::new(format!(
+                "{} still has commands of the namespace that it was; try again when they have \
+                 ended",
+                device.factory.identity()
+            ))),
+            None => Ok(()),
         }
     }
 

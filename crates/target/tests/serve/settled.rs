@@ -283,6 +283,40 @@ fn what_has_not_begun_ends_with_the_change_that_forbids_it() {
     }
 }
 
+/// One reload takes a device from a namespace and gives it to another one.
+#[test]
+fn a_reload_gives_a_device_away_after_its_last_command() {
+    let gate = Gate::new();
+    let mut config = config_of_two_groups(&[]);
+    config.limits.drain_timeout = Duration::from_secs(1);
+    let mut target = target_with(&gate, config);
+    let gate = gate.1;
+    let second = Subsystem::new("nqn.2024-01.io.weft:c");
+    step(&mut target, Step::CreateSubsystem(Box::new(second))).expect("a subsystem");
+    let (_admin, controller) = Peer::admin(address(&target));
+    let mut io = Peer::io(address(&target), controller, 1);
+    let write = io.begin_write(1, 0, 1, &pattern(BLOCK, 1));
+    wait_until("the device has it", || gate.held() == 1);
+    let before = target.config().clone();
+    let mut wanted = before.clone();
+    let moved = std::mem::take(&mut wanted.subsystems[0].namespaces);
+    wanted.subsystems[1].namespaces = moved;
+    let mut impossible = wanted.clone();
+    let missing = "file:/nonexistent/weft".parse().expect("a device");
+    impossible.subsystems[1].namespaces.push(weft_target::config::Namespace::new(9, missing));
+    target.reload(impossible).expect_err("there is no such file");
+    assert_eq!(target.config(), &before, "nothing was taken away");
+    let error = target.reload(wanted.clone()).expect_err("it takes too long").to_string();
+    assert!(error.contains("reload again later") && error.contains("1s"), "{error}");
+    assert!(target.config().subsystems.iter().all(|one| one.namespaces.is_empty()));
+    target.reload(wanted.clone()).expect_err("the device still has a write");
+    gate.open();
+    io.wait_for(write).succeeded();
+    target.reload(wanted.clone()).expect("the write has ended");
+    assert_eq!(target.config(), &wanted);
+    target.stop().expect("a clean stop");
+}
+
 /// A device that keeps a command for longer than the change waits.
 #[test]
 fn a_device_has_no_other_owner_before_the_commands_of_the_last_one_have_ended() {
