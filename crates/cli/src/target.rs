@@ -106,9 +106,9 @@ struct Metrics {
     /// Upper bounds of the buckets of latency, ascending, like 50us,200us,1ms; at most 20.
     #[arg(long, value_name = "TIMES", value_parser = span, value_delimiter = ',')]
     metrics_buckets: Vec<Duration>,
-    /// Pairs of a host and a namespace that have series of their own: the first ones that have
-    /// I/O. All others are counted together, as host "overflow". 0: latencies are not measured,
-    /// neither for --metrics nor for --control.
+    /// Pairs of a host and a namespace that have series of their own at a time: the first ones that
+    /// have I/O. All others are counted together, as host "overflow". 0: latencies are not
+    /// measured, neither for --metrics nor for --control.
     #[arg(long, value_name = "PAIRS", default_value_t = IoMetricsConfig::default().pairs)]
     metrics_pairs: usize,
 }

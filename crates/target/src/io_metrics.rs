@@ -19,10 +19,13 @@ use crate::statistics::{Counter, ns};
 pub struct IoMetricsConfig {
     /// Upper bounds of the buckets that latencies are counted in, ascending.
     pub bounds: Vec<Duration>,
-    /// Pairs of a host and a namespace that have counters of their own: the first ones that have
-    /// I/O. All others are counted together.
+    /// Pairs of a host and a namespace that have counters of their own at a time: the first ones
+    /// that have I/O. All others are counted together.
     pub pairs: usize,
 }
+
+/// How long a pair keeps its counters when the host has no queue to the namespace.
+const GONE_KEPT: Duration = Duration::from_secs(600);
 
 impl IoMetricsConfig {
     /// Buckets at most.
@@ -123,6 +126,19 @@ impl IoMeasured {
         self.buckets.iter().sum()
     }
 
+    fn add_measured(&mut self, other: &Self) {
+        self.buckets.resize(other.buckets.len(), 0);
+        for (sum, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum += more;
+        }
+        self.total += other.total;
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+        for (sum, wait) in self.waits.iter_mut().zip(other.waits) {
+            *sum += wait;
+        }
+    }
+
     fn add(&mut self, counters: &KindCounters) {
         self.buckets.resize(counters.buckets.len(), 0);
         for (sum, counter) in self.buckets.iter_mut().zip(&counters.buckets) {
@@ -157,6 +173,8 @@ pub struct IoMetricsReading {
     pub bounds: Vec<Duration>,
     /// Each host and namespace that had I/O.
     pub pairs: Vec<HostIo>,
+    /// All that gave their counters back, as the host was gone, by kind.
+    pub gone: [IoMeasured; 3],
 }
 
 /// The counters of all groups.
@@ -165,9 +183,45 @@ pub(crate) struct IoMetrics {
     config: IoMetricsConfig,
     groups: usize,
     /// The first I/O command of a queue to a namespace, and readers, take the lock.
-    pairs: Mutex<BTreeMap<(HostKey, u32), Arc<PairCounters>>>,
+    pairs: Mutex<Pairs>,
     overflow: Arc<PairCounters>,
     bounds_ns: Vec<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Pairs {
+    kept: BTreeMap<(HostKey, u32), Kept>,
+    /// What those had that gave their counters back.
+    gone: [IoMeasured; 3],
+}
+
+/// The counters that a host and a namespace have for themselves.
+#[derive(Clone, Debug)]
+struct Kept {
+    counters: Arc<PairCounters>,
+    /// When no queue was first found to use them.
+    unused_since: Option<Duration>,
+}
+
+impl Pairs {
+    /// Takes the counters of hosts back that have been gone for long enough.
+    fn take_back(&mut self, now: Duration) {
+        let Self { kept, gone } = self;
+        kept.retain(|_, one| {
+            // Whoever dropped them last has written all that it counted.
+            if Arc::get_mut(&mut one.counters).is_none() {
+                return true;
+            }
+            let since = *one.unused_since.get_or_insert(now);
+            let is_kept = now.saturating_sub(since) < GONE_KEPT;
+            if !is_kept {
+                for (sum, kind) in gone.iter_mut().zip(one.counters.read()) {
+                    sum.add_measured(&kind);
+                }
+            }
+            is_kept
+        });
+    }
 }
 
 /// The counters of a host and a namespace, by group.
@@ -203,15 +257,20 @@ impl IoMetrics {
         Self { config, groups, pairs: Mutex::default(), overflow, bounds_ns }
     }
 
-    /// The counters of a host and a namespace.
-    pub(crate) fn pair(&self, host: &HostKey, nsid: u32) -> Arc<PairCounters> {
+    /// The counters of a host and a namespace, for a queue that uses them from `now` on.
+    pub(crate) fn pair(&self, host: &HostKey, nsid: u32, now: Duration) -> Arc<PairCounters> {
         let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        pairs.take_back(now);
+        let kept = &mut pairs.kept;
         let key = (host.clone(), nsid);
-        if pairs.len() >= self.config.pairs && !pairs.contains_key(&key) {
+        if kept.len() >= self.config.pairs && !kept.contains_key(&key) {
             return Arc::clone(&self.overflow);
         }
-        let new = || Arc::new(PairCounters::new(self.groups, self.bounds_ns.len()));
-        Arc::clone(pairs.entry(key).or_insert_with(new))
+        let counters = || Arc::new(PairCounters::new(self.groups, self.bounds_ns.len()));
+        let new = || Kept { counters: counters(), unused_since: None };
+        let one = kept.entry(key).or_insert_with(new);
+        one.unused_since = None;
+        Arc::clone(&one.counters)
     }
 
     /// Counts a command that a group has completed.
@@ -237,12 +296,16 @@ impl IoMetrics {
         }
     }
 
-    /// What was measured until now.
-    pub(crate) fn read(&self) -> IoMetricsReading {
-        let pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut reading =
-            IoMetricsReading { bounds: self.config.bounds.clone(), pairs: Vec::new() };
-        for ((host, nsid), pair) in pairs {
+    /// What was measured until `now`.
+    pub(crate) fn read(&self, now: Duration) -> IoMetricsReading {
+        let (kept, gone) = {
+            let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+            pairs.take_back(now);
+            (pairs.kept.clone(), pairs.gone.clone())
+        };
+        let bounds = self.config.bounds.clone();
+        let mut reading = IoMetricsReading { bounds, pairs: Vec::new(), gone };
+        for ((host, nsid), Kept { counters: pair, .. }) in kept {
             let (host, subsystem) = host.names();
             let (host, subsystem) = (Some(host.to_owned()), subsystem.to_owned());
             reading.pairs.push(HostIo { host, subsystem, nsid, kinds: pair.read() });
@@ -298,13 +361,13 @@ mod tests {
     #[test]
     fn a_latency_counts_up_to_its_bound() {
         let metrics = metrics(1);
-        let pair = metrics.pair(&HostKey::new("subsystem", "host"), 1);
+        let pair = metrics.pair(&HostKey::new("subsystem", "host"), 1, Duration::ZERO);
         for (group, us) in [(0, 0), (1, 10), (0, 11), (1, 20), (0, 50), (1, 51)] {
             let latency = Duration::from_micros(us);
             metrics.count(&pair, group, Completed { latency, ..READ });
         }
         metrics.count(&pair, 0, Completed { is_success: false, ..READ });
-        let [read, write, _] = &metrics.read().pairs[0].kinds;
+        let [read, write, _] = &metrics.read(Duration::ZERO).pairs[0].kinds;
         assert_eq!(read.buckets, [2, 3, 1, 1]);
         assert_eq!((read.commands(), read.errors, read.bytes), (7, 1, 6 * 4096));
         assert_eq!(read.total, Duration::from_micros(162));
@@ -316,16 +379,55 @@ mod tests {
     fn pairs_beyond_the_limit_are_counted_together() {
         let metrics = metrics(2);
         for nsid in 1..=4 {
-            let pair = metrics.pair(&HostKey::new("subsystem", "host"), nsid);
+            let pair = metrics.pair(&HostKey::new("subsystem", "host"), nsid, Duration::ZERO);
             metrics.count(&pair, 0, READ);
         }
-        let again = metrics.pair(&HostKey::new("subsystem", "host"), 2);
+        let again = metrics.pair(&HostKey::new("subsystem", "host"), 2, Duration::ZERO);
         metrics.count(&again, 1, READ);
-        let reading = metrics.read();
+        let reading = metrics.read(Duration::ZERO);
         let commands = |one: &HostIo| (one.host.clone(), one.nsid, one.kinds[0].commands());
         let host = Some("host".to_owned());
         let counted: Vec<_> = reading.pairs.iter().map(commands).collect();
         assert_eq!(counted, [(host.clone(), 1, 1), (host, 2, 2), (None, 0, 2)]);
+    }
+
+    /// A probe under a new name each minute, for two days, beside a host that stays.
+    #[test]
+    fn a_host_that_is_gone_gives_its_counters_back_to_the_sum() {
+        let metrics = metrics(20);
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        let stays = metrics.pair(&HostKey::new("subsystem", "stays"), 1, Duration::ZERO);
+        let mut most = 0;
+        for minute in 1..=2_880_u32 {
+            let now = minutes(minute.into());
+            let probe = HostKey::new("subsystem", &format!("probe {minute}"));
+            metrics.count(&metrics.pair(&probe, 1, now), 1, READ);
+            metrics.count(&stays, 0, READ);
+            let IoMetricsReading { pairs, gone, .. } = metrics.read(now);
+            assert!(pairs.iter().all(|one| one.host.is_some()), "minute {minute}");
+            most = most.max(pairs.len());
+            let of = |kinds: &[IoMeasured; 3]| (kinds[0].commands(), kinds[0].bytes);
+            let counted = pairs.iter().map(|one| of(&one.kinds)).chain([of(&gone)]);
+            let sum = counted.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            assert_eq!(sum, (2 * u64::from(minute), 2 * 4096 * u64::from(minute)));
+        }
+        assert_eq!(most, 11, "the one that stays, and the probes of ten minutes");
+    }
+
+    #[test]
+    fn a_host_that_comes_back_in_time_goes_on_counting_and_a_later_one_begins_anew() {
+        let metrics = metrics(20);
+        let host = HostKey::new("subsystem", "host");
+        let mut counted = Vec::new();
+        // It is found gone at 1, 601 and 1202 s.
+        for (comes, is_looked_at) in [(0, 1), (600, 601), (1_201, 1_202)] {
+            let seconds = Duration::from_secs;
+            metrics.count(&metrics.pair(&host, 1, seconds(comes)), 0, READ);
+            let reading = metrics.read(seconds(is_looked_at));
+            let gone = reading.gone[0].commands();
+            counted.push((reading.pairs[0].kinds[0].commands(), gone));
+        }
+        assert_eq!(counted, [(1, 0), (2, 0), (1, 2)]);
     }
 
     #[test]

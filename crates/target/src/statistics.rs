@@ -253,10 +253,11 @@ impl StatisticsReader {
         Self { directory, cpus }
     }
 
-    /// How long the commands of each host took, if that is measured.
+    /// How long the commands of each host took, if that is measured. `now` is the time of the
+    /// groups' reactors.
     #[must_use]
-    pub fn io_metrics(&self) -> Option<IoMetricsReading> {
-        self.directory.io_metrics().map(|metrics| metrics.read())
+    pub fn io_metrics(&self, now: Duration) -> Option<IoMetricsReading> {
+        self.directory.io_metrics().map(|metrics| metrics.read(now))
     }
 
     /// When the target was started, on the machine's monotonic clock.

@@ -141,7 +141,7 @@ impl Meter {
             return index;
         }
         let (pair, device_counters) =
-            (self.metrics.pair(host, nsid), core.devices.counters().of(device));
+            (self.metrics.pair(host, nsid, core.time()), core.devices.counters().of(device));
         self.pairs.push(Metered { nsid, device, pair, device_counters });
         self.pairs.len() - 1
     }

@@ -20,7 +20,8 @@ fn measured(config: Config, pairs: usize) -> Config {
 }
 
 fn pairs(target: &Target) -> Vec<HostIo> {
-    target.watch().io_metrics().expect("it is measured").pairs
+    let now = weft_reactor::monotonic_time();
+    target.watch().io_metrics(now).expect("it is measured").pairs
 }
 
 /// Commands of each kind.
@@ -152,6 +153,6 @@ fn groups_add_up_and_pairs_beyond_the_limit_are_one() {
 #[test]
 fn nothing_is_measured_unless_it_is_asked_for() {
     let target = start(config(&["memory:1MiB"]));
-    assert_eq!(target.watch().io_metrics(), None);
+    assert_eq!(target.watch().io_metrics(Duration::ZERO), None);
     target.stop().expect("a clean stop");
 }

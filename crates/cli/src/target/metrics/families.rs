@@ -4,24 +4,27 @@ use std::{collections::BTreeMap, time::Duration};
 
 use weft_rpc::machine;
 use weft_target::{
-    GroupStatistics, HostIo, IoKind, LatencyState, LatencyTarget, NamespaceStatistics,
-    StatisticsReader, Wait,
+    GroupStatistics, IoKind, IoMeasured, IoMetricsReading, LatencyState, LatencyTarget,
+    NamespaceStatistics, StatisticsReader, Wait,
 };
 
 use super::exposition::{Exposition, Format, Kind};
 
 /// Its host where no counters of their own are kept for a host and a namespace.
 const OVERFLOW: &str = "overflow";
+/// Its host where a host was gone for so long that it gave its counters back.
+const GONE: &str = "gone";
 
 /// All of them, as they are now.
 pub(super) fn text(watch: &StatisticsReader, format: Format) -> String {
     let mut text = Exposition::new(format);
     text.family("weft_build_info", Kind::Gauge, "The version that runs.");
     text.sample("weft_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-    hosts(&mut text, watch);
+    let now = weft_reactor::monotonic_time();
+    hosts(&mut text, watch, now);
     connected(&mut text, watch);
     authentications(&mut text, watch);
-    let groups = watch.read(weft_reactor::monotonic_time());
+    let groups = watch.read(now);
     namespaces(&mut text, groups.iter().flat_map(|group| &group.served));
     degraded(&mut text, watch);
     poll_groups(&mut text, &groups);
@@ -32,8 +35,8 @@ pub(super) fn text(watch: &StatisticsReader, format: Format) -> String {
 }
 
 /// What each host meets at each namespace.
-fn hosts(text: &mut Exposition, watch: &StatisticsReader) {
-    let Some(measured) = watch.io_metrics() else { return };
+fn hosts(text: &mut Exposition, watch: &StatisticsReader, now: Duration) {
+    let Some(measured) = watch.io_metrics(now) else { return };
     let bounds: Vec<f64> = measured.bounds.iter().map(Duration::as_secs_f64).collect();
     let name = "weft_host_command_duration_seconds";
     text.family(
@@ -41,26 +44,26 @@ fn hosts(text: &mut Exposition, watch: &StatisticsReader) {
         Kind::Histogram,
         "Time from a command's capsule to its completion, within the target.",
     );
-    each_kind(&measured.pairs, |labels, one, kind| {
-        let of = &one.kinds[kind as usize];
+    each_kind(&measured, |labels, kinds, kind| {
+        let of = &kinds[kind as usize];
         text.histogram(name, labels, (&bounds, &of.buckets), of.total.as_secs_f64());
     });
     let name = "weft_host_bytes_total";
     text.family(name, Kind::Counter, "Bytes of the Read and Write commands that succeeded.");
-    each_kind(&measured.pairs, |labels, one, kind| {
+    each_kind(&measured, |labels, kinds, kind| {
         if kind != IoKind::Other {
-            text.sample(name, labels, one.kinds[kind as usize].bytes);
+            text.sample(name, labels, kinds[kind as usize].bytes);
         }
     });
     let name = "weft_host_errors_total";
     text.family(name, Kind::Counter, "Commands that completed with an error.");
-    each_kind(&measured.pairs, |labels, one, kind| {
-        text.sample(name, labels, one.kinds[kind as usize].errors);
+    each_kind(&measured, |labels, kinds, kind| {
+        text.sample(name, labels, kinds[kind as usize].errors);
     });
     let name = "weft_host_wait_seconds_total";
     text.family(name, Kind::Counter, "Parts of the commands' time, by what they waited for.");
-    each_kind(&measured.pairs, |labels, one, kind| {
-        for (cause, waited) in Wait::ALL.iter().zip(one.kinds[kind as usize].waits) {
+    each_kind(&measured, |labels, kinds, kind| {
+        for (cause, waited) in Wait::ALL.iter().zip(kinds[kind as usize].waits) {
             let labels = [labels, &[("cause", cause.name())]].concat();
             text.sample(name, &labels, waited.as_secs_f64());
         }
@@ -68,19 +71,26 @@ fn hosts(text: &mut Exposition, watch: &StatisticsReader) {
 }
 
 /// Each kind of command that a host had at a namespace, with its labels.
-fn each_kind(pairs: &[HostIo], mut action: impl FnMut(&[(&str, &str)], &HostIo, IoKind)) {
-    for one in pairs {
-        let host = one.host.as_deref().unwrap_or(OVERFLOW);
-        let nsid = one.host.as_ref().map(|_| one.nsid.to_string());
-        let nsid = nsid.as_deref().unwrap_or(OVERFLOW);
-        let subsystem = if one.host.is_some() { &one.subsystem } else { OVERFLOW };
+fn each_kind(
+    measured: &IoMetricsReading,
+    mut action: impl FnMut(&[(&str, &str)], &[IoMeasured; 3], IoKind),
+) {
+    let mut each = |[host, subsystem, nsid]: [&str; 3], kinds: &[IoMeasured; 3]| {
         for kind in IoKind::ALL {
-            if one.kinds[kind as usize].commands() > 0 {
+            if kinds[kind as usize].commands() > 0 {
                 let of = [("host", host), ("subsystem", subsystem), ("nsid", nsid)];
-                action(&[&of[..], &[("command", kind.name())]].concat(), one, kind);
+                action(&[&of[..], &[("command", kind.name())]].concat(), kinds, kind);
             }
         }
+    };
+    for one in &measured.pairs {
+        let names = one.host.as_ref().map(|host| (host, one.nsid.to_string()));
+        match &names {
+            Some((host, nsid)) => each([host, &one.subsystem, nsid], &one.kinds),
+            None => each([OVERFLOW; 3], &one.kinds),
+        }
     }
+    each([GONE; 3], &measured.gone);
 }
 
 /// Who is connected.
