@@ -9,7 +9,7 @@ mod operate;
 mod pair;
 mod registered;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::{ArgMatches, Args};
 use sd_notify::NotifyState;
@@ -278,11 +278,11 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     }
     let start = |address| Control::start(address, token, &operator, wish, options.loads);
     let control = options.control.as_ref().map(start).transpose()?;
-    let watch = || operator.watch().clone();
+    let metrics = |at| metrics::start(at, Arc::clone(&operator));
     let at = Reached {
         is_of_flags: options.config.is_none(),
         control: control.as_ref().map(Control::address),
-        metrics: options.metrics.metrics.map(|at| metrics::start(at, watch())).transpose()?,
+        metrics: options.metrics.metrics.map(metrics).transpose()?,
     };
     let announced = operator.with(|target| announce::announce(target, at, options.output_format));
     announced.map_err(Failure::because)??;

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use weft_nvme::{Command, NvmOpcode};
+use weft_nvme::status::{StatusCode, StatusCodeType};
+use weft_nvme::{Command, NvmOpcode, Status};
 
 use crate::directory::HostKey;
 use crate::statistics::{Counter, ns};
@@ -104,6 +105,59 @@ impl Wait {
     }
 }
 
+/// Why a command was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// Of the path, as the states of asymmetric access are: another one may do.
+    Path,
+    /// A Compare found other data, also as the other half of a fused pair.
+    Compare,
+    /// The device could not read or write the data.
+    Media,
+    /// The target or its device failed, or has no capacity left.
+    Internal,
+    /// The request: it is not valid, not permitted, reserved for others, or was taken back.
+    Request,
+}
+
+impl ErrorClass {
+    /// All of them, in order.
+    pub const ALL: [Self; 5] =
+        [Self::Path, Self::Compare, Self::Media, Self::Internal, Self::Request];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Path => "path",
+            Self::Compare => "compare",
+            Self::Media => "media",
+            Self::Internal => "internal",
+            Self::Request => "request",
+        }
+    }
+
+    /// The class of a status; `None`: the command was done.
+    pub(crate) fn of(status: Status) -> Option<Self> {
+        if status.is_success() {
+            return None;
+        }
+        Some(match status.code() {
+            StatusCode::COMPARE_FAILURE | StatusCode::ABORTED_FAILED_FUSED => Self::Compare,
+            StatusCode::INTERNAL_ERROR
+            | StatusCode::DATA_TRANSFER_ERROR
+            | StatusCode::CAPACITY_EXCEEDED
+            | StatusCode::NAMESPACE_NOT_READY => Self::Internal,
+            StatusCode::ABORTED_BY_HOST => Self::Request,
+            _ if status.is_path_related() => Self::Path,
+            _ if status.status_code_type() == StatusCodeType::MEDIA_AND_DATA_INTEGRITY => {
+                Self::Media
+            }
+            _ => Self::Request,
+        })
+    }
+}
+
 /// What was measured of a kind of command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IoMeasured {
@@ -113,8 +167,8 @@ pub struct IoMeasured {
     pub total: Duration,
     /// Bytes of the Read and Write commands that succeeded.
     pub bytes: u64,
-    /// Commands that completed with an error.
-    pub errors: u64,
+    /// Commands that completed with an error, in the order of [`ErrorClass::ALL`].
+    pub errors: [u64; 5],
     /// Parts of `total`, in the order of [`Wait::ALL`].
     pub waits: [Duration; 4],
 }
@@ -133,7 +187,9 @@ impl IoMeasured {
         }
         self.total += other.total;
         self.bytes += other.bytes;
-        self.errors += other.errors;
+        for (sum, more) in self.errors.iter_mut().zip(other.errors) {
+            *sum += more;
+        }
         for (sum, wait) in self.waits.iter_mut().zip(other.waits) {
             *sum += wait;
         }
@@ -146,7 +202,9 @@ impl IoMeasured {
         }
         self.total += Duration::from_nanos(counters.total_ns.get());
         self.bytes += counters.bytes.get();
-        self.errors += counters.errors.get();
+        for (sum, counter) in self.errors.iter_mut().zip(&counters.errors) {
+            *sum += counter.get();
+        }
         for (sum, wait_ns) in self.waits.iter_mut().zip(&counters.waits_ns) {
             *sum += Duration::from_nanos(wait_ns.get());
         }
@@ -235,7 +293,7 @@ struct KindCounters {
     buckets: Box<[Counter]>,
     total_ns: Counter,
     bytes: Counter,
-    errors: Counter,
+    errors: [Counter; 5],
     waits_ns: [Counter; 4],
 }
 
@@ -245,7 +303,8 @@ pub(crate) struct Completed {
     pub(crate) kind: IoKind,
     pub(crate) latency: Duration,
     pub(crate) bytes: u64,
-    pub(crate) is_success: bool,
+    /// Why it was not done.
+    pub(crate) error: Option<ErrorClass>,
     /// What it waited for, by [`Wait`].
     pub(crate) waits_ns: [u64; 4],
 }
@@ -290,9 +349,9 @@ impl IoMetrics {
                 counter.add(wait_ns);
             }
         }
-        match done.is_success {
-            true => counters.bytes.add(done.bytes),
-            false => counters.errors.add(1),
+        match done.error {
+            None => counters.bytes.add(done.bytes),
+            Some(class) => counters.errors[class as usize].add(1),
         }
     }
 
@@ -324,7 +383,7 @@ impl PairCounters {
             buckets: (0..=bounds).map(|_| Counter::default()).collect(),
             total_ns: Counter::default(),
             bytes: Counter::default(),
-            errors: Counter::default(),
+            errors: Default::default(),
             waits_ns: Default::default(),
         };
         Self((0..groups).map(|_| IoKind::ALL.map(counters)).collect())
@@ -349,7 +408,7 @@ mod tests {
         kind: IoKind::Read,
         latency: Duration::from_micros(20),
         bytes: 4096,
-        is_success: true,
+        error: None,
         waits_ns: [0, 0, 0, 20_000],
     };
 
@@ -366,13 +425,34 @@ mod tests {
             let latency = Duration::from_micros(us);
             metrics.count(&pair, group, Completed { latency, ..READ });
         }
-        metrics.count(&pair, 0, Completed { is_success: false, ..READ });
+        metrics.count(&pair, 0, Completed { error: Some(ErrorClass::Media), ..READ });
         let [read, write, _] = &metrics.read(Duration::ZERO).pairs[0].kinds;
         assert_eq!(read.buckets, [2, 3, 1, 1]);
-        assert_eq!((read.commands(), read.errors, read.bytes), (7, 1, 6 * 4096));
+        assert_eq!((read.commands(), read.errors, read.bytes), (7, [0, 0, 1, 0, 0], 6 * 4096));
         assert_eq!(read.total, Duration::from_micros(162));
         assert_eq!(read.waits, [0, 0, 0, 140].map(Duration::from_micros));
         assert_eq!(write.commands(), 0);
+    }
+
+    #[test]
+    fn an_error_is_of_the_path_the_data_the_target_or_the_request() {
+        let table = [
+            (Status::SUCCESS, None),
+            (Status::ANA_INACCESSIBLE.with_dnr(), Some(ErrorClass::Path)),
+            (Status::ANA_TRANSITION, Some(ErrorClass::Path)),
+            (Status::ABORTED_BY_HOST, Some(ErrorClass::Request)),
+            (Status::COMPARE_FAILURE.with_dnr(), Some(ErrorClass::Compare)),
+            (Status::ABORTED_FAILED_FUSED, Some(ErrorClass::Compare)),
+            (Status::UNRECOVERED_READ_ERROR, Some(ErrorClass::Media)),
+            (Status::WRITE_FAULT, Some(ErrorClass::Media)),
+            (Status::INTERNAL_ERROR, Some(ErrorClass::Internal)),
+            (Status::CAPACITY_EXCEEDED.with_dnr(), Some(ErrorClass::Internal)),
+            (Status::LBA_OUT_OF_RANGE.with_dnr(), Some(ErrorClass::Request)),
+            (Status::RESERVATION_CONFLICT, Some(ErrorClass::Request)),
+        ];
+        for (status, class) in table {
+            assert_eq!(ErrorClass::of(status), class, "{status:?}");
+        }
     }
 
     #[test]

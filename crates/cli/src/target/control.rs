@@ -214,7 +214,7 @@ fn hosts(of: IoMetricsReading) -> Hosts {
                 buckets: of.buckets,
                 total_ns: ns(of.total),
                 bytes: of.bytes,
-                errors: of.errors,
+                errors: of.errors.iter().sum(),
                 waits: Waits { limit_ns, memory_ns, data_ns, device_ns },
             }
         }));
