@@ -239,6 +239,19 @@ struct Engine {
     pool_size: Option<u64>,
 }
 
+/// Tells who starts the target when fewer connections fit than it is configured for.
+fn warn_of_descriptors(operator: &Operator, configured: usize) {
+    let most = operator.watch().connections_max();
+    if most < configured {
+        let limit = weft_reactor::descriptor_limit();
+        log::warn!(
+            "{most} connections fit below the limit of {limit} open files, of the {configured} \
+             that are configured: raise it (LimitNOFILE= of a unit, ulimit -n of a shell), or \
+             configure fewer (--max-connections)"
+        );
+    }
+}
+
 pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure> {
     let nqn = flags::nqn(options)?;
     let configuration = || configuration(options, matches, &nqn);
@@ -260,6 +273,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     };
     let config = Config { io_metrics: options.metrics.config(options.is_watched())?, ..config };
     let (pair, register) = (config.pair.clone(), config.register.clone());
+    let connections = config.limits.connections;
     let is_standby = pair.is_some();
     let config = Config { is_standby, events_file: options.events_file(), ..config };
     pair.iter().for_each(Pair::prepare);
@@ -273,6 +287,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     let operator = Operator::new(target, applied, options.state.clone());
     let operator = operator.map_err(Failure::because)?;
     operator.serve_hosts()?;
+    warn_of_descriptors(&operator, connections);
     if let Some(pair) = &pair {
         operator.set_pair(Pair::start(pair, &operator)?);
     }
