@@ -239,17 +239,21 @@ struct Engine {
     pool_size: Option<u64>,
 }
 
-/// Tells who starts the target when fewer connections fit than it is configured for.
-fn warn_of_descriptors(operator: &Operator, configured: usize) {
-    let most = operator.watch().connections_max();
+/// A target, which says when fewer connections fit than it is configured for.
+fn started(config: Config) -> Result<Target, Failure> {
+    let target = Target::start(config).map_err(Failure::because)?;
+    target.exit_on_failure();
+    let configured = target.config().limits.connections;
+    let most = target.watch().connections_max();
     if most < configured {
         let limit = weft_reactor::descriptor_limit();
         log::warn!(
-            "{most} connections fit below the limit of {limit} open files, of the {configured} \
-             that are configured: raise it (LimitNOFILE= of a unit, ulimit -n of a shell), or \
-             configure fewer (--max-connections)"
+            "the limit of {limit} open files leaves room for {most} of the {configured} \
+             connections that are configured: raise it (LimitNOFILE= of a unit, ulimit -n of a \
+             shell), or configure fewer (--max-connections)"
         );
     }
+    Ok(target)
 }
 
 pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure> {
@@ -273,12 +277,10 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     };
     let config = Config { io_metrics: options.metrics.config(options.is_watched())?, ..config };
     let (pair, register) = (config.pair.clone(), config.register.clone());
-    let connections = config.limits.connections;
-    let is_standby = pair.is_some();
-    let config = Config { is_standby, events_file: options.events_file(), ..config };
+    let config =
+        Config { is_standby: pair.is_some(), events_file: options.events_file(), ..config };
     pair.iter().for_each(Pair::prepare);
-    let mut target = Target::start(config).map_err(Failure::because)?;
-    target.exit_on_failure();
+    let mut target = started(config)?;
     let rescan = wish.clone();
     target.when_resized(Resized::new(move || {
         let _ = rescan.send(Wish::Rescan);
@@ -287,7 +289,6 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     let operator = Operator::new(target, applied, options.state.clone());
     let operator = operator.map_err(Failure::because)?;
     operator.serve_hosts()?;
-    warn_of_descriptors(&operator, connections);
     if let Some(pair) = &pair {
         operator.set_pair(Pair::start(pair, &operator)?);
     }
