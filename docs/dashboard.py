@@ -59,7 +59,7 @@ def measure(folder, start):
 
 def ask(server, began, ended, query):
     """The series of a panel's query: for each its labels, and its points in seconds since the begin."""
-    query = query.replace("$host", ".*").replace("$subsystem", ".*").replace("$__rate_interval", "5s")
+    query = query.replace("$host", ".*").replace("$subsystem", ".*").replace("$instance", ".*").replace("$__rate_interval", "5s")
     words = urllib.parse.urlencode({"query": query, "start": began, "end": ended, "step": STEP})
     with urllib.request.urlopen(f"http://127.0.0.1:{server}/api/v1/query_range?{words}") as reply:
         series = json.load(reply)["data"]["result"]

@@ -152,7 +152,9 @@ fn answer_dashboard(server: &str, dashboard: &Value) -> Result<()> {
         for target in panel["targets"].as_array().unwrap_or(&Vec::new()) {
             let query = target["expr"].as_str().context("no query")?;
             let query = query.replace("$__rate_interval", "4s");
-            let query = query.replace("$host", ".*").replace("$subsystem", ".*");
+            let query = ["$host", "$subsystem", "$instance"]
+                .iter()
+                .fold(query, |query, variable| query.replace(variable, ".*"));
             let answer = ask(server, &query)?;
             let series = answer["data"]["result"].as_array().context("no result")?;
             let is_number = |one: &Value| one["value"][1].as_str().is_some_and(|v| v != "NaN");

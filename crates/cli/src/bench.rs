@@ -659,6 +659,12 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The same where only whole numbers are possible.
+pub(crate) fn whole_rate(text: &str) -> Result<u64, String> {
+    let error = |_| format!("{text:?} is no whole rate (try 5000, 20k)");
+    rate(text)?.to_string().parse().map_err(error)
+}
+
 pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
     weft_target::config::cpus::parse(text).map(Cpus)
 }
@@ -675,6 +681,16 @@ mod tests {
     fn section(words: &[(&str, &str)]) -> Section {
         let words = words.iter().map(|(word, value)| (*word, Some(*value)));
         jobfile::of_command_line(words).expect("a job")
+    }
+
+    #[test]
+    fn a_whole_rate_takes_thousands() {
+        for (text, number) in [("5000", 5000), ("5k", 5000), ("1.5M", 1_500_000)] {
+            assert_eq!(whole_rate(text), Ok(number), "{text}");
+        }
+        for text in ["0", "0.5", "-1", "fast", "5 k", "1e30"] {
+            assert!(whole_rate(text).is_err(), "{text}");
+        }
     }
 
     #[test]

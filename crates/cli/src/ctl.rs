@@ -22,7 +22,12 @@ use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_rpc::{Address, CallError, Client, Token};
 use weft_target::config::Listen;
 
-use crate::{bench::size, failure::Failure, names, output, table::Table};
+use crate::{
+    bench::{size, whole_rate},
+    failure::Failure,
+    names, output,
+    table::Table,
+};
 
 /// The environment variable with the address of the control socket.
 const VARIABLE: &str = "WEFT_CONTROL";
@@ -316,8 +321,8 @@ enum RateLimitVerb {
     Set {
         #[command(flatten)]
         of: LimitedCommands,
-        /// Commands in a second.
-        #[arg(long, value_name = "NUMBER")]
+        /// Commands in a second, like 5000 or 20k.
+        #[arg(long, value_name = "NUMBER", value_parser = whole_rate)]
         rate_iops: Option<u64>,
         /// Bytes in a second, like 200MiB.
         #[arg(long, value_name = "SIZE", value_parser = size)]

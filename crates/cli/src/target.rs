@@ -9,7 +9,7 @@ mod operate;
 mod pair;
 mod registered;
 
-use std::{fs::File, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{fs::File, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::{ArgGroup, ArgMatches, Args};
 use sd_notify::NotifyState;
@@ -107,9 +107,9 @@ struct Metrics {
     /// Upper bounds of the buckets of latency, ascending, like 50us,200us,1ms; at most 20.
     #[arg(long, value_name = "TIMES", value_parser = span, value_delimiter = ',')]
     metrics_buckets: Vec<Duration>,
-    /// Pairs of a host and a namespace that have series of their own: the first ones that have
-    /// I/O. All others are counted together, as host "overflow". 0: latencies are not measured,
-    /// neither for --metrics nor for --control.
+    /// Pairs of a host and a namespace that have series of their own at a time: the first ones that
+    /// have I/O. All others are counted together, as host "overflow". 0: latencies are not
+    /// measured, neither for --metrics nor for --control.
     #[arg(long, value_name = "PAIRS", default_value_t = IoMetricsConfig::default().pairs)]
     metrics_pairs: usize,
 }
@@ -240,6 +240,23 @@ struct Engine {
     pool_size: Option<u64>,
 }
 
+/// A target, which says when fewer connections fit than it is configured for.
+fn started(config: Config) -> Result<Target, Failure> {
+    let target = Target::start(config).map_err(Failure::because)?;
+    target.exit_on_failure();
+    let configured = target.config().limits.connections;
+    let most = target.watch().connections_max();
+    if most < configured {
+        let limit = weft_reactor::descriptor_limit();
+        log::warn!(
+            "the limit of {limit} open files leaves room for {most} of the {configured} \
+             connections that are configured: raise it (LimitNOFILE= of a unit, ulimit -n of a \
+             shell), or configure fewer (--max-connections)"
+        );
+    }
+    Ok(target)
+}
+
 pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure> {
     let nqn = flags::nqn(options)?;
     let configuration = || configuration(options, matches, &nqn);
@@ -262,11 +279,10 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     };
     let config = Config { io_metrics: options.metrics.config(options.is_watched())?, ..config };
     let (pair, register) = (config.pair.clone(), config.register.clone());
-    let is_standby = pair.is_some();
-    let config = Config { is_standby, events_file: options.events_file(), ..config };
+    let config =
+        Config { is_standby: pair.is_some(), events_file: options.events_file(), ..config };
     pair.iter().for_each(Pair::prepare);
-    let mut target = Target::start(config).map_err(Failure::because)?;
-    target.exit_on_failure();
+    let mut target = started(config)?;
     let rescan = wish.clone();
     target.when_resized(Resized::new(move || {
         let _ = rescan.send(Wish::Rescan);
@@ -280,11 +296,11 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     }
     let start = |address| Control::start(address, token, &operator, wish, options.loads);
     let control = options.control.as_ref().map(start).transpose()?;
-    let watch = || operator.watch().clone();
+    let metrics = |at| metrics::start(at, Arc::clone(&operator));
     let at = Reached {
         is_of_flags: options.config.is_none(),
         control: control.as_ref().map(Control::address),
-        metrics: options.metrics.metrics.map(|at| metrics::start(at, watch())).transpose()?,
+        metrics: options.metrics.metrics.map(metrics).transpose()?,
     };
     let announced = operator.with(|target| announce::announce(target, at, options.output_format));
     announced.map_err(Failure::because)??;

@@ -46,6 +46,23 @@ pub struct Core {
     pub steal_ns: u64,
 }
 
+/// This process as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// CPU time of all its threads.
+    pub cpu_ns: u64,
+    /// When it started, since 1970.
+    pub started_ns: u64,
+    /// Its memory that is resident.
+    pub resident_bytes: u64,
+    /// Its address space.
+    pub virtual_bytes: u64,
+    /// Its open file descriptors.
+    pub open_fds: u64,
+    /// The descriptors that it may have.
+    pub max_fds: u64,
+}
+
 /// Counters of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -138,6 +155,45 @@ impl Core {
     }
 }
 
+impl Process {
+    /// This process now. What the kernel does not report is 0.
+    #[must_use]
+    pub fn read() -> Self {
+        let text = |path| fs::read_to_string(path).unwrap_or_default();
+        let fds = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+        let texts = ["/proc/self/stat", "/proc/self/status", "/proc/self/limits", "/proc/stat"];
+        // One of them is this listing's own.
+        Self { open_fds: fds.saturating_sub(1), ..Self::from_texts(texts.map(text).each_ref()) }
+    }
+
+    fn from_texts([stat, status, limits, machine]: [&String; 4]) -> Self {
+        let number = |word: &str| word.parse::<u64>().ok();
+        let line = |text: &str, key: &str| {
+            let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
+            number(rest.split_ascii_whitespace().next()?)
+        };
+        let kib = |key| line(status, key).unwrap_or(0).saturating_mul(1024);
+        let ticks = |field| stat_field(stat, field).saturating_mul(TICK_NS);
+        let booted = line(machine, "btime ").unwrap_or(0).saturating_mul(1_000_000_000);
+        Self {
+            cpu_ns: ticks(14).saturating_add(ticks(15)),
+            started_ns: booted.saturating_add(ticks(22)),
+            resident_bytes: kib("VmRSS:"),
+            virtual_bytes: kib("VmSize:"),
+            open_fds: 0,
+            max_fds: line(limits, "Max open files").unwrap_or(0),
+        }
+    }
+}
+
+/// A field of `/proc/PID/stat` by the number that proc(5) gives it. The name in parentheses may
+/// contain anything; fields are counted from its end.
+fn stat_field(stat: &str, number: usize) -> u64 {
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let found = after_name.split_ascii_whitespace().nth(number - 3);
+    found.and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
 /// The rows of a table with a column for each processor, summed.
 fn sums(table: &str) -> BTreeMap<String, u64> {
     let rows = table.lines().filter_map(|line| line.split_once(':'));
@@ -171,13 +227,7 @@ pub fn threads(prefix: &str) -> Vec<Thread> {
 
 impl Thread {
     fn from_texts(id: u32, name: String, stat: &str, schedstat: &str, status: &str) -> Self {
-        // The name in parentheses may contain anything; fields are counted from its end.
-        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let field = |number: usize| -> u64 {
-            let found = after_name.split_ascii_whitespace().nth(number - 3);
-            found.and_then(|word| word.parse().ok()).unwrap_or(0)
-        };
-        let (user, system) = (field(14), field(15));
+        let (user, system) = (stat_field(stat, 14), stat_field(stat, 15));
         let ticks = user.saturating_add(system);
         let exact: Option<u64> =
             schedstat.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
@@ -223,6 +273,20 @@ mod tests {
     const SOFTIRQS: &str = "                    CPU0       CPU1\n\
                             \x20         HI:          1          0\n\
                             \x20     NET_RX:         10         32\n";
+
+    #[test]
+    fn a_process_is_read_from_the_kernels_texts() {
+        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 4 0 1234 99 9 0";
+        let status = "Name:\ta) b\nVmSize:\t    2000 kB\nVmRSS:\t    1000 kB\n";
+        let limits = "Limit   Soft Limit  Hard Limit  Units\nMax open files    1024  4096  files\n";
+        let texts = [stat, status, limits, STAT].map(str::to_owned);
+        let process = Process::from_texts(texts.each_ref());
+        assert_eq!((process.cpu_ns, process.max_fds), (3_000_000_000, 1024));
+        assert_eq!(process.started_ns, 1_605_316_999_000_000_000 + 12_340_000_000);
+        assert_eq!((process.virtual_bytes, process.resident_bytes), (2000 << 10, 1000 << 10));
+        let own = Process::read();
+        assert!(own.open_fds > 0 && own.max_fds >= own.open_fds && own.resident_bytes > 1 << 16);
+    }
 
     #[test]
     fn the_kernels_texts_are_parsed() {

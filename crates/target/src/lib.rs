@@ -82,12 +82,14 @@ pub use check::{CheckedNamespace, check};
 pub use classes::{ClassReason, ServedClass};
 pub use directory::{ConnectedController, ConnectedQueue, QueueAuthentication};
 pub use group::{LatencyState, LatencyTarget};
-pub use io_metrics::{HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading, Wait};
+pub use io_metrics::{
+    ErrorClass, HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading, Wait,
+};
 pub use local::LocalTarget;
 pub use managed::NamespaceRequest;
 pub use rate_limits::{RateLimitStatistics, ThrottledTenant};
 pub use settled::Settled;
-pub use statistics::{GroupStatistics, NamespaceStatistics, StatisticsReader};
+pub use statistics::{GroupStatistics, NamespaceState, NamespaceStatistics, StatisticsReader};
 pub use strangers::AuthenticationStatistics;
 pub use target::{ServedNamespace, Target, TargetError};
 pub use trace::{TraceConfig, TracedCommand, TracedGroup, TracedQueue};

@@ -23,6 +23,7 @@ use crate::config::{Limits, Listen, Port, PortSubsystems, QosRule, Referral};
 use crate::group::ConnectionId;
 use crate::rate_limits::RateLimits;
 use crate::reservations;
+use crate::statistics::NamespaceState;
 
 /// Descriptors that are kept for devices, reactors and the like, beside one for each connection.
 const DESCRIPTORS_RESERVED: u64 = 64;
@@ -267,17 +268,19 @@ impl Snapshot {
         devices.filter_map(|served| Some((served.id.0, served.factory.detached()?))).collect()
     }
 
-    /// Each namespace by subsystem and NSID, and whether its data may be lost.
-    pub(crate) fn degraded(&self) -> Vec<(String, u32, bool)> {
+    /// Each namespace, by subsystem and NSID.
+    pub(crate) fn namespace_states(&self) -> Vec<NamespaceState> {
         let detached = self.detached();
-        let is_degraded = |namespace: &NamespaceView| {
-            namespace.lost_writes || detached.contains_key(&namespace.device)
+        let state = |subsystem: &str, namespace: &NamespaceView| NamespaceState {
+            subsystem: subsystem.to_owned(),
+            nsid: namespace.nsid,
+            bytes: namespace.blocks.saturating_mul(namespace.block_bytes.into()),
+            is_degraded: namespace.lost_writes || detached.contains_key(&namespace.device),
         };
-        let all = self
-            .subsystems
-            .iter()
-            .flat_map(|(nqn, view)| view.namespaces.iter().map(move |namespace| (nqn, namespace)));
-        all.map(|(nqn, namespace)| (nqn.clone(), namespace.nsid, is_degraded(namespace))).collect()
+        let of = |(nqn, view): (&String, &Arc<SubsystemView>)| -> Vec<_> {
+            view.namespaces.iter().map(|namespace| state(nqn, namespace)).collect()
+        };
+        self.subsystems.iter().flat_map(of).collect()
     }
 
     /// The same as [`Self::detached`]. None: it is what was said before.

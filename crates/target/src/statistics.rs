@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use weft_backend::{Failure, Operation};
 use weft_nvmf::subsystem::{DeviceTimes, IoCounters, TimedKind};
+use weft_reactor::Pool;
 
 use crate::directory::{ConnectedController, ConnectedQueue, Directory};
 use crate::group::{LatencyState, LatencyTarget};
@@ -41,6 +42,8 @@ impl Counter {
 #[derive(Debug, Default)]
 pub(crate) struct GroupCounters {
     connections: Counter,
+    pool_bytes: Counter,
+    pool_used_bytes: Counter,
     express_queues: Counter,
     express_served: Counter,
     express_commands: Counter,
@@ -142,6 +145,13 @@ impl CounterWriter {
         self.group.waits_since_ns.set(ns(now).max(1));
     }
 
+    /// Publishes how much of the pool is in use.
+    pub(crate) fn set_pool(&self, pool: &Pool) {
+        let capacity = pool.capacity();
+        self.group.pool_bytes.set(capacity as u64);
+        self.group.pool_used_bytes.set(capacity.saturating_sub(pool.available()) as u64);
+    }
+
     /// Publishes how many queues are express.
     pub(crate) fn set_express_queues(&self, queues: usize) {
         self.group.express_queues.set(queues as u64);
@@ -188,6 +198,10 @@ pub struct GroupStatistics {
     pub cpu: Option<usize>,
     /// Connections that it holds.
     pub connections: u64,
+    /// Memory of its pool, in bytes.
+    pub pool_bytes: u64,
+    /// What of that was in use at the end of its last turn.
+    pub pool_used_bytes: u64,
     /// I/O queues that were given to it.
     pub queues: usize,
     /// Queues among these that are express now.
@@ -241,6 +255,19 @@ pub struct NamespaceStatistics {
     pub deallocate_times: DeviceTimes,
 }
 
+/// A namespace as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceState {
+    /// The subsystem's name.
+    pub subsystem: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// Its size.
+    pub bytes: u64,
+    /// Whether its data may be lost: writes were, or its file is not where it was opened.
+    pub is_degraded: bool,
+}
+
 /// Reads a target's counters, from any thread, also after the target has stopped.
 #[derive(Clone, Debug)]
 pub struct StatisticsReader {
@@ -253,10 +280,11 @@ impl StatisticsReader {
         Self { directory, cpus }
     }
 
-    /// How long the commands of each host took, if that is measured.
+    /// How long the commands of each host took, if that is measured. `now` is the time of the
+    /// groups' reactors.
     #[must_use]
-    pub fn io_metrics(&self) -> Option<IoMetricsReading> {
-        self.directory.io_metrics().map(|metrics| metrics.read())
+    pub fn io_metrics(&self, now: Duration) -> Option<IoMetricsReading> {
+        self.directory.io_metrics().map(|metrics| metrics.read(now))
     }
 
     /// When the target was started, on the machine's monotonic clock.
@@ -271,11 +299,17 @@ impl StatisticsReader {
         self.directory.io_metrics().is_some()
     }
 
-    /// Each namespace by subsystem and NSID, and whether its data may be lost: writes were, or its
-    /// file is not where it was opened. Looks at every file.
+    /// The namespaces of all subsystems. Looks at every file.
     #[must_use]
-    pub fn degraded_namespaces(&self) -> Vec<(String, u32, bool)> {
-        self.directory.snapshot().degraded()
+    pub fn namespaces(&self) -> Vec<NamespaceState> {
+        self.directory.snapshot().namespace_states()
+    }
+
+    /// Connections that are served at most: as many as are configured, or as there are descriptors
+    /// for.
+    #[must_use]
+    pub fn connections_max(&self) -> usize {
+        self.directory.snapshot().connections_max
     }
 
     /// The controllers of all subsystems.
@@ -345,6 +379,8 @@ impl StatisticsReader {
                 group,
                 cpu: self.cpus.get(group).copied(),
                 connections: words.connections.get(),
+                pool_bytes: words.pool_bytes.get(),
+                pool_used_bytes: words.pool_used_bytes.get(),
                 queues: queues.get(group).copied().unwrap_or(0),
                 express_queues: words.express_queues.get(),
                 express_served: words.express_served.get(),

@@ -230,8 +230,12 @@ fn serves<'a>(config: &'a Config, port: &'a Port) -> impl Iterator<Item = &'a Su
 fn connect_line(port: &Port, address: SocketAddr, subsystem: &Subsystem) -> String {
     let reached = port.advertise.unwrap_or_else(|| reachable(address));
     let tls = if port.tls == TlsMode::Required { " --tls" } else { "" };
+    let zone = match reached {
+        SocketAddr::V6(of) if of.scope_id() != 0 => format!("%{}", of.scope_id()),
+        _ => String::new(),
+    };
     format!(
-        "nvme connect -t {} -a {} -s {} -n {}{tls}",
+        "nvme connect -t {} -a {}{zone} -s {} -n {}{tls}",
         port.listen.transport,
         reached.ip(),
         reached.port(),
@@ -333,6 +337,14 @@ mod tests {
         assert_eq!(namespace["bytes"], 1 << 30);
         let connect = "nvme connect -t tcp -a 127.0.0.1 -s 5001 -n nqn.a";
         assert_eq!(json["subsystems"][0]["connect"][0], connect);
+    }
+
+    #[test]
+    fn the_line_has_the_interface_of_a_link_local_address() {
+        let config = config();
+        let address = "[fe80::1%3]:4420".parse().expect("an address");
+        let line = connect_line(&config.ports[0], address, &config.subsystems[0]);
+        assert_eq!(line, "nvme connect -t tcp -a fe80::1%3 -s 4420 -n nqn.a");
     }
 
     #[test]

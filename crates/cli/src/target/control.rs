@@ -159,7 +159,7 @@ pub(crate) fn statistics(watch: &StatisticsReader) -> Statistics {
         time_ns: ns(now),
         started_ns: ns(watch.started()),
         groups: watch.read(now).into_iter().map(group).collect(),
-        hosts: watch.io_metrics().map(hosts),
+        hosts: watch.io_metrics(now).map(hosts),
         rate_limits: watch.rate_limits().into_iter().map(rate_limit).collect(),
         machine: Machine::read(),
     }
@@ -214,7 +214,7 @@ fn hosts(of: IoMetricsReading) -> Hosts {
                 buckets: of.buckets,
                 total_ns: ns(of.total),
                 bytes: of.bytes,
-                errors: of.errors,
+                errors: of.errors.iter().sum(),
                 waits: Waits { limit_ns, memory_ns, data_ns, device_ns },
             }
         }));

@@ -16,7 +16,7 @@ const LISTEN_DEFAULT: &str = "tcp://127.0.0.1:4420";
 pub(super) fn nqn(options: &Options) -> Result<String, Failure> {
     match &options.subsystem.nqn {
         Some(nqn) => Ok(nqn.clone()),
-        None => Ok(default_nqn(&ports(options)?)),
+        None => Ok(default_nqn(&ports(options, false)?)),
     }
 }
 
@@ -28,10 +28,15 @@ pub(super) fn configuration(
 ) -> Result<Config, Failure> {
     let devices = in_order(matches)?;
     let may_wait = options.control.is_some() || options.state.is_some();
-    if devices.is_empty() && may_wait && options.is_bare() {
+    let waits = devices.is_empty() && may_wait && options.is_bare();
+    let listens = !options.listening.listen.is_empty() || !options.listening.discovery.is_empty();
+    if waits && !listens {
         return Ok(Config::default());
     }
-    let ports = ports(options)?;
+    let ports = ports(options, waits)?;
+    if waits {
+        return Ok(Config { ports, ..Config::default() });
+    }
     // Others serve what it knows of.
     if devices.is_empty() && options.centralized_discovery {
         return Ok(Config { ports, ..Config::default() });
@@ -39,7 +44,7 @@ pub(super) fn configuration(
     if devices.is_empty() {
         return Err(Failure::because(
             "nothing to serve: give --memory 1GiB, --file PATH, --block PATH, --rbd POOL/IMAGE \
-             or --null 1TiB, or only --control unix:PATH to have it made while the target runs",
+             or --null 1TiB, or --control unix:PATH to have it made while the target runs",
         ));
     }
     let flags = &options.subsystem;
@@ -59,10 +64,12 @@ pub(super) fn configuration(
     Ok(Config { ports, subsystems: vec![subsystem], ..Config::default() })
 }
 
-fn ports(options: &Options) -> Result<Vec<Port>, Failure> {
+/// One that `waits` for what is served has no port but those of the flags.
+fn ports(options: &Options, waits: bool) -> Result<Vec<Port>, Failure> {
     let listening = &options.listening;
     let mut listens = listening.listen.clone();
-    let is_discovery = options.centralized_discovery && !listening.discovery.is_empty();
+    let may_only_discover = options.centralized_discovery || waits;
+    let is_discovery = may_only_discover && !listening.discovery.is_empty();
     if listens.is_empty() && !is_discovery {
         listens.push(LISTEN_DEFAULT.parse().map_err(Failure::because)?);
     }
@@ -108,15 +115,11 @@ fn in_order(matches: &ArgMatches) -> Result<Vec<DeviceSpec>, Failure> {
 }
 
 impl Options {
-    /// Whether nothing is said of what is served and where.
+    /// Whether nothing is said of what is served.
     fn is_bare(&self) -> bool {
-        let Self { listening, subsystem, .. } = self;
-        let ports = (&listening.listen, &listening.discovery);
+        let Self { subsystem, .. } = self;
         let of = (&subsystem.nqn, &subsystem.serial, &subsystem.model);
-        ports.0.is_empty()
-            && ports.1.is_empty()
-            && of == (&None, &None, &None)
-            && subsystem.allow_host.is_empty()
+        of == (&None, &None, &None) && subsystem.allow_host.is_empty()
     }
 }
 
@@ -314,6 +317,25 @@ mod tests {
         assert_eq!(nqn(4420), nqn(4420));
         assert_ne!(nqn(4420), nqn(4421));
         assert_ne!(nqn(0), nqn(0), "the kernel's choice is another each time");
+    }
+
+    /// Subsystems are made through --control, at whatever address it is.
+    #[test]
+    fn a_target_that_is_controlled_may_start_empty_at_its_ports() {
+        for control in ["unix:/run/weft.sock", "tcp://127.0.0.1:9000"] {
+            for (words, ports) in [
+                ("", 0),
+                ("--discovery tcp://127.0.0.1:8009", 1),
+                ("--listen tcp://127.0.0.1:4420 --discovery tcp://127.0.0.1:8009", 2),
+            ] {
+                let config = parse(&format!("--control {control} {words}")).expect(words);
+                assert_eq!((config.ports.len(), config.subsystems.len()), (ports, 0), "{words}");
+                config.check_consistent().expect(words);
+            }
+            let named = format!("--control {control} --allow-host nqn.2024-01.org.example:h");
+            let fault = parse(&named).expect_err("hosts of no subsystem").to_string();
+            assert!(fault.contains("nothing to serve"), "{fault}");
+        }
     }
 
     #[test]

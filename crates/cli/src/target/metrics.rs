@@ -15,9 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weft_target::StatisticsReader;
-
 use self::exposition::Format;
+use super::operate::Operator;
 use crate::failure::Failure;
 
 /// Requests that are answered at a time; more are closed.
@@ -31,11 +30,11 @@ const PIECE_BYTES: usize = 64 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves a target's metrics by HTTP until the process ends. Returns where it listens.
-pub(super) fn start(address: SocketAddr, watch: StatisticsReader) -> Result<SocketAddr, Failure> {
+pub(super) fn start(address: SocketAddr, operator: Arc<Operator>) -> Result<SocketAddr, Failure> {
     let fault = |error| Failure::io("listen for --metrics on", &address, &error);
     let listener = TcpListener::bind(address).map_err(fault)?;
     let address = listener.local_addr().map_err(fault)?;
-    let serve = move || serve(&listener, &watch);
+    let serve = move || serve(&listener, &operator);
     let thread = std::thread::Builder::new().name("weft-metrics".to_owned());
     thread.spawn(serve).map_err(fault)?;
     Ok(address)
@@ -48,7 +47,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     address.map_err(|_| "write a PORT, for 127.0.0.1, or ADDRESS:PORT".to_owned())
 }
 
-fn serve(listener: &TcpListener, watch: &StatisticsReader) {
+fn serve(listener: &TcpListener, operator: &Arc<Operator>) {
     let answering = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -59,9 +58,9 @@ fn serve(listener: &TcpListener, watch: &StatisticsReader) {
             answering.fetch_sub(1, Ordering::Relaxed);
             continue;
         }
-        let (watch, count) = (watch.clone(), Arc::clone(&answering));
+        let (operator, count) = (Arc::clone(operator), Arc::clone(&answering));
         let answer = move || {
-            if let Err(error) = answer(stream, &watch) {
+            if let Err(error) = answer(stream, &operator) {
                 log::debug!("metrics: {error}");
             }
             count.fetch_sub(1, Ordering::Relaxed);
@@ -75,7 +74,7 @@ fn serve(listener: &TcpListener, watch: &StatisticsReader) {
 }
 
 /// Answers one request.
-fn answer(mut stream: TcpStream, watch: &StatisticsReader) -> io::Result<()> {
+fn answer(mut stream: TcpStream, operator: &Arc<Operator>) -> io::Result<()> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     let request = read_request(&mut stream, deadline)?;
     let (status, content_type, body) = match request {
@@ -84,7 +83,7 @@ fn answer(mut stream: TcpStream, watch: &StatisticsReader) -> io::Result<()> {
             ("405 Method Not Allowed", "text/plain", "use GET\n".to_owned())
         }
         Some(Request { ref path, format, .. }) if path == "/metrics" => {
-            ("200 OK", format.content_type(), families::text(watch, format))
+            ("200 OK", format.content_type(), families::text(operator, format))
         }
         Some(_) => ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned()),
     };

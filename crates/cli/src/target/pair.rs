@@ -146,6 +146,16 @@ impl Pair {
         }
     }
 
+    /// Which member this is.
+    pub(super) const fn member(&self) -> u8 {
+        self.config.member
+    }
+
+    /// Whether it is primary now.
+    pub(super) fn is_primary(&self) -> bool {
+        *lock(&self.role) == Role::Primary
+    }
+
     fn order(&self, order: impl FnOnce(Answer) -> Order) -> Result<(), String> {
         let stands_by = || {
             let member = self.config.member;
@@ -389,7 +399,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "pair_get_state", |operator, params| {
         Params::of(params)?.end()?;
         let pair = pair(operator)?;
-        let is_primary = *lock(&pair.role) == Role::Primary;
+        let is_primary = pair.is_primary();
         Ok(json!({
             "member": pair.config.member,
             "role": if is_primary { "primary" } else { "standby" },

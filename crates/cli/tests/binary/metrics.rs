@@ -61,10 +61,24 @@ fn what_is_scraped_is_what_the_load_did() {
         assert_eq!(value(&text, &format!("{name}_bucket"), &beyond), ios);
         assert!(value(&text, &format!("{name}_sum"), &labels) > 0.0);
         assert_eq!(value(&text, "weft_host_bytes_total", &labels), ios * 4096.0);
-        assert_eq!(value(&text, "weft_host_errors_total", &labels), 0.0);
+        for status in ["path", "compare", "media", "internal", "request"] {
+            let status = format!("status=\"{status}\"");
+            let labels = [&labels[..], &[&status]].concat();
+            assert_eq!(value(&text, "weft_host_errors_total", &labels), 0.0);
+        }
         assert_eq!(value(&text, "weft_namespace_commands_total", &labels), ios);
     }
     assert!(text.contains("weft_queues_connected_total{group=\"0\",queue=\"io\"} "), "{text}");
+    let of = |name| value(&text, name, &[]);
+    assert_eq!(of("weft_namespace_size_bytes"), f64::from(8 << 20));
+    assert!(of("weft_group_pool_used_bytes") <= of("weft_group_pool_bytes"));
+    assert!(of("weft_connections_limit") >= 1.0);
+    assert!(of("process_resident_memory_bytes") > f64::from(1 << 20));
+    assert!((1.0..=of("process_max_fds")).contains(&of("process_open_fds")));
+    assert!(of("process_cpu_seconds_total") >= 0.0, "in ticks of 10 ms");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let age = now.expect("after 1970").as_secs_f64() - of("process_start_time_seconds");
+    assert!((-1.0..600.0).contains(&age), "{age} s");
     let (head, open) = get(&target, "/metrics", "application/openmetrics-text;version=1.0.0");
     assert!(head.contains("application/openmetrics-text"), "{head}");
     assert!(open.ends_with("# EOF\n"), "{open}");

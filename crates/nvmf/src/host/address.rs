@@ -548,7 +548,13 @@ fn parse_authority(fields: &mut AddressFields, authority: &str) -> Result<(), Ad
         let (host, after) = rest
             .split_once(']')
             .ok_or_else(|| bad("traddr", authority, "has no closing bracket"))?;
-        let host = decode(host)?;
+        // RFC 6874 writes the `%` of a zone as `%25`; listeners print it as it is.
+        let host = match host.split_once('%') {
+            Some((ip, zone)) if zone.strip_prefix("25").is_none_or(str::is_empty) => {
+                format!("{ip}%{}", decode(zone)?)
+            }
+            _ => decode(host)?,
+        };
         if AddressFamily::of(&host) != Some(AddressFamily::Ipv6) {
             return Err(bad("traddr", &host, "stands in brackets but is no IPv6 address"));
         }
@@ -643,6 +649,11 @@ mod tests {
         assert_eq!((id.traddr.as_str(), id.port(), id.nsid), ("storage.example", 4421, Some(3)));
         assert_eq!(id.family, None);
         assert_eq!(id.to_string(), format!("nvme-tcp://storage.example:4421/{NQN}?nsid=3"));
+        for (text, traddr) in
+            [("[fe80::1%lo]:4420", "fe80::1%lo"), ("[fe80::1%1]:4420", "fe80::1%1")]
+        {
+            assert_eq!(parse(&format!("tcp://{text}")).traddr, traddr);
+        }
         let id = parse("NVMe+TCP://[fe80::1%25eth0]/nqn.2024-01.io%2Eexample%3Ax");
         assert_eq!((id.traddr.as_str(), id.port()), ("fe80::1%eth0", PORT_NVME));
         assert_eq!(id.subnqn.as_ref().map(Nqn::as_str), Some("nqn.2024-01.io.example:x"));

@@ -3,7 +3,7 @@
 
 use std::{
     fmt,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs},
     str::FromStr,
 };
 
@@ -102,12 +102,34 @@ impl FromStr for Listen {
         if let Ok(ip) = bare.unwrap_or(address).parse::<IpAddr>() {
             return Ok(Self { transport, address: SocketAddr::new(ip, NVME_PORT) });
         }
+        if let Some(address) = zoned(address) {
+            let address = address.ok_or_else(|| error("names an interface that is not here"))?;
+            return Ok(Self { transport, address });
+        }
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         if host.chars().any(|c| c.is_ascii_alphabetic()) && !host.contains(':') {
             return Err(error("has a host name where a listener needs an IP address"));
         }
         Err(error("has no IP address and port"))
     }
+}
+
+/// An IPv6 address with a zone, which is the name or the number of an interface. None: it is none;
+/// a zone of no interface is an inner None.
+fn zoned(text: &str) -> Option<Option<SocketAddr>> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => (text, ""),
+    };
+    let (ip, _zone) = host.split_once('%')?;
+    ip.parse::<Ipv6Addr>().ok()?;
+    let port = match port.strip_prefix(':') {
+        Some(port) => port.parse().ok()?,
+        None if port.is_empty() => NVME_PORT,
+        None => return None,
+    };
+    // The system's resolver knows the interfaces; it asks nobody for a literal address.
+    Some((host, port).to_socket_addrs().ok().and_then(|mut found| found.next()))
 }
 
 impl<'de> Deserialize<'de> for Listen {
@@ -131,6 +153,9 @@ mod tests {
             ("tcp://10.0.0.1", "10.0.0.1:4420"),
             ("tcp://10.0.0.1:8009/", "10.0.0.1:8009"),
             ("tcp://[fe80::1%2]:4420", "[fe80::1%2]:4420"),
+            ("tcp://[fe80::1%lo]:4420", "[fe80::1%1]:4420"),
+            ("tcp://[fe80::1%lo]", "[fe80::1%1]:4420"),
+            ("tcp://fe80::1%lo", "[fe80::1%1]:4420"),
         ] {
             let listen: Listen = text.parse().expect(text);
             assert_eq!(listen, Listen::tcp(address.parse().expect("an address")), "{text}");
@@ -156,6 +181,7 @@ mod tests {
             ("tcp://storage", "host name"),
             ("tcp://", "no IP address"),
             ("tcp://1.2.3.4:99999", "no IP address"),
+            ("tcp://[fe80::1%no-such-link]:4420", "interface that is not here"),
             ("tcp://1.2.3:1", "no IP address"),
             ("", "does not start"),
         ] {

@@ -11,7 +11,7 @@ use weft_transport::Slot;
 
 use super::core::Core;
 use crate::directory::HostKey;
-use crate::io_metrics::{Completed, IoKind, IoMetrics, PairCounters, Wait};
+use crate::io_metrics::{Completed, ErrorClass, IoKind, IoMetrics, PairCounters, Wait};
 use crate::statistics::ns;
 
 /// What is measured of a queue.
@@ -121,8 +121,8 @@ impl Meter {
         begun.wait(None, now);
         let Begun { at, pair, kind, bytes, waits_ns, timed, .. } = begun;
         let Some(Metered { pair, device_counters, .. }) = self.pairs.get(pair) else { return };
-        let (latency, is_success) = (now.saturating_sub(at), status.is_success());
-        let done = Completed { kind, latency, bytes, is_success, waits_ns };
+        let (latency, error) = (now.saturating_sub(at), ErrorClass::of(status));
+        let done = Completed { kind, latency, bytes, error, waits_ns };
         self.metrics.count(pair, self.group, done);
         if let Some(kind) = timed {
             device_counters.add_time(kind, waits_ns[Wait::Device as usize]);
@@ -141,7 +141,7 @@ impl Meter {
             return index;
         }
         let (pair, device_counters) =
-            (self.metrics.pair(host, nsid), core.devices.counters().of(device));
+            (self.metrics.pair(host, nsid, core.time()), core.devices.counters().of(device));
         self.pairs.push(Metered { nsid, device, pair, device_counters });
         self.pairs.len() - 1
     }

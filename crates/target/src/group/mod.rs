@@ -237,6 +237,7 @@ impl Group {
         self.core.throttle.set_timer(&mut self.core.reactor);
         let (counters, now) = (self.core.devices.counters(), self.core.reactor.turn_time());
         counters.set_idle(self.connections.len(), now);
+        counters.set_pool(self.core.reactor.pool());
         self.check_drained();
         !(self.stopping && self.connections.len() == 0 && !self.core.devices.is_flushing_removed())
     }

@@ -183,7 +183,7 @@ fn a_file_that_goes_while_it_is_served_is_told() {
         }));
         let (mut admin, _) = Peer::admin(address(&target));
         let mut warning = || admin.log_page(LogPageId::HEALTH, 512)[0];
-        let degraded = |target: &Target| target.watch().degraded_namespaces()[0].2;
+        let degraded = |target: &Target| target.watch().namespaces()[0].is_degraded;
         target.look_at_files().expect("nothing to tell");
         assert_eq!((warning(), degraded(&target)), (0, false));
         goes(&folder);

@@ -2,38 +2,45 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use weft_rpc::machine;
+use weft_rpc::machine::{self, Process};
 use weft_target::{
-    GroupStatistics, HostIo, IoKind, LatencyState, LatencyTarget, NamespaceStatistics,
-    StatisticsReader, Wait,
+    ErrorClass, GroupStatistics, IoKind, IoMeasured, IoMetricsReading, LatencyState, LatencyTarget,
+    NamespaceState, NamespaceStatistics, StatisticsReader, Wait,
 };
 
 use super::exposition::{Exposition, Format, Kind};
+use crate::target::operate::Operator;
 
 /// Its host where no counters of their own are kept for a host and a namespace.
 const OVERFLOW: &str = "overflow";
+/// Its host where a host was gone for so long that it gave its counters back.
+const GONE: &str = "gone";
 
 /// All of them, as they are now.
-pub(super) fn text(watch: &StatisticsReader, format: Format) -> String {
+pub(super) fn text(operator: &Operator, format: Format) -> String {
+    let watch = operator.watch();
     let mut text = Exposition::new(format);
     text.family("weft_build_info", Kind::Gauge, "The version that runs.");
     text.sample("weft_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-    hosts(&mut text, watch);
+    let now = weft_reactor::monotonic_time();
+    hosts(&mut text, watch, now);
     connected(&mut text, watch);
     authentications(&mut text, watch);
-    let groups = watch.read(weft_reactor::monotonic_time());
+    let groups = watch.read(now);
     namespaces(&mut text, groups.iter().flat_map(|group| &group.served));
-    degraded(&mut text, watch);
+    namespace_states(&mut text, watch);
     poll_groups(&mut text, &groups);
     classes(&mut text, watch);
     processor_time(&mut text);
     rate_limits(&mut text, watch);
+    pair(&mut text, operator);
+    process(&mut text);
     text.finish()
 }
 
 /// What each host meets at each namespace.
-fn hosts(text: &mut Exposition, watch: &StatisticsReader) {
-    let Some(measured) = watch.io_metrics() else { return };
+fn hosts(text: &mut Exposition, watch: &StatisticsReader, now: Duration) {
+    let Some(measured) = watch.io_metrics(now) else { return };
     let bounds: Vec<f64> = measured.bounds.iter().map(Duration::as_secs_f64).collect();
     let name = "weft_host_command_duration_seconds";
     text.family(
@@ -41,26 +48,29 @@ fn hosts(text: &mut Exposition, watch: &StatisticsReader) {
         Kind::Histogram,
         "Time from a command's capsule to its completion, within the target.",
     );
-    each_kind(&measured.pairs, |labels, one, kind| {
-        let of = &one.kinds[kind as usize];
+    each_kind(&measured, |labels, kinds, kind| {
+        let of = &kinds[kind as usize];
         text.histogram(name, labels, (&bounds, &of.buckets), of.total.as_secs_f64());
     });
     let name = "weft_host_bytes_total";
     text.family(name, Kind::Counter, "Bytes of the Read and Write commands that succeeded.");
-    each_kind(&measured.pairs, |labels, one, kind| {
+    each_kind(&measured, |labels, kinds, kind| {
         if kind != IoKind::Other {
-            text.sample(name, labels, one.kinds[kind as usize].bytes);
+            text.sample(name, labels, kinds[kind as usize].bytes);
         }
     });
     let name = "weft_host_errors_total";
-    text.family(name, Kind::Counter, "Commands that completed with an error.");
-    each_kind(&measured.pairs, |labels, one, kind| {
-        text.sample(name, labels, one.kinds[kind as usize].errors);
+    text.family(name, Kind::Counter, "Commands that completed with an error, by its class.");
+    each_kind(&measured, |labels, kinds, kind| {
+        for (class, count) in ErrorClass::ALL.iter().zip(kinds[kind as usize].errors) {
+            let labels = [labels, &[("status", class.name())]].concat();
+            text.sample(name, &labels, count);
+        }
     });
     let name = "weft_host_wait_seconds_total";
     text.family(name, Kind::Counter, "Parts of the commands' time, by what they waited for.");
-    each_kind(&measured.pairs, |labels, one, kind| {
-        for (cause, waited) in Wait::ALL.iter().zip(one.kinds[kind as usize].waits) {
+    each_kind(&measured, |labels, kinds, kind| {
+        for (cause, waited) in Wait::ALL.iter().zip(kinds[kind as usize].waits) {
             let labels = [labels, &[("cause", cause.name())]].concat();
             text.sample(name, &labels, waited.as_secs_f64());
         }
@@ -68,19 +78,26 @@ fn hosts(text: &mut Exposition, watch: &StatisticsReader) {
 }
 
 /// Each kind of command that a host had at a namespace, with its labels.
-fn each_kind(pairs: &[HostIo], mut action: impl FnMut(&[(&str, &str)], &HostIo, IoKind)) {
-    for one in pairs {
-        let host = one.host.as_deref().unwrap_or(OVERFLOW);
-        let nsid = one.host.as_ref().map(|_| one.nsid.to_string());
-        let nsid = nsid.as_deref().unwrap_or(OVERFLOW);
-        let subsystem = if one.host.is_some() { &one.subsystem } else { OVERFLOW };
+fn each_kind(
+    measured: &IoMetricsReading,
+    mut action: impl FnMut(&[(&str, &str)], &[IoMeasured; 3], IoKind),
+) {
+    let mut each = |[host, subsystem, nsid]: [&str; 3], kinds: &[IoMeasured; 3]| {
         for kind in IoKind::ALL {
-            if one.kinds[kind as usize].commands() > 0 {
+            if kinds[kind as usize].commands() > 0 {
                 let of = [("host", host), ("subsystem", subsystem), ("nsid", nsid)];
-                action(&[&of[..], &[("command", kind.name())]].concat(), one, kind);
+                action(&[&of[..], &[("command", kind.name())]].concat(), kinds, kind);
             }
         }
+    };
+    for one in &measured.pairs {
+        let names = one.host.as_ref().map(|host| (host, one.nsid.to_string()));
+        match &names {
+            Some((host, nsid)) => each([host, &one.subsystem, nsid], &one.kinds),
+            None => each([OVERFLOW; 3], &one.kinds),
+        }
     }
+    each([GONE; 3], &measured.gone);
 }
 
 /// Who is connected.
@@ -94,6 +111,9 @@ fn connected(text: &mut Exposition, watch: &StatisticsReader) {
         let labels = [("host", &**host), ("subsystem", subsystem)];
         text.sample("weft_host_controllers", &labels, count);
     }
+    let help = "Connections that the target serves at most.";
+    text.family("weft_connections_limit", Kind::Gauge, help);
+    text.sample("weft_connections_limit", &[], watch.connections_max());
     let name = "weft_queues_connected_total";
     text.family(name, Kind::Counter, "Queues that hosts have connected since the start.");
     for (group, (admin, io)) in watch.queues_that_came().into_iter().enumerate() {
@@ -152,15 +172,50 @@ fn namespaces<'a>(text: &mut Exposition, served: impl Iterator<Item = &'a Namesp
     });
 }
 
-/// The namespaces whose data may be lost.
-fn degraded(text: &mut Exposition, watch: &StatisticsReader) {
+/// The namespaces: whose data may be lost, and their sizes.
+fn namespace_states(text: &mut Exposition, watch: &StatisticsReader) {
     let help = "1 if writes were lost, or the namespace's file was removed or moved while it is \
                 served.";
-    text.family("weft_namespace_degraded", Kind::Gauge, help);
-    for (subsystem, nsid, is_degraded) in watch.degraded_namespaces() {
-        let labels = [("subsystem", subsystem.as_str()), ("nsid", &nsid.to_string())];
-        text.sample("weft_namespace_degraded", &labels, u64::from(is_degraded));
-    }
+    let states = watch.namespaces();
+    let mut family = |name: &str, help: &str, of: fn(&NamespaceState) -> u64| {
+        text.family(name, Kind::Gauge, help);
+        for one in &states {
+            let labels = [("subsystem", one.subsystem.as_str()), ("nsid", &one.nsid.to_string())];
+            text.sample(name, &labels, of(one));
+        }
+    };
+    family("weft_namespace_degraded", help, |one| u64::from(one.is_degraded));
+    family("weft_namespace_size_bytes", "The size of a namespace.", |one| one.bytes);
+}
+
+/// The role of a member of a pair.
+fn pair(text: &mut Exposition, operator: &Operator) {
+    let Some(pair) = operator.pair() else { return };
+    let help = "1 if this member of a pair is primary, 0 if it stands by.";
+    text.family("weft_pair_primary", Kind::Gauge, help);
+    let labels = [("member", &*pair.member().to_string())];
+    text.sample("weft_pair_primary", &labels, u8::from(pair.is_primary()));
+}
+
+/// The process, by the names that Prometheus' own clients use.
+fn process(text: &mut Exposition) {
+    let of = Process::read();
+    let seconds = |ns| Duration::from_nanos(ns).as_secs_f64();
+    let mut one = |name: &str, kind, help: &str, value: &dyn std::fmt::Display| {
+        text.family(name, kind, help);
+        text.sample(name, &[], value);
+    };
+    let help = "Total user and system CPU time spent in seconds.";
+    one("process_cpu_seconds_total", Kind::Counter, help, &seconds(of.cpu_ns));
+    let help = "Start time of the process since unix epoch in seconds.";
+    one("process_start_time_seconds", Kind::Gauge, help, &seconds(of.started_ns));
+    let help = "Resident memory size in bytes.";
+    one("process_resident_memory_bytes", Kind::Gauge, help, &of.resident_bytes);
+    let help = "Virtual memory size in bytes.";
+    one("process_virtual_memory_bytes", Kind::Gauge, help, &of.virtual_bytes);
+    one("process_open_fds", Kind::Gauge, "Number of open file descriptors.", &of.open_fds);
+    let help = "Maximum number of open file descriptors.";
+    one("process_max_fds", Kind::Gauge, help, &of.max_fds);
 }
 
 /// Each poll group, and what its express queues had.
@@ -173,6 +228,11 @@ fn poll_groups(text: &mut Exposition, groups: &[GroupStatistics]) {
     };
     let connections = "Connections that a poll group holds.";
     family("weft_group_connections", Kind::Gauge, connections, |group| group.connections as f64);
+    family("weft_group_pool_bytes", Kind::Gauge, "Memory of a poll group's pool.", |group| {
+        group.pool_bytes as f64
+    });
+    let used = "Memory of the pool in use.";
+    family("weft_group_pool_used_bytes", Kind::Gauge, used, |group| group.pool_used_bytes as f64);
     let queues = "Queues that a poll group serves.";
     family("weft_group_queues", Kind::Gauge, queues, |group| group.queues as f64);
     let idle = "Time that a poll group found nothing to do.";
