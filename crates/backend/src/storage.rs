@@ -325,7 +325,8 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     /// sysfs with disk 8:0 and its partition 8:1, loop device 7:0 with partitions 259:5 and 259:6,
-    /// loop device 7:1 over the same file, the device mapper's 253:0 on the disk's partition, and the NVMe namespace 259:0 behind 239:0.
+    /// loop device 7:1 over the same file, the device mapper's 253:0 on the disk's partition, and
+    /// the NVMe namespace 259:0 behind 239:0.
     fn machine(backing: &Path) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let add = |kind: &str, number: &str, place: &str| {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use clap::ValueEnum;
 use rustix::termios::tcgetwinsize;
@@ -128,6 +129,17 @@ impl LiveLine {
 impl Drop for LiveLine {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+/// A file whose name nobody has given is not overwritten: `flag` would give it.
+pub(crate) fn is_free(path: &Path, flag: &str) -> Result<(), Failure> {
+    match path.symlink_metadata() {
+        Ok(_) => Err(Failure::Because(format!(
+            "{} is there already: give {flag} FILE, or remove it",
+            path.display()
+        ))),
+        Err(_) => Ok(()),
     }
 }
 

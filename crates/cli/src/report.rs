@@ -21,7 +21,7 @@ pub(crate) struct Options {
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
     /// The file to write. Default: report.html in the directory of results, or in the current
-    /// directory if there are several.
+    /// directory, where there is none, if there are several.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Format of the message.
@@ -33,7 +33,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let out = match (&options.out, options.directories.as_slice()) {
         (Some(out), _) => out.clone(),
         (None, [one]) => one.join(PAGE),
-        (None, _) => PathBuf::from(PAGE),
+        (None, _) => {
+            output::is_free(Path::new(PAGE), "--out")?;
+            PathBuf::from(PAGE)
+        }
     };
     for directory in &options.directories {
         if !directory.join("environment.json").exists() {

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeSet, BinaryHeap},
     fs::File,
     io::{self, BufWriter, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -28,6 +28,9 @@ const RETRY: Duration = Duration::from_millis(20);
 /// How long after its end, which every group sees to by itself, a trace may come.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Default name of the file.
+const TRACE: &str = "trace.json";
+
 /// Options of `weft trace`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -40,9 +43,9 @@ pub(crate) struct Options {
     /// 100 bytes for each.
     #[arg(long, value_name = "COUNT", default_value_t = 1 << 18)]
     commands: usize,
-    /// The file, which is overwritten.
-    #[arg(short, long, value_name = "FILE", default_value = "trace.json")]
-    output: PathBuf,
+    /// The file, which is overwritten. Default: trace.json, where there is none.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -61,20 +64,22 @@ struct Group {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let path = options.output.as_deref().unwrap_or(Path::new(TRACE));
+    if options.output.is_none() {
+        output::is_free(path, "--output")?;
+    }
     let mut client = options.target.connect(ctl::TIMEOUT)?;
     // A file that cannot be written is told before the trace.
-    let file = File::create(&options.output)
-        .map_err(|error| Failure::io("write", &options.output.display(), &error))?;
+    let failure = |error| Failure::io("write", &path.display(), &error);
+    let file = File::create(path).map_err(failure)?;
     let time_ms = u64::try_from(options.seconds.as_millis()).unwrap_or(u64::MAX);
     let asked = TraceOptions { time_ms, commands: options.commands };
     client.call::<StartTrace>(&asked).map_err(Failure::because)?;
     std::thread::sleep(options.seconds);
     let groups = read(&mut client)?;
     let mut out = BufWriter::new(file);
-    write(&mut out, &groups)
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::io("write", &options.output.display(), &error))?;
-    output::print(&summary(&groups, options))
+    write(&mut out, &groups).and_then(|()| out.flush()).map_err(failure)?;
+    output::print(&summary(&groups, path))
 }
 
 fn read(client: &mut Client) -> Result<Vec<Group>, Failure> {
@@ -102,11 +107,11 @@ fn read(client: &mut Client) -> Result<Vec<Group>, Failure> {
     }
 }
 
-fn summary(groups: &[Group], options: &Options) -> String {
+fn summary(groups: &[Group], path: &Path) -> String {
     let sum = |count: fn(&Group) -> u64| groups.iter().map(count).sum::<u64>();
     let (commands, queues) =
         (sum(|one| one.commands.len() as u64), sum(|one| one.queues.len() as u64));
-    let path = options.output.display();
+    let path = path.display();
     let mut text =
         format!("{path}: {commands} commands of {queues} queues; open it at ui.perfetto.dev\n");
     let (replaced, beyond) = (sum(|one| one.replaced), sum(|one| one.beyond));

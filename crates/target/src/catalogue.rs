@@ -32,7 +32,6 @@ use crate::config::{
 use crate::events::EventLogs;
 use crate::nsids::{self, same_device};
 use crate::reservations;
-use crate::settled::is_same_storage;
 use crate::snapshot::{
     Changes, DeviceId, Devices, Needs, PortView, ServedDevice, Snapshot, connections_max,
     transport_limits,
@@ -357,28 +356,6 @@ impl Catalogue {
                 .insert(bdev.name.clone(), NamedDevice { spec: bdev.device.clone(), factory });
         }
         Ok(())
-    }
-
-    /// The namespaces whose device another one gets by a plan of a whole configuration, each with
-    /// the name of its subsystem.
-    pub(crate) fn moved(&self, plan: &Plan) -> BTreeSet<(String, u32)> {
-        type Subsystems = BTreeMap<String, Entries>;
-        let without = |these: &Subsystems, others: &Subsystems| -> Vec<_> {
-            let stays = |entry: &&Entry| {
-                let other = others.get(&entry.subsystem).and_then(|all| all.get(&entry.nsid));
-                other.is_some_and(|other| Arc::ptr_eq(&other.device, &entry.device))
-            };
-            let all = these.values().flat_map(BTreeMap::values).filter(|entry| !stays(entry));
-            let key = |entry: &Entry| (entry.subsystem.clone(), entry.nsid);
-            all.map(|entry| (key(entry), Arc::clone(&entry.device.factory))).collect()
-        };
-        let gained = without(&plan.entries, &self.entries);
-        let lost = without(&self.entries, &plan.entries).into_iter();
-        let moved = lost.filter(|(key, factory)| {
-            let mut gained = gained.iter().filter(|(other, _)| other != key);
-            gained.any(|(_, other)| is_same_storage(other, factory))
-        });
-        moved.map(|(key, _)| key).collect()
     }
 
     /// Executes a plan of this configuration: gives devices their sizes and makes the snapshot,

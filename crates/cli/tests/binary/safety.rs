@@ -80,6 +80,26 @@ fn a_job_file_is_no_device() {
     }
 }
 
+/// A file has a default name, and there is one of that name already.
+#[test]
+fn a_file_that_was_not_named_is_not_overwritten() {
+    let folder = Folder::new("unnamed");
+    let results = |name: &str| format!("{}/../../docs/gallery/{name}", env!("CARGO_MANIFEST_DIR"));
+    let results = ["pairings", "slurm"].map(results);
+    for (words, name, flag) in [
+        (&["trace", "--control", "unix:/nonexistent"][..], "trace.json", "--output"),
+        (&["report", &results[0], &results[1]], "report.html", "--out"),
+    ] {
+        let file = precious(&folder, name);
+        let mut command = command("epoll");
+        let ran = command.args(words).current_dir(folder.path("")).output().expect("weft");
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(said.contains("is there already") && said.contains(flag), "{said}");
+        assert_eq!(ran.status.code(), Some(1));
+        assert!(is_untouched(&file));
+    }
+}
+
 #[test]
 fn a_misspelt_option_makes_no_file() {
     let folder = Folder::new("misspelt");

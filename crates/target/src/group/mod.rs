@@ -511,8 +511,8 @@ impl Group {
         self.core.reactor.set_timer(Token { owner: STALL_TIMER, tag: 0 }, at);
     }
 
-    /// If memory is still short, ends the controller of the connection that holds most of it without
-    /// progress: the others wait for this memory, and its other queues would take it.
+    /// If memory is still short, ends the controller of the connection that holds most of it
+    /// without progress: the others wait for this memory, and its other queues would take it.
     fn end_stalled_connection(&mut self) {
         self.stall_timer_set = false;
         // The others try again in this turn; if they fail there is another check.
