@@ -300,6 +300,11 @@ impl Io {
         self.busy == 0 && self.at_devices == 0 && self.reserving == 0
     }
 
+    /// Whether a device, or the reservations, have commands.
+    pub(super) fn has_begun(&self) -> bool {
+        self.at_devices > 0 || self.reserving > 0
+    }
+
     /// Releases the queue's resources and notifies its controller.
     pub(super) fn release(self, core: &mut Core) {
         core.end_drain(&self.host);

@@ -59,7 +59,7 @@ use self::core::{
 use self::devices::Devices;
 use self::doubt::Doubt;
 use self::express::Express;
-use self::io::Hold;
+use self::io::{Hold, Io};
 use self::listen::Listeners;
 use self::message::MovedConnection;
 use self::shares::Shares;
@@ -71,6 +71,9 @@ use crate::lines::Lines;
 use crate::round::Round;
 use crate::snapshot::Needs;
 use crate::statistics::CounterWriter;
+
+/// What a round waits for.
+type IsBusy = fn(&Io) -> bool;
 
 /// One thread's share of the target.
 #[derive(Debug)]
@@ -93,8 +96,8 @@ pub(crate) struct Group {
     postponed: Vec<usize>,
     /// Controllers that have to learn of the present snapshot, unless they have meanwhile.
     outdated: VecDeque<ConnectionId>,
-    /// Rounds that wait until no I/O command is in flight.
-    draining: Vec<Arc<Round>>,
+    /// Rounds that wait until no I/O queue is busy.
+    draining: Vec<(Arc<Round>, IsBusy)>,
     /// Hosts that connect anew, whose connections here have to show that they are alive.
     doubts: Vec<Doubt>,
     /// Rounds that wait for the commands that hold this.
@@ -595,7 +598,8 @@ impl Group {
             Message::Settle { device, hosts, round } => self.settle(device, &hosts, round),
             Message::Reserved(changed) => self.reserved(&changed),
             Message::NotifyReserved(changed) => self.notify_reserved(&changed),
-            Message::Idle { round } => self.draining.push(round),
+            Message::Idle { round } => self.draining.push((round, |io| !io.is_idle())),
+            Message::NothingBegun { round } => self.draining.push((round, Io::has_begun)),
             Message::Drain { round } => self.drain(round),
             Message::Stop => self.stop(),
             Message::Fail => self.failed = true,
@@ -700,15 +704,15 @@ impl Group {
 
     fn drain(&mut self, round: Arc<Round>) {
         self.core.draining = true;
-        self.draining.push(round);
+        self.draining.push((round, |io| !io.is_idle()));
         self.listeners.close(&mut self.core);
     }
 
     fn check_drained(&mut self) {
         let (connections, core) = (&self.connections, &self.core);
-        self.draining.retain(|round| {
+        self.draining.retain(|(round, is_busy)| {
             let waits = connections.any(|connection| match &connection.role {
-                Role::Io(io) => !io.is_idle(),
+                Role::Io(io) => is_busy(io),
                 _ => false,
             });
             if !waits {

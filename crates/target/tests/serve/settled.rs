@@ -299,8 +299,9 @@ fn a_reload_gives_a_device_away_after_its_last_command() {
     wait_until("the device has it", || gate.held() == 1);
     let before = target.config().clone();
     let mut wanted = before.clone();
-    let moved = std::mem::take(&mut wanted.subsystems[0].namespaces);
-    wanted.subsystems[1].namespaces = moved;
+    let moved = std::mem::take(&mut wanted.subsystems[0].namespaces).remove(0);
+    let moved = weft_target::config::Namespace { nsid: 2, ..moved };
+    wanted.subsystems[1].namespaces.push(moved);
     let mut impossible = wanted.clone();
     let missing = "file:/nonexistent/weft".parse().expect("a device");
     impossible.subsystems[1].namespaces.push(weft_target::config::Namespace::new(9, missing));
@@ -308,7 +309,8 @@ fn a_reload_gives_a_device_away_after_its_last_command() {
     assert_eq!(target.config(), &before, "nothing was taken away");
     let error = target.reload(wanted.clone()).expect_err("it takes too long").to_string();
     assert!(error.contains("reload again later") && error.contains("1s"), "{error}");
-    assert!(target.config().subsystems.iter().all(|one| one.namespaces.is_empty()));
+    assert!(target.config().subsystems[0].namespaces.is_empty(), "it was taken away");
+    assert_eq!(target.config().subsystems[1..], before.subsystems[1..], "nobody has it");
     target.reload(wanted.clone()).expect_err("the device still has a write");
     gate.open();
     io.wait_for(write).succeeded();
