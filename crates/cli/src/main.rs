@@ -69,10 +69,12 @@ const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 fn main() -> ExitCode {
     // A shell that completes a command line sets a variable and gets the words instead.
     CompleteEnv::with_factory(Arguments::command).complete();
-    let matches = Arguments::command().get_matches();
-    let arguments = match Arguments::from_arg_matches(&matches) {
-        Ok(arguments) => arguments,
-        Err(error) => error.exit(),
+    let parsed = Arguments::command().try_get_matches().and_then(|matches| {
+        Arguments::from_arg_matches(&matches).map(|arguments| (arguments, matches))
+    });
+    let (arguments, matches) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return explained(&error),
     };
     let target = matches!(arguments.verb, Verb::Target(_));
     logging::start(arguments.verbose, target, arguments.log_format);
@@ -82,15 +84,27 @@ fn main() -> ExitCode {
     let verb = matches.subcommand_name().unwrap_or_default();
     let outcome = run(&arguments, &matches);
     weft_backend::rbd::wait_until_closed(CLOSING_TIMEOUT);
+    ended(&format!("weft {verb}"), outcome)
+}
+
+fn ended(who: &str, outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::ReaderGone) => ExitCode::SUCCESS,
         Err(Failure::Told) => ExitCode::FAILURE,
         Err(Failure::Exit(code)) => ExitCode::from(code),
         Err(Failure::Because(what)) => {
-            output::complain(&format!("weft {verb}: {what}"));
+            output::complain(&format!("{who}: {what}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Says what is wrong with the words of the command line, or what was asked of them.
+fn explained(error: &clap::Error) -> ExitCode {
+    match error.print() {
+        Err(output) if !error.use_stderr() => ended("weft", Err(Failure::output(&output))),
+        _ => u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),
     }
 }
 

@@ -101,6 +101,17 @@ fn a_file_that_was_not_named_is_not_overwritten() {
 }
 
 #[test]
+fn help_that_cannot_be_written_is_an_error() {
+    for words in [&["help"][..], &["--version"], &["bench", "--help"]] {
+        let full = fs::File::create("/dev/full").expect("/dev/full");
+        let ran = command("epoll").args(words).stdout(full).output().expect("weft");
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(1), "{words:?}");
+        assert!(said.contains("standard output"), "{said}");
+    }
+}
+
+#[test]
 fn a_misspelt_option_makes_no_file() {
     let folder = Folder::new("misspelt");
     let disk = precious(&folder, "disk.img");
