@@ -163,7 +163,9 @@ fn a_verified_load_goes_on_whatever_happens_to_one_of_two_ports() {
         own.ctl(&format!("ana set {NQN} {} inaccessible", ports[1]));
         own.goes_on("only the first can be used");
         let told = interrupted(load);
-        assert!(!told.contains("error"), "{policy}: {told}");
+        // A port that is away for longer than the first delay refuses the host once or twice.
+        let mut others = told.lines().filter(|line| !line.contains("to reconnect failed"));
+        assert!(others.all(|line| !line.contains("error")), "{policy}: {told}");
         own.target.stop();
     }
 }
