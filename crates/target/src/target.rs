@@ -619,7 +619,7 @@ impl Target {
         }
         let patience = self.config.limits.drain_timeout.min(DRAIN_TIMEOUT_MAX);
         let drained = self.round(|round| Message::Drain { round }, patience);
-        // What still waits for data of its host was not begun: the host sends it to the next target.
+        // What still waits for data of its host was not begun: the host sends it again.
         let nothing_begun = drained
             .or_else(|_| self.round(|round| Message::NothingBegun { round }, DRAIN_TIMEOUT_REST));
         for post in &self.posts {
