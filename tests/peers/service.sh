@@ -109,9 +109,11 @@ connect_guarded() {
 
 # A changed file is applied by a reload; of a wrong one the reload fails, and the unit goes on.
 reloads() {
-    printf '%s\n' '[[subsystem.namespace]]' 'nsid = 2' 'memory = "1MiB"' >>$ROOT/etc/weft/target.toml
+    ! inside weft identify "nvme-tcp://127.0.0.1:4420/$NQN-added?nsid=2" || fail "it is there already"
+    printf '%s\n' '[[subsystem]]' "nqn = \"$NQN-added\"" '[[subsystem.namespace]]' 'nsid = 2' \
+        'memory = "1MiB"' >>$ROOT/etc/weft/target.toml
     inside systemctl reload weft.service
-    inside weft identify "nvme-tcp://127.0.0.1:4420/$NQN?nsid=2"
+    inside weft identify "nvme-tcp://127.0.0.1:4420/$NQN-added?nsid=2"
     echo nonsense >>$ROOT/etc/weft/target.toml
     inside systemctl reload weft.service && fail "a wrong file was reloaded"
     is_active

@@ -16,7 +16,7 @@ const GROUPS: [&str; 6] = ["null", "ffdhe2048", "ffdhe3072", "ffdhe4096", "ffdhe
 const HOST: &str = "nqn.2026-01.io.weft:authenticated";
 
 /// What weft's host says where the target's answer was lost.
-pub(super) const CLOSED: &str = "the peer closed the connection";
+const CLOSED: &str = "the peer closed the connection";
 
 /// Keys that the guest's nvme-cli makes: with each transformation, and of each length without one.
 const KEYS: usize = 6;

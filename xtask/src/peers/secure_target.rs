@@ -99,7 +99,7 @@ fn tls_of_sha384(bench: &mut Bench) -> Result<()> {
     let words = with_key(bench, "key");
     match secure::hashes(bench)?.contains(&"sha384") {
         true => works(bench, &words),
-        false => refused(bench, &words, authentication::CLOSED),
+        false => refused(bench, &words, "the controller has ended the TLS handshake"),
     }
 }
 

@@ -515,16 +515,3 @@ fn a_stalled_host_that_holds_memory_is_disconnected() {
         }
     });
 }
-
-/// Its data never comes: nothing was begun, so nothing has failed.
-#[test]
-fn a_host_that_owes_data_makes_no_stop_fail() {
-    for driver in drivers() {
-        let mut config = Config { driver: *driver, ..config(&["memory:16MiB"]) };
-        config.limits.drain_timeout = Duration::from_secs(1);
-        let target = start(config);
-        let stalled = begins_to_send(address(&target));
-        target.stop().expect("a clean stop");
-        drop(stalled);
-    }
-}

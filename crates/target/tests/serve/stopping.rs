@@ -67,7 +67,7 @@ fn devices_are_synced_at_the_end() {
     }
 }
 
-/// Peers that owe data, take no answers, or have said nothing yet.
+/// Peers that owe data, take no answers, or have said nothing yet: that is no failure of the target.
 #[test]
 fn peers_that_stall_delay_the_end_only_so_long() {
     for driver in drivers() {
@@ -93,8 +93,7 @@ fn peers_that_stall_delay_the_end_only_so_long() {
         let _silent = Raw::open(address(&target));
         let _shaken = Raw::shaken_hands(address(&target), DigestOptions(0), 1);
         let began = monotonic_time();
-        let error = target.stop().expect_err("not everything could be finished").to_string();
-        assert!(error.contains("did not finish"), "{error}");
+        target.stop().expect("what peers owe was not begun");
         let took = monotonic_time() - began;
         assert!(took < Duration::from_secs(8), "{took:?}");
         assert!(owes.is_ended());
@@ -124,8 +123,7 @@ fn a_device_that_never_answers_delays_the_end_only_so_long() {
         // One host has gone, the other waits.
         drop((admin, io));
         let began = monotonic_time();
-        let error = target.stop().expect_err("not everything could be finished").to_string();
-        assert!(error.contains("did not finish"), "{error}");
+        target.stop().expect("what peers owe was not begun");
         let took = monotonic_time() - began;
         assert!(took < Duration::from_secs(8), "{took:?}");
     }
