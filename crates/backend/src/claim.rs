@@ -280,7 +280,10 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         let path = &self.path;
-        if self.storage.is_on_trial() && StorageId::of(path).as_ref() == Some(self.storage.id()) {
+        let is_its = || StorageId::of(path).as_ref() == Some(self.storage.id());
+        // Whoever has written to it wants it.
+        let is_empty = || path.metadata().is_ok_and(|metadata| metadata.blocks() == 0);
+        if self.storage.is_on_trial() && is_its() && is_empty() {
             match std::fs::remove_file(path) {
                 Ok(()) => log::info!("{}, which was created, is removed", path.display()),
                 Err(error) => log::warn!("{} cannot be removed: {error}", path.display()),

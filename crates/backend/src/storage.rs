@@ -18,7 +18,7 @@ use std::{
     fs::{self, Metadata},
     os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// Identifies what a device stands on, whatever the path that led to it.
@@ -247,8 +247,17 @@ pub struct Storage {
     pub(crate) exclusion: Arc<Exclusion>,
     pub(crate) lost_writes: Arc<LostWrites>,
     changed: Mutex<Option<Resized>>,
-    /// Whether what was made for it goes with it.
-    is_on_trial: Mutex<bool>,
+    trial: Mutex<Trial>,
+}
+
+/// Whether a file that was made for a storage is removed with it.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Trial {
+    #[default]
+    None,
+    Begun,
+    /// Something was served of it: it has no other trial.
+    Over,
 }
 
 impl Storage {
@@ -260,7 +269,7 @@ impl Storage {
             exclusion: Arc::new(Exclusion::new()),
             lost_writes: Arc::default(),
             changed: Mutex::default(),
-            is_on_trial: Mutex::default(),
+            trial: Mutex::default(),
         })
     }
 
@@ -276,18 +285,25 @@ impl Storage {
         self.is_created
     }
 
-    /// A file that was made for it is removed when it is closed, unless it is kept before.
+    /// A file that was made for it is removed when it is closed, unless it was kept before.
     pub fn try_out(&self) {
-        *self.is_on_trial.lock().unwrap_or_else(PoisonError::into_inner) = self.is_created;
+        let mut trial = self.trial();
+        if self.is_created && *trial != Trial::Over {
+            *trial = Trial::Begun;
+        }
     }
 
-    /// It is served: a file that was made for it stays.
+    /// It is served: a file that was made for it stays, whatever is tried later.
     pub fn keep(&self) {
-        *self.is_on_trial.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        *self.trial() = Trial::Over;
     }
 
     pub(crate) fn is_on_trial(&self) -> bool {
-        *self.is_on_trial.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.trial() == Trial::Begun
+    }
+
+    fn trial(&self) -> MutexGuard<'_, Trial> {
+        self.trial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets that writes were lost: whoever opens it now has had no part in it.

@@ -34,7 +34,6 @@ impl Catalogue {
             // It was removed, though a group may still have it.
             factory.storage().into_iter().for_each(|storage| storage.forget_lost_writes());
         }
-        // Two of one plan may have one storage: what is served already was kept before.
         factory.storage().into_iter().for_each(|storage| storage.try_out());
         if let Some(resized) = &self.resized {
             factory.when_resized(resized.clone());
