@@ -133,7 +133,7 @@ impl Drop for LiveLine {
 }
 
 /// A file whose name nobody has given is not overwritten: `flag` would give it.
-pub(crate) fn is_free(path: &Path, flag: &str) -> Result<(), Failure> {
+pub(crate) fn check_free(path: &Path, flag: &str) -> Result<(), Failure> {
     match path.symlink_metadata() {
         Ok(_) => Err(Failure::Because(format!(
             "{} is there already: give {flag} FILE, or remove it",

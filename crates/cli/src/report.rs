@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         (Some(out), _) => out.clone(),
         (None, [one]) => one.join(PAGE),
         (None, _) => {
-            output::is_free(Path::new(PAGE), "--out")?;
+            output::check_free(Path::new(PAGE), "--out")?;
             PathBuf::from(PAGE)
         }
     };

@@ -66,7 +66,7 @@ struct Group {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let path = options.output.as_deref().unwrap_or(Path::new(TRACE));
     if options.output.is_none() {
-        output::is_free(path, "--output")?;
+        output::check_free(path, "--output")?;
     }
     let mut client = options.target.connect(ctl::TIMEOUT)?;
     // A file that cannot be written is told before the trace.

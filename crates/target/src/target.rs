@@ -620,8 +620,8 @@ impl Target {
         let patience = self.config.limits.drain_timeout.min(DRAIN_TIMEOUT_MAX);
         let drained = self.round(|round| Message::Drain { round }, patience);
         // What still waits for data of its host was not begun: the host sends it again.
-        let nothing_begun = drained
-            .or_else(|_| self.round(|round| Message::NothingBegun { round }, DRAIN_TIMEOUT_REST));
+        let devices_idle = drained
+            .or_else(|_| self.round(|round| Message::DevicesIdle { round }, DRAIN_TIMEOUT_REST));
         for post in &self.posts {
             post.post(Message::Stop);
         }
@@ -634,7 +634,7 @@ impl Target {
             return Err(TargetError::new(why));
         }
         let mut failed = Vec::new();
-        if nothing_begun.is_err() {
+        if devices_idle.is_err() {
             failed.push("some commands did not finish in time".to_owned());
         }
         failed.extend(self.catalogue.sync());

@@ -37,10 +37,10 @@ pub(crate) struct Admission {
     reserve: usize,
     /// Bytes of responses that were copied and are not sent.
     copied: usize,
-    /// By their turns.
+    /// By rank.
     waiting: VecDeque<Waiter>,
-    /// The turn of the last one that was served.
-    turn_served: u64,
+    /// The highest rank that was served.
+    rank_served: u64,
     /// Whether the connection at an index is among them.
     waits: Vec<bool>,
     /// How often another connection was served before the first one, since it has been the first.
@@ -61,10 +61,10 @@ pub(crate) struct Admission {
 #[derive(Debug)]
 struct Waiter {
     index: usize,
-    /// Its host, by a number.
+    /// A hash of its host's name.
     host: u64,
-    /// A host has one connection in each turn.
-    turn: u64,
+    /// One connection of a host has each rank, and lower ranks are served first.
+    rank: u64,
     since: Duration,
 }
 
@@ -87,7 +87,7 @@ impl Admission {
             reserve,
             copied: 0,
             waiting: VecDeque::new(),
-            turn_served: 0,
+            rank_served: 0,
             waits: Vec::new(),
             passed_over: 0,
             position: 0,
@@ -124,12 +124,12 @@ impl Admission {
             && !std::mem::replace(waits, true)
         {
             let own = self.waiting.iter().rev().find(|waiter| waiter.host == host);
-            let turn = own.map_or(0, |last| last.turn).max(self.turn_served) + 1;
-            let place = self.waiting.partition_point(|waiter| waiter.turn <= turn);
+            let rank = own.map_or(0, |last| last.rank).max(self.rank_served) + 1;
+            let place = self.waiting.partition_point(|waiter| waiter.rank <= rank);
             if place == 0 {
                 self.passed_over = 0;
             }
-            self.waiting.insert(place, Waiter { index, host, turn, since: now });
+            self.waiting.insert(place, Waiter { index, host, rank, since: now });
             self.set_reserve();
         }
     }
@@ -170,7 +170,7 @@ impl Admission {
             *waits = false;
         }
         if matches!(outcome, Outcome::Served { .. }) {
-            self.turn_served = self.turn_served.max(waiter.turn);
+            self.rank_served = self.rank_served.max(waiter.rank);
         }
         if outcome == (Outcome::Served { has_more: true }) {
             self.wait(waiter.index, waiter.host, now);
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(order, [1, 9, 2, 9, 3, 9, 4, 9]);
         admission.wait(8, HOST + 2, NOW);
         admission.begin_tries();
-        assert_eq!(admission.next_try(), Some(5), "who has waited longer is first in a turn");
+        assert_eq!(admission.next_try(), Some(5), "who has waited longer is first of a rank");
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl Connection {
         self.prefetch_hint(&completion, core);
         self.transport.handle(&mut core.reactor, completion);
         if self.transport.wanted().is_some() {
-            let host = if let Role::Io(io) = &self.role { io.host_number() } else { 0 };
+            let host = if let Role::Io(io) = &self.role { io.host_hash() } else { 0 };
             core.admission.wait(self.id.index, host, core.reactor.turn_time());
         }
     }

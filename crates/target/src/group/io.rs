@@ -54,8 +54,8 @@ pub(crate) struct Io {
     host: HostKey,
     /// Its name, by which it has its view.
     host_name: Nqn,
-    /// A number that its other connections have as well.
-    host_number: u64,
+    /// A hash of it, by which hosts are told apart where they wait for memory.
+    host_hash: u64,
     /// Commands in flight, by slot.
     work: Vec<Work>,
     /// Commands that wait for a buffer, oldest first. One that was aborted may still be here.
@@ -135,7 +135,7 @@ impl Io {
         let now = core.reactor.turn_time();
         let grant = grant_of(&host, port_id, priority, core);
         let of_host = (connection.id.index, host.names().0);
-        let host_number = BuildHasherDefault::<DefaultHasher>::default().hash_one(host.names().0);
+        let host_hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(host.names().0);
         Self {
             id: connection.id,
             queue,
@@ -150,7 +150,7 @@ impl Io {
             class: QueueClass::new(grant, of_host, &core.express, now),
             host,
             host_name,
-            host_number,
+            host_hash,
             work,
             starved: VecDeque::new(),
             at_devices: 0,
@@ -279,9 +279,9 @@ impl Io {
         &self.host
     }
 
-    /// A number that all connections of its host have.
-    pub(super) const fn host_number(&self) -> u64 {
-        self.host_number
+    /// A hash of its host's name.
+    pub(super) const fn host_hash(&self) -> u64 {
+        self.host_hash
     }
 
     /// Has the controller of the queue end, as after an error of its own.
@@ -295,9 +295,9 @@ impl Io {
         self.flows.is_some() && core.throttle.apply_to(host, subsystem)
     }
 
-    /// Whether nothing is in flight.
-    pub(super) fn is_idle(&self) -> bool {
-        self.busy == 0 && self.at_devices == 0 && self.reserving == 0
+    /// Whether commands are in flight.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy > 0 || self.has_begun()
     }
 
     /// Whether a device, or the reservations, have commands.
@@ -397,7 +397,7 @@ impl Io {
         self.wait(slot, Wait::Memory, core);
         self.put(slot, Work::Starved(device));
         self.starved.push_back(slot);
-        core.admission.wait(self.id.index, self.host_number, core.reactor.turn_time());
+        core.admission.wait(self.id.index, self.host_hash, core.reactor.turn_time());
     }
 
     fn handle_command(&mut self, slot: Slot, data: CapsuleData, context: &mut Context<'_>) {

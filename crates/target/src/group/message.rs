@@ -115,7 +115,7 @@ pub(crate) enum Message {
     /// Acknowledge it once no I/O command is in flight.
     Idle { round: Arc<Round> },
     /// Acknowledge it once no device has an I/O command.
-    NothingBegun { round: Arc<Round> },
+    DevicesIdle { round: Arc<Round> },
     /// Take no new command, finish those under way, and acknowledge it.
     Drain { round: Arc<Round> },
     /// Close everything and stop.

@@ -598,8 +598,8 @@ impl Group {
             Message::Settle { device, hosts, round } => self.settle(device, &hosts, round),
             Message::Reserved(changed) => self.reserved(&changed),
             Message::NotifyReserved(changed) => self.notify_reserved(&changed),
-            Message::Idle { round } => self.draining.push((round, |io| !io.is_idle())),
-            Message::NothingBegun { round } => self.draining.push((round, Io::has_begun)),
+            Message::Idle { round } => self.draining.push((round, Io::is_busy)),
+            Message::DevicesIdle { round } => self.draining.push((round, Io::has_begun)),
             Message::Drain { round } => self.drain(round),
             Message::Stop => self.stop(),
             Message::Fail => self.failed = true,
@@ -704,7 +704,7 @@ impl Group {
 
     fn drain(&mut self, round: Arc<Round>) {
         self.core.draining = true;
-        self.draining.push((round, |io| !io.is_idle()));
+        self.draining.push((round, Io::is_busy));
         self.listeners.close(&mut self.core);
     }
 

@@ -194,7 +194,7 @@ impl Io {
                 self.put(slot, Work::Copying(copy));
                 self.starved.push_back(slot);
                 let now = context.core.reactor.turn_time();
-                context.core.admission.wait(self.id.index, self.host_number, now);
+                context.core.admission.wait(self.id.index, self.host_hash, now);
             }
         }
     }
