@@ -20,12 +20,7 @@ use crate::{
 };
 use core::time::Duration;
 use rustix::io::Errno;
-use std::{
-    collections::{BTreeSet, VecDeque},
-    fs::File,
-    io,
-    sync::Arc,
-};
+use std::{collections::VecDeque, fs::File, io, sync::Arc};
 use weft_reactor::{Buffer, FileId, Operation as FileOperation, Outcome, Owner, Reactor, Token};
 
 /// The largest scratch buffer.
@@ -125,7 +120,8 @@ pub(crate) struct FileDevice {
 #[derive(Debug, Default)]
 struct Syncs {
     begun: u64,
-    in_flight: BTreeSet<u64>,
+    /// Their numbers, ascending.
+    in_flight: VecDeque<u64>,
     /// Jobs that have succeeded, with the number that had begun until then.
     held: VecDeque<(u32, u64)>,
 }
@@ -133,15 +129,21 @@ struct Syncs {
 impl Syncs {
     fn begin(&mut self) -> u64 {
         self.begun += 1;
-        self.in_flight.insert(self.begun);
+        self.in_flight.push_back(self.begun);
         self.begun
+    }
+
+    fn end(&mut self, number: u64) {
+        if let Ok(place) = self.in_flight.binary_search(&number) {
+            self.in_flight.remove(place);
+        }
     }
 
     /// A held job, if none that was in flight beside it is any more.
     fn next_released(&mut self) -> Option<u32> {
-        let oldest = self.in_flight.first().copied().unwrap_or(u64::MAX);
-        let (index, begun) = *self.held.front()?;
-        (begun < oldest).then(|| self.held.pop_front())?;
+        let oldest = self.in_flight.front().copied().unwrap_or(u64::MAX);
+        let (index, _) = *self.held.front().filter(|(_, begun)| *begun < oldest)?;
+        self.held.pop_front();
         Some(index)
     }
 }
@@ -330,7 +332,7 @@ impl FileDevice {
     /// Ends a job that had the operating system flush, once it is certain that all beside it have
     /// been told the same, and those that waited for that.
     fn end_synced(&mut self, index: u32, sync: u64, result: Result<(), Failure>) {
-        self.syncs.in_flight.remove(&sync);
+        self.syncs.end(sync);
         match result {
             Ok(()) => self.syncs.held.push_back((index, self.syncs.begun)),
             result => self.end(index, result),
