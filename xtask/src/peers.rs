@@ -42,25 +42,18 @@ use std::sync::Mutex;
 struct Step {
     name: &'static str,
     run: fn(&mut Bench) -> Result<()>,
-    /// Whether it depends on the reactor's driver and is quick enough for both.
-    both: bool,
     /// Whether it takes minutes, and is left to `--all` and to who names it.
     long: bool,
 }
 
-/// A step that runs with both drivers only with `--all`.
+/// A step that always runs.
 const fn step(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
-    Step { name, run, both: false, long: false }
-}
-
-/// A step that always runs with both drivers.
-const fn both(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
-    Step { name, run, both: true, long: false }
+    Step { name, run, long: false }
 }
 
 /// A step that runs only with `--all`, or if it is named.
 const fn long(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
-    Step { name, run, both: false, long: true }
+    Step { name, run, long: true }
 }
 
 /// Steps that share a guest.
@@ -117,15 +110,13 @@ const SUITES: &[&Suite] = &[
 pub(crate) enum Driver {
     Uring,
     Epoll,
-    /// Epoll, and only the quick steps.
-    EpollBriefly,
 }
 
 impl Driver {
     fn name(self) -> &'static str {
         match self {
             Self::Uring => "uring",
-            Self::Epoll | Self::EpollBriefly => "epoll",
+            Self::Epoll => "epoll",
         }
     }
 }
@@ -199,8 +190,7 @@ fn jobs(drivers: &[Driver], filter: Option<&str>) -> VecDeque<Job> {
         for suite in SUITES {
             let chosen = |step: &&Step| {
                 let name = format!("{}/{}", suite.name, step.name);
-                (*driver != Driver::EpollBriefly || step.both)
-                    && (!step.long || all || filter == Some(&name))
+                (!step.long || all || filter == Some(&name))
                     && filter.is_none_or(|filter| name.contains(filter))
             };
             let steps: Vec<&Step> = suite.steps.iter().filter(chosen).collect();

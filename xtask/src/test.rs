@@ -42,11 +42,15 @@ pub(crate) enum Extent {
 /// With this the lab's tests beside fio fail where it is missing.
 const FIO_REQUIRED: (&str, &str) = ("WEFT_TEST_FIO_REQUIRED", "1");
 
+/// The runs of the simulator with `--all`.
+const MORE_SEEDS: (&str, &str) = ("WEFT_SEEDS", "0..1000");
+
 /// What is tested has TLS, which takes a C compiler and some minutes to build, and multicast DNS.
 pub(crate) const FEATURES: [&str; 2] = ["--features", "tls,mdns"];
 
-/// The integration tests that use a driver of the reactor. Others simulate, compute or read.
-const WITH_DRIVER: [&str; 5] = ["allocation", "binary", "serve", "study", "suite"];
+/// The integration tests that use a driver of the reactor, and no process of their own. Others
+/// simulate, compute or read.
+const WITH_DRIVER: [&str; 3] = ["allocation", "serve", "suite"];
 
 /// How long each fuzz target runs with `--all`.
 const FUZZ_SECONDS: u64 = 60;
@@ -61,12 +65,16 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     report.announce("tests of the crates");
     let fio = extent != Extent::Quick && report.check("fio and its examples", need_fio);
     let fio: &[_] = if fio { &[FIO_REQUIRED] } else { &[] };
-    cargo_test(&mut report, "cargo test", of_workspace(root, fio))?;
+    let seeds: &[_] = if extent == Extent::All { &[MORE_SEEDS] } else { &[] };
+    cargo_test(&mut report, "cargo test", of_workspace(root, &[fio, seeds].concat()))?;
     report.announce("those that have a driver, over epoll");
     let epoll = [&[("WEFT_DRIVER", "epoll")], fio].concat();
     let mut of_driver = of_workspace(root, &epoll);
-    // Of all packages: a part of them would have other features, and be built anew.
-    of_driver.arg("--lib").args(WITH_DRIVER.iter().flat_map(|name| ["--test", name]));
+    // The lab measures by what is tested without it. A smaller part of the packages would have
+    // other features, and be built anew.
+    of_driver
+        .args(["--exclude", "weft-lab", "--lib"])
+        .args(WITH_DRIVER.iter().flat_map(|name| ["--test", name]));
     cargo_test(&mut report, "cargo test over epoll", of_driver)?;
 
     instructions::test(root, &mut report);
@@ -132,8 +140,8 @@ fn run_binary(root: &Path, report: &mut Report, all: bool) {
     report.announce("the report page in a browser");
     report_page::run(root, report, &[]);
     report.announce("real peers");
-    let second = if all { Driver::Epoll } else { Driver::EpollBriefly };
-    peers::run(root, report, &[Driver::Uring, second], None);
+    let drivers = [Driver::Uring, Driver::Epoll];
+    peers::run(root, report, if all { &drivers } else { &drivers[..1] }, None);
 }
 
 /// fio and its examples, beside which the lab's tests put weft.

@@ -9,7 +9,7 @@
 //!
 //! * [`Testbed`]: a target with its poll groups, the hosts, and the loop that runs them.
 //! * [`Client`]: one host's requests, and the possible contents of its blocks.
-//! * [`seeds`]: a thousand runs, or those of `WEFT_SEEDS=FROM..TO`; [`run_a_tenth`]: a hundred, or
+//! * [`seeds`]: 400 runs, or those of `WEFT_SEEDS=FROM..TO`; [`run_a_tenth`]: 40, or
 //!   those.
 //!
 //! # What is checked

@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 /// The seeds that are run unless `WEFT_SEEDS` says others.
-const USUAL: Range<u64> = 0..1000;
+const USUAL: Range<u64> = 0..400;
 /// Those of scenes that take longer than others.
-const USUAL_OF_LONG: Range<u64> = 0..100;
+const USUAL_OF_LONG: Range<u64> = 0..40;
 
 /// The seeds of `WEFT_SEEDS=FROM..TO`, if it is there.
 fn chosen() -> Option<Range<u64>> {
@@ -17,8 +17,8 @@ fn chosen() -> Option<Range<u64>> {
     Some(number_of(from)..number_of(to))
 }
 
-/// One of so many parts, which run at the same time, of the seeds to be run: a thousand, or those
-/// of `WEFT_SEEDS=FROM..TO`.
+/// One of so many parts, which run at the same time, of the seeds to be run: 400, or those of
+/// `WEFT_SEEDS=FROM..TO`.
 ///
 /// # Panics
 /// `WEFT_SEEDS` is not a range of numbers.

@@ -2,7 +2,7 @@
 //! every command ends once, and no host with work waits longer than a bound while no limit holds it
 //! up.
 //!
-//! A thousand seeds, or those of `WEFT_SEEDS`, a quarter of them in each test.
+//! 400 seeds, or those of `WEFT_SEEDS`, a quarter of them in each test.
 
 use std::time::Duration;
 

@@ -25,7 +25,7 @@ const STEPS: &[Step] = &[
     step("states_change_under_load", |bench| states_change_under_load(bench, CHANGES)),
     long("a_thousand_changes", |bench| states_change_under_load(bench, 1000)),
     step("a_port_is_cut", a_port_is_cut),
-    step("namespaces_are_remapped", namespaces_are_remapped),
+    long("namespaces_are_remapped", namespaces_are_remapped),
     step("without_multipath", |bench| bench.guest("without_multipath").map(drop)),
 ];
 

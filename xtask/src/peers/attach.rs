@@ -38,7 +38,7 @@ pub(super) const SUITE: Suite = Suite {
 pub(super) const NEWER: Suite = Suite {
     name: "attach_newer",
     kernel: Kernel::Backports,
-    steps: &[step("resized", resized), step("recovery", |bench| bench.guest("recovery").map(drop))],
+    steps: &[step("resized", resized), long("recovery", |bench| bench.guest("recovery").map(drop))],
     ..SUITE
 };
 

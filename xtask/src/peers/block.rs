@@ -1,7 +1,7 @@
 //! weft's target inside the guest, on block devices that count the requests that reach them.
 
 use super::bench::Bench;
-use super::{Step, Suite, both, step};
+use super::{Step, Suite, step};
 use crate::guest::Kernel;
 use anyhow::Result;
 
@@ -16,9 +16,9 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 const STEPS: &[Step] = &[
-    both("flush", |bench| bench.guest("flush").map(drop)),
-    both("fua", |bench| bench.guest("fua").map(drop)),
-    both("discard", |bench| bench.guest("discard").map(drop)),
+    step("flush", |bench| bench.guest("flush").map(drop)),
+    step("fua", |bench| bench.guest("fua").map(drop)),
+    step("discard", |bench| bench.guest("discard").map(drop)),
     step("data", |bench| bench.guest("data").map(drop)),
     step("io_uring_forbidden", |bench| bench.guest("forbidden").map(drop)),
 ];

@@ -21,11 +21,11 @@ pub(super) const SUITE: Suite = Suite {
 /// the protocol below the verbs runs over soft-RoCE each time: here an emulated processor takes
 /// minutes for it.
 const STEPS: &[Step] = &[
-    step("discover", |bench| bench.guest("discover").map(drop)),
+    long("discover", |bench| bench.guest("discover").map(drop)),
     step("kernel_host_data", |bench| bench.guest("kernel_host_data").map(drop)),
     long("kernel_host_filesystem", |bench| bench.guest("kernel_host_filesystem").map(drop)),
     long("kernel_target", |bench| bench.guest("kernel_target").map(drop)),
-    step("access", |bench| bench.guest("access").map(drop)),
+    long("access", |bench| bench.guest("access").map(drop)),
     long("express", |bench| bench.guest("express").map(drop)),
     step("both_ends", |bench| bench.guest("both_ends").map(drop)),
     long("silent_target", |bench| bench.guest("silent_target").map(drop)),

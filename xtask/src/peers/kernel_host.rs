@@ -1,7 +1,7 @@
 //! Linux' host, nvme-cli, fio and ext4 in the guest, weft's target outside.
 
 use super::bench::Bench;
-use super::{Step, Suite, authentication, both, step};
+use super::{Step, Suite, authentication, long, step};
 use crate::guest::Kernel;
 use anyhow::{Result, ensure};
 use std::fs::{self, File};
@@ -28,15 +28,15 @@ const STEPS: &[Step] = &[
     step("features", |bench| bench.guest("features").map(drop)),
     step("commands", |bench| bench.guest("commands").map(drop)),
     step("managed_namespaces", |bench| bench.guest("managed_namespaces").map(drop)),
-    both("data_of_memory", |bench| bench.guest("data 1 512").map(drop)),
-    both("data_of_file", |bench| bench.guest("data 2 4096").map(drop)),
-    step("data_with_digests", |bench| bench.guest("data 2 4096 -g -G").map(drop)),
-    both("mixed", |bench| bench.guest("mixed").map(drop)),
+    step("data_of_memory", |bench| bench.guest("data 1 512").map(drop)),
+    step("data_of_file", |bench| bench.guest("data 2 4096").map(drop)),
+    long("data_with_digests", |bench| bench.guest("data 2 4096 -g -G").map(drop)),
+    step("mixed", |bench| bench.guest("mixed").map(drop)),
     step("digests", |bench| bench.guest("digests").map(drop)),
     step("queues", |bench| bench.guest("queues").map(drop)),
     step("filesystem", |bench| bench.guest("filesystem").map(drop)),
     step("write_cache", |bench| bench.guest("write_cache").map(drop)),
-    both("deallocate", deallocate),
+    step("deallocate", deallocate),
     step("two_hosts", |bench| bench.guest("two_hosts").map(drop)),
     step("reservations", |bench| bench.guest("reservations").map(drop)),
     step("block_reservations", block_reservations),
@@ -45,13 +45,13 @@ const STEPS: &[Step] = &[
     step("wrong_keys", authentication::wrong_keys_of_kernel_host),
     step("new_key", authentication::new_key_of_kernel_host),
     step("reset", |bench| bench.guest("reset").map(drop)),
-    step("subsystem_reset", |bench| bench.guest("reset subsystem-reset").map(drop)),
+    long("subsystem_reset", |bench| bench.guest("reset subsystem-reset").map(drop)),
     step("identity_survives_a_restart", identity_survives_a_restart),
     step("namespaces_change", namespaces_change),
     step("killed_under_load", killed_under_load),
     step("silent_host", silent_host),
     step("idle", idle),
-    both("stop", Bench::stop_target),
+    step("stop", Bench::stop_target),
 ];
 
 /// The kernel asks that they persist.

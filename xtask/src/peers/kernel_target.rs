@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, NQN};
 use super::process::Process;
-use super::{Step, Suite, authentication, both, step};
+use super::{Step, Suite, authentication, long, step};
 use crate::guest::Kernel;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
@@ -23,18 +23,18 @@ const STEPS: &[Step] = &[
     step("discover", discover),
     step("identify", identify),
     step("list", list),
-    both("read", read),
-    both("write", write),
-    both("verified", verified),
+    step("read", read),
+    step("write", write),
+    step("verified", verified),
     step("digests", digests),
     step("queues", queues),
     step("flipped_byte", flipped_byte),
     step("authentication", authentication::of_kernel_target),
     step("wrong_keys", authentication::wrong_keys_of_kernel_target),
-    step("again", authentication::again_with_kernel_target),
+    long("again", authentication::again_with_kernel_target),
     step("port_goes_and_comes", port_goes_and_comes),
     step("one_of_two_ports_goes", one_of_two_ports_goes),
-    step("ports_by_referral", ports_by_referral),
+    long("ports_by_referral", ports_by_referral),
     step("studied", studied),
 ];
 

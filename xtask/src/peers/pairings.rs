@@ -23,13 +23,13 @@ const STEPS: &[Step] = &[
         bench.guest("pairings")?;
         all_four(bench, "study", "outcome.json", "tcp")
     }),
-    step("agents", |bench| {
+    long("agents", |bench| {
         bench.guest("agents")?;
         all_four(bench, "agents", "agents.json", "tcp")
     }),
     long("polled", polled),
     step("study_killed", |bench| bench.guest("killed study").map(drop)),
-    step("watchdog_killed", |bench| bench.guest("killed both").map(drop)),
+    long("watchdog_killed", |bench| bench.guest("killed both").map(drop)),
 ];
 
 fn setup(bench: &mut Bench) -> Result<()> {
