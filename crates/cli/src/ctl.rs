@@ -20,13 +20,14 @@ use uuid::Uuid;
 use weft_backend::{DeviceSpec, ParseSpecError, bytes};
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_rpc::{Address, CallError, Client, Token};
-use weft_target::config::Listen;
+use weft_target::config::{Listen, traddr};
 
 use crate::{
     bench::{size, whole_rate},
     failure::Failure,
     names, output,
     table::Table,
+    target::sentence,
 };
 
 /// The environment variable with the address of the control socket.
@@ -417,7 +418,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Noun::Call { method, params } => {
             let params = params.as_deref().map(serde_json::from_str).transpose();
             let params = params.map_err(|error| Failure::because(format!("{error} in PARAMS")))?;
-            let answer = session.call(method, params.unwrap_or(Value::Null))?;
+            let answer = session.client.call_named(method, params.unwrap_or(Value::Null));
+            // Who calls a method by its name gets its error as it is.
+            let answer = answer.map_err(|error| match error {
+                CallError::Error(error) => Failure::because(error.message),
+                error => Failure::because(error),
+            })?;
             output::print_json(&answer)
         }
     }
@@ -426,7 +432,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 impl Session {
     fn call(&mut self, method: &str, params: Value) -> Result<Value, Failure> {
         self.client.call_named(method, params).map_err(|error| match error {
-            CallError::Error(error) => Failure::because(error.message),
+            CallError::Error(error) => Failure::because(sentence(&error.message)),
             error => Failure::because(error),
         })
     }
@@ -455,6 +461,19 @@ impl Session {
         Ok(list(&all).iter().filter(is_nvm).cloned().collect())
     }
 
+    /// Says where a subsystem that was made is served, to a person: at once, where an address of
+    /// the configuration has every subsystem.
+    fn show_where(&mut self, nqn: &str) -> Result<(), Failure> {
+        if self.json {
+            return Ok(());
+        }
+        let at: Vec<_> = self.subsystems(Some(nqn))?.iter().flat_map(addresses).collect();
+        output::print(&match at.is_empty() {
+            true => format!("served nowhere yet: give it an address by listener add {nqn} URL\n"),
+            false => format!("served at {}, like every subsystem\n", at.join(" ")),
+        })
+    }
+
     fn subsystem(&mut self, verb: &SubsystemVerb) -> Result<(), Failure> {
         match verb {
             SubsystemVerb::Create {
@@ -473,7 +492,8 @@ impl Session {
                     ("max_namespaces", json!(max_namespaces)),
                     ("ana_reporting", json!(ana_reporting)),
                 ]);
-                self.change("nvmf_create_subsystem", params)
+                self.change("nvmf_create_subsystem", params)?;
+                self.show_where(nqn)
             }
             SubsystemVerb::Delete { nqn } => {
                 let unnamed = self.unnamed_devices(nqn, None)?;
@@ -718,7 +738,7 @@ fn listen_address(url: &Listen) -> Value {
     json!({
         "trtype": url.transport.to_string().to_uppercase(),
         "adrfam": if at.is_ipv4() { "ipv4" } else { "ipv6" },
-        "traddr": at.ip().to_string(),
+        "traddr": traddr(at),
         "trsvcid": at.port().to_string(),
     })
 }

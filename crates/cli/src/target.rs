@@ -17,10 +17,13 @@ use weft_backend::{Resized, files};
 use weft_rpc::Token;
 use weft_target::{
     IoMetricsConfig, Target,
-    config::{Config, IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER, Limits, Listen, State, Transport},
+    config::{
+        Config, IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER, Limits, Listen, State, Transport,
+        socket_address,
+    },
 };
 
-pub(crate) use self::control::statistics;
+pub(crate) use self::{control::statistics, operate::sentence};
 use self::{
     announce::Reached, announced::Announced, control::Control, operate::Operator, pair::Pair,
     registered::Registered,
@@ -168,7 +171,7 @@ struct Listening {
     discovery: Vec<Listen>,
     /// Address that discovery gives to hosts instead of that of each --listen, in the same order,
     /// for NAT and containers.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address)]
     advertise: Vec<std::net::SocketAddr>,
 }
 

@@ -67,7 +67,8 @@ impl DiscoveryView {
 pub struct DiscoveryEntry {
     /// The type of the subsystem.
     pub kind: EntryKind,
-    /// NVMe Qualified Name of the subsystem; of a referral, of its discovery subsystem.
+    /// NVMe Qualified Name of the subsystem; of a referral, of its discovery subsystem or of another
+    /// target's subsystem.
     pub subsystem: Nqn,
     /// The transport.
     pub transport: TransportType,
@@ -83,6 +84,8 @@ pub struct DiscoveryEntry {
     pub admin_queue_entries: u16,
     /// Whether hosts come to it with TLS.
     pub tls: TlsMode,
+    /// A label for administrators, in extended entries only: 4 to 256 ASCII characters.
+    pub admin_label: Option<Arc<str>>,
     /// The hosts that may see it; `None` for every host.
     pub allowed_hosts: Option<Arc<BTreeSet<Nqn>>>,
 }
@@ -94,7 +97,7 @@ pub enum EntryKind {
     Nvm,
     /// This very discovery subsystem.
     Current,
-    /// Another discovery subsystem.
+    /// Another discovery subsystem, or a subsystem of another target.
     Referral,
 }
 
@@ -112,6 +115,7 @@ impl DiscoveryEntry {
             controller_id: CONTROLLER_ID_DYNAMIC,
             admin_queue_entries: 32,
             tls: TlsMode::Off,
+            admin_label: None,
             allowed_hosts: None,
         }
     }
@@ -136,6 +140,9 @@ impl DiscoveryEntry {
     fn to_wire(&self, address: IpAddr) -> log_page::DiscoveryEntry {
         let (subsystem_type, flags) = match self.kind {
             EntryKind::Nvm => (SubsystemType::NVM, DiscoveryEntryFlags(0)),
+            EntryKind::Referral if !self.subsystem.is_discovery() => {
+                (SubsystemType::NVM, DiscoveryEntryFlags(0))
+            }
             EntryKind::Referral => (SubsystemType::REFERRAL, DiscoveryEntryFlags(0)),
             EntryKind::Current => (
                 SubsystemType::CURRENT_DISCOVERY,
@@ -256,8 +263,11 @@ impl DiscoveryLogPage {
     }
 
     fn extended_bytes(&self, index: usize) -> Option<usize> {
-        let own = Registered::EXTENDED_BYTES_MIN;
-        Some(self.registered(index).map_or(own, |registered| registered.extended_bytes()))
+        if let Some(registered) = self.registered(index) {
+            return Some(registered.extended_bytes());
+        }
+        let label = self.view.entries.get(*self.entries.get(index)?)?.admin_label.as_deref();
+        Some(Registered::EXTENDED_BYTES_MIN + label.map_or(0, Registered::label_bytes))
     }
 
     fn entry(&self, index: usize) -> Option<Cow<'_, Registered>> {
@@ -267,8 +277,9 @@ impl DiscoveryLogPage {
             return Some(Cow::Borrowed(registered));
         }
         let entry = self.view.entries.get(*self.entries.get(index)?)?;
+        let label = entry.admin_label.as_deref();
         let entry = entry.to_wire(entry.address_for(self.local_address)?);
-        Some(Cow::Owned(Registered::basic(entry)))
+        Some(Cow::Owned(Registered::labelled(entry, label)))
     }
 }
 
@@ -413,6 +424,25 @@ pub(crate) mod tests {
         let referral = parsed(&page, 2);
         assert_eq!(referral.subsystem_type, SubsystemType::REFERRAL);
         assert!(referral.service_id.0.starts_with(b"8010 "));
+    }
+
+    #[test]
+    fn a_label_is_an_attribute_of_the_extended_entry() {
+        let host = nqn(HOST);
+        let labelled = DiscoveryEntry { admin_label: Some("rack 7".into()), ..entry("192.0.2.1") };
+        let entries = vec![labelled, DiscoveryEntry { port: 4421, ..entry("192.0.2.1") }];
+        let view = DiscoveryView { entries, ..DiscoveryView::default() };
+        let log = DiscoveryLogPage::new(Arc::new(view), &host, address("192.0.2.1"));
+        let least = Registered::EXTENDED_BYTES_MIN;
+        let whole = 1024 + 2 * least + 4 + 8;
+        let page = log.part(0, whole + 4, true).expect("a page");
+        assert_eq!(log.part(whole as u64 + 1, 4, true), None, "nothing is behind it");
+        let first = page.get(1024..1024 + least + 12).expect("an entry");
+        assert_eq!(first.get(least..), Some(&b"\x02\0\x08\0rack 7\0\0"[..]));
+        let total = u32::try_from(least + 12).expect("small").to_le_bytes();
+        assert_eq!(first.get(1024..1028), Some(&total[..]));
+        let second = page.get(1024 + least + 12..).expect("an entry");
+        assert!(Wired::read(second).expect("an entry").service_id.0.starts_with(b"4421 "));
     }
 
     #[test]

@@ -37,7 +37,10 @@ const EXTENDED_BYTES: usize = Registered::EXTENDED_BYTES_MIN;
 const ATTRIBUTE_BYTES_MAX: usize = 4096;
 
 /// Most bytes of an admin label.
-const LABEL_BYTES_MAX: usize = 256;
+pub const LABEL_BYTES_MAX: usize = 256;
+
+/// Fewest bytes of an admin label.
+pub const LABEL_BYTES_MIN: usize = 4;
 
 /// Who registers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +74,25 @@ impl Registered {
     #[must_use]
     pub const fn basic(entry: DiscoveryEntry) -> Self {
         Self { entry, attributes: 0, attribute_bytes: Vec::new() }
+    }
+
+    /// An entry with an admin label of ASCII characters, or without attributes.
+    #[must_use]
+    pub fn labelled(entry: DiscoveryEntry, label: Option<&str>) -> Self {
+        let Some(label) = label else { return Self::basic(entry) };
+        let length = Self::label_bytes(label) - ExtendedAttribute::SIZE;
+        let head = ExtendedAttribute {
+            raw_kind: U16::new(ExtendedAttributeType::ADMIN_LABEL_ASCII.0),
+            length: U16::new(u16::try_from(length).unwrap_or(u16::MAX)),
+        };
+        let mut attribute_bytes = [head.bytes(), label.as_bytes()].concat();
+        attribute_bytes.resize(ExtendedAttribute::SIZE + length, 0);
+        Self { entry, attributes: 1, attribute_bytes }
+    }
+
+    /// Bytes of an admin label as an extended attribute.
+    pub(crate) const fn label_bytes(label: &str) -> usize {
+        ExtendedAttribute::SIZE + label.len().next_multiple_of(4)
     }
 
     /// Its bytes in the extended format.
@@ -224,7 +246,7 @@ fn read_extended(entry: DiscoveryEntry, bytes: &[u8]) -> Result<(Registered, usi
         let is_right = match ExtendedAttributeType(head.raw_kind.get()) {
             ExtendedAttributeType::HOST_ID => length == 16,
             ExtendedAttributeType::ADMIN_LABEL_ASCII | ExtendedAttributeType::ADMIN_LABEL_UTF8 => {
-                (4..=LABEL_BYTES_MAX).contains(&length)
+                (LABEL_BYTES_MIN..=LABEL_BYTES_MAX).contains(&length)
             }
             kind => kind.0 >= 0xff00 && length > 0,
         };

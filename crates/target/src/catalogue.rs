@@ -81,7 +81,7 @@ pub(crate) struct Catalogue {
     shown: Vec<DiscoveryEntry>,
     /// The ports and referrals of the last snapshot, and its discovery subsystem.
     ports: Vec<PortView>,
-    referrals: Vec<config::Listen>,
+    referrals: Vec<config::Referral>,
     discovery: Option<Arc<SubsystemView>>,
     /// The largest limit of data in a capsule that a controller may have been given.
     in_capsule_bytes: u32,

@@ -18,12 +18,13 @@ pub use visible::Visible;
 
 use hosts::{add_host, add_key, change_keys, change_psks, remove_host, remove_key};
 use weft_backend::{DeviceSpec, rbd::CephSpec};
+use weft_nvmf::auth::{Group, HashFunction};
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 
 use crate::catalogue::{Part, Scope};
 use crate::config::{
     AnaRule, AnaState, Bdev, BdevKind, BdevLimits, Config, HostKeys, Limits, Listen, NSID_MAX,
-    Namespace, Port, PortSubsystems, QosRule, RateLimit, Subsystem, Transport,
+    Namespace, Port, PortSubsystems, QosRule, RateLimit, Referral, Subsystem, Transport,
 };
 use crate::index::Index;
 
@@ -97,16 +98,18 @@ pub enum Step {
         /// Most of them.
         most: usize,
     },
-    /// Refers hosts to another discovery controller.
-    AddReferral {
-        /// Where it answers.
-        address: Listen,
+    /// Sets what hosts authenticate themselves with that have no hash functions or DH groups of
+    /// their own.
+    SetAuthentication {
+        /// Hash functions, the preferred one first, or none for all; none: they stay.
+        hashes: Option<Vec<HashFunction>>,
+        /// DH groups, the preferred one first, or none for all; none: they stay.
+        groups: Option<Vec<Group>>,
     },
+    /// Refers hosts to another discovery controller, or to a subsystem of another target.
+    AddReferral(Referral),
     /// No longer refers them to it.
-    RemoveReferral {
-        /// Where it answers.
-        address: Listen,
-    },
+    RemoveReferral(Referral),
     /// Adds a namespace.
     AddNamespace(AddNamespace),
     /// Removes a namespace.
@@ -337,8 +340,14 @@ impl Step {
             Self::DeleteQosRule(rule) => qos::delete(config, rule),
             Self::CreateSubsystem(subsystem) => create_subsystem(config, subsystem),
             Self::LimitSubsystems { most } => limit_subsystems(config, *most),
-            Self::AddReferral { address } => add_referral(config, *address),
-            Self::RemoveReferral { address } => remove_referral(config, *address),
+            Self::SetAuthentication { hashes, groups } => {
+                let operated = &mut config.operated;
+                hashes.iter().for_each(|hashes| operated.dhchap_hashes.clone_from(hashes));
+                groups.iter().for_each(|groups| operated.dhchap_groups.clone_from(groups));
+                Ok((Made::Done, Scope::All))
+            }
+            Self::AddReferral(referral) => add_referral(config, referral),
+            Self::RemoveReferral(referral) => remove_referral(config, referral),
             Self::DeleteSubsystem { nqn } => delete_subsystem(config, nqn),
             Self::AddNamespace(add) => add_namespace(config, index, add),
             Self::RemoveNamespace { nqn, nsid } => remove_namespace(config, nqn, *nsid),
@@ -542,21 +551,21 @@ fn limit_subsystems(config: &mut Config, most: usize) -> Outcome {
     done([])
 }
 
-fn add_referral(config: &mut Config, address: Listen) -> Outcome {
-    if config.referrals().any(|one| one == address) {
-        return Err(StepError::exists(format!("there is a referral to {address}")));
+fn add_referral(config: &mut Config, referral: &Referral) -> Outcome {
+    if config.referrals().any(|one| one.is_to_that_of(referral)) {
+        return Err(StepError::exists(format!("there is a referral to {referral}")));
     }
-    config.operated.referrals.push(address);
+    config.operated.referrals.push(referral.clone());
     done([])
 }
 
-fn remove_referral(config: &mut Config, address: Listen) -> Outcome {
-    if !config.referrals().any(|one| one == address) {
-        return Err(StepError::not_found(format!("there is no referral to {address}")));
+fn remove_referral(config: &mut Config, referral: &Referral) -> Outcome {
+    if !config.referrals().any(|one| one.is_to_that_of(referral)) {
+        return Err(StepError::not_found(format!("there is no referral to {referral}")));
     }
-    config.operated.referrals.retain(|one| *one != address);
+    config.operated.referrals.retain(|one| !one.is_to_that_of(referral));
     for port in &mut config.ports {
-        port.referrals.retain(|one| one.address != address);
+        port.referrals.retain(|one| !one.is_to_that_of(referral));
     }
     done([])
 }
@@ -723,7 +732,7 @@ fn reporting<'a>(config: &'a mut Config, nqn: &str) -> Result<&'a mut Subsystem,
     if found.ana_reporting {
         return Ok(found);
     }
-    let what = "does not report access states; create it with ana_reporting (ana-reporting)";
+    let what = "does not report access states (ANA); that is said when it is created";
     Err(StepError::invalid(format!("{nqn} {what}")))
 }
 

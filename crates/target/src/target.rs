@@ -288,7 +288,7 @@ impl Target {
         let (made, scope) = step.apply(config, &self.index)?;
         saved.made(step, made);
         saved.prune_limits(config, &self.index);
-        saved.check(config, &self.index).map_err(|error| StepError::invalid(error.to_string()))?;
+        saved.check(config, &self.index).map_err(|error| StepError::invalid(error.sentence()))?;
         let scope = saved.narrowed(scope);
         let plan = self.catalogue.plan(config, scope);
         let change = plan.and_then(|plan| self.make(config, plan));

@@ -8,7 +8,7 @@ use weft_backend::bytes;
 use weft_nvmf::keys::TlsMode;
 use weft_target::{
     CheckedNamespace, Target,
-    config::{Config, Listen, Port, Subsystem},
+    config::{Config, Listen, Port, Subsystem, traddr},
 };
 
 use crate::{
@@ -230,14 +230,10 @@ fn serves<'a>(config: &'a Config, port: &'a Port) -> impl Iterator<Item = &'a Su
 fn connect_line(port: &Port, address: SocketAddr, subsystem: &Subsystem) -> String {
     let reached = port.advertise.unwrap_or_else(|| reachable(address));
     let tls = if port.tls == TlsMode::Required { " --tls" } else { "" };
-    let zone = match reached {
-        SocketAddr::V6(of) if of.scope_id() != 0 => format!("%{}", of.scope_id()),
-        _ => String::new(),
-    };
     format!(
-        "nvme connect -t {} -a {}{zone} -s {} -n {}{tls}",
+        "nvme connect -t {} -a {} -s {} -n {}{tls}",
         port.listen.transport,
-        reached.ip(),
+        traddr(reached),
         reached.port(),
         subsystem.nqn
     )

@@ -375,6 +375,15 @@ fn keep(path: &Path, text: Result<String, String>) -> Result<(), String> {
     })
 }
 
+/// What SPDK's errors begin with.
+const KINDS: [&str; 4] =
+    ["Invalid parameters: ", "Invalid argument: ", "No such device: ", "File exists: "];
+
+/// The sentence of an error, for who does not know of methods and parameters.
+pub(crate) fn sentence(message: &str) -> &str {
+    KINDS.iter().find_map(|kind| message.strip_prefix(kind)).unwrap_or(message)
+}
+
 /// An error in the parameters of a method.
 pub(super) fn invalid(what: impl std::fmt::Display) -> ErrorObject {
     ErrorObject::new(Code::INVALID_PARAMS, format!("Invalid parameters: {what}"))
@@ -500,7 +509,7 @@ fn address_json(transport: weft_target::config::Transport, at: std::net::SocketA
     json!({
         "trtype": transport.to_string().to_uppercase(),
         "adrfam": if at.is_ipv4() { "IPv4" } else { "IPv6" },
-        "traddr": at.ip().to_string(),
+        "traddr": served::traddr(at),
         "trsvcid": at.port().to_string(),
     })
 }

@@ -221,7 +221,7 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
             "nvmf_subsystem_listener_set_ana_state",
             json!({"nqn": nqn, "listen_address": at, "ana_state": "inaccessible"}),
             -32602,
-            "ana_reporting",
+            "access states",
         ),
         ("nvmf_subsystem_remove_ns", json!({"nqn": nqn, "nsid": 77}), -32602, "Invalid parameters"),
         ("nvmf_get_subsystems", json!({"nqn": "nqn.x"}), -19, "nqn.x"),
@@ -239,13 +239,13 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
             "nvmf_create_subsystem",
             json!({"nqn": "nqn.2024-01.org.example:s", "serial_number": "123456789012345678901"}),
             -32602,
-            "serial_number",
+            "serial number",
         ),
         (
             "nvmf_create_subsystem",
             json!({"nqn": "nqn.2024-01.org.example:m", "model_number": "größe"}),
             -32602,
-            "model_number",
+            "model number",
         ),
         (
             "nvmf_create_subsystem",
@@ -721,7 +721,7 @@ fn rate_limits_are_set_and_deleted_under_load_and_kept() {
     for (words, part) in [
         (format!("delete {at}"), "there is no rate limit for commands to namespace 3"),
         (format!("set {at}"), "it limits nothing"),
-        (format!("set {at} --rate 1MiB"), "force = true"),
+        (format!("set {at} --rate 1MiB"), "or set force"),
         (format!("set {at} --rate-iops 100 --burst 61s"), "longer than 60s"),
         (format!("set {at} --rate-iops 100 --burst soon"), "soon"),
     ] {
@@ -785,7 +785,7 @@ fn a_reload_keeps_rate_limits_that_were_made_at_run_time() {
 }
 
 /// A file with a secret, as `nvme gen-dhchap-key` prints it.
-fn key_file(folder: &Folder, name: &str, secret: &str) -> String {
+pub(crate) fn key_file(folder: &Folder, name: &str, secret: &str) -> String {
     let path = folder.path(name);
     std::fs::write(&path, secret).expect("a file");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
@@ -793,7 +793,7 @@ fn key_file(folder: &Folder, name: &str, secret: &str) -> String {
     path.to_str().expect("text").to_owned()
 }
 
-const SECRETS: [&str; 2] = [
+pub(crate) const SECRETS: [&str; 2] = [
     "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:",
     "DHHC-1:01:MjM0NTY3ODk6Ozw9Pj9AQUJDREVGR0hJSktMTU5PUFGALiae:",
 ];

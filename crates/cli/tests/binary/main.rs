@@ -5,6 +5,7 @@ mod agents;
 mod concat;
 mod control;
 mod copy;
+mod ctl;
 mod dumps;
 mod faults;
 mod key;
@@ -18,6 +19,7 @@ mod safety;
 #[cfg(feature = "tls")]
 mod secrets;
 mod serve;
+mod spdk;
 mod storages;
 mod study;
 #[cfg(feature = "tls")]

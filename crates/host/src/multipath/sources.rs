@@ -57,10 +57,17 @@ struct Listed {
 }
 
 impl Listed {
-    fn read(controller: &Controller, subsystem: Option<&Nqn>) -> Result<Self, Error> {
+    /// What a controller lists that is at one of these endpoints.
+    fn read(
+        controller: &Controller,
+        endpoints: &[TransportId],
+        subsystem: Option<&Nqn>,
+    ) -> Result<Self, Error> {
         let mut listed = Self::default();
+        let zone = endpoints.iter().find_map(TransportId::zone);
         for entry in controller.discovery_log()?.entries {
             let Ok(address) = discovery::transport_id(&entry) else { continue };
+            let address = address.in_zone(zone);
             if discovery::is_referral(&entry) {
                 listed.referrals.push(address);
             } else if entry.subsystem_type == SubsystemType::NVM
@@ -91,13 +98,14 @@ impl Sources {
         let subsystem = options.address.subnqn.filter(|_| !options.address.is_discovery());
         let options = of_discovery(options);
         let controller = connect_discovery(&options)?;
+        let endpoints: Vec<TransportId> = options.address.endpoints().collect();
         let first = Source {
-            listed: Listed::read(&controller, subsystem.as_ref())?,
+            listed: Listed::read(&controller, &endpoints, subsystem.as_ref())?,
             controller: Some(controller),
             is_read: true,
             is_pending: false,
             due: monotonic_time() + limits::LOG_REREAD,
-            ..Source::new(options.address.endpoints().collect())
+            ..Source::new(endpoints)
         };
         let mut own = Self { options, subsystem, all: vec![first], waiter: None };
         own.follow();
@@ -240,7 +248,7 @@ impl Source {
         if !is_due {
             return false;
         }
-        match Listed::read(controller, subsystem) {
+        match Listed::read(controller, &self.endpoints, subsystem) {
             Ok(listed) => {
                 self.listed = listed;
                 (self.is_read, self.is_pending) = (true, false);

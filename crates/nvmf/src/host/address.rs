@@ -192,6 +192,23 @@ impl TransportId {
         !self.more.is_empty()
     }
 
+    /// The interface of a link-local address, if it has one.
+    #[must_use]
+    pub fn zone(&self) -> Option<&str> {
+        self.traddr.split_once('%').map(|(_, zone)| zone)
+    }
+
+    /// The same at this interface, if it is a link-local address without one: a discovery log does
+    /// not know the interfaces of a host, which reaches what it lists by the one of the log.
+    #[must_use]
+    pub fn in_zone(mut self, zone: Option<&str>) -> Self {
+        let ip = self.traddr.parse::<Ipv6Addr>();
+        if let Some(zone) = zone.filter(|_| ip.is_ok_and(|ip| ip.is_unicast_link_local())) {
+            self.traddr = format!("{}%{zone}", self.traddr);
+        }
+        self
+    }
+
     /// Each endpoint as an address of its own.
     pub fn endpoints(&self) -> impl Iterator<Item = Self> + use<> {
         let first = Self { more: Vec::new(), ..self.clone() };
@@ -662,6 +679,20 @@ mod tests {
         let id = parse("trtype:tcp adrfam:ipv6 traddr:storage.example nsid:2");
         assert_eq!(id.to_string(), "nvme-tcp://storage.example?adrfam=IPv6&nsid=2");
         assert_eq!(parse(&id.to_string()), id);
+    }
+
+    #[test]
+    fn what_a_link_local_log_lists_is_at_its_interface() {
+        let log = parse("nvme-tcp://[fe80::1%eth0]:8009");
+        for (listed, reached) in [
+            ("nvme-tcp://[fe80::2]:4420", "fe80::2%eth0"),
+            ("nvme-tcp://[fe80::2%eth1]:4420", "fe80::2%eth1"),
+            ("nvme-tcp://[2001:db8::2]:4420", "2001:db8::2"),
+            ("nvme-tcp://192.0.2.1:4420", "192.0.2.1"),
+        ] {
+            assert_eq!(parse(listed).in_zone(log.zone()).traddr, reached);
+            assert_eq!(parse(listed).in_zone(None), parse(listed));
+        }
     }
 
     #[test]

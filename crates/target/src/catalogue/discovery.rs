@@ -9,10 +9,10 @@ use weft_nvmf::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
 use weft_nvmf::subsystem::{ControllerModel, Namespaces, SubsystemKind, SubsystemView};
 use weft_nvmf::visibility::Visibility;
 
-use super::Catalogue;
+use super::{Catalogue, nqn};
 use super::views::subsystem_limits;
 use crate::TargetError;
-use crate::config::{Config, Referral, Transport, identity};
+use crate::config::{Config, Referral, Subsystem, Transport, identity};
 use crate::snapshot::PortView;
 
 impl Catalogue {
@@ -24,7 +24,7 @@ impl Catalogue {
         addresses: &BTreeMap<u16, SocketAddr>,
         config: &Config,
     ) -> Result<SubsystemView, TargetError> {
-        let name = Nqn::DISCOVERY;
+        let (name, labels) = (Nqn::DISCOVERY, labels(config));
         let mut entries = Vec::new();
         // Hosts of a loopback transport are in this process and know its addresses.
         let shown = |port: &&PortView| port.listen.transport != Transport::Loopback;
@@ -44,16 +44,19 @@ impl Catalogue {
                 if port.served.contains(view.nqn.as_str()) {
                     let mut entry = entry(EntryKind::Nvm, view.nqn);
                     entry.allowed_hosts.clone_from(&view.allowed_hosts);
+                    entry.admin_label = labels.get(view.nqn.as_str()).map(|label| (*label).into());
                     if view.controller_model == ControllerModel::Static {
                         entry.controller_id = weft_nvme::fabrics::CONTROLLER_ID_STATIC;
                     }
                     entries.push(entry);
                 }
             }
-            entries.extend(port.referrals.iter().map(referral_entry));
+            for referral in &port.referrals {
+                entries.push(referral_entry(referral)?);
+            }
         }
-        for address in &config.operated.referrals {
-            entries.push(referral_entry(&Referral { address: *address, port_id: 0 }));
+        for referral in &config.operated.referrals {
+            entries.push(referral_entry(referral)?);
         }
         if self.generation == 0 || entries != self.shown {
             self.generation += 1;
@@ -98,11 +101,23 @@ pub(super) fn shows_alike(
         })
 }
 
-fn referral_entry(referral: &Referral) -> DiscoveryEntry {
+/// The labels for administrators, by the NQNs of their subsystems.
+fn labels(config: &Config) -> BTreeMap<&str, &str> {
+    fn label(of: &Subsystem) -> Option<(&str, &str)> {
+        Some((&of.nqn, of.admin_label.as_deref()?))
+    }
+    config.subsystems.iter().filter_map(label).collect()
+}
+
+fn referral_entry(referral: &Referral) -> Result<DiscoveryEntry, TargetError> {
     let at = referral.address.address;
-    DiscoveryEntry {
+    let subsystem = match &referral.subsystem {
+        None => Nqn::DISCOVERY,
+        Some(name) => nqn(name)?,
+    };
+    Ok(DiscoveryEntry {
         port_id: referral.port_id,
         transport: referral.address.transport_type(),
-        ..DiscoveryEntry::tcp(EntryKind::Referral, Nqn::DISCOVERY, at.ip(), at.port())
-    }
+        ..DiscoveryEntry::tcp(EntryKind::Referral, subsystem, at.ip(), at.port())
+    })
 }

@@ -3,7 +3,7 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs},
+    net::{AddrParseError, IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs},
     str::FromStr,
 };
 
@@ -49,6 +49,18 @@ impl Listen {
     #[must_use]
     pub const fn loopback(address: SocketAddr) -> Self {
         Self { transport: Transport::Loopback, address }
+    }
+}
+
+impl Listen {
+    /// An address as TRADDR has it, in which a link-local one has its interface.
+    ///
+    /// # Errors
+    /// It is no IP address, or its interface is not here.
+    pub fn at(transport: Transport, traddr: &str, port: u16) -> Result<Self, ParseListenError> {
+        let is_v6 = traddr.contains(':');
+        let ip = if is_v6 { format!("[{traddr}]") } else { traddr.to_owned() };
+        format!("{transport}://{ip}:{port}").parse()
     }
 }
 
@@ -114,6 +126,28 @@ impl FromStr for Listen {
     }
 }
 
+/// The IP address of a socket as it is shown on this machine: a link-local one has its interface,
+/// which it never has in a discovery log.
+#[must_use]
+pub fn traddr(address: SocketAddr) -> String {
+    match address {
+        SocketAddr::V6(of) if of.scope_id() != 0 => format!("{}%{}", of.ip(), of.scope_id()),
+        _ => address.ip().to_string(),
+    }
+}
+
+/// An address and port; a link-local address has its interface by name or number.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().or_else(|error: AddrParseError| match zoned(text) {
+        Some(Some(address)) => Ok(address),
+        Some(None) => Err(format!("{text:?} names an interface that is not here")),
+        None => Err(error.to_string()),
+    })
+}
+
 /// An IPv6 address with a zone, which is the name or the number of an interface. None: it is none;
 /// a zone of no interface is an inner None.
 fn zoned(text: &str) -> Option<Option<SocketAddr>> {
@@ -130,6 +164,48 @@ fn zoned(text: &str) -> Option<Option<SocketAddr>> {
     };
     // The system's resolver knows the interfaces; it asks nobody for a literal address.
     Some((host, port).to_socket_addrs().ok().and_then(|mut found| found.next()))
+}
+
+/// Another discovery service, or a subsystem of another target.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Referral {
+    /// Where it answers.
+    pub address: Listen,
+    /// Its port's id, 0 if that is not known.
+    #[serde(default)]
+    pub port_id: u16,
+    /// The subsystem; none: the discovery service.
+    #[serde(default)]
+    pub subsystem: Option<String>,
+}
+
+impl Referral {
+    /// Whether both lead to the same.
+    #[must_use]
+    pub fn is_to_that_of(&self, other: &Self) -> bool {
+        (self.address, &self.subsystem) == (other.address, &other.subsystem)
+    }
+}
+
+impl fmt::Display for Referral {
+    /// The URL of what it leads to.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, subsystem, .. } = self;
+        write!(f, "{address}")?;
+        subsystem.as_ref().map_or(Ok(()), |nqn| write!(f, "/{nqn}"))
+    }
+}
+
+impl FromStr for Referral {
+    type Err = ParseListenError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // What is behind the third slash.
+        let nqn = text.splitn(4, '/').nth(3).filter(|nqn| !nqn.is_empty());
+        let address = nqn.and_then(|nqn| text.strip_suffix(nqn)).unwrap_or(text).parse()?;
+        Ok(Self { address, port_id: 0, subsystem: nqn.map(str::to_owned) })
+    }
 }
 
 impl<'de> Deserialize<'de> for Listen {
@@ -168,6 +244,33 @@ mod tests {
         assert_eq!(listen.to_string(), "loopback://127.0.0.1:0");
         let listen = Listen::tcp("[::1]:4420".parse().expect("an address"));
         assert_eq!(listen.to_string().parse(), Ok(listen));
+    }
+
+    #[test]
+    fn an_interface_is_kept_wherever_an_address_is_read_and_shown() {
+        for (text, shown) in [
+            ("fe80::1%lo", "fe80::1%1"),
+            ("fe80::1%3", "fe80::1%3"),
+            ("fe80::1", "fe80::1"),
+            ("192.0.2.1", "192.0.2.1"),
+        ] {
+            let listen = Listen::at(Transport::Tcp, text, 4421).expect(text);
+            assert_eq!((traddr(listen.address).as_str(), listen.address.port()), (shown, 4421));
+            assert_eq!(Listen::at(Transport::Tcp, shown, 4421).as_ref(), Ok(&listen));
+        }
+        assert_eq!(socket_address("[fe80::1%lo]:1").map(traddr).as_deref(), Ok("fe80::1%1"));
+        assert_eq!(socket_address("192.0.2.1:1").map(traddr).as_deref(), Ok("192.0.2.1"));
+        let error = socket_address("[fe80::1%no-such-link]:1").expect_err("no interface");
+        assert!(error.contains("names an interface that is not here"), "{error}");
+    }
+
+    #[test]
+    fn a_referral_has_the_url_of_what_it_leads_to() {
+        for text in ["tcp://192.0.2.7:8009", "rdma://[::1]:4420/nqn.2024-01.org.example:a/b"] {
+            let referral: Referral = text.parse().expect(text);
+            assert_eq!(referral.to_string(), text);
+            assert_eq!(referral.subsystem.is_some(), text.contains("nqn"));
+        }
     }
 
     #[test]

@@ -62,6 +62,21 @@ impl ConfigError {
         self.line
     }
 
+    /// It without its place in a file: for who changes what is served by other means.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        // What is no path begins a sentence already.
+        let is_path = !self.key.contains(' ');
+        let last = self.key.rsplit('.').next().filter(|_| is_path).unwrap_or(&self.key);
+        let name = match last.split('[').next().unwrap_or(last) {
+            "allowed-hosts" | "visible-to" => "host",
+            "namespaces-max" => "max-namespaces",
+            name => name,
+        };
+        let error = Self::new("", self.what.clone()).remedy(self.remedy.clone());
+        if name.is_empty() { error.to_string() } else { format!("{name}: {error}") }
+    }
+
     pub(super) fn with_key(mut self, key: String) -> Self {
         self.key = key;
         self
@@ -102,5 +117,19 @@ mod tests {
         let error = error.on_line(Some(3));
         assert_eq!(error.to_string(), "a.toml:3: `port[0].listen`: it is empty; give an address");
         assert_eq!(ConfigError::new("", "bad").on_line(Some(2)).to_string(), "line 2: bad");
+    }
+
+    #[test]
+    fn the_sentence_has_no_place_in_a_file() {
+        for (key, sentence) in [
+            ("rate-limit[3].burst", "burst: it is longer than 60s; give 1s"),
+            ("subsystem[1].allowed-hosts[0]", "host: it is longer than 60s; give 1s"),
+            ("subsystem[1]", "subsystem: it is longer than 60s; give 1s"),
+            ("uuid of nqn.a.b", "uuid of nqn.a.b: it is longer than 60s; give 1s"),
+            ("", "it is longer than 60s; give 1s"),
+        ] {
+            let error = ConfigError::new(key, "it is longer than 60s").remedy("give 1s");
+            assert_eq!(error.in_file(Path::new("a.toml")).sentence(), sentence);
+        }
     }
 }

@@ -40,7 +40,7 @@ pub struct HostKeys {
     /// The key by which the subsystem authenticates itself to a host that asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhchap_ctrlr_key: Option<String>,
-    /// Hash functions, the preferred one first; none: all.
+    /// Hash functions, the preferred one first; none: those of all hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "words")]
     pub dhchap_hashes: Vec<HashFunction>,
     /// The keys of TLS that the host may have: more than one while they are changed.
@@ -49,7 +49,7 @@ pub struct HostKeys {
     /// The host derives from them as libnvme before 1.16 did.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub psk_compat: bool,
-    /// DH groups, the preferred one first; none: all.
+    /// DH groups, the preferred one first; none: those of all hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "words")]
     pub dhchap_groups: Vec<Group>,
     /// The host is served over TLS only: its authentication makes the keys, or it has one.
@@ -122,8 +122,8 @@ impl HostKeys {
         self.psk.iter().map(|key| Ok((read_key(keyring, key)?, derivation))).collect()
     }
 
-    fn policy(&self, keyring: &Keyring) -> Result<Option<Policy>, String> {
-        let read = |key: &String| read_key::<Secret>(keyring, key);
+    fn policy(&self, config: &Config) -> Result<Option<Policy>, String> {
+        let read = |key: &String| read_key::<Secret>(&config.keyring, key);
         let Some(secret) = self.dhchap_key.as_ref().map(read).transpose()? else {
             return Ok(None);
         };
@@ -131,11 +131,14 @@ impl HostKeys {
         let mut policy = Policy::new(secret, controller_secret);
         policy.requires_channel = self.dhchap_concat;
         policy.old_channel = self.dhchap_concat_compat;
-        if !self.dhchap_hashes.is_empty() {
-            policy.hashes = self.dhchap_hashes.as_slice().into();
+        let of_all = &config.operated;
+        let hashes = [&self.dhchap_hashes, &of_all.dhchap_hashes];
+        if let Some(hashes) = hashes.into_iter().find(|hashes| !hashes.is_empty()) {
+            policy.hashes = hashes.as_slice().into();
         }
-        if !self.dhchap_groups.is_empty() {
-            policy.groups = self.dhchap_groups.as_slice().into();
+        let groups = [&self.dhchap_groups, &of_all.dhchap_groups];
+        if let Some(groups) = groups.into_iter().find(|groups| !groups.is_empty()) {
+            policy.groups = groups.as_slice().into();
         }
         Ok(Some(policy))
     }
@@ -185,7 +188,7 @@ impl Config {
                 format!("host {} of subsystem {}: {error}", keys.nqn, subsystem.nqn)
             };
             let nqn: Nqn = keys.nqn.parse().map_err(|error| told(&error))?;
-            if let Some(policy) = keys.policy(&self.keyring).map_err(|error| told(&error))? {
+            if let Some(policy) = keys.policy(self).map_err(|error| told(&error))? {
                 policies.insert(nqn, Arc::new(policy));
             }
         }

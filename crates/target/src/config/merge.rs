@@ -179,6 +179,7 @@ impl Subsystem {
         set(&mut merged.serial, &before.serial, &after.serial);
         set(&mut merged.model, &before.model, &after.model);
         set(&mut merged.firmware, &before.firmware, &after.firmware);
+        set(&mut merged.admin_label, &before.admin_label, &after.admin_label);
         set(&mut merged.controller_ids, &before.controller_ids, &after.controller_ids);
         set(&mut merged.ana_reporting, &before.ana_reporting, &after.ana_reporting);
         set(&mut merged.host_namespaces, &before.host_namespaces, &after.host_namespaces);

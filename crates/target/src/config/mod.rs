@@ -27,7 +27,7 @@ mod state;
 pub mod toml;
 mod validate;
 
-pub use address::{Listen, ParseListenError, Transport};
+pub use address::{Listen, ParseListenError, Referral, Transport, socket_address, traddr};
 pub use ana::{AnaRule, AnaState};
 pub use bdevs::Bdevs;
 pub use error::ConfigError;
@@ -271,17 +271,6 @@ impl PortSubsystems {
     }
 }
 
-/// Another discovery service.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Referral {
-    /// Where it answers.
-    pub address: Listen,
-    /// Its port's id, 0 if that is not known.
-    #[serde(default)]
-    pub port_id: u16,
-}
-
 /// A subsystem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subsystem {
@@ -293,6 +282,8 @@ pub struct Subsystem {
     pub model: String,
     /// Firmware revision, at most 8 characters.
     pub firmware: String,
+    /// A label for administrators in extended discovery log pages, 4 to 256 characters.
+    pub admin_label: Option<String>,
     /// The hosts that may connect, by NQN; none: every host.
     pub allowed_hosts: Option<Vec<String>>,
     /// Hosts that are listed while every host is allowed; they count once that ends.
@@ -337,6 +328,7 @@ impl Subsystem {
             serial: None,
             model: "weft".to_owned(),
             firmware: env!("CARGO_PKG_VERSION").chars().take(8).collect(),
+            admin_label: None,
             allowed_hosts: None,
             listed_hosts: Vec::new(),
             host_keys: Vec::new(),

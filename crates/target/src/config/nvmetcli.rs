@@ -228,7 +228,8 @@ impl Reader<'_> {
             let at = format!("{at}.addr");
             let address = Listen { transport, address: address(&at, &referral.addr)? };
             let port_id = attribute(&referral.addr, "portid").and_then(|id| id.parse().ok());
-            port.referrals.push(Referral { address, port_id: port_id.unwrap_or(0) });
+            let port_id = port_id.unwrap_or(0);
+            port.referrals.push(Referral { address, port_id, subsystem: None });
         }
         Ok(Some(port))
     }

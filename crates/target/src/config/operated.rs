@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use weft_backend::{DeviceSpec, rbd::CephSpec};
+use weft_nvmf::auth::{Group, HashFunction};
 
-use super::{BdevLimits, Bdevs, Config, Listen, PortSubsystems, Transport};
+use super::{BdevLimits, Bdevs, Config, Listen, PortSubsystems, Referral, Transport};
 
 /// The kind of a block device, as SPDK names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +80,12 @@ pub struct Operated {
     pub discovery: Vec<Listen>,
     /// The discovery subsystem was deleted: new listeners are without it.
     pub without_discovery: bool,
-    /// Referrals to other discovery controllers, at every port.
-    pub referrals: Vec<Listen>,
+    /// Referrals to other discovery controllers and to subsystems of other targets, at every port.
+    pub referrals: Vec<Referral>,
+    /// Hash functions of hosts with none of their own, the preferred one first; none: all.
+    pub dhchap_hashes: Vec<HashFunction>,
+    /// DH groups of hosts with none of their own, the preferred one first; none: all.
+    pub dhchap_groups: Vec<Group>,
     /// Most subsystems, if there is a limit.
     pub subsystems_max: Option<usize>,
     /// Ceph clusters by the names that block devices are created with.
@@ -97,11 +102,10 @@ pub fn implied_bdev_name(nqn: &str, nsid: u32) -> String {
 }
 
 impl Config {
-    /// The addresses that hosts are referred to, at any port.
-    pub fn referrals(&self) -> impl Iterator<Item = Listen> {
+    /// What hosts are referred to, at any port.
+    pub fn referrals(&self) -> impl Iterator<Item = &Referral> {
         let of_ports = self.ports.iter().flat_map(|port| &port.referrals);
-        let of_ports = of_ports.map(|referral| referral.address);
-        self.operated.referrals.iter().copied().chain(of_ports)
+        self.operated.referrals.iter().chain(of_ports)
     }
 
     /// The block device of this name.

@@ -114,12 +114,12 @@ impl RateLimit {
         let error = |key: &str, what: String| ConfigError::new(format!("{at}.{key}"), what);
         if self.rate_iops.is_none() && self.rate.is_none() {
             return Err(error("rate", "it limits nothing".to_owned())
-                .remedy("give `rate-iops = 10000`, `rate = \"100MiB\"` or both"));
+                .remedy("give rate-iops, rate or both"));
         }
         if self.rate_iops == Some(0) || self.rate == Some(0) {
             let key = if self.rate == Some(0) { "rate" } else { "rate-iops" };
             return Err(error(key, "no command could ever begin".to_owned())
-                .remedy("give 1 or more; `allowed-hosts` keeps hosts away"));
+                .remedy("give 1 or more; hosts that are not allowed are kept away"));
         }
         if self.burst > BURST_MAX {
             return Err(error("burst", "it is longer than 60s".to_owned())
@@ -136,7 +136,7 @@ impl RateLimit {
     fn check_wait(&self, at: &str, config: &Config) -> Result<(), ConfigError> {
         let Some(stall) = self.stall(config) else { return Ok(()) };
         let error = ConfigError::new(format!("{at}.{}", stall.key), stall.what);
-        Err(error.remedy(format!("give {} or more, or `force = true`", stall.least)))
+        Err(error.remedy(format!("give {} or more, or set force", stall.least)))
     }
 
     /// Why a host may give up at this rate, if it may.
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn a_rate_that_stalls_hosts_needs_force() {
         let slow = refusal("rate = \"1MiB\"");
-        for part in ["rate-limit[0].rate", "128 commands of 1MiB take 128 s", "force = true"] {
+        for part in ["rate-limit[0].rate", "128 commands of 1MiB take 128 s", "or set force"] {
             assert!(slow.contains(part), "{slow}");
         }
         assert_eq!(refusal("rate = \"1MiB\"\nforce = true"), "");

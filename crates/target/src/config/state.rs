@@ -15,8 +15,8 @@ use weft_nvmf::keys::{TlsMode, TlsRecords};
 
 use super::{
     AnaRule, Bdev, BdevKind, BdevLimits, Config, ConfigError, ControllerIds, ControllerModel,
-    HexId, HostKeys, HostNamespaces, Keyring, Listen, Namespace, Operated, Port, PortSubsystems,
-    QosRule, RateLimit, Referral, Subsystem, Transport,
+    HexId, HostKeys, HostNamespaces, Keyring, Namespace, Operated, Port, PortSubsystems, QosRule,
+    RateLimit, Referral, Subsystem, Transport,
 };
 
 /// The version of the form.
@@ -51,6 +51,8 @@ impl State {
             discovery: texts(&self.config.operated.discovery),
             without_discovery: self.config.operated.without_discovery,
             referrals: texts(&self.config.operated.referrals),
+            dhchap_hashes: texts(&self.config.operated.dhchap_hashes),
+            dhchap_groups: texts(&self.config.operated.dhchap_groups),
             subsystems_max: self.config.operated.subsystems_max,
             bdevs: self.config.operated.bdevs.iter().map(BdevKeys::of).collect(),
             ceph_clusters: self.config.operated.ceph_clusters.clone(),
@@ -108,6 +110,10 @@ struct File {
     without_discovery: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     referrals: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    dhchap_hashes: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    dhchap_groups: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     subsystems_max: Option<usize>,
     bdevs: Vec<BdevKeys>,
@@ -187,6 +193,8 @@ struct SubsystemKeys {
     model: String,
     firmware: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    admin_label: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     allowed_hosts: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     listed_hosts: Vec<String>,
@@ -245,6 +253,13 @@ fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
     text.parse().map_err(|error: T::Err| ConfigError::new(key, error.to_string()))
 }
 
+fn all_parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
+    key: &str,
+    texts: &[String],
+) -> Result<Vec<T>, ConfigError> {
+    texts.iter().map(|text| parsed(key, text)).collect()
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -260,17 +275,14 @@ impl File {
             let found = all.into_iter().find(|one| one.to_string() == *text);
             found.ok_or_else(|| ConfigError::new("transports", format!("{text:?} is unknown")))
         };
-        let listen = |text: &String| parsed::<Listen>("discovery", text);
         Ok(Operated {
             bdevs: self.bdevs.iter().map(BdevKeys::read).collect::<Result<_, _>>()?,
             transports: self.transports.iter().map(transport).collect::<Result<_, _>>()?,
-            discovery: self.discovery.iter().map(listen).collect::<Result<_, _>>()?,
+            discovery: all_parsed("discovery", &self.discovery)?,
             without_discovery: self.without_discovery,
-            referrals: self
-                .referrals
-                .iter()
-                .map(|text| parsed("referrals", text))
-                .collect::<Result<_, _>>()?,
+            referrals: all_parsed("referrals", &self.referrals)?,
+            dhchap_hashes: all_parsed("dhchap-hashes", &self.dhchap_hashes)?,
+            dhchap_groups: all_parsed("dhchap-groups", &self.dhchap_groups)?,
             subsystems_max: self.subsystems_max,
             ceph_clusters: self.ceph_clusters.clone(),
             bdev_limits: self.bdev_limits.clone(),
@@ -327,7 +339,7 @@ impl Objects {
 
 impl PortKeys {
     fn of(port: &Port) -> Self {
-        let referral = |one: &Referral| (one.address.to_string(), one.port_id);
+        let referral = |one: &Referral| (one.to_string(), one.port_id);
         Self {
             id: port.id,
             listen: port.listen.to_string(),
@@ -348,7 +360,7 @@ impl PortKeys {
 
     fn read(&self) -> Result<Port, ConfigError> {
         let referral = |(address, port_id): &(String, u16)| {
-            Ok(Referral { address: parsed("ports.referrals", address)?, port_id: *port_id })
+            Ok(Referral { port_id: *port_id, ..parsed("ports.referrals", address)? })
         };
         Ok(Port {
             id: self.id,
@@ -376,6 +388,7 @@ impl SubsystemKeys {
             serial: subsystem.serial.clone(),
             model: subsystem.model.clone(),
             firmware: subsystem.firmware.clone(),
+            admin_label: subsystem.admin_label.clone(),
             allowed_hosts: subsystem.allowed_hosts.clone(),
             listed_hosts: subsystem.listed_hosts.clone(),
             host_keys: subsystem.host_keys.clone(),
@@ -400,6 +413,7 @@ impl SubsystemKeys {
             serial: self.serial.clone(),
             model: self.model.clone(),
             firmware: self.firmware.clone(),
+            admin_label: self.admin_label.clone(),
             allowed_hosts: self.allowed_hosts.clone(),
             listed_hosts: self.listed_hosts.clone(),
             host_keys: self.host_keys.clone(),
@@ -451,7 +465,9 @@ impl NamespaceKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Listen;
     use weft_backend::rbd::RbdSpec;
+    use weft_nvmf::auth::{Group, HashFunction};
 
     fn device(text: &str) -> DeviceSpec {
         text.parse().expect("a device")
@@ -465,6 +481,7 @@ mod tests {
         subsystem.namespaces_max = Some(8);
         subsystem.ana_reporting = true;
         subsystem.subsystem_reset = true;
+        subsystem.admin_label = Some("rack 7".to_owned());
         let folder = Some("/var/lib/weft".into());
         subsystem.host_namespaces = Some(HostNamespaces { capacity: 1 << 40, folder, rbd: None });
         let named = Namespace {
@@ -490,8 +507,8 @@ mod tests {
         port.tls = TlsMode::Required;
         port.tls_records = TlsRecords::Kernel;
         port.advertise = Some("192.0.2.1:4420".parse().expect("an address"));
-        let referral: Listen = "tcp://192.0.2.2:8009".parse().expect("an address");
-        port.referrals = vec![Referral { address: referral, port_id: 4 }];
+        let referral: Referral = "tcp://192.0.2.2:4420/nqn.other".parse().expect("a referral");
+        port.referrals = vec![Referral { port_id: 4, ..referral.clone() }];
         port.ana = vec![AnaRule {
             subsystem: Some("nqn.a".to_owned()),
             group: Some(7),
@@ -540,6 +557,8 @@ mod tests {
             discovery: vec![listen],
             without_discovery: false,
             referrals: vec![referral],
+            dhchap_hashes: vec![HashFunction::Sha512],
+            dhchap_groups: vec![Group::Ffdhe8192, Group::Null],
             subsystems_max: Some(7),
             ceph_clusters: [("east".to_owned(), ceph)].into(),
             bdev_limits: [("m".to_owned(), limits)].into(),

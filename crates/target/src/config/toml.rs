@@ -11,7 +11,7 @@ use weft_reactor::DriverKind;
 use super::{
     AnaRule, Config, ConfigError, ControllerIds, ControllerModel, HexId, HostKeys, HostNamespaces,
     Keyring, Limits, Listen, Namespace, Pair, Port, PortSubsystems, QosRule, RateLimit, Referral,
-    Subsystem, cpus, pair::PairKeys,
+    Subsystem, cpus, pair::PairKeys, socket_address,
 };
 
 /// Block size of memory and null devices, if none is given: that of [`DeviceSpec`]'s own forms.
@@ -86,6 +86,7 @@ enum Driver {
 struct PortKeys {
     id: Option<u16>,
     listen: Listen,
+    #[serde(default, deserialize_with = "advertised")]
     advertise: Option<SocketAddr>,
     #[serde(default, deserialize_with = "word")]
     tls: TlsMode,
@@ -107,6 +108,10 @@ where
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
+fn advertised<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    socket_address(&String::deserialize(deserializer)?).map(Some).map_err(D::Error::custom)
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct SubsystemKeys {
@@ -114,6 +119,7 @@ struct SubsystemKeys {
     serial: Option<String>,
     model: Option<String>,
     firmware: Option<String>,
+    admin_label: Option<String>,
     allowed_hosts: Option<Vec<String>>,
     #[serde(default, with = "Model")]
     controllers: ControllerModel,
@@ -323,6 +329,7 @@ impl SubsystemKeys {
         if let Some(firmware) = self.firmware {
             subsystem.firmware = firmware;
         }
+        subsystem.admin_label = self.admin_label;
         let default = ControllerIds::default();
         let default = pair.map_or(default, |pair| pair.controller_ids(default));
         subsystem.controller_ids = ControllerIds {

@@ -6,10 +6,11 @@ use std::{
 };
 
 use weft_nvmf::keys::{TlsMode, TlsRecords};
+use weft_nvmf::registration::{LABEL_BYTES_MAX, LABEL_BYTES_MIN};
 
 use super::{
     CNTLID_LAST, Config, ConfigError, ControllerIds, HostNamespaces, IDLE_POLL_FOREVER, Limits,
-    Listen, NSID_MAX, Namespace, Port, PortSubsystems, Subsystem, THREADS_MAX, Transport,
+    Listen, NSID_MAX, Namespace, Port, PortSubsystems, Referral, Subsystem, THREADS_MAX, Transport,
 };
 use crate::index::Index;
 
@@ -100,8 +101,8 @@ impl Config {
     /// Checks all but subsystems by themselves and the settings of the process.
     pub(crate) fn check_frame(&self) -> Result<(), ConfigError> {
         self.check_ports()?;
-        self.operated.referrals.iter().try_for_each(|to| check_referral("referral", *to))?;
-        self.register.iter().try_for_each(|to| check_referral("register", *to))?;
+        self.operated.referrals.iter().try_for_each(|to| check_referral("referral", to))?;
+        self.register.iter().try_for_each(|to| check_reachable("register", *to))?;
         at_most("subsystem", self.subsystems.len(), SUBSYSTEMS_MAX)?;
         self.check_ana_rules()?;
         super::rate_limit::validate(self)?;
@@ -148,8 +149,8 @@ impl Config {
             let same = |(other, one): (usize, &Namespace)| {
                 other != number && one.device.stored_name().as_ref() == Some(&stored)
             };
-            if let Some(first) = subsystem.namespaces.iter().enumerate().position(same) {
-                return Err(same_storage(here, &stored, &format!("{at}.namespace[{first}]")));
+            if let Some((_, first)) = subsystem.namespaces.iter().enumerate().find(|one| same(*one)) {
+                return Err(same_storage(here, &stored, first.nsid));
             }
         }
         self.check_count(&at, subsystem)?;
@@ -294,17 +295,22 @@ fn check_port(index: usize, port: &Port, known: &HashSet<&str>) -> Result<(), Co
         }
     }
     for (number, referral) in port.referrals.iter().enumerate() {
-        check_referral(format!("port[{index}].referral[{number}].address"), referral.address)?;
+        check_referral(&format!("port[{index}].referral[{number}]"), referral)?;
     }
     Ok(())
 }
 
-/// A referral is to an address that hosts can connect to.
-fn check_referral(key: impl Into<String>, to: Listen) -> Result<(), ConfigError> {
+fn check_referral(at: &str, to: &Referral) -> Result<(), ConfigError> {
+    check_reachable(format!("{at}.address"), to.address)?;
+    to.subsystem.iter().try_for_each(|nqn| check_nqn(&format!("{at}.subsystem"), nqn))
+}
+
+/// Hosts are sent to an address that they can connect to.
+fn check_reachable(key: impl Into<String>, to: Listen) -> Result<(), ConfigError> {
     let address = to.address;
     if address.port() == 0 || address.ip().is_unspecified() {
         return Err(ConfigError::new(key, format!("hosts cannot connect to {address}"))
-            .remedy("give the address and port of the other discovery service"));
+            .remedy("give the address and port where the other one answers"));
     }
     Ok(())
 }
@@ -321,6 +327,14 @@ fn check_subsystem(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
     }
     check_text(&format!("{at}.model"), &subsystem.model, 40)?;
     check_text(&format!("{at}.firmware"), &subsystem.firmware, 8)?;
+    if let Some(label) = &subsystem.admin_label {
+        let key = format!("{at}.admin-label");
+        check_text(&key, label, LABEL_BYTES_MAX)?;
+        if label.len() < LABEL_BYTES_MIN {
+            return Err(ConfigError::new(key, format!("{label:?} is too short"))
+                .remedy(format!("give {LABEL_BYTES_MIN} characters or more, or leave it out")));
+        }
+    }
     let mut hosts = HashSet::new();
     let listed = subsystem.allowed_hosts.iter().flatten().chain(&subsystem.listed_hosts);
     for (index, host) in listed.enumerate() {
@@ -448,16 +462,16 @@ fn check_namespaces(at: &str, namespaces: &[Namespace]) -> Result<(), ConfigErro
                 .remedy("give each namespace of a subsystem an NSID of its own"));
         }
         if let Some(stored) = namespace.device.stored_name()
-            && let Some(first) = stored_on.insert(stored.clone(), index)
+            && let Some(first) = stored_on.insert(stored.clone(), nsid)
         {
-            return Err(same_storage(here, &stored, &format!("{at}.namespace[{first}]")));
+            return Err(same_storage(here, &stored, first));
         }
     }
     Ok(())
 }
 
-fn same_storage(here: String, stored: &str, first: &str) -> ConfigError {
-    ConfigError::new(here, format!("{stored} is behind {first} too"))
+fn same_storage(here: String, stored: &str, first: u32) -> ConfigError {
+    ConfigError::new(here, format!("{stored} is behind namespace {first} too"))
         .remedy("two namespaces of a subsystem on one device would overwrite each other")
 }
 
@@ -587,7 +601,7 @@ mod tests {
             let address = text.parse().expect("an address");
             assert_eq!(fault(|c| c.ports[0].advertise = Some(address)), "port[0].advertise");
         }
-        let nowhere = Referral { address: listen("tcp://0.0.0.0:8009"), port_id: 0 };
+        let nowhere: Referral = "tcp://0.0.0.0:8009".parse().expect("a referral");
         assert_eq!(fault(|c| c.ports[0].referrals.push(nowhere)), "port[0].referral[0].address");
     }
 

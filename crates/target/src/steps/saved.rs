@@ -58,8 +58,9 @@ impl Touched {
             | Step::SetQosRule(_)
             | Step::DeleteQosRule(_)
             | Step::LimitSubsystems { .. }
-            | Step::AddReferral { .. }
-            | Step::RemoveReferral { .. }
+            | Step::SetAuthentication { .. }
+            | Step::AddReferral(_)
+            | Step::RemoveReferral(_)
             | Step::AddKey { .. }
             | Step::RemoveKey { .. } => touched.frame = true,
             Step::CreateBdev(Bdev { name, .. }) | Step::LimitBdev { name, .. } => {

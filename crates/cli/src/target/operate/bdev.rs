@@ -123,6 +123,8 @@ fn create_stored(operator: &Operator, params: Value, kind: BdevKind) -> Answer {
     let block_bytes: Option<u32> = params.take("block_size")?.filter(|bytes| *bytes > 0);
     let read_only = params.take("readonly")?.unwrap_or(false);
     let uuid = params.parse("uuid")?;
+    // Whether a request may wait in the kernel, which no request does here.
+    params.ignore(&["nowait"]);
     params.refuse(&["fallocate"])?;
     params.end()?;
     let found = path.metadata().map_err(|error| {

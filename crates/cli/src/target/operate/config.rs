@@ -9,7 +9,7 @@ use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_rpc::{ErrorObject, Methods};
 use weft_target::{
     Target,
-    config::{AnaState, BdevKind, Subsystem, implied_bdev_name},
+    config::{AnaState, BdevKind, Config, Subsystem, implied_bdev_name},
     steps::DISCOVERY_NQN,
 };
 
@@ -121,7 +121,8 @@ fn nvmf_calls(target: &Target) -> Vec<Value> {
     let limit = most.map(|most| call("nvmf_set_max_subsystems", json!({ "max_subsystems": most })));
     let transports = nvmf::transports(config)
         .map(|one| call("nvmf_create_transport", nvmf::transport_json(one, config)));
-    let mut calls: Vec<Value> = limit.into_iter().chain(transports).collect();
+    let lists = authentication(config).map(|params| call("nvmf_set_config", params));
+    let mut calls: Vec<Value> = lists.into_iter().chain(limit).chain(transports).collect();
     if config.operated.without_discovery {
         calls.push(call("nvmf_delete_subsystem", json!({ "nqn": DISCOVERY_NQN })));
     }
@@ -160,6 +161,18 @@ fn nvmf_calls(target: &Target) -> Vec<Value> {
     calls
 }
 
+/// What hosts without lists of their own authenticate themselves with, where that is not everything.
+fn authentication(config: &Config) -> Option<Value> {
+    fn words(all: &[impl ToString]) -> Value {
+        all.iter().map(ToString::to_string).collect()
+    }
+    let (hashes, groups) = (&config.operated.dhchap_hashes, &config.operated.dhchap_groups);
+    let mut params = json!({ "dhchap_digests": words(hashes), "dhchap_dhgroups": words(groups) });
+    let set = params.as_object_mut()?;
+    set.retain(|_, words| *words != json!([]));
+    (!set.is_empty()).then_some(params)
+}
+
 /// The calls that set the access states of a subsystem's groups.
 fn ana_calls(target: &Target, subsystem: &Subsystem, calls: &mut Vec<Value>) {
     let nqn = &subsystem.nqn;
@@ -190,6 +203,9 @@ fn subsystem_calls(target: &Target, subsystem: &Subsystem, calls: &mut Vec<Value
         "min_cntlid": subsystem.controller_ids.first,
         "max_cntlid": subsystem.controller_ids.last,
     });
+    if let Some(label) = &subsystem.admin_label {
+        params["admin_label"] = label.as_str().into();
+    }
     if subsystem.ana_reporting {
         params["ana_reporting"] = true.into();
     }

@@ -21,20 +21,27 @@ const LEVELS: [(&str, LevelFilter); 6] = [
     ("DEBUG", LevelFilter::Trace),
 ];
 
-/// Methods that divide SPDK's own memory and threads, which its `save_config` writes: nothing that
-/// a host gets depends on them, and there is nothing here to be divided.
-const TUNINGS: [&str; 6] = [
+/// Methods that divide SPDK's own memory and threads, or tune modules that are not here, which its
+/// `save_config` writes of every process: nothing that a host gets depends on them.
+const TUNINGS: [&str; 13] = [
     "accel_set_options",
+    "bdev_iscsi_set_options",
+    "bdev_nvme_set_options",
+    "bdev_raid_set_options",
     "bdev_set_options",
     "framework_set_scheduler",
+    "fsdev_set_opts",
     "iobuf_set_options",
+    "iscsi_set_options",
+    "keyring_linux_set_options",
     "scheduler_set_options",
+    "sock_impl_set_options",
     "sock_set_default_impl",
 ];
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
-    let all: [(&'static str, Handler); 13] = [
+    let all: [(&'static str, Handler); 14] = [
         ("spdk_get_version", |_, params| {
             Params::of(params)?.end()?;
             Ok(version())
@@ -55,6 +62,11 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
             Params::of(params)?.end()?;
             // The log has levels alone.
             Ok(json!({}))
+        }),
+        ("bdev_nvme_set_hotplug", |_, params| {
+            // No device that is plugged in is found here.
+            Params::of(params)?.refuse(&["enable"])?;
+            Ok(true.into())
         }),
         ("log_set_flag", |_, params| no_flag(params)),
         ("log_clear_flag", |_, params| no_flag(params)),

@@ -1,15 +1,19 @@
 //! SPDK's methods for subsystems, namespaces, listeners, hosts and connections.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{fmt, net::SocketAddr, str::FromStr, sync::Arc};
 
 use serde_json::{Value, json};
 use uuid::Uuid;
-use weft_nvmf::keys::TlsMode;
+use weft_nvmf::{
+    auth::{default_groups, default_hashes},
+    keys::TlsMode,
+    registration::{LABEL_BYTES_MAX, LABEL_BYTES_MIN},
+};
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
     ConnectedQueue, QueueAuthentication, Target,
     config::{
-        Config, ControllerIds, HexId, HostKeys, Listen, Port, Subsystem, Transport,
+        Config, ControllerIds, HexId, HostKeys, Listen, Port, Referral, Subsystem, Transport,
         implied_bdev_name,
     },
     steps::{AddNamespace, DISCOVERY_NQN, Made, Step, StepErrorKind},
@@ -27,7 +31,9 @@ const CNTLID_MAX: u16 = 0xffef;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
-    let all: [(&'static str, Handler); 21] = [
+    let all: [(&'static str, Handler); 23] = [
+        ("nvmf_set_config", set_config),
+        ("nvmf_set_crdt", set_retry_delays),
         ("nvmf_create_transport", create_transport),
         ("nvmf_get_transports", get_transports),
         ("nvmf_create_subsystem", create_subsystem),
@@ -77,6 +83,50 @@ fn transport(params: &mut Params) -> Result<Transport, ErrorObject> {
     transport_of(&word).ok_or_else(|| {
         params.error(format_args!("trtype {word:?} is not served; give TCP or RDMA"))
     })
+}
+
+/// What SPDK sets for all subsystems before it starts: the lists of authentication, at any time.
+/// Everything else is accepted where it asks for what hosts get here.
+fn set_config(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    params.refuse(&["admin_cmd_passthru", "discovery_filters", "poll_groups_mask"])?;
+    params.only("discovery_filter", "match_any")?;
+    params.only("dup_host_policy", "allow")?;
+    let hashes = allowed(&mut params, "dhchap_digests", &default_hashes())?;
+    let groups = allowed(&mut params, "dhchap_dhgroups", &default_groups())?;
+    params.end()?;
+    if hashes.is_some() || groups.is_some() {
+        operator.nvmf_step(&Step::SetAuthentication { hashes, groups })?;
+    }
+    Ok(true.into())
+}
+
+/// Those of `all` that a parameter lists, in their order, as SPDK has a set and no order; none of
+/// them if it lists all.
+fn allowed<T: Clone + PartialEq + FromStr<Err: fmt::Display>>(
+    params: &mut Params,
+    name: &str,
+    all: &[T],
+) -> Result<Option<Vec<T>>, ErrorObject> {
+    let Some(words) = params.take::<Vec<String>>(name)? else { return Ok(None) };
+    let listed: Result<Vec<T>, _> = words.iter().map(|word| word.parse()).collect();
+    let listed = listed.map_err(|error| params.error(format_args!("{name}: {error}")))?;
+    let mut allowed: Vec<T> = all.iter().filter(|one| listed.contains(one)).cloned().collect();
+    if allowed.is_empty() {
+        return Err(params.error(format_args!("{name} allows none; name one or more")));
+    }
+    if allowed.len() == all.len() {
+        allowed.clear();
+    }
+    Ok(Some(allowed))
+}
+
+/// No status of this target asks for a delay before the command is tried again (CRD).
+fn set_retry_delays(_: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    params.refuse(&["crdt1", "crdt2", "crdt3"])?;
+    params.end()?;
+    Ok(true.into())
 }
 
 fn create_transport(operator: &Operator, params: Value) -> Answer {
@@ -153,6 +203,8 @@ fn create_subsystem(operator: &Operator, params: Value) -> Answer {
     if let Some(model) = params.take("model_number")? {
         subsystem.model = model;
     }
+    subsystem.admin_label =
+        params.take::<String>("admin_label")?.filter(|label| !label.is_empty());
     let allow_any_host = params.take("allow_any_host")?.unwrap_or(false);
     subsystem.allowed_hosts = (!allow_any_host).then(Vec::new);
     subsystem.namespaces_max = params.take("max_namespaces")?.filter(|most| *most > 0);
@@ -188,14 +240,20 @@ fn check_identity(subsystem: &Subsystem) -> Result<(), ErrorObject> {
     let ControllerIds { first, last, .. } = subsystem.controller_ids;
     if let Some(serial) = subsystem.serial.as_ref().filter(|serial| !is_text(serial, 20)) {
         return Err(invalid(format_args!(
-            "serial_number {serial:?} is not of up to 20 printable ASCII characters"
+            "the serial number {serial:?} is not of up to 20 printable ASCII characters"
         )));
     }
     if !is_text(&subsystem.model, 40) {
         return Err(invalid(format_args!(
-            "model_number {:?} is not of up to 40 printable ASCII characters",
+            "the model number {:?} is not of up to 40 printable ASCII characters",
             subsystem.model
         )));
+    }
+    let is_label = |label: &str| label.len() >= LABEL_BYTES_MIN && is_text(label, LABEL_BYTES_MAX);
+    if let Some(label) = subsystem.admin_label.as_ref().filter(|label| !is_label(label)) {
+        let lengths = format!("{LABEL_BYTES_MIN} to {LABEL_BYTES_MAX}");
+        let what = format!("{label:?} is not of {lengths} printable ASCII characters");
+        return Err(ErrorObject::new(Code::INVALID_PARAMS, format!("Invalid admin_label: {what}")));
     }
     if first == 0 || last > CNTLID_MAX || first > last {
         return Err(invalid(format_args!(
@@ -264,7 +322,7 @@ fn get_subsystems(operator: &Operator, params: Value) -> Answer {
         all.extend(named.map(|subsystem| subsystem_json(target, subsystem)));
         match wanted {
             Some(nqn) if all.is_empty() => {
-                Err(ErrorObject::new(Code(-19), format!("No such device: there is no {nqn}")))
+                Err(ErrorObject::new(Code(-19), format!("No such device: there is no subsystem {nqn}")))
             }
             _ => Ok(all.into()),
         }
@@ -299,7 +357,7 @@ fn subsystem_json(target: &Target, subsystem: &Subsystem) -> Value {
     });
     let namespaces: Vec<Value> = namespaces.collect();
     let most = subsystem.namespaces_max.unwrap_or(target.config().limits.namespaces);
-    json!({
+    let mut json = json!({
         "nqn": nqn,
         "subtype": "NVMe",
         "listen_addresses": addresses_json(target, nqn),
@@ -312,7 +370,11 @@ fn subsystem_json(target: &Target, subsystem: &Subsystem) -> Value {
         "max_cntlid": subsystem.controller_ids.last,
         "ana_reporting": subsystem.ana_reporting,
         "namespaces": namespaces,
-    })
+    });
+    if let Some(label) = &subsystem.admin_label {
+        json["admin_label"] = label.as_str().into();
+    }
+    json
 }
 
 /// An identifier as SPDK writes it.
@@ -358,22 +420,22 @@ fn remove_namespace(operator: &Operator, params: Value) -> Answer {
 pub(super) fn listen(params: &mut Params, name: &str) -> Result<Listen, ErrorObject> {
     let mut address = params.object(name)?;
     let transport = transport(&mut address)?;
-    let ip: Option<std::net::IpAddr> = address.parse("traddr")?;
-    let ip = ip.ok_or_else(|| address.error("traddr is missing"))?;
+    let ip: String = address.need("traddr")?;
     let port: Option<u16> = address.parse("trsvcid")?;
+    let listen = Listen::at(transport, &ip, port.unwrap_or(4420))
+        .map_err(|error| address.error(format_args!("traddr: {error}")))?;
     let family: Option<String> = address.take("adrfam")?;
     let fits = match family.as_deref().map(str::to_ascii_lowercase).as_deref() {
         None => true,
-        Some("ipv4") => ip.is_ipv4(),
-        Some("ipv6") => ip.is_ipv6(),
+        Some("ipv4") => listen.address.is_ipv4(),
+        Some("ipv6") => listen.address.is_ipv6(),
         Some(_) => false,
     };
     if !fits {
         return Err(address.error("adrfam is not that of traddr; give ipv4 or ipv6"));
     }
     address.end()?;
-    let address = SocketAddr::new(ip, port.unwrap_or(4420));
-    Ok(Listen { transport, address })
+    Ok(listen)
 }
 
 fn add_listener(operator: &Operator, params: Value) -> Answer {
@@ -387,25 +449,40 @@ fn add_listener(operator: &Operator, params: Value) -> Answer {
     Ok(true.into())
 }
 
-/// Whether hosts come with TLS: SPDK's parameter, or the configuration's, which says more.
+/// Whether hosts come with TLS: SPDK's parameters, or the configuration's, which says more.
 fn tls_mode(params: &mut Params) -> Result<Option<TlsMode>, ErrorObject> {
     let secure: Option<bool> = params.take("secure_channel")?;
     let tls: Option<TlsMode> = params.parse("tls")?;
-    match (secure, tls) {
+    let sockets: Option<String> = params.take("sock_impl")?;
+    let mode = match (secure, tls) {
         (Some(secure), Some(tls)) if secure != (tls != TlsMode::Off) => {
-            Err(params.error("secure_channel and tls contradict each other"))
+            return Err(params.error("secure_channel and tls contradict each other"));
         }
-        (_, Some(tls)) => Ok(Some(tls)),
-        (Some(true), None) => Ok(Some(TlsMode::Required)),
-        (Some(false), None) => Ok(Some(TlsMode::Off)),
-        (None, None) => Ok(None),
+        (_, Some(tls)) => Some(tls),
+        (Some(true), None) => Some(TlsMode::Required),
+        (Some(false), None) => Some(TlsMode::Off),
+        (None, None) => None,
+    };
+    let wants_tls = mode.is_some_and(|mode| mode != TlsMode::Off);
+    match sockets.as_deref() {
+        None => Ok(mode),
+        // Its sockets are those of TLS, whether or not the discovery log has a secure channel.
+        Some("ssl") if tls.is_none() => Ok(Some(TlsMode::Required)),
+        Some("ssl") if wants_tls => Ok(mode),
+        Some("posix" | "uring") if !wants_tls => Ok(mode),
+        Some(word @ ("ssl" | "posix" | "uring")) => {
+            Err(params.error(format_args!("sock_impl {word:?} contradicts secure_channel or tls")))
+        }
+        Some(word) => {
+            Err(params.error(format_args!("sock_impl {word:?} is none; give posix, uring or ssl")))
+        }
     }
 }
 
 fn remove_listener(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
     let (nqn, listen) = (params.need("nqn")?, listen(&mut params, "listen_address")?);
-    params.ignore(&["secure_channel", "tls", "tls_records"]);
+    params.ignore(&["secure_channel", "tls", "tls_records", "sock_impl"]);
     params.end()?;
     let listen = as_configured(operator, listen)?;
     operator.nvmf_step(&Step::RemoveListener { nqn, listen })?;
@@ -626,25 +703,24 @@ fn get_qpairs(operator: &Operator, params: Value) -> Answer {
     })
 }
 
-/// A referral to another discovery controller.
-fn referral(params: Value) -> Result<Listen, ErrorObject> {
+/// A referral to another discovery controller, or to a subsystem of another target.
+fn referral(params: Value) -> Result<Referral, ErrorObject> {
     let mut params = parameters(params)?;
     let address = listen(&mut params, "address")?;
-    if params.take::<String>("subnqn")?.is_some_and(|nqn| nqn != DISCOVERY_NQN) {
-        return Err(params.error("subnqn: only referrals to discovery subsystems are possible"));
-    }
+    let subsystem: Option<String> = params.take("subnqn")?;
+    let subsystem = subsystem.filter(|nqn| !nqn.is_empty() && nqn != DISCOVERY_NQN);
     params.refuse(&["secure_channel"])?;
     // As in SPDK, other parameters are not looked at.
-    Ok(address)
+    Ok(Referral { address, port_id: 0, subsystem })
 }
 
 fn add_referral(operator: &Operator, params: Value) -> Answer {
-    operator.nvmf_step(&Step::AddReferral { address: referral(params)? })?;
+    operator.nvmf_step(&Step::AddReferral(referral(params)?))?;
     Ok(true.into())
 }
 
 fn remove_referral(operator: &Operator, params: Value) -> Answer {
-    operator.nvmf_step(&Step::RemoveReferral { address: referral(params)? })?;
+    operator.nvmf_step(&Step::RemoveReferral(referral(params)?))?;
     Ok(true.into())
 }
 
@@ -654,11 +730,11 @@ fn get_referrals(operator: &Operator, params: Value) -> Answer {
 }
 
 /// A referral with the parameters that it is made with.
-pub(super) fn referral_json(referral: Listen) -> Value {
+pub(super) fn referral_json(referral: &Referral) -> Value {
     json!({
-        "address": address_json(referral.transport, referral.address),
+        "address": address_json(referral.address.transport, referral.address.address),
         "secure_channel": false,
-        "subnqn": DISCOVERY_NQN,
+        "subnqn": referral.subsystem.as_deref().unwrap_or(DISCOVERY_NQN),
     })
 }
 

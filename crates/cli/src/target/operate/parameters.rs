@@ -76,18 +76,21 @@ impl Params {
     /// Parameters that ask for what there is not: only a value that asks for nothing is accepted.
     pub(super) fn refuse(&mut self, names: &[&str]) -> Result<(), ErrorObject> {
         for name in names {
-            let value = self.map.shift_remove(*name).unwrap_or(Value::Null);
-            let asks = match &value {
-                Value::Null | Value::Bool(false) => false,
-                Value::Number(number) => number.as_f64() != Some(0.0),
-                Value::String(text) => !text.is_empty(),
-                _ => true,
-            };
-            if asks {
+            if self.map.shift_remove(*name).is_some_and(|value| asks(&value)) {
                 return Err(self.error(format_args!("{name} is not supported; leave it out")));
             }
         }
         Ok(())
+    }
+
+    /// A parameter of which only this word is possible.
+    pub(super) fn only(&mut self, name: &str, word: &str) -> Result<(), ErrorObject> {
+        match self.take::<String>(name)? {
+            Some(other) if other != word => {
+                Err(self.error(format_args!("{name} {other:?} is not supported; leave it out")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// All were taken.
@@ -102,5 +105,17 @@ impl Params {
     /// An error in them.
     pub(super) fn error(&self, what: impl std::fmt::Display) -> ErrorObject {
         ErrorObject::new(self.code, format!("Invalid parameters: {what}"))
+    }
+}
+
+/// Whether a value asks for anything.
+fn asks(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Bool(true) => true,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(all) => !all.is_empty(),
+        Value::Object(all) => all.values().any(asks),
     }
 }

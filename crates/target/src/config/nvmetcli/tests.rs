@@ -137,7 +137,7 @@ fn what_nvmetcli_saves_is_read() {
     let mut port = Port::new(2, "tcp://[::]:4420".parse().expect("an address"));
     port.subsystems = PortSubsystems::Only(vec!["nqn.2014-08.org.nvmexpress:test".to_owned()]);
     let address = "tcp://192.168.0.2:8009".parse().expect("an address");
-    port.referrals.push(Referral { address, port_id: 7 });
+    port.referrals.push(Referral { address, port_id: 7, subsystem: None });
     let rdma = "rdma://192.168.0.1:4420".parse().expect("an address");
     let mut first = Port::new(1, rdma);
     first.subsystems = port.subsystems.clone();

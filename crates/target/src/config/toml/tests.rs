@@ -110,6 +110,7 @@ fn every_key_of_the_form_is_in_the_example() {
         "serial",
         "model",
         "firmware",
+        "admin-label",
         "allowed-hosts",
         "cntlid-min",
         "cntlid-max",
