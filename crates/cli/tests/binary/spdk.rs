@@ -203,7 +203,10 @@ fn hosts_are_referred_to_a_subsystem_of_another_target() {
     let records = log["records"].as_array().expect("a list").iter();
     let away: Vec<&Value> = records.filter(|one| one["traddr"] == "192.0.2.7").collect();
     assert_eq!(away.len(), 1, "{log}");
-    assert_eq!((&away[0]["subtype"], &away[0]["subnqn"]), (&json!("nvme subsystem"), &json!(other)));
+    assert_eq!(
+        (&away[0]["subtype"], &away[0]["subnqn"]),
+        (&json!("nvme subsystem"), &json!(other))
+    );
     // The process that is killed has kept it.
     target.signal(Signal::KILL);
     drop(target);

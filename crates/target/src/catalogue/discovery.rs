@@ -9,8 +9,8 @@ use weft_nvmf::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
 use weft_nvmf::subsystem::{ControllerModel, Namespaces, SubsystemKind, SubsystemView};
 use weft_nvmf::visibility::Visibility;
 
-use super::{Catalogue, nqn};
 use super::views::subsystem_limits;
+use super::{Catalogue, nqn};
 use crate::TargetError;
 use crate::config::{Config, Referral, Subsystem, Transport, identity};
 use crate::snapshot::PortView;

@@ -149,7 +149,8 @@ impl Config {
             let same = |(other, one): (usize, &Namespace)| {
                 other != number && one.device.stored_name().as_ref() == Some(&stored)
             };
-            if let Some((_, first)) = subsystem.namespaces.iter().enumerate().find(|one| same(*one)) {
+            if let Some((_, first)) = subsystem.namespaces.iter().enumerate().find(|one| same(*one))
+            {
                 return Err(same_storage(here, &stored, first.nsid));
             }
         }

@@ -131,6 +131,7 @@ fn each_port_shows_the_entries_of_all_ports() {
     discovery_only.referrals = vec![Referral {
         address: Listen::tcp("198.51.100.1:8009".parse().expect("an address")),
         port_id: 9,
+        subsystem: None,
     }];
     config.ports.extend([advertised, discovery_only]);
     on_each_transport(&config, |target| {

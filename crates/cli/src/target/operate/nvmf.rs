@@ -203,8 +203,7 @@ fn create_subsystem(operator: &Operator, params: Value) -> Answer {
     if let Some(model) = params.take("model_number")? {
         subsystem.model = model;
     }
-    subsystem.admin_label =
-        params.take::<String>("admin_label")?.filter(|label| !label.is_empty());
+    subsystem.admin_label = params.take::<String>("admin_label")?.filter(|label| !label.is_empty());
     let allow_any_host = params.take("allow_any_host")?.unwrap_or(false);
     subsystem.allowed_hosts = (!allow_any_host).then(Vec::new);
     subsystem.namespaces_max = params.take("max_namespaces")?.filter(|most| *most > 0);
@@ -321,9 +320,10 @@ fn get_subsystems(operator: &Operator, params: Value) -> Answer {
         let named = config.subsystems.iter().filter(|subsystem| is_wanted(&subsystem.nqn));
         all.extend(named.map(|subsystem| subsystem_json(target, subsystem)));
         match wanted {
-            Some(nqn) if all.is_empty() => {
-                Err(ErrorObject::new(Code(-19), format!("No such device: there is no subsystem {nqn}")))
-            }
+            Some(nqn) if all.is_empty() => Err(ErrorObject::new(
+                Code(-19),
+                format!("No such device: there is no subsystem {nqn}"),
+            )),
             _ => Ok(all.into()),
         }
     })?
