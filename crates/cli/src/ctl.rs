@@ -23,10 +23,10 @@ use weft_rpc::{Address, CallError, Client, Token};
 use weft_target::config::Listen;
 
 use crate::{
-    bench::{size, whole_rate},
     failure::Failure,
     names, output,
     table::Table,
+    values::{size, whole_rate},
 };
 
 /// The environment variable with the address of the control socket.
