@@ -3,6 +3,7 @@
 mod agreement;
 mod arm;
 mod bench;
+mod cargo;
 mod ceph;
 mod completion;
 mod fio_plot;
