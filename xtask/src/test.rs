@@ -10,6 +10,7 @@ use crate::completion;
 use crate::fio_plot;
 use crate::fuzz;
 use crate::instructions;
+use crate::lines;
 use crate::machines;
 use crate::package;
 use crate::packages;
@@ -55,6 +56,8 @@ const FUZZ_SECONDS: u64 = 60;
 pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     let mut report = Report::new();
     style(root, &mut report);
+    report.announce("lines");
+    report.check("lines by crate", || lines::run(root, None));
     report.announce("supply chain");
     supply::run(root, &mut report);
 
