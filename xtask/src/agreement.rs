@@ -7,7 +7,7 @@
 mod fio;
 mod judge;
 
-use crate::test::{cargo, target_folder};
+use crate::cargo::{cargo, target_folder};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use fio::Program;

@@ -3,11 +3,11 @@
 //! The emulation has no io_uring, so the tests run over epoll. It reorders little: what orderings
 //! are enough is shown by docs/memory-ordering.md and the tests with loom.
 
+use crate::cargo::{cargo_command, cargo_test, need_target, target_folder};
 use crate::guest::{arm, output};
 use crate::packages;
 use crate::peers::lacks;
 use crate::report::Report;
-use crate::test::{cargo_command, cargo_test, need_target, target_folder};
 use anyhow::{Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;

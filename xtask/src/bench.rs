@@ -14,7 +14,7 @@ mod results;
 mod rows;
 mod stage;
 
-use crate::test::{cargo, target_folder};
+use crate::cargo::{cargo, target_folder};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use experiment::{Experiment, Metric, Sample};

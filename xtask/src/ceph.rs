@@ -13,8 +13,8 @@ mod pair;
 mod served;
 
 use crate::bench;
+use crate::cargo::{build_binary, target_folder};
 use crate::report::Report;
-use crate::test::{build_binary, target_folder};
 use anyhow::Result;
 use cluster::{Cluster, Programs, Purpose};
 use served::Scene;

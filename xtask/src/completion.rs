@@ -2,11 +2,11 @@
 //!
 //! Each script is where the Debian package puts it, and found there by the shell itself.
 
+use crate::cargo;
 use crate::packages;
 use crate::python::succeeded;
 use crate::report::Report;
 use crate::spdk::{NQN, Operated};
-use crate::test;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::io::{Read, Write};
@@ -42,7 +42,7 @@ struct Completed {
 
 impl Completed {
     fn new(root: &Path, shell: &str, operated: Operated) -> Result<Self> {
-        let weft = test::build_binary(root)?;
+        let weft = cargo::build_binary(root)?;
         let create = ["ctl", "subsystem", "create", NQN];
         succeeded(Command::new(&weft).args(create).env("WEFT_CONTROL", operated.control()))?;
         let script = succeeded(Command::new(&weft).args(["completion", shell]))?;

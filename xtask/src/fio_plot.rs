@@ -1,8 +1,8 @@
 //! fio-plot, from PyPI, reads what `weft bench` writes: the JSON report and the logs.
 
+use crate::cargo;
 use crate::python::{self, succeeded};
 use crate::report::Report;
-use crate::test;
 use anyhow::{Context, ensure};
 use std::path::Path;
 use std::process::Command;
@@ -35,12 +35,12 @@ const DRAWINGS: &[&[&str]] =
 pub(crate) fn run(root: &Path, report: &mut Report) {
     report.check("fio-plot draws reports and logs", || {
         let programs = python::install(root, PACKAGE, "fio-plot")?;
-        let folder = test::target_folder(root).join("fio-plot");
+        let folder = cargo::target_folder(root).join("fio-plot");
         std::fs::create_dir_all(&folder)?;
         std::fs::File::create(folder.join("data"))?.set_len(16 << 20)?;
         std::fs::write(folder.join("job.fio"), JOB)?;
         let words = ["bench", "job.fio", "--quiet", "-o", "json", "--output", "randread-4-1.json"];
-        let weft = test::build_binary(root)?;
+        let weft = cargo::build_binary(root)?;
         succeeded(Command::new(weft).args(words).current_dir(&folder))?;
         for drawing in DRAWINGS {
             let picture = folder.join(format!("drawn{}.png", drawing[0]));

@@ -4,8 +4,8 @@
 //! libFuzzer, not a nightly compiler or cargo-fuzz. The same harness functions also run as
 //! property tests under `cargo test`.
 
+use crate::cargo::target_folder;
 use crate::report::Report;
-use crate::test::target_folder;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;

@@ -6,9 +6,9 @@
 //! count to a fraction of an instruction; another compiler gives another, so the record names its
 //! compiler and is not compared with the counts of others.
 
+use crate::cargo::{cargo, target_folder};
 use crate::packages;
 use crate::report::Report;
-use crate::test::{cargo, target_folder};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

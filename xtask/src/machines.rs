@@ -7,10 +7,10 @@ mod site;
 mod slurm;
 mod ssh;
 
+use crate::cargo;
 use crate::packages;
 use crate::python::succeeded;
 use crate::report::Report;
-use crate::test;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::fs;
@@ -94,11 +94,11 @@ pub(crate) fn run(root: &Path, report: &mut Report, which: Which<'_>) {
                 ("ethtool", "ethtool"),
             ],
         )?;
-        weft = Some(test::build_binary(root)?);
+        weft = Some(cargo::build_binary(root)?);
         Ok(())
     });
     let Some(weft) = weft else { return };
-    let folders = test::target_folder(root).join("machines");
+    let folders = cargo::target_folder(root).join("machines");
     for (name, title, check) in CHECKS.iter().filter(|(name, ..)| which.has(name)) {
         report.check(title, || {
             let folder = folders.join(name);

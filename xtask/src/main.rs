@@ -3,12 +3,14 @@
 mod agreement;
 mod arm;
 mod bench;
+mod cargo;
 mod ceph;
 mod completion;
 mod fio_plot;
 mod fuzz;
 mod guest;
 mod instructions;
+mod lines;
 mod machines;
 mod package;
 mod packages;
@@ -57,6 +59,12 @@ enum Task {
     },
     /// Check the rules that neither compiler nor clippy check
     Tidy,
+    /// Count lines of code, of comments and of tests by crate
+    Lines {
+        /// And the code's at this commit
+        #[arg(long, value_name = "COMMIT")]
+        against: Option<String>,
+    },
     /// Run only the tests with real peers
     Peers {
         /// Only steps whose name (suite/step) contains this text; one that takes minutes if this is
@@ -218,6 +226,10 @@ fn run(task: Task) -> Result<ExitCode> {
             faults.iter().for_each(|fault| println!("{fault}"));
             println!("{} faults", faults.len());
             Ok(code(faults.is_empty()))
+        }
+        Task::Lines { against } => {
+            lines::run(root, against.as_deref())?;
+            Ok(code(true))
         }
         Task::Peers { filter, driver } => {
             let mut report = report::Report::new();

@@ -11,10 +11,10 @@ mod image;
 mod static_binary;
 mod wheel;
 
+use crate::cargo::{build_binary, target_folder};
 use crate::python::succeeded;
 use crate::report::Report;
 use crate::supply;
-use crate::test::{build_binary, target_folder};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use std::fs;

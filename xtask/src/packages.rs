@@ -3,8 +3,8 @@
 //! A missing program is installed, which needs root; without root the stage fails and says what to
 //! install. A stage is never skipped for a missing program.
 
+use crate::cargo::target_folder;
 use crate::python::succeeded;
-use crate::test::target_folder;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,8 +1,8 @@
 //! A pair of targets with Debian's etcd: the tests of the binary that need it.
 
+use crate::cargo::{self, FEATURES};
 use crate::packages;
 use crate::report::Report;
-use crate::test::{self, FEATURES};
 use anyhow::bail;
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const TESTS: &str = "a_pair_with_etcd_";
 pub(crate) fn run(root: &Path, report: &mut Report) {
     report.check("a pair of targets with etcd from Debian", || {
         let etcd = packages::extract(root, "etcd-server", "etcd")?;
-        let mut command = test::cargo_command(root);
+        let mut command = cargo::cargo_command(root);
         // With all packages, as the other tests are built.
         command.args(["test", "--workspace", "--test", "binary"]).args(FEATURES);
         command.args(["--", TESTS, "--nocapture"]);

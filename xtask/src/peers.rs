@@ -27,9 +27,9 @@ mod secure_target;
 mod service;
 mod stas;
 
+use crate::cargo::build_binary;
 use crate::guest::{Image, Kernel};
 use crate::report::Report;
-use crate::test::build_binary;
 use anyhow::Result;
 use bench::Bench;
 use bench::Setup;

@@ -1,10 +1,10 @@
 //! Debian's Prometheus scrapes a target under load; its numbers equal the load's own. It answers
 //! each query of the dashboard, and `promtool` has nothing to say of the metrics and the alerts.
 
+use crate::cargo;
 use crate::packages;
 use crate::python::{self, succeeded};
 use crate::report::Report;
-use crate::test;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::fs::File;
@@ -64,7 +64,7 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
             .map(drop)
     });
     report.check("Prometheus counts what the load counts, and answers the dashboard", || {
-        let folder = test::target_folder(root).join("prometheus/run");
+        let folder = cargo::target_folder(root).join("prometheus/run");
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder)?;
         std::fs::copy(monitoring.join("alerts.yml"), folder.join("alerts.yml"))?;
@@ -85,7 +85,7 @@ impl Drop for Running {
 }
 
 fn scrape(root: &Path, programs: &Path, folder: &Path, dashboard: &Value) -> Result<()> {
-    let weft = test::build_binary(root)?;
+    let weft = cargo::build_binary(root)?;
     let config = folder.join("target.toml");
     std::fs::write(&config, CONFIG)?;
     let mut target = Command::new(&weft);

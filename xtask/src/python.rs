@@ -1,8 +1,8 @@
 //! Programs from PyPI, each in a virtual environment of its own below `target/`, of one version,
 //! installed once.
 
+use crate::cargo;
 use crate::packages;
-use crate::test;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ fn install_all(root: &Path, packages: &[&str], how: &[&str], program: &str) -> R
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' })
         .collect();
-    let folder = test::target_folder(root).join("python").join(name);
+    let folder = cargo::target_folder(root).join("python").join(name);
     let (programs, complete) = (folder.join("bin"), folder.join("complete"));
     let wanted = packages.join(" ");
     let is_complete = std::fs::read_to_string(&complete).is_ok_and(|found| found == wanted);

@@ -3,9 +3,9 @@
 //! Chromium and its driver are the distribution's. If they are missing they are installed, which
 //! needs root; without root the stage fails and says what to install. It is never skipped.
 
+use crate::cargo;
 use crate::packages;
 use crate::report::Report;
-use crate::test;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -28,13 +28,13 @@ pub(crate) fn run(root: &Path, report: &mut Report, arguments: &[String]) {
 fn build(root: &Path) -> Result<()> {
     // That of the tests: alone it would have dependencies with other features, built anew.
     let of_tests = ["test", "--no-run", "--quiet", "--workspace", "--test", "page"];
-    test::cargo(root, &[&of_tests[..], &test::FEATURES].concat())
+    cargo::cargo(root, &[&of_tests[..], &cargo::FEATURES].concat())
 }
 
 /// Runs the checks; each prints one line with its result.
 fn look(root: &Path, report: &mut Report, arguments: &[String]) -> Result<()> {
-    let weft = test::build_binary(root)?;
-    let program = test::target_folder(root).join("debug/report-page");
+    let weft = cargo::build_binary(root)?;
+    let program = cargo::target_folder(root).join("debug/report-page");
     let mut command = Command::new(&program);
     command.arg("--weft").arg(weft).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;

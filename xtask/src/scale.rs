@@ -4,8 +4,8 @@
 //! more than what is measured.
 
 use crate::bench::machine;
+use crate::cargo::build_binary;
 use crate::report::Report;
-use crate::test::build_binary;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -44,7 +44,7 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
     let mut binary = None;
     report.check("build", || build_binary(root).map(|path| binary = Some(path)));
     let Some(binary) = binary else { return };
-    let folder = crate::test::target_folder(root).join("scale");
+    let folder = crate::cargo::target_folder(root).join("scale");
     report.check("subsystems and namespaces", || {
         fs::create_dir_all(&folder)?;
         println!(

@@ -1,10 +1,10 @@
 //! Keys beside nvme-cli's, and OpenSSL as the other end of TLS, from Debian.
 
+use crate::cargo;
 use crate::packages;
 use crate::peers;
 use crate::python::succeeded;
 use crate::report::Report;
-use crate::test;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -40,11 +40,11 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
             "keys and TLS are held against other programs",
             &[(NVME, "nvme-cli"), ("openssl", "openssl")],
         )?;
-        weft = Some(test::build_binary(root)?);
+        weft = Some(cargo::build_binary(root)?);
         Ok(())
     });
     let Some(weft) = weft else { return };
-    let folder = test::target_folder(root).join("security");
+    let folder = cargo::target_folder(root).join("security");
     let mut check = |name: &str, check: fn(&Bench) -> Result<()>| {
         report.check(name, || {
             let _ = fs::remove_dir_all(&folder);

@@ -2,9 +2,9 @@
 //!
 //! Without them, or without a network for the first run, the stage fails: it is never skipped.
 
+use crate::cargo;
 use crate::python::{self, succeeded};
 use crate::report::Report;
-use crate::test;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -49,7 +49,7 @@ pub(crate) struct Operated {
 impl Operated {
     /// `client` is the folder of SPDK's clients.
     pub(crate) fn start(root: &Path, client: &Path) -> Result<Self> {
-        let weft = test::build_binary(root)?;
+        let weft = cargo::build_binary(root)?;
         // The path of a socket is short.
         let folder = std::env::temp_dir().join(format!("weft-spdk-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;

@@ -9,9 +9,9 @@
 mod licence;
 mod parts;
 
+use crate::cargo::{FEATURES, cargo_command};
 use crate::python::succeeded;
 use crate::report::Report;
-use crate::test::{FEATURES, cargo_command};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

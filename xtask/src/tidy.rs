@@ -7,31 +7,18 @@
 mod matrix;
 mod source;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use source::{Function, Source};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What each package may depend on. Development dependencies may join what the product keeps
-/// apart, but they may not include `lab` and `cli`.
-const LAYERS: &[(&str, &[&str])] = &[
-    ("nvme", &[]),
-    ("nvmf", &["nvme"]),
-    ("reactor", &[]),
-    ("backend", &["reactor"]),
-    ("transport", &["nvme", "nvmf", "reactor"]),
-    ("target", &["nvme", "nvmf", "backend", "transport", "reactor"]),
-    ("host", &["nvme", "nvmf", "backend", "transport", "reactor"]),
-    ("rpc", &[]),
-    ("lab", &["nvme", "host", "backend", "reactor", "rpc"]),
-    ("sim", &["nvme", "nvmf", "reactor", "transport", "backend", "target", "host"]),
-    (
-        "cli",
-        &["nvme", "nvmf", "reactor", "backend", "transport", "target", "host", "rpc", "lab", "sim"],
-    ),
-];
+/// The page whose table of the crates says what each may depend on. Development dependencies may
+/// join what the product keeps apart, but they may not include `lab` and `cli`.
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+const CRATES: &str = "| crate | contents | may depend on |";
 
 /// The top packages, on which nothing may depend, not even for tests.
 const TOP: &[&str] = &["lab", "cli"];
@@ -108,7 +95,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
 
 /// Checks the repository at `root` and returns one sentence for each thing that is wrong.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
-    let mut faults = layering(&metadata(root)?);
+    let mut faults = layering(&metadata(root)?, &layers(root)?);
     let files = rust_files(root)?;
     let mut sources = Vec::new();
     for path in &files {
@@ -136,22 +123,41 @@ fn metadata(root: &Path) -> Result<Value> {
     serde_json::from_slice(&text).context("cargo metadata is not JSON")
 }
 
-/// Checks the dependencies between the packages against [`LAYERS`].
-fn layering(metadata: &Value) -> Vec<String> {
+/// What each crate may depend on: a row for each, with its name and, last, those that it may use.
+fn layers(root: &Path) -> Result<BTreeMap<String, Vec<String>>> {
+    let page = fs::read_to_string(root.join(ARCHITECTURE)).context(ARCHITECTURE)?;
+    let rows = page.lines().skip_while(|line| *line != CRATES).skip(2);
+    let mut layers = BTreeMap::new();
+    for row in rows.take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let (Some(name), Some(may)) = (cells.first(), cells.last()) else { continue };
+        let may = match *may {
+            "–" => Vec::new(),
+            "all" => layers.keys().cloned().collect(),
+            names => names.split(", ").map(str::to_owned).collect(),
+        };
+        layers.insert(name.trim_matches('`').to_owned(), may);
+    }
+    ensure!(!layers.is_empty(), "{ARCHITECTURE} has no table that begins with {CRATES}");
+    Ok(layers)
+}
+
+/// Checks the dependencies between the packages against the [`layers`].
+fn layering(metadata: &Value, layers: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let mut faults = Vec::new();
     let ours = |value: &Value| -> Option<String> {
         Some(value["name"].as_str()?.strip_prefix("weft-")?.to_owned())
     };
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let Some(name) = ours(package) else { continue };
-        let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| *layer == name) else {
-            faults.push(format!("{name}: a new package needs an entry in LAYERS"));
+        let Some(allowed) = layers.get(&name) else {
+            faults.push(format!("{name}: a new package needs a row in {ARCHITECTURE}"));
             continue;
         };
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let Some(to) = ours(dependency) else { continue };
             let for_tests = dependency["kind"] == "dev" && !TOP.contains(&to.as_str());
-            if !allowed.contains(&to.as_str()) && !for_tests {
+            if !allowed.contains(&to) && !for_tests {
                 faults.push(format!("{name}: may not depend on {to}"));
             }
             let mut features = dependency["features"].as_array().into_iter().flatten();
@@ -283,24 +289,33 @@ mod tests {
         json!({ "packages": [{ "name": name, "dependencies": dependencies }] })
     }
 
+    fn root() -> &'static Path {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+    }
+
+    /// By this repository's own table.
+    fn faults_in(metadata: &Value) -> Vec<String> {
+        layering(metadata, &layers(root()).expect("a table"))
+    }
+
     #[test]
     fn a_dependency_against_the_layers_is_found() {
         let fine = workspace("weft-nvmf", &[("weft-nvme", None), ("zerocopy", None)]);
-        assert_eq!(layering(&fine), [""; 0]);
+        assert_eq!(faults_in(&fine), [""; 0]);
         let up = workspace("weft-nvmf", &[("weft-target", None)]);
-        assert_eq!(layering(&up), ["nvmf: may not depend on target"]);
+        assert_eq!(faults_in(&up), ["nvmf: may not depend on target"]);
         let side = workspace("weft-lab", &[("weft-target", None)]);
-        assert_eq!(layering(&side), ["lab: may not depend on target"]);
+        assert_eq!(faults_in(&side), ["lab: may not depend on target"]);
         let unknown = workspace("weft-new", &[]);
-        assert_eq!(layering(&unknown).len(), 1);
+        assert_eq!(faults_in(&unknown).len(), 1);
     }
 
     #[test]
     fn tests_may_use_target_and_host_but_not_lab() {
         let tests = workspace("weft-target", &[("weft-host", Some("dev"))]);
-        assert_eq!(layering(&tests), [""; 0]);
+        assert_eq!(faults_in(&tests), [""; 0]);
         let up = workspace("weft-target", &[("weft-lab", Some("dev"))]);
-        assert_eq!(layering(&up), ["target: may not depend on lab"]);
+        assert_eq!(faults_in(&up), ["target: may not depend on lab"]);
     }
 
     #[test]
@@ -309,8 +324,8 @@ mod tests {
             let dependency = json!({ "name": "weft-nvmf", "kind": kind, "features": ["fuzzing"] });
             json!({ "packages": [{ "name": "weft-target", "dependencies": [dependency] }] })
         };
-        assert_eq!(layering(&with(Some("dev"))), [""; 0]);
-        assert_eq!(layering(&with(None)), ["target: its product has the fuzz harnesses of nvmf"]);
+        assert_eq!(faults_in(&with(Some("dev"))), [""; 0]);
+        assert_eq!(faults_in(&with(None)), ["target: its product has the fuzz harnesses of nvmf"]);
         let module = "pub mod fuzzing;\n";
         assert_eq!(faults_of("crates/nvmf/src/a.rs", module).len(), 1);
         let behind = format!("#[cfg(any(test, feature = \"fuzzing\"))]\n{module}");
@@ -375,7 +390,6 @@ mod tests {
 
     #[test]
     fn this_repository_satisfies_the_layers() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-        assert_eq!(layering(&metadata(root).expect("metadata")), [""; 0]);
+        assert_eq!(faults_in(&metadata(root()).expect("metadata")), [""; 0]);
     }
 }

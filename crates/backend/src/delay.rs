@@ -5,7 +5,7 @@
 
 use crate::{
     BlockDevice, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Request,
-    RequestCompletion, ResizeError, Resized, Storage, device::PIECE_BYTES, spec::LAYERS_MAX,
+    RequestCompletion, ResizeError, Resized, Storage, device::PIECE_BYTES, limits::LAYERS_MAX,
 };
 use core::time::Duration;
 use std::{collections::VecDeque, io, sync::Arc};

@@ -41,11 +41,11 @@ use crate::sync::atomic::{
 use core::cell::Cell;
 use std::sync::{Arc, OnceLock};
 
-/// The size of a stripe.
-pub(crate) const STRIPE_BYTES: u64 = 1 << 20;
-
 /// The maximum number of open handles of a namespace: one per reactor, so one per core.
 pub(crate) const HANDLES_MAX: usize = 512;
+
+/// The size of a stripe.
+pub(crate) const STRIPE_BYTES: u64 = 1 << 20;
 
 /// The state that all handles of a namespace share.
 #[derive(Debug)]

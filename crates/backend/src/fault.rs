@@ -6,7 +6,7 @@
 
 use crate::{
     BlockDevice, DeviceFactory, Failure, Geometry, OpenError, Operation, OperationKind, Request,
-    RequestCompletion, ResizeError, Resized, Storage, device::LostWrites, spec::LAYERS_MAX,
+    RequestCompletion, ResizeError, Resized, Storage, device::LostWrites, limits::LAYERS_MAX,
 };
 use core::{
     fmt,

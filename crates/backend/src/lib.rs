@@ -38,6 +38,7 @@ pub mod fault;
 pub mod file;
 pub mod files;
 mod geometry;
+mod limits;
 pub mod memory;
 pub mod null;
 mod nvme;

@@ -31,6 +31,7 @@ use crate::{
     fault::FaultFactory,
     file::{FileFactory, FileOptions},
     files,
+    limits::LAYERS_MAX,
     memory::MemoryFactory,
     null::NullFactory,
     nvme::NvmeFactory,
@@ -509,9 +510,6 @@ impl fmt::Display for ParseSpecError {
 }
 
 impl core::error::Error for ParseSpecError {}
-
-/// The maximum number of nested wrappers.
-pub(crate) const LAYERS_MAX: u8 = 16;
 
 /// What is said of a file that was there before.
 fn gone(path: &Path, create_bytes: Option<u64>) -> String {

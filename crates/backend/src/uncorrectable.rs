@@ -12,7 +12,8 @@
 
 use crate::{
     BlockDevice, Capabilities, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Operation,
-    Request, RequestCompletion, ResizeError, Resized, Storage, files, spec::LAYERS_MAX,
+    Request, RequestCompletion, ResizeError, Resized, Storage, files,
+    limits::{LAYERS_MAX, RANGES_MAX},
 };
 use core::{
     sync::atomic::{
@@ -33,9 +34,6 @@ use std::{
     thread,
 };
 use weft_reactor::{Owner, Reactor, Token};
-
-/// Marked ranges of a device, at most: a file of them is written within a millisecond.
-pub const RANGES_MAX: usize = 4096;
 
 /// Tags of writes to marked blocks; submitters use none of them ([`Request::tag`]).
 const CLEARING: u64 = 1 << 62;

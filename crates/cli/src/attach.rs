@@ -34,12 +34,13 @@ use self::{
     tools::{block_device, hold, mark, open_control, refused},
 };
 use crate::{
-    bench::{Driver, PollingMode},
     connection::{Connection, NamespaceChoice},
     driven::Driven,
     failure::Failure,
-    output, signals,
-    target::tell_manager,
+    output,
+    service_manager::tell_manager,
+    signals,
+    values::{Driver, PollingMode},
 };
 
 /// Most bytes of a request: the kernel splits longer ones.

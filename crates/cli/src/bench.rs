@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use weft_host::TransportId;
 use weft_lab::{
     Job, Part, Pattern, Progress, Rate, RunObserver, RunResult,
@@ -19,7 +19,6 @@ use weft_lab::{
     pacer::Process,
     report::{Entry, disks::Disks, human},
 };
-use weft_reactor::DriverKind;
 
 use crate::{
     connection::{Connection, NamespaceChoice},
@@ -29,6 +28,7 @@ use crate::{
     output::{self, LiveLine},
     place::Place,
     signals,
+    values::{rate, size32},
     within::TargetWithin,
     words::Words,
 };
@@ -67,44 +67,6 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH")]
     yes_destroy: Vec<String>,
 }
-
-/// How to wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PollingMode {
-    /// Look for a while, then sleep.
-    #[default]
-    Adaptive,
-    /// Always look.
-    Spin,
-    /// Always sleep.
-    Sleep,
-}
-
-/// Which driver.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Driver {
-    /// io_uring where it is allowed.
-    #[default]
-    Auto,
-    /// io_uring or nothing.
-    Uring,
-    /// epoll.
-    Epoll,
-}
-
-impl From<Driver> for DriverKind {
-    fn from(driver: Driver) -> Self {
-        match driver {
-            Driver::Auto => Self::Auto,
-            Driver::Uring => Self::Uring,
-            Driver::Epoll => Self::Epoll,
-        }
-    }
-}
-
-/// A list of processors; a type of its own, or clap would take it for several values.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cpus(pub(crate) Vec<usize>);
 
 /// What a second job has other than the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -626,49 +588,6 @@ fn beside(text: &str) -> Result<Beside, String> {
     Ok(beside)
 }
 
-pub(crate) fn size(text: &str) -> Result<u64, String> {
-    weft_backend::bytes::parse(text).map_err(|error| error.to_string())
-}
-
-pub(crate) fn size32(text: &str) -> Result<u32, String> {
-    u32::try_from(size(text)?).map_err(|_| format!("{text} is too large"))
-}
-
-/// Seconds, as fio takes a bare number, or a time with its unit.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    match text.parse() {
-        Ok(seconds) => Ok(Duration::from_secs(seconds)),
-        Err(_) => weft_backend::duration::parse(text).map_err(|error| error.to_string()),
-    }
-}
-
-/// A number of requests: `5000`, `20k`, `1.5M`; thousands here, for they are no bytes.
-fn rate(text: &str) -> Result<f64, String> {
-    let (number, factor) = match text.strip_suffix(['k', 'K']) {
-        Some(number) => (number, 1e3),
-        None => match text.strip_suffix(['m', 'M']) {
-            Some(number) => (number, 1e6),
-            None => (text, 1.0),
-        },
-    };
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no rate (try 5000, 20k)"))?;
-    if number.is_finite() && number > 0.0 {
-        Ok(number * factor)
-    } else {
-        Err(format!("{text:?} is no rate (try 5000, 20k)"))
-    }
-}
-
-/// The same where only whole numbers are possible.
-pub(crate) fn whole_rate(text: &str) -> Result<u64, String> {
-    let error = |_| format!("{text:?} is no whole rate (try 5000, 20k)");
-    rate(text)?.to_string().parse().map_err(error)
-}
-
-pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
-    weft_target::config::cpus::parse(text).map(Cpus)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -681,16 +600,6 @@ mod tests {
     fn section(words: &[(&str, &str)]) -> Section {
         let words = words.iter().map(|(word, value)| (*word, Some(*value)));
         jobfile::of_command_line(words).expect("a job")
-    }
-
-    #[test]
-    fn a_whole_rate_takes_thousands() {
-        for (text, number) in [("5000", 5000), ("5k", 5000), ("1.5M", 1_500_000)] {
-            assert_eq!(whole_rate(text), Ok(number), "{text}");
-        }
-        for text in ["0", "0.5", "-1", "fast", "5 k", "1e30"] {
-            assert!(whole_rate(text).is_err(), "{text}");
-        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use weft_nvmf::keys::{Derivation, TlsKey, TlsRecords};
 use weft_target::key_file;
 use weft_transport::rdma::RemoteAccess;
 
-use crate::{failure::Failure, place::Place};
+use crate::{failure::Failure, place::Place, values};
 
 /// Options of every subcommand that connects to a controller, with nvme-cli's names and letters.
 #[derive(Clone, Debug, Default, Args)]
@@ -70,10 +70,10 @@ pub(crate) struct Connection {
     #[arg(short = 'Q', long, value_parser = queue_size())]
     queue_size: Option<u16>,
     /// Keep-alive timeout in seconds; 0: no keep-alive.
-    #[arg(short = 'k', long, value_parser = seconds, value_name = "SECONDS")]
+    #[arg(short = 'k', long, value_parser = values::time, value_name = "SECONDS")]
     keep_alive_tmo: Option<Duration>,
     /// Time between attempts to reconnect, in seconds.
-    #[arg(short = 'c', long, value_parser = seconds, value_name = "SECONDS")]
+    #[arg(short = 'c', long, value_parser = values::time, value_name = "SECONDS")]
     reconnect_delay: Option<Duration>,
     /// Time after which a lost controller is given up, in seconds; -1: never.
     #[arg(
@@ -114,7 +114,12 @@ pub(crate) struct Connection {
     dhchap_ctrl_secret_file: Option<PathBuf>,
     /// How often the controller's queues are authenticated again while they are used; by default
     /// only when they connect.
-    #[arg(long, value_parser = seconds, value_name = "SECONDS", requires = "dhchap_secret_file")]
+    #[arg(
+        long,
+        value_parser = values::time,
+        value_name = "SECONDS",
+        requires = "dhchap_secret_file"
+    )]
     dhchap_interval: Option<Duration>,
     /// Use TLS 1.3 with keys that the authentication makes (secure concatenation): only that is in
     /// the clear.
@@ -378,13 +383,6 @@ fn set<T>(place: &mut T, value: Option<T>) {
 /// A timeout in seconds; -1 means never.
 fn forever(seconds: i64) -> Option<Duration> {
     u64::try_from(seconds).ok().map(Duration::from_secs)
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    match text.parse() {
-        Ok(seconds) => Ok(Duration::from_secs(seconds)),
-        Err(_) => weft_backend::duration::parse(text).map_err(|error| error.to_string()),
-    }
 }
 
 fn secret(file: Option<&Path>) -> Result<Option<Secret>, Failure> {

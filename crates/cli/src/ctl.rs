@@ -23,11 +23,11 @@ use weft_rpc::{Address, CallError, Client, Token};
 use weft_target::config::{Listen, traddr};
 
 use crate::{
-    bench::{size, whole_rate},
     failure::Failure,
     names, output,
     table::Table,
     target::sentence,
+    values::{size, whole_rate},
 };
 
 /// The environment variable with the address of the control socket.

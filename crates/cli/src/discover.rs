@@ -10,12 +10,12 @@ use weft_nvme::log_page::{
 };
 
 use crate::{
-    bench::time,
     connection::Connection,
     failure::Failure,
     fields, mdns,
     output::{self, Format},
     table::Table,
+    values::time,
 };
 
 /// Options of `weft discover`.

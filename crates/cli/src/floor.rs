@@ -11,9 +11,9 @@ use weft_lab::{
 };
 
 use crate::{
-    bench::{Cpus, cpus, size, time},
     failure::Failure,
     output::{self, Format},
+    values::{Cpus, cpus, size, time},
 };
 
 /// Options of `weft floor`.

@@ -42,6 +42,7 @@ mod output;
 mod place;
 mod rdma;
 mod report;
+mod service_manager;
 mod shell;
 mod signals;
 mod study;
@@ -50,6 +51,7 @@ mod target;
 mod top;
 mod trace;
 mod transfer;
+mod values;
 mod within;
 mod words;
 

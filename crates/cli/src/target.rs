@@ -29,12 +29,13 @@ use self::{
 };
 pub(crate) use self::{control::statistics, operate::sentence};
 use crate::{
-    bench::{Cpus, Driver, PollingMode, cpus, size, size32, time},
     ctl,
     failure::Failure,
     mdns,
     output::{self, Format},
+    service_manager::tell_manager,
     signals::{self, Wish},
+    values::{Cpus, Driver, PollingMode, cpus, size, size32, time},
 };
 
 /// Options of `weft target`.
@@ -329,14 +330,6 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     registered.stop();
     operator.pair().into_iter().for_each(Pair::stop);
     operator.stop()
-}
-
-/// Tells the service manager that waits for it, if there is one (systemd's `Type=notify`): what is
-/// started after this target finds its ports open.
-pub(crate) fn tell_manager(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        log::warn!("the service manager at NOTIFY_SOCKET cannot be told: {error}");
-    }
 }
 
 /// Logs who made which changes, or the error of a configuration that cannot be served: the old one

@@ -13,6 +13,7 @@ use crate::{
     connection::{Connection, NamespaceChoice},
     failure::Failure,
     output,
+    values::size,
 };
 
 /// Bytes of one read or write call.
@@ -156,10 +157,6 @@ fn whole_blocks(bytes: u64, namespace: &Namespace) -> u64 {
 
 fn usize_of(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    weft_backend::bytes::parse(text).map_err(|error| error.to_string())
 }
 
 /// The destination of read data.

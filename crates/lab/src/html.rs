@@ -18,8 +18,6 @@ mod section;
 mod styles;
 mod tradeoff;
 
-pub(crate) use findings::capital;
-
 use std::{
     fmt, fs, io,
     path::{Path, PathBuf},

@@ -260,6 +260,14 @@ pub(crate) fn log_ticks(least: f64, most: f64) -> Vec<f64> {
         .collect()
 }
 
+/// A sentence's first letter is a capital.
+pub(crate) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map_or(String::new(), |first| first.to_uppercase().chain(letters).collect::<String>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use crate::config::{Config, ConfigError, Namespace};
+use crate::config::{Config, ConfigError, Namespace, OWN_FILE};
 
 /// A namespace by its subsystem and number.
 pub(crate) type Place = (String, u32);
@@ -14,32 +14,20 @@ enum Unique {
     Uuid([u8; 16]),
     Nguid([u8; 16]),
     Eui64([u8; 8]),
-    ReservationFile(PathBuf),
-    MarksFile(PathBuf),
+    File(PathBuf),
     Bdev(String),
 }
 
 impl Unique {
-    /// What a namespace of a configuration has of these.
-    fn of(namespace: &Namespace) -> impl Iterator<Item = Self> {
-        let Namespace { uuid, nguid, eui64, ptpl_file, bdev, .. } = namespace;
-        let names = uuid.map(Self::Uuid).into_iter().chain(nguid.map(Self::Nguid));
-        let names = names.chain(eui64.map(Self::Eui64));
-        let files = ptpl_file.iter().cloned().map(Self::ReservationFile);
-        let marks = namespace.device.marks_files().into_iter().map(Self::MarksFile);
-        names.chain(files).chain(marks).chain(bdev.iter().cloned().map(Self::Bdev))
-    }
-
-    /// The key of a configuration that says it.
-    const fn key(&self) -> &'static str {
-        match self {
-            Self::Uuid(_) => "uuid",
-            Self::Nguid(_) => "nguid",
-            Self::Eui64(_) => "eui64",
-            Self::ReservationFile(_) => "ptpl-file",
-            Self::MarksFile(_) => "uncorrectable:file",
-            Self::Bdev(_) => "bdev",
-        }
+    /// What a namespace of a configuration has of these, each with the key that says it.
+    fn of(namespace: &Namespace) -> impl Iterator<Item = (&'static str, Self)> {
+        let Namespace { uuid, nguid, eui64, bdev, .. } = namespace;
+        let uuid = uuid.map(|uuid| ("uuid", Self::Uuid(uuid)));
+        let nguid = nguid.map(|nguid| ("nguid", Self::Nguid(nguid)));
+        let eui64 = eui64.map(|eui64| ("eui64", Self::Eui64(eui64)));
+        let files = namespace.own_files().map(|(key, path)| (key, Self::File(path)));
+        let bdev = bdev.iter().map(|name| ("bdev", Self::Bdev(name.clone())));
+        uuid.into_iter().chain(nguid).chain(eui64).chain(files).chain(bdev)
     }
 }
 
@@ -61,7 +49,7 @@ impl Index {
 
     /// A namespace is there from now on.
     pub(crate) fn add(&mut self, nqn: &str, namespace: &Namespace) {
-        for unique in Unique::of(namespace) {
+        for (_, unique) in Unique::of(namespace) {
             self.places.insert(unique, (nqn.to_owned(), namespace.nsid));
         }
     }
@@ -69,7 +57,7 @@ impl Index {
     /// It is no longer there.
     pub(crate) fn remove(&mut self, nqn: &str, namespace: &Namespace) {
         let is_it = |place: &Place| place.0 == nqn && place.1 == namespace.nsid;
-        for unique in Unique::of(namespace) {
+        for (_, unique) in Unique::of(namespace) {
             if self.places.get(&unique).is_some_and(is_it) {
                 self.places.remove(&unique);
             }
@@ -98,16 +86,15 @@ impl Index {
 
     /// Whether nothing of a namespace belongs to one of another number or subsystem.
     pub(crate) fn check(&self, nqn: &str, namespace: &Namespace) -> Result<(), ConfigError> {
-        for unique in Unique::of(namespace) {
+        for (key, unique) in Unique::of(namespace) {
             let other = self.places.get(&unique);
             if let Some((other, nsid)) = other
                 && (other.as_str(), *nsid) != (nqn, namespace.nsid)
             {
-                let key = format!("namespace {} of {nqn}: {}", namespace.nsid, unique.key());
+                let key = format!("namespace {} of {nqn}: {key}", namespace.nsid);
                 let what = format!("it is that of namespace {nsid} of {other} as well");
                 let remedy = match unique {
-                    Unique::ReservationFile(_) => "give each namespace a file of its own",
-                    Unique::MarksFile(_) => "give each device a file of its own for its marks",
+                    Unique::File(_) => OWN_FILE,
                     Unique::Bdev(_) => "give each namespace a block device of its own",
                     _ => "leave it out to have one derived",
                 };

@@ -1,10 +1,10 @@
 //! The binaries that packages carry.
 
 use super::Arch;
+use crate::cargo::{FEATURES, cargo_command, need_target, target_folder};
 use crate::packages;
 use crate::python;
 use crate::python::succeeded;
-use crate::test::{FEATURES, cargo_command, need_target, target_folder};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;

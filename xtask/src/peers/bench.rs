@@ -2,8 +2,8 @@
 
 use super::Suite;
 use super::process::{Process, tail};
+use crate::cargo::target_folder;
 use crate::guest::{Exit, Guest, Image, Options, output};
-use crate::test::target_folder;
 use anyhow::{Error, Result, bail};
 use rustix::process::Signal;
 use std::fs;

@@ -15,7 +15,7 @@ use weft_reactor::{
 };
 
 use super::parameters::SECTOR_BYTES;
-use crate::bench::PollingMode;
+use crate::values::PollingMode;
 
 /// Whose a completion of the reactor is.
 const DEVICE: Owner = Owner(0);

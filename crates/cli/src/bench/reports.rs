@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 use weft_lab::report::{Entry, disks::Disks, fio, human, terse};
 
-use crate::{bench, failure::Failure, output};
+use crate::{failure::Failure, output, values};
 
 /// Forms of a report, with fio's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -56,7 +56,7 @@ pub(super) struct Reports {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Report what there is so far, every so many seconds.
-    #[arg(long, value_name = "TIME", value_parser = bench::time)]
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
     status_interval: Option<Duration>,
     /// When there is a progress line.
     #[arg(long, value_enum, default_value_t)]

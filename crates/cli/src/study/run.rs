@@ -37,12 +37,13 @@ use self::words::{Only, only};
 use super::{against, against::Turns, agents::Agents, child::Children, progress::Shown, summary};
 use crate::{
     agent,
-    bench::{Driver, time, time_of_day},
+    bench::time_of_day,
     ctl, destroy,
     failure::Failure,
     output::{self, Format},
     place::Place,
     signals,
+    values::{Driver, time},
 };
 
 /// Default parent directory of results.

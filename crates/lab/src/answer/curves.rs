@@ -200,7 +200,7 @@ pub(super) fn beats(asked: &Asked<'_>) -> Said {
     let name = |value: &Value| units::setting(over, value);
     let sentence = format!(
         "{}, {} against {}: {}{named}.",
-        crate::html::capital(&metric.label),
+        units::capital(&metric.label),
         name(first),
         name(second),
         parts.join("; ")

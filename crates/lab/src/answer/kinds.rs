@@ -378,7 +378,7 @@ fn values(asked: &Asked<'_>) -> Said {
     if parts.is_empty() {
         return asked.missing(&asked.answer.at);
     }
-    let sentence = format!("{}.", crate::html::capital(&parts.join("; ")));
+    let sentence = format!("{}.", units::capital(&parts.join("; ")));
     let is_answered = numbers.len() == parts.len();
     Said { sentence, numbers, is_answered }
 }

@@ -231,7 +231,7 @@ fn winner(criterion: &Criterion, names: &[String]) -> Vec<String> {
         let entries = criterion.entries.iter().zip(names);
         entries.filter(move |((_, standing), _)| *standing == wanted)
     };
-    let name = capital(criterion.name);
+    let name = units::capital(criterion.name);
     let mut sentences = Vec::new();
     if let Some(((value, _), best)) = with(Best).next() {
         let close: Vec<&str> = with(Close).map(|(_, name)| name.as_str()).collect();
@@ -254,13 +254,6 @@ fn winner(criterion: &Criterion, names: &[String]) -> Vec<String> {
     }
     sentences.extend(criterion.refused.as_ref().map(|why| format!("{name}: {why}.")));
     sentences
-}
-
-pub(crate) fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters
-        .next()
-        .map_or(String::new(), |first| first.to_uppercase().chain(letters).collect::<String>())
 }
 
 /// Where IOPS reach 90 % of their maximum along depth, cores or jobs.
@@ -510,7 +503,7 @@ fn short_beside(cells: &Cells, tenant: &Tenant<'_>, network: bool) -> Option<Str
         format!(
             "With the {} in the foreground{}{} the background did not reach its requested rate \
              from {short:.0} % on: interference is underestimated there.",
-            capital(tenant.name),
+            units::capital(tenant.name),
             tenant.waiting(),
             if network { " and a background without storage," } else { "" },
         )
@@ -537,7 +530,7 @@ fn of_tenant(cells: &Cells, tenant: &Tenant<'_>) -> Vec<String> {
     let differing =
         Sifted::of(points.iter().map(|point| (told(point, 1.0), (point.0, point.1.mean))));
     let what = if latency { "p99" } else { "IOPS" };
-    let name = capital(tenant.name) + &tenant.waiting();
+    let name = units::capital(tenant.name) + &tenant.waiting();
     let mut sentences = Vec::new();
     if let Some(values) = values_beside(latency, &differing.allowed) {
         let named = differing.named();
@@ -574,7 +567,7 @@ fn without_storage(cells: &Cells, tenant: &Tenant<'_>) -> Option<String> {
     let alone = cells.alone(storage).into_iter().chain(cells.alone(network));
     let of: Vec<&Cell> = [storage, network].into_iter().chain(alone).collect();
     let gate = compare(Sentence::Comparison, &metric, &of, &with, &without);
-    let name = capital(tenant.name) + &tenant.waiting();
+    let name = units::capital(tenant.name) + &tenant.waiting();
     let what = if latency { "p99" } else { "IOPS" };
     let start = format!("{name} at {} % background load", load(storage)?);
     if let Some(why) = gate.refusal() {

@@ -53,7 +53,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use weft_backend::{DeviceSpec, rbd::RbdSpec};
+use weft_backend::{DeviceSpec, files, rbd::RbdSpec};
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_reactor::DriverKind;
 use weft_transport::rdma::Provider;
@@ -429,4 +429,14 @@ impl Namespace {
     pub fn ana_group(&self) -> u32 {
         self.ana_group.unwrap_or(self.nsid)
     }
+
+    /// The files that no other namespace may have, by canonical path, each with its key.
+    pub(crate) fn own_files(&self) -> impl Iterator<Item = (&'static str, PathBuf)> {
+        let reservations = self.ptpl_file.iter().map(|path| ("ptpl-file", files::canonical(path)));
+        let marks = self.device.marks_files().into_iter();
+        reservations.chain(marks.map(|path| ("uncorrectable:file", path)))
+    }
 }
+
+/// What to do about a file that two of them would have.
+pub(crate) const OWN_FILE: &str = "give each namespace a file of its own";

@@ -10,7 +10,8 @@ use weft_nvmf::registration::{LABEL_BYTES_MAX, LABEL_BYTES_MIN};
 
 use super::{
     CNTLID_LAST, Config, ConfigError, ControllerIds, HostNamespaces, IDLE_POLL_FOREVER, Limits,
-    Listen, NSID_MAX, Namespace, Port, PortSubsystems, Referral, Subsystem, THREADS_MAX, Transport,
+    Listen, NSID_MAX, Namespace, OWN_FILE, Port, PortSubsystems, Referral, Subsystem, THREADS_MAX,
+    Transport,
 };
 use crate::index::Index;
 
@@ -81,8 +82,7 @@ impl Config {
         self.check_subsystems()?;
         self.check_identities()?;
         self.check_ana_groups()?;
-        self.check_ptpl_files()?;
-        self.check_marks_files()
+        self.check_own_files()
     }
 
     fn check_express_cpus(&self) -> Result<(), ConfigError> {
@@ -352,35 +352,19 @@ fn check_subsystem(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
 }
 
 impl Config {
-    /// Each namespace keeps its reservations in a file of its own.
-    fn check_ptpl_files(&self) -> Result<(), ConfigError> {
+    /// Reservations, and marks of unreadable blocks, are kept in a file of their own, whatever path
+    /// leads to it.
+    fn check_own_files(&self) -> Result<(), ConfigError> {
         let mut files = HashMap::new();
         for (at, subsystem) in self.subsystems.iter().enumerate() {
             for (index, namespace) in subsystem.namespaces.iter().enumerate() {
-                let here = format!("subsystem[{at}].namespace[{index}]");
-                if let Some(path) = &namespace.ptpl_file
-                    && let Some(first) = files.insert(path, here.clone())
-                {
-                    let what = format!("{} is that of {first} too", path.display());
-                    return Err(ConfigError::new(format!("{here}.ptpl-file"), what)
-                        .remedy("give each namespace a file of its own"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Each device keeps the marks of its unreadable blocks in a file of its own.
-    fn check_marks_files(&self) -> Result<(), ConfigError> {
-        let mut files = HashMap::new();
-        for (at, subsystem) in self.subsystems.iter().enumerate() {
-            for (index, namespace) in subsystem.namespaces.iter().enumerate() {
-                let here = format!("subsystem[{at}].namespace[{index}]");
-                for file in namespace.device.marks_files() {
-                    let what = format!("{} keeps the marks of", file.display());
-                    if let Some(first) = files.insert(file, here.clone()) {
-                        return Err(ConfigError::new(here, format!("{what} {first} too"))
-                            .remedy("give each device a file of its own for its marks"));
+                for (key, path) in namespace.own_files() {
+                    let here = format!("subsystem[{at}].namespace[{index}].{key}");
+                    let what = format!("{} is that of", path.display());
+                    if let Some(first) = files.insert(path, here.clone()) {
+                        return Err(
+                            ConfigError::new(here, format!("{what} {first} too")).remedy(OWN_FILE)
+                        );
                     }
                 }
             }
@@ -549,6 +533,7 @@ fn at_most(key: &str, count: usize, count_max: usize) -> Result<(), ConfigError>
 mod tests {
     use super::*;
     use crate::config::{Listen, Referral};
+    use std::path::PathBuf;
     use weft_backend::DeviceSpec;
 
     fn listen(text: &str) -> Listen {
@@ -679,25 +664,33 @@ mod tests {
     }
 
     #[test]
-    fn reservations_of_two_namespaces_are_not_kept_in_one_file() {
-        let key = fault(|c| {
-            c.subsystems[0].namespaces[0].ptpl_file = Some("/a".into());
-            c.subsystems[1].namespaces[0].ptpl_file = Some("/a".into());
-        });
-        assert_eq!(key, "subsystem[1].namespace[0].ptpl-file");
-    }
-
-    #[test]
-    fn marks_of_two_devices_are_not_kept_in_one_file() {
-        let marked = |path: &str| {
-            let text = format!("uncorrectable:file={path}:memory:1MiB");
-            text.parse::<DeviceSpec>().expect("a device")
+    fn what_is_kept_beside_a_device_has_a_file_of_its_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, link) = (folder.path().join("a"), folder.path().join("link"));
+        std::os::unix::fs::symlink("a", &link).expect("a link");
+        let twice = |first: &dyn Fn(&mut Namespace), second: &dyn Fn(&mut Namespace)| {
+            fault(|c| {
+                first(&mut c.subsystems[0].namespaces[0]);
+                second(&mut c.subsystems[1].namespaces[0]);
+            })
         };
-        let key = fault(|c| {
-            c.subsystems[0].namespaces[0].device = marked("/tmp/m");
-            c.subsystems[1].namespaces[0].device = marked("/tmp/../tmp/m");
-        });
-        assert_eq!(key, "subsystem[1].namespace[0]");
+        let reservations =
+            |path: PathBuf| move |one: &mut Namespace| one.ptpl_file = Some(path.clone());
+        let marks = |path: PathBuf| {
+            move |one: &mut Namespace| {
+                let text = format!("uncorrectable:file={}:memory:1MiB", path.display());
+                one.device = text.parse().expect("a device");
+            }
+        };
+        let of_reservations = "subsystem[1].namespace[0].ptpl-file";
+        let of_marks = "subsystem[1].namespace[0].uncorrectable:file";
+        for second in [&file, &link] {
+            let (first, second) = (file.clone(), second.clone());
+            let key = twice(&reservations(first.clone()), &reservations(second.clone()));
+            assert_eq!(key, of_reservations);
+            assert_eq!(twice(&marks(first.clone()), &marks(second.clone())), of_marks);
+            assert_eq!(twice(&reservations(first), &marks(second)), of_marks);
+        }
     }
 
     #[test]

@@ -1,0 +1,144 @@
+//! Lines of code, of comments and of tests by crate, now and at a commit.
+
+use crate::python::succeeded;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// What the lines of a crate are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Lines {
+    code: usize,
+    comments: usize,
+    tests: usize,
+}
+
+impl Lines {
+    fn add(&mut self, other: Self) {
+        self.code += other.code;
+        self.comments += other.comments;
+        self.tests += other.tests;
+    }
+}
+
+/// Prints the table; with `against` the lines of code of that commit beside those of now.
+pub(crate) fn run(root: &Path, against: Option<&str>) -> Result<()> {
+    let now = tally(&git(root, &["ls-files"])?, |file| Ok(fs::read_to_string(root.join(file))?))?;
+    let then = against.map(|commit| {
+        let files = git(root, &["ls-tree", "-r", "--name-only", commit])?;
+        tally(&files, |file| git(root, &["show", &format!("{commit}:{file}")]))
+    });
+    let then = then.transpose()?;
+    print!("{}", table(&now, then.as_ref()));
+    Ok(())
+}
+
+fn git(root: &Path, arguments: &[&str]) -> Result<String> {
+    succeeded(Command::new("git").current_dir(root).args(arguments))
+}
+
+/// The lines of each crate among `files`.
+fn tally(files: &str, read: impl Fn(&str) -> Result<String>) -> Result<BTreeMap<String, Lines>> {
+    let mut crates = BTreeMap::<String, Lines>::new();
+    for file in files.lines() {
+        if let Some(name) = crate_of(file) {
+            let text = read(file).with_context(|| file.to_owned())?;
+            let lines = if file.ends_with(".sh") { of_shell(&text) } else { of_rust(file, &text) };
+            crates.entry(name).or_default().add(lines);
+        }
+    }
+    Ok(crates)
+}
+
+/// The crate of a source file; the scripts of the peers' tests are counted with theirs.
+fn crate_of(file: &str) -> Option<String> {
+    let is_counted = file.ends_with(".rs") || file.starts_with("tests/") && file.ends_with(".sh");
+    let mut parts = file.split('/');
+    let first = parts.next().filter(|_| is_counted)?;
+    Some(match first {
+        "crates" => parts.next()?.to_owned(),
+        "tests" => format!("tests/{}", parts.next()?),
+        other => other.to_owned(),
+    })
+}
+
+fn of_shell(text: &str) -> Lines {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let (comments, code): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with('#'));
+    Lines { code: code.len(), comments: comments.len(), tests: 0 }
+}
+
+/// All lines of a file of tests are tests, and those of a module `tests` at the end of another one.
+fn of_rust(file: &str, text: &str) -> Lines {
+    let is_test = |part: &str| part == "tests" || part == "tests.rs";
+    let within = file.split('/').skip(1).any(is_test) && !file.starts_with("tests/");
+    let mut lines = Lines::default();
+    let mut in_tests = within;
+    let mut all = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
+    while let Some(line) = all.next() {
+        let begins =
+            line == "#[cfg(test)]" && all.peek().is_some_and(|next| *next == "mod tests {");
+        in_tests |= begins;
+        if line.starts_with("//") {
+            lines.comments += 1;
+        } else if in_tests {
+            lines.tests += 1;
+        } else {
+            lines.code += 1;
+        }
+    }
+    lines
+}
+
+fn table(now: &BTreeMap<String, Lines>, then: Option<&BTreeMap<String, Lines>>) -> String {
+    let mut text = String::from("| crate | code | comments | tests |");
+    let columns = if then.is_some() { " code then |" } else { "" };
+    text += &format!("{columns}\n|---|---|---|---|{}\n", if then.is_some() { "---|" } else { "" });
+    let mut names: Vec<&String> =
+        now.keys().chain(then.into_iter().flat_map(|it| it.keys())).collect();
+    names.sort_unstable();
+    names.dedup();
+    let (mut sum, mut sum_then) = (Lines::default(), 0);
+    let mut row = |name: &str, lines: Lines, then: Option<usize>| {
+        let then = then.map_or(String::new(), |code| format!(" {code} |"));
+        let Lines { code, comments, tests } = lines;
+        text += &format!("| {name} | {code} | {comments} | {tests} |{then}\n");
+    };
+    for name in names {
+        let lines = now.get(name).copied().unwrap_or_default();
+        let code_then = then.map(|it| it.get(name).map_or(0, |lines| lines.code));
+        sum.add(lines);
+        sum_then += code_then.unwrap_or_default();
+        row(name, lines, code_then);
+    }
+    row("all", sum, then.map(|_| sum_then));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_told_apart() {
+        let code = "//! Text.\n\nuse a;\n\n/// More.\nfn f() {} // beside\n\n";
+        let tests = "#[cfg(test)]\nmod tests {\n    // A comment.\n    fn t() {}\n}\n";
+        let text = &[code, tests].concat();
+        let lines = Lines { code: 2, comments: 3, tests: 4 };
+        assert_eq!(of_rust("crates/x/src/lib.rs", text), lines);
+        let lines = Lines { code: 0, comments: 3, tests: 6 };
+        assert_eq!(of_rust("crates/x/src/lib/tests.rs", text), lines);
+        assert_eq!(of_shell("# a\n\n b\nc # d\n"), Lines { code: 2, comments: 1, tests: 0 });
+    }
+
+    #[test]
+    fn a_file_belongs_to_a_crate() {
+        let of = |file| crate_of(file);
+        assert_eq!(of("crates/x/src/lib.rs").as_deref(), Some("x"));
+        assert_eq!(of("tests/peers/a.sh").as_deref(), Some("tests/peers"));
+        assert_eq!(of("xtask/src/main.rs").as_deref(), Some("xtask"));
+        assert_eq!((of("docs/top.sh"), of("crates/x/Cargo.toml")), (None, None));
+    }
+}
