@@ -336,3 +336,67 @@ fn licences(root: &Path, tree: &Path, folder: &str) -> Result<()> {
     }
     Ok(())
 }
+
+/// Places the documents, which messages, help and man pages name as docs/NAME.
+fn place_documents(root: &Path, tree: &Path, folder: &str) -> Result<()> {
+    for name in documents(root)? {
+        let text = fs::read(root.join(&name)).with_context(|| name.clone())?;
+        place(tree, &format!("{folder}/{name}"), &text, 0o644)?;
+    }
+    Ok(())
+}
+
+/// The documents of packages, each as docs/NAME.
+fn documents(root: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(root.join("docs"))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".md") || name.ends_with(".toml") {
+            names.push(format!("docs/{name}"));
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::rust_files;
+
+    /// The names of documents in a text, as they are written.
+    fn named(text: &str) -> impl Iterator<Item = String> {
+        let after = text.match_indices("docs/").map(|(at, _)| &text[at..]);
+        let is_part = |one: char| one.is_ascii_alphanumeric() || "/._-".contains(one);
+        after.filter_map(move |rest| {
+            let name = &rest[..rest.find(|one| !is_part(one)).unwrap_or(rest.len())];
+            let end = [".md", ".toml"].iter().find_map(|end| Some(name.find(end)? + end.len()));
+            end.map(|end| name[..end].to_owned())
+        })
+    }
+
+    /// Messages, help and man pages are made of literals and of comments of options.
+    #[test]
+    fn packages_have_each_document_that_weft_names() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository");
+        let have = documents(root).expect("documents");
+        let mut paths = rust_files(root).expect("files");
+        paths.retain(|path| path.starts_with("crates"));
+        for folder in ["packaging", "monitoring"] {
+            let files = fs::read_dir(root.join(folder)).expect("a folder").flatten();
+            paths.extend(files.map(|file| Path::new(folder).join(file.file_name())));
+        }
+        let mut count = 0;
+        for path in paths {
+            let text = fs::read_to_string(root.join(&path)).expect("a text");
+            let is_shown = |line: &&str| {
+                let line = line.trim_start();
+                line.starts_with("///") || !line.starts_with("//")
+            };
+            for name in text.lines().filter(is_shown).flat_map(named) {
+                count += 1;
+                assert!(have.contains(&name), "{}: {name}", path.display());
+            }
+        }
+        assert!(count > 5, "{count} documents are named");
+    }
+}

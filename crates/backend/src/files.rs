@@ -1,10 +1,29 @@
-//! Files that are replaced as a whole.
+//! Files that are read, and replaced, as a whole.
 
 use crate::claim;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// Most bytes of a file that is read as a whole.
+const TEXT_BYTES_MAX: u64 = 64 << 20;
+
+/// Reads a text that is in memory as a whole, such as a configuration or a state. Whatever the file
+/// is, the bytes are bounded.
+///
+/// # Errors
+/// It cannot be read, is no UTF-8, or is longer: [`io::ErrorKind::FileTooLarge`].
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > TEXT_BYTES_MAX {
+        let what = "it has more than 64 MiB and cannot be what is meant: name another file";
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
+    let is_no_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8");
+    String::from_utf8(bytes).map_err(is_no_text)
+}
 
 /// Replaces a file: after a crash it has what it had before or all of this. The file is for its
 /// owner only. A symbolic link stays, and what it leads to is replaced.
@@ -64,6 +83,26 @@ pub fn aside(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_text_is_read_and_has_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        for (bytes, read) in
+            [(&b"a text"[..], Ok("a text".to_owned())), (b"\xff", Err(io::ErrorKind::InvalidData))]
+        {
+            fs::write(&path, bytes).unwrap();
+            assert_eq!(read_text(&path).map_err(|error| error.kind()), read);
+        }
+        let most = File::options().write(true).open(&path).unwrap();
+        for (length, is_read) in [(TEXT_BYTES_MAX, true), (TEXT_BYTES_MAX + 1, false)] {
+            most.set_len(0).unwrap();
+            most.set_len(length).unwrap();
+            assert_eq!(read_text(&path).is_ok(), is_read, "{length} bytes");
+        }
+        let error = read_text(Path::new("/dev/zero")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    }
 
     #[test]
     fn what_a_link_leads_to_is_replaced() {

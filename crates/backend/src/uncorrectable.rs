@@ -222,7 +222,7 @@ fn start_saver(
     block_bytes: u32,
     shared: &Arc<Shared>,
 ) -> Result<Sender<()>, OpenError> {
-    match std::fs::read_to_string(&path) {
+    match files::read_text(&path) {
         Ok(text) => {
             let marks = Marks::parse(&text, block_bytes).ok_or_else(|| {
                 let path = path.display();

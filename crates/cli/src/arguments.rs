@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 /// NVMe over Fabrics target and host in user space, with a load generator and benchmark studies.
 #[derive(Debug, Parser)]
 #[command(name = "weft", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "What is named docs/NAME is in share/doc/weft where weft is installed.")]
 pub(crate) struct Arguments {
     /// Log more; twice: much more.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]

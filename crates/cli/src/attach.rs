@@ -236,7 +236,8 @@ impl Served {
     ) -> Result<(), Failure> {
         let path = block_device(self.info.id);
         let geometry = driven.factory.geometry();
-        output::print(&format!("{}\n", path.display()))?;
+        let said = output::print(&format!("{}\n", path.display()));
+        said.map_err(Failure::before_serving)?;
         output::complain(&format!(
             "weft attach: {} is {}: {}, blocks of {} bytes, {} queues of {}",
             path.display(),

@@ -15,6 +15,7 @@ use weft_lab::{
     Job, Part, Pattern, Progress, Rate, RunObserver, RunResult,
     job::Polling,
     jobfile::{self, Exit, Section},
+    limits::NOT_ENDED,
     logs,
     pacer::Process,
     report::{Entry, disks::Disks, human},
@@ -290,8 +291,12 @@ impl<'a> Bench<'a> {
         let of_entry = |driven: &&Driven| driven.name == failed.device;
         let lost = [weft_backend::Failure::Gone, weft_backend::Failure::PathLost];
         let is_gone = lost.iter().any(|lost| fault.ends_with(&lost.to_string()));
-        let driven = self.driven.iter().find(of_entry).filter(|_| is_gone);
-        match driven.and_then(Driven::trouble) {
+        let driven = self.driven.iter().find(of_entry);
+        let why = match is_gone {
+            true => driven.and_then(Driven::trouble),
+            false => driven.filter(|_| fault.contains(NOT_ENDED)).and_then(Driven::lost),
+        };
+        match why {
             Some(trouble) => format!("{fault}: {trouble}"),
             None => fault,
         }

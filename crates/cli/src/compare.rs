@@ -15,8 +15,8 @@ use crate::{
 };
 
 /// Exit codes other than 0 (not slower) and 1 (the comparison failed).
-const SLOWER: u8 = 3;
-const INCOMPLETE: u8 = 4;
+pub(crate) const SLOWER: u8 = 3;
+pub(crate) const INCOMPLETE: u8 = 4;
 
 /// Options of `weft study compare`.
 #[derive(Debug, Args)]

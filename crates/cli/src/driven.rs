@@ -105,9 +105,15 @@ impl Driven {
 
     /// Why requests to it would find nothing, if it is across the network.
     pub(crate) fn trouble(&self) -> Option<String> {
+        let gone = || "the namespace is not there any more for this host".to_owned();
+        self.remote.as_ref().map(|_| self.lost().unwrap_or_else(gone))
+    }
+
+    /// Why no controller of it is there, if it is across the network and that is so.
+    pub(crate) fn lost(&self) -> Option<String> {
         let states = self.remote.as_ref()?.states();
         if states.contains(&ControllerState::Live) {
-            return Some("the namespace is not there any more for this host".to_owned());
+            return None;
         }
         let given_up = states.into_iter().find_map(|state| match state {
             ControllerState::Ended(Some(problem)) => Some(problem.to_string()),

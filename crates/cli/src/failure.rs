@@ -26,6 +26,17 @@ impl Failure {
         Self::Because(format!("cannot {doing} {what}: {error}"))
     }
 
+    /// The same for what serves and says so first: a reader that has ended early is an error there,
+    /// since nothing is served.
+    pub(crate) fn before_serving(self) -> Self {
+        match self {
+            Self::ReaderGone => Self::Because(
+                "cannot write to standard output: its reader has closed it".to_owned(),
+            ),
+            other => other,
+        }
+    }
+
     /// From an I/O error of standard output.
     pub(crate) fn output(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {

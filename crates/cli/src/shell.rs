@@ -1,5 +1,7 @@
 //! What a shell and `man` show of the command line, made from its definition.
 
+mod man;
+
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
@@ -70,6 +72,6 @@ pub(crate) fn completion(options: &CompletionOptions) -> Result<(), Failure> {
 }
 
 pub(crate) fn man(options: &ManOptions) -> Result<(), Failure> {
-    let written = clap_mangen::generate_to(Arguments::command(), &options.directory);
+    let written = man::write(Arguments::command(), &options.directory);
     written.map_err(|error| Failure::io("write", &options.directory.display(), &error))
 }

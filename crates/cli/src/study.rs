@@ -21,6 +21,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use weft_backend::files::read_text;
 use weft_lab::{
     environment,
     study::{agent, builtin, linux, matrix::Capabilities, plan::Plan, site::SpdkTools},
@@ -107,7 +108,7 @@ fn plan(name: &str) -> Result<Plan, Failure> {
              own is given as PLAN.toml"
         )));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::io("read", &name, &error))?;
+    let text = read_text(path).map_err(|error| Failure::io("read", &name, &error))?;
     text.parse().map_err(|error| Failure::Because(format!("{name}: {error}")))
 }
 

@@ -307,7 +307,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         metrics: options.metrics.metrics.map(metrics).transpose()?,
     };
     let announced = operator.with(|target| announce::announce(target, at, options.output_format));
-    announced.map_err(Failure::because)??;
+    announced.map_err(Failure::because)?.map_err(Failure::before_serving)?;
     let announced = Announced::start(&operator)?;
     let registered = Registered::start(&register, &operator)?;
     tell_manager(NotifyState::Ready);
@@ -459,7 +459,7 @@ impl Options {
     /// What an earlier process has kept.
     fn saved(&self, settings: &Config) -> Result<Option<State>, Failure> {
         let Some(path) = &self.state else { return Ok(None) };
-        let text = match std::fs::read_to_string(path) {
+        let text = match weft_backend::files::read_text(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Failure::io("read", &path.display(), &error)),

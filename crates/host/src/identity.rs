@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use uuid::Uuid;
+use weft_backend::files::read_text;
 use weft_nvme::Nqn;
 
 /// The file in which nvme-cli keeps the NQN of this host.
-const HOST_NQN_FILE: &str = "/etc/nvme/hostnqn";
+pub const HOST_NQN_FILE: &str = "/etc/nvme/hostnqn";
 /// The file in which nvme-cli keeps its Host Identifier.
-const HOST_ID_FILE: &str = "/etc/nvme/hostid";
+pub const HOST_ID_FILE: &str = "/etc/nvme/hostid";
 
 /// A host's name and identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,9 +58,9 @@ fn from_uuid(uuid: Uuid) -> Identity {
 }
 
 fn read_identity(nqn_file: &Path, id_file: &Path) -> Option<Identity> {
-    let text = std::fs::read_to_string(nqn_file).ok()?;
+    let text = read_text(nqn_file).ok()?;
     let nqn: Nqn = text.lines().next()?.trim().parse().ok()?;
-    let id = std::fs::read_to_string(id_file).ok();
+    let id = read_text(id_file).ok();
     let id = id.and_then(|text| Uuid::try_parse(text.lines().next()?.trim()).ok());
     let id = id.map(Uuid::into_bytes).or_else(|| uuid_in(&nqn));
     Some(Identity { nqn, id: id.unwrap_or_else(|| Uuid::new_v4().into_bytes()) })

@@ -110,6 +110,7 @@ pub use controller::{AdminResponse, Controller, connect, connect_discovery, disc
 pub use device::NamespaceFactory;
 pub use driver::{AdminResult, ControllerDriver};
 pub use error::Error;
+pub use identity::{HOST_ID_FILE, HOST_NQN_FILE};
 pub use multipath::{IoPolicy, Multipath, MultipathFactory, PathInfo, discover_ports};
 pub use namespace::{CopySource, Namespace};
 pub use options::{Options, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};

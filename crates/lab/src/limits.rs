@@ -79,6 +79,9 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// less than that to come back where it comes back at once.
 pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// What is said of requests that have taken longer.
+pub const NOT_ENDED: &str = "did not end within";
+
 /// The same where the user has ended the run; twice that for those that a device works on.
 pub const INTERRUPTED_TIMEOUT: Duration = Duration::from_millis(500);
 

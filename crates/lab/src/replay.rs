@@ -1,6 +1,10 @@
 //! Requests that fio has recorded: `read_iolog`, versions 2 and 3.
 
-use std::{fs, sync::Arc};
+use std::{
+    fs::File,
+    io::{self, Read},
+    sync::Arc,
+};
 
 use crate::pattern::Direction;
 
@@ -44,15 +48,26 @@ pub struct Timing {
     pub percent: f64,
 }
 
+/// The bytes of a log of fio, which may be long; `None` if the file is none, which may have no end.
+fn contents(path: &str) -> io::Result<Option<Vec<u8>>> {
+    let begin = b"fio version";
+    let (mut file, mut bytes) = (File::open(path)?, Vec::new());
+    file.by_ref().take(begin.len() as u64).read_to_end(&mut bytes)?;
+    if bytes != begin {
+        return Ok(None);
+    }
+    file.read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
 impl Replay {
     /// Reads a file.
     ///
     /// # Errors
     /// The file, the line, and what is wrong with it.
     pub fn read(path: &str, timing: Timing) -> Result<Self, String> {
-        let bytes = fs::read(path).map_err(|error| format!("cannot read {path}: {error}"))?;
-        let is_text = bytes.starts_with(b"fio version");
-        let text = String::from_utf8(bytes).ok().filter(|_| is_text);
+        let bytes = contents(path).map_err(|error| format!("cannot read {path}: {error}"))?;
+        let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
         let text = text.ok_or_else(|| {
             format!(
                 "{path} is no log of fio's version 2 or 3: others, and blktrace's, are not read"

@@ -519,8 +519,6 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Closes the devices of lanes that wait for too long: the requests that such a device does
-    /// not work on end then.
     /// How long after its end a lane waits for requests that a device has.
     fn drain_ns(&self, lane: &Lane) -> u64 {
         match self.stop.load(Ordering::Relaxed) {
@@ -529,6 +527,8 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Closes the devices of lanes that wait for too long: the requests that such a device does
+    /// not work on end then.
     fn close_stuck(&mut self, now_ns: u64) {
         let patience = match self.stop.load(Ordering::Relaxed) {
             true => INTERRUPTED_TIMEOUT,
@@ -536,7 +536,7 @@ impl<'a> Worker<'a> {
         };
         for (lane, has_news) in self.lanes.iter_mut().zip(&mut self.news) {
             if lane.is_stuck(now_ns, ns(patience) + lane.slowest_ns()) {
-                lane.close(&mut self.reactor);
+                lane.close_stuck(patience, &mut self.reactor);
                 *has_news = true;
             }
         }

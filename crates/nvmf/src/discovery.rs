@@ -4,9 +4,9 @@
 //! those of subsystems that allow its host, with an address that the host can reach: for a listener
 //! with a wildcard address, the address that the host itself came to.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use weft_nvme::fabrics::CONTROLLER_ID_DYNAMIC;
@@ -18,7 +18,7 @@ use weft_nvme::wire::{U16, U32};
 use weft_nvme::{Nqn, Wire};
 
 use crate::keys::TlsMode;
-use crate::registration::{Registered, Registrations};
+use crate::registration::{Entries, Registered, Registrations};
 
 /// Bytes of the log page's header, and of each entry.
 const RECORD_BYTES: usize = 1024;
@@ -29,11 +29,11 @@ pub struct DiscoveryView {
     /// Generation Counter: different for every view that is published.
     pub generation: u64,
     /// The entries, in the order of the log page.
-    pub entries: Vec<DiscoveryEntry>,
+    pub entries: Arc<[DiscoveryEntry]>,
     /// Whether it is a Centralized Discovery controller: others register their subsystems with it.
     pub is_centralized: bool,
     /// What they have registered, which every host sees.
-    pub registered: Vec<Arc<Registered>>,
+    pub registered: Vec<Entries>,
     /// How often that had changed.
     pub registrations: u64,
 }
@@ -45,9 +45,10 @@ impl DiscoveryView {
         let version = registrations.version();
         Self {
             generation: self.generation - self.registrations + version,
+            entries: Arc::clone(&self.entries),
+            is_centralized: self.is_centralized,
             registered: registrations.subsystems(),
             registrations: version,
-            ..self.clone()
         }
     }
 
@@ -137,6 +138,12 @@ impl DiscoveryEntry {
         self.allowed_hosts.as_ref().is_none_or(|allowed| allowed.contains(host))
     }
 
+    /// Its bytes in the extended format.
+    fn extended_bytes(&self) -> usize {
+        let label = self.admin_label.as_deref();
+        Registered::EXTENDED_BYTES_MIN + label.map_or(0, Registered::label_bytes)
+    }
+
     fn to_wire(&self, address: IpAddr) -> log_page::DiscoveryEntry {
         let (subsystem_type, flags) = match self.kind {
             EntryKind::Nvm => (SubsystemType::NVM, DiscoveryEntryFlags(0)),
@@ -212,74 +219,108 @@ impl DiscoveryLogPage {
         Self { view, local_address, entries }
     }
 
+    /// The same page of another view, if this target's own entries are the same in it.
+    #[must_use]
+    pub fn with(self, view: &Arc<DiscoveryView>) -> Option<Self> {
+        let is_same = Arc::ptr_eq(&self.view.entries, &view.entries);
+        is_same.then(|| Self { view: Arc::clone(view), ..self })
+    }
+
     /// `length` bytes from `offset`; zeros behind its end. `None` if it ends before `offset`. Its
-    /// entries are extended ones if that was asked for.
+    /// entries are extended ones if that was asked for. Only what is asked for is made.
     #[must_use]
     pub fn part(&self, offset: u64, length: usize, extended: bool) -> Option<Vec<u8>> {
         let offset = usize::try_from(offset).ok()?;
-        let end = offset.saturating_add(length);
-        // Only what is asked for is made; `first` is where that begins.
-        let (mut bytes, mut first, mut at) = (Vec::new(), None, 0);
-        for record in 0..=self.len() {
-            let own = match record.checked_sub(1) {
-                Some(index) if extended => self.extended_bytes(index)?,
-                _ => RECORD_BYTES,
-            };
-            if at < end && at + own > offset {
-                first.get_or_insert(at);
-                match record.checked_sub(1) {
-                    None => bytes.extend_from_slice(self.header(extended).bytes()),
-                    Some(index) if extended => self.entry(index)?.extend_to(&mut bytes),
-                    Some(index) => bytes.extend_from_slice(self.entry(index)?.entry.bytes()),
+        let wanted = offset..offset.saturating_add(length);
+        let mut part = Part { wanted, at: 0, first: None, bytes: Vec::new() };
+        part.add(RECORD_BYTES, |bytes| bytes.extend_from_slice(self.header(extended).bytes()));
+        for entry in self.own() {
+            let own = record_bytes(extended, entry.extended_bytes());
+            part.add(own, |bytes| {
+                if let Some(address) = entry.address_for(self.local_address) {
+                    let label = entry.admin_label.as_deref();
+                    append(&Registered::labelled(entry.to_wire(address), label), extended, bytes);
                 }
-            }
-            at += own;
+            });
         }
-        if offset > at {
+        // What another one has registered is behind this target's own.
+        for entries in &self.view.registered {
+            let whole = match extended {
+                true => entries.extended_bytes(),
+                false => entries.len() * RECORD_BYTES,
+            };
+            if !part.has(whole) {
+                part.at += whole;
+                continue;
+            }
+            for entry in entries.iter() {
+                let own = record_bytes(extended, entry.extended_bytes());
+                part.add(own, |bytes| append(entry, extended, bytes));
+            }
+        }
+        if offset > part.at {
             return None;
         }
-        window(&bytes, (offset - first.unwrap_or(offset)) as u64, length)
+        window(&part.bytes, (offset - part.first.unwrap_or(offset)) as u64, length)
+    }
+
+    /// This target's own entries that the host sees.
+    fn own(&self) -> impl Iterator<Item = &DiscoveryEntry> {
+        self.entries.iter().filter_map(|index| self.view.entries.get(*index))
     }
 
     fn header(&self, extended: bool) -> DiscoveryHeader {
-        let count = self.len();
+        let registered = &self.view.registered;
+        let count = self.entries.len() + registered.iter().map(|all| all.len()).sum::<usize>();
         let mut header = DiscoveryHeader::new(self.view.generation, count as u64);
         if extended {
-            let entries: usize = (0..count).filter_map(|index| self.extended_bytes(index)).sum();
+            let own: usize = self.own().map(DiscoveryEntry::extended_bytes).sum();
+            let others: usize = registered.iter().map(Entries::extended_bytes).sum();
             header.flags = DiscoveryParameter(0).with_extended_entries(true);
             header.total_length =
-                U32::new(u32::try_from(RECORD_BYTES + entries).unwrap_or(u32::MAX));
+                U32::new(u32::try_from(RECORD_BYTES + own + others).unwrap_or(u32::MAX));
         }
         header
     }
+}
 
-    fn len(&self) -> usize {
-        self.entries.len() + self.view.registered.len()
+const fn record_bytes(extended: bool, extended_bytes: usize) -> usize {
+    if extended { extended_bytes } else { RECORD_BYTES }
+}
+
+fn append(entry: &Registered, extended: bool, bytes: &mut Vec<u8>) {
+    #[cfg(test)]
+    tests::count_entry();
+    match extended {
+        true => entry.extend_to(bytes),
+        false => bytes.extend_from_slice(entry.entry.bytes()),
+    }
+}
+
+/// A part of the page that is being made.
+struct Part {
+    /// Where in the page it is.
+    wanted: Range<usize>,
+    /// Where the next record is.
+    at: usize,
+    /// Where the first record that was made is.
+    first: Option<usize>,
+    bytes: Vec<u8>,
+}
+
+impl Part {
+    /// Whether it has some of the next so many bytes of the page.
+    const fn has(&self, bytes: usize) -> bool {
+        self.at < self.wanted.end && self.at + bytes > self.wanted.start
     }
 
-    /// What another one has registered is behind this target's own.
-    fn registered(&self, index: usize) -> Option<&Arc<Registered>> {
-        self.view.registered.get(index.checked_sub(self.entries.len())?)
-    }
-
-    fn extended_bytes(&self, index: usize) -> Option<usize> {
-        if let Some(registered) = self.registered(index) {
-            return Some(registered.extended_bytes());
+    /// Has the next record made if some of it is wanted.
+    fn add(&mut self, bytes: usize, make: impl FnOnce(&mut Vec<u8>)) {
+        if self.has(bytes) {
+            self.first.get_or_insert(self.at);
+            make(&mut self.bytes);
         }
-        let label = self.view.entries.get(*self.entries.get(index)?)?.admin_label.as_deref();
-        Some(Registered::EXTENDED_BYTES_MIN + label.map_or(0, Registered::label_bytes))
-    }
-
-    fn entry(&self, index: usize) -> Option<Cow<'_, Registered>> {
-        #[cfg(test)]
-        tests::count_entry();
-        if let Some(registered) = self.registered(index) {
-            return Some(Cow::Borrowed(registered));
-        }
-        let entry = self.view.entries.get(*self.entries.get(index)?)?;
-        let label = entry.admin_label.as_deref();
-        let entry = entry.to_wire(entry.address_for(self.local_address)?);
-        Some(Cow::Owned(Registered::labelled(entry, label)))
+        self.at += bytes;
     }
 }
 
@@ -362,7 +403,8 @@ pub(crate) mod tests {
                 entry("192.0.2.1"),
                 named.clone(),
                 DiscoveryEntry { port: 4421, ..entry("::") },
-            ],
+            ]
+            .into(),
             ..DiscoveryView::default()
         };
         let view = Arc::new(view);
@@ -399,7 +441,8 @@ pub(crate) mod tests {
                     address("192.0.2.9"),
                     8010,
                 ),
-            ],
+            ]
+            .into(),
             ..DiscoveryView::default()
         };
         let log = DiscoveryLogPage::new(Arc::new(view), &host, local);
@@ -451,7 +494,7 @@ pub(crate) mod tests {
         let local = address("192.0.2.1");
         let view = DiscoveryView {
             generation: 5,
-            entries: vec![entry("0.0.0.0")],
+            entries: vec![entry("0.0.0.0")].into(),
             ..DiscoveryView::default()
         };
         let log = DiscoveryLogPage::new(Arc::new(view), &host, local);

@@ -4,7 +4,8 @@
 //! Registrations belong to the host that sent them: no other one can change them. They are bounded,
 //! and end some time after their host's association unless it registers again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -271,17 +272,54 @@ impl Registered {
         })
     }
 
-    fn is_same(&self, other: &Self, key: EntryKeyType) -> bool {
-        let (one, other) = (&self.entry, &other.entry);
-        let common = |entry: &DiscoveryEntry| {
-            let service = (entry.transport_type, entry.address_family, entry.service_id);
-            (service, entry.address_subtype, entry.subsystem_nqn)
-        };
-        common(one) == common(other)
-            && match key {
-                EntryKeyType::PORT_ID => one.port_id == other.port_id,
-                _ => one.address == other.address,
-            }
+    /// What tells it from other entries.
+    fn key(&self, kind: EntryKeyType) -> [&[u8]; 6] {
+        #[cfg(test)]
+        tests::count_entry();
+        let entry = &self.entry;
+        [
+            entry.transport_type.bytes(),
+            entry.address_family.bytes(),
+            &entry.service_id.0,
+            match kind {
+                EntryKeyType::PORT_ID => entry.port_id.bytes(),
+                _ => &entry.address.0,
+            },
+            &entry.subsystem_nqn,
+            &entry.address_subtype.0,
+        ]
+    }
+}
+
+/// The entries of one association, in the order of their bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entries {
+    all: Arc<[Arc<Registered>]>,
+    extended_bytes: usize,
+}
+
+impl FromIterator<Arc<Registered>> for Entries {
+    fn from_iter<T: IntoIterator<Item = Arc<Registered>>>(entries: T) -> Self {
+        let mut all: Vec<_> = entries.into_iter().collect();
+        all.sort_by(|one, other| one.entry.bytes().cmp(other.entry.bytes()));
+        let extended_bytes = all.iter().map(|one| one.extended_bytes()).sum();
+        Self { all: all.into(), extended_bytes }
+    }
+}
+
+impl Deref for Entries {
+    type Target = [Arc<Registered>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}
+
+impl Entries {
+    /// Bytes of all of them in the extended format.
+    #[must_use]
+    pub const fn extended_bytes(&self) -> usize {
+        self.extended_bytes
     }
 }
 
@@ -291,29 +329,35 @@ pub struct Record {
     /// Who it says that it is.
     pub entity: Entity,
     /// What it has registered.
-    pub entries: Vec<Arc<Registered>>,
+    pub entries: Entries,
     /// When this ends; `None` while the association is there.
     pub ends: Option<Duration>,
 }
 
 impl Record {
     /// The subsystems among its entries: those of a Direct Discovery controller.
-    fn subsystems(&self) -> &[Arc<Registered>] {
-        if self.entity.kind == EntityType::DIRECT { &self.entries } else { &[] }
+    fn subsystems(&self) -> Option<&Entries> {
+        (self.entity.kind == EntityType::DIRECT).then_some(&self.entries)
     }
 }
 
-/// All that is registered, by the host that did it and the association over which it came.
+/// What one host has registered, by the association over which it came.
+type Records<A> = BTreeMap<A, Record>;
+
+/// All that is registered, by the host that did it. A change costs what its host has, however much
+/// others have registered.
 #[derive(Debug, Clone)]
 pub struct Registrations<A> {
-    records: BTreeMap<(Nqn, A), Record>,
+    hosts: BTreeMap<Nqn, Records<A>>,
+    /// The entries of all hosts.
+    entries: usize,
     /// Goes up with each change.
     version: u64,
 }
 
 impl<A> Default for Registrations<A> {
     fn default() -> Self {
-        Self { records: BTreeMap::new(), version: 0 }
+        Self { hosts: BTreeMap::new(), entries: 0, version: 0 }
     }
 }
 
@@ -325,7 +369,6 @@ impl<A: Copy + Ord> Registrations<A> {
     /// There is no room for more.
     pub fn change(&mut self, host: Nqn, association: A, change: Change) -> Result<bool, Status> {
         let Change { task, entity, key, entries } = change;
-        let mut next = self.clone();
         let (gone, new) = match (task, entries.as_slice()) {
             (DiscoveryTask::UPDATE, [old, new]) => {
                 (std::slice::from_ref(old), std::slice::from_ref(new))
@@ -333,52 +376,65 @@ impl<A: Copy + Ord> Registrations<A> {
             (DiscoveryTask::REGISTER, all) => (&[][..], all),
             (_, all) => (all, &[][..]),
         };
-        for ((of, by), record) in &mut next.records {
-            if *of == host {
-                // What is registered again replaces that of this association, and of ended ones.
-                let replaces = *by == association || record.ends.is_some();
-                let replaced = if replaces { new } else { &[] };
-                let is_gone = |one: &Registered| {
-                    gone.iter().chain(replaced).any(|other| one.is_same(other, key))
-                };
-                record.entries.retain(|one| !is_gone(one));
-            }
+        let gone: BTreeSet<_> = gone.iter().map(|one| one.key(key)).collect();
+        // Of those that are the same the last one counts.
+        let new: BTreeMap<_, _> = new.iter().map(|one| (one.key(key), one)).collect();
+        let before = self.hosts.get(&host).cloned().unwrap_or_default();
+        let mut records = before.clone();
+        for (by, record) in &mut records {
+            // What is registered again replaces that of this association, and of ended ones.
+            let replaces = *by == association || record.ends.is_some();
+            let stays = |one: &&Arc<Registered>| {
+                let key = one.key(key);
+                !gone.contains(&key) && !(replaces && new.contains_key(&key))
+            };
+            record.entries = record.entries.iter().filter(stays).cloned().collect();
         }
         if !new.is_empty() {
-            let empty = || Record { entity: entity.clone(), entries: Vec::new(), ends: None };
-            let record = next.records.entry((host, association)).or_insert_with(empty);
-            record.entity = entity.clone();
-            for entry in new {
-                record.entries.retain(|other| !other.is_same(entry, key));
-                record.entries.push(Arc::new(entry.clone()));
-            }
+            let known = records.remove(&association).map(|record| record.entries);
+            let known = known.iter().flat_map(|entries| entries.iter().cloned());
+            let new = new.into_values().map(|one| Arc::new(one.clone()));
+            let entries = known.chain(new).collect();
+            records.insert(association, Record { entity, entries, ends: None });
         }
-        next.records.retain(|_, record| !record.entries.is_empty());
-        let is_more = next.len_of(&host) > self.len_of(&host);
-        if is_more && (next.len_of(&host) > ENTRIES_OF_HOST_MAX || next.len() > ENTRIES_MAX) {
+        records.retain(|_, record| !record.entries.is_empty());
+        let (had, has) = (len(&before), len(&records));
+        let all = self.entries - had + has;
+        if has > had && (has > ENTRIES_OF_HOST_MAX || all > ENTRIES_MAX) {
             return Err(Status::INSUFFICIENT_DISCOVERY_RESOURCES);
         }
-        let is_other = next.subsystems() != self.subsystems();
-        next.version += u64::from(is_other);
-        *self = next;
+        self.entries = all;
+        let is_other = subsystems(&before) != subsystems(&records);
+        self.version += u64::from(is_other);
+        match records.is_empty() {
+            true => self.hosts.remove(&host),
+            false => self.hosts.insert(host, records),
+        };
         Ok(is_other)
     }
 
     /// An association has ended. Returns when what was registered over it ends, if anything was.
     pub fn left(&mut self, host: &Nqn, association: A, now: Duration) -> Option<Duration> {
-        let record = self.records.get_mut(&(*host, association))?;
+        let record = self.hosts.get_mut(host)?.get_mut(&association)?;
         record.ends = Some(now + GRACE);
         record.ends
     }
 
     /// Removes what has ended. Says whether subsystems were among it.
     pub fn expire(&mut self, now: Duration) -> bool {
-        let mut is_other = false;
-        self.records.retain(|_, record| {
-            let stays = record.ends.is_none_or(|ends| ends > now);
-            is_other |= !stays && !record.subsystems().is_empty();
-            stays
+        let (mut is_other, mut gone) = (false, 0);
+        self.hosts.retain(|_, records| {
+            records.retain(|_, record| {
+                let stays = record.ends.is_none_or(|ends| ends > now);
+                if !stays {
+                    is_other |= record.subsystems().is_some();
+                    gone += record.entries.len();
+                }
+                stays
+            });
+            !records.is_empty()
         });
+        self.entries -= gone;
         self.version += u64::from(is_other);
         is_other
     }
@@ -391,26 +447,27 @@ impl<A: Copy + Ord> Registrations<A> {
 
     /// All of it, with the host that did it.
     pub fn records(&self) -> impl Iterator<Item = (&Nqn, &Record)> {
-        self.records.iter().map(|((host, _), record)| (host, record))
+        let all = self.hosts.iter();
+        all.flat_map(|(host, records)| records.values().map(move |record| (host, record)))
     }
 
-    /// The subsystems that were registered, in an order that does not depend on who came first.
+    /// The subsystems that were registered, in the order of the hosts that did it.
     #[must_use]
-    pub fn subsystems(&self) -> Vec<Arc<Registered>> {
-        let each = self.records.values().flat_map(Record::subsystems);
-        let mut all: Vec<_> = each.cloned().collect();
-        all.sort_by(|one, other| one.entry.bytes().cmp(other.entry.bytes()));
-        all
+    pub fn subsystems(&self) -> Vec<Entries> {
+        self.records().filter_map(|(_, record)| record.subsystems().cloned()).collect()
     }
+}
 
-    fn len(&self) -> usize {
-        self.records.values().map(|record| record.entries.len()).sum()
-    }
+fn len<A>(records: &Records<A>) -> usize {
+    records.values().map(|record| record.entries.len()).sum()
+}
 
-    fn len_of(&self, host: &Nqn) -> usize {
-        let of_host = self.records().filter(|(of, _)| *of == host);
-        of_host.map(|(_, record)| record.entries.len()).sum()
-    }
+/// The subsystems of one host, whatever the association over which each came.
+fn subsystems<A>(records: &Records<A>) -> Vec<&Arc<Registered>> {
+    let each = records.values().filter_map(Record::subsystems);
+    let mut all: Vec<_> = each.flat_map(|entries| entries.iter()).collect();
+    all.sort_by(|one, other| one.entry.bytes().cmp(other.entry.bytes()));
+    all
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use weft_nvme::Nqn;
 
-use crate::subsystem::{NamespaceView, SubsystemView};
+use crate::subsystem::{NamespaceView, Namespaces, SubsystemView};
 
 /// Which hosts see the namespaces that not every host sees.
 #[derive(Debug, Default)]
@@ -18,8 +18,8 @@ pub struct Visibility {
     /// The views of hosts as long as somebody has them, by the namespaces that they see of those
     /// that not every host sees: hosts that see the same share one.
     views: Mutex<BTreeMap<BTreeSet<u32>, Weak<SubsystemView>>>,
-    /// The namespaces that every host sees, once somebody asks.
-    of_all: OnceLock<Vec<NamespaceView>>,
+    /// The namespaces that every host sees, once somebody asks: in the views of all hosts.
+    of_all: OnceLock<Namespaces>,
 }
 
 /// Namespaces that not every host sees, and the same by host: nobody looks through all of them for
@@ -63,8 +63,12 @@ impl Visibility {
 }
 
 impl SubsystemView {
-    fn seen_by_all(&self) -> &[NamespaceView] {
-        let is_seen = |one: &&NamespaceView| self.visibility.hosts(one.nsid).is_none();
+    fn seen_by_all(&self) -> &Namespaces {
+        let is_seen = |one: &&NamespaceView| {
+            #[cfg(test)]
+            tests::count_namespace();
+            self.visibility.hosts(one.nsid).is_none()
+        };
         let all = || self.namespaces.iter().filter(is_seen).copied().collect();
         self.visibility.of_all.get_or_init(all)
     }
@@ -83,10 +87,13 @@ impl SubsystemView {
         if let Some(known) = views.get(seen).and_then(Weak::upgrade) {
             return known;
         }
-        let of_all = self.seen_by_all().iter().copied();
-        let own = seen.iter().filter_map(|nsid| self.namespaces.get(*nsid).copied());
+        let own = seen.iter().filter_map(|nsid| {
+            #[cfg(test)]
+            tests::count_namespace();
+            self.namespaces.get(*nsid).copied()
+        });
         let view = Arc::new(Self {
-            namespaces: of_all.chain(own).collect(),
+            namespaces: self.seen_by_all().with_own(own),
             visibility: Visibility::default(),
             ..(**self).clone()
         });
@@ -100,8 +107,43 @@ impl SubsystemView {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::subsystem::test_support::{HOST, nqn, view};
+
+    thread_local! {
+        /// Namespaces that were looked at for views of hosts on this thread.
+        static NAMESPACES: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count_namespace() {
+        NAMESPACES.set(NAMESPACES.get() + 1);
+    }
+
+    /// All I/O queues have their views within a turn: each costs what its host alone sees.
+    #[test]
+    fn a_view_costs_what_its_host_alone_sees() {
+        const HOSTS: u32 = 500;
+        let host = |number: u32| nqn(&format!("nqn.host{number}"));
+        let mut all = view(&(1..=2 * HOSTS).collect::<Vec<_>>());
+        // Those with odd numbers are of one host each.
+        let of_one = |number| (2 * number + 1, BTreeSet::from([host(number)]));
+        all.visibility = (0..HOSTS).map(of_one).collect();
+        let (all, before) = (Arc::new(all), NAMESPACES.get());
+        let views: Vec<_> = (0..HOSTS).map(|number| all.of_host(&host(number))).collect();
+        assert_eq!(NAMESPACES.get() - before, (2 * HOSTS + HOSTS) as usize);
+        for (view, number) in views.iter().zip(0..) {
+            let (seen, own) = (&view.namespaces, 2 * number + 1);
+            let expected: Vec<u32> =
+                (1..=2 * HOSTS).filter(|nsid| nsid % 2 == 0 || *nsid == own).collect();
+            assert!(seen.iter().map(|one| one.nsid).eq(expected.iter().copied()), "{number}");
+            assert!(seen.len() == expected.len() && seen.get(own + 2).is_none());
+            assert!(expected.iter().all(|nsid| seen.get(*nsid).is_some_and(|n| n.nsid == *nsid)));
+            let above = seen.range(own..).map(|one| one.nsid);
+            assert!(above.eq(expected.iter().copied().filter(|nsid| *nsid >= own)), "{number}");
+        }
+    }
 
     #[test]
     fn a_host_sees_what_every_host_sees_and_what_it_may() {

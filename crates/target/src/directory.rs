@@ -31,8 +31,8 @@ use crate::statistics::GroupCounters;
 use crate::strangers::Strangers;
 use crate::trace::{Trace, TracedGroup};
 
-/// The exit code after a group has failed: that of a panic.
-const EXIT_CODE: i32 = 101;
+/// The exit code of a process whose poll group has failed: that of a panic.
+pub const EXIT_CODE_OF_A_FAILED_GROUP: u8 = 101;
 
 /// A host at a subsystem: by its NQN, since some hosts make a new Host Identifier for each
 /// Connect.
@@ -248,7 +248,7 @@ impl Directory {
     pub(crate) fn fail(&self, why: String) {
         log::error!("{why}");
         if self.exits_on_failure.load(Ordering::Relaxed) {
-            std::process::exit(EXIT_CODE);
+            std::process::exit(EXIT_CODE_OF_A_FAILED_GROUP.into());
         }
         // The first one is the cause of the others.
         drop(self.failure.set(why));
@@ -263,7 +263,7 @@ impl Directory {
     pub(crate) fn exit_on_failure(&self) {
         self.exits_on_failure.store(true, Ordering::Relaxed);
         if self.failure().is_some() {
-            std::process::exit(EXIT_CODE);
+            std::process::exit(EXIT_CODE_OF_A_FAILED_GROUP.into());
         }
     }
 

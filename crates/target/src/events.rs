@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use weft_backend::files::read_text;
 use weft_nvmf::persistent::{EventLog, KeptEvents};
 use weft_reactor::{monotonic_time, real_time};
 
@@ -143,7 +144,7 @@ fn start_writer(file: Arc<EventFile>, told: Receiver<()>) -> Result<(), TargetEr
 
 /// Reads the logs; none if there is no file.
 fn read(path: &Path) -> Result<BTreeMap<String, KeptEvents>, String> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match read_text(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(format!("{}: {error}", path.display())),

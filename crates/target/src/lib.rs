@@ -80,7 +80,9 @@ mod sync {
 
 pub use check::{CheckedNamespace, check};
 pub use classes::{ClassReason, ServedClass};
-pub use directory::{ConnectedController, ConnectedQueue, QueueAuthentication};
+pub use directory::{
+    ConnectedController, ConnectedQueue, EXIT_CODE_OF_A_FAILED_GROUP, QueueAuthentication,
+};
 pub use group::{LatencyState, LatencyTarget};
 pub use io_metrics::{
     ErrorClass, HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading, Wait,

@@ -580,7 +580,10 @@ impl Target {
         for namespace in before.subsystems.values().flat_map(|view| view.namespaces.iter()) {
             match (namespace.detached, found.get(&namespace.device)) {
                 (false, Some(text)) => log::error!("{text}"),
-                (true, None) => log::info!("a file that was removed or moved is back"),
+                (true, None) => {
+                    let file = before.factory(namespace.device).map(|one| one.identity());
+                    log::info!("{}, which was moved away, is back", file.unwrap_or_default());
+                }
                 _ => {}
             }
         }

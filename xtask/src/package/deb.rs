@@ -3,7 +3,7 @@
 //! `dpkg-deb` builds it, which every Debian has. What the binary needs of the C library is read
 //! from its symbols, so that it can be installed wherever they are.
 
-use super::{Parts, VERSION, binary, inside, list_of_parts, place, serve};
+use super::{Parts, VERSION, binary, inside, list_of_parts, place, place_documents, serve};
 use crate::packages;
 use crate::python::succeeded;
 use anyhow::{Context, Result};
@@ -61,7 +61,6 @@ fn documents(root: &Path, tree: &Path) -> Result<()> {
         ("packaging/weft.sysusers", "usr/lib/sysusers.d/weft.conf"),
         ("packaging/target.toml", "usr/share/doc/weft/examples/target.toml"),
         ("packaging/nvmf_tgt", "usr/share/doc/weft/examples/nvmf_tgt"),
-        ("docs/config.toml", "usr/share/doc/weft/examples/config.toml"),
         ("monitoring/dashboard.json", "usr/share/doc/weft/examples/dashboard.json"),
         ("monitoring/alerts.yml", "usr/share/doc/weft/examples/alerts.yml"),
         ("CHANGELOG.md", "usr/share/doc/weft/CHANGELOG.md"),
@@ -69,6 +68,7 @@ fn documents(root: &Path, tree: &Path) -> Result<()> {
         let text = fs::read(root.join(from)).with_context(|| from.to_owned())?;
         place(tree, to, &text, 0o644)?;
     }
+    place_documents(root, tree, "usr/share/doc/weft")?;
     let licence = |name: &str| fs::read_to_string(root.join(name));
     let (mit, apache) = (licence("LICENSE-MIT")?, licence("LICENSE-APACHE")?);
     let copyright = format!("License: MIT or Apache-2.0\n\n{mit}\n\n{apache}");

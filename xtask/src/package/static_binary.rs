@@ -1,6 +1,6 @@
 //! The static binary: one file that runs on every Linux, without RDMA.
 
-use super::{Parts, VERSION, binary, licences, list_of_parts, place, serve, with};
+use super::{Parts, VERSION, binary, licences, list_of_parts, place, place_documents, serve, with};
 use crate::python::succeeded;
 use anyhow::{Result, bail, ensure};
 use std::fs;
@@ -13,6 +13,7 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
     let tree = parts.empty("static")?;
     place(&tree, &format!("{name}/weft"), &fs::read(&parts.binary)?, 0o755)?;
     licences(parts.root, &tree, &name)?;
+    place_documents(parts.root, &tree, &name)?;
     list_of_parts(parts, "musl", &tree, &format!("{name}/sbom.cdx.json"))?;
     let archive = parts.folder.join(format!("{name}.tar.xz"));
     let mut command = Command::new("tar");

@@ -3,7 +3,7 @@
 //! Its tag says which C library the binary needs: auditwheel, which knows what each tag promises,
 //! reads it from the binary.
 
-use super::{Parts, VERSION, licences, list_of_parts, place, serve};
+use super::{Parts, VERSION, licences, list_of_parts, place, place_documents, serve};
 use crate::python;
 use crate::python::succeeded;
 use anyhow::{Context, Result, ensure};
@@ -24,6 +24,7 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
     // Of this machine's Linux alone, until auditwheel has said where it runs.
     let tag = format!("py3-none-linux_{}", parts.arch.name());
     place(&tree, &format!("{name}.data/scripts/weft"), &fs::read(&parts.binary)?, 0o755)?;
+    place_documents(parts.root, &tree, &format!("{name}.data/data/share/doc/weft"))?;
     let facts = format!("{name}.dist-info");
     place(&tree, &format!("{facts}/METADATA"), metadata(parts.root)?.as_bytes(), 0o644)?;
     let wheel = format!(

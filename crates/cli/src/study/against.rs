@@ -16,6 +16,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
+use weft_backend::files::read_text;
 use weft_lab::{
     compare::{self, Parameters},
     results::{self, file},
@@ -112,7 +113,7 @@ impl Turns<'_> {
     /// Measures what is missing, and compares.
     pub(super) fn resume(self) -> Result<(), Failure> {
         let path = self.directory.join(COMPARISON);
-        let text = fs::read_to_string(&path).map_err(|error| {
+        let text = read_text(&path).map_err(|error| {
             Failure::Because(format!(
                 "the comparison in {} cannot be resumed, for it does not say how far it is ({}: \
                  {error}): begin it anew with another --out",
@@ -306,7 +307,7 @@ fn measured(side: &Side) -> usize {
 /// Sets the number of repeats of the plan in a directory of results.
 fn rewrite(path: &Path, repeats: u32) -> Result<(), String> {
     let what = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let text = fs::read_to_string(path).map_err(|error| what(&error))?;
+    let text = read_text(path).map_err(|error| what(&error))?;
     let text = with_repeats(&text, repeats).map_err(|error| what(&error))?;
     fs::write(path, text).map_err(|error| what(&error))
 }

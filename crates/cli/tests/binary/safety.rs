@@ -111,6 +111,46 @@ fn help_that_cannot_be_written_is_an_error() {
     }
 }
 
+/// Whoever has started it would take an end without an error for what was asked.
+#[test]
+fn a_target_that_nobody_reads_from_is_an_error() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let words = ["target", "--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"];
+    let ran = command("epoll").args(words).stdout(writer).output().expect("weft");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot write to standard output"), "{said}");
+}
+
+/// Whatever the file is that is read as a whole.
+#[test]
+fn what_is_read_as_a_whole_has_an_end() {
+    let folder = Folder::new("endless");
+    let endless = |name: &str| {
+        let path = folder.path(name);
+        std::os::unix::fs::symlink("/dev/zero", &path).expect("a link");
+        path
+    };
+    let paths = ["t.toml", "job.fio", "plan.toml", "site.toml", "key", "marks", "log"].map(endless);
+    let [config, job, plan, site, key, marks, log] = paths.each_ref().map(|path| text(path));
+    let marks = format!("uncorrectable:file={marks}:memory:1MiB");
+    let replay = folder.write("replay.fio", format!("[job]\nread_iolog={log}\n"));
+    for words in [
+        &["target", "--config", config][..],
+        &["target", "--check", "--config", config],
+        &["bench", "memory:1MiB", job],
+        &["bench", "memory:1MiB", text(&replay)],
+        &["study", "run", plan],
+        &["site", "check", "--site", site],
+        &["key", "check", key],
+        &["target", "--device", &marks, "--listen", "tcp://127.0.0.1:0"],
+    ] {
+        let fault = weft("epoll", words).fault();
+        assert!(paths.iter().any(|path| fault.contains(text(path))), "{words:?}: {fault}");
+    }
+}
+
 #[test]
 fn a_misspelt_option_makes_no_file() {
     let folder = Folder::new("misspelt");
@@ -205,11 +245,20 @@ fn a_bench_ends_with_its_target() {
     for (depth, more) in [("1", &[][..]), ("32", &["--rw", "randwrite", "--verify", "crc32c"])] {
         let load = [&["--runtime", "2", "--iodepth", depth], more].concat();
         let (lasted, said) = outlives(&load, Signal::KILL);
-        assert!(said.contains("failed: gone: the connection to its controller is lost"), "{said}");
+        let words = "did not end within 3s of the end: the connection to its controller is lost";
+        assert!(said.contains(words), "{said}");
         // Its runtime, and how long it waits for requests that no connection carries.
         let timeouts = Duration::from_secs(2) + RECONNECT_TIMEOUT;
         assert!(lasted < timeouts + GRACE, "{lasted:?}");
     }
+}
+
+/// Its controller is there, and so is its namespace.
+#[test]
+fn a_bench_says_that_its_requests_did_not_end() {
+    let target = Target::start("epoll", &["--device", "delay:read=10s:memory:1MiB"]);
+    let fault = weft("epoll", ["bench", &target.url(1), "--quiet", "--runtime", "1"]).fault();
+    assert!(fault.ends_with("did not end within 3s of the end"), "{fault}");
 }
 
 /// Nothing ends these jobs but that their controller is given up, or their requests are.

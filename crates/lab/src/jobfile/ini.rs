@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path};
 
+use weft_backend::files::read_text;
+
 /// A line of a section that sets a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
@@ -161,7 +163,7 @@ fn include(line: &str) -> Option<&str> {
 }
 
 fn text_of(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+    read_text(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ mod timing;
 
 use std::time::Duration;
 
-use weft_backend::{BlockDevice, Operation, Request, RequestCompletion};
+use weft_backend::{BlockDevice, Failure, Operation, Request, RequestCompletion, duration};
 use weft_reactor::{Buffer, Reactor};
 
 use self::{
@@ -21,7 +21,7 @@ use self::{
 use crate::{
     histogram::Latency,
     job::Job,
-    limits::{AWAIT_OTHERS, VERIFY_READ_EVERY},
+    limits::{AWAIT_OTHERS, NOT_ENDED, VERIFY_READ_EVERY},
     pacer::Pacer,
     pattern::{Direction, Drawn, Sequence},
     random::Random,
@@ -34,6 +34,8 @@ pub(super) struct Lane {
     number: usize,
     times: Times,
     device: Box<dyn BlockDevice>,
+    /// After how long without an answer it was closed.
+    closed_after: Option<Duration>,
     sequence: Sequence,
     data: Data,
     pacer: Pacer,
@@ -156,6 +158,7 @@ impl Lane {
             region_offset: region.first_block * u64::from(block_bytes),
             block_shift: block_bytes.trailing_zeros(),
             device,
+            closed_after: None,
             unit_bytes: u64::from(job.shortest()),
             longest,
             durable: job.durable,
@@ -394,6 +397,12 @@ impl Lane {
             self.fail(format!("{stuck} requests never completed"));
         }
         self.enter(Stage::Done, self.last_completion_ns);
+    }
+
+    /// Closes the device of a lane that has waited for requests for so long after its end.
+    pub(super) fn close_stuck(&mut self, patience: Duration, reactor: &mut Reactor) {
+        self.closed_after = Some(patience);
+        self.close(reactor);
     }
 
     pub(super) fn close(&mut self, reactor: &mut Reactor) {
@@ -686,7 +695,11 @@ impl Lane {
         if let Err(failure) = completion.result {
             let what = purpose.name();
             let at = self.region_offset + offset;
-            self.fail(format!("{what} of {bytes} bytes at offset {at} failed: {failure}"));
+            let why = match self.closed_after.filter(|_| failure == Failure::Gone) {
+                Some(patience) => format!("{NOT_ENDED} {} of the end", duration::exact(patience)),
+                None => format!("failed: {failure}"),
+            };
+            self.fail(format!("{what} of {bytes} bytes at offset {at} {why}"));
         } else if self.check.is_some() {
             self.compare(number, offset, purpose);
         }

@@ -296,7 +296,7 @@ fn make_view(is_discovery: bool, state: u8) -> SubsystemView {
     if is_discovery {
         let listener = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let entry = DiscoveryEntry::tcp(EntryKind::Nvm, view.nqn, listener, 4420);
-        let entries = vec![entry; usize::from(state % 3)];
+        let entries = vec![entry; usize::from(state % 3)].into();
         let discovery = DiscoveryView {
             generation: state.into(),
             entries,

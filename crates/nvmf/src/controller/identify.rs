@@ -348,7 +348,7 @@ fn namespaces_above(namespaces: &Namespaces, nsid: u32) -> Result<Vec<u8>, Comma
     if nsid >= NAMESPACE_ID_BROADCAST - 1 {
         return Err(NAMESPACE);
     }
-    let above = namespaces.range(nsid.saturating_add(1)..).iter();
+    let above = namespaces.range(nsid.saturating_add(1)..);
     Ok(NamespaceList::new(above.map(|namespace| namespace.nsid)).bytes().to_vec())
 }
 

@@ -364,7 +364,7 @@ impl Controller {
     /// How many namespaces its host sees.
     #[must_use]
     pub fn namespaces(&self) -> usize {
-        self.view.namespaces.iter().len()
+        self.view.namespaces.len()
     }
 
     /// Whether the controller is enabled and ready, and not shutting down.
@@ -517,7 +517,9 @@ impl Controller {
         }
         let old = std::mem::replace(&mut self.view, view);
         self.listing.replace_namespaces(&self.view.namespaces);
-        self.discovery_log_page = None;
+        let page = self.discovery_log_page.take();
+        self.discovery_log_page =
+            self.view.discovery().and_then(|view| page.and_then(|page| page.with(view)));
         if !self.view.allows(&self.host) {
             return self.end(EndReason::HostNotAllowed);
         }

@@ -228,7 +228,7 @@ impl Controller {
             report.lines("ana-group", groups(&self.view, self.port_id).into_iter().map(group));
         }
         let namespaces = &self.view.namespaces;
-        report.line("namespaces", namespaces.iter().len());
+        report.line("namespaces", namespaces.len());
         let namespace = |namespace: &NamespaceView| {
             let NamespaceView { nsid, blocks, block_bytes, ana_group, .. } = namespace;
             let NamespaceView { lost_writes, detached, .. } = namespace;

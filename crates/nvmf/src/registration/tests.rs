@@ -1,6 +1,17 @@
+use std::cell::Cell;
+
 use super::*;
 use crate::subsystem::test_support::{HOST, SUBSYSTEM, nqn};
 use weft_nvme::log_page::{AddressFamily, Endpoint, SubsystemType, TransportType};
+
+thread_local! {
+    /// Entries that were looked at on this thread.
+    static ENTRIES: Cell<usize> = const { Cell::new(0) };
+}
+
+pub(super) fn count_entry() {
+    ENTRIES.set(ENTRIES.get() + 1);
+}
 
 fn entry(address: &str, port_id: u16) -> Registered {
     let endpoint = Endpoint {
@@ -40,7 +51,8 @@ fn read(change: &Change) -> Result<Change, Status> {
 
 fn addresses(registrations: &Registrations<u8>) -> Vec<String> {
     let all = registrations.subsystems();
-    let mut all: Vec<_> = all.iter().map(|one| one.entry.address.to_string()).collect();
+    let all = all.iter().flat_map(|entries| entries.iter());
+    let mut all: Vec<_> = all.map(|one| one.entry.address.to_string()).collect();
     all.sort();
     all
 }
@@ -208,4 +220,26 @@ fn the_bytes_of_an_entry_are_bounded() {
     assert_eq!(of(most), Ok(1));
     assert_eq!(of(most + 4), Err(Status::INSUFFICIENT_DISCOVERY_RESOURCES));
     assert_eq!(of(65_532), Err(Status::INSUFFICIENT_DISCOVERY_RESOURCES));
+}
+
+/// A command is carried out between the turns of others: it looks once at each of its entries and
+/// at each that its host has, and leaves alone what others have registered.
+#[test]
+fn a_command_costs_what_its_host_has() {
+    let mut all = Registrations::default();
+    let many = |host: usize| -> Vec<Registered> {
+        (0..ENTRIES_OF_HOST_MAX).map(|at| entry(&format!("10.0.{host}.{at}"), 1)).collect()
+    };
+    let name = |host: usize| nqn(&format!("nqn.host{host}"));
+    for host in 0..ENTRIES_MAX / ENTRIES_OF_HOST_MAX {
+        assert_eq!(all.change(name(host), 0, change(REGISTER, &many(host))), Ok(true));
+    }
+    let (shown, mut moved) = (all.subsystems(), many(3));
+    moved.iter_mut().for_each(|one| one.entry.controller_id = U16::new(7));
+    let before = ENTRIES.get();
+    assert_eq!(all.change(name(3), 0, change(REGISTER, &moved)), Ok(true));
+    assert_eq!(ENTRIES.get() - before, 2 * ENTRIES_OF_HOST_MAX);
+    let same = |(one, other): (&Entries, &Entries)| Arc::ptr_eq(&one.all, &other.all);
+    let changed = shown.iter().zip(&all.subsystems()).filter(|pair| !same(*pair)).count();
+    assert_eq!(changed, 1, "one host's list is made anew");
 }

@@ -64,7 +64,7 @@ impl Catalogue {
         }
         let view = DiscoveryView {
             generation: self.generation,
-            entries,
+            entries: entries.into(),
             is_centralized: config.centralized_discovery,
             ..DiscoveryView::default()
         };

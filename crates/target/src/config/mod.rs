@@ -191,7 +191,7 @@ impl Config {
     /// # Errors
     /// The file cannot be read, is not of its form, or contradicts itself.
     pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
+        let text = weft_backend::files::read_text(path).map_err(|error| {
             ConfigError::new("", format!("the file cannot be read: {error}"))
                 .remedy("check the path and its permissions")
                 .in_file(path)

@@ -21,6 +21,7 @@ use super::core::{CONTROLLERS, Context, Core, REGISTRATION_TIMERS};
 use super::io;
 use super::message::{ConnectionId, Message};
 use crate::directory::HostKey;
+use crate::limits::TURN_BYTES;
 use crate::managed::NamespaceRequest;
 use crate::reservations::{Asker, Change, Changed};
 use crate::round::Waiter;
@@ -457,10 +458,11 @@ impl Admin {
     }
 
     /// Registers discovery information of the host. If others see other subsystems then, the
-    /// command ends when every group shows them.
+    /// command ends when every group shows them. It is a turn's work: anybody may register.
     fn register(&mut self, command_id: u16, change: registration::Change, core: &mut Core) {
         let (host, task, count) = (*self.controller.host(), change.task, change.entries.len());
         log::debug!("{host}: {task}: {count} of a {}, {}", change.entity.kind, change.entity.name);
+        core.admission.spend(TURN_BYTES);
         let status = match core.directory.register(host, self.id, change) {
             Ok(Some(snapshot)) => {
                 let waiter =

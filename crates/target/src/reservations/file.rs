@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::json;
 use uuid::Uuid;
+use weft_backend::files::read_text;
 use weft_nvme::reservation::ReservationType;
 use weft_nvmf::reservation::{Held, HostId, Reservations};
 
@@ -84,7 +85,7 @@ pub(crate) fn text(reservations: &Reservations, uuid: &[u8; 16]) -> String {
 
 /// Reads the reservations of a namespace with this UUID; none if there is no file.
 pub(crate) fn read(path: &Path, uuid: &[u8; 16]) -> Result<Reservations, String> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match read_text(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Reservations::default()),
         Err(error) => return Err(format!("{}: {error}", path.display())),
@@ -97,7 +98,7 @@ pub(crate) fn read(path: &Path, uuid: &[u8; 16]) -> Result<Reservations, String>
 }
 
 fn read_owners(path: &Path) -> Result<Vec<(HostId, Arc<str>)>, String> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match read_text(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(format!("{}: {error}", path.display())),

@@ -12,7 +12,7 @@ use weft_target::steps::{AddNamespace, Step};
 use weft_target::{Target, check};
 
 use crate::support::peer::Peer;
-use crate::support::{SUBSYSTEM, address, config, start, subsystem, wait_until};
+use crate::support::{SUBSYSTEM, address, config, log, start, subsystem, wait_until};
 
 const OTHER: &str = "nqn.2024-01.io.weft:other";
 
@@ -172,6 +172,7 @@ fn a_file_that_goes_while_it_is_served_is_told() {
             std::fs::rename(folder.at("only"), folder.at("moved")).expect("moved");
         }),
     ];
+    log::install();
     for (words, goes) in gone {
         let folder = Folder::new();
         std::fs::write(folder.at("only"), vec![0; 1 << 20]).expect("a file");
@@ -196,6 +197,9 @@ fn a_file_that_goes_while_it_is_served_is_told() {
             wait_until("the kernel tells", || told.load(Ordering::SeqCst) > before);
             target.look_at_files().expect("hosts are told");
             assert_eq!((warning(), degraded(&target)), (0, false), "it is back");
+            let path = folder.at("only").canonicalize().expect("a path");
+            let line = format!("{}, which was moved away, is back", path.display());
+            assert_eq!(log::since(0, &line).len(), 1);
             goes(&folder);
         }
         let error = target.stop().expect_err("at the end again").to_string();

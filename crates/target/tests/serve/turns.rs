@@ -5,10 +5,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_nvme::command::{Flags, Fused};
+use weft_nvme::discovery_information::{DiscoveryTask, EntityType, EntryKeyType};
 use weft_nvme::fabrics::{PropertySet, PropertySize};
 use weft_nvme::feature::{Arbitration, FeatureId, SetFeatures};
+use weft_nvme::log_page::{AddressFamily, DiscoveryEntry, Endpoint, SubsystemType, TransportType};
 use weft_nvme::property::{ControllerConfiguration, Offset};
-use weft_nvme::{AdminOpcode, Command, NvmOpcode};
+use weft_nvme::{AdminOpcode, Command, Nqn, NvmOpcode};
+use weft_nvmf::registration::{Change, Entity, Registered};
 use weft_reactor::simulation::{NetworkConditions, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
 use weft_target::config::{Config, QosClass, QosRule};
@@ -84,10 +87,7 @@ impl Scene {
         for port in ports {
             scene.address = address_of(port);
             let controller = scene.connect(&ConnectFields::admin());
-            let offset = Offset::CONTROLLER_CONFIGURATION;
-            let enable = PropertySet::new(offset, PropertySize::Four, configuration.0.into());
-            let admin = scene.queues.len() - 1;
-            scene.run(admin, enable.to_command(), HostData::None);
+            scene.configure(scene.queues.len() - 1, configuration);
             controllers.insert(port, (controller, 0));
         }
         for (port, priority) in queues_of {
@@ -112,6 +112,13 @@ impl Scene {
         let mut buffer = self.host.pool().take(1024).expect("room");
         buffer.copy_from_slice(weft_nvme::Wire::bytes(&fields.data()));
         self.run(queue, fields.command(), HostData::ToController(buffer))
+    }
+
+    /// Configures the controller of an admin queue.
+    fn configure(&mut self, admin: usize, configuration: ControllerConfiguration) {
+        let offset = Offset::CONTROLLER_CONFIGURATION;
+        let set = PropertySet::new(offset, PropertySize::Four, configuration.0.into());
+        self.run(admin, set.to_command(), HostData::None);
     }
 
     /// Runs one command; the low half of its result.
@@ -267,6 +274,83 @@ fn a_deep_queue_does_not_use_up_the_turn_of_others() {
     assert_eq!(scene.collect_after(1), [0, 0, 64]);
     assert_eq!(scene.collect_after(1), [0, 3, 64 + 61]);
     assert_eq!(scene.collect(), [0, 3, 127]);
+}
+
+/// What is told of a change in a turn is as much as it takes to look at some 1,024 namespaces, and
+/// the rest in turns of its own, without anything happening.
+#[test]
+fn a_turn_tells_so_many_hosts_of_a_change_and_no_more() {
+    const HOSTS: u16 = 40;
+    for namespaces in [10, 200, 1000] {
+        let most = 1024_usize.div_ceil(namespaces - 1 + 64);
+        let ports: Vec<u16> = (1..=HOSTS).collect();
+        let mut scene = Scene::at_ports(&ports, enabled(), |config| {
+            config.subsystems = support::config(&vec!["null:1MiB"; namespaces]).subsystems;
+        });
+        let hosts = 0..usize::from(HOSTS);
+        for admin in hosts.clone() {
+            let request = Command::new(AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST);
+            scene.queues[admin].submit(request, HostData::None).expect("a slot");
+        }
+        scene.pass_turns();
+        let before = scene.answers[hosts.clone()].to_vec();
+        scene.reload(|config| {
+            config.subsystems[0].namespaces.pop();
+        });
+        let mut told = vec![0];
+        while told.last() != Some(&before.len()) {
+            let answers = scene.collect_after(1);
+            told.push(hosts.clone().filter(|host| answers[*host] > before[*host]).count());
+            assert!(told.len() < 1000, "{told:?}");
+        }
+        let of_turn = told.windows(2).map(|turns| turns[1] - turns[0]).max();
+        assert_eq!(of_turn, Some(most), "{namespaces} namespaces: {told:?}");
+    }
+}
+
+/// Whatever a host registers, and however many commands it sends at once.
+#[test]
+fn a_turn_makes_one_registration() {
+    const COMMANDS: usize = 8;
+    let mut scene = Scene::with(0, |config| config.centralized_discovery = true);
+    let subsystem = Nqn::DISCOVERY.as_str().to_owned();
+    scene.connect(&ConnectFields { subsystem, ..ConnectFields::admin() });
+    scene.configure(1, enabled());
+    for number in 0..COMMANDS {
+        let (command, data) = registration(number).to_command();
+        let mut buffer = scene.host.pool().take(data.len()).expect("room");
+        buffer.copy_from_slice(&data);
+        let submitted = scene.queues[1].submit(command, HostData::ToController(buffer));
+        submitted.expect("a slot");
+    }
+    scene.deliver();
+    let mut answered = vec![0];
+    while answered.last() != Some(&COMMANDS) {
+        answered.push(scene.collect_after(1)[1]);
+        assert!(answered.len() < 100, "{answered:?}");
+    }
+    assert!(answered.windows(2).all(|turns| turns[1] - turns[0] <= 1), "{answered:?}");
+}
+
+/// A subsystem that another target registers.
+fn registration(number: usize) -> Change {
+    let endpoint = Endpoint {
+        transport_type: TransportType::TCP,
+        address_family: AddressFamily::IPV4,
+        address: &format!("192.0.2.{number}"),
+        service_id: "4420",
+        port_id: 1,
+    };
+    let nqn = support::SUBSYSTEM.parse().expect("a name");
+    let entry = DiscoveryEntry::new(SubsystemType::NVM, &nqn, &endpoint, 32);
+    let entity = Entity {
+        kind: EntityType::DIRECT,
+        id: nqn,
+        name: "a target".to_owned(),
+        version: "1".to_owned(),
+    };
+    let entries = vec![Registered::basic(entry)];
+    Change { task: DiscoveryTask::REGISTER, entity, key: EntryKeyType::ADDRESS, entries }
 }
 
 /// Deep queues take turns.

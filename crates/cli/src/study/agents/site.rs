@@ -1,7 +1,8 @@
 //! The site file: which one it is, and which places it gives to a run.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
+use weft_backend::files::read_text;
 use weft_lab::study::site::Site;
 
 use super::{AgentPlace, Agents, Found, Several};
@@ -29,8 +30,7 @@ fn candidates(configuration: Option<PathBuf>, home: Option<PathBuf>) -> Vec<Path
 /// The site of a file: the given one, or else the one that is found.
 pub(in crate::study) fn read(given: Option<&PathBuf>) -> Result<Option<(PathBuf, Site)>, Failure> {
     let Some(path) = given.cloned().or_else(find) else { return Ok(None) };
-    let text =
-        fs::read_to_string(&path).map_err(|error| Failure::io("read", &path.display(), &error))?;
+    let text = read_text(&path).map_err(|error| Failure::io("read", &path.display(), &error))?;
     let fault = |error: String| Failure::Because(format!("{}: {error}", path.display()));
     let site: Site = text.parse().map_err(fault)?;
     for (name, machine) in &site.machines {
@@ -108,6 +108,7 @@ impl Agents {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn agents(words: &[&str]) -> Agents {
         #[derive(clap::Parser)]

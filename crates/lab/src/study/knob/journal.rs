@@ -15,6 +15,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use weft_backend::files::read_text;
 use weft_reactor::monotonic_time;
 
 use super::{
@@ -196,7 +197,7 @@ fn open_in(text: &str) -> Vec<Change> {
 
 /// Puts back what a journal has, and removes it: says what.
 pub(super) fn restore(machine: &Machine, path: &Path) -> Result<Vec<String>, String> {
-    let text = match fs::read_to_string(path) {
+    let text = match read_text(path) {
         Ok(text) => text,
         // All was put back.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

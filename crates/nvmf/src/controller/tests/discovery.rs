@@ -20,7 +20,7 @@ fn discovery_view(generation: u64, entries: Vec<DiscoveryEntry>) -> SubsystemVie
         nqn: nqn("nqn.2024-01.io.weft:discovery"),
         kind: SubsystemKind::Discovery(Arc::new(DiscoveryView {
             generation,
-            entries,
+            entries: entries.into(),
             ..DiscoveryView::default()
         })),
         ..view(&[])
@@ -232,15 +232,15 @@ fn centralized() -> Controller {
     let attribute_bytes = [label.bytes(), b"rack"].concat();
     let entry = entries()[0].clone();
     let entry = DiscoveryEntry { subsystem: nqn("nqn.registered"), ..entry };
-    let view = DiscoveryView { entries: vec![entry], ..DiscoveryView::default() };
+    let view = DiscoveryView { entries: vec![entry].into(), ..DiscoveryView::default() };
     let entry = view.to_register(LOCAL)[0];
     let other = Registered { entry, attributes: 1, attribute_bytes };
     let mut subsystem = discovery_view(7, entries());
     subsystem.kind = SubsystemKind::Discovery(Arc::new(DiscoveryView {
         generation: 7,
-        entries: entries(),
+        entries: entries().into(),
         is_centralized: true,
-        registered: vec![Arc::new(other)],
+        registered: vec![[Arc::new(other)].into_iter().collect()],
         registrations: 1,
     }));
     let request = ConnectRequest { subsystem: Nqn::DISCOVERY, ..request(0, 31, 0xffff) };
@@ -250,7 +250,7 @@ fn centralized() -> Controller {
 }
 
 fn registration(kind: EntityType) -> Change {
-    let entry = DiscoveryView { entries: entries(), ..DiscoveryView::default() };
+    let entry = DiscoveryView { entries: entries().into(), ..DiscoveryView::default() };
     let mut entry = Registered::basic(entry.to_register(LOCAL)[0]);
     if kind == EntityType::HOST {
         let head = ExtendedAttribute {

@@ -1,10 +1,11 @@
 //! TLS to etcd, with the certificates of the configured files.
 
-use std::{fs, io, path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use rustls::crypto::aws_lc_rs;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 use ureq::{config::ConfigBuilder, typestate::AgentScope};
+use weft_backend::files::read_text;
 use weft_reactor::read_private_file;
 use weft_target::config::EtcdTls;
 
@@ -29,7 +30,7 @@ pub(super) fn add(
 
 fn certificates(path: &Path) -> io::Result<Vec<Certificate<'static>>> {
     let mut certificates = Vec::new();
-    for item in parse_pem(&fs::read(path).map_err(|error| of_file(path, &error))?) {
+    for item in parse_pem(read_text(path).map_err(|error| of_file(path, &error))?.as_bytes()) {
         if let PemItem::Certificate(one) = item.map_err(|error| wrong(path, &error))? {
             certificates.push(one);
         }
