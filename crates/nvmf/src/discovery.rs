@@ -474,7 +474,7 @@ pub(crate) mod tests {
         let host = nqn(HOST);
         let labelled = DiscoveryEntry { admin_label: Some("rack 7".into()), ..entry("192.0.2.1") };
         let entries = vec![labelled, DiscoveryEntry { port: 4421, ..entry("192.0.2.1") }];
-        let view = DiscoveryView { entries, ..DiscoveryView::default() };
+        let view = DiscoveryView { entries: entries.into(), ..DiscoveryView::default() };
         let log = DiscoveryLogPage::new(Arc::new(view), &host, address("192.0.2.1"));
         let least = Registered::EXTENDED_BYTES_MIN;
         let whole = 1024 + 2 * least + 4 + 8;

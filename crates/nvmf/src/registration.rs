@@ -386,7 +386,7 @@ impl<A: Copy + Ord> Registrations<A> {
             let replaces = *by == association || record.ends.is_some();
             let stays = |one: &&Arc<Registered>| {
                 let key = one.key(key);
-                !gone.contains(&key) && !(replaces && new.contains_key(&key))
+                !(gone.contains(&key) || replaces && new.contains_key(&key))
             };
             record.entries = record.entries.iter().filter(stays).cloned().collect();
         }
