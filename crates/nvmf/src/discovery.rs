@@ -68,8 +68,8 @@ impl DiscoveryView {
 pub struct DiscoveryEntry {
     /// The type of the subsystem.
     pub kind: EntryKind,
-    /// NVMe Qualified Name of the subsystem; of a referral, of its discovery subsystem or of another
-    /// target's subsystem.
+    /// NVMe Qualified Name of the subsystem; a referral's is a discovery subsystem's or that of a
+    /// subsystem of another target.
     pub subsystem: Nqn,
     /// The transport.
     pub transport: TransportType,

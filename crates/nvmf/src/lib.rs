@@ -24,6 +24,7 @@ pub mod controller;
 pub mod discovery;
 pub mod host;
 pub mod keys;
+mod namespaces;
 pub mod persistent;
 pub mod queue;
 pub mod rdma;

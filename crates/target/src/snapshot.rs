@@ -283,12 +283,22 @@ impl Snapshot {
         self.subsystems.iter().flat_map(of).collect()
     }
 
-    /// The same as [`Self::detached`]. None: it is what was said before.
+    /// The same as [`Self::detached`], with a line in the log for each file that has gone or is
+    /// back. None: it is what was said before.
     pub(crate) fn newly_detached(&self) -> Option<BTreeMap<u32, String>> {
-        let found = self.detached();
-        let mut all = self.subsystems.values().flat_map(|view| view.namespaces.iter());
-        all.any(|namespace| namespace.detached != found.contains_key(&namespace.device))
-            .then_some(found)
+        let (found, mut is_news) = (self.detached(), false);
+        for namespace in self.subsystems.values().flat_map(|view| view.namespaces.iter()) {
+            match (namespace.detached, found.get(&namespace.device)) {
+                (false, Some(text)) => log::error!("{text}"),
+                (true, None) => {
+                    let file = self.factory(namespace.device).map(|one| one.identity());
+                    log::info!("{}, which was moved away, is back", file.unwrap_or_default());
+                }
+                _ => continue,
+            }
+            is_news = true;
+        }
+        is_news.then_some(found)
     }
 
     /// The same, with the namespaces marked that have these devices, and no others.

@@ -577,16 +577,6 @@ impl Target {
     pub fn look_at_files(&self) -> Result<(), TargetError> {
         let before = self.directory.snapshot();
         let Some(found) = before.newly_detached() else { return Ok(()) };
-        for namespace in before.subsystems.values().flat_map(|view| view.namespaces.iter()) {
-            match (namespace.detached, found.get(&namespace.device)) {
-                (false, Some(text)) => log::error!("{text}"),
-                (true, None) => {
-                    let file = before.factory(namespace.device).map(|one| one.identity());
-                    log::info!("{}, which was moved away, is back", file.unwrap_or_default());
-                }
-                _ => {}
-            }
-        }
         self.publish(|before| before.with_detached(monotonic_time(), &found))
     }
 

@@ -26,7 +26,7 @@ use crate::{
     pattern::{Direction, Drawn, Sequence},
     random::Random,
     run::{Ends, Setup},
-    statistics::{DirectionResult, LaneResult},
+    statistics::{DirectionResult, LaneResult, batch_level, depth_level},
 };
 
 /// A lane.
@@ -791,64 +791,4 @@ fn new_slots(job: &Job, reactor: &Reactor, data: &mut Data) -> Result<Vec<Slot>,
         });
     }
     Ok(slots)
-}
-
-/// Which of [`crate::statistics::DEPTH_LEVELS`] so many requests in flight are.
-#[inline]
-fn depth_level(in_flight: usize) -> usize {
-    // fio's levels: 1, then 2 to 3, 4 to 7, …, and 64 up.
-    (in_flight.max(1).ilog2() as usize).min(6)
-}
-
-/// Which of [`crate::statistics::BATCH_LEVELS`] so many requests of one turn are.
-#[inline]
-fn batch_level(requests: u32) -> usize {
-    // fio's levels: 0, then 1 to 4, 5 to 8, 9 to 16, …, and 65 up.
-    match requests {
-        0 => 0,
-        1..=4 => 1,
-        _ => ((requests - 1).ilog2() as usize).min(6),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::statistics::{BATCH_LEVELS, DEPTH_LEVELS};
-
-    #[test]
-    fn depths_fall_into_fios_levels() {
-        for (depth, level) in [
-            (1, "1"),
-            (2, "2"),
-            (3, "2"),
-            (4, "4"),
-            (31, "16"),
-            (32, "32"),
-            (63, "32"),
-            (64, ">=64"),
-        ] {
-            assert_eq!(DEPTH_LEVELS[depth_level(depth)], level, "{depth}");
-        }
-        assert_eq!(DEPTH_LEVELS[depth_level(4096)], ">=64");
-    }
-
-    #[test]
-    fn batches_fall_into_fios_levels() {
-        for (batch, level) in [
-            (0, "0"),
-            (1, "4"),
-            (4, "4"),
-            (5, "8"),
-            (8, "8"),
-            (9, "16"),
-            (32, "32"),
-            (33, "64"),
-            (64, "64"),
-            (65, ">=64"),
-            (4096, ">=64"),
-        ] {
-            assert_eq!(BATCH_LEVELS[batch_level(batch)], level, "{batch}");
-        }
-    }
 }

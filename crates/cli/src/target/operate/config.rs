@@ -161,7 +161,7 @@ fn nvmf_calls(target: &Target) -> Vec<Value> {
     calls
 }
 
-/// What hosts without lists of their own authenticate themselves with, where that is not everything.
+/// What hosts without lists of their own authenticate themselves with, unless it is everything.
 fn authentication(config: &Config) -> Option<Value> {
     fn words(all: &[impl ToString]) -> Value {
         all.iter().map(ToString::to_string).collect()
