@@ -108,7 +108,8 @@ impl Scene {
             HostConnection::connect(&mut self.host, Owner(1), tag, self.address, options);
         self.queues.push(connection);
         self.answers.push(0);
-        assert!(matches!(self.next_event(queue), HostEvent::Ready { .. }));
+        let event = self.next_event(queue);
+        assert!(matches!(event, HostEvent::Ready { .. }), "{event:?}");
         let mut buffer = self.host.pool().take(1024).expect("room");
         buffer.copy_from_slice(weft_nvme::Wire::bytes(&fields.data()));
         self.run(queue, fields.command(), HostData::ToController(buffer))
@@ -312,21 +313,22 @@ fn a_turn_tells_so_many_hosts_of_a_change_and_no_more() {
 #[test]
 fn a_turn_makes_one_registration() {
     const COMMANDS: usize = 8;
-    let mut scene = Scene::with(0, |config| config.centralized_discovery = true);
+    let mut scene = Scene::with(1, |config| config.centralized_discovery = true);
+    let discovery = scene.queues.len();
     let subsystem = Nqn::DISCOVERY.as_str().to_owned();
     scene.connect(&ConnectFields { subsystem, ..ConnectFields::admin() });
-    scene.configure(1, enabled());
+    scene.configure(discovery, enabled());
     for number in 0..COMMANDS {
         let (command, data) = registration(number).to_command();
         let mut buffer = scene.host.pool().take(data.len()).expect("room");
         buffer.copy_from_slice(&data);
-        let submitted = scene.queues[1].submit(command, HostData::ToController(buffer));
+        let submitted = scene.queues[discovery].submit(command, HostData::ToController(buffer));
         submitted.expect("a slot");
     }
     scene.deliver();
     let mut answered = vec![0];
     while answered.last() != Some(&COMMANDS) {
-        answered.push(scene.collect_after(1)[1]);
+        answered.push(scene.collect_after(1)[discovery]);
         assert!(answered.len() < 100, "{answered:?}");
     }
     assert!(answered.windows(2).all(|turns| turns[1] - turns[0] <= 1), "{answered:?}");
