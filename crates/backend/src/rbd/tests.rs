@@ -377,7 +377,7 @@ fn more_than_can_be_in_flight_waits_and_ends_as_well() {
 
 #[test]
 fn a_handle_can_go_before_its_operations() {
-    let mut rig = Rig::new(",timeout=100ms");
+    let mut rig = Rig::new(",timeout=2s");
     rig.world.hang(true);
     for slba in 0..4 {
         let into = rig.buffer(1, 0xee);
@@ -387,8 +387,7 @@ fn a_handle_can_go_before_its_operations() {
     assert_eq!(rig.collect(4).len(), 4, "they still have their time");
     rig.device = rig.factory.open(&mut rig.reactor, OWNER).unwrap();
     rig.world.hang(false);
-    // However long a slow machine takes for one.
-    assert!((0..50).any(|_| all_are(&rig.read(0, 1), 0)));
+    assert!(all_are(&rig.read(0, 1), 0));
 }
 
 #[test]
@@ -475,11 +474,11 @@ fn a_new_size_is_seen_at_once() {
 
 #[test]
 fn a_timer_of_a_closed_handle_is_cleared() {
-    let mut rig = Rig::new(",timeout=30ms");
-    // However long a slow machine takes for one: the timer is set for each.
-    assert!((0..50).any(|_| rig.write(0, 1, 1).is_ok()));
+    // Within which an emulated processor is done.
+    let mut rig = Rig::new(",timeout=2s");
+    assert_eq!(rig.write(0, 1, 1), Ok(()));
     rig.device.close(&mut rig.reactor);
-    let end = rig.reactor.now() + Duration::from_millis(60);
+    let end = rig.reactor.now() + Duration::from_millis(2100);
     let mut events = Vec::new();
     while rig.reactor.now() < end {
         rig.reactor.poll(WaitLimit::Until(end), &mut events);
