@@ -732,7 +732,7 @@ fn reporting<'a>(config: &'a mut Config, nqn: &str) -> Result<&'a mut Subsystem,
     if found.ana_reporting {
         return Ok(found);
     }
-    let what = "does not report access states (ANA); that is said when it is created";
+    let what = "does not report access states; create it anew with ANA reporting";
     Err(StepError::invalid(format!("{nqn} {what}")))
 }
 

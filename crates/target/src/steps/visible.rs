@@ -27,7 +27,7 @@ pub(super) fn set(config: &mut Config, nqn: &str, nsid: u32, visible: &Visible) 
         (Visible::ToListed, None) => *hosts = Some(Vec::new()),
         (Visible::ToListed, Some(_)) => {}
         (Visible::To(_) | Visible::NotTo(_), None) => {
-            let what = "every host sees it; that only some do is said when it is added";
+            let what = "every host sees it; add it anew as one that only some hosts see";
             return Err(StepError::invalid(format!("namespace {nsid} of {nqn}: {what}")));
         }
         // As with SPDK, what is so already is no error.
