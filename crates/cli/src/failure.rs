@@ -26,8 +26,8 @@ impl Failure {
         Self::Because(format!("cannot {doing} {what}: {error}"))
     }
 
-    /// The same for what serves and says so first: a reader that has ended early is an error there,
-    /// since nothing is served.
+    /// The error of a command that prints what it is about to serve: a reader that has ended early
+    /// is an error there, since nothing is served.
     pub(crate) fn before_serving(self) -> Self {
         match self {
             Self::ReaderGone => Self::Because(

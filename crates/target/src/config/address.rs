@@ -50,9 +50,7 @@ impl Listen {
     pub const fn loopback(address: SocketAddr) -> Self {
         Self { transport: Transport::Loopback, address }
     }
-}
 
-impl Listen {
     /// An address as TRADDR has it, in which a link-local one has its interface.
     ///
     /// # Errors
