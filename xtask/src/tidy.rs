@@ -43,7 +43,7 @@ const PEERS_TEXT: &[(&[&str], &[&str])] = &[
             "crates/nvme/src/wire.rs",
             // Addresses, which are parsed.
             "crates/nvmf/src/host/discovery.rs",
-            "crates/cli/src/target/registered.rs",
+            "crates/cli/src/serve/registered.rs",
         ],
     ),
     (
@@ -358,7 +358,7 @@ mod tests {
             assert_eq!(faults_of("crates/cli/tests/a.rs", &code), [""; 0]);
         }
         let parsed = "fn f() { entry.address.raw_text().parse(); }\n";
-        assert_eq!(faults_of("crates/cli/src/target/registered.rs", parsed), [""; 0]);
+        assert_eq!(faults_of("crates/cli/src/serve/registered.rs", parsed), [""; 0]);
     }
 
     #[test]

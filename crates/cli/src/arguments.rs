@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Serve namespaces to hosts.
-    Target(Box<crate::target::Options>),
+    Target(Box<crate::serve::Options>),
     /// Change and show a target that runs (weft target --control).
     Ctl(Box<crate::ctl::Options>),
     /// Show live what a target does: its hosts, namespaces and poll groups.

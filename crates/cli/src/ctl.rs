@@ -25,8 +25,8 @@ use weft_target::config::{Listen, traddr};
 use crate::{
     failure::Failure,
     names, output,
+    serve::sentence,
     table::Table,
-    target::sentence,
     values::{size, whole_rate},
 };
 

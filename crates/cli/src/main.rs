@@ -42,12 +42,12 @@ mod output;
 mod place;
 mod rdma;
 mod report;
+mod serve;
 mod service_manager;
 mod shell;
 mod signals;
 mod study;
 mod table;
-mod target;
 mod top;
 mod trace;
 mod transfer;
@@ -113,7 +113,7 @@ fn explained(error: &clap::Error) -> ExitCode {
 fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure> {
     match &arguments.verb {
         Verb::Target(options) => match matches.subcommand() {
-            Some((_, matches)) => target::run(options, matches),
+            Some((_, matches)) => serve::run(options, matches),
             None => Err(Failure::because("no options")),
         },
         Verb::Ctl(options) => ctl::run(options),

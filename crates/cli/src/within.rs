@@ -15,7 +15,7 @@ use weft_target::{
     config::{Config, IDLE_POLL_DEFAULT, Listen, Namespace, Port, Subsystem, identity},
 };
 
-use crate::target::statistics;
+use crate::serve::statistics;
 
 /// A target within this process.
 #[derive(Debug)]

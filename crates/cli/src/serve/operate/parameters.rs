@@ -7,14 +7,14 @@ use weft_rpc::{Code, ErrorObject};
 /// Parameters that are taken one after the other. What is left at the end is unknown, unless it is
 /// `false`: SPDK's client sends every switch that is off.
 #[derive(Debug)]
-pub(in crate::target) struct Params {
+pub(in crate::serve) struct Params {
     map: Map<String, Value>,
     code: Code,
 }
 
 impl Params {
     /// The parameters of a method of the group `nvmf`, and of most others.
-    pub(in crate::target) fn of(params: Value) -> Result<Self, ErrorObject> {
+    pub(in crate::serve) fn of(params: Value) -> Result<Self, ErrorObject> {
         Self::with_code(params, Code::INVALID_PARAMS)
     }
 
@@ -32,7 +32,7 @@ impl Params {
     }
 
     /// A parameter, if it is given.
-    pub(in crate::target) fn take<T: DeserializeOwned>(
+    pub(in crate::serve) fn take<T: DeserializeOwned>(
         &mut self,
         name: &str,
     ) -> Result<Option<T>, ErrorObject> {
@@ -45,7 +45,7 @@ impl Params {
     }
 
     /// A parameter that must be given.
-    pub(in crate::target) fn need<T: DeserializeOwned>(
+    pub(in crate::serve) fn need<T: DeserializeOwned>(
         &mut self,
         name: &str,
     ) -> Result<T, ErrorObject> {
@@ -94,7 +94,7 @@ impl Params {
     }
 
     /// All were taken.
-    pub(in crate::target) fn end(self) -> Result<(), ErrorObject> {
+    pub(in crate::serve) fn end(self) -> Result<(), ErrorObject> {
         let unknown = self.map.iter().find(|(_, value)| **value != Value::Bool(false));
         match unknown {
             None => Ok(()),

@@ -9,7 +9,7 @@ use weft_target::{
 };
 
 use super::exposition::{Exposition, Format, Kind};
-use crate::target::operate::Operator;
+use crate::serve::operate::Operator;
 
 /// Its host where no counters of their own are kept for a host and a namespace.
 const OVERFLOW: &str = "overflow";
