@@ -175,7 +175,6 @@ fn screen(of: &Statistics, queues: &[Queue], options: &Options, columns: usize) 
     parts.extend(period.limits());
     parts.extend(period.throttled(options));
     parts.extend(period.express());
-    parts.extend(period.latency_targets());
     if options.queues {
         parts.push(period.paths(queues, options));
         parts.extend([period.queues(queues, options), period.classes(queues, options)]);
@@ -324,20 +323,6 @@ impl Period<'_> {
         });
         let columns = [">CNTLID", ">QID", "CLASS", "DECIDED BY", "EXPRESS"];
         self.named("CLASS OF", &columns, rows.collect())
-    }
-
-    /// How latency targets are met, by group.
-    fn latency_targets(&self) -> Option<String> {
-        let us = |ns: u64| format!("{:.1} µs", Duration::from_nanos(ns).as_secs_f64() * 1e6);
-        let of = |group: &Group| {
-            let of = group.latency_target.as_ref()?;
-            let lost = format!("{} %", of.throughput_loss);
-            let cells = vec![us(of.target_ns), us(of.p99_ns), lost, of.state.clone()];
-            Some((format!("group {}", group.group), cells))
-        };
-        let rows: Vec<_> = self.of.groups.iter().filter_map(of).collect();
-        let columns = [">TARGET", ">P99", ">OTHERS LOSE", "IT IS"];
-        (!rows.is_empty()).then(|| self.named("LATENCY", &columns, rows))
     }
 
     /// What express queues had, by group.
@@ -551,7 +536,7 @@ fn as_json(
 
 #[cfg(test)]
 mod tests {
-    use weft_rpc::statistics::{Express, Hosts, LatencyTarget, ThrottledTenant};
+    use weft_rpc::statistics::{Express, Hosts, ThrottledTenant};
 
     use super::*;
 
@@ -604,14 +589,7 @@ mod tests {
             refused: 10,
         };
         let served = vec![served];
-        let latency_target = Some(LatencyTarget {
-            target_ns: 100_000,
-            p99_ns: 123_400,
-            state: "cannot be reached on this core".to_owned(),
-            throughput_loss: 19,
-        });
-        let group =
-            Group { idle_ns: 500_000_000, express, latency_target, served, ..Group::default() };
+        let group = Group { idle_ns: 500_000_000, express, served, ..Group::default() };
         let limit = RateLimit { rw: "rw".to_owned(), rate: 2_000, ..RateLimit::default() };
         Statistics {
             time_ns: 2_000_000_000,
@@ -689,16 +667,6 @@ mod tests {
         assert_eq!(cells, ["group", "0", "3", "1.00K", "1.50K", "25.0", "%", "5.00"], "{text}");
         let cells: Vec<_> = row("CLASS OF").skip(1).collect();
         assert_eq!(cells, ["65535", "128", "throughput", "automatic", "no"], "{text}");
-    }
-
-    #[test]
-    fn a_screen_says_whether_a_latency_target_is_reached() {
-        let text = screen(&between(), &[], &options(Sort::Iops, None), 80);
-        let mut lines = text.lines().skip_while(|line| !line.starts_with("LATENCY"));
-        let row = lines.nth(1).unwrap_or_else(|| panic!("{text}"));
-        let cells: Vec<_> = row.split_whitespace().collect();
-        let expected = "group 0 100.0 µs 123.4 µs 19 % cannot be reached on this core";
-        assert_eq!(cells.join(" "), expected, "{text}");
     }
 
     /// 1.2 s of two, 0.8 of them for a limit of all hosts together.

@@ -234,25 +234,8 @@ pub struct Group {
     pub queues: u64,
     /// What it did for express queues.
     pub express: Express,
-    /// Its latency target, if it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub latency_target: Option<LatencyTarget>,
     /// Requests by namespace.
     pub served: Vec<Served>,
-}
-
-/// How a poll group meets its latency target: of several the one that is furthest from being met.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LatencyTarget {
-    /// What 99 % of the commands are to be within.
-    pub target_ns: u64,
-    /// What they were within last.
-    pub p99_ns: u64,
-    /// Whether it is met.
-    pub state: String,
-    /// What others lose for it of their rate, in percent.
-    pub throughput_loss: u8,
 }
 
 /// The express queues of a poll group, and what it did for them since the target's start.

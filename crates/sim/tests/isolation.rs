@@ -35,22 +35,13 @@ fn random_rules(random: &mut Random) -> Vec<QosRule> {
             2 => QosClass::Latency,
             _ => QosClass::Throughput,
         };
-        let is_latency = class == QosClass::Latency;
-        let below = |random: &mut Random, most: u64| 1 + random.below(most);
-        let budget = u8::try_from(below(random, 75)).expect("small");
-        let weight = u16::try_from(below(random, 1000)).expect("small");
-        let target = Duration::from_micros(below(random, 500));
-        let loss = u8::try_from(below(random, 75)).expect("small");
-        let has_target = is_latency && random.chance(0.5);
+        let weight = u16::try_from(1 + random.below(1000)).expect("small");
         rules.push(QosRule {
             host,
             subsystem: random.chance(0.3).then(|| SUBSYSTEM.to_owned()),
             port: None,
             class,
-            budget: is_latency.then_some(budget),
             weight: random.chance(0.5).then_some(weight),
-            latency_target: has_target.then_some(target),
-            max_throughput_loss: has_target.then_some(loss),
         });
     }
     rules
@@ -240,10 +231,7 @@ fn others_before(is_on: bool) -> usize {
         subsystem: None,
         port: None,
         class: if is_on { QosClass::Latency } else { QosClass::Throughput },
-        budget: None,
         weight: None,
-        latency_target: None,
-        max_throughput_loss: None,
     }]);
     let mut most = 0;
     for round in 0..20 {

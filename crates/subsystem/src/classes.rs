@@ -144,10 +144,7 @@ mod tests {
             subsystem: owned(subsystem),
             port,
             class,
-            budget: None,
             weight: None,
-            latency_target: None,
-            max_throughput_loss: None,
         }
     }
 

@@ -83,7 +83,6 @@ pub use classes::{ClassReason, ServedClass};
 pub use directory::{
     ConnectedController, ConnectedQueue, EXIT_CODE_OF_A_FAILED_GROUP, QueueAuthentication,
 };
-pub use group::{LatencyState, LatencyTarget};
 pub use io_metrics::{
     ErrorClass, HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading, Wait,
 };

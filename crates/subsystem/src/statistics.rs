@@ -13,7 +13,6 @@ use weft_nvmf::subsystem::{DeviceTimes, IoCounters, TimedKind};
 use weft_reactor::Pool;
 
 use crate::directory::{ConnectedController, ConnectedQueue, Directory};
-use crate::group::{LatencyState, LatencyTarget};
 use crate::io_metrics::IoMetricsReading;
 use crate::rate_limits::RateLimitStatistics;
 use crate::snapshot::DeviceId;
@@ -49,11 +48,6 @@ pub(crate) struct GroupCounters {
     express_commands: Counter,
     express_ns: Counter,
     express_refused: Counter,
-    /// 0: there is none.
-    latency_target_ns: Counter,
-    latency_p99_ns: Counter,
-    latency_state: Counter,
-    latency_loss: Counter,
     idle_ns: Counter,
     /// Since when the group has been idle, 0 while it is busy.
     waits_since_ns: Counter,
@@ -62,17 +56,6 @@ pub(crate) struct GroupCounters {
 }
 
 impl GroupCounters {
-    fn latency_target(&self) -> Option<LatencyTarget> {
-        let state = usize::try_from(self.latency_state.get()).ok();
-        let target = LatencyTarget {
-            target: Duration::from_nanos(self.latency_target_ns.get()),
-            p99: Duration::from_nanos(self.latency_p99_ns.get()),
-            state: state.and_then(|one| LatencyState::ALL.get(one).copied()).unwrap_or_default(),
-            throughput_loss: u8::try_from(self.latency_loss.get()).unwrap_or(100),
-        };
-        (!target.target.is_zero()).then_some(target)
-    }
-
     fn idle(&self, now: Duration) -> Duration {
         let (idle_ns, since_ns) = (self.idle_ns.get(), self.waits_since_ns.get());
         let wait_ns = if since_ns == 0 { 0 } else { ns(now).saturating_sub(since_ns) };
@@ -173,15 +156,6 @@ impl CounterWriter {
         self.group.express_refused.add(1);
     }
 
-    /// Publishes how the latency target is met that is furthest from that.
-    pub(crate) fn set_latency_target(&self, of: Option<LatencyTarget>) {
-        let LatencyTarget { target, p99, state, throughput_loss } = of.unwrap_or_default();
-        self.group.latency_target_ns.set(ns(target));
-        self.group.latency_p99_ns.set(ns(p99));
-        self.group.latency_state.set(state as u64);
-        self.group.latency_loss.set(throughput_loss.into());
-    }
-
     /// Publishes that the group is busy, and its idle time so far.
     pub(crate) fn set_busy(&self, idle: Duration) {
         self.group.idle_ns.set(ns(idle));
@@ -214,8 +188,6 @@ pub struct GroupStatistics {
     pub express_time: Duration,
     /// How often an express queue was served in its turn, as its time was used up.
     pub express_refused: u64,
-    /// Its latency target, if a rule has one.
-    pub latency_target: Option<LatencyTarget>,
     /// Its idle time since it started.
     pub idle: Duration,
     /// What it served.
@@ -387,7 +359,6 @@ impl StatisticsReader {
                 express_commands: words.express_commands.get(),
                 express_time: Duration::from_nanos(words.express_ns.get()),
                 express_refused: words.express_refused.get(),
-                latency_target: words.latency_target(),
                 idle: words.idle(now),
                 served,
             }

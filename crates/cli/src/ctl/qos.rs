@@ -3,7 +3,6 @@
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 use serde_json::{Value, json};
-use weft_target::config::QOS_BUDGET_DEFAULT;
 
 use super::{Session, given, group, list, shown, text};
 use crate::{failure::Failure, names, table::Table};
@@ -17,18 +16,9 @@ pub(super) enum Verb {
         /// Between the commands of others (latency), or in their turn (throughput).
         #[arg(long, value_parser = ["latency", "throughput"])]
         class: String,
-        /// The part of each poll group's time that they have together in the class latency.
-        #[arg(long, value_name = "PERCENT")]
-        budget: Option<u8>,
-        /// What they have together of the time of what is served in its turn; others have 100.
+        /// Weight of these queues among those that are served in their turn; others have 100.
         #[arg(long, value_name = "1-10000")]
         weight: Option<u16>,
-        /// What 99 % of their commands are to be answered within, such as 100us.
-        #[arg(long, value_name = "DURATION")]
-        latency_target: Option<String>,
-        /// What others may lose for that of their rate.
-        #[arg(long, value_name = "PERCENT", requires = "latency_target")]
-        max_throughput_loss: Option<u8>,
     },
     /// Delete the rule for these queues.
     Delete {
@@ -62,39 +52,24 @@ impl Session {
             [("host", group(host)), ("subsystem", json!(subsystem)), ("port", json!(port))]
         };
         match verb {
-            Verb::Set {
-                of: queues,
-                class,
-                budget,
-                weight,
-                latency_target,
-                max_throughput_loss,
-            } => {
+            Verb::Set { of: queues, class, weight } => {
                 let mut params = given(of(queues));
                 params["class"] = json!(class);
-                params["budget"] = json!(budget);
                 params["weight"] = json!(weight);
-                params["latency_target"] = json!(latency_target);
-                params["max_throughput_loss"] = json!(max_throughput_loss);
                 self.change("qos_set", params)
             }
             Verb::Delete { of: queues } => self.change("qos_delete", given(of(queues))),
             Verb::List => {
                 let all = self.call("qos_get_all", Value::Null)?;
-                let head = ["host", "subsystem", ">port", "class", ">budget", ">weight", ">p99"];
-                let mut table = Table::new(&head);
+                let mut table = Table::new(&["host", "subsystem", ">port", "class", ">weight"]);
                 for one in list(&all) {
                     let shown = |key: &str, none: &str| shown(&one[key], none);
-                    let is_express = one["class"] == "latency";
-                    let budget = shown("budget", &QOS_BUDGET_DEFAULT.to_string());
                     table.row(vec![
                         shown("host", "all"),
                         shown("subsystem", "all"),
                         shown("port", "all"),
                         text(&one["class"]),
-                        if is_express { budget + " %" } else { "-".to_owned() },
                         shown("weight", "-"),
-                        shown("latency_target", "-"),
                     ]);
                 }
                 self.show(&all, &table.text())

@@ -14,8 +14,8 @@ use weft_rpc::{
     Address, Caller, Code, ErrorObject, Method, Methods, Server, Token,
     machine::{self, Machine},
     statistics::{
-        Express, GetStatistics, Group, HostCommands, Hosts, LatencyTarget, RateLimit, Reload,
-        Served, Statistics, ThrottledTenant, Waits,
+        Express, GetStatistics, Group, HostCommands, Hosts, RateLimit, Reload, Served, Statistics,
+        ThrottledTenant, Waits,
     },
 };
 use weft_target::config::RateLimitedCommands;
@@ -146,7 +146,6 @@ pub(crate) fn statistics(watch: &StatisticsReader) -> Statistics {
                 time_ns: ns(of.express_time),
                 refused: of.express_refused,
             },
-            latency_target: of.latency_target.map(latency_target),
             served: of.served.into_iter().map(served).collect(),
         }
     };
@@ -182,15 +181,6 @@ pub(super) fn rate_limit(of: RateLimitStatistics) -> RateLimit {
         throttled: of.throttled,
         throttled_ns: ns(of.throttled_time),
         tenants: of.tenants.into_iter().map(tenant).collect(),
-    }
-}
-
-fn latency_target(of: weft_target::LatencyTarget) -> LatencyTarget {
-    LatencyTarget {
-        target_ns: ns(of.target),
-        p99_ns: ns(of.p99),
-        state: of.state.words().to_owned(),
-        throughput_loss: of.throughput_loss,
     }
 }
 

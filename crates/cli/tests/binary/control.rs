@@ -925,7 +925,7 @@ fn classes_are_set_and_deleted_under_load_and_kept() {
     let load = Load::new(&port);
     reads_go_on(&mut client, 1000);
     for (change, class, reason) in [
-        ("set --class latency --budget 50", Some("latency"), "rule"),
+        ("set --class latency", Some("latency"), "rule"),
         ("set --class throughput", Some("throughput"), "rule"),
         // Without a rule the load decides, which on a slow machine is small at times.
         ("delete", None, "automatic"),
@@ -952,27 +952,33 @@ fn classes_are_set_and_deleted_under_load_and_kept() {
     drop(load);
     for (words, part) in [
         ("delete", "there is no rule for all queues"),
-        ("set --class latency --budget 76", "give 1 to 75"),
         ("set --class throughput --weight 0", "give 1 to 10000"),
-        ("set --class throughput --budget 5", "only the class latency has one"),
     ] {
         let fault = ctl(words).fault();
         assert!(fault.contains(part), "{words}: {fault}");
     }
-    ctl("set --host nqn.2014-08.org.example:h --class latency --budget 40").text();
+    ctl("set --host nqn.2014-08.org.example:h --class latency").text();
     ctl("set --port 7 --class throughput --weight 250").text();
     ctl("set --host nqn.example:b --host nqn.example:a --class throughput --weight 300").text();
     let rules = json!([
-        {"host": "nqn.2014-08.org.example:h", "class": "latency", "budget": 40},
+        {"host": "nqn.2014-08.org.example:h", "class": "latency"},
         {"port": 7, "class": "throughput", "weight": 250},
         {"host": ["nqn.example:a", "nqn.example:b"], "class": "throughput", "weight": 300},
     ]);
     assert_eq!(ctl("list --json").json(), rules);
     let listed = ctl("list").text();
-    assert!(listed.contains("40 %") && listed.contains("throughput"), "{listed}");
+    assert!(listed.contains("latency") && listed.contains("throughput"), "{listed}");
     assert!(listed.contains("250") && listed.contains("nqn.example:a,nqn.example:b"), "{listed}");
     let unknown = call(&mut client, "qos_set", json!({"class": "latency", "nsid": 1}));
     assert!(unknown.is_err_and(|(code, what)| code == -32602 && what.contains("nsid")));
+    for (key, part) in [
+        ("budget", "half of a poll group's time together"),
+        ("latency_target", "as soon as it can be"),
+        ("max_throughput_loss", "others always keep half"),
+    ] {
+        let replaced = call(&mut client, "qos_set", json!({"class": "latency", key: 40}));
+        assert!(replaced.is_err_and(|(code, what)| code == -32602 && what.contains(part)), "{key}");
+    }
     let calls = saved(&mut client);
     assert!(calls.contains(&json!({"method": "qos_set", "params": rules[0]})), "{calls:?}");
     assert_eq!(loaded(&calls), without_listeners(calls));

@@ -182,11 +182,12 @@ impl World {
         self.state.borrow_mut().socket_limit = limit;
     }
 
-    /// From now on somebody is between the ends of every connection: he is given the addresses of
-    /// the end that sends and of the other one, and what is sent, and says what arrives.
+    /// From now on somebody is between the ends of every connection: he is given the time, the
+    /// addresses of the end that sends and of the other one, and what is sent, and says what
+    /// arrives.
     pub fn intercept(
         &self,
-        intercept: impl FnMut([SocketAddr; 2], Vec<u8>) -> Vec<Intercepted> + 'static,
+        intercept: impl FnMut(Duration, [SocketAddr; 2], Vec<u8>) -> Vec<Intercepted> + 'static,
     ) {
         self.state.borrow_mut().interceptor.0 = Some(Box::new(intercept));
     }

@@ -42,7 +42,7 @@ pub enum Intercepted {
 #[derive(Default)]
 pub(super) struct Interceptor(pub(super) Option<Intercept>);
 
-pub(super) type Intercept = Box<dyn FnMut([SocketAddr; 2], Vec<u8>) -> Vec<Intercepted>>;
+pub(super) type Intercept = Box<dyn FnMut(Duration, [SocketAddr; 2], Vec<u8>) -> Vec<Intercepted>>;
 
 impl std::fmt::Debug for Interceptor {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -249,10 +249,11 @@ impl State {
     pub(super) fn send(&mut self, key: Key, bytes: Vec<u8>) {
         let Some(end) = self.ends.get(key) else { return };
         let Some(peer) = end.peer else { return };
+        let now = self.now();
         let Some(intercept) = &mut self.interceptor.0 else {
             return self.send_to(peer, key, bytes);
         };
-        for arrival in intercept([end.local, end.remote], bytes) {
+        for arrival in intercept(now, [end.local, end.remote], bytes) {
             match arrival {
                 Intercepted::Forward(bytes) => self.send_to(peer, key, bytes),
                 Intercepted::Back(bytes) => self.transmit(key, bytes),

@@ -154,7 +154,7 @@ impl Between {
 fn stand_between(testbed: &Testbed, how: How, seed: u64) -> Rc<RefCell<Between>> {
     let between = Between::new(how, seed);
     let inner = Rc::clone(&between);
-    testbed.world.intercept(move |ends, bytes| inner.borrow_mut().pass(ends, bytes));
+    testbed.world.intercept(move |_, ends, bytes| inner.borrow_mut().pass(ends, bytes));
     between
 }
 

@@ -38,10 +38,7 @@ pub(crate) use keys::{Policies, Psks, unknown_key};
 pub use limits::Limits;
 pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
 pub use pair::{Arbiter, Etcd, EtcdTls, Pair};
-pub use qos::{
-    MAX_THROUGHPUT_LOSS_DEFAULT, QOS_BUDGET_DEFAULT, QOS_BUDGET_MAX, QOS_WEIGHT_DEFAULT,
-    QOS_WEIGHT_MAX, QosClass, QosRule,
-};
+pub use qos::{QOS_WEIGHT_DEFAULT, QOS_WEIGHT_MAX, QosClass, QosRule, replaced_key};
 pub use rate_limit::{BdevLimits, RateLimit, RateLimitedCommands};
 pub use state::State;
 pub use validate::nqn_fault;

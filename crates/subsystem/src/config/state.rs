@@ -536,10 +536,7 @@ mod tests {
             subsystem: None,
             port: Some(3),
             class: crate::config::QosClass::Latency,
-            budget: Some(40),
             weight: Some(200),
-            latency_target: Some(std::time::Duration::from_micros(150)),
-            max_throughput_loss: Some(30),
         }];
         config.limits.queue_entries = 64;
         let limits = BdevLimits { w_mbytes_per_sec: 3, ..BdevLimits::default() };

@@ -11,7 +11,7 @@ use weft_reactor::DriverKind;
 use super::{
     AnaRule, Config, ConfigError, ControllerIds, ControllerModel, HexId, HostKeys, HostNamespaces,
     Keyring, Limits, Listen, Namespace, Pair, Port, PortSubsystems, QosRule, RateLimit, Referral,
-    Subsystem, cpus, pair::PairKeys, socket_address,
+    Subsystem, cpus, pair::PairKeys, replaced_key, socket_address,
 };
 
 /// Block size of memory and null devices, if none is given: that of [`DeviceSpec`]'s own forms.
@@ -463,9 +463,10 @@ fn from_toml(text: &str, error: &::toml::de::Error) -> ConfigError {
     let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
     let line = text[line_start..].lines().next().unwrap_or_default();
     let key = line.split_once('=').map_or("", |(key, _)| key).trim();
-    let message = match meant(&message, line.trim()) {
-        Some(meant) => format!("{message}; did you mean `{meant}`?"),
-        None => message,
+    let message = match (replaced_key(&message), meant(&message, line.trim())) {
+        (Some(replaced), _) => replaced,
+        (None, Some(meant)) => format!("{message}; did you mean `{meant}`?"),
+        (None, None) => message,
     };
     ConfigError::new(key, message)
         .remedy("docs/config.toml shows every key")

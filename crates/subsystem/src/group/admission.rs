@@ -47,8 +47,6 @@ pub(crate) struct Admission {
     passed_over: u32,
     /// The next one to be tried.
     position: usize,
-    /// What a turn may begin.
-    turn: usize,
     /// What may still begin in this turn, in bytes of data.
     allowance: usize,
     /// What was begun, counted as the allowance is.
@@ -91,7 +89,6 @@ impl Admission {
             waits: Vec::new(),
             passed_over: 0,
             position: 0,
-            turn: TURN_BYTES,
             allowance: 0,
             spent: 0,
             misses: 0,
@@ -204,17 +201,7 @@ impl Admission {
 
     /// A turn begins.
     pub(crate) fn begin_turn(&mut self) {
-        self.allowance = self.turn;
-    }
-
-    /// Turns begin so much from the next one on.
-    pub(crate) const fn set_turn(&mut self, bytes: usize) {
-        self.turn = bytes;
-    }
-
-    /// What was begun but for express work; it wraps.
-    pub(crate) const fn spent(&self) -> usize {
-        self.spent
+        self.allowance = TURN_BYTES;
     }
 
     /// Express work begins, which has an allowance of its own. Returns the turn's, for

@@ -15,7 +15,6 @@ use weft_transport::{CloseReason, Slot};
 use super::admin::Admin;
 use super::admission::Outcome;
 use super::authenticate::Guard;
-use super::budget::AccountId;
 use super::core::{Context, Core, DRAIN_TIMERS};
 use super::devices;
 use super::io::Io;
@@ -274,14 +273,6 @@ impl Connection {
     /// Whether it is an express queue.
     pub(crate) fn is_express(&self) -> bool {
         matches!(&self.role, Role::Io(io) if io.class.is_express())
-    }
-
-    /// The account that is charged for it, if it is an express queue.
-    pub(crate) fn express_account(&self) -> Option<AccountId> {
-        match &self.role {
-            Role::Io(io) => io.class.account(),
-            _ => None,
-        }
     }
 
     /// Whose share its commands are part of, if that is known.

@@ -15,7 +15,6 @@ use super::devices::{self, Devices};
 use super::express::Express;
 use super::message::{ConnectionId, Message};
 use super::shares::Shares;
-use super::targets::LatencyTargets;
 use super::throttle::Throttle;
 use super::tracer::Tracer;
 use crate::directory::{Directory, HostKey};
@@ -69,8 +68,6 @@ pub(crate) struct Core {
     pub(crate) tracer: Option<Tracer>,
     /// What is served between the commands of others.
     pub(crate) express: Express,
-    /// How soon that is to be.
-    pub(crate) targets: LatencyTargets,
     /// Who is served when, by weight.
     pub(crate) shares: Shares,
     /// Checks for stale connections that this group has started.
@@ -96,7 +93,7 @@ impl Core {
     #[inline]
     pub(crate) fn is_express_due(&mut self) -> bool {
         if self.reactor.has_express() {
-            return self.express.may_have_credit(self.reactor.now());
+            return self.express.has_credit(self.reactor.now());
         }
         self.note_empty_look();
         false
@@ -105,40 +102,14 @@ impl Core {
     /// Nothing has come for express queues, if that is of interest.
     #[inline]
     pub(crate) fn note_empty_look(&mut self) {
-        if self.targets.is_on() || self.devices.have_express() {
-            self.targets.looked(self.reactor.now());
+        if self.devices.have_express() {
+            self.express.looked(self.reactor.now());
         }
     }
 
     /// The next request that a device has completed.
     pub(crate) fn poll_completion(&mut self) -> Option<RequestCompletion> {
-        self.devices.poll_completion(&self.reactor, self.targets.empty_at())
-    }
-
-    /// Other rules are in force.
-    pub(crate) fn replace_targets(&mut self) {
-        let (begun, idle) = (self.admission.spent(), self.reactor.idle_time());
-        let rules = &self.snapshot.qos_rules;
-        self.targets = LatencyTargets::new(rules, begun, idle, self.reactor.now());
-        self.settle_targets();
-    }
-
-    /// A turn has ended.
-    pub(crate) fn end_targets_turn(&mut self) {
-        if self.targets.is_on() {
-            let (begun, now) = (self.admission.spent(), self.reactor.now());
-            if self.targets.end_turn(begun, now) {
-                self.settle_targets();
-            }
-        }
-    }
-
-    /// What express queues wait for is as their latency targets demand.
-    pub(crate) fn settle_targets(&mut self) {
-        let step = self.targets.step();
-        self.reactor.set_send_slice(step.slice);
-        self.admission.set_turn(step.turn);
-        self.devices.counters().set_latency_target(self.targets.worst());
+        self.devices.poll_completion(&self.reactor, self.express.empty_at())
     }
 
     /// The time as of the current turn, or the time at which an express queue is served within it.

@@ -6,9 +6,10 @@
 //! received, begun, executed and answered at once. The others send in slices meanwhile.
 //!
 //! A queue is express by a rule, because its host asked for it with Connect, or by itself while it
-//! has few and small commands in flight and another queue of the group does not. Each of these has
-//! a part of the time ([`Budgets`]); without credit its queues are served in their turn. Where more
-//! queues are to be express without a rule than there are places, they take turns ([`turns`]).
+//! has few and small commands in flight and another queue of the group does not. All express queues
+//! of a group have one part of its time together ([`Credit`]); without credit they are served in
+//! their turn. Where more queues are to be express without a rule than there are places, they take
+//! turns ([`turns`]).
 //!
 //! [`Reactor::has_express`]: weft_reactor::Reactor::has_express
 
@@ -19,12 +20,11 @@ use std::time::Duration;
 use weft_backend::RequestCompletion;
 use weft_reactor::ReactorCompletion;
 
-use super::budget::{AccountId, Budgets};
 use super::connection::{Connection, Role};
 use super::core::{CONNECTIONS, Core, DEVICES};
 use super::{Group, devices};
 use crate::classes::{ClassWord, Grant};
-use crate::config::{QosClass, QosRule};
+use crate::config::QosClass;
 
 /// Commands in flight of an express queue, at most: one that waits for each answer has one, and two
 /// if it has sent the next one before the answer to the last was handed to the network.
@@ -55,13 +55,20 @@ const IDLE_TIME: Duration = Duration::from_millis(100);
 /// places are given to others that wait for one.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
+/// The part of a group's time that its express queues have together, in percent: the others always
+/// have the rest.
+const EXPRESS_PERCENT: u32 = 50;
+
+/// The time of which they can use their part at once; what is older is lost.
+const CREDIT_TIME: Duration = Duration::from_millis(1);
+
 /// Pieces of requests in a turn: what a memory device zeroes in one.
 const PIECES_MAX: usize = 16;
 
 /// The express queues of a group together.
 #[derive(Debug)]
 pub(crate) struct Express {
-    budgets: Budgets,
+    credit: Credit,
     /// Since when one of them is being served.
     served_since: Option<Duration>,
     /// The oldest first.
@@ -70,10 +77,31 @@ pub(crate) struct Express {
     waiting: VecDeque<Place>,
     /// When they were last looked through.
     looked_at: Duration,
+    /// The last look at which nothing had come for one of them.
+    empty_at: Duration,
     /// When a queue last had a command that is to be served in its turn.
     others_at: Option<Duration>,
     /// No queue is to be express without a rule.
     is_off: bool,
+}
+
+/// A token bucket of time.
+#[derive(Debug, Default)]
+struct Credit {
+    /// When the part of the time until then covers what was used.
+    paid_at: Duration,
+}
+
+impl Credit {
+    fn is_there(&self, now: Duration) -> bool {
+        self.paid_at <= now
+    }
+
+    /// So much was used until now.
+    fn charge(&mut self, took: Duration, now: Duration) {
+        let from = self.paid_at.max(now.saturating_sub(CREDIT_TIME));
+        self.paid_at = from + took * 100 / EXPRESS_PERCENT;
+    }
 }
 
 /// A queue that is express, or waits for that.
@@ -92,8 +120,7 @@ pub(crate) struct QueueClass {
     grant: Grant,
     /// Its connection, and whose it is.
     place: Place,
-    /// What it is charged to, if it is express.
-    account: Option<AccountId>,
+    is_express: bool,
     /// It has a place among those without a rule.
     has_place: bool,
     /// It waits for one.
@@ -109,23 +136,23 @@ pub(crate) struct QueueClass {
 }
 
 impl Express {
-    /// None yet. Whether queues may be express without a rule, and the rules.
-    pub(crate) fn new(is_on: bool, rules: &[QosRule]) -> Self {
+    /// None yet. Whether queues may be express without a rule.
+    pub(crate) fn new(is_on: bool) -> Self {
         Self {
-            budgets: Budgets::new(rules),
+            credit: Credit::default(),
             served_since: None,
             queues: Vec::new(),
             waiting: VecDeque::new(),
             looked_at: Duration::ZERO,
+            empty_at: Duration::ZERO,
             others_at: None,
             is_off: !is_on,
         }
     }
 
     /// The same from now on; every queue is to be [granted](QueueClass::regrant) its class again.
-    pub(crate) fn replace(&mut self, is_on: bool, old: &[QosRule], new: &[QosRule]) {
+    pub(crate) fn replace(&mut self, is_on: bool) {
         self.is_off = !is_on;
-        self.budgets.replace(old, new);
     }
 
     /// How many queues are express.
@@ -133,9 +160,19 @@ impl Express {
         self.queues.len()
     }
 
-    /// Whether one of them may have credit: otherwise they are served in their turn.
-    pub(crate) fn may_have_credit(&self, now: Duration) -> bool {
-        self.budgets.may_have_credit(now)
+    /// Whether they have credit: otherwise they are served in their turn.
+    pub(crate) fn has_credit(&self, now: Duration) -> bool {
+        self.credit.is_there(now)
+    }
+
+    /// Nothing had come for them at this look.
+    pub(crate) const fn looked(&mut self, now: Duration) {
+        self.empty_at = now;
+    }
+
+    /// Since when what has come for one of them may have been there.
+    pub(crate) const fn empty_at(&self) -> Duration {
+        self.empty_at
     }
 
     /// Since when one of them is being served, if one is.
@@ -225,7 +262,7 @@ impl QueueClass {
                 host: host.into(),
                 is_ruled: matches!(grant, Grant::Rule(..)),
             },
-            account: None,
+            is_express: false,
             has_place: false,
             is_waiting: false,
             is_excluded: false,
@@ -237,18 +274,15 @@ impl QueueClass {
         class
     }
 
-    /// It is granted another class; the group's accounts are new.
-    pub(crate) fn regrant(&mut self, grant: Grant, group: &mut Express, now: Duration) {
+    /// It is granted another class.
+    pub(crate) fn regrant(&mut self, grant: Grant, group: &mut Express) {
         self.grant = grant;
         self.place.is_ruled = matches!(grant, Grant::Rule(..));
-        self.has_place = self.is_express() && !self.place.is_ruled;
+        self.has_place = self.is_express && !self.place.is_ruled;
         self.wait_no_longer(group);
         let (connection, is_ruled) = (self.place.connection, self.place.is_ruled);
         let own = group.queues.iter_mut().find(|place| place.connection == connection);
         own.into_iter().for_each(|place| place.is_ruled = is_ruled);
-        if self.is_express() {
-            self.account = Some(group.budgets.enter(grant, &self.place.host, now));
-        }
         self.show(group);
     }
 
@@ -261,11 +295,6 @@ impl QueueClass {
         self.shown.set(self.grant.shown(self.is_express(), group.is_off));
     }
 
-    /// The account that it is charged to, if it is express.
-    pub(crate) const fn account(&self) -> Option<AccountId> {
-        self.account
-    }
-
     /// Who decides it.
     pub(crate) const fn grant(&self) -> Grant {
         self.grant
@@ -273,7 +302,7 @@ impl QueueClass {
 
     /// Whether it is express.
     pub(crate) const fn is_express(&self) -> bool {
-        self.account.is_some()
+        self.is_express
     }
 
     /// A command of so many bytes begins, with which the queue has this many in flight.
@@ -326,7 +355,7 @@ impl QueueClass {
             self.served_at = now;
             self.has_place = !self.place.is_ruled;
             group.queues.push(self.place.clone());
-            self.account = Some(group.budgets.enter(self.grant, &self.place.host, now));
+            self.is_express = true;
         }
         self.show(group);
     }
@@ -351,9 +380,9 @@ impl QueueClass {
 
     fn leave(&mut self, group: &mut Express) {
         self.has_place = false;
-        let Some(account) = self.account.take() else { return };
-        group.budgets.leave(account);
-        group.queues.retain(|place| place.connection != self.place.connection);
+        if std::mem::take(&mut self.is_express) {
+            group.queues.retain(|place| place.connection != self.place.connection);
+        }
     }
 
     /// Whether it is to be express, if there is a place.
@@ -376,9 +405,6 @@ impl Group {
     /// The reactor has been polled: serves what has come for express queues before anything else.
     pub(super) fn begin_express_turn(&mut self, completions: &mut Vec<ReactorCompletion>) {
         let now = self.core.reactor.turn_time();
-        if self.core.targets.is_on() || self.core.express.queues() > 0 {
-            self.core.targets.polled(self.core.reactor.idle_time(), now);
-        }
         if self.core.express.is_look_due(now) {
             self.look_through(now);
         }
@@ -487,8 +513,8 @@ impl Group {
         done: RequestCompletion,
     ) -> Result<(), RequestCompletion> {
         let index = devices::origin(done.tag).0;
-        let Some((account, now)) = self.account_with_credit(index) else { return Err(done) };
-        self.serve_at_once((index, account), now, |connection, core| {
+        let Some(now) = self.time_with_credit(index) else { return Err(done) };
+        self.serve_at_once(index, now, |connection, core| {
             connection.handle_done(done, now, core);
         });
         Ok(())
@@ -512,32 +538,28 @@ impl Group {
             return Err(completion);
         }
         let index = weft_transport::tag_of(completion.token) as usize;
-        let Some((account, now)) = self.account_with_credit(index) else { return Err(completion) };
-        self.serve_at_once((index, account), now, |connection, core| {
+        let Some(now) = self.time_with_credit(index) else { return Err(completion) };
+        self.serve_at_once(index, now, |connection, core| {
             connection.handle(completion, core);
         });
         Ok(())
     }
 
-    /// The account of a connection, if it is an express queue that has credit now.
+    /// The time, if a connection is an express queue that has credit now.
     #[inline]
-    fn account_with_credit(&mut self, index: usize) -> Option<(AccountId, Duration)> {
-        if self.core.express.queues() == 0 {
+    fn time_with_credit(&mut self, index: usize) -> Option<Duration> {
+        if self.core.express.queues() == 0 || !self.connections.at(index)?.is_express() {
             return None;
         }
-        let account = self.connections.at(index)?.express_account()?;
         let now = self.core.reactor.now();
-        self.core.express.budgets.has_credit(account, now).then_some((account, now))
+        self.core.express.has_credit(now).then_some(now)
     }
 
     /// Counts that what came for a connection waits for its turn, if that is an express queue.
     pub(super) fn count_refused(&mut self, index: usize) {
-        let has_come = |one: &&Connection| one.is_express() && one.transport.has_events();
-        if let Some(one) = self.connections.at(index).filter(has_come) {
+        let is_waiting = |one: &Connection| one.is_express() && one.transport.has_events();
+        if self.connections.at(index).is_some_and(is_waiting) {
             self.core.devices.counters().count_express_refused();
-            if let Role::Io(io) = &one.role {
-                self.core.targets.refused(io.class.grant());
-            }
         }
     }
 
@@ -545,13 +567,12 @@ impl Group {
     /// answer that is sent.
     fn serve_at_once(
         &mut self,
-        (index, account): (usize, AccountId),
+        index: usize,
         since: Duration,
         begin: impl FnOnce(&mut Connection, &mut Core),
     ) {
         let Some(mut connection) = self.connections.take(index) else { return };
         let core = &mut self.core;
-        let arrived = core.targets.empty_at();
         let allowance = core.admission.begin_express();
         core.express.served_since = Some(since);
         // What is under way at a device keeps the processor awake, for which alone is no reason.
@@ -577,13 +598,11 @@ impl Group {
         core.admission.end_express(allowance);
         let now = core.reactor.now();
         let took = now.saturating_sub(since);
-        core.express.budgets.charge(account, took, now);
+        core.express.credit.charge(took, now);
         core.shares.leave_out(took);
-        core.targets.leave_out(took);
         core.devices.counters().count_express(u64::from(is_served), took);
         if is_served && let Role::Io(io) = &mut connection.role {
             io.class.served_at = now;
-            core.targets.served(io.class.grant(), now.saturating_sub(arrived));
         }
         connection.settle_class(now, core);
         if connection.transport.has_events() || connection.is_gone() {
@@ -596,13 +615,14 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const fn us(time: u64) -> Duration {
         Duration::from_micros(time)
     }
 
     fn group() -> Express {
-        Express::new(true, &[])
+        Express::new(true)
     }
 
     fn class_of(grant: Grant, connection: usize, group: &Express) -> QueueClass {
@@ -662,8 +682,8 @@ mod tests {
         let (mut queue, mut group) = queue(us(5000));
         assert!(settle(&mut queue, &mut group, us(5000)));
         for (is_on, expected) in [(false, false), (true, true)] {
-            group.replace(is_on, &[], &[]);
-            queue.regrant(Grant::Automatic, &mut group, us(5000));
+            group.replace(is_on);
+            queue.regrant(Grant::Automatic, &mut group);
             assert_eq!(settle(&mut queue, &mut group, us(5000)), expected);
         }
     }
@@ -671,7 +691,7 @@ mod tests {
     /// Whatever it does, and whether or not that is on.
     #[test]
     fn a_rule_decides_alone() {
-        let mut group = Express::new(false, &[]);
+        let mut group = Express::new(false);
         let [latency, throughput] =
             [QosClass::Latency, QosClass::Throughput].map(|class| Grant::Rule(class, 0));
         let mut queue = class_of(latency, 0, &group);
@@ -680,8 +700,8 @@ mod tests {
         assert!(settle(&mut queue, &mut group, us(1)));
         assert!(settle(&mut queue, &mut group, us(10_000_000)), "without commands");
         assert_eq!(group.others_at, None);
-        group.replace(true, &[], &[]);
-        queue.regrant(throughput, &mut group, us(5000));
+        group.replace(true);
+        queue.regrant(throughput, &mut group);
         assert!(!settle(&mut queue, &mut group, us(10_000_000)));
         queue.count(&mut group, (1, 512), us(10_000_000));
         assert_eq!(group.others_at, Some(us(10_000_000)), "others are beside it");
@@ -703,31 +723,35 @@ mod tests {
         assert!(settle(&mut queue, &mut group, us(105_000)));
     }
 
-    #[test]
-    fn an_express_queue_is_charged_to_its_own_account_at_all_times() {
-        let (_, mut group) = self::queue(us(5000));
-        let rule = Grant::Rule(QosClass::Latency, 0);
-        let mut queue = automatic(&group);
-        assert!(settle(&mut queue, &mut group, us(5000)));
-        group.budgets.charge(queue.account().expect("one"), us(300), us(10_000));
-        assert!(!group.may_have_credit(us(10_000)));
-        let rules = [QosRule {
-            host: None,
-            subsystem: None,
-            port: None,
-            class: QosClass::Latency,
-            budget: None,
-            weight: None,
-            latency_target: None,
-            max_throughput_loss: None,
-        }];
-        group.replace(true, &[], &rules);
-        queue.regrant(rule, &mut group, us(5000));
-        assert!(group.may_have_credit(us(10_000)));
-        group.budgets.charge(queue.account().expect("one"), us(300), us(10_000));
-        assert!(!group.may_have_credit(us(10_000)));
-        queue.end(&mut group);
-        assert!(group.may_have_credit(us(10_000)), "nobody waits for credit");
+    proptest! {
+        /// In any time, express queues take their part of it, that part of a millisecond more, and
+        /// what the last service took; and they have credit again in time.
+        #[test]
+        fn express_queues_take_their_part(
+            services in proptest::collection::vec((0_u64..2000, 0_u64..100), 1..200),
+        ) {
+            let mut credit = Credit::default();
+            let mut now = us(10_000);
+            let mut served = Vec::new();
+            for (pause, took) in services {
+                now += us(pause);
+                if credit.is_there(now) {
+                    let begun = now;
+                    now += us(took);
+                    credit.charge(us(took), now);
+                    served.push((begun, now));
+                }
+                prop_assert!(credit.is_there(now + us(100) * 100 / EXPRESS_PERCENT));
+            }
+            for (first, (begun, _)) in served.iter().enumerate() {
+                let mut used = Duration::ZERO;
+                for (since, until) in &served[first..] {
+                    let time = (*since - *begun) + CREDIT_TIME;
+                    prop_assert!(used * 100 <= time * EXPRESS_PERCENT + us(20));
+                    used += *until - *since;
+                }
+            }
+        }
     }
 
     #[test]

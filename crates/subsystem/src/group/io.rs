@@ -341,7 +341,7 @@ impl Io {
     /// Other rules of classes are in force.
     pub(super) fn regrant(&mut self, core: &mut Core) {
         let grant = grant_of(&self.host, self.port_id, self.priority, core);
-        self.class.regrant(grant, &mut core.express, core.reactor.turn_time());
+        self.class.regrant(grant, &mut core.express);
     }
 
     /// Aborts a command if no device has it. Says whether that was so.

@@ -8,7 +8,6 @@ mod accept;
 mod admin;
 mod admission;
 mod authenticate;
-mod budget;
 mod connect;
 mod connection;
 mod connections;
@@ -24,7 +23,6 @@ mod pieces;
 mod publish;
 mod reserved;
 mod shares;
-mod targets;
 mod tenants;
 mod throttle;
 mod tracer;
@@ -46,7 +44,6 @@ use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Slot};
 
 pub(crate) use self::message::{ConnectionId, Message, Prepared};
-pub use self::targets::{LatencyState, LatencyTarget};
 
 use self::admin::Admin;
 use self::admission::{Admission, Outcome};
@@ -63,7 +60,6 @@ use self::io::{Hold, Io};
 use self::listen::Listeners;
 use self::message::MovedConnection;
 use self::shares::Shares;
-use self::targets::LatencyTargets;
 use self::throttle::{Throttle, Turn};
 use crate::TargetError;
 use crate::directory::Directory;
@@ -121,9 +117,7 @@ impl Group {
         let group_counters = directory.counters_of(id);
         let admission = Admission::new(reactor.pool().clone());
         let shares = Shares::new(snapshot.has_weights());
-        let express = Express::new(snapshot.express, &snapshot.qos_rules);
-        let (begun, now) = (admission.spent(), reactor.now());
-        let targets = LatencyTargets::new(&snapshot.qos_rules, begun, reactor.idle_time(), now);
+        let express = Express::new(snapshot.express);
         Self {
             core: Core {
                 id,
@@ -137,7 +131,6 @@ impl Group {
                 copies: VecDeque::new(),
                 tracer: None,
                 express,
-                targets,
                 shares,
                 stale_checks: 0,
                 stranger_lines: Lines::default(),
@@ -235,7 +228,6 @@ impl Group {
         self.core.devices.end_turn(&mut self.core.reactor);
         self.finish_turn();
         self.end_shares_turn();
-        self.core.end_targets_turn();
         self.set_stall_timer();
         self.core.throttle.set_timer(&mut self.core.reactor);
         let (counters, now) = (self.core.devices.counters(), self.core.reactor.turn_time());

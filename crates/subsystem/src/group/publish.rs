@@ -40,8 +40,7 @@ impl Group {
         let other_classes =
             (old.express, &old.qos_rules) != (snapshot.express, &snapshot.qos_rules);
         if other_classes {
-            self.core.express.replace(snapshot.express, &old.qos_rules, &snapshot.qos_rules);
-            self.core.replace_targets();
+            self.core.express.replace(snapshot.express);
             let left = self.core.shares.replace(snapshot.has_weights());
             self.requeue(left);
         }

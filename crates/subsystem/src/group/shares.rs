@@ -9,7 +9,7 @@
 //!
 //! What a tenant takes is measured: its visits, its sends, and its part of what was received, by
 //! bytes. The rest of a turn is divided as what was measured. Express work between these is left
-//! out, as it has budgets of its own.
+//! out, as it has credit of its own.
 //!
 //! Lag: over any time in which the same tenants have work, the times that two of them took, each
 //! divided by its weight, differ by at most `3 q + 2 c / w`. Here `q` is a quantum divided by its

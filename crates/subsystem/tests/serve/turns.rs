@@ -1,7 +1,9 @@
 //! What a turn of a group begins, turn by turn, in a simulated world.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use weft_nvme::command::{Flags, Fused};
@@ -12,7 +14,7 @@ use weft_nvme::log_page::{AddressFamily, DiscoveryEntry, Endpoint, SubsystemType
 use weft_nvme::property::{ControllerConfiguration, Offset};
 use weft_nvme::{AdminOpcode, Command, Nqn, NvmOpcode};
 use weft_nvmf::registration::{Change, Entity, Registered};
-use weft_reactor::simulation::{NetworkConditions, World};
+use weft_reactor::simulation::{Intercepted, NetworkConditions, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
 use weft_target::config::{Config, QosClass, QosRule};
 use weft_target::{ClassReason, GroupStatistics, LocalTarget, ServedClass};
@@ -399,7 +401,12 @@ impl Scene {
 
     /// Answers that have come by queue after a millisecond: an idle queue is express no longer.
     fn pass_turns(&mut self) -> Vec<usize> {
-        for _ in 0..100 {
+        self.pass(100)
+    }
+
+    /// The same after so many turns.
+    fn pass(&mut self, turns: usize) -> Vec<usize> {
+        for _ in 0..turns {
             self.take_answers();
             self.target.turn();
             self.world.pass(Duration::from_micros(10));
@@ -469,7 +476,7 @@ fn an_express_queue_is_served_between_the_pieces_of_others() {
             let mut scene = Scene::at_ports(&[1, 2], enabled(), |config| {
                 config.subsystems = support::config(&["memory:64MiB"]).subsystems;
                 config.express = false;
-                config.qos_rules = vec![QosRule { port: Some(2), ..rule(class, None) }];
+                config.qos_rules = vec![QosRule { port: Some(2), ..rule(class) }];
             });
             scene.submit_reads(3, 1, 1);
             scene.pass_turns();
@@ -611,6 +618,23 @@ impl Scene {
         self.world.set_send_time(time);
     }
 
+    /// How long the target takes from a command that has come to this port until it sends, while
+    /// that has one at a time.
+    pub(crate) fn answer_times(&self, port: u16) -> Rc<RefCell<Vec<Duration>>> {
+        let times = Rc::new(RefCell::new(Vec::new()));
+        let (taken, port, mut arrived) = (Rc::clone(&times), address_of(port), Duration::ZERO);
+        let travel = NetworkConditions::default().latency;
+        self.world.intercept(move |now, [from, to], bytes| {
+            if to == port {
+                arrived = now + travel;
+            } else if from == port {
+                taken.borrow_mut().push(now.saturating_sub(arrived));
+            }
+            vec![Intercepted::Forward(bytes)]
+        });
+        times
+    }
+
     /// Sets the feature Arbitration.
     pub(crate) fn set_arbitration(&mut self, value: Arbitration) {
         let set = SetFeatures::new(FeatureId::ARBITRATION, value.0);
@@ -645,17 +669,8 @@ fn address_of(port: u16) -> SocketAddr {
 }
 
 /// A rule for all queues.
-fn rule(class: QosClass, budget: Option<u8>) -> QosRule {
-    QosRule {
-        host: None,
-        subsystem: None,
-        port: None,
-        class,
-        budget,
-        weight: None,
-        latency_target: None,
-        max_throughput_loss: None,
-    }
+fn rule(class: QosClass) -> QosRule {
+    QosRule { host: None, subsystem: None, port: None, class, weight: None }
 }
 
 /// Whatever the queues do, and without another setting.
@@ -674,7 +689,7 @@ fn rules_of_classes_are_changed_under_load() {
     };
     let default = expected(QosClass::Throughput, ClassReason::Default, false);
     assert_eq!(load(&mut scene), (default.clone(), 0));
-    scene.reload(|config| config.qos_rules = vec![rule(QosClass::Latency, None)]);
+    scene.reload(|config| config.qos_rules = vec![rule(QosClass::Latency)]);
     load(&mut scene);
     let (classes, queues) = load(&mut scene);
     assert_eq!(classes, expected(QosClass::Latency, ClassReason::Rule, true));
@@ -683,7 +698,7 @@ fn rules_of_classes_are_changed_under_load() {
     assert!(served.express_served > 0 && served.express_commands >= 165, "{served:?}");
     scene.reload(|config| {
         config.express = true;
-        config.qos_rules = vec![rule(QosClass::Throughput, None)];
+        config.qos_rules = vec![rule(QosClass::Throughput)];
     });
     let (classes, queues) = load(&mut scene);
     assert_eq!(classes, expected(QosClass::Throughput, ClassReason::Rule, false));
@@ -699,7 +714,7 @@ fn rules_of_classes_are_changed_under_load() {
 fn a_pair_that_comes_at_the_end_of_a_turn_does_not_wait_for_another_turn() {
     let mut scene = Scene::with(1, |config| {
         *config = Config { ports: config.ports.clone(), ..support::config(&["memory:1MiB"]) };
-        config.qos_rules = vec![rule(QosClass::Latency, None)];
+        config.qos_rules = vec![rule(QosClass::Latency)];
     });
     scene.queues[1].set_in_capsule_bytes(8192);
     let travel = NetworkConditions::default().latency;
@@ -727,28 +742,29 @@ fn a_pair_that_comes_at_the_end_of_a_turn_does_not_wait_for_another_turn() {
     assert!(together > 0, "the pair has never come within the turn");
 }
 
-/// Queues of a rule that have used up its time are served in their turn, which is counted.
+/// Express queues that have used up their half of the time are served in their turn, which is
+/// counted.
 #[test]
 fn express_queues_without_credit_are_served_in_their_turn() {
     let mut scene = Scene::with(2, |config| {
-        config.qos_rules = vec![rule(QosClass::Latency, Some(1))];
+        config.qos_rules = vec![rule(QosClass::Latency)];
     });
-    scene.world.set_work_time(WORK);
-    scene.submit_reads(2, 100, 1);
-    assert_eq!(scene.pass_turns()[2], 100);
+    let work = Duration::from_micros(50);
+    scene.world.set_work_time(work);
+    scene.submit_reads(2, 64, 1);
+    assert_eq!(scene.pass(10)[2], 64);
     let first = scene.statistics();
-    // As many as a turn begins; the others are left to the next one.
     assert_eq!(first.express_commands, 64, "{first:?}");
-    assert!(first.express_time >= 64 * WORK, "{first:?}");
-    // They are the hundredth part of 6.4 ms.
-    scene.submit_reads(2, 100, 1);
-    assert_eq!(scene.pass_turns()[2], 200);
+    assert!(first.express_time >= 64 * work, "{first:?}");
+    // They are half of 6.4 ms.
+    scene.submit_reads(2, 64, 1);
+    assert_eq!(scene.pass_turns()[2], 128);
     let second = scene.statistics();
     assert!(second.express_refused > first.express_refused, "{second:?}");
     assert_eq!(second.express_commands, first.express_commands, "{second:?}");
     scene.world.pass(Duration::from_millis(50));
     scene.submit_reads(2, 1, 1);
-    assert_eq!(scene.pass_turns()[2], 201);
+    assert_eq!(scene.pass_turns()[2], 129);
     assert_eq!(scene.statistics().express_commands, first.express_commands + 1);
 }
 
@@ -768,7 +784,7 @@ fn the_priority_of_a_queue_decides_where_the_host_has_chosen_that() {
     let (latency, throughput) = (of(QosClass::Latency, true), of(QosClass::Throughput, false));
     assert_eq!(scene.classes(), [throughput, latency, throughput]);
     // A rule comes first.
-    scene.reload(|config| config.qos_rules = vec![rule(QosClass::Throughput, None)]);
+    scene.reload(|config| config.qos_rules = vec![rule(QosClass::Throughput)]);
     scene.submit_reads(2, 1, 1);
     scene.pass_turns();
     assert!(scene.classes().iter().all(|of| of.reason == ClassReason::Rule && !of.is_express));

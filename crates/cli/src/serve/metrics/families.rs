@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use weft_rpc::machine::{self, Process};
 use weft_target::{
-    ErrorClass, GroupStatistics, IoKind, IoMeasured, IoMetricsReading, LatencyState, LatencyTarget,
-    NamespaceState, NamespaceStatistics, StatisticsReader, Wait,
+    ErrorClass, GroupStatistics, IoKind, IoMeasured, IoMetricsReading, NamespaceState,
+    NamespaceStatistics, StatisticsReader, Wait,
 };
 
 use super::exposition::{Exposition, Format, Kind};
@@ -264,35 +264,6 @@ fn poll_groups(text: &mut Exposition, groups: &[GroupStatistics]) {
         "How often an express queue was served in its turn, as its time was used up.",
         |group| group.express_refused as f64,
     );
-    latency_targets(text, groups);
-}
-
-/// How each poll group meets its latency target.
-fn latency_targets(text: &mut Exposition, groups: &[GroupStatistics]) {
-    let targets: Vec<_> = groups
-        .iter()
-        .filter_map(|group| Some((group.group.to_string(), group.latency_target?)))
-        .collect();
-    let mut family = |name: &str, help: &str, of: fn(&LatencyTarget) -> f64| {
-        text.family(name, Kind::Gauge, help);
-        for (group, target) in &targets {
-            text.sample(name, &[("group", group)], of(target));
-        }
-    };
-    let help = "What 99 % of express commands are to be answered within.";
-    family("weft_latency_target_seconds", help, |of| of.target.as_secs_f64());
-    let help = "What 99 % of them were answered within last.";
-    family("weft_latency_target_p99_seconds", help, |of| of.p99.as_secs_f64());
-    let help = "What others lose of their rate for a latency target.";
-    family("weft_latency_target_loss_ratio", help, |of| f64::from(of.throughput_loss) / 100.0);
-    let name = "weft_latency_target_state";
-    text.family(name, Kind::Gauge, "Whether a latency target is met: 1 for what is true.");
-    for (group, target) in &targets {
-        for state in LatencyState::ALL {
-            let labels = [("group", &**group), ("state", state.words())];
-            text.sample(name, &labels, u8::from(state == target.state));
-        }
-    }
 }
 
 /// The I/O queues of each host by class, and who decides it.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use weft_rpc::{ErrorObject, Methods};
 use weft_target::{
-    config::{QosClass, QosRule},
+    config::{QosClass, QosRule, replaced_key},
     steps::Step,
 };
 
 use super::{Operator, invalid, method, parameters::Params, rate_limit};
 
 /// What a rule gives.
-const KEYS: [&str; 5] = ["class", "budget", "weight", "latency-target", "max-throughput-loss"];
+const KEYS: [&str; 2] = ["class", "weight"];
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "qos_get_all", |operator, params| {
@@ -35,7 +35,10 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
 }
 
 fn parse(keys: Map<String, Value>) -> Result<QosRule, ErrorObject> {
-    serde_json::from_value(keys.into()).map_err(invalid)
+    serde_json::from_value(keys.into()).map_err(|error| {
+        let error = error.to_string();
+        invalid(replaced_key(&error).unwrap_or(error))
+    })
 }
 
 /// A rule as the parameters that set it.
