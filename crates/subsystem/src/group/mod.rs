@@ -6,6 +6,7 @@
 
 mod accept;
 mod admin;
+#[path = "schedule/memory.rs"]
 mod admission;
 mod authenticate;
 mod connect;
@@ -14,19 +15,25 @@ mod connections;
 mod core;
 mod devices;
 mod doubt;
+#[path = "schedule/class.rs"]
 mod express;
 mod io;
 mod listen;
 mod message;
 mod meter;
+#[path = "schedule/pieces.rs"]
 mod pieces;
 mod publish;
 mod reserved;
+#[path = "schedule/tenants.rs"]
 mod shares;
+#[path = "turn.rs"]
 mod tenants;
+#[path = "schedule/limits.rs"]
 mod throttle;
 mod tracer;
 mod unconnected;
+#[path = "schedule/window.rs"]
 mod window;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -438,4 +438,5 @@ impl Shares {
 }
 
 #[cfg(test)]
+#[path = "tenants/tests.rs"]
 mod tests;
