@@ -462,7 +462,7 @@ impl Admin {
     fn register(&mut self, command_id: u16, change: registration::Change, core: &mut Core) {
         let (host, task, count) = (*self.controller.host(), change.task, change.entries.len());
         log::debug!("{host}: {task}: {count} of a {}, {}", change.entity.kind, change.entity.name);
-        core.admission.spend(TURN_BYTES);
+        core.schedule.allowance.spend(TURN_BYTES);
         let status = match core.directory.register(host, self.id, change) {
             Ok(Some(snapshot)) => {
                 let waiter =
@@ -554,9 +554,11 @@ impl Admin {
                     Ok(transfer) if transfer.bytes < bytes => {
                         Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
                     }
-                    Ok(_) => {
-                        core.admission.take_admin(bytes as usize).ok_or(Status::INTERNAL_ERROR)
-                    }
+                    Ok(_) => core
+                        .schedule
+                        .memory
+                        .take_admin(bytes as usize)
+                        .ok_or(Status::INTERNAL_ERROR),
                     Err(status) => Err(status),
                 };
                 match wanted {
@@ -571,7 +573,7 @@ impl Admin {
 }
 
 fn buffer_of(bytes: &[u8], core: &Core) -> Option<Buffer> {
-    let mut buffer = core.admission.take_admin(bytes.len())?;
+    let mut buffer = core.schedule.memory.take_admin(bytes.len())?;
     buffer.bytes_mut().copy_from_slice(bytes);
     Some(buffer)
 }

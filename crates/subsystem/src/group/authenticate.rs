@@ -344,7 +344,8 @@ impl Connection {
         self.check_transfer(command, length)?;
         let guard = self.guard.as_mut().filter(|guard| guard.fetching.is_none());
         let guard = guard.ok_or(Status::COMMAND_SEQUENCE_ERROR.with_dnr())?;
-        let buffer = core.admission.take_admin(length as usize).ok_or(Status::INTERNAL_ERROR)?;
+        let buffer =
+            core.schedule.memory.take_admin(length as usize).ok_or(Status::INTERNAL_ERROR)?;
         guard.fetching = Some(slot);
         self.transport.receive(slot, buffer);
         Ok(())
@@ -403,7 +404,7 @@ impl Connection {
             let at = core.reactor.turn_time().saturating_add(FAILURE_DELAY);
             return core.reactor.set_timer(timer(AUTHENTICATION_TIMERS, self.id), at);
         }
-        let Some(mut buffer) = core.admission.take_admin(length as usize) else {
+        let Some(mut buffer) = core.schedule.memory.take_admin(length as usize) else {
             return self.answer(slot, command_id, Status::INTERNAL_ERROR);
         };
         match guard.authenticator.receive(length) {

@@ -43,7 +43,7 @@ impl Group {
         let copied = connection.copied;
         match MovedConnection::detach(*connection, &request, &mut self.core) {
             Ok(moved) => {
-                self.core.admission.recount_copied(copied, 0);
+                self.core.schedule.memory.recount_copied(copied, 0);
                 post.post(Message::TakeOver(Box::new(moved)));
                 self.connections.free(id);
             }
@@ -63,7 +63,7 @@ impl Group {
         connection.begin_connecting(slot, request);
         connection.proceed(&mut self.core);
         // Its other events are to be handled, too.
-        self.active.push(connection.id.index);
+        self.core.schedule.arrived(connection.id.index);
         self.connections.put(connection);
     }
 }
@@ -83,7 +83,8 @@ impl Connection {
             Err(error) => Err(error),
         };
         let buffer = wanted.and_then(|bytes| {
-            core.admission
+            core.schedule
+                .memory
                 .take_admin(bytes as usize)
                 .ok_or(ConnectError::status(Status::INTERNAL_ERROR))
         });

@@ -13,14 +13,14 @@ use weft_transport::target::{Event, TargetConnection};
 use weft_transport::{CloseReason, Slot};
 
 use super::admin::Admin;
-use super::admission::Outcome;
 use super::authenticate::Guard;
 use super::core::{Context, Core, DRAIN_TIMERS};
 use super::devices;
 use super::io::Io;
 use super::message::{ConnectionId, Endpoints, MovedConnection};
-use super::shares::{Shares, TenantId};
-use super::throttle::{FlowKey, Turn};
+use super::schedule::Outcome;
+use super::schedule::{FlowKey, Turn};
+use super::schedule::{Shares, TenantId};
 use crate::directory::HostKey;
 use crate::limits::{THROTTLED_SHARE, TLS_WARNINGS};
 
@@ -150,7 +150,7 @@ impl Connection {
         self.transport.handle(&mut core.reactor, completion);
         if self.transport.wanted().is_some() {
             let host = if let Role::Io(io) = &self.role { io.host_hash() } else { 0 };
-            core.admission.wait(self.id.index, host, core.reactor.turn_time());
+            core.schedule.memory.wait(self.id.index, host, core.reactor.turn_time());
         }
     }
 
@@ -165,7 +165,9 @@ impl Connection {
                 Outcome::Served { has_more: has_more || wanted.is_some() }
             }
             (Outcome::NotWaiting, Some(bytes)) => {
-                let Some(buffer) = core.admission.grant(bytes) else { return Outcome::Refused };
+                let Some(buffer) = core.schedule.memory.grant(bytes) else {
+                    return Outcome::Refused;
+                };
                 self.transport.provide(&mut core.reactor, buffer);
                 Outcome::Served { has_more: self.transport.wanted().is_some() }
             }
@@ -215,7 +217,7 @@ impl Connection {
         {
             admin.update(&mut self.transport, core);
         }
-        while core.admission.may_begin()
+        while core.schedule.allowance.may_begin()
             && let Some(event) = self.transport.poll_event()
         {
             if let Event::Closed { reason } = event {
@@ -303,11 +305,11 @@ impl Connection {
     #[inline]
     pub(crate) fn settle_class(&mut self, now: Duration, core: &mut Core) {
         if let Role::Io(io) = &mut self.role
-            && io.class.is_to_change(&mut core.express, now)
+            && io.class.is_to_change(&mut core.schedule.express, now)
         {
             let is_express = !io.class.is_express();
             let changed = self.transport.set_express(&mut core.reactor, is_express);
-            io.class.changed(&mut core.express, changed.is_ok(), now);
+            io.class.changed(&mut core.schedule.express, changed.is_ok(), now);
         }
     }
 

@@ -1,6 +1,5 @@
 //! What the connections of a group share.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +8,10 @@ use weft_reactor::{MailboxSender, Owner, Reactor};
 use weft_transport::Slot;
 use weft_transport::target::TargetConnection;
 
-use super::admission::Admission;
 use super::connection::{Connection, Role};
 use super::devices::{self, Devices};
-use super::express::Express;
 use super::message::{ConnectionId, Message};
-use super::shares::Shares;
-use super::throttle::Throttle;
+use super::schedule::{Schedule, Work};
 use super::tracer::Tracer;
 use crate::directory::{Directory, HostKey};
 use crate::limits::{FAULT_LINES, HOST_LINES};
@@ -57,19 +53,10 @@ pub(crate) struct Core {
     pub(crate) directory: Arc<Directory>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) devices: Devices,
-    /// What may begin.
-    pub(crate) admission: Admission,
-    /// What waits for a rate limit.
-    pub(crate) throttle: Throttle,
-    /// Copy commands whose next piece may begin, in their order. One that was aborted may still be
-    /// here.
-    pub(crate) copies: VecDeque<(ConnectionId, Slot)>,
+    /// Which connection may begin its next command.
+    pub(crate) schedule: Schedule,
     /// Records what commands go through, while that is asked for.
     pub(crate) tracer: Option<Tracer>,
-    /// What is served between the commands of others.
-    pub(crate) express: Express,
-    /// Who is served when, by weight.
-    pub(crate) shares: Shares,
     /// Checks for stale connections that this group has started.
     pub(crate) stale_checks: u64,
     /// Lines about hosts that have not authenticated themselves, and handshakes that have failed.
@@ -89,11 +76,16 @@ pub(crate) struct Context<'a> {
 }
 
 impl Core {
+    /// What the turn does next.
+    pub(crate) fn next_work(&mut self) -> Option<Work> {
+        self.schedule.next(self.devices.has_next_piece())
+    }
+
     /// Whether an express queue may have something that is to be served before anything else.
     #[inline]
     pub(crate) fn is_express_due(&mut self) -> bool {
         if self.reactor.has_express() {
-            return self.express.has_credit(self.reactor.now());
+            return self.schedule.express.has_credit(self.reactor.now());
         }
         self.note_empty_look();
         false
@@ -103,18 +95,18 @@ impl Core {
     #[inline]
     pub(crate) fn note_empty_look(&mut self) {
         if self.devices.have_express() {
-            self.express.looked(self.reactor.now());
+            self.schedule.express.looked(self.reactor.now());
         }
     }
 
     /// The next request that a device has completed.
     pub(crate) fn poll_completion(&mut self) -> Option<RequestCompletion> {
-        self.devices.poll_completion(&self.reactor, self.express.empty_at())
+        self.devices.poll_completion(&self.reactor, self.schedule.express.empty_at())
     }
 
     /// The time as of the current turn, or the time at which an express queue is served within it.
     pub(crate) fn time(&self) -> Duration {
-        self.express.served_since().unwrap_or(self.reactor.turn_time())
+        self.schedule.express.served_since().unwrap_or(self.reactor.turn_time())
     }
 
     /// Sends the responses of a connection.
@@ -125,7 +117,7 @@ impl Core {
         }
         let copied = connection.transport.copied_bytes();
         let before = std::mem::replace(&mut connection.copied, copied);
-        self.admission.recount_copied(before, copied);
+        self.schedule.memory.recount_copied(before, copied);
     }
 
     /// Submits an operation of a connection's command. `false`: there is no such device. What an
@@ -139,7 +131,7 @@ impl Core {
         operation: Operation,
     ) -> bool {
         let tag = devices::tag(of.index, slot);
-        let is_express = self.express.served_since().is_some();
+        let is_express = self.schedule.express.served_since().is_some();
         let is_there = self.devices.submit(device, (tag, is_express), operation, &mut self.reactor);
         if is_there && is_express {
             self.devices.counters().count_express_command();

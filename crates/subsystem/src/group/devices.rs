@@ -8,8 +8,7 @@ use weft_backend::{BlockDevice, Failure, OpenError, Operation, Request, RequestC
 use weft_reactor::{Owner, Reactor};
 
 use super::core::DEVICES;
-use super::pieces::Pieces;
-use super::window::{ExpressDelay, Window};
+use super::schedule::{ExpressDelay, Pieces, Window};
 use crate::snapshot::{DeviceId, ServedDevice};
 use crate::statistics::CounterWriter;
 use weft_transport::Slot;

@@ -27,14 +27,14 @@ use weft_transport::{CloseReason, DataDigestError, Slot};
 
 use self::copy::Copying;
 pub(super) use self::ending::Hold;
-use super::admission::Outcome;
 use super::connection::Connection;
 use super::core::{Context, Core};
-use super::express::QueueClass;
 use super::message::{ConnectionId, Message};
 use super::meter::Meter;
-use super::shares::TenantId;
-use super::throttle::Flows;
+use super::schedule::Flows;
+use super::schedule::Outcome;
+use super::schedule::QueueClass;
+use super::schedule::TenantId;
 use super::tracer::{QueueTrace, Tracer};
 use crate::classes::Grant;
 use crate::directory::HostKey;
@@ -130,7 +130,7 @@ impl Io {
         let (priority, port_id) = (grant.priority, connection.endpoints.port_id);
         let queue = IoQueue::new(grant, view);
         if share::has_share(priority) {
-            core.shares.count_priority(true);
+            core.schedule.shares.count_priority(true);
         }
         let now = core.reactor.turn_time();
         let grant = grant_of(&host, port_id, priority, core);
@@ -147,7 +147,7 @@ impl Io {
             meter: Meter::new(core),
             trace: None,
             tenant: None,
-            class: QueueClass::new(grant, of_host, &core.express, now),
+            class: QueueClass::new(grant, of_host, &core.schedule.express, now),
             host,
             host_name,
             host_hash,
@@ -245,11 +245,11 @@ impl Io {
             self.stop(core);
             self.meter = None;
             self.trace = None;
-            self.class.end(&mut core.express);
+            self.class.end(&mut core.schedule.express);
             let tenant = self.tenant.take();
-            tenant.into_iter().for_each(|tenant| core.shares.leave(tenant, self.id.index));
+            tenant.into_iter().for_each(|tenant| core.schedule.shares.leave(tenant, self.id.index));
             if share::has_share(self.priority) {
-                core.shares.count_priority(false);
+                core.schedule.shares.count_priority(false);
             }
         }
     }
@@ -292,7 +292,7 @@ impl Io {
     /// Whether rate limits apply to it.
     pub(super) fn is_limited(&self, core: &Core) -> bool {
         let (host, subsystem) = self.host.names();
-        self.flows.is_some() && core.throttle.apply_to(host, subsystem)
+        self.flows.is_some() && core.schedule.throttle.apply_to(host, subsystem)
     }
 
     /// Whether commands are in flight.
@@ -341,7 +341,7 @@ impl Io {
     /// Other rules of classes are in force.
     pub(super) fn regrant(&mut self, core: &mut Core) {
         let grant = grant_of(&self.host, self.port_id, self.priority, core);
-        self.class.regrant(grant, &mut core.express);
+        self.class.regrant(grant, &mut core.schedule.express);
     }
 
     /// Aborts a command if no device has it. Says whether that was so.
@@ -376,7 +376,9 @@ impl Io {
                 self.starved.pop_front();
                 continue;
             };
-            let Some(buffer) = context.core.admission.grant(bytes) else { return Outcome::Refused };
+            let Some(buffer) = context.core.schedule.memory.grant(bytes) else {
+                return Outcome::Refused;
+            };
             self.starved.pop_front();
             match self.take(slot) {
                 // The namespace, or who may use it, may have changed meanwhile.
@@ -397,7 +399,7 @@ impl Io {
         self.wait(slot, Wait::Memory, core);
         self.put(slot, Work::Starved(device));
         self.starved.push_back(slot);
-        core.admission.wait(self.id.index, self.host_hash, core.reactor.turn_time());
+        core.schedule.memory.wait(self.id.index, self.host_hash, core.reactor.turn_time());
     }
 
     fn handle_command(&mut self, slot: Slot, data: CapsuleData, context: &mut Context<'_>) {
@@ -424,7 +426,7 @@ impl Io {
             IoAction::Device(device) => {
                 let load = (context.transport.in_flight(), weight_of(&device));
                 let now = context.core.time();
-                self.class.count(&mut context.core.express, load, now);
+                self.class.count(&mut context.core.schedule.express, load, now);
                 if let Some(flows) = &mut self.flows
                     && !flows.admit(slot, (&device, None), context.core)
                 {
@@ -543,7 +545,7 @@ impl Io {
                 self.fail(slot, &device, Status::INVALID_FIELD.with_dnr(), context);
             }
             (Transfer::ToHost(_) | Transfer::FromHost(_), None) => {
-                match context.core.admission.take(bytes_of(device.transfer)) {
+                match context.core.schedule.memory.take(bytes_of(device.transfer)) {
                     Some(buffer) => self.begin_with(slot, device, buffer, context),
                     None => self.starve(slot, device, context.core),
                 }
@@ -637,7 +639,7 @@ impl Io {
             }
         };
         let bytes = bytes_of(device.transfer);
-        context.core.admission.spend(bytes);
+        context.core.schedule.allowance.spend(bytes);
         self.trace_submitted(slot, bytes, context.core);
         if let Some(meter) = &mut self.meter {
             meter.submit(slot, &device.operation, context.core.time());

@@ -6,8 +6,6 @@
 
 mod accept;
 mod admin;
-#[path = "schedule/memory.rs"]
-mod admission;
 mod authenticate;
 mod connect;
 mod connection;
@@ -15,26 +13,17 @@ mod connections;
 mod core;
 mod devices;
 mod doubt;
-#[path = "schedule/class.rs"]
 mod express;
 mod io;
 mod listen;
 mod message;
 mod meter;
-#[path = "schedule/pieces.rs"]
-mod pieces;
 mod publish;
 mod reserved;
-#[path = "schedule/tenants.rs"]
-mod shares;
-#[path = "turn.rs"]
-mod tenants;
-#[path = "schedule/limits.rs"]
-mod throttle;
+mod schedule;
 mod tracer;
+mod turn;
 mod unconnected;
-#[path = "schedule/window.rs"]
-mod window;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -46,15 +35,14 @@ use weft_nvmf::auth::target::WorkDone;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::ControllerEvent;
 use weft_nvmf::queue::QueueGrant;
-use weft_reactor::{Mailbox, MailboxSender, Reactor, ReactorCompletion, Token, WaitLimit};
+use weft_reactor::{Mailbox, MailboxSender, Reactor, ReactorCompletion, WaitLimit};
 use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Slot};
 
 pub(crate) use self::message::{ConnectionId, Message, Prepared};
 
 use self::admin::Admin;
-use self::admission::{Admission, Outcome};
-use self::connection::{Connection, Placement, Role, transport_tag};
+use self::connection::{Connection, Role, transport_tag};
 use self::connections::Connections;
 use self::core::{
     AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Core, DEVICES, DOUBT_TIMER, DRAIN_TIMERS,
@@ -62,12 +50,10 @@ use self::core::{
 };
 use self::devices::Devices;
 use self::doubt::Doubt;
-use self::express::Express;
 use self::io::{Hold, Io};
 use self::listen::Listeners;
 use self::message::MovedConnection;
-use self::shares::Shares;
-use self::throttle::{Throttle, Turn};
+use self::schedule::Schedule;
 use crate::TargetError;
 use crate::directory::Directory;
 use crate::lines::Lines;
@@ -91,12 +77,6 @@ pub(crate) struct Group {
     deferred: Vec<ReactorCompletion>,
     /// Requests of others that completed while an express queue was served.
     set_aside: VecDeque<RequestCompletion>,
-    /// Connections to poll, in this order, and how many of them were polled in this turn.
-    active: Vec<usize>,
-    seen: usize,
-    /// Connections with more events than the last turn could take: they go behind new ones, but
-    /// only once.
-    postponed: Vec<usize>,
     /// Controllers that have to learn of the present snapshot, unless they have meanwhile.
     outdated: VecDeque<ConnectionId>,
     /// Rounds that wait until no I/O queue is busy.
@@ -122,9 +102,7 @@ impl Group {
     ) -> Self {
         let snapshot = directory.snapshot();
         let group_counters = directory.counters_of(id);
-        let admission = Admission::new(reactor.pool().clone());
-        let shares = Shares::new(snapshot.has_weights());
-        let express = Express::new(snapshot.express);
+        let schedule = Schedule::new(id, reactor.pool().clone(), &snapshot);
         Self {
             core: Core {
                 id,
@@ -133,12 +111,8 @@ impl Group {
                 directory,
                 snapshot,
                 devices: Devices::new(CounterWriter::new(group_counters)),
-                admission,
-                throttle: Throttle::new(id),
-                copies: VecDeque::new(),
+                schedule,
                 tracer: None,
-                express,
-                shares,
                 stale_checks: 0,
                 stranger_lines: Lines::default(),
                 fault_lines: Lines::default(),
@@ -152,9 +126,6 @@ impl Group {
             express_completions: Vec::new(),
             deferred: Vec::new(),
             set_aside: VecDeque::new(),
-            active: Vec::new(),
-            seen: 0,
-            postponed: Vec::new(),
             outdated: VecDeque::new(),
             draining: Vec::new(),
             doubts: Vec::new(),
@@ -195,55 +166,6 @@ impl Group {
         }
     }
 
-    /// One turn. `false`: the target has stopped.
-    pub(crate) fn turn(&mut self, patience: WaitLimit) -> bool {
-        // Work that is left from the last turn does not wait.
-        let patience = if self.has_left() { WaitLimit::NoWait } else { patience };
-        let mut completions = std::mem::take(&mut self.completions);
-        completions.append(&mut self.deferred);
-        self.core.reactor.poll(patience, &mut completions);
-        self.core.devices.counters().set_busy(self.core.reactor.idle_time());
-        self.begin_shares_turn();
-        self.begin_express_turn(&mut completions);
-        for completion in completions.drain(..) {
-            self.dispatch(completion);
-            self.serve_express();
-        }
-        self.end_receive();
-        self.completions = completions;
-        while let Some(message) = self.mailbox.take() {
-            self.handle_message(message);
-        }
-        if self.failed {
-            return false;
-        }
-        self.active.append(&mut self.postponed);
-        self.core.admission.begin_turn();
-        self.begin_pieces();
-        self.continue_copies();
-        self.update_controllers();
-        self.serve_throttled();
-        loop {
-            self.poll_connections();
-            self.serve_waiting();
-            self.core.devices.flush(&mut self.core.reactor);
-            // Requests that a flush has completed at once would wait for the device's next event.
-            if !self.finish_requests() || !self.has_more() {
-                break;
-            }
-        }
-        self.core.devices.end_turn(&mut self.core.reactor);
-        self.finish_turn();
-        self.end_shares_turn();
-        self.set_stall_timer();
-        self.core.throttle.set_timer(&mut self.core.reactor);
-        let (counters, now) = (self.core.devices.counters(), self.core.reactor.turn_time());
-        counters.set_idle(self.connections.len(), now);
-        counters.set_pool(self.core.reactor.pool());
-        self.check_drained();
-        !(self.stopping && self.connections.len() == 0 && !self.core.devices.is_flushing_removed())
-    }
-
     /// The time of its reactor.
     pub(crate) fn now(&self) -> Duration {
         self.core.reactor.now()
@@ -263,7 +185,7 @@ impl Group {
                 let index = weft_transport::tag_of(token) as usize;
                 self.note_received(index, &completion);
                 self.with(index, |connection, core| connection.handle(completion, core));
-                if self.core.express.queues() > 0 {
+                if self.core.schedule.express.queues() > 0 {
                     self.count_refused(index);
                 }
             }
@@ -272,7 +194,7 @@ impl Group {
             }
             LISTENERS => self.handle_listener(completion),
             STALL_TIMER => self.end_stalled_connection(),
-            RATE_TIMER => self.core.throttle.timer_arrived(),
+            RATE_TIMER => self.core.schedule.throttle.timer_arrived(),
             TRACE_TIMER => self.end_trace(),
             DOUBT_TIMER => self.check_doubts(),
             KEY_TIMER => {
@@ -325,219 +247,6 @@ impl Group {
             self.mark_active(&mut connection);
         }
         self.connections.put(connection);
-    }
-
-    fn mark_active(&mut self, connection: &mut Connection) {
-        if !std::mem::replace(&mut connection.active, true) {
-            self.active.push(connection.id.index);
-        }
-    }
-
-    /// Handles events, as many as a turn may take, and the requests that are finished.
-    fn poll_connections(&mut self) {
-        loop {
-            if self.core.shares.is_on() {
-                self.poll_tenants();
-            }
-            while self.core.admission.may_begin()
-                && let Some(index) = self.active.get(self.seen).copied()
-            {
-                self.seen += 1;
-                self.handle_events(index);
-            }
-            if !self.finish_requests() {
-                return;
-            }
-        }
-    }
-
-    fn handle_events(&mut self, index: usize) {
-        while let Some(mut connection) = self.connections.take(index) {
-            match connection.handle_events(&mut self.core) {
-                Placement::Stay => return self.connections.put(connection),
-                Placement::Interrupted => {
-                    self.connections.put(connection);
-                    self.take_express();
-                }
-                Placement::Move { group, slot, request } => {
-                    return self.move_to_group(connection, group, slot, *request);
-                }
-            }
-        }
-    }
-
-    /// Passes completed requests to their queues. Returns whether there were any.
-    fn finish_requests(&mut self) -> bool {
-        let mut any = false;
-        let turn = self.core.reactor.turn_time();
-        // Latencies end here, not when the turn began; one reading of the clock serves all.
-        let is_measured = self.core.directory.io_metrics().is_some() || self.core.tracer.is_some();
-        let now = if is_measured { self.core.reactor.now() } else { turn };
-        while let Some(done) = self.set_aside.pop_front().or_else(|| self.core.poll_completion()) {
-            any = true;
-            let is_any = self.core.express.queues() > 0;
-            let done = if is_any { self.finish_express(done) } else { Err(done) };
-            let Err(done) = done else { continue };
-            let (index, _) = devices::origin(done.tag);
-            self.with(index, |connection, core| connection.handle_done(done, now, core));
-            self.serve_express();
-        }
-        self.core.publish_lost_writes();
-        any
-    }
-
-    /// Whether the last turn has left work.
-    fn has_left(&self) -> bool {
-        !self.active.is_empty()
-            || !self.postponed.is_empty()
-            || !self.deferred.is_empty()
-            || !self.set_aside.is_empty()
-            || self.core.shares.has_backlog()
-            || self.core.admission.has_more()
-            || self.core.devices.has_next_piece()
-            || self.core.devices.have_next()
-            || !self.core.copies.is_empty()
-            || !self.outdated.is_empty()
-    }
-
-    /// Whether the requests that completed last have left work for this turn.
-    fn has_more(&self) -> bool {
-        self.seen < self.active.len()
-            || self.core.shares.has_backlog()
-            || self.core.admission.waits_since().is_some()
-            || self.core.devices.are_busy()
-    }
-
-    /// Begins a piece of each Copy command whose turn it is, as many as a turn may begin.
-    fn continue_copies(&mut self) {
-        for _ in 0..self.core.copies.len() {
-            if !self.core.admission.may_begin() {
-                return;
-            }
-            let Some((id, slot)) = self.core.copies.pop_front() else { return };
-            self.with_id(id, |connection, core| connection.continue_copy(slot, core));
-            self.charge(id.index);
-        }
-    }
-
-    /// Gives freed memory to the waiting connections.
-    fn serve_waiting(&mut self) {
-        self.core.admission.begin_tries();
-        while let Some(index) = self.core.admission.next_try() {
-            let mut outcome = Outcome::NotWaiting;
-            self.with_if_changed(index, |connection, core| {
-                outcome = connection.retry(core);
-                matches!(outcome, Outcome::Served { .. })
-            });
-            self.core.admission.end_try(outcome, self.core.reactor.turn_time());
-            self.charge(index);
-            if let Outcome::Served { .. } = outcome {
-                self.poll_connections();
-            }
-        }
-    }
-
-    /// Begins commands that have waited for a rate limit: one of each flow in turn.
-    fn serve_throttled(&mut self) {
-        let now = self.core.reactor.turn_time();
-        let mut due = self.core.throttle.take_due(now, self.core.draining);
-        while let Some(flow) = due.pop_front() {
-            if !self.core.admission.may_begin() {
-                self.core.throttle.wait_until(now, flow);
-                continue;
-            }
-            let mut turn = Turn::Empty;
-            if self.connections.get(flow.connection).is_some() {
-                self.with_if_changed(flow.connection.index, |connection, core| {
-                    turn = connection.retry_throttled(flow.flow, core);
-                    matches!(turn, Turn::Begin(_))
-                });
-                self.charge(flow.connection.index);
-            }
-            match turn {
-                Turn::Begin(_) => due.push_back(self.core.throttle.served(flow)),
-                Turn::Wait(at) => self.core.throttle.wait_until(at, flow),
-                Turn::Empty => {}
-            }
-        }
-    }
-
-    /// Flushes responses and removes connections that have ended. Connections that were not polled
-    /// stay in the list: visiting all of a thousand in each turn would cost more than the turn.
-    fn finish_turn(&mut self) {
-        let seen = std::mem::take(&mut self.seen);
-        for place in 0..seen {
-            self.finish_connection(place);
-            // The others' responses go out in slices, and express queues come between.
-            self.serve_express();
-            while self.core.reactor.continue_sends() {
-                self.serve_express();
-            }
-            if let Some(index) = self.active.get(place).copied() {
-                self.charge(index);
-            }
-        }
-        self.active.drain(..seen);
-    }
-
-    /// The same for the connection at this place of the turn's list.
-    fn finish_connection(&mut self, place: usize) {
-        let Some(index) = self.active.get(place).copied() else { return };
-        let Some(mut connection) = self.connections.take(index) else { return };
-        (connection.active, connection.is_seen) = (connection.is_queued, false);
-        self.core.flush(&mut connection);
-        connection.settle_class(self.core.reactor.turn_time(), &mut self.core);
-        if connection.is_queued {
-            return self.connections.put(connection);
-        }
-        if connection.is_gone() {
-            self.connections.free(connection.id);
-            self.core.directory.connection_gone();
-            return;
-        }
-        if connection.transport.has_events() {
-            connection.active = true;
-            self.postponed.push(index);
-        }
-        self.connections.put(connection);
-    }
-
-    /// If memory was short in this turn, schedules a check for the hosts that hold it.
-    fn set_stall_timer(&mut self) {
-        if self.stall_timer_set || !self.core.admission.was_short() {
-            return;
-        }
-        self.stall_timer_set = true;
-        let patience = self.core.snapshot.limits.stall_timeout;
-        let at = self.core.reactor.turn_time().saturating_add(patience);
-        self.core.reactor.set_timer(Token { owner: STALL_TIMER, tag: 0 }, at);
-    }
-
-    /// If memory is still short, ends the controller of the connection that holds most of it
-    /// without progress: the others wait for this memory, and its other queues would take it.
-    fn end_stalled_connection(&mut self) {
-        self.stall_timer_set = false;
-        // The others try again in this turn; if they fail there is another check.
-        let waits_since = self.core.admission.waits_since();
-        if !self.core.admission.was_short() && waits_since.is_none() {
-            return;
-        }
-        let (now, patience) =
-            (self.core.reactor.turn_time(), self.core.snapshot.limits.stall_timeout);
-        let Some(index) =
-            self.connections.largest(|one| one.transport.stalled_bytes(now, patience))
-        else {
-            return;
-        };
-        let waited = now.saturating_sub(waits_since.unwrap_or(now));
-        self.with(index, |connection, core| {
-            let peer = connection.endpoints.peer;
-            log::warn!(
-                "{peer}: it holds memory without moving, for which others have waited {waited:?}"
-            );
-            let reason = CloseReason::Requested("it held memory that others waited for");
-            connection.abort_controller(reason, core);
-        });
     }
 
     fn handle_message(&mut self, message: Message) {
@@ -705,27 +414,6 @@ impl Group {
         self.core.draining = true;
         self.draining.push((round, Io::is_busy));
         self.listeners.close(&mut self.core);
-    }
-
-    fn check_drained(&mut self) {
-        let (connections, core) = (&self.connections, &self.core);
-        self.draining.retain(|(round, is_busy)| {
-            let waits = connections.any(|connection| match &connection.role {
-                Role::Io(io) => is_busy(io),
-                _ => false,
-            });
-            if !waits {
-                core.acknowledge(round);
-            }
-            waits
-        });
-        self.settling.retain(|(round, hold)| {
-            let waits = Arc::strong_count(hold) > 1;
-            if !waits {
-                core.acknowledge(round);
-            }
-            waits
-        });
     }
 
     fn stop(&mut self) {

@@ -36,12 +36,12 @@ impl Group {
             }
             None => self.core.devices.serve(snapshot.devices(), &mut self.core.reactor),
         }
-        self.core.throttle.replace(&snapshot.rate_limits);
+        self.core.schedule.throttle.replace(&snapshot.rate_limits);
         let other_classes =
             (old.express, &old.qos_rules) != (snapshot.express, &snapshot.qos_rules);
         if other_classes {
-            self.core.express.replace(snapshot.express);
-            let left = self.core.shares.replace(snapshot.has_weights());
+            self.core.schedule.express.replace(snapshot.express);
+            let left = self.core.schedule.shares.replace(snapshot.has_weights());
             self.requeue(left);
         }
         let other_limits = !Arc::ptr_eq(&old.rate_limits, &snapshot.rate_limits);

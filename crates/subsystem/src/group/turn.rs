@@ -1,17 +1,273 @@
-//! Tenants of a group: which connection is polled next while there are [shares](super::shares).
+//! A turn of a group: receive, schedule, execute, complete, send.
 
-use weft_reactor::{Outcome, ReactorCompletion};
+use std::sync::Arc;
 
-use super::Group;
+use weft_reactor::{Outcome as Received, ReactorCompletion, Token, WaitLimit};
+use weft_transport::CloseReason;
+
+use super::connection::{Connection, Placement, Role};
+use super::core::STALL_TIMER;
+use super::schedule::{Outcome, Turn, Visit, WaitingFlow, Work};
+use super::{Group, devices};
 
 impl Group {
+    /// One turn. `false`: the target has stopped.
+    pub(crate) fn turn(&mut self, patience: WaitLimit) -> bool {
+        self.receive(patience);
+        if self.failed {
+            return false;
+        }
+        let (now, is_draining) = (self.core.reactor.turn_time(), self.core.draining);
+        self.core.schedule.begin_turn(now, is_draining);
+        self.update_controllers();
+        loop {
+            while let Some(work) = self.core.next_work() {
+                self.execute(work);
+            }
+            self.core.devices.flush(&mut self.core.reactor);
+            // Requests that a flush has completed at once would wait for the device's next event.
+            if !self.complete() || !self.has_more() {
+                break;
+            }
+            self.core.schedule.memory.begin_tries();
+        }
+        self.core.devices.end_turn(&mut self.core.reactor);
+        self.send();
+        self.end_turn();
+        !(self.stopping && self.connections.len() == 0 && !self.core.devices.is_flushing_removed())
+    }
+
+    /// Takes what has come, that of express queues first, which is served at once.
+    fn receive(&mut self, patience: WaitLimit) {
+        // Work that is left from the last turn does not wait.
+        let patience = if self.has_left() { WaitLimit::NoWait } else { patience };
+        let mut completions = std::mem::take(&mut self.completions);
+        completions.append(&mut self.deferred);
+        self.core.reactor.poll(patience, &mut completions);
+        self.core.devices.counters().set_busy(self.core.reactor.idle_time());
+        self.begin_shares_turn();
+        self.begin_express_turn(&mut completions);
+        for completion in completions.drain(..) {
+            self.dispatch(completion);
+            self.serve_express();
+        }
+        self.end_receive();
+        self.completions = completions;
+        while let Some(message) = self.mailbox.take() {
+            self.handle_message(message);
+        }
+    }
+
+    /// Does what the schedule says.
+    fn execute(&mut self, work: Work) {
+        match work {
+            Work::Piece => self.begin_piece(),
+            Work::Copy(id, slot) => {
+                self.with_id(id, |connection, core| connection.continue_copy(slot, core));
+                self.charge(id.index);
+            }
+            Work::Limited(flow) => self.ask_limit(flow),
+            Work::Connection(index) if self.core.schedule.shares.is_on() => self.queue(index),
+            Work::Connection(index) => {
+                self.core.schedule.polled.push(index);
+                self.handle_events(index);
+            }
+            Work::Visit(visit) => self.visit(visit),
+            Work::Memory(index) => self.ask_memory(index),
+        }
+    }
+
+    /// Begins a piece of a large request without data; express queues come between two of them.
+    fn begin_piece(&mut self) {
+        let Some(tag) = self.core.devices.begin_piece(&mut self.core.reactor) else { return };
+        self.complete();
+        self.serve_express();
+        self.charge(devices::origin(tag).0);
+    }
+
+    /// The first command of a flow that has waited for a rate limit asks again.
+    fn ask_limit(&mut self, flow: WaitingFlow) {
+        let mut turn = Turn::Empty;
+        if self.connections.get(flow.connection).is_some() {
+            self.with_if_changed(flow.connection.index, |connection, core| {
+                turn = connection.retry_throttled(flow.flow, core);
+                matches!(turn, Turn::Begin(_))
+            });
+            self.charge(flow.connection.index);
+        }
+        self.core.schedule.asked(flow, turn);
+    }
+
+    /// A connection that waits for memory asks again.
+    fn ask_memory(&mut self, index: usize) {
+        let mut outcome = Outcome::NotWaiting;
+        self.with_if_changed(index, |connection, core| {
+            outcome = connection.retry(core);
+            matches!(outcome, Outcome::Served { .. })
+        });
+        let now = self.core.reactor.turn_time();
+        self.core.schedule.memory.end_try(outcome, now);
+        self.charge(index);
+    }
+
+    /// Has a connection of a tenant wait for the tenant's turn, and polls one of nobody.
+    fn queue(&mut self, index: usize) {
+        let Some(mut connection) = self.connections.take(index) else { return };
+        if connection.is_queued {
+            return self.connections.put(connection);
+        }
+        let has_events = connection.transport.has_events();
+        let tenant = connection.enter_tenant(&mut self.core).filter(|_| has_events);
+        connection.is_queued = tenant.is_some();
+        self.connections.put(connection);
+        match tenant {
+            Some(tenant) => self.core.schedule.shares.push(tenant, index),
+            None => {
+                self.core.schedule.polled.push(index);
+                self.handle_events(index);
+                self.core.schedule.shares.charge(None, self.core.reactor.now());
+            }
+        }
+    }
+
+    /// Polls a connection of a tenant for as much as the tenant has of the turn.
+    fn visit(&mut self, visit: Visit) {
+        let index = visit.connection;
+        if let Some(mut connection) = self.connections.take(index) {
+            connection.is_queued = false;
+            let is_seen = std::mem::replace(&mut connection.is_seen, true);
+            self.connections.put(connection);
+            if !is_seen {
+                self.core.schedule.polled.push(index);
+            }
+        }
+        let begun = self.core.schedule.allowance.begin_visit(visit.bytes);
+        self.handle_events(index);
+        let bytes = self.core.schedule.allowance.end_visit(begun);
+        self.core.schedule.shares.charge(Some(visit.tenant), self.core.reactor.now());
+        let mut has_more = false;
+        if let Some(mut connection) = self.connections.take(index) {
+            // Its host may have set other weights meanwhile.
+            let tenant = connection.enter_tenant(&mut self.core);
+            let is_of_tenant = tenant == Some(visit.tenant);
+            has_more = is_of_tenant && connection.transport.has_events();
+            connection.is_queued = has_more;
+            self.connections.put(connection);
+        }
+        self.core.schedule.shares.visited(visit, bytes, has_more);
+    }
+
+    fn handle_events(&mut self, index: usize) {
+        while let Some(mut connection) = self.connections.take(index) {
+            match connection.handle_events(&mut self.core) {
+                Placement::Stay => return self.connections.put(connection),
+                Placement::Interrupted => {
+                    self.connections.put(connection);
+                    self.take_express();
+                }
+                Placement::Move { group, slot, request } => {
+                    return self.move_to_group(connection, group, slot, *request);
+                }
+            }
+        }
+    }
+
+    /// Passes completed requests to their queues. Returns whether there were any.
+    fn complete(&mut self) -> bool {
+        let mut any = false;
+        let turn = self.core.reactor.turn_time();
+        // Latencies end here, not when the turn began; one reading of the clock serves all.
+        let is_measured = self.core.directory.io_metrics().is_some() || self.core.tracer.is_some();
+        let now = if is_measured { self.core.reactor.now() } else { turn };
+        while let Some(done) = self.set_aside.pop_front().or_else(|| self.core.poll_completion()) {
+            any = true;
+            let is_any = self.core.schedule.express.queues() > 0;
+            let done = if is_any { self.finish_express(done) } else { Err(done) };
+            let Err(done) = done else { continue };
+            let (index, _) = devices::origin(done.tag);
+            self.with(index, |connection, core| connection.handle_done(done, now, core));
+            self.serve_express();
+        }
+        self.core.publish_lost_writes();
+        any
+    }
+
+    /// Sends the responses of the connections that were polled, and removes those that have ended.
+    fn send(&mut self) {
+        let mut polled = std::mem::take(&mut self.core.schedule.polled);
+        for index in polled.drain(..) {
+            self.finish_connection(index);
+            // The others' responses go out in slices, and express queues come between.
+            self.serve_express();
+            while self.core.reactor.continue_sends() {
+                self.serve_express();
+            }
+            self.charge(index);
+        }
+        self.core.schedule.polled = polled;
+    }
+
+    fn finish_connection(&mut self, index: usize) {
+        let Some(mut connection) = self.connections.take(index) else { return };
+        (connection.active, connection.is_seen) = (connection.is_queued, false);
+        self.core.flush(&mut connection);
+        connection.settle_class(self.core.reactor.turn_time(), &mut self.core);
+        if connection.is_queued {
+            return self.connections.put(connection);
+        }
+        if connection.is_gone() {
+            self.connections.free(connection.id);
+            self.core.directory.connection_gone();
+            return;
+        }
+        if connection.transport.has_events() {
+            connection.active = true;
+            self.core.schedule.postpone(index);
+        }
+        self.connections.put(connection);
+    }
+
+    fn end_turn(&mut self) {
+        if self.core.schedule.shares.is_on() {
+            self.core.schedule.shares.end_turn(self.core.reactor.now());
+        }
+        self.set_stall_timer();
+        self.core.schedule.end_turn(&mut self.core.reactor);
+        let (counters, now) = (self.core.devices.counters(), self.core.reactor.turn_time());
+        counters.set_idle(self.connections.len(), now);
+        counters.set_pool(self.core.reactor.pool());
+        self.check_drained();
+    }
+
+    /// A connection may have events, which are polled in this turn or the next one.
+    pub(super) fn mark_active(&mut self, connection: &mut Connection) {
+        if !std::mem::replace(&mut connection.active, true) {
+            self.core.schedule.arrived(connection.id.index);
+        }
+    }
+
+    /// Whether the last turn has left work.
+    fn has_left(&self) -> bool {
+        self.core.schedule.has_left()
+            || !self.deferred.is_empty()
+            || !self.set_aside.is_empty()
+            || self.core.devices.has_next_piece()
+            || self.core.devices.have_next()
+            || !self.outdated.is_empty()
+    }
+
+    /// Whether the requests that completed last have left work for this turn.
+    fn has_more(&self) -> bool {
+        self.core.schedule.has_more() || self.core.devices.are_busy()
+    }
+
     /// The reactor has been polled.
     pub(super) fn begin_shares_turn(&mut self) {
-        if !self.core.shares.is_on() && !self.core.shares.is_wanted() {
+        if !self.core.schedule.shares.is_on() && !self.core.schedule.shares.is_wanted() {
             return;
         }
         let (now, idle) = (self.core.reactor.now(), self.core.reactor.idle_time());
-        let left = self.core.shares.begin_turn(now, idle);
+        let left = self.core.schedule.shares.begin_turn(now, idle);
         self.requeue(left);
     }
 
@@ -21,7 +277,7 @@ impl Group {
             if let Some(mut connection) = self.connections.take(index) {
                 connection.is_queued = false;
                 self.connections.put(connection);
-                self.active.push(index);
+                self.core.schedule.arrived(index);
             }
         }
     }
@@ -29,102 +285,92 @@ impl Group {
     /// Something has come for a connection.
     #[inline]
     pub(super) fn note_received(&mut self, index: usize, completion: &ReactorCompletion) {
-        if !self.core.shares.is_on() {
+        if !self.core.schedule.shares.is_on() {
             return;
         }
-        let (Outcome::Received { len, .. } | Outcome::ReceivedInto { len, .. }) =
+        let (Received::Received { len, .. } | Received::ReceivedInto { len, .. }) =
             completion.outcome
         else {
             return;
         };
-        let tenant = self.connections.at(index).and_then(|one| one.tenant(&self.core.shares));
-        tenant.into_iter().for_each(|tenant| self.core.shares.received(tenant, len));
+        let tenant =
+            self.connections.at(index).and_then(|one| one.tenant(&self.core.schedule.shares));
+        tenant.into_iter().for_each(|tenant| self.core.schedule.shares.received(tenant, len));
     }
 
     /// All that came was received.
     pub(super) fn end_receive(&mut self) {
-        if self.core.shares.is_on() {
-            self.core.shares.end_receive(self.core.reactor.now());
+        if self.core.schedule.shares.is_on() {
+            self.core.schedule.shares.end_receive(self.core.reactor.now());
         }
     }
 
     /// Charges the time since the last call to a connection's tenant.
     #[inline]
     pub(super) fn charge(&mut self, index: usize) {
-        if self.core.shares.is_on() {
-            let tenant = self.connections.at(index).and_then(|one| one.tenant(&self.core.shares));
-            self.core.shares.charge(tenant, self.core.reactor.now());
+        if self.core.schedule.shares.is_on() {
+            let tenant =
+                self.connections.at(index).and_then(|one| one.tenant(&self.core.schedule.shares));
+            self.core.schedule.shares.charge(tenant, self.core.reactor.now());
         }
     }
 
-    /// The turn has ended.
-    pub(super) fn end_shares_turn(&mut self) {
-        if self.core.shares.is_on() {
-            self.core.shares.end_turn(self.core.reactor.now());
+    /// If memory was short in this turn, schedules a check for the hosts that hold it.
+    fn set_stall_timer(&mut self) {
+        if self.stall_timer_set || !self.core.schedule.memory.was_short() {
+            return;
         }
+        self.stall_timer_set = true;
+        let patience = self.core.snapshot.limits.stall_timeout;
+        let at = self.core.reactor.turn_time().saturating_add(patience);
+        self.core.reactor.set_timer(Token { owner: STALL_TIMER, tag: 0 }, at);
     }
 
-    /// Handles events of the tenants' connections in the order of their shares, as many as a turn
-    /// may take, and those of others at once.
-    pub(super) fn poll_tenants(&mut self) {
-        loop {
-            // Connections that have come into the list since: those of tenants wait for their turn.
-            for index in self.active.split_off(self.seen) {
-                self.queue(index);
-            }
-            if !self.core.admission.may_begin() {
-                return;
-            }
-            let Some(visit) = self.core.shares.next() else { return };
-            let index = visit.connection;
-            if let Some(mut connection) = self.connections.take(index) {
-                connection.is_queued = false;
-                let is_seen = std::mem::replace(&mut connection.is_seen, true);
-                self.connections.put(connection);
-                if !is_seen {
-                    self.see(index);
-                }
-            }
-            let begun = self.core.admission.begin_visit(visit.bytes);
-            self.handle_events(index);
-            let bytes = self.core.admission.end_visit(begun);
-            self.core.shares.charge(Some(visit.tenant), self.core.reactor.now());
-            let mut has_more = false;
-            if let Some(mut connection) = self.connections.take(index) {
-                // Its host may have set other weights meanwhile.
-                let tenant = connection.enter_tenant(&mut self.core);
-                let is_of_tenant = tenant == Some(visit.tenant);
-                has_more = is_of_tenant && connection.transport.has_events();
-                connection.is_queued = has_more;
-                self.connections.put(connection);
-            }
-            self.core.shares.visited(visit, bytes, has_more);
+    /// If memory is still short, ends the controller of the connection that holds most of it
+    /// without progress: the others wait for this memory, and its other queues would take it.
+    pub(super) fn end_stalled_connection(&mut self) {
+        self.stall_timer_set = false;
+        // The others try again in this turn; if they fail there is another check.
+        let waits_since = self.core.schedule.memory.waits_since();
+        if !self.core.schedule.memory.was_short() && waits_since.is_none() {
+            return;
         }
+        let (now, patience) =
+            (self.core.reactor.turn_time(), self.core.snapshot.limits.stall_timeout);
+        let Some(index) =
+            self.connections.largest(|one| one.transport.stalled_bytes(now, patience))
+        else {
+            return;
+        };
+        let waited = now.saturating_sub(waits_since.unwrap_or(now));
+        self.with(index, |connection, core| {
+            let peer = connection.endpoints.peer;
+            log::warn!(
+                "{peer}: it holds memory without moving, for which others have waited {waited:?}"
+            );
+            let reason = CloseReason::Requested("it held memory that others waited for");
+            connection.abort_controller(reason, core);
+        });
     }
 
-    /// A connection of the turn's list is to be polled: in its tenant's turn if it has one.
-    fn queue(&mut self, index: usize) {
-        let Some(mut connection) = self.connections.take(index) else { return self.see(index) };
-        if connection.is_queued {
-            return self.connections.put(connection);
-        }
-        let has_events = connection.transport.has_events();
-        let tenant = connection.enter_tenant(&mut self.core).filter(|_| has_events);
-        connection.is_queued = tenant.is_some();
-        self.connections.put(connection);
-        match tenant {
-            Some(tenant) => self.core.shares.push(tenant, index),
-            None => {
-                self.see(index);
-                self.handle_events(index);
-                self.core.shares.charge(None, self.core.reactor.now());
+    fn check_drained(&mut self) {
+        let (connections, core) = (&self.connections, &self.core);
+        self.draining.retain(|(round, is_busy)| {
+            let waits = connections.any(|connection| match &connection.role {
+                Role::Io(io) => is_busy(io),
+                _ => false,
+            });
+            if !waits {
+                core.acknowledge(round);
             }
-        }
-    }
-
-    /// A connection of this turn, whose responses are flushed at its end.
-    fn see(&mut self, index: usize) {
-        self.active.insert(self.seen, index);
-        self.seen += 1;
+            waits
+        });
+        self.settling.retain(|(round, hold)| {
+            let waits = Arc::strong_count(hold) > 1;
+            if !waits {
+                core.acknowledge(round);
+            }
+            waits
+        });
     }
 }

@@ -134,7 +134,7 @@ impl Io {
     fn wait_for_turn(&mut self, slot: Slot, mut copy: Box<Copying>, context: &mut Context<'_>) {
         copy.step = Step::Turn;
         self.put(slot, Work::Copying(copy));
-        context.core.copies.push_back((self.id, slot));
+        context.core.schedule.copies.push_back((self.id, slot));
     }
 
     /// The turn of a Copy command has come.
@@ -186,7 +186,7 @@ impl Io {
         let Some((_, bytes)) = self.next_piece(&copy) else {
             return self.fail_piece(slot, &copy, GONE, context);
         };
-        match context.core.admission.take(bytes as usize) {
+        match context.core.schedule.memory.take(bytes as usize) {
             Some(buffer) => self.read_piece(slot, copy, buffer, context),
             None => {
                 self.wait(slot, Wait::Memory, context.core);
@@ -194,7 +194,7 @@ impl Io {
                 self.put(slot, Work::Copying(copy));
                 self.starved.push_back(slot);
                 let now = context.core.reactor.turn_time();
-                context.core.admission.wait(self.id.index, self.host_hash, now);
+                context.core.schedule.memory.wait(self.id.index, self.host_hash, now);
             }
         }
     }
@@ -214,7 +214,7 @@ impl Io {
         if let Err(status) = self.queue.recheck_copy(&copy.command, &piece) {
             return self.fail_piece(slot, &copy, status, context);
         }
-        context.core.admission.spend(bytes as usize);
+        context.core.schedule.allowance.spend(bytes as usize);
         let operation = Operation::Read { slba: piece.slba, nlb: piece.nlb, into };
         self.submit_piece(slot, copy, (Step::Read, piece.device, operation), context);
     }

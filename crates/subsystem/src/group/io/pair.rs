@@ -46,7 +46,7 @@ impl Io {
                 Some(Work::Second { write, data: None, .. }) => *write,
                 _ => continue,
             };
-            match context.core.admission.take_reserved(bytes_of(device.transfer)) {
+            match context.core.schedule.memory.take_reserved(bytes_of(device.transfer)) {
                 Some(buffer) => {
                     self.wait(slot, Wait::Data, context.core);
                     context.transport.receive(slot, buffer);

@@ -5,7 +5,7 @@ use weft_nvme::fabrics::ConnectAttributes;
 use super::Io;
 use crate::classes::Grant;
 use crate::group::core::Core;
-use crate::group::shares::{Shares, TenantId, TenantKey};
+use crate::group::schedule::{Shares, TenantId, TenantKey};
 
 impl Io {
     /// Whose share its commands are part of, if that is known.
@@ -19,9 +19,9 @@ impl Io {
             return None;
         }
         let class_weight = self.priority.map_or(1, |class| self.class_weight(class));
-        if let Some(tenant) = self.tenant(&core.shares) {
+        if let Some(tenant) = self.tenant(&core.schedule.shares) {
             if self.priority.is_some() {
-                core.shares.set_class_weight(tenant, class_weight);
+                core.schedule.shares.set_class_weight(tenant, class_weight);
             }
             return Some(tenant);
         }
@@ -36,7 +36,7 @@ impl Io {
             (Some(_), None) => TenantKey::Host(self.host.names().0.to_owned(), None),
             (None, _) => TenantKey::Host(self.host.names().0.to_owned(), self.priority),
         };
-        self.tenant = Some(core.shares.enter(key, weight, class_weight));
+        self.tenant = Some(core.schedule.shares.enter(key, weight, class_weight));
         self.tenant
     }
 

@@ -5,7 +5,7 @@ use weft_transport::Slot;
 
 use super::{Io, Work};
 use crate::group::core::{Context, Core};
-use crate::group::throttle::{FlowKey, Turn};
+use crate::group::schedule::{FlowKey, Turn};
 
 impl Io {
     /// The first command of a flow that has waited for a rate limit asks again.

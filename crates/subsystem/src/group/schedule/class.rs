@@ -1,28 +1,16 @@
-//! Express queues: I/O queues whose commands are served between the commands of others, so that a
-//! host that waits for each answer does not wait for the others' as well.
-//!
-//! The commands of a turn stay one batch, which is interrupted: between two of them one word says
-//! whether something has come for an express queue ([`Reactor::has_express`]). Then that is
-//! received, begun, executed and answered at once. The others send in slices meanwhile.
+//! The class latency: which queues are express ones, served between the commands of others, and for
+//! how much of a group's time.
 //!
 //! A queue is express by a rule, because its host asked for it with Connect, or by itself while it
 //! has few and small commands in flight and another queue of the group does not. All express queues
 //! of a group have one part of its time together ([`Credit`]); without credit they are served in
 //! their turn. Where more queues are to be express without a rule than there are places, they take
 //! turns ([`turns`]).
-//!
-//! [`Reactor::has_express`]: weft_reactor::Reactor::has_express
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_backend::RequestCompletion;
-use weft_reactor::ReactorCompletion;
-
-use super::connection::{Connection, Role};
-use super::core::{CONNECTIONS, Core, DEVICES};
-use super::{Group, devices};
 use crate::classes::{ClassWord, Grant};
 use crate::config::QosClass;
 
@@ -61,9 +49,6 @@ const EXPRESS_PERCENT: u32 = 50;
 
 /// The time of which they can use their part at once; what is older is lost.
 const CREDIT_TIME: Duration = Duration::from_millis(1);
-
-/// Pieces of requests in a turn: what a memory device zeroes in one.
-const PIECES_MAX: usize = 16;
 
 /// The express queues of a group together.
 #[derive(Debug)]
@@ -180,8 +165,30 @@ impl Express {
         self.served_since
     }
 
+    /// One of them is being served from now on.
+    pub(crate) const fn begin(&mut self, now: Duration) {
+        self.served_since = Some(now);
+    }
+
+    /// It was served until now. How long that took.
+    pub(crate) fn end(&mut self, now: Duration) -> Duration {
+        let took = now.saturating_sub(self.served_since.take().unwrap_or(now));
+        self.credit.charge(took, now);
+        took
+    }
+
+    /// The connections whose queues are express.
+    pub(crate) fn connections(&self) -> Vec<usize> {
+        self.queues.iter().map(|place| place.connection).collect()
+    }
+
+    /// Whether queues wait for a place.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Whether it is time to look them through.
-    fn is_look_due(&mut self, now: Duration) -> bool {
+    pub(crate) fn is_look_due(&mut self, now: Duration) -> bool {
         let has_any = !self.queues.is_empty() || !self.waiting.is_empty();
         let is_due = has_any && self.looked_at + LOOK_INTERVAL <= now;
         if is_due {
@@ -199,7 +206,7 @@ impl Express {
     }
 
     /// Whether others have had commands lately.
-    fn has_others(&self, now: Duration) -> bool {
+    pub(crate) fn has_others(&self, now: Duration) -> bool {
         self.others_at.is_some_and(|at| now.saturating_sub(at) < OTHERS_TIME)
     }
 
@@ -210,7 +217,7 @@ impl Express {
 
     /// The queues that give their places to others now, and those that get one. Each host has as
     /// many as the others, or as it has use for.
-    fn next_turns(&mut self) -> (Vec<usize>, Vec<usize>) {
+    pub(crate) fn next_turns(&mut self) -> (Vec<usize>, Vec<usize>) {
         let waiting = std::mem::take(&mut self.waiting);
         let without_rule = self.queues.iter().filter(|place| !place.is_ruled);
         let ruled = self.queues.len() - without_rule.clone().count();
@@ -360,6 +367,11 @@ impl QueueClass {
         self.show(group);
     }
 
+    /// It was served until now.
+    pub(crate) const fn served(&mut self, now: Duration) {
+        self.served_at = now;
+    }
+
     /// It has its turn among those without a rule, or waits for the next one.
     pub(crate) const fn set_place(&mut self, is_given: bool) {
         (self.has_place, self.is_waiting) = (is_given, !is_given);
@@ -398,217 +410,6 @@ impl QueueClass {
             }
             Grant::Rule(QosClass::Throughput, _) | Grant::Connect(QosClass::Throughput) => false,
         }
-    }
-}
-
-impl Group {
-    /// The reactor has been polled: serves what has come for express queues before anything else.
-    pub(super) fn begin_express_turn(&mut self, completions: &mut Vec<ReactorCompletion>) {
-        let now = self.core.reactor.turn_time();
-        if self.core.express.is_look_due(now) {
-            self.look_through(now);
-        }
-        if self.core.reactor.has_express() {
-            self.take_express();
-            completions.append(&mut self.deferred);
-        } else {
-            // A turn without other work has no other look.
-            self.core.note_empty_look();
-        }
-        let queues = self.core.express.queues();
-        self.core.devices.set_express(queues > 0);
-        self.core.devices.counters().set_express_queues(queues);
-    }
-
-    /// Large requests without data that others have begun: a turn executes so many of their pieces,
-    /// and express queues come between.
-    pub(super) fn begin_pieces(&mut self) {
-        for _ in 0..PIECES_MAX {
-            let Some(tag) = self.core.devices.begin_piece(&mut self.core.reactor) else { return };
-            self.finish_requests();
-            self.serve_express();
-            self.charge(devices::origin(tag).0);
-        }
-    }
-
-    /// Queues that are to be express no longer leave, and places are given to those that wait.
-    fn look_through(&mut self, now: Duration) {
-        let express = &self.core.express.queues;
-        for index in express.iter().map(|place| place.connection).collect::<Vec<_>>() {
-            self.settle_class_of(index, now, |_| ());
-        }
-        if self.core.express.waiting.is_empty() {
-            return;
-        }
-        let (leaving, entering) = self.core.express.next_turns();
-        for (is_given, queues) in [(false, leaving), (true, entering)] {
-            for index in queues {
-                self.settle_class_of(index, now, |class| class.set_place(is_given));
-            }
-        }
-    }
-
-    fn settle_class_of(
-        &mut self,
-        index: usize,
-        now: Duration,
-        change: impl FnOnce(&mut QueueClass),
-    ) {
-        self.with_if_changed(index, |connection, core| {
-            if let Role::Io(io) = &mut connection.role {
-                change(&mut io.class);
-            }
-            connection.settle_class(now, core);
-            false
-        });
-    }
-
-    /// Serves express queues if something has come for one: called between any two pieces of other
-    /// work, while no connection is taken out of the table.
-    #[inline]
-    pub(super) fn serve_express(&mut self) {
-        if self.core.is_express_due() {
-            self.take_express();
-        }
-    }
-
-    /// Takes what has come for express queues and serves those that have credit.
-    pub(super) fn take_express(&mut self) {
-        let mut completions = std::mem::take(&mut self.express_completions);
-        self.core.reactor.poll_express(&mut completions);
-        let mut is_of_devices = false;
-        for completion in completions.drain(..) {
-            if completion.token.owner.0 >= DEVICES {
-                // What it goes on with is express as well.
-                self.core.reactor.begin_express();
-                self.core.devices.handle(completion, &mut self.core.reactor);
-                self.core.reactor.end_express();
-                is_of_devices = true;
-            } else if let Err(completion) = self.dispatch_express(completion) {
-                self.deferred.push(completion);
-            }
-        }
-        self.express_completions = completions;
-        if is_of_devices {
-            self.finish_express_requests();
-        }
-    }
-
-    /// Answers the commands of express queues that devices have completed.
-    fn finish_express_requests(&mut self) {
-        while let Some(done) = self.core.poll_completion() {
-            self.set_aside(done);
-        }
-        while let Some(done) = self.set_aside.pop_front() {
-            if let Err(done) = self.finish_express(done) {
-                return self.set_aside.push_front(done);
-            }
-        }
-    }
-
-    /// Answers a command that a device has completed, if it is one of an express queue that has
-    /// credit.
-    pub(super) fn finish_express(
-        &mut self,
-        done: RequestCompletion,
-    ) -> Result<(), RequestCompletion> {
-        let index = devices::origin(done.tag).0;
-        let Some(now) = self.time_with_credit(index) else { return Err(done) };
-        self.serve_at_once(index, now, |connection, core| {
-            connection.handle_done(done, now, core);
-        });
-        Ok(())
-    }
-
-    /// A request has completed whose turn has not come: those of express queues come first.
-    fn set_aside(&mut self, done: RequestCompletion) {
-        let index = devices::origin(done.tag).0;
-        match self.connections.at(index).is_some_and(Connection::is_express) {
-            true => self.set_aside.push_front(done),
-            false => self.set_aside.push_back(done),
-        }
-    }
-
-    /// Serves an express queue at once, if the completion is for one and it has credit.
-    pub(super) fn dispatch_express(
-        &mut self,
-        completion: ReactorCompletion,
-    ) -> Result<(), ReactorCompletion> {
-        if completion.token.owner != CONNECTIONS {
-            return Err(completion);
-        }
-        let index = weft_transport::tag_of(completion.token) as usize;
-        let Some(now) = self.time_with_credit(index) else { return Err(completion) };
-        self.serve_at_once(index, now, |connection, core| {
-            connection.handle(completion, core);
-        });
-        Ok(())
-    }
-
-    /// The time, if a connection is an express queue that has credit now.
-    #[inline]
-    fn time_with_credit(&mut self, index: usize) -> Option<Duration> {
-        if self.core.express.queues() == 0 || !self.connections.at(index)?.is_express() {
-            return None;
-        }
-        let now = self.core.reactor.now();
-        self.core.express.has_credit(now).then_some(now)
-    }
-
-    /// Counts that what came for a connection waits for its turn, if that is an express queue.
-    pub(super) fn count_refused(&mut self, index: usize) {
-        let is_waiting = |one: &Connection| one.is_express() && one.transport.has_events();
-        if self.connections.at(index).is_some_and(is_waiting) {
-            self.core.devices.counters().count_express_refused();
-        }
-    }
-
-    /// Serves an express queue: from what was received, or what a device has completed, to the
-    /// answer that is sent.
-    fn serve_at_once(
-        &mut self,
-        index: usize,
-        since: Duration,
-        begin: impl FnOnce(&mut Connection, &mut Core),
-    ) {
-        let Some(mut connection) = self.connections.take(index) else { return };
-        let core = &mut self.core;
-        let allowance = core.admission.begin_express();
-        core.express.served_since = Some(since);
-        // What is under way at a device keeps the processor awake, for which alone is no reason.
-        if core.express.has_others(since) {
-            core.reactor.begin_express();
-        }
-        begin(&mut connection, core);
-        let is_served = connection.transport.has_events();
-        // What goes to a device is flushed to it, see `Core::submit`.
-        connection.handle_events(core);
-        while let Some(done) = self.core.poll_completion() {
-            if devices::origin(done.tag).0 == index {
-                let now = self.core.reactor.now();
-                connection.handle_done(done, now, &mut self.core);
-            } else {
-                self.set_aside(done);
-            }
-        }
-        let core = &mut self.core;
-        core.flush(&mut connection);
-        core.reactor.end_express();
-        core.express.served_since = None;
-        core.admission.end_express(allowance);
-        let now = core.reactor.now();
-        let took = now.saturating_sub(since);
-        core.express.credit.charge(took, now);
-        core.shares.leave_out(took);
-        core.devices.counters().count_express(u64::from(is_served), took);
-        if is_served && let Role::Io(io) = &mut connection.role {
-            io.class.served_at = now;
-        }
-        connection.settle_class(now, core);
-        if connection.transport.has_events() || connection.is_gone() {
-            self.mark_active(&mut connection);
-        }
-        self.connections.put(connection);
     }
 }
 

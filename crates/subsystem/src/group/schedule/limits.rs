@@ -15,11 +15,11 @@ use weft_nvmf::queue::{DeviceCommand, DeviceOperation};
 use weft_reactor::{Reactor, Token};
 use weft_transport::Slot;
 
-use super::core::{Core, RATE_TIMER};
-use super::io::bytes_of;
-use super::message::ConnectionId;
 use crate::bucket::Lease;
 use crate::directory::HostKey;
+use crate::group::core::{Core, RATE_TIMER};
+use crate::group::io::bytes_of;
+use crate::group::message::ConnectionId;
 use crate::rate_limits::{LimitBucket, RateLimits, TenantTime};
 
 /// The timer is not set for less: what accrues meanwhile is in every bucket's tolerance.
@@ -243,7 +243,7 @@ impl Flows {
     /// The flows of a queue, if limits apply to it.
     pub(crate) fn new(connection: ConnectionId, host: &HostKey, core: &Core) -> Option<Box<Self>> {
         let (name, subsystem) = host.names();
-        let applies = core.throttle.apply_to(name, subsystem);
+        let applies = core.schedule.throttle.apply_to(name, subsystem);
         let flows = BTreeMap::new();
         applies.then(|| Box::new(Self { connection, host: host.clone(), flows }))
     }
@@ -253,7 +253,7 @@ impl Flows {
         self.end(core);
         self.flows.retain(|_, flow| flow.is_known || !flow.waiting.is_empty());
         for (key, flow) in &mut self.flows {
-            flow.buckets = core.throttle.limits.of(self.host.names(), key.0, key.1).into();
+            flow.buckets = core.schedule.throttle.limits.of(self.host.names(), key.0, key.1).into();
             flow.counted.clear();
         }
     }
@@ -262,7 +262,7 @@ impl Flows {
     pub(crate) fn end(&mut self, core: &mut Core) {
         for flow in self.flows.values_mut() {
             if let Some((bucket, _)) = flow.binding.take() {
-                core.throttle.waits(bucket, false);
+                core.schedule.throttle.waits(bucket, false);
             }
         }
     }
@@ -290,12 +290,17 @@ impl Flows {
         if flow.waiting.is_empty() {
             let (buckets, bytes) = (&*flow.buckets, bytes_of(command.transfer));
             let charge = Charge { buckets, bytes, with_buckets: &with_buckets, with_bytes };
-            let taken = core.throttle.take(&charge, core.reactor.turn_time());
+            let taken = core.schedule.throttle.take(&charge, core.reactor.turn_time());
             let Err(refused) = taken else { return true };
             flow.count(Some(refused.bucket), (host, key.0), core);
             if !std::mem::replace(&mut flow.is_known, true) {
-                let (at, turn) = (refused.at, core.throttle.turn);
-                core.throttle.waiting.insert(WaitingFlow { at, turn, connection, flow: key });
+                let (at, turn) = (refused.at, core.schedule.throttle.turn);
+                core.schedule.throttle.waiting.insert(WaitingFlow {
+                    at,
+                    turn,
+                    connection,
+                    flow: key,
+                });
             }
         }
         flow.waiting.push_back(slot);
@@ -330,7 +335,7 @@ impl Flows {
         };
         let (buckets, bytes) = (&*flow.buckets, bytes_of(command.transfer));
         let charge = Charge { buckets, bytes, with_buckets: &with_buckets, with_bytes };
-        let taken = core.throttle.take(&charge, core.reactor.turn_time());
+        let taken = core.schedule.throttle.take(&charge, core.reactor.turn_time());
         if let (Err(refused), false) = (taken, core.draining) {
             flow.count(Some(refused.bucket), (&self.host, key.0), core);
             return Turn::Wait(refused.at);
@@ -354,7 +359,7 @@ impl Flows {
     fn flow(&mut self, key: FlowKey, core: &Core) -> (&HostKey, &mut Flow) {
         let host = &self.host;
         let flow = self.flows.entry(key).or_insert_with(|| {
-            let buckets = core.throttle.limits.of(host.names(), key.0, key.1).into();
+            let buckets = core.schedule.throttle.limits.of(host.names(), key.0, key.1).into();
             Flow { buckets, ..Flow::default() }
         });
         (host, flow)
@@ -370,10 +375,10 @@ impl Flow {
         let before = std::mem::replace(&mut self.binding, next);
         let was_refusing = before.map(|(index, _)| index);
         if was_refusing != refusing {
-            was_refusing.into_iter().for_each(|index| core.throttle.waits(index, false));
-            refusing.into_iter().for_each(|index| core.throttle.waits(index, true));
+            was_refusing.into_iter().for_each(|index| core.schedule.throttle.waits(index, false));
+            refusing.into_iter().for_each(|index| core.schedule.throttle.waits(index, true));
         }
-        let limit = |index: usize| core.throttle.limits.buckets.get(index);
+        let limit = |index: usize| core.schedule.throttle.limits.buckets.get(index);
         if let Some((index, since)) = before
             && let Some(limit) = limit(index)
         {

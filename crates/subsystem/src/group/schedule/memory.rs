@@ -1,5 +1,5 @@
-//! Admission of commands in a group: how much memory is left, which connections wait for memory
-//! and since when, and how much a turn may still begin.
+//! Memory for the commands of a group: how much is left, and which connections wait for it and
+//! since when.
 //!
 //! While no connection waits, a command's buffer and memory for the data in its capsule come from
 //! the pool. As soon as a connection waits, [`Pool::take`] returns nothing: freed memory goes to
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use weft_reactor::{Buffer, Pool};
 
-use crate::limits::{COMMAND_BYTES, PASSED_OVER_MAX, TRIES_MAX, TURN_BYTES};
+use crate::limits::{PASSED_OVER_MAX, TRIES_MAX};
 
 /// The reserve's share of the pool: the protocol itself must make progress when bulk transfers have
 /// taken the rest.
@@ -30,9 +30,9 @@ const RESERVE_BYTES_MAX: usize = 16 << 20;
 /// Data of the protocol up to this length may come from the reserve: all but the longest log pages.
 const RESERVED_BYTES: usize = 16 << 10;
 
-/// The admission of commands in a group.
+/// The memory of a group, and who waits for it.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(crate) struct Memory {
     pool: Pool,
     reserve: usize,
     /// Bytes of responses that were copied and are not sent.
@@ -47,10 +47,6 @@ pub(crate) struct Admission {
     passed_over: u32,
     /// The next one to be tried.
     position: usize,
-    /// What may still begin in this turn, in bytes of data.
-    allowance: usize,
-    /// What was begun, counted as the allowance is.
-    spent: usize,
     /// The pool's misses when they were last read.
     misses: u64,
 }
@@ -77,10 +73,10 @@ pub(crate) enum Outcome {
     NotWaiting,
 }
 
-impl Admission {
+impl Memory {
     pub(crate) fn new(pool: Pool) -> Self {
         let reserve = (pool.capacity() / RESERVE_SHARE).min(RESERVE_BYTES_MAX);
-        let admission = Self {
+        let memory = Self {
             pool,
             reserve,
             copied: 0,
@@ -89,12 +85,10 @@ impl Admission {
             waits: Vec::new(),
             passed_over: 0,
             position: 0,
-            allowance: 0,
-            spent: 0,
             misses: 0,
         };
-        admission.set_reserve();
-        admission
+        memory.set_reserve();
+        memory
     }
 
     /// A buffer for a new command, if there is memory and no connection waits.
@@ -142,7 +136,7 @@ impl Admission {
         let is_first_only = self.passed_over >= PASSED_OVER_MAX;
         let tries = if is_first_only { 1 } else { TRIES_MAX };
         let waiter = self.waiting.get(self.position).filter(|_| self.position < tries);
-        waiter.filter(|_| self.may_begin()).map(|waiter| waiter.index)
+        waiter.map(|waiter| waiter.index)
     }
 
     /// A buffer for the connection whose turn it is.
@@ -180,11 +174,6 @@ impl Admission {
         self.waiting.iter().map(|waiter| waiter.since).min()
     }
 
-    /// Whether some wait although there may be memory for them: the turn's allowance is used up.
-    pub(crate) fn has_more(&self) -> bool {
-        !self.may_begin() && !self.waiting.is_empty()
-    }
-
     /// Whether memory was short since the last call of this.
     pub(crate) fn was_short(&mut self) -> bool {
         let misses = self.pool.misses();
@@ -197,49 +186,6 @@ impl Admission {
             self.copied = self.copied.saturating_sub(before) + now;
             self.set_reserve();
         }
-    }
-
-    /// A turn begins.
-    pub(crate) fn begin_turn(&mut self) {
-        self.allowance = TURN_BYTES;
-    }
-
-    /// Express work begins, which has an allowance of its own. Returns the turn's, for
-    /// [`end_express`](Self::end_express).
-    pub(crate) fn begin_express(&mut self) -> (usize, usize) {
-        (std::mem::replace(&mut self.allowance, TURN_BYTES), self.spent)
-    }
-
-    /// Express work has ended, and the turn goes on.
-    pub(crate) const fn end_express(&mut self, (allowance, spent): (usize, usize)) {
-        (self.allowance, self.spent) = (allowance, spent);
-    }
-
-    /// A visit begins that may begin so much of the turn's allowance. Returns what
-    /// [`end_visit`](Self::end_visit) takes.
-    pub(crate) fn begin_visit(&mut self, bytes: usize) -> (usize, usize) {
-        let allowance = self.allowance;
-        self.allowance = allowance.min(bytes);
-        (allowance, self.spent)
-    }
-
-    /// The visit has ended. What it has begun.
-    pub(crate) fn end_visit(&mut self, (allowance, before): (usize, usize)) -> usize {
-        let spent = self.spent.wrapping_sub(before);
-        self.allowance = allowance.saturating_sub(spent);
-        spent
-    }
-
-    /// Counts a command with this many bytes of data that begins.
-    pub(crate) fn spend(&mut self, bytes: usize) {
-        let bytes = bytes.max(COMMAND_BYTES);
-        self.allowance = self.allowance.saturating_sub(bytes);
-        self.spent = self.spent.wrapping_add(bytes);
-    }
-
-    /// Whether another command may begin in this turn.
-    pub(crate) fn may_begin(&self) -> bool {
-        self.allowance > 0
     }
 
     fn set_reserve(&self) {
@@ -259,73 +205,71 @@ mod tests {
     const SERVED: Outcome = Outcome::Served { has_more: false };
     const POOL: usize = 16 << 20;
 
-    fn admission() -> Admission {
-        let mut admission = Admission::new(Pool::new(POOL).unwrap());
-        admission.begin_turn();
-        admission
+    fn memory() -> Memory {
+        Memory::new(Pool::new(POOL).unwrap())
     }
 
     /// Tries all; those that `outcome` serves do not wait any more.
-    fn tries(admission: &mut Admission, mut outcome: impl FnMut(usize) -> Outcome) -> Vec<usize> {
+    fn tries(memory: &mut Memory, mut outcome: impl FnMut(usize) -> Outcome) -> Vec<usize> {
         let mut tried = Vec::new();
-        admission.begin_tries();
-        while let Some(index) = admission.next_try() {
+        memory.begin_tries();
+        while let Some(index) = memory.next_try() {
             tried.push(index);
-            admission.end_try(outcome(index), NOW);
+            memory.end_try(outcome(index), NOW);
         }
         tried
     }
 
     #[test]
     fn a_new_command_does_not_overtake_waiting_connections() {
-        let mut admission = admission();
-        let first = admission.take(4096).unwrap();
-        admission.wait(3, HOST, NOW);
-        assert!(admission.take(4096).is_none() && admission.pool.take(4096).is_none());
-        assert!(admission.grant(4096).is_some());
-        assert!(admission.take_reserved(4096).is_some() && admission.take_admin(4096).is_some());
-        assert_eq!(tries(&mut admission, |_| SERVED), [3]);
-        assert!(admission.waits_since().is_none());
-        assert!(admission.take(4096).is_some());
+        let mut memory = memory();
+        let first = memory.take(4096).unwrap();
+        memory.wait(3, HOST, NOW);
+        assert!(memory.take(4096).is_none() && memory.pool.take(4096).is_none());
+        assert!(memory.grant(4096).is_some());
+        assert!(memory.take_reserved(4096).is_some() && memory.take_admin(4096).is_some());
+        assert_eq!(tries(&mut memory, |_| SERVED), [3]);
+        assert!(memory.waits_since().is_none());
+        assert!(memory.take(4096).is_some());
         drop(first);
     }
 
     #[test]
     fn each_has_its_turn() {
-        let mut admission = admission();
-        (1..=3).for_each(|index| admission.wait(index, HOST, NOW));
+        let mut memory = memory();
+        (1..=3).for_each(|index| memory.wait(index, HOST, NOW));
         // It waits already.
-        admission.wait(1, HOST, NOW);
+        memory.wait(1, HOST, NOW);
         let mut more = true;
         let served = |_| Outcome::Served { has_more: std::mem::take(&mut more) };
-        assert_eq!(tries(&mut admission, served), [1, 2, 3, 1]);
-        assert!(tries(&mut admission, |_| SERVED).is_empty());
+        assert_eq!(tries(&mut memory, served), [1, 2, 3, 1]);
+        assert!(tries(&mut memory, |_| SERVED).is_empty());
     }
 
     /// Whoever has many connections that wait is served no sooner for that, and not later than who
     /// comes after.
     #[test]
     fn hosts_are_served_in_turn() {
-        let mut admission = admission();
-        (1..=5).for_each(|index| admission.wait(index, HOST, NOW));
-        admission.wait(9, HOST + 1, NOW);
+        let mut memory = memory();
+        (1..=5).for_each(|index| memory.wait(index, HOST, NOW));
+        memory.wait(9, HOST + 1, NOW);
         let served = |_| Outcome::Served { has_more: true };
         let mut order = Vec::new();
         for _ in 0..8 {
-            admission.begin_tries();
-            order.extend(admission.next_try());
-            admission.end_try(served(()), NOW);
+            memory.begin_tries();
+            order.extend(memory.next_try());
+            memory.end_try(served(()), NOW);
         }
         assert_eq!(order, [1, 9, 2, 9, 3, 9, 4, 9]);
-        admission.wait(8, HOST + 2, NOW);
-        admission.begin_tries();
-        assert_eq!(admission.next_try(), Some(5), "who has waited longer is first of a rank");
+        memory.wait(8, HOST + 2, NOW);
+        memory.begin_tries();
+        assert_eq!(memory.next_try(), Some(5), "who has waited longer is first of a rank");
     }
 
     #[test]
     fn the_first_is_not_passed_over_for_ever() {
-        let mut admission = admission();
-        (1..=3).for_each(|index| admission.wait(index, HOST, NOW));
+        let mut memory = memory();
+        (1..=3).for_each(|index| memory.wait(index, HOST, NOW));
         let mut passed = 0;
         let mut outcome = |index| match index {
             2 if passed < 1000 => {
@@ -334,61 +278,32 @@ mod tests {
             }
             _ => Outcome::Refused,
         };
-        while tries(&mut admission, &mut outcome).len() > 1 {}
+        while tries(&mut memory, &mut outcome).len() > 1 {}
         assert_eq!(passed, PASSED_OVER_MAX);
-        assert_eq!(tries(&mut admission, |_| Outcome::Refused), [1], "nobody else is tried");
-        assert_eq!(tries(&mut admission, |_| SERVED), [1, 3, 2]);
-    }
-
-    #[test]
-    fn a_turn_begins_only_so_much() {
-        let mut admission = admission();
-        assert!(admission.may_begin() && !admission.has_more());
-        admission.wait(1, HOST, NOW);
-        admission.spend(TURN_BYTES - 1);
-        assert!(admission.may_begin() && !admission.has_more());
-        admission.spend(1);
-        assert!(!admission.may_begin() && admission.has_more());
-        assert!(tries(&mut admission, |_| SERVED).is_empty(), "in the next turn");
-        admission.begin_turn();
-        assert_eq!(tries(&mut admission, |_| SERVED), [1]);
-    }
-
-    #[test]
-    fn a_visit_has_a_part_of_the_turn() {
-        let mut admission = admission();
-        let visit = admission.begin_visit(2 * COMMAND_BYTES);
-        admission.spend(512);
-        assert!(admission.may_begin());
-        admission.spend(5 * COMMAND_BYTES);
-        assert!(!admission.may_begin(), "the last may go beyond");
-        assert_eq!(admission.end_visit(visit), 6 * COMMAND_BYTES);
-        assert_eq!(admission.allowance, TURN_BYTES - 6 * COMMAND_BYTES);
-        let visit = admission.begin_visit(usize::MAX);
-        admission.spend(TURN_BYTES);
-        assert_eq!((admission.end_visit(visit), admission.may_begin()), (TURN_BYTES, false));
+        assert_eq!(tries(&mut memory, |_| Outcome::Refused), [1], "nobody else is tried");
+        assert_eq!(tries(&mut memory, |_| SERVED), [1, 3, 2]);
     }
 
     #[test]
     fn copied_answers_count_until_they_are_sent() {
-        let mut admission = admission();
-        let most = |admission: &Admission| {
-            let taken: Vec<_> = std::iter::from_fn(|| admission.take(256 << 10)).collect();
+        let mut memory = memory();
+        let most = |memory: &Memory| {
+            let taken: Vec<_> = std::iter::from_fn(|| memory.take(256 << 10)).collect();
             taken.len()
         };
-        assert_eq!(most(&admission), 60);
-        admission.recount_copied(0, 1 << 20);
-        admission.recount_copied(0, 1 << 20);
-        assert_eq!(most(&admission), 52);
-        admission.wait(1, HOST, NOW);
-        let taken: Vec<_> = std::iter::from_fn(|| admission.grant(256 << 10)).collect();
+        assert_eq!(most(&memory), 60);
+        memory.recount_copied(0, 1 << 20);
+        memory.recount_copied(0, 1 << 20);
+        assert_eq!(most(&memory), 52);
+        memory.wait(1, HOST, NOW);
+        let taken: Vec<_> = std::iter::from_fn(|| memory.grant(256 << 10)).collect();
         assert_eq!(taken.len(), 52);
         drop(taken);
-        assert_eq!(tries(&mut admission, |_| Outcome::NotWaiting), [1]);
-        admission.recount_copied(1 << 20, 1000);
-        admission.recount_copied(1 << 20, 0);
-        admission.recount_copied(1000, 0);
-        assert_eq!(most(&admission), 60);
+        assert_eq!(tries(&mut memory, |_| Outcome::NotWaiting), [1]);
+        memory.recount_copied(1 << 20, 1000);
+        memory.recount_copied(1 << 20, 0);
+        memory.recount_copied(1000, 0);
+        assert_eq!(most(&memory), 60);
     }
 
     /// A connection of the simulation: what its commands ask for, oldest first, and after how many
@@ -409,7 +324,7 @@ mod tests {
         fn every_waiting_connection_is_served(
             steps in proptest::collection::vec((0..8_usize, 0..11_u32, any::<u16>()), 1..2000)
         ) {
-            let mut admission = admission();
+            let mut memory = memory();
             let mut asks: Vec<Asks> = (0..8).map(|_| Asks::default()).collect();
             let mut held: Vec<Buffer> = Vec::new();
             let mut steps = steps.into_iter();
@@ -417,7 +332,7 @@ mod tests {
                 let step = steps.next();
                 if let Some((index, order, _)) = step {
                     let bytes = 4096 << order;
-                    match admission.take(bytes) {
+                    match memory.take(bytes) {
                         Some(buffer) => {
                             let nobody_waits = asks.iter().all(|one| one.sizes.is_empty());
                             prop_assert!(nobody_waits, "past others");
@@ -425,11 +340,11 @@ mod tests {
                         }
                         None => {
                             if asks[index].sizes.is_empty() {
-                                let ahead = admission.waiting.len();
+                                let ahead = memory.waiting.len();
                                 asks[index].bound = (ahead + 1) * (PASSED_OVER_MAX as usize + 1);
                             }
                             asks[index].sizes.push_back(bytes);
-                            admission.wait(index, HOST, NOW);
+                            memory.wait(index, HOST, NOW);
                         }
                     }
                 }
@@ -440,12 +355,11 @@ mod tests {
                     None if held.is_empty() => break,
                     None => drop(held.pop()),
                 }
-                admission.begin_turn();
-                admission.begin_tries();
-                while let Some(index) = admission.next_try() {
+                memory.begin_tries();
+                while let Some(index) = memory.next_try() {
                     let outcome = match asks[index].sizes.front() {
                         None => Outcome::NotWaiting,
-                        Some(bytes) => match admission.grant(*bytes) {
+                        Some(bytes) => match memory.grant(*bytes) {
                             None => Outcome::Refused,
                             Some(buffer) => {
                                 held.push(buffer);
@@ -454,8 +368,8 @@ mod tests {
                             }
                         },
                     };
-                    let ahead = admission.waiting.len() - 1;
-                    admission.end_try(outcome, NOW);
+                    let ahead = memory.waiting.len() - 1;
+                    memory.end_try(outcome, NOW);
                     if let Outcome::Served { .. } = outcome {
                         asks.iter_mut().for_each(|one| one.passed += 1);
                         asks[index].passed = 0;

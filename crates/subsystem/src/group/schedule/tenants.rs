@@ -438,5 +438,4 @@ impl Shares {
 }
 
 #[cfg(test)]
-#[path = "tenants/tests.rs"]
 mod tests;
