@@ -41,59 +41,36 @@
 //!   that Connect is never begun.
 //! * A peer costs others at most their share of the machine.
 
-mod bucket;
-mod catalogue;
-mod changes;
-mod check;
-mod classes;
 pub mod config;
-mod directory;
-mod drain;
-mod events;
-mod generated;
+mod control;
 mod group;
-mod index;
-mod io_metrics;
-pub mod key_file;
-mod limits;
-mod lines;
-mod local;
-mod managed;
-mod nsids;
-mod powers;
-mod rate_limits;
-mod reservations;
-mod round;
-mod settled;
-mod snapshot;
-mod statistics;
-pub mod steps;
-mod strangers;
-mod target;
-mod tls;
-mod trace;
+mod shared;
 
 /// What tests/ordering has loom's own of, in the modules that it compiles.
 mod sync {
     pub(crate) use std::sync::atomic;
 }
 
-pub use check::{CheckedNamespace, check};
-pub use classes::{ClassReason, ServedClass};
-pub use directory::{
+pub use config::key_file;
+pub use control::check::{CheckedNamespace, check};
+pub use control::local::LocalTarget;
+pub use control::managed::NamespaceRequest;
+pub use control::settled::Settled;
+pub use control::steps;
+pub use control::target::{ServedNamespace, Target, TargetError};
+pub use group::{LatencyState, LatencyTarget};
+pub use shared::classes::{ClassReason, ServedClass};
+pub use shared::directory::{
     ConnectedController, ConnectedQueue, EXIT_CODE_OF_A_FAILED_GROUP, QueueAuthentication,
 };
-pub use group::{LatencyState, LatencyTarget};
-pub use io_metrics::{
+pub use shared::io_metrics::{
     ErrorClass, HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading, Wait,
 };
-pub use local::LocalTarget;
-pub use managed::NamespaceRequest;
-pub use rate_limits::{RateLimitStatistics, ThrottledTenant};
-pub use settled::Settled;
-pub use statistics::{GroupStatistics, NamespaceState, NamespaceStatistics, StatisticsReader};
-pub use strangers::AuthenticationStatistics;
-pub use target::{ServedNamespace, Target, TargetError};
-pub use trace::{TraceConfig, TracedCommand, TracedGroup, TracedQueue};
+pub use shared::rate_limits::{RateLimitStatistics, ThrottledTenant};
+pub use shared::statistics::{
+    GroupStatistics, NamespaceState, NamespaceStatistics, StatisticsReader,
+};
+pub use shared::strangers::AuthenticationStatistics;
+pub use shared::trace::{TraceConfig, TracedCommand, TracedGroup, TracedQueue};
 pub use weft_backend::files::replace_file;
 pub use weft_nvmf::subsystem::DeviceTimes;

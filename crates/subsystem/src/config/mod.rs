@@ -15,6 +15,8 @@ pub mod fuzzing;
 mod hosts;
 pub mod identity;
 mod ids;
+pub(crate) mod index;
+pub mod key_file;
 mod keys;
 mod limits;
 mod merge;
@@ -58,7 +60,7 @@ use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_reactor::DriverKind;
 use weft_transport::rdma::Provider;
 
-use crate::io_metrics::IoMetricsConfig;
+use crate::shared::io_metrics::IoMetricsConfig;
 
 /// How long a poll group spins after its last command before it sleeps, by default: about a
 /// loopback round trip, so that the target is awake for a host at queue depth 1.

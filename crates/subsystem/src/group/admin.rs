@@ -20,11 +20,11 @@ use super::connection::{end_reason, timer};
 use super::core::{CONTROLLERS, Context, Core, REGISTRATION_TIMERS};
 use super::io;
 use super::message::{ConnectionId, Message};
-use crate::directory::HostKey;
-use crate::limits::TURN_BYTES;
-use crate::managed::NamespaceRequest;
-use crate::reservations::{Asker, Change, Changed};
-use crate::round::Waiter;
+use crate::control::managed::NamespaceRequest;
+use crate::shared::directory::HostKey;
+use crate::shared::limits::TURN_BYTES;
+use crate::shared::reservations::{Asker, Change, Changed};
+use crate::shared::round::Waiter;
 
 /// An admin queue and its controller.
 #[derive(Debug)]

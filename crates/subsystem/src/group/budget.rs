@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use crate::classes::Grant;
 use crate::config::{QOS_BUDGET_DEFAULT, QOS_BUDGET_MAX, QosClass, QosRule};
+use crate::shared::classes::Grant;
 
 /// The time of which an account can use its part at once.
 const CREDIT_TIME: Duration = Duration::from_millis(1);

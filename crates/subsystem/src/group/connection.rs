@@ -22,8 +22,8 @@ use super::io::Io;
 use super::message::{ConnectionId, Endpoints, MovedConnection};
 use super::shares::{Shares, TenantId};
 use super::throttle::{FlowKey, Turn};
-use crate::directory::HostKey;
-use crate::limits::{THROTTLED_SHARE, TLS_WARNINGS};
+use crate::shared::directory::HostKey;
+use crate::shared::limits::{THROTTLED_SHARE, TLS_WARNINGS};
 
 /// One connection.
 #[derive(Debug)]

@@ -13,16 +13,16 @@ use super::admission::Admission;
 use super::connection::{Connection, Role};
 use super::devices::{self, Devices};
 use super::express::Express;
+use super::lines::Lines;
 use super::message::{ConnectionId, Message};
 use super::shares::Shares;
 use super::targets::LatencyTargets;
 use super::throttle::Throttle;
 use super::tracer::Tracer;
-use crate::directory::{Directory, HostKey};
-use crate::limits::{FAULT_LINES, HOST_LINES};
-use crate::lines::Lines;
-use crate::round::{Round, Waiter};
-use crate::snapshot::Snapshot;
+use crate::shared::directory::{Directory, HostKey};
+use crate::shared::limits::{FAULT_LINES, HOST_LINES};
+use crate::shared::round::{Round, Waiter};
+use crate::shared::snapshot::Snapshot;
 
 /// Completions for listeners and their timers.
 pub(crate) const LISTENERS: Owner = Owner(0);

@@ -10,8 +10,8 @@ use weft_reactor::{Owner, Reactor};
 use super::core::DEVICES;
 use super::pieces::Pieces;
 use super::window::{ExpressDelay, Window};
-use crate::snapshot::{DeviceId, ServedDevice};
-use crate::statistics::CounterWriter;
+use crate::shared::snapshot::{DeviceId, ServedDevice};
+use crate::shared::statistics::CounterWriter;
 use weft_transport::Slot;
 
 /// The shortest time between two log lines of a failing device.

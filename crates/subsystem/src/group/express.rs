@@ -23,8 +23,8 @@ use super::budget::{AccountId, Budgets};
 use super::connection::{Connection, Role};
 use super::core::{CONNECTIONS, Core, DEVICES};
 use super::{Group, devices};
-use crate::classes::{ClassWord, Grant};
 use crate::config::{QosClass, QosRule};
+use crate::shared::classes::{ClassWord, Grant};
 
 /// Commands in flight of an express queue, at most: one that waits for each answer has one, and two
 /// if it has sent the next one before the answer to the last was handed to the network.

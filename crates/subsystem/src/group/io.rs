@@ -36,10 +36,10 @@ use super::meter::Meter;
 use super::shares::TenantId;
 use super::throttle::Flows;
 use super::tracer::{QueueTrace, Tracer};
-use crate::classes::Grant;
-use crate::directory::HostKey;
-use crate::io_metrics::Wait;
-use crate::trace::TracedQueue;
+use crate::shared::classes::Grant;
+use crate::shared::directory::HostKey;
+use crate::shared::io_metrics::Wait;
+use crate::shared::trace::TracedQueue;
 
 /// An I/O queue.
 #[derive(Debug)]

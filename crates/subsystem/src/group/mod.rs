@@ -17,8 +17,8 @@ mod devices;
 mod doubt;
 mod express;
 mod io;
+mod lines;
 mod listen;
-mod message;
 mod meter;
 mod pieces;
 mod publish;
@@ -45,7 +45,6 @@ use weft_reactor::{Mailbox, MailboxSender, Reactor, ReactorCompletion, Token, Wa
 use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Slot};
 
-pub(crate) use self::message::{ConnectionId, Message, Prepared};
 pub use self::targets::{LatencyState, LatencyTarget};
 
 use self::admin::Admin;
@@ -60,17 +59,17 @@ use self::devices::Devices;
 use self::doubt::Doubt;
 use self::express::Express;
 use self::io::{Hold, Io};
+use self::lines::Lines;
 use self::listen::Listeners;
-use self::message::MovedConnection;
 use self::shares::Shares;
 use self::targets::LatencyTargets;
 use self::throttle::{Throttle, Turn};
 use crate::TargetError;
-use crate::directory::Directory;
-use crate::lines::Lines;
-use crate::round::Round;
-use crate::snapshot::Needs;
-use crate::statistics::CounterWriter;
+use crate::shared::directory::Directory;
+use crate::shared::message::{self, ConnectionId, Message, MovedConnection, Prepared};
+use crate::shared::round::Round;
+use crate::shared::snapshot::Needs;
+use crate::shared::statistics::CounterWriter;
 
 /// What a round waits for.
 type IsBusy = fn(&Io) -> bool;

@@ -12,14 +12,14 @@
 //! in each [`PROBE_INTERVAL`] shows. If it is more than a rule allows, the last step is taken back.
 //! A target that is still missed then cannot be reached on this core.
 //!
-//! [`COMMAND_BYTES`]: crate::limits::COMMAND_BYTES
+//! [`COMMAND_BYTES`]: crate::shared::limits::COMMAND_BYTES
 
 use std::time::Duration;
 
-use crate::classes::Grant;
 use crate::config::QosRule;
-use crate::limits::{COMMAND_BYTES, TURN_BYTES};
-use crate::statistics::ns;
+use crate::shared::classes::Grant;
+use crate::shared::limits::{COMMAND_BYTES, TURN_BYTES};
+use crate::shared::statistics::ns;
 
 /// How often it is looked whether targets are met.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);

@@ -18,9 +18,9 @@ use weft_transport::Slot;
 use super::core::{Core, RATE_TIMER};
 use super::io::bytes_of;
 use super::message::ConnectionId;
-use crate::bucket::Lease;
-use crate::directory::HostKey;
-use crate::rate_limits::{LimitBucket, RateLimits, TenantTime};
+use crate::shared::bucket::Lease;
+use crate::shared::directory::HostKey;
+use crate::shared::rate_limits::{LimitBucket, RateLimits, TenantTime};
 
 /// The timer is not set for less: what accrues meanwhile is in every bucket's tolerance.
 const WAKE_INTERVAL: Duration = Duration::from_micros(50);

@@ -10,7 +10,7 @@ use weft_transport::Slot;
 
 use super::{Hold, Io, Work};
 use crate::group::core::Context;
-use crate::reservations::{Asker, Change};
+use crate::shared::reservations::{Asker, Change};
 
 impl Io {
     /// Has the reservations of a namespace changed. The answer comes as `Message::Reserved`.
