@@ -7,6 +7,8 @@ pub(crate) mod events;
 pub(crate) mod local;
 pub(crate) mod managed;
 pub(crate) mod nsids;
+pub(crate) mod reader;
+pub(crate) mod reservations;
 pub(crate) mod settled;
 pub mod steps;
 pub(crate) mod target;

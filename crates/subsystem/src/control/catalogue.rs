@@ -25,16 +25,17 @@ use self::discovery::shows_alike;
 use self::one::OnePlan;
 use self::sizes::{Resize, resize};
 use self::slots::Slots;
-use crate::TargetError;
 use crate::config::{
     self, Bdev, Config, Hosts, Namespace, Pair, Policies, Psks, Subsystem, identity,
 };
 use crate::control::events::EventLogs;
 use crate::control::nsids::{self, same_device};
-use crate::shared::reservations;
+use crate::control::reservations;
+use crate::shared::error::TargetError;
+use crate::shared::ids::DeviceId;
 use crate::shared::snapshot::{
-    Changes, DeviceId, Devices, Needs, PortView, ServedDevice, Snapshot, connections_max,
-    transport_limits,
+    Changes, Devices, Needs, Part, PortView, ReservationFiles, Scope, ServedDevice, Snapshot,
+    connections_max, transport_limits,
 };
 use crate::shared::tls;
 
@@ -63,7 +64,7 @@ pub(crate) struct Catalogue {
     /// The devices of each subsystem.
     devices: Devices,
     /// Where reservations are kept.
-    reservation_files: reservations::Files,
+    reservation_files: ReservationFiles,
     /// What ports with TLS accept hosts with.
     tls: Option<TlsAcceptor>,
     /// The last owner of each number by subsystem, and how often a number has changed its owner.
@@ -117,36 +118,7 @@ struct NamedDevice {
     factory: Arc<dyn DeviceFactory>,
 }
 
-/// What a change may concern; the rest stays as it is and is not looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// Everything; the sizes of files and devices are read again.
-    All,
-    /// A part.
-    Only(Part),
-}
-
-/// A part of a configuration.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// Subsystems, by NQN.
-    pub(crate) subsystems: Vec<String>,
-    /// The one namespace of the one subsystem that is concerned.
-    pub(crate) namespace: Option<u32>,
-    /// A block device with a name.
-    pub(crate) bdev: Option<String>,
-    /// Whether its size is read again.
-    pub(crate) refresh: bool,
-}
-
 impl Scope {
-    pub(crate) fn contains(&self, nqn: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::Only(part) => part.subsystems.iter().any(|one| one == nqn),
-        }
-    }
-
     /// Whether the size of a block device is read again.
     fn refreshes(&self, bdev: &str) -> bool {
         match self {
@@ -240,7 +212,7 @@ impl Catalogue {
             slots: Slots::default(),
             uuids: BTreeSet::new(),
             devices: Devices::default(),
-            reservation_files: reservations::Files::default(),
+            reservation_files: ReservationFiles::default(),
             tls: None,
             owners: BTreeMap::new(),
             owner_changes: 0,

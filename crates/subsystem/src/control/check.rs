@@ -11,9 +11,9 @@ use std::thread;
 
 use weft_backend::{DeviceSpec, StorageId, part_beside_whole, parts_of_one_file};
 
-use crate::TargetError;
 use crate::config::{Config, Subsystem, identity};
 use crate::control::nsids;
+use crate::shared::error::TargetError;
 
 /// A namespace as it would be served.
 #[derive(Clone, Debug, PartialEq)]

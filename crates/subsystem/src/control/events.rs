@@ -13,7 +13,7 @@ use weft_backend::files::read_text;
 use weft_nvmf::persistent::{EventLog, KeptEvents};
 use weft_reactor::{monotonic_time, real_time};
 
-use crate::TargetError;
+use crate::shared::error::TargetError;
 
 /// The version of the form.
 const VERSION: u32 = 1;

@@ -8,16 +8,17 @@ use std::sync::mpsc::{Receiver, channel};
 use weft_backend::{DeviceFactory, DeviceSpec};
 use weft_reactor::{Reactor, WaitLimit};
 
-use crate::TargetError;
 use crate::config::Config;
-use crate::control::catalogue::{Catalogue, Scope};
+use crate::control::catalogue::Catalogue;
+use crate::control::reader::StatisticsReader;
 use crate::group::Group;
 use crate::shared::directory::Directory;
+use crate::shared::error::TargetError;
 use crate::shared::message::Message;
 use crate::shared::powers::Powers;
 use crate::shared::rate_limits::RateLimits;
 use crate::shared::round::{Round, Waiter};
-use crate::shared::statistics::StatisticsReader;
+use crate::shared::snapshot::Scope;
 
 /// A target that runs on its caller's thread: for simulations with virtual time and an order that
 /// depends on a seed, and for programs with a loop of their own.

@@ -7,46 +7,23 @@
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 use uuid::Uuid;
 use weft_backend::{
     DeviceSpec,
     rbd::{self, RbdSpec},
 };
-use weft_nvme::{Nqn, Status};
+use weft_nvme::Status;
 use weft_nvmf::controller::NamespaceChange;
-use weft_reactor::MailboxSender;
 
 use crate::config::{Bdev, BdevKind, HostNamespaces, Namespace, Subsystem};
 use crate::control::steps::{AddNamespace, Made, Step, StepError, StepErrorKind, Visible};
-use crate::control::target::Target;
-use crate::shared::message::{ConnectionId, Message};
+use crate::shared::message::NamespaceRequest;
 
 /// How the names of block devices begin that hosts have made.
 const PREFIX: &str = "host-made-";
 
-/// What a host asks for; it waits for [`Self::answer`].
-#[derive(Debug)]
-pub struct NamespaceRequest {
-    /// The subsystem.
-    pub subsystem: Nqn,
-    /// The host.
-    pub host: Nqn,
-    /// What is to be changed.
-    pub change: NamespaceChange,
-    pub(crate) owner: ConnectionId,
-    pub(crate) command_id: u16,
-    pub(crate) post: MailboxSender<Message>,
-}
-
 impl NamespaceRequest {
-    /// Answers the host: with the number of a namespace that was made, 0 without one.
-    pub fn answer(&self, result: Result<u32, Status>) {
-        let (owner, command_id) = (self.owner, self.command_id);
-        self.post.post(Message::NamespacesChanged { owner, command_id, result });
-    }
-
     /// Makes the change in a subsystem by steps. What is done is done if a later step fails.
     ///
     /// # Errors
@@ -196,16 +173,3 @@ fn file(path: PathBuf, bytes: u64, block_bytes: u32) -> DeviceSpec {
         shared: false,
     }
 }
-
-impl Target {
-    /// What hosts ask for by Namespace Management from now on. Without somebody who answers, they
-    /// are told of an internal error.
-    pub fn namespace_requests(&self) -> Receiver<NamespaceRequest> {
-        let (sender, receiver) = channel();
-        self.directory().set_manager(sender);
-        receiver
-    }
-}
-
-/// Where requests go.
-pub(crate) type Manager = Sender<NamespaceRequest>;

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 use weft_backend::{DeviceSpec, StorageId, files, rbd::RbdSpec};
 
-use crate::TargetError;
 use crate::config::{Namespace, Subsystem};
+use crate::shared::error::TargetError;
 
 /// A namespace that is served.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weft_backend::{DeviceFactory, duration};
 use weft_reactor::monotonic_time;
 
-use crate::TargetError;
+use crate::shared::error::TargetError;
 use crate::shared::round::Round;
 use crate::shared::snapshot::{ServedDevice, Snapshot};
 

@@ -26,7 +26,7 @@ use crate::config::{
     AnaRule, AnaState, Bdev, BdevKind, BdevLimits, Config, HostKeys, Limits, Listen, NSID_MAX,
     Namespace, Port, PortSubsystems, QosRule, RateLimit, Referral, Subsystem, Transport,
 };
-use crate::control::catalogue::{Part, Scope};
+use crate::shared::snapshot::{Part, Scope};
 
 /// The name of the discovery subsystem.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";

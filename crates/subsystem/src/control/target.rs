@@ -1,7 +1,6 @@
 //! Starts, reconfigures and stops a target.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, channel};
@@ -17,20 +16,21 @@ use weft_reactor::{MailboxSender, Reactor, monotonic_time};
 use weft_transport::rdma::{Provider, set_provider};
 
 use crate::config::index::Index;
-use crate::config::{Config, Listen, Namespace, RateLimit};
-use crate::control::catalogue::{Catalogue, Plan, Scope};
+use crate::config::{Config, Namespace, RateLimit};
+use crate::control::catalogue::{Catalogue, Plan};
 use crate::control::changes;
 use crate::control::events::EventLogs;
+use crate::control::reader::StatisticsReader;
 use crate::control::settled::{Leaving, Settled};
 use crate::control::steps::{Made, Saved, Step, StepError};
 use crate::group::Group;
 use crate::shared::directory::{ConnectedController, ConnectedQueue, Directory};
-use crate::shared::message::Message;
+use crate::shared::error::TargetError;
+use crate::shared::message::{Message, NamespaceRequest};
 use crate::shared::powers::Powers;
 use crate::shared::rate_limits::RateLimits;
 use crate::shared::round::{Round, Waiter};
-use crate::shared::snapshot::{Changes, Devices, Needs, Snapshot};
-use crate::shared::statistics::StatisticsReader;
+use crate::shared::snapshot::{Changes, Devices, Needs, Scope, Snapshot};
 use crate::shared::trace::{Trace, TraceConfig, TracedGroup};
 
 /// How long a reconfiguration may take until every group serves it. A group that does not answer
@@ -77,41 +77,6 @@ pub struct ServedNamespace {
     /// Blocks.
     pub blocks: u64,
 }
-
-/// Why a target cannot start, or cannot be reconfigured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TargetError {
-    what: String,
-    /// An address is in use, perhaps by a process that is just ending.
-    is_address_in_use: bool,
-}
-
-impl TargetError {
-    pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), is_address_in_use: false }
-    }
-
-    pub(crate) fn namespace(nqn: &str, nsid: u32, error: &dyn fmt::Display) -> Self {
-        Self::new(format!("namespace {nsid} of {nqn}: {error}"))
-    }
-
-    pub(crate) fn listen(address: Listen, error: &std::io::Error) -> Self {
-        let is_address_in_use = error.kind() == std::io::ErrorKind::AddrInUse;
-        Self { is_address_in_use, ..Self::new(format!("cannot listen on {address}: {error}")) }
-    }
-
-    pub(crate) fn name(name: &str, error: &impl fmt::Display) -> Self {
-        Self::new(format!("{name:?} is no NVMe qualified name: {error}"))
-    }
-}
-
-impl fmt::Display for TargetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for TargetError {}
 
 /// What was made of a configuration and is not served yet.
 #[derive(Debug)]
@@ -470,9 +435,12 @@ impl Target {
         self.catalogue.resized()
     }
 
-    /// What all groups know.
-    pub(crate) fn directory(&self) -> &Directory {
-        &self.directory
+    /// What hosts ask for by Namespace Management from now on. Without somebody who answers, they
+    /// are told of an internal error.
+    pub fn namespace_requests(&self) -> Receiver<NamespaceRequest> {
+        let (sender, receiver) = channel();
+        self.directory.set_manager(sender);
+        receiver
     }
 
     /// Reads the target's counters.

@@ -20,10 +20,11 @@ use super::connection::{end_reason, timer};
 use super::core::{CONTROLLERS, Context, Core, REGISTRATION_TIMERS};
 use super::io;
 use super::message::{ConnectionId, Message};
-use crate::control::managed::NamespaceRequest;
-use crate::shared::directory::HostKey;
+use crate::shared::ids::HostKey;
 use crate::shared::limits::TURN_BYTES;
-use crate::shared::reservations::{Asker, Change, Changed};
+use crate::shared::message::NamespaceRequest;
+use crate::shared::message::{Asker, Changed};
+use crate::shared::reservations::Change;
 use crate::shared::round::Waiter;
 
 /// An admin queue and its controller.

@@ -20,7 +20,8 @@ use super::core::{Core, DRAIN_TIMERS};
 use super::io::Io;
 use super::message::{ConnectionId, Message, MovedConnection};
 use crate::shared::classes::{ClassWord, Grant};
-use crate::shared::directory::{ConnectedQueue, HostKey, QueueAuthentication};
+use crate::shared::directory::{ConnectedQueue, QueueAuthentication};
+use crate::shared::ids::HostKey;
 use crate::shared::round::{Round, Waiter};
 use crate::shared::tls;
 

@@ -22,7 +22,7 @@ use super::io::Io;
 use super::message::{ConnectionId, Endpoints, MovedConnection};
 use super::shares::{Shares, TenantId};
 use super::throttle::{FlowKey, Turn};
-use crate::shared::directory::HostKey;
+use crate::shared::ids::HostKey;
 use crate::shared::limits::{THROTTLED_SHARE, TLS_WARNINGS};
 
 /// One connection.

@@ -10,7 +10,8 @@ use weft_reactor::{Owner, Reactor};
 use super::core::DEVICES;
 use super::pieces::Pieces;
 use super::window::{ExpressDelay, Window};
-use crate::shared::snapshot::{DeviceId, ServedDevice};
+use crate::shared::ids::DeviceId;
+use crate::shared::snapshot::ServedDevice;
 use crate::shared::statistics::CounterWriter;
 use weft_transport::Slot;
 

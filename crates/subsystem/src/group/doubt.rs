@@ -15,7 +15,7 @@ use weft_reactor::{Life, Token};
 use super::Group;
 use super::connection::Connection;
 use super::core::DOUBT_TIMER;
-use crate::shared::directory::HostKey;
+use crate::shared::ids::HostKey;
 use crate::shared::round::Round;
 
 /// The kernel asks within a second, and once more after another one.

@@ -37,7 +37,7 @@ use super::shares::TenantId;
 use super::throttle::Flows;
 use super::tracer::{QueueTrace, Tracer};
 use crate::shared::classes::Grant;
-use crate::shared::directory::HostKey;
+use crate::shared::ids::HostKey;
 use crate::shared::io_metrics::Wait;
 use crate::shared::trace::TracedQueue;
 

@@ -10,7 +10,7 @@ use weft_nvmf::subsystem::{IoCounters, NamespaceView, Namespaces, TimedKind};
 use weft_transport::Slot;
 
 use super::core::Core;
-use crate::shared::directory::HostKey;
+use crate::shared::ids::HostKey;
 use crate::shared::io_metrics::{Completed, ErrorClass, IoKind, IoMetrics, PairCounters, Wait};
 use crate::shared::statistics::ns;
 

@@ -45,8 +45,6 @@ use weft_reactor::{Mailbox, MailboxSender, Reactor, ReactorCompletion, Token, Wa
 use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Slot};
 
-pub use self::targets::{LatencyState, LatencyTarget};
-
 use self::admin::Admin;
 use self::admission::{Admission, Outcome};
 use self::connection::{Connection, Placement, Role, transport_tag};
@@ -64,8 +62,8 @@ use self::listen::Listeners;
 use self::shares::Shares;
 use self::targets::LatencyTargets;
 use self::throttle::{Throttle, Turn};
-use crate::TargetError;
 use crate::shared::directory::Directory;
+use crate::shared::error::TargetError;
 use crate::shared::message::{self, ConnectionId, Message, MovedConnection, Prepared};
 use crate::shared::round::Round;
 use crate::shared::snapshot::Needs;

@@ -8,7 +8,7 @@ use weft_nvmf::controller::EndReason;
 use super::Group;
 use super::connection::Role;
 use super::core::Context;
-use crate::shared::directory::HostKey;
+use crate::shared::ids::HostKey;
 use crate::shared::limits::{UPDATE_COST, UPDATES_OF_A_TURN};
 use crate::shared::round::Round;
 use crate::shared::snapshot::Snapshot;

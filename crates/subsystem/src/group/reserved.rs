@@ -10,7 +10,7 @@ use super::connection::Role;
 use super::core::Context;
 use super::io::Hold;
 use super::{Group, Message};
-use crate::shared::reservations::{Asker, Changed};
+use crate::shared::message::{Asker, Changed};
 use crate::shared::round::Round;
 
 impl Group {

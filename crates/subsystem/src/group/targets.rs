@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::config::QosRule;
 use crate::shared::classes::Grant;
 use crate::shared::limits::{COMMAND_BYTES, TURN_BYTES};
-use crate::shared::statistics::ns;
+use crate::shared::statistics::{LatencyState, LatencyTarget, ns};
 
 /// How often it is looked whether targets are met.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
@@ -67,54 +67,6 @@ pub(crate) struct Step {
     pub(crate) slice: usize,
     /// Bytes that a turn begins of others.
     pub(crate) turn: usize,
-}
-
-/// Whether a latency target is met.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum LatencyState {
-    /// No command has said so yet.
-    #[default]
-    Unknown,
-    /// At least 99 % of the commands are within it.
-    Met,
-    /// Fewer are, and something is being done about it.
-    Missed,
-    /// More than 1 % are served in their turn, as the rule's part of the time is used up.
-    OverBudget,
-    /// Fewer are, and nothing more can be done, or only for more than others may lose.
-    Unreachable,
-}
-
-impl LatencyState {
-    /// All of them, in their order.
-    pub const ALL: [Self; 5] =
-        [Self::Unknown, Self::Met, Self::Missed, Self::OverBudget, Self::Unreachable];
-
-    /// The words for it in statistics.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Met => "met",
-            Self::Missed => "missed",
-            Self::OverBudget => "over budget",
-            Self::Unreachable => "cannot be reached on this core",
-        }
-    }
-}
-
-/// A group's latency target: of several the one that is furthest from being met.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LatencyTarget {
-    /// What 99 % of the commands are to be within.
-    pub target: Duration,
-    /// What they were within last.
-    pub p99: Duration,
-    /// Whether it is met.
-    pub state: LatencyState,
-    /// What others lose for it of their rate, in percent.
-    pub throughput_loss: u8,
 }
 
 /// The latency targets of a group.

@@ -19,7 +19,7 @@ use super::core::{Core, RATE_TIMER};
 use super::io::bytes_of;
 use super::message::ConnectionId;
 use crate::shared::bucket::Lease;
-use crate::shared::directory::HostKey;
+use crate::shared::ids::HostKey;
 use crate::shared::rate_limits::{LimitBucket, RateLimits, TenantTime};
 
 /// The timer is not set for less: what accrues meanwhile is in every bucket's tolerance.

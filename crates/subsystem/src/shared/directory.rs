@@ -17,50 +17,22 @@ use weft_nvmf::keys::TlsRecords;
 use weft_nvmf::registration::{Change, Record, Registrations};
 use weft_nvmf::subsystem::SubsystemView;
 
-use crate::control::catalogue::Scope;
-use crate::control::managed::{Manager, NamespaceRequest};
+use crate::config::IoMetricsConfig;
 use crate::shared::classes::{ClassWord, ServedClass};
 use crate::shared::drain::HostDrains;
-use crate::shared::io_metrics::{IoMetrics, IoMetricsConfig};
+use crate::shared::ids::{ConnectionId, HostKey};
+use crate::shared::io_metrics::IoMetrics;
 use crate::shared::limits;
-use crate::shared::message::ConnectionId;
+use crate::shared::message::{Manager, NamespaceRequest};
 use crate::shared::powers::Powers;
 use crate::shared::reservations::Reserver;
-use crate::shared::snapshot::Snapshot;
+use crate::shared::snapshot::{Scope, Snapshot};
 use crate::shared::statistics::GroupCounters;
 use crate::shared::strangers::Strangers;
 use crate::shared::trace::{Trace, TracedGroup};
 
 /// The exit code of a process whose poll group has failed: that of a panic.
 pub const EXIT_CODE_OF_A_FAILED_GROUP: u8 = 101;
-
-/// A host at a subsystem: by its NQN, since some hosts make a new Host Identifier for each
-/// Connect.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct HostKey {
-    subsystem: String,
-    host: String,
-}
-
-impl HostKey {
-    /// The subsystem's name.
-    pub(crate) fn subsystem(&self) -> &str {
-        &self.subsystem
-    }
-
-    /// The host's and the subsystem's NQN.
-    pub(crate) fn names(&self) -> (&str, &str) {
-        (&self.host, &self.subsystem)
-    }
-
-    pub(crate) fn of(request: &ConnectRequest) -> Self {
-        Self::new(request.subsystem.as_str(), request.host.as_str())
-    }
-
-    pub(crate) fn new(subsystem: &str, host: &str) -> Self {
-        Self { subsystem: subsystem.to_owned(), host: host.to_owned() }
-    }
-}
 
 /// A queue that a host has connected.
 #[derive(Debug, Clone, PartialEq, Eq)]

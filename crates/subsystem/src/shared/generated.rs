@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use weft_nvmf::keys::{TlsIdentity, TlsPsk};
 
+use crate::shared::ids::ConnectionId;
 use crate::shared::limits::KEYS_WAITING_MAX;
-use crate::shared::message::ConnectionId;
 
 /// One for the whole target.
 #[derive(Debug, Default)]

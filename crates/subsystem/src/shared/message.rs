@@ -1,33 +1,27 @@
-//! Messages between poll groups.
+//! Messages between poll groups, and to them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use weft_nvme::Status;
+use weft_nvme::log_page::ReservationNotificationType;
+use weft_nvme::{Nqn, Status};
 use weft_nvmf::auth::target::WorkDone;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
-use weft_nvmf::controller::EndReason;
+use weft_nvmf::controller::{EndReason, NamespaceChange};
 use weft_nvmf::queue::QueueGrant;
-use weft_nvmf::reservation::HostId;
+use weft_nvmf::reservation::{HostId, Notice};
+use weft_reactor::MailboxSender;
 use weft_transport::Incoming;
 use weft_transport::target::Detached;
 
-use crate::TargetError;
-use crate::shared::directory::HostKey;
-use crate::shared::reservations::Changed;
+pub(crate) use super::ids::ConnectionId;
+use super::ids::HostKey;
+use crate::shared::error::TargetError;
 use crate::shared::round::Round;
 use crate::shared::snapshot::{Needs, Snapshot};
 use crate::shared::trace::Trace;
-
-/// A connection of one group. The serial number distinguishes it from earlier ones at its index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ConnectionId {
-    pub(crate) group: usize,
-    pub(crate) index: usize,
-    pub(crate) serial: u64,
-}
 
 /// The endpoints of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +40,67 @@ pub(crate) struct MovedConnection {
     pub(crate) request: ConnectRequest,
     pub(crate) endpoints: Endpoints,
 }
+
+/// The command that asks for a change of reservations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asker {
+    pub(crate) connection: ConnectionId,
+    /// The slot of a command of an I/O queue, the identifier of one of an admin queue.
+    pub(crate) tag: u16,
+}
+
+/// What has become of a change of reservations that a host asked for.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    pub(crate) asker: Asker,
+    pub(crate) status: Status,
+    pub(super) subsystem: Nqn,
+    pub(crate) nsid: u32,
+    pub(super) notices: Vec<Notice>,
+}
+
+impl Changed {
+    /// Whether somebody is to be told.
+    pub(crate) fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
+    }
+
+    /// What a host of a subsystem is to be told.
+    pub(crate) fn notices(
+        &self,
+        subsystem: &str,
+        host: &HostId,
+    ) -> impl Iterator<Item = ReservationNotificationType> {
+        let is_here = self.subsystem.as_str() == subsystem;
+        let own = self.notices.iter().filter(move |notice| is_here && notice.host == *host);
+        own.map(|notice| notice.kind)
+    }
+}
+
+/// What a host asks for by Namespace Management; it waits for [`Self::answer`].
+#[derive(Debug)]
+pub struct NamespaceRequest {
+    /// The subsystem.
+    pub subsystem: Nqn,
+    /// The host.
+    pub host: Nqn,
+    /// What is to be changed.
+    pub change: NamespaceChange,
+    pub(crate) owner: ConnectionId,
+    pub(crate) command_id: u16,
+    pub(crate) post: MailboxSender<Message>,
+}
+
+impl NamespaceRequest {
+    /// Answers the host: with the number of a namespace that was made, 0 without one.
+    pub fn answer(&self, result: Result<u32, Status>) {
+        let (owner, command_id) = (self.owner, self.command_id);
+        self.post.post(Message::NamespacesChanged { owner, command_id, result });
+    }
+}
+
+/// Where these go.
+pub(crate) type Manager = Sender<NamespaceRequest>;
 
 /// From one group to another. A message for a connection that has ended is answered as if it had
 /// just ended.

@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError, Weak};
 use weft_nvmf::auth::target::{Work, WorkDone};
 use weft_reactor::MailboxSender;
 
-use crate::shared::message::{ConnectionId, Message};
+use crate::shared::ids::ConnectionId;
+use crate::shared::message::Message;
 
 /// A power to be computed for a connection, which has one at a time.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::config::RateLimit;
 use crate::shared::bucket::Bucket;
-use crate::shared::directory::HostKey;
+use crate::shared::ids::HostKey;
 use crate::shared::statistics::{Counter, ns};
 
 /// Hosts and namespaces for which a bucket counts by itself: the first ones that waited. All others

@@ -8,105 +8,20 @@
 //! A group makes a change itself, except where a file may have to be written: then it is made by a
 //! thread, in the order in which the commands came.
 
-mod file;
+pub(crate) mod file;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use weft_nvme::log_page::ReservationNotificationType;
-use weft_nvme::{Nqn, Status};
+use weft_nvme::Status;
 use weft_nvmf::reservation::{HostId, Notice, Request, Reservations};
 use weft_nvmf::subsystem::{NamespaceView, SubsystemView};
 use weft_reactor::MailboxSender;
 
-use crate::TargetError;
-use crate::config::{Config, Namespace};
-use crate::shared::message::{ConnectionId, Message};
+use crate::shared::message::{Asker, Changed, Message};
 use crate::shared::round::{Round, Waiter};
-
-/// Where reservations are kept, by NSID, for each subsystem that has such a namespace.
-pub(crate) type Files = BTreeMap<String, Arc<BTreeMap<u32, PathBuf>>>;
-
-/// What was kept of reservations, by subsystem and NSID.
-pub(crate) type Restored = BTreeMap<(String, u32), Reservations>;
-
-/// The files of these subsystems are those of a configuration from now on.
-pub(crate) fn keep_files(files: &mut Files, config: &Config, is_meant: impl Fn(&str) -> bool) {
-    files.retain(|nqn, _| !is_meant(nqn));
-    for subsystem in config.subsystems.iter().filter(|subsystem| is_meant(&subsystem.nqn)) {
-        let of = |one: &Namespace| Some((one.nsid, one.ptpl_file.clone()?));
-        let own: BTreeMap<_, _> = subsystem.namespaces.iter().filter_map(of).collect();
-        if !own.is_empty() {
-            files.insert(subsystem.nqn.clone(), Arc::new(own));
-        }
-    }
-}
-
-/// The file of a namespace is this one from now on.
-pub(crate) fn keep_file(files: &mut Files, nqn: &str, nsid: u32, file: Option<PathBuf>) {
-    let before = files.get(nqn).and_then(|own| own.get(&nsid));
-    if before == file.as_ref() {
-        return;
-    }
-    let own = Arc::make_mut(files.entry(nqn.to_owned()).or_default());
-    match file {
-        Some(file) => drop(own.insert(nsid, file)),
-        None => drop(own.remove(&nsid)),
-    }
-}
-
-/// Reads what was kept of the reservations of namespaces that are new: whose UUID is not known.
-pub(crate) fn restore<'a>(
-    nqn: &str,
-    namespaces: impl IntoIterator<Item = &'a Namespace>,
-    uuid: impl Fn(u32) -> Option<[u8; 16]>,
-    known: impl Fn(u32) -> Option<[u8; 16]>,
-) -> Result<Restored, TargetError> {
-    let mut restored = Restored::new();
-    for namespace in namespaces {
-        let nsid = namespace.nsid;
-        if let (Some(path), Some(uuid)) = (&namespace.ptpl_file, uuid(nsid))
-            && known(nsid) != Some(uuid)
-        {
-            let kept = file::read(path, &uuid);
-            let kept = kept.map_err(|error| TargetError::namespace(nqn, nsid, &error))?;
-            restored.insert((nqn.to_owned(), nsid), kept);
-        }
-    }
-    Ok(restored)
-}
-
-/// These subsystems are about to be served: namespaces that are new have what was kept.
-pub(crate) fn serve<'a>(
-    subsystems: impl Iterator<Item = (&'a String, &'a Arc<SubsystemView>)>,
-    mut restored: Restored,
-) {
-    for (nqn, view) in subsystems {
-        for namespace in view.namespaces.iter() {
-            let kept = restored.remove(&(nqn.clone(), namespace.nsid)).unwrap_or_default();
-            view.shared.reservations().serve(namespace.nsid, namespace.uuid, kept);
-        }
-    }
-}
-
-/// The same for one namespace of a subsystem, if it is there.
-pub(crate) fn serve_one(view: &SubsystemView, nsid: u32, restored: Restored) {
-    if let Some(namespace) = view.namespaces.get(nsid) {
-        let kept = restored.into_values().next().unwrap_or_default();
-        view.shared.reservations().serve(nsid, namespace.uuid, kept);
-    }
-}
-
-/// The command that asks for a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asker {
-    pub(crate) connection: ConnectionId,
-    /// The slot of a command of an I/O queue, the identifier of one of an admin queue.
-    pub(crate) tag: u16,
-}
 
 /// A change that a host asks for.
 #[derive(Debug)]
@@ -118,34 +33,6 @@ pub(crate) struct Change {
     pub(crate) request: Request,
     /// Where the reservations of the namespace are kept.
     pub(crate) file: Option<PathBuf>,
-}
-
-/// What has become of it.
-#[derive(Debug)]
-pub(crate) struct Changed {
-    pub(crate) asker: Asker,
-    pub(crate) status: Status,
-    subsystem: Nqn,
-    pub(crate) nsid: u32,
-    notices: Vec<Notice>,
-}
-
-impl Changed {
-    /// Whether somebody is to be told.
-    pub(crate) fn has_notices(&self) -> bool {
-        !self.notices.is_empty()
-    }
-
-    /// What a host of a subsystem is to be told.
-    pub(crate) fn notices(
-        &self,
-        subsystem: &str,
-        host: &HostId,
-    ) -> impl Iterator<Item = ReservationNotificationType> {
-        let is_here = self.subsystem.as_str() == subsystem;
-        let own = self.notices.iter().filter(move |notice| is_here && notice.host == *host);
-        own.map(|notice| notice.kind)
-    }
 }
 
 /// Makes the changes.

@@ -7,8 +7,8 @@ use std::sync::mpsc::Sender;
 use weft_nvme::Status;
 use weft_reactor::MailboxSender;
 
-use crate::shared::message::{ConnectionId, Message};
-use crate::shared::reservations::Changed;
+use crate::shared::ids::ConnectionId;
+use crate::shared::message::{Changed, Message};
 
 /// Counts acknowledgements down and notifies the waiter.
 #[derive(Debug)]

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::shared::generated::GeneratedKeys;
 use weft_backend::DeviceFactory;
 use weft_nvme::log_page::CriticalWarning;
 use weft_nvme::{Nqn, Status};
@@ -19,11 +18,9 @@ use weft_transport::target::TargetConnection;
 use weft_transport::tls::{TlsAcceptor, TlsMode, TlsRecords};
 
 use crate::config::{Limits, Listen, Port, PortSubsystems, QosRule, Referral};
-use crate::control::catalogue::Scope;
-use crate::shared::message::ConnectionId;
+use crate::shared::generated::GeneratedKeys;
+use crate::shared::ids::{ConnectionId, DeviceId};
 use crate::shared::rate_limits::RateLimits;
-use crate::shared::reservations;
-use crate::shared::statistics::NamespaceState;
 
 /// Descriptors that are kept for devices, reactors and the like, beside one for each connection.
 const DESCRIPTORS_RESERVED: u64 = 64;
@@ -42,7 +39,7 @@ pub(crate) struct Snapshot {
     pub(crate) transport: weft_transport::target::Limits,
     pub(crate) limits: Limits,
     pub(crate) rate_limits: Arc<RateLimits>,
-    pub(crate) reservation_files: reservations::Files,
+    pub(crate) reservation_files: ReservationFiles,
     pub(crate) idle_poll: Duration,
     pub(crate) express: bool,
     pub(crate) qos_rules: Arc<Vec<QosRule>>,
@@ -74,6 +71,9 @@ impl Changes {
     }
 }
 
+/// Where reservations are kept, by NSID, for each subsystem that has such a namespace.
+pub(crate) type ReservationFiles = BTreeMap<String, Arc<BTreeMap<u32, PathBuf>>>;
+
 /// The devices of each subsystem, which stay the same list until one of them changes.
 pub(crate) type Devices = BTreeMap<String, Arc<[Arc<ServedDevice>]>>;
 
@@ -88,28 +88,34 @@ pub(crate) struct ServedDevice {
     pub(crate) subsystem: Arc<SubsystemShared>,
 }
 
-/// An index in the groups' tables and the generation of its device: a request for an earlier device
-/// never reaches the one that has its index now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DeviceId(pub(crate) u32);
+/// What a change may concern; the rest stays as it is and is not looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Everything; the sizes of files and devices are read again.
+    All,
+    /// A part.
+    Only(Part),
+}
 
-impl DeviceId {
-    const SLOT_BITS: u32 = 20;
-    const SLOT_MASK: u32 = (1 << Self::SLOT_BITS) - 1;
-    /// How many devices there may be at a time.
-    pub(crate) const SLOTS_MAX: usize = 1 << Self::SLOT_BITS;
-    /// An index is not used again after this many generations, which fit into a reactor's owner.
-    pub(crate) const GENERATIONS_MAX: u32 = (1 << (32 - Self::SLOT_BITS)) - 1;
+/// A part of a configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Subsystems, by NQN.
+    pub(crate) subsystems: Vec<String>,
+    /// The one namespace of the one subsystem that is concerned.
+    pub(crate) namespace: Option<u32>,
+    /// A block device with a name.
+    pub(crate) bdev: Option<String>,
+    /// Whether its size is read again.
+    pub(crate) refresh: bool,
+}
 
-    /// The device of this generation at a place.
-    pub(crate) fn new(slot: usize, generation: u32) -> Self {
-        let slot = u32::try_from(slot).unwrap_or(u32::MAX) & Self::SLOT_MASK;
-        Self(generation << Self::SLOT_BITS | slot)
-    }
-
-    /// Its place.
-    pub(crate) const fn slot(self) -> usize {
-        (self.0 & Self::SLOT_MASK) as usize
+impl Scope {
+    pub(crate) fn contains(&self, nqn: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(part) => part.subsystems.iter().any(|one| one == nqn),
+        }
     }
 }
 
@@ -120,6 +126,19 @@ pub(crate) struct Needs {
     pub(crate) devices: Vec<Arc<ServedDevice>>,
     /// All ports; `None`: they are as before.
     pub(crate) ports: Option<Vec<PortView>>,
+}
+
+/// A namespace as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceState {
+    /// The subsystem's name.
+    pub subsystem: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// Its size.
+    pub bytes: u64,
+    /// Whether its data may be lost: writes were, or its file is not where it was opened.
+    pub is_degraded: bool,
 }
 
 /// One port.

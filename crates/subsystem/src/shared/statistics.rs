@@ -4,20 +4,16 @@
 //! costs the data path neither a lock nor a locked instruction, and a reader never sees a torn
 //! value. Different counters may be read a moment apart.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weft_backend::{Failure, Operation};
-use weft_nvmf::subsystem::{DeviceTimes, IoCounters, TimedKind};
+use weft_nvmf::subsystem::{DeviceTimes, IoCounters, SubsystemView, TimedKind};
 use weft_reactor::Pool;
 
-use crate::group::{LatencyState, LatencyTarget};
-use crate::shared::directory::{ConnectedController, ConnectedQueue, Directory};
-use crate::shared::io_metrics::IoMetricsReading;
-use crate::shared::rate_limits::RateLimitStatistics;
-use crate::shared::snapshot::DeviceId;
-use crate::shared::strangers::AuthenticationStatistics;
+use crate::shared::ids::DeviceId;
 
 /// A counter that one thread writes.
 #[derive(Debug, Default)]
@@ -62,6 +58,58 @@ pub(crate) struct GroupCounters {
 }
 
 impl GroupCounters {
+    /// What the group has counted of the namespaces of these subsystems. `now` is the time of its
+    /// reactor.
+    pub(crate) fn read(
+        &self,
+        (group, cpu): (usize, Option<usize>),
+        queues: usize,
+        subsystems: &BTreeMap<String, Arc<SubsystemView>>,
+        now: Duration,
+    ) -> GroupStatistics {
+        let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut served = Vec::new();
+        for view in subsystems.values() {
+            for namespace in view.namespaces.iter() {
+                let slot = DeviceId(namespace.device).slot();
+                let Some(counters) = devices.get(slot) else { continue };
+                let totals = counters.totals();
+                served.push(NamespaceStatistics {
+                    subsystem: view.nqn.as_str().to_owned(),
+                    nsid: namespace.nsid,
+                    reads: totals.reads,
+                    writes: totals.writes,
+                    others: totals.others,
+                    read_bytes: totals.read_bytes,
+                    written_bytes: totals.written_bytes,
+                    deallocates: totals.deallocates,
+                    deallocated_bytes: totals.deallocated_bytes,
+                    mismatches: totals.mismatches,
+                    failures: totals.failures,
+                    read_times: counters.times(TimedKind::Read),
+                    write_times: counters.times(TimedKind::Write),
+                    deallocate_times: counters.times(TimedKind::Deallocate),
+                });
+            }
+        }
+        GroupStatistics {
+            group,
+            cpu,
+            connections: self.connections.get(),
+            pool_bytes: self.pool_bytes.get(),
+            pool_used_bytes: self.pool_used_bytes.get(),
+            queues,
+            express_queues: self.express_queues.get(),
+            express_served: self.express_served.get(),
+            express_commands: self.express_commands.get(),
+            express_time: Duration::from_nanos(self.express_ns.get()),
+            express_refused: self.express_refused.get(),
+            latency_target: self.latency_target(),
+            idle: self.idle(now),
+            served,
+        }
+    }
+
     fn latency_target(&self) -> Option<LatencyTarget> {
         let state = usize::try_from(self.latency_state.get()).ok();
         let target = LatencyTarget {
@@ -189,6 +237,54 @@ impl CounterWriter {
     }
 }
 
+/// Whether a latency target is met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LatencyState {
+    /// No command has said so yet.
+    #[default]
+    Unknown,
+    /// At least 99 % of the commands are within it.
+    Met,
+    /// Fewer are, and something is being done about it.
+    Missed,
+    /// More than 1 % are served in their turn, as the rule's part of the time is used up.
+    OverBudget,
+    /// Fewer are, and nothing more can be done, or only for more than others may lose.
+    Unreachable,
+}
+
+impl LatencyState {
+    /// All of them, in their order.
+    pub const ALL: [Self; 5] =
+        [Self::Unknown, Self::Met, Self::Missed, Self::OverBudget, Self::Unreachable];
+
+    /// The words for it in statistics.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Met => "met",
+            Self::Missed => "missed",
+            Self::OverBudget => "over budget",
+            Self::Unreachable => "cannot be reached on this core",
+        }
+    }
+}
+
+/// A group's latency target: of several the one that is furthest from being met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LatencyTarget {
+    /// What 99 % of the commands are to be within.
+    pub target: Duration,
+    /// What they were within last.
+    pub p99: Duration,
+    /// Whether it is met.
+    pub state: LatencyState,
+    /// What others lose for it of their rate, in percent.
+    pub throughput_loss: u8,
+}
+
 /// The statistics of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupStatistics {
@@ -253,145 +349,4 @@ pub struct NamespaceStatistics {
     pub write_times: DeviceTimes,
     /// For commands that deallocate.
     pub deallocate_times: DeviceTimes,
-}
-
-/// A namespace as it is now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamespaceState {
-    /// The subsystem's name.
-    pub subsystem: String,
-    /// The namespace.
-    pub nsid: u32,
-    /// Its size.
-    pub bytes: u64,
-    /// Whether its data may be lost: writes were, or its file is not where it was opened.
-    pub is_degraded: bool,
-}
-
-/// Reads a target's counters, from any thread, also after the target has stopped.
-#[derive(Clone, Debug)]
-pub struct StatisticsReader {
-    directory: Arc<Directory>,
-    cpus: Vec<usize>,
-}
-
-impl StatisticsReader {
-    pub(crate) fn new(directory: Arc<Directory>, cpus: Vec<usize>) -> Self {
-        Self { directory, cpus }
-    }
-
-    /// How long the commands of each host took, if that is measured. `now` is the time of the
-    /// groups' reactors.
-    #[must_use]
-    pub fn io_metrics(&self, now: Duration) -> Option<IoMetricsReading> {
-        self.directory.io_metrics().map(|metrics| metrics.read(now))
-    }
-
-    /// When the target was started, on the machine's monotonic clock.
-    #[must_use]
-    pub fn started(&self) -> Duration {
-        self.directory.started()
-    }
-
-    /// Whether it is measured how long commands take.
-    #[must_use]
-    pub fn measures_io(&self) -> bool {
-        self.directory.io_metrics().is_some()
-    }
-
-    /// The namespaces of all subsystems. Looks at every file.
-    #[must_use]
-    pub fn namespaces(&self) -> Vec<NamespaceState> {
-        self.directory.snapshot().namespace_states()
-    }
-
-    /// Connections that are served at most: as many as are configured, or as there are descriptors
-    /// for.
-    #[must_use]
-    pub fn connections_max(&self) -> usize {
-        self.directory.snapshot().connections_max
-    }
-
-    /// The controllers of all subsystems.
-    #[must_use]
-    pub fn controllers(&self) -> Vec<ConnectedController> {
-        self.directory.connected_controllers(None)
-    }
-
-    /// The queues of all subsystems.
-    #[must_use]
-    pub fn queues(&self) -> Vec<ConnectedQueue> {
-        self.directory.connected_queues(None)
-    }
-
-    /// The admin and the I/O queues that hosts have connected since the start, by group.
-    #[must_use]
-    pub fn queues_that_came(&self) -> Vec<(u64, u64)> {
-        self.directory.queues_that_came()
-    }
-
-    /// What has become of authentications since the start.
-    #[must_use]
-    pub fn authentications(&self) -> AuthenticationStatistics {
-        let queues = self.directory.strangers(|queues| queues.statistics());
-        queues + self.directory.handshakes(|handshakes| handshakes.statistics())
-    }
-
-    /// What rate limits have held up, by bucket.
-    #[must_use]
-    pub fn rate_limits(&self) -> Vec<RateLimitStatistics> {
-        self.directory.snapshot().rate_limits.statistics()
-    }
-
-    /// The counters of every group, of the namespaces that are served now. `now` is the time of
-    /// the groups' reactors.
-    #[must_use]
-    pub fn read(&self, now: Duration) -> Vec<GroupStatistics> {
-        let snapshot = self.directory.snapshot();
-        let queues = self.directory.queues();
-        let groups = self.directory.words().iter().enumerate().map(|(group, words)| {
-            let devices = words.devices.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let mut served = Vec::new();
-            for view in snapshot.subsystems.values() {
-                for namespace in view.namespaces.iter() {
-                    let slot = DeviceId(namespace.device).slot();
-                    let Some(counters) = devices.get(slot) else { continue };
-                    let totals = counters.totals();
-                    served.push(NamespaceStatistics {
-                        subsystem: view.nqn.as_str().to_owned(),
-                        nsid: namespace.nsid,
-                        reads: totals.reads,
-                        writes: totals.writes,
-                        others: totals.others,
-                        read_bytes: totals.read_bytes,
-                        written_bytes: totals.written_bytes,
-                        deallocates: totals.deallocates,
-                        deallocated_bytes: totals.deallocated_bytes,
-                        mismatches: totals.mismatches,
-                        failures: totals.failures,
-                        read_times: counters.times(TimedKind::Read),
-                        write_times: counters.times(TimedKind::Write),
-                        deallocate_times: counters.times(TimedKind::Deallocate),
-                    });
-                }
-            }
-            GroupStatistics {
-                group,
-                cpu: self.cpus.get(group).copied(),
-                connections: words.connections.get(),
-                pool_bytes: words.pool_bytes.get(),
-                pool_used_bytes: words.pool_used_bytes.get(),
-                queues: queues.get(group).copied().unwrap_or(0),
-                express_queues: words.express_queues.get(),
-                express_served: words.express_served.get(),
-                express_commands: words.express_commands.get(),
-                express_time: Duration::from_nanos(words.express_ns.get()),
-                express_refused: words.express_refused.get(),
-                latency_target: words.latency_target(),
-                idle: words.idle(now),
-                served,
-            }
-        });
-        groups.collect()
-    }
 }

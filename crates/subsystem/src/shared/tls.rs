@@ -8,8 +8,8 @@ use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::keys::{TlsIdentity, TlsMode, TlsPsk, TlsRecords};
 use weft_transport::tls::TlsAcceptor;
 
-use crate::TargetError;
 use crate::config::{Config, Psks};
+use crate::shared::error::TargetError;
 use crate::shared::generated::GeneratedKeys;
 
 /// Whether this program can serve the ports of a configuration.

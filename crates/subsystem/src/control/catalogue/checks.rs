@@ -6,9 +6,9 @@ use std::sync::Arc;
 use weft_nvme::Nqn;
 
 use super::{Catalogue, Entries, Entry, Plan};
-use crate::TargetError;
 use crate::config::Subsystem;
 use crate::control::settled::is_same_storage;
+use crate::shared::error::TargetError;
 use crate::shared::snapshot::ServedDevice;
 
 /// Two namespaces of a subsystem must not use one file or device, whatever its paths.

@@ -11,8 +11,8 @@ use weft_nvmf::visibility::Visibility;
 
 use super::views::subsystem_limits;
 use super::{Catalogue, nqn};
-use crate::TargetError;
 use crate::config::{Config, Referral, Subsystem, Transport, identity};
+use crate::shared::error::TargetError;
 use crate::shared::snapshot::PortView;
 
 impl Catalogue {

@@ -8,10 +8,10 @@ use weft_nvmf::subsystem::SubsystemView;
 
 use super::views::{host_namespaces, visibility};
 use super::{Catalogue, Entries, Entry, Plan, Resize, alias, nqn as name};
-use crate::TargetError;
 use crate::config::{Config, Namespace, Subsystem, identity};
+use crate::control::reservations;
 use crate::control::settled::is_same_storage;
-use crate::shared::reservations;
+use crate::shared::error::TargetError;
 use crate::shared::snapshot::{Changes, ServedDevice, Snapshot};
 
 /// A namespace that comes, goes or changes.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use weft_backend::{DeviceFactory, DeviceSpec, OpenError, Resized};
 
 use super::Catalogue;
-use crate::TargetError;
 use crate::config::implied_bdev_name;
 use crate::control::nsids::canonical_path;
 use crate::control::settled::is_same_storage;
+use crate::shared::error::TargetError;
 
 impl Catalogue {
     /// Calls this after a device has changed its size by itself: one that is open, or is opened

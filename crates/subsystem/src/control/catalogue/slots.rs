@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use crate::shared::snapshot::{DeviceId, ServedDevice};
+use crate::shared::ids::DeviceId;
+use crate::shared::snapshot::ServedDevice;
 
 /// How many places that are to be free soon are looked at for a device.
 const LOOKED_AT_MAX: usize = 8;

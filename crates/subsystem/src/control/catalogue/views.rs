@@ -11,10 +11,10 @@ use weft_nvmf::subsystem::{
 use weft_nvmf::visibility::Visibility;
 
 use super::{Catalogue, Entry, nqn};
-use crate::TargetError;
 use crate::config::{Config, Limits, Namespace, Subsystem};
 use crate::control::events::EventLogs;
 use crate::control::managed;
+use crate::shared::error::TargetError;
 
 impl Catalogue {
     pub(super) fn namespace_view(&self, nqn: &str, namespace: &Namespace) -> Option<NamespaceView> {

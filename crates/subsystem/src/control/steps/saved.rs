@@ -6,7 +6,7 @@ use crate::config::index::{Index, Place};
 use crate::config::{
     Bdev, BdevLimits, Config, ConfigError, Namespace, Subsystem, implied_bdev_name,
 };
-use crate::control::catalogue::Scope;
+use crate::shared::snapshot::Scope;
 
 /// Something with its place among others, if it was there.
 type Placed<T> = Option<(usize, T)>;
