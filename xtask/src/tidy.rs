@@ -1,24 +1,48 @@
 //! The rules of this repository that neither the compiler nor clippy can enforce.
 //!
-//! [`source`] is a Rust source file without comments and strings; the rules are here: dependencies
-//! between crates, `unsafe`, clocks, sizes, leftovers, and that every test exists that the
-//! conformance matrix and the table of promises name.
+//! [`source`] is a Rust source file without comments and strings, [`files`] says which file uses
+//! which; the rules are here: dependencies between crates and between the target's planes, circles
+//! of files, `unsafe`, clocks, sizes, leftovers, and that every test exists that the conformance
+//! matrix and the table of promises name.
 
+mod files;
 mod matrix;
 mod source;
 
 use anyhow::{Context, Result, ensure};
+use files::Files;
 use serde_json::Value;
 use source::{Function, Source};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The page whose table of the crates says what each may depend on. Development dependencies may
-/// join what the product keeps apart, but they may not include `lab` and `cli`.
+/// The page whose tables say what each crate may depend on, and what the files of each plane of the
+/// target may use. Development dependencies may join what the product keeps apart, but they may not
+/// include `lab` and `cli`.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const CRATES: &str = "| crate | contents | may depend on |";
+const PLANES: &str = "| plane of the target | contents | may use |";
+
+/// Where the planes of the target are.
+const TARGET: &str = "crates/subsystem/src/";
+
+/// Files of a crate that may need each other.
+const CIRCLE_MAX: usize = 3;
+
+/// Crates that have larger circles so far.
+const CIRCULAR: &[&str] = &[
+    "crates/backend",
+    "crates/cli",
+    "crates/host",
+    "crates/lab",
+    "crates/nvmf",
+    "crates/reactor",
+    "crates/subsystem",
+    "crates/transport",
+    "xtask",
+];
 
 /// The top packages, on which nothing may depend, not even for tests.
 const TOP: &[&str] = &["lab", "cli"];
@@ -95,7 +119,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
 
 /// Checks the repository at `root` and returns one sentence for each thing that is wrong.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
-    let mut faults = layering(&metadata(root)?, &layers(root)?);
+    let mut faults = layering(&metadata(root)?, &layers(root, CRATES)?);
     let files = rust_files(root)?;
     let mut sources = Vec::new();
     for path in &files {
@@ -105,6 +129,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     for source in &sources {
         check_source(source, &mut faults);
     }
+    faults.extend(planes(&sources, &layers(root, PLANES)?));
+    faults.extend(circles(&sources));
     faults.extend(matrix::check(root, &sources)?);
     let listed = fs::read_to_string(root.join(ORDERING))?;
     faults.extend(sources.iter().filter_map(|source| unlisted_atomic(source, &listed)));
@@ -123,10 +149,11 @@ fn metadata(root: &Path) -> Result<Value> {
     serde_json::from_slice(&text).context("cargo metadata is not JSON")
 }
 
-/// What each crate may depend on: a row for each, with its name and, last, those that it may use.
-fn layers(root: &Path) -> Result<BTreeMap<String, Vec<String>>> {
+/// What each crate or plane may depend on: a row for each of the table with this heading, with its
+/// name and, last, those that it may use.
+fn layers(root: &Path, heading: &str) -> Result<BTreeMap<String, Vec<String>>> {
     let page = fs::read_to_string(root.join(ARCHITECTURE)).context(ARCHITECTURE)?;
-    let rows = page.lines().skip_while(|line| *line != CRATES).skip(2);
+    let rows = page.lines().skip_while(|line| *line != heading).skip(2);
     let mut layers = BTreeMap::new();
     for row in rows.take_while(|line| line.starts_with('|')) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
@@ -138,7 +165,7 @@ fn layers(root: &Path) -> Result<BTreeMap<String, Vec<String>>> {
         };
         layers.insert(name.trim_matches('`').to_owned(), may);
     }
-    ensure!(!layers.is_empty(), "{ARCHITECTURE} has no table that begins with {CRATES}");
+    ensure!(!layers.is_empty(), "{ARCHITECTURE} has no table that begins with {heading}");
     Ok(layers)
 }
 
@@ -163,6 +190,54 @@ fn layering(metadata: &Value, layers: &BTreeMap<String, Vec<String>>) -> Vec<Str
             let mut features = dependency["features"].as_array().into_iter().flatten();
             if dependency["kind"] != "dev" && features.any(|feature| feature == FUZZING) {
                 faults.push(format!("{name}: its product has the fuzz harnesses of {to}"));
+            }
+        }
+    }
+    faults
+}
+
+/// Checks the paths in the files of the target's planes against the [`layers`].
+fn planes(sources: &[Source], layers: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let plane = |source: &'_ Source| -> Option<String> {
+        let inside = source.path.strip_prefix(TARGET)?.split(['/', '.']).next()?;
+        (inside != "lib").then(|| inside.to_owned())
+    };
+    let mut faults = BTreeSet::new();
+    for source in sources {
+        if let Some(plane) = plane(source).filter(|plane| !layers.contains_key(plane)) {
+            faults.insert(format!("{}: {plane} has no row in {ARCHITECTURE}", source.path));
+        }
+    }
+    for arrow in Files::of(TARGET, sources).arrows() {
+        let (Some(from), Some(to)) = (plane(arrow.from), plane(arrow.to)) else { continue };
+        let may = layers.get(&from).is_some_and(|may| may.contains(&to));
+        if from != to && !may {
+            let (path, line) = (&arrow.from.path, arrow.line + 1);
+            faults.insert(format!("{path}:{line}: {from} may not use {to} ({})", arrow.to.path));
+        }
+    }
+    faults.into_iter().collect()
+}
+
+/// Circles of more than [`CIRCLE_MAX`] files, in crates that have had none.
+fn circles(sources: &[Source]) -> Vec<String> {
+    let folder = |source: &Source| Some(source.path.split_once("/src/")?.0.to_owned());
+    let folders: BTreeSet<String> = sources.iter().filter_map(folder).collect();
+    let mut faults = Vec::new();
+    for folder in folders {
+        let src = format!("{folder}/src/");
+        let mut circles = Files::of(&src, sources).circles();
+        circles.retain(|files| files.len() > CIRCLE_MAX);
+        let is_known = CIRCULAR.contains(&folder.as_str());
+        if is_known && circles.is_empty() {
+            faults.push(format!("{folder}: remove it from CIRCULAR, it has no large circle"));
+        }
+        for files in circles {
+            let names = files.join(" ").replace(&src, "");
+            let found = format!("{folder}: a circle of {} files: {names}", files.len());
+            match is_known {
+                true => println!("{found}"),
+                false => faults.push(found),
             }
         }
     }
@@ -295,7 +370,7 @@ mod tests {
 
     /// By this repository's own table.
     fn faults_in(metadata: &Value) -> Vec<String> {
-        layering(metadata, &layers(root()).expect("a table"))
+        layering(metadata, &layers(root(), CRATES).expect("a table"))
     }
 
     #[test]
@@ -316,6 +391,42 @@ mod tests {
         assert_eq!(faults_in(&tests), [""; 0]);
         let up = workspace("weft-target", &[("weft-lab", Some("dev"))]);
         assert_eq!(faults_in(&up), ["target: may not depend on lab"]);
+    }
+
+    #[test]
+    fn a_path_against_the_planes_is_found() {
+        let layers = layers(root(), PLANES).expect("a table");
+        let faults = |path: &str, text: &str| {
+            let parse = |(path, text): (&str, &str)| {
+                Source::parse(Path::new(&format!("{TARGET}{path}")), text)
+            };
+            let root = ("lib.rs", "pub use control::target::Target;\n");
+            let others = [root, ("control.rs", ""), ("control/target.rs", "")];
+            let sources: Vec<_> = others.into_iter().chain([(path, text)]).map(parse).collect();
+            planes(&sources, &layers)
+        };
+        let up = "\nuse crate::control::target::Target;\n";
+        let fault = "shared may not use control (crates/subsystem/src/control/target.rs)";
+        let path = "crates/subsystem/src/shared/round.rs";
+        assert_eq!(faults("shared/round.rs", up), [format!("{path}:2: {fault}")]);
+        let hidden = "fn f() { crate::Target::start() }\n";
+        assert_eq!(faults("shared/round.rs", hidden), [format!("{path}:1: {fault}")]);
+        assert_eq!(faults("control/local.rs", up), [""; 0]);
+        assert_eq!(faults("other.rs", "").len(), 1, "a plane without a row");
+    }
+
+    /// Those that tidy looks at are there: the groups use what they share with control.
+    #[test]
+    fn the_planes_have_paths_to_check() {
+        let read = |path: &PathBuf| {
+            Source::parse(path, &fs::read_to_string(root().join(path)).expect("a file"))
+        };
+        let sources: Vec<_> = rust_files(root()).expect("files").iter().map(read).collect();
+        let arrows = Files::of(TARGET, &sources).arrows().into_iter().filter(|arrow| {
+            let of = |source: &Source, plane| source.path.starts_with(&format!("{TARGET}{plane}/"));
+            of(arrow.from, "group") && of(arrow.to, "shared")
+        });
+        assert!(arrows.count() > 20);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use weft_lab::units;
 use weft_rpc::{
     Client,
-    statistics::{GetStatistics, Group, HostCommands, RateLimit, Served, Statistics, Waits},
+    statistics::{GetStatistics, HostCommands, RateLimit, Served, Statistics, Waits},
 };
 
 use crate::{ctl, failure::Failure, output, table::Table};
@@ -536,7 +536,7 @@ fn as_json(
 
 #[cfg(test)]
 mod tests {
-    use weft_rpc::statistics::{Express, Hosts, ThrottledTenant};
+    use weft_rpc::statistics::{Express, Group, Hosts, ThrottledTenant};
 
     use super::*;
 

@@ -9,29 +9,13 @@
 //!
 //! # How it is divided
 //!
-//! * [`config`]: the configuration as data, and the forms in which people write it.
-//! * `catalogue` makes a `snapshot` from it: immutable, the same for all groups.
-//! * `group`: one thread each; accepting, connecting, admin queues, I/O queues.
-//! * `nsids`: which namespace has which NSID, and which NSIDs must not change their owner.
-//! * `index`: what only one namespace may have, and which one has it.
-//! * `changes`: the changes of a reload, in words.
-//! * `check`: the namespaces that a configuration would serve, without opening anything.
-//! * `classes`: who decides whether a queue is served between the commands of others.
-//! * `strangers`: hosts that have not authenticated themselves yet, and how many there may be.
-//! * `powers`: the arithmetic of authentication, on a thread of its own.
-//! * `directory`: the state that groups share when a host connects or leaves, behind a lock that
-//!   the data path never takes.
-//! * `drain`: the earlier commands of a host, which its next Connect waits for.
-//! * `statistics`: the counters of each group; `io_metrics`: how long hosts' commands take.
-//! * `tls`: which key a host's identity has; `generated`: keys that authentications have made.
-//! * `trace`: what every command of a while went through, when that is asked for.
-//! * [`steps`]: the changes of single objects at run time.
-//! * [`key_file`]: files with keys.
-//! * `rate_limits` and `bucket`: limits of rates, which all groups share.
-//! * `reservations`: what one host changes for all of them, and the files in which that is kept.
-//! * `round`: a change that every group makes and acknowledges. A reload has two: every group opens
-//!   what it needs; only when all of them have is it served.
-//! * [`Target`]: start, reload, stop. [`LocalTarget`]: the same without threads.
+//! * [`config`]: what is wished, as data, and the forms in which people write it.
+//! * `control`: what is decided. [`Target`] starts, reloads and stops; [`steps`] change one object;
+//!   the catalogue makes snapshots of what is served.
+//! * `group`: what happens: poll groups, with a thread each. [`LocalTarget`] has them without.
+//! * `shared`: what groups and `control` both know: messages, rounds, the snapshot, the directory.
+//!
+//! ARCHITECTURE.md has a table of which may use which.
 //!
 //! # Invariants
 //!
@@ -41,58 +25,34 @@
 //!   that Connect is never begun.
 //! * A peer costs others at most their share of the machine.
 
-mod bucket;
-mod catalogue;
-mod changes;
-mod check;
-mod classes;
 pub mod config;
-mod directory;
-mod drain;
-mod events;
-mod generated;
+mod control;
 mod group;
-mod index;
-mod io_metrics;
-pub mod key_file;
-mod limits;
-mod lines;
-mod local;
-mod managed;
-mod nsids;
-mod powers;
-mod rate_limits;
-mod reservations;
-mod round;
-mod settled;
-mod snapshot;
-mod statistics;
-pub mod steps;
-mod strangers;
-mod target;
-mod tls;
-mod trace;
+mod shared;
 
 /// What tests/ordering has loom's own of, in the modules that it compiles.
 mod sync {
     pub(crate) use std::sync::atomic;
 }
 
-pub use check::{CheckedNamespace, check};
-pub use classes::{ClassReason, ServedClass};
-pub use directory::{
+pub use config::{IoMetricsConfig, key_file};
+pub use control::check::{CheckedNamespace, check};
+pub use control::local::LocalTarget;
+pub use control::reader::StatisticsReader;
+pub use control::settled::Settled;
+pub use control::steps;
+pub use control::target::{ServedNamespace, Target};
+pub use shared::classes::{ClassReason, ServedClass};
+pub use shared::directory::{
     ConnectedController, ConnectedQueue, EXIT_CODE_OF_A_FAILED_GROUP, QueueAuthentication,
 };
-pub use io_metrics::{
-    ErrorClass, HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading, Wait,
-};
-pub use local::LocalTarget;
-pub use managed::NamespaceRequest;
-pub use rate_limits::{RateLimitStatistics, ThrottledTenant};
-pub use settled::Settled;
-pub use statistics::{GroupStatistics, NamespaceState, NamespaceStatistics, StatisticsReader};
-pub use strangers::AuthenticationStatistics;
-pub use target::{ServedNamespace, Target, TargetError};
-pub use trace::{TraceConfig, TracedCommand, TracedGroup, TracedQueue};
+pub use shared::error::TargetError;
+pub use shared::io_metrics::{ErrorClass, HostIo, IoKind, IoMeasured, IoMetricsReading, Wait};
+pub use shared::message::NamespaceRequest;
+pub use shared::rate_limits::{RateLimitStatistics, ThrottledTenant};
+pub use shared::snapshot::NamespaceState;
+pub use shared::statistics::{GroupStatistics, NamespaceStatistics};
+pub use shared::strangers::AuthenticationStatistics;
+pub use shared::trace::{TraceConfig, TracedCommand, TracedGroup, TracedQueue};
 pub use weft_backend::files::replace_file;
 pub use weft_nvmf::subsystem::DeviceTimes;

@@ -24,7 +24,7 @@ mod sync {
     pub(crate) use loom::{hint, thread};
 }
 
-#[path = "../../../crates/subsystem/src/bucket.rs"]
+#[path = "../../../crates/subsystem/src/shared/bucket.rs"]
 #[expect(dead_code, reason = "a model uses a part of it")]
 mod bucket;
 #[path = "../../../crates/backend/src/exclusion.rs"]

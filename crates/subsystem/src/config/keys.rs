@@ -13,7 +13,7 @@ use weft_nvmf::auth::{Group, HashFunction, Policy, Secret};
 use weft_nvmf::keys::{Derivation, ParseKeyError, TlsKey};
 
 use super::{Config, ConfigError, Subsystem};
-use crate::key_file;
+use crate::config::key_file;
 
 /// What hosts of a subsystem have to prove, by name.
 pub(crate) type Policies = BTreeMap<Nqn, Arc<Policy>>;

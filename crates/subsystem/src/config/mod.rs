@@ -15,6 +15,9 @@ pub mod fuzzing;
 mod hosts;
 pub mod identity;
 mod ids;
+pub(crate) mod index;
+mod io_metrics;
+pub mod key_file;
 mod keys;
 mod limits;
 mod merge;
@@ -33,6 +36,7 @@ pub use bdevs::Bdevs;
 pub use error::ConfigError;
 pub use hosts::Hosts;
 pub use ids::{HexId, ParseIdError};
+pub use io_metrics::IoMetricsConfig;
 pub use keys::{HostKeys, Keyring};
 pub(crate) use keys::{Policies, Psks, unknown_key};
 pub use limits::Limits;
@@ -54,8 +58,6 @@ use weft_backend::{DeviceSpec, files, rbd::RbdSpec};
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_reactor::DriverKind;
 use weft_transport::rdma::Provider;
-
-use crate::io_metrics::IoMetricsConfig;
 
 /// How long a poll group spins after its last command before it sleeps, by default: about a
 /// loopback round trip, so that the target is awake for a host at queue depth 1.

@@ -13,7 +13,7 @@ use super::{
     Listen, NSID_MAX, Namespace, OWN_FILE, Port, PortSubsystems, Referral, Subsystem, THREADS_MAX,
     Transport,
 };
-use crate::index::Index;
+use crate::config::index::Index;
 
 /// Longest NQN, without its terminating zero (NVMe Base 2.1, NVMe Qualified Names).
 const NQN_BYTES_MAX: usize = 223;

@@ -12,7 +12,7 @@ use super::core::CONNECTIONS;
 use super::listen::ListenerEvent;
 use super::message::Endpoints;
 use super::{Group, Message};
-use crate::classes::Grant;
+use crate::shared::classes::Grant;
 
 impl Group {
     pub(super) fn handle_listener(&mut self, completion: ReactorCompletion) {

@@ -20,11 +20,12 @@ use super::connection::{end_reason, timer};
 use super::core::{CONTROLLERS, Context, Core, REGISTRATION_TIMERS};
 use super::io;
 use super::message::{ConnectionId, Message};
-use crate::directory::HostKey;
-use crate::limits::TURN_BYTES;
-use crate::managed::NamespaceRequest;
-use crate::reservations::{Asker, Change, Changed};
-use crate::round::Waiter;
+use crate::shared::ids::HostKey;
+use crate::shared::limits::TURN_BYTES;
+use crate::shared::message::NamespaceRequest;
+use crate::shared::message::{Asker, Changed};
+use crate::shared::reservations::Change;
+use crate::shared::round::Waiter;
 
 /// An admin queue and its controller.
 #[derive(Debug)]

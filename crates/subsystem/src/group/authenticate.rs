@@ -20,8 +20,8 @@ use weft_transport::{CloseReason, Slot};
 use super::connection::{Connection, Role, timer};
 use super::core::{AUTHENTICATION_TIMERS, Core, KEY_TIMER};
 use super::message::ConnectionId;
-use crate::limits::{FAILURE_DELAY, KEY_WAIT};
-use crate::powers::Job;
+use crate::shared::limits::{FAILURE_DELAY, KEY_WAIT};
+use crate::shared::powers::Job;
 
 /// The exchanges of a queue.
 #[derive(Debug)]

@@ -19,10 +19,11 @@ use super::connection::{Connection, Placement, Role, StaleCheck, timer};
 use super::core::{Core, DRAIN_TIMERS};
 use super::io::Io;
 use super::message::{ConnectionId, Message, MovedConnection};
-use crate::classes::{ClassWord, Grant};
-use crate::directory::{ConnectedQueue, HostKey, QueueAuthentication};
-use crate::round::{Round, Waiter};
-use crate::tls;
+use crate::shared::classes::{ClassWord, Grant};
+use crate::shared::directory::{ConnectedQueue, QueueAuthentication};
+use crate::shared::ids::HostKey;
+use crate::shared::round::{Round, Waiter};
+use crate::shared::tls;
 
 impl Group {
     /// Moves a connection with its Connect to the group of its queue.

@@ -18,11 +18,9 @@ use super::core::{Context, Core, DRAIN_TIMERS};
 use super::devices;
 use super::io::Io;
 use super::message::{ConnectionId, Endpoints, MovedConnection};
-use super::schedule::Outcome;
-use super::schedule::{FlowKey, Turn};
-use super::schedule::{Shares, TenantId};
-use crate::directory::HostKey;
-use crate::limits::{THROTTLED_SHARE, TLS_WARNINGS};
+use super::schedule::{FlowKey, Outcome, Shares, TenantId, Turn};
+use crate::shared::ids::HostKey;
+use crate::shared::limits::{THROTTLED_SHARE, TLS_WARNINGS};
 
 /// One connection.
 #[derive(Debug)]

@@ -10,14 +10,15 @@ use weft_transport::target::TargetConnection;
 
 use super::connection::{Connection, Role};
 use super::devices::{self, Devices};
+use super::lines::Lines;
 use super::message::{ConnectionId, Message};
 use super::schedule::{Schedule, Work};
 use super::tracer::Tracer;
-use crate::directory::{Directory, HostKey};
-use crate::limits::{FAULT_LINES, HOST_LINES};
-use crate::lines::Lines;
-use crate::round::{Round, Waiter};
-use crate::snapshot::Snapshot;
+use crate::shared::directory::Directory;
+use crate::shared::ids::HostKey;
+use crate::shared::limits::{FAULT_LINES, HOST_LINES};
+use crate::shared::round::{Round, Waiter};
+use crate::shared::snapshot::Snapshot;
 
 /// Completions for listeners and their timers.
 pub(crate) const LISTENERS: Owner = Owner(0);

@@ -9,8 +9,9 @@ use weft_reactor::{Owner, Reactor};
 
 use super::core::DEVICES;
 use super::schedule::{ExpressDelay, Pieces, Window};
-use crate::snapshot::{DeviceId, ServedDevice};
-use crate::statistics::CounterWriter;
+use crate::shared::ids::DeviceId;
+use crate::shared::snapshot::ServedDevice;
+use crate::shared::statistics::CounterWriter;
 use weft_transport::Slot;
 
 /// The shortest time between two log lines of a failing device.

@@ -15,8 +15,8 @@ use weft_reactor::{Life, Token};
 use super::Group;
 use super::connection::Connection;
 use super::core::DOUBT_TIMER;
-use crate::directory::HostKey;
-use crate::round::Round;
+use crate::shared::ids::HostKey;
+use crate::shared::round::Round;
 
 /// The kernel asks within a second, and once more after another one.
 const PATIENCE: Duration = Duration::from_millis(2500);

@@ -31,15 +31,12 @@ use super::connection::Connection;
 use super::core::{Context, Core};
 use super::message::{ConnectionId, Message};
 use super::meter::Meter;
-use super::schedule::Flows;
-use super::schedule::Outcome;
-use super::schedule::QueueClass;
-use super::schedule::TenantId;
+use super::schedule::{Flows, Outcome, QueueClass, TenantId};
 use super::tracer::{QueueTrace, Tracer};
-use crate::classes::Grant;
-use crate::directory::HostKey;
-use crate::io_metrics::Wait;
-use crate::trace::TracedQueue;
+use crate::shared::classes::Grant;
+use crate::shared::ids::HostKey;
+use crate::shared::io_metrics::Wait;
+use crate::shared::trace::TracedQueue;
 
 /// An I/O queue.
 #[derive(Debug)]

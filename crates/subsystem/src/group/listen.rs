@@ -14,7 +14,7 @@ use weft_transport::{Incoming, Listener};
 use super::core::{Core, LISTENERS};
 use super::unconnected::Unconnected;
 use crate::config::Listen;
-use crate::snapshot::PortView;
+use crate::shared::snapshot::PortView;
 
 /// How long accepting pauses when there is no descriptor left and no connection to evict.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);

@@ -10,9 +10,9 @@ use weft_nvmf::subsystem::{IoCounters, NamespaceView, Namespaces, TimedKind};
 use weft_transport::Slot;
 
 use super::core::Core;
-use crate::directory::HostKey;
-use crate::io_metrics::{Completed, ErrorClass, IoKind, IoMetrics, PairCounters, Wait};
-use crate::statistics::ns;
+use crate::shared::ids::HostKey;
+use crate::shared::io_metrics::{Completed, ErrorClass, IoKind, IoMetrics, PairCounters, Wait};
+use crate::shared::statistics::ns;
 
 /// What is measured of a queue.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ mod devices;
 mod doubt;
 mod express;
 mod io;
+mod lines;
 mod listen;
-mod message;
 mod meter;
 mod publish;
 mod reserved;
@@ -39,8 +39,6 @@ use weft_reactor::{Mailbox, MailboxSender, Reactor, ReactorCompletion, WaitLimit
 use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Slot};
 
-pub(crate) use self::message::{ConnectionId, Message, Prepared};
-
 use self::admin::Admin;
 use self::connection::{Connection, Role, transport_tag};
 use self::connections::Connections;
@@ -51,15 +49,15 @@ use self::core::{
 use self::devices::Devices;
 use self::doubt::Doubt;
 use self::io::{Hold, Io};
+use self::lines::Lines;
 use self::listen::Listeners;
-use self::message::MovedConnection;
 use self::schedule::Schedule;
-use crate::TargetError;
-use crate::directory::Directory;
-use crate::lines::Lines;
-use crate::round::Round;
-use crate::snapshot::Needs;
-use crate::statistics::CounterWriter;
+use crate::shared::directory::Directory;
+use crate::shared::error::TargetError;
+use crate::shared::message::{self, ConnectionId, Message, MovedConnection, Prepared};
+use crate::shared::round::Round;
+use crate::shared::snapshot::Needs;
+use crate::shared::statistics::CounterWriter;
 
 /// What a round waits for.
 type IsBusy = fn(&Io) -> bool;

@@ -8,10 +8,10 @@ use weft_nvmf::controller::EndReason;
 use super::Group;
 use super::connection::Role;
 use super::core::Context;
-use crate::directory::HostKey;
-use crate::limits::{UPDATE_COST, UPDATES_OF_A_TURN};
-use crate::round::Round;
-use crate::snapshot::Snapshot;
+use crate::shared::ids::HostKey;
+use crate::shared::limits::{UPDATE_COST, UPDATES_OF_A_TURN};
+use crate::shared::round::Round;
+use crate::shared::snapshot::Snapshot;
 
 impl Group {
     /// Serves a new snapshot from now on.

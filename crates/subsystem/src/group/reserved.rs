@@ -10,8 +10,8 @@ use super::connection::Role;
 use super::core::Context;
 use super::io::Hold;
 use super::{Group, Message};
-use crate::reservations::{Asker, Changed};
-use crate::round::Round;
+use crate::shared::message::{Asker, Changed};
+use crate::shared::round::Round;
 
 impl Group {
     /// Acknowledges a round once no command of these hosts that was begun before writes to a

@@ -34,8 +34,8 @@ pub(crate) use self::pieces::Pieces;
 pub(crate) use self::tenants::{Shares, TenantId, TenantKey, Visit};
 pub(crate) use self::window::{ExpressDelay, Window};
 
-use super::message::ConnectionId;
-use crate::snapshot::Snapshot;
+use crate::shared::message::ConnectionId;
+use crate::shared::snapshot::Snapshot;
 
 /// Pieces of requests in a turn: what a memory device zeroes in one.
 const PIECES_MAX: usize = 16;

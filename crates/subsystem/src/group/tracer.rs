@@ -10,7 +10,7 @@ use weft_transport::Slot;
 use super::Group;
 use super::connection::Role;
 use super::core::TRACE_TIMER;
-use crate::trace::{Ring, Trace, TracedCommand, TracedQueue};
+use crate::shared::trace::{Ring, Trace, TracedCommand, TracedQueue};
 
 /// The trace of a group.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use weft_transport::Slot;
 
 use super::{Io, Work, bytes_of, failure};
 use crate::group::core::Context;
-use crate::io_metrics::Wait;
+use crate::shared::io_metrics::Wait;
 
 /// Bytes of a piece: reading and writing them takes some tens of microseconds of a processor.
 const PIECE_BYTES: u32 = 128 << 10;

@@ -8,7 +8,7 @@ use weft_transport::Slot;
 
 use super::{Io, Work, bytes_of};
 use crate::group::core::Context;
-use crate::io_metrics::Wait;
+use crate::shared::io_metrics::Wait;
 
 impl Io {
     /// The second command of a fused pair has arrived: both ask the rate limits as one.

@@ -10,7 +10,8 @@ use weft_transport::Slot;
 
 use super::{Hold, Io, Work};
 use crate::group::core::Context;
-use crate::reservations::{Asker, Change};
+use crate::shared::message::Asker;
+use crate::shared::reservations::Change;
 
 impl Io {
     /// Has the reservations of a namespace changed. The answer comes as `Message::Reserved`.

@@ -3,9 +3,9 @@
 use weft_nvme::fabrics::ConnectAttributes;
 
 use super::Io;
-use crate::classes::Grant;
 use crate::group::core::Core;
 use crate::group::schedule::{Shares, TenantId, TenantKey};
+use crate::shared::classes::Grant;
 
 impl Io {
     /// Whose share its commands are part of, if that is known.

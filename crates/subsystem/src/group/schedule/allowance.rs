@@ -1,6 +1,6 @@
 //! How much a turn may still begin.
 
-use crate::limits::{COMMAND_BYTES, TURN_BYTES};
+use crate::shared::limits::{COMMAND_BYTES, TURN_BYTES};
 
 /// What a turn may begin, in bytes of data, of which each command has at least [`COMMAND_BYTES`].
 #[derive(Debug, Default)]

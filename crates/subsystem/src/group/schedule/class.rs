@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::classes::{ClassWord, Grant};
 use crate::config::QosClass;
+use crate::shared::classes::{ClassWord, Grant};
 
 /// Commands in flight of an express queue, at most: one that waits for each answer has one, and two
 /// if it has sent the next one before the answer to the last was handed to the network.

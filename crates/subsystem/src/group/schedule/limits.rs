@@ -15,12 +15,12 @@ use weft_nvmf::queue::{DeviceCommand, DeviceOperation};
 use weft_reactor::{Reactor, Token};
 use weft_transport::Slot;
 
-use crate::bucket::Lease;
-use crate::directory::HostKey;
 use crate::group::core::{Core, RATE_TIMER};
 use crate::group::io::bytes_of;
-use crate::group::message::ConnectionId;
-use crate::rate_limits::{LimitBucket, RateLimits, TenantTime};
+use crate::shared::bucket::Lease;
+use crate::shared::ids::HostKey;
+use crate::shared::message::ConnectionId;
+use crate::shared::rate_limits::{LimitBucket, RateLimits, TenantTime};
 
 /// The timer is not set for less: what accrues meanwhile is in every bucket's tolerance.
 const WAKE_INTERVAL: Duration = Duration::from_micros(50);

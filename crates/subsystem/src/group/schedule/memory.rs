@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use weft_reactor::{Buffer, Pool};
 
-use crate::limits::{PASSED_OVER_MAX, TRIES_MAX};
+use crate::shared::limits::{PASSED_OVER_MAX, TRIES_MAX};
 
 /// The reserve's share of the pool: the protocol itself must make progress when bulk transfers have
 /// taken the rest.

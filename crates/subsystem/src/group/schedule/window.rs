@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use weft_backend::{Operation, Request};
 
-use crate::statistics::ns;
+use crate::shared::statistics::ns;
 
 /// The first window, and that of each epoch.
 const WINDOW_MIN: usize = 1;

@@ -1,0 +1,180 @@
+//! Steps that concern hosts and their keys.
+
+use std::path::Path;
+
+use super::{Outcome, StepError, done, subsystem};
+use crate::config::key_file;
+use crate::config::{Config, HostKeys, Subsystem, unknown_key};
+
+/// The hosts that a subsystem lists.
+fn hosts(subsystem: &mut Subsystem) -> &mut Vec<String> {
+    subsystem.allowed_hosts.as_mut().unwrap_or(&mut subsystem.listed_hosts)
+}
+
+/// Allows a host, with its keys.
+pub(super) fn add_host(config: &mut Config, nqn: &str, host: &HostKeys) -> Outcome {
+    let subsystem = subsystem(config, nqn)?;
+    let hosts = hosts(subsystem);
+    if hosts.contains(&host.nqn) {
+        let what = format!("{} is listed at {nqn} already", host.nqn);
+        return Err(StepError::exists(what));
+    }
+    hosts.push(host.nqn.to_owned());
+    drop(take_keys(subsystem, &host.nqn));
+    put_keys(subsystem, host.clone());
+    done([nqn.to_owned()])
+}
+
+/// Gives a host other keys.
+pub(super) fn change_keys(config: &mut Config, nqn: &str, host: &HostKeys) -> Outcome {
+    let subsystem = subsystem(config, nqn)?;
+    if !hosts(subsystem).contains(&host.nqn) {
+        let what = format!("{} is not listed at {nqn}", host.nqn);
+        return Err(StepError::not_found(what));
+    }
+    set_keys(subsystem, host);
+    done([nqn.to_owned()])
+}
+
+/// No longer allows a host.
+pub(super) fn remove_host(config: &mut Config, nqn: &str, host: &str) -> Outcome {
+    let subsystem = subsystem(config, nqn)?;
+    let hosts = hosts(subsystem);
+    let place = hosts.iter().position(|one| one == host);
+    let place =
+        place.ok_or_else(|| StepError::not_found(format!("{host} is not listed at {nqn}")))?;
+    hosts.remove(place);
+    subsystem.host_keys.retain(|keys| keys.nqn != *host);
+    done([nqn.to_owned()])
+}
+
+/// Gives a host other keys of TLS, which may be several while they are changed. Who is connected
+/// stays.
+pub(super) fn change_psks(config: &mut Config, nqn: &str, host: &str, psk: &[String]) -> Outcome {
+    let subsystem = subsystem(config, nqn)?;
+    if !hosts(subsystem).iter().any(|one| one == host) {
+        return Err(StepError::not_found(format!("{host} is not listed at {nqn}")));
+    }
+    let before = take_keys(subsystem, host);
+    put_keys(subsystem, HostKeys { psk: psk.to_vec(), ..before });
+    done([nqn.to_owned()])
+}
+
+/// Gives a host these keys of DH-HMAC-CHAP; how they are used stays, and so do its PSKs.
+fn set_keys(subsystem: &mut Subsystem, keys: &HostKeys) {
+    let before = take_keys(subsystem, &keys.nqn);
+    let HostKeys { dhchap_key, dhchap_ctrlr_key, .. } = keys.clone();
+    put_keys(subsystem, HostKeys { dhchap_key, dhchap_ctrlr_key, ..before });
+}
+
+/// The keys of a host, which has none from now on.
+fn take_keys(subsystem: &mut Subsystem, host: &str) -> HostKeys {
+    let place = subsystem.host_keys.iter().position(|one| one.nqn == host);
+    let before = place.map(|place| subsystem.host_keys.remove(place));
+    before.unwrap_or_else(|| HostKeys::new(host))
+}
+
+fn put_keys(subsystem: &mut Subsystem, keys: HostKeys) {
+    if keys.dhchap_key.is_some() || keys.dhchap_ctrlr_key.is_some() || !keys.psk.is_empty() {
+        subsystem.host_keys.push(keys);
+    }
+}
+
+pub(super) fn add_key(config: &mut Config, name: &str, path: &Path) -> Outcome {
+    if [name, &path.to_string_lossy()].into_iter().any(key_file::is_key) {
+        return Err(StepError::invalid("give the path of a file that has the key, not the secret"));
+    }
+    if name.is_empty() || name.contains('/') || name.starts_with('%') {
+        return Err(StepError::invalid(format!("{name:?} is no name for a key")));
+    }
+    if config.keyring.contains_key(name) {
+        return Err(StepError::exists(format!("key {name} exists")));
+    }
+    key_file::read_bytes(path)
+        .map_err(|error| StepError::failed(format!("key {}: {error}", path.display())))?;
+    config.keyring.insert(name.to_owned(), path.to_owned());
+    done([])
+}
+
+/// Hosts that have the key keep it, by the path of its file: another key may have this name from
+/// now on. Nothing is read, as the file may have gone.
+pub(super) fn remove_key(config: &mut Config, name: &str) -> Outcome {
+    let Some(path) = config.keyring.remove(name) else {
+        return Err(StepError::not_found(unknown_key(name)));
+    };
+    for keys in config.subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.host_keys) {
+        keys.name_by_path(name, &path);
+    }
+    done([])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_keys_of_authentication_leave_psks() {
+        let mut subsystem = Subsystem::new("nqn.a");
+        let psk = vec!["tls".to_owned()];
+        subsystem.host_keys.push(HostKeys { psk: psk.clone(), ..HostKeys::new("nqn.h") });
+        let mut keys = HostKeys::new("nqn.h");
+        keys.dhchap_key = Some("one".to_owned());
+        set_keys(&mut subsystem, &keys);
+        assert_eq!(subsystem.host_keys, [HostKeys { psk: psk.clone(), ..keys }]);
+        set_keys(&mut subsystem, &HostKeys::new("nqn.h"));
+        assert_eq!(subsystem.host_keys, [HostKeys { psk, ..HostKeys::new("nqn.h") }]);
+        subsystem.host_keys[0].psk.clear();
+        set_keys(&mut subsystem, &HostKeys::new("nqn.h"));
+        assert_eq!(subsystem.host_keys, []);
+    }
+
+    #[test]
+    fn hosts_keep_a_key_that_is_removed_by_its_path() {
+        let mut config = Config::default();
+        let keys = |one: &str, two: &str| HostKeys {
+            dhchap_key: Some(one.to_owned()),
+            dhchap_ctrlr_key: Some(two.to_owned()),
+            psk: vec![two.to_owned(), one.to_owned()],
+            ..HostKeys::new("nqn.h")
+        };
+        for (name, path) in [("one", "here"), ("two", "/there/two")] {
+            config.keyring.insert(name.to_owned(), path.into());
+        }
+        for nqn in ["nqn.a", "nqn.b"] {
+            let mut subsystem = Subsystem::new(nqn);
+            subsystem.host_keys.push(keys("one", "two"));
+            config.subsystems.push(subsystem);
+        }
+        for (name, after) in [("one", keys("./here", "two")), ("two", keys("./here", "/there/two"))]
+        {
+            remove_key(&mut config, name).expect("a key");
+            for subsystem in &config.subsystems {
+                assert_eq!(subsystem.host_keys, std::slice::from_ref(&after), "{name}");
+            }
+        }
+        assert!(config.keyring.is_empty() && remove_key(&mut config, "one").is_err());
+    }
+
+    #[test]
+    fn keys_of_tls_change_alone() {
+        let mut config = Config::default();
+        let mut subsystem = Subsystem::new("nqn.a");
+        subsystem.allowed_hosts = Some(Vec::new());
+        config.subsystems = vec![subsystem];
+        let keys = |psk: &[&str]| HostKeys {
+            dhchap_key: Some("one".to_owned()),
+            psk: psk.iter().map(|name| (*name).to_owned()).collect(),
+            psk_compat: true,
+            ..HostKeys::new("nqn.h")
+        };
+        let refused = change_psks(&mut config, "nqn.a", "nqn.h", &[]).expect_err("not listed");
+        assert!(refused.to_string().contains("not listed"), "{refused}");
+        add_host(&mut config, "nqn.a", &keys(&["x"])).expect("a host");
+        assert_eq!(config.subsystems[0].host_keys, [keys(&["x"])], "with all that was given");
+        let next = ["x".to_owned(), "y".to_owned()];
+        change_psks(&mut config, "nqn.a", "nqn.h", &next).expect("a change");
+        assert_eq!(config.subsystems[0].host_keys, [keys(&["x", "y"])]);
+        change_psks(&mut config, "nqn.a", "nqn.h", &[]).expect("a change");
+        assert_eq!(config.subsystems[0].host_keys, [keys(&[])]);
+    }
+}
