@@ -28,6 +28,9 @@ const PLANES: &str = "| plane of the target | contents | may use |";
 /// Where the planes of the target are.
 const TARGET: &str = "crates/subsystem/src/";
 
+/// The folder whose module file is still inside it. All others are `name.rs` beside `name/`.
+const MOD_RS: &[&str] = &["crates/subsystem/src/group/mod.rs"];
+
 /// Files of a crate that may need each other.
 const CIRCLE_MAX: usize = 3;
 
@@ -272,6 +275,12 @@ fn check_source(source: &Source, faults: &mut Vec<String>) {
     let mut fault = |line: usize, what: String| {
         faults.push(format!("{}:{}: {what}", source.path, line + 1));
     };
+    if let Some(folder) = source.path.strip_suffix("/mod.rs").filter(|_| !within(MOD_RS)) {
+        // What is at the top of `tests` would be a test of its own.
+        if !folder.rsplit('/').nth(1).is_some_and(|above| above == "tests") {
+            fault(0, format!("a module with files of its own is {folder}.rs"));
+        }
+    }
     for (at, line) in source.code.iter().enumerate() {
         if !within(UNSAFE) && source::has_word(line, "unsafe") {
             fault(at, "`unsafe` is allowed only in the reactor and the bindings".into());
@@ -457,6 +466,16 @@ mod tests {
         assert_eq!(faults_of("crates/cli/src/a.rs", code).len(), 1);
         let words = "// unsafe Instant\nfn f() { log(\"unsafe SystemTime\"); not_unsafe() }\n";
         assert_eq!(faults_of("crates/host/src/a.rs", words).len(), 0);
+    }
+
+    #[test]
+    fn a_module_file_is_beside_its_folder() {
+        for fine in ["crates/host/src/a.rs", "crates/host/tests/support/mod.rs"] {
+            assert_eq!(faults_of(fine, ""), [""; 0]);
+        }
+        for path in ["crates/host/src/a/mod.rs", "crates/host/tests/serve/support/mod.rs"] {
+            assert_eq!(faults_of(path, "").len(), 1, "{path}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!
 //! Without the cargo feature `tls` neither of the two can be made, and the rest is not reachable.
 
-#[cfg_attr(not(feature = "tls"), path = "absent.rs")]
+#[cfg_attr(not(feature = "tls"), path = "tls/absent.rs")]
 mod engine;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
