@@ -329,19 +329,24 @@ digests() {
     kernel_is_content
 }
 
-# Few and many queues, short queues, polled and write queues, no SQ flow control.
+# queues CONNECT-OPTIONS...
 queues() {
-    local options
-    for options in "--nr-io-queues=1" "--nr-io-queues=2 --queue-size=16" "--disable-sqflow" \
-        "--nr-io-queues=1 --nr-write-queues=1 --nr-poll-queues=1" "--queue-size=1024" \
-        "--keep-alive-tmo=30 --tos=8"; do
-        echo "connect $options"
-        fresh
-        connect $options
-        verified "$(namespace 1)" --size=1M --bs=4k --iodepth=64 --name=queues
-        kernel_is_content
-        disconnect
-    done
+    echo "connect $*"
+    fresh
+    connect "$@"
+    verified "$(namespace 1)" --size=1M --bs=4k --iodepth=64 --name=queues
+    kernel_is_content
+    disconnect
+}
+
+# Few and many queues, short queues, polled and write queues, no SQ flow control.
+queues_of_all_kinds() {
+    queues --nr-io-queues=1
+    queues --nr-io-queues=2 --queue-size=16
+    queues --disable-sqflow
+    queues --nr-io-queues=1 --nr-write-queues=1 --nr-poll-queues=1
+    queues --queue-size=1024
+    queues --keep-alive-tmo=30 --tos=8
 }
 
 filesystem() {

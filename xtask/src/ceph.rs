@@ -47,6 +47,8 @@ const STEPS: &[Step] = &[
 
 /// What takes longest, which only `cargo xtask test --all` runs, or whoever names it.
 const LONG: &[&str] = &[
+    "ceph-nvmeof operates weft in place of SPDK's target",
+    "Linux' host in a guest: file system, resize, zeroes",
     "one of two gateways dies under load",
     "images of two clusters, one of which hangs",
     "a pair by the lock of an image: one dies, one is stopped",

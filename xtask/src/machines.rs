@@ -32,7 +32,7 @@ const SWITCH: &str = "s";
 type Check = (&'static str, &'static str, fn(&Bench) -> Result<()>);
 
 /// What takes longest, which only `cargo xtask test --all` runs, or whoever names it.
-const LONG: &[&str] = &["lost", "many", "mdns"];
+const LONG: &[&str] = &["two-links", "lost", "many", "mdns", "slurm"];
 
 const CHECKS: &[Check] = &[
     ("commands", "a study of three namespaces, by commands", commands),

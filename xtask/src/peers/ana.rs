@@ -29,8 +29,9 @@ const STEPS: &[Step] = &[
     step("without_multipath", |bench| bench.guest("without_multipath").map(drop)),
 ];
 
-/// How often the states change. Each time takes as long as the host reads a log page.
-const CHANGES: usize = 40;
+/// How often the states change: each pair of states twice. Each time takes as long as the host
+/// reads a log page.
+const CHANGES: usize = 12;
 
 fn setup(bench: &mut Bench) -> Result<()> {
     let second = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();

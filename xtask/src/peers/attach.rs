@@ -23,7 +23,7 @@ pub(super) const SUITE: Suite = Suite {
         step("missing", |bench| bench.guest("missing").map(drop)),
         step("geometry", |bench| bench.guest("geometry").map(drop)),
         step("data", |bench| bench.guest("data").map(drop)),
-        step("express", |bench| bench.guest("express").map(drop)),
+        long("express", |bench| bench.guest("express").map(drop)),
         step("file_system", |bench| bench.guest("file_system").map(drop)),
         step("recovery", |bench| bench.guest("recovery").map(drop)),
         step("given_up", |bench| bench.guest("given_up").map(drop)),
@@ -38,7 +38,7 @@ pub(super) const SUITE: Suite = Suite {
 pub(super) const NEWER: Suite = Suite {
     name: "attach_newer",
     kernel: Kernel::Backports,
-    steps: &[step("resized", resized), long("recovery", |bench| bench.guest("recovery").map(drop))],
+    steps: &[long("resized", resized), long("recovery", |bench| bench.guest("recovery").map(drop))],
     ..SUITE
 };
 

@@ -1,7 +1,8 @@
 //! Linux' host, nvme-cli, fio and ext4 in the guest, weft's target outside.
 
+use super::authentication::{self, ALL, FEW};
 use super::bench::Bench;
-use super::{Step, Suite, authentication, long, step};
+use super::{Step, Suite, long, step};
 use crate::guest::Kernel;
 use anyhow::{Result, ensure};
 use std::fs::{self, File};
@@ -21,30 +22,32 @@ pub(super) const SUITE: Suite = Suite {
 const STEPS: &[Step] = &[
     step("discover", |bench| bench.guest("discover").map(drop)),
     step("connect_all", |bench| bench.guest("connect_all").map(drop)),
-    step("persistent_discovery", |bench| bench.guest("persistent_discovery").map(drop)),
+    long("persistent_discovery", |bench| bench.guest("persistent_discovery").map(drop)),
     step("registered", registered),
     step("identify", |bench| bench.guest("identify").map(drop)),
     step("logs", |bench| bench.guest("logs").map(drop)),
     step("features", |bench| bench.guest("features").map(drop)),
     step("commands", |bench| bench.guest("commands").map(drop)),
     step("managed_namespaces", |bench| bench.guest("managed_namespaces").map(drop)),
-    step("data_of_memory", |bench| bench.guest("data 1 512").map(drop)),
+    long("data_of_memory", |bench| bench.guest("data 1 512").map(drop)),
     step("data_of_file", |bench| bench.guest("data 2 4096").map(drop)),
     long("data_with_digests", |bench| bench.guest("data 2 4096 -g -G").map(drop)),
     step("mixed", |bench| bench.guest("mixed").map(drop)),
     step("digests", |bench| bench.guest("digests").map(drop)),
-    step("queues", |bench| bench.guest("queues").map(drop)),
+    step("queues", |bench| bench.guest("queues --nr-io-queues=2 --queue-size=16").map(drop)),
+    long("queues_of_all_kinds", |bench| bench.guest("queues_of_all_kinds").map(drop)),
     step("filesystem", |bench| bench.guest("filesystem").map(drop)),
     step("write_cache", |bench| bench.guest("write_cache").map(drop)),
     step("deallocate", deallocate),
-    step("two_hosts", |bench| bench.guest("two_hosts").map(drop)),
+    long("two_hosts", |bench| bench.guest("two_hosts").map(drop)),
     step("reservations", |bench| bench.guest("reservations").map(drop)),
     step("block_reservations", block_reservations),
     step("allowed_hosts", allowed_hosts),
-    step("authentication", authentication::of_kernel_host),
+    step("authentication", |bench| authentication::of_kernel_host(bench, FEW)),
+    long("authentication_of_all_groups", |bench| authentication::of_kernel_host(bench, ALL)),
     step("wrong_keys", authentication::wrong_keys_of_kernel_host),
-    step("new_key", authentication::new_key_of_kernel_host),
-    step("reset", |bench| bench.guest("reset").map(drop)),
+    long("new_key", authentication::new_key_of_kernel_host),
+    long("reset", |bench| bench.guest("reset").map(drop)),
     long("subsystem_reset", |bench| bench.guest("reset subsystem-reset").map(drop)),
     step("identity_survives_a_restart", identity_survives_a_restart),
     step("namespaces_change", namespaces_change),

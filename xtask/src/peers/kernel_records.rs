@@ -23,7 +23,7 @@ pub(super) const SUITE: Suite = Suite {
         step("shown", |bench| bench.guest("shown").map(drop)),
         long("renewed_of_sha256", |bench| bench.guest("renewed sha256").map(drop)),
         long("renewed_of_sha384", |bench| bench.guest("renewed sha384").map(drop)),
-        step("concatenation", |bench| bench.guest("concatenated_both").map(drop)),
+        long("concatenation", |bench| bench.guest("concatenated_both").map(drop)),
         step("renewal_is_asked_for", |bench| bench.guest("asked").map(drop)),
         step("linux_host", |bench| bench.guest("linux_host").map(drop)),
         step("linux_target", |bench| bench.guest("linux_target").map(drop)),

@@ -1,8 +1,9 @@
 //! Linux' target (nvmet) in the guest, weft's host outside.
 
+use super::authentication::{self, ALL, FEW};
 use super::bench::{Bench, NQN};
 use super::process::Process;
-use super::{Step, Suite, authentication, long, step};
+use super::{Step, Suite, long, step};
 use crate::guest::Kernel;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
@@ -25,17 +26,19 @@ const STEPS: &[Step] = &[
     step("list", list),
     step("read", read),
     step("write", write),
-    step("verified", verified),
+    step("verified", |bench| verified(bench, &["16"])),
+    long("verified_at_all_depths", |bench| verified(bench, &["1", "16", "128"])),
     step("digests", digests),
     step("queues", queues),
     step("flipped_byte", flipped_byte),
-    step("authentication", authentication::of_kernel_target),
+    step("authentication", |bench| authentication::of_kernel_target(bench, FEW)),
+    long("authentication_of_all_groups", |bench| authentication::of_kernel_target(bench, ALL)),
     step("wrong_keys", authentication::wrong_keys_of_kernel_target),
     long("again", authentication::again_with_kernel_target),
     step("port_goes_and_comes", port_goes_and_comes),
     step("one_of_two_ports_goes", one_of_two_ports_goes),
     long("ports_by_referral", ports_by_referral),
-    step("studied", studied),
+    long("studied", studied),
 ];
 
 const MIB: u64 = 1 << 20;
@@ -135,10 +138,10 @@ fn bench_verified(bench: &mut Bench, nsid: u32, bytes: &str, more: &[&str]) -> R
     Ok(())
 }
 
-/// Sizes from 512 bytes to 1 MiB and depths from 1 to 128, with a checksum in each block.
-fn verified(bench: &mut Bench) -> Result<()> {
+/// Sizes from 512 bytes to 1 MiB at these depths, with a checksum in each block.
+fn verified(bench: &mut Bench, depths: &[&str]) -> Result<()> {
     for bs in ["512", "4k", "64k", "256k", "1m"] {
-        for depth in ["1", "16", "128"] {
+        for depth in depths {
             bench_verified(bench, 1, "2m", &["--bs", bs, "--iodepth", depth])?;
         }
     }

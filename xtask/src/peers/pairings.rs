@@ -28,7 +28,7 @@ const STEPS: &[Step] = &[
         all_four(bench, "agents", "agents.json", "tcp")
     }),
     long("polled", polled),
-    step("study_killed", |bench| bench.guest("killed study").map(drop)),
+    long("study_killed", |bench| bench.guest("killed study").map(drop)),
     long("watchdog_killed", |bench| bench.guest("killed both").map(drop)),
 ];
 

@@ -18,21 +18,21 @@ pub(super) const SUITE: Suite = Suite {
 
 const STEPS: &[Step] = &[
     long("study", |bench| bench.guest("study").map(drop)),
-    step("pairings", |bench| {
+    long("pairings", |bench| {
         bench.guest("pairings")?;
         pairings::all_four(bench, "pairings", "pairings.json", "rdma")
     }),
     step("discover", |bench| bench.guest("discover").map(drop)),
     step("kernel_host_data", |bench| bench.guest("kernel_host_data").map(drop)),
-    step("kernel_host_filesystem", |bench| bench.guest("kernel_host_filesystem").map(drop)),
+    long("kernel_host_filesystem", |bench| bench.guest("kernel_host_filesystem").map(drop)),
     step("kernel_target", |bench| bench.guest("kernel_target").map(drop)),
-    step("access", |bench| bench.guest("access").map(drop)),
+    long("access", |bench| bench.guest("access").map(drop)),
     long("express", |bench| bench.guest("express").map(drop)),
     step("both_ends", |bench| bench.guest("both_ends").map(drop)),
     long("silent_target", |bench| bench.guest("silent_target").map(drop)),
     step("killed_under_load", |bench| bench.guest("killed_under_load").map(drop)),
     long("nothing_is_left_behind", |bench| bench.guest("nothing_is_left_behind").map(drop)),
-    step("link_goes", |bench| bench.guest("link_goes").map(drop)),
+    long("link_goes", |bench| bench.guest("link_goes").map(drop)),
 ];
 
 fn setup(bench: &mut Bench) -> Result<()> {

@@ -30,7 +30,7 @@ const STEPS: &[Step] = &[
     step("wrong_keys_of_concatenation", wrong_keys_of_concatenation),
     step("reset_makes_new_keys", reset_makes_new_keys),
     step("tls_killed_under_load", tls_killed_under_load),
-    step("concatenation_killed_under_load", concatenation_killed_under_load),
+    long("concatenation_killed_under_load", concatenation_killed_under_load),
 ];
 
 fn setup(bench: &mut Bench) -> Result<()> {

@@ -25,7 +25,7 @@ const STEPS: &[Step] = &[
     step("tls_of_nvme_cli", tls_of_nvme_cli),
     step("wrong_keys_of_tls", wrong_keys_of_tls),
     step("rotation", rotation),
-    step("port_with_tls_goes_and_comes", port_with_tls_goes_and_comes),
+    long("port_with_tls_goes_and_comes", port_with_tls_goes_and_comes),
     step("concatenation", concatenation),
     long("concatenation_of_all_groups", concatenation_of_all_groups),
     step("wrong_keys_of_concatenation", wrong_keys_of_concatenation),
