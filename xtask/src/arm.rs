@@ -3,7 +3,7 @@
 //! The emulation has no io_uring, so the tests run over epoll. It reorders little: what orderings
 //! are enough is shown by docs/memory-ordering.md and the tests with loom.
 
-use crate::cargo::{cargo_command, cargo_test, need_target, target_folder};
+use crate::cargo::{cargo_command, count_tests, need_target, target_folder};
 use crate::guest::{arm, output};
 use crate::packages;
 use crate::peers::lacks;
@@ -91,7 +91,7 @@ pub(crate) fn run(root: &Path, report: &mut Report, all: bool) -> Result<()> {
     let runner = format!("{} -L /usr/aarch64-linux-gnu", emulator.display());
     command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner);
     command.env("WEFT_DRIVER", "epoll");
-    cargo_test(report, "cargo test on Arm", command)
+    count_tests(report, "cargo test on Arm", &mut command)
 }
 
 /// QEMU's emulator of programs, a linker and the standard library.

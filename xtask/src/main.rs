@@ -260,7 +260,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Prometheus => Ok(reported(|report| prometheus::run(root, report))),
         Task::FioPlot => Ok(reported(|report| fio_plot::run(root, report))),
         Task::Package(options) if options.test => Ok(reported(|report| {
-            package::test(root, report);
+            package::test(root, report, true);
             package::test_static(root, report);
         })),
         Task::Package(options) => {

@@ -206,8 +206,9 @@ fn shared(parts: &Parts<'_>, wants: impl Fn(Kind) -> bool) -> Result<Vec<PathBuf
     Ok(built)
 }
 
-/// Packages of the binary that other tests use.
-pub(crate) fn test(root: &Path, report: &mut Report) {
+/// Packages of the binary that other tests use: the one of Debian, of which a guest has a service,
+/// or with `all` each kind.
+pub(crate) fn test(root: &Path, report: &mut Report, all: bool) {
     report.announce("packages");
     let mut made = None;
     let ready = report.check("package/deb", || {
@@ -218,7 +219,7 @@ pub(crate) fn test(root: &Path, report: &mut Report) {
         made = Some((parts, deb));
         Ok(())
     });
-    let (true, Some((parts, deb))) = (ready, made) else { return };
+    let (true, true, Some((parts, deb))) = (all, ready, made) else { return };
     report.check("package/image", || image::check(&parts, &image::build(&parts, &deb)?));
     report.check("package/wheel", || wheel::check(&parts, &wheel::build(&parts)?));
 }

@@ -8,10 +8,15 @@ use crate::python::succeeded;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// apt installs for one of the threads of the tests at a time, and packages are extracted once.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Makes sure that programs are installed, each given by its name, or another file by its path,
 /// with its Debian package.
 pub(crate) fn need(what_for: &str, programs: &[(&str, &'static str)]) -> Result<()> {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let missing = || -> Vec<&str> {
         let missing = programs.iter().filter(|(program, _)| !found(program));
         missing.map(|(_, package)| *package).collect()
@@ -45,6 +50,7 @@ pub(crate) fn extract(root: &Path, package: &str, program: &str) -> Result<PathB
 
 /// The folder of this name, with what these packages have in it.
 pub(crate) fn extract_all(root: &Path, name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = target_folder(root).join(name);
     let done = folder.join("extracted");
     if !done.exists() {
@@ -67,6 +73,7 @@ pub(crate) fn extract_with_dependencies(
     name: &str,
     packages: &[&str],
 ) -> Result<PathBuf> {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = target_folder(root).join(name);
     let (archives, complete) = (folder.join("archives"), folder.join("complete"));
     let wanted = packages.join(" ");

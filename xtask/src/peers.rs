@@ -35,7 +35,6 @@ use bench::Bench;
 use bench::Setup;
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::Mutex;
 
 /// One test with a peer.
 #[derive(Debug, Clone, Copy)]
@@ -174,7 +173,15 @@ pub(crate) fn run(root: &Path, report: &mut Report, drivers: &[Driver], filter: 
         let driver = job.driver.name();
         Some(Setup { root: root.to_owned(), image, weft: weft.clone(), driver })
     };
-    run_jobs(report, &setup, jobs);
+    // A guest waits for its devices, its peer and its timers much of the time.
+    report.spread(GUESTS_AT_A_TIME, jobs, |report, job| {
+        let Some(setup) = setup(&job) else { return };
+        let Job { suite, steps, .. } = job;
+        match iwarp::prepare(suite, setup.image).and_then(|()| stas::prepare(suite)) {
+            Ok(()) => run_suite(report, &setup, suite, &steps),
+            Err(error) => lacks(report, suite.name, steps.len(), &format!("{error:#}")),
+        }
+    });
 }
 
 /// How many steps need this kernel.
@@ -200,37 +207,6 @@ fn jobs(drivers: &[Driver], filter: Option<&str>) -> VecDeque<Job> {
         }
     }
     jobs
-}
-
-/// Runs jobs, some at a time: a guest waits for its devices, its peer and its timers most of the
-/// time.
-fn run_jobs<'a>(
-    report: &mut Report,
-    setup: &(impl Fn(&Job) -> Option<Setup<'a>> + Sync),
-    jobs: VecDeque<Job>,
-) {
-    let jobs = Mutex::new(jobs);
-    let next = || jobs.lock().expect("no panic while it is held").pop_front();
-    let start = &*report;
-    let worker = || {
-        let mut report = start.beside();
-        while let Some(job) = next() {
-            let Some(setup) = setup(&job) else { continue };
-            let Job { suite, steps, .. } = job;
-            match iwarp::prepare(suite, setup.image).and_then(|()| stas::prepare(suite)) {
-                Ok(()) => run_suite(&mut report, &setup, suite, &steps),
-                Err(error) => lacks(&mut report, suite.name, steps.len(), &format!("{error:#}")),
-            }
-        }
-        report
-    };
-    let reports: Vec<Report> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..GUESTS_AT_A_TIME).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().map(|worker| worker.join().expect("no panic of a suite")).collect()
-    });
-    for one in reports {
-        report.merge(one);
-    }
 }
 
 fn run_suite(report: &mut Report, setup: &Setup<'_>, suite: &Suite, steps: &[&Step]) {

@@ -1,6 +1,8 @@
 //! The results of a run of the tests, with a summary as last line.
 
 use anyhow::Result;
+use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Counts of everything that was checked.
@@ -42,6 +44,29 @@ impl Report {
         self.times.extend(other.times);
     }
 
+    /// Runs jobs, so many of them at a time, and adds what they report.
+    pub(crate) fn spread<J: Send>(
+        &mut self,
+        at_a_time: usize,
+        jobs: VecDeque<J>,
+        run: impl Fn(&mut Self, J) + Sync,
+    ) {
+        let jobs = Mutex::new(jobs);
+        let next = || jobs.lock().expect("no panic while it is held").pop_front();
+        let worker = || {
+            let mut report = self.beside();
+            while let Some(job) = next() {
+                run(&mut report, job);
+            }
+            report
+        };
+        let reports: Vec<Self> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..at_a_time).map(|_| scope.spawn(worker)).collect();
+            workers.into_iter().map(|worker| worker.join().expect("no panic of a job")).collect()
+        });
+        reports.into_iter().for_each(|report| self.merge(report));
+    }
+
     /// Announces a stage whose checks are counted one by one.
     pub(crate) fn announce(&self, name: &str) {
         println!("==> {name} ({})", minutes(self.start.elapsed()));
@@ -72,6 +97,11 @@ impl Report {
         println!("SKIP {name}: {reason}");
         self.skipped += count;
         self.notes.push(format!("SKIP {name}: {reason}"));
+    }
+
+    /// Adds how long something took that counts its checks itself.
+    pub(crate) fn took(&mut self, name: &str, time: Duration) {
+        self.times.push((time.as_secs_f32(), name.to_owned()));
     }
 
     /// Adds the counts of a test harness.

@@ -4,7 +4,7 @@
 //! build.
 
 use crate::arm;
-use crate::cargo::{FEATURES, cargo, cargo_command, cargo_test};
+use crate::cargo::{EPOLL, FEATURES, TestProgram, cargo, cargo_command};
 use crate::ceph;
 use crate::completion;
 use crate::fio_plot;
@@ -26,7 +26,6 @@ use crate::supply;
 use crate::tidy;
 use anyhow::{Result, bail};
 use std::path::Path;
-use std::process::Command;
 
 /// How much of the tests to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +44,8 @@ const FIO_REQUIRED: (&str, &str) = ("WEFT_TEST_FIO_REQUIRED", "1");
 /// The runs of the simulator with `--all`.
 const MORE_SEEDS: (&str, &str) = ("WEFT_SEEDS", "0..1000");
 
-/// The integration tests that use a driver of the reactor, and no process of their own. Others
-/// simulate, compute or read.
-const WITH_DRIVER: [&str; 3] = ["allocation", "serve", "suite"];
+/// How many test programs run at the same time: most tests wait.
+const PROGRAMS_AT_A_TIME: usize = 2;
 
 /// How long each fuzz target runs with `--all`.
 const FUZZ_SECONDS: u64 = 60;
@@ -55,7 +53,7 @@ const FUZZ_SECONDS: u64 = 60;
 /// Runs the tests; false if any failed.
 pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     let mut report = Report::new();
-    style(root, &mut report);
+    style(root, &mut report, extent == Extent::All);
     report.announce("lines");
     report.check("lines by crate", || lines::run(root, None));
     report.announce("supply chain");
@@ -65,34 +63,48 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     let fio = extent != Extent::Quick && report.check("fio and its examples", need_fio);
     let fio: &[_] = if fio { &[FIO_REQUIRED] } else { &[] };
     let seeds: &[_] = if extent == Extent::All { &[MORE_SEEDS] } else { &[] };
-    cargo_test(&mut report, "cargo test", of_workspace(root, &[fio, seeds].concat()))?;
-    report.announce("those that have a driver, over epoll");
-    let epoll = [&[("WEFT_DRIVER", "epoll")], fio].concat();
-    let mut of_driver = of_workspace(root, &epoll);
-    // The lab measures by what is tested without it. A smaller part of the packages would have
-    // other features, and be built anew.
-    of_driver
-        .args(["--exclude", "weft-lab", "--lib"])
-        .args(WITH_DRIVER.iter().flat_map(|name| ["--test", name]));
-    cargo_test(&mut report, "cargo test over epoll", of_driver)?;
+    run_tests(root, &mut report, &[fio, seeds].concat());
 
-    instructions::test(root, &mut report);
-
-    // Each harness also runs briefly among the tests of the crates.
     if extent == Extent::All {
+        // What is compiled for it alone, which takes minutes.
+        instructions::test(root, &mut report);
+        // Each harness also runs briefly among the tests of the crates.
         report.announce("fuzz targets");
         fuzz::all(root, &mut report, FUZZ_SECONDS);
+        report.announce("tests of the crates on Arm");
+        arm::run(root, &mut report, true)?;
+        report.check("packages as shipped", || package::everything(root));
     }
     if extent != Extent::Quick {
-        report.announce("tests of the crates on Arm");
-        arm::run(root, &mut report, extent == Extent::All)?;
         run_binary(root, &mut report, extent == Extent::All);
     }
     Ok(report.finish())
 }
 
+/// The tests of all packages: each program over io_uring, and over epoll if it has a driver.
+fn run_tests(root: &Path, report: &mut Report, variables: &[(&str, &str)]) {
+    let mut programs = Vec::new();
+    report.check("build of the tests", || {
+        programs = TestProgram::build(root)?;
+        Ok(())
+    });
+    let epoll = [variables, &[EPOLL]].concat();
+    let with_driver = programs.iter().filter(|program| program.has_driver());
+    let with_driver = with_driver.map(|program| (program, &epoll[..]));
+    let jobs = programs.iter().map(|program| (program, variables)).chain(with_driver).collect();
+    report.spread(PROGRAMS_AT_A_TIME, jobs, |report, (program, variables)| {
+        program.run(report, variables);
+    });
+    let mut documented = cargo_command(root);
+    documented.args(["test", "--workspace", "--doc", "--quiet"]).args(FEATURES);
+    report.check("tests in documentation", || {
+        let status = documented.status()?;
+        if status.success() { Ok(()) } else { bail!("cargo test --doc: {status}") }
+    });
+}
+
 /// What needs no test to be run.
-fn style(root: &Path, report: &mut Report) {
+fn style(root: &Path, report: &mut Report, all: bool) {
     report.announce("style and lints");
     report.check("format", || cargo(root, &["fmt", "--all", "--check"]));
     report.check("tidy", || {
@@ -103,44 +115,57 @@ fn style(root: &Path, report: &mut Report) {
         let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];
         cargo(root, &[&["clippy"], &FEATURES[..], &lints].concat())
     });
-    report.check("documentation", || {
-        let mut command = cargo_command(root);
-        command.args(["doc", "--workspace", "--no-deps", "--quiet"]).args(FEATURES);
-        let status = command.env("RUSTDOCFLAGS", "-D warnings").status()?;
-        if status.success() { Ok(()) } else { bail!("cargo doc: {status}") }
-    });
+    if all {
+        // It compiles every crate once more.
+        report.check("documentation", || {
+            let mut command = cargo_command(root);
+            command.args(["doc", "--workspace", "--no-deps", "--quiet"]).args(FEATURES);
+            let status = command.env("RUSTDOCFLAGS", "-D warnings").status()?;
+            if status.success() { Ok(()) } else { bail!("cargo doc: {status}") }
+        });
+    }
 }
 
-/// The stages that run the binary beside programs and kernels of others.
+/// The stages that run the binary beside programs and kernels of others. Those of kernels have a
+/// thread of their own: they wait for their guests, and those of programs for their timers.
 fn run_binary(root: &Path, report: &mut Report, all: bool) {
-    package::test(root, report);
-    if all {
-        // The static binary among them: it takes minutes, and rarely breaks.
-        report.check("packages as shipped", || package::everything(root));
-    }
+    package::test(root, report, all);
     report.announce("1,000 hosts, 1,024 subsystems, 10,000 namespaces");
     scale::run(root, report);
+    let [mut programs, mut kernels] = [report.beside(), report.beside()];
+    std::thread::scope(|scope| {
+        scope.spawn(|| run_programs(root, &mut programs, all));
+        kernels.announce("real peers");
+        let drivers = [Driver::Uring, Driver::Epoll];
+        peers::run(root, &mut kernels, if all { &drivers } else { &drivers[..1] }, None);
+    });
+    report.merge(programs);
+    report.merge(kernels);
+}
+
+/// The stages that run the binary beside programs of others.
+fn run_programs(root: &Path, report: &mut Report, all: bool) {
+    report.announce("a Ceph cluster");
+    ceph::test(root, report, all);
+    report.announce("studies on several machines");
+    machines::run(root, report, if all { machines::Which::All } else { machines::Which::Short });
     report.announce("SPDK's own clients");
     spdk::run(root, report);
     report.announce("completions");
     completion::run(root, report);
     report.announce("keys and TLS");
     security::run(root, report);
-    report.announce("studies on several machines");
-    machines::run(root, report, if all { machines::Which::All } else { machines::Which::Short });
     report.announce("Prometheus");
     prometheus::run(root, report);
     report.announce("a pair of targets");
     pair::run(root, report);
-    report.announce("a Ceph cluster");
-    ceph::test(root, report, all);
-    report.announce("fio-plot");
-    fio_plot::run(root, report);
     report.announce("the report page in a browser");
-    report_page::run(root, report, &[]);
-    report.announce("real peers");
-    let drivers = [Driver::Uring, Driver::Epoll];
-    peers::run(root, report, if all { &drivers } else { &drivers[..1] }, None);
+    let arguments = if all { Vec::new() } else { vec!["--brief".to_owned()] };
+    report_page::run(root, report, &arguments);
+    if all {
+        report.announce("fio-plot");
+        fio_plot::run(root, report);
+    }
 }
 
 /// fio and its examples, beside which the lab's tests put weft.
@@ -149,12 +174,4 @@ fn need_fio() -> Result<()> {
         "tests put weft beside fio",
         &[("fio", "fio"), ("/usr/share/doc/fio/examples/fio-rand-RW.fio", "fio-examples")],
     )
-}
-
-/// `cargo test` of all packages.
-fn of_workspace(root: &Path, variables: &[(&str, &str)]) -> Command {
-    let mut command = cargo_command(root);
-    command.args(["test", "--workspace", "--no-fail-fast"]).args(FEATURES);
-    command.envs(variables.iter().copied());
-    command
 }
