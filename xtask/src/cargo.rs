@@ -10,11 +10,11 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// What is tested has TLS, which takes a C compiler and some minutes to build, and multicast DNS.
-pub(crate) const FEATURES: [&str; 2] = ["--features", "tls,mdns"];
+pub const FEATURES: [&str; 2] = ["--features", "tls,mdns"];
 
 /// Builds the binary for the tests that run it and returns its path; or the path in
 /// `WEFT_BINARY`, for the test of another build.
-pub(crate) fn build_binary(root: &Path) -> Result<PathBuf> {
+pub fn build_binary(root: &Path) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("WEFT_BINARY") {
         return Ok(Path::new(&path).canonicalize()?);
     }
@@ -26,13 +26,13 @@ pub(crate) fn build_binary(root: &Path) -> Result<PathBuf> {
 }
 
 /// Where cargo puts what it builds.
-pub(crate) fn target_folder(root: &Path) -> PathBuf {
+pub fn target_folder(root: &Path) -> PathBuf {
     let folder = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
     root.join(folder)
 }
 
 /// Runs cargo with its output on this terminal.
-pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
+pub fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
     let status = cargo_command(root).args(arguments).status().context("cannot start cargo")?;
     if !status.success() {
         bail!("cargo {}: {status}", arguments.join(" "));
@@ -41,14 +41,22 @@ pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
 }
 
 /// Cargo in the repository, without input.
-pub(crate) fn cargo_command(root: &Path) -> Command {
+pub fn cargo_command(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).stdin(Stdio::null());
     command
 }
 
+/// The program of the tests beside programs and kernels of others; its arguments follow.
+pub fn peers(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["run", "--quiet", "--package", "peers", "--manifest-path"]);
+    command.arg(root.join("Cargo.toml")).arg("--");
+    command
+}
+
 /// Makes sure that the compiler has the standard library for `target`.
-pub(crate) fn need_target(root: &Path, target: &str) -> Result<()> {
+pub fn need_target(root: &Path, target: &str) -> Result<()> {
     let has = || -> Result<bool> {
         let mut command = Command::new("rustc");
         let print = ["--print", "target-libdir", "--target", target];
@@ -66,7 +74,7 @@ pub(crate) fn need_target(root: &Path, target: &str) -> Result<()> {
 
 /// A program of tests, which cargo has built.
 #[derive(Debug)]
-pub(crate) struct TestProgram {
+pub struct TestProgram {
     /// The folder of its package.
     folder: PathBuf,
     name: String,
@@ -76,7 +84,7 @@ pub(crate) struct TestProgram {
 
 impl TestProgram {
     /// Builds those of all packages: a part of them would have other features, and be built anew.
-    pub(crate) fn build(root: &Path) -> Result<Vec<Self>> {
+    pub fn build(root: &Path) -> Result<Vec<Self>> {
         let mut command = cargo_command(root);
         command.args(["test", "--workspace", "--no-run"]).args(FEATURES);
         command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
@@ -100,7 +108,7 @@ impl TestProgram {
 
     /// Whether it uses a driver of the reactor, and no process of its own. Others simulate,
     /// compute or read; the lab measures by what is tested without it.
-    pub(crate) fn has_driver(&self) -> bool {
+    pub fn has_driver(&self) -> bool {
         match self.kind.as_str() {
             "lib" => !self.folder.ends_with("lab"),
             _ => ["allocation", "serve", "suite"].contains(&self.name.as_str()),
@@ -108,7 +116,7 @@ impl TestProgram {
     }
 
     /// Runs it as cargo does.
-    pub(crate) fn run(&self, report: &mut Report, variables: &[(&str, &str)]) {
+    pub fn run(&self, report: &mut Report, variables: &[(&str, &str)]) {
         let mut command = Command::new(&self.path);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         command.envs(variables.iter().copied()).stdin(Stdio::null());
@@ -122,10 +130,10 @@ impl TestProgram {
 }
 
 /// What has tests use epoll in place of io_uring.
-pub(crate) const EPOLL: (&str, &str) = ("WEFT_DRIVER", "epoll");
+pub const EPOLL: (&str, &str) = ("WEFT_DRIVER", "epoll");
 
 /// Runs tests, prints all but those that pass, and adds up the harness' counts.
-pub(crate) fn count_tests(report: &mut Report, name: &str, command: &mut Command) -> Result<()> {
+pub fn count_tests(report: &mut Report, name: &str, command: &mut Command) -> Result<()> {
     // Most tests of sockets and processes wait: more of them than processors run at a time.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     command.env("RUST_TEST_THREADS", (2 * processors).to_string());

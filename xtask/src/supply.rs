@@ -19,13 +19,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-pub(crate) use parts::parts;
+pub use parts::parts;
 
 /// The rules.
 const RULES: &str = "deny.toml";
 
 /// Checks everything that can be checked here.
-pub(crate) fn run(root: &Path, report: &mut Report) {
+pub fn run(root: &Path, report: &mut Report) {
     report.check("supply/licences, sources and bans", || {
         let faults = Rules::read(root)?.faults(&metadata(root, &["--all-features"], None)?);
         if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }

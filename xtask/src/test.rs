@@ -3,33 +3,15 @@
 //! A stage that fails does not prevent the next, except that nothing runs a binary that does not
 //! build.
 
-use crate::arm;
-use crate::cargo::{EPOLL, FEATURES, TestProgram, cargo, cargo_command};
-use crate::ceph;
-use crate::completion;
-use crate::fio_plot;
-use crate::fuzz;
-use crate::instructions;
-use crate::lines;
-use crate::machines;
-use crate::package;
-use crate::packages;
-use crate::pair;
-use crate::peers::{self, Driver};
-use crate::prometheus;
+use crate::cargo::{self, EPOLL, FEATURES, TestProgram, cargo, cargo_command};
 use crate::report::Report;
-use crate::report_page;
-use crate::scale;
-use crate::security;
-use crate::spdk;
-use crate::supply;
-use crate::tidy;
+use crate::{fuzz, instructions, lines, package, packages, supply, tidy};
 use anyhow::{Result, bail};
 use std::path::Path;
 
 /// How much of the tests to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub enum Extent {
     /// Without guests and browser.
     Quick,
     /// What CI runs.
@@ -51,8 +33,8 @@ const PROGRAMS_AT_A_TIME: usize = 2;
 const FUZZ_SECONDS: u64 = 60;
 
 /// Runs the tests; false if any failed.
-pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
-    let mut report = Report::new();
+pub fn run(root: &Path, extent: Extent) -> Result<bool> {
+    let mut report = Report::begin();
     style(root, &mut report, extent == Extent::All);
     report.announce("lines");
     report.check("lines by crate", || lines::run(root, None));
@@ -71,12 +53,13 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         // Each harness also runs briefly among the tests of the crates.
         report.announce("fuzz targets");
         fuzz::all(root, &mut report, FUZZ_SECONDS);
-        report.announce("tests of the crates on Arm");
-        arm::run(root, &mut report, true)?;
         report.check("packages as shipped", || package::everything(root));
     }
     if extent != Extent::Quick {
-        run_binary(root, &mut report, extent == Extent::All);
+        package::test(root, &mut report, extent == Extent::All);
+        let mut beside = cargo::peers(root);
+        beside.arg("beside").args((extent == Extent::All).then_some("--all"));
+        report.follow("beside programs and kernels of others", &mut beside)?;
     }
     Ok(report.finish())
 }
@@ -123,48 +106,6 @@ fn style(root: &Path, report: &mut Report, all: bool) {
             let status = command.env("RUSTDOCFLAGS", "-D warnings").status()?;
             if status.success() { Ok(()) } else { bail!("cargo doc: {status}") }
         });
-    }
-}
-
-/// The stages that run the binary beside programs and kernels of others. Those of kernels have a
-/// thread of their own: they wait for their guests, and those of programs for their timers.
-fn run_binary(root: &Path, report: &mut Report, all: bool) {
-    package::test(root, report, all);
-    report.announce("1,000 hosts, 1,024 subsystems, 10,000 namespaces");
-    scale::run(root, report);
-    let [mut programs, mut kernels] = [report.beside(), report.beside()];
-    std::thread::scope(|scope| {
-        scope.spawn(|| run_programs(root, &mut programs, all));
-        kernels.announce("real peers");
-        let drivers = [Driver::Uring, Driver::Epoll];
-        peers::run(root, &mut kernels, if all { &drivers } else { &drivers[..1] }, None);
-    });
-    report.merge(programs);
-    report.merge(kernels);
-}
-
-/// The stages that run the binary beside programs of others.
-fn run_programs(root: &Path, report: &mut Report, all: bool) {
-    report.announce("a Ceph cluster");
-    ceph::test(root, report, all);
-    report.announce("studies on several machines");
-    machines::run(root, report, if all { machines::Which::All } else { machines::Which::Short });
-    report.announce("SPDK's own clients");
-    spdk::run(root, report);
-    report.announce("completions");
-    completion::run(root, report);
-    report.announce("keys and TLS");
-    security::run(root, report);
-    report.announce("Prometheus");
-    prometheus::run(root, report);
-    report.announce("a pair of targets");
-    pair::run(root, report);
-    report.announce("the report page in a browser");
-    let arguments = if all { Vec::new() } else { vec!["--brief".to_owned()] };
-    report_page::run(root, report, &arguments);
-    if all {
-        report.announce("fio-plot");
-        fio_plot::run(root, report);
     }
 }
 

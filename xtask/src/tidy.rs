@@ -94,7 +94,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
 ];
 
 /// Checks the repository at `root` and returns one sentence for each thing that is wrong.
-pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
+pub fn check(root: &Path) -> Result<Vec<String>> {
     let mut faults = layering(&metadata(root)?, &layers(root)?);
     let files = rust_files(root)?;
     let mut sources = Vec::new();
@@ -115,12 +115,12 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
 /// The workspace as cargo sees it.
 fn metadata(root: &Path) -> Result<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let text = crate::guest::output(
+    let text = crate::python::succeeded(
         Command::new(cargo)
             .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
             .current_dir(root),
     )?;
-    serde_json::from_slice(&text).context("cargo metadata is not JSON")
+    serde_json::from_str(&text).context("cargo metadata is not JSON")
 }
 
 /// What each crate may depend on: a row for each, with its name and, last, those that it may use.
@@ -170,7 +170,7 @@ fn layering(metadata: &Value, layers: &BTreeMap<String, Vec<String>>) -> Vec<Str
 }
 
 /// All Rust files of the repository, as paths below `root`.
-pub(crate) fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
+pub fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders: Vec<PathBuf> =
         ["crates", "xtask", "fuzz", "tests"].iter().map(PathBuf::from).collect();

@@ -1,5 +1,5 @@
-# For the scripts that run in the guest. The driver (xtask/src/peers) sets ADDRESS, PORT and NQN;
-# a script for another transport than TCP sets TRANSPORT.
+# For the scripts that run in the guest. The driver (tests/peers/src/kernels) sets
+# ADDRESS, PORT and NQN; a script for another transport than TCP sets TRANSPORT.
 
 CONFIGFS=/sys/kernel/config
 # The driver has put the binary there, because programs on the share start slowly.

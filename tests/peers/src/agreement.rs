@@ -7,7 +7,6 @@
 mod fio;
 mod judge;
 
-use crate::cargo::{cargo, target_folder};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use fio::Program;
@@ -15,6 +14,7 @@ use judge::{Pair, Verdict};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use xtask::cargo::{cargo, target_folder};
 
 /// Least IOPS of one processor with a device that does nothing.
 const IOPS_MIN: f64 = 3e6;

@@ -3,14 +3,14 @@
 //! The emulation has no io_uring, so the tests run over epoll. It reorders little: what orderings
 //! are enough is shown by docs/memory-ordering.md and the tests with loom.
 
-use crate::cargo::{cargo_command, count_tests, need_target, target_folder};
 use crate::guest::{arm, output};
-use crate::packages;
-use crate::peers::lacks;
-use crate::report::Report;
+use crate::kernels::lacks;
 use anyhow::{Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use xtask::cargo::{cargo_command, count_tests, need_target, target_folder};
+use xtask::packages;
+use xtask::report::Report;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 

@@ -12,14 +12,14 @@ mod nvmeof;
 mod pair;
 mod served;
 
-use crate::bench;
-use crate::cargo::{build_binary, target_folder};
-use crate::report::Report;
 use anyhow::Result;
 use cluster::{Cluster, Programs, Purpose};
 use served::Scene;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use xtask::bench;
+use xtask::cargo::{build_binary, target_folder};
+use xtask::report::Report;
 
 /// A step and its name.
 type Step = (&'static str, fn(&Scene) -> Result<()>);

@@ -2,10 +2,6 @@
 //!
 //! Each script is where the Debian package puts it, and found there by the shell itself.
 
-use crate::cargo;
-use crate::packages;
-use crate::python::succeeded;
-use crate::report::Report;
 use crate::spdk::{NQN, Operated};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -14,6 +10,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
+use xtask::cargo;
+use xtask::packages;
+use xtask::python::succeeded;
+use xtask::report::Report;
 
 /// How long a shell takes at most, beside other tests.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,11 +1,11 @@
 //! fio-plot, from PyPI, reads what `weft bench` writes: the JSON report and the logs.
 
-use crate::cargo;
-use crate::python::{self, succeeded};
-use crate::report::Report;
 use anyhow::{Context, ensure};
 use std::path::Path;
 use std::process::Command;
+use xtask::cargo;
+use xtask::python::{self, succeeded};
+use xtask::report::Report;
 
 /// The version that the files are tested with.
 const PACKAGE: &str = "fio-plot==1.1.21";

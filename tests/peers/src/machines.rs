@@ -7,16 +7,16 @@ mod site;
 mod slurm;
 mod ssh;
 
-use crate::cargo;
-use crate::packages;
-use crate::python::succeeded;
-use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use xtask::cargo;
+use xtask::packages;
+use xtask::python::succeeded;
+use xtask::report::Report;
 
 /// How long something may take to begin or to end.
 const PATIENCE: Duration = Duration::from_secs(20);

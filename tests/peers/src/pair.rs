@@ -1,10 +1,10 @@
 //! A pair of targets with Debian's etcd: the tests of the binary that need it.
 
-use crate::cargo::{self, FEATURES};
-use crate::packages;
-use crate::report::Report;
 use anyhow::bail;
 use std::path::Path;
+use xtask::cargo::{self, FEATURES};
+use xtask::packages;
+use xtask::report::Report;
 
 /// How their names begin.
 const TESTS: &str = "a_pair_with_etcd_";

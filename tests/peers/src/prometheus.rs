@@ -1,10 +1,6 @@
 //! Debian's Prometheus scrapes a target under load; its numbers equal the load's own. It answers
 //! each query of the dashboard, and `promtool` has nothing to say of the metrics and the alerts.
 
-use crate::cargo;
-use crate::packages;
-use crate::python::{self, succeeded};
-use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::fs::File;
@@ -13,6 +9,10 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use xtask::cargo;
+use xtask::packages;
+use xtask::python::{self, succeeded};
+use xtask::report::Report;
 
 const NQN: &str = "nqn.2024-01.org.example:prometheus";
 const HOST: &str = "nqn.2024-01.org.example:host";

@@ -3,13 +3,13 @@
 //! Chromium and its driver are the distribution's. If they are missing they are installed, which
 //! needs root; without root the stage fails and says what to install. It is never skipped.
 
-use crate::cargo;
-use crate::packages;
-use crate::report::Report;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use xtask::cargo;
+use xtask::packages;
+use xtask::report::Report;
 
 /// The programs, and the Debian packages that hold them.
 const PROGRAMS: &[(&str, &str)] = &[("chromium", "chromium"), ("chromedriver", "chromium-driver")];

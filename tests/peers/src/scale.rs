@@ -3,9 +3,6 @@
 //! The hosts are connections made here, of a few lines each: processes of real hosts would cost
 //! more than what is measured.
 
-use crate::bench::machine;
-use crate::cargo::build_binary;
-use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -17,6 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use xtask::bench;
+use xtask::cargo::build_binary;
+use xtask::report::Report;
 
 /// Longest times of a target, whatever it serves: for its start, and for one namespace more.
 const START_MAX: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
     let mut binary = None;
     report.check("build", || build_binary(root).map(|path| binary = Some(path)));
     let Some(binary) = binary else { return };
-    let folder = crate::cargo::target_folder(root).join("scale");
+    let folder = xtask::cargo::target_folder(root).join("scale");
     report.check("subsystems and namespaces", || {
         fs::create_dir_all(&folder)?;
         println!(
@@ -211,11 +211,11 @@ impl Target {
 
     /// Its resident memory in bytes.
     fn memory(&self) -> Result<u64> {
-        machine::resident_bytes(self.child.id())
+        bench::resident_bytes(self.child.id())
     }
 
     fn cpu(&self) -> Result<Duration> {
-        machine::cpu_time(self.child.id())
+        bench::cpu_time(self.child.id())
     }
 }
 

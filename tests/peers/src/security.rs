@@ -1,10 +1,6 @@
 //! Keys beside nvme-cli's, and OpenSSL as the other end of TLS, from Debian.
 
-use crate::cargo;
-use crate::packages;
-use crate::peers;
-use crate::python::succeeded;
-use crate::report::Report;
+use crate::kernels;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -14,6 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use xtask::cargo;
+use xtask::packages;
+use xtask::python::succeeded;
+use xtask::report::Report;
 
 const NQN: &str = "nqn.2024-01.org.example:tls";
 const HOST: &str = "nqn.2024-01.org.example:tls-host";
@@ -60,7 +60,7 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
         .and_then(|()| succeeded(Command::new("keyctl").args(["show", "@u"])));
     match keyring {
         Ok(_) => check("keys of the kernel, by name and by number", kernel_keys),
-        Err(error) => peers::lacks(report, "keys of the kernel", 1, &format!("{error:#}")),
+        Err(error) => kernels::lacks(report, "keys of the kernel", 1, &format!("{error:#}")),
     }
 }
 

@@ -2,9 +2,6 @@
 //!
 //! Without them, or without a network for the first run, the stage fails: it is never skipped.
 
-use crate::cargo;
-use crate::python::{self, succeeded};
-use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -12,6 +9,9 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use xtask::cargo;
+use xtask::python::{self, succeeded};
+use xtask::report::Report;
 
 /// The version that the target is tested with.
 const PACKAGE: &str = "spdk[cli]==26.9";

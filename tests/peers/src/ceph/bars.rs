@@ -2,13 +2,13 @@
 //! by `rbd bench`, and over NVMe/TCP, in turns.
 
 use super::served::{Scene, Served};
-use crate::bench::experiment::Spread;
-use crate::packages;
-use crate::python::succeeded;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
+use xtask::bench::Spread;
+use xtask::packages;
+use xtask::python::succeeded;
 
 /// What the loads are spread over: it fits into the OSD's cache, which all of them share.
 const IMAGE: &str = "bars";

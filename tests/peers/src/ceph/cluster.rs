@@ -1,8 +1,6 @@
 //! A Ceph cluster of one node: a monitor and an OSD on a file, with a configuration of their own.
 
-use crate::packages;
-use crate::peers::process::Process;
-use crate::python::succeeded;
+use crate::kernels::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -12,6 +10,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use xtask::packages;
+use xtask::python::succeeded;
 
 /// What a cluster is for.
 #[derive(Clone, Copy, Debug)]

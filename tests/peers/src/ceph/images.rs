@@ -1,11 +1,11 @@
 //! What images do while the cluster is well.
 
 use super::served::{NQN, Scene, VERIFIED, all_verified};
-use crate::peers::process::within;
-use crate::python::succeeded;
+use crate::kernels::process::within;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::time::Duration;
+use xtask::python::succeeded;
 
 const MIB: usize = 1 << 20;
 

@@ -1,7 +1,7 @@
 //! Linux' host in a guest, on images that weft serves outside.
 
 use super::served::Scene;
-use crate::peers::{self, bench::Bench, process::within};
+use crate::kernels::{self, bench::Bench, process::within};
 use anyhow::{Result, ensure};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) fn host(scene: &Scene) -> Result<()> {
         "host-namespaces = {{ capacity = \"32MiB\", rbd = \"rbd/made,user=weft,conf={conf}\" }}\n"
     );
     let served = scene.serve_toml("linux", "", &(made + &namespaces(scene)))?;
-    let mut guest = peers::kernel_as_host(&scene.root, &scene.weft, "ceph", "ceph.sh")?;
+    let mut guest = kernels::kernel_as_host(&scene.root, &scene.weft, "ceph", "ceph.sh")?;
     guest.port = served.port;
     steps(scene, &mut guest).map_err(|error| guest.explain(error).context(served.log()))?;
     served.stop()

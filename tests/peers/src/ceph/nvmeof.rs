@@ -2,9 +2,8 @@
 //! line client asks for is served, and served again after the target or the daemon has died.
 
 use super::served::{Scene, VERIFIED};
-use crate::peers::process::{Process, tail, within};
+use crate::kernels::process::{Process, tail, within};
 use crate::prometheus::get;
-use crate::python::{self, succeeded};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
 use std::fs;
@@ -13,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use xtask::python::{self, succeeded};
 
 /// The daemon, and SPDK's client of its time, with all that they import. The versions of grpcio and
 /// cryptography are newer than what the daemon asks for, as newer Pythons need them.

@@ -1,8 +1,7 @@
 //! A target that serves images of the cluster, and weft's host.
 
 use super::cluster::Cluster;
-use crate::peers::process::Process;
-use crate::python::succeeded;
+use crate::kernels::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -11,8 +10,9 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
+use xtask::python::succeeded;
 
-pub(super) const NQN: &str = crate::peers::bench::NQN;
+pub(super) const NQN: &str = crate::kernels::bench::NQN;
 
 /// Images whose size is a multiple of 4096 have blocks of 4096 bytes.
 pub(super) const BLOCKS_OF_MIB: usize = 256;

@@ -2,7 +2,6 @@
 
 use super::Suite;
 use super::process::{Process, tail};
-use crate::cargo::target_folder;
 use crate::guest::{Exit, Guest, Image, Options, output};
 use anyhow::{Error, Result, bail};
 use rustix::process::Signal;
@@ -11,6 +10,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+use xtask::cargo::target_folder;
 
 /// The NQN of all steps.
 pub(crate) const NQN: &str = "nqn.2026-01.io.weft:peer";
@@ -68,7 +68,7 @@ impl Bench {
         let folder = target_folder(root).join("peers").join(format!("{}-{driver}", suite.name));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
-        for entry in fs::read_dir(root.join("tests/peers"))? {
+        for entry in fs::read_dir(root.join("tests/peers/scripts"))? {
             let entry = entry?;
             fs::copy(entry.path(), folder.join(entry.file_name()))?;
         }

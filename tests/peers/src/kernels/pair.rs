@@ -5,7 +5,6 @@ use super::bench::{Bench, NQN};
 use super::process::Process;
 use super::{Step, Suite, long, step};
 use crate::guest::Kernel;
-use crate::packages;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use std::fs::{self, File};
@@ -14,6 +13,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use xtask::packages;
 
 pub(super) const SUITE: Suite = Suite {
     name: "pair",

@@ -3,8 +3,8 @@
 use super::bench::Bench;
 use super::{Step, Suite, step};
 use crate::guest::Kernel;
-use crate::package;
 use anyhow::Result;
+use xtask::package;
 
 pub(super) const SUITE: Suite = Suite {
     name: "service",

@@ -2,8 +2,8 @@
 
 use super::Bench;
 use super::site::records;
-use crate::python::succeeded;
 use anyhow::{Context, Result, ensure};
+use xtask::python::succeeded;
 
 const AGENTS: usize = 64;
 

@@ -2,9 +2,7 @@
 //! avahi finds weft's, and weft finds avahi's.
 
 use super::{Bench, NAMES, PATIENCE, name};
-use crate::packages;
-use crate::peers::process::Process;
-use crate::python::succeeded;
+use crate::kernels::process::Process;
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -12,6 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
+use xtask::packages;
+use xtask::python::succeeded;
 
 /// avahi and D-Bus, with their libraries. They are only extracted: installing them would start
 /// daemons.

@@ -1,7 +1,6 @@
 //! Studies over links that a site file names.
 
 use super::{Bench, NAMES, PATIENCE, ip, name};
-use crate::python::succeeded;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
@@ -9,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use xtask::python::succeeded;
 
 impl Bench {
     /// Writes the site of target and first load: two links, and one whose ends are on different

@@ -2,9 +2,7 @@
 //! cluster; munge and Slurm are started with a configuration of this test alone.
 
 use super::record;
-use crate::packages;
-use crate::peers::process::within;
-use crate::python::succeeded;
+use crate::kernels::process::within;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::net::TcpListener;
@@ -12,6 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use xtask::packages;
+use xtask::python::succeeded;
 
 /// How long a daemon may take to start, and a job to end.
 const PATIENCE: Duration = Duration::from_secs(60);

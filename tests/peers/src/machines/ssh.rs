@@ -2,7 +2,6 @@
 
 use super::site::{journals, records, refusal};
 use super::{Bench, PATIENCE, ip, name};
-use crate::python::succeeded;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use xtask::python::succeeded;
 
 const SSHD: &str = "/usr/sbin/sshd";
 
