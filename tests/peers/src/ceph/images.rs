@@ -61,10 +61,11 @@ pub(super) fn deallocated(scene: &Scene) -> Result<()> {
     served.write(1, 0, &file, &[])?;
     let sizes = |scene: &Scene| scene.cluster.objects("deallocated");
     ensure!(sizes(scene)? == [4 * MIB; 4], "16 MiB are 4 objects");
-    // In pieces of 1 MiB: holes, and a shorter object for its last piece.
+    // In pieces of 1 MiB: holes, and a shorter object for its last piece; none if librbd joins them.
     served.weft("bench", 1, &"--rw trim --bs 4m --size 8m".split(' ').collect::<Vec<_>>())?;
     let left = sizes(scene)?;
-    ensure!(left == [3 * MIB, 3 * MIB, 4 * MIB, 4 * MIB], "the objects have {left:?} bytes");
+    let all_data = left.ends_with(&[4 * MIB; 2]);
+    ensure!(all_data && left.iter().sum::<usize>() <= 14 * MIB, "the objects have {left:?} bytes");
     served.has(1, 0, &vec![0; 8 * MIB])?;
     served.has(1, 8, &data[8 * MIB..])?;
     served.stop()

@@ -184,7 +184,7 @@ pub(super) fn check(bench: &Bench) -> Result<()> {
         for way in ways {
             let number = |key: &str| way[key].as_f64().unwrap_or_default();
             ensure!(number("round_trip_ns") > 0.0 && number("bytes_per_s") > 0.0, "{way}");
-            ensure!(number("through_interface") > 0.8 * number("bytes_per_s"), "{way}");
+            ensure!(number("through_interface") > 0.5 * number("bytes_per_s"), "{way}");
         }
     }
     // Without the link that has a fault there is none.
