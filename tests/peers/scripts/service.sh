@@ -54,7 +54,7 @@ start() {
         exec env container=weft /lib/systemd/systemd --unit=weft.service" >/run/systemd.log 2>&1 </dev/null &
     within 60 pgrep -x systemd
     # Why it does not start is known to its journal alone.
-    (within 120 is_active) || { inside journalctl --no-pager --unit weft.service; return 1; }
+    (within 240 is_active) || { inside journalctl --no-pager --unit weft.service; return 1; }
 }
 
 is_active() {
