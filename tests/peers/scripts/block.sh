@@ -14,24 +14,14 @@ disk() {
     expect "write cache" "$(cat /sys/block/loop0/queue/write_cache)" "write back"
 }
 
-# start [ENVIRONMENT...]: the target on the disk
+# The target on the disk.
 start() {
     fresh
-    [ -e /tmp/target.pid ] && kill -KILL "$(cat /tmp/target.pid)" 2>/dev/null && sleep 1
-    : >/share/target.log
-    setsid env "$@" $WEFT target --listen tcp://$ADDRESS:$PORT --nqn "$NQN" --block $DISK \
-        </dev/null >>/share/target.log 2>&1 &
-    echo $! >/tmp/target.pid
-    within 60 grep -q 'nvme connect' /share/target.log
+    serve_inside --listen tcp://$ADDRESS:$PORT --nqn "$NQN" --block $DISK
 }
 
 stop() {
-    local pid
-    pid=$(cat /tmp/target.pid)
-    kill -TERM "$pid"
-    gone() { ! kill -0 "$pid"; }
-    within 20 gone
-    rm /tmp/target.pid
+    end_target
 }
 
 # counter N: a field of the disk's statistics: 12 discards, 16 flushes
@@ -98,9 +88,8 @@ discard() {
     kernel_is_content
 }
 
-# data [ENVIRONMENT...]
 data() {
-    start "$@"
+    start
     connect
     verified "$(namespace 1)" --size=8M --bsrange=4k-256k --iodepth=32 --name=block
     disconnect
@@ -111,8 +100,9 @@ data() {
 # Where io_uring is forbidden the target uses the epoll driver, and logs that once.
 forbidden() {
     echo 2 >/proc/sys/kernel/io_uring_disabled
-    ENGINE=libaio data -u WEFT_DRIVER
+    unset WEFT_DRIVER
+    ENGINE=libaio data
     echo 0 >/proc/sys/kernel/io_uring_disabled
-    cat /share/target.log
-    expect "lines about it" "$(grep -c -i io_uring /share/target.log)" 1
+    cat $LOG
+    expect "lines about it" "$(grep -c -i io_uring $LOG)" 1
 }

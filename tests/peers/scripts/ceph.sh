@@ -5,24 +5,9 @@
 file_system() {
     fresh
     connect
-    local device
-    device=$(namespace 1)
-    verified "$device" --iodepth=16 --name=small --bs=4k --size=1M \
+    verified "$(namespace 1)" --iodepth=16 --name=small --bs=4k --size=1M \
         --name=large --bs=64k --offset=16M --size=16M
-    mkfs.ext4 -q -F "$device"
-    mount "$device" /mnt
-    cp -r /etc /mnt/
-    cp /usr/bin/fio /mnt/
-    (cd /mnt && find . -type f -print0 | sort -z | xargs -0 md5sum) >/tmp/before
-    umount /mnt
-    fsck.ext4 -fn "$device"
-    disconnect
-    connect
-    device=$(namespace 1)
-    mount "$device" /mnt
-    (cd /mnt && md5sum --quiet -c /tmp/before)
-    umount /mnt
-    disconnect
+    keeps_files 1 /etc /usr/bin/fio
     kernel_is_content
 }
 

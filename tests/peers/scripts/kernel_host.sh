@@ -282,22 +282,12 @@ managed_namespaces() {
 
 # data DEVICE-NSID MIN-BLOCK [CONNECT-OPTIONS...]: sizes of 512 B to 1 MiB, depths of 1 to 128
 data() {
-    local nsid=$1 smallest=$2 device size depth offset=0 jobs=()
+    local nsid=$1 sizes=(4096 16384 65536 262144 1048576)
+    [ "$2" -eq 4096 ] || sizes=("$2" "${sizes[@]}")
     shift 2
     fresh
     connect "$@"
-    device=$(namespace "$nsid")
-    for size in 512 4096 16384 65536 262144 1048576; do
-        [ $size -ge "$smallest" ] || continue
-        for depth in 1 16 128; do
-            local bytes=$((size * 256))
-            [ $bytes -le $((2 << 20)) ] || bytes=$((2 << 20))
-            jobs+=(--name="$size-$depth" --stonewall --bs=$size --iodepth=$depth
-                --offset=$offset --size=$bytes)
-            offset=$((offset + bytes))
-        done
-    done
-    verified "$device" "${jobs[@]}"
+    verified_sizes "$(namespace "$nsid")" 256 "${sizes[@]}"
     kernel_is_content
     disconnect
 }
@@ -349,27 +339,11 @@ queues_of_all_kinds() {
     queues --keep-alive-tmo=30 --tos=8
 }
 
+# filesystem FILES...
 filesystem() {
     fresh
     connect
-    local device
-    device=$(namespace 2)
-    mkfs.ext4 -q -F "$device"
-    mount "$device" /mnt
-    cp -r /usr/lib/modules /usr/share/bash-completion /etc /mnt/ 2>/dev/null || cp -r /etc /mnt/
-    cp /usr/bin/fio /mnt/
-    (cd /mnt && find . -type f -print0 | sort -z | xargs -0 md5sum) >/tmp/before
-    du -sh /mnt
-    umount /mnt
-    fsck.ext4 -fn "$device"
-    disconnect
-    connect
-    device=$(namespace 2)
-    mount "$device" /mnt
-    (cd /mnt && md5sum --quiet -c /tmp/before)
-    wc -l </tmp/before
-    umount /mnt
-    disconnect
+    keeps_files 2 "$@"
     kernel_is_content
 }
 

@@ -5,7 +5,6 @@
 ADDRESS=127.0.0.1
 PORT=4421
 HERE="nvme-tcp://127.0.0.1:4421/$NQN?nsid=1"
-LOG=/share/inner.log
 
 prepare() {
     modprobe tls
@@ -47,21 +46,7 @@ EOF
 target() {
     end_target
     configure "$1"
-    : >$LOG
-    setsid env WEFT_LOG=debug $WEFT target --config /tmp/target.toml --control unix:/tmp/control </dev/null >>$LOG 2>&1 &
-    echo $! >/tmp/target.pid
-    within 60 grep -q 'nvme connect' $LOG
-}
-
-end_target() {
-    [ -e /tmp/target.pid ] || return 0
-    kill -TERM "$(cat /tmp/target.pid)" 2>/dev/null || true
-    within 30 target_is_gone
-    rm /tmp/target.pid
-}
-
-target_is_gone() {
-    ! kill -0 "$(cat /tmp/target.pid)" 2>/dev/null
+    WEFT_LOG=debug serve_inside --config /tmp/target.toml --control unix:/tmp/control
 }
 
 # as_weft WORD...: weft's host with the key of the tests
@@ -177,8 +162,7 @@ killed() {
         --iodepth 8 --quiet --reconnect-delay 1 --output-format json >/tmp/moved.json &
     local load=$!
     sleep 2
-    kill -KILL "$(cat /tmp/target.pid)"
-    within 30 target_is_gone
+    kill_target
     target kernel
     wait $load
     expect error "$(jq '.jobs[0].error' /tmp/moved.json)" 0

@@ -4,6 +4,8 @@
 CONFIGFS=/sys/kernel/config
 # The driver has put the binary there, because programs on the share start slowly.
 WEFT=/tmp/weft
+# Of the target in the guest, if it is there.
+LOG=/share/target.log
 IDLE_POLL=/sys/module/nvmet_tcp/parameters/idle_poll_period_usecs
 
 fail() {
@@ -54,6 +56,31 @@ fresh() {
     ip route replace default via 10.0.2.2
     nvme disconnect-all 2>/dev/null || true
     dmesg -C
+}
+
+# serve_inside WORDS...: weft's target in the guest, in place of an earlier one
+serve_inside() {
+    kill_target
+    : >$LOG
+    setsid $WEFT target "$@" </dev/null >>$LOG 2>&1 &
+    echo $! >/tmp/target.pid
+    within 60 grep -q 'nvme connect' $LOG
+}
+
+target_is_gone() {
+    ! kill -0 "$(cat /tmp/target.pid)" 2>/dev/null
+}
+
+# end_target [SIGNAL]
+end_target() {
+    [ -e /tmp/target.pid ] || return 0
+    kill "-${1:-TERM}" "$(cat /tmp/target.pid)" 2>/dev/null || true
+    within 30 target_is_gone
+    rm /tmp/target.pid
+}
+
+kill_target() {
+    end_target KILL
 }
 
 # make_keys: secrets of DH-HMAC-CHAP, key0 without a transformation, key1 to key3 with each, key4
@@ -142,6 +169,55 @@ verified() {
     read_back=$(jq '[.jobs[].read.io_bytes] | add' /tmp/fio.json)
     [ "$written" -gt 0 ] && [ "$read_back" -ge "$written" ] || fail "$written written, $read_back read"
     echo "$(jq '.jobs | length' /tmp/fio.json) jobs wrote and verified $written bytes on $device"
+}
+
+# verified_sizes DEVICE FACTOR SIZES...: the same at depths of 1 to 128, of FACTOR blocks of each size
+# but at most 2 MiB
+verified_sizes() {
+    local device=$1 factor=$2 size depth offset=0 jobs=()
+    shift 2
+    for size in "$@"; do
+        for depth in 1 16 128; do
+            local bytes=$((size * factor))
+            [ $bytes -le $((2 << 20)) ] || bytes=$((2 << 20))
+            jobs+=(--name="$size-$depth" --stonewall --bs=$size --iodepth=$depth
+                --offset=$offset --size=$bytes)
+            offset=$((offset + bytes))
+        done
+    done
+    verified "$device" "${jobs[@]}"
+}
+
+# keeps_files NSID FILES...: a file system on it has these files after the host has come again
+keeps_files() {
+    local nsid=$1 device
+    shift
+    device=$(namespace "$nsid")
+    mkfs.ext4 -q -F "$device"
+    mount "$device" /mnt
+    cp -r "$@" /mnt/
+    (cd /mnt && find . -type f -print0 | sort -z | xargs -0 md5sum) >/tmp/before
+    du -sh /mnt
+    umount /mnt
+    fsck.ext4 -fn "$device"
+    disconnect
+    connect
+    device=$(namespace "$nsid")
+    mount "$device" /mnt
+    (cd /mnt && md5sum --quiet -c /tmp/before)
+    wc -l </tmp/before
+    umount /mnt
+    disconnect
+}
+
+# refuses TEXT COMMAND...: it fails with a sentence that has this text
+refuses() {
+    local text=$1 status=0
+    shift
+    "$@" >/tmp/said 2>&1 || status=$?
+    cat /tmp/said
+    [ $status -ne 0 ] || fail "$* has succeeded"
+    grep -q "$text" /tmp/said || fail "$* does not say '$text'"
 }
 
 # Fails if the kernel's log has messages that a correct peer does not cause. A keep-alive command

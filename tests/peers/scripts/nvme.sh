@@ -68,34 +68,20 @@ identified() {
     grep -q 'mn  *: QEMU' /tmp/said
 }
 
-# Removes what an earlier step has left.
-clean() {
-    fresh
-    [ -e /tmp/target.pid ] && kill -KILL "$(cat /tmp/target.pid)" 2>/dev/null && sleep 1
-    rm -f /tmp/target.pid
-}
-
 # start NSID...: the target with these namespaces of the SSD
 start() {
     local devices=() nsid
     for nsid in "$@"; do
         devices+=(--block "$(raw "$nsid")")
     done
-    clean
-    : >/share/target.log
-    setsid $WEFT target --listen tcp://$ADDRESS:$PORT --nqn "$NQN" "${devices[@]}" \
-        </dev/null >>/share/target.log 2>&1 &
-    echo $! >/tmp/target.pid
-    within 60 grep -q 'nvme connect' /share/target.log
+    fresh
+    serve_inside --listen tcp://$ADDRESS:$PORT --nqn "$NQN" "${devices[@]}"
     connect
 }
 
 stop() {
     disconnect
-    kill -TERM "$(cat /tmp/target.pid)"
-    gone() { ! kill -0 "$(cat /tmp/target.pid)"; }
-    within 20 gone
-    rm /tmp/target.pid
+    end_target
 }
 
 # Data of a host are those that the block layer finds, in both formats.
@@ -154,16 +140,6 @@ commands() {
     stop
 }
 
-# refuses TEXT COMMAND...: it fails with a sentence that has this text
-refuses() {
-    local text=$1 status=0
-    shift
-    "$@" >/tmp/said 2>&1 || status=$?
-    cat /tmp/said
-    [ $status -ne 0 ] || fail "$* has succeeded"
-    grep -q "$text" /tmp/said || fail "$* does not say '$text'"
-}
-
 # A bad block fails with the status of the medium, and its neighbours do not.
 bad_block() {
     local address="nvme-tcp://$ADDRESS:$PORT/$NQN" neighbours=(--start-block 96 --block-count 4)
@@ -192,7 +168,8 @@ refused() {
 # The same load without the block layer and with it, and the ratio. Emulated, it says little.
 baseline() {
     local device rw how
-    clean
+    fresh
+    kill_target
     for rw in randread randwrite; do
         for how in raw block; do
             device=$($how 1)
@@ -236,7 +213,7 @@ vanished() {
     within 30 ended
     grep -m1 'err=' /tmp/load.out
     kill -0 "$(cat /tmp/target.pid)" || fail "the target has ended"
-    cat /share/target.log
+    cat $LOG
     $WEFT identify "nvme-tcp://$ADDRESS:$PORT/$NQN" >/dev/null
     stop
     echo "$pci" >/sys/bus/pci/drivers/nvme/bind

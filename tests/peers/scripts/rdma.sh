@@ -45,26 +45,17 @@ uuid = "11111111-2222-4333-8444-000000000001"
 memory = "64MiB"
 uuid = "11111111-2222-4333-8444-000000000002"
 END
-    : >/share/target.log
-    setsid $WEFT target --config /tmp/target.toml --control unix:/tmp/control </dev/null >>/share/target.log 2>&1 &
-    echo $! >/tmp/target.pid
-    within 60 grep -q 'nvme connect' /share/target.log
+    serve_inside --config /tmp/target.toml --control unix:/tmp/control
 }
 
 # begin [LINE]: starts a step with a new target, with this line in its configuration
 begin() {
     fresh
-    [ -e /tmp/target.pid ] && kill -KILL "$(cat /tmp/target.pid)" 2>/dev/null && sleep 1
     start "$@"
 }
 
 stop() {
-    local pid
-    pid=$(cat /tmp/target.pid)
-    kill -TERM "$pid"
-    gone() { ! kill -0 "$pid"; }
-    within 20 gone
-    rm /tmp/target.pid
+    end_target
 }
 
 discover() {
@@ -88,17 +79,7 @@ discover() {
 kernel_host_data() {
     begin
     connect
-    local size depth offset=0 jobs=()
-    for size in 512 4096 65536 1048576; do
-        for depth in 1 16 128; do
-            local bytes=$((size * 128))
-            [ $bytes -le $((2 << 20)) ] || bytes=$((2 << 20))
-            jobs+=(--name="$size-$depth" --stonewall --bs=$size --iodepth=$depth
-                --offset=$offset --size=$bytes)
-            offset=$((offset + bytes))
-        done
-    done
-    verified "$(namespace 1)" "${jobs[@]}"
+    verified_sizes "$(namespace 1)" 128 512 4096 65536 1048576
     verified "$(namespace 2)" --rw=randrw --bsrange=4k-256k --numjobs=2 --size=2M \
         --offset_increment=8M --iodepth=32 --name=mixed
     disconnect
@@ -109,21 +90,7 @@ kernel_host_data() {
 kernel_host_filesystem() {
     begin
     connect
-    local device
-    device=$(namespace 2)
-    mkfs.ext4 -q -F "$device"
-    mount "$device" /mnt
-    cp -r /etc /usr/bin/fio /mnt/
-    (cd /mnt && find . -type f -print0 | sort -z | xargs -0 md5sum) >/tmp/before
-    umount /mnt
-    fsck.ext4 -fn "$device"
-    disconnect
-    connect
-    device=$(namespace 2)
-    mount "$device" /mnt
-    (cd /mnt && md5sum --quiet -c /tmp/before)
-    umount /mnt
-    disconnect
+    keeps_files 2 /etc /usr/bin/fio
     stop
     kernel_is_content
 }
@@ -295,7 +262,7 @@ silent_target() {
     reconnected() { dmesg | grep -q 'Successfully reconnected' && is_live "$controller"; }
     within 100 reconnected
     verified "$device" --size=256k --bs=4k --name=after
-    cat /share/target.log
+    cat $LOG
     disconnect
     stop
 }
@@ -381,11 +348,11 @@ link_goes() {
     device=$(namespace 2)
     verified "$device" --size=256k --bs=4k --name=before
     link down
-    port() { grep -q "RDMA device ${KIND}0: port 1 is $1" /share/target.log; }
+    port() { grep -q "RDMA device ${KIND}0: port 1 is $1" $LOG; }
     [ $KIND != rxe ] || within 10 port down
-    expired() { grep -q 'left controller.*keep-alive' /share/target.log; }
+    expired() { grep -q 'left controller.*keep-alive' $LOG; }
     within 30 expired
-    cat /share/target.log
+    cat $LOG
     kill -0 "$(cat /tmp/target.pid)" || fail "the target is gone"
     link up
     if [ $KIND = rxe ]; then

@@ -36,7 +36,11 @@ const STEPS: &[Step] = &[
     step("digests", |bench| bench.guest("digests").map(drop)),
     step("queues", |bench| bench.guest("queues --nr-io-queues=2 --queue-size=16").map(drop)),
     long("queues_of_all_kinds", |bench| bench.guest("queues_of_all_kinds").map(drop)),
-    step("filesystem", |bench| bench.guest("filesystem").map(drop)),
+    step("filesystem", |bench| bench.guest("filesystem /etc /usr/bin/fio").map(drop)),
+    long("larger_filesystem", |bench| {
+        bench.guest("filesystem /etc /usr/bin/fio /usr/share/bash-completion /usr/lib/modules")?;
+        Ok(())
+    }),
     step("write_cache", |bench| bench.guest("write_cache").map(drop)),
     step("deallocate", deallocate),
     long("two_hosts", |bench| bench.guest("two_hosts").map(drop)),
