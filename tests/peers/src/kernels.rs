@@ -19,7 +19,6 @@ mod kernel_target;
 mod nvme;
 mod pair;
 mod pairings;
-pub(crate) mod process;
 mod rdma;
 mod secure;
 mod secure_host;

@@ -10,6 +10,7 @@ mod guest;
 mod kernels;
 mod machines;
 mod pair;
+mod process;
 mod prometheus;
 mod report_page;
 mod scale;

@@ -1,7 +1,8 @@
-//! A `weft` process outside the guest.
+//! A process that ends with its test, and waiting.
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -33,6 +34,14 @@ impl Process {
         String::from_utf8_lossy(bytes.get(self.start..).unwrap_or_default()).into_owned()
     }
 
+    /// What it says of itself as JSON, in a line of its output, once it has.
+    pub(crate) fn said(&self) -> Result<Value> {
+        let lines =
+            |output: String| output.lines().find_map(|line| serde_json::from_str(line).ok());
+        let said = || lines(self.output()).with_context(|| format!("no JSON: {}", self.output()));
+        within(Duration::from_secs(30), "it has started", said)
+    }
+
     /// Waits until its output contains `text`.
     pub(crate) fn wait_for(&mut self, text: &str, time: Duration) -> Result<()> {
         let deadline = Instant::now() + time;
@@ -51,6 +60,10 @@ impl Process {
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         Ok(kill_process(self.pid()?, signal)?)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn pid(&self) -> Result<Pid> {

@@ -1,14 +1,14 @@
 //! Debian's Prometheus scrapes a target under load; its numbers equal the load's own. It answers
 //! each query of the dashboard, and `promtool` has nothing to say of the metrics and the alerts.
 
-use anyhow::{Context, Result, bail, ensure};
+use crate::process::{Process, within};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 use xtask::cargo;
 use xtask::packages;
 use xtask::python::{self, succeeded};
@@ -73,29 +73,14 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
     });
 }
 
-/// A process that ends with its test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // One that has ended already is only waited for.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn scrape(root: &Path, programs: &Path, folder: &Path, dashboard: &Value) -> Result<()> {
     let weft = cargo::build_binary(root)?;
     let config = folder.join("target.toml");
     std::fs::write(&config, CONFIG)?;
     let mut target = Command::new(&weft);
-    target.args(["target", "--stop-with-stdin", "-o", "json", "--metrics", "0", "--config"]);
-    target.arg(config).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut target = Running(target.stderr(File::create(folder.join("target.log"))?).spawn()?);
-    let mut said = String::new();
-    let output = target.0.stdout.take().context("no output")?;
-    BufReader::new(output).read_line(&mut said)?;
-    let said: Value = serde_json::from_str(&said).context("the target did not start")?;
+    target.args(["target", "-o", "json", "--metrics", "0", "--config"]).arg(config);
+    let target = Process::start(&mut target, &folder.join("target.log"))?;
+    let said = target.said()?;
     let text = |value: &Value| value.as_str().map(str::to_owned).context("no address");
     let at = text(&said["ports"][0]["address"])?;
     let metrics = text(&said["metrics"])?;
@@ -105,11 +90,12 @@ fn scrape(root: &Path, programs: &Path, folder: &Path, dashboard: &Value) -> Res
     std::fs::write(folder.join("prometheus.yml"), PROMETHEUS.replace("METRICS", &metrics))?;
     let mut prometheus = Command::new(programs.join("prometheus"));
     prometheus.current_dir(folder).args(["--config.file=prometheus.yml", "--storage.tsdb.path=db"]);
-    prometheus.arg(format!("--web.listen-address={server}")).stdin(Stdio::null());
-    let log = File::create(folder.join("prometheus.log"))?;
-    let _prometheus = Running(prometheus.stdout(Stdio::null()).stderr(log).spawn()?);
-    eventually("Prometheus has scraped the target", || {
-        Ok(value(&server, "up{job=\"weft\"}").is_ok_and(|up| up == Some(1.0)))
+    prometheus.arg(format!("--web.listen-address={server}"));
+    let _prometheus = Process::start(&mut prometheus, &folder.join("prometheus.log"))?;
+    within(PATIENCE, "Prometheus has scraped the target", || {
+        let up = value(&server, "up{job=\"weft\"}")?;
+        ensure!(up == Some(1.0), "up is {up:?}");
+        Ok(())
     })?;
 
     let mut load = Command::new(&weft);
@@ -178,25 +164,15 @@ fn same_numbers(server: &str, job: &Value) -> Result<()> {
             (format!("weft_host_bytes_total{labels}"), (ios + more) * 4096.0),
         ];
         for (query, expected) in queries {
-            let mut last = None;
-            let same = || {
-                last = value(server, &query)?;
-                Ok(last == Some(expected))
-            };
-            eventually("Prometheus has the load's numbers", same)
-                .with_context(|| format!("{query} is {last:?}, the load counts {expected}"))?;
+            within(PATIENCE, "Prometheus has the load's numbers", || {
+                let found = value(server, &query)?;
+                ensure!(
+                    found == Some(expected),
+                    "{query} is {found:?}, the load counts {expected}"
+                );
+                Ok(())
+            })?;
         }
-    }
-    Ok(())
-}
-
-fn eventually(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition()? {
-        if Instant::now() > deadline {
-            bail!("not within {PATIENCE:?}: {what}");
-        }
-        std::thread::sleep(Duration::from_millis(200));
     }
     Ok(())
 }

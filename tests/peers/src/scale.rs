@@ -3,15 +3,16 @@
 //! The hosts are connections made here, of a few lines each: processes of real hosts would cost
 //! more than what is measured.
 
+use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use xtask::bench;
@@ -165,10 +166,9 @@ fn nqn(number: usize) -> String {
 
 /// A target with null devices.
 struct Target {
-    child: Child,
+    process: Process,
     port: u16,
     socket: PathBuf,
-    log: PathBuf,
 }
 
 impl Target {
@@ -190,8 +190,7 @@ impl Target {
         let mut command = Command::new(binary);
         command.args(["target", "--config"]).arg(&config);
         command.arg("--control").arg(format!("unix:{}", socket.display()));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
-        Ok(Self { child: command.spawn()?, port, socket, log })
+        Ok(Self { process: Process::start(&mut command, &log)?, port, socket })
     }
 
     /// Its control socket, as soon as it answers: its ports are open then.
@@ -201,8 +200,7 @@ impl Target {
             match UnixStream::connect(&self.socket) {
                 Ok(stream) => return Ok(Control(stream)),
                 Err(error) if begun.elapsed() > PATIENCE => {
-                    let log = fs::read_to_string(&self.log).unwrap_or_default();
-                    bail!("the target does not start: {error}: {log}");
+                    bail!("the target does not start: {error}: {}", self.process.output());
                 }
                 Err(_) => sleep(Duration::from_millis(1)),
             }
@@ -211,18 +209,11 @@ impl Target {
 
     /// Its resident memory in bytes.
     fn memory(&self) -> Result<u64> {
-        bench::resident_bytes(self.child.id())
+        bench::resident_bytes(self.process.id())
     }
 
     fn cpu(&self) -> Result<Duration> {
-        bench::cpu_time(self.child.id())
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        bench::cpu_time(self.process.id())
     }
 }
 

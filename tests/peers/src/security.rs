@@ -1,6 +1,7 @@
 //! Keys beside nvme-cli's, and OpenSSL as the other end of TLS, from Debian.
 
 use crate::kernels;
+use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -87,7 +88,7 @@ impl Bench {
     }
 
     /// A target whose port requires TLS with this key, and its address.
-    fn target(&self, key: &str) -> Result<(Peer, String)> {
+    fn target(&self, key: &str) -> Result<(Process, String)> {
         let config = self.path("target.toml")?;
         fs::write(
             &config,
@@ -98,12 +99,9 @@ impl Bench {
             ),
         )?;
         let mut target = Command::new(&self.weft);
-        target.args(["target", "--stop-with-stdin", "-o", "json", "--config", &config]);
-        let log = File::create(self.folder.join("target.log"))?;
-        let target = Peer::start(&mut target, log)?;
-        target.wait_for("address", b"\n")?;
-        let said = target.output.lock().map(|said| said.clone()).unwrap_or_default();
-        let said: serde_json::Value = serde_json::from_slice(&said)?;
+        target.args(["target", "-o", "json", "--config", &config]);
+        let target = Process::start(&mut target, &self.folder.join("target.log"))?;
+        let said = target.said()?;
         let address = said["ports"][0]["address"].as_str().context("no address")?;
         Ok((target, address.to_owned()))
     }

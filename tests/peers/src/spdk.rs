@@ -2,13 +2,16 @@
 //!
 //! Without them, or without a network for the first run, the stage fails: it is never skipped.
 
+use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 use xtask::cargo;
 use xtask::python::{self, succeeded};
 use xtask::report::Report;
@@ -43,7 +46,7 @@ pub(crate) struct Operated {
     weft: PathBuf,
     client: PathBuf,
     folder: PathBuf,
-    process: std::cell::RefCell<Child>,
+    process: RefCell<Option<Process>>,
 }
 
 impl Operated {
@@ -53,7 +56,7 @@ impl Operated {
         // The path of a socket is short.
         let folder = std::env::temp_dir().join(format!("weft-spdk-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        let process = std::cell::RefCell::new(target(&weft, &folder)?);
+        let process = RefCell::new(Some(target(&weft, &folder)?));
         Ok(Self { weft, client: client.to_owned(), folder, process })
     }
 
@@ -69,8 +72,8 @@ impl Operated {
 
     /// Ends the target and starts another one, which serves nothing.
     fn restart(&self) -> Result<()> {
-        stop(&mut self.process.borrow_mut())?;
-        *self.process.borrow_mut() = target(&self.weft, &self.folder)?;
+        self.process.take().context("no target")?.stop()?;
+        self.process.replace(Some(target(&self.weft, &self.folder)?));
         Ok(())
     }
 
@@ -96,31 +99,17 @@ impl Operated {
 
 impl Drop for Operated {
     fn drop(&mut self) {
-        // A target that fails to stop has been reported by the check that needs it.
-        let _ = stop(&mut self.process.borrow_mut());
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-fn target(weft: &Path, folder: &Path) -> Result<Child> {
+fn target(weft: &Path, folder: &Path) -> Result<Process> {
     let mut command = Command::new(weft);
-    command.args(["target", "--stop-with-stdin", "--control"]);
+    command.args(["target", "--control"]);
     command.arg(format!("unix:{}", folder.join("control").display()));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.stderr(File::create(folder.join("log"))?).spawn()?;
-    let mut said = String::new();
-    let output = child.stdout.take().context("no output")?;
-    BufReader::new(output).read_line(&mut said)?;
-    ensure!(said.starts_with("control on"), "the target said {said:?}");
-    Ok(child)
-}
-
-/// Ends a target in good order.
-fn stop(child: &mut Child) -> Result<()> {
-    drop(child.stdin.take());
-    let status = child.wait()?;
-    ensure!(status.success(), "the target ended with {status}");
-    Ok(())
+    let mut target = Process::start(&mut command, &folder.join("log"))?;
+    target.wait_for("control on", Duration::from_secs(20))?;
+    Ok(target)
 }
 
 /// A port that was free a moment ago.
@@ -140,12 +129,13 @@ fn rpc(operated: &Operated) -> Result<()> {
     refusals(operated, port)?;
     let url = |nsid: u32| format!("nvme-tcp://127.0.0.1:{port}/{NQN}?nsid={nsid}");
     let mut load = Command::new(&operated.weft);
-    load.args(["bench", "--runtime", "4", "--rw", "randread", "--hostnqn", HOST, &url(1)]);
-    let mut load = load.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let outcome = under_load(operated);
-    let status = load.wait()?;
-    outcome?;
-    ensure!(status.success(), "the load failed: {status}");
+    load.args(["bench", "--runtime", "300", "--rw", "randread", "--hostnqn", HOST, &url(1)]);
+    let mut load = Process::start(&mut load, &operated.folder.join("load.log"))?;
+    under_load(operated)?;
+    load.signal(Signal::INT)?;
+    let status = load.wait(Duration::from_secs(20))?;
+    // It was interrupted.
+    ensure!(status.code() == Some(130), "the load failed: {status}: {}", load.output());
     iostat(operated)?;
     save_and_load(operated)?;
     let listed = succeeded(Command::new(&operated.weft).args([
@@ -258,7 +248,7 @@ fn refusals(operated: &Operated, port: u16) -> Result<()> {
 /// Changes while a host reads.
 fn under_load(operated: &Operated) -> Result<()> {
     let queues = (0..100).find_map(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
         let queues = operated.rpc(&format!("nvmf_subsystem_get_qpairs {NQN}")).ok()?;
         (queues.as_array()?.len() >= 2).then_some(queues)
     });

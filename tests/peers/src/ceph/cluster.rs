@@ -1,6 +1,6 @@
 //! A Ceph cluster of one node: a monitor and an OSD on a file, with a configuration of their own.
 
-use crate::kernels::process::Process;
+use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! What images do while the cluster is well.
 
 use super::served::{NQN, Scene, VERIFIED, all_verified};
-use crate::kernels::process::within;
+use crate::process::within;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::time::Duration;

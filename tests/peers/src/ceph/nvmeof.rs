@@ -2,7 +2,7 @@
 //! line client asks for is served, and served again after the target or the daemon has died.
 
 use super::served::{Scene, VERIFIED};
-use crate::kernels::process::{Process, tail, within};
+use crate::process::{Process, tail, within};
 use crate::prometheus::get;
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};

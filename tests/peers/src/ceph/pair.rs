@@ -2,7 +2,7 @@
 
 use super::images::owner;
 use super::served::{NQN, Scene, Served, VERIFIED};
-use crate::kernels::process::within;
+use crate::process::within;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! A target that serves images of the cluster, and weft's host.
 
 use super::cluster::Cluster;
-use crate::kernels::process::Process;
+use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

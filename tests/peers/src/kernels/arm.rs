@@ -1,10 +1,10 @@
 //! weft's target on an emulated processor of Arm, Linux' host in a guest beside it.
 
 use super::bench::{Bench, NQN};
-use super::process::Process;
 use super::{Suite, long};
 use crate::guest::Kernel;
 use crate::guest::arm::ArmGuest;
+use crate::process::Process;
 use anyhow::Result;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! DH-HMAC-CHAP with Linux' host and with Linux' target: steps of both suites.
 
 use super::bench::{Bench, NQN};
-use super::process::Process;
+use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,8 @@
 //! What a step uses: the guest, the target outside, and the shared folder.
 
 use super::Suite;
-use super::process::{Process, tail};
 use crate::guest::{Exit, Guest, Image, Options, output};
+use crate::process::{Process, tail};
 use anyhow::{Error, Result, bail};
 use rustix::process::Signal;
 use std::fs;

@@ -2,9 +2,9 @@
 
 use super::authentication::{self, ALL, FEW};
 use super::bench::{Bench, NQN};
-use super::process::Process;
 use super::{Step, Suite, long, step};
 use crate::guest::Kernel;
+use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use std::fs;

@@ -2,9 +2,9 @@
 //! of which one is cut off, killed, stopped and handed over.
 
 use super::bench::{Bench, NQN};
-use super::process::Process;
 use super::{Step, Suite, long, step};
 use crate::guest::Kernel;
+use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use std::fs::{self, File};

@@ -1,10 +1,10 @@
 //! TLS and secure concatenation with Linux' target and tlshd in the guest, weft's host outside.
 
 use super::bench::{Bench, NQN};
-use super::process::Process;
 use super::secure::{self, HOST, VERSIONS, insert, make_key, path};
 use super::{Step, Suite, authentication, long, step};
 use crate::guest::Kernel;
+use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //! avahi finds weft's, and weft finds avahi's.
 
 use super::{Bench, NAMES, PATIENCE, name};
-use crate::kernels::process::Process;
+use crate::process::Process;
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
 use serde_json::Value;

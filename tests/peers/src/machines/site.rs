@@ -1,11 +1,12 @@
 //! Studies over links that a site file names.
 
 use super::{Bench, NAMES, PATIENCE, ip, name};
+use crate::process::Process;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 use xtask::python::succeeded;
@@ -238,14 +239,13 @@ pub(super) fn knobs(bench: &Bench) -> Result<()> {
 }
 
 /// A study that runs for long, with knobs.
-struct Long(Child);
+struct Long(Process);
 
 impl Long {
     fn start(bench: &Bench, site: &str, out: &str) -> Result<Self> {
         let axes = "transport = [\"tcp@slow\"]\nmtu = [1400]";
         let mut command = bench.study_of(axes, out, &["--site", site, "--runtime", "60s"])?;
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let long = Self(command.spawn()?);
+        let long = Self(Process::start(&mut command, &bench.folder.join("long.log"))?);
         for (of, interface) in [(NAMES[0], "near3"), (NAMES[1], "far3")] {
             await_mtu(of, interface, 1400)?;
         }
@@ -254,20 +254,7 @@ impl Long {
 
     /// Waits until it has ended, since one of its agents has.
     fn end(mut self) -> Result<()> {
-        let begin = Instant::now();
-        while self.0.try_wait()?.is_none() {
-            ensure!(begin.elapsed() < PATIENCE, "the study goes on without its agent");
-            thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Long {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.wait(PATIENCE).map(drop).context("the study goes on without its agent")
     }
 }
 

@@ -2,13 +2,13 @@
 //! cluster; munge and Slurm are started with a configuration of this test alone.
 
 use super::record;
-use crate::kernels::process::within;
+use crate::process::{Process, within};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use xtask::packages;
 use xtask::python::succeeded;
@@ -83,7 +83,7 @@ pub(super) fn run(root: &Path, weft: &Path, folder: &Path, kept: &Path) -> Resul
 /// munge, the controller and the nodes; they end with this value.
 struct Cluster<'a> {
     folder: &'a Path,
-    daemons: Vec<Child>,
+    daemons: Vec<Process>,
 }
 
 impl<'a> Cluster<'a> {
@@ -137,10 +137,7 @@ impl<'a> Cluster<'a> {
     fn daemon(&mut self, program: &str, words: &[String]) -> Result<()> {
         let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
         let log = self.folder.join(format!("{name}-{}.log", self.daemons.len()));
-        let log = fs::File::create(log)?;
-        let mut command = self.of(program);
-        let child = command.args(words).stdout(log.try_clone()?).stderr(log).spawn();
-        self.daemons.push(child.with_context(|| format!("cannot start {program}"))?);
+        self.daemons.push(Process::start(self.of(program).args(words), &log)?);
         Ok(())
     }
 
@@ -185,10 +182,9 @@ impl<'a> Cluster<'a> {
 impl Drop for Cluster<'_> {
     fn drop(&mut self) {
         // The nodes, then the controller, then munge.
-        for mut child in self.daemons.drain(..).rev() {
-            let process = rustix::process::Pid::from_child(&child);
-            let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
-            let _ = child.wait();
+        for daemon in self.daemons.drain(..).rev() {
+            // How it ends is no matter.
+            let _ = daemon.stop();
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use super::site::{journals, records, refusal};
 use super::{Bench, PATIENCE, ip, name};
+use crate::process::{Process, within};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use xtask::python::succeeded;
@@ -30,22 +31,12 @@ while (my $line = <$agent>) {
 }
 "#;
 
-/// sshd in a namespace; it ends with this value.
-struct Sshd(Child);
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Two machines that are reached over ssh, as `wb` and `wc`.
 pub(super) struct Ssh<'a> {
     bench: &'a Bench,
     /// With the ssh that has the configuration of this test; that of the user stays as it is.
     path: String,
-    sshds: [Sshd; 2],
+    sshds: [Process; 2],
 }
 
 /// Makes a key: its public half.
@@ -140,7 +131,7 @@ impl<'a> Ssh<'a> {
             for pid in pids.lines() {
                 let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                 let words = String::from_utf8_lossy(&words).replace('\0', " ");
-                if !self.sshds.iter().any(|sshd| sshd.0.id().to_string() == pid) {
+                if !self.sshds.iter().any(|sshd| sshd.id().to_string() == pid) {
                     left.push(format!("{of}: process {pid}, {words}"));
                 }
             }
@@ -165,25 +156,20 @@ impl<'a> Ssh<'a> {
 }
 
 /// Starts sshd at an address of a namespace, and waits until it listens.
-fn sshd(bench: &Bench, of: &str, address: &str) -> Result<Sshd> {
+fn sshd(bench: &Bench, of: &str, address: &str) -> Result<Process> {
     fs::create_dir_all("/run/sshd")?;
-    let log = fs::File::create(bench.folder.join(format!("sshd-{of}.log")))?;
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &name(of), SSHD, "-D", "-e", "-f", "/dev/null"]);
     command.args(["-h", &bench.path("host")?, "-o", "StrictModes=no", "-o", "PidFile=none"]);
     command.args(["-o", &format!("AuthorizedKeysFile={}", bench.path("authorized")?)]);
     command.args(["-o", &format!("ListenAddress={address}")]);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
-    let sshd = Sshd(child);
-    let begin = Instant::now();
-    loop {
+    let sshd = Process::start(&mut command, &bench.folder.join(format!("sshd-{of}.log")))?;
+    within(PATIENCE, "sshd listens", || {
         let listening = ip(&["netns", "exec", &name(of), "ss", "-Hltn", "sport = :22"])?;
-        if listening.contains(address) {
-            return Ok(sshd);
-        }
-        ensure!(begin.elapsed() < PATIENCE, "sshd does not listen at {address}");
-        thread::sleep(Duration::from_millis(20));
-    }
+        ensure!(listening.contains(address), "nothing listens at {address}: {}", sshd.output());
+        Ok(())
+    })?;
+    Ok(sshd)
 }
 
 /// A study of three machines over two links of a site, one of which is slow; its page.
