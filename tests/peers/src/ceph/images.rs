@@ -61,7 +61,8 @@ pub(super) fn deallocated(scene: &Scene) -> Result<()> {
     served.write(1, 0, &file, &[])?;
     let sizes = |scene: &Scene| scene.cluster.objects("deallocated");
     ensure!(sizes(scene)? == [4 * MIB; 4], "16 MiB are 4 objects");
-    // In pieces of 1 MiB: holes, and a shorter object for its last piece; none if librbd joins them.
+    // In pieces of 1 MiB: holes, and a shorter object for its last piece; or none if librbd joins
+    // them.
     served.weft("bench", 1, &"--rw trim --bs 4m --size 8m".split(' ').collect::<Vec<_>>())?;
     let left = sizes(scene)?;
     let all_data = left.ends_with(&[4 * MIB; 2]);
