@@ -170,7 +170,7 @@ fn layering(metadata: &Value, layers: &BTreeMap<String, Vec<String>>) -> Vec<Str
 }
 
 /// All Rust files of the repository, as paths below `root`.
-pub fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders: Vec<PathBuf> =
         ["crates", "xtask", "fuzz", "tests"].iter().map(PathBuf::from).collect();
