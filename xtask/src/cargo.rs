@@ -115,6 +115,11 @@ impl TestProgram {
         }
     }
 
+    /// Whether it measures times and rates, which a program beside it would change.
+    pub fn measures(&self) -> bool {
+        self.folder.ends_with("cli") || self.folder.ends_with("lab")
+    }
+
     /// Runs it as cargo does.
     pub fn run(&self, report: &mut Report, variables: &[(&str, &str)]) {
         let mut command = Command::new(&self.path);
@@ -136,7 +141,7 @@ pub const EPOLL: (&str, &str) = ("WEFT_DRIVER", "epoll");
 pub fn count_tests(report: &mut Report, name: &str, command: &mut Command) -> Result<()> {
     // Most tests of sockets and processes wait: more of them than processors run at a time.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    command.env("RUST_TEST_THREADS", (2 * processors).to_string());
+    command.env("RUST_TEST_THREADS", (3 * processors).to_string());
     let start = Instant::now();
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start the tests")?;
     let lines = BufReader::new(child.stdout.take().context("no output")?).lines();

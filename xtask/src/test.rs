@@ -74,10 +74,13 @@ fn run_tests(root: &Path, report: &mut Report, variables: &[(&str, &str)]) {
     let epoll = [variables, &[EPOLL]].concat();
     let with_driver = programs.iter().filter(|program| program.has_driver());
     let with_driver = with_driver.map(|program| (program, &epoll[..]));
-    let jobs = programs.iter().map(|program| (program, variables)).chain(with_driver).collect();
-    report.spread(PROGRAMS_AT_A_TIME, jobs, |report, (program, variables)| {
+    let (alone, others) = programs.iter().partition::<Vec<_>, _>(|program| program.measures());
+    let of = |programs: Vec<_>| programs.into_iter().map(|program| (program, variables));
+    let run = |report: &mut Report, (program, variables): (&TestProgram, &[_])| {
         program.run(report, variables);
-    });
+    };
+    report.spread(1, of(alone).collect(), run);
+    report.spread(PROGRAMS_AT_A_TIME, of(others).chain(with_driver).collect(), run);
     let mut documented = cargo_command(root);
     documented.args(["test", "--workspace", "--doc", "--quiet"]).args(FEATURES);
     report.check("tests in documentation", || {
