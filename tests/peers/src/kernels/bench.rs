@@ -156,8 +156,8 @@ impl Bench {
         command
     }
 
-    /// Puts `weft` into the guest's memory, without symbols, which take as long as the rest: from the
-    /// shared folder each start would take seconds.
+    /// Puts `weft` into the guest's memory, without symbols, which take as long as the rest: from
+    /// the shared folder each start would take seconds.
     pub(crate) fn give_weft(&mut self) -> Result<()> {
         let stripped = self.folder.join("weft");
         output(Command::new("strip").arg("-o").arg(stripped).arg(&self.weft))?;
