@@ -5,10 +5,10 @@
 //! Target and load are processes on one processor each.
 
 mod against;
-pub(crate) mod experiment;
+mod experiment;
 mod failover;
 mod flood;
-pub(crate) mod machine;
+mod machine;
 mod process;
 mod results;
 mod rows;
@@ -17,7 +17,9 @@ mod stage;
 use crate::cargo::{cargo, target_folder};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+pub use experiment::Spread;
 use experiment::{Experiment, Metric, Sample};
+pub use machine::{cpu_time, resident_bytes};
 use process::{Program, User};
 use results::Results;
 use stage::Stage;
@@ -27,8 +29,9 @@ use std::time::Duration;
 /// Most rounds that are measured for each round that is requested (`--steady`).
 const TRIES: usize = 4;
 
+/// What to measure, and how.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Only rows whose name contains one of these
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
@@ -74,7 +77,7 @@ pub(crate) struct Options {
 }
 
 /// Measures; false if a requirement was not met.
-pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
+pub fn run(root: &Path, options: &Options) -> Result<bool> {
     let experiments = chosen(options)?;
     if options.list {
         for experiment in &experiments {
@@ -198,7 +201,7 @@ fn binary(root: &Path, options: &Options) -> Result<PathBuf> {
 }
 
 /// The binary of this tree, built for speed, or that in `WEFT_BINARY`.
-pub(crate) fn built(root: &Path) -> Result<PathBuf> {
+pub fn built(root: &Path) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("WEFT_BINARY") {
         return Ok(Path::new(&path).canonicalize()?);
     }

@@ -22,7 +22,7 @@ const FLAGS: &str = "--cfg fuzzing -Cdebug-assertions -Cpasses=sancov-module -Cc
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 /// Fuzzes one target for so many seconds, starting with the corpus of earlier runs.
-pub(crate) fn run(root: &Path, target: &str, seconds: u64) -> Result<()> {
+pub fn run(root: &Path, target: &str, seconds: u64) -> Result<()> {
     build(root)?;
     let folder = target_folder(root).join("fuzz");
     let corpus = folder.join("corpus").join(target);
@@ -51,7 +51,7 @@ pub(crate) fn run(root: &Path, target: &str, seconds: u64) -> Result<()> {
 }
 
 /// Runs every target for some time, or reports why it cannot.
-pub(crate) fn all(root: &Path, report: &mut Report, seconds: u64) {
+pub fn all(root: &Path, report: &mut Report, seconds: u64) {
     let targets = match targets(root) {
         Ok(targets) => targets,
         Err(error) => return report.skip("fuzz", 1, &format!("{error:#}")),

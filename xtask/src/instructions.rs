@@ -28,7 +28,7 @@ const MANY: u32 = 1280;
 type Counts = BTreeMap<String, f64>;
 
 /// Compares, or records the current counts; false if a count has grown.
-pub(crate) fn run(root: &Path, record: bool) -> Result<bool> {
+pub fn run(root: &Path, record: bool) -> Result<bool> {
     let counts = count(root)?;
     if record {
         let text = serde_json::to_string_pretty(&json!({
@@ -44,7 +44,7 @@ pub(crate) fn run(root: &Path, record: bool) -> Result<bool> {
 }
 
 /// The same as a stage of the tests.
-pub(crate) fn test(root: &Path, report: &mut Report) {
+pub fn test(root: &Path, report: &mut Report) {
     report.announce("instructions of the protocol");
     let mut verdict = Verdict::default();
     report.check("instructions", || {

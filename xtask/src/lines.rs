@@ -24,7 +24,7 @@ impl Lines {
 }
 
 /// Prints the table; with `against` the lines of code of that commit beside those of now.
-pub(crate) fn run(root: &Path, against: Option<&str>) -> Result<()> {
+pub fn run(root: &Path, against: Option<&str>) -> Result<()> {
     let now = tally(&git(root, &["ls-files"])?, |file| Ok(fs::read_to_string(root.join(file))?))?;
     let then = against.map(|commit| {
         let files = git(root, &["ls-tree", "-r", "--name-only", commit])?;

@@ -28,7 +28,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What to build.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// What to build; all kinds if none is named
     #[arg(value_enum)]
     kinds: Vec<Kind>,
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     binary: Option<PathBuf>,
     /// As the tests: all kinds for this machine, of binaries without optimization
     #[arg(long, conflicts_with_all = ["kinds", "arch", "binary"])]
-    pub(crate) test: bool,
+    pub test: bool,
 }
 
 /// A way to install weft.
@@ -130,7 +130,7 @@ impl<'a> Parts<'a> {
 }
 
 /// Builds what is asked for, tries what can run here, and lists it with its checksums.
-pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
+pub fn run(root: &Path, options: &Options) -> Result<()> {
     if options.binary.is_some() {
         ensure!(
             !options.kinds.contains(&Kind::Static),
@@ -172,13 +172,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
 }
 
 /// All kinds of packages for all processors, as they are shipped.
-pub(crate) fn everything(root: &Path) -> Result<()> {
+pub fn everything(root: &Path) -> Result<()> {
     let arch = Arch::value_variants().to_vec();
     run(root, &Options { kinds: Vec::new(), arch, binary: None, test: false })
 }
 
 /// Installs the Debian package of a binary in a root of its own that has systemd.
-pub(crate) fn install(root: &Path, weft: &Path, folder: &Path) -> Result<()> {
+pub fn install(root: &Path, weft: &Path, folder: &Path) -> Result<()> {
     let parts = Parts::new(root, Arch::here(), weft, weft)?;
     deb::install(&deb::build(&parts)?, folder)
 }
@@ -206,8 +206,9 @@ fn shared(parts: &Parts<'_>, wants: impl Fn(Kind) -> bool) -> Result<Vec<PathBuf
     Ok(built)
 }
 
-/// Packages of the binary that other tests use.
-pub(crate) fn test(root: &Path, report: &mut Report) {
+/// Packages of the binary that other tests use: the one of Debian, of which a guest has a service,
+/// or with `all` each kind.
+pub fn test(root: &Path, report: &mut Report, all: bool) {
     report.announce("packages");
     let mut made = None;
     let ready = report.check("package/deb", || {
@@ -218,13 +219,13 @@ pub(crate) fn test(root: &Path, report: &mut Report) {
         made = Some((parts, deb));
         Ok(())
     });
-    let (true, Some((parts, deb))) = (ready, made) else { return };
+    let (true, true, Some((parts, deb))) = (all, ready, made) else { return };
     report.check("package/image", || image::check(&parts, &image::build(&parts, &deb)?));
     report.check("package/wheel", || wheel::check(&parts, &wheel::build(&parts)?));
 }
 
 /// A static binary, of which every part is compiled for this test alone.
-pub(crate) fn test_static(root: &Path, report: &mut Report) {
+pub fn test_static(root: &Path, report: &mut Report) {
     report.check("package/static", || {
         // It has little to do.
         let quick = ["--config", "profile.dev.opt-level=0", "--config", "profile.dev.debug=false"];

@@ -8,10 +8,15 @@ use crate::python::succeeded;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// apt installs for one of the threads of the tests at a time, and packages are extracted once.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Makes sure that programs are installed, each given by its name, or another file by its path,
 /// with its Debian package.
-pub(crate) fn need(what_for: &str, programs: &[(&str, &'static str)]) -> Result<()> {
+pub fn need(what_for: &str, programs: &[(&str, &'static str)]) -> Result<()> {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let missing = || -> Vec<&str> {
         let missing = programs.iter().filter(|(program, _)| !found(program));
         missing.map(|(_, package)| *package).collect()
@@ -32,19 +37,20 @@ pub(crate) fn need(what_for: &str, programs: &[(&str, &'static str)]) -> Result<
 }
 
 /// Downloads a package, with what it is called in front of its file's name.
-pub(crate) fn download(folder: &Path, package: &str) -> Result<()> {
+pub fn download(folder: &Path, package: &str) -> Result<()> {
     let get = || apt_get_in(folder, &["download", package]);
     // There may be no package lists yet, or outdated ones.
     get().or_else(|_| apt_get(&["update"]).and_then(|()| get()))
 }
 
 /// The path of a program of a package, which is only extracted: installing it would start a daemon.
-pub(crate) fn extract(root: &Path, package: &str, program: &str) -> Result<PathBuf> {
+pub fn extract(root: &Path, package: &str, program: &str) -> Result<PathBuf> {
     Ok(extract_all(root, package, &[package])?.join("usr/bin").join(program))
 }
 
 /// The folder of this name, with what these packages have in it.
-pub(crate) fn extract_all(root: &Path, name: &str, packages: &[&str]) -> Result<PathBuf> {
+pub fn extract_all(root: &Path, name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = target_folder(root).join(name);
     let done = folder.join("extracted");
     if !done.exists() {
@@ -62,11 +68,8 @@ pub(crate) fn extract_all(root: &Path, name: &str, packages: &[&str]) -> Result<
 }
 
 /// A folder with packages and what they depend on and is not installed. They are only extracted.
-pub(crate) fn extract_with_dependencies(
-    root: &Path,
-    name: &str,
-    packages: &[&str],
-) -> Result<PathBuf> {
+pub fn extract_with_dependencies(root: &Path, name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = target_folder(root).join(name);
     let (archives, complete) = (folder.join("archives"), folder.join("complete"));
     let wanted = packages.join(" ");

@@ -9,13 +9,13 @@ use std::process::{Command, Stdio};
 
 /// The folder of the programs of a package, which is named with its version; `program` is one of
 /// them.
-pub(crate) fn install(root: &Path, package: &str, program: &str) -> Result<PathBuf> {
+pub fn install(root: &Path, package: &str, program: &str) -> Result<PathBuf> {
     install_all(root, &[package], &[], program)
 }
 
 /// The same of a package whose own demands do not count: these packages, each with its version, and
 /// no others.
-pub(crate) fn install_exactly(root: &Path, packages: &[&str]) -> Result<PathBuf> {
+pub fn install_exactly(root: &Path, packages: &[&str]) -> Result<PathBuf> {
     install_all(root, packages, &["--no-deps", "--only-binary", ":all:"], "python3")
 }
 
@@ -43,7 +43,7 @@ fn install_all(root: &Path, packages: &[&str], how: &[&str], program: &str) -> R
 const PYTHON: &str = "/usr/bin/python3";
 
 /// Makes a virtual environment, for which Debian's Python alone lacks a part.
-pub(crate) fn make_environment(folder: &Path) -> Result<()> {
+pub fn make_environment(folder: &Path) -> Result<()> {
     if succeeded(Command::new(PYTHON).args(["-c", "import venv, ensurepip"])).is_ok() {
         let arguments = ["-m", "venv", "--clear"];
         return succeeded(Command::new(PYTHON).args(arguments).arg(folder)).map(drop);
@@ -53,7 +53,7 @@ pub(crate) fn make_environment(folder: &Path) -> Result<()> {
 }
 
 /// The output of a command that must succeed.
-pub(crate) fn succeeded(command: &mut Command) -> Result<String> {
+pub fn succeeded(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot start {name}"))?;

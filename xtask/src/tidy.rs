@@ -121,7 +121,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
 ];
 
 /// Checks the repository at `root` and returns one sentence for each thing that is wrong.
-pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
+pub fn check(root: &Path) -> Result<Vec<String>> {
     let mut faults = layering(&metadata(root)?, &layers(root, CRATES)?);
     let files = rust_files(root)?;
     let mut sources = Vec::new();
@@ -144,12 +144,12 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
 /// The workspace as cargo sees it.
 fn metadata(root: &Path) -> Result<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let text = crate::guest::output(
+    let text = crate::python::succeeded(
         Command::new(cargo)
             .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
             .current_dir(root),
     )?;
-    serde_json::from_slice(&text).context("cargo metadata is not JSON")
+    serde_json::from_str(&text).context("cargo metadata is not JSON")
 }
 
 /// What each crate or plane may depend on: a row for each of the table with this heading, with its

@@ -29,6 +29,9 @@ const PAGES: &[(&str, &[&str])] = &[
     ("studies", &["concurrency", "latency-at-peak", "target-idle-poll", "tradeoffs", "saturation"]),
 ];
 
+/// Those that are enough for every check: a study of cells, one of tenants, and several studies.
+const BRIEF: [&str; 3] = ["first-look", "target-interference", "studies"];
+
 /// Looks at report pages in a browser
 #[derive(Debug, Parser)]
 struct Options {
@@ -44,6 +47,9 @@ struct Options {
     /// Look at the report on these results instead of made-up ones
     #[arg(long = "results")]
     results: Vec<PathBuf>,
+    /// Leave out pages whose figures are drawn as those of others are
+    #[arg(long)]
+    brief: bool,
     /// Only pages whose name contains this
     filter: Option<String>,
 }
@@ -186,7 +192,10 @@ fn pages(options: &Options, folder: &Path) -> Result<Vec<Page>> {
         return options.results.iter().map(|results| page_of(options, results, folder)).collect();
     }
     let mut pages = Vec::new();
-    let wanted = |name: &str| options.filter.as_ref().is_none_or(|filter| name.contains(filter));
+    let wanted = |name: &str| {
+        let named = options.filter.as_ref().is_none_or(|filter| name.contains(filter));
+        named && (!options.brief || BRIEF.contains(&name))
+    };
     for (name, studies) in PAGES.iter().filter(|(name, _)| wanted(name)) {
         let mut results = Vec::new();
         for study in *studies {

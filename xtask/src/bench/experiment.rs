@@ -256,15 +256,20 @@ impl Metric {
 
 /// The middle of some values, and their ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-    pub(crate) count: usize,
+pub struct Spread {
+    /// The middle one, or the mean of the middle two.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// How many there are.
+    pub count: usize,
 }
 
 impl Spread {
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    /// That of some values, if there are any.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);

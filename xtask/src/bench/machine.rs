@@ -52,7 +52,7 @@ pub(crate) fn warnings(cpus: (usize, usize)) -> Vec<String> {
 }
 
 /// Processor time of a process, in all its threads, to the nanosecond.
-pub(crate) fn cpu_time(process: u32) -> Result<Duration> {
+pub fn cpu_time(process: u32) -> Result<Duration> {
     let mut sum_ns = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {
         let path = thread?.path().join("schedstat");
@@ -65,7 +65,7 @@ pub(crate) fn cpu_time(process: u32) -> Result<Duration> {
 }
 
 /// Resident memory of a process.
-pub(crate) fn resident_bytes(process: u32) -> Result<u64> {
+pub fn resident_bytes(process: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let kib = line.split_whitespace().next().context("an empty VmRSS")?;

@@ -14,7 +14,7 @@ use std::path::Path;
 const SPECIFICATION: &str = "1.5";
 
 /// The list for a target of the compiler.
-pub(crate) fn parts(root: &Path, target: &str) -> Result<String> {
+pub fn parts(root: &Path, target: &str) -> Result<String> {
     let manifest = root.join("crates/cli/Cargo.toml");
     let manifest = manifest.to_str().context("a path of text")?;
     let words = [&["--manifest-path", manifest], &FEATURES[..]].concat();

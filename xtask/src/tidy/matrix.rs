@@ -6,16 +6,20 @@
 
 use super::source::Source;
 use anyhow::Result;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 const MATRIX: &str = "docs/conformance.md";
 const PROMISES: &str = "docs/promises.md";
+/// Where the suites are, each in a file with its steps.
+const STEPS: &str = "tests/peers/src/kernels/";
 
 /// One sentence for each test that a page names and that does not exist, and for each promise
 /// without a test.
 pub(crate) fn check(root: &Path, sources: &[Source]) -> Result<Vec<String>> {
     let mut faults = Vec::new();
+    let functions: BTreeSet<&str> = sources.iter().flat_map(Source::names).collect();
     for page in [MATRIX, PROMISES] {
         let path = root.join(page);
         if !path.exists() {
@@ -27,8 +31,8 @@ pub(crate) fn check(root: &Path, sources: &[Source]) -> Result<Vec<String>> {
             }
             for name in names {
                 let function = name.rsplit("::").next().unwrap_or(&name);
-                let exists = sources.iter().any(|source| source.defines(function))
-                    || crate::peers::has_step(&name)
+                let exists = functions.contains(function)
+                    || has_step(sources, &name)
                     || (name.contains('/') && root.join(&name).exists());
                 if !exists {
                     faults.push(format!("{page}:{line}: no test is called {name}"));
@@ -37,6 +41,16 @@ pub(crate) fn check(root: &Path, sources: &[Source]) -> Result<Vec<String>> {
         }
     }
     Ok(faults)
+}
+
+/// Whether `name` is `suite/step` of the tests with real peers.
+fn has_step(sources: &[Source], name: &str) -> bool {
+    let Some((suite, step)) = name.split_once('/') else { return false };
+    let [suite, step, long] =
+        [format!("name: \"{suite}\""), format!("step(\"{step}\""), format!("long(\"{step}\"")];
+    let has = |source: &Source, text: &str| source.text.iter().any(|line| line.contains(text));
+    let mut of_peers = sources.iter().filter(|source| source.path.starts_with(STEPS));
+    of_peers.any(|source| has(source, &suite) && (has(source, &step) || has(source, &long)))
 }
 
 /// The rows of the tables of `text` that have a column of tests, with their lines: the tests that
@@ -70,6 +84,15 @@ fn rows(text: &str) -> Vec<(usize, Vec<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_is_in_the_file_of_its_suite() {
+        let text = "name: \"host\",\nsteps: &[step(\"reads\", reads), long(\"waits\", waits)],\n";
+        let sources = [Source::parse(Path::new("tests/peers/src/kernels/host.rs"), text)];
+        let has = |name| has_step(&sources, name);
+        assert!(has("host/reads") && has("host/waits"));
+        assert!(!has("host/nonsense") && !has("other/reads") && !has("reads"));
+    }
 
     #[test]
     fn names_are_read_from_the_column_of_every_table() {

@@ -50,12 +50,7 @@ impl Source {
     pub(crate) fn functions(&self) -> Vec<Function> {
         let mut functions = Vec::new();
         for (start, line) in self.code.iter().enumerate() {
-            let Some(at) = word_at(line, "fn") else { continue };
-            let name: String = line[at + 2..]
-                .trim_start()
-                .chars()
-                .take_while(|c| c.is_alphanumeric() || *c == '_')
-                .collect();
+            let Some(name) = function_name(line).map(str::to_owned) else { continue };
             let end = end_of_item(&self.code, start);
             if name.is_empty() || !self.code[end].contains('}') {
                 continue; // a function pointer's type, or a declaration without a body
@@ -68,17 +63,17 @@ impl Source {
         functions
     }
 
-    /// Whether the file defines a function of this name.
-    pub(crate) fn defines(&self, name: &str) -> bool {
-        self.code.iter().any(|line| {
-            word_at(line, "fn").is_some_and(|at| {
-                let rest = line[at + 2..].trim_start();
-                rest.strip_prefix(name).is_some_and(|rest| {
-                    !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
-                })
-            })
-        })
+    /// The names of all functions, of those without a body as well.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.code.iter().filter_map(|line| function_name(line))
     }
+}
+
+/// The name of the function that a line declares.
+fn function_name(line: &str) -> Option<&str> {
+    let rest = line[word_at(line, "fn")? + 2..].trim_start();
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    Some(&rest[..end])
 }
 
 /// Whether `line` contains `word` as a word.
@@ -229,7 +224,10 @@ mod tests {
         let source = Source::parse(Path::new("a.rs"), text);
         let found = source.functions();
         assert_eq!(found, [Function { name: "long".into(), start: 3, lines: 2 }]);
-        assert!(source.defines("long") && source.defines("declared") && !source.defines("lon"));
+        assert_eq!(
+            source.names().filter(|name| !name.is_empty()).collect::<Vec<_>>(),
+            ["declared", "long"]
+        );
     }
 
     #[test]

@@ -1,0 +1,33 @@
+//! weft's target on an emulated processor of Arm, Linux' host in a guest beside it.
+
+use super::bench::{Bench, NQN};
+use super::{Suite, long};
+use crate::guest::Kernel;
+use crate::guest::arm::ArmGuest;
+use crate::process::Process;
+use anyhow::Result;
+use std::time::Duration;
+
+pub(super) const SUITE: Suite = Suite {
+    name: "arm",
+    script: "arm.sh",
+    kernel: Kernel::Release,
+    forwards: false,
+    modules: &["nvme-tcp"],
+    setup,
+    steps: &[long("serves", |bench| bench.guest("serves").map(drop))],
+};
+
+/// Two guests without hardware support boot in this time on a busy machine.
+const BOOT_TIME: Duration = Duration::from_secs(180);
+
+fn setup(bench: &mut Bench) -> Result<()> {
+    let weft = crate::arm::build(&bench.root, &bench.folder)?;
+    let arguments = format!("target --listen tcp://0.0.0.0:4420 --nqn {NQN} --memory 64MiB");
+    let (initrd, ports) = (bench.folder.join("arm.initrd"), (bench.port, 4420));
+    let mut emulator = ArmGuest::prepare()?.serve(&initrd, ports, &weft, &arguments)?;
+    let mut target = Process::start(&mut emulator, &bench.folder.join("target.log"))?;
+    target.wait_for("nvme connect", BOOT_TIME)?;
+    bench.target = Some(target);
+    Ok(())
+}
