@@ -45,7 +45,7 @@ use weft_reactor::{Mailbox, MailboxSender, Reactor, ReactorCompletion, Token, Wa
 use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Slot};
 
-pub(crate) use self::message::{ConnectionId, Message, Prepared};
+pub(crate) use self::message::{ConnectionId, Endpoints, Message, Prepared};
 pub use self::targets::{LatencyState, LatencyTarget};
 
 use self::admin::Admin;
