@@ -1,6 +1,6 @@
 //! Files that are read, and replaced, as a whole.
 
-use crate::claim;
+use crate::{StorageId, claim};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -26,13 +26,20 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 }
 
 /// Replaces a file: after a crash it has what it had before or all of this. The file is for its
-/// owner only. A symbolic link stays, and what it leads to is replaced.
+/// owner only. A symbolic link stays, and what it leads to is replaced. What a device of this
+/// process stands on is never replaced.
 ///
 /// # Errors
 /// The file cannot be written; it is as it was, or new.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = &canonical(path);
     let new = aside(path);
+    for path in [path, &new] {
+        if StorageId::of(path).is_some_and(|id| claim::is_claimed(&id)) {
+            let what = format!("a device stands on {}: name another file here", path.display());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+        }
+    }
     let options = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new);
     let mut file = options?;
     file.write_all(bytes)?;
@@ -82,6 +89,7 @@ pub fn aside(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DeviceSpec;
     use std::os::unix::fs::symlink;
 
     #[test]
@@ -102,6 +110,27 @@ mod tests {
         }
         let error = read_text(Path::new("/dev/zero")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn what_a_device_stands_on_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["disk", "kept.new"] {
+            fs::write(at(name), [7; 4096]).unwrap();
+        }
+        let spec = |name: &str| format!("file:{}", at(name).display()).parse::<DeviceSpec>();
+        let served = ["disk", "kept.new"].map(|name| spec(name).unwrap().build().unwrap());
+        symlink("disk", at("link")).unwrap();
+        for name in ["disk", "link", "kept"] {
+            let error = replace_file(&at(name), b"text").expect_err(name);
+            assert_eq!(error.kind(), io::ErrorKind::ResourceBusy, "{name}: {error}");
+        }
+        for name in ["disk", "kept.new"] {
+            assert_eq!(fs::read(at(name)).unwrap(), [7; 4096], "{name}");
+        }
+        drop(served);
+        replace_file(&at("link"), b"text").expect("nothing is served any more");
     }
 
     #[test]

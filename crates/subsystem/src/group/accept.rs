@@ -57,7 +57,7 @@ impl Group {
         let id = self.connections.reserve(self.core.id);
         // At a listener on [::] a host of IPv4 has a mapped address.
         let peer = SocketAddr::new(address, peer.port());
-        let endpoints = Endpoints { peer, local, port_id };
+        let endpoints = Endpoints { peer, local, port_id, has_tls: false };
         let (tag, limits) = (transport_tag(id), self.core.snapshot.transport);
         let reactor = &mut self.core.reactor;
         let mut transport = TargetConnection::accept(reactor, CONNECTIONS, tag, socket, limits);
@@ -123,7 +123,7 @@ impl Group {
     pub(super) fn accept_incoming(&mut self, incoming: Incoming, port_id: u16) {
         let id = self.connections.reserve(self.core.id);
         let (peer, local) = (incoming.peer_address(), incoming.local_address());
-        let endpoints = Endpoints { peer, local, port_id };
+        let endpoints = Endpoints { peer, local, port_id, has_tls: false };
         let (tag, limits) = (transport_tag(id), self.core.snapshot.transport);
         let reactor = &mut self.core.reactor;
         let accept = TargetConnection::accept_incoming;

@@ -19,7 +19,7 @@ use weft_transport::{CloseReason, DataDigestError, Slot};
 use super::connection::{end_reason, timer};
 use super::core::{CONTROLLERS, Context, Core, REGISTRATION_TIMERS};
 use super::io;
-use super::message::{ConnectionId, Message};
+use super::message::{ConnectionId, Endpoints, Message};
 use crate::shared::ids::HostKey;
 use crate::shared::limits::TURN_BYTES;
 use crate::shared::message::NamespaceRequest;
@@ -33,7 +33,7 @@ pub(crate) struct Admin {
     id: ConnectionId,
     controller: Controller,
     subsystem: Nqn,
-    port_id: u16,
+    endpoints: Endpoints,
     host: HostKey,
     queues: BTreeMap<u16, Queue>,
     /// Commands that are completed later, by their identifier.
@@ -71,14 +71,14 @@ impl Admin {
         id: ConnectionId,
         controller: Controller,
         subsystem: Nqn,
-        port_id: u16,
+        endpoints: Endpoints,
         host: HostKey,
     ) -> Self {
         Self {
             id,
             controller,
             subsystem,
-            port_id,
+            endpoints,
             host,
             queues: BTreeMap::new(),
             pending: BTreeMap::new(),
@@ -228,7 +228,7 @@ impl Admin {
         let slot = self.pending.get(&command_id).copied().filter(|_| !self.is_closed());
         if let (Some(nsid), Some(slot)) = (nsid, slot)
             && let Some(view) =
-                core.snapshot.view(&self.subsystem, self.port_id, self.controller.host())
+                core.snapshot.view(&self.subsystem, &self.endpoints, self.controller.host())
             && let Some(namespace) = view.namespaces.get(nsid)
             && core.submit(namespace.device, self.id, slot, Operation::Flush)
         {
@@ -274,7 +274,7 @@ impl Admin {
     /// turns later; but at once if its host may not stay. Says whether it has.
     pub(super) fn outdate(&mut self, transport: &mut TargetConnection, core: &mut Core) -> bool {
         let host = self.controller.host();
-        if core.snapshot.allows(&self.subsystem, self.port_id, host) {
+        if core.snapshot.allows(&self.subsystem, &self.endpoints, host) {
             self.is_outdated = true;
             return false;
         }
@@ -297,7 +297,7 @@ impl Admin {
 
     fn replace_view(&mut self, transport: &mut TargetConnection, core: &mut Core) {
         self.is_outdated = false;
-        match core.snapshot.view(&self.subsystem, self.port_id, self.controller.host()) {
+        match core.snapshot.view(&self.subsystem, &self.endpoints, self.controller.host()) {
             Some(view) => self.controller.replace_view(view),
             None => self.controller.handle_event(ControllerEvent::Fatal),
         }
@@ -424,7 +424,8 @@ impl Admin {
 
     /// Has the reservations of a namespace persist, or not any more.
     fn set_persistence(&mut self, command_id: u16, nsid: u32, persist: bool, core: &mut Core) {
-        let Some(view) = core.snapshot.view(&self.subsystem, self.port_id, self.controller.host())
+        let Some(view) =
+            core.snapshot.view(&self.subsystem, &self.endpoints, self.controller.host())
         else {
             return;
         };

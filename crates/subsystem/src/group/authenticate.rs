@@ -372,7 +372,7 @@ impl Connection {
     /// What the host has to prove as of now: its secret may have changed since it connected.
     fn policy(&self, core: &Core) -> Option<Arc<Policy>> {
         let names = &self.guard.as_ref()?.names;
-        let view = core.snapshot.view(&names.subsystem, self.endpoints.port_id, &names.host)?;
+        let view = core.snapshot.view(&names.subsystem, &self.endpoints, &names.host)?;
         view.policies.get(&names.host).cloned()
     }
 
@@ -462,7 +462,7 @@ impl Connection {
     fn claim_when_authenticated(&mut self, core: &mut Core) {
         let Some(guard) = &mut self.guard else { return };
         let (Some(host_id), names) = (guard.host_id.take(), guard.names.clone()) else { return };
-        let view = core.snapshot.view(&names.subsystem, self.endpoints.port_id, &names.host);
+        let view = core.snapshot.view(&names.subsystem, &self.endpoints, &names.host);
         let claimed = view.map(|view| self.claim_host_id(&names.host, &host_id, &view, core));
         if let Some(Err(_)) = claimed {
             let what = "another host has connected with its Host Identifier";

@@ -121,6 +121,7 @@ impl Connection {
                 return Placement::Stay;
             }
         };
+        self.endpoints.has_tls = self.transport.tls_identity().is_some();
         if let Err(error) = self.check(&request, core) {
             let (peer, ConnectRequest { host, subsystem, .. }) = (self.endpoints.peer, &request);
             let what = format_args!("{peer}: {host} is refused at {subsystem}: {}", error.status);
@@ -227,8 +228,7 @@ impl Connection {
             return;
         };
         let (slot, request) = (connecting.slot, connecting.request.clone());
-        let port_id = self.endpoints.port_id;
-        let view = core.snapshot.connected(&request.subsystem, port_id, &request.host);
+        let view = core.snapshot.connected(&request.subsystem, &self.endpoints, &request.host);
         // The owner's group may not know yet that the host is no longer allowed.
         let view = view.and_then(|view| request.check_host(&view).map(|()| view));
         match (result, view) {
@@ -269,8 +269,7 @@ impl Connection {
         if core.draining {
             return Err(ConnectError::status(Status::CONNECT_CONTROLLER_BUSY));
         }
-        let view =
-            core.snapshot.connected(&request.subsystem, self.endpoints.port_id, &request.host)?;
+        let view = core.snapshot.connected(&request.subsystem, &self.endpoints, &request.host)?;
         let mode = core.snapshot.tls_mode(self.endpoints.port_id);
         tls::check_connect(self.transport.tls_identity().as_deref(), mode, request)?;
         if request.queue_id == 0 { request.check_admin(&view) } else { Ok(()) }
@@ -286,8 +285,7 @@ impl Connection {
         let Role::Connecting(connecting) = &self.role else { return Ok(()) };
         let slot = connecting.slot;
         core.reactor.clear_timer(timer(DRAIN_TIMERS, self.id));
-        let view =
-            core.snapshot.connected(&request.subsystem, self.endpoints.port_id, &request.host)?;
+        let view = core.snapshot.connected(&request.subsystem, &self.endpoints, &request.host)?;
         request.check_admin(&view)?;
         let mut request = request.clone();
         request.keep_alive_timeout_ms =
@@ -313,7 +311,7 @@ impl Connection {
         );
         self.register(&request, controller_id, None, core);
         let subsystem = view.nqn;
-        let mut admin = Admin::new(self.id, controller, subsystem, self.endpoints.port_id, host);
+        let mut admin = Admin::new(self.id, controller, subsystem, self.endpoints, host);
         admin.run_effects(&mut self.transport, core);
         self.role = Role::Admin(Box::new(admin));
         Ok(())

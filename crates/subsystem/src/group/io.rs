@@ -29,7 +29,7 @@ use self::copy::Copying;
 pub(super) use self::ending::Hold;
 use super::connection::Connection;
 use super::core::{Context, Core};
-use super::message::{ConnectionId, Message};
+use super::message::{ConnectionId, Endpoints, Message};
 use super::meter::Meter;
 use super::schedule::{Flows, Outcome, QueueClass, TenantId};
 use super::tracer::{QueueTrace, Tracer};
@@ -44,7 +44,7 @@ pub(crate) struct Io {
     id: ConnectionId,
     queue: IoQueue,
     subsystem: Nqn,
-    port_id: u16,
+    endpoints: Endpoints,
     /// The priority that its host has given it, if the host has chosen weighted round robin.
     priority: Option<u8>,
     owner: ConnectionId,
@@ -124,20 +124,20 @@ impl Io {
     ) -> Self {
         let mut work = Vec::new();
         work.resize_with(grant.entries as usize, Work::default);
-        let (priority, port_id) = (grant.priority, connection.endpoints.port_id);
+        let (priority, endpoints) = (grant.priority, connection.endpoints);
         let queue = IoQueue::new(grant, view);
         if share::has_share(priority) {
             core.schedule.shares.count_priority(true);
         }
         let now = core.reactor.turn_time();
-        let grant = grant_of(&host, port_id, priority, core);
+        let grant = grant_of(&host, endpoints.port_id, priority, core);
         let of_host = (connection.id.index, host.names().0);
         let host_hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(host.names().0);
         Self {
             id: connection.id,
             queue,
             subsystem: view.nqn,
-            port_id,
+            endpoints,
             priority,
             owner,
             flows: Flows::new(connection.id, &host, core),
@@ -320,7 +320,7 @@ impl Io {
     }
 
     fn refresh_view(&mut self, core: &mut Core) {
-        let view = core.snapshot.view(&self.subsystem, self.port_id, &self.host_name);
+        let view = core.snapshot.view(&self.subsystem, &self.endpoints, &self.host_name);
         self.is_refused = !view.as_ref().is_some_and(|view| view.allows(&self.host_name));
         if let Some(view) = view {
             self.queue.replace_view(&view);
@@ -337,7 +337,7 @@ impl Io {
 
     /// Other rules of classes are in force.
     pub(super) fn regrant(&mut self, core: &mut Core) {
-        let grant = grant_of(&self.host, self.port_id, self.priority, core);
+        let grant = grant_of(&self.host, self.endpoints.port_id, self.priority, core);
         self.class.regrant(grant, &mut core.schedule.express);
     }
 

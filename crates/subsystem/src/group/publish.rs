@@ -54,9 +54,8 @@ impl Group {
         let mut outdated = VecDeque::new();
         for index in concerned.iter().copied() {
             self.with_if_changed(index, |connection, core| {
-                let port_id = connection.endpoints.port_id;
-                let differs =
-                    |host: &HostKey| core.snapshot.differs(&old, host.subsystem(), port_id);
+                let at = connection.endpoints;
+                let differs = |host: &HostKey| core.snapshot.differs(&old, host.subsystem(), &at);
                 match &mut connection.role {
                     Role::Admin(admin) if differs(admin.host()) => {
                         let had_to_be = admin.outdate(&mut connection.transport, core);

@@ -31,6 +31,8 @@ pub(crate) struct Endpoints {
     pub(crate) local: SocketAddr,
     /// Identifier of the port that accepted it.
     pub(crate) port_id: u16,
+    /// Whether its Connect came over TLS.
+    pub(crate) has_tls: bool,
 }
 
 /// A connection that moves to the group of its queue: Connect has been read and is answered there.

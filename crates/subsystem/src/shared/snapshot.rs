@@ -20,6 +20,7 @@ use weft_transport::tls::{TlsAcceptor, TlsMode, TlsRecords};
 use crate::config::{Limits, Listen, Port, PortSubsystems, QosRule, Referral};
 use crate::shared::generated::GeneratedKeys;
 use crate::shared::ids::{ConnectionId, DeviceId};
+use crate::shared::message::Endpoints;
 use crate::shared::rate_limits::RateLimits;
 
 /// Descriptors that are kept for devices, reactors and the like, beside one for each connection.
@@ -169,6 +170,18 @@ impl From<&Port> for PortView {
     }
 }
 
+impl PortView {
+    /// Whether a connection may be one of this port: its number may be that of another address by
+    /// now, and it may have to have TLS.
+    fn has(&self, at: &Endpoints) -> bool {
+        let (own, local) = (self.listen.address, at.local);
+        let ip = own.ip().to_canonical();
+        let is_there = (ip.is_unspecified() || ip == local.ip().to_canonical())
+            && (own.port() == 0 || own.port() == local.port());
+        self.id == at.port_id && is_there && (at.has_tls || self.tls != TlsMode::Required)
+    }
+}
+
 impl Snapshot {
     /// Whether a rule has a weight.
     pub(crate) fn has_weights(&self) -> bool {
@@ -176,8 +189,8 @@ impl Snapshot {
     }
 
     /// What a host sees of the subsystem of this name, if that is served at a port.
-    pub(crate) fn view(&self, nqn: &Nqn, port_id: u16, host: &Nqn) -> Option<Arc<SubsystemView>> {
-        self.view_by_name(nqn.as_str(), port_id).map(|view| view.of_host(host))
+    pub(crate) fn view(&self, nqn: &Nqn, at: &Endpoints, host: &Nqn) -> Option<Arc<SubsystemView>> {
+        self.view_by_name(nqn.as_str(), at).map(|view| view.of_host(host))
     }
 
     /// The subsystem of a host's Connect at a port. A port that has been taken away may come back,
@@ -185,23 +198,23 @@ impl Snapshot {
     pub(crate) fn connected(
         &self,
         nqn: &Nqn,
-        port_id: u16,
+        at: &Endpoints,
         host: &Nqn,
     ) -> Result<Arc<SubsystemView>, ConnectError> {
-        let is_there = self.ports.iter().any(|port| port.id == port_id);
-        self.view(nqn, port_id, host).ok_or(match is_there {
+        let is_there = self.ports.iter().any(|port| port.id == at.port_id);
+        self.view(nqn, at, host).ok_or(match is_there {
             true => ConnectError::unknown_subsystem(),
             false => ConnectError::status(Status::CONNECT_CONTROLLER_BUSY),
         })
     }
 
     /// Whether a host may use the subsystem of this name at a port.
-    pub(crate) fn allows(&self, nqn: &Nqn, port_id: u16, host: &Nqn) -> bool {
-        self.view_by_name(nqn.as_str(), port_id).is_some_and(|view| view.allows(host))
+    pub(crate) fn allows(&self, nqn: &Nqn, at: &Endpoints, host: &Nqn) -> bool {
+        self.view_by_name(nqn.as_str(), at).is_some_and(|view| view.allows(host))
     }
 
-    fn view_by_name(&self, nqn: &str, port_id: u16) -> Option<&Arc<SubsystemView>> {
-        let port = self.ports.iter().find(|port| port.id == port_id)?;
+    fn view_by_name(&self, nqn: &str, at: &Endpoints) -> Option<&Arc<SubsystemView>> {
+        let port = self.ports.iter().find(|port| port.has(at))?;
         if nqn == self.discovery.nqn.as_str() {
             return port.discovery.then_some(&self.discovery);
         }
@@ -236,8 +249,8 @@ impl Snapshot {
     }
 
     /// Whether a queue of this subsystem that came to this port has another view than in `old`.
-    pub(crate) fn differs(&self, old: &Self, nqn: &str, port_id: u16) -> bool {
-        match (old.view_by_name(nqn, port_id), self.view_by_name(nqn, port_id)) {
+    pub(crate) fn differs(&self, old: &Self, nqn: &str, at: &Endpoints) -> bool {
+        match (old.view_by_name(nqn, at), self.view_by_name(nqn, at)) {
             (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
             _ => true,
         }
@@ -423,4 +436,36 @@ pub(crate) fn transport_limits(
 pub(crate) fn connections_max(limits: &Limits) -> usize {
     let descriptors = weft_reactor::descriptor_limit().saturating_sub(DESCRIPTORS_RESERVED);
     limits.connections.min(usize::try_from(descriptors).unwrap_or(usize::MAX)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_of_a_port_at_its_address_and_with_its_tls_only() {
+        let port = |id, listen: &str, tls| {
+            let port = Port::new(id, listen.parse().expect("an address"));
+            PortView { tls, ..PortView::from(&port) }
+        };
+        let came = |local: &str, has_tls| {
+            let local = local.parse().expect("an address");
+            Endpoints { peer: local, local, port_id: 1, has_tls }
+        };
+        let clear = &came("192.0.2.1:4420", false);
+        for (listen, expected) in [
+            ("tcp://192.0.2.1:4420", true),
+            ("tcp://0.0.0.0:4420", true),
+            ("tcp://[::]:4420", true),
+            ("tcp://192.0.2.1:0", true),
+            ("tcp://192.0.2.1:4421", false),
+            ("tcp://192.0.2.2:4420", false),
+        ] {
+            assert_eq!(port(1, listen, TlsMode::Off).has(clear), expected, "{listen}");
+            assert!(!port(2, listen, TlsMode::Off).has(clear), "{listen}");
+        }
+        let secure = |tls| port(1, "tcp://192.0.2.1:4420", tls);
+        assert!(secure(TlsMode::Allowed).has(clear) && !secure(TlsMode::Required).has(clear));
+        assert!(secure(TlsMode::Required).has(&came("[::ffff:192.0.2.1]:4420", true)));
+    }
 }

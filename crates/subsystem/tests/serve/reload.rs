@@ -540,6 +540,30 @@ fn ports_come_and_go() {
     });
 }
 
+/// Ports without an `id` are numbered by their position, so that a number may be that of another
+/// address after a reload.
+#[test]
+fn hosts_of_an_address_that_goes_are_disconnected_whatever_the_port_is_called() {
+    reconfigured(&["memory:1MiB"], |target, config| {
+        let free = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let [one, other] = free.map(|free| free.local_addr().expect("an address").to_string());
+        let with_port = |address: &str| {
+            let mut two = config.clone();
+            two.ports.push(port(7, address));
+            two
+        };
+        target.reload(with_port(&one)).expect("a reload");
+        let (mut stays, _) = Peer::admin(address(target));
+        let (mut admin, controller) = Peer::admin(target.addresses()[&7]);
+        let mut io = Peer::io(target.addresses()[&7], controller, 1);
+        io.write(1, 0, 1, &pattern(BLOCK, 1)).succeeded();
+        target.reload(with_port(&other)).expect("a reload");
+        assert_eq!(io.until_closed(), CloseReason::PeerClosed);
+        assert_eq!(admin.until_closed(), CloseReason::PeerClosed);
+        assert!(stays.controller_status().ready());
+    });
+}
+
 #[test]
 fn a_configuration_that_cannot_be_had_changes_nothing() {
     reconfigured(&["memory:1MiB"], |target, config| {

@@ -23,7 +23,7 @@ impl Io {
         context: &mut Context<'_>,
     ) {
         let core = &context.core;
-        let view = core.snapshot.view(&self.subsystem, self.port_id, &self.host_name);
+        let view = core.snapshot.view(&self.subsystem, &self.endpoints, &self.host_name);
         let request = operation.request(data.unwrap_or_default());
         let (Some(view), Ok(request)) = (view, request) else {
             let status = request.err().unwrap_or(Status::INVALID_NAMESPACE.with_dnr());
@@ -67,7 +67,7 @@ impl Io {
         into: Option<Buffer>,
         context: &mut Context<'_>,
     ) {
-        let view = context.core.snapshot.view(&self.subsystem, self.port_id, &self.host_name);
+        let view = context.core.snapshot.view(&self.subsystem, &self.endpoints, &self.host_name);
         let (Some(view), Some(mut buffer)) = (view, into) else {
             return self.fail(slot, &device, Status::INTERNAL_ERROR, context);
         };
