@@ -275,7 +275,7 @@ fn check_source(source: &Source, faults: &mut Vec<String>) {
     };
     if let Some(folder) = source.path.strip_suffix("/mod.rs") {
         // What is at the top of `tests` would be a test of its own.
-        if !folder.rsplit('/').nth(1).is_some_and(|above| above == "tests") {
+        if folder.rsplit('/').nth(1).is_none_or(|above| above != "tests") {
             fault(0, format!("a module with files of its own is {folder}.rs"));
         }
     }
