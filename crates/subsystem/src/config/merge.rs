@@ -157,8 +157,17 @@ impl Config {
                     };
                     served.iter().find(is_it).map(|one| one.nsid)
                 };
+                // A reload gives another number to what its path has led to another disk.
+                let is_served = |nsid: &u32| {
+                    let is_it = |one: &Namespace| {
+                        one.bdev.is_none() && one.nsid == *nsid && one.device == namespace.device
+                    };
+                    served.iter().any(is_it)
+                };
+                let known = known.map(|known| known.nsid);
+                let number = known.filter(is_served).or_else(fresh).or(known);
                 if namespace.by_position
-                    && let Some(nsid) = known.map(|known| known.nsid).or_else(fresh)
+                    && let Some(nsid) = number
                 {
                     namespace.nsid = nsid;
                     used.push(nsid);
@@ -358,5 +367,18 @@ mod tests {
             Namespace::new(3, "null:3MiB".parse().expect("a device"));
         after.number_as(&before, &served);
         assert_eq!(numbers(&after), [3, 2]);
+        // What the first one's path leads to has another number since, and it is there.
+        let mut same = file(FILE);
+        served.subsystems[0].namespaces[0] =
+            Namespace::new(4, "null:1MiB".parse().expect("a device"));
+        same.number_as(&before, &served);
+        assert_eq!(numbers(&same), [4, 2]);
+        let merged = served.merged(&same, &file(FILE)).expect("a configuration");
+        assert_eq!(numbers(&merged), [4, 2, 7]);
+        // It was removed at run time.
+        served.subsystems[0].namespaces.remove(0);
+        let mut same = file(FILE);
+        same.number_as(&before, &served);
+        assert_eq!(numbers(&same), [1, 2]);
     }
 }
