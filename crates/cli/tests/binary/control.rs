@@ -973,7 +973,7 @@ fn classes_are_set_and_deleted_under_load_and_kept() {
     assert!(unknown.is_err_and(|(code, what)| code == -32602 && what.contains("nsid")));
     for (key, part) in [
         ("budget", "half of a poll group's time together"),
-        ("latency_target", "as soon as it can be"),
+        ("latency_target", "served as soon as possible"),
         ("max_throughput_loss", "others always keep half"),
     ] {
         let replaced = call(&mut client, "qos_set", json!({"class": "latency", key: 40}));

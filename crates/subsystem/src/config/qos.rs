@@ -20,7 +20,8 @@ const REPLACED: [(&str, &str); 3] = [
     ("budget", "all queues of the class latency have half of a poll group's time together"),
     (
         "latency-target",
-        "the class latency is served as soon as it can be: give express-cpus for less",
+        "queues of the class latency are always served as soon as possible, and express-cpus gives \
+         them a processor of their own",
     ),
     ("max-throughput-loss", "others always keep half of a poll group's time"),
 ];
@@ -244,7 +245,7 @@ mod tests {
             ("class = \"throughput\"\nweight = 0", "give 1 to 10000"),
             ("class = \"throughput\"\nweight = 10001", "give 1 to 10000"),
             ("class = \"latency\"\nbudget = 40", "half of a poll group's time together"),
-            ("class = \"latency\"\nlatency-target = \"1ms\"", "as soon as it can be"),
+            ("class = \"latency\"\nlatency-target = \"1ms\"", "served as soon as possible"),
             ("class = \"latency\"\nmax-throughput-loss = 10", "others always keep half"),
             ("class = \"latency\"\nport = 1", "no port with the id 1"),
             ("class = \"latency\"\nsubsystem = \"nqn.2024-01.a:c\"", "there is no subsystem"),
