@@ -10,9 +10,9 @@ use weft_transport::{CloseReason, Incoming};
 use super::connection::{Connection, transport_tag};
 use super::core::CONNECTIONS;
 use super::listen::ListenerEvent;
-use super::message::Endpoints;
 use super::{Group, Message};
 use crate::shared::classes::Grant;
+use crate::shared::message::Endpoints;
 
 impl Group {
     pub(super) fn handle_listener(&mut self, completion: ReactorCompletion) {

@@ -19,11 +19,11 @@ use weft_transport::{CloseReason, DataDigestError, Slot};
 use super::connection::{end_reason, timer};
 use super::core::{CONTROLLERS, Context, Core, REGISTRATION_TIMERS};
 use super::io;
-use super::message::{ConnectionId, Endpoints, Message};
-use crate::shared::ids::HostKey;
+use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::TURN_BYTES;
 use crate::shared::message::NamespaceRequest;
 use crate::shared::message::{Asker, Changed};
+use crate::shared::message::{Endpoints, Message};
 use crate::shared::reservations::Change;
 use crate::shared::round::Waiter;
 

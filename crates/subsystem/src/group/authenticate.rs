@@ -19,7 +19,7 @@ use weft_transport::{CloseReason, Slot};
 
 use super::connection::{Connection, Role, timer};
 use super::core::{AUTHENTICATION_TIMERS, Core, KEY_TIMER};
-use super::message::ConnectionId;
+use crate::shared::ids::ConnectionId;
 use crate::shared::limits::{FAILURE_DELAY, KEY_WAIT};
 use crate::shared::powers::Job;
 

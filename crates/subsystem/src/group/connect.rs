@@ -18,10 +18,10 @@ use super::admin::Admin;
 use super::connection::{Connection, Placement, Role, StaleCheck, timer};
 use super::core::{Core, DRAIN_TIMERS};
 use super::io::Io;
-use super::message::{ConnectionId, Message, MovedConnection};
 use crate::shared::classes::{ClassWord, Grant};
 use crate::shared::directory::{ConnectedQueue, QueueAuthentication};
-use crate::shared::ids::HostKey;
+use crate::shared::ids::{ConnectionId, HostKey};
+use crate::shared::message::{Message, MovedConnection};
 use crate::shared::round::{Round, Waiter};
 use crate::shared::tls;
 

@@ -17,10 +17,10 @@ use super::authenticate::Guard;
 use super::core::{Context, Core, DRAIN_TIMERS};
 use super::devices;
 use super::io::Io;
-use super::message::{ConnectionId, Endpoints, MovedConnection};
 use super::schedule::{FlowKey, Outcome, Shares, TenantId, Turn};
-use crate::shared::ids::HostKey;
+use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::{THROTTLED_SHARE, TLS_WARNINGS};
+use crate::shared::message::{Endpoints, MovedConnection};
 
 /// One connection.
 #[derive(Debug)]

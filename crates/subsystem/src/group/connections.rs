@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::connection::Connection;
-use super::message::ConnectionId;
+use crate::shared::ids::ConnectionId;
 
 /// A table of connections. A connection that is being handled is taken out of the table meanwhile.
 #[derive(Debug, Default)]

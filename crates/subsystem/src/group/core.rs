@@ -11,12 +11,12 @@ use weft_transport::target::TargetConnection;
 use super::connection::{Connection, Role};
 use super::devices::{self, Devices};
 use super::lines::Lines;
-use super::message::{ConnectionId, Message};
 use super::schedule::{Schedule, Work};
 use super::tracer::Tracer;
 use crate::shared::directory::Directory;
-use crate::shared::ids::HostKey;
+use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::{FAULT_LINES, HOST_LINES};
+use crate::shared::message::Message;
 use crate::shared::round::{Round, Waiter};
 use crate::shared::snapshot::Snapshot;
 

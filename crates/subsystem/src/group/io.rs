@@ -29,13 +29,13 @@ use self::copy::Copying;
 pub(super) use self::ending::Hold;
 use super::connection::Connection;
 use super::core::{Context, Core};
-use super::message::{ConnectionId, Endpoints, Message};
 use super::meter::Meter;
 use super::schedule::{Flows, Outcome, QueueClass, TenantId};
 use super::tracer::{QueueTrace, Tracer};
 use crate::shared::classes::Grant;
-use crate::shared::ids::HostKey;
+use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::io_metrics::Wait;
+use crate::shared::message::{Endpoints, Message};
 use crate::shared::trace::TracedQueue;
 
 /// An I/O queue.

@@ -34,7 +34,7 @@ pub(crate) use self::pieces::Pieces;
 pub(crate) use self::tenants::{Shares, TenantId, TenantKey, Visit};
 pub(crate) use self::window::{ExpressDelay, Window};
 
-use crate::shared::message::ConnectionId;
+use crate::shared::ids::ConnectionId;
 use crate::shared::snapshot::Snapshot;
 
 /// Pieces of requests in a turn: what a memory device zeroes in one.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
-use super::message::ConnectionId;
+use crate::shared::ids::ConnectionId;
 
 /// They are pruned only when there are more than this.
 const PRUNED_MIN: usize = 64;

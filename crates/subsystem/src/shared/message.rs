@@ -16,7 +16,7 @@ use weft_reactor::MailboxSender;
 use weft_transport::Incoming;
 use weft_transport::target::Detached;
 
-pub(crate) use super::ids::ConnectionId;
+use super::ids::ConnectionId;
 use super::ids::HostKey;
 use crate::shared::error::TargetError;
 use crate::shared::round::Round;

@@ -18,8 +18,7 @@ use weft_transport::Slot;
 use crate::group::core::{Core, RATE_TIMER};
 use crate::group::io::bytes_of;
 use crate::shared::bucket::Lease;
-use crate::shared::ids::HostKey;
-use crate::shared::message::ConnectionId;
+use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::rate_limits::{LimitBucket, RateLimits, TenantTime};
 
 /// The timer is not set for less: what accrues meanwhile is in every bucket's tolerance.
