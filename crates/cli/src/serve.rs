@@ -32,7 +32,7 @@ use crate::{
     ctl,
     failure::Failure,
     mdns,
-    output::{self, Format},
+    output::Format,
     service_manager::tell_manager,
     signals::{self, Wish},
     values::{Cpus, Driver, PollingMode, cpus, size, size32, time},
@@ -46,8 +46,8 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("described").args(["config", "state"]).multiple(true))]
 pub(crate) struct Options {
-    /// Read the configuration from a file: TOML (see docs/config.toml) or the JSON that `nvmetcli
-    /// save` writes.
+    /// Read the configuration from a TOML file (see docs/config.toml; weft convert makes one of the
+    /// JSON that nvmetcli writes).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["served", "listening", "subsystem"])]
     config: Option<PathBuf>,
     /// Say what --config FILE, or what --state FILE has kept, would serve, with every NSID and
@@ -367,13 +367,7 @@ fn control_address(text: &str) -> Result<weft_rpc::Address, String> {
 /// define; it must not change at a reload, which would replace the subsystem.
 fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<Config, Failure> {
     let mut config = match &options.config {
-        Some(path) => {
-            let loaded = Config::load(path).map_err(Failure::because)?;
-            for note in &loaded.notes {
-                output::complain(&format!("weft target: {}: {note}", path.display()));
-            }
-            loaded.config
-        }
+        Some(path) => Config::load(path).map_err(Failure::because)?,
         None => flags::configuration(options, matches, nqn)?,
     };
     options.engine.amend(&mut config);

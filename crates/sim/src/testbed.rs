@@ -242,8 +242,8 @@ impl Testbed {
             let member = |number: u16| {
                 let mut config = both.clone();
                 config.ports.retain(|port| port.id == number);
-                config.subsystems[0].controller_ids.first = number * 1000;
-                config.subsystems[0].controller_ids.last = number * 1000 + 999;
+                config.subsystems[0].cntlid_min = Some(number * 1000);
+                config.subsystems[0].cntlid_max = Some(number * 1000 + 999);
                 config.is_standby = number == 2;
                 config
             };

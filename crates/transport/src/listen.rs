@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::str::FromStr;
 
 use weft_reactor::{ListenerId, Operation, Reactor, Token};
 
@@ -26,6 +27,16 @@ impl fmt::Display for Transport {
             Self::Rdma => "rdma",
             Self::Loopback => "loopback",
         })
+    }
+}
+
+impl FromStr for Transport {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut all = [Self::Tcp, Self::Rdma, Self::Loopback].into_iter();
+        let found = all.find(|one| one.to_string().eq_ignore_ascii_case(text));
+        found.ok_or_else(|| format!("{text:?} is no transport; give tcp or rdma"))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     spec::{block_size, size, switch, unknown},
     split_path,
 };
-use core::{fmt, time::Duration};
+use core::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -222,6 +222,14 @@ fn not_an_image(text: &str) -> ParseSpecError {
 }
 
 /// The form that [`RbdSpec::parse`] reads.
+impl FromStr for RbdSpec {
+    type Err = ParseSpecError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text)
+    }
+}
+
 impl fmt::Display for RbdSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let twice = |text: &str| text.replace(',', ",,");

@@ -179,7 +179,7 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
     let secure = json!({"nqn": nqn, "listen_address": at, "secure_channel": true, "tls": "off"});
     for (method, params, code, part) in [
         ("nvmf_subsystem_add_host", host(json!({"psk": "key0"})), -32602, "no key \"key0\""),
-        ("nvmf_subsystem_add_host", host(json!({"psk": [1]})), -32602, "no name of a key"),
+        ("nvmf_subsystem_add_host", host(json!({"psk": [1]})), -32602, "a list of names"),
         ("nvmf_subsystem_set_keys", host(json!({"psk": "a", "dhchap_key": "b"})), -32602, "own"),
         ("nvmf_subsystem_add_host", host(json!({"dhchap_key": "key0"})), -32602, "no key \"key0\""),
         ("nvmf_subsystem_set_keys", host(json!({})), -32602, "not listed"),

@@ -9,7 +9,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::control::{call, client, waiting};
+use crate::control::{SECRETS, call, client, saved, waiting};
 use crate::weft::{DRIVERS, Folder, NQN, Target, command, text, weft};
 
 /// A file that only its user may read.
@@ -150,6 +150,69 @@ fn hosts_are_referred_to_other_discovery_controllers() {
     drop(target);
     let (target, mut client) = waiting(&folder, &words);
     assert_eq!(shown(&mut client), Ok(listed));
+    target.stop();
+}
+
+/// Whatever a method takes is what `save_config` has, and what the state keeps.
+#[test]
+fn what_methods_take_is_saved_and_kept() {
+    let folder = Folder::new("schema");
+    let key = token_file(&folder, "key", SECRETS[0]);
+    let state = folder.path("state");
+    let words = ["--state", text(&state)];
+    let (target, mut client) = waiting(&folder, &words);
+    let nqn = "nqn.2024-01.org.example:schema";
+    let calls = [
+        ("keyring_file_add_key", json!({"name": "own", "path": key})),
+        ("bdev_null_create", json!({"name": "n", "num_blocks": 256, "block_size": 4096})),
+        (
+            "nvmf_create_subsystem",
+            json!({
+                "nqn": nqn, "serial_number": "S7", "model_number": "M7", "firmware": "7",
+                "admin_label": "rack 7", "max_namespaces": 7, "qid_max": 3, "min_cntlid": 7,
+                "max_cntlid": 70, "controllers": "static", "ana_reporting": true,
+                "enable_nssr": true, "host_namespaces": {"capacity": "1GiB"},
+                "allow_any_host": false,
+            }),
+        ),
+        (
+            "nvmf_subsystem_add_host",
+            json!({
+                "nqn": nqn, "host": "nqn.2024-01.org.example:h", "dhchap_key": "own",
+                "dhchap_ctrlr_key": "own", "dhchap_hashes": ["sha384"],
+                "dhchap_groups": ["ffdhe3072"], "dhchap_concat_compat": true,
+            }),
+        ),
+        (
+            "nvmf_subsystem_add_ns",
+            json!({"nqn": nqn, "namespace": {
+                "bdev_name": "n", "nsid": 5, "anagrpid": 3, "read_only": true,
+                "ptpl_file": folder.path("ptpl"), "eui64": "0011223344556677",
+                "uuid": "99451596-9675-4382-bff8-b78ee34de567",
+                "nguid": "99451596967543821FF8B78EE34DE567",
+            }}),
+        ),
+    ];
+    for (method, params) in &calls {
+        call(&mut client, method, params.clone()).expect(method);
+    }
+    let all = saved(&mut client);
+    let has = |of: &Value, wanted: &Value| match (of, wanted) {
+        (Value::Object(of), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| of.get(key) == Some(value))
+        }
+        (of, wanted) => of == wanted,
+    };
+    for (method, params) in &calls {
+        let one = all.iter().find(|one| one["method"] == *method).expect(method);
+        for (key, value) in params.as_object().expect("parameters") {
+            assert!(has(&one["params"][key], value), "{method}: {key}: {}", one["params"]);
+        }
+    }
+    target.signal(Signal::KILL);
+    drop(target);
+    let (target, mut client) = waiting(&folder, &words);
+    assert_eq!(saved(&mut client), all);
     target.stop();
 }
 

@@ -63,6 +63,12 @@ impl TlsMode {
     }
 }
 
+impl fmt::Display for TlsMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 impl FromStr for TlsMode {
     type Err = String;
 
@@ -100,6 +106,12 @@ impl TlsRecords {
             Self::User => "user space",
             Self::Kernel => "the kernel",
         }
+    }
+}
+
+impl fmt::Display for TlsRecords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -7,9 +7,11 @@ use std::{
     str::FromStr,
 };
 
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weft_nvme::log_page::TransportType;
 pub use weft_transport::Transport;
+
+use super::text;
 
 /// The port that IANA gave to NVMe over Fabrics.
 const NVME_PORT: u16 = 4420;
@@ -96,14 +98,12 @@ impl FromStr for Listen {
             .trim()
             .split_once("://")
             .ok_or_else(|| error("does not start with a transport and ://"))?;
-        let transport = match scheme.to_ascii_lowercase().as_str() {
-            "tcp" => Transport::Tcp,
-            "rdma" => Transport::Rdma,
-            "loopback" => Transport::Loopback,
-            "roce" | "iwarp" => return Err(error("is an RDMA address, which begins with rdma://")),
-            "loop" | "fc" | "pcie" => return Err(error("names a transport that is not served")),
-            _ => return Err(error("names an unknown transport")),
-        };
+        let scheme = scheme.to_ascii_lowercase();
+        let transport = scheme.parse().map_err(|_| match scheme.as_str() {
+            "roce" | "iwarp" => error("is an RDMA address, which begins with rdma://"),
+            "loop" | "fc" | "pcie" => error("names a transport that is not served"),
+            _ => error("names an unknown transport"),
+        })?;
         let address = address.strip_suffix('/').unwrap_or(address);
         if let Ok(address) = address.parse::<SocketAddr>() {
             return Ok(Self { transport, address });
@@ -165,16 +165,16 @@ fn zoned(text: &str) -> Option<Option<SocketAddr>> {
 }
 
 /// Another discovery service, or a subsystem of another target.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Referral {
     /// Where it answers.
     pub address: Listen,
     /// Its port's id, 0 if that is not known.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "text::is_default")]
     pub port_id: u16,
     /// The subsystem; none: the discovery service.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subsystem: Option<String>,
 }
 
@@ -206,9 +206,15 @@ impl FromStr for Referral {
     }
 }
 
+impl Serialize for Listen {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        text::word::serialize(self, serializer)
+    }
+}
+
 impl<'de> Deserialize<'de> for Listen {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        text::word::deserialize(deserializer)
     }
 }
 

@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use serde::{Deserialize, Serialize};
+
 use super::Bdev;
 
-/// Block devices of which one is found, added or removed without a look at the others.
-#[derive(Clone, Debug, Default)]
+/// Block devices of which one is found, added or removed without a look at the others. Written as a
+/// list.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<Bdev>", into = "Vec<Bdev>")]
 pub struct Bdevs {
     in_order: BTreeMap<u64, Bdev>,
     by_name: HashMap<String, u64>,
@@ -90,6 +94,18 @@ impl FromIterator<Bdev> for Bdevs {
         let mut all = Self::default();
         bdevs.into_iter().for_each(|bdev| all.put(bdev));
         all
+    }
+}
+
+impl From<Vec<Bdev>> for Bdevs {
+    fn from(bdevs: Vec<Bdev>) -> Self {
+        bdevs.into_iter().collect()
+    }
+}
+
+impl From<Bdevs> for Vec<Bdev> {
+    fn from(bdevs: Bdevs) -> Self {
+        bdevs.in_order.into_values().collect()
     }
 }
 

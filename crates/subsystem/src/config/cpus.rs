@@ -1,5 +1,7 @@
 //! Lists of processors.
 
+use serde::{Deserialize, Deserializer, de::Error as _};
+
 /// Most processors a list may name: what the kernel's `cpu_set_t` holds.
 const CPUS_MAX: usize = 1024;
 
@@ -30,6 +32,24 @@ pub fn parse(text: &str) -> Result<Vec<usize>, String> {
         }
     }
     Ok(cpus)
+}
+
+/// Serde: a list as such a text, as numbers, or as one number.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<usize>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "processors are written as \"0-3\" or [0, 1]")]
+    enum Written {
+        Text(String),
+        List(Vec<usize>),
+        One(usize),
+    }
+    match Written::deserialize(deserializer)? {
+        Written::Text(text) => parse(&text).map_err(D::Error::custom),
+        Written::List(list) => Ok(list),
+        Written::One(cpu) => Ok(vec![cpu]),
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::path::Path;
 use weft_backend::DeviceSpec;
 use weft_nvme::Nqn;
 
-use super::{Config, ConfigError, Loaded, nvmetcli, toml};
+use super::nvmetcli::{self, Loaded};
+use super::{Config, ConfigError, toml};
 
 /// Reads `input` as either form of a configuration. Panics if an invariant is broken.
 pub fn config(input: &[u8]) {

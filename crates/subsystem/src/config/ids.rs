@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::text::word;
 
 /// An identifier of `N` bytes, written as hexadecimal digits with any `-`, `:` or `.` between
 /// them.
@@ -43,9 +45,62 @@ impl<const N: usize> std::str::FromStr for HexId<N> {
     }
 }
 
+impl<const N: usize> fmt::Display for HexId<N> {
+    /// As a UUID is written, if it has the length of one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_uuid = N == 16;
+        for (place, byte) in self.0.iter().enumerate() {
+            f.write_str(if is_uuid && matches!(place, 4 | 6 | 8 | 10) { "-" } else { "" })?;
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl<const N: usize> Serialize for HexId<N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        word::serialize(self, serializer)
+    }
+}
+
 impl<'de, const N: usize> Deserialize<'de> for HexId<N> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        word::deserialize(deserializer)
+    }
+}
+
+impl<const N: usize> HexId<N> {
+    /// Serde: the bytes of one.
+    pub(super) fn serialize_bytes<S: Serializer>(
+        id: &[u8; N],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        Self(*id).serialize(serializer)
+    }
+
+    /// Serde: the bytes of one.
+    pub(super) fn deserialize_bytes<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<[u8; N], D::Error> {
+        Self::deserialize(deserializer).map(|Self(id)| id)
+    }
+}
+
+/// Serde: the bytes of an identifier, which may be missing.
+pub(super) mod hex {
+    use super::*;
+
+    pub(in crate::config) fn serialize<const N: usize, S: Serializer>(
+        id: &Option<[u8; N]>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        id.map(HexId).serialize(serializer)
+    }
+
+    pub(in crate::config) fn deserialize<'de, const N: usize, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<[u8; N]>, D::Error> {
+        Ok(Option::<HexId<N>>::deserialize(deserializer)?.map(|HexId(id)| id))
     }
 }
 

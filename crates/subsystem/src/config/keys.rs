@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde::{Deserialize, Serialize};
 use weft_nvme::Nqn;
 use weft_nvmf::auth::{Group, HashFunction, Policy, Secret};
 use weft_nvmf::keys::{Derivation, ParseKeyError, TlsKey};
 
-use super::{Config, ConfigError, Subsystem};
+use super::{Config, ConfigError, Subsystem, text};
 use crate::config::key_file;
 
 /// What hosts of a subsystem have to prove, by name.
@@ -41,16 +41,16 @@ pub struct HostKeys {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhchap_ctrlr_key: Option<String>,
     /// Hash functions, the preferred one first; none: those of all hosts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "words")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "text::words")]
     pub dhchap_hashes: Vec<HashFunction>,
     /// The keys of TLS that the host may have: more than one while they are changed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "text::one_or_several")]
     pub psk: Vec<String>,
     /// The host derives from them as libnvme before 1.16 did.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub psk_compat: bool,
     /// DH groups, the preferred one first; none: those of all hosts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "words")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "text::words")]
     pub dhchap_groups: Vec<Group>,
     /// The host is served over TLS only: its authentication makes the keys, or it has one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -193,24 +193,5 @@ impl Config {
             }
         }
         Ok(policies)
-    }
-}
-
-/// Lists of things that are written as words.
-mod words {
-    use super::*;
-
-    pub(super) fn serialize<T: fmt::Display, S: Serializer>(
-        things: &[T],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(things.iter().map(ToString::to_string))
-    }
-
-    pub(super) fn deserialize<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<T>, D::Error> {
-        let words = Vec::<String>::deserialize(deserializer)?;
-        words.iter().map(|word| word.parse().map_err(D::Error::custom)).collect()
     }
 }

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use weft_backend::duration::as_text;
 
-use super::ConfigError;
-use super::toml::size;
+use super::{ConfigError, text};
 
 /// Limits of what hosts may ask for and of the resources that the target uses for them.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Limits {
     /// Entries of an I/O queue (CAP.MQES + 1), 2 to 1024. Default 1024, as in the Linux target
@@ -20,15 +19,15 @@ pub struct Limits {
     pub io_queues: u16,
     /// Largest transfer of one command (MDTS), a power of two of 4 KiB to 4 MiB. Default
     /// 1 MiB: a quarter of the reactor's largest buffer.
-    #[serde(rename = "transfer-size", deserialize_with = "size")]
+    #[serde(rename = "transfer-size", with = "text::size")]
     pub transfer_bytes: u32,
     /// Data that may come within a command capsule, 0 to 64 KiB in steps of 16. Default 16 KiB, as
     /// in the Linux target for TCP (`NVMET_TCP_DEF_INLINE_DATA_SIZE`).
-    #[serde(rename = "in-capsule-size", deserialize_with = "size")]
+    #[serde(rename = "in-capsule-size", with = "text::size")]
     pub in_capsule_bytes: u32,
     /// Largest H2CData PDU that a host may send (MAXH2CDATA), 4 KiB to 4 MiB in steps of 4.
     /// Default 1 MiB: the largest transfer then needs one PDU.
-    #[serde(rename = "h2c-data-size", deserialize_with = "size")]
+    #[serde(rename = "h2c-data-size", with = "text::size")]
     pub h2c_data_bytes: u32,
     /// Namespaces of one subsystem (NN), 1 to 8192. Default 1024, as in the Linux target
     /// (`NVMET_MAX_NAMESPACES`).
@@ -40,29 +39,29 @@ pub struct Limits {
     pub connections: usize,
     /// How long a connection has from accept to the end of its Connect, 100 ms to 10 min. Default
     /// 10 s: ten times what a slow path with one lost segment needs.
-    #[serde(deserialize_with = "as_text::deserialize")]
+    #[serde(with = "as_text")]
     pub connect_timeout: Duration,
     /// How long a controller that ends waits for its commands before its next Connect is refused,
     /// 1 s to 10 min. Default 30 s: the I/O timeout of the Linux host. A target that stops waits
     /// for commands as long, but 10 s at most.
-    #[serde(deserialize_with = "as_text::deserialize")]
+    #[serde(with = "as_text")]
     pub drain_timeout: Duration,
     /// How long a host may hold memory without progress (it neither sends the data that it was
     /// asked for, or less than a sixteenth of it in twice this time, nor receives what it is sent)
     /// while others wait for memory, 100 ms to 10 min. Default 10 s: a third of the I/O timeout of
     /// the Linux host.
-    #[serde(deserialize_with = "as_text::deserialize")]
+    #[serde(with = "as_text")]
     pub stall_timeout: Duration,
     /// The shortest keep-alive timeout that is honoured; shorter ones are rounded up to it. 100 ms
     /// to 1 h. Default 1 s: the granularity (KAS) of the Linux target.
-    #[serde(deserialize_with = "as_text::deserialize")]
+    #[serde(with = "as_text")]
     pub keep_alive_min: Duration,
     /// The longest keep-alive timeout; longer ones are refused. Default 1 h.
-    #[serde(deserialize_with = "as_text::deserialize")]
+    #[serde(with = "as_text")]
     pub keep_alive_max: Duration,
     /// Memory for payloads of one poll group, used as needed, 16 MiB to 64 GiB. Default 256 MiB:
     /// 256 transfers of the default size at once.
-    #[serde(rename = "pool-size", deserialize_with = "size")]
+    #[serde(rename = "pool-size", with = "text::size")]
     pub pool_bytes: usize,
 }
 

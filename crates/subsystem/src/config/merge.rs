@@ -1,6 +1,8 @@
 //! A file that has changed, merged into what is served: what the file did not change stays, also
 //! what was made at run time.
 
+use serde_json::Value;
+
 use super::{
     Config, ConfigError, HostKeys, Keyring, Namespace, Port, PortSubsystems, QosRule, RateLimit,
     Subsystem,
@@ -70,7 +72,7 @@ impl Config {
                         .remedy("give the one of the file another NQN, or delete the other"));
                 }
                 (Some(before), Some(after)) => {
-                    merged.subsystems.push(subsystem.merged(&before, &after));
+                    merged.subsystems.push(subsystem.merged(&before, &after)?);
                 }
             }
         }
@@ -178,22 +180,8 @@ impl Config {
 }
 
 impl Subsystem {
-    fn merged(&self, before: &Self, after: &Self) -> Self {
-        let mut merged = self.clone();
-        fn set<T: Clone + PartialEq>(place: &mut T, before: &T, after: &T) {
-            if before != after {
-                place.clone_from(after);
-            }
-        }
-        set(&mut merged.serial, &before.serial, &after.serial);
-        set(&mut merged.model, &before.model, &after.model);
-        set(&mut merged.firmware, &before.firmware, &after.firmware);
-        set(&mut merged.admin_label, &before.admin_label, &after.admin_label);
-        set(&mut merged.controller_ids, &before.controller_ids, &after.controller_ids);
-        set(&mut merged.ana_reporting, &before.ana_reporting, &after.ana_reporting);
-        set(&mut merged.host_namespaces, &before.host_namespaces, &after.host_namespaces);
-        set(&mut merged.subsystem_reset, &before.subsystem_reset, &after.subsystem_reset);
-        set(&mut merged.namespaces_max, &before.namespaces_max, &after.namespaces_max);
+    fn merged(&self, before: &Self, after: &Self) -> Result<Self, ConfigError> {
+        let mut merged = self.merged_fields(before, after)?;
         if before.allowed_hosts != after.allowed_hosts {
             let was = before.allowed_hosts.clone().unwrap_or_default();
             let is = self.allowed_hosts.as_ref().unwrap_or(&self.listed_hosts);
@@ -214,7 +202,35 @@ impl Subsystem {
         let hosts = merged.allowed_hosts.as_ref().unwrap_or(&merged.listed_hosts);
         merged.host_keys.retain(|keys| hosts.contains(&keys.nqn));
         merged.namespaces = self.merged_namespaces(before, after);
-        merged
+        Ok(merged)
+    }
+
+    /// Those that are no lists, each as it is where the file has not changed it.
+    fn merged_fields(&self, before: &Self, after: &Self) -> Result<Self, ConfigError> {
+        let failed = |error: serde_json::Error| ConfigError::new("subsystem", error.to_string());
+        let fields = |of: &Self| {
+            let lists_apart = Self {
+                allowed_hosts: None,
+                listed_hosts: Vec::new(),
+                host_keys: Vec::new(),
+                namespaces: Vec::new(),
+                ..of.clone()
+            };
+            serde_json::to_value(lists_apart).map_err(failed)
+        };
+        let (mut merged, before, after) = (fields(self)?, fields(before)?, fields(after)?);
+        if let (Value::Object(merged), Value::Object(before), Value::Object(after)) =
+            (&mut merged, before, after)
+        {
+            merged.retain(|key, _| after.contains_key(key) || !before.contains_key(key));
+            merged.extend(after.into_iter().filter(|(key, value)| before.get(key) != Some(value)));
+        }
+        let merged: Self = serde_json::from_value(merged).map_err(failed)?;
+        Ok(Self {
+            allowed_hosts: self.allowed_hosts.clone(),
+            listed_hosts: self.listed_hosts.clone(),
+            ..merged
+        })
     }
 
     fn merged_host_keys(&self, before: &Self, after: &Self) -> Vec<HostKeys> {

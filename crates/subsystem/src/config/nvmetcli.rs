@@ -8,6 +8,7 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
+    num::NonZeroU16,
     path::{Path, PathBuf},
 };
 
@@ -15,9 +16,18 @@ use serde::{Deserialize, Deserializer};
 use weft_backend::DeviceSpec;
 
 use super::{
-    AnaRule, AnaState, Config, ConfigError, HexId, Limits, Listen, Loaded, Namespace, Port,
-    PortSubsystems, Referral, Subsystem, Transport,
+    AnaRule, AnaState, Config, ConfigError, HexId, Limits, Listen, Namespace, Port, PortSubsystems,
+    Referral, Subsystem, Transport,
 };
+
+/// A configuration, and what of its text is not part of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// One sentence for each thing that is left out, to be shown to the user.
+    pub notes: Vec<String>,
+}
 
 /// The attributes of a subsystem. Its `version` is decided by the target.
 const SUBSYSTEM_ATTRIBUTES: &[&str] = &[
@@ -61,13 +71,7 @@ pub(super) fn parse_with(
             .remedy("the file must have the form that `nvmetcli save` writes")
             .on_line(Some(error.line()))
     })?;
-    let mut reader = Reader {
-        is_block,
-        notes: Vec::new(),
-        ports: Vec::new(),
-        nsids: Vec::new(),
-        io_queues: Vec::new(),
-    };
+    let mut reader = Reader { is_block, notes: Vec::new(), ports: Vec::new(), nsids: Vec::new() };
     let config = reader.read(saved_config)?;
     config.validate().map_err(|error| {
         let key = reader.key_in_file(error.key());
@@ -174,8 +178,6 @@ struct Reader<'a> {
     ports: Vec<usize>,
     /// For each namespace of each subsystem, its index in the file.
     nsids: Vec<Vec<usize>>,
-    /// What each subsystem says of its I/O queues, and where.
-    io_queues: Vec<(String, Option<u16>)>,
 }
 
 impl Reader<'_> {
@@ -201,7 +203,9 @@ impl Reader<'_> {
             config.subsystems.push(subsystem);
         }
         report_ana(&mut config);
-        self.bound_io_queues(&mut config.limits);
+        // What a subsystem says bounds its own controllers.
+        let wanted = config.subsystems.iter().filter_map(|subsystem| subsystem.qid_max);
+        config.limits.io_queues = wanted.map(NonZeroU16::get).fold(NVMET_NR_QUEUES, u16::max);
         Ok(config)
     }
 
@@ -232,21 +236,6 @@ impl Reader<'_> {
             port.referrals.push(Referral { address, port_id, subsystem: None });
         }
         Ok(Some(port))
-    }
-
-    /// The kernel has this for each subsystem, this target for all: the largest wins.
-    fn bound_io_queues(&mut self, limits: &mut Limits) {
-        let of = |given: Option<u16>| given.unwrap_or(NVMET_NR_QUEUES);
-        let Some(most) = self.io_queues.iter().map(|(_, given)| of(*given)).max() else { return };
-        limits.io_queues = most;
-        for (at, given) in std::mem::take(&mut self.io_queues) {
-            if let Some(queues) = given.filter(|queues| *queues != most) {
-                self.notes.push(format!(
-                    "{at}: {queues} I/O queues become {most}, which another subsystem has: there \
-                     is one bound for all"
-                ));
-            }
-        }
     }
 
     /// Attributes that this reader does not know are reported.
@@ -302,16 +291,17 @@ impl Reader<'_> {
             subsystem.firmware = firmware.to_owned();
         }
         if let Some(first) = text("cntlid_min") {
-            subsystem.controller_ids.first = number(&format!("{at}.attr.cntlid_min"), first)?;
+            subsystem.cntlid_min = Some(number(&format!("{at}.attr.cntlid_min"), first)?);
         }
         if let Some(last) = text("cntlid_max") {
-            subsystem.controller_ids.last = number(&format!("{at}.attr.cntlid_max"), last)?;
+            subsystem.cntlid_max = Some(number(&format!("{at}.attr.cntlid_max"), last)?);
         }
         if text("pi_enable").is_some_and(|text| text != "0") {
             self.notes.push(format!("{at}.attr.pi_enable: protection information is not served"));
         }
-        let queues = text("qid_max").map(|text| number(&format!("{at}.attr.qid_max"), text));
-        self.io_queues.push((format!("{at}.attr.qid_max"), queues.transpose()?));
+        if let Some(most) = text("qid_max") {
+            subsystem.qid_max = NonZeroU16::new(number(&format!("{at}.attr.qid_max"), most)?);
+        }
         self.note_unknown(&format!("{at}.attr"), &entry.attr, SUBSYSTEM_ATTRIBUTES);
         if !entry.passthru.is_empty() {
             self.notes.push(format!("{at}.passthru: passthru of a controller is not served"));

@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use weft_backend::{DeviceSpec, rbd::CephSpec};
 use weft_nvmf::auth::{Group, HashFunction};
 
-use super::{BdevLimits, Bdevs, Config, Listen, PortSubsystems, Referral, Transport};
+use super::{BdevLimits, Bdevs, Config, HexId, Listen, PortSubsystems, Referral, Transport, text};
 
 /// The kind of a block device, as SPDK names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum BdevKind {
     /// Memory of this process.
     Malloc,
@@ -26,11 +28,7 @@ pub enum BdevKind {
 }
 
 impl BdevKind {
-    /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::Malloc, Self::Null, Self::Aio, Self::Uring, Self::Rbd, Self::Device];
-
-    /// The word for it in SPDK's methods and in state files.
+    /// The word for it in SPDK's methods.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -56,24 +54,30 @@ impl BdevKind {
 
 /// A block device with a name: it exists, and keeps its contents, whether a namespace uses it or
 /// not.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Bdev {
     /// Its name.
     pub name: String,
     /// Its kind.
     pub kind: BdevKind,
     /// The device.
+    #[serde(with = "text::word")]
     pub device: DeviceSpec,
     /// Its UUID, which a namespace on it has as well.
+    #[serde(serialize_with = "HexId::serialize_bytes")]
+    #[serde(deserialize_with = "HexId::deserialize_bytes")]
     pub uuid: [u8; 16],
 }
 
 /// What was made at run time, beside subsystems and ports.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Operated {
     /// Block devices.
     pub bdevs: Bdevs,
     /// Transports that were created.
+    #[serde(with = "text::words")]
     pub transports: Vec<Transport>,
     /// Listeners that the discovery subsystem was given. It answers at every listener that was made
     /// at run time; these stay when no other subsystem uses them.
@@ -83,8 +87,10 @@ pub struct Operated {
     /// Referrals to other discovery controllers and to subsystems of other targets, at every port.
     pub referrals: Vec<Referral>,
     /// Hash functions of hosts with none of their own, the preferred one first; none: all.
+    #[serde(with = "text::words")]
     pub dhchap_hashes: Vec<HashFunction>,
     /// DH groups of hosts with none of their own, the preferred one first; none: all.
+    #[serde(with = "text::words")]
     pub dhchap_groups: Vec<Group>,
     /// Most subsystems, if there is a limit.
     pub subsystems_max: Option<usize>,

@@ -7,9 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use weft_backend::{DeviceSpec, rbd::RbdSpec};
 
-use super::{
-    AnaState, CNTLID_FIRST, CNTLID_LAST, Config, ConfigError, ControllerIds, Namespace, Subsystem,
-};
+use super::{AnaState, CNTLID_FIRST, CNTLID_LAST, Config, ConfigError, Namespace, Subsystem};
 
 /// How long a lease lasts by default: what a pair takes to notice that its primary is gone.
 const TTL_DEFAULT: Duration = Duration::from_secs(5);
@@ -206,12 +204,12 @@ impl fmt::Display for Arbiter {
 }
 
 impl Pair {
-    /// The controller ids of this member, where a subsystem does not say them.
-    pub(super) fn controller_ids(&self, default: ControllerIds) -> ControllerIds {
+    /// The first and the last controller id of this member, where a subsystem does not say them.
+    pub(super) const fn controller_ids(&self) -> (u16, u16) {
         let middle = CNTLID_FIRST + (CNTLID_LAST - CNTLID_FIRST) / 2;
         match self.member {
-            1 => ControllerIds { last: middle, ..default },
-            _ => ControllerIds { first: middle + 1, ..default },
+            1 => (CNTLID_FIRST, middle),
+            _ => (middle + 1, CNTLID_LAST),
         }
     }
 
@@ -351,8 +349,9 @@ size = "1GiB"
         let [one, two] = [1, 2].map(|member| {
             read(&format!("member = {member}\nlock-file = \"/srv/lock\"")).expect("a pair")
         });
-        let [first, second] = [&one, &two].map(|config| config.subsystems[0].controller_ids);
-        assert!(first.last < second.first, "{first:?} {second:?}");
+        let [first, second] =
+            [&one, &two].map(|config| config.subsystems[0].controller_ids(config.pair.as_ref()));
+        assert!(first.1 < second.0, "{first:?} {second:?}");
         assert_ne!(one.ports[0].id, two.ports[0].id);
         assert!(one.subsystems[0].ana_reporting);
         assert!(!one.is_standby, "that is known once it runs");

@@ -72,6 +72,12 @@ impl QosClass {
 }
 
 impl QosRule {
+    /// A rule that gives every queue a class.
+    #[must_use]
+    pub const fn new(class: QosClass) -> Self {
+        Self { host: None, subsystem: None, port: None, class, weight: None }
+    }
+
     /// Whether it applies to a host's queues that came to a subsystem at a port.
     #[must_use]
     pub fn applies_to(&self, host: &str, subsystem: &str, port: u16) -> bool {
@@ -112,11 +118,9 @@ impl QosRule {
     }
 }
 
-/// What to do about a key that a rule had, if an error of serde is about one.
+/// What to do about a key that a rule had, if this is one.
 #[must_use]
-pub fn replaced_key(error: &str) -> Option<String> {
-    let (_, unknown) = error.split_once("unknown field `")?;
-    let key = unknown.split('`').next()?;
+pub fn replaced_key(key: &str) -> Option<String> {
     let (_, instead) = REPLACED.iter().find(|(replaced, _)| *replaced == key)?;
     Some(format!("there is no {key} any more: {instead}; leave it out"))
 }

@@ -1,21 +1,27 @@
-//! The TOML form. `docs/config.toml` shows every key.
+//! The TOML form: that of the types of a configuration, with short forms for what would be long.
+//! `docs/config.toml` shows every key.
+//!
+//! Short forms are replaced in the tree of the text, which keeps its places, before it is read as a
+//! [`Config`]: a namespace names its device by kind (`file = "/srv/disk"`). Numbers that the text
+//! leaves out are given afterwards, in its order.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::path::PathBuf;
+use std::time::Duration;
 
+use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
-use serde::{Deserialize, Deserializer, de::Error as _};
-use weft_backend::{DeviceSpec, rbd::RbdSpec};
-use weft_nvmf::keys::{TlsMode, TlsRecords};
-use weft_reactor::DriverKind;
+use serde::{Deserialize, de::IntoDeserializer};
+use weft_backend::bytes::as_text::option as size;
+use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec, rbd::RbdSpec};
 
-use super::{
-    AnaRule, Config, ConfigError, ControllerIds, ControllerModel, HexId, HostKeys, HostNamespaces,
-    Keyring, Limits, Listen, Namespace, Pair, Port, PortSubsystems, QosRule, RateLimit, Referral,
-    Subsystem, cpus, pair::PairKeys, replaced_key, socket_address,
-};
+use super::{Config, ConfigError, Operated, Pair, pair::PairKeys, replaced_key, text};
 
-/// Block size of memory and null devices, if none is given: that of [`DeviceSpec`]'s own forms.
-const BLOCK_BYTES_DEFAULT: u32 = 4096;
+/// Keys that only the state of a target has, by table.
+const KEPT: [(&str, &[&str]); 3] = [
+    ("port", &["made-at-run-time"]),
+    ("subsystem", &["listed-hosts"]),
+    ("namespace", &["by-position", "bdev"]),
+];
 
 /// Reads and checks a configuration.
 ///
@@ -32,381 +38,249 @@ pub fn parse(text: &str) -> Result<Config, ConfigError> {
 /// # Errors
 /// The text is not TOML, has unknown keys or bad values, or contradicts itself.
 pub fn read(text: &str) -> Result<Config, ConfigError> {
-    let file: File = ::toml::from_str(text).map_err(|error| from_toml(text, &error))?;
     let on_its_line = |error: ConfigError| {
-        let line = line_of_key(text, error.key());
+        let line = error.line().or_else(|| line_of_key(text, error.key()));
         error.on_line(line)
     };
-    let config = file.into_config().map_err(on_its_line)?;
+    let document = DeTable::parse(text).map_err(|error| from_toml(text, &error))?;
+    let config = File { text }.config(document).map_err(on_its_line)?;
     config.check_consistent().map_err(on_its_line)?;
     Ok(config)
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct File {
-    cpus: Option<Cpus>,
-    express_cpus: Option<Cpus>,
-    threads: Option<usize>,
-    idle_poll: Option<IdlePoll>,
-    express: Option<bool>,
-    #[serde(default)]
-    mdns: bool,
-    #[serde(default)]
-    centralized_discovery: bool,
-    #[serde(default)]
-    register: Vec<Listen>,
-    #[serde(default, with = "Driver")]
-    driver: DriverKind,
-    #[serde(default)]
-    limits: Limits,
-    #[serde(default)]
-    port: Vec<PortKeys>,
-    #[serde(default)]
-    subsystem: Vec<SubsystemKeys>,
-    #[serde(default)]
-    rate_limit: Vec<RateLimit>,
-    #[serde(default)]
-    qos: Vec<QosRule>,
-    #[serde(default)]
-    keyring: Keyring,
-    pair: Option<PairKeys>,
-}
-
-#[derive(Deserialize)]
-#[serde(remote = "DriverKind", rename_all = "kebab-case")]
-enum Driver {
-    Auto,
-    Uring,
-    Epoll,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct PortKeys {
-    id: Option<u16>,
-    listen: Listen,
-    #[serde(default, deserialize_with = "advertised")]
-    advertise: Option<SocketAddr>,
-    #[serde(default, deserialize_with = "word")]
-    tls: TlsMode,
-    #[serde(default, deserialize_with = "word")]
-    tls_records: TlsRecords,
-    discovery: Option<bool>,
-    subsystems: Option<Vec<String>>,
-    #[serde(default)]
-    referral: Vec<Referral>,
-    #[serde(default)]
-    ana: Vec<AnaRule>,
-}
-
-fn word<'de, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: std::str::FromStr<Err = String>,
-    D: Deserializer<'de>,
-{
-    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-}
-
-fn advertised<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
-    socket_address(&String::deserialize(deserializer)?).map(Some).map_err(D::Error::custom)
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct SubsystemKeys {
-    nqn: String,
-    serial: Option<String>,
-    model: Option<String>,
-    firmware: Option<String>,
-    admin_label: Option<String>,
-    allowed_hosts: Option<Vec<String>>,
-    #[serde(default, with = "Model")]
-    controllers: ControllerModel,
-    cntlid_min: Option<u16>,
-    cntlid_max: Option<u16>,
-    ana_reporting: Option<bool>,
-    host_namespaces: Option<HostNamespacesKeys>,
-    #[serde(default)]
-    subsystem_reset: bool,
-    #[serde(default)]
-    host: Vec<HostKeys>,
-    #[serde(default)]
-    namespace: Vec<NamespaceKeys>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct HostNamespacesKeys {
-    capacity: Size<u64>,
-    folder: Option<PathBuf>,
-    rbd: Option<Rbd>,
-}
-
-#[derive(Deserialize)]
-#[serde(remote = "ControllerModel", rename_all = "kebab-case")]
-enum Model {
-    Dynamic,
-    Static,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct NamespaceKeys {
-    nsid: Option<u32>,
-    memory: Option<Size<u64>>,
-    null: Option<Size<u64>>,
-    file: Option<PathBuf>,
-    block: Option<PathBuf>,
-    rbd: Option<Rbd>,
-    device: Option<Device>,
-    size: Option<Size<u64>>,
-    block_size: Option<Size<u32>>,
-    direct: Option<bool>,
-    delay_read: Option<TimeSpan>,
-    delay_write: Option<TimeSpan>,
-    uuid: Option<HexId<16>>,
-    nguid: Option<HexId<16>>,
-    eui64: Option<HexId<8>>,
-    #[serde(default)]
-    read_only: bool,
-    #[serde(default)]
-    shared: bool,
-    ana_group: Option<u32>,
-    ptpl_file: Option<PathBuf>,
-    visible_to: Option<Vec<String>>,
-}
-
-struct Size<T>(T);
-
-impl<'de, T: TryFrom<u64>> Deserialize<'de> for Size<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        size(deserializer).map(Self)
+/// The text that is read as this configuration, without what is as it is by default.
+///
+/// # Errors
+/// It has something that is not part of a file: what was made at run time, or a pair.
+pub fn write(config: &Config) -> Result<String, String> {
+    if config.pair.is_some() || config.operated != Operated::default() {
+        return Err("what was made at run time, or a pair, is not written".to_owned());
     }
-}
-
-/// Reads a size in any of the forms of [`weft_backend::bytes`], in the type of the field.
-pub(super) fn size<'de, D: Deserializer<'de>, T: TryFrom<u64>>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    let bytes = weft_backend::bytes::as_text::deserialize(deserializer)?;
-    T::try_from(bytes).map_err(|_| D::Error::custom(format!("{bytes} bytes are too many here")))
-}
-
-struct TimeSpan(Duration);
-
-impl<'de> Deserialize<'de> for TimeSpan {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        weft_backend::duration::as_text::deserialize(deserializer).map(Self)
-    }
-}
-
-/// A duration, or `forever`.
-struct IdlePoll(Duration);
-
-impl<'de> Deserialize<'de> for IdlePoll {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if text == "forever" {
-            return Ok(Self(super::IDLE_POLL_FOREVER));
-        }
-        weft_backend::duration::parse(&text).map(Self).map_err(D::Error::custom)
-    }
-}
-
-/// A device as the command line writes it, wrappers and all.
-struct Device(DeviceSpec);
-
-impl<'de> Deserialize<'de> for Device {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map(Self).map_err(D::Error::custom)
-    }
-}
-
-/// An image as the command line writes it.
-struct Rbd(RbdSpec);
-
-impl<'de> Deserialize<'de> for Rbd {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        RbdSpec::parse(&text).map(Self).map_err(D::Error::custom)
-    }
-}
-
-/// `"0-3"` or `[0, 1, 2, 3]`.
-struct Cpus(Vec<usize>);
-
-impl<'de> Deserialize<'de> for Cpus {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "processors are written as \"0-3\" or [0, 1]")]
-        enum Either {
-            Text(String),
-            List(Vec<usize>),
-            One(usize),
-        }
-        match Either::deserialize(deserializer)? {
-            Either::Text(text) => cpus::parse(&text).map(Self).map_err(D::Error::custom),
-            Either::List(list) => Ok(Self(list)),
-            Either::One(cpu) => Ok(Self(vec![cpu])),
-        }
-    }
-}
-
-impl File {
-    fn into_config(self) -> Result<Config, ConfigError> {
-        let mut config = Config { limits: self.limits, driver: self.driver, ..Config::default() };
-        config.threads = self.threads.unwrap_or(config.threads);
-        config.express = self.express.unwrap_or(config.express);
-        config.mdns = self.mdns;
-        config.centralized_discovery = self.centralized_discovery;
-        config.register = self.register;
-        config.rate_limits = self.rate_limit;
-        config.qos_rules = self.qos;
-        config.keyring = self.keyring;
-        if let Some(Cpus(cpus)) = self.cpus {
-            config.cpus = cpus;
-        }
-        if let Some(Cpus(cpus)) = self.express_cpus {
-            config.express_cpus = cpus;
-        }
-        if let Some(IdlePoll(idle_poll)) = self.idle_poll {
-            config.idle_poll = idle_poll;
-        }
-        let nqn = self.subsystem.first().map(|subsystem| subsystem.nqn.as_str());
-        config.pair = self.pair.map(|keys| keys.into_pair(nqn)).transpose()?;
-        let apart = config.pair.as_ref().map_or(0, Pair::port_ids_apart);
-        for (index, keys) in self.port.into_iter().enumerate() {
-            config.ports.push(keys.into_port(index, apart)?);
-        }
-        for (index, keys) in self.subsystem.into_iter().enumerate() {
-            let at = format!("subsystem[{index}]");
-            config.subsystems.push(keys.into_subsystem(&at, config.pair.as_ref())?);
-        }
-        Ok(config)
-    }
-}
-
-impl PortKeys {
-    fn into_port(self, index: usize, apart: u16) -> Result<Port, ConfigError> {
-        let id = match self.id {
-            Some(id) => id,
-            None => u16::try_from(index + 1)
-                .map(|number| number.saturating_add(apart))
-                .map_err(|_| ConfigError::new("port", "there are too many of them"))?,
-        };
-        Ok(Port {
-            id,
-            listen: self.listen,
-            advertise: self.advertise,
-            tls: self.tls,
-            tls_records: self.tls_records,
-            discovery: self.discovery.unwrap_or(true),
-            subsystems: self.subsystems.map_or(PortSubsystems::All, PortSubsystems::Only),
-            referrals: self.referral,
-            ana: self.ana,
-            made_at_run_time: false,
-        })
-    }
-}
-
-impl SubsystemKeys {
-    fn into_subsystem(self, at: &str, pair: Option<&Pair>) -> Result<Subsystem, ConfigError> {
-        let mut subsystem = Subsystem::new(self.nqn);
-        subsystem.serial = self.serial;
-        subsystem.allowed_hosts = self.allowed_hosts;
-        // Hosts with keys are allowed; beside them, others would need none.
-        for host in &self.host {
-            let allowed = subsystem.allowed_hosts.get_or_insert_default();
-            if !allowed.contains(&host.nqn) {
-                allowed.push(host.nqn.clone());
+    let table = |config: &Config| ::toml::Table::try_from(config).map_err(|e| e.to_string());
+    let (mut written, default) = (table(config)?, table(&Config::default())?);
+    written.retain(|key, value| default.get(key) != Some(value));
+    for subsystem in
+        written.get_mut("subsystem").and_then(|all| all.as_array_mut()).into_iter().flatten()
+    {
+        let namespaces = subsystem.get_mut("namespace").and_then(|all| all.as_array_mut());
+        for namespace in namespaces.into_iter().flatten().filter_map(|one| one.as_table_mut()) {
+            if namespace.remove("by-position").is_some() {
+                namespace.remove("nsid");
             }
         }
-        subsystem.host_keys = self.host;
-        if let Some(model) = self.model {
-            subsystem.model = model;
+    }
+    ::toml::to_string(&written).map_err(|error| error.to_string())
+}
+
+type Table<'i> = Spanned<DeTable<'i>>;
+
+/// A file that is read.
+#[derive(Clone, Copy)]
+struct File<'i> {
+    text: &'i str,
+}
+
+impl<'i> File<'i> {
+    fn config(self, mut document: Table<'i>) -> Result<Config, ConfigError> {
+        let root = document.get_mut();
+        let pair = root.remove("pair");
+        let mut first = None;
+        for_each_table(root.get_mut("subsystem"), |index, subsystem| {
+            if index == 0 {
+                first =
+                    subsystem.get("nqn").and_then(|nqn| nqn.get_ref().as_str()).map(str::to_owned);
+            }
+            let at = format!("subsystem[{index}]");
+            for_each_table(subsystem.get_mut("namespace"), |index, namespace| {
+                self.name_device(&format!("{at}.namespace[{index}]"), namespace)
+            })?;
+            self.refuse_kept("subsystem", subsystem)
+        })?;
+        for_each_table(root.get_mut("port"), |_, port| self.refuse_kept("port", port))?;
+        let pair: Option<PairKeys> = pair.map(|pair| self.read(pair)).transpose()?;
+        let pair = pair.map(|keys| keys.into_pair(first.as_deref())).transpose()?;
+        if pair.is_some() {
+            for_each_table(root.get_mut("subsystem"), |_, subsystem| {
+                let key = Spanned::new(0..0, "ana-reporting".into());
+                subsystem.entry(key).or_insert(Spanned::new(0..0, DeValue::Boolean(true)));
+                Ok(())
+            })?;
         }
-        if let Some(firmware) = self.firmware {
-            subsystem.firmware = firmware;
+        let mut config: Config = self.read(document)?;
+        config.pair = pair;
+        config.give_numbers()?;
+        Ok(config)
+    }
+
+    fn read<T: Deserialize<'i>>(
+        self,
+        from: impl IntoDeserializer<'i, ::toml::de::Error>,
+    ) -> Result<T, ConfigError> {
+        let read = T::deserialize(from.into_deserializer());
+        read.map_err(|error| from_toml(self.text, &error))
+    }
+
+    /// Refuses the keys that only a state has.
+    fn refuse_kept(self, name: &str, table: &DeTable<'i>) -> Result<(), ConfigError> {
+        let kept = KEPT.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, keys)| keys);
+        match kept.iter().find_map(|key| table.get_key_value(*key)) {
+            None => Ok(()),
+            Some((key, _)) => {
+                let what = format!("unknown field `{}`", key.get_ref());
+                Err(ConfigError::new(&**key.get_ref(), what)
+                    .remedy("docs/config.toml shows every key")
+                    .on_line(Some(line_at(self.text, key.span().start))))
+            }
         }
-        subsystem.admin_label = self.admin_label;
-        let default = ControllerIds::default();
-        let default = pair.map_or(default, |pair| pair.controller_ids(default));
-        subsystem.controller_ids = ControllerIds {
-            model: self.controllers,
-            first: self.cntlid_min.unwrap_or(default.first),
-            last: self.cntlid_max.unwrap_or(default.last),
-        };
-        subsystem.host_namespaces = self.host_namespaces.map(|keys| {
-            let HostNamespacesKeys { capacity: Size(capacity), folder, rbd } = keys;
-            HostNamespaces { capacity, folder, rbd: rbd.map(|Rbd(spec)| Box::new(spec)) }
-        });
-        subsystem.subsystem_reset = self.subsystem_reset;
-        subsystem.ana_reporting = self.ana_reporting.unwrap_or(pair.is_some());
-        let mut next_nsid = 1;
-        for (index, keys) in self.namespace.into_iter().enumerate() {
-            let namespace = keys.into_namespace(&format!("{at}.namespace[{index}]"), next_nsid)?;
-            next_nsid = namespace.nsid.saturating_add(1);
-            subsystem.namespaces.push(namespace);
+    }
+
+    /// Puts the description of a namespace's device in the place of the keys that make it.
+    fn name_device(self, at: &str, namespace: &mut DeTable<'i>) -> Result<(), ConfigError> {
+        self.refuse_kept("namespace", namespace)?;
+        let mut keys = DeTable::new();
+        for key in DEVICE_KEYS {
+            if let Some((key, value)) = namespace.remove_entry(key) {
+                keys.insert(key, value);
+            }
         }
-        Ok(subsystem)
+        let read_only = namespace.get("read-only").and_then(|value| value.get_ref().as_bool());
+        let place = keys.iter().next().map_or(0..0, |(key, _)| key.span());
+        let keys: DeviceKeys = self.read(Spanned::new(place.clone(), keys))?;
+        let device = keys.device(at, read_only.unwrap_or(false))?;
+        let device = keys.delayed(device).to_string();
+        if let Err(error) = device.parse::<DeviceSpec>() {
+            return Err(ConfigError::new(at, error.to_string()));
+        }
+        let device = DeValue::String(device.into());
+        namespace.insert(Spanned::new(place.clone(), "device".into()), Spanned::new(place, device));
+        Ok(())
     }
 }
 
-impl NamespaceKeys {
-    fn into_namespace(self, at: &str, next_nsid: u32) -> Result<Namespace, ConfigError> {
-        let device = self.device(at)?;
-        Ok(Namespace {
-            nsid: self.nsid.unwrap_or(next_nsid),
-            by_position: self.nsid.is_none(),
-            device: self.delayed(device),
-            bdev: None,
-            uuid: self.uuid.map(|id| id.0),
-            nguid: self.nguid.map(|id| id.0),
-            eui64: self.eui64.map(|id| id.0),
-            read_only: self.read_only,
-            ana_group: self.ana_group,
-            ptpl_file: self.ptpl_file,
-            visible_to: self.visible_to,
-        })
+/// Does something with each table of a list, if it is one.
+fn for_each_table<'i>(
+    list: Option<&mut Spanned<DeValue<'i>>>,
+    mut action: impl FnMut(usize, &mut DeTable<'i>) -> Result<(), ConfigError>,
+) -> Result<(), ConfigError> {
+    let Some(DeValue::Array(list)) = list.map(Spanned::get_mut) else { return Ok(()) };
+    for (index, value) in list.iter_mut().enumerate() {
+        if let DeValue::Table(table) = value.get_mut() {
+            action(index, table)?;
+        }
     }
+    Ok(())
+}
 
-    fn device(&self, at: &str) -> Result<DeviceSpec, ConfigError> {
-        let block_bytes = self.block_size.as_ref().map(|Size(bytes)| *bytes);
+impl Config {
+    /// Gives ports and namespaces that have no number that of their place, and allows hosts that
+    /// have keys.
+    fn give_numbers(&mut self) -> Result<(), ConfigError> {
+        let apart = self.pair.as_ref().map_or(0, Pair::port_ids_apart);
+        for (index, port) in self.ports.iter_mut().enumerate().filter(|(_, port)| port.id == 0) {
+            port.id = u16::try_from(index + 1)
+                .map(|number| number.saturating_add(apart))
+                .map_err(|_| ConfigError::new("port", "there are too many of them"))?;
+        }
+        for subsystem in &mut self.subsystems {
+            // Beside hosts with keys, others would need none.
+            for host in &subsystem.host_keys {
+                let allowed = subsystem.allowed_hosts.get_or_insert_default();
+                if !allowed.contains(&host.nqn) {
+                    allowed.push(host.nqn.clone());
+                }
+            }
+            let mut next = 1;
+            for namespace in &mut subsystem.namespaces {
+                if namespace.nsid == 0 {
+                    (namespace.nsid, namespace.by_position) = (next, true);
+                }
+                next = namespace.nsid.saturating_add(1);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The keys of [`DeviceKeys`].
+const DEVICE_KEYS: [&str; 12] = [
+    "memory",
+    "null",
+    "file",
+    "block",
+    "rbd",
+    "device",
+    "size",
+    "block-size",
+    "direct",
+    "delay-read",
+    "delay-write",
+    "shared",
+];
+
+/// The device of a namespace by its kind, or as the command line writes it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[derive(Default)]
+struct DeviceKeys {
+    #[serde(with = "size")]
+    memory: Option<u64>,
+    #[serde(with = "size")]
+    null: Option<u64>,
+    file: Option<PathBuf>,
+    block: Option<PathBuf>,
+    #[serde(with = "text::boxed")]
+    rbd: Option<Box<RbdSpec>>,
+    #[serde(with = "text::boxed")]
+    device: Option<Box<DeviceSpec>>,
+    #[serde(with = "size")]
+    size: Option<u64>,
+    #[serde(with = "size")]
+    block_size: Option<u64>,
+    direct: Option<bool>,
+    #[serde(with = "weft_backend::duration::as_text")]
+    delay_read: Duration,
+    #[serde(with = "weft_backend::duration::as_text")]
+    delay_write: Duration,
+    shared: bool,
+}
+
+impl DeviceKeys {
+    fn device(&self, at: &str, read_only: bool) -> Result<DeviceSpec, ConfigError> {
+        let block_bytes = match self.block_size.map(u32::try_from).transpose() {
+            Ok(bytes) => bytes,
+            Err(_) => {
+                return Err(ConfigError::new(format!("{at}.block-size"), "it is too large")
+                    .remedy("give 512 or 4096"));
+            }
+        };
         let or_default = block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
-        let size = self.size.as_ref().map(|Size(bytes)| *bytes);
+        let (size, shared) = (self.size, self.shared);
         let given = [
-            self.memory.as_ref().map(|Size(bytes)| {
-                let block_bytes = or_default;
-                DeviceSpec::Memory { bytes: *bytes, block_bytes }
-            }),
-            self.null.as_ref().map(|Size(bytes)| {
-                let block_bytes = or_default;
-                DeviceSpec::Null { bytes: *bytes, block_bytes }
-            }),
-            self.file.as_ref().map(|path| DeviceSpec::File {
-                path: path.clone(),
+            self.memory.map(|bytes| DeviceSpec::Memory { bytes, block_bytes: or_default }),
+            self.null.map(|bytes| DeviceSpec::Null { bytes, block_bytes: or_default }),
+            self.file.clone().map(|path| DeviceSpec::File {
+                path,
                 create_bytes: size,
                 block_bytes,
                 direct: self.direct,
-                read_only: self.read_only,
-                shared: self.shared,
+                read_only,
+                shared,
             }),
-            self.block.as_ref().map(|path| DeviceSpec::Block {
-                path: path.clone(),
-                read_only: self.read_only,
-                shared: self.shared,
+            self.block.clone().map(|path| DeviceSpec::Block {
+                path,
+                read_only,
+                shared,
                 polled: false,
             }),
-            self.rbd.as_ref().map(|Rbd(spec)| {
+            self.rbd.as_deref().map(|spec| {
                 DeviceSpec::Rbd(Box::new(RbdSpec {
                     least_bytes: size.or(spec.least_bytes),
                     block_bytes: block_bytes.or(spec.block_bytes),
-                    read_only: self.read_only || spec.read_only,
+                    read_only: read_only || spec.read_only,
                     ..spec.clone()
                 }))
             }),
-            self.device.as_ref().map(|Device(device)| device.clone()),
+            self.device.as_deref().cloned(),
         ];
         let mut devices = given.into_iter().flatten();
         let (device, more) = (devices.next(), devices.next());
@@ -418,36 +292,36 @@ impl NamespaceKeys {
         if more.is_some() {
             return Err(wrong("the namespace has more than one device"));
         }
-        let misplaced = |name: &str, kinds: &str| {
-            ConfigError::new(format!("{at}.{name}"), "it says nothing about this device")
-                .remedy(format!("`{name}` goes with {kinds}"))
-        };
-        let is_file = self.file.is_some();
-        if self.size.is_some() && !is_file && self.rbd.is_none() {
-            return Err(misplaced("size", "`file`, to create it, and `rbd`, to extend it"));
+        let (is_file, is_block) = (self.file.is_some(), self.block.is_some());
+        let misplaced = [
+            (
+                self.size.is_some() && !is_file && self.rbd.is_none(),
+                "size",
+                "`file`, to create it, and `rbd`, to extend it",
+            ),
+            (self.direct.is_some() && !is_file, "direct", "`file`"),
+            (self.shared && !is_file && !is_block, "shared", "`file` and `block`"),
+            (
+                block_bytes.is_some() && (is_block || self.device.is_some()),
+                "block-size",
+                "`memory`, `null`, `file` and `rbd`",
+            ),
+        ];
+        match misplaced.into_iter().find(|(is_misplaced, ..)| *is_misplaced) {
+            None => Ok(device),
+            Some((_, name, kinds)) => {
+                let what = "it says nothing about this device";
+                Err(ConfigError::new(format!("{at}.{name}"), what)
+                    .remedy(format!("`{name}` goes with {kinds}")))
+            }
         }
-        if self.direct.is_some() && !is_file {
-            return Err(misplaced("direct", "`file`"));
-        }
-        if self.shared && !is_file && self.block.is_none() {
-            return Err(misplaced("shared", "`file` and `block`"));
-        }
-        if block_bytes.is_some() && (self.block.is_some() || self.device.is_some()) {
-            return Err(misplaced("block-size", "`memory`, `null`, `file` and `rbd`"));
-        }
-        Ok(device)
     }
 
     fn delayed(&self, device: DeviceSpec) -> DeviceSpec {
-        if self.delay_read.is_none() && self.delay_write.is_none() {
-            return device;
-        }
-        let span =
-            |span: &Option<TimeSpan>| span.as_ref().map_or(Duration::ZERO, |TimeSpan(span)| *span);
-        DeviceSpec::Delay {
-            read: span(&self.delay_read),
-            write: span(&self.delay_write),
-            inner: Box::new(device),
+        let (read, write) = (self.delay_read, self.delay_write);
+        match read.is_zero() && write.is_zero() {
+            true => device,
+            false => DeviceSpec::Delay { read, write, inner: Box::new(device) },
         }
     }
 }
@@ -463,10 +337,17 @@ fn from_toml(text: &str, error: &::toml::de::Error) -> ConfigError {
     let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
     let line = text[line_start..].lines().next().unwrap_or_default();
     let key = line.split_once('=').map_or("", |(key, _)| key).trim();
-    let message = match (replaced_key(&message), meant(&message, line.trim())) {
-        (Some(replaced), _) => replaced,
-        (None, Some(meant)) => format!("{message}; did you mean `{meant}`?"),
+    let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+    let meant = meant(&message, line.trim());
+    let message = match (unknown, unknown.and_then(replaced_key)) {
+        (_, Some(replaced)) => replaced,
+        // Those that are known are too many for a sentence.
+        (Some(name), None) => format!("unknown field `{name}`"),
         (None, None) => message,
+    };
+    let message = match meant {
+        Some(meant) => format!("{message}; did you mean `{meant}`?"),
+        None => message,
     };
     ConfigError::new(key, message)
         .remedy("docs/config.toml shows every key")
@@ -486,6 +367,7 @@ fn meant(message: &str, line: &str) -> Option<String> {
         // The fields that are known stand behind it.
         let mut quoted = unknown.split('`').step_by(2);
         let name = quoted.next()?;
+        let quoted = quoted.chain(DEVICE_KEYS);
         let nested = || NESTED.iter().find(|(nested, _)| *nested == name).map(|(_, path)| *path);
         return weft_backend::nearest(name, quoted).or_else(nested).map(str::to_owned);
     }

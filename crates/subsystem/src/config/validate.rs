@@ -9,9 +9,8 @@ use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_nvmf::registration::{LABEL_BYTES_MAX, LABEL_BYTES_MIN};
 
 use super::{
-    CNTLID_LAST, Config, ConfigError, ControllerIds, HostNamespaces, IDLE_POLL_FOREVER, Limits,
-    Listen, NSID_MAX, Namespace, OWN_FILE, Port, PortSubsystems, Referral, Subsystem, THREADS_MAX,
-    Transport,
+    CNTLID_LAST, Config, ConfigError, HostNamespaces, IDLE_POLL_FOREVER, Limits, Listen, NSID_MAX,
+    Namespace, OWN_FILE, Port, PortSubsystems, Referral, Subsystem, THREADS_MAX, Transport,
 };
 use crate::config::index::Index;
 
@@ -347,7 +346,7 @@ fn check_subsystem(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
             );
         }
     }
-    check_controller_ids(at, subsystem.controller_ids)?;
+    check_controller_ids(at, subsystem.controller_ids(None))?;
     check_namespaces(at, &subsystem.namespaces)
 }
 
@@ -422,14 +421,14 @@ fn check_most_namespaces(
     }
 }
 
-fn check_controller_ids(at: &str, ids: ControllerIds) -> Result<(), ConfigError> {
-    if ids.first == 0 || ids.last > CNTLID_LAST {
-        let what = format!("{} to {} goes beyond what there is", ids.first, ids.last);
+fn check_controller_ids(at: &str, (first, last): (u16, u16)) -> Result<(), ConfigError> {
+    if first == 0 || last > CNTLID_LAST {
+        let what = format!("{first} to {last} goes beyond what there is");
         return Err(ConfigError::new(format!("{at}.cntlid-min"), what)
             .remedy(format!("controller ids go from 1 to {CNTLID_LAST}")));
     }
-    if ids.first > ids.last {
-        let what = format!("{} is above `cntlid-max` {}", ids.first, ids.last);
+    if first > last {
+        let what = format!("{first} is above `cntlid-max` {last}");
         return Err(ConfigError::new(format!("{at}.cntlid-min"), what).remedy("swap the two"));
     }
     Ok(())
@@ -617,8 +616,8 @@ mod tests {
     fn controller_ids_are_a_range() {
         for (first, last) in [(0, 1), (2, 1), (1, 0xfff0)] {
             let key = fault(|c| {
-                c.subsystems[0].controller_ids.first = first;
-                c.subsystems[0].controller_ids.last = last;
+                c.subsystems[0].cntlid_min = Some(first);
+                c.subsystems[0].cntlid_max = Some(last);
             });
             assert_eq!(key, "subsystem[0].cntlid-min");
         }

@@ -17,7 +17,7 @@ use weft_nvme::Status;
 use weft_nvmf::controller::NamespaceChange;
 
 use crate::config::{Bdev, BdevKind, HostNamespaces, Namespace, Subsystem};
-use crate::control::steps::{AddNamespace, Made, Step, StepError, StepErrorKind, Visible};
+use crate::control::steps::{Made, Step, StepError, StepErrorKind, Visible};
 use crate::shared::message::NamespaceRequest;
 
 /// How the names of block devices begin that hosts have made.
@@ -50,15 +50,13 @@ impl NamespaceRequest {
                 }
                 let bdev = settings.bdev(bytes, *block_bytes);
                 let (name, device) = (bdev.name.clone(), bdev.device.clone());
-                let add = AddNamespace {
-                    nqn: nqn.clone(),
-                    bdev: name.clone(),
+                let namespace = Box::new(Namespace {
                     ana_group: *ana_group,
                     visible_to: Some(Vec::new()),
-                    ..AddNamespace::default()
-                };
+                    ..Namespace::on_bdev(&name)
+                });
                 let added = step(Step::CreateBdev(bdev)).and_then(|_| {
-                    step(Step::AddNamespace(add)).inspect_err(|_| {
+                    step(Step::AddNamespace { nqn: nqn.clone(), namespace }).inspect_err(|_| {
                         let _ = step(Step::DeleteBdev { name, kind: None });
                     })
                 });

@@ -110,8 +110,14 @@ pub enum Step {
     AddReferral(Referral),
     /// No longer refers them to it.
     RemoveReferral(Referral),
-    /// Adds a namespace.
-    AddNamespace(AddNamespace),
+    /// Adds a namespace on a block device by name.
+    AddNamespace {
+        /// The subsystem.
+        nqn: String,
+        /// As [`Namespace::on_bdev`] makes it. Without a number it has the first that is free,
+        /// without a UUID that of the block device, without an NGUID its UUID.
+        namespace: Box<Namespace>,
+    },
     /// Removes a namespace.
     RemoveNamespace {
         /// The subsystem.
@@ -219,31 +225,6 @@ pub enum Step {
     },
 }
 
-/// A namespace that is added.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AddNamespace {
-    /// The subsystem.
-    pub nqn: String,
-    /// The block device.
-    pub bdev: String,
-    /// Its number; none: the first that is free.
-    pub nsid: Option<u32>,
-    /// UUID; none: that of the block device.
-    pub uuid: Option<[u8; 16]>,
-    /// NGUID; none: the UUID.
-    pub nguid: Option<[u8; 16]>,
-    /// EUI-64.
-    pub eui64: Option<[u8; 8]>,
-    /// Whether hosts may only read.
-    pub read_only: bool,
-    /// Its ANA group; none: that with the number of its NSID.
-    pub ana_group: Option<u32>,
-    /// Where its reservations are kept if hosts let them persist.
-    pub ptpl_file: Option<PathBuf>,
-    /// The hosts that see it; none: every host.
-    pub visible_to: Option<Vec<String>>,
-}
-
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
@@ -349,7 +330,7 @@ impl Step {
             Self::AddReferral(referral) => add_referral(config, referral),
             Self::RemoveReferral(referral) => remove_referral(config, referral),
             Self::DeleteSubsystem { nqn } => delete_subsystem(config, nqn),
-            Self::AddNamespace(add) => add_namespace(config, index, add),
+            Self::AddNamespace { nqn, namespace } => add_namespace(config, index, nqn, namespace),
             Self::RemoveNamespace { nqn, nsid } => remove_namespace(config, nqn, *nsid),
             Self::AddListener { nqn, listen, ana, tls, tls_records } => {
                 add_listener(config, nqn, *listen, *ana, (*tls, *tls_records))
@@ -590,8 +571,8 @@ fn delete_subsystem(config: &mut Config, nqn: &str) -> Outcome {
     done([nqn.to_owned()])
 }
 
-fn add_namespace(config: &mut Config, index: &Index, add: &AddNamespace) -> Outcome {
-    let AddNamespace { nqn, bdev, nsid, uuid, nguid, eui64, .. } = add;
+fn add_namespace(config: &mut Config, index: &Index, nqn: &str, added: &Namespace) -> Outcome {
+    let bdev = added.bdev.as_deref().unwrap_or_default();
     if let Some((user, namespace)) = index.user_of(config, bdev) {
         let nsid = namespace.nsid;
         let what = format!("block device {bdev} is used by namespace {nsid} of {user}");
@@ -604,33 +585,29 @@ fn add_namespace(config: &mut Config, index: &Index, add: &AddNamespace) -> Outc
     let subsystem = subsystem(config, nqn)?;
     let most = subsystem.most_namespaces(&limits).min(NSID_MAX);
     let is_free = |nsid: &u32| subsystem.namespaces.iter().all(|other| other.nsid != *nsid);
-    let nsid = match nsid {
-        Some(nsid) if !is_free(nsid) => {
+    let nsid = match added.nsid {
+        0 => first_free(subsystem, most)
+            .ok_or_else(|| StepError::invalid(format!("{nqn} has {most} namespaces, its most")))?,
+        nsid if !is_free(&nsid) => {
             return Err(StepError::exists(format!("{nqn} has a namespace {nsid}")));
         }
-        Some(nsid) if *nsid > most => {
+        nsid if nsid > most => {
             let what = format!("NSID {nsid} is above {most}, the largest one of {nqn}");
             return Err(StepError::invalid(what));
         }
-        Some(nsid) => *nsid,
-        None => first_free(subsystem, most)
-            .ok_or_else(|| StepError::invalid(format!("{nqn} has {most} namespaces, its most")))?,
+        nsid => nsid,
     };
-    let uuid = uuid.unwrap_or(found.uuid);
+    let uuid = added.uuid.unwrap_or(found.uuid);
     let namespace = Namespace {
-        bdev: Some(found.name),
+        nsid,
+        device: found.device,
         uuid: Some(uuid),
-        nguid: Some(nguid.unwrap_or(uuid)),
-        eui64: *eui64,
-        read_only: add.read_only,
-        ana_group: add.ana_group,
-        ptpl_file: add.ptpl_file.clone(),
-        visible_to: add.visible_to.clone(),
-        ..Namespace::new(nsid, found.device)
+        nguid: Some(added.nguid.unwrap_or(uuid)),
+        ..added.clone()
     };
     let behind = subsystem.namespaces.iter().position(|other| other.nsid > nsid);
     subsystem.namespaces.insert(behind.unwrap_or(subsystem.namespaces.len()), namespace);
-    let (_, scope) = done([nqn.clone()])?;
+    let (_, scope) = done([nqn.to_owned()])?;
     Ok((Made::Nsid(nsid), scope))
 }
 

@@ -26,7 +26,7 @@ fn limits_are_as_configured() {
     let mut config = config(&["memory:1MiB", "null:1TiB,block=512"]);
     config.limits.transfer_bytes = 256 << 10;
     config.limits.in_capsule_bytes = 8192;
-    config.limits.io_queues = 3;
+    (config.limits.io_queues, config.subsystems[0].qid_max) = (4, std::num::NonZeroU16::new(3));
     config.subsystems[0].serial = Some("W1234".to_owned());
     on_each_transport(&config, |target| {
         let (mut admin, id) = Peer::admin(address(target));

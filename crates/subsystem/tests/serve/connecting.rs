@@ -5,7 +5,7 @@ use weft_nvme::property::Offset;
 use weft_nvme::sgl::Descriptor;
 use weft_nvme::tcp::DigestOptions;
 use weft_nvme::{AdminOpcode, Command, Status, Wire};
-use weft_target::config::{ControllerIds, ControllerModel, PortSubsystems};
+use weft_target::config::{ControllerModel, PortSubsystems};
 use weft_transport::host::{HostData, HostOptions};
 
 use crate::support::peer::{ConnectFields, Peer, enabled};
@@ -161,8 +161,7 @@ fn the_head_wraps_only_with_flow_control() {
 #[test]
 fn static_controllers_are_chosen_by_the_host() {
     let mut config = config(&["memory:1MiB"]);
-    config.subsystems[0].controller_ids =
-        ControllerIds { model: ControllerModel::Static, ..ControllerIds::default() };
+    config.subsystems[0].controllers = ControllerModel::Static;
     on_each_transport(&config, |target| {
         let at = address(target);
         let fields = |controller| ConnectFields { controller, ..ConnectFields::admin() };
@@ -191,8 +190,7 @@ fn static_controllers_are_chosen_by_the_host() {
 fn controllers_are_numbered_and_counted() {
     let mut config = config(&["memory:1MiB"]);
     config.limits.controllers = 3;
-    config.subsystems[0].controller_ids =
-        ControllerIds { first: 10, last: 20, ..ControllerIds::default() };
+    (config.subsystems[0].cntlid_min, config.subsystems[0].cntlid_max) = (Some(10), Some(20));
     on_each_transport(&config, |target| {
         let at = address(target);
         let controllers: Vec<_> = (0..3).map(|_| Peer::admin(at)).collect();

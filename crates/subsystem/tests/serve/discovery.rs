@@ -10,9 +10,7 @@ use weft_nvme::log_page::{
     TransportType,
 };
 use weft_nvme::{AdminOpcode, Command, Nqn, Status, Wire};
-use weft_target::config::{
-    Config, ControllerIds, ControllerModel, Listen, PortSubsystems, Referral,
-};
+use weft_target::config::{Config, ControllerModel, Listen, PortSubsystems, Referral};
 use weft_transport::host::{HostData, HostOptions};
 
 use crate::support::peer::{ConnectFields, Peer};
@@ -119,8 +117,7 @@ fn a_wildcard_is_reported_as_the_address_that_the_host_connected_to() {
 fn each_port_shows_the_entries_of_all_ports() {
     let mut config = config(&["memory:1MiB"]);
     config.subsystems.push(subsystem(OTHER, &["memory:1MiB"]));
-    config.subsystems[1].controller_ids =
-        ControllerIds { model: ControllerModel::Static, ..ControllerIds::default() };
+    config.subsystems[1].controllers = ControllerModel::Static;
     config.ports[0].subsystems = PortSubsystems::Only(vec![SUBSYSTEM.to_owned()]);
     config.ports[0].discovery = false;
     let mut advertised = port(2, "127.0.0.1:0");

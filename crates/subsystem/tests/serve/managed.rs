@@ -147,7 +147,7 @@ fn what_does_not_become_a_namespace_leaves_no_file() {
             let request = requests.recv().expect("a request");
             let mut counted = None;
             let result = request.carry_out(&subsystem, |step| match step {
-                Step::AddNamespace(_) => {
+                Step::AddNamespace { .. } => {
                     counted = Some(count());
                     Err(StepError::failed("as a test"))
                 }

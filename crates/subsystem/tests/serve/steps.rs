@@ -10,7 +10,7 @@ use weft_target::Target;
 use weft_target::config::{
     AnaState, Bdev, BdevKind, Config, HostKeys, Listen, Namespace, Subsystem, Transport,
 };
-use weft_target::steps::{AddNamespace, DISCOVERY_NQN, Made, Step, StepErrorKind};
+use weft_target::steps::{DISCOVERY_NQN, Made, Step, StepErrorKind};
 
 use crate::support::peer::{ConnectFields, Peer};
 use crate::support::{
@@ -28,8 +28,8 @@ fn bdev(name: &str, device: &str) -> Step {
 }
 
 fn add(nqn: &str, bdev: &str, nsid: Option<u32>) -> Step {
-    let (nqn, bdev) = (nqn.to_owned(), bdev.to_owned());
-    Step::AddNamespace(AddNamespace { nqn, bdev, nsid, ..AddNamespace::default() })
+    let namespace = Namespace { nsid: nsid.unwrap_or(0), ..Namespace::on_bdev(bdev) };
+    Step::AddNamespace { nqn: nqn.to_owned(), namespace: Box::new(namespace) }
 }
 
 fn add_listener(nqn: &str, listen: Listen) -> Step {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weft_backend::Resized;
 use weft_nvme::log_page::LogPageId;
-use weft_target::config::{Bdev, BdevKind, Config};
-use weft_target::steps::{AddNamespace, Step};
+use weft_target::config::{Bdev, BdevKind, Config, Namespace};
+use weft_target::steps::Step;
 use weft_target::{Target, check};
 
 use crate::support::peer::Peer;
@@ -59,8 +59,8 @@ fn a_file_by_another_name_is_served_once_in_a_subsystem() {
             uuid: [7; 16],
         };
         target.step(&Step::CreateBdev(bdev)).expect("beside a namespace");
-        let (nqn, bdev) = (SUBSYSTEM.to_owned(), name.to_owned());
-        let step = Step::AddNamespace(AddNamespace { nqn, bdev, ..AddNamespace::default() });
+        let namespace = Box::new(Namespace::on_bdev(name));
+        let step = Step::AddNamespace { nqn: SUBSYSTEM.to_owned(), namespace };
         let told = [
             check(&both).expect_err("checked").to_string(),
             target.step(&step).expect_err("added").to_string(),

@@ -9,13 +9,14 @@ use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_rpc::{ErrorObject, Methods};
 use weft_target::{
     Target,
-    config::{AnaState, BdevKind, Config, Subsystem, implied_bdev_name},
+    config::{AnaState, BdevKind, Config, Namespace, Subsystem, implied_bdev_name},
     steps::DISCOVERY_NQN,
 };
 
 use super::{
-    Found, Operator, address_json, ana, bdevs, keyring, method, nvmf, parameters::Params, qos,
-    rate_limit, rbd,
+    Found, Operator, address_json, ana, bdevs, keyring, method, nvmf,
+    parameters::{Params, parameters_of},
+    qos, rate_limit, rbd,
 };
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
@@ -195,54 +196,35 @@ fn ana_calls(target: &Target, subsystem: &Subsystem, calls: &mut Vec<Value>) {
 /// The calls that make a subsystem, without its listeners.
 fn subsystem_calls(target: &Target, subsystem: &Subsystem, calls: &mut Vec<Value>) {
     let nqn = &subsystem.nqn;
-    let mut params = json!({
-        "nqn": nqn,
-        "allow_any_host": subsystem.allowed_hosts.is_none(),
-        "serial_number": subsystem.serial(),
-        "model_number": subsystem.model,
-        "min_cntlid": subsystem.controller_ids.first,
-        "max_cntlid": subsystem.controller_ids.last,
-    });
-    if let Some(label) = &subsystem.admin_label {
-        params["admin_label"] = label.as_str().into();
-    }
-    if subsystem.ana_reporting {
-        params["ana_reporting"] = true.into();
-    }
-    if subsystem.subsystem_reset {
-        params["enable_nssr"] = true.into();
-    }
-    if let Some(own) = &subsystem.host_namespaces {
-        params["host_namespaces"] = json!({ "capacity": own.capacity, "folder": own.folder });
-    }
-    if let Some(most) = subsystem.namespaces_max {
-        params["max_namespaces"] = most.into();
-    }
+    let (first, last) = subsystem.controller_ids(target.config().pair.as_ref());
+    let whole = Subsystem {
+        serial: Some(subsystem.serial()),
+        cntlid_min: Some(first),
+        cntlid_max: Some(last),
+        ..subsystem.clone()
+    };
+    let mut params: Value = parameters_of(&whole, nvmf::SUBSYSTEM).into();
+    params["allow_any_host"] = subsystem.allowed_hosts.is_none().into();
+    params["model_number"] = subsystem.model.as_str().into();
     calls.push(call("nvmf_create_subsystem", params));
-    for mut params in nvmf::hosts_json(subsystem, "host") {
+    for mut params in nvmf::hosts_json(subsystem, nvmf::HOST) {
         params["nqn"] = nqn.as_str().into();
         calls.push(call("nvmf_subsystem_add_host", params));
     }
     for namespace in &subsystem.namespaces {
         let Some(served) = target.namespace(nqn, namespace.nsid) else { continue };
         let bdev = namespace.bdev.clone();
-        let mut of = json!({
-            "nsid": namespace.nsid,
-            "bdev_name": bdev.unwrap_or_else(|| implied_bdev_name(nqn, namespace.nsid)),
-            "nguid": nvmf::hex(&served.nguid),
-            "uuid": Uuid::from_bytes(served.uuid).to_string(),
-        });
+        let whole = Namespace {
+            bdev: bdev.or_else(|| Some(implied_bdev_name(nqn, namespace.nsid))),
+            nguid: Some(served.nguid),
+            uuid: Some(served.uuid),
+            ..namespace.clone()
+        };
+        let mut of: Value = parameters_of(&whole, nvmf::NAMESPACE).into();
+        // In the form that SPDK reads.
+        of["nguid"] = nvmf::hex(&served.nguid).into();
         if let Some(eui64) = namespace.eui64 {
             of["eui64"] = nvmf::hex(&eui64).into();
-        }
-        if let Some(group) = namespace.ana_group {
-            of["anagrpid"] = group.into();
-        }
-        if let Some(path) = &namespace.ptpl_file {
-            of["ptpl_file"] = path.display().to_string().into();
-        }
-        if namespace.read_only {
-            of["read_only"] = true.into();
         }
         if namespace.visible_to.is_some() {
             of["no_auto_visible"] = true.into();

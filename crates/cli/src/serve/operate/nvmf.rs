@@ -13,21 +13,49 @@ use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
     ConnectedQueue, QueueAuthentication, Target,
     config::{
-        Config, ControllerIds, HexId, HostKeys, Listen, Port, Referral, Subsystem, Transport,
+        CNTLID_LAST, Config, HostKeys, Listen, Namespace, Port, Referral, Subsystem, Transport,
         implied_bdev_name,
     },
-    steps::{AddNamespace, DISCOVERY_NQN, Made, Step, StepErrorKind},
+    steps::{DISCOVERY_NQN, Made, Step, StepErrorKind},
 };
 
-use super::{Operator, address_json, ana, invalid, method, parameters::Params, thread_name};
+use super::{
+    Operator, address_json, ana, invalid, method,
+    parameters::{Params, Renamed, parameters_of},
+    thread_name,
+};
 
 type Answer = Result<Value, ErrorObject>;
 
 /// The name of SPDK's target, which is the only one of a process unless others are created.
 const TARGET_NAME: &str = "nvmf_tgt";
 
-/// The largest controller ID.
-const CNTLID_MAX: u16 = 0xffef;
+/// SPDK's names for what a subsystem is created with. What it has several of is added by calls of
+/// their own.
+pub(super) const SUBSYSTEM: Renamed = &[
+    ("serial_number", "serial"),
+    ("model_number", "model"),
+    ("max_namespaces", "namespaces-max"),
+    ("min_cntlid", "cntlid-min"),
+    ("max_cntlid", "cntlid-max"),
+    ("enable_nssr", "subsystem-reset"),
+    ("", "allowed-hosts"),
+    ("", "listed-hosts"),
+    ("", "host"),
+    ("", "namespace"),
+];
+
+/// SPDK's names for what a namespace is added with.
+pub(super) const NAMESPACE: Renamed = &[
+    ("bdev_name", "bdev"),
+    ("anagrpid", "ana-group"),
+    ("", "by-position"),
+    ("", "device"),
+    ("", "visible-to"),
+];
+
+/// SPDK's names for what a host is added with.
+pub(super) const HOST: Renamed = &[("host", "nqn")];
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
@@ -198,24 +226,12 @@ fn get_transports(operator: &Operator, params: Value) -> Answer {
 
 fn create_subsystem(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
-    let mut subsystem = Subsystem::new(params.need::<String>("nqn")?);
-    subsystem.serial = params.take("serial_number")?;
-    if let Some(model) = params.take("model_number")? {
-        subsystem.model = model;
-    }
-    subsystem.admin_label = params.take::<String>("admin_label")?.filter(|label| !label.is_empty());
+    let base = Subsystem::new(params.need::<String>("nqn")?);
+    let mut subsystem = params.object_of(SUBSYSTEM, &base)?;
+    subsystem.admin_label = subsystem.admin_label.filter(|label| !label.is_empty());
+    subsystem.namespaces_max = subsystem.namespaces_max.filter(|most| *most > 0);
     let allow_any_host = params.take("allow_any_host")?.unwrap_or(false);
     subsystem.allowed_hosts = (!allow_any_host).then(Vec::new);
-    subsystem.namespaces_max = params.take("max_namespaces")?.filter(|most| *most > 0);
-    let ids = ControllerIds::default();
-    subsystem.controller_ids = ControllerIds {
-        first: params.take("min_cntlid")?.unwrap_or(ids.first),
-        last: params.take("max_cntlid")?.unwrap_or(ids.last),
-        ..ids
-    };
-    subsystem.ana_reporting = params.take("ana_reporting")?.unwrap_or(false);
-    subsystem.host_namespaces = params.take("host_namespaces")?;
-    subsystem.subsystem_reset = params.take("enable_nssr")?.unwrap_or(false);
     params.refuse(&["passthrough"])?;
     // Limits of Deallocate and Write Zeroes, which have their own here: SPDK's names of 26.1 and of
     // before.
@@ -236,7 +252,7 @@ fn check_identity(subsystem: &Subsystem) -> Result<(), ErrorObject> {
     let is_text = |text: &str, most| {
         text.len() <= most && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
     };
-    let ControllerIds { first, last, .. } = subsystem.controller_ids;
+    let (first, last) = subsystem.controller_ids(None);
     if let Some(serial) = subsystem.serial.as_ref().filter(|serial| !is_text(serial, 20)) {
         return Err(invalid(format_args!(
             "the serial number {serial:?} is not of up to 20 printable ASCII characters"
@@ -254,9 +270,9 @@ fn check_identity(subsystem: &Subsystem) -> Result<(), ErrorObject> {
         let what = format!("{label:?} is not of {lengths} printable ASCII characters");
         return Err(ErrorObject::new(Code::INVALID_PARAMS, format!("Invalid admin_label: {what}")));
     }
-    if first == 0 || last > CNTLID_MAX || first > last {
+    if first == 0 || last > CNTLID_LAST || first > last {
         return Err(invalid(format_args!(
-            "min_cntlid {first} to max_cntlid {last} is no range within 1 to {CNTLID_MAX}"
+            "min_cntlid {first} to max_cntlid {last} is no range within 1 to {CNTLID_LAST}"
         )));
     }
     Ok(())
@@ -357,17 +373,18 @@ fn subsystem_json(target: &Target, subsystem: &Subsystem) -> Value {
     });
     let namespaces: Vec<Value> = namespaces.collect();
     let most = subsystem.namespaces_max.unwrap_or(target.config().limits.namespaces);
+    let (first, last) = subsystem.controller_ids(target.config().pair.as_ref());
     let mut json = json!({
         "nqn": nqn,
         "subtype": "NVMe",
         "listen_addresses": addresses_json(target, nqn),
         "allow_any_host": subsystem.allowed_hosts.is_none(),
-        "hosts": hosts_json(subsystem, "nqn"),
+        "hosts": hosts_json(subsystem, &[]),
         "serial_number": subsystem.serial(),
         "model_number": subsystem.model,
         "max_namespaces": most,
-        "min_cntlid": subsystem.controller_ids.first,
-        "max_cntlid": subsystem.controller_ids.last,
+        "min_cntlid": first,
+        "max_cntlid": last,
         "ana_reporting": subsystem.ana_reporting,
         "namespaces": namespaces,
     });
@@ -389,20 +406,13 @@ fn add_namespace(operator: &Operator, params: Value) -> Answer {
     params.end()?;
     namespace.refuse(&["hide_metadata"])?;
     let hidden = namespace.take("no_auto_visible")?.unwrap_or(false);
-    let add = AddNamespace {
-        nqn,
-        bdev: namespace.need("bdev_name")?,
-        nsid: namespace.take("nsid")?.filter(|nsid| *nsid > 0),
-        uuid: namespace.parse::<HexId<16>>("uuid")?.map(|id| id.0),
-        nguid: namespace.parse::<HexId<16>>("nguid")?.map(|id| id.0),
-        eui64: namespace.parse::<HexId<8>>("eui64")?.map(|id| id.0),
-        read_only: namespace.take("read_only")?.unwrap_or(false),
-        ana_group: namespace.take("anagrpid")?.filter(|group| *group > 0),
-        ptpl_file: namespace.take("ptpl_file")?,
-        visible_to: hidden.then(Vec::new),
-    };
+    let base = Namespace::on_bdev(namespace.need::<String>("bdev_name")?);
+    let added =
+        Namespace { visible_to: hidden.then(Vec::new), ..namespace.object_of(NAMESPACE, &base)? };
+    let ana_group = added.ana_group.filter(|group| *group > 0);
     namespace.end()?;
-    match operator.nvmf_step(&Step::AddNamespace(add))? {
+    let added = Box::new(Namespace { ana_group, ..added });
+    match operator.nvmf_step(&Step::AddNamespace { nqn, namespace: added })? {
         Made::Nsid(nsid) => Ok(nsid.into()),
         Made::Done => Ok(true.into()),
     }
@@ -541,71 +551,30 @@ fn get_listeners(operator: &Operator, params: Value) -> Answer {
     })
 }
 
-/// A host and the names of its keys.
-fn host_keys(params: &mut Params) -> Result<HostKeys, ErrorObject> {
-    Ok(HostKeys {
-        dhchap_key: params.take("dhchap_key")?,
-        dhchap_ctrlr_key: params.take("dhchap_ctrlr_key")?,
-        dhchap_concat: params.take("dhchap_concat")?.unwrap_or(false),
-        dhchap_concat_compat: params.take("dhchap_concat_compat")?.unwrap_or(false),
-        ..HostKeys::new(params.need::<String>("host")?)
-    })
-}
-
-/// The names of a host's keys of TLS: one, as SPDK has it, or several while they are changed.
-fn psks(params: &mut Params) -> Result<Option<Vec<String>>, ErrorObject> {
-    let names = match params.take::<Value>("psk")? {
-        None => return Ok(None),
-        Some(Value::Array(names)) => names,
-        Some(name) => vec![name],
-    };
-    let names: Option<Vec<_>> = names.iter().map(|name| name.as_str().map(str::to_owned)).collect();
-    names.map(Some).ok_or_else(|| params.error("psk is no name of a key, nor a list of names"))
-}
-
 /// The hosts of a subsystem with the names of their keys, as parameters and results have them.
-pub(super) fn hosts_json(subsystem: &Subsystem, name: &str) -> Vec<Value> {
+pub(super) fn hosts_json(subsystem: &Subsystem, renamed: Renamed) -> Vec<Value> {
     let hosts = subsystem.allowed_hosts.as_ref().unwrap_or(&subsystem.listed_hosts);
     let json = |host: &String| {
-        let mut json = json!({ name: host });
-        if let Some(keys) = subsystem.host_keys.iter().find(|keys| keys.nqn == *host) {
-            for (field, key) in
-                [("dhchap_key", &keys.dhchap_key), ("dhchap_ctrlr_key", &keys.dhchap_ctrlr_key)]
-            {
-                if let Some(key) = key {
-                    json[field] = key.as_str().into();
-                }
-            }
-            match keys.psk.as_slice() {
-                [] => {}
-                [only] => json["psk"] = only.as_str().into(),
-                several => json["psk"] = json!(several),
-            }
-            for (field, is_set) in [
-                ("psk_compat", keys.psk_compat),
-                ("dhchap_concat", keys.dhchap_concat),
-                ("dhchap_concat_compat", keys.dhchap_concat_compat),
-            ] {
-                if is_set {
-                    json[field] = true.into();
-                }
-            }
-        }
-        json
+        let keys = subsystem.host_keys.iter().find(|keys| keys.nqn == *host);
+        let keys = keys.cloned().unwrap_or_else(|| HostKeys::new(host));
+        parameters_of(&keys, renamed).into()
     };
     hosts.iter().map(json).collect()
 }
 
 fn set_keys(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
-    let (nqn, host, psk) = (params.need("nqn")?, host_keys(&mut params)?, psks(&mut params)?);
-    let step = match psk {
-        None => Step::SetKeys { nqn, host },
+    let nqn = params.need("nqn")?;
+    let has_psk = params.has("psk");
+    let host = HostKeys::new(params.need::<String>("host")?);
+    let host = params.object_of(HOST, &host)?;
+    let step = if !has_psk {
+        Step::SetKeys { nqn, host }
+    } else if host.dhchap_key.is_some() || host.dhchap_ctrlr_key.is_some() {
         // In the same call, keys of authentication that are left out would be taken away.
-        Some(_) if host.dhchap_key.is_some() || host.dhchap_ctrlr_key.is_some() => {
-            return Err(params.error("psk is changed by a call of its own"));
-        }
-        Some(psk) => Step::SetPsks { nqn, host: host.nqn, psk },
+        return Err(params.error("psk is changed by a call of its own"));
+    } else {
+        Step::SetPsks { nqn, host: host.nqn, psk: host.psk }
     };
     params.end()?;
     operator.nvmf_step(&step)?;
@@ -614,9 +583,9 @@ fn set_keys(operator: &Operator, params: Value) -> Answer {
 
 fn add_host(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
-    let (nqn, mut host) = (params.need("nqn")?, host_keys(&mut params)?);
-    host.psk = psks(&mut params)?.unwrap_or_default();
-    host.psk_compat = params.take("psk_compat")?.unwrap_or(false);
+    let nqn = params.need("nqn")?;
+    let host = HostKeys::new(params.need::<String>("host")?);
+    let host = params.object_of(HOST, &host)?;
     // As in SPDK, other parameters are not looked at.
     operator.nvmf_step(&Step::AddHost { nqn, host })?;
     Ok(true.into())

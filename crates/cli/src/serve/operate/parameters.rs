@@ -1,6 +1,11 @@
 //! The parameters of a method of SPDK.
 
-use serde::de::DeserializeOwned;
+use std::borrow::Cow;
+
+use serde::{
+    Deserializer, Serialize,
+    de::{DeserializeOwned, Error as _, Visitor},
+};
 use serde_json::{Map, Value};
 use weft_rpc::{Code, ErrorObject};
 
@@ -44,6 +49,16 @@ impl Params {
         }
     }
 
+    /// Whether a parameter is given.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.map.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// The names of those that are left.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.map.keys().map(String::as_str)
+    }
+
     /// A parameter that must be given.
     pub(in crate::serve) fn need<T: DeserializeOwned>(
         &mut self,
@@ -64,6 +79,30 @@ impl Params {
     /// An object within these parameters.
     pub(super) fn object(&mut self, name: &str) -> Result<Self, ErrorObject> {
         Self::with_code(self.need(name)?, self.code)
+    }
+
+    /// An object of the configuration: `base` with the parameters that are keys of it. Those with
+    /// other names than the keys are in `renamed`.
+    pub(super) fn object_of<T: Serialize + DeserializeOwned>(
+        &mut self,
+        renamed: Renamed,
+        base: &T,
+    ) -> Result<T, ErrorObject> {
+        let Ok(Value::Object(mut object)) = serde_json::to_value(base) else {
+            return Err(self.error("the object cannot be written"));
+        };
+        let mut read = serde_json::from_value(object.clone().into());
+        for key in keys_of::<T>() {
+            let Some(name) = name_of(renamed, key) else { continue };
+            if let Some(value) = self.map.shift_remove(&*name).filter(|value| !value.is_null()) {
+                object.insert((*key).to_owned(), value);
+                read = serde_json::from_value(object.clone().into());
+                if let Err(error) = &read {
+                    return Err(self.error(format_args!("{name}: {error}")));
+                }
+            }
+        }
+        read.map_err(|error| self.error(error))
     }
 
     /// Parameters without meaning here.
@@ -106,6 +145,59 @@ impl Params {
     pub(super) fn error(&self, what: impl std::fmt::Display) -> ErrorObject {
         ErrorObject::new(self.code, format!("Invalid parameters: {what}"))
     }
+}
+
+/// The parameters that are no key of the configuration with an underscore in place of each hyphen:
+/// the name of each, and its key. Keys without a name are no parameters.
+pub(super) type Renamed = &'static [(&'static str, &'static str)];
+
+/// The name of the parameter for a key.
+fn name_of<'a>(renamed: Renamed, key: &'a str) -> Option<Cow<'a, str>> {
+    match renamed.iter().find(|(_, of)| *of == key) {
+        None => Some(key.replace('-', "_").into()),
+        Some((name, _)) => Some(Cow::from(*name)).filter(|name| !name.is_empty()),
+    }
+}
+
+/// An object of the configuration as the parameters that make it.
+pub(super) fn parameters_of(object: &impl Serialize, renamed: Renamed) -> Map<String, Value> {
+    let Ok(Value::Object(keys)) = serde_json::to_value(object) else { return Map::new() };
+    let named = |(key, value): (String, Value)| Some((name_of(renamed, &key)?.into_owned(), value));
+    keys.into_iter().filter_map(named).collect()
+}
+
+/// The keys that a type of the configuration has.
+fn keys_of<T: DeserializeOwned>() -> &'static [&'static str] {
+    struct Keys<'a>(&'a mut &'static [&'static str]);
+
+    impl<'de> Deserializer<'de> for Keys<'_> {
+        type Error = serde::de::value::Error;
+
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+            Err(Self::Error::custom("no struct"))
+        }
+
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            fields: &'static [&'static str],
+            visitor: V,
+        ) -> Result<V::Value, Self::Error> {
+            *self.0 = fields;
+            self.deserialize_any(visitor)
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+            option unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier
+            ignored_any
+        }
+    }
+
+    let mut keys: &[&str] = &[];
+    // It always fails: only the keys are looked at.
+    drop(T::deserialize(Keys(&mut keys)));
+    keys
 }
 
 /// Whether a value asks for anything.

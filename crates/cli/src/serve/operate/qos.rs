@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-use weft_rpc::{ErrorObject, Methods};
+use serde_json::Value;
+use weft_rpc::Methods;
 use weft_target::{
     config::{QosClass, QosRule, replaced_key},
     steps::Step,
 };
 
-use super::{Operator, invalid, method, parameters::Params, rate_limit};
-
-/// What a rule gives.
-const KEYS: [&str; 2] = ["class", "weight"];
+use super::{
+    Operator, invalid, method,
+    parameters::{Params, parameters_of},
+};
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "qos_get_all", |operator, params| {
@@ -20,29 +20,31 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         operator.with(|target| target.config().qos_rules.iter().map(as_json).collect())
     });
     let methods = method(methods, operator, "qos_set", |operator, params| {
-        operator.nvmf_step(&Step::SetQosRule(Box::new(parse(rate_limit::keys(params)?)?)))?;
+        let mut params = Params::of(params)?;
+        if let Some(sentence) =
+            params.names().find_map(|name| replaced_key(&name.replace('_', "-")))
+        {
+            return Err(invalid(sentence));
+        }
+        let class = params.need("class")?;
+        let rule = params.object_of(&[], &QosRule::new(class))?;
+        params.end()?;
+        operator.nvmf_step(&Step::SetQosRule(Box::new(rule)))?;
         Ok(true.into())
     });
     method(methods, operator, "qos_delete", |operator, params| {
-        let mut keys = rate_limit::keys(params)?;
-        if KEYS.iter().any(|key| keys.contains_key(*key)) {
+        let mut params = Params::of(params)?;
+        if ["class", "weight"].iter().any(|name| params.has(name)) {
             return Err(invalid("give host, subsystem and port of the rule, not its class"));
         }
-        keys.insert("class".to_owned(), QosClass::Throughput.word().into());
-        operator.nvmf_step(&Step::DeleteQosRule(Box::new(parse(keys)?)))?;
+        let rule = params.object_of(&[], &QosRule::new(QosClass::Throughput))?;
+        params.end()?;
+        operator.nvmf_step(&Step::DeleteQosRule(Box::new(rule)))?;
         Ok(true.into())
-    })
-}
-
-fn parse(keys: Map<String, Value>) -> Result<QosRule, ErrorObject> {
-    serde_json::from_value(keys.into()).map_err(|error| {
-        let error = error.to_string();
-        invalid(replaced_key(&error).unwrap_or(error))
     })
 }
 
 /// A rule as the parameters that set it.
 pub(super) fn as_json(rule: &QosRule) -> Value {
-    let Ok(Value::Object(keys)) = serde_json::to_value(rule) else { return Value::Null };
-    keys.into_iter().map(|(key, value)| (key.replace('-', "_"), value)).collect()
+    parameters_of(rule, &[]).into()
 }

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use weft_rpc::{ErrorObject, Methods};
 use weft_target::{config::RateLimit, steps::Step};
 
-use super::{Operator, invalid, method, parameters::Params};
+use super::{
+    Operator, invalid, method,
+    parameters::{Params, parameters_of},
+};
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "rate_limit_get_all", |operator, params| {
@@ -27,29 +30,14 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     })
 }
 
-/// The keys of a `[[rate-limit]]` as parameters: with underscores, as those of other methods.
 fn parse(params: Value) -> Result<RateLimit, ErrorObject> {
-    serde_json::from_value(keys(params)?.into()).map_err(invalid)
-}
-
-/// Parameters as the keys of a configuration that they stand for.
-pub(super) fn keys(params: Value) -> Result<Map<String, Value>, ErrorObject> {
-    let keys = match params {
-        Value::Null => Map::new(),
-        Value::Object(keys) => keys,
-        _ => return Err(invalid("give them by name")),
-    };
-    let given = keys.into_iter().filter(|(_, value)| !value.is_null());
-    Ok(given.map(|(key, value)| (key.replace('_', "-"), value)).collect())
+    let mut params = Params::of(params)?;
+    let limit = params.object_of(&[], &RateLimit::default())?;
+    params.end()?;
+    Ok(limit)
 }
 
 /// A limit as the parameters that set it.
 pub(super) fn as_json(limit: &RateLimit) -> Value {
-    let Ok(Value::Object(keys)) = serde_json::to_value(limit) else { return Value::Null };
-    let mut json: Map<_, _> =
-        keys.into_iter().map(|(key, value)| (key.replace('-', "_"), value)).collect();
-    if let Some(rate) = limit.rate {
-        json.insert("rate".to_owned(), rate.into());
-    }
-    json.into()
+    parameters_of(limit, &[]).into()
 }

@@ -1,5 +1,9 @@
 use super::*;
+use crate::config::{
+    ControllerModel, HostNamespaces, Limits, Namespace, Port, PortSubsystems, Subsystem,
+};
 use proptest::prelude::*;
+use weft_reactor::DriverKind;
 
 const EXAMPLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.toml"));
 
@@ -47,7 +51,7 @@ fn the_documented_example_is_read_in_full() {
         (Some(&own), false)
     );
     assert!(subsystem.ana_reporting && subsystem.ana_groups() == [1, 2, 3, 9, 10, 11, 12]);
-    assert_eq!(config.subsystems[1].controller_ids.model, ControllerModel::Static);
+    assert_eq!(config.subsystems[1].controllers, ControllerModel::Static);
 }
 
 #[test]
@@ -202,6 +206,51 @@ fn every_device_is_read() {
         inner: Box::new(DeviceSpec::Memory { bytes: 1 << 20, block_bytes: 4096 }),
     };
     assert_eq!(device("memory = 1048576\ndelay-read = '20us'"), delayed);
+}
+
+/// The kind of a device and its path become one text, and that is read.
+#[test]
+fn a_path_is_read_whatever_is_in_it() {
+    for path in
+        ["/a,b", "/a,,b", "/a:b", "/a;b", "/a=b", "/a,size=1MiB", "a b", "/é", "/a,", ":", ";"]
+    {
+        for kind in ["file", "block"] {
+            let keys = format!("{kind} = '{path}'");
+            let device = namespace(&keys).expect(&keys).device;
+            assert_eq!(device.path(), Some(std::path::Path::new(path)), "{keys}");
+            let keys = format!("{keys}\ndelay-read = '1ms'");
+            let DeviceSpec::Delay { inner, .. } = namespace(&keys).expect(&keys).device else {
+                panic!("{keys}")
+            };
+            assert_eq!(*inner, device, "{keys}");
+        }
+    }
+}
+
+#[test]
+fn keys_of_a_state_are_unknown_in_a_file() {
+    for (from, to) in [
+        ("memory =", "bdev = 'x'\nmemory ="),
+        ("memory =", "by-position = true\nmemory ="),
+        ("nqn =", "listed-hosts = []\nnqn ="),
+        ("listen =", "made-at-run-time = true\nlisten ="),
+    ] {
+        let text = SMALL.replace(from, to);
+        let key = to.split(' ').next().expect("a key");
+        assert!(
+            fault(&text).contains(&format!("`{key}`: unknown field `{key}`")),
+            "{}",
+            fault(&text)
+        );
+    }
+}
+
+/// What is written is read as the same.
+#[test]
+fn the_example_is_written_and_read() {
+    let config = parse(EXAMPLE).expect("docs/config.toml");
+    let written = write(&config).expect("a text");
+    assert_eq!(parse(&written).map_err(|error| error.to_string()), Ok(config), "{written}");
 }
 
 #[test]

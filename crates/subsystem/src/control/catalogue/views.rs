@@ -70,10 +70,13 @@ impl Catalogue {
                 .map(Arc::new),
             ana: subsystem.ana_view(config).map(Arc::new),
             policies: self.policies.get(&subsystem.nqn).cloned().unwrap_or_default(),
-            controller_model: subsystem.controller_ids.model,
+            controller_model: subsystem.controllers,
             limits: SubsystemLimits {
-                controller_ids: (subsystem.controller_ids.first, subsystem.controller_ids.last),
+                controller_ids: subsystem.controller_ids(config.pair.as_ref()),
                 max_namespaces: subsystem.most_namespaces(&config.limits),
+                max_io_queues: subsystem.qid_max.map_or(config.limits.io_queues, |most| {
+                    most.get().min(config.limits.io_queues)
+                }),
                 weighted_round_robin: config.express,
                 subsystem_reset: subsystem.subsystem_reset,
                 ..subsystem_limits(&config.limits)

@@ -1,7 +1,7 @@
 //! What a step touches: saved before it, put back if the step is not possible, and all that is
 //! checked after it.
 
-use super::{AddNamespace, Made, Step};
+use super::{Made, Step};
 use crate::config::index::{Index, Place};
 use crate::config::{
     Bdev, BdevLimits, Config, ConfigError, Namespace, Subsystem, implied_bdev_name,
@@ -75,8 +75,8 @@ impl Touched {
                     touched.one = Some(Some(namespace.nsid));
                 }
             }
-            Step::AddNamespace(AddNamespace { nqn, bdev, .. }) => {
-                (touched.nqn, touched.bdev) = (Some(nqn.clone()), Some(bdev.clone()));
+            Step::AddNamespace { nqn, namespace } => {
+                (touched.nqn, touched.bdev) = (Some(nqn.clone()), namespace.bdev.clone());
                 touched.one = Some(None);
             }
             Step::SetVisible { nqn, nsid, .. } => {
@@ -166,8 +166,10 @@ impl Saved {
 
     /// The step has made this, and may still turn out to be impossible.
     pub(crate) fn made(&mut self, step: &Step, made: Made) {
-        if let (Step::AddNamespace(add), Made::Nsid(nsid), None) = (step, made, &self.subsystem) {
-            self.namespace = Some(((add.nqn.clone(), nsid), None));
+        if let (Step::AddNamespace { nqn, .. }, Made::Nsid(nsid), None) =
+            (step, made, &self.subsystem)
+        {
+            self.namespace = Some(((nqn.clone(), nsid), None));
         }
     }
 

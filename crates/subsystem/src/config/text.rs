@@ -1,0 +1,192 @@
+//! Serde forms of values that a configuration has as text.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+/// Whether a value is that of its type's default, and need not be written.
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// The default of a switch that is on.
+pub(super) const fn yes() -> bool {
+    true
+}
+
+fn parse<T: FromStr<Err: fmt::Display>, E: serde::de::Error>(text: &str) -> Result<T, E> {
+    text.parse().map_err(E::custom)
+}
+
+/// A value as its text.
+pub(super) mod word {
+    use super::*;
+
+    pub(in crate::config) fn serialize<T: fmt::Display, S: Serializer>(
+        value: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    pub(in crate::config) fn deserialize<
+        'de,
+        T: FromStr<Err: fmt::Display>,
+        D: Deserializer<'de>,
+    >(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        parse(&String::deserialize(deserializer)?)
+    }
+}
+
+/// A list of values as the list of their texts.
+pub(super) mod words {
+    use super::*;
+
+    pub(in crate::config) fn serialize<T: fmt::Display, S: Serializer>(
+        values: &[T],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(values.iter().map(ToString::to_string))
+    }
+
+    pub(in crate::config) fn deserialize<
+        'de,
+        T: FromStr<Err: fmt::Display>,
+        D: Deserializer<'de>,
+    >(
+        deserializer: D,
+    ) -> Result<Vec<T>, D::Error> {
+        Vec::<String>::deserialize(deserializer)?.iter().map(|text| parse(text)).collect()
+    }
+}
+
+/// Texts as a list, or one as it is.
+pub(super) mod one_or_several {
+    use super::*;
+
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "give a name, or a list of names")]
+    enum Written {
+        One(String),
+        Several(Vec<String>),
+    }
+
+    pub(in crate::config) fn serialize<S: Serializer>(
+        texts: &[String],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match texts {
+            [only] => serializer.serialize_str(only),
+            texts => serializer.collect_seq(texts),
+        }
+    }
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<String>, D::Error> {
+        Ok(match Written::deserialize(deserializer)? {
+            Written::One(text) => vec![text],
+            Written::Several(texts) => texts,
+        })
+    }
+}
+
+/// A size as the text of one or a number of bytes, in the type of the field.
+pub(super) mod size {
+    use super::*;
+    use weft_backend::bytes::as_text;
+
+    pub(in crate::config) fn serialize<T: Copy + TryInto<u64>, S: Serializer>(
+        bytes: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        as_text::serialize(&(*bytes).try_into().unwrap_or(u64::MAX), serializer)
+    }
+
+    pub(in crate::config) fn deserialize<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        let bytes = as_text::deserialize(deserializer)?;
+        let error = |_| D::Error::custom(format!("{bytes} bytes are too many here"));
+        T::try_from(bytes).map_err(error)
+    }
+}
+
+/// A value on the heap, which may be missing, as its text.
+pub(super) mod boxed {
+    use super::*;
+
+    pub(in crate::config) fn serialize<T: fmt::Display, S: Serializer>(
+        value: &Option<Box<T>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => serializer.collect_str(value),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(in crate::config) fn deserialize<
+        'de,
+        T: FromStr<Err: fmt::Display>,
+        D: Deserializer<'de>,
+    >(
+        deserializer: D,
+    ) -> Result<Option<Box<T>>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| parse(&text).map(Box::new)).transpose()
+    }
+}
+
+/// The address of a socket, which may be missing; a link-local one has its interface.
+pub(super) mod address {
+    use super::*;
+    use crate::config::socket_address;
+    use std::net::SocketAddr;
+
+    pub(in crate::config) fn serialize<S: Serializer>(
+        address: &Option<SocketAddr>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match address {
+            Some(address) => serializer.collect_str(address),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<SocketAddr>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| socket_address(&text).map_err(D::Error::custom)).transpose()
+    }
+}
+
+/// How long a poll group spins: a duration, or `forever`.
+pub(super) mod idle_poll {
+    use super::*;
+    use crate::config::IDLE_POLL_FOREVER;
+    use std::time::Duration;
+    use weft_backend::duration;
+
+    pub(in crate::config) fn serialize<S: Serializer>(
+        span: &Duration,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match *span {
+            IDLE_POLL_FOREVER => serializer.serialize_str("forever"),
+            span => serializer.serialize_str(&duration::exact(span)),
+        }
+    }
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Duration, D::Error> {
+        match &*String::deserialize(deserializer)? {
+            "forever" => Ok(IDLE_POLL_FOREVER),
+            text => duration::parse(text).map_err(D::Error::custom),
+        }
+    }
+}
