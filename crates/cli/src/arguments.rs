@@ -29,6 +29,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Verb {
     /// Serve namespaces to hosts.
     Target(Box<crate::serve::Options>),
+    /// Print the JSON that nvmetcli writes as a configuration for weft target --config.
+    Convert(crate::convert::Options),
     /// Change and show a target that runs (weft target --control).
     Ctl(Box<crate::ctl::Options>),
     /// Show live what a target does: its hosts, namespaces and poll groups.

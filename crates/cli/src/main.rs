@@ -21,6 +21,7 @@ mod attach;
 mod bench;
 mod compare;
 mod connection;
+mod convert;
 mod copy;
 mod ctl;
 mod destroy;
@@ -116,6 +117,7 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
             Some((_, matches)) => serve::run(options, matches),
             None => Err(Failure::because("no options")),
         },
+        Verb::Convert(options) => convert::run(options),
         Verb::Ctl(options) => ctl::run(options),
         Verb::Top(options) => top::run(options),
         Verb::Trace(options) => trace::run(options),

@@ -120,6 +120,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("weft-top", &["weft top --control unix:/run/weft/control.sock"]),
     ("weft-trace", &["weft trace --control unix:/run/weft/control.sock --seconds 2"]),
+    ("weft-convert", &["weft convert /etc/nvmet/config.json"]),
     ("weft-discover", &["weft discover tcp://192.0.2.1:4420", "weft discover --mdns"]),
     (
         "weft-identify",

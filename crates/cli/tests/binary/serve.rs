@@ -391,7 +391,7 @@ fn sighup_keeps_what_was_not_changed() {
 }
 
 #[test]
-fn a_configuration_of_nvmetcli_is_served() {
+fn a_configuration_of_nvmetcli_is_converted_and_served() {
     let folder = Folder::new("nvmetcli");
     let disk = folder.write("disk.img", vec![0; 1 << 20]);
     let json = format!(
@@ -406,9 +406,13 @@ fn a_configuration_of_nvmetcli_is_served() {
             "nqn": "{NQN}"}}]}}"#,
         text(&disk)
     );
-    let path = folder.write("config.json", json);
+    let saved = folder.write("config.json", json);
+    let error = weft("epoll", ["target", "--config", text(&saved)]).fault();
+    assert!(error.contains("weft convert"), "{error}");
+    let converted = weft("epoll", ["convert", text(&saved)]);
+    assert!(converted.stderr.contains("ports[1]"), "{}", converted.stderr);
+    let path = folder.write("weft.toml", converted.text());
     let target = Target::start("epoll", &["--config", text(&path)]);
-    target.wait_for_log("ports[1]");
     let list = target.weft("list", 5, &["-o", "json"]).json();
     let device = &list["Devices"][0];
     assert_eq!((&device["NameSpace"], &device["SerialNumber"]), (&5.into(), &"S1".into()));

@@ -1,0 +1,29 @@
+//! `weft convert`: the configuration of another target as one of ours.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use weft_target::config::{nvmetcli, toml};
+
+use crate::{failure::Failure, output};
+
+/// Prints what nvmetcli has saved of a Linux target as TOML, and on standard error what of it is
+/// not served.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// What `nvmetcli save FILE` has written.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let path = &options.file;
+    let in_file =
+        |error: &dyn std::fmt::Display| Failure::Because(format!("{}: {error}", path.display()));
+    let text = weft_backend::files::read_text(path).map_err(|error| in_file(&error))?;
+    let loaded = nvmetcli::parse(&text).map_err(|error| in_file(&error))?;
+    for note in &loaded.notes {
+        output::complain(&format!("weft convert: {}: {note}", path.display()));
+    }
+    output::print(&toml::write(&loaded.config).map_err(|error| in_file(&error))?)
+}
