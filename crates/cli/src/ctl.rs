@@ -9,14 +9,15 @@ mod qos;
 mod visibility;
 
 use std::{
+    fmt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
-use serde_json::{Map, Value, json};
-use uuid::Uuid;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 use weft_backend::{DeviceSpec, ParseSpecError, bytes};
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_rpc::{Address, CallError, Client, Token};
@@ -111,16 +112,19 @@ enum Noun {
     },
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Subcommand, Serialize)]
+#[serde(untagged)]
 enum SubsystemVerb {
     /// Create a subsystem, to which no host may connect until one is allowed.
     Create {
         /// Its name.
         nqn: String,
         /// Its serial number.
+        #[serde(rename = "serial_number")]
         #[arg(long)]
         serial: Option<String>,
         /// Its model number.
+        #[serde(rename = "model_number")]
         #[arg(long)]
         model: Option<String>,
         /// Every host may connect.
@@ -152,15 +156,8 @@ enum NamespaceVerb {
         nqn: String,
         #[command(flatten)]
         device: Box<Device>,
-        /// Its number; by default the first that is free.
-        #[arg(long)]
-        nsid: Option<u32>,
-        /// Its UUID.
-        #[arg(long)]
-        uuid: Option<Uuid>,
-        /// Only hosts that are added to it see it.
-        #[arg(long)]
-        no_auto_visible: bool,
+        #[command(flatten)]
+        namespace: namespace::Added,
     },
     /// Show a namespace that not every host sees to one more host.
     AddHost(visibility::Host),
@@ -220,7 +217,8 @@ struct Device {
     bdev: Option<String>,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Subcommand, Serialize)]
+#[serde(untagged)]
 enum ListenerVerb {
     /// Serve a subsystem at an address.
     Add {
@@ -228,11 +226,14 @@ enum ListenerVerb {
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
         /// The address, like tcp://127.0.0.1:4420.
+        #[serde(rename = "listen_address", serialize_with = "as_address")]
         url: Listen,
         /// Whether hosts come with TLS there: off, allowed or required.
+        #[serde(serialize_with = "as_text")]
         #[arg(long, value_name = "MODE")]
         tls: Option<TlsMode>,
         /// Who makes the records of TLS: user (this program) or kernel.
+        #[serde(serialize_with = "as_text")]
         #[arg(long, value_name = "WHO", requires = "tls")]
         tls_records: Option<TlsRecords>,
     },
@@ -242,6 +243,7 @@ enum ListenerVerb {
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
         /// The address.
+        #[serde(rename = "listen_address", serialize_with = "as_address")]
         #[arg(add = ArgValueCandidates::new(names::listeners))]
         url: Listen,
     },
@@ -297,13 +299,15 @@ enum HostVerb {
     },
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Subcommand, Serialize)]
+#[serde(untagged)]
 enum BdevVerb {
     /// Create a block device.
     Create {
         /// Its name.
         name: String,
         /// The device, like memory:1GiB, file:PATH, block:PATH, rbd:IMAGE or null:1TiB.
+        #[serde(serialize_with = "as_text_of")]
         device: DeviceSpec,
     },
     /// Delete it, and the namespace that uses it.
@@ -316,10 +320,12 @@ enum BdevVerb {
     List,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Subcommand, Serialize)]
+#[serde(untagged)]
 enum RateLimitVerb {
     /// Set a limit, or change that for the same commands.
     Set {
+        #[serde(flatten)]
         #[command(flatten)]
         of: LimitedCommands,
         /// Commands in a second, like 5000 or 20k.
@@ -337,6 +343,7 @@ enum RateLimitVerb {
     },
     /// Delete a limit.
     Delete {
+        #[serde(flatten)]
         #[command(flatten)]
         of: LimitedCommands,
     },
@@ -345,9 +352,10 @@ enum RateLimitVerb {
 }
 
 /// The commands that a limit is for, all together.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 struct LimitedCommands {
     /// Those of this host, by NQN; given several times: those of all these together.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(add = ArgValueCandidates::new(names::hosts))]
     #[arg(long, value_name = "NQN")]
     host: Vec<String>,
@@ -430,7 +438,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 impl Session {
-    fn call(&mut self, method: &str, params: Value) -> Result<Value, Failure> {
+    /// Calls a method. Options that were not given are no parameters.
+    fn call(&mut self, method: &str, params: impl Serialize) -> Result<Value, Failure> {
+        let mut params = serde_json::to_value(params).map_err(Failure::because)?;
+        if let Some(params) = params.as_object_mut() {
+            params.retain(|_, value| !value.is_null());
+        }
         self.client.call_named(method, params).map_err(|error| match error {
             CallError::Error(error) => Failure::because(sentence(&error.message)),
             error => Failure::because(error),
@@ -448,7 +461,7 @@ impl Session {
     }
 
     /// Makes a change that has no result.
-    fn change(&mut self, method: &str, params: Value) -> Result<(), Failure> {
+    fn change(&mut self, method: &str, params: impl Serialize) -> Result<(), Failure> {
         let answer = self.call(method, params)?;
         self.made(&answer)
     }
@@ -476,28 +489,13 @@ impl Session {
 
     fn subsystem(&mut self, verb: &SubsystemVerb) -> Result<(), Failure> {
         match verb {
-            SubsystemVerb::Create {
-                nqn,
-                serial,
-                model,
-                allow_any_host,
-                max_namespaces,
-                ana_reporting,
-            } => {
-                let params = given([
-                    ("nqn", json!(nqn)),
-                    ("serial_number", json!(serial)),
-                    ("model_number", json!(model)),
-                    ("allow_any_host", json!(allow_any_host)),
-                    ("max_namespaces", json!(max_namespaces)),
-                    ("ana_reporting", json!(ana_reporting)),
-                ]);
-                self.change("nvmf_create_subsystem", params)?;
+            SubsystemVerb::Create { nqn, .. } => {
+                self.change("nvmf_create_subsystem", verb)?;
                 self.show_where(nqn)
             }
             SubsystemVerb::Delete { nqn } => {
                 let unnamed = self.unnamed_devices(nqn, None)?;
-                self.change("nvmf_delete_subsystem", json!({ "nqn": nqn }))?;
+                self.change("nvmf_delete_subsystem", verb)?;
                 self.delete_devices(unnamed)
             }
             SubsystemVerb::List => {
@@ -521,13 +519,11 @@ impl Session {
 
     fn namespace(&mut self, verb: &NamespaceVerb) -> Result<(), Failure> {
         match verb {
-            NamespaceVerb::Add { nqn, device, nsid, uuid, no_auto_visible } => {
-                let uuid = uuid.map(|uuid| uuid.to_string());
-                let hidden = no_auto_visible.then_some(true);
-                self.add_namespace(nqn, device, [json!(nsid), json!(uuid), json!(hidden)])
+            NamespaceVerb::Add { nqn, device, namespace } => {
+                self.add_namespace(nqn, device, namespace)
             }
-            NamespaceVerb::AddHost(host) => self.change("nvmf_ns_add_host", host.params()),
-            NamespaceVerb::RemoveHost(host) => self.change("nvmf_ns_remove_host", host.params()),
+            NamespaceVerb::AddHost(host) => self.change("nvmf_ns_add_host", host),
+            NamespaceVerb::RemoveHost(host) => self.change("nvmf_ns_remove_host", host),
             NamespaceVerb::Remove { nqn, nsid } => {
                 let unnamed = self.unnamed_devices(nqn, Some(*nsid))?;
                 self.change("nvmf_subsystem_remove_ns", json!({ "nqn": nqn, "nsid": nsid }))?;
@@ -544,26 +540,16 @@ impl Session {
     }
 
     fn listener(&mut self, verb: &ListenerVerb) -> Result<(), Failure> {
-        let params = |nqn: &str, url| json!({ "nqn": nqn, "listen_address": listen_address(url) });
         match verb {
-            ListenerVerb::Add { nqn, url, tls, tls_records } => {
+            ListenerVerb::Add { url, .. } => {
                 let word = url.transport.to_string().to_uppercase();
                 let transports = self.call("nvmf_get_transports", Value::Null)?;
                 if !list(&transports).iter().any(|one| one["trtype"] == word.as_str()) {
                     self.call("nvmf_create_transport", json!({ "trtype": word }))?;
                 }
-                let mut params = params(nqn, url);
-                if let Some(tls) = tls {
-                    params["tls"] = tls.name().into();
-                }
-                if let Some(records) = tls_records {
-                    params["tls_records"] = records.name().into();
-                }
-                self.change("nvmf_subsystem_add_listener", params)
+                self.change("nvmf_subsystem_add_listener", verb)
             }
-            ListenerVerb::Remove { nqn, url } => {
-                self.change("nvmf_subsystem_remove_listener", params(nqn, url))
-            }
+            ListenerVerb::Remove { .. } => self.change("nvmf_subsystem_remove_listener", verb),
             ListenerVerb::List { nqn } => self.show_each(nqn.as_deref(), ("address", addresses)),
         }
     }
@@ -607,11 +593,8 @@ impl Session {
 
     fn bdev(&mut self, verb: &BdevVerb) -> Result<(), Failure> {
         match verb {
-            BdevVerb::Create { name, device } => {
-                let params = json!({ "name": name, "device": device.to_string() });
-                self.change("bdev_device_create", params)
-            }
-            BdevVerb::Delete { name } => self.change("bdev_delete", json!({ "name": name })),
+            BdevVerb::Create { .. } => self.change("bdev_device_create", verb),
+            BdevVerb::Delete { .. } => self.change("bdev_delete", verb),
             BdevVerb::List => {
                 let all = self.call("bdev_get_bdevs", Value::Null)?;
                 let mut table = Table::new(&["name", "kind", ">size", ">block", "used", "uuid"]);
@@ -633,22 +616,9 @@ impl Session {
     }
 
     fn rate_limit(&mut self, verb: &RateLimitVerb) -> Result<(), Failure> {
-        let of = |of: &LimitedCommands| {
-            let LimitedCommands { host, subsystem, nsid, rw } = of;
-            json!({ "host": group(host), "subsystem": subsystem, "nsid": nsid, "rw": rw })
-        };
         match verb {
-            RateLimitVerb::Set { of: commands, rate_iops, rate, burst, force } => {
-                let mut params = of(commands);
-                params["rate_iops"] = json!(rate_iops);
-                params["rate"] = json!(rate);
-                params["burst"] = json!(burst);
-                params["force"] = json!(force);
-                self.change("rate_limit_set", params)
-            }
-            RateLimitVerb::Delete { of: commands } => {
-                self.change("rate_limit_delete", of(commands))
-            }
+            RateLimitVerb::Set { .. } => self.change("rate_limit_set", verb),
+            RateLimitVerb::Delete { .. } => self.change("rate_limit_delete", verb),
             RateLimitVerb::List => {
                 let all = self.call("rate_limit_get_all", Value::Null)?;
                 let head = ["host", "subsystem", ">nsid", "rw", ">rate-iops", ">rate", ">burst"];
@@ -687,10 +657,26 @@ impl Device {
     }
 }
 
-/// The parameters that have a value.
-fn given<const N: usize>(params: [(&str, Value); N]) -> Value {
-    let given = params.into_iter().filter(|(_, value)| !value.is_null());
-    given.map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into()
+/// An option as its text.
+fn as_text<S: Serializer>(value: &Option<impl fmt::Display>, to: S) -> Result<S::Ok, S::Error> {
+    value.as_ref().map(ToString::to_string).serialize(to)
+}
+
+/// A value as its text.
+fn as_text_of<S: Serializer>(value: &impl fmt::Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
+}
+
+/// An address as the parameter `listen_address`.
+fn as_address<S: Serializer>(url: &Listen, to: S) -> Result<S::Ok, S::Error> {
+    let at = url.address;
+    let address = json!({
+        "trtype": url.transport.to_string().to_uppercase(),
+        "adrfam": if at.is_ipv4() { "ipv4" } else { "ipv6" },
+        "traddr": traddr(at),
+        "trsvcid": at.port().to_string(),
+    });
+    address.serialize(to)
 }
 
 pub(crate) fn list(value: &Value) -> &[Value] {
@@ -715,32 +701,12 @@ fn shown(value: &Value, none: &str) -> String {
     }
 }
 
-/// Hosts as a parameter: none, one or a group.
-fn group(hosts: &[String]) -> Value {
-    match hosts {
-        [] => Value::Null,
-        [host] => json!(host),
-        hosts => json!(hosts),
-    }
-}
-
 /// The hosts that may connect to a subsystem.
 fn hosts(subsystem: &Value) -> Vec<String> {
     match subsystem["allow_any_host"] == true {
         true => vec!["any".to_owned()],
         false => list(&subsystem["hosts"]).iter().map(|host| text(&host["nqn"])).collect(),
     }
-}
-
-/// An address as a parameter.
-fn listen_address(url: &Listen) -> Value {
-    let at = url.address;
-    json!({
-        "trtype": url.transport.to_string().to_uppercase(),
-        "adrfam": if at.is_ipv4() { "ipv4" } else { "ipv6" },
-        "traddr": traddr(at),
-        "trsvcid": at.port().to_string(),
-    })
 }
 
 /// The addresses of a subsystem, as other commands take them.

@@ -2,13 +2,15 @@
 
 use clap::Subcommand;
 use clap_complete::ArgValueCandidates;
+use serde::Serialize;
 use serde_json::{Value, json};
 use weft_target::config::{AnaState, Listen};
 
-use super::{Session, given, list, listen_address, text, url};
+use super::{Session, as_address, list, text, url};
 use crate::{failure::Failure, names, table::Table};
 
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Subcommand, Serialize)]
+#[serde(untagged)]
 pub(super) enum Verb {
     /// Set how an address reaches the namespaces of a subsystem: optimized, non-optimized,
     /// inaccessible, persistent-loss or change.
@@ -17,11 +19,14 @@ pub(super) enum Verb {
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
         /// The address.
+        #[serde(rename = "listen_address", serialize_with = "as_address")]
         #[arg(add = ArgValueCandidates::new(names::listeners))]
         url: Listen,
         /// The state.
+        #[serde(rename = "ana_state")]
         state: AnaState,
         /// Of this group only.
+        #[serde(rename = "anagrpid")]
         #[arg(long)]
         group: Option<u32>,
     },
@@ -34,6 +39,7 @@ pub(super) enum Verb {
         #[arg(add = ArgValueCandidates::new(names::namespaces))]
         nsid: u32,
         /// The group.
+        #[serde(rename = "anagrpid")]
         group: u32,
     },
     /// List the states.
@@ -47,19 +53,8 @@ pub(super) enum Verb {
 impl Session {
     pub(super) fn ana(&mut self, verb: &Verb) -> Result<(), Failure> {
         match verb {
-            Verb::Set { nqn, url, state, group } => {
-                let params = given([
-                    ("nqn", json!(nqn)),
-                    ("listen_address", listen_address(url)),
-                    ("ana_state", json!(state.word())),
-                    ("anagrpid", json!(group)),
-                ]);
-                self.change("nvmf_subsystem_listener_set_ana_state", params)
-            }
-            Verb::Group { nqn, nsid, group } => {
-                let params = json!({ "nqn": nqn, "nsid": nsid, "anagrpid": group });
-                self.change("nvmf_subsystem_set_ns_ana_group", params)
-            }
+            Verb::Set { .. } => self.change("nvmf_subsystem_listener_set_ana_state", verb),
+            Verb::Group { .. } => self.change("nvmf_subsystem_set_ns_ana_group", verb),
             Verb::List { nqn } => self.ana_states(nqn.as_deref()),
         }
     }

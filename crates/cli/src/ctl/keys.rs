@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Session, given, list, text};
+use super::{Session, list, text};
 use crate::{failure::Failure, table::Table};
 
 #[derive(Debug, Subcommand)]
@@ -26,8 +27,18 @@ pub(super) enum Verb {
     List,
 }
 
+/// A host of a subsystem, as methods have it.
+#[derive(Serialize)]
+struct Host<'a> {
+    nqn: &'a str,
+    host: &'a str,
+    #[serde(flatten)]
+    keys: &'a HostKeys,
+    dhchap_concat: Option<bool>,
+}
+
 /// The keys of a host, by their names.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize)]
 pub(super) struct HostKeys {
     /// The key by which the host authenticates itself.
     #[arg(long, value_name = "NAME")]
@@ -36,19 +47,9 @@ pub(super) struct HostKeys {
     #[arg(long, value_name = "NAME", requires = "dhchap_key")]
     dhchap_ctrlr_key: Option<String>,
     /// A key of TLS; several while they are changed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(long, value_name = "NAME")]
     psk: Vec<String>,
-}
-
-impl HostKeys {
-    fn authentication(&self) -> [(&'static str, Value); 2] {
-        let (host, controller) = (json!(self.dhchap_key), json!(self.dhchap_ctrlr_key));
-        [("dhchap_key", host), ("dhchap_ctrlr_key", controller)]
-    }
-
-    fn psk(&self) -> Value {
-        if self.psk.is_empty() { Value::Null } else { json!(self.psk) }
-    }
 }
 
 impl Session {
@@ -80,33 +81,28 @@ impl Session {
         keys: &HostKeys,
         concat: bool,
     ) -> Result<(), Failure> {
-        let [own, controllers] = keys.authentication();
-        let concat = if concat { json!(true) } else { Value::Null };
-        let [nqn, host] = [("nqn", json!(nqn)), ("host", json!(host))];
-        let all = [nqn, host, own, controllers, ("psk", keys.psk()), ("dhchap_concat", concat)];
-        self.change("nvmf_subsystem_add_host", given(all))
+        let concat = concat.then_some(true);
+        self.change("nvmf_subsystem_add_host", Host { nqn, host, keys, dhchap_concat: concat })
     }
 
-    /// Gives a host other keys, of the kinds that are named.
+    /// Gives a host other keys, of the kinds that are named, each kind by a call of its own.
     pub(super) fn set_keys(
         &mut self,
         (nqn, host): (&str, &str),
         keys: &HostKeys,
     ) -> Result<(), Failure> {
         const METHOD: &str = "nvmf_subsystem_set_keys";
-        let of = || [("nqn", json!(nqn)), ("host", json!(host))];
-        let ([nqn, host], [own, controllers]) = (of(), keys.authentication());
-        match (keys.dhchap_key.is_some(), !keys.psk.is_empty()) {
-            (false, false) => {
-                Err(Failure::because("name the keys that change: --dhchap-key or --psk"))
-            }
-            (true, false) => self.change(METHOD, given([nqn, host, own, controllers])),
-            (false, true) => self.change(METHOD, given([nqn, host, ("psk", keys.psk())])),
-            (true, true) => {
-                self.call(METHOD, given([nqn, host, own, controllers]))?;
-                let [nqn, host] = of();
-                self.change(METHOD, given([nqn, host, ("psk", keys.psk())]))
-            }
+        if keys.dhchap_key.is_none() && keys.psk.is_empty() {
+            return Err(Failure::because("name the keys that change: --dhchap-key or --psk"));
         }
+        let HostKeys { dhchap_key, dhchap_ctrlr_key, psk } = keys.clone();
+        let authentication = HostKeys { dhchap_key, dhchap_ctrlr_key, psk: Vec::new() };
+        let psks = HostKeys { psk, ..HostKeys::default() };
+        let mut answer = Value::Null;
+        for keys in [&authentication, &psks].into_iter().filter(|one| **one != HostKeys::default())
+        {
+            answer = self.call(METHOD, Host { nqn, host, keys, dhchap_concat: None })?;
+        }
+        self.made(&answer)
     }
 }

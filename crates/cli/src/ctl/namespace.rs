@@ -1,11 +1,28 @@
 //! Namespaces and the block devices that they stand on.
 
+use clap::Args;
+use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 use weft_backend::bytes;
 
-use super::{Device, Session, given, list, text};
+use super::{Device, Session, as_text, list, text};
 use crate::{failure::Failure, output, table::Table};
+
+/// What is said of a namespace that is added.
+#[derive(Debug, Args, Serialize)]
+pub(super) struct Added {
+    /// Its number; by default the first that is free.
+    #[arg(long)]
+    nsid: Option<u32>,
+    /// Its UUID.
+    #[serde(serialize_with = "as_text")]
+    #[arg(long)]
+    uuid: Option<Uuid>,
+    /// Only hosts that are added to it see it.
+    #[arg(long)]
+    no_auto_visible: bool,
+}
 
 /// How the names begin of block devices without a file that nobody named.
 const UNNAMED: &str = "unnamed-";
@@ -43,7 +60,7 @@ impl Session {
         &mut self,
         nqn: &str,
         device: &Device,
-        [nsid, uuid, hidden]: [Value; 3],
+        namespace: &Added,
     ) -> Result<(), Failure> {
         let (name, made) = match device.spec()? {
             None => (device.bdev.clone().unwrap_or_default(), false),
@@ -57,9 +74,9 @@ impl Session {
                 (name, true)
             }
         };
-        let name_of = ("bdev_name", json!(name));
-        let of = [name_of, ("nsid", nsid), ("uuid", uuid), ("no_auto_visible", hidden)];
-        let params = json!({ "nqn": nqn, "namespace": given(of) });
+        let mut namespace = serde_json::to_value(namespace).map_err(Failure::because)?;
+        namespace["bdev_name"] = name.as_str().into();
+        let params = json!({ "nqn": nqn, "namespace": namespace });
         match self.call("nvmf_subsystem_add_ns", params) {
             Ok(nsid) if self.json => output::print_json(&nsid),
             Ok(nsid) => output::print(&format!("namespace {nsid}\n")),

@@ -2,15 +2,18 @@
 
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
-use super::{Session, given, group, list, shown, text};
+use super::{Session, list, shown, text};
 use crate::{failure::Failure, names, table::Table};
 
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Subcommand, Serialize)]
+#[serde(untagged)]
 pub(super) enum Verb {
     /// Give queues a class, or change that of the same queues.
     Set {
+        #[serde(flatten)]
         #[command(flatten)]
         of: Queues,
         /// Between the commands of others (latency), or in their turn (throughput).
@@ -22,6 +25,7 @@ pub(super) enum Verb {
     },
     /// Delete the rule for these queues.
     Delete {
+        #[serde(flatten)]
         #[command(flatten)]
         of: Queues,
     },
@@ -31,9 +35,10 @@ pub(super) enum Verb {
 
 /// The I/O queues that a rule is for. Of several rules the one with a host decides, then the one
 /// with several hosts, with a subsystem, with a port.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub(super) struct Queues {
     /// Those of this host, by NQN; given several times: those of all these as one tenant.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(add = ArgValueCandidates::new(names::hosts))]
     #[arg(long, value_name = "NQN")]
     host: Vec<String>,
@@ -48,17 +53,9 @@ pub(super) struct Queues {
 
 impl Session {
     pub(super) fn qos(&mut self, verb: &Verb) -> Result<(), Failure> {
-        let of = |Queues { host, subsystem, port }: &Queues| {
-            [("host", group(host)), ("subsystem", json!(subsystem)), ("port", json!(port))]
-        };
         match verb {
-            Verb::Set { of: queues, class, weight } => {
-                let mut params = given(of(queues));
-                params["class"] = json!(class);
-                params["weight"] = json!(weight);
-                self.change("qos_set", params)
-            }
-            Verb::Delete { of: queues } => self.change("qos_delete", given(of(queues))),
+            Verb::Set { .. } => self.change("qos_set", verb),
+            Verb::Delete { .. } => self.change("qos_delete", verb),
             Verb::List => {
                 let all = self.call("qos_get_all", Value::Null)?;
                 let mut table = Table::new(&["host", "subsystem", ">port", "class", ">weight"]);

@@ -2,12 +2,12 @@
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::names;
 
 /// A host of a namespace.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub(super) struct Host {
     /// The subsystem.
     #[arg(add = ArgValueCandidates::new(names::subsystems))]
@@ -17,11 +17,4 @@ pub(super) struct Host {
     nsid: u32,
     /// The host's NQN.
     host: String,
-}
-
-impl Host {
-    /// The parameters of the method.
-    pub(super) fn params(&self) -> Value {
-        json!({ "nqn": self.nqn, "nsid": self.nsid, "host": self.host })
-    }
 }
