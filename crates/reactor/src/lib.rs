@@ -26,6 +26,7 @@
 
 mod driver;
 mod limits;
+mod loop_device;
 mod mailbox;
 mod mapping;
 mod message;
@@ -51,6 +52,7 @@ mod sync {
     pub(crate) use std::{hint, thread};
 }
 
+pub use loop_device::LoopBacking;
 pub use mailbox::{Mailbox, MailboxSender, Waker};
 pub use message::Message;
 pub use operation::{
