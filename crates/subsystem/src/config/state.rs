@@ -16,7 +16,7 @@ use weft_nvmf::keys::{TlsMode, TlsRecords};
 use super::{
     AnaRule, Bdev, BdevKind, BdevLimits, Config, ConfigError, ControllerIds, ControllerModel,
     HexId, HostKeys, HostNamespaces, Keyring, Namespace, Operated, Port, PortSubsystems, QosRule,
-    RateLimit, Referral, Subsystem, Transport,
+    RateLimit, Referral, Subsystem, Transport, address::socket_text, socket_address,
 };
 
 /// The version of the form.
@@ -166,7 +166,7 @@ struct PortKeys {
     id: u16,
     listen: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    advertise: Option<std::net::SocketAddr>,
+    advertise: Option<String>,
     /// None: off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tls: Option<String>,
@@ -337,13 +337,17 @@ impl Objects {
     }
 }
 
+fn advertised(text: &str) -> Result<std::net::SocketAddr, ConfigError> {
+    socket_address(text).map_err(|error| ConfigError::new("ports.advertise", error))
+}
+
 impl PortKeys {
     fn of(port: &Port) -> Self {
         let referral = |one: &Referral| (one.to_string(), one.port_id);
         Self {
             id: port.id,
             listen: port.listen.to_string(),
-            advertise: port.advertise,
+            advertise: port.advertise.map(socket_text),
             tls: (port.tls != TlsMode::Off).then(|| port.tls.name().to_owned()),
             tls_records: (port.tls_records != TlsRecords::User)
                 .then(|| port.tls_records.name().to_owned()),
@@ -365,7 +369,7 @@ impl PortKeys {
         Ok(Port {
             id: self.id,
             listen: parsed("ports.listen", &self.listen)?,
-            advertise: self.advertise,
+            advertise: self.advertise.as_deref().map(advertised).transpose()?,
             tls: self.tls.as_ref().map_or(Ok(TlsMode::Off), |tls| parsed("ports.tls", tls))?,
             tls_records: match &self.tls_records {
                 None => TlsRecords::User,
