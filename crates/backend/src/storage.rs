@@ -383,9 +383,10 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// Disk 8:0 with its partition 8:1, loop device 7:0 with partitions 259:5 and 259:6, loop device
-    /// 7:1 over the same file, 7:2 and 7:3 over the disk, the device mapper's 253:0 on the disk's
-    /// partition, and the NVMe namespace 259:0 behind 239:0. What sysfs says about the file is wrong.
+    /// Disk 8:0 with its partition 8:1, loop device 7:0 with partitions 259:5 and 259:6, loop
+    /// device 7:1 over the same file, 7:2 and 7:3 over the disk, the device mapper's 253:0 on the
+    /// disk's partition, and the NVMe namespace 259:0 behind 239:0. What sysfs says about the file
+    /// is wrong.
     fn machine(backing: &Path) -> (tempfile::TempDir, Machine) {
         let root = tempfile::tempdir().unwrap();
         let add = |kind: &str, number: &str, place: &str| {

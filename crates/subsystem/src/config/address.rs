@@ -126,9 +126,9 @@ impl FromStr for Listen {
     }
 }
 
-/// The IP address of a socket as it is shown and kept on this machine: a link-local one has the name
-/// of its interface, whose number may be another interface's after the next start of the machine.
-/// It has neither in a discovery log.
+/// The IP address of a socket as it is shown and kept on this machine: a link-local one has the
+/// name of its interface, whose number may be another interface's after the next start of the
+/// machine. It has neither in a discovery log.
 #[must_use]
 pub fn traddr(address: SocketAddr) -> String {
     match address {
@@ -164,7 +164,8 @@ pub fn socket_address(text: &str) -> Result<SocketAddr, String> {
 
 fn not_here(interface: &str) -> String {
     format!(
-        "names the interface {interface:?}, which is not here: `ip link` lists those of this machine"
+        "names the interface {interface:?}, which is not here: `ip link` lists those of this \
+         machine"
     )
 }
 

@@ -366,8 +366,9 @@ impl Connection {
     }
 
     /// What is known of the life of this host since then, if it is a queue of it. What its next
-    /// association must not meet is a command here, or one that is still to come from a process that
-    /// has ended: so a queue without commands is asked as well, if nothing has come for a while.
+    /// association must not meet is a command here, or one that is still to come from a process
+    /// that has ended: so a queue without commands is asked as well, if nothing has come for a
+    /// while.
     pub(crate) fn life_of(&self, host: &HostKey, since: Duration, core: &Core) -> Option<Life> {
         let (is_its, has_commands) = match &self.role {
             // It always has commands, which wait for events.
