@@ -105,8 +105,10 @@ impl StorageId {
 struct Machine {
     sysfs: PathBuf,
     /// Asks a loop device by its node and number. The text in sysfs is no identity.
-    ask_loop: Box<dyn Fn(&Path, u64) -> io::Result<LoopBacking>>,
+    ask_loop: Box<AskLoop>,
 }
+
+type AskLoop = dyn Fn(&Path, u64) -> io::Result<LoopBacking>;
 
 impl Machine {
     fn own() -> Self {
