@@ -64,6 +64,8 @@ impl BlockFactory {
             return Err(OpenError::Invalid(unpolled(path)));
         }
         let file = Arc::new(file);
+        // What the path leads to may be another device by now.
+        let id = StorageId::of_metadata(&file.metadata().map_err(system("stat"))?);
         let claimed = Claimed { path, file: &file, id: &id, is_created: false };
         let claim = claim::claim(claimed, read_only || shared)?;
         let block_bytes = rustix::fs::ioctl_blksszget(&file)

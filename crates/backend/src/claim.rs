@@ -16,9 +16,7 @@
 //! Of two processes that take turns with the same files one holds the locks at a time
 //! ([`lock_devices`], [`unlock_devices`]); the other one has the files open meanwhile.
 
-use crate::{
-    OpenError, Storage, StorageId, part_beside_whole, parts_of_one_file, storage::Beneath,
-};
+use crate::{OpenError, Storage, StorageId, part_beside_whole, same_blocks, storage::Beneath};
 use core::time::Duration;
 use rustix::{
     fs::{FlockOperation, Mode, OFlags},
@@ -192,8 +190,8 @@ fn check_parts(path: &Path, id: &StorageId, locks: &[Arc<Lock>]) -> Result<(), O
                 (&*lock.path, path)
             }
             other @ StorageId::Block { .. } if other.wholes().contains(id) => (&*lock.path, path),
-            other if other.shares_a_file(id) => {
-                return Err(OpenError::Invalid(parts_of_one_file(path, &lock.path)));
+            other if other.overlaps(id) => {
+                return Err(OpenError::Invalid(same_blocks(path, &lock.path)));
             }
             _ => continue,
         };
@@ -309,6 +307,11 @@ fn files_of(file: &Arc<File>, id: &StorageId) -> Vec<Locked> {
             Ok(file) if file.metadata().is_ok_and(|it| StorageId::of_metadata(&it) == id) => {
                 files.push(Locked { file: Arc::new(file), has_parts });
             }
+            Ok(_) | Err(_) if matches!(id, StorageId::File { .. }) => log::warn!(
+                "a loop device has its blocks in a file that is not at {} here: see to it that \
+                 no other process writes to that file",
+                path.display()
+            ),
             Ok(_) => log::debug!("{} is another device here", path.display()),
             Err(error) => log::debug!("{} cannot be opened: {error}", path.display()),
         }

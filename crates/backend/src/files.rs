@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Most bytes of a file that is read as a whole.
+/// Most bytes of a file that is read, or replaced, as a whole.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 /// Reads a text that is in memory as a whole, such as a configuration or a state. Whatever the file
@@ -30,8 +30,13 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 /// process stands on is never replaced.
 ///
 /// # Errors
-/// The file cannot be written; it is as it was, or new.
+/// The file cannot be written; it is as it was, or new. It would be longer than what is read again:
+/// [`io::ErrorKind::FileTooLarge`].
 pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if bytes.len() as u64 > TEXT_BYTES_MAX {
+        let what = "it would have more than 64 MiB and could not be read again: keep less in it";
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
     let path = &canonical(path);
     let new = aside(path);
     for path in [path, &new] {
@@ -73,9 +78,23 @@ pub fn canonical(path: &Path) -> PathBuf {
 pub fn lock_beside(path: &Path) -> io::Result<File> {
     let mut name = canonical(path).into_os_string();
     name.push(".lock");
-    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(name)?;
-    claim::take(&file, false)?;
-    Ok(file)
+    loop {
+        let options =
+            File::options().write(true).create(true).truncate(false).mode(0o600).open(&name);
+        let file = options?;
+        claim::take(&file, false)?;
+        // The lock is that of the open file, and others open the path.
+        if is_at(&file, Path::new(&name)) {
+            return Ok(file);
+        }
+    }
+}
+
+/// Whether a path leads to the file that is open.
+#[must_use]
+pub fn is_at(file: &File, path: &Path) -> bool {
+    let own = file.metadata().ok().map(|metadata| StorageId::of_metadata(&metadata));
+    own.is_some() && own == StorageId::of(path)
 }
 
 /// Where the new contents of a file are written first.
@@ -156,6 +175,32 @@ mod tests {
         let lock = lock_beside(&path).unwrap();
         assert_eq!(lock_beside(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(lock);
-        lock_beside(&path).unwrap();
+        let lock = lock_beside(&path).unwrap();
+        // Who waits for the lock of a file that goes meanwhile has not that of the path.
+        let waits = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| lock_beside(&path));
+            std::thread::sleep(core::time::Duration::from_millis(100));
+            fs::remove_file(folder.path().join("state.lock")).unwrap();
+            drop(lock);
+            waits.join().unwrap()
+        });
+        let waited = waits.expect("that of a new file");
+        assert!(is_at(&waited, &folder.path().join("state.lock")));
+        assert_eq!(lock_beside(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn nothing_is_written_that_could_not_be_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        replace_file(&path, b"before").unwrap();
+        let mut bytes = vec![b' '; 64 << 20];
+        bytes.push(b' ');
+        let error = replace_file(&path, &bytes).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge, "{error}");
+        assert_eq!(read_text(&path).unwrap(), "before");
+        bytes.pop();
+        replace_file(&path, &bytes).unwrap();
+        assert_eq!(read_text(&path).unwrap().len(), bytes.len());
     }
 }

@@ -61,4 +61,4 @@ pub use fault::{Effect, FaultRule};
 pub use geometry::{Capabilities, Geometry, is_block_size};
 pub use request::{Operation, OperationKind, Request, RequestCompletion};
 pub use spec::{BLOCK_BYTES_DEFAULT, DeviceSpec, ParseSpecError, nearest, split_path};
-pub use storage::{Storage, StorageId, part_beside_whole, parts_of_one_file};
+pub use storage::{Storage, StorageId, part_beside_whole, same_blocks};

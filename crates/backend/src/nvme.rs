@@ -68,7 +68,8 @@ impl NvmeFactory {
         let described = Described::of(&identified, &controller, limits, read_only);
         let Described { geometry, format } =
             described.map_err(|why| OpenError::Invalid(format!("{} {why}", path.display())))?;
-        let id = StorageId::of_metadata(&path.metadata().map_err(system("stat"))?);
+        let opened = namespace.file().metadata().map_err(system("stat"))?;
+        let id = StorageId::of_metadata(&opened);
         let exclusive = !read_only && !shared && !claim::takes_turns() && !claim::is_claimed(&id);
         let held = held.and_then(|block| match file::open_node(&block, !read_only, exclusive) {
             Ok((file, _)) => Some(Arc::new(file)),

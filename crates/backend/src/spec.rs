@@ -521,7 +521,8 @@ fn gone(path: &Path, create_bytes: Option<u64>) -> String {
     });
     format!(
         "{path} was served before and is not there now: mount the file system of {folder}, or put \
-         the file back{empty}"
+         the file back under this name, which a state keeps whatever the configuration says by now \
+         (give it another name while it is served, and reload){empty}"
     )
 }
 

@@ -16,10 +16,12 @@ use core::sync::atomic::{
 use std::{
     collections::BTreeSet,
     fs::{self, Metadata},
+    io,
     os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+use weft_reactor::LoopBacking;
 
 /// Identifies what a device stands on, whatever the path that led to it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +71,7 @@ impl StorageId {
             return Self::Block { device: number };
         }
         if kind.is_char_device() {
-            return namespace_of(&sysfs(), number)
+            return namespace_of(Path::new(SYSFS), number)
                 .map_or(Self::Character { device: number }, |device| Self::Block { device });
         }
         Self::File { device: metadata.dev(), inode: metadata.ino() }
@@ -79,18 +81,18 @@ impl StorageId {
     /// its disk, a loop device has its blocks in a file, a file on the device of its file system.
     #[must_use]
     pub fn wholes(&self) -> BTreeSet<Self> {
-        wholes(self, &sysfs())
+        wholes(self, &Machine::own())
     }
 
     /// What a block device has its blocks on, beginning with itself.
     pub(crate) fn beneath(&self) -> Vec<Beneath> {
-        beneath(self, &sysfs())
+        beneath(self, &Machine::own())
     }
 
-    /// Whether both have their blocks in one file, not in two parts of a device over it.
+    /// Whether a loop device makes both of them have the same blocks beneath.
     #[must_use]
-    pub fn shares_a_file(&self, other: &Self) -> bool {
-        self.is_block() && other.is_block() && shares_a_file(self, other, &sysfs())
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.is_block() && other.is_block() && overlaps(self, other, &Machine::own())
     }
 
     /// Whether it is a block device, which others can be a part of.
@@ -99,9 +101,22 @@ impl StorageId {
     }
 }
 
-fn sysfs() -> PathBuf {
-    PathBuf::from("/sys")
+/// Where it is seen what the devices of a machine stand on.
+struct Machine {
+    sysfs: PathBuf,
+    /// Asks a loop device by its node and number. The text in sysfs is no identity.
+    ask_loop: Box<AskLoop>,
 }
+
+type AskLoop = dyn Fn(&Path, u64) -> io::Result<LoopBacking>;
+
+impl Machine {
+    fn own() -> Self {
+        Self { sysfs: PathBuf::from(SYSFS), ask_loop: Box::new(LoopBacking::of) }
+    }
+}
+
+const SYSFS: &str = "/sys";
 
 /// The directory of a device in sysfs.
 fn directory_of(sysfs: &Path, kind: &str, device: u64) -> Option<PathBuf> {
@@ -128,14 +143,14 @@ fn namespace_of(sysfs: &Path, device: u64) -> Option<u64> {
     parents.into_iter().find_map(|parent| number_of(&parent.join(&name)))
 }
 
-fn wholes(id: &StorageId, sysfs: &Path) -> BTreeSet<StorageId> {
+fn wholes(id: &StorageId, machine: &Machine) -> BTreeSet<StorageId> {
     let mut found = BTreeSet::new();
     let mut next = vec![id.clone()];
     while let Some(id) = next.pop() {
         let above = match id {
             StorageId::File { device, .. } => vec![StorageId::Block { device }],
             StorageId::Block { device } => {
-                whole_of(sysfs, device).into_iter().map(|whole| whole.id).collect()
+                whole_of(machine, device).into_iter().map(|whole| whole.id).collect()
             }
             _ => Vec::new(),
         };
@@ -152,10 +167,10 @@ struct Whole {
     has_parts: bool,
 }
 
-/// The disk of a partition, the file of a loop device, and the devices below one of the device
-/// mapper or of md.
-fn whole_of(sysfs: &Path, device: u64) -> Vec<Whole> {
-    let Some(directory) = directory_of(sysfs, "block", device) else { return Vec::new() };
+/// The disk of a partition, what a loop device has its blocks on, and the devices below one of the
+/// device mapper, of md or of bcache.
+fn whole_of(machine: &Machine, device: u64) -> Vec<Whole> {
+    let Some(directory) = directory_of(&machine.sysfs, "block", device) else { return Vec::new() };
     let mut wholes = Vec::new();
     let block = |directory: &Path| {
         let id = StorageId::Block { device: number_of(directory)? };
@@ -164,14 +179,24 @@ fn whole_of(sysfs: &Path, device: u64) -> Vec<Whole> {
     if directory.join("partition").exists() {
         wholes.extend(directory.parent().and_then(block));
     }
-    if let Ok(path) = fs::read_to_string(directory.join("loop/backing_file")) {
-        let path = PathBuf::from(path.trim_end_matches('\n'));
-        let id = StorageId::of(&path);
-        wholes.extend(id.map(|id| Whole { id, path: Some(path), has_parts: false }));
-    }
+    wholes.extend(backing_of(machine, device, &directory));
     let slaves = fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
     wholes.extend(slaves.filter_map(|slave| block(&slave.path())));
     wholes
+}
+
+/// What a loop device has its blocks on. What the kernel says in words is only where that may be
+/// found, and is believed only if the device itself cannot be asked.
+fn backing_of(machine: &Machine, device: u64, directory: &Path) -> Option<Whole> {
+    let text = fs::read_to_string(directory.join("loop/backing_file")).ok()?;
+    let path = PathBuf::from(text.trim_end_matches('\n'));
+    let node = node_in(directory);
+    let id = match node.as_deref().map(|node| (machine.ask_loop)(node, device)) {
+        Some(Ok(LoopBacking::File { device, inode })) => StorageId::File { device, inode },
+        Some(Ok(LoopBacking::Block { device })) => StorageId::Block { device },
+        Some(Err(_)) | None => StorageId::of(&path)?,
+    };
+    Some(Whole { id, path: Some(path), has_parts: false })
 }
 
 /// The node that the kernel has made for the device with this directory in sysfs.
@@ -190,14 +215,15 @@ pub(crate) struct Beneath {
     pub(crate) has_parts: bool,
 }
 
-fn beneath(id: &StorageId, sysfs: &Path) -> Vec<Beneath> {
+fn beneath(id: &StorageId, machine: &Machine) -> Vec<Beneath> {
     let StorageId::Block { device } = id else { return Vec::new() };
-    let path = directory_of(sysfs, "block", *device).and_then(|directory| node_in(&directory));
+    let path =
+        directory_of(&machine.sysfs, "block", *device).and_then(|directory| node_in(&directory));
     let mut next = vec![Whole { id: id.clone(), path, has_parts: false }];
     let mut found: Vec<Beneath> = Vec::new();
     while let Some(Whole { id, path, has_parts }) = next.pop() {
         if let StorageId::Block { device } = id {
-            let wholes = whole_of(sysfs, device).into_iter();
+            let wholes = whole_of(machine, device).into_iter();
             next.extend(wholes.map(|one| Whole { has_parts: has_parts || one.has_parts, ..one }));
         }
         match path {
@@ -210,11 +236,30 @@ fn beneath(id: &StorageId, sysfs: &Path) -> Vec<Beneath> {
     found
 }
 
-fn shares_a_file(one: &StorageId, other: &StorageId, sysfs: &Path) -> bool {
-    let others = beneath(other, sysfs);
-    let common = |place: &&Beneath| others.iter().any(|other| other.id == place.id);
-    let mut common = beneath(one, sysfs).into_iter().filter(|place| common(&place)).peekable();
-    common.peek().is_some() && common.all(|place| matches!(place.id, StorageId::File { .. }))
+/// The ways from a device to what it has its blocks on, one after the other.
+fn ways(id: &StorageId, machine: &Machine) -> Vec<(StorageId, Whole)> {
+    let mut next = vec![id.clone()];
+    let mut found = Vec::new();
+    while let Some(id) = next.pop() {
+        let StorageId::Block { device } = id else { continue };
+        for whole in whole_of(machine, device) {
+            next.push(whole.id.clone());
+            found.push((id.clone(), whole));
+        }
+    }
+    found
+}
+
+/// Whether they meet at something that one of them has as a whole: two partitions of a disk do not.
+fn overlaps(one: &StorageId, other: &StorageId, machine: &Machine) -> bool {
+    let (ones, others) = (ways(one, machine), ways(other, machine));
+    let ends = |ways: &[(StorageId, Whole)]| -> BTreeSet<StorageId> {
+        ways.iter().map(|(_, whole)| whole.id.clone()).collect()
+    };
+    let common = &ends(&ones) & &ends(&others);
+    ones.iter().chain(&others).any(|(from, whole)| {
+        !whole.has_parts && common.contains(&whole.id) && !common.contains(from)
+    })
 }
 
 /// Why a part and its whole are not both opened.
@@ -227,12 +272,12 @@ pub fn part_beside_whole(part: &Path, whole: &Path) -> String {
     )
 }
 
-/// Why two devices over one file are not both opened.
+/// Why two devices over one file or disk are not both opened.
 #[must_use]
-pub fn parts_of_one_file(one: &Path, other: &Path) -> String {
+pub fn same_blocks(one: &Path, other: &Path) -> String {
     format!(
-        "{} and {} have their blocks in one file, and both would write to it: serve only one of \
-         the two",
+        "{} and {} have their blocks on one file or device, and both would write to it: serve \
+         only one of the two",
         one.display(),
         other.display()
     )
@@ -340,10 +385,11 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// sysfs with disk 8:0 and its partition 8:1, loop device 7:0 with partitions 259:5 and 259:6,
-    /// loop device 7:1 over the same file, the device mapper's 253:0 on the disk's partition, and
-    /// the NVMe namespace 259:0 behind 239:0.
-    fn machine(backing: &Path) -> tempfile::TempDir {
+    /// Disk 8:0 with its partition 8:1, loop device 7:0 with partitions 259:5 and 259:6, loop
+    /// device 7:1 over the same file, 7:2 and 7:3 over the disk, the device mapper's 253:0 on the
+    /// disk's partition, and the NVMe namespace 259:0 behind 239:0. What sysfs says about the file
+    /// is wrong.
+    fn machine(backing: &Path) -> (tempfile::TempDir, Machine) {
         let root = tempfile::tempdir().unwrap();
         let add = |kind: &str, number: &str, place: &str| {
             let place = root.path().join("devices").join(place);
@@ -356,19 +402,22 @@ mod tests {
             symlink(&place, links.join(number)).unwrap();
             place
         };
+        let add_loop = |minor: u32, text: &str| {
+            let place = add("block", &format!("7:{minor}"), &format!("loop{minor}"));
+            fs::create_dir_all(place.join("loop")).unwrap();
+            fs::write(place.join("loop/backing_file"), format!("{text}\n")).unwrap();
+        };
         let disk = add("block", "8:0", "sda");
         let partition = add("block", "8:1", "sda/sda1");
         fs::write(partition.join("partition"), "1\n").unwrap();
-        let ring = add("block", "7:0", "loop0");
-        fs::create_dir_all(ring.join("loop")).unwrap();
-        fs::write(ring.join("loop/backing_file"), format!("{}\n", backing.display())).unwrap();
+        add_loop(0, &format!("{} (deleted)", backing.display()));
+        add_loop(1, "/dev/null");
+        add_loop(2, "/dev/sda");
+        add_loop(3, "/dev/sda");
         let partition = add("block", "259:5", "loop0/loop0p1");
         fs::write(partition.join("partition"), "1\n").unwrap();
         let partition = add("block", "259:6", "loop0/loop0p2");
         fs::write(partition.join("partition"), "2\n").unwrap();
-        let ring = add("block", "7:1", "loop1");
-        fs::create_dir_all(ring.join("loop")).unwrap();
-        fs::write(ring.join("loop/backing_file"), format!("{}\n", backing.display())).unwrap();
         let mapped = add("block", "253:0", "dm-0");
         fs::create_dir_all(mapped.join("slaves")).unwrap();
         symlink(disk.join("sda1"), mapped.join("slaves/sda1")).unwrap();
@@ -376,7 +425,18 @@ mod tests {
         add("char", "239:0", "nvme0/ng0n1");
         add("char", "239:1", "nvme0/nvme-generic/ng1n1");
         add("block", "259:1", "nvme0/nvme1n1");
-        root
+        let (sysfs, backing) = (root.path().to_owned(), StorageId::of(backing));
+        let ask_loop = move |node: &Path, number| match (node.to_str().unwrap(), &backing) {
+            ("/dev/loop0" | "/dev/loop1", &Some(StorageId::File { device, inode })) => {
+                assert_eq!(rustix::fs::major(number), 7);
+                Ok(LoopBacking::File { device, inode })
+            }
+            ("/dev/loop2" | "/dev/loop3", _) => {
+                Ok(LoopBacking::Block { device: rustix::fs::makedev(8, 0) })
+            }
+            _ => Err(io::ErrorKind::NotFound.into()),
+        };
+        (root, Machine { sysfs, ask_loop: Box::new(ask_loop) })
     }
 
     fn block(major: u32, minor: u32) -> StorageId {
@@ -386,9 +446,9 @@ mod tests {
     #[test]
     fn a_part_knows_its_wholes() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let machine = machine(file.path());
+        let (_root, machine) = machine(file.path());
         let of = |major, minor| {
-            let found = wholes(&block(major, minor), machine.path());
+            let found = wholes(&block(major, minor), &machine);
             found.into_iter().collect::<Vec<_>>()
         };
         assert_eq!(of(8, 0), []);
@@ -399,7 +459,7 @@ mod tests {
         assert!(of(7, 0).contains(&backing), "the loop device's file");
         assert!(of(259, 5).contains(&backing) && of(259, 5).contains(&block(7, 0)));
         let on_the_partition = StorageId::File { device: rustix::fs::makedev(8, 1), inode: 12 };
-        let found = wholes(&on_the_partition, machine.path());
+        let found = wholes(&on_the_partition, &machine);
         assert!(found.contains(&block(8, 1)) && found.contains(&block(8, 0)));
         assert_eq!(of(9, 9), [], "nothing is known of it");
     }
@@ -407,40 +467,44 @@ mod tests {
     #[test]
     fn other_processes_are_kept_away_from_all_that_is_beneath() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let machine = machine(file.path());
+        let (_root, machine) = machine(file.path());
         let backing = StorageId::of(file.path()).unwrap();
         let of = |major, minor| -> Vec<_> {
-            let found = beneath(&block(major, minor), machine.path()).into_iter();
+            let found = beneath(&block(major, minor), &machine).into_iter();
             found.map(|Beneath { id, path, has_parts }| (id, path, has_parts)).collect()
         };
         let node = |name: &str| Path::new("/dev").join(name);
-        let is_file = |has_parts| (backing.clone(), file.path().to_owned(), has_parts);
+        let text = PathBuf::from(format!("{} (deleted)", file.path().display()));
+        let is_file = |has_parts| (backing.clone(), text.clone(), has_parts);
         assert_eq!(of(7, 0), [(block(7, 0), node("loop0"), false), is_file(false)]);
         let ring = (block(7, 0), node("loop0"), true);
         assert_eq!(of(259, 5), [(block(259, 5), node("loop0p1"), false), ring, is_file(true)]);
         let [disk, partition] = [(8, 0, "sda"), (8, 1, "sda1")]
             .map(|(major, minor, name)| (block(major, minor), node(name), true));
         assert_eq!(of(253, 0), [(block(253, 0), node("dm-0"), false), partition, disk]);
-        assert_eq!(beneath(&backing, machine.path()), []);
+        assert_eq!(beneath(&backing, &machine), []);
     }
 
     #[test]
     fn two_loop_devices_of_a_file_share_it_and_two_partitions_do_not() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let machine = machine(file.path());
-        let shares = |one: (u32, u32), other: (u32, u32)| {
-            shares_a_file(&block(one.0, one.1), &block(other.0, other.1), machine.path())
+        let (_root, machine) = machine(file.path());
+        let overlap = |one: (u32, u32), other: (u32, u32)| {
+            overlaps(&block(one.0, one.1), &block(other.0, other.1), &machine)
         };
-        assert!(shares((7, 0), (7, 1)));
-        assert!(shares((259, 5), (7, 1)) && shares((7, 1), (259, 6)));
-        assert!(!shares((259, 5), (259, 6)), "they are parts of one device");
-        assert!(!shares((8, 1), (7, 0)) && !shares((8, 0), (253, 0)));
+        assert!(overlap((7, 0), (7, 1)));
+        assert!(overlap((259, 5), (7, 1)) && overlap((7, 1), (259, 6)));
+        assert!(!overlap((259, 5), (259, 6)), "they are parts of one device");
+        assert!(!overlap((8, 1), (7, 0)) && !overlap((8, 0), (253, 0)));
+        assert!(overlap((7, 2), (7, 3)), "each has all of the disk");
+        assert!(overlap((7, 2), (8, 1)) && overlap((253, 0), (7, 3)), "one has all of the disk");
+        assert!(!overlap((7, 0), (7, 2)));
     }
 
     #[test]
     fn a_character_device_is_the_block_device_of_its_namespace() {
-        let machine = machine(Path::new("/nowhere"));
-        let of = |minor| namespace_of(machine.path(), rustix::fs::makedev(239, minor));
+        let (root, _) = machine(Path::new("/nowhere"));
+        let of = |minor| namespace_of(root.path(), rustix::fs::makedev(239, minor));
         assert_eq!(of(0), Some(rustix::fs::makedev(259, 0)));
         assert_eq!(of(1), Some(rustix::fs::makedev(259, 1)));
         assert_eq!(of(2), None);

@@ -26,6 +26,7 @@
 
 mod driver;
 mod limits;
+mod loop_device;
 mod mailbox;
 mod mapping;
 mod message;
@@ -51,6 +52,7 @@ mod sync {
     pub(crate) use std::{hint, thread};
 }
 
+pub use loop_device::LoopBacking;
 pub use mailbox::{Mailbox, MailboxSender, Waker};
 pub use message::Message;
 pub use operation::{
@@ -69,7 +71,7 @@ pub use setup::{Config, DRIVER_VARIABLE, DriverKind, RingMode, SetupError};
 pub use source::{ReadyFlag, Source};
 pub use stream::{FileSource, Life, Marking, Stream, congestion_between};
 pub use system::{
-    KillTimer, descriptor_limit, descriptors_in_use, lease_time, monotonic_time,
+    KillTimer, descriptor_limit, descriptors_in_use, interface_name, lease_time, monotonic_time,
     pin_current_thread, process_cpu_time, raise_descriptor_limit, real_time, set_descriptor_limit,
     thread_cpu_time,
 };

@@ -39,6 +39,13 @@ pub fn descriptors_in_use() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/fd")?.count().saturating_sub(1))
 }
 
+/// The name of a network interface of this machine by its number, which it may not have after the
+/// next start of the machine.
+pub fn interface_name(number: u32) -> Option<String> {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").ok()?;
+    rustix::net::netdevice::index_to_name(socket, number).ok()
+}
+
 /// Random bytes from the kernel, fit for keys.
 ///
 /// # Errors

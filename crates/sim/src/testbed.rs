@@ -314,7 +314,8 @@ impl Testbed {
     /// Hosts that begin to connect.
     fn begin_to_connect(&mut self, hosts: usize, policy: Option<IoPolicy>) {
         for number in 0..hosts {
-            let host = self.begin_host(number, SUBSYSTEM, policy.is_some());
+            let addresses = self.addresses();
+            let host = self.begin_host(number, SUBSYSTEM, addresses, policy.is_some());
             self.hosts.push(host);
         }
     }

@@ -3,6 +3,7 @@
 //! while their host connects anew. Nothing of an old connection is executed after something newer
 //! has begun.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use weft_host::Options;
@@ -51,6 +52,9 @@ struct Scene {
     paths: usize,
     /// None: as the drivers of the kernel have it.
     resets_at_death: Option<bool>,
+    /// The outage is that of one of two paths, and is over only after there is something newer by
+    /// the other one.
+    outlasts: bool,
     /// A sync fails during the outage, and afterwards the storage loses what is not durable.
     fails_sync: bool,
 }
@@ -69,6 +73,8 @@ struct Run {
     client: Client,
     random: Random,
     scene: Scene,
+    /// The port that an outage of one path is of.
+    port: usize,
 }
 
 impl Run {
@@ -85,7 +91,7 @@ impl Run {
             ..NetworkConditions::default()
         });
         let client = Client::new(seed, 0, 0, BLOCKS);
-        Self { testbed, client, random: Random::new(seed ^ 0x0a75), scene }
+        Self { testbed, client, random: Random::new(seed ^ 0x0a75), scene, port: 0 }
     }
 
     fn now(&self) -> Duration {
@@ -158,10 +164,8 @@ impl Run {
 
     /// The network is out for a while, and the host meets its fate.
     fn outage(&mut self) -> Duration {
-        let address = match self.scene.paths {
-            1 => Testbed::host_address(0),
-            _ => Testbed::port_address(usize::from(self.random.chance(0.5))),
-        };
+        self.port = usize::from(self.scene.paths > 1 && self.random.chance(0.5));
+        let address = self.address();
         let before = self.between(0, 20);
         self.pass(before, true);
         self.hold_writes();
@@ -183,8 +187,18 @@ impl Run {
         }
         // What is new is not held up.
         self.slow_device(Duration::ZERO);
-        self.testbed.world.set_outage(address, false);
+        if !self.scene.outlasts {
+            self.testbed.world.set_outage(address, false);
+        }
         self.now() - began
+    }
+
+    /// What is out.
+    fn address(&self) -> IpAddr {
+        match self.scene.paths {
+            1 => Testbed::host_address(0),
+            _ => Testbed::port_address(self.port),
+        }
     }
 
     /// The sync that failed is noticed with the next flush at the latest. Then the storage loses
@@ -207,7 +221,10 @@ impl Run {
         match self.scene.fate {
             Fate::GivesUp => {}
             Fate::Killed => {
-                self.testbed.revive_host(0, SUBSYSTEM);
+                match self.scene.outlasts {
+                    true => self.testbed.revive_host_by(1 - self.port, 0, SUBSYSTEM),
+                    false => self.testbed.revive_host(0, SUBSYSTEM),
+                }
                 let end = self.now() + BOUND;
                 while !self.testbed.open(0, 2) {
                     assert!(self.now() < end, "the host does not connect");
@@ -233,8 +250,13 @@ fn run(seed: u64, scene: Scene) {
         run.finish();
         run.check();
     }
+    let mut late = out + LATE;
+    if scene.outlasts {
+        late += run.now();
+        run.testbed.world.set_outage(run.address(), false);
+    }
     // What comes late has come.
-    run.pass(out + LATE, false);
+    run.pass(late, false);
     run.check();
     if scene.fails_sync {
         run.crash();
@@ -248,7 +270,7 @@ fn all(scene: Scene) {
 }
 
 fn scene(fate: Fate, wait: Wait) -> Scene {
-    Scene { fate, wait, paths: 1, resets_at_death: Some(true), fails_sync: false }
+    Scene { fate, wait, paths: 1, resets_at_death: Some(true), outlasts: false, fails_sync: false }
 }
 
 fn paths(wait: Wait) -> Scene {
@@ -270,6 +292,14 @@ fn bytes_that_outlive_their_process_are_found() {
     let scene = Scene { resets_at_death: Some(false), ..scene(Fate::TakenOver, Wait::None) };
     let loses = |seed| std::panic::catch_unwind(|| run(seed, scene)).is_err();
     assert!((0..1000).any(loses), "nothing was found where nothing was reset");
+}
+
+/// Whoever writes by the other path is the same host, so that its dead process's connections end,
+/// also those without commands at the target.
+#[test]
+fn what_a_killed_host_has_not_reset_does_not_come_after_what_it_sends_by_another_path() {
+    let killed = scene(Fate::Killed, Wait::None);
+    all(Scene { resets_at_death: Some(false), outlasts: true, paths: 2, ..killed });
 }
 
 #[test]

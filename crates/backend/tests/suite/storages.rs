@@ -167,7 +167,7 @@ fn a_part_is_refused_beside_its_whole() {
     for other in [format!("block:{}", again.0), format!("block:{}", again.partition())] {
         let open = build(&whole);
         let error = other.parse::<DeviceSpec>().unwrap().build().unwrap_err().to_string();
-        assert!(error.contains("have their blocks in one file"), "{other}: {error}");
+        assert!(error.contains("have their blocks on one file or device"), "{other}: {error}");
         drop(open);
         build(&other);
     }
@@ -202,4 +202,45 @@ fn a_part_is_refused_beside_its_whole() {
     }
     drop(open);
     assert!(!locked(&disk.0, false) && !locked(backing, false));
+}
+
+/// The kernel goes on naming the path that a loop device was made with.
+#[test]
+fn a_loop_device_has_its_file_whatever_that_is_called_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, link, other] = ["disk", "link", "other"].map(|name| folder.path().join(name));
+    for path in [&path, &other] {
+        std::fs::File::create(path).unwrap().set_len(8 << 20).unwrap();
+    }
+    std::fs::hard_link(&path, &link).unwrap();
+    let Some(disk) = Loop::of(&path) else {
+        return eprintln!("without root and loop devices that have partitions: not tested");
+    };
+    let refused = |first: &str, second: &str, why: &str| {
+        for (first, second) in [(first, second), (second, first)] {
+            let _open = build(first);
+            let error = second.parse::<DeviceSpec>().unwrap().build().unwrap_err().to_string();
+            assert!(error.contains(why), "{first} then {second}: {error}");
+        }
+    };
+    let whole = format!("block:{}", disk.0);
+    let (backing, at_its_path) =
+        (format!("file:{}", link.display()), format!("file:{}", path.display()));
+    std::fs::rename(&other, &path).unwrap();
+    refused(&backing, &whole, "has its blocks on");
+    refused(&backing, &format!("block:{}", disk.partition()), "has its blocks on");
+    drop((build(&whole), build(&at_its_path)));
+    let open = build(&whole);
+    build(&at_its_path);
+    drop(open);
+    std::fs::remove_file(&path).unwrap();
+    refused(&backing, &whole, "has its blocks on");
+    let again = Loop::of(&link).expect("another loop device");
+    refused(&whole, &format!("block:{}", again.0), "have their blocks on one file or device");
+    drop(again);
+    let upon = Loop::of(Path::new(&disk.0)).expect("a loop device on another one");
+    refused(&backing, &format!("block:{}", upon.0), "has its blocks on");
+    let beside = Loop::of(Path::new(&disk.0)).expect("another one on it");
+    let devices = [&upon, &beside].map(|disk| format!("block:{}", disk.0));
+    refused(&devices[0], &devices[1], "have their blocks on one file or device");
 }

@@ -338,9 +338,9 @@ mod tests {
     #[test]
     fn the_line_has_the_interface_of_a_link_local_address() {
         let config = config();
-        let address = "[fe80::1%3]:4420".parse().expect("an address");
+        let address = "[fe80::1%1]:4420".parse().expect("an address");
         let line = connect_line(&config.ports[0], address, &config.subsystems[0]);
-        assert_eq!(line, "nvme connect -t tcp -a fe80::1%3 -s 4420 -n nqn.a");
+        assert_eq!(line, "nvme connect -t tcp -a fe80::1%lo -s 4420 -n nqn.a");
     }
 
     #[test]

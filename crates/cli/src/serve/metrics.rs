@@ -6,12 +6,10 @@ mod exposition;
 mod families;
 
 use std::{
+    collections::VecDeque,
     io::{self, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -19,8 +17,8 @@ use self::exposition::Format;
 use super::operate::Operator;
 use crate::failure::Failure;
 
-/// Requests that are answered at a time; more are closed.
-const REQUESTS_MAX: usize = 8;
+/// Connections at a time; one more closes the oldest, which may have asked for nothing.
+const CONNECTIONS_MAX: usize = 8;
 /// Time from accept to the last byte of the answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const REQUEST_BYTES_MAX: usize = 16 << 10;
@@ -47,36 +45,71 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     address.map_err(|_| "write a PORT, for 127.0.0.1, or ADDRESS:PORT".to_owned())
 }
 
+/// The connections that are open, the oldest one first.
+#[derive(Debug, Default)]
+struct Open {
+    streams: Mutex<VecDeque<Arc<TcpStream>>>,
+    ended: Condvar,
+}
+
+/// One of them, until its thread is over.
+#[derive(Debug)]
+struct Place {
+    open: Arc<Open>,
+    stream: Arc<TcpStream>,
+}
+
+impl Open {
+    fn streams(&self) -> MutexGuard<'_, VecDeque<Arc<TcpStream>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a place, which the oldest connection has to leave if there is none.
+    fn enter(self: &Arc<Self>, stream: TcpStream) -> Place {
+        let stream = Arc::new(stream);
+        let mut streams = self.streams();
+        while streams.len() >= CONNECTIONS_MAX {
+            // It fails if the peer has closed it.
+            let _ = streams.front().map(|oldest| oldest.shutdown(Shutdown::Both));
+            streams = self.ended.wait(streams).unwrap_or_else(PoisonError::into_inner);
+        }
+        streams.push_back(Arc::clone(&stream));
+        drop(streams);
+        Place { open: Arc::clone(self), stream }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.streams().retain(|stream| !Arc::ptr_eq(stream, &self.stream));
+        self.open.ended.notify_one();
+    }
+}
+
 fn serve(listener: &TcpListener, operator: &Arc<Operator>) {
-    let answering = Arc::new(AtomicUsize::new(0));
+    let open = Arc::new(Open::default());
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             std::thread::sleep(ACCEPT_PAUSE);
             continue;
         };
-        if answering.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
-            answering.fetch_sub(1, Ordering::Relaxed);
-            continue;
-        }
-        let (operator, count) = (Arc::clone(operator), Arc::clone(&answering));
+        let (operator, place) = (Arc::clone(operator), open.enter(stream));
         let answer = move || {
-            if let Err(error) = answer(stream, &operator) {
+            if let Err(error) = answer(&place.stream, &operator) {
                 log::debug!("metrics: {error}");
             }
-            count.fetch_sub(1, Ordering::Relaxed);
         };
         let thread = std::thread::Builder::new().name("weft-metrics".to_owned());
         if let Err(error) = thread.spawn(answer) {
             log::warn!("metrics: a request cannot be answered: {error}");
-            answering.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
 /// Answers one request.
-fn answer(mut stream: TcpStream, operator: &Arc<Operator>) -> io::Result<()> {
+fn answer(mut stream: &TcpStream, operator: &Arc<Operator>) -> io::Result<()> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
-    let request = read_request(&mut stream, deadline)?;
+    let request = read_request(stream, deadline)?;
     let (status, content_type, body) = match request {
         None => ("400 Bad Request", "text/plain", "this is no HTTP request\n".to_owned()),
         Some(Request { ref method, .. }) if !matches!(&**method, "GET" | "HEAD") => {
@@ -111,7 +144,7 @@ struct Request {
 }
 
 /// Reads a request; `None` if it is none.
-fn read_request(stream: &mut TcpStream, deadline: Instant) -> io::Result<Option<Request>> {
+fn read_request(mut stream: &TcpStream, deadline: Instant) -> io::Result<Option<Request>> {
     let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
     while bytes.len() < REQUEST_BYTES_MAX {
         stream.set_read_timeout(Some(left(deadline)?))?;

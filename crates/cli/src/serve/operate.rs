@@ -93,6 +93,14 @@ struct Found {
     limits: served::BdevLimits,
 }
 
+/// A change that is made.
+struct Begun {
+    made: Made,
+    /// It is answered after this, whether or not it could be kept.
+    settled: Settled,
+    kept: Result<(), String>,
+}
+
 impl Operator {
     /// The operator of a target, which keeps every change in a file if one is given.
     pub(super) fn new(
@@ -108,7 +116,9 @@ impl Operator {
         let state = Mutex::new(state);
         let operator = Arc::new(Self { state, watch, kept_in, pair, changed });
         match &operator.kept_in {
-            Some(path) => keep(path, text).map(|()| operator),
+            Some(path) => keep(path, text).map(|()| operator).map_err(|error| {
+                format!("{error}: make room for it there, or give --state another file")
+            }),
             None => Ok(operator),
         }
     }
@@ -155,20 +165,26 @@ impl Operator {
         state.applied = config;
         let after = state.bdev_sizes();
         state.notify(&before, &after);
-        self.has_changed(&mut state)?;
+        let kept = self.has_changed(&mut state);
         // Others may have something to ask or to change meanwhile.
         drop(state);
         if let Err(late) = settled.wait() {
             log::warn!("{late}");
             lines.push(late.to_string());
         }
-        Ok(lines)
+        kept.map(|()| lines)
     }
 
     fn has_changed(&self, state: &mut State) -> Result<(), String> {
         self.changed().iter().for_each(|Changed(call)| call());
         let Some(path) = &self.kept_in else { return Ok(()) };
-        keep(path, state.text()).inspect_err(|error| log::error!("{error}"))
+        let kept = keep(path, state.text());
+        let made = |error| {
+            format!(
+                "the change is made, but {error}: until it is, a restart brings back the last one"
+            )
+        };
+        kept.map_err(made).inspect_err(|error| log::error!("{error}"))
     }
 
     /// Stops the target.
@@ -248,9 +264,9 @@ impl Operator {
         let mut unsettled = Vec::new();
         let step = |step: &Step| {
             let stops = |error: ErrorObject| StepError::failed(error.to_string());
-            let (made, settled) = self.begin_step(step).map_err(stops)??;
+            let Begun { made, settled, kept } = self.begin_step(step).map_err(stops)??;
             unsettled.push(settled);
-            Ok(made)
+            kept.map(|()| made).map_err(StepError::failed)
         };
         let result = request.carry_out(&subsystem, step);
         match &result {
@@ -262,27 +278,30 @@ impl Operator {
 
     /// Makes one change, and waits until no device has a command that it forbids.
     fn step(&self, step: &Step) -> Result<Result<Made, StepError>, ErrorObject> {
-        let made = self.begin_step(step)?;
-        Ok(made.and_then(|(made, settled)| match settled.wait() {
-            Ok(()) => Ok(made),
-            Err(late) => Err(StepError::failed(late.to_string())),
-        }))
+        let Begun { made, settled, kept } = match self.begin_step(step)? {
+            Ok(begun) => begun,
+            Err(error) => return Ok(Err(error)),
+        };
+        if let Err(late) = settled.wait() {
+            return Ok(Err(StepError::failed(late.to_string())));
+        }
+        kept.map_err(|error| ErrorObject::new(Code::INTERNAL_ERROR, error))?;
+        Ok(Ok(made))
     }
 
-    fn begin_step(&self, step: &Step) -> Result<Result<(Made, Settled), StepError>, ErrorObject> {
+    fn begin_step(&self, step: &Step) -> Result<Result<Begun, StepError>, ErrorObject> {
         let mut state = self.lock();
         let before = state.sizes_concerned(step);
         let target = state.target.as_mut();
         let target = target.ok_or_else(|| ErrorObject::new(Code(-1), "the target stops"))?;
-        let made = match target.begin_step(step) {
-            Ok(made) => made,
+        let (made, settled) = match target.begin_step(step) {
+            Ok(begun) => begun,
             Err(error) => return Ok(Err(error)),
         };
         let after = state.sizes_concerned(step);
         state.notify(&before, &after);
-        self.has_changed(&mut state)
-            .map_err(|error| ErrorObject::new(Code::INTERNAL_ERROR, error))?;
-        Ok(Ok(made))
+        let kept = self.has_changed(&mut state);
+        Ok(Ok(Begun { made, settled, kept }))
     }
 
     /// Makes one change to subsystems, with SPDK's errors.
@@ -370,9 +389,7 @@ impl State {
 fn keep(path: &Path, text: Result<String, String>) -> Result<(), String> {
     let write = |text: String| replace_file(path, text.as_bytes());
     let written = text.and_then(|text| write(text).map_err(|error| error.to_string()));
-    written.map_err(|error| {
-        format!("the change is made, but {} cannot be written: {error}", path.display())
-    })
+    written.map_err(|error| format!("the state {} cannot be written: {error}", path.display()))
 }
 
 /// What SPDK's errors begin with.

@@ -38,6 +38,21 @@ fn value(text: &str, name: &str, labels: &[&str]) -> f64 {
 }
 
 #[test]
+fn a_scrape_is_answered_beside_connections_that_ask_for_nothing() {
+    let target = Target::start("epoll", &["--memory", "1MiB", "--metrics", "0"]);
+    let url = target.said["metrics"].as_str().expect("an address");
+    let address = url.trim_start_matches("http://").trim_end_matches("/metrics");
+    let idle = (0..100).map(|_| TcpStream::connect(address).expect("a connection"));
+    let idle: Vec<TcpStream> = idle.collect();
+    for _ in 0..20 {
+        let (head, _) = get(&target, "/metrics", "*/*");
+        assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    }
+    drop(idle);
+    target.stop();
+}
+
+#[test]
 fn what_is_scraped_is_what_the_load_did() {
     let words = ["--memory", "8MiB", "--metrics", "0", "--metrics-buckets", "100us,10ms,30s"];
     let target = Target::start("uring", &words);

@@ -55,6 +55,7 @@ fn a_disk_that_is_not_mounted_is_no_empty_one() {
     let serve = [&serve[..], &["--listen", "tcp://127.0.0.1:0"]].concat();
     let fault = mounted("mount -t tmpfs none \"$1\"", &disks, &serve);
     assert!(fault.contains("disk.img was served before and is not there now"), "{fault}");
+    assert!(fault.contains("whatever the configuration says by now"), "a new name: {fault}");
     assert!(fault.contains(&format!("mount the file system of {}", text(&disks))), "{fault}");
     fs::rename(&disk, folder.path("away.img")).expect("moved away");
     let config = folder.write(
@@ -72,6 +73,47 @@ fn a_disk_that_is_not_mounted_is_no_empty_one() {
         "without a state nothing is known of it, so it is told"
     );
     target.stop();
+}
+
+#[test]
+fn a_state_that_cannot_be_written_at_a_start_is_no_change() {
+    let folder = Folder::new("unwritable");
+    let state = folder.path("state");
+    fs::create_dir(folder.path("state.new")).expect("in the way of what is written first");
+    let words = ["target", "--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"];
+    let fault = weft("epoll", [&words[..], &["--state", text(&state)]].concat()).fault();
+    assert!(fault.contains("the state") && fault.contains("cannot be written"), "{fault}");
+    assert!(fault.contains("give --state another file"), "what to do: {fault}");
+    assert!(!fault.contains("the change is made"), "{fault}");
+}
+
+/// The answer says that the change is made, so it comes no sooner for that.
+#[test]
+fn a_removal_that_cannot_be_kept_is_answered_after_the_last_command_as_well() {
+    let folder = Folder::new("unkept");
+    let (disk, state) = (folder.write("disk", vec![0; 1 << 20]), folder.path("state"));
+    let device = format!("delay:write=1500ms:file:{}", text(&disk));
+    let words = ["--device", &device, "--state", text(&state), "--control"];
+    let control = format!("unix:{}", text(&folder.path("control")));
+    let target = Target::start("epoll", &[&words[..], &[&control]].concat());
+    fs::create_dir(folder.path("state.new")).expect("in the way of what is written first");
+    let data = folder.write("data", vec![7; 4096]);
+    let mut writer = command("epoll");
+    writer.args(["write", "--data", text(&data), &target.url(1)]);
+    let writer = writer.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut writer = writer.expect("a host");
+    target.wait_for_log("connected to");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let fault = weft("epoll", ["ctl", "--control", &control, "namespace", "remove", NQN, "1"]);
+    let answered = fs::read(&disk).expect("the disk");
+    let fault = fault.fault();
+    assert!(fault.contains("the change is made, but"), "{fault}");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert!(fs::read(&disk).expect("the disk") == answered, "something was written afterwards");
+    writer.kill().expect("it ends");
+    writer.wait().expect("it has ended");
+    target.signal(Signal::TERM);
+    target.wait();
 }
 
 #[test]

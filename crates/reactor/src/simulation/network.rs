@@ -353,8 +353,10 @@ impl State {
     pub(super) fn life(&self, key: Key) -> Life {
         let Some(end) = self.ends.get(key) else { return Life::Doubtful };
         match end.peer.and_then(|peer| self.ends.get(peer)) {
-            Some(peer) if peer.closed || end.broken || !peer.stuck.is_empty() => Life::Doubtful,
+            Some(peer) if end.broken || !peer.stuck.is_empty() => Life::Doubtful,
             Some(_) if end.silent || is_out(&self.outages, end) => Life::Asked,
+            // Its kernel answers: with a reset if it has forgotten the connection.
+            Some(_) if end.is_forgotten => Life::Doubtful,
             Some(_) => Life::Shown,
             None => Life::Doubtful,
         }

@@ -1,6 +1,6 @@
 //! What becomes of hosts, of their network and of what they may access.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
@@ -69,9 +69,15 @@ impl Testbed {
     }
 
     /// A new process of a host, which begins to connect.
-    pub(super) fn begin_host(&self, number: usize, subsystem: &str, multipath: bool) -> Host {
+    pub(super) fn begin_host(
+        &self,
+        number: usize,
+        subsystem: &str,
+        addresses: Vec<SocketAddr>,
+        multipath: bool,
+    ) -> Host {
         let mut host = self.idle_host();
-        host.addresses = self.addresses();
+        host.addresses = addresses;
         for (owner, address) in (0..).map(Owner).zip(host.addresses.clone()) {
             let options = Options { multipath, ..self.options_for(address, number, subsystem) };
             let kind = ControllerKind::Nvm;
@@ -104,14 +110,29 @@ impl Testbed {
 
     /// Starts another process of the same host, with one path; see [`Self::open`].
     pub fn revive_host(&mut self, number: usize, subsystem: &str) {
-        self.hosts[number] = self.begin_host(number, subsystem, false);
+        self.revive_by(self.addresses(), number, subsystem);
+    }
+
+    /// The same by a port, the first one being 0.
+    ///
+    /// # Panics
+    /// If there is no such port.
+    pub fn revive_host_by(&mut self, port: usize, number: usize, subsystem: &str) {
+        let address = self.addresses()[port];
+        assert_eq!(address.ip(), Self::port_address(port));
+        self.revive_by(vec![address], number, subsystem);
+    }
+
+    fn revive_by(&mut self, addresses: Vec<SocketAddr>, number: usize, subsystem: &str) {
+        self.hosts[number] = self.begin_host(number, subsystem, addresses, false);
     }
 
     /// Opens the devices of a host that was started anew, once it is connected. Whether it is. A
     /// process whose first Connect is not answered in time ends, and another one is started.
     pub fn open(&mut self, number: usize, queues: usize) -> bool {
         if self.hosts[number].has_ended() {
-            self.revive_host(number, SUBSYSTEM);
+            let addresses = self.hosts[number].addresses.clone();
+            self.revive_by(addresses, number, SUBSYSTEM);
         }
         let host = &self.hosts[number];
         if !host.is_in(|state| *state == ControllerState::Live) {

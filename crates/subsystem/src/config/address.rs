@@ -2,6 +2,7 @@
 //! process `loopback://127.0.0.1:4420`.
 
 use std::{
+    borrow::Cow,
     fmt,
     net::{AddrParseError, IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs},
     str::FromStr,
@@ -66,7 +67,7 @@ impl Listen {
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.transport, self.address)
+        write!(f, "{}://{}", self.transport, socket_text(self.address))
     }
 }
 
@@ -74,7 +75,7 @@ impl fmt::Display for Listen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseListenError {
     text: String,
-    why: &'static str,
+    why: Cow<'static, str>,
 }
 
 impl fmt::Display for ParseListenError {
@@ -93,7 +94,8 @@ impl FromStr for Listen {
     type Err = ParseListenError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = |why| ParseListenError { text: text.to_owned(), why };
+        let fault = |why| ParseListenError { text: text.to_owned(), why };
+        let error = |why: &'static str| fault(why.into());
         let (scheme, address) = text
             .trim()
             .split_once("://")
@@ -113,7 +115,7 @@ impl FromStr for Listen {
             return Ok(Self { transport, address: SocketAddr::new(ip, NVME_PORT) });
         }
         if let Some(address) = zoned(address) {
-            let address = address.ok_or_else(|| error("names an interface that is not here"))?;
+            let address = address.map_err(|interface| fault(not_here(interface).into()))?;
             return Ok(Self { transport, address });
         }
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
@@ -124,14 +126,28 @@ impl FromStr for Listen {
     }
 }
 
-/// The IP address of a socket as it is shown on this machine: a link-local one has its interface,
-/// which it never has in a discovery log.
+/// The IP address of a socket as it is shown and kept on this machine: a link-local one has the
+/// name of its interface, whose number may be another interface's after the next start of the
+/// machine. It has neither in a discovery log.
 #[must_use]
 pub fn traddr(address: SocketAddr) -> String {
     match address {
-        SocketAddr::V6(of) if of.scope_id() != 0 => format!("{}%{}", of.ip(), of.scope_id()),
+        SocketAddr::V6(of) if of.scope_id() != 0 => {
+            let number = of.scope_id();
+            // One that would not be read as a name is not written as one.
+            let is_name =
+                |name: &String| name.parse::<u32>().is_err() && !name.contains([']', '%', '/']);
+            let name = weft_reactor::interface_name(number).filter(is_name);
+            format!("{}%{}", of.ip(), name.unwrap_or_else(|| number.to_string()))
+        }
         _ => address.ip().to_string(),
     }
+}
+
+/// An address and port, with the name of a link-local address's interface.
+pub(super) fn socket_text(address: SocketAddr) -> String {
+    let (ip, port) = (traddr(address), address.port());
+    if address.is_ipv6() { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
 }
 
 /// An address and port; a link-local address has its interface by name or number.
@@ -140,20 +156,27 @@ pub fn traddr(address: SocketAddr) -> String {
 /// What is wrong with the text.
 pub fn socket_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().or_else(|error: AddrParseError| match zoned(text) {
-        Some(Some(address)) => Ok(address),
-        Some(None) => Err(format!("{text:?} names an interface that is not here")),
+        Some(Ok(address)) => Ok(address),
+        Some(Err(interface)) => Err(format!("{text:?} {}", not_here(interface))),
         None => Err(error.to_string()),
     })
 }
 
+fn not_here(interface: &str) -> String {
+    format!(
+        "names the interface {interface:?}, which is not here: `ip link` lists those of this \
+         machine"
+    )
+}
+
 /// An IPv6 address with a zone, which is the name or the number of an interface. None: it is none;
-/// a zone of no interface is an inner None.
-fn zoned(text: &str) -> Option<Option<SocketAddr>> {
+/// a zone of no interface is the error.
+fn zoned(text: &str) -> Option<Result<SocketAddr, &str>> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
         None => (text, ""),
     };
-    let (ip, _zone) = host.split_once('%')?;
+    let (ip, zone) = host.split_once('%')?;
     ip.parse::<Ipv6Addr>().ok()?;
     let port = match port.strip_prefix(':') {
         Some(port) => port.parse().ok()?,
@@ -161,7 +184,7 @@ fn zoned(text: &str) -> Option<Option<SocketAddr>> {
         None => return None,
     };
     // The system's resolver knows the interfaces; it asks nobody for a literal address.
-    Some((host, port).to_socket_addrs().ok().and_then(|mut found| found.next()))
+    Some((host, port).to_socket_addrs().ok().and_then(|mut found| found.next()).ok_or(zone))
 }
 
 /// Another discovery service, or a subsystem of another target.
@@ -253,19 +276,26 @@ mod tests {
     #[test]
     fn an_interface_is_kept_wherever_an_address_is_read_and_shown() {
         for (text, shown) in [
-            ("fe80::1%lo", "fe80::1%1"),
-            ("fe80::1%3", "fe80::1%3"),
+            ("fe80::1%lo", "fe80::1%lo"),
+            ("fe80::1%1", "fe80::1%lo"),
+            ("fe80::1%4000000", "fe80::1%4000000"),
             ("fe80::1", "fe80::1"),
             ("192.0.2.1", "192.0.2.1"),
         ] {
             let listen = Listen::at(Transport::Tcp, text, 4421).expect(text);
             assert_eq!((traddr(listen.address).as_str(), listen.address.port()), (shown, 4421));
             assert_eq!(Listen::at(Transport::Tcp, shown, 4421).as_ref(), Ok(&listen));
+            let url = if text.contains(':') { format!("[{shown}]") } else { shown.to_owned() };
+            assert_eq!(listen.to_string(), format!("tcp://{url}:4421"));
+            assert_eq!(listen.to_string().parse().as_ref(), Ok(&listen));
         }
-        assert_eq!(socket_address("[fe80::1%lo]:1").map(traddr).as_deref(), Ok("fe80::1%1"));
+        assert_eq!(socket_address("[fe80::1%lo]:1").map(traddr).as_deref(), Ok("fe80::1%lo"));
         assert_eq!(socket_address("192.0.2.1:1").map(traddr).as_deref(), Ok("192.0.2.1"));
         let error = socket_address("[fe80::1%no-such-link]:1").expect_err("no interface");
-        assert!(error.contains("names an interface that is not here"), "{error}");
+        assert!(
+            error.contains("names the interface \"no-such-link\", which is not here"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -288,7 +318,7 @@ mod tests {
             ("tcp://storage", "host name"),
             ("tcp://", "no IP address"),
             ("tcp://1.2.3.4:99999", "no IP address"),
-            ("tcp://[fe80::1%no-such-link]:4420", "interface that is not here"),
+            ("tcp://[fe80::1%no-such-link]:4420", "\"no-such-link\", which is not here"),
             ("tcp://1.2.3:1", "no IP address"),
             ("", "does not start"),
         ] {

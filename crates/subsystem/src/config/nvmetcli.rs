@@ -7,7 +7,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     num::NonZeroU16,
     path::{Path, PathBuf},
 };
@@ -17,7 +17,7 @@ use weft_backend::DeviceSpec;
 
 use super::{
     AnaRule, AnaState, Config, ConfigError, HexId, Limits, Listen, Namespace, Port, PortSubsystems,
-    Referral, Subsystem, Transport,
+    Referral, Subsystem, Transport, socket_address,
 };
 
 /// A configuration, and what of its text is not part of it.
@@ -466,20 +466,22 @@ fn transport_of(kind: &str) -> Option<Transport> {
 fn address(at: &str, attributes: &Attributes) -> Result<SocketAddr, ConfigError> {
     let text = attribute(attributes, "traddr").unwrap_or_default();
     let remedy = "give an IP address in `traddr` and a port in `trsvcid`";
-    let ip: IpAddr = text.parse().map_err(|_| {
-        ConfigError::new(format!("{at}.traddr"), format!("{text:?} is no IP address"))
-            .remedy(remedy)
+    let ip = if text.contains(':') { format!("[{text}]") } else { text.to_owned() };
+    let mut address = socket_address(&format!("{ip}:0")).map_err(|error| {
+        let what = if text.contains('%') { error } else { format!("{text:?} is no IP address") };
+        ConfigError::new(format!("{at}.traddr"), what).remedy(remedy)
     })?;
+    let ip = address.ip();
     let family = attribute(attributes, "adrfam").unwrap_or_default();
     if (family == "ipv4" && ip.is_ipv6()) || (family == "ipv6" && ip.is_ipv4()) {
         let what = format!("{family:?} is not the family of {ip}");
         return Err(ConfigError::new(format!("{at}.adrfam"), what).remedy("make the two agree"));
     }
     let service = attribute(attributes, "trsvcid").unwrap_or_default();
-    let port = service.parse().map_err(|_| {
+    address.set_port(service.parse().map_err(|_| {
         ConfigError::new(format!("{at}.trsvcid"), format!("{service:?} is no port")).remedy(remedy)
-    })?;
-    Ok(SocketAddr::new(ip, port))
+    })?);
+    Ok(address)
 }
 
 fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T, ConfigError> {

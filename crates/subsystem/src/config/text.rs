@@ -143,7 +143,7 @@ pub(super) mod boxed {
 /// The address of a socket, which may be missing; a link-local one has its interface.
 pub(super) mod address {
     use super::*;
-    use crate::config::socket_address;
+    use crate::config::{address::socket_text, socket_address};
     use std::net::SocketAddr;
 
     pub(in crate::config) fn serialize<S: Serializer>(
@@ -151,7 +151,7 @@ pub(super) mod address {
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         match address {
-            Some(address) => serializer.collect_str(address),
+            Some(address) => serializer.serialize_str(&socket_text(*address)),
             None => serializer.serialize_none(),
         }
     }

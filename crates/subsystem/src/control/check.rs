@@ -9,7 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use weft_backend::{DeviceSpec, StorageId, part_beside_whole, parts_of_one_file};
+use weft_backend::{DeviceSpec, StorageId, part_beside_whole, same_blocks};
 
 use crate::config::{Config, Subsystem, identity};
 use crate::control::nsids;
@@ -99,11 +99,11 @@ fn check_parts(storages: &Storages) -> Result<(), TargetError> {
         {
             continue;
         }
-        let of_file = |other: &&StorageId| *other < id && other.shares_a_file(id);
+        let overlaps = |other: &&StorageId| *other < id && other.overlaps(id);
         let why = match id.wholes().iter().find_map(|whole| storages.get(whole)) {
             Some((whole, ..)) => part_beside_whole(part, whole),
-            None => match storages.keys().find(of_file).and_then(|other| storages.get(other)) {
-                Some((other, ..)) => parts_of_one_file(part, other),
+            None => match storages.keys().find(overlaps).and_then(|other| storages.get(other)) {
+                Some((other, ..)) => same_blocks(part, other),
                 None => continue,
             },
         };

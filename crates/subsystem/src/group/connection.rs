@@ -22,6 +22,11 @@ use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::{THROTTLED_SHARE, TLS_WARNINGS};
 use crate::shared::message::{Endpoints, MovedConnection};
 
+/// A queue without commands from which something has come within this time is not in doubt: the
+/// kernel asks a peer after a silence of a second, so that one that has been silent for longer is
+/// asked at once, and another path of a live host costs no time.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -360,23 +365,33 @@ impl Connection {
         true
     }
 
-    /// What is known since then of the life of this host, if the connection has commands of it that
-    /// the host's next association must not meet.
+    /// What is known of the life of this host since then, if it is a queue of it. What its next
+    /// association must not meet is a command here, or one that is still to come from a process
+    /// that has ended: so a queue without commands is asked as well, if nothing has come for a
+    /// while.
     pub(crate) fn life_of(&self, host: &HostKey, since: Duration, core: &Core) -> Option<Life> {
-        let Role::Io(io) = &self.role else { return None };
-        let has_commands = self.transport.in_flight() > 0 || self.transport.wanted().is_some();
-        let is_asked = !io.is_closed() && !self.drain_begun && io.host() == host && has_commands;
-        is_asked.then(|| self.transport.life_since(&core.reactor, since))
+        let (is_its, has_commands) = match &self.role {
+            // It always has commands, which wait for events.
+            Role::Admin(admin) => (!admin.is_closed() && admin.host() == host, false),
+            Role::Io(io) => {
+                let has_commands = self.transport.in_flight() > 0;
+                (!io.is_closed() && io.host() == host, has_commands)
+            }
+            _ => return None,
+        };
+        let is_idle = !has_commands && self.transport.wanted().is_none();
+        let since = if is_idle { since.saturating_sub(SILENCE) } else { since };
+        (is_its && !self.drain_begun).then(|| self.transport.life_since(&core.reactor, since))
     }
 
     /// Ends a queue of a host that has not shown that it is alive. What no device has of it is
     /// never executed; it counts as draining until its end has been handled.
     pub(crate) fn end_doubted(&mut self, host: &HostKey, core: &mut Core) {
         let (peer, (name, subsystem)) = (self.endpoints.peer, host.names());
-        let commands = self.transport.in_flight();
+        let queue = if matches!(self.role, Role::Io(_)) { "I/O queue" } else { "admin queue" };
         log::info!(
-            "{peer}: {name} connects anew to {subsystem}, and this I/O queue of it with {commands} \
-             commands does not answer: it ends"
+            "{peer}: {name} connects anew to {subsystem}, and this {queue} of it does not answer: \
+             it ends"
         );
         self.drain_begun = true;
         core.directory.begin_drain(host);

@@ -2,9 +2,11 @@
 //!
 //! A connection that the host has closed ends ([`Connection::end_if_stale`]). In an outage the
 //! close may be lost, and commands of the connection may wait here for a rate limit, for memory or
-//! for a device. So each I/O queue of the host with commands has to show that its peer is alive:
-//! by a segment that comes after the check began. The kernel asks for one. A queue that does not
-//! acknowledge what is sent again, or shows nothing within [`PATIENCE`], ends; one that is alive
+//! for a device, or at the host: the kernel of a process that has ended may go on sending what that
+//! has written. So each I/O queue of the host with commands has to show that its peer is alive: by
+//! a segment that comes after the check began. The kernel asks for one. A queue without commands
+//! has to if nothing has come for a second. One that does not acknowledge what is sent again, or
+//! shows nothing within [`PATIENCE`], ends, an admin queue with its controller; one that is alive
 //! goes on: it is another association on purpose.
 
 use std::sync::Arc;

@@ -8,8 +8,8 @@
 //! A group notices that a host has closed a connection when it reads from it, which may be after
 //! the host's next Connect reached another group. So each admin Connect first has every group check
 //! for such stale connections (`Message::StaleCheck`): they end at once, what the host sent on them
-//! and no group has read is never executed, and they count as draining. So do those with commands
-//! whose peer does not answer any more (`group::doubt`): an outage may have lost their end.
+//! and no group has read is never executed, and they count as draining. So do those whose peer does
+//! not answer any more (`group::doubt`): an outage may have lost their end.
 
 use std::collections::BTreeMap;
 

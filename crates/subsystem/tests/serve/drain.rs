@@ -79,6 +79,23 @@ fn a_host_that_comes_back_waits_for_its_old_writes() {
     }
 }
 
+/// The idle queues of a path are asked whether their host is there, and it answers at once.
+#[test]
+fn another_path_of_an_idle_host_waits_for_nobody_and_ends_nothing() {
+    on_each_transport(&config_of_two_groups(&["memory:4MiB"]), |target| {
+        let (mut admin, controller) = Peer::admin(address(target));
+        let mut io = Peer::io(address(target), controller, 1);
+        io.write(1, 0, 1, &pattern(BLOCK, 1)).succeeded();
+        std::thread::sleep(Duration::from_millis(1200));
+        let (mut other, slot) = coming_back(target, &ConnectFields::admin());
+        assert!(other.is_answered(slot, Duration::from_millis(800)), "sooner than the kernel asks");
+        let (_other, mut its) = finish(target, other, slot);
+        assert!(its.read(1, 0, 1, BLOCK).bytes() == pattern(BLOCK, 1));
+        assert!(io.read(1, 0, 1, BLOCK).bytes() == pattern(BLOCK, 1), "it goes on");
+        assert!(admin.controller_status().ready());
+    });
+}
+
 /// As with the Linux target, the Host Identifier of an I/O queue may be any.
 #[test]
 fn a_host_with_a_new_identifier_for_each_connect_is_served_and_waits_for_its_old_writes() {

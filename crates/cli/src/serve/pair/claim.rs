@@ -4,9 +4,8 @@
 //! that file: the other member opens the path.
 
 use std::{
-    fs::{File, Metadata, OpenOptions, TryLockError},
+    fs::{File, OpenOptions, TryLockError},
     io,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::mpsc::{RecvTimeoutError, channel},
     thread::{self, sleep},
@@ -15,7 +14,7 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use weft_backend::rbd::ImageLock;
+use weft_backend::{files, rbd::ImageLock};
 use weft_reactor::lease_time;
 use weft_target::config::{Arbiter, Etcd, Pair};
 
@@ -156,11 +155,7 @@ impl LockFile {
 
     /// Whether the path still names the file that is open.
     fn is_current(&self) -> bool {
-        let identity = |of: Metadata| (of.dev(), of.ino());
-        match (self.file.metadata(), self.path.metadata()) {
-            (Ok(own), Ok(named)) => identity(own) == identity(named),
-            _ => false,
-        }
+        files::is_at(&self.file, &self.path)
     }
 
     /// Waits for the lock of the file that the path names.
