@@ -61,6 +61,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_with::{DisplayFromStr, serde_as};
 use weft_backend::{DeviceSpec, files, rbd::RbdSpec};
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_reactor::DriverKind;
@@ -228,6 +229,7 @@ impl Config {
 }
 
 /// One address that the target listens on.
+#[serde_as]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Port {
@@ -241,10 +243,12 @@ pub struct Port {
     #[serde(default, with = "text::address", skip_serializing_if = "Option::is_none")]
     pub advertise: Option<SocketAddr>,
     /// Whether hosts come with TLS.
-    #[serde(default, with = "text::word", skip_serializing_if = "text::is_default")]
+    #[serde_as(as = "DisplayFromStr")]
+    #[serde(default, skip_serializing_if = "text::is_default")]
     pub tls: TlsMode,
     /// Who makes and reads the records of TLS.
-    #[serde(default, with = "text::word", skip_serializing_if = "text::is_default")]
+    #[serde_as(as = "DisplayFromStr")]
+    #[serde(default, skip_serializing_if = "text::is_default")]
     pub tls_records: TlsRecords,
     /// Whether the discovery subsystem answers here.
     #[serde(default = "text::yes", skip_serializing_if = "Clone::clone")]
@@ -397,6 +401,7 @@ fn firmware() -> String {
 }
 
 /// The namespaces that hosts may make in a subsystem, by Namespace Management.
+#[serde_as]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HostNamespaces {
@@ -408,7 +413,8 @@ pub struct HostNamespaces {
     pub folder: Option<PathBuf>,
     /// Each is an image of a Ceph cluster, whose name begins with that of this one. Without this
     /// and a folder each is memory.
-    #[serde(default, with = "text::boxed", skip_serializing_if = "Option::is_none")]
+    #[serde_as(as = "Option<Box<DisplayFromStr>>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rbd: Option<Box<RbdSpec>>,
 }
 
@@ -464,6 +470,7 @@ impl Subsystem {
 }
 
 /// A namespace.
+#[serde_as]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Namespace {
@@ -475,19 +482,22 @@ pub struct Namespace {
     #[serde(default, skip_serializing_if = "Not::not")]
     pub by_position: bool,
     /// Its device.
-    #[serde(with = "text::word")]
+    #[serde_as(as = "DisplayFromStr")]
     pub device: DeviceSpec,
     /// The block device that it uses, if that has a name of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bdev: Option<String>,
     /// UUID; none: derived, or new at each start for a device that loses its contents.
-    #[serde(default, with = "ids::hex", skip_serializing_if = "Option::is_none")]
+    #[serde_as(as = "Option<HexId<16>>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<[u8; 16]>,
     /// NGUID; none: derived from the UUID.
-    #[serde(default, with = "ids::hex", skip_serializing_if = "Option::is_none")]
+    #[serde_as(as = "Option<HexId<16>>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nguid: Option<[u8; 16]>,
     /// EUI-64; none: not reported.
-    #[serde(default, with = "ids::hex", skip_serializing_if = "Option::is_none")]
+    #[serde_as(as = "Option<HexId<8>>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eui64: Option<[u8; 8]>,
     /// Whether hosts may only read.
     #[serde(default, skip_serializing_if = "Not::not")]

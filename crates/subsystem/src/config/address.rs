@@ -8,7 +8,8 @@ use std::{
     str::FromStr,
 };
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 use weft_nvme::log_page::TransportType;
 pub use weft_transport::Transport;
 
@@ -18,7 +19,7 @@ use super::text;
 const NVME_PORT: u16 = 4420;
 
 /// A transport and an address on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, SerializeDisplay, DeserializeFromStr)]
 pub struct Listen {
     /// The transport.
     pub transport: Transport,
@@ -226,18 +227,6 @@ impl FromStr for Referral {
         let nqn = text.splitn(4, '/').nth(3).filter(|nqn| !nqn.is_empty());
         let address = nqn.and_then(|nqn| text.strip_suffix(nqn)).unwrap_or(text).parse()?;
         Ok(Self { address, port_id: 0, subsystem: nqn.map(str::to_owned) })
-    }
-}
-
-impl Serialize for Listen {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        text::word::serialize(self, serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Listen {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text::word::deserialize(deserializer)
     }
 }
 

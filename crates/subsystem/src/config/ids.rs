@@ -2,13 +2,12 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use super::text::word;
+use serde::{Deserialize, Deserializer, Serializer};
+use serde_with::{DeserializeAs, DeserializeFromStr, SerializeAs};
 
 /// An identifier of `N` bytes, written as hexadecimal digits with any `-`, `:` or `.` between
 /// them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, DeserializeFromStr)]
 pub struct HexId<const N: usize>(pub [u8; N]);
 
 /// Why a text is not an identifier.
@@ -57,50 +56,15 @@ impl<const N: usize> fmt::Display for HexId<N> {
     }
 }
 
-impl<const N: usize> Serialize for HexId<N> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        word::serialize(self, serializer)
+impl<const N: usize> SerializeAs<[u8; N]> for HexId<N> {
+    fn serialize_as<S: Serializer>(id: &[u8; N], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&Self(*id))
     }
 }
 
-impl<'de, const N: usize> Deserialize<'de> for HexId<N> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        word::deserialize(deserializer)
-    }
-}
-
-impl<const N: usize> HexId<N> {
-    /// Serde: the bytes of one.
-    pub(super) fn serialize_bytes<S: Serializer>(
-        id: &[u8; N],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        Self(*id).serialize(serializer)
-    }
-
-    /// Serde: the bytes of one.
-    pub(super) fn deserialize_bytes<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<[u8; N], D::Error> {
+impl<'de, const N: usize> DeserializeAs<'de, [u8; N]> for HexId<N> {
+    fn deserialize_as<D: Deserializer<'de>>(deserializer: D) -> Result<[u8; N], D::Error> {
         Self::deserialize(deserializer).map(|Self(id)| id)
-    }
-}
-
-/// Serde: the bytes of an identifier, which may be missing.
-pub(super) mod hex {
-    use super::*;
-
-    pub(in crate::config) fn serialize<const N: usize, S: Serializer>(
-        id: &Option<[u8; N]>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        id.map(HexId).serialize(serializer)
-    }
-
-    pub(in crate::config) fn deserialize<'de, const N: usize, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<[u8; N]>, D::Error> {
-        Ok(Option::<HexId<N>>::deserialize(deserializer)?.map(|HexId(id)| id))
     }
 }
 

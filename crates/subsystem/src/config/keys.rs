@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_with::{DisplayFromStr, serde_as};
 use weft_nvme::Nqn;
 use weft_nvmf::auth::{Group, HashFunction, Policy, Secret};
 use weft_nvmf::keys::{Derivation, ParseKeyError, TlsKey};
@@ -29,6 +30,7 @@ pub type Keyring = BTreeMap<String, PathBuf>;
 
 /// The keys of a host at a subsystem. Each is the name of a key of the keyring, or the path of a
 /// file: what has a slash in it; or the name of one of the kernel's: what begins with `%`.
+#[serde_as]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HostKeys {
@@ -41,7 +43,8 @@ pub struct HostKeys {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhchap_ctrlr_key: Option<String>,
     /// Hash functions, the preferred one first; none: those of all hosts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "text::words")]
+    #[serde_as(as = "Vec<DisplayFromStr>")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dhchap_hashes: Vec<HashFunction>,
     /// The keys of TLS that the host may have: more than one while they are changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "text::one_or_several")]
@@ -50,7 +53,8 @@ pub struct HostKeys {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub psk_compat: bool,
     /// DH groups, the preferred one first; none: those of all hosts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "text::words")]
+    #[serde_as(as = "Vec<DisplayFromStr>")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dhchap_groups: Vec<Group>,
     /// The host is served over TLS only: its authentication makes the keys, or it has one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

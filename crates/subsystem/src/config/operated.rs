@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with::{DisplayFromStr, serde_as};
 use weft_backend::{DeviceSpec, rbd::CephSpec};
 use weft_nvmf::auth::{Group, HashFunction};
 
-use super::{BdevLimits, Bdevs, Config, HexId, Listen, PortSubsystems, Referral, Transport, text};
+use super::{BdevLimits, Bdevs, Config, HexId, Listen, PortSubsystems, Referral, Transport};
 
 /// The kind of a block device, as SPDK names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +55,7 @@ impl BdevKind {
 
 /// A block device with a name: it exists, and keeps its contents, whether a namespace uses it or
 /// not.
+#[serde_as]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Bdev {
@@ -62,22 +64,22 @@ pub struct Bdev {
     /// Its kind.
     pub kind: BdevKind,
     /// The device.
-    #[serde(with = "text::word")]
+    #[serde_as(as = "DisplayFromStr")]
     pub device: DeviceSpec,
     /// Its UUID, which a namespace on it has as well.
-    #[serde(serialize_with = "HexId::serialize_bytes")]
-    #[serde(deserialize_with = "HexId::deserialize_bytes")]
+    #[serde_as(as = "HexId<16>")]
     pub uuid: [u8; 16],
 }
 
 /// What was made at run time, beside subsystems and ports.
+#[serde_as]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Operated {
     /// Block devices.
     pub bdevs: Bdevs,
     /// Transports that were created.
-    #[serde(with = "text::words")]
+    #[serde_as(as = "Vec<DisplayFromStr>")]
     pub transports: Vec<Transport>,
     /// Listeners that the discovery subsystem was given. It answers at every listener that was made
     /// at run time; these stay when no other subsystem uses them.
@@ -87,10 +89,10 @@ pub struct Operated {
     /// Referrals to other discovery controllers and to subsystems of other targets, at every port.
     pub referrals: Vec<Referral>,
     /// Hash functions of hosts with none of their own, the preferred one first; none: all.
-    #[serde(with = "text::words")]
+    #[serde_as(as = "Vec<DisplayFromStr>")]
     pub dhchap_hashes: Vec<HashFunction>,
     /// DH groups of hosts with none of their own, the preferred one first; none: all.
-    #[serde(with = "text::words")]
+    #[serde_as(as = "Vec<DisplayFromStr>")]
     pub dhchap_groups: Vec<Group>,
     /// Most subsystems, if there is a limit.
     pub subsystems_max: Option<usize>,

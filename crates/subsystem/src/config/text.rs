@@ -1,7 +1,5 @@
 //! Serde forms of values that a configuration has as text.
 
-use std::{fmt, str::FromStr};
-
 use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
 /// Whether a value is that of its type's default, and need not be written.
@@ -12,54 +10,6 @@ pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// The default of a switch that is on.
 pub(super) const fn yes() -> bool {
     true
-}
-
-fn parse<T: FromStr<Err: fmt::Display>, E: serde::de::Error>(text: &str) -> Result<T, E> {
-    text.parse().map_err(E::custom)
-}
-
-/// A value as its text.
-pub(super) mod word {
-    use super::*;
-
-    pub(in crate::config) fn serialize<T: fmt::Display, S: Serializer>(
-        value: &T,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(value)
-    }
-
-    pub(in crate::config) fn deserialize<
-        'de,
-        T: FromStr<Err: fmt::Display>,
-        D: Deserializer<'de>,
-    >(
-        deserializer: D,
-    ) -> Result<T, D::Error> {
-        parse(&String::deserialize(deserializer)?)
-    }
-}
-
-/// A list of values as the list of their texts.
-pub(super) mod words {
-    use super::*;
-
-    pub(in crate::config) fn serialize<T: fmt::Display, S: Serializer>(
-        values: &[T],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(values.iter().map(ToString::to_string))
-    }
-
-    pub(in crate::config) fn deserialize<
-        'de,
-        T: FromStr<Err: fmt::Display>,
-        D: Deserializer<'de>,
-    >(
-        deserializer: D,
-    ) -> Result<Vec<T>, D::Error> {
-        Vec::<String>::deserialize(deserializer)?.iter().map(|text| parse(text)).collect()
-    }
 }
 
 /// Texts as a list, or one as it is.
@@ -111,32 +61,6 @@ pub(super) mod size {
         let bytes = as_text::deserialize(deserializer)?;
         let error = |_| D::Error::custom(format!("{bytes} bytes are too many here"));
         T::try_from(bytes).map_err(error)
-    }
-}
-
-/// A value on the heap, which may be missing, as its text.
-pub(super) mod boxed {
-    use super::*;
-
-    pub(in crate::config) fn serialize<T: fmt::Display, S: Serializer>(
-        value: &Option<Box<T>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match value {
-            Some(value) => serializer.collect_str(value),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    pub(in crate::config) fn deserialize<
-        'de,
-        T: FromStr<Err: fmt::Display>,
-        D: Deserializer<'de>,
-    >(
-        deserializer: D,
-    ) -> Result<Option<Box<T>>, D::Error> {
-        let text = Option::<String>::deserialize(deserializer)?;
-        text.map(|text| parse(&text).map(Box::new)).transpose()
     }
 }
 

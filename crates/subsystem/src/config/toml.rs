@@ -11,10 +11,11 @@ use std::time::Duration;
 use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
 use serde::{Deserialize, de::IntoDeserializer};
+use serde_with::{DisplayFromStr, serde_as};
 use weft_backend::bytes::as_text::option as size;
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec, rbd::RbdSpec};
 
-use super::{Config, ConfigError, Operated, Pair, pair::PairKeys, replaced_key, text};
+use super::{Config, ConfigError, Operated, Pair, pair::PairKeys, replaced_key};
 
 /// Keys that only the state of a target has, by table.
 const KEPT: [(&str, &[&str]); 3] = [
@@ -218,9 +219,9 @@ const DEVICE_KEYS: [&str; 12] = [
 ];
 
 /// The device of a namespace by its kind, or as the command line writes it.
-#[derive(Deserialize)]
+#[serde_as]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-#[derive(Default)]
 struct DeviceKeys {
     #[serde(with = "size")]
     memory: Option<u64>,
@@ -228,10 +229,10 @@ struct DeviceKeys {
     null: Option<u64>,
     file: Option<PathBuf>,
     block: Option<PathBuf>,
-    #[serde(with = "text::boxed")]
-    rbd: Option<Box<RbdSpec>>,
-    #[serde(with = "text::boxed")]
-    device: Option<Box<DeviceSpec>>,
+    #[serde_as(as = "Option<DisplayFromStr>")]
+    rbd: Option<RbdSpec>,
+    #[serde_as(as = "Option<DisplayFromStr>")]
+    device: Option<DeviceSpec>,
     #[serde(with = "size")]
     size: Option<u64>,
     #[serde(with = "size")]
@@ -272,7 +273,7 @@ impl DeviceKeys {
                 shared,
                 polled: false,
             }),
-            self.rbd.as_deref().map(|spec| {
+            self.rbd.as_ref().map(|spec| {
                 DeviceSpec::Rbd(Box::new(RbdSpec {
                     least_bytes: size.or(spec.least_bytes),
                     block_bytes: block_bytes.or(spec.block_bytes),
@@ -280,7 +281,7 @@ impl DeviceKeys {
                     ..spec.clone()
                 }))
             }),
-            self.device.as_deref().cloned(),
+            self.device.clone(),
         ];
         let mut devices = given.into_iter().flatten();
         let (device, more) = (devices.next(), devices.next());
