@@ -14,16 +14,19 @@ use crate::{
     table::Table,
 };
 
-/// Exit codes other than 0 (not slower) and 1 (the comparison failed).
+/// Exit codes other than 0 (not slower, and a slow-down would have been seen) and 1 (the comparison
+/// failed).
 pub(crate) const SLOWER: u8 = 3;
 pub(crate) const INCOMPLETE: u8 = 4;
+pub(crate) const UNDECIDED: u8 = 5;
 
 /// Options of `weft study compare`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0: nothing is slower by more than the margin, with confidence; \
                         3: something is; 4: nothing is, but cells of the first set have no result \
-                        in the second; 1: the sets cannot be read, have no cell in common, or \
+                        in the second; 5: undecided, something may be slower by more than one \
+                        would mind; 1: the sets cannot be read, have no cell in common, or \
                         have too few repeats for any answer."
 )]
 pub(crate) struct Options {
@@ -98,12 +101,17 @@ pub(crate) fn conclude(
     if comparison.is_slower() {
         return Err(Failure::Exit(SLOWER));
     }
-    if comparison.missing.is_empty() { Ok(()) } else { Err(Failure::Exit(INCOMPLETE)) }
+    match (comparison.missing.is_empty(), comparison.is_undecided()) {
+        (false, _) => Err(Failure::Exit(INCOMPLETE)),
+        (true, true) => Err(Failure::Exit(UNDECIDED)),
+        (true, false) => Ok(()),
+    }
 }
 
 fn json(comparison: &Comparison) -> Result<serde_json::Value, Failure> {
     let mut json = serde_json::to_value(comparison).map_err(Failure::because)?;
     json["slower"] = comparison.is_slower().into();
+    json["undecided"] = comparison.is_undecided().into();
     Ok(json)
 }
 
@@ -209,8 +217,13 @@ fn verdict(comparison: &Comparison) -> String {
     let margin = 100.0 * comparison.margin;
     if comparison.is_slower() {
         format!("SLOWER by more than {margin} %, with confidence\n")
+    } else if comparison.is_undecided() {
+        format!("undecided: something may be slower by more than {margin} %; see \"found from\"\n")
     } else if comparison.missing.is_empty() {
-        format!("not slower by more than {margin} %, as far as the results can tell\n")
+        format!(
+            "not slower: a slow-down by {:.0} % would have been found\n",
+            100.0 * comparison.needed.slow_down
+        )
     } else {
         format!("cells are missing; the others are not slower by more than {margin} %\n")
     }

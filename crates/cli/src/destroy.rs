@@ -43,9 +43,13 @@ pub(crate) fn existing(device: &DeviceSpec) -> Option<String> {
     }
 }
 
-/// Whether any of its cells writes.
+/// Whether any of its cells writes, of those that were chosen. A tenant's neighbour may write
+/// whatever is chosen of the tenant.
 fn writes(plan: &Plan) -> bool {
+    let chosen = plan.run.as_ref().and_then(|run| run.only.get(key::PATTERN));
+    let chosen = chosen.filter(|_| plan.interference.is_none());
     plan.values(key::PATTERN)
+        .filter(|value| chosen.is_none_or(|chosen| *value == chosen))
         .filter_map(|value| value.as_text())
         .filter_map(|word| word.parse::<Pattern>().ok())
         .any(Pattern::writes)
@@ -81,7 +85,7 @@ pub(crate) fn allow(who: &str, at_risk: &[String], named: &[String]) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_lab::study::builtin;
+    use weft_lab::study::{builtin, plan::Run};
 
     fn plan(name: &str) -> Plan {
         builtin::find(name).expect(name).plan().expect(name)
@@ -101,6 +105,10 @@ mod tests {
         let of = |study, precondition, local| at_risk(&plan(study), precondition, local, &[]);
         assert_eq!(of("pattern-sweep", false, Some(&spec)), std::slice::from_ref(&name));
         assert!(of("size-sweep", false, Some(&spec)).is_empty(), "it only reads");
+        let mut reads = plan("local-vs-remote");
+        let only = [(key::PATTERN.to_owned(), "randread".into())].into();
+        reads.run = Some(Run { only, ..Run::default() });
+        assert!(at_risk(&reads, false, Some(&spec), &given).is_empty(), "only reads are chosen");
         assert_eq!(of("size-sweep", true, Some(&spec)), std::slice::from_ref(&name));
         let memory = DeviceSpec::memory("1MiB").expect("a device");
         assert!(of("pattern-sweep", false, Some(&memory)).is_empty());

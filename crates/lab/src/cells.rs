@@ -5,9 +5,9 @@ pub(crate) mod gate;
 mod knee;
 mod metric;
 
-pub(crate) use estimate::Estimate;
+pub(crate) use estimate::{Estimate, Scale};
 pub(crate) use knee::{MOST_REACHED, knee};
-pub(crate) use metric::{Metric, Part, Reading, Unit, is_better_if_less, is_of_a_repeat};
+pub(crate) use metric::{Better, Metric, Part, Reading, Unit, is_better_if_less, is_of_a_repeat};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -328,7 +328,7 @@ fn agree(one: &Configuration, other: &Configuration, apart: &[&str]) -> bool {
 }
 
 /// The order in which settings are displayed.
-fn rank(key: &str) -> usize {
+pub(crate) fn rank(key: &str) -> usize {
     const ORDER: [&str; 22] = [
         key::TRANSPORT,
         key::HOST_SOFTWARE,

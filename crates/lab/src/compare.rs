@@ -150,6 +150,19 @@ impl Comparison {
         self.all().any(|compared| compared.answer == Answer::Slower)
     }
 
+    /// Whether something may be slower by more than one would mind: neither is it known to be
+    /// within the margin, nor would a slow-down have been found for which repeats are recommended.
+    #[must_use]
+    pub fn is_undecided(&self) -> bool {
+        let is_seen = |one: &Compared| {
+            one.noticeable.is_some_and(|least| least <= self.needed.slow_down + 0.005)
+        };
+        self.all().any(|one| match one.answer {
+            Answer::Slower | Answer::Faster | Answer::Same => false,
+            Answer::Undecided | Answer::TooFew => !is_seen(one),
+        })
+    }
+
     /// Every metric of every cell.
     pub fn each(&self) -> impl Iterator<Item = &Compared> {
         self.cells.iter().flat_map(|cell| &cell.metrics)
@@ -190,17 +203,19 @@ pub fn compare(first: &Results, second: &Results, parameters: &Parameters) -> Co
     let new = other.cells.iter().filter(measured).filter(|cell| {
         !counterpart(cell, &one).is_some_and(|counterpart| counterpart.is_measured())
     });
+    let between = if are_in_turns(first, second) { 0.0 } else { judge::BETWEEN_SESSIONS };
     let metrics = match &parameters.metrics[..] {
         [] => vec![judged_by(first)],
         metrics => metrics.to_vec(),
     };
     let mut asked = Vec::new();
     for (index, pair) in pairs.iter().enumerate() {
-        let of = |metric: &String| Some((Some(index), metric.clone(), question(metric, pair)?));
+        let of =
+            |metric: &String| Some((Some(index), metric.clone(), question(metric, pair, between)?));
         asked.extend(metrics.iter().filter_map(of));
     }
     if pairs.len() > 1 {
-        let of = |metric: &String| Some((None, metric.clone(), together(metric, &pairs)?));
+        let of = |metric: &String| Some((None, metric.clone(), together(metric, &pairs, between)?));
         asked.extend(metrics.iter().filter_map(of));
     }
     let questions: Vec<Question> = asked.iter().map(|(.., question)| question.clone()).collect();
@@ -267,16 +282,16 @@ fn values(cell: &Cell, metric: &str) -> BTreeMap<u32, f64> {
     cell.repeats.iter().filter_map(value).filter(positive).collect()
 }
 
-fn question(metric: &str, (cell, counterpart): &(&Cell, &Cell)) -> Option<Question> {
+fn question(metric: &str, (cell, counterpart): &(&Cell, &Cell), between: f64) -> Option<Question> {
     let of = |cell: &Cell| -> Vec<f64> { values(cell, metric).into_values().collect() };
-    asks(metric, of(cell), of(counterpart))
+    asks(metric, of(cell), of(counterpart), between)
 }
 
 /// All cells as one.
-fn together(metric: &str, pairs: &[(&Cell, &Cell)]) -> Option<Question> {
+fn together(metric: &str, pairs: &[(&Cell, &Cell)], between: f64) -> Option<Question> {
     let first = pairs.iter().map(|(cell, _)| values(cell, metric)).collect::<Vec<_>>();
     let second = pairs.iter().map(|(_, cell)| values(cell, metric)).collect::<Vec<_>>();
-    asks(metric, means(&first), means(&second))
+    asks(metric, means(&first), means(&second), between)
 }
 
 /// The geometric mean of the cells in each repeat that all of them have.
@@ -290,9 +305,10 @@ fn means(cells: &[BTreeMap<u32, f64>]) -> Vec<f64> {
     cells.first().into_iter().flat_map(BTreeMap::keys).filter_map(mean).collect()
 }
 
-fn asks(metric: &str, first: Vec<f64>, second: Vec<f64>) -> Option<Question> {
+fn asks(metric: &str, first: Vec<f64>, second: Vec<f64>, between: f64) -> Option<Question> {
     let any = !first.is_empty() && !second.is_empty();
-    any.then(|| Question { first, second, is_time: crate::cells::is_better_if_less(metric) })
+    let is_time = crate::cells::is_better_if_less(metric);
+    any.then_some(Question { first, second, is_time, between })
 }
 
 fn compared(metric: &str, of: &Question, judged: &Judged) -> Compared {
@@ -373,15 +389,21 @@ fn differences(first: &Results, second: &Results) -> Vec<String> {
     note("driver", &one.driver, &other.driver);
     note("local device", &one.local_device(), &other.local_device());
     note("weft", &one.weft_version, &other.weft_version);
-    let (early, late) = (one.started_at_ms.max(other.started_at_ms), [one, other]);
-    if early > 0 && late.iter().any(|one| one.ended_at_ms > 0 && one.ended_at_ms <= early) {
-        differences.push(
-            "time: one set was measured after the other, so what changed on the machine meanwhile \
-             counts, too (`weft study run --against` measures them in turns)"
-                .to_owned(),
-        );
+    if !are_in_turns(first, second) {
+        differences.push(format!(
+            "time: one set was measured after the other, so that up to {:.0} % may be what changed \
+             on the machine meanwhile (`weft study run --against` measures them in turns)",
+            100.0 * (judge::BETWEEN_SESSIONS.exp() - 1.0)
+        ));
     }
     differences
+}
+
+/// Whether neither set had ended when the other one began, as far as that is known.
+fn are_in_turns(first: &Results, second: &Results) -> bool {
+    let both = [&first.environment, &second.environment];
+    let late = both.iter().map(|one| one.started_at_ms).max().unwrap_or(0);
+    late == 0 || !both.iter().any(|one| one.ended_at_ms > 0 && one.ended_at_ms <= late)
 }
 
 #[cfg(test)]

@@ -9,14 +9,14 @@
 mod draw;
 mod drift;
 mod figure;
-mod findings;
 mod machines;
 mod over_time;
 mod page;
 mod paper;
 mod section;
 mod styles;
-mod tradeoff;
+
+pub(crate) use draw::role;
 
 use std::{
     fmt, fs, io,

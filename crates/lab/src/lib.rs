@@ -20,10 +20,10 @@
 //!   differences are reported with their offset.
 //! - A run that failed is reported as failed; its numbers never appear as a result.
 
-pub mod answer;
 #[cfg(test)]
 mod beside_fio;
 mod cells;
+pub mod claims;
 pub mod compare;
 pub mod environment;
 pub mod floor;

@@ -32,6 +32,12 @@ pub struct Source {
     pub testbed: String,
     /// How it was measured.
     pub method: String,
+    /// Its transports by the names that `docs/studies.md` gives their links.
+    #[serde(default)]
+    pub links: BTreeMap<String, String>,
+    /// Whether its local device is memory, as ours is where none is given.
+    #[serde(default)]
+    pub memory: bool,
 }
 
 /// A number. Settings that were not published are absent.
@@ -67,6 +73,10 @@ pub struct PublishedResult {
     /// Other settings, as the study's plan names them.
     #[serde(default)]
     pub settings: Configuration,
+    /// The document's own settings in place of one that stands for them, by its name; they count
+    /// where cells have them.
+    #[serde(default)]
+    pub printed: BTreeMap<String, Configuration>,
     /// Whether the others of its kind are relative to it.
     #[serde(default)]
     pub base: bool,

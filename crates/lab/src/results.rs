@@ -6,7 +6,7 @@
 //!   counts (a resumed run measures again what had failed).
 //! - `environment.json`: one [`Environment`].
 //! - `plan.toml`: the plan as it was run.
-//! - `answer.json`: the study's question and its answer, an [`Answer`](crate::answer::Answer).
+//! - `answer.json`: the study's question and its answer, an [`Answer`](crate::claims::Answer).
 //! - `results.csv`: the same as `results.jsonl` without the histograms.
 //!
 //! `docs/results.md` describes every field. What was measured (protocol, link, both ends) is in

@@ -2,7 +2,14 @@
 
 use crate::{
     histogram::Latency,
-    results::{Configuration, Direction, LatencyRecord, Record, Role, Value},
+    results::{
+        Configuration, Core, Direction, LatencyRecord, Record, Role, Side, SideMachine, Status,
+        Thread, Value, key, number,
+    },
+    study::{
+        matrix::{self, Capabilities, Step, expand},
+        plan::Plan,
+    },
 };
 
 /// A record of one second of reads, each with a latency of `us`.
@@ -46,4 +53,63 @@ pub(crate) fn repeated(records: &[Record]) -> Vec<Record> {
         })
     };
     repeat(1, 0.99).chain(repeat(2, 1.0)).chain(repeat(3, 1.01)).collect()
+}
+
+/// A machine that can run every cell of the built-in studies but those over links.
+pub(crate) fn large_machine() -> Capabilities {
+    Capabilities {
+        cpus: (0..64).collect(),
+        own_target: true,
+        rdma: true,
+        tls: true,
+        ..Capabilities::default()
+    }
+}
+
+/// Results of every cell of a plan: they differ from cell to cell. Those that cannot run are
+/// skipped for the reason that the study gives.
+pub(crate) fn made_up(plan: &Plan, capabilities: &Capabilities) -> Vec<Record> {
+    let matrix = expand(plan, capabilities, &Configuration::new());
+    let of = |(number, cell): (usize, &matrix::Cell)| {
+        let settings: Vec<(&str, Value)> =
+            cell.configuration.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+        let way = match cell.configuration.get(key::TRANSPORT).and_then(Value::as_text) {
+            Some("local") => 1,
+            Some(name) if name.starts_with("rdma") => 4,
+            _ => 7,
+        };
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        let iops = 1e6 / f64::from(way) * (1.0 + f64::from(number) / 10.0);
+        let mut record = record(cell.role, &settings, iops, u64::from(way * (10 + number)));
+        record.cell.clone_from(&cell.id);
+        if let Some(reason) = &cell.missing {
+            record.status = Status::Skipped { reason: reason.clone() };
+            return record;
+        }
+        let core = Core {
+            user_s: 0.4,
+            system_s: 0.2,
+            softirq_s: 0.1,
+            iowait_s: 0.1,
+            idle_s: 0.2,
+            ..Core::default()
+        };
+        let busy = Side {
+            seconds: 1.0,
+            threads: vec![Thread { user_s: 0.5, ..Thread::default() }],
+            machine: SideMachine { cores: vec![core], ..SideMachine::default() },
+            ..Side::default()
+        };
+        // Enough requests for the farthest percentile.
+        let mut latency = Latency::new();
+        latency.record_times(u64::from(way * (10 + number)) * 1000, 1_000_000);
+        for direction in record.read.iter_mut() {
+            direction.latency = LatencyRecord::of(&latency);
+        }
+        record.host = Some(busy.clone());
+        record.target = Some(busy);
+        record.values.insert(number::OFFERED_IOPS.to_owned(), iops);
+        record
+    };
+    matrix.steps().flat_map(Step::cells).enumerate().map(of).collect()
 }

@@ -131,17 +131,20 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
-/// An estimate with its spread: `123 K ± 4 %`, or both values where there are only two.
+/// An estimate with its spread: `123 K ± 4 %`, both ends where they are far or not as far from it,
+/// or both values where there are only two.
 pub(crate) fn show_estimate(unit: Unit, estimate: &Estimate) -> String {
+    const EVEN: f64 = 0.2;
     let mean = show(unit, estimate.mean);
-    match (estimate.half_width, estimate.count) {
-        _ if estimate.pooled => format!("{mean} (pooled)"),
-        (Some(half), _) if estimate.mean != 0.0 => {
-            format!("{mean} ± {}", percent(half / estimate.mean.abs()))
+    let range =
+        |low: f64, high: f64| format!("{mean} ({} … {})", show(unit, low), show(unit, high));
+    match (estimate.interval(), estimate.count) {
+        _ if estimate.pooled && estimate.count > 1 => format!("{mean} (pooled)"),
+        (Some((_, high)), _) if high <= estimate.mean * (1.0 + EVEN) && estimate.mean > 0.0 => {
+            format!("{mean} ± {}", percent(high / estimate.mean - 1.0))
         }
-        (None, 2) => {
-            format!("{mean} ({} … {})", show(unit, estimate.least), show(unit, estimate.most))
-        }
+        (Some((low, high)), _) => range(low, high),
+        (None, 2) => range(estimate.least, estimate.most),
         _ => mean,
     }
 }
@@ -342,10 +345,10 @@ mod tests {
 
     #[test]
     fn the_spread_is_shown_if_known() {
-        let of = |values: &[f64]| Estimate::of(values).expect("values");
+        let of = |values: &[f64]| Estimate::of(values, crate::cells::Scale::Plain).expect("values");
         assert_eq!(show_estimate(Unit::Iops, &of(&[1000.0])), "1.00 K");
         assert_eq!(show_estimate(Unit::Iops, &of(&[1000.0, 1200.0])), "1.10 K (1.00 K … 1.20 K)");
-        assert_eq!(show_estimate(Unit::Iops, &of(&[1e5, 1.1e5, 1.2e5])), "110 K ± 23 %");
+        assert_eq!(show_estimate(Unit::Iops, &of(&[1e5, 1.1e5, 1.2e5])), "110 K (85.2 K … 135 K)");
         assert_eq!(show_estimate(Unit::Time, &Estimate::pooled(2e6, 3)), "2.00 ms (pooled)");
         assert_eq!(show_reading(Unit::Time, &Reading::Unresolved), "unresolved");
     }

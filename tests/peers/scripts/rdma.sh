@@ -228,8 +228,8 @@ study() {
             fail "nothing was measured over $transport"
     done
     grep -q 'is software' /share/study/environment.json
-    grep -q 'over rdma' /share/study/answer.json
-    grep -q 'over rdma' /share/study/report.html
+    grep -q '"contender": *"rdma' /share/study/answer.json
+    grep -q '<th scope="row">rdma' /share/study/report.html
 }
 
 # The four pairings of host and target, weft's and the kernel's.

@@ -309,8 +309,9 @@ pub(crate) async fn tables(browser: &Browser) -> Result<()> {
     Ok(())
 }
 
-/// Each number of an answer is a tile with its interval, and says what `answer.json` says.
-pub(crate) async fn tiles(browser: &Browser, results: &[PathBuf]) -> Result<()> {
+/// Each claim of an answer is a table with a row for each contender, and says what `answer.json`
+/// says.
+pub(crate) async fn claims(browser: &Browser, results: &[PathBuf]) -> Result<()> {
     for (study, directory) in results.iter().enumerate() {
         let text = fs::read_to_string(directory.join("answer.json"))
             .with_context(|| format!("{}/answer.json", directory.display()))?;
@@ -319,14 +320,12 @@ pub(crate) async fn tiles(browser: &Browser, results: &[PathBuf]) -> Result<()> 
             .script(
                 r#"const study = document.getElementById(`study-${arguments[0]}`);
                 const text = (element) => element?.textContent ?? "";
+                const box = study.querySelector(".answer");
                 return {
-                    sentence: text(study.querySelector(".sentence")),
-                    tiles: [...study.querySelectorAll(".tiles li")].map((tile) => ({
-                        text: text(tile.querySelector(".number")),
-                        interval_text: text(tile.querySelector(".interval")),
-                        label: text(tile.querySelector(".label")),
-                        note: text(tile.querySelectorAll(".interval")[1]),
-                        area: tile.clientWidth * tile.clientHeight,
+                    sentence: text(box.querySelector(".sentence")),
+                    tables: [...box.querySelectorAll("table.claim")].map((table) => ({
+                        area: table.clientWidth * table.clientHeight,
+                        rows: [...table.tBodies[0].rows].map((row) => [...row.cells].map(text)),
                     })),
                 };"#,
                 vec![json!(study)],
@@ -335,41 +334,55 @@ pub(crate) async fn tiles(browser: &Browser, results: &[PathBuf]) -> Result<()> 
         let name = &answer["study"];
         let (told, sentence) = (&shown["sentence"], &answer["sentence"]);
         ensure!(told == sentence, "{name}: the page says {told}, answer.json {sentence}");
-        let tiles = shown["tiles"].as_array().context("tiles")?;
-        let numbers = answer["numbers"].as_array().context("numbers")?;
-        ensure!(answer["is_answered"] != true || !numbers.is_empty(), "{name} has no numbers");
-        ensure!(tiles.len() == numbers.len(), "{name}: {} tiles", tiles.len());
-        for (tile, number) in tiles.iter().zip(numbers) {
-            is_tile_of(tile, number).with_context(|| format!("{name}: {tile} of {number}"))?;
+        let tables = shown["tables"].as_array().context("tables")?;
+        let claims = answer["claims"].as_array().context("claims")?;
+        ensure!(tables.len() == claims.len(), "{name}: {} tables", tables.len());
+        for (table, claim) in tables.iter().zip(claims) {
+            ensure!(table["area"].as_f64().is_some_and(|area| area > 0.0), "{name}: not seen");
+            let (shown, rows) = (table["rows"].as_array(), claim["rows"].as_array());
+            let (shown, rows) = shown.zip(rows).context("rows")?;
+            ensure!(shown.len() == rows.len(), "{name}: {} rows", shown.len());
+            for (cells, row) in shown.iter().zip(rows) {
+                is_row_of(cells, row).with_context(|| format!("{name}: {cells} of {row}"))?;
+            }
         }
     }
     Ok(())
 }
 
-fn is_tile_of(tile: &Value, number: &Value) -> Result<()> {
-    for part in ["text", "interval_text", "label"] {
-        ensure!(tile[part] == number[part], "another {part}");
-    }
-    let note = number["note"].as_str().unwrap_or_default();
-    ensure!(tile["note"] == note, "another note");
-    ensure!(tile["area"].as_f64().is_some_and(|area| area > 0.0), "it is not seen");
-    let unit = number["unit"].as_str().context("a unit")?;
-    let is_same = |text: &str, value: &Value| -> Result<()> {
-        let ((told, last_place), value) =
-            number_of(text, unit).zip(value.as_f64()).context("no number")?;
-        ensure!((told - value).abs() <= 0.51 * last_place, "{text} is not {value} {unit}");
-        Ok(())
+fn is_row_of(cells: &Value, row: &Value) -> Result<()> {
+    let sign = match row["verdict"].as_str() {
+        Some("yes") => "✓",
+        Some("no") => "✗",
+        Some("cannot-tell") => "?",
+        _ => "",
     };
-    is_same(tile["text"].as_str().context("a text")?, &number["value"])?;
-    let interval = tile["interval_text"].as_str().context("an interval")?;
-    match (interval.split_once(" to "), &number["interval"]) {
-        (None, Value::Null) => Ok(()),
-        (Some((low, high)), ends) => {
-            is_same(low, &ends["low"])?;
-            is_same(high, &ends["high"])
+    ensure!(cells[0] == sign && cells[1] == row["contender"], "another contender or verdict");
+    let is_number = |at: usize, number: &Value| -> Result<()> {
+        if number.is_null() {
+            return Ok(());
         }
-        (None, ends) => bail!("{interval:?} is not {ends}"),
-    }
+        let unit = number["unit"].as_str().context("a unit")?;
+        let is_same = |text: &str, value: &Value| -> Result<()> {
+            let ((told, last_place), value) =
+                number_of(text, unit).zip(value.as_f64()).context("no number")?;
+            ensure!((told - value).abs() <= 0.51 * last_place, "{text} is not {value} {unit}");
+            Ok(())
+        };
+        is_same(cells[at].as_str().context("a text")?, &number["value"])?;
+        let interval = cells[at + 1].as_str().context("an interval")?;
+        let interval = interval.trim_end_matches(", both repeats");
+        match (interval.split_once(" to "), &number["interval"]) {
+            (None, Value::Null) => Ok(()),
+            (Some((low, high)), ends) => {
+                is_same(low, &ends["low"])?;
+                is_same(high, &ends["high"])
+            }
+            (None, ends) => bail!("{interval:?} is not {ends}"),
+        }
+    };
+    is_number(2, &row["value"])?;
+    is_number(4, &row["beside"])
 }
 
 /// The number of a text such as `12.3 K IOPS`, in a unit of `answer.json`, and what one of its last

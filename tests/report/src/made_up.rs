@@ -449,7 +449,7 @@ pub fn write(study: &str, machine: &Machine, directory: &Path) -> io::Result<()>
         store.add(record)?;
     }
     let results = weft_lab::results::load(directory).map_err(io::Error::other)?;
-    if let Some(answer) = weft_lab::answer::answer(&results) {
+    if let Some(answer) = weft_lab::claims::answer(&results) {
         store.set_answer(&answer)?;
     }
     store.set_table(&records)

@@ -137,7 +137,7 @@ async fn look_at(browser: &Browser, page: &Page, tally: &mut Tally) {
     if name == "first-look" {
         tally.check(&named("six sheets of paper"), checks::sheets(browser, 6)).await;
     }
-    tally.check(&named("the answer in tiles"), checks::tiles(browser, results)).await;
+    tally.check(&named("the answer in tables"), checks::claims(browser, results)).await;
     tally.check(&named("each point has a number"), checks::every_point(browser)).await;
     tally.check(&named("links"), checks::links(browser)).await;
     tally.check(&named("fits every width"), checks::widths(browser)).await;

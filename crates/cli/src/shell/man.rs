@@ -32,6 +32,11 @@ const EXIT_STATUS: &[(&[&str], u8, &str)] = &[
         "Nothing is slower, but cells of the first set have no result in the second.",
     ),
     (
+        &["weft-study-compare", "weft-study-run"],
+        compare::UNDECIDED,
+        "Undecided: something may be slower by more than one would mind.",
+    ),
+    (
         &["weft-target"],
         weft_target::EXIT_CODE_OF_A_FAILED_GROUP,
         "A poll group has failed: it is a fault of weft.",

@@ -11,7 +11,7 @@ use serde_json::json;
 use weft_backend::DeviceSpec;
 use weft_host::{Provider, TransportId};
 use weft_lab::{
-    answer, environment, html,
+    claims, environment, html,
     random::split_mix,
     results::{
         self, Environment, Store, Value,
@@ -515,7 +515,7 @@ impl Session<'_> {
                 "missing": outcome.missing,
                 "interrupted": outcome.interrupted,
                 "trouble": outcome.error,
-                "answer": results::load(&self.directory).ok().and_then(|r| answer::answer(&r)),
+                "answer": results::load(&self.directory).ok().and_then(|r| claims::answer(&r)),
             }))?,
         }
         if outcome.interrupted || outcome.error.is_some() || !outcome.missing.is_empty() {
@@ -548,8 +548,8 @@ impl Session<'_> {
         if let Some(report) = report {
             output::print(&format!("report:  {}\n", report.display()))?;
         }
-        match answer::answer(&results).filter(|_| outcome.measured > 0) {
-            Some(answer) => output::print(&format!("{}\n", answer.sentence)),
+        match claims::answer(&results).filter(|_| outcome.measured > 0) {
+            Some(answer) => output::print(&format!("\n{}\n{}\n", answer.text(), answer.sentence)),
             None => Ok(()),
         }
     }

@@ -652,7 +652,7 @@ fn two_builds_measure_in_turns_and_are_compared() {
     assert!(fault.contains("it is not weft"), "{fault}");
     let ran = run(this, "5");
     // So short a run may find anything.
-    assert!([Some(0), Some(3)].contains(&ran.code), "{:?} {}", ran.code, ran.stderr);
+    assert!([Some(0), Some(3), Some(5)].contains(&ran.code), "{:?} {}", ran.code, ran.stderr);
     let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
     assert_eq!(said["cells"][0]["metrics"][0]["repeats"], serde_json::json!([5, 5]), "{said}");
     assert_eq!(said["differences"], serde_json::json!([]));
@@ -719,7 +719,7 @@ fn a_stopped_comparison_goes_on_with_its_turn() {
     let fault = weft("epoll", uring).fault();
     assert!(fault.contains("began with --driver"), "{fault}");
     let ran = resume();
-    assert!([Some(0), Some(3)].contains(&ran.code), "{:?} {}", ran.code, ran.stderr);
+    assert!([Some(0), Some(3), Some(5)].contains(&ran.code), "{:?} {}", ran.code, ran.stderr);
     let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
     assert_eq!(said["cells"][0]["metrics"][0]["repeats"], serde_json::json!([5, 5]), "{said}");
     assert_turns(&out, 5);

@@ -1,4 +1,8 @@
-//! A value that was measured several times.
+//! A value that was measured several times, and the interval in which the true one lies.
+//!
+//! An interval has a confidence of 95 %, or there is none. It is Student's t of the repeats, from
+//! three on: of a rate by the values, of a latency or cost by their logarithms, of a ratio by the
+//! logarithms of both sides (Welch). Two repeats show a range and decide nothing.
 
 /// Quantiles of Student's t that leave 2.5 % on either side, by degrees of freedom from 1.
 const T_95: [f64; 30] = [
@@ -7,106 +11,163 @@ const T_95: [f64; 30] = [
     2.052, 2.048, 2.045, 2.042,
 ];
 
-/// The quantile for so many degrees of freedom; beyond the table the first term of its expansion
-/// about the normal quantile is exact to three digits.
-fn t_95(degrees: usize) -> f64 {
-    let beyond = 1.960 + 2.372 / degrees.max(1) as f64;
-    degrees.checked_sub(1).and_then(|index| T_95.get(index)).copied().unwrap_or(beyond)
+/// Fewest repeats that have an interval.
+pub(crate) const REPEATS_MIN: usize = 3;
+
+/// The quantile for so many degrees of freedom. Those between two of the table are interpolated in
+/// their reciprocals; beyond it the first term of the expansion about the normal quantile is exact
+/// to three digits.
+fn t_95(degrees: f64) -> f64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "few, or capped")]
+    let whole = degrees.clamp(1.0, 1e6) as usize;
+    let at = |whole: usize| T_95.get(whole - 1).copied().unwrap_or(1.960 + 2.372 / whole as f64);
+    let (below, above) = (1.0 / whole as f64, 1.0 / (whole + 1) as f64);
+    let share = (below - 1.0 / degrees.clamp(1.0, 1e6)) / (below - above);
+    at(whole) + share * (at(whole + 1) - at(whole))
 }
 
-/// Half of the 95 % confidence interval of the mean of so many values with this deviation.
-pub(super) fn half_of_interval(deviation: f64, count: usize) -> f64 {
-    t_95(count.saturating_sub(1)) * deviation / (count as f64).sqrt()
+/// On what scale repeats spread evenly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// That of the values, which are not below zero: rates.
+    Plain,
+    /// The same of values on both sides of zero: differences.
+    Signed,
+    /// That of their logarithms: latencies, costs and ratios. The mean is the geometric one.
+    Log,
 }
 
-/// Half of the 95 % interval of the difference of two means, if each has three values (Welch).
-fn welch(one: &[f64], other: &[f64]) -> Option<f64> {
-    let of = |values: &[f64]| {
-        let summary = crate::statistics::Summary::of(values.iter().copied());
-        let enough = summary.count >= 3 && summary.stddev.is_finite();
-        enough.then(|| (summary.stddev.powi(2) / summary.count as f64, summary.count as f64 - 1.0))
-    };
-    let ((first, few), (second, more)) = (of(one)?, of(other)?);
-    let variance = first + second;
-    if variance <= 0.0 {
-        return Some(0.0);
+/// A mean, the variance of that mean, and the degrees of freedom of this variance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Moments {
+    mean: f64,
+    variance: f64,
+    degrees: f64,
+}
+
+impl Moments {
+    fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let summary = crate::statistics::Summary::of(values);
+        let count = summary.count as f64;
+        let variance = summary.stddev.powi(2) / count;
+        Self { mean: summary.mean, variance, degrees: count - 1.0 }
     }
-    let degrees = variance.powi(2) / (first.powi(2) / few + second.powi(2) / more);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few repeats")]
-    Some(t_95(degrees as usize) * variance.sqrt())
+
+    /// A weighted sum of independent means (Welch and Satterthwaite).
+    fn sum(parts: impl IntoIterator<Item = (Self, f64)>) -> Self {
+        let (mut mean, mut variance, mut squares, mut least) = (0.0, 0.0, 0.0, f64::INFINITY);
+        for (part, weight) in parts {
+            let own: f64 = weight * weight * part.variance;
+            mean += weight * part.mean;
+            variance += own;
+            squares += own * own / part.degrees;
+            least = part.degrees.min(least);
+        }
+        let degrees = if squares > 0.0 { variance * variance / squares } else { least };
+        Self { mean, variance, degrees }
+    }
+
+    /// Half of the 95 % interval.
+    fn half(&self) -> f64 {
+        t_95(self.degrees) * self.variance.sqrt()
+    }
 }
 
-/// Mean, minimum, maximum and confidence interval of repeats.
+/// A value with its spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Estimate {
+    /// The mean of the repeats: the geometric one of latencies, costs and ratios.
     pub(crate) mean: f64,
     pub(crate) least: f64,
     pub(crate) most: f64,
-    /// How far the 95 % confidence interval of the mean goes up from it, from three repeats on.
-    pub(crate) half_width: Option<f64>,
-    /// How far it goes down, if that differs: for ratios.
-    pub(crate) down: Option<f64>,
     /// How many repeats.
     pub(crate) count: usize,
     /// No repeat resolves it alone; it is the percentile of all of them thrown together.
     pub(crate) pooled: bool,
+    scale: Scale,
+    /// On the scale; none if there is no spread.
+    own: Option<Moments>,
+    /// Of the logarithms; none if a value has none.
+    logs: Option<Moments>,
 }
 
 impl Estimate {
-    /// Of these values; none if there are none.
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+    /// Of these values; none if there are none. Values that have no logarithm spread as rates do.
+    pub(crate) fn of(values: &[f64], scale: Scale) -> Option<Self> {
         let summary = crate::statistics::Summary::of(values.iter().copied());
-        let count = values.len();
+        let (count, least, most) = (values.len(), summary.min, summary.max);
         if count == 0 {
             return None;
         }
-        let half_width = (count >= 3).then(|| half_of_interval(summary.stddev, count));
-        Some(Self {
-            mean: summary.mean,
-            least: summary.min,
-            most: summary.max,
-            half_width,
-            down: None,
-            count,
-            pooled: false,
-        })
+        let logs = (least > 0.0 && scale != Scale::Signed)
+            .then(|| Moments::of(values.iter().map(|value| value.ln())));
+        let (scale, own) = match (scale, logs) {
+            (Scale::Log, Some(logs)) => (Scale::Log, logs),
+            (Scale::Log, None) => (Scale::Plain, Moments::of(values.iter().copied())),
+            (scale, _) => (scale, Moments::of(values.iter().copied())),
+        };
+        let mean = if scale == Scale::Log { own.mean.exp() } else { own.mean };
+        let known = |moments: Moments| (count > 1).then_some(moments);
+        let (own, logs) = (known(own), logs.and_then(known));
+        Some(Self { mean, least, most, count, pooled: false, scale, own, logs })
     }
 
-    /// The ratio of the means of two sets of repeats, with the spread of both.
-    ///
-    /// The interval is that of the difference of the logarithms (Welch's t): repeats of rates and
-    /// latencies spread in proportion to themselves, and it stays finite and above 0 however few
-    /// they are, which Fieller's does not.
-    pub(crate) fn ratio(own: &[f64], base: &[f64]) -> Option<Self> {
-        let joined = |one: f64, other: f64| one / other;
-        let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<f64>>();
-        let ratio = Self::unpaired(own, base, joined, welch(&logs(own), &logs(base)))?;
-        let mean = ratio.mean;
-        let down = ratio.half_width.map(|log| mean * (1.0 - (-log).exp()));
-        let half_width = ratio.half_width.map(|log| mean * (log.exp() - 1.0));
-        mean.is_finite().then_some(Self { half_width, down, ..ratio })
+    /// The quotient of two values, by their logarithms.
+    pub(crate) fn ratio(own: &Self, base: &Self) -> Self {
+        let both = own.logs.zip(base.logs);
+        let logs = both.map(|(own, base)| Moments::sum([(own, 1.0), (base, -1.0)]));
+        Self {
+            mean: logs.map_or(own.mean / base.mean, |logs| logs.mean.exp()),
+            least: own.least / base.most,
+            most: own.most / base.least,
+            count: own.count.min(base.count),
+            pooled: own.pooled || base.pooled,
+            scale: Scale::Log,
+            own: logs,
+            logs,
+        }
     }
 
-    /// The difference of the means of two sets of repeats, with the spread of both.
-    pub(crate) fn difference(own: &[f64], base: &[f64]) -> Option<Self> {
-        Self::unpaired(own, base, |one, other| one - other, welch(own, base))
+    /// The difference of two values. That of logarithmic ones has the variance of both to the
+    /// first order.
+    pub(crate) fn difference(own: &Self, base: &Self) -> Self {
+        let both = own.plain().zip(base.plain());
+        Self {
+            mean: own.mean - base.mean,
+            least: own.least - base.most,
+            most: own.most - base.least,
+            count: own.count.min(base.count),
+            pooled: own.pooled || base.pooled,
+            scale: Scale::Signed,
+            own: both.map(|(own, base)| Moments::sum([(own, 1.0), (base, -1.0)])),
+            logs: None,
+        }
     }
 
-    fn unpaired(
-        own: &[f64],
-        base: &[f64],
-        join: fn(f64, f64) -> f64,
-        half_width: Option<f64>,
-    ) -> Option<Self> {
-        let (one, other) = (Self::of(own)?, Self::of(base)?);
-        Some(Self {
-            mean: join(one.mean, other.mean),
-            least: join(one.least, other.most),
-            most: join(one.most, other.least),
-            half_width,
-            down: None,
-            count: one.count.min(other.count),
-            pooled: false,
+    /// The geometric mean of several values; none if one has no logarithm.
+    pub(crate) fn typical(values: &[Self]) -> Option<Self> {
+        let (count, weight) = (values.iter().map(|value| value.count).min()?, values.len() as f64);
+        let mean = |of: fn(&Self) -> f64| {
+            (values.iter().map(|value| of(value).ln()).sum::<f64>() / weight).exp()
+        };
+        let logs: Option<Vec<Moments>> = values.iter().map(|value| value.logs).collect();
+        let logs = logs.map(|logs| Moments::sum(logs.into_iter().map(|of| (of, 1.0 / weight))));
+        let (least, most, mean) =
+            (mean(|value| value.least), mean(|value| value.most), mean(|value| value.mean));
+        let pooled = logs.is_none() && count > 1;
+        let typical = Self { mean, least, most, count, pooled, scale: Scale::Log, own: logs, logs };
+        mean.is_finite().then_some(typical)
+    }
+
+    /// The moments on the scale of the values.
+    fn plain(&self) -> Option<Moments> {
+        let own = self.own?;
+        Some(match self.scale {
+            Scale::Plain | Scale::Signed => own,
+            Scale::Log => {
+                let variance = own.variance * self.mean * self.mean;
+                Moments { mean: self.mean, variance, ..own }
+            }
         })
     }
 
@@ -116,144 +177,91 @@ impl Estimate {
             mean: value,
             least: value,
             most: value,
-            half_width: None,
-            down: None,
             count,
             pooled: true,
+            scale: Scale::Plain,
+            own: None,
+            logs: None,
         }
-    }
-
-    /// How far an error bar goes down and up from the mean: the confidence interval, or where
-    /// there are two repeats both of them. Nothing for one.
-    pub(crate) fn bar(&self) -> Option<(f64, f64)> {
-        match (self.half_width, self.count, self.pooled) {
-            (Some(half), ..) => Some((self.down.unwrap_or(half), half)),
-            (None, 2, false) => Some((self.mean - self.least, self.most - self.mean)),
-            _ => None,
-        }
-    }
-
-    /// The same in another unit, or with another sign.
-    pub(crate) fn scaled(&self, factor: f64) -> Self {
-        let part = |part: Option<f64>| part.map(|part| part * factor.abs());
-        let (up, down) = (part(self.half_width), part(self.down));
-        let (one, other) = (self.least * factor, self.most * factor);
-        let is_turned = factor < 0.0 && down.is_some();
-        Self {
-            mean: self.mean * factor,
-            least: one.min(other),
-            most: one.max(other),
-            half_width: if is_turned { down } else { up },
-            down: if is_turned { up } else { down },
-            ..*self
-        }
-    }
-
-    /// A mean with this relative deviation of so many repeats; none: it is not known.
-    pub(crate) fn with_deviation(mean: f64, relative: Option<f64>, count: usize) -> Self {
-        let Some(deviation) = relative.map(|relative| relative * mean).filter(|_| count > 1) else {
-            return Self::pooled(mean, count);
-        };
-        let aside = deviation / std::f64::consts::SQRT_2;
-        let half_width = (count >= 3).then(|| half_of_interval(deviation, count));
-        let (least, most) = (mean - aside, mean + aside);
-        Self { mean, least, most, half_width, down: None, count, pooled: false }
     }
 
     /// A number that is known exactly: a bound.
-    pub(crate) const fn exact(value: f64) -> Self {
-        Self {
-            mean: value,
-            least: value,
-            most: value,
-            half_width: Some(0.0),
-            down: None,
-            count: usize::MAX,
-            pooled: false,
+    pub(crate) fn exact(value: f64) -> Self {
+        let of = |mean| Moments { mean, variance: 0.0, degrees: f64::INFINITY };
+        let logs = (value > 0.0).then(|| of(value.ln()));
+        let plain = Self::pooled(value, usize::MAX);
+        Self { pooled: false, own: Some(of(value)), logs, ..plain }
+    }
+
+    /// The 95 % interval, from three repeats on.
+    pub(crate) fn interval(&self) -> Option<(f64, f64)> {
+        let own = self.own.filter(|_| self.count >= REPEATS_MIN)?;
+        let (low, high) = (own.mean - own.half(), own.mean + own.half());
+        Some(match self.scale {
+            Scale::Plain => (low.max(0.0), high),
+            Scale::Signed => (low, high),
+            Scale::Log => (low.exp(), high.exp()),
+        })
+    }
+
+    /// How the interval is made.
+    pub(crate) const fn method(&self) -> &'static str {
+        match self.scale {
+            Scale::Plain | Scale::Signed => "95 % confidence (Student's t)",
+            Scale::Log => "95 % confidence (Student's t of the logarithms)",
         }
     }
 
-    /// The standard deviation of the repeats; none if they show no spread.
-    pub(crate) fn deviation(&self) -> Option<f64> {
-        match (self.half_width, self.count, self.pooled) {
-            (Some(half), ..) => Some(half / half_of_interval(1.0, self.count)),
-            (None, 2, false) => Some((self.most - self.least) / std::f64::consts::SQRT_2),
-            _ => None,
-        }
+    /// How far an error bar goes down and up from the mean: the interval, or where there are two
+    /// repeats both of them. Nothing for one.
+    pub(crate) fn bar(&self) -> Option<(f64, f64)> {
+        let ends = self
+            .interval()
+            .or((self.count == 2 && !self.pooled).then_some((self.least, self.most)));
+        ends.map(|(low, high)| (self.mean - low, high - self.mean))
     }
 
-    /// Whether the 95 % confidence intervals of two keep clear of each other; without an interval
-    /// nothing is known. (Two repeats have one, a wide one, although their bar shows both.)
+    /// Half of the interval as a share of the mean.
+    pub(crate) fn relative_error(&self) -> Option<f64> {
+        self.interval().map(|(low, high)| (high - low) / 2.0 / self.mean.abs())
+    }
+
+    /// What their distance is made of: the logarithms, if both have them.
+    fn distance(&self, other: &Self) -> Option<(Moments, Moments)> {
+        self.logs.zip(other.logs).or_else(|| self.plain().zip(other.plain()))
+    }
+
+    /// Whether the 95 % interval of their difference, or of the logarithm of their quotient, has
+    /// zero outside; without three repeats nothing is known.
     pub(crate) fn is_apart_from(&self, other: &Self) -> bool {
-        let half = |of: &Self| Some(half_of_interval(of.deviation()?, of.count));
-        let (Some(mine), Some(others)) = (half(self), half(other)) else { return false };
-        (self.mean - other.mean).abs() > mine + others
+        let both = self.distance(other).filter(|_| self.count.min(other.count) >= REPEATS_MIN);
+        both.is_some_and(|(own, others)| {
+            let apart = Moments::sum([(own, 1.0), (others, -1.0)]);
+            apart.mean.abs() > apart.half()
+        })
+    }
+
+    /// How many repeats of each would tell them apart, up to `most`, if neither means nor spread
+    /// change: an outer None if no spread is known, an inner one if more than that are needed.
+    #[expect(clippy::option_option, reason = "two different answers")]
+    pub(crate) fn needed(&self, other: &Self, most: usize) -> Option<Option<usize>> {
+        let (own, others) = self.distance(other)?;
+        let squares = |moments: Moments, of: &Self| {
+            if of.count == usize::MAX { 0.0 } else { moments.variance * of.count as f64 }
+        };
+        let of = |moments: Moments, square: f64, count: usize| {
+            let count = count as f64;
+            let degrees = if square > 0.0 { count - 1.0 } else { f64::INFINITY };
+            Moments { variance: square / count, degrees, ..moments }
+        };
+        let (mine, theirs) = (squares(own, self), squares(others, other));
+        Some((REPEATS_MIN..=most).find(|count| {
+            let parts = [(of(own, mine, *count), 1.0), (of(others, theirs, *count), -1.0)];
+            let apart = Moments::sum(parts);
+            apart.mean.abs() > apart.half()
+        }))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_interval_is_students() {
-        // 10, 12, 14: mean 12, s 2, 4.303 · 2 / √3.
-        let estimate = Estimate::of(&[10.0, 12.0, 14.0]).expect("values");
-        assert_eq!((estimate.mean, estimate.count), (12.0, 3));
-        assert!((estimate.half_width.expect("three") - 4.9687).abs() < 1e-3);
-        assert!((t_95(40) - 2.021).abs() < 2e-3 && (t_95(1000) - 1.962).abs() < 1e-3);
-        assert!((t_95(30) - 2.042).abs() < 1e-9 && (t_95(1) - 12.706).abs() < 1e-9);
-    }
-
-    #[test]
-    fn two_repeats_show_both_and_one_shows_nothing() {
-        assert_eq!(Estimate::of(&[1.0, 3.0]).expect("values").bar(), Some((1.0, 1.0)));
-        assert_eq!(Estimate::of(&[1.0]).expect("a value").bar(), None);
-        assert_eq!(Estimate::of(&[]), None);
-        assert_eq!(Estimate::pooled(5.0, 2).bar(), None);
-    }
-
-    #[test]
-    fn a_ratio_has_the_spread_of_both_sides() {
-        // 2 ÷ 1 with a denominator that spreads: ln has variances 0 and 0.01, 2 degrees.
-        let base = [-0.1f64, 0.0, 0.1].map(f64::exp);
-        let ratio = Estimate::ratio(&[2.0, 2.0, 2.0], &base).expect("values");
-        let log = 4.303 * 0.1 / 3.0f64.sqrt();
-        let (down, up) = ratio.bar().expect("three of each");
-        assert!((up / ratio.mean - (log.exp() - 1.0)).abs() < 1e-6, "{ratio:?}");
-        assert!((down / ratio.mean - (1.0 - (-log).exp())).abs() < 1e-6, "{ratio:?}");
-        // Two of each: the extremes of both.
-        let ratio = Estimate::ratio(&[2.0, 4.0], &[1.0, 2.0]).expect("values");
-        assert_eq!((ratio.mean, ratio.bar()), (2.0, Some((1.0, 2.0))));
-        assert_eq!(Estimate::ratio(&[2.0], &[1.0, 2.0, 3.0]).expect("values").bar(), None);
-        assert_eq!(Estimate::ratio(&[2.0], &[]), None);
-        let apart = Estimate::difference(&[9.0, 10.0, 11.0], &[4.0, 5.0, 6.0]).expect("values");
-        assert!((apart.half_width.expect("three") - 2.776 * (2.0f64 / 3.0).sqrt()).abs() < 1e-9);
-        assert_eq!((apart.mean, apart.least, apart.most), (5.0, 3.0, 7.0));
-    }
-
-    #[test]
-    fn values_are_apart_if_their_intervals_are() {
-        let of = |values: &[f64]| Estimate::of(values).expect("values");
-        // 12.7 · 0.0707 / √2 = 0.635 each.
-        assert!(of(&[1.0, 1.1]).is_apart_from(&of(&[3.0, 3.1])));
-        assert!(!of(&[1.0, 1.1]).is_apart_from(&of(&[2.0, 2.1])));
-        assert!(
-            !of(&[1.0, 2.0]).is_apart_from(&of(&[3.0, 4.0])),
-            "two repeats may be so by chance"
-        );
-        assert!(!of(&[1.0]).is_apart_from(&of(&[9.0, 9.5])), "one has no interval");
-        assert!(of(&[1.0, 1.1, 1.2]).is_apart_from(&Estimate::exact(0.8)));
-        assert!(!of(&[1.0, 1.1, 1.2]).is_apart_from(&Estimate::exact(1.3)));
-        assert!(!Estimate::pooled(1.0, 9).is_apart_from(&Estimate::exact(2.0)));
-    }
-
-    #[test]
-    fn the_deviation_is_that_of_the_repeats() {
-        let of = |values: &[f64]| Estimate::of(values).expect("values").deviation();
-        assert!((of(&[10.0, 12.0, 14.0]).expect("three") - 2.0).abs() < 1e-9);
-        assert!((of(&[10.0, 12.0]).expect("two") - 2.0_f64.sqrt()).abs() < 1e-9);
-        assert_eq!(of(&[10.0]), None);
-        assert_eq!(Estimate::exact(3.0).deviation(), Some(0.0));
-    }
-}
+mod tests;

@@ -4,7 +4,7 @@
 //! [`compare`] first. [`rule`] is the table: a mark forbids a sentence, is named in it, or does not
 //! concern it. A cell without a result forbids every sentence.
 
-use super::{Cell, Estimate, Metric, estimate::half_of_interval};
+use super::{Cell, Estimate, Metric};
 use crate::results::{Mark, key};
 
 /// What a sentence says.
@@ -79,9 +79,9 @@ pub(crate) enum Gate {
         /// The label of the cell.
         cell: String,
     },
-    /// No: the intervals of what it compares overlap.
+    /// No: what it compares may be equal.
     NotDistinguishable {
-        /// How many repeats of each would keep them apart.
+        /// How many repeats of each would tell.
         repeats: Needed,
     },
 }
@@ -158,67 +158,6 @@ fn not_distinguishable(repeats: Needed) -> String {
     format!("not distinguishable here: {needed}")
 }
 
-/// The points of a sentence about many: those that may be in it, and what is said of the others.
-#[derive(Clone, Debug)]
-pub(crate) struct Sifted<T> {
-    /// What may be in the sentence.
-    pub(crate) allowed: Vec<T>,
-    named: Vec<Mark>,
-    refused: Vec<Gate>,
-}
-
-impl<T> Sifted<T> {
-    /// Each point with its gate.
-    pub(crate) fn of(points: impl IntoIterator<Item = (Gate, T)>) -> Self {
-        let mut sifted = Self { allowed: Vec::new(), named: Vec::new(), refused: Vec::new() };
-        for (gate, point) in points {
-            match gate {
-                Gate::Allowed { named } => {
-                    sifted.allowed.push(point);
-                    sifted.named.extend(named);
-                }
-                refused => sifted.refused.push(refused),
-            }
-        }
-        sifted.named.sort_unstable();
-        sifted.named.dedup();
-        sifted
-    }
-
-    /// As [`Gate::named`], of all points of the sentence.
-    pub(crate) fn named(&self) -> String {
-        in_brackets(&self.named)
-    }
-
-    /// What is said of the points that are not in the sentence, without a full stop; none if there
-    /// are none.
-    pub(crate) fn refusal(&self) -> Option<String> {
-        let mut parts: Vec<(String, usize)> = Vec::new();
-        let mut alike: Vec<Needed> = Vec::new();
-        for gate in &self.refused {
-            if let Gate::NotDistinguishable { repeats } = gate {
-                alike.push(*repeats);
-                continue;
-            }
-            let part = gate.reason().unwrap_or_default();
-            match parts.iter_mut().find(|(known, _)| *known == part) {
-                Some((_, count)) => *count += 1,
-                None => parts.push((part, 1)),
-            }
-        }
-        if let Some(most) = alike.iter().max() {
-            parts.push((not_distinguishable(*most), alike.len()));
-        }
-        let all = self.allowed.len() + self.refused.len();
-        let part = |(what, count): &(String, usize)| match all {
-            1 => what.clone(),
-            _ => format!("{what} ({count} of {all} points)"),
-        };
-        let parts: Vec<String> = parts.iter().map(part).collect();
-        (!parts.is_empty()).then(|| parts.join("; "))
-    }
-}
-
 /// Whether the marks of these cells allow a sentence about this metric.
 pub(crate) fn gate(sentence: Sentence, metric: &Metric, cells: &[&Cell]) -> Gate {
     let mut named: Vec<Mark> = Vec::new();
@@ -240,8 +179,8 @@ pub(crate) fn gate(sentence: Sentence, metric: &Metric, cells: &[&Cell]) -> Gate
     Gate::Allowed { named }
 }
 
-/// Whether a comparison of two values may be written: their marks allow it and their intervals are
-/// apart. For a fixed bound, `other` is [`Estimate::exact`].
+/// Whether a comparison of two values may be written: their marks allow it and the interval of
+/// their difference leaves zero out. For a fixed bound, `other` is [`Estimate::exact`].
 pub(crate) fn compare(
     sentence: Sentence,
     metric: &Metric,
@@ -258,11 +197,17 @@ pub(crate) fn compare(
     }
 }
 
-/// Whether the intervals of two values are apart, whatever the marks.
+/// Whether the interval of the difference of two values leaves zero out, whatever the marks.
 pub(crate) fn distinguish(one: &Estimate, other: &Estimate) -> Gate {
     match one.is_apart_from(other) {
         true => Gate::Allowed { named: Vec::new() },
-        false => Gate::NotDistinguishable { repeats: needed(one, other) },
+        false => Gate::NotDistinguishable {
+            repeats: match one.needed(other, NEEDED_MAX) {
+                None => Needed::Unknown,
+                Some(None) => Needed::TooMany,
+                Some(Some(count)) => Needed::About(count),
+            },
+        },
     }
 }
 
@@ -276,17 +221,6 @@ fn is_expected(mark: Mark, metric: &Metric, cell: &Cell) -> bool {
     mark == Mark::GeneratorFull
         && (cell.text(key::SHARED) == "host"
             || (metric.is_latency() || metric.name == "concurrency") && one_in_flight())
-}
-
-/// How many repeats of each keep the intervals of two means apart, if neither the means nor the
-/// spread change.
-fn needed(one: &Estimate, other: &Estimate) -> Needed {
-    let (Some(mine), Some(others)) = (one.deviation(), other.deviation()) else {
-        return Needed::Unknown;
-    };
-    let distance = (one.mean - other.mean).abs();
-    let apart = |count: &usize| half_of_interval(mine + others, *count) < distance;
-    (3..=NEEDED_MAX).find(apart).map_or(Needed::TooMany, Needed::About)
 }
 
 #[cfg(test)]
@@ -397,17 +331,22 @@ mod tests {
 
     #[test]
     fn values_are_compared_only_if_their_intervals_are_apart() {
-        let estimate = |values: &[f64]| Estimate::of(values).expect("values");
+        let estimate =
+            |values: &[f64]| Estimate::of(values, crate::cells::Scale::Plain).expect("values");
         let (mean, plain) = (metric("mean"), cell(&deep(), &[Mark::Loopback]));
         let compare = |one: &Estimate, other: &Estimate| {
             compare(Sentence::Comparison, &mean, &[&plain], one, other)
         };
         let apart = compare(&estimate(&[10.0, 11.0, 12.0]), &estimate(&[20.0, 21.0, 22.0]));
         assert_eq!(apart, Gate::Allowed { named: vec![Mark::Loopback] });
-        // s = 1 each, a distance of 2: 2 t / √n < 2 from 7 repeats on.
-        let near = compare(&estimate(&[10.0, 11.0, 12.0]), &estimate(&[12.0, 13.0, 14.0]));
-        assert_eq!(near, Gate::NotDistinguishable { repeats: Needed::About(7) });
-        assert!(near.refusal().is_some_and(|why| why.contains("about 7 repeats")));
+        // A deviation of about 9 % each, and a quotient of 1.1.
+        let near = compare(&estimate(&[10.0, 11.0, 12.0]), &estimate(&[11.0, 12.0, 13.2]));
+        let Gate::NotDistinguishable { repeats: Needed::About(count) } = near else {
+            panic!("{near:?}")
+        };
+        assert!((6..14).contains(&count), "{count}");
+        let part = format!("about {count} repeats");
+        assert!(near.refusal().is_some_and(|why| why.contains(&part)));
         let same = estimate(&[10.0, 11.0, 12.0]);
         assert_eq!(compare(&same, &same), Gate::NotDistinguishable { repeats: Needed::TooMany });
         let single = compare(&estimate(&[10.0]), &estimate(&[90.0, 91.0]));
@@ -423,39 +362,5 @@ mod tests {
             gate,
             Gate::Forbidden { mark: Some(Mark::GeneratorFull), cell: full.label.clone() }
         );
-    }
-
-    #[test]
-    fn two_gates_are_passed_together() {
-        let named = |marks: &[Mark]| Gate::Allowed { named: marks.to_vec() };
-        let both = named(&[Mark::Loopback]).and(named(&[Mark::SharedCores, Mark::Loopback]));
-        assert_eq!(both, named(&[Mark::SharedCores, Mark::Loopback]));
-        let full = Gate::Forbidden { mark: Some(Mark::GeneratorFull), cell: "x".to_owned() };
-        assert_eq!(named(&[]).and(full.clone()), full);
-        assert_eq!(full.clone().and(named(&[])), full);
-    }
-
-    #[test]
-    fn points_that_are_refused_are_counted_by_reason() {
-        let named = |mark| Gate::Allowed { named: vec![mark] };
-        let full = Gate::Forbidden { mark: Some(Mark::GeneratorFull), cell: "x".to_owned() };
-        let near = |count| Gate::NotDistinguishable { repeats: Needed::About(count) };
-        let gates = [
-            named(Mark::Loopback),
-            full.clone(),
-            near(9),
-            named(Mark::SharedCores),
-            near(20),
-            named(Mark::Loopback),
-            full,
-        ];
-        let sifted = Sifted::of(gates.into_iter().zip(1..));
-        assert_eq!(sifted.allowed, [1, 4, 6]);
-        assert_eq!(sifted.named(), " (shared cores, loopback)");
-        let expected = "the load generator's processor was saturated (2 of 7 points); not \
-                        distinguishable here: about 20 repeats would be needed (2 of 7 points)";
-        assert_eq!(sifted.refusal().as_deref(), Some(expected));
-        let all = Sifted::of([(named(Mark::Loopback), ())]);
-        assert_eq!(all.refusal(), None);
     }
 }

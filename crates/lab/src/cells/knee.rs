@@ -1,6 +1,6 @@
 //! The knee of latency against load.
 
-use super::{Cell, Cells, Estimate, Metric, gate::distinguish};
+use super::{Cell, Cells, Estimate, Metric, Scale, gate::distinguish};
 use crate::results::{key, number};
 
 /// Up to the knee p99 is at most so many times the least p99 of the curve.
@@ -66,7 +66,7 @@ pub(crate) fn knee<'a>(cells: &Cells, curve: &[&'a Cell]) -> Option<Knee<'a>> {
 
 fn mean(cell: &Cell, value: impl Fn(&super::Repeat) -> Option<f64>) -> Option<f64> {
     let values: Vec<f64> = cell.repeats.iter().filter_map(value).collect();
-    Estimate::of(&values).map(|estimate| estimate.mean)
+    Estimate::of(&values, Scale::Plain).map(|estimate| estimate.mean)
 }
 
 #[cfg(test)]
@@ -123,7 +123,7 @@ mod tests {
             let curve: Vec<&Cell> = cells.cells.iter().collect();
             knee(&cells, &curve).expect("a knee").doubt()
         };
-        let near = doubt([30, 45, 60]);
+        let near = doubt([38, 45, 52]);
         let part = "; 70 % beside that: not distinguishable here: about ";
         assert!(near.starts_with(part) && near.ends_with(" repeats would be needed"), "{near}");
         assert_eq!(doubt([80, 81, 82]), "");

@@ -1,6 +1,6 @@
 //! The metrics of a cell.
 
-use super::{Cell, Cells, Estimate, Repeat};
+use super::{Cell, Cells, Estimate, Repeat, Scale};
 use crate::results::{IdleRate, Mark, Role, Side, key, number};
 
 /// The unit of a metric, which determines how it is displayed.
@@ -67,8 +67,8 @@ impl Reading {
         self.estimate().map(|estimate| estimate.mean)
     }
 
-    fn of(values: &[f64]) -> Self {
-        Estimate::of(values).map_or(Self::Unknown, Self::Is)
+    fn of(values: &[f64], scale: Scale) -> Self {
+        Estimate::of(values, scale).map_or(Self::Unknown, Self::Is)
     }
 }
 
@@ -98,13 +98,13 @@ impl Part {
         }
     }
 
-    /// Its share of the time of the processors to which a side was pinned (all, if not pinned),
-    /// averaged over repeats.
-    pub(crate) fn share(self, sides: &[&Side]) -> Option<f64> {
+    /// Its share of the time of the processors to which a side was pinned, or of all of its
+    /// machine's, averaged over repeats.
+    pub(crate) fn share(self, sides: &[&Side], of_all: bool) -> Option<f64> {
         let mut part = 0.0;
         let mut all = 0.0;
         for side in sides {
-            let mine = |cpu: &usize| side.cpus.is_empty() || side.cpus.contains(cpu);
+            let mine = |cpu: &usize| of_all || side.cpus.is_empty() || side.cpus.contains(cpu);
             for core in side.machine.cores.iter().filter(|core| mine(&core.cpu)) {
                 let softirq = core.softirq_s + core.irq_s;
                 let parts =
@@ -203,6 +203,14 @@ impl Metric {
         self.better == Better::More
     }
 
+    /// On what scale its repeats spread evenly.
+    pub(crate) const fn scale(&self) -> Scale {
+        match self.unit {
+            Unit::Iops | Unit::BytesPerSecond | Unit::PerSecond => Scale::Plain,
+            _ => Scale::Log,
+        }
+    }
+
     /// The cells from which the value of one is made: itself, and what it is relative to.
     pub(crate) fn made_from<'a>(&self, cells: &'a Cells, cell: &'a Cell) -> Vec<&'a Cell> {
         let base = match self.name.as_str() {
@@ -223,14 +231,6 @@ impl Metric {
         }
     }
 
-    /// How many times better `one` is than `other`.
-    pub(crate) fn advantage(&self, one: f64, other: f64) -> f64 {
-        match self.better {
-            Better::More => one / other,
-            Better::Less => other / one,
-        }
-    }
-
     /// The metric's value for a cell.
     pub(crate) fn read(&self, cells: &Cells, cell: &Cell) -> Reading {
         if let Some(digits) = self.name.strip_prefix('p')
@@ -238,8 +238,14 @@ impl Metric {
         {
             return read_percentile(cell, percentile);
         }
+        let each = |cell: &Cell, value: &dyn Fn(&Repeat) -> Option<f64>| {
+            let values = cell.repeats.iter().filter_map(value).filter(|value| value.is_finite());
+            Reading::of(&values.collect::<Vec<f64>>(), self.scale())
+        };
         match self.name.as_str() {
             "delta" => against(cell, cells.local(cell), mean_ns, Join::Difference),
+            // Of open loops it would be the ratio of what was offered.
+            "share-of-local" if cell.value(key::LOAD_PERCENT).is_some() => Reading::Unknown,
             "share-of-local" => against(cell, cells.local(cell), iops, Join::Ratio),
             "concurrency" => against(cell, cells.local_at_depth_1(cell), iops, Join::Ratio),
             "throughput-sustained" => against(cell, cells.alone(cell), iops, Join::Ratio),
@@ -248,20 +254,22 @@ impl Metric {
             "share-of-link" => {
                 let link = cells.link(cell).map(|probe| probe.stream_bytes_per_s);
                 match link.fold(0.0, f64::max) {
-                    link if link > 0.0 => each(cell, |repeat| Some(repeat.bytes_per_second / link)),
+                    link if link > 0.0 => {
+                        each(cell, &|repeat| Some(repeat.bytes_per_second / link))
+                    }
                     _ => Reading::Unknown,
                 }
             }
-            "machine-cpu" => each(cell, |repeat| {
+            "machine-cpu" => each(cell, &|repeat| {
                 Some(100.0 * machine_s(cells, cell, repeat)? / repeat.host.as_ref()?.seconds)
             }),
-            "machine-cpu-per-gbps" => each(cell, |repeat| {
+            "machine-cpu-per-gbps" => each(cell, &|repeat| {
                 let percent =
                     100.0 * machine_s(cells, cell, repeat)? / repeat.host.as_ref()?.seconds;
                 Some(percent / gbps(repeat))
             }),
             "machine-cpu-per-io" => {
-                each(cell, |repeat| per_request(machine_s(cells, cell, repeat)?, repeat))
+                each(cell, &|repeat| per_request(machine_s(cells, cell, repeat)?, repeat))
             }
             name @ ("host-interrupts" | "host-softirqs" | "target-interrupts"
             | "target-softirqs") => {
@@ -270,7 +278,7 @@ impl Metric {
                     true => idle.network_softirqs,
                     false => idle.interrupts,
                 });
-                each(cell, |repeat| Some((simple(name, repeat)? - rate).max(0.0)))
+                each(cell, &|repeat| Some((simple(name, repeat)? - rate).max(0.0)))
             }
             // A sum with an unknown part is unknown.
             "total-cpu" | "cpu-per-io" | "cores-per-miops"
@@ -278,15 +286,9 @@ impl Metric {
             {
                 Reading::Unknown
             }
-            name => each(cell, |repeat| simple(name, repeat)),
+            name => each(cell, &|repeat| simple(name, repeat)),
         }
     }
-}
-
-fn each(cell: &Cell, value: impl Fn(&Repeat) -> Option<f64>) -> Reading {
-    let values: Vec<f64> =
-        cell.repeats.iter().filter_map(value).filter(|value| value.is_finite()).collect();
-    Reading::of(&values)
 }
 
 fn iops(repeat: &Repeat) -> f64 {
@@ -313,17 +315,22 @@ fn against(cell: &Cell, base: Option<&Cell>, value: fn(&Repeat) -> f64, join: Jo
         twin.map(|twin| (value(repeat), value(twin)))
     };
     let pairs: Option<Vec<(f64, f64)>> = cell.repeats.iter().map(twin).collect();
-    let values = |cell: &Cell| -> Vec<f64> { cell.repeats.iter().map(value).collect() };
+    let joined = |join: fn(f64, f64) -> f64, scale: Scale, pairs: &[(f64, f64)]| {
+        let joined = pairs.iter().map(|(own, base)| join(*own, *base));
+        Estimate::of(&joined.filter(|value| value.is_finite()).collect::<Vec<f64>>(), scale)
+    };
+    let values = |cell: &Cell, scale| {
+        Estimate::of(&cell.repeats.iter().map(value).collect::<Vec<f64>>(), scale)
+    };
     let estimate = match (pairs, join) {
-        (Some(pairs), _) => {
-            let joined = pairs.iter().map(|(own, base)| match join {
-                Join::Ratio => own / base,
-                Join::Difference => own - base,
-            });
-            Estimate::of(&joined.filter(|value| value.is_finite()).collect::<Vec<f64>>())
-        }
-        (None, Join::Ratio) => Estimate::ratio(&values(cell), &values(base)),
-        (None, Join::Difference) => Estimate::difference(&values(cell), &values(base)),
+        (Some(pairs), Join::Ratio) => joined(|own, base| own / base, Scale::Log, &pairs),
+        (Some(pairs), Join::Difference) => joined(|own, base| own - base, Scale::Signed, &pairs),
+        (None, Join::Ratio) => values(cell, Scale::Plain)
+            .zip(values(base, Scale::Plain))
+            .map(|(own, base)| Estimate::ratio(&own, &base)),
+        (None, Join::Difference) => values(cell, Scale::Log)
+            .zip(values(base, Scale::Log))
+            .map(|(own, base)| Estimate::difference(&own, &base)),
     };
     estimate.map_or(Reading::Unknown, Reading::Is)
 }
@@ -337,7 +344,7 @@ fn read_percentile(cell: &Cell, percentile: f64) -> Reading {
         .collect();
     match (resolved.len(), cell.repeats.len()) {
         (_, 0) => Reading::Unknown,
-        (resolving, all) if resolving == all => Reading::of(&resolved),
+        (resolving, all) if resolving == all => Reading::of(&resolved, Scale::Log),
         (_, all) => match cell.latency().percentile_ns(percentile) {
             Some(ns) => Reading::Is(Estimate::pooled(ns as f64, all)),
             None => Reading::Unresolved,
@@ -345,20 +352,15 @@ fn read_percentile(cell: &Cell, percentile: f64) -> Reading {
     }
 }
 
-/// p99 under load divided by p99 alone.
+/// p99 under load divided by p99 alone; 1 by definition if it is alone.
 fn interference(cell: &Cell, alone: Option<&Cell>) -> Reading {
     let Some(alone) = alone else { return Reading::Unknown };
     match (read_percentile(cell, 99.0), read_percentile(alone, 99.0)) {
+        (Reading::Is(loaded), Reading::Is(_)) if std::ptr::eq(cell, alone) => {
+            Reading::of(&vec![1.0; loaded.count], Scale::Log)
+        }
         (Reading::Is(loaded), Reading::Is(base)) if base.mean > 0.0 => {
-            if std::ptr::eq(cell, alone) || loaded.pooled || base.pooled {
-                // 1 by definition, or no repeat resolves it alone.
-                let of_all = Estimate::pooled(loaded.mean / base.mean, loaded.count);
-                return Reading::Is(Estimate { pooled: loaded.pooled || base.pooled, ..of_all });
-            }
-            let p99 = |cell: &Cell| -> Vec<f64> {
-                cell.repeats.iter().filter_map(|repeat| repeat.metric("p99")).collect()
-            };
-            Estimate::ratio(&p99(cell), &p99(alone)).map_or(Reading::Unknown, Reading::Is)
+            Reading::Is(Estimate::ratio(&loaded, &base))
         }
         (Reading::Unknown, _) | (_, Reading::Unknown) => Reading::Unknown,
         _ => Reading::Unresolved,
@@ -367,10 +369,11 @@ fn interference(cell: &Cell, alone: Option<&Cell>) -> Reading {
 
 fn background(cells: &Cells, cell: &Cell) -> Reading {
     let Some(background) = cells.background(cell) else { return Reading::Unknown };
-    each(background, |repeat| {
+    let reached = background.repeats.iter().filter_map(|repeat| {
         let offered = repeat.values.get(number::OFFERED_IOPS)?;
         (*offered > 0.0).then(|| repeat.iops / offered)
-    })
+    });
+    Reading::of(&reached.collect::<Vec<f64>>(), Scale::Log)
 }
 
 impl Repeat {

@@ -34,6 +34,13 @@ const EFFICIENCY: f64 = 3.0 / std::f64::consts::PI;
 /// As many repeats as are ever asked for.
 const REPEATS_MAX: usize = 10_000;
 
+/// How far a run is from another of the same build, as a standard deviation of the logarithm:
+/// what a machine's state changes from one session to the next.
+pub(super) const SESSIONS: f64 = 0.1;
+
+/// What may lie between two sessions, as a logarithm, with a confidence of 95 %.
+pub(super) const BETWEEN_SESSIONS: f64 = 1.96 * std::f64::consts::SQRT_2 * SESSIONS;
+
 /// One value for each repeat of both sets, and which way is worse.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Question {
@@ -41,6 +48,9 @@ pub(super) struct Question {
     pub(super) second: Vec<f64>,
     /// Whether less is better: for times.
     pub(super) is_time: bool,
+    /// What lies between the two sets by itself, as a logarithm: nothing if they were measured in
+    /// turns.
+    pub(super) between: f64,
 }
 
 /// The result of a question.
@@ -64,11 +74,12 @@ impl Question {
     /// The factors by which the first set's rates are multiplied, for slower and for faster.
     fn factors(&self, margin: f64) -> (f64, f64) {
         // A time that is longer by the margin is a rate that is smaller by this factor.
-        if self.is_time {
+        let (slow, fast) = if self.is_time {
             (1.0 / (1.0 + margin), 1.0 / (1.0 - margin))
         } else {
             (1.0 - margin, 1.0 + margin)
-        }
+        };
+        (slow * (-self.between).exp(), fast * self.between.exp())
     }
 
     /// The p-values of "slower", "faster" and "neither".
@@ -136,7 +147,9 @@ pub(super) fn judge(questions: &[Question], parameters: &Parameters) -> Vec<Judg
             _ if !can => Answer::TooFew,
             (slower, ..) if slower <= slower_level => Answer::Slower,
             (_, faster, _) if faster <= faster_level => Answer::Faster,
-            (.., neither) if neither <= 1.0 - parameters.confidence => Answer::Same,
+            (.., neither) if of.between <= 0.0 && neither <= 1.0 - parameters.confidence => {
+                Answer::Same
+            }
             _ => Answer::Undecided,
         };
         Judged {

@@ -170,10 +170,47 @@ fn sets_that_were_measured_one_after_the_other_are_named() {
     };
     during(&mut one, (100, 200));
     during(&mut other, (200, 300));
-    let differences = compare(&one, &other, &Parameters::default()).differences;
+    let told = compare(&one, &other, &Parameters::default());
+    assert!(told.is_undecided() && !told.is_slower(), "equal within a session says nothing");
+    let differences = told.differences;
     assert!(differences[0].starts_with("time: one set was measured after"), "{differences:?}");
     during(&mut other, (101, 201));
-    assert!(compare(&one, &other, &Parameters::default()).differences.is_empty());
+    let told = compare(&one, &other, &Parameters::default());
+    assert!(told.differences.is_empty() && !told.is_undecided());
+}
+
+/// Of 400 comparisons of a build with itself, 3 % from repeat to repeat and 10 % from session to
+/// session, at most 5 % say that something changed, and none that it is the same; what is twice as
+/// slow is found nevertheless.
+#[test]
+fn runs_after_each_other_are_told_apart_only_beyond_what_lies_between_sessions() {
+    let made = Made { cells: 3, repeats: 6, speed: 1.0, noise: 0.03 };
+    let mut sessions = Chance(47);
+    let (mut wrong, mut found) = (0, 0);
+    for seed in 0..400u64 {
+        let mut session = |speed: f64, at: u64| {
+            let mut set = made.set(seed * 2 + at, speed * sessions.about_one(0.1));
+            (set.environment.started_at_ms, set.environment.ended_at_ms) =
+                (100 * at, 100 * at + 99);
+            set
+        };
+        let (one, other, slow) = (session(1.0, 1), session(1.0, 2), session(0.5, 3));
+        let told = compare(&one, &other, &Parameters::default());
+        let is = |wanted: &[Answer]| told.all().any(|one| wanted.contains(&one.answer));
+        assert!(!is(&[Answer::Same]));
+        wrong += u32::from(is(&[Answer::Slower, Answer::Faster]));
+        found += u32::from(compare(&one, &slow, &Parameters::default()).is_slower());
+    }
+    assert!(wrong <= 20, "{wrong} of 400");
+    assert!(found > 380, "{found} of 400");
+}
+
+#[test]
+fn not_slower_is_said_only_where_a_slow_down_would_have_been_seen() {
+    let of = |noise| Made { cells: 1, repeats: 6, speed: 1.0, noise }.compared();
+    let (quiet, loud) = (of(0.01), of(0.3));
+    assert!(!quiet.is_undecided() && !quiet.is_slower(), "{quiet:?}");
+    assert!(loud.is_undecided() && !loud.is_slower(), "{loud:?}");
 }
 
 #[test]

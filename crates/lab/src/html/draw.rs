@@ -11,7 +11,7 @@ use super::{
     units,
 };
 use crate::{
-    cells::{Cell, Cells, Estimate, Metric, Part, Reading, knee, value_order},
+    cells::{Cell, Cells, Estimate, Metric, Part, Reading, Scale, knee, value_order},
     histogram::Latency,
     limits::SAMPLES_BEYOND,
     published::PublishedResult,
@@ -54,7 +54,7 @@ pub(super) fn figures(
 }
 
 /// The role whose cells a study's plots show.
-pub(super) const fn role(kind: Kind) -> Role {
+pub(crate) const fn role(kind: Kind) -> Role {
     match kind {
         Kind::Matrix | Kind::Load => Role::Plain,
         Kind::Link => Role::Link,
@@ -346,7 +346,7 @@ impl<'a> Group<'a> {
             };
             let text =
                 format!("{name}, {}<br>{}", result.figure, units::show(metric.unit, result.value));
-            let Some(value) = Estimate::of(&[result.value]) else { continue };
+            let value = Estimate::pooled(result.value, 1);
             let x = Place::Number(x as f64);
             let point = Point { x, value, text, chosen: None };
             match series.iter_mut().find(|series| series.name == name) {
@@ -425,13 +425,10 @@ impl<'a> Group<'a> {
             (_, 1) => format!("One repeat per point ({n}): the spread is not known."),
             (_, 2) => format!("Points: mean of the repeats ({n}); bars: both values."),
             (least, _) if least < 3 => format!(
-                "Points: mean of the repeats ({n}); bars: 95 % confidence interval of the mean, \
-                 or both values if there are two."
+                "Points: mean of the repeats ({n}); bars: its 95 % confidence interval, or both \
+                 values if there are two."
             ),
-            _ => format!(
-                "Points: mean of the repeats ({n}); bars: 95 % confidence interval of the mean \
-                 (Student's t)."
-            ),
+            _ => format!("Points: mean of the repeats ({n}); bars: its 95 % confidence interval."),
         };
         if !best_of.is_empty() {
             let names: Vec<String> = best_of.iter().map(|key| units::axis(key)).collect();
@@ -467,7 +464,7 @@ impl<'a> Group<'a> {
                 let name = if name.is_empty() { "latency".to_owned() } else { name.clone() };
                 let n = format!("n = {}, {} requests", cell.repeats.len(), latency.count());
                 let text = format!("{}<br>{n}", figure::plain(&cell.label));
-                rows.push(percentiles(&name, &latency));
+                rows.push(self.percentiles(&name, cell, &latency));
                 curves.push(Curve { name, style, steps: steps(&latency), text });
             }
         }
@@ -475,8 +472,8 @@ impl<'a> Group<'a> {
             return None;
         }
         let note = format!(
-            "All requests of all repeats. A curve ends where fewer than {SAMPLES_BEYOND} requests \
-             lie beyond it.{}",
+            "Curves: all requests of all repeats; one ends where fewer than {SAMPLES_BEYOND} \
+             requests lie beyond it. Percentiles: the geometric mean of those of the repeats.{}",
             self.missing()
         );
         let head = ["", "requests", "p50", "p90", "p99", "p99.9", "p99.99", "most"];
@@ -488,6 +485,18 @@ impl<'a> Group<'a> {
             about_cpu: false,
             content: Content::Chart { data: figure::distributions(&curves), numbers },
         })
+    }
+
+    /// The percentiles of a cell, as everywhere.
+    fn percentiles(&self, name: &str, cell: &Cell, latency: &Latency) -> Vec<String> {
+        let mut row = vec![name.to_owned(), latency.count().to_string()];
+        let metrics =
+            ["p50", "p90", "p99", "p99.9", "p99.99"].into_iter().filter_map(Metric::named);
+        row.extend(
+            metrics.map(|metric| units::show_reading(metric.unit, &metric.read(self.cells, cell))),
+        );
+        row.push(units::show(crate::cells::Unit::Time, latency.max_ns() as f64));
+        row
     }
 
     fn stack(&self) -> Option<Figure> {
@@ -567,8 +576,8 @@ impl<'a> Group<'a> {
             title: self.title(None),
             stands_for: self.plot.figure.clone(),
             note: format!(
-                "Mean of the repeats ± half of its 95 % confidence interval; both values if there \
-                 are two repeats.{}",
+                "Mean of the repeats (the geometric one of latencies, costs and ratios) with its \
+                 95 % confidence interval; both values if there are two repeats.{}",
                 self.missing()
             ),
             about_cpu: metrics.iter().any(Metric::is_cpu),
@@ -590,20 +599,10 @@ fn place_of(cell: &Cell, key: &str) -> Option<Value> {
     }
     if key == number::OFFERED_IOPS {
         let offered = cell.repeats.iter().filter_map(|repeat| repeat.values.get(key).copied());
-        return Estimate::of(&offered.collect::<Vec<f64>>())
+        return Estimate::of(&offered.collect::<Vec<f64>>(), Scale::Plain)
             .map(|estimate| Value::from(estimate.mean));
     }
     cell.value(key).cloned()
-}
-
-fn percentiles(name: &str, latency: &Latency) -> Vec<String> {
-    let mut row = vec![name.to_owned(), latency.count().to_string()];
-    row.extend([50.0, 90.0, 99.0, 99.9, 99.99].map(|percentile| {
-        let value = latency.percentile_ns(percentile);
-        value.map_or("unresolved".to_owned(), |ns| units::show(crate::cells::Unit::Time, ns as f64))
-    }));
-    row.push(units::show(crate::cells::Unit::Time, latency.max_ns() as f64));
-    row
 }
 
 /// The steps of a distribution as far as it is resolved, thinned.
@@ -650,7 +649,7 @@ fn layers(bars: &[(String, &Cell)]) -> Vec<Layer> {
             let shares: Vec<(Place, f64, String)> = bars
                 .iter()
                 .filter_map(|(name, cell)| {
-                    let share = part.share(&sides(cell, target))?;
+                    let share = part.share(&sides(cell, target), false)?;
                     let side = if target { "target" } else { "host" };
                     let name = figure::plain(name);
                     let (part, n) = (part.name(), cell.repeats.len());

@@ -5,7 +5,7 @@ use super::{
     units,
 };
 use crate::{
-    cells::{Cells, Estimate, Repeat, Unit},
+    cells::{Cells, Estimate, Repeat, Scale, Unit},
     limits::DRIFT_PERCENT,
 };
 
@@ -26,7 +26,7 @@ pub(super) fn drift(cells: &Cells) -> Option<Drift> {
     let began = repeats.first()?.started_at_ms;
     let minutes = |repeat: &Repeat| repeat.started_at_ms.saturating_sub(began) as f64 / 60e3;
     let iops: Vec<f64> = repeats.iter().map(|repeat| repeat.iops).collect();
-    let all = Estimate::of(&iops)?;
+    let all = Estimate::of(&iops, Scale::Plain)?;
     let percent = 100.0 * (all.most - all.least) / all.mean;
     let (least, most) = (units::show(Unit::Iops, all.least), units::show(Unit::Iops, all.most));
     let name = &cell.label;

@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     fn point(x: f64, values: &[f64]) -> Point {
-        let value = Estimate::of(values).expect("values");
+        let value = Estimate::of(values, crate::cells::Scale::Plain).expect("values");
         Point { x: Place::Number(x), value, text: format!("at {x}"), chosen: None }
     }
 

@@ -5,7 +5,7 @@ use super::{
     units,
 };
 use crate::{
-    cells::{Cell, Cells, Estimate, Unit},
+    cells::{Cell, Cells, Estimate, Scale, Unit},
     results::{LoadPart, number},
 };
 
@@ -65,7 +65,8 @@ fn loads_of(cell: &Cell) -> Vec<Load> {
         let parts = || cell.repeats.iter().filter_map(|repeat| repeat.parts.get(index));
         let iops: Vec<f64> = parts().map(LoadPart::iops).collect();
         let p99: Option<Vec<f64>> = parts().map(|part| part.p99_ns.map(|ns| ns as f64)).collect();
-        let mean = |values: &[f64]| Estimate::of(values).map(|estimate| estimate.mean);
+        let mean =
+            |values: &[f64]| Estimate::of(values, Scale::Plain).map(|estimate| estimate.mean);
         Load {
             place: first.place.clone(),
             iops: mean(&iops).unwrap_or_default(),
@@ -109,7 +110,7 @@ fn p99(load: &Load) -> String {
 fn fairness_of(cell: &Cell) -> Option<f64> {
     let known = cell.repeats.iter().filter_map(|repeat| repeat.values.get(number::FAIRNESS));
     let known: Vec<f64> = known.copied().collect();
-    Estimate::of(&known).map(|estimate| estimate.mean)
+    Estimate::of(&known, Scale::Plain).map(|estimate| estimate.mean)
 }
 
 fn unknown() -> String {

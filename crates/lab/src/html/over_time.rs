@@ -7,8 +7,8 @@ use super::{
     units,
 };
 use crate::{
-    answer::Answer,
     cells::{Cell, Cells, Estimate, Repeat, Unit},
+    claims::{Answer, Verdict},
     limits::WINDOW,
     results::{Mark, Window},
     study::{
@@ -32,7 +32,8 @@ const RAMP_S_MIN: f64 = 0.05;
 /// A figure for each cell that the answer is made from, and then for each that was not steady; if
 /// there is none of them, for the first cells.
 pub(super) fn figures(cells: &Cells, plan: &Plan, answer: Option<&Answer>) -> Vec<Figure> {
-    let ids = answer.into_iter().flat_map(|answer| &answer.numbers).flat_map(|of| &of.cells);
+    let rows = answer.into_iter().flat_map(|answer| &answer.claims).flat_map(|claim| &claim.rows);
+    let ids = rows.filter(|row| row.verdict != Verdict::Reference).flat_map(|row| &row.cells);
     let of_answer = ids.filter_map(|id| cells.cells.iter().find(|cell| cell.id == *id));
     let unsteady = cells.cells.iter().filter(|cell| cell.marks.contains(&Mark::NotSettled));
     let mut chosen: Vec<&Cell> = Vec::new();

@@ -6,14 +6,13 @@ use serde_json::{Value as Json, json};
 
 use super::{
     figure::{Content, Figure, Grid},
-    paper::{PaperComparison, Row, Verdict},
-    section::{Section, TradeoffTable},
-    tradeoff::Standing,
+    paper::{Outcome, PaperComparison, Row},
+    section::Section,
     units,
 };
 use crate::{
-    answer::Answer,
     cells::Unit,
+    claims::{Answer, Claim, Verdict},
     published::published,
     results::{Environment, Mark},
 };
@@ -136,8 +135,10 @@ fn study(
             // The note of a quick look is in its warning.
             @if !plan.note.is_empty() && plan.name != "first-look" { p .note { (plan.note) } }
             (contents(index, section))
-            (heading(index, FINDINGS))
-            p .found { (section.findings.join(" ")) }
+            @if !section.findings.is_empty() {
+                (heading(index, FINDINGS))
+                @for claim in &section.findings { (folded(claim)) }
+            }
             @if section.about_cpu { p .caveat { (CPU_CAVEAT) } }
             div .figures {
                 @for (number, figure) in section.figures.iter().enumerate() {
@@ -152,9 +153,9 @@ fn study(
                     }
                 }
             }
-            @if let Some(tradeoffs) = &section.tradeoffs {
+            @if !section.tradeoffs.is_empty() {
                 (heading(index, TRADEOFFS))
-                (tradeoff_table(tradeoffs))
+                (tradeoffs(&section.tradeoffs))
             }
             @if !section.paper.is_empty() {
                 (heading(index, PAPER))
@@ -199,7 +200,7 @@ fn anchor(place: &str, title: &str) -> Markup {
 fn contents(index: usize, section: &Section) -> Markup {
     let parts = [
         (OVER_TIME, !section.over_time.is_empty()),
-        (TRADEOFFS, section.tradeoffs.is_some()),
+        (TRADEOFFS, !section.tradeoffs.is_empty()),
         (PAPER, !section.paper.is_empty()),
         (MISSING, !section.missing.is_empty()),
         (REMARKS, !section.marks.is_empty()),
@@ -220,20 +221,59 @@ fn contents(index: usize, section: &Section) -> Markup {
     }
 }
 
-/// The answer: a sentence, and its numbers as tiles.
+/// The answer: a table for each claim, and what follows.
 fn answered(answer: &Answer) -> Markup {
     html! {
         div .answer .open[!answer.is_answered] {
             p .sentence { (answer.sentence) }
-            @if !answer.numbers.is_empty() {
-                ul .tiles { @for number in &answer.numbers { li {
-                    span .number { (number.text) }
-                    span .interval { (number.interval_text) }
-                    span .label { (number.label) }
-                    @if !number.note.is_empty() { span .interval { (number.note) } }
-                } } }
-            }
+            @for claim in &answer.claims { (claimed(claim)) }
         }
+    }
+}
+
+/// The table of a claim.
+fn claimed(claim: &Claim) -> Markup {
+    let name = units::capital(&claim.question);
+    html! {
+        div .scroll role="region" tabindex="0" aria-label=(name) { table .claim {
+            caption { (name)
+                @if !claim.points.is_empty() { span .interval { " (" (claim.points) ")" } }
+            }
+            thead { tr { @for head in claim.head() { th scope="col" { (head) } } } }
+            tbody { @for (row, cells) in claim.rows.iter().zip(claim.table()) {
+                tr .hollow[row.value.is_none()] { @for (column, cell) in cells.iter().enumerate() {
+                    @match column {
+                        0 => td .(verdict(row.verdict)) aria-label=(said(row.verdict)) { (cell) },
+                        1 => th scope="row" { (cell) },
+                        _ => td .text[column + 1 == cells.len()] { (cell) },
+                    }
+                } }
+            } }
+        } }
+    }
+}
+
+/// A claim that is told in a sentence, with its table to be opened.
+fn folded(claim: &Claim) -> Markup {
+    html! { details .finding { summary { (claim.consequence) } (claimed(claim)) } }
+}
+
+const fn verdict(of: Verdict) -> &'static str {
+    match of {
+        Verdict::Yes => "yes",
+        Verdict::No => "no",
+        Verdict::CannotTell => "untold",
+        Verdict::Reference | Verdict::Value => "reference",
+    }
+}
+
+const fn said(of: Verdict) -> &'static str {
+    match of {
+        Verdict::Yes => "as good",
+        Verdict::No => "worse",
+        Verdict::CannotTell => "cannot tell",
+        Verdict::Reference => "the reference",
+        Verdict::Value => "a value",
     }
 }
 
@@ -313,74 +353,62 @@ fn grid(name: &str, grid: &Grid) -> Markup {
     }
 }
 
-fn tradeoff_table(tradeoffs: &TradeoffTable) -> Markup {
+/// Contenders of all criteria, in the order of the first that names them.
+fn contenders<'a>(claims: impl Iterator<Item = &'a Claim>) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    for row in claims.flat_map(|claim| &claim.rows) {
+        if !names.contains(&row.contender.as_str()) {
+            names.push(&row.contender);
+        }
+    }
+    names
+}
+
+/// A line for each criterion, and below it the table of each.
+fn tradeoffs(claims: &[Claim]) -> Markup {
+    let names = contenders(claims.iter());
     html! {
         div .scroll role="region" tabindex="0" aria-label=(TRADEOFFS) { table .tradeoffs {
             thead { tr {
                 th scope="col" { "criterion" }
-                @for name in &tradeoffs.alternatives { th scope="col" { (name) } }
+                @for name in &names { th scope="col" { (name) } }
             } }
-            tbody {
-                @for criterion in &tradeoffs.criteria { tr {
-                    th scope="row" { (criterion.name) }
-                    @for (value, standing) in &criterion.entries {
-                        (standing_cell(value, *standing))
+            tbody { @for claim in claims { tr {
+                th scope="row" { (claim.question) }
+                @for name in &names {
+                    @match claim.rows.iter().find(|row| row.contender == *name) {
+                        Some(row) => td .(verdict(row.verdict)) {
+                            (row.value.as_ref().map_or("–", |value| value.text.as_str()))
+                            " " (row.verdict.sign())
+                        },
+                        None => td { "–" },
                     }
-                } }
-            }
+                }
+            } } }
         } }
         p .note {
-            "★ best, ✓ within 5 % of the best or not distinguishable from it; without either: the \
-             marks of the cells allow no comparison"
-            @if tradeoffs.has_reference { "; local is the reference" }
-            ". Peaks are the maximum over all points, the other values geometric means over the "
-            (tradeoffs.points) " points that all alternatives have. " (CPU_CAVEAT)
+            "✓ the best, or within 5 % of it; ✗ worse by more; ? the repeats cannot tell, or marks \
+             forbid it. Below: each with its interval, and the points that it is of. " (CPU_CAVEAT)
         }
+        @for claim in claims { (folded(claim)) }
     }
 }
 
-fn standing_cell(value: &str, standing: Standing) -> Markup {
-    let (class, sign) = match standing {
-        Standing::Best => ("best", " ★"),
-        Standing::Close => ("close", " ✓"),
-        Standing::Behind => ("behind", ""),
-        Standing::Reference => ("reference", ""),
-        Standing::Untold | Standing::None => ("none", ""),
-    };
-    html! { td class=(class) { (value) (sign) } }
-}
-
-/// Over several studies: how often each alternative is best or close to it.
+/// Over several studies: how often each contender is the best or within 5 % of it.
 fn across(sections: &[Section]) -> Markup {
-    let with: Vec<&TradeoffTable> = sections.iter().filter_map(|s| s.tradeoffs.as_ref()).collect();
-    let mut names: Vec<&String> = Vec::new();
-    let mut criteria: Vec<&'static str> = Vec::new();
-    for tradeoffs in &with {
-        for name in &tradeoffs.alternatives {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        for criterion in &tradeoffs.criteria {
-            if !criteria.contains(&criterion.name) {
-                criteria.push(criterion.name);
-            }
+    let with: Vec<&[Claim]> =
+        sections.iter().map(|s| &s.tradeoffs[..]).filter(|claims| !claims.is_empty()).collect();
+    let all = || with.iter().flat_map(|claims| claims.iter());
+    let names = contenders(all());
+    let mut criteria: Vec<&str> = Vec::new();
+    for claim in all() {
+        if !criteria.contains(&claim.question.as_str()) {
+            criteria.push(&claim.question);
         }
     }
-    let count = |name: &String, wanted: &str| {
-        let mut good = 0;
-        let mut all = 0;
-        for tradeoffs in &with {
-            let found = tradeoffs.criteria.iter().find(|known| known.name == wanted);
-            let index = tradeoffs.alternatives.iter().position(|known| known == name);
-            let entry = found.zip(index).and_then(|(found, index)| found.entries.get(index));
-            match entry {
-                Some((_, Standing::Best | Standing::Close)) => (good, all) = (good + 1, all + 1),
-                Some((_, Standing::Behind)) => all += 1,
-                _ => {}
-            }
-        }
-        (good, all)
+    let count = |name: &str, wanted: &str, verdicts: &[Verdict]| {
+        let rows = all().filter(|claim| claim.question == wanted).flat_map(|claim| &claim.rows);
+        rows.filter(|row| row.contender == name && verdicts.contains(&row.verdict)).count()
     };
     html! {
         @if with.len() > 1 {
@@ -394,9 +422,10 @@ fn across(sections: &[Section]) -> Markup {
                     tbody { @for criterion in &criteria { tr {
                         th scope="row" { (criterion) }
                         @for name in &names {
-                            @let (good, all) = count(name, criterion);
-                            td .best[all > 0 && good == all] {
-                                @if all == 0 { "–" } @else { (good) " of " (all) " studies" }
+                            @let good = count(name, criterion, &[Verdict::Yes]);
+                            @let told = good + count(name, criterion, &[Verdict::No]);
+                            td .yes[told > 0 && good == told] {
+                                @if told == 0 { "–" } @else { (good) " of " (told) " studies" }
                             }
                         }
                     } } }
@@ -432,11 +461,11 @@ fn paper_comparison(paper: &PaperComparison, summary: &str, here: &str) -> Marku
 
 fn paper_row(row: &Row) -> Markup {
     let (class, text) = match &row.verdict {
-        Verdict::Alike => ("alike", "agrees".to_owned()),
-        Verdict::Differs(how) => ("differs", format!("differs: {how}")),
-        Verdict::Ratio(text) => ("ratio", text.clone()),
-        Verdict::Withheld(why) => ("missing", format!("no verdict: {why}")),
-        Verdict::Missing(why) => ("missing", format!("not measured: {why}")),
+        Outcome::Alike => ("alike", "agrees".to_owned()),
+        Outcome::Differs(how) => ("differs", format!("differs: {how}")),
+        Outcome::Ratio(text) => ("ratio", text.clone()),
+        Outcome::Withheld(why) => ("missing", format!("no verdict: {why}")),
+        Outcome::Missing(why) => ("missing", format!("not measured: {why}")),
     };
     html! {
         tr {

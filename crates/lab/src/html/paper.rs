@@ -9,13 +9,13 @@ mod matching;
 use super::units;
 use crate::{
     cells::{
-        Cells, Estimate, Unit,
+        Cells, Estimate, Scale, Unit,
         gate::{Gate, distinguish},
     },
-    published::{Published, PublishedResult},
+    published::{Published, PublishedResult, Source},
     study::plan::Plan,
 };
-use matching::{Counterpart, Match};
+use matching::{Counterpart, Sought};
 
 /// Two ratios agree if neither is more than this share below the other.
 const ALIKE: f64 = 0.25;
@@ -29,7 +29,7 @@ pub(super) struct Row {
     pub(super) measured: String,
     /// The ratio, published and measured.
     pub(super) shape: String,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: Outcome,
     /// How the two settings differ.
     pub(super) differences: String,
     /// Transport, device and cores, ours beside theirs.
@@ -38,7 +38,7 @@ pub(super) struct Row {
 
 /// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Outcome {
     /// They agree within a quarter.
     Alike,
     /// They do not; the numbers.
@@ -71,7 +71,7 @@ pub(super) fn paper_comparisons(
     let mut documents: Vec<PaperComparison> = Vec::new();
     for result in &results {
         let Some(source) = published.source.get(&result.source) else { continue };
-        let row = row(&Numbers { results: &results, plan, cells, each: &each }, result);
+        let row = row(&Numbers { results: &results, source, plan, cells, each: &each }, result);
         match documents.iter_mut().find(|known| known.document == source.title) {
             Some(document) => document.rows.push(row),
             None => documents.push(PaperComparison {
@@ -94,6 +94,7 @@ pub(super) fn results<'a>(published: &'a Published, plan: &'a Plan) -> Vec<&'a P
 /// What rows are made of.
 struct Numbers<'a> {
     results: &'a [&'a PublishedResult],
+    source: &'a Source,
     plan: &'a Plan,
     cells: &'a Cells,
     /// Each repeat by itself.
@@ -109,14 +110,14 @@ fn row(numbers: &Numbers<'_>, result: &PublishedResult) -> Row {
         published: show(result.plain_value()),
         measured: "–".to_owned(),
         shape: String::new(),
-        verdict: Verdict::Missing(String::new()),
+        verdict: Outcome::Missing(String::new()),
         differences: String::new(),
         settings: String::new(),
     };
-    let found = match matching::counterpart(result, numbers.cells, numbers.plan) {
-        Match::Found(found) => found,
-        Match::Missing(why) => {
-            row.verdict = Verdict::Missing(why);
+    let found = match numbers.counterpart(result, numbers.cells) {
+        Ok(found) => found,
+        Err(why) => {
+            row.verdict = Outcome::Missing(why);
             return row;
         }
     };
@@ -127,11 +128,11 @@ fn row(numbers: &Numbers<'_>, result: &PublishedResult) -> Row {
     row.settings = format!("ours: {}{named}; theirs: {}", found.setting, theirs(result));
     let Some(compared) = compared else {
         row.verdict = match found.gate.refusal() {
-            None => Verdict::Ratio(format!(
+            None => Outcome::Ratio(format!(
                 "measured is {} published",
                 units::times(found.value / result.plain_value())
             )),
-            Some(why) => Verdict::Withheld(why),
+            Some(why) => Outcome::Withheld(why),
         };
         return row;
     };
@@ -150,8 +151,21 @@ fn row(numbers: &Numbers<'_>, result: &PublishedResult) -> Row {
             format!("relative to {base}: published {}, measured {}", both.0, both.1)
         }
     };
-    row.verdict = verdict(&compared, result, &numbers.spread(result, &compared), &number);
+    row.verdict = match numbers.is_another_local() && is_of_local(result) {
+        true => Outcome::Withheld(
+            "it is relative to local, which is a copy in memory here and a device there".to_owned(),
+        ),
+        false => verdict(&compared, result, &numbers.spread(result, &compared), &number),
+    };
     row
+}
+
+/// Whether a number is relative to local by itself.
+fn is_of_local(result: &PublishedResult) -> bool {
+    let between = result.between.iter().flatten().any(|name| name == "local");
+    between
+        || ["concurrency_max", "local_over_remote_iops", "bs_at_parity"]
+            .contains(&result.metric.as_str())
 }
 
 /// Their transport, device and cores, as far as the number names them.
@@ -171,6 +185,16 @@ struct Compared {
 }
 
 impl Numbers<'_> {
+    fn counterpart(&self, of: &PublishedResult, cells: &Cells) -> Result<Counterpart, String> {
+        Sought::new(of, self.source, self.plan, cells).counterpart()
+    }
+
+    /// Whether local is a copy here and a device there: a share of one is no share of the other.
+    fn is_another_local(&self) -> bool {
+        let local = &self.cells.environment.local;
+        !self.source.memory && ["memory", "null"].iter().any(|name| local.starts_with(name))
+    }
+
     fn compared(
         &self,
         result: &PublishedResult,
@@ -189,15 +213,13 @@ impl Numbers<'_> {
     /// The measured number of each repeat.
     fn spread(&self, result: &PublishedResult, whole: &Compared) -> Estimate {
         let of = |cells: &Cells| {
-            let Match::Found(found) = matching::counterpart(result, cells, self.plan) else {
-                return None;
-            };
+            let found = self.counterpart(result, cells).ok()?;
             let compared = self.compared(result, cells, &found)?;
             (compared.shape == whole.shape).then_some(compared.measured)
         };
         let values: Vec<f64> =
             self.each.iter().filter_map(of).filter(|value| value.is_finite()).collect();
-        let estimate = Estimate::of(&values).filter(|estimate| estimate.count > 1);
+        let estimate = Estimate::of(&values, Scale::Log).filter(|estimate| estimate.count > 1);
         estimate.unwrap_or_else(|| Estimate::pooled(whole.measured, values.len()))
     }
 }
@@ -208,26 +230,26 @@ fn verdict(
     result: &PublishedResult,
     spread: &Estimate,
     number: &dyn Fn(f64) -> String,
-) -> Verdict {
+) -> Outcome {
     let Compared { published, measured, .. } = *compared;
     if let Some(why) = compared.gate.refusal() {
-        return Verdict::Withheld(why);
+        return Outcome::Withheld(why);
     }
     for bound in [1.0 - ALIKE, 1.0 / (1.0 - ALIKE)] {
         let bound = Estimate::exact(published * bound);
         if let Some(why) = distinguish(spread, &bound).refusal() {
-            return Verdict::Withheld(why);
+            return Outcome::Withheld(why);
         }
     }
     let factor = measured / published;
     if (1.0 - ALIKE..=1.0 / (1.0 - ALIKE)).contains(&factor) {
-        return Verdict::Alike;
+        return Outcome::Alike;
     }
     let itself = compared.shape == Shape::Itself;
     let around_one = !itself || ["x", "fraction"].contains(&result.unit.as_str());
     let opposite = around_one && (published - 1.0) * (measured - 1.0) < 0.0;
     let how = if opposite { "in the opposite direction: " } else { "" };
-    Verdict::Differs(format!("{how}published {}, measured {}", number(published), number(measured)))
+    Outcome::Differs(format!("{how}published {}, measured {}", number(published), number(measured)))
 }
 
 /// What is compared.
@@ -250,14 +272,14 @@ fn shape(
 ) -> Option<(Shape, f64, f64, Option<Gate>)> {
     const THEMSELVES: [&str; 8] =
         ["x", "fraction", "bytes", "cores", "processes", "qd", "x local qd1 IOPS", "%"];
-    let (results, plan) = (numbers.results, numbers.plan);
+    let results = numbers.results;
     let percentage_of_cpu = result.metric.contains("cpu") && result.unit == "%";
     let knob = result.metric == "best_idle_poll";
     if THEMSELVES.contains(&result.unit.as_str()) && !percentage_of_cpu || knob {
         return Some((Shape::Itself, result.plain_value(), found.value, None));
     }
-    let base = |other: &PublishedResult| match matching::counterpart(other, cells, plan) {
-        Match::Found(base) if base.value > 0.0 => {
+    let base = |other: &PublishedResult| match numbers.counterpart(other, cells) {
+        Ok(base) if base.value > 0.0 => {
             Some((result.value / other.value, found.value / base.value, Some(base.gate)))
         }
         _ => None,
@@ -269,7 +291,7 @@ fn shape(
             && other.unit == result.unit
     };
     let is_local = |transport: &Option<String>| transport.as_deref() == Some("local");
-    if !is_local(&result.transport) {
+    if !is_local(&result.transport) && !numbers.is_another_local() {
         let local = results.iter().filter(point).find(|other| {
             is_local(&other.transport)
                 && other.bs_bytes == result.bs_bytes
@@ -330,11 +352,11 @@ fn shown(result: &PublishedResult, unit: Option<Unit>, value: f64) -> String {
 pub(super) fn summary(paper: &PaperComparison) -> String {
     let rows = &paper.rows;
     let count =
-        |wanted: fn(&Verdict) -> bool| rows.iter().filter(|row| wanted(&row.verdict)).count();
-    let alike = count(|verdict| *verdict == Verdict::Alike);
-    let differ = count(|verdict| matches!(verdict, Verdict::Differs(_)));
-    let missing = count(|verdict| matches!(verdict, Verdict::Missing(_)));
-    let withheld = count(|verdict| matches!(verdict, Verdict::Withheld(_)));
+        |wanted: fn(&Outcome) -> bool| rows.iter().filter(|row| wanted(&row.verdict)).count();
+    let alike = count(|verdict| *verdict == Outcome::Alike);
+    let differ = count(|verdict| matches!(verdict, Outcome::Differs(_)));
+    let missing = count(|verdict| matches!(verdict, Outcome::Missing(_)));
+    let withheld = count(|verdict| matches!(verdict, Outcome::Withheld(_)));
     let ratio = rows.len() - alike - differ - withheld - missing;
     let counts = [
         (alike, "agree within a quarter"),
@@ -350,7 +372,7 @@ pub(super) fn summary(paper: &PaperComparison) -> String {
         .collect();
     let mut text = format!("Published numbers: {}, {}.", rows.len(), counts.join(", "));
     for row in rows {
-        if let Verdict::Differs(how) = &row.verdict {
+        if let Outcome::Differs(how) = &row.verdict {
             text += &format!(" {} ({}): {how} ({}).", row.figure, row.what, row.settings);
         }
     }

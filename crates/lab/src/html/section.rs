@@ -8,17 +8,16 @@ use super::{
     draw,
     drift::drift,
     figure::{Content, Figure, Grid},
-    findings, machines, over_time,
+    machines, over_time,
     paper::{self, PaperComparison},
-    tradeoff::{self, Criterion},
     units,
 };
 use crate::{
-    answer::{self, Answer},
     cells::{
         Cell, Cells, Metric, Unit,
         gate::{Sentence, gate},
     },
+    claims::{self, Answer, Claim},
     published::published,
     results::{AgentMachine, Environment, LinkProbe, Mark, Results, Role, Status, key},
     study::plan::{Kind, Plan},
@@ -35,11 +34,13 @@ pub(super) struct Section {
     /// Reservations, shown first.
     pub(super) warnings: Vec<String>,
     pub(super) answer: Option<Answer>,
-    pub(super) findings: Vec<String>,
+    /// What every study of its kind is asked.
+    pub(super) findings: Vec<Claim>,
     pub(super) figures: Vec<Figure>,
     /// Cells over time.
     pub(super) over_time: Vec<Figure>,
-    pub(super) tradeoffs: Option<TradeoffTable>,
+    /// Contenders by each criterion, of a study of points.
+    pub(super) tradeoffs: Vec<Claim>,
     pub(super) paper: Vec<(PaperComparison, String)>,
     /// The hardware of this run, in a sentence.
     pub(super) here: String,
@@ -52,15 +53,6 @@ pub(super) struct Section {
     pub(super) all: Grid,
     pub(super) commands: Vec<(String, String)>,
     pub(super) about_cpu: bool,
-}
-
-/// The tradeoff table.
-#[derive(Debug)]
-pub(super) struct TradeoffTable {
-    pub(super) alternatives: Vec<String>,
-    pub(super) criteria: Vec<Criterion>,
-    pub(super) points: usize,
-    pub(super) has_reference: bool,
 }
 
 impl Section {
@@ -81,7 +73,9 @@ impl Section {
             let summary = paper::summary(&one);
             (one, summary)
         });
-        let findings = findings::findings(&cells, &plan);
+        let told = |claim: &Claim| claim.rows.iter().any(|row| row.value.is_some());
+        let findings = claims::findings(&plan, &cells);
+        let findings = findings.iter().map(|ask| ask.claim(&cells)).filter(told);
         let mut warnings = warnings(&cells, &plan);
         figures.extend(machines::loads(&cells));
         if let Some(drift) = drift(&cells) {
@@ -89,13 +83,13 @@ impl Section {
             warnings.extend(drift.warning);
         }
         let about_cpu = figures.iter().any(|figure| figure.about_cpu);
-        let answer = answer::of_cells(&plan, &cells);
+        let answer = claims::of_cells(&plan, &cells);
         Self {
             over_time: over_time::figures(&cells, &plan, answer.as_ref()),
             answer,
             extent: extent(&cells, &plan),
             warnings,
-            findings,
+            findings: findings.collect(),
             tradeoffs: tradeoffs(&cells, &plan),
             paper: paper.collect(),
             here: here(&results.environment),
@@ -194,15 +188,13 @@ fn warnings(cells: &Cells, plan: &Plan) -> Vec<String> {
     warnings
 }
 
-fn tradeoffs(cells: &Cells, plan: &Plan) -> Option<TradeoffTable> {
-    let tradeoff = tradeoff::tradeoff(cells, draw::role(plan.kind))?;
-    let criteria = tradeoff.criteria();
-    (!criteria.is_empty()).then(|| TradeoffTable {
-        alternatives: tradeoff.names(),
-        points: tradeoff.points.len(),
-        has_reference: tradeoff.has_reference(),
-        criteria,
-    })
+fn tradeoffs(cells: &Cells, plan: &Plan) -> Vec<Claim> {
+    if plan.kind != Kind::Matrix {
+        return Vec::new();
+    }
+    let claims = claims::criteria(cells).into_iter().map(|ask| ask.claim(cells));
+    let compares = |claim: &Claim| claim.rows.iter().filter(|row| row.value.is_some()).count() > 1;
+    claims.filter(compares).collect()
 }
 
 fn here(environment: &Environment) -> String {

@@ -1,24 +1,16 @@
-mod sentences;
-
 use super::{
     figure::{Content, Grid},
-    findings,
     section::Section,
-    tradeoff::Standing,
 };
 use crate::{
-    cells::Cells,
-    results::{Environment, Mark, Record, Results, Role, Side, Status, Thread, Value, key, number},
+    claims::Verdict,
+    results::{Environment, Record, Results, Role, Side, Status, Thread, Value, key, number},
     study::{builtin, plan::Plan},
     testing::{record, repeated},
 };
 
 fn plan(name: &str) -> Plan {
     builtin::find(name).expect(name).plan().expect(name)
-}
-
-fn found(name: &str, records: &[Record]) -> String {
-    findings::findings(&Cells::of(records, &Environment::default()), &plan(name)).join(" ")
 }
 
 /// A tenant: p99 in µs and IOPS, with a background or alone.
@@ -45,149 +37,6 @@ fn tenants() -> Vec<Record> {
     ]
 }
 
-#[test]
-fn interference_is_reported_with_its_onset_and_its_maximum() {
-    let said = found("target-interference", &repeated(&tenants()));
-    assert!(said.starts_with("A background load of 100 % is 800 K IOPS."), "{said}");
-    let begins = "L-app: p99 is 1.02 times its value alone at 10 % background load, 3.00 times at \
-                  90 %, and at worst 5.00 times at 50 %. L-app: loads from 50 % on make it more \
-                  than 5 % worse.";
-    assert!(said.contains(begins), "{said}");
-    assert!(said.contains("T-app: IOPS is 90 % of its value alone at 10 %"), "{said}");
-    assert!(
-        said.contains("50 % at 90 %. T-app: every load makes it more than 5 % worse."),
-        "{said}"
-    );
-    assert!(!said.contains("too few processors") && !said.contains("did not reach"), "{said}");
-}
-
-#[test]
-fn a_background_with_fewer_processors_than_loads_is_told_from_tenants_that_share() {
-    let said = |background: usize| {
-        let of = |role, cpu: usize| {
-            let mut record = tenant(role, "l-app", 90, 1_000.0, 100);
-            record.host = Some(Side { seconds: 1.0, cpus: vec![cpu], ..Side::default() });
-            record.mark(Mark::SharedCores);
-            record
-        };
-        found("target-interference", &[of(Role::Foreground, 1), of(Role::Background, background)])
-    };
-    assert!(said(1).contains("too few processors to separate the tenants"), "{}", said(1));
-    assert!(said(2).contains("too few processors for the background"), "{}", said(2));
-    assert!(!said(2).contains("separate the tenants"), "{}", said(2));
-}
-
-#[test]
-fn tenants_of_hosts_that_poll_and_of_hosts_that_sleep_are_told_apart() {
-    let of = |role, polling: &str, reference: f64, us| {
-        let mut settings = vec![
-            (key::FOREGROUND, Value::from("l-app")),
-            (key::SHARED, "target".into()),
-            (key::HOST_POLLING, polling.into()),
-        ];
-        if role != Role::Alone {
-            settings.push((key::LOAD_PERCENT, 10u64.into()));
-        }
-        let mut record = record(role, &settings, 10_000.0, us);
-        record.values.insert(number::REFERENCE_IOPS.to_owned(), reference);
-        record
-    };
-    let mut records = vec![
-        of(Role::Alone, "sleep", 800_000.0, 100),
-        of(Role::Foreground, "sleep", 800_000.0, 200),
-        of(Role::Alone, "spin", 400_000.0, 100),
-        of(Role::Foreground, "spin", 400_000.0, 2_000),
-    ];
-    let mut short = of(Role::Background, "spin", 400_000.0, 900);
-    short.mark(Mark::BackgroundShort);
-    records.push(short);
-    let said = found("target-interference", &repeated(&records));
-    for part in [
-        "A background load of 100 % (host sleeps) is 800 K IOPS.",
-        "A background load of 100 % (host polls) is 400 K IOPS.",
-        "L-app (host sleeps): p99 is 2.00 times its value alone at",
-        "L-app (host polls): p99 is 20.0 times its value alone at",
-        "With the L-app in the foreground (host polls) the background did not reach",
-    ] {
-        assert!(said.contains(part), "{part}: {said}");
-    }
-    assert!(!said.contains("foreground (host sleeps)"), "{said}");
-}
-
-/// The same cell beside a background without storage.
-fn network(mut record: Record) -> Record {
-    record.configuration.insert(key::BACKGROUND.to_owned(), "network".into());
-    record.cell.push_str(" background=network");
-    record
-}
-
-fn with_control() -> Vec<Record> {
-    let mut records = tenants();
-    records.push(network(tenant(Role::Foreground, "t-app", 90, 600_000.0, 200)));
-    records
-}
-
-#[test]
-fn what_remains_without_storage_is_told() {
-    let with = |us| {
-        let mut records = with_control();
-        records.push(network(tenant(Role::Foreground, "l-app", 50, 8_000.0, 900)));
-        records.push(network(tenant(Role::Foreground, "l-app", 90, 8_000.0, us)));
-        let mut short = network(tenant(Role::Background, "l-app", 50, 400_000.0, 900));
-        short.mark(Mark::BackgroundShort);
-        records.push(short);
-        found("target-interference", &repeated(&records))
-    };
-    let said = with(200);
-    for part in [
-        // Nothing of the control is in the sentences about storage.
-        "3.00 times at 90 %, and at worst 5.00 times at 50 %",
-        "T-app: IOPS is 90 % of its value alone at 10 % background load, 50 % at 90 %.",
-        "L-app at 90 % background load: p99 is 3.00 times its value alone with storage in the \
-         background, and 2.00 times it with the same bytes over TCP only",
-        "T-app at 90 % background load: IOPS is 50 % of its value alone with storage in the \
-         background, and 75 % of it with the same bytes over TCP only",
-        "With the L-app in the foreground and a background without storage, the background did not \
-         reach",
-    ] {
-        assert!(said.contains(part), "{part}: {said}");
-    }
-    let said = with(300);
-    let alike = "L-app at 90 % background load, p99 with storage in the background and with the \
-                 same bytes over TCP only: not distinguishable here";
-    assert!(said.contains(alike), "{said}");
-}
-
-#[test]
-fn harm_by_the_lowest_load_is_reported() {
-    let records = [
-        tenant(Role::Alone, "l-app", 0, 10_000.0, 100),
-        tenant(Role::Foreground, "l-app", 10, 2_000.0, 500),
-        tenant(Role::Foreground, "l-app", 90, 5_000.0, 200),
-    ];
-    let said = found("target-interference", &repeated(&records));
-    let harm = "2.00 times at 90 % (the lowest load does the most harm). L-app: every load";
-    assert!(said.contains(harm), "{said}");
-}
-
-#[test]
-fn a_shared_second_processor_and_a_slow_background_are_reported() {
-    let mut records = tenants();
-    let mut short = tenant(Role::Background, "t-app", 90, 400_000.0, 900);
-    short.mark(Mark::BackgroundShort);
-    records.push(short);
-    records.iter_mut().for_each(|record| record.mark(Mark::SharedCores));
-    let said = found("target-interference", &records);
-    let shared = "their loads shared one as well, so the results show the interference on both, \
-                  not on the target's core alone";
-    assert!(said.contains(shared), "{said}");
-    assert!(said.contains(
-        "With the T-app in the foreground the background did not reach its requested rate \
-             from 90 %"
-    ));
-    assert!(!said.contains("With the L-app in the foreground"), "{said}");
-}
-
 fn point(transport: &str, depth: u64, iops: f64, us: u64) -> Record {
     let settings = [
         (key::TRANSPORT, Value::from(transport)),
@@ -195,114 +44,6 @@ fn point(transport: &str, depth: u64, iops: f64, us: u64) -> Record {
         (key::DEPTH, depth.into()),
     ];
     record(Role::Plain, &settings, iops, us)
-}
-
-#[test]
-fn the_share_of_local_has_a_minimum_and_a_maximum() {
-    let records = [
-        point("local", 1, 1_000_000.0, 1),
-        point("tcp", 1, 100_000.0, 10),
-        point("local", 32, 2_000_000.0, 16),
-        point("tcp", 32, 1_960_000.0, 17),
-    ];
-    let said = found("first-look", &repeated(&records));
-    assert!(
-        said.contains("between 10 % (depth 1) and 98 % (depth 32) of the local IOPS"),
-        "{said}"
-    );
-    assert!(said.contains("They are within 5 % of local from depth 32 on."), "{said}");
-    assert!(said.contains("the mean latency is 9.00 µs above local"), "{said}");
-}
-
-#[test]
-fn a_share_of_a_full_generator_is_none() {
-    let mut records = vec![point("local", 1, 2_000_000.0, 1), point("tcp", 1, 100_000.0, 10)];
-    records.extend([point("local", 32, 3_000_000.0, 10), point("tcp", 32, 900_000.0, 35)]);
-    for record in &mut records {
-        let local = record.configuration[key::TRANSPORT] == "local".into();
-        record.mark(if local { Mark::GeneratorFull } else { Mark::Loopback });
-    }
-    let said = found("first-look", &repeated(&records));
-    assert!(!said.contains("of the local IOPS") && !said.contains("within 5 %"), "{said}");
-    let why = "IOPS over tcp beside local: the load generator's processor was saturated (2 of 2 \
-               points).";
-    assert!(said.contains(why), "{said}");
-    let latency = "the mean latency is 9.00 µs above local (10.00 µs against 1.00 µs); p99 is \
-                   10.00 µs against 1.00 µs (loopback).";
-    assert!(said.contains(latency), "a full generator says nothing against latency: {said}");
-}
-
-#[test]
-fn what_does_not_differ_is_not_distinguishable() {
-    let records = [point("local", 1, 1_000.0, 10), point("tcp", 1, 950.0, 10)];
-    let mut records = repeated(&records);
-    for (index, record) in records.iter_mut().enumerate() {
-        let direction = record.read.as_mut().expect("reads");
-        direction.requests += [0, 90, 60, 0, 0, 40][index];
-    }
-    let said = found("first-look", &records);
-    assert!(!said.contains("of the local IOPS"), "{said}");
-    let alike = "IOPS over tcp beside local: not distinguishable here: about ";
-    assert!(said.contains(alike) && said.contains("repeats would be needed"), "{said}");
-}
-
-/// A saturation point with the shares of the two processors.
-fn saturation(shared: &str, iops: f64, host: f64, target: f64) -> Record {
-    let settings = [(key::SHARED, Value::from(shared)), (key::DEPTH, 64u64.into())];
-    let mut record = record(Role::Saturation, &settings, iops, 60);
-    record.values.insert(number::GENERATOR_SHARE.to_owned(), host);
-    record.values.insert(number::TARGET_SHARE.to_owned(), target);
-    record.mark(Mark::Loopback);
-    record
-}
-
-#[test]
-fn what_was_full_is_what_is_named_as_the_limit() {
-    let target = saturation("target", 970_000.0, 0.73, 0.99);
-    let mut host = saturation("host", 1_050_000.0, 0.70, 0.99);
-    host.mark(Mark::LoadLimited);
-    host.mark(Mark::NotSettled);
-    let said = found("saturation", &repeated(&[host.clone(), target.clone()]));
-    let limit = "1.05 M IOPS with one host core are not its capacity: the target's core was full \
-                 first (99 %; the host's 70 %).";
-    assert!(said.contains(limit), "{said}");
-    assert!(said.contains("One target core delivers 970 K IOPS (loopback)."), "{said}");
-    assert!(!said.contains("times the IOPS") && !said.contains("load's own core"), "{said}");
-    let beside = "A target core beside a host core: load-limited: another processor";
-    assert!(said.contains(beside), "{said}");
-    for (share, target, expected) in [
-        (0.7, 0.8, "no core was full (the host's 70 %, the target's 80 %)"),
-        (0.97, 0.99, "the target's core was full as well (99 %)"),
-    ] {
-        host.values.insert(number::GENERATOR_SHARE.to_owned(), share);
-        host.values.insert(number::TARGET_SHARE.to_owned(), target);
-        let said = found("saturation", &repeated(std::slice::from_ref(&host)));
-        assert!(said.contains(expected), "{said}");
-    }
-    host.values.clear();
-    let said = found("saturation", &repeated(&[host]));
-    assert!(said.contains("which processor was full is not known"), "{said}");
-}
-
-#[test]
-fn two_cores_are_compared_if_both_were_full() {
-    let target = saturation("target", 500_000.0, 0.73, 0.99);
-    let mut host = saturation("host", 1_000_000.0, 0.99, 0.70);
-    host.mark(Mark::GeneratorFull);
-    let said = found("saturation", &repeated(&[host, target]));
-    assert!(said.contains("One host core delivers 1.00 M IOPS (loopback)."), "{said}");
-    assert!(said.contains("0.50 times the IOPS of a host core (loopback)."), "{said}");
-}
-
-#[test]
-fn ninety_percent_of_the_maximum_are_reported() {
-    let iops = [(1, 100.0), (8, 600.0), (32, 950.0), (128, 1000.0)];
-    let records = iops.map(|(depth, iops)| point("tcp", depth, iops, 10));
-    let said = found("overhead-t-app", &repeated(&records));
-    assert!(said.contains("is reached at depth 32 for"), "{said}");
-    let said = found("overhead-t-app", &records);
-    let alike = "90 % of the maximum IOPS: not distinguishable here: the repeats show no spread";
-    assert!(said.contains(alike), "{said}");
 }
 
 #[test]
@@ -456,11 +197,6 @@ fn a_table_has_the_cells_with_a_result_and_says_how_many_have_none() {
 }
 
 #[test]
-fn a_study_without_results_says_so() {
-    assert_eq!(found("first-look", &[]), "No cell has a result.");
-}
-
-#[test]
 fn lines_far_apart_have_a_logarithmic_axis() {
     let axis = |local: f64| {
         let records = [point("local", 1, local, 1), point("tcp", 1, 100_000.0, 10)];
@@ -522,23 +258,11 @@ fn the_tradeoffs_have_the_cost_of_a_million_iops() {
         environment: Environment::default(),
         plan: plan("tradeoffs").to_text().expect("a plan"),
     });
-    let table = section.tradeoffs.as_ref().expect("a table");
-    let cost = table.criteria.iter().find(|line| line.name.starts_with("cost"));
-    let cost = cost.expect("the row of cost");
-    assert_eq!(table.alternatives, ["local", "tcp", "rdma"]);
-    assert_eq!(cost.entries[2].1, Standing::Best, "{cost:?}");
-    assert!(cost.entries.iter().all(|(text, _)| text.ends_with(" cores")), "{cost:?}");
-}
-
-#[test]
-fn alternatives_that_overlap_have_no_winner() {
-    let records = matrix(&[("local", 100.0), ("tcp", 50.0), ("rdma", 51.0)]);
-    let mut records = repeated(&records);
-    for (index, record) in records.iter_mut().enumerate() {
-        let direction = record.read.as_mut().expect("reads");
-        direction.requests = direction.requests * (100 + [0, 9, 4, 0, 7][index % 5]) / 100;
-    }
-    let said = found("concurrency", &records);
-    assert!(said.contains("IOPS, peak: not distinguishable here: about"), "{said}");
-    assert!(!said.contains("IOPS, peak: rdma is best"), "{said}");
+    let cost = section.tradeoffs.iter().find(|claim| claim.question.starts_with("cost"));
+    let cost = cost.expect("the claim about cost");
+    let names: Vec<&str> = cost.rows.iter().map(|row| row.contender.as_str()).collect();
+    assert_eq!(names, ["local", "tcp", "rdma"]);
+    assert_eq!(cost.rows[2].verdict, Verdict::Yes, "{cost:?}");
+    let values = cost.rows.iter().filter_map(|row| row.value.as_ref());
+    assert!(values.map(|value| &value.text).all(|text| text.ends_with(" cores")), "{cost:?}");
 }

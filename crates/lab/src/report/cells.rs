@@ -38,10 +38,6 @@ pub fn lines(results: &Results) -> Vec<Line> {
 fn line(cells: &Cells, cell: &Cell) -> Line {
     let read = |name: &str| Some(Metric::named(name)?.read(cells, cell).estimate()?.mean);
     let shown = |name: &str, show: fn(f64) -> String| read(name).map_or("-".to_owned(), show);
-    let latency = cell.latency();
-    let percentile = |percentile| {
-        latency.percentile_ns(percentile).map_or("-".to_owned(), |ns| units::time(ns as f64))
-    };
     let local = cells.local(cell);
     let is_local = local.is_some_and(|local| std::ptr::eq(local, cell));
     let of_local =
@@ -59,8 +55,8 @@ fn line(cells: &Cells, cell: &Cell) -> Line {
         label: cell.label.clone(),
         iops: shown("iops", units::count),
         of_local,
-        p50: percentile(50.0),
-        p99: percentile(99.0),
+        p50: shown("p50", units::time),
+        p99: shown("p99", units::time),
         cpu: shown("cpu-per-io", units::time),
         marks,
     }

@@ -335,9 +335,7 @@ impl Mark {
     pub const fn explained(self) -> &'static str {
         match self {
             Self::SharedCores => "processors were shared by several roles",
-            Self::LoadLimited => {
-                "load-limited: another processor was saturated before the one under test"
-            }
+            Self::LoadLimited => "load-limited: the processor under test was not saturated",
             Self::NotSettled => "IOPS were not steady",
             Self::NotAwaited => "measured without waiting for steady state",
             Self::GeneratorFull => "the load generator's processor was saturated",

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::answer::Answer;
+use crate::claims::Answer;
 
 use super::{Environment, Record, SCHEMA, csv, file, upgrade};
 

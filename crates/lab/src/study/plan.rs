@@ -173,9 +173,9 @@ pub struct Quick {
 impl Default for Quick {
     fn default() -> Self {
         Self {
-            runtime: Duration::from_millis(1200),
-            ramp: Duration::from_millis(300),
-            repeats: 2,
+            runtime: Duration::from_millis(750),
+            ramp: Duration::from_millis(200),
+            repeats: 3,
             axes: BTreeMap::new(),
         }
     }

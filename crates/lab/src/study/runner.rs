@@ -29,9 +29,9 @@ use super::{
     target_set::TargetSet,
 };
 use crate::{
-    Job, RunObserver, answer,
-    cells::{Estimate, Repeat},
-    environment,
+    Job, RunObserver,
+    cells::{Estimate, Metric, Repeat},
+    claims, environment,
     limits::{REFERENCE_EVERY, REFERENCES_MAX},
     results::{
         self, Configuration, Environment, IdleRate, Record, Role, SCHEMA, Status, Store, key,
@@ -573,11 +573,12 @@ impl Runner<'_> {
     /// Whether the confidence interval of the metric by which the study is judged is within the
     /// plan's bound. It is not as long as a repeat has too few samples for that metric.
     fn is_narrow(&self, values: impl Iterator<Item = Option<f64>>) -> bool {
+        let Some(metric) = Metric::named(&self.judged_by) else { return false };
         values
             .collect::<Option<Vec<f64>>>()
-            .and_then(|values| Estimate::of(&values))
-            .and_then(|estimate| Some(100.0 * estimate.half_width? / estimate.mean))
-            .is_some_and(|percent| percent <= self.settings.plan.measure.confidence_percent)
+            .and_then(|values| Estimate::of(&values, metric.scale()))
+            .and_then(|estimate| estimate.relative_error())
+            .is_some_and(|share| 100.0 * share <= self.settings.plan.measure.confidence_percent)
     }
 
     /// How long a first repeat of a step takes, which waits for steady state, and a later one.
@@ -698,7 +699,7 @@ impl Runner<'_> {
         let written = self.store.set_environment(&self.environment);
         let loaded = results::load(self.store.directory());
         let table = loaded.map_err(|error| error.to_string()).and_then(|results| {
-            let answer = answer::answer(&results);
+            let answer = claims::answer(&results);
             let answered = answer.map_or(Ok(()), |answer| self.store.set_answer(&answer));
             answered
                 .and_then(|()| self.store.set_table(&results.records))

@@ -19,14 +19,19 @@ fn page(
     for cell in 0..cells {
         let ratio = if cell == 0 { ratio } else { 1.0 };
         let first = repeats(count, 1000.0, random);
-        questions.push(Question { first, second: repeats(count, 1000.0 * ratio, random), is_time });
+        questions.push(Question {
+            first,
+            second: repeats(count, 1000.0 * ratio, random),
+            is_time,
+            between: 0.0,
+        });
     }
     let together = |side: fn(&Question) -> &[f64]| {
         let log = |round: usize| questions.iter().map(|of| side(of)[round].ln()).sum::<f64>();
         (0..count).map(|round| (log(round) / cells as f64).exp()).collect::<Vec<f64>>()
     };
     let (first, second) = (together(|of| &of.first), together(|of| &of.second));
-    questions.push(Question { first, second, is_time });
+    questions.push(Question { first, second, is_time, between: 0.0 });
     questions
 }
 
@@ -47,7 +52,7 @@ fn the_least_number_of_repeats_is_that_of_the_exact_test() {
     assert_eq!((of(1), of(2), of(75)), (4, 4, 7));
     for (count, can) in [(5, false), (6, true)] {
         let (first, second) = (vec![1000.0; count], vec![1.0; count]);
-        let of = Question { first, second, is_time: false };
+        let of = Question { first, second, is_time: false, between: 0.0 };
         assert_eq!(can_convince(&of, 25, &Parameters::default()), can);
     }
 }
@@ -95,7 +100,7 @@ fn what_repeats_of_one_round_have_in_common_counts_once() {
     let wrong = share(400, |random| {
         let state = [repeats(8, 1000.0, random), repeats(8, 1000.0, random)];
         let [first, second] = state;
-        let one = Question { first, second, is_time: false };
+        let one = Question { first, second, is_time: false, between: 0.0 };
         changed(&judge(&vec![one; 25], &parameters))
     });
     assert!(wrong <= 0.05, "{wrong}");

@@ -1,5 +1,7 @@
 //! Finds the measured number that corresponds to a published one.
 
+use std::collections::BTreeSet;
+
 use crate::{
     cells::{
         Cell, Cells, Metric, Part, Reading,
@@ -7,12 +9,14 @@ use crate::{
         value_order,
     },
     html::draw,
-    published::PublishedResult,
+    published::{PublishedResult, Source},
     results::{Connection, Role, Value, key},
     study::{
         matrix::is_network,
         plan::{Kind, Plan},
+        site::link_of,
     },
+    units,
 };
 
 /// Share of the maximum from which on a curve is near its peak.
@@ -33,64 +37,269 @@ pub(super) struct Counterpart {
     pub(super) setting: String,
 }
 
-/// The result of the search.
-#[derive(Clone, Debug)]
-pub(super) enum Match {
-    Found(Counterpart),
-    Missing(String),
+/// A published number with its document and the study's cells.
+pub(super) struct Sought<'a> {
+    pub(super) result: &'a PublishedResult,
+    pub(super) source: &'a Source,
+    pub(super) plan: &'a Plan,
+    pub(super) cells: &'a Cells,
+    role: Role,
 }
 
-/// Finds the measured number.
-pub(super) fn counterpart(result: &PublishedResult, cells: &Cells, plan: &Plan) -> Match {
-    let role = match (plan.kind, result.metric.as_str()) {
-        (Kind::Interference, "latency_interference" | "throughput_sustained") => Role::Foreground,
-        (kind, _) => draw::role(kind),
-    };
-    let Some(transport) = transport(result, plan) else {
-        let published = result.transport.as_deref().unwrap_or("its transport");
-        return Match::Missing(format!("no transport of this study corresponds to {published}"));
-    };
-    let of_point = |cell: &&Cell| {
-        transport.as_ref().is_none_or(|wanted| cell.text(key::TRANSPORT) == wanted)
-            && fits(result, cell)
-    };
-    let mut candidates: Vec<&Cell> = cells.measured(role).filter(of_point).collect();
-    if candidates.is_empty() {
-        return Match::Missing(why_not(cells, role, &of_point));
+impl<'a> Sought<'a> {
+    pub(super) fn new(
+        result: &'a PublishedResult,
+        source: &'a Source,
+        plan: &'a Plan,
+        cells: &'a Cells,
+    ) -> Self {
+        let role = match (plan.kind, result.metric.as_str()) {
+            (Kind::Interference, "latency_interference" | "throughput_sustained") => {
+                Role::Foreground
+            }
+            (kind, _) => draw::role(kind),
+        };
+        Self { result, source, plan, cells, role }
     }
-    let differences = nearest(result, &mut candidates);
-    match value(result, cells, &candidates) {
-        Some(value) if value.is_finite() => {
-            let time = ["s", "ms", "us"].contains(&result.unit.as_str());
-            let metric = Metric::named(if time { "mean" } else { "iops" });
-            let relative = relative(result);
-            let all: Vec<&Cell> = match &relative {
-                Some(one) => {
-                    candidates.iter().flat_map(|cell| one.made_from(cells, cell)).collect()
+
+    /// The measured number, or why there is none.
+    pub(super) fn counterpart(&self) -> Result<Counterpart, String> {
+        let (result, cells) = (self.result, self.cells);
+        if result.metric.ends_with("_from_interrupt_moderation") {
+            return Err(
+                "it compares two runs, whose adapters moderate completions or do not".into()
+            );
+        }
+        self.has_what_was_printed()?;
+        let transport = self.transport()?;
+        let of_point = |cell: &&Cell| {
+            transport.as_ref().is_none_or(|wanted| cell.text(key::TRANSPORT) == wanted)
+                && self.fits(cell)
+        };
+        let mut candidates: Vec<&Cell> = cells.measured(self.role).filter(of_point).collect();
+        if candidates.is_empty() {
+            return Err(self.why_not(&of_point));
+        }
+        let differences = nearest(result, &mut candidates);
+        let value = self.value(&candidates)?;
+        let time = ["s", "ms", "us"].contains(&result.unit.as_str());
+        let relative = relative(result);
+        let all: Vec<&Cell> = match &relative {
+            Some(one) => candidates.iter().flat_map(|cell| one.made_from(cells, cell)).collect(),
+            None => candidates.iter().copied().chain(self.beside(&candidates)).collect(),
+        };
+        let metric = relative.or_else(|| Metric::named(if time { "mean" } else { "iops" }));
+        let gate = metric.map(|metric| gate(Sentence::Published, &metric, &all));
+        let gate = gate.unwrap_or_else(|| unreachable!("both are metrics"));
+        let setting = setting(cells, &candidates);
+        Ok(Counterpart { value, differences, gate, setting })
+    }
+
+    /// Whether cells have the document's own settings that nothing stands for.
+    fn has_what_was_printed(&self) -> Result<(), String> {
+        let is_rdma = self.result.transport.as_ref().is_some_and(|name| name.starts_with("rdma"));
+        if self.role == Role::Link && is_rdma {
+            return Err("the raw link is probed over TCP only".to_owned());
+        }
+        let own = self.result.printed.iter();
+        let own = own.filter(|(name, _)| !self.result.settings.contains_key(*name));
+        for (key, value) in own.flat_map(|(_, settings)| settings) {
+            let mut has = self.cells.cells.iter().filter_map(|cell| cell.value(key)).peekable();
+            if has.peek().is_some() && !has.any(|own| own == value) {
+                return Err(format!("no cell has {}", units::setting(key, value)));
+            }
+        }
+        Ok(())
+    }
+
+    fn why_not(&self, of_point: &dyn Fn(&&Cell) -> bool) -> String {
+        let skipped = self.cells.cells.iter().filter(|cell| cell.role == self.role).find(of_point);
+        let reason =
+            skipped.and_then(|cell| cell.missing.first()).and_then(|status| status.reason());
+        reason.map_or_else(|| "no cell with these settings".to_owned(), str::to_owned)
+    }
+
+    /// The transports of the study's cells, with a result or without.
+    fn present(&self) -> BTreeSet<&'a str> {
+        let own = self.cells.cells.iter().filter(|cell| cell.role == self.role);
+        own.map(|cell| cell.text(key::TRANSPORT)).collect()
+    }
+
+    /// Our name of the document's transport: that over the link of its role, or what stands for
+    /// it. None: the number names no transport.
+    fn transport(&self) -> Result<Option<String>, String> {
+        const REMOTE: [&str; 6] = [
+            "best_idle_poll",
+            "p99_improvement",
+            "iops_improvement",
+            "local_over_remote_iops",
+            "bs_at_parity",
+            "target_cpu_per_gbps_saving_vs_tcp",
+        ];
+        let Some(theirs) = &self.result.transport else {
+            let is_remote = REMOTE.iter().any(|metric| self.result.metric.starts_with(metric));
+            let link = self.source.links.values().next().map(String::as_str);
+            return if is_remote { self.ours("tcp", link).map(Some) } else { Ok(None) };
+        };
+        let known = self.plan.published.as_ref().and_then(|known| known.transports.get(theirs));
+        let stand_in = match (known, theirs.as_str()) {
+            (Some(name), _) => name,
+            (None, "local") => "local",
+            (None, name) if name.contains("rdma") => "rdma",
+            (None, name) if name.contains("tcp") => "tcp",
+            (None, name) => {
+                return Err(format!("no transport of this study corresponds to {name}"));
+            }
+        };
+        self.ours(stand_in, self.source.links.get(theirs).map(String::as_str)).map(Some)
+    }
+
+    /// The cells' transport for one of a plan, which is over this link in the document.
+    fn ours(&self, stand_in: &str, link: Option<&str>) -> Result<String, String> {
+        let present = self.present();
+        let protocol = stand_in.split(['-', '@']).next().unwrap_or_default();
+        let printed = link.map(|link| format!("{protocol}@{link}"));
+        if let Some(name) = printed.filter(|name| present.contains(name.as_str())) {
+            return Ok(name);
+        }
+        let is_other = |name: &str| {
+            let own = link_of(name);
+            self.source.links.values().any(|known| known == own)
+        };
+        let is_over_a_link = |name: &&&str| {
+            name.split('@').next() == Some(protocol) && !link_of(name).is_empty() && !is_other(name)
+        };
+        let over_a_link: Vec<&&str> = present.iter().filter(is_over_a_link).collect();
+        match over_a_link[..] {
+            [sole] if !present.contains(stand_in) && stand_in != "tcp-link" => {
+                Ok((*sole).to_owned())
+            }
+            [] | [_] => match (present.contains(stand_in), link) {
+                (false, Some(link)) if present.iter().any(|name| !link_of(name).is_empty()) => {
+                    Err(format!("no cell is over a link that the site file calls {link}"))
                 }
-                None => candidates.iter().copied().chain(beside(result, cells)).collect(),
-            };
-            let metric = relative.or(metric);
-            let gate = metric.map(|metric| gate(Sentence::Published, &metric, &all));
-            let gate = gate.unwrap_or_else(|| unreachable!("both are metrics"));
-            let setting = setting(cells, &candidates);
-            Match::Found(Counterpart { value, differences, gate, setting })
+                _ => Ok(stand_in.to_owned()),
+            },
+            _ if present.contains(stand_in) => Ok(stand_in.to_owned()),
+            _ => Err(format!(
+                "which of several links it is over is not known: in a site file its name is {}",
+                link.unwrap_or(stand_in)
+            )),
         }
-        _ => Match::Missing("the corresponding cells do not have this number".to_owned()),
     }
-}
 
-/// Cells of the transports that a number is made from besides its own.
-fn beside<'a>(result: &PublishedResult, cells: &'a Cells) -> Vec<&'a Cell> {
-    let transports: Vec<&str> = match result.metric.as_str() {
-        "p99_added" | "p99_added_pct" => {
-            result.between.iter().flatten().map(String::as_str).collect()
+    /// Our names of the transports that a difference lies between.
+    fn between(&self) -> Result<Option<[String; 2]>, String> {
+        let Some([lower, higher]) = &self.result.between else { return Ok(None) };
+        let link = self.source.links.values().next().map(String::as_str);
+        let of = |name: &str| match name {
+            "tcp-link" => self.ours(name, link),
+            _ => Ok(name.to_owned()),
+        };
+        let both = [of(lower)?, of(higher)?];
+        let present = self.present();
+        match both.iter().find(|name| !present.contains(name.as_str())) {
+            None => Ok(Some(both)),
+            Some(name) if name == "tcp" => {
+                Err("no cell is over loopback: that is a run on one machine".to_owned())
+            }
+            Some(name) => Err(format!("no cell is over {name}")),
         }
-        "local_over_remote_iops" | "bs_at_parity" => vec!["local", "tcp"],
-        _ => Vec::new(),
-    };
-    let is_of = |cell: &&Cell| transports.contains(&cell.text(key::TRANSPORT));
-    cells.measured(Role::Plain).filter(is_of).collect()
+    }
+
+    /// Whether a cell has the settings of the published number that belong to the load.
+    fn fits(&self, cell: &Cell) -> bool {
+        let result = self.result;
+        let pattern = result.pattern.as_deref().is_none_or(|patterns| {
+            patterns.split(',').any(|pattern| match pattern {
+                "rw70" => ["rw", "randrw"].contains(&cell.text(key::PATTERN)),
+                pattern => cell.text(key::PATTERN) == pattern,
+            })
+        });
+        // A raw link has its own patterns.
+        let pattern = pattern || cell.role == Role::Link;
+        let same = |key: &str, published: Option<u64>| {
+            published.is_none_or(|published| {
+                cell.value(key).is_none_or(|measured| *measured == published.into())
+            })
+        };
+        let depth = result.metric.ends_with("_max") || same(key::DEPTH, result.qd);
+        // The published backgrounds were storage.
+        pattern
+            && depth
+            && !is_network(&cell.configuration)
+            && same(key::BLOCK_BYTES, result.bs_bytes)
+            && self.has_knobs(cell)
+    }
+
+    /// Whether a cell has the document's own settings, where cells have such, or what stands for
+    /// them.
+    fn has_knobs(&self, cell: &Cell) -> bool {
+        let has = |key: &String| self.cells.cells.iter().any(|cell| cell.value(key).is_some());
+        let is_printed = |name: &String| {
+            let printed = self.result.printed.get(name).into_iter().flatten();
+            printed.filter(|(key, _)| *key != name).any(|(key, _)| has(key))
+                || !self.result.settings.contains_key(name)
+        };
+        let own = self.result.printed.iter().filter(|(name, _)| is_printed(name));
+        let mut own = own.flat_map(|(_, settings)| settings);
+        let mut others = self
+            .result
+            .settings
+            .iter()
+            .filter(|(name, _)| !self.result.printed.contains_key(*name) || !is_printed(name));
+        own.all(|(key, value)| cell.value(key).is_none_or(|measured| measured == value))
+            && others.all(|(key, published)| cell.value(key) == Some(published))
+    }
+
+    /// Cells that a number is made from besides its own.
+    fn beside(&self, candidates: &[&'a Cell]) -> Vec<&'a Cell> {
+        let own = candidates.first().map_or("", |cell| cell.text(key::TRANSPORT));
+        let between = self.between().ok().flatten();
+        let transports: Vec<&str> = match (self.result.metric.as_str(), &between) {
+            (_, Some(between)) => between.iter().map(String::as_str).collect(),
+            ("local_over_remote_iops" | "bs_at_parity", _) => vec!["local", own],
+            _ => Vec::new(),
+        };
+        let is_of = |cell: &&Cell| transports.contains(&cell.text(key::TRANSPORT));
+        self.cells.measured(Role::Plain).filter(is_of).collect()
+    }
+
+    fn value(&self, candidates: &[&Cell]) -> Result<f64, String> {
+        let (result, cells) = (self.result, self.cells);
+        let own = candidates.first().map_or("", |cell| cell.text(key::TRANSPORT));
+        let value = match result.metric.as_str() {
+            "p99_added" | "p99_added_pct" => {
+                let between = self.between()?;
+                between.and_then(|[without, with]| added(result, cells, &without, &with))
+            }
+            "local_over_remote_iops" => {
+                let most = |name| transport_most(cells, name, "iops");
+                most("local").zip(most(own)).map(|(local, remote)| local / remote)
+            }
+            "bs_at_parity" => {
+                Some(parity(cells, own).ok_or("it is nowhere on a par with local here")?)
+            }
+            "target_cpu_per_gbps_saving_vs_tcp" => Some(saving(cells, own).ok_or(
+                "it compares an offload with none: measure a link with it and one without, \
+                 --set transport=tcp@toe,tcp@nic",
+            )?),
+            metric if metric.contains("cpu") => {
+                let is_one = |cell: &&Cell| {
+                    cell.connection.as_ref().is_some_and(Connection::is_within_a_machine)
+                };
+                if candidates.iter().any(is_one) {
+                    return Err("it is of a whole machine, which host and target share here".into());
+                }
+                processors(metric, candidates)
+            }
+            metric => plain(metric, cells, candidates),
+        };
+        let is_value = |value: &f64| value.is_finite();
+        value
+            .filter(is_value)
+            .ok_or_else(|| "the corresponding cells do not have this number".into())
+    }
 }
 
 /// The transports, devices and cores of cells, each once.
@@ -130,57 +339,6 @@ fn setting(cells: &Cells, of: &[&Cell]) -> String {
     }
     words.retain(|word| !word.is_empty());
     words.join(", ")
-}
-
-/// The plan's name for the document's transport; an outer None: there is none, an inner one: the
-/// number names no transport.
-#[expect(clippy::option_option, reason = "two different questions")]
-fn transport(result: &PublishedResult, plan: &Plan) -> Option<Option<String>> {
-    let Some(published) = &result.transport else {
-        let remote = ["best_idle_poll", "p99_improvement", "iops_improvement"];
-        let any = remote.iter().any(|metric| result.metric.starts_with(metric));
-        return Some(any.then(|| "tcp".to_owned()));
-    };
-    let known = plan.published.as_ref().and_then(|known| known.transports.get(published));
-    if let Some(name) = known {
-        return Some(Some(name.clone()));
-    }
-    Some(Some(match published.as_str() {
-        "local" => "local".to_owned(),
-        published if published.contains("rdma") => "rdma".to_owned(),
-        published if published.contains("tcp") => "tcp".to_owned(),
-        _ => return None,
-    }))
-}
-
-fn why_not(cells: &Cells, role: Role, of_point: &dyn Fn(&&Cell) -> bool) -> String {
-    let skipped = cells.cells.iter().filter(|cell| cell.role == role).find(of_point);
-    let reason = skipped.and_then(|cell| cell.missing.first()).and_then(|status| status.reason());
-    reason.map_or_else(|| "no cell with these settings".to_owned(), str::to_owned)
-}
-
-/// Whether a cell has the settings of the published number that belong to the load.
-fn fits(result: &PublishedResult, cell: &Cell) -> bool {
-    let pattern = result.pattern.as_deref().is_none_or(|patterns| {
-        patterns.split(',').any(|pattern| match pattern {
-            "rw70" => ["rw", "randrw"].contains(&cell.text(key::PATTERN)),
-            pattern => cell.text(key::PATTERN) == pattern,
-        })
-    });
-    // A raw link has its own patterns.
-    let pattern = pattern || cell.role == Role::Link;
-    let same = |key: &str, published: Option<u64>| {
-        published.is_none_or(|published| {
-            cell.value(key).is_none_or(|measured| *measured == published.into())
-        })
-    };
-    let depth = result.metric.ends_with("_max") || same(key::DEPTH, result.qd);
-    // The published backgrounds were storage.
-    pattern
-        && depth
-        && !is_network(&cell.configuration)
-        && same(key::BLOCK_BYTES, result.bs_bytes)
-        && result.settings.iter().all(|(key, published)| cell.value(key) == Some(published))
 }
 
 /// Keeps the candidates nearest in jobs and cores; returns the differences.
@@ -233,7 +391,8 @@ fn relative(result: &PublishedResult) -> Option<Metric> {
     Metric::named(name)
 }
 
-fn value(result: &PublishedResult, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
+/// A number of the candidates alone.
+fn plain(metric: &str, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
     let read = |name: &str, cell: &Cell| -> Option<f64> {
         match Metric::named(name)?.read(cells, cell) {
             Reading::Is(estimate) => Some(estimate.mean),
@@ -245,7 +404,6 @@ fn value(result: &PublishedResult, cells: &Cells, candidates: &[&Cell]) -> Optio
     };
     let most = |name: &str| all(name).into_iter().reduce(f64::max);
     let first = |name: &str| candidates.iter().find_map(|cell| read(name, cell));
-    let metric = result.metric.as_str();
     match metric {
         "iops" | "iops_max" => most("iops"),
         "iops_min" => all("iops").into_iter().reduce(f64::min),
@@ -260,21 +418,10 @@ fn value(result: &PublishedResult, cells: &Cells, candidates: &[&Cell]) -> Optio
         "concurrency_max" => most("concurrency"),
         "latency_interference" => most("latency-interference"),
         "throughput_sustained" => all("throughput-sustained").into_iter().reduce(f64::min),
-        "cpu_usr" => share(candidates, &[Part::User], false),
-        "cpu_sys" => share(candidates, &[Part::System, Part::Softirq], false),
-        "cpu_iowait" => share(candidates, &[Part::Iowait], false),
-        "host_cpu" | "host_cpu_max" => busy(candidates, false),
-        "target_cpu" => busy(candidates, true),
         "bs_at_near_peak" => reaches(cells, candidates, key::BLOCK_BYTES, "bandwidth"),
         "cores_at_peak" => reaches(cells, candidates, key::CORES, "iops"),
         "jobs_at_peak" => reaches(cells, candidates, key::JOBS, "iops"),
         "qd_at_write_saturation" => reaches(cells, candidates, key::DEPTH, "iops"),
-        "p99_added" | "p99_added_pct" => added(result, cells),
-        "local_over_remote_iops" => {
-            let of = |name| transport_most(cells, name, "iops");
-            Some(of("local")? / of("tcp")?)
-        }
-        "bs_at_parity" => parity(cells),
         "p99_improvement" | "iops_improvement" => improvement(metric, cells),
         "p99_improvement_min" | "p99_improvement_max" | "best_idle_poll" => {
             idle_poll(metric, cells, candidates)
@@ -286,14 +433,32 @@ fn value(result: &PublishedResult, cells: &Cells, candidates: &[&Cell]) -> Optio
     }
 }
 
-fn share(candidates: &[&Cell], parts: &[Part], target: bool) -> Option<f64> {
-    let sides = draw::sides(candidates.first()?, target);
-    let shares: Option<Vec<f64>> = parts.iter().map(|part| part.share(&sides)).collect();
-    Some(100.0 * shares?.iter().sum::<f64>())
+/// Shares of the time of all processors of a machine, in percent.
+fn processors(metric: &str, candidates: &[&Cell]) -> Option<f64> {
+    let share = |parts: &[Part], target: bool| {
+        let sides = draw::sides(candidates.first()?, target);
+        let shares: Option<Vec<f64>> = parts.iter().map(|part| part.share(&sides, true)).collect();
+        Some(100.0 * shares?.iter().sum::<f64>())
+    };
+    match metric {
+        "cpu_usr" => share(&[Part::User], false),
+        "cpu_sys" => share(&[Part::System, Part::Softirq], false),
+        "cpu_iowait" => share(&[Part::Iowait], false),
+        "host_cpu" | "host_cpu_max" => Some(100.0 - share(&[Part::Idle, Part::Iowait], false)?),
+        "target_cpu" => Some(100.0 - share(&[Part::Idle, Part::Iowait], true)?),
+        _ => None,
+    }
 }
 
-fn busy(candidates: &[&Cell], target: bool) -> Option<f64> {
-    Some(100.0 - share(candidates, &[Part::Idle, Part::Iowait], target)?)
+/// How much less of the target's processors a Gb/s takes than over the other transport, in percent.
+fn saving(cells: &Cells, with: &str) -> Option<f64> {
+    let metric = Metric::named("target-cpu-per-gbps")?;
+    let least = |wanted: &dyn Fn(&str) -> bool| {
+        let of = cells.measured(Role::Plain).filter(|cell| wanted(cell.text(key::TRANSPORT)));
+        of.filter_map(|cell| metric.read(cells, cell).mean()).reduce(f64::min)
+    };
+    let without = least(&|name| name != with && name != "local")?;
+    Some(100.0 * (1.0 - least(&|name| name == with)? / without))
 }
 
 /// The smallest value of an axis at which a metric is near its peak.
@@ -325,8 +490,7 @@ fn transport_most(cells: &Cells, transport: &str, metric: &str) -> Option<f64> {
 }
 
 /// p99 of one transport above another's, in ns or in percent.
-fn added(result: &PublishedResult, cells: &Cells) -> Option<f64> {
-    let [without, with] = result.between.as_ref()?;
+fn added(result: &PublishedResult, cells: &Cells, without: &str, with: &str) -> Option<f64> {
     let metric = Metric::named("p99")?;
     let p99 =
         |name: &str| of_transport(cells, name).find_map(|cell| metric.read(cells, cell).mean());
@@ -337,10 +501,10 @@ fn added(result: &PublishedResult, cells: &Cells) -> Option<f64> {
     Some(100.0 * (with / without - 1.0))
 }
 
-/// The smallest block size at which the best bandwidth over TCP is on a par with local.
-fn parity(cells: &Cells) -> Option<f64> {
+/// The smallest block size at which the best bandwidth over a transport is on a par with local.
+fn parity(cells: &Cells, remote: &str) -> Option<f64> {
     let metric = Metric::named("bandwidth")?;
-    let mut sizes: Vec<u64> = of_transport(cells, "tcp")
+    let mut sizes: Vec<u64> = of_transport(cells, remote)
         .filter_map(|cell| cell.value(key::BLOCK_BYTES)?.as_integer())
         .collect();
     sizes.sort_unstable();
@@ -351,14 +515,22 @@ fn parity(cells: &Cells) -> Option<f64> {
             .filter_map(|cell| metric.read(cells, cell).mean())
             .reduce(f64::max)
     };
-    let at_par = |size: &u64| Some(best("tcp", *size)? >= PARITY * best("local", *size)?);
+    let at_par = |size: &u64| Some(best(remote, *size)? >= PARITY * best("local", *size)?);
     sizes.into_iter().find(|size| at_par(size) == Some(true)).map(|size| size as f64)
 }
 
 /// The gain of polling over sleeping: p99 at depth 1, or maximum IOPS, in percent.
 fn improvement(metric: &str, cells: &Cells) -> Option<f64> {
+    // The kernel's polled queues, where there are some; hosts that poll stand for them.
+    let has_queues = cells.cells.iter().any(|cell| cell.value(key::NR_POLL_QUEUES).is_some());
     let of = |polling: &'static str| {
-        cells.measured(Role::Plain).filter(move |cell| cell.text(key::HOST_POLLING) == polling)
+        cells.measured(Role::Plain).filter(move |cell| match has_queues {
+            true => {
+                let queues = cell.number(key::NR_POLL_QUEUES).unwrap_or_default();
+                (queues > 0.0) == (polling == "spin")
+            }
+            false => cell.text(key::HOST_POLLING) == polling,
+        })
     };
     if metric == "iops_improvement" {
         let iops = Metric::named("iops")?;

@@ -1,4 +1,6 @@
-use super::{Row, Verdict, paper_comparisons, summary};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Outcome, Row, paper_comparisons, summary};
 use crate::{
     cells::{
         Cells,
@@ -6,8 +8,12 @@ use crate::{
     },
     published::Published,
     results::{Connection, Environment, Mark, Record, Role, Value, key},
-    study::{builtin, plan::Plan},
-    testing::{record, repeated},
+    study::{
+        builtin,
+        matrix::{Apart, Capabilities},
+        plan::Plan,
+    },
+    testing::{large_machine, made_up, record, repeated},
 };
 
 fn plan(name: &str) -> Plan {
@@ -62,11 +68,11 @@ fn a_remote_number_is_compared_by_its_share_of_local() {
         point("tcp", "randread", 8, 20.0),
     ];
     let found = rows("overhead-t-app", &[LOCAL, &remote(45.0)], &records);
-    assert!(matches!(found[0].verdict, Verdict::Ratio(_)), "{:?}", found[0].verdict);
-    assert_eq!(found[1].verdict, Verdict::Alike, "45 % and 50 % are alike: {:?}", found[1]);
+    assert!(matches!(found[0].verdict, Outcome::Ratio(_)), "{:?}", found[0].verdict);
+    assert_eq!(found[1].verdict, Outcome::Alike, "45 % and 50 % are alike: {:?}", found[1]);
     assert_eq!(found[1].shape, "relative to local: published 45 %, measured 50 %");
     let found = rows("overhead-t-app", &[LOCAL, &remote(10.0)], &records);
-    let Verdict::Differs(how) = &found[1].verdict else { panic!("{:?}", found[1]) };
+    let Outcome::Differs(how) = &found[1].verdict else { panic!("{:?}", found[1]) };
     assert_eq!(how, "published 10 %, measured 50 %");
 }
 
@@ -75,7 +81,7 @@ fn opposite_directions_are_reported() {
     let records =
         [point("local", "randread", 1, 1_000_000.0), point("tcp", "randread", 1, 500_000.0)];
     let found = rows("overhead-t-app", &[LOCAL, &remote(130.0)], &records);
-    let Verdict::Differs(how) = &found[1].verdict else { panic!("{:?}", found[1]) };
+    let Outcome::Differs(how) = &found[1].verdict else { panic!("{:?}", found[1]) };
     assert!(how.starts_with("in the opposite direction: "), "{how}");
 }
 
@@ -88,7 +94,7 @@ fn published_numbers_without_a_measured_one_are_missing() {
     let reasons: Vec<&str> = found
         .iter()
         .map(|row| match &row.verdict {
-            Verdict::Missing(why) => why.as_str(),
+            Outcome::Missing(why) => why.as_str(),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -122,10 +128,10 @@ fn interference_is_matched_by_tenant_and_load() {
     let theirs = "qd = 1\nmetric = \"latency_interference\"\nvalue = 1.8\nunit = \"x\"\n\
                   settings = { foreground = \"l-app\", load_percent = 20 }";
     let found = rows("target-interference", &[theirs], &records);
-    assert_eq!(found[0].verdict, Verdict::Alike, "2.0 of the L-app at 20 %: {:?}", found[0]);
+    assert_eq!(found[0].verdict, Outcome::Alike, "2.0 of the L-app at 20 %: {:?}", found[0]);
     let more = theirs.replace("20 }", "60 }");
     let found = rows("target-interference", &[&more], &records);
-    assert!(matches!(found[0].verdict, Verdict::Differs(_)), "{:?}", found[0]);
+    assert!(matches!(found[0].verdict, Outcome::Differs(_)), "{:?}", found[0]);
 }
 
 #[test]
@@ -147,10 +153,10 @@ fn published_interference_is_that_of_hosts_that_poll() {
                   settings = { foreground = \"l-app\", load_percent = 20 }";
     let both = [of("sleep", 900), of("spin", 200)].concat();
     let found = rows("target-interference", &[theirs], &both);
-    assert_eq!(found[0].verdict, Verdict::Alike, "{:?}", found[0]);
+    assert_eq!(found[0].verdict, Outcome::Alike, "{:?}", found[0]);
     assert!(!found[0].differences.contains("hosts that sleep"), "{:?}", found[0]);
     let found = rows("target-interference", &[theirs], &of("sleep", 200));
-    assert_eq!(found[0].verdict, Verdict::Alike, "{:?}", found[0]);
+    assert_eq!(found[0].verdict, Outcome::Alike, "{:?}", found[0]);
     assert!(found[0].differences.contains("hosts that sleep measured"), "{:?}", found[0]);
 }
 
@@ -175,17 +181,17 @@ fn marks_and_intervals_withhold_a_verdict() {
         let found = rows("overhead-t-app", &[LOCAL, &remote(theirs)], records);
         found[1].verdict.clone()
     };
-    assert_eq!(verdict(&records, 45.0), Verdict::Alike);
+    assert_eq!(verdict(&records, 45.0), Outcome::Alike);
     records[0].mark(Mark::GeneratorFull);
-    let Verdict::Withheld(why) = verdict(&records, 45.0) else { panic!("local was not full") };
+    let Outcome::Withheld(why) = verdict(&records, 45.0) else { panic!("local was not full") };
     assert!(why.starts_with("the load generator's processor was saturated"), "{why}");
-    let Verdict::Withheld(_) = verdict(&records, 5.0) else { panic!("nor does it differ") };
+    let Outcome::Withheld(_) = verdict(&records, 5.0) else { panic!("nor does it differ") };
     records[0].marks = vec![Mark::SharedCores, Mark::Loopback];
-    assert_eq!(verdict(&records, 45.0), Verdict::Alike, "these are named only");
+    assert_eq!(verdict(&records, 45.0), Outcome::Alike, "these are named only");
     let once = Cells::of(&records, &Environment::default());
     let published = published("overhead-t-app", &[LOCAL, &remote(45.0)]);
     let said = paper_comparisons(&published, &once, &plan("overhead-t-app"));
-    let Verdict::Withheld(why) = &said[0].rows[1].verdict else { panic!("one repeat") };
+    let Outcome::Withheld(why) = &said[0].rows[1].verdict else { panic!("one repeat") };
     assert!(why.contains("the repeats show no spread"), "{why}");
     let mut records = repeated(&records);
     for (index, record) in records.iter_mut().enumerate() {
@@ -194,7 +200,7 @@ fn marks_and_intervals_withhold_a_verdict() {
     }
     let cells = Cells::of(&records, &Environment::default());
     let said = paper_comparisons(&published, &cells, &plan("overhead-t-app"));
-    let Verdict::Withheld(why) = &said[0].rows[1].verdict else { panic!("{:?}", said[0].rows[1]) };
+    let Outcome::Withheld(why) = &said[0].rows[1].verdict else { panic!("{:?}", said[0].rows[1]) };
     assert!(why.starts_with("not distinguishable here: about"), "{why}");
 }
 
@@ -211,11 +217,11 @@ fn every_mark_withholds_a_verdict_or_is_named_beside_it_as_the_table_says() {
             let found = rows("overhead-t-app", &[LOCAL, &remote(theirs)], &records);
             let row = &found[1];
             match (rule(mark, Sentence::Published), &row.verdict) {
-                (Rule::Forbidden, Verdict::Withheld(why)) => {
+                (Rule::Forbidden, Outcome::Withheld(why)) => {
                     assert!(why.contains(mark.explained()), "{mark:?}: {row:?}");
                 }
-                (told, Verdict::Alike) if is_alike && told != Rule::Forbidden => {}
-                (told, Verdict::Differs(_)) if !is_alike && told != Rule::Forbidden => {}
+                (told, Outcome::Alike) if is_alike && told != Rule::Forbidden => {}
+                (told, Outcome::Differs(_)) if !is_alike && told != Rule::Forbidden => {}
                 _ => panic!("{mark:?} of cell {marked}: {row:?}"),
             }
             let is_named = row.settings.contains(&named);
@@ -223,7 +229,7 @@ fn every_mark_withholds_a_verdict_or_is_named_beside_it_as_the_table_says() {
         }
         // A number with nothing to relate it to passes the same gate.
         let found = rows("overhead-t-app", &[LOCAL], &records);
-        let is_withheld = matches!(found[0].verdict, Verdict::Withheld(_));
+        let is_withheld = matches!(found[0].verdict, Outcome::Withheld(_));
         let forbidden = rule(mark, Sentence::Published) == Rule::Forbidden;
         assert_eq!(is_withheld, marked == 0 && forbidden, "{mark:?}: {:?}", found[0]);
     }
@@ -253,3 +259,153 @@ fn a_verdict_names_our_transport_device_and_cores_beside_theirs() {
     let said = paper_comparisons(&published, &cells, &plan("overhead-t-app"));
     assert!(summary(&said[0]).contains(expected), "{}", summary(&said[0]));
 }
+
+/// What the documentation says how each publication is run as it was printed: the study, its plan
+/// with the settings of the command, and the machines of its site.
+fn printed() -> Vec<(Plan, Option<Apart>)> {
+    const TEXT: &str = include_str!("../../../../../docs/studies.md");
+    let (_, text) = TEXT.split_once("## Each as it was printed").expect("the section");
+    let mut variables: Vec<(String, String)> = Vec::new();
+    let (mut links, mut commands) = (Vec::new(), Vec::new());
+    for line in text.lines() {
+        if let Some((_, rest)) = line.split_once("links = {") {
+            links = rest.trim_end_matches([' ', '}']).split(',').collect();
+        } else if let Some((name, value)) = line
+            .split_once("=\"")
+            .filter(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase()))
+        {
+            variables.push((format!("${name}"), value.trim_end_matches('"').to_owned()));
+        } else if let Some(command) = line.strip_prefix("weft study run ") {
+            let mut command = command.split('#').next().unwrap_or_default().to_owned();
+            for (name, value) in &variables {
+                command = command.replace(name, value);
+            }
+            let names = links.iter().filter_map(|link| link.split('=').next());
+            let names: Vec<String> = names.map(|name| name.trim().to_owned()).collect();
+            let words: Vec<&str> = command.split_whitespace().collect();
+            let loads = words.windows(2).find(|pair| pair[0] == "--load-on");
+            let apart = command.contains("--site").then(|| Apart {
+                load_cpus: (0..28).collect(),
+                loads: loads.map_or(1, |pair| pair[1].split(',').count()),
+                local: true,
+                links: names.into_iter().map(|link| (link, true)).collect(),
+                ..Apart::default()
+            });
+            commands.push((as_run(&command), apart));
+        }
+    }
+    commands
+}
+
+/// The plan of a command line.
+fn as_run(command: &str) -> Plan {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let mut plan = plan(words[0]);
+    let value = |text: &str| match text.parse::<u64>() {
+        Ok(number) => Value::from(number),
+        Err(_) => Value::from(text),
+    };
+    for pair in words.windows(2) {
+        let (key, values) = match pair[0] {
+            "--set" => pair[1].split_once('=').expect("a setting"),
+            "--host-software" => (key::HOST_SOFTWARE, pair[1]),
+            "--target-software" => (key::TARGET_SOFTWARE, pair[1]),
+            _ => continue,
+        };
+        plan.set(key, values.split(',').map(value).collect());
+    }
+    plan
+}
+
+/// A publication's numbers beside the cells of its own commands: each stands beside the cell of its
+/// own link and settings, or says why it cannot.
+#[test]
+fn each_number_stands_beside_the_cell_that_is_run_as_it_was_printed() {
+    const WHY: [&str; 6] = [
+        "nowhere on a par",
+        "it compares two runs, whose adapters",
+        "it compares an offload with none",
+        "no cell is over loopback",
+        "no cell has host software spdk",
+        "SPDK's perf does not tell reads from writes",
+    ];
+    let mut missing: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    let mut found = BTreeSet::new();
+    let mut studies = BTreeSet::new();
+    for (plan, apart) in printed() {
+        let machine = Capabilities { cpus: (0..28).collect(), apart, ..large_machine() };
+        let environment =
+            Environment { local: "/dev/nvme0n1".to_owned(), ..Environment::default() };
+        let cells = Cells::of(&repeated(&made_up(&plan, &machine)), &environment);
+        studies.insert(plan.name.clone());
+        for document in paper_comparisons(crate::published::published(), &cells, &plan) {
+            for row in document.rows {
+                let place = (plan.name.clone(), format!("{}: {}", row.figure, row.what));
+                match row.verdict {
+                    Outcome::Missing(why) => missing.entry(place).or_default().push(why),
+                    _ => drop(found.insert((place, row.settings.clone(), row.measured.clone()))),
+                }
+            }
+        }
+    }
+    let is_found = |place: &(String, String)| found.iter().any(|(known, ..)| known == place);
+    let missing: Vec<_> = missing.iter().filter(|(place, _)| !is_found(place)).collect();
+    let is_known = |why: &String| WHY.iter().any(|known| why.contains(known));
+    let unexplained: Vec<_> = missing.iter().filter(|(_, why)| !why.iter().any(is_known)).collect();
+    assert!(unexplained.is_empty(), "{unexplained:#?}");
+    for (place, settings, _) in &found {
+        let own = settings.split("theirs: ").nth(1).and_then(|text| text.split(',').next());
+        let theirs = |name: &str| own == Some(name);
+        for source in crate::published::published().source.values() {
+            for (transport, link) in source.links.iter().filter(|(name, _)| theirs(name)) {
+                let is_over = settings.contains(&format!("@{link}"));
+                assert!(is_over, "{transport}, {place:?}: {settings}");
+            }
+        }
+    }
+    let knobs: BTreeSet<&String> = found
+        .iter()
+        .filter(|((study, what), ..)| study == "knobs" && what.contains("lat p99"))
+        .map(|(.., measured)| measured)
+        .collect();
+    assert_eq!(knobs.len(), 4, "each combination of the knobs has its own cell: {found:?}");
+    println!("{} found, {} not: {missing:#?}", found.len(), missing.len());
+    assert!(found.len() > 140, "{}", found.len());
+}
+
+#[test]
+fn a_sole_link_stands_for_a_transport_and_several_do_not() {
+    let theirs = LOCAL.replace("\"local\"", "\"tcp-100gbe\"");
+    let beside = |transports: &[&str]| {
+        let records: Vec<Record> =
+            transports.iter().map(|name| point(name, "randread", 1, 5e5)).collect();
+        let found = rows("overhead-t-app", &[&theirs], &records);
+        (found[0].settings.clone(), found[0].verdict.clone())
+    };
+    assert!(beside(&["local", "tcp@lo"]).0.contains("ours: tcp@lo"));
+    assert!(beside(&["local", "tcp", "tcp@lo"]).0.contains("ours: tcp,"), "the plan's own");
+    let Outcome::Missing(why) = beside(&["tcp@one", "tcp@two"]).1 else { panic!("which one?") };
+    assert!(why.contains("in a site file its name is"), "{why}");
+}
+
+/// W14.
+#[test]
+fn a_share_of_a_copy_is_not_compared_with_a_share_of_a_device() {
+    let records = [point("local", "randread", 1, 2e6), point("tcp", "randread", 1, 1e6)];
+    let of = |local: &str| {
+        let environment = Environment { local: local.to_owned(), ..Environment::default() };
+        let cells = Cells::of(&repeated(&records), &environment);
+        let published = published("overhead-t-app", &[LOCAL, &remote(45.0), OF_LOCAL]);
+        let documents = paper_comparisons(&published, &cells, &plan("overhead-t-app"));
+        let rows = documents.into_iter().flat_map(|document| document.rows);
+        rows.map(|row| row.verdict).collect::<Vec<Outcome>>()
+    };
+    let memory = of("memory, 256 MiB");
+    assert!(matches!(memory[1], Outcome::Ratio(_)), "a plain quotient: {memory:?}");
+    let Outcome::Withheld(why) = &memory[2] else { panic!("{memory:?}") };
+    assert!(why.contains("a copy in memory here and a device there"), "{why}");
+    let device = of("/dev/nvme0n1");
+    assert_eq!((&device[1], &device[2]), (&Outcome::Alike, &Outcome::Alike));
+}
+
+const OF_LOCAL: &str = "metric = \"local_over_remote_iops\"\nvalue = 2.0\nunit = \"x\"";

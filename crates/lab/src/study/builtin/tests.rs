@@ -268,15 +268,15 @@ fn the_first_look_is_short() {
         let here = matrix.steps().filter(|step| step.missing().is_none()).count();
         assert!(here == matrix.len() && here <= 32, "every transport that is there, and no other");
         let each = plan.measure.runtime + plan.measure.ramp;
-        assert_eq!((plan.measure.repeats, plan.measure.repeats_max), (2, 2));
+        assert_eq!((plan.measure.repeats, plan.measure.repeats_max), (3, 3));
         let repeats: u32 = matrix
             .steps()
             .flat_map(Step::cells)
             .map(|cell| plan.repeats_of(&cell.configuration))
             .sum();
         // Two of its cells, or three, have five.
-        let more = if rdma { 9 } else { 6 };
-        assert_eq!(repeats, 2 * u32::try_from(here).expect("few") + more);
+        let more = if rdma { 6 } else { 4 };
+        assert_eq!(repeats, 3 * u32::try_from(here).expect("few") + more);
         let all = each * repeats;
         assert!((25..=32).contains(&all.as_secs()), "{all:?}");
         let transports = plan.values(key::TRANSPORT).count();

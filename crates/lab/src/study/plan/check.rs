@@ -422,7 +422,7 @@ mod tests {
         plan.quicken();
         assert_eq!(plan.axes["block_bytes"], [Value::Integer(4096)]);
         assert_eq!(plan.axes["transport"].len(), 2);
-        assert_eq!((plan.measure.repeats, plan.measure.repeats_max), (2, 2));
+        assert_eq!((plan.measure.repeats, plan.measure.repeats_max), (3, 3));
         assert!(plan.measure.settle.is_zero());
     }
 

@@ -7,7 +7,7 @@ use weft_reactor::monotonic_time;
 
 use super::{FAILURES_MAX, Position, Runner, Stopped};
 use crate::{
-    cells::{Estimate, Repeat},
+    cells::{Estimate, Repeat, Scale},
     report::fio,
     results::{IdleRate, KnobRecord, Mark, Record, Role, Status, TestedTarget, Value, key, number},
     study::{
@@ -320,7 +320,7 @@ impl Runner<'_> {
             .and_then(|cell| self.history.get(&cell.id));
         let values: Vec<f64> =
             found.into_iter().flat_map(BTreeMap::values).map(|repeat| repeat.iops).collect();
-        match Estimate::of(&values) {
+        match Estimate::of(&values, Scale::Plain) {
             Some(estimate) => Ok(Some(estimate.mean)),
             None => Err("the saturation point to which its load refers is not known".to_owned()),
         }

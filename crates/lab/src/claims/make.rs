@@ -1,0 +1,494 @@
+//! Makes claims from cells.
+
+use super::{
+    Claim, Number, Row, Verdict,
+    ask::{Ask, Beside},
+    marks_of, unit_name,
+};
+use crate::{
+    cells::{
+        Better, Cell, Cells, Estimate, Metric, Unit,
+        gate::{Gate, Sentence, compare, gate},
+    },
+    results::{Mark, Value, key},
+    units,
+};
+
+/// A contender within this share of what it is compared with counts as good as that.
+pub(crate) const CLOSE: f64 = 0.05;
+
+/// Latency of a read from a real SSD, where there is none: 4 KiB from NAND flash.
+const SSD_NS: f64 = 80_000.0;
+
+/// Most points that are named.
+const POINTS_NAMED: usize = 4;
+
+/// Cells with the same values of all settings that distinguish contenders.
+#[derive(Clone, Debug)]
+pub(super) struct Contender<'a> {
+    pub(super) name: String,
+    /// Local, which others are compared with.
+    pub(super) is_local: bool,
+    pub(super) cells: Vec<&'a Cell>,
+}
+
+/// The value of a contender.
+#[derive(Clone, Debug)]
+pub(super) struct Found<'a> {
+    pub(super) estimate: Estimate,
+    /// Where it is, if points differ.
+    pub(super) at: String,
+    /// The cells that it is made from.
+    pub(super) cells: Vec<&'a Cell>,
+}
+
+/// A row before it is compared, or why there is no value.
+pub(super) type Entry<'a> = (Contender<'a>, Result<Found<'a>, String>);
+
+/// A verdict, why there is none, and the marks that belong to it.
+pub(super) struct Judged {
+    pub(super) verdict: Verdict,
+    pub(super) why: String,
+    pub(super) marks: Vec<Mark>,
+}
+
+impl Judged {
+    pub(super) fn of(gate: Gate, is_good: bool) -> Self {
+        let why = gate.refusal().unwrap_or_default();
+        let (verdict, marks) = match gate {
+            Gate::Allowed { named } if is_good => (Verdict::Yes, named),
+            Gate::Allowed { named } => (Verdict::No, named),
+            Gate::NotDistinguishable { .. } | Gate::Forbidden { .. } => {
+                (Verdict::CannotTell, Vec::new())
+            }
+        };
+        Self { verdict, why, marks }
+    }
+}
+
+/// Rows, and the marks of their cells.
+#[derive(Default)]
+pub(super) struct Made {
+    pub(super) rows: Vec<Row>,
+    pub(super) marks: Vec<Mark>,
+    /// What follows the consequence.
+    pub(super) remark: String,
+    pub(super) points: String,
+    pub(super) beside: String,
+}
+
+impl Made {
+    pub(super) fn add(&mut self, row: Row, marks: impl IntoIterator<Item = Mark>) {
+        self.rows.push(row);
+        self.marks.extend(marks);
+    }
+}
+
+impl Row {
+    /// Of a contender without a value.
+    pub(super) fn without(contender: &Contender<'_>, why: &str) -> Self {
+        Self {
+            contender: contender.name.clone(),
+            at: String::new(),
+            value: None,
+            beside: None,
+            verdict: if contender.is_local { Verdict::Reference } else { Verdict::CannotTell },
+            why: why.trim_end_matches('.').to_owned(),
+            cells: Vec::new(),
+        }
+    }
+
+    pub(super) fn of(contender: &Contender<'_>, unit: Unit, found: &Found<'_>) -> Self {
+        Self {
+            at: found.at.clone(),
+            value: Some(Number::of(unit, &found.estimate)),
+            cells: found.cells.iter().map(|cell| cell.id.clone()).collect(),
+            ..Self::without(contender, "")
+        }
+    }
+}
+
+impl Ask {
+    /// Its claim.
+    pub(crate) fn claim(&self, cells: &Cells) -> Claim {
+        Self { points: self.points_of(cells), ..self.clone() }.claimed(cells)
+    }
+
+    fn claimed(&self, cells: &Cells) -> Claim {
+        let contenders = self.contenders(cells);
+        let mut made = match self.beside {
+            Beside::Best => self.among(cells, contenders),
+            Beside::Local => self.beside_local(cells, contenders),
+            Beside::Highest
+            | Beside::Parity
+            | Beside::Alone
+            | Beside::Second
+            | Beside::Capacity => self.along(cells, &contenders),
+        };
+        made.marks.sort_unstable();
+        made.marks.dedup();
+        let is_answered = self.is_answered(&made.rows);
+        let marks = marks_of(&made.marks);
+        let named =
+            if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) };
+        Claim {
+            question: self.question.clone(),
+            metric: self.shown().label,
+            unit: unit_name(self.shown().unit),
+            consequence: format!("{}{}{named}.", self.consequence(&made), made.remark),
+            beside: made.beside,
+            points: made.points,
+            rows: made.rows,
+            marks,
+            is_answered,
+        }
+    }
+
+    /// The metric whose values the rows show: of one that is relative, what it is made of.
+    pub(super) fn shown(&self) -> Metric {
+        let name = match self.metric.name.as_str() {
+            "latency-interference" => "p99",
+            "throughput-sustained" => "iops",
+            _ => return self.metric.clone(),
+        };
+        Metric::named(name).unwrap_or_else(|| unreachable!("{name} is a metric"))
+    }
+
+    fn is_answered(&self, rows: &[Row]) -> bool {
+        let rows = || rows.iter().filter(|row| row.verdict != Verdict::Reference);
+        let has = |wanted: &[Verdict]| rows().any(|row| wanted.contains(&row.verdict));
+        match self.beside {
+            Beside::Best if self.is_choice => has(&[Verdict::Yes]),
+            Beside::Best => has(&[Verdict::Yes, Verdict::Value]),
+            _ => has(&[Verdict::Yes, Verdict::No]),
+        }
+    }
+
+    /// The contenders that the plan had, in the order of their settings.
+    fn contenders<'a>(&self, cells: &'a Cells) -> Vec<Contender<'a>> {
+        let at = |cell: &Cell| {
+            let same = |(key, value): (&String, &Value)| cell.value(key) == Some(value);
+            self.at.iter().all(same)
+        };
+        let asked: Vec<&Cell> =
+            cells.cells.iter().filter(|cell| cell.role == self.role && at(cell)).collect();
+        let mut keys = self.contending(&asked);
+        if self.beside == Beside::Second {
+            keys.retain(|key| !self.over.contains(key));
+        }
+        let names_local = self.at.get(key::TRANSPORT) == Some(&"local".into());
+        let mut contenders: Vec<(Vec<Option<&Value>>, Contender<'_>)> = Vec::new();
+        for cell in asked {
+            let values: Vec<Option<&Value>> = keys.iter().map(|key| cell.value(key)).collect();
+            if let Some((_, known)) = contenders.iter_mut().find(|(known, _)| *known == values) {
+                known.cells.push(cell);
+                continue;
+            }
+            let words = keys.iter().zip(&values);
+            let words: Vec<String> =
+                words.filter_map(|(key, value)| Some(units::setting(key, (*value)?))).collect();
+            let name = match (words.is_empty(), cell.text(key::TRANSPORT)) {
+                (true, "") => "all cells".to_owned(),
+                (true, transport) => transport.to_owned(),
+                (false, _) => words.join(", "),
+            };
+            let is_local = cell.text(key::TRANSPORT) == "local" && !names_local;
+            contenders.push((values, Contender { name, is_local, cells: vec![cell] }));
+        }
+        contenders.into_iter().map(|(_, contender)| contender).collect()
+    }
+
+    /// What kind of sentence a value is.
+    fn sentence(&self) -> Sentence {
+        if self.metric.is_rate() { Sentence::Capacity } else { Sentence::Value }
+    }
+
+    /// Those of some cells whose marks allow to tell their values, or all if none do.
+    pub(super) fn telling<'a>(&self, of: &[&'a Cell]) -> Vec<&'a Cell> {
+        let measured = of.iter().copied().filter(|cell| cell.is_measured());
+        let (good, other): (Vec<&Cell>, Vec<&Cell>) = measured
+            .partition(|cell| gate(self.sentence(), &self.metric, &[*cell]).refusal().is_none());
+        if good.is_empty() { other } else { good }
+    }
+
+    /// The best value of a contender.
+    pub(super) fn best<'a>(
+        &self,
+        cells: &'a Cells,
+        contender: &Contender<'a>,
+    ) -> Result<Found<'a>, String> {
+        let telling = self.telling(&contender.cells);
+        let read = |cell: &&'a Cell| Some((self.metric.read(cells, cell).estimate()?, *cell));
+        let better = |best: (Estimate, &'a Cell), other: (Estimate, &'a Cell)| {
+            if self.metric.is_better(other.0.mean, best.0.mean) { other } else { best }
+        };
+        let Some((estimate, cell)) = telling.iter().filter_map(read).reduce(better) else {
+            return Err(self.why_missing(&contender.cells));
+        };
+        let made_from = self.metric.made_from(cells, cell);
+        match gate(self.sentence(), &self.metric, &made_from).refusal() {
+            Some(why) => Err(why),
+            None => Ok(Found { estimate, at: self.place(cell), cells: made_from }),
+        }
+    }
+
+    pub(super) fn why_missing(&self, of: &[&Cell]) -> String {
+        let reason = of.iter().find_map(|cell| cell.missing.first()?.reason());
+        match of.iter().any(|cell| cell.is_measured()) {
+            true => format!("its {} is not known", self.metric.label),
+            false => format!("not measured: {}", reason.unwrap_or("no result")),
+        }
+    }
+
+    /// The settings that vary and do not distinguish contenders.
+    fn points_of(&self, cells: &Cells) -> Vec<String> {
+        let asked: Vec<&Cell> = cells.cells.iter().filter(|cell| cell.role == self.role).collect();
+        let contending = self.contending(&asked);
+        let mut points = cells.varied(self.role);
+        points.retain(|key| {
+            !contending.contains(key) && !self.at.contains_key(key) && *key != self.along
+        });
+        points
+    }
+
+    /// The point of a cell.
+    pub(super) fn place(&self, cell: &Cell) -> String {
+        let words = self.points.iter();
+        let words: Vec<String> =
+            words.filter_map(|key| Some(units::setting(key, cell.value(key)?))).collect();
+        words.join(", ")
+    }
+
+    /// How a value stands to another: as good, if it is within 5 % of it or better.
+    pub(super) fn judged(&self, own: &Estimate, base: &Estimate, of: &[&Cell]) -> Judged {
+        let advantage = match self.metric.better {
+            Better::More => Estimate::ratio(own, base),
+            Better::Less => Estimate::ratio(base, own),
+        };
+        let bound = 1.0 - CLOSE;
+        let gate =
+            compare(Sentence::Comparison, &self.metric, of, &advantage, &Estimate::exact(bound));
+        Judged::of(gate, advantage.mean > bound)
+    }
+
+    /// Contenders beside the best of them.
+    fn among<'a>(&self, cells: &'a Cells, contenders: Vec<Contender<'a>>) -> Made {
+        let mut made = Made { beside: "of the best".to_owned(), ..Made::default() };
+        let entries = self.entries(cells, contenders, &mut made);
+        let found = || entries.iter().filter(|(contender, _)| !contender.is_local);
+        let told = found().filter_map(|(_, found)| found.as_ref().ok());
+        let better = |best: &'_ Found<'_>, other: &'_ Found<'_>| {
+            self.metric.is_better(other.estimate.mean, best.estimate.mean)
+        };
+        let best = told.reduce(|best, other| if better(best, other) { other } else { best });
+        let is_sole = found().filter(|(_, found)| found.is_ok()).count() < 2;
+        for (contender, value) in &entries {
+            let (Ok(own), Some(best)) = (value, best) else {
+                let why = value.as_ref().err().map_or("", String::as_str);
+                match value {
+                    Ok(own) => made.add(Row::of(contender, self.metric.unit, own), None),
+                    Err(_) => made.add(Row::without(contender, why), None),
+                }
+                continue;
+            };
+            let mut row = Row::of(contender, self.metric.unit, own);
+            let ratio = Estimate::ratio(&own.estimate, &best.estimate);
+            let is_best = std::ptr::eq(own, best);
+            if !is_best {
+                row.beside = Some(Number::of(Unit::Times, &ratio));
+            }
+            if contender.is_local {
+                made.add(row, None);
+                continue;
+            }
+            let judged = match is_best {
+                _ if is_sole => self.alone(own, found().count() > 1),
+                false => {
+                    let of: Vec<&Cell> = own.cells.iter().chain(&best.cells).copied().collect();
+                    self.judged(&own.estimate, &best.estimate, &of)
+                }
+                true => self.leader(best, found().filter_map(|(_, found)| found.as_ref().ok())),
+            };
+            (row.verdict, row.why) = (judged.verdict, judged.why);
+            made.add(row, judged.marks);
+        }
+        made
+    }
+
+    /// The only contender with a value: it is one, if it has an interval and no choice was asked
+    /// for.
+    fn alone(&self, own: &Found<'_>, is_missed: bool) -> Judged {
+        let gate = gate(self.sentence(), &self.metric, &own.cells);
+        let value = |verdict, why: &str, marks| Judged { verdict, why: why.to_owned(), marks };
+        match gate {
+            _ if own.estimate.interval().is_none() => {
+                value(Verdict::CannotTell, "at least 3 repeats would be needed", Vec::new())
+            }
+            Gate::Allowed { .. } if self.is_choice && is_missed => {
+                value(Verdict::CannotTell, "none of the others was measured beside it", Vec::new())
+            }
+            Gate::Allowed { named } => value(Verdict::Value, "", named),
+            refused => Judged::of(refused, false),
+        }
+    }
+
+    /// Whether what seems best is so: no other may be better by more than 5 %.
+    fn leader<'f>(&self, best: &Found<'_>, others: impl Iterator<Item = &'f Found<'f>>) -> Judged {
+        let mut judged = Judged::of(gate(Sentence::Comparison, &self.metric, &best.cells), true);
+        for other in others.filter(|other| !std::ptr::eq(*other, best)) {
+            let advantage = match self.metric.better {
+                Better::More => Estimate::ratio(&other.estimate, &best.estimate),
+                Better::Less => Estimate::ratio(&best.estimate, &other.estimate),
+            };
+            let bound = Estimate::exact(1.0 / (1.0 - CLOSE));
+            let of = [&best.cells[..], &other.cells].concat();
+            let is_told = gate(Sentence::Comparison, &self.metric, &of).refusal().is_none();
+            if let (true, Gate::NotDistinguishable { repeats }) =
+                (is_told, compare(Sentence::Comparison, &self.metric, &of, &advantage, &bound))
+            {
+                return Judged::of(Gate::NotDistinguishable { repeats }, false);
+            }
+            let named = gate(Sentence::Comparison, &self.metric, &of);
+            if let Gate::Allowed { named } = named {
+                judged.marks.extend(named);
+            }
+        }
+        judged
+    }
+
+    /// The value of each contender: its best, or the mean over the points that all of them have
+    /// and whose marks allow a comparison.
+    fn entries<'a>(
+        &self,
+        cells: &'a Cells,
+        contenders: Vec<Contender<'a>>,
+        made: &mut Made,
+    ) -> Vec<Entry<'a>> {
+        if !self.is_typical {
+            let of = |contender: Contender<'a>| {
+                let found = self.best(cells, &contender);
+                (contender, found)
+            };
+            return contenders.into_iter().map(of).collect();
+        }
+        let value = |contender: &Contender<'a>, place: &str| {
+            let same = |cell: &&&'a Cell| cell.is_measured() && self.place(cell) == place;
+            let cell = *contender.cells.iter().find(same)?;
+            Some((self.metric.read(cells, cell).estimate()?, cell))
+        };
+        let is_measured = |of: &&Contender<'_>| of.cells.iter().any(|cell| cell.is_measured());
+        let compared: Vec<&Contender<'a>> = contenders.iter().filter(is_measured).collect();
+        let mut all: Vec<String> = Vec::new();
+        for place in compared.iter().flat_map(|of| &of.cells).map(|cell| self.place(cell)) {
+            if !all.contains(&place) {
+                all.push(place);
+            }
+        }
+        let mut refused = None;
+        let mut used = all.clone();
+        used.retain(|place| {
+            let values: Option<Vec<_>> = compared.iter().map(|of| value(of, place)).collect();
+            let Some(values) = values else { return false };
+            let remote = values
+                .iter()
+                .zip(&compared)
+                .filter(|(_, of)| !of.is_local || self.beside == Beside::Local);
+            let made_from = remote.flat_map(|((_, cell), _)| self.metric.made_from(cells, cell));
+            let why = gate(Sentence::Comparison, &self.metric, &made_from.collect::<Vec<&Cell>>())
+                .refusal();
+            refused = refused.take().or(why.clone());
+            why.is_none()
+        });
+        let named: Vec<&str> =
+            used.iter().take(POINTS_NAMED).map(String::as_str).filter(|p| !p.is_empty()).collect();
+        let more = if used.len() > POINTS_NAMED { "; …" } else { "" };
+        if all.len() > 1 {
+            made.points = format!(
+                "geometric mean over {} of {} points: {}{more}",
+                used.len(),
+                all.len(),
+                named.join("; ")
+            );
+        }
+        let of = |contender: Contender<'a>| {
+            let values: Vec<(Estimate, &Cell)> =
+                used.iter().filter_map(|place| value(&contender, place)).collect();
+            let estimates: Vec<Estimate> = values.iter().map(|(estimate, _)| *estimate).collect();
+            let found = Estimate::typical(&estimates).map(|estimate| {
+                let from = values.iter().flat_map(|(_, cell)| self.metric.made_from(cells, cell));
+                Found { estimate, at: String::new(), cells: from.collect() }
+            });
+            let found = found.ok_or_else(|| match (is_measured(&&contender), &refused) {
+                (true, Some(why)) => why.clone(),
+                _ => self.why_missing(&contender.cells),
+            });
+            (contender, found)
+        };
+        contenders.into_iter().map(of).collect()
+    }
+
+    /// Contenders beside local.
+    fn beside_local<'a>(&self, cells: &'a Cells, contenders: Vec<Contender<'a>>) -> Made {
+        let is_time = self.metric.unit == Unit::Time && !self.is_typical;
+        let what = if is_time { "above local" } else { "of local" };
+        let mut made = Made { beside: what.to_owned(), ..Made::default() };
+        let entries = self.entries(cells, contenders, &mut made);
+        let peak = entries.iter().find(|(contender, found)| contender.is_local && found.is_ok());
+        let mut least: Option<Estimate> = None;
+        for (contender, value) in &entries {
+            let own = match value {
+                Ok(own) => own,
+                Err(why) => {
+                    made.add(Row::without(contender, why), None);
+                    continue;
+                }
+            };
+            let mut row = Row::of(contender, self.metric.unit, own);
+            let local = match own.cells.first().filter(|_| is_time) {
+                Some(cell) => cells.local(cell).filter(|_| !contender.is_local).and_then(|local| {
+                    let estimate = self.metric.read(cells, local).estimate()?;
+                    Some(Found { estimate, at: String::new(), cells: vec![local] })
+                }),
+                None => peak.and_then(|(_, found)| found.clone().ok()),
+            };
+            let Some(local) = local.filter(|_| !contender.is_local) else {
+                if !contender.is_local {
+                    row.why = "there is no local cell beside it".to_owned();
+                }
+                made.add(row, None);
+                continue;
+            };
+            let of: Vec<&Cell> = own.cells.iter().chain(&local.cells).copied().collect();
+            let judged = self.judged(&own.estimate, &local.estimate, &of);
+            let beside = match is_time {
+                true => Estimate::difference(&own.estimate, &local.estimate),
+                false => Estimate::ratio(&own.estimate, &local.estimate),
+            };
+            let unit = if is_time { Unit::Time } else { Unit::Share };
+            row.beside = Some(Number::of(unit, &beside));
+            (row.verdict, row.why) = (judged.verdict, judged.why);
+            if row.verdict != Verdict::CannotTell && is_time {
+                least = Some(least.map_or(local.estimate, |least| least));
+            }
+            made.add(row, judged.marks);
+        }
+        if let Some(local) = least.filter(|_| self.metric.is_latency()) {
+            made.remark = ssd(cells, &local);
+        }
+        made
+    }
+}
+
+/// What local latency is: that of a device, or of a copy, beside which an SSD's is named.
+fn ssd(cells: &Cells, local: &Estimate) -> String {
+    let device = cells.environment.local.split([':', ',']).next().unwrap_or_default();
+    match device {
+        "memory" | "" => format!(
+            "; local is memory, which is a copy and no SSD: one takes about {} \
+             (assumed: none was measured)",
+            units::time(SSD_NS)
+        ),
+        "null" => "; local is a null device, which moves no data".to_owned(),
+        _ => format!("; local is {} ({})", cells.environment.local, units::time(local.mean)),
+    }
+}

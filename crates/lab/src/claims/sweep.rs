@@ -1,0 +1,365 @@
+//! Claims along a setting: from which value on something holds.
+
+use super::{
+    Number, Row, Verdict,
+    ask::{Ask, Beside},
+    make::{CLOSE, Contender, Found, Judged, Made},
+};
+use crate::{
+    cells::{
+        Cell, Cells, Estimate, MOST_REACHED, Metric, Unit,
+        gate::{Gate, Sentence, compare, gate},
+        knee, value_order,
+    },
+    results::{Role, Value, key},
+    units,
+};
+
+/// A rate that is this share of its highest is near it.
+const NEAR: f64 = 0.9;
+
+/// A point of a curve: the best cell with a value of the setting.
+#[derive(Clone, Debug)]
+struct Point<'a> {
+    value: &'a Value,
+    cell: &'a Cell,
+    estimate: Estimate,
+}
+
+/// Whether a share is above a bound beyond doubt.
+fn is_surely(share: &Estimate, bound: f64) -> bool {
+    share.mean > bound && share.is_apart_from(&Estimate::exact(bound))
+}
+
+impl Ask {
+    pub(super) fn along<'a>(&self, cells: &'a Cells, contenders: &[Contender<'a>]) -> Made {
+        let local = contenders.iter().find(|contender| contender.is_local);
+        let local = local.map(|local| self.curve(cells, &local.cells)).unwrap_or_default();
+        let what = match self.beside {
+            Beside::Alone if self.metric.is_rate() => "of its value alone",
+            Beside::Alone => "times its value alone",
+            Beside::Second => "times the second",
+            Beside::Capacity => "of the capacity",
+            _ => "of local there",
+        };
+        let mut made = Made { beside: what.to_owned(), ..Made::default() };
+        for contender in contenders {
+            match self.beside {
+                Beside::Second => self.seconds(cells, contender, &mut made),
+                Beside::Alone => self.beside_a_neighbour(cells, contender, &mut made),
+                Beside::Capacity => self.bend(cells, contender, &mut made),
+                _ if contender.is_local && self.beside == Beside::Parity => {}
+                Beside::Parity => self.parity(contender, &local, cells, &mut made),
+                _ => self.reach(contender, &local, cells, &mut made),
+            }
+        }
+        made
+    }
+
+    /// The best cell for each value of the setting, in the order of the values.
+    fn curve<'a>(&self, cells: &Cells, of: &[&'a Cell]) -> Vec<Point<'a>> {
+        let mut found: Vec<Point<'a>> = Vec::new();
+        for cell in self.telling(of) {
+            let estimate = self.metric.read(cells, cell).estimate();
+            let (Some(value), Some(estimate)) = (cell.value(&self.along), estimate) else {
+                continue;
+            };
+            let point = Point { value, cell, estimate };
+            match found.iter_mut().find(|known| known.value == value) {
+                Some(known) if self.metric.is_better(estimate.mean, known.estimate.mean) => {
+                    *known = point;
+                }
+                Some(_) => {}
+                None => found.push(point),
+            }
+        }
+        found.sort_by(|one, other| value_order(&self.along, one.value, other.value));
+        found
+    }
+
+    fn row(&self, contender: &Contender<'_>, point: &Point<'_>, at: String) -> Row {
+        let (estimate, cells) = (point.estimate, vec![point.cell]);
+        let words = [at, self.place(point.cell)];
+        let words = words.into_iter().filter(|text| !text.is_empty());
+        let at = words.collect::<Vec<String>>().join(", ");
+        Row::of(contender, self.metric.unit, &Found { estimate, at, cells })
+    }
+
+    /// From which value on a rate is near its highest, and how much of local that is.
+    fn reach(
+        &self,
+        contender: &Contender<'_>,
+        local: &[Point<'_>],
+        cells: &Cells,
+        made: &mut Made,
+    ) {
+        let curve = self.curve(cells, &contender.cells);
+        let better = |best: &Point<'_>, other: &Point<'_>| {
+            self.metric.is_better(other.estimate.mean, best.estimate.mean)
+        };
+        let highest =
+            curve.iter().reduce(|best, other| if better(best, other) { other } else { best });
+        let Some(highest) = highest else {
+            return made.add(Row::without(contender, &self.why_missing(&contender.cells)), None);
+        };
+        let near = |point: &Point<'_>| {
+            let share = Estimate::ratio(&point.estimate, &highest.estimate);
+            point.value == highest.value || is_surely(&share, NEAR)
+        };
+        let from = curve.iter().rposition(|point| !near(point)).map_or(0, |last| last + 1);
+        // Behind the highest it may fall again.
+        let found = curve.get(from).unwrap_or(highest);
+        // What holds from there on is said of all of them.
+        let on = curve.iter().skip(from).map(|point| point.cell).chain([highest.cell]);
+        let gate = gate(Sentence::Capacity, &self.metric, &on.collect::<Vec<&Cell>>());
+        if let Some(why) = gate.refusal() {
+            return made.add(Row::without(contender, &why), None);
+        }
+        let (at, verdict, why) = self.reached(&curve, found, highest);
+        let mut row = self.row(contender, found, at);
+        (row.verdict, row.why) = (verdict, why);
+        let twin = local.iter().find(|point| point.value == found.value && !contender.is_local);
+        let mut marks = named(gate);
+        if let Some(local) = twin {
+            let (both, own) = ([found.cell, local.cell], &found.estimate);
+            let told = compare(Sentence::Comparison, &self.metric, &both, own, &local.estimate);
+            match told.refusal() {
+                None => {
+                    let ratio = Estimate::ratio(own, &local.estimate);
+                    row.beside = Some(Number::of(Unit::Share, &ratio));
+                    marks.extend(named(told));
+                }
+                Some(why) if row.why.is_empty() => row.why = format!("beside local: {why}"),
+                Some(_) => {}
+            }
+        }
+        if contender.is_local {
+            row.verdict = Verdict::Reference;
+        }
+        made.add(row, marks);
+    }
+
+    /// Where a curve is near its highest, whether that is known, and why not.
+    fn reached(
+        &self,
+        curve: &[Point<'_>],
+        found: &Point<'_>,
+        highest: &Point<'_>,
+    ) -> (String, Verdict, String) {
+        let setting = units::setting(&self.along, found.value);
+        let is_last = |last: &Point<'_>, before: &Point<'_>| {
+            last.value == found.value && last.estimate.is_apart_from(&before.estimate)
+        };
+        let (at, verdict, why) = match curve {
+            [_] => {
+                let why = format!("other values of {} were not measured", units::axis(&self.along));
+                return (setting, Verdict::CannotTell, why);
+            }
+            [.., before, last] if is_last(last, before) => {
+                let at = format!("still grows at {setting}, the last that was measured");
+                (at, Verdict::No, "")
+            }
+            _ if found.estimate.interval().is_none() => {
+                (setting, Verdict::CannotTell, "at least 3 repeats would be needed")
+            }
+            _ if found.value == highest.value => {
+                (format!("highest at {setting}"), Verdict::Yes, "")
+            }
+            _ => (format!("near its highest from {setting} on"), Verdict::Yes, ""),
+        };
+        (at, verdict, why.to_owned())
+    }
+
+    /// From which value on a rate reaches the local one.
+    fn parity(
+        &self,
+        contender: &Contender<'_>,
+        local: &[Point<'_>],
+        cells: &Cells,
+        made: &mut Made,
+    ) {
+        let curve = self.curve(cells, &contender.cells);
+        let mut pairs = Vec::new();
+        for point in &curve {
+            if let Some(local) = local.iter().find(|of| of.value == point.value) {
+                let share = Estimate::ratio(&point.estimate, &local.estimate);
+                pairs.push((point.cell, local.cell, share, point.estimate, point.value));
+            }
+        }
+        let reaches = |(_, _, share, ..): &(&Cell, &Cell, Estimate, Estimate, &Value)| {
+            is_surely(share, 1.0 - CLOSE)
+        };
+        let from = pairs.iter().rposition(|pair| !reaches(pair)).map_or(0, |last| last + 1);
+        let nearest = pairs.iter().max_by(|one, other| one.2.mean.total_cmp(&other.2.mean));
+        let Some((cell, base, share, estimate, value)) = pairs.get(from).or(nearest) else {
+            let why = match contender.cells.iter().any(|cell| cell.is_measured()) {
+                true => "local was not measured beside it".to_owned(),
+                false => self.why_missing(&contender.cells),
+            };
+            return made.add(Row::without(contender, &why), None);
+        };
+        let setting = units::setting(&self.along, value);
+        let is_found = from < pairs.len();
+        let (at, judged) = if is_found {
+            // That they are apart from the bound is known; what holds from there on is said of all.
+            let on = pairs.iter().skip(from).flat_map(|pair| [pair.0, pair.1]);
+            let told = gate(Sentence::Comparison, &self.metric, &on.collect::<Vec<&Cell>>());
+            (format!("from {setting} on"), Judged::of(told, true))
+        } else {
+            let bound = Estimate::exact(1.0 - CLOSE);
+            let told = compare(Sentence::Comparison, &self.metric, &[*cell, *base], share, &bound);
+            let place = if pairs.iter().any(reaches) { "not from any value on" } else { "nowhere" };
+            (format!("{place}; nearest at {setting}"), Judged::of(told, false))
+        };
+        let mut row = self.row(contender, &Point { value, cell, estimate: *estimate }, at);
+        if judged.verdict == Verdict::CannotTell && !is_found && judged.marks.is_empty() {
+            row.at = setting;
+        }
+        row.cells.push(base.id.clone());
+        row.beside = Some(Number::of(Unit::Share, share));
+        (row.verdict, row.why) = (judged.verdict, judged.why);
+        if row.verdict == Verdict::CannotTell
+            && gate(Sentence::Comparison, &self.metric, &[*cell, *base]).refusal().is_some()
+        {
+            (row.value, row.beside) = (None, None);
+        }
+        made.add(row, judged.marks);
+    }
+
+    /// At which values of one setting the first value of another is as good as the second.
+    fn seconds(&self, cells: &Cells, contender: &Contender<'_>, made: &mut Made) {
+        let over = self.over.first().map_or("", String::as_str);
+        let mut values: Vec<&Value> =
+            contender.cells.iter().filter_map(|cell| cell.value(over)).collect();
+        values.sort_by(|one, other| value_order(over, one, other).reverse());
+        values.dedup();
+        let [first, second, ..] = values[..] else {
+            return made.add(
+                Row::without(contender, &format!("{} has one value here", units::axis(over))),
+                None,
+            );
+        };
+        let name = |value: &Value| units::setting(over, value);
+        made.beside = format!("{} beside {}", name(first), name(second));
+        let of = |wanted: &Value| {
+            let cells_of = contender.cells.iter().filter(|cell| cell.value(over) == Some(wanted));
+            self.curve(cells, &cells_of.copied().collect::<Vec<&Cell>>())
+        };
+        let (ones, others) = (of(first), of(second));
+        for one in &ones {
+            let setting = units::setting(&self.along, one.value);
+            let Some(other) = others.iter().find(|other| other.value == one.value) else {
+                continue;
+            };
+            let judged = self.judged(&one.estimate, &other.estimate, &[one.cell, other.cell]);
+            let mut row = self.row(contender, one, String::new());
+            row.contender = format!("{}, {setting}", contender.name);
+            row.cells.push(other.cell.id.clone());
+            if gate(Sentence::Comparison, &self.metric, &[one.cell, other.cell]).refusal().is_none()
+            {
+                let ratio = Estimate::ratio(&one.estimate, &other.estimate);
+                row.beside = Some(Number::of(Unit::Times, &ratio));
+            } else {
+                row.value = None;
+            }
+            (row.verdict, row.why) = (judged.verdict, judged.why);
+            made.add(row, judged.marks);
+        }
+        if ones.is_empty() {
+            made.add(Row::without(contender, &self.why_missing(&contender.cells)), None);
+        }
+    }
+
+    /// A tenant beside a background at its highest load, and from which load on it is worse.
+    fn beside_a_neighbour(&self, cells: &Cells, contender: &Contender<'_>, made: &mut Made) {
+        let curve = self.curve(cells, &contender.cells);
+        let Some(highest) = curve.last() else {
+            return made.add(Row::without(contender, &self.why_missing(&contender.cells)), None);
+        };
+        let shown = self.shown();
+        let judge = |point: &Point<'_>| {
+            let made_from = self.metric.made_from(cells, point.cell);
+            self.judged(&point.estimate, &Estimate::exact(1.0), &made_from)
+        };
+        let judged = judge(highest);
+        let setting = units::setting(&self.along, highest.value);
+        let is_worse: Vec<bool> =
+            curve.iter().map(|point| judge(point).verdict == Verdict::No).collect();
+        let from = is_worse.iter().rposition(|worse| !worse).map_or(0, |last| last + 1);
+        let onset = match curve.get(from) {
+            _ if judged.verdict != Verdict::No => String::new(),
+            Some(_) if from == 0 => ", worse at every load".to_owned(),
+            Some(point) => format!(", worse from {} on", units::setting(&self.along, point.value)),
+            None => String::new(),
+        };
+        let value = shown.read(cells, highest.cell).estimate();
+        let is_told =
+            gate(Sentence::Comparison, &self.metric, &self.metric.made_from(cells, highest.cell));
+        let mut row = Row::without(contender, &judged.why);
+        if is_told.refusal().is_none() {
+            row.value = value.map(|value| Number::of(shown.unit, &value));
+            let unit = if self.metric.is_rate() { Unit::Share } else { Unit::Times };
+            row.beside = Some(Number::of(unit, &highest.estimate));
+        }
+        row.cells =
+            self.metric.made_from(cells, highest.cell).iter().map(|cell| cell.id.clone()).collect();
+        row.at = format!("{setting}{onset}");
+        row.verdict = judged.verdict;
+        made.add(row, judged.marks);
+    }
+
+    /// The load up to which latency does not rise.
+    fn bend(&self, cells: &Cells, contender: &Contender<'_>, made: &mut Made) {
+        let p99 = Metric::named("p99").unwrap_or_else(|| unreachable!("it is a metric"));
+        let curve: Vec<&Cell> =
+            contender.cells.iter().copied().filter(|cell| cell.is_measured()).collect();
+        let Some(bend) = knee(cells, &curve) else {
+            let why = match curve.is_empty() {
+                true => self.why_missing(&contender.cells),
+                false => "fewer than three loads have a p99".to_owned(),
+            };
+            return made.add(Row::without(contender, &why), None);
+        };
+        let gate = gate(Sentence::Value, &p99, &[bend.cell]);
+        let read = |metric: &Metric| metric.read(cells, bend.cell).estimate();
+        let (None, Some(rate), Some(latency)) = (gate.refusal(), read(&self.metric), read(&p99))
+        else {
+            let why = gate.refusal().unwrap_or_else(|| "the knee has no p99".to_owned());
+            return made.add(Row::without(contender, &why), None);
+        };
+        let capacity = capacity(cells, bend.cell, &self.metric);
+        let load = bend.cell.number(key::LOAD_PERCENT).unwrap_or_default();
+        let of = if capacity.is_some() { "the capacity" } else { MOST_REACHED };
+        let last = if bend.is_last { ", the highest load that was measured" } else { "" };
+        let at = format!(
+            "{load:.0} % of {of}{last}; p99 is {} there",
+            Number::of(p99.unit, &latency).told()
+        );
+        let point = Point { value: &Value::Integer(0), cell: bend.cell, estimate: rate };
+        let mut row = self.row(contender, &point, at);
+        row.beside = capacity.map(|of| Number::of(Unit::Share, &Estimate::ratio(&rate, &of)));
+        let doubt = bend.doubt();
+        row.verdict = match contender.is_local {
+            true => Verdict::Reference,
+            false if latency.interval().is_none() => Verdict::CannotTell,
+            false => Verdict::Yes,
+        };
+        row.why = doubt.trim_start_matches("; ").to_owned();
+        made.add(row, named(gate));
+    }
+}
+
+/// The IOPS at depth 128 beside an open loop; none if its marks forbid to call that a capacity.
+fn capacity(cells: &Cells, of: &Cell, iops: &Metric) -> Option<Estimate> {
+    let same = |full: &&Cell| full.text(key::TRANSPORT) == of.text(key::TRANSPORT);
+    let full = cells.measured(Role::Saturation).find(same)?;
+    let gate = gate(Sentence::Capacity, iops, &[full]);
+    iops.read(cells, full).estimate().filter(|_| gate.refusal().is_none())
+}
+
+fn named(gate: Gate) -> Vec<crate::results::Mark> {
+    match gate {
+        Gate::Allowed { named } => named,
+        Gate::Forbidden { .. } | Gate::NotDistinguishable { .. } => Vec::new(),
+    }
+}

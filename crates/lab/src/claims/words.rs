@@ -1,0 +1,111 @@
+//! What follows from the rows of a claim, in a sentence without its full stop.
+
+use super::{
+    Number, Row, Verdict,
+    ask::{Ask, Beside},
+    make::Made,
+};
+use crate::units;
+
+impl Ask {
+    pub(super) fn consequence(&self, made: &Made) -> String {
+        let rows: Vec<&Row> =
+            made.rows.iter().filter(|row| row.verdict != Verdict::Reference).collect();
+        let parts = match self.beside {
+            _ if rows.is_empty() => vec!["no answer: no cell of it was measured".to_owned()],
+            Beside::Best => best(&rows, self.is_choice),
+            Beside::Second => by_verdict(&rows),
+            Beside::Local | Beside::Alone => each(&rows, &made.beside, false),
+            Beside::Highest | Beside::Parity | Beside::Capacity => each(&rows, &made.beside, true),
+        };
+        let question = match self.beside {
+            Beside::Second => format!("{}, {}", self.question, made.beside),
+            _ => self.question.clone(),
+        };
+        format!("{}: {}", units::capital(&question), parts.join("; "))
+    }
+}
+
+fn told(row: &Row) -> String {
+    let number = row.value.as_ref().map(Number::told).unwrap_or_default();
+    let at = if row.at.is_empty() { String::new() } else { format!(" at {}", row.at) };
+    format!("{number}{at}")
+}
+
+/// What is said of rows without a value or without a verdict, those with the same reason together.
+fn untold(rows: &[&Row]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in rows.iter().filter(|row| row.verdict == Verdict::CannotTell) {
+        match reasons.iter_mut().find(|(known, _)| *known == row.why) {
+            Some((_, names)) => names.push(&row.contender),
+            None => reasons.push((&row.why, vec![&row.contender])),
+        }
+    }
+    reasons.iter().map(|(why, names)| format!("{}: {why}", names.join(", "))).collect()
+}
+
+/// The best contender, those as good, and the others.
+fn best(rows: &[&Row], is_choice: bool) -> Vec<String> {
+    let is_leader = |row: &&&Row| row.value.is_some() && row.beside.is_none();
+    let Some(leader) = rows.iter().find(is_leader) else {
+        return std::iter::once("no answer".to_owned()).chain(untold(rows)).collect();
+    };
+    let name = &leader.contender;
+    let mut parts = match leader.verdict {
+        Verdict::Value => vec![format!("{} ({name})", told(leader))],
+        Verdict::Yes if is_choice => vec![format!("take {name}, {}", told(leader))],
+        Verdict::Yes => vec![format!("{name}, {}", told(leader))],
+        _ => vec![format!("cannot tell; {name} has {}", told(leader))],
+    };
+    let of = |row: &&Row| {
+        let beside = row.beside.as_ref().map(|of| of.text.clone()).unwrap_or_default();
+        format!("{} ({beside})", row.contender)
+    };
+    for (verdict, what) in [(Verdict::Yes, "within 5 % of it"), (Verdict::No, "worse")] {
+        let with = rows.iter().filter(|row| row.verdict == verdict && row.beside.is_some());
+        let with: Vec<String> = with.map(of).collect();
+        if !with.is_empty() {
+            parts.push(format!("{what}: {}", with.join(", ")));
+        }
+    }
+    parts.extend(untold(rows));
+    parts
+}
+
+/// Each row by itself.
+fn each(rows: &[&Row], beside: &str, is_place_first: bool) -> Vec<String> {
+    let decided = rows.iter().filter(|row| row.verdict != Verdict::CannotTell);
+    let of = |row: &&Row| {
+        let beside = row.beside.as_ref().map(|of| format!("{} {beside}", of.told()));
+        let value = row.value.as_ref().map(Number::told).unwrap_or_default();
+        let at = row.at.clone();
+        let parts = if is_place_first { [at, value] } else { [value, at] };
+        let parts = parts.into_iter().chain(beside).filter(|part| !part.is_empty());
+        let why = if row.why.is_empty() { String::new() } else { format!(" ({})", row.why) };
+        format!("{}: {}{why}", row.contender, parts.collect::<Vec<String>>().join(", "))
+    };
+    let told: Vec<String> = decided.map(of).collect();
+    let none = told.is_empty().then(|| "no answer".to_owned());
+    none.into_iter().chain(told).chain(untold(rows)).collect()
+}
+
+/// The places of each verdict, and the first and last number.
+fn by_verdict(rows: &[&Row]) -> Vec<String> {
+    let mut parts = Vec::new();
+    for (verdict, what) in [(Verdict::Yes, "as good or better"), (Verdict::No, "worse")] {
+        let places = rows.iter().filter(|row| row.verdict == verdict);
+        let places: Vec<&str> = places.map(|row| row.contender.as_str()).collect();
+        if !places.is_empty() {
+            parts.push(format!("{what} at {}", places.join(", ")));
+        }
+    }
+    if parts.is_empty() {
+        parts.push("no answer".to_owned());
+    }
+    parts.extend(untold(rows));
+    let numbers = rows.iter().filter_map(|row| Some((row, row.beside.as_ref()?)));
+    let mut ends = numbers.map(|(row, of)| format!("{} at {}", of.told(), row.contender));
+    let (first, last) = (ends.next(), ends.next_back());
+    parts.extend(first.into_iter().chain(last));
+    parts
+}
