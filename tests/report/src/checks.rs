@@ -606,35 +606,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tile_that_says_something_else_is_found() {
-        let number = json!({
-            "label": "p99", "value": 12_340.0, "unit": "ns", "text": "12.34 µs",
-            "interval": { "low": 12_000.0, "high": 12_680.0, "kind": "95 % confidence" },
-            "interval_text": "12.00 µs to 12.68 µs",
+    fn a_row_that_says_something_else_is_found() {
+        let row = json!({
+            "contender": "tcp@lo", "verdict": "cannot-tell", "beside": null,
+            "value": {
+                "value": 12_340.0, "unit": "ns", "interval": { "low": 12_000.0, "high": 12_680.0 },
+            },
         });
-        let tile = json!({
-            "label": "p99", "text": "12.34 µs", "interval_text": "12.00 µs to 12.68 µs",
-            "note": "", "area": 100,
-        });
-        assert!(is_tile_of(&tile, &number).is_ok());
-        for (part, wrong) in [
-            ("label", json!("p50")),
-            ("text", json!("12.43 µs")),
-            ("interval_text", json!("one repeat")),
-            ("note", json!("a note")),
-            ("area", json!(0)),
-        ] {
-            let mut other = tile.clone();
-            other[part] = wrong;
-            assert!(is_tile_of(&other, &number).is_err(), "{part}");
+        let cells = json!(["?", "tcp@lo", "12.34 µs", "12.00 µs to 12.68 µs", "", ""]);
+        assert!(is_row_of(&cells, &row).is_ok());
+        for (at, wrong) in ["✓", "rdma@lo", "12.43 µs", "12.00 µs to 12.86 µs"].iter().enumerate()
+        {
+            let mut other = cells.clone();
+            other[at] = json!(wrong);
+            assert!(is_row_of(&other, &row).is_err(), "{wrong}");
         }
-        // Both say the same, and it is not the value.
-        let mut wrong = number.clone();
-        wrong["value"] = json!(12_500.0);
-        assert!(is_tile_of(&tile, &wrong).is_err());
-        wrong = number.clone();
-        wrong["interval"]["high"] = json!(13_000.0);
-        assert!(is_tile_of(&tile, &wrong).is_err());
+        let mut one = row.clone();
+        one["value"]["interval"] = Value::Null;
+        assert!(is_row_of(&cells, &one).is_err(), "an interval that the data does not have");
     }
 
     #[test]
