@@ -5,10 +5,10 @@
 
 use crate::{
     BlockDevice, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Request,
-    RequestCompletion, ResizeError, Resized, Storage, device::PIECE_BYTES, limits::LAYERS_MAX,
+    RequestCompletion, device::PIECE_BYTES, limits::LAYERS_MAX, wrapper::Wrapper,
 };
 use core::time::Duration;
-use std::{collections::VecDeque, io, sync::Arc};
+use std::{collections::VecDeque, sync::Arc};
 use weft_reactor::{Owner, Reactor, Token};
 
 /// A device with a delay before each request.
@@ -33,7 +33,11 @@ impl DelayFactory {
     }
 }
 
-impl DeviceFactory for DelayFactory {
+impl Wrapper for DelayFactory {
+    fn inner(&self) -> &dyn DeviceFactory {
+        &*self.inner
+    }
+
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
         let tag = u32::from(self.layers()) * DEVICE_TAGS;
         let [ordinary, express] =
@@ -45,50 +49,6 @@ impl DeviceFactory for DelayFactory {
             done: VecDeque::new(),
             closed: false,
         }))
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn survives_restart(&self) -> bool {
-        self.inner.survives_restart()
-    }
-
-    fn identity(&self) -> String {
-        self.inner.identity()
-    }
-
-    fn resize(&self, bytes: u64) -> Result<(), ResizeError> {
-        self.inner.resize(bytes)
-    }
-
-    fn refresh(&self) -> io::Result<Geometry> {
-        self.inner.refresh()
-    }
-
-    fn when_resized(&self, resized: Resized) {
-        self.inner.when_resized(resized);
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.inner.sync()
-    }
-
-    fn has_lost_writes(&self) -> bool {
-        self.inner.has_lost_writes()
-    }
-
-    fn storage(&self) -> Option<&Arc<Storage>> {
-        self.inner.storage()
-    }
-
-    fn detached(&self) -> Option<String> {
-        self.inner.detached()
-    }
-
-    fn layers(&self) -> u8 {
-        self.inner.layers() + 1
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::{
     BlockDevice, DeviceFactory, Failure, Geometry, OpenError, Operation, OperationKind, Request,
-    RequestCompletion, ResizeError, Resized, Storage, device::LostWrites, limits::LAYERS_MAX,
+    RequestCompletion, device::LostWrites, limits::LAYERS_MAX, wrapper::Wrapper,
 };
 use core::{
     fmt,
@@ -153,7 +153,11 @@ impl FaultFactory {
     }
 }
 
-impl DeviceFactory for FaultFactory {
+impl Wrapper for FaultFactory {
+    fn inner(&self) -> &dyn DeviceFactory {
+        &*self.inner
+    }
+
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
         Ok(Box::new(FaultDevice {
             inner: self.inner.open(reactor, owner)?,
@@ -163,30 +167,6 @@ impl DeviceFactory for FaultFactory {
             done: VecDeque::new(),
             closed: false,
         }))
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn survives_restart(&self) -> bool {
-        self.inner.survives_restart()
-    }
-
-    fn identity(&self) -> String {
-        self.inner.identity()
-    }
-
-    fn resize(&self, bytes: u64) -> Result<(), ResizeError> {
-        self.inner.resize(bytes)
-    }
-
-    fn when_resized(&self, resized: Resized) {
-        self.inner.when_resized(resized);
-    }
-
-    fn refresh(&self) -> io::Result<Geometry> {
-        self.inner.refresh()
     }
 
     /// Counts as a flush, except that `Effect::Drop` is ignored: this call has to return.
@@ -203,18 +183,6 @@ impl DeviceFactory for FaultFactory {
 
     fn has_lost_writes(&self) -> bool {
         self.lost_writes.any() || self.inner.has_lost_writes()
-    }
-
-    fn storage(&self) -> Option<&Arc<Storage>> {
-        self.inner.storage()
-    }
-
-    fn detached(&self) -> Option<String> {
-        self.inner.detached()
-    }
-
-    fn layers(&self) -> u8 {
-        self.inner.layers() + 1
     }
 }
 

@@ -48,6 +48,7 @@ mod spec;
 mod storage;
 pub mod uncorrectable;
 mod watch;
+mod wrapper;
 
 /// What tests/ordering has loom's own of, in the modules that it compiles.
 mod sync {

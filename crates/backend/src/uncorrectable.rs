@@ -12,8 +12,9 @@
 
 use crate::{
     BlockDevice, Capabilities, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Operation,
-    Request, RequestCompletion, ResizeError, Resized, Storage, files,
+    Request, RequestCompletion, files,
     limits::{LAYERS_MAX, RANGES_MAX},
+    wrapper::Wrapper,
 };
 use core::{
     sync::atomic::{
@@ -247,7 +248,11 @@ fn start_saver(
     })
 }
 
-impl DeviceFactory for UncorrectableFactory {
+impl Wrapper for UncorrectableFactory {
+    fn inner(&self) -> &dyn DeviceFactory {
+        &*self.inner
+    }
+
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
         Ok(Box::new(UncorrectableDevice {
             inner: self.inner.open(reactor, owner)?,
@@ -263,48 +268,8 @@ impl DeviceFactory for UncorrectableFactory {
         }))
     }
 
-    fn geometry(&self) -> Geometry {
-        with_capability(self.inner.geometry())
-    }
-
-    fn survives_restart(&self) -> bool {
-        self.inner.survives_restart()
-    }
-
-    fn identity(&self) -> String {
-        self.inner.identity()
-    }
-
-    fn resize(&self, bytes: u64) -> Result<(), ResizeError> {
-        self.inner.resize(bytes)
-    }
-
-    fn refresh(&self) -> io::Result<Geometry> {
-        self.inner.refresh().map(with_capability)
-    }
-
-    fn when_resized(&self, resized: Resized) {
-        self.inner.when_resized(resized);
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.inner.sync()
-    }
-
-    fn has_lost_writes(&self) -> bool {
-        self.inner.has_lost_writes()
-    }
-
-    fn storage(&self) -> Option<&Arc<Storage>> {
-        self.inner.storage()
-    }
-
-    fn detached(&self) -> Option<String> {
-        self.inner.detached()
-    }
-
-    fn layers(&self) -> u8 {
-        self.inner.layers() + 1
+    fn geometry_of(&self, inner: Geometry) -> Geometry {
+        with_capability(inner)
     }
 }
 
