@@ -30,6 +30,7 @@ mod operated;
 mod pair;
 mod qos;
 mod rate_limit;
+pub(crate) mod rules;
 mod state;
 mod text;
 pub mod toml;

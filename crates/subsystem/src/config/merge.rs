@@ -4,16 +4,12 @@
 use serde_json::Value;
 
 use super::{
-    Config, ConfigError, HostKeys, Keyring, Namespace, Port, PortSubsystems, QosRule, RateLimit,
-    Subsystem,
+    Config, ConfigError, HostKeys, Keyring, Namespace, Port, PortSubsystems, Subsystem, rules::Rule,
 };
 
 /// The differences of the second list and the third, applied to the first.
-fn merged_list<T: Clone + PartialEq>(
-    (served, before, after): (&[T], &[T], &[T]),
-    is_same: fn(&T, &T) -> bool,
-) -> Vec<T> {
-    let find = |list: &[T], one: &T| list.iter().find(|other| is_same(other, one)).cloned();
+fn merged_rules<T: Rule>((served, before, after): (&[T], &[T], &[T])) -> Vec<T> {
+    let find = |list: &[T], one: &T| list.iter().find(|other| other.has_scope_of(one)).cloned();
     let kept = served.iter().filter_map(|one| match (find(before, one), find(after, one)) {
         (Some(_), None) => None,
         (before, after) if before == after => Some(one.clone()),
@@ -46,14 +42,8 @@ impl Config {
             subsystems: Vec::new(),
             limits: limits.clone(),
             operated: self.operated.clone(),
-            rate_limits: merged_list(
-                (&self.rate_limits, &before.rate_limits, &after.rate_limits),
-                RateLimit::has_scope_of,
-            ),
-            qos_rules: merged_list(
-                (&self.qos_rules, &before.qos_rules, &after.qos_rules),
-                QosRule::has_scope_of,
-            ),
+            rate_limits: merged_rules((&self.rate_limits, &before.rate_limits, &after.rate_limits)),
+            qos_rules: merged_rules((&self.qos_rules, &before.qos_rules, &after.qos_rules)),
             keyring: self.merged_keyring(before, after),
             is_standby: self.is_standby,
             ..after.clone()

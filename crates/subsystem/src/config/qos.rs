@@ -4,10 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::rules::Rule;
 use super::{Config, ConfigError, Hosts};
-
-/// Most rules: each new queue looks for its own among all.
-const RULES_MAX: usize = 1024;
 
 /// The weight of a tenant that no rule gives another one.
 pub const QOS_WEIGHT_DEFAULT: u16 = 100;
@@ -86,31 +84,44 @@ impl QosRule {
             && self.port.is_none_or(|wanted| wanted == port)
     }
 
-    /// Whether it is for the same queues as another one.
-    #[must_use]
-    pub fn has_scope_of(&self, other: &Self) -> bool {
-        (&self.host, &self.subsystem, self.port) == (&other.host, &other.subsystem, other.port)
-    }
-
     /// Of the rules that apply to a queue the one with the highest rank decides.
     pub(crate) fn rank(&self) -> (u8, bool, bool) {
         let host = self.host.as_ref().map_or(0, |hosts| if hosts.are_group() { 1 } else { 2 });
         (host, self.subsystem.is_some(), self.port.is_some())
     }
+}
 
-    /// What it gives, in words.
-    #[must_use]
-    pub fn terms(&self) -> String {
+impl Rule for QosRule {
+    const KEY: &'static str = "qos";
+    const NAME: &'static str = "rule";
+    const SCOPE: &'static str = "queues";
+    const TWICE: &'static str = "remove one of them";
+    /// Each queue that connects looks for its own among all.
+    const MAX: usize = 1024;
+    const GIVES: &'static str = "";
+
+    fn terms(&self) -> String {
         let mut terms = format!("class {}", self.class.word());
         self.weight.iter().for_each(|weight| terms += &format!(", weight {weight}"));
         terms
     }
 
-    fn validate(&self, at: &str) -> Result<(), ConfigError> {
+    fn has_scope_of(&self, other: &Self) -> bool {
+        (&self.host, &self.subsystem, self.port) == (&other.host, &other.subsystem, other.port)
+    }
+
+    fn subsystem(&self) -> Option<&str> {
+        self.subsystem.as_deref()
+    }
+
+    fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    fn check(&self, at: &str, _: &Config) -> Result<(), ConfigError> {
         match self.weight {
             Some(weight) if !(1..=QOS_WEIGHT_MAX).contains(&weight) => {
-                let what = "it is out of range".to_owned();
-                Err(ConfigError::new(format!("{at}.weight"), what)
+                Err(ConfigError::new(format!("{at}.weight"), "it is out of range")
                     .remedy(format!("give 1 to {QOS_WEIGHT_MAX}")))
             }
             _ => Ok(()),
@@ -141,62 +152,6 @@ impl fmt::Display for QosRule {
             }
         }
     }
-}
-
-impl Config {
-    /// Sets a rule; one that is for the same queues is replaced.
-    pub(crate) fn set_qos_rule(&mut self, rule: &QosRule) {
-        match self.qos_rules.iter_mut().find(|other| other.has_scope_of(rule)) {
-            Some(other) => other.clone_from(rule),
-            None => self.qos_rules.push(rule.clone()),
-        }
-    }
-
-    /// Deletes the rule that is for the same queues; whether there was one.
-    pub(crate) fn delete_qos_rule(&mut self, rule: &QosRule) -> bool {
-        let place = self.qos_rules.iter().position(|other| other.has_scope_of(rule));
-        place.map(|place| self.qos_rules.remove(place)).is_some()
-    }
-}
-
-/// Checks all rules of a configuration.
-pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
-    let all = &config.qos_rules;
-    if all.len() > RULES_MAX {
-        let what = format!("{} are too many", all.len());
-        return Err(ConfigError::new("qos", what).remedy(format!("give at most {RULES_MAX}")));
-    }
-    for (index, rule) in all.iter().enumerate() {
-        let at = format!("qos[{index}]");
-        rule.validate(&at)?;
-        if let Some(first) = all.iter().take(index).position(|one| one.has_scope_of(rule)) {
-            let what = format!("it is for the same queues as qos[{first}]");
-            return Err(ConfigError::new(at, what).remedy("remove one of them"));
-        }
-    }
-    Ok(())
-}
-
-/// Whether the subsystems and ports that are named are served. A target that is controlled at run
-/// time may get them later.
-pub(super) fn check_serves(config: &Config) -> Result<(), ConfigError> {
-    for (index, rule) in config.qos_rules.iter().enumerate() {
-        let missing = |key: &str, what: String| {
-            ConfigError::new(format!("qos[{index}].{key}"), what)
-                .remedy("name one that is configured, or leave the key out for all")
-        };
-        if let Some(nqn) = &rule.subsystem
-            && config.subsystems.iter().all(|served| served.nqn != *nqn)
-        {
-            return Err(missing("subsystem", format!("there is no subsystem {nqn:?}")));
-        }
-        if let Some(id) = rule.port
-            && config.ports.iter().all(|port| port.id != id)
-        {
-            return Err(missing("port", format!("there is no port with the id {id}")));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -7,10 +7,8 @@ use serde::{Deserialize, Serialize};
 use weft_backend::bytes;
 use weft_backend::duration;
 
+use super::rules::Rule;
 use super::{Config, ConfigError, Hosts, Namespace};
-
-/// Most rate limits: each connection of a host looks for its own among all.
-const RATE_LIMITS_MAX: usize = 4096;
 
 /// The longest burst.
 const BURST_MAX: Duration = Duration::from_secs(60);
@@ -91,47 +89,6 @@ impl RateLimit {
             && self.subsystem.as_deref().is_none_or(|nqn| nqn == subsystem)
     }
 
-    /// Whether it is for the same commands as another one.
-    #[must_use]
-    pub fn has_scope_of(&self, other: &Self) -> bool {
-        let scope = |of: &Self| (of.host.clone(), of.subsystem.clone(), of.nsid, of.rw);
-        (scope(self), &self.bdev) == (scope(other), &other.bdev)
-    }
-
-    /// Its rates in words.
-    #[must_use]
-    pub fn rates(&self) -> String {
-        let iops = self.rate_iops.map(|rate| format!("{rate} IOPS"));
-        let bytes = self.rate.map(|rate| format!("{}/s", bytes::exact(rate)));
-        let mut words: Vec<_> = iops.into_iter().chain(bytes).collect();
-        if !self.burst.is_zero() {
-            words.push(format!("a burst of {}", duration::exact(self.burst)));
-        }
-        words.join(", ")
-    }
-
-    fn validate(&self, at: &str, config: &Config) -> Result<(), ConfigError> {
-        let error = |key: &str, what: String| ConfigError::new(format!("{at}.{key}"), what);
-        if self.rate_iops.is_none() && self.rate.is_none() {
-            return Err(error("rate", "it limits nothing".to_owned())
-                .remedy("give rate-iops, rate or both"));
-        }
-        if self.rate_iops == Some(0) || self.rate == Some(0) {
-            let key = if self.rate == Some(0) { "rate" } else { "rate-iops" };
-            return Err(error(key, "no command could ever begin".to_owned())
-                .remedy("give 1 or more; hosts that are not allowed are kept away"));
-        }
-        if self.burst > BURST_MAX {
-            return Err(error("burst", "it is longer than 60s".to_owned())
-                .remedy("give the time whose rate may be used at once, like 100ms"));
-        }
-        if self.subsystem.is_none() && self.nsid.is_some() {
-            return Err(error("nsid", "a namespace belongs to a subsystem".to_owned())
-                .remedy("name the subsystem, too"));
-        }
-        if self.force { Ok(()) } else { self.check_wait(at, config) }
-    }
-
     /// Whether a full queue of a Linux host ends in time.
     fn check_wait(&self, at: &str, config: &Config) -> Result<(), ConfigError> {
         let Some(stall) = self.stall(config) else { return Ok(()) };
@@ -155,6 +112,61 @@ impl RateLimit {
             let what = format!("{what} take {seconds} s, and hosts give up after 30 s");
             Some(Stall { key, what, least })
         })
+    }
+}
+
+impl Rule for RateLimit {
+    const KEY: &'static str = "rate-limit";
+    const NAME: &'static str = "rate limit";
+    const SCOPE: &'static str = "commands";
+    const TWICE: &'static str = "give both rates in one of them";
+    /// Each connection of a host looks for its own among all.
+    const MAX: usize = 4096;
+    const GIVES: &'static str = "limited to ";
+
+    fn terms(&self) -> String {
+        let iops = self.rate_iops.map(|rate| format!("{rate} IOPS"));
+        let bytes = self.rate.map(|rate| format!("{}/s", bytes::exact(rate)));
+        let mut words: Vec<_> = iops.into_iter().chain(bytes).collect();
+        if !self.burst.is_zero() {
+            words.push(format!("a burst of {}", duration::exact(self.burst)));
+        }
+        words.join(", ")
+    }
+
+    fn has_scope_of(&self, other: &Self) -> bool {
+        let scope = |of: &Self| (of.host.clone(), of.subsystem.clone(), of.nsid, of.rw);
+        (scope(self), &self.bdev) == (scope(other), &other.bdev)
+    }
+
+    fn subsystem(&self) -> Option<&str> {
+        self.subsystem.as_deref()
+    }
+
+    fn port(&self) -> Option<u16> {
+        None
+    }
+
+    fn check(&self, at: &str, config: &Config) -> Result<(), ConfigError> {
+        let error = |key: &str, what: String| ConfigError::new(format!("{at}.{key}"), what);
+        if self.rate_iops.is_none() && self.rate.is_none() {
+            return Err(error("rate", "it limits nothing".to_owned())
+                .remedy("give rate-iops, rate or both"));
+        }
+        if self.rate_iops == Some(0) || self.rate == Some(0) {
+            let key = if self.rate == Some(0) { "rate" } else { "rate-iops" };
+            return Err(error(key, "no command could ever begin".to_owned())
+                .remedy("give 1 or more; hosts that are not allowed are kept away"));
+        }
+        if self.burst > BURST_MAX {
+            return Err(error("burst", "it is longer than 60s".to_owned())
+                .remedy("give the time whose rate may be used at once, like 100ms"));
+        }
+        if self.subsystem.is_none() && self.nsid.is_some() {
+            return Err(error("nsid", "a namespace belongs to a subsystem".to_owned())
+                .remedy("name the subsystem, too"));
+        }
+        if self.force { Ok(()) } else { self.check_wait(at, config) }
     }
 }
 
@@ -248,40 +260,6 @@ impl Config {
         });
         self.operated.bdev_limits = limits;
     }
-}
-
-/// Checks all rate limits of a configuration.
-pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
-    let all = &config.rate_limits;
-    if all.len() > RATE_LIMITS_MAX {
-        let what = format!("{} are too many", all.len());
-        return Err(
-            ConfigError::new("rate-limit", what).remedy(format!("give at most {RATE_LIMITS_MAX}"))
-        );
-    }
-    for (index, limit) in all.iter().enumerate() {
-        let at = format!("rate-limit[{index}]");
-        limit.validate(&at, config)?;
-        if let Some(first) = all.iter().take(index).position(|one| one.has_scope_of(limit)) {
-            let what = format!("it is for the same commands as rate-limit[{first}]");
-            return Err(ConfigError::new(at, what).remedy("give both rates in one of them"));
-        }
-    }
-    Ok(())
-}
-
-/// Whether the subsystems that are named are served. A target that is controlled at run time may
-/// get them later.
-pub(super) fn check_serves(config: &Config) -> Result<(), ConfigError> {
-    for (index, limit) in config.rate_limits.iter().enumerate() {
-        let Some(nqn) = &limit.subsystem else { continue };
-        if config.subsystems.iter().all(|served| served.nqn != *nqn) {
-            let key = format!("rate-limit[{index}].subsystem");
-            return Err(ConfigError::new(key, format!("there is no subsystem {nqn:?}"))
-                .remedy("name one that is configured, or leave the key out for all"));
-        }
-    }
-    Ok(())
 }
 
 impl fmt::Display for RateLimit {

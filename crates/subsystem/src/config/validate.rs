@@ -10,7 +10,7 @@ use weft_nvmf::registration::{LABEL_BYTES_MAX, LABEL_BYTES_MIN};
 
 use super::{
     CNTLID_LAST, Config, ConfigError, HostNamespaces, IDLE_POLL_FOREVER, Limits, Listen, NSID_MAX,
-    Namespace, OWN_FILE, Port, PortSubsystems, Referral, Subsystem, THREADS_MAX, Transport,
+    Namespace, OWN_FILE, Port, PortSubsystems, Referral, Subsystem, THREADS_MAX, Transport, rules,
 };
 use crate::config::index::Index;
 
@@ -50,8 +50,8 @@ impl Config {
             return Err(ConfigError::new("", "no subsystem to serve")
                 .remedy("add one with a namespace, like `memory = \"1GiB\"`"));
         }
-        super::rate_limit::check_serves(self)?;
-        super::qos::check_serves(self)
+        rules::check_serves(&self.rate_limits, self)?;
+        rules::check_serves(&self.qos_rules, self)
     }
 
     /// Checks for contradictions: a target that is controlled at run time may have nothing to serve
@@ -104,8 +104,8 @@ impl Config {
         self.register.iter().try_for_each(|to| check_reachable("register", *to))?;
         at_most("subsystem", self.subsystems.len(), SUBSYSTEMS_MAX)?;
         self.check_ana_rules()?;
-        super::rate_limit::validate(self)?;
-        super::qos::validate(self)
+        rules::validate(&self.rate_limits, self)?;
+        rules::validate(&self.qos_rules, self)
     }
 
     /// Checks one subsystem, beside others of which the index knows.

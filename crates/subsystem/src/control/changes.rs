@@ -1,7 +1,6 @@
 //! The changes that a reload has made, one line each.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -9,7 +8,8 @@ use weft_backend::{bytes, duration};
 use weft_nvme::Nqn;
 use weft_nvmf::subsystem::{NamespaceView, SubsystemView};
 
-use crate::config::{Config, Limits, Psks, QosRule, RateLimit};
+use crate::config::rules::Rule;
+use crate::config::{Config, Limits, Psks};
 use crate::shared::snapshot::{PortView, Snapshot};
 
 /// Added to changes that take a restart.
@@ -42,37 +42,25 @@ pub(crate) fn between(old: State<'_>, new: State<'_>) -> Vec<String> {
         }
         namespaces(old.0, before.map(AsRef::as_ref), (new.0, view), &mut lines);
     }
-    rate_limits(&old.0.served_rate_limits(), &new.0.served_rate_limits(), &mut lines);
-    qos_rules(&old.0.qos_rules, &new.0.qos_rules, &mut lines);
+    rules(&old.0.served_rate_limits(), &new.0.served_rate_limits(), &mut lines);
+    rules(&old.0.qos_rules, &new.0.qos_rules, &mut lines);
     process_settings(old.0, new.0, &mut lines);
     lines
 }
 
-fn rate_limits(old: &[RateLimit], new: &[RateLimit], lines: &mut Vec<String>) {
-    terms((old, new), "limited to ", RateLimit::has_scope_of, RateLimit::rates, lines);
-}
-
-fn qos_rules(old: &[QosRule], new: &[QosRule], lines: &mut Vec<String>) {
-    terms((old, new), "", QosRule::has_scope_of, QosRule::terms, lines);
-}
-
-/// Entries of which each has terms for a scope of its own.
-fn terms<T: Display, Terms: Display + PartialEq>(
-    (old, new): (&[T], &[T]),
-    are: &str,
-    has_scope_of: impl Fn(&T, &T) -> bool,
-    terms: impl Fn(&T) -> Terms,
-    lines: &mut Vec<String>,
-) {
-    let find = |all: &[T], one: &T| all.iter().find(|other| has_scope_of(other, one)).map(&terms);
+/// What rules give to the scope of each.
+fn rules<T: Rule>(old: &[T], new: &[T], lines: &mut Vec<String>) {
+    let find = |all: &[T], one: &T| all.iter().find(|other| other.has_scope_of(one)).map(T::terms);
     for one in old.iter().filter(|one| find(new, one).is_none()) {
-        lines.push(format!("{one}: no longer {are}{}", terms(one)));
+        lines.push(format!("{one}: no longer {}{}", T::GIVES, one.terms()));
     }
     for one in new {
-        let now = terms(one);
+        let (given, now) = (T::GIVES, one.terms());
         match find(old, one) {
-            None => lines.push(format!("{one}: {are}{now}")),
-            Some(before) if before != now => lines.push(format!("{one}: {are}{now}, not {before}")),
+            None => lines.push(format!("{one}: {given}{now}")),
+            Some(before) if before != now => {
+                lines.push(format!("{one}: {given}{now}, not {before}"));
+            }
             Some(_) => {}
         }
     }

@@ -4,8 +4,6 @@
 //! A step changes the configuration and names what it touches; what is not touched is neither
 //! planned again nor visited by the groups. A reload is the same with everything touched.
 
-mod qos;
-
 use std::fmt;
 use std::path::PathBuf;
 
@@ -22,6 +20,7 @@ use weft_nvmf::auth::{Group, HashFunction};
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 
 use crate::config::index::Index;
+use crate::config::rules::{self, Rule};
 use crate::config::{
     AnaRule, AnaState, Bdev, BdevKind, BdevLimits, Config, HostKeys, Limits, Listen, NSID_MAX,
     Namespace, Port, PortSubsystems, QosRule, RateLimit, Referral, Subsystem, Transport,
@@ -315,10 +314,10 @@ impl Step {
             Self::RegisterCluster { name, ceph } => register_cluster(config, name, ceph),
             Self::UnregisterCluster { name } => unregister_cluster(config, name),
             Self::LimitBdev { name, limits } => limit_bdev(config, index, name, *limits),
-            Self::SetRateLimit(limit) => set_rate_limit(config, limit),
-            Self::DeleteRateLimit(limit) => delete_rate_limit(config, limit),
-            Self::SetQosRule(rule) => qos::set(config, rule),
-            Self::DeleteQosRule(rule) => qos::delete(config, rule),
+            Self::SetRateLimit(limit) => set_rule(&mut config.rate_limits, limit),
+            Self::DeleteRateLimit(limit) => delete_rule(&mut config.rate_limits, limit),
+            Self::SetQosRule(rule) => set_rule(&mut config.qos_rules, rule),
+            Self::DeleteQosRule(rule) => delete_rule(&mut config.qos_rules, rule),
             Self::CreateSubsystem(subsystem) => create_subsystem(config, subsystem),
             Self::LimitSubsystems { most } => limit_subsystems(config, *most),
             Self::SetAuthentication { hashes, groups } => {
@@ -383,21 +382,16 @@ fn limit_bdev(config: &mut Config, index: &Index, name: &str, limits: BdevLimits
     done([])
 }
 
-fn set_rate_limit(config: &mut Config, limit: &RateLimit) -> Outcome {
-    let limits = &mut config.rate_limits;
-    match limits.iter_mut().find(|other| other.has_scope_of(limit)) {
-        Some(other) => other.clone_from(limit),
-        None => limits.push(limit.clone()),
-    }
+fn set_rule<T: Rule>(list: &mut Vec<T>, rule: &T) -> Outcome {
+    rules::set(list, rule);
     done([])
 }
 
-fn delete_rate_limit(config: &mut Config, limit: &RateLimit) -> Outcome {
-    let limits = &mut config.rate_limits;
-    let place = limits.iter().position(|other| other.has_scope_of(limit));
-    let missing = || StepError::not_found(format!("there is no rate limit for {limit}"));
-    limits.remove(place.ok_or_else(missing)?);
-    done([])
+fn delete_rule<T: Rule>(list: &mut Vec<T>, rule: &T) -> Outcome {
+    match rules::delete(list, rule) {
+        true => done([]),
+        false => Err(StepError::not_found(format!("there is no {} for {rule}", T::NAME))),
+    }
 }
 
 fn create_bdev(config: &mut Config, index: &Index, bdev: &Bdev) -> Outcome {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::config::RateLimit;
+use crate::config::rules::Rule;
 use crate::shared::bucket::Bucket;
 use crate::shared::ids::HostKey;
 use crate::shared::statistics::{Counter, ns};

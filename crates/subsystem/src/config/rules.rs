@@ -1,0 +1,90 @@
+//! Rules of which a configuration has a list: rate limits, and classes of queues. Each is for what
+//! is in its scope, and no two have the same.
+
+use std::fmt;
+
+use super::{Config, ConfigError};
+
+/// A rule.
+pub(crate) trait Rule: Clone + PartialEq + fmt::Display {
+    /// The key of their list in a file.
+    const KEY: &'static str;
+    /// What it is called.
+    const NAME: &'static str;
+    /// What is in its scope.
+    const SCOPE: &'static str;
+    /// What to do about two of the same scope.
+    const TWICE: &'static str;
+    /// Most of them.
+    const MAX: usize;
+    /// What stands before the terms of one in the log of a reload.
+    const GIVES: &'static str;
+
+    /// Whether it is for the same as another one.
+    fn has_scope_of(&self, other: &Self) -> bool;
+
+    /// The subsystem that it is for, if it names one.
+    fn subsystem(&self) -> Option<&str>;
+
+    /// The port that it is for, if it names one.
+    fn port(&self) -> Option<u16>;
+
+    /// What it gives, in words.
+    fn terms(&self) -> String;
+
+    /// Whether it is possible in itself.
+    fn check(&self, at: &str, config: &Config) -> Result<(), ConfigError>;
+}
+
+/// Sets a rule; one of the same scope is replaced.
+pub(crate) fn set<T: Rule>(rules: &mut Vec<T>, rule: &T) {
+    match rules.iter_mut().find(|other| other.has_scope_of(rule)) {
+        Some(other) => other.clone_from(rule),
+        None => rules.push(rule.clone()),
+    }
+}
+
+/// Deletes the rule of the same scope; whether there was one.
+pub(crate) fn delete<T: Rule>(rules: &mut Vec<T>, rule: &T) -> bool {
+    let place = rules.iter().position(|other| other.has_scope_of(rule));
+    place.map(|place| rules.remove(place)).is_some()
+}
+
+/// Checks all rules of a configuration.
+pub(super) fn validate<T: Rule>(rules: &[T], config: &Config) -> Result<(), ConfigError> {
+    if rules.len() > T::MAX {
+        let what = format!("{} are too many", rules.len());
+        return Err(ConfigError::new(T::KEY, what).remedy(format!("give at most {}", T::MAX)));
+    }
+    for (index, rule) in rules.iter().enumerate() {
+        let at = format!("{}[{index}]", T::KEY);
+        rule.check(&at, config)?;
+        if let Some(first) = rules.iter().take(index).position(|one| one.has_scope_of(rule)) {
+            let what = format!("it is for the same {} as {}[{first}]", T::SCOPE, T::KEY);
+            return Err(ConfigError::new(at, what).remedy(T::TWICE));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the subsystems and ports that are named are served. A target that is controlled at run
+/// time may get them later.
+pub(super) fn check_serves<T: Rule>(rules: &[T], config: &Config) -> Result<(), ConfigError> {
+    for (index, rule) in rules.iter().enumerate() {
+        let missing = |key: &str, what: String| {
+            ConfigError::new(format!("{}[{index}].{key}", T::KEY), what)
+                .remedy("name one that is configured, or leave the key out for all")
+        };
+        if let Some(nqn) = rule.subsystem()
+            && config.subsystems.iter().all(|served| served.nqn != *nqn)
+        {
+            return Err(missing("subsystem", format!("there is no subsystem {nqn:?}")));
+        }
+        if let Some(id) = rule.port()
+            && config.ports.iter().all(|port| port.id != id)
+        {
+            return Err(missing("port", format!("there is no port with the id {id}")));
+        }
+    }
+    Ok(())
+}
