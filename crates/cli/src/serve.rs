@@ -41,8 +41,8 @@ use crate::{
 /// Options of `weft target`.
 ///
 /// Namespaces get their NSIDs in the order in which --memory, --file, --block, --rbd, --null and
-/// --device are given. SIGINT and SIGTERM stop the target in good order, SIGHUP reads the
-/// configuration (and the sizes of files and devices) again.
+/// --device are given. SIGINT and SIGTERM stop the target in good order, SIGHUP reads the file of
+/// the configuration, and the sizes of files and devices, again.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("described").args(["config", "state"]).multiple(true))]
 pub(crate) struct Options {
@@ -320,6 +320,10 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
             Wish::Rescan => operator.rescan(),
             Wish::Reload(who) => {
                 let outcome = reload(&operator, options.read_again(configuration), &who);
+                // A reload has read the sizes of what its file names.
+                if options.config.is_none() {
+                    operator.read_sizes();
+                }
                 operator.rescan();
                 control.iter().for_each(|control| control.reloaded(&outcome));
             }

@@ -193,6 +193,12 @@ impl Operator {
         target.map_or(Ok(()), |target| target.stop().map_err(Failure::because))
     }
 
+    /// Reads the sizes of all devices again; [`Self::rescan`] tells hosts of those that have changed.
+    pub(super) fn read_sizes(&self) {
+        // A target that stops has no sizes.
+        let _ = self.with(|target| target.read_sizes());
+    }
+
     /// Tells hosts of devices that have changed their size by themselves, and of files that are not
     /// where they were.
     pub(super) fn rescan(&self) {

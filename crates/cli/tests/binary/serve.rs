@@ -420,6 +420,21 @@ fn a_configuration_of_nvmetcli_is_converted_and_served() {
     target.stop();
 }
 
+/// There is no file of a configuration to read again, and there are sizes.
+#[test]
+fn a_target_of_flags_reads_sizes_at_sighup() {
+    let folder = Folder::new("grown");
+    let disk = folder.write("disk.img", vec![0; 1 << 20]);
+    let target = Target::start("epoll", &["--file", text(&disk), "-v"]);
+    let file = std::fs::OpenOptions::new().write(true).open(&disk).expect("a file");
+    file.set_len(2 << 20).expect("a size");
+    target.signal(Signal::HUP);
+    target.wait_for_log("has another size");
+    let list = target.weft("list", 1, &["-o", "json"]).json();
+    assert_eq!(list["Devices"][0]["PhysicalSize"], 2 << 20, "{list}");
+    target.stop();
+}
+
 #[test]
 fn errors_are_one_sentence() {
     let target = Target::start("epoll", &["--memory", "1MiB", "--memory", "1MiB"]);

@@ -423,10 +423,16 @@ impl Target {
         self.catalogue.bdev_size(name)
     }
 
-    /// Calls this, from any thread, after a device has changed its size by itself. Hosts know the
-    /// new size once the devices that [`Self::resized`] names are scanned again.
+    /// Calls this, from any thread, after a device has changed its size by itself, or its file may
+    /// no longer be where it was. Hosts know of it after [`Self::look_at_files`], and once the
+    /// devices that [`Self::resized`] names are scanned again.
     pub fn when_resized(&mut self, resized: Resized) {
         self.catalogue.when_resized(resized);
+    }
+
+    /// Reads the sizes of all devices again, in case that other programs have changed them.
+    pub fn read_sizes(&self) {
+        self.catalogue.read_sizes();
     }
 
     /// The block devices of namespaces that have another size than hosts know.

@@ -57,6 +57,15 @@ impl Catalogue {
         served.chain(self.bdevs.values().map(|bdev| &bdev.factory))
     }
 
+    /// Reads the sizes of all devices again.
+    pub(crate) fn read_sizes(&self) {
+        for entry in self.entries.values().flat_map(|entries| entries.values()) {
+            if let Err(error) = entry.device.factory.refresh() {
+                log::warn!("the size of {} cannot be read: {error}", entry.device.factory.identity());
+            }
+        }
+    }
+
     /// The block devices of namespaces that have another size than hosts know.
     pub(crate) fn resized(&self) -> Vec<String> {
         let mut names = Vec::new();
