@@ -26,7 +26,7 @@ pub(crate) enum Wish {
     Stop(String),
     /// Reload the configuration.
     Reload(String),
-    /// Tell hosts of devices that have changed their size by themselves.
+    /// Tell hosts of devices that have changed their size by themselves, and of files that are gone.
     Rescan,
 }
 

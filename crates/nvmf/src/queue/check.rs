@@ -1,4 +1,4 @@
-//! The checks of I/O commands: namespace, fields, range, protection and data, in this order.
+//! The checks of I/O commands: namespace, fields, protection and reservation, range, and data.
 
 use weft_nvme::command::{DataPointer, NAMESPACE_ID_BROADCAST};
 use weft_nvme::nvm::{DatasetManagement, ReadWrite, StartingBlock, WriteZeroes};

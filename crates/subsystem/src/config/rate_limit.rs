@@ -33,7 +33,8 @@ pub struct RateLimit {
     /// The namespace of the subsystem; none: all of them together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
-    /// The block device that it is the limit of, if it is not one of its own.
+    /// The block device whose limit (`bdev_set_qos_limit`) it was made from; none: it is one of the
+    /// configuration.
     #[serde(skip)]
     pub bdev: Option<String>,
     /// Which commands count.

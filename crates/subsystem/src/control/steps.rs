@@ -97,12 +97,12 @@ pub enum Step {
         /// Most of them.
         most: usize,
     },
-    /// Sets what hosts authenticate themselves with that have no hash functions or DH groups of
-    /// their own.
+    /// Sets the hash functions and DH groups of hosts that have none of their own.
     SetAuthentication {
-        /// Hash functions, the preferred one first, or none for all; none: they stay.
+        /// The hash functions, the preferred one first; an empty list allows all, and without a
+        /// list they stay as they are.
         hashes: Option<Vec<HashFunction>>,
-        /// DH groups, the preferred one first, or none for all; none: they stay.
+        /// The DH groups, likewise.
         groups: Option<Vec<Group>>,
     },
     /// Refers hosts to another discovery controller, or to a subsystem of another target.

@@ -101,7 +101,8 @@ impl Meter {
         }
     }
 
-    /// The command in this slot goes to its device.
+    /// The command in this slot goes to its device. Time in the device's window counts as the
+    /// device's.
     pub(super) fn submit(&mut self, slot: Slot, operation: &DeviceOperation, now: Duration) {
         if let Some(Some(begun)) = self.begun.get_mut(slot.index()) {
             begun.wait(Some(Wait::Device), now);

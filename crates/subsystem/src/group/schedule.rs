@@ -1,6 +1,7 @@
 //! Which connection may begin its next command, and how much.
 //!
-//! Whatever waits within a group waits here, and [`Schedule::next`] says what a turn does next:
+//! [`Schedule::next`] says what a turn does next. (What one command waits for on its way, and in
+//! which order, is in ARCHITECTURE.md.)
 //!
 //! 1. a piece of a large request without data, and one of each Copy command;
 //! 2. what a rate limit lets go on ([`limits`]), one command of each flow in turn;

@@ -148,7 +148,8 @@ pub(crate) enum Message {
     /// Close what was opened for the reload, which is not executed.
     Rollback,
     /// Execute the reload: serve this from now on, with other ports if so, and acknowledge it.
-    /// `settled` is as `round` of `Publish`.
+    /// A group acknowledges `round` once it serves this, and `settled` once no device has a command
+    /// that the change forbids.
     Reload { snapshot: Arc<Snapshot>, ports: bool, round: Arc<Round>, settled: Arc<Round> },
     /// Serve this from now on. Acknowledge it once no device has a command that was begun before
     /// and is refused now.

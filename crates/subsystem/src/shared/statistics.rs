@@ -136,7 +136,7 @@ impl CounterWriter {
         }
     }
 
-    /// Counts a request that goes to a device: the one place where I/O is counted.
+    /// Counts a request that goes to a device. What hosts ask for is counted by the group's meter.
     pub(crate) fn count(&self, device: usize, block_bytes: u32, operation: &Operation) {
         let Some(counters) = self.devices.get(device) else { return };
         match operation {

@@ -372,7 +372,7 @@ fn iostat(bdev: &Found, served: &[NamespaceStatistics], has_latencies: bool) -> 
         "num_write_ops": sum(|one| one.writes),
         "bytes_unmapped": sum(|one| one.deallocated_bytes),
         "num_unmap_ops": sum(|one| one.deallocates),
-        // There is no Copy command here.
+        // A Copy command comes to a device as reads and writes, and is counted as those.
         "bytes_copied": 0,
         "num_copy_ops": 0,
     });

@@ -147,8 +147,8 @@ impl Params {
     }
 }
 
-/// The parameters that are no key of the configuration with an underscore in place of each hyphen:
-/// the name of each, and its key. Keys without a name are no parameters.
+/// Pairs of a parameter and a key of the configuration, for those whose names differ by more than
+/// underscores in place of hyphens. A key with an empty name is no parameter.
 pub(super) type Renamed = &'static [(&'static str, &'static str)];
 
 /// The name of the parameter for a key.

@@ -155,7 +155,7 @@ impl Express {
         self.empty_at = now;
     }
 
-    /// Since when what has come for one of them may have been there.
+    /// The last look that found nothing: what is found now has come since then.
     pub(crate) const fn empty_at(&self) -> Duration {
         self.empty_at
     }

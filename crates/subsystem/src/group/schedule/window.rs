@@ -207,8 +207,8 @@ impl Window {
         !self.waiting.is_empty() && (self.begun.len() < self.size || self.is_off())
     }
 
-    /// A request of the device has completed: this is known now, in a turn that began at a time; of
-    /// one of an express queue it was not so at `before`.
+    /// Notes that a request has completed: it was seen at `now`, in the turn that began at `turn`.
+    /// A request of an express queue was still in the device at `before`.
     pub(crate) fn completed(
         &mut self,
         tag: u64,
