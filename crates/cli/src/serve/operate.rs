@@ -15,7 +15,7 @@ mod trace;
 mod visibility;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     path::{Path, PathBuf},
     sync::mpsc::{Receiver, RecvTimeoutError},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -90,6 +90,10 @@ struct Found {
     block_bytes: u32,
     blocks: u64,
     user: Option<(String, u32)>,
+    /// The block device that it delays, by name.
+    base: Option<String>,
+    /// Whether another one delays it.
+    is_base: bool,
     limits: served::BdevLimits,
 }
 
@@ -428,6 +432,8 @@ fn bdevs(target: &Target) -> Vec<Found> {
             Some((namespace.bdev.as_ref()?, (subsystem.nqn.clone(), namespace.nsid)))
         })
         .collect();
+    let bases: BTreeSet<_> =
+        config.operated.bdevs.iter().filter_map(|one| one.base.as_ref()).collect();
     let named = config.operated.bdevs.iter().map(|bdev| {
         let (block_bytes, blocks) = target.bdev_size(&bdev.name).unwrap_or_default();
         Found {
@@ -438,6 +444,8 @@ fn bdevs(target: &Target) -> Vec<Found> {
             block_bytes,
             blocks,
             user: users.get(&bdev.name).cloned(),
+            base: bdev.base.clone(),
+            is_base: bases.contains(&bdev.name),
             limits: limits_of(config, &bdev.name),
         }
     });
@@ -462,6 +470,8 @@ fn implied(target: &Target, nqn: &str, namespace: &Namespace) -> Option<Found> {
         block_bytes: served.block_bytes,
         blocks: served.blocks,
         user: Some((nqn.to_owned(), namespace.nsid)),
+        base: None,
+        is_base: false,
     })
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::control::{
     SECRETS, call, key_file, loaded, saved, waiting, with_null, without_listeners,
 };
-use crate::weft::{DRIVERS, Folder, NQN, command, text, weft};
+use crate::weft::{DRIVERS, Folder, NQN, command, text, weft, weft_with_stdin};
 
 /// What `save_config` of SPDK 26.09 writes of every process, and of a subsystem with a namespace.
 const SAVED: &str = r#"[
@@ -214,5 +214,65 @@ fn hosts_are_referred_to_a_subsystem_of_another_target() {
     let shown = call(&mut client, "nvmf_discovery_get_referrals", json!({}));
     assert_eq!(shown, Ok(json!([referral])));
     assert_eq!(call(&mut client, "nvmf_discovery_remove_referral", referral), Ok(json!(true)));
+    target.stop();
+}
+
+/// One device under two names, of which only the upper one is used while it is there.
+#[test]
+fn a_block_device_is_delayed_by_another_one() {
+    let folder = Folder::new("spdk-delay");
+    let state = folder.path("state");
+    let words = ["--state", text(&state)];
+    let (target, mut client) = waiting(&folder, &words);
+    let port = with_null(&mut client);
+    let malloc = json!({"name": "M", "num_blocks": 256, "block_size": 4096});
+    call(&mut client, "bdev_malloc_create", malloc).expect("memory");
+    let delay = |name: &str, base: &str, p99: u64| {
+        json!({
+            "name": name, "base_bdev_name": base, "avg_read_latency": 30_000,
+            "p99_read_latency": p99, "avg_write_latency": 30_000, "p99_write_latency": 30_000,
+        })
+    };
+    let mut refused = |method: &str, params: Value, code: i64, part: &str| {
+        let (found, what) = call(&mut client, method, params).expect_err(method);
+        assert!(found == code && what.contains(part), "{method}: {found} {what}");
+    };
+    refused("bdev_delay_create", delay("D", "M", 60_000), -32603, "each request waits as long");
+    refused("bdev_delay_create", delay("D", "X", 30_000), -19, "no block device X");
+    refused("bdev_delay_create", delay("D", "N0", 30_000), -17, "used by namespace 3");
+    let made = call(&mut client, "bdev_delay_create", delay("D", "M", 30_000));
+    assert_eq!(made, Ok("D".into()));
+    let add = |bdev: &str| json!({"nqn": NQN, "namespace": {"bdev_name": bdev, "nsid": 7}});
+    let mut refused = |method: &str, params: Value, code: i64| {
+        let (found, what) = call(&mut client, method, params).expect_err(method);
+        assert!(found == code && what.contains("used by block device D"), "{method}: {what}");
+    };
+    refused("bdev_delay_create", delay("E", "M", 30_000), -17);
+    refused("bdev_malloc_delete", json!({"name": "M"}), -17);
+    refused("nvmf_subsystem_add_ns", add("M"), -32602);
+    let one = call(&mut client, "bdev_get_bdevs", json!({"name": "D"})).expect("one");
+    assert_eq!(one[0]["driver_specific"]["delay"], delay("D", "M", 30_000));
+    let base = call(&mut client, "bdev_get_bdevs", json!({"name": "M"})).expect("one");
+    assert_eq!((&base[0]["claimed"], &one[0]["claimed"]), (&json!(true), &json!(false)));
+    assert_eq!(call(&mut client, "nvmf_subsystem_add_ns", add("D")), Ok(7.into()));
+    let url = format!("nvme-tcp://127.0.0.1:{port}/{NQN}?nsid=7");
+    let begun = Instant::now();
+    let wrote = weft_with_stdin(DRIVERS[0], &["write", &url], &[0x5a; 4096]);
+    assert_eq!(wrote.code, Some(0), "{}", wrote.stderr);
+    assert!(begun.elapsed() >= Duration::from_millis(30));
+    let calls = saved(&mut client);
+    assert_eq!(loaded(&calls), without_listeners(calls.clone()));
+    // It goes, and what was written is in the other one.
+    call(&mut client, "bdev_delay_delete", json!({"name": "D"})).expect("deleted");
+    assert_eq!(call(&mut client, "nvmf_subsystem_add_ns", add("M")), Ok(7.into()));
+    let read = weft(DRIVERS[0], ["read", &url, "--block-count", "1"]);
+    assert_eq!(read.stdout, [0x5a; 4096]);
+    call(&mut client, "nvmf_subsystem_remove_ns", json!({"nqn": NQN, "nsid": 7})).expect("gone");
+    call(&mut client, "bdev_delay_create", delay("D", "M", 30_000)).expect("again");
+    target.signal(Signal::KILL);
+    drop(target);
+    let (target, mut client) = waiting(&folder, &words);
+    let one = call(&mut client, "bdev_get_bdevs", json!({"name": "D"})).expect("one");
+    assert_eq!(one[0]["driver_specific"]["delay"], delay("D", "M", 30_000));
     target.stop();
 }

@@ -15,6 +15,8 @@ pub struct Bdevs {
     by_name: HashMap<String, u64>,
     /// By the file, device or image that they stand on.
     by_storage: HashMap<String, u64>,
+    /// By the name of the block device that they delay.
+    by_base: HashMap<String, u64>,
 }
 
 impl Bdevs {
@@ -41,6 +43,11 @@ impl Bdevs {
         self.in_order.get(self.by_name.get(name)?)
     }
 
+    /// The one that delays the one of this name.
+    pub(crate) fn on_base(&self, base: &str) -> Option<&Bdev> {
+        self.in_order.get(self.by_base.get(base)?)
+    }
+
     /// The one that stands on the same file, device or image.
     pub(crate) fn on_storage_of(&self, bdev: &Bdev) -> Option<&Bdev> {
         self.in_order.get(self.by_storage.get(&bdev.device.stored_name()?)?)
@@ -63,8 +70,12 @@ impl Bdevs {
     pub(crate) fn put_at(&mut self, number: u64, bdev: Bdev) {
         self.remove(&bdev.name);
         self.by_name.insert(bdev.name.clone(), number);
-        if let Some(storage) = bdev.device.stored_name() {
-            self.by_storage.insert(storage, number);
+        match &bdev.base {
+            Some(base) => drop(self.by_base.insert(base.clone(), number)),
+            None => {
+                let storage = bdev.device.stored_name();
+                self.by_storage.extend(storage.map(|storage| (storage, number)));
+            }
         }
         self.in_order.insert(number, bdev);
     }
@@ -73,7 +84,9 @@ impl Bdevs {
     pub(crate) fn remove(&mut self, name: &str) -> Option<Bdev> {
         let number = self.by_name.remove(name)?;
         let bdev = self.in_order.remove(&number)?;
-        if let Some(storage) = bdev.device.stored_name()
+        if let Some(base) = &bdev.base {
+            self.by_base.remove(base);
+        } else if let Some(storage) = bdev.device.stored_name()
             && self.by_storage.get(&storage) == Some(&number)
         {
             self.by_storage.remove(&storage);
@@ -125,7 +138,8 @@ mod tests {
 
     fn bdev(name: &str, device: &str) -> Bdev {
         let device = device.parse().expect("a device");
-        Bdev { name: name.to_owned(), kind: BdevKind::of(&device), device, uuid: [1; 16] }
+        let (name, kind) = (name.to_owned(), BdevKind::of(&device));
+        Bdev { name, kind, device, base: None, uuid: [1; 16] }
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub enum BdevKind {
     Uring,
     /// An image of a Ceph cluster that was made with `bdev_rbd_create`.
     Rbd,
+    /// Another block device with a delay that was made with `bdev_delay_create`.
+    Delay,
     /// Any other device, as the command line writes it.
     Device,
 }
@@ -38,6 +40,7 @@ impl BdevKind {
             Self::Aio => "aio",
             Self::Uring => "uring",
             Self::Rbd => "rbd",
+            Self::Delay => "delay",
             Self::Device => "device",
         }
     }
@@ -66,6 +69,9 @@ pub struct Bdev {
     /// The device.
     #[serde_as(as = "DisplayFromStr")]
     pub device: DeviceSpec,
+    /// The block device that it delays, by name; none: it stands on none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
     /// Its UUID, which a namespace on it has as well.
     #[serde_as(as = "HexId<16>")]
     pub uuid: [u8; 16],

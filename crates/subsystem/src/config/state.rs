@@ -233,6 +233,7 @@ mod tests {
                 name: "m".to_owned(),
                 kind: BdevKind::Malloc,
                 device: device("memory:1MiB,block=512"),
+                base: None,
                 uuid: [7; 16],
             }]
             .into_iter()

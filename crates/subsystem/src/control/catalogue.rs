@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weft_backend::{DeviceFactory, DeviceSpec, Resized};
+use weft_backend::{DeviceFactory, DeviceSpec, Resized, delay::DelayFactory};
 use weft_nvmf::discovery::DiscoveryEntry;
 use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
 use weft_transport::tls::TlsAcceptor;
@@ -310,7 +310,16 @@ impl Catalogue {
                 TargetError::new(format!("block device {}: {error}", bdev.name))
             };
             let Some(known) = self.bdevs.get(&bdev.name) else {
-                let factory = self.build(&bdev.device).map_err(|error| told(&error))?;
+                let factory = match (&bdev.base, &bdev.device) {
+                    (Some(base), DeviceSpec::Delay { read, write, .. }) => {
+                        let under = plan.bdevs.get(base).or_else(|| self.bdevs.get(base));
+                        let under = under.ok_or_else(|| told(&format_args!("{base} is gone")))?;
+                        let under = Arc::clone(&under.factory);
+                        let delayed = DelayFactory::new(under, *read, *write);
+                        Arc::new(delayed.map_err(|error| told(&error))?)
+                    }
+                    _ => self.build(&bdev.device).map_err(|error| told(&error))?,
+                };
                 let named = NamedDevice { spec: bdev.device.clone(), factory };
                 plan.bdevs.insert(bdev.name.clone(), named);
                 continue;

@@ -147,7 +147,8 @@ impl HostNamespaces {
             (None, Some(rbd)) => (BdevKind::Device, image(rbd, uuid, bytes, block_bytes)),
             (None, None) => (BdevKind::Malloc, DeviceSpec::Memory { bytes, block_bytes }),
         };
-        Bdev { name: format!("{PREFIX}{uuid}"), kind, device, uuid: uuid.into_bytes() }
+        let (name, uuid) = (format!("{PREFIX}{uuid}"), uuid.into_bytes());
+        Bdev { name, kind, device, base: None, uuid }
     }
 }
 

@@ -402,12 +402,45 @@ fn create_bdev(config: &mut Config, index: &Index, bdev: &Bdev) -> Outcome {
     if config.bdev(name).is_some() || index.user_of(config, name).is_some() {
         return Err(StepError::exists(format!("block device {name} exists")));
     }
-    if let Some(other) = config.operated.bdevs.on_storage_of(bdev) {
+    let mut bdev = bdev.clone();
+    if let Some(base) = bdev.base.clone() {
+        check_unused(config, index, &base)?;
+        let under = config.bdev(&base).map(|under| Box::new(under.device.clone()));
+        let under = under.ok_or_else(|| no_bdev(&base))?;
+        if let DeviceSpec::Delay { inner, .. } = &mut bdev.device {
+            *inner = under;
+        }
+    } else if let Some(other) = config.operated.bdevs.on_storage_of(&bdev) {
         let what = format!("block device {} is on the same file or image", other.name);
         return Err(StepError::exists(what));
     }
-    config.operated.bdevs.put(bdev.clone());
+    config.operated.bdevs.put(bdev);
     done([])
+}
+
+fn no_bdev(name: &str) -> StepError {
+    StepError::not_found(format!("there is no block device {name}"))
+}
+
+/// Whether a block device has no namespace, and no other one stands on it.
+fn check_unused(config: &Config, index: &Index, name: &str) -> Result<(), StepError> {
+    if let Some((user, namespace)) = index.user_of(config, name) {
+        let nsid = namespace.nsid;
+        let what = format!("block device {name} is used by namespace {nsid} of {user}");
+        return Err(StepError::exists(what));
+    }
+    check_base(config, name)
+}
+
+/// Whether no other block device stands on one.
+fn check_base(config: &Config, name: &str) -> Result<(), StepError> {
+    match config.operated.bdevs.on_base(name) {
+        None => Ok(()),
+        Some(other) => {
+            let what = format!("block device {name} is used by block device {}", other.name);
+            Err(StepError::exists(what))
+        }
+    }
 }
 
 /// The namespace that uses a block device of this name and kind, if there is one.
@@ -422,9 +455,7 @@ fn user_of(
         (None, Some((_, namespace))) => Some(BdevKind::of(&namespace.device)),
         (None, None) => None,
     };
-    let Some(found) = found else {
-        return Err(StepError::not_found(format!("there is no block device {name}")));
-    };
+    let Some(found) = found else { return Err(no_bdev(name)) };
     if let Some(kind) = kind.filter(|kind| *kind != found) {
         let what = format!("{name} is of kind {}, not {}", found.word(), kind.word());
         return Err(StepError::invalid(what));
@@ -462,6 +493,7 @@ fn delete_bdev(
     (name, kind): (&str, Option<BdevKind>),
 ) -> Outcome {
     let user = user_of(config, index, (name, kind))?;
+    check_base(config, name)?;
     config.operated.bdevs.remove(name);
     if let Some((nqn, nsid)) = &user {
         subsystem(config, nqn)?.namespaces.retain(|namespace| namespace.nsid != *nsid);
@@ -476,6 +508,7 @@ fn resize_bdev(
     bytes: u64,
 ) -> Outcome {
     let user = user_of(config, index, (name, kind))?;
+    check_base(config, name)?;
     let mut bdev = config.bdev(name).cloned();
     let mut devices: Vec<_> = bdev.iter_mut().map(|bdev| &mut bdev.device).collect();
     if let Some((nqn, nsid)) = &user {
@@ -567,14 +600,8 @@ fn delete_subsystem(config: &mut Config, nqn: &str) -> Outcome {
 
 fn add_namespace(config: &mut Config, index: &Index, nqn: &str, added: &Namespace) -> Outcome {
     let bdev = added.bdev.as_deref().unwrap_or_default();
-    if let Some((user, namespace)) = index.user_of(config, bdev) {
-        let nsid = namespace.nsid;
-        let what = format!("block device {bdev} is used by namespace {nsid} of {user}");
-        return Err(StepError::exists(what));
-    }
-    let found = config.bdev(bdev).cloned();
-    let found =
-        found.ok_or_else(|| StepError::not_found(format!("there is no block device {bdev}")))?;
+    check_unused(config, index, bdev)?;
+    let found = config.bdev(bdev).cloned().ok_or_else(|| no_bdev(bdev))?;
     let limits = config.limits.clone();
     let subsystem = subsystem(config, nqn)?;
     let most = subsystem.most_namespaces(&limits).min(NSID_MAX);

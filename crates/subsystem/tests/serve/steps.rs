@@ -24,7 +24,8 @@ fn bdev(name: &str, device: &str) -> Step {
     let device = device.parse().expect("a device");
     let mut uuid = [1; 16];
     uuid[..name.len()].copy_from_slice(name.as_bytes());
-    Step::CreateBdev(Bdev { name: name.to_owned(), kind: BdevKind::of(&device), device, uuid })
+    let (name, kind) = (name.to_owned(), BdevKind::of(&device));
+    Step::CreateBdev(Bdev { name, kind, device, base: None, uuid })
 }
 
 fn add(nqn: &str, bdev: &str, nsid: Option<u32>) -> Step {

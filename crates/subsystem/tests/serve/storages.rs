@@ -56,6 +56,7 @@ fn a_file_by_another_name_is_served_once_in_a_subsystem() {
             name: name.to_owned(),
             kind: BdevKind::Device,
             device: other.parse().expect("a device"),
+            base: None,
             uuid: [7; 16],
         };
         target.step(&Step::CreateBdev(bdev)).expect("beside a namespace");

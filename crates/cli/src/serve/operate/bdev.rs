@@ -1,6 +1,8 @@
 //! SPDK's methods for block devices.
 
-use std::{collections::BTreeMap, os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap, os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc, time::Duration,
+};
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -22,7 +24,7 @@ type Answer = Result<Value, ErrorObject>;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
-    let all: [(&'static str, Handler); 19] = [
+    let all: [(&'static str, Handler); 21] = [
         ("bdev_malloc_create", |operator, params| create_sized(operator, params, BdevKind::Malloc)),
         ("bdev_malloc_delete", |operator, params| delete(operator, params, BdevKind::Malloc)),
         ("bdev_null_create", |operator, params| create_sized(operator, params, BdevKind::Null)),
@@ -34,6 +36,8 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         ("bdev_uring_create", |operator, params| create_stored(operator, params, BdevKind::Uring)),
         ("bdev_uring_delete", |operator, params| delete(operator, params, BdevKind::Uring)),
         ("bdev_uring_rescan", rescan),
+        ("bdev_delay_create", create_delay),
+        ("bdev_delay_delete", |operator, params| delete(operator, params, BdevKind::Delay)),
         ("bdev_device_create", create_device),
         ("bdev_device_delete", |operator, params| delete(operator, params, BdevKind::Device)),
         ("bdev_delete", |operator, params| delete(operator, params, None)),
@@ -73,8 +77,55 @@ pub(super) fn create(
             None => Uuid::new_v4().into_bytes(),
         },
     };
-    operator.bdev_step(&Step::CreateBdev(Bdev { name: name.clone(), kind, device, uuid }))?;
+    let bdev = Bdev { name: name.clone(), kind, device, base: None, uuid };
+    operator.bdev_step(&Step::CreateBdev(bdev))?;
     Ok(name.into())
+}
+
+/// The parameters of a delay: the average and the 99th percentile of reads and of writes, in µs.
+const LATENCIES: [(&str, &str); 2] =
+    [("avg_read_latency", "p99_read_latency"), ("avg_write_latency", "p99_write_latency")];
+
+/// A block device that is another one with a delay, as which it is the only one to be used.
+fn create_delay(operator: &Operator, params: Value) -> Answer {
+    let mut params = Params::of_bdev(params)?;
+    let (name, base): (String, String) = (params.need("name")?, params.need("base_bdev_name")?);
+    let mut delays = [Duration::ZERO; 2];
+    for (delay, (average, p99)) in delays.iter_mut().zip(LATENCIES) {
+        let us: u64 = params.need(average)?;
+        if params.take::<u64>(p99)?.is_some_and(|p99| p99 != us) {
+            let what = format_args!("{p99} is {average} here, since each request waits as long");
+            return Err(params.error(what));
+        }
+        *delay = Duration::from_micros(us);
+    }
+    let uuid: Option<HexId<16>> = params.parse("uuid")?;
+    params.end()?;
+    let [read, write] = delays;
+    let block_bytes = weft_backend::BLOCK_BYTES_DEFAULT;
+    let inner = Box::new(DeviceSpec::Null { bytes: block_bytes.into(), block_bytes });
+    let bdev = Bdev {
+        name: name.clone(),
+        kind: BdevKind::Delay,
+        // The step knows the device of the other one.
+        device: DeviceSpec::Delay { read, write, inner },
+        base: Some(base),
+        uuid: uuid.map_or_else(|| Uuid::new_v4().into_bytes(), |id| id.0),
+    };
+    operator.bdev_step(&Step::CreateBdev(bdev))?;
+    Ok(name.into())
+}
+
+/// The parameters that make the delay of a block device.
+pub(super) fn delay_params(bdev: &Found) -> Value {
+    let mut params = json!({ "name": bdev.name, "base_bdev_name": bdev.base });
+    if let DeviceSpec::Delay { read, write, .. } = &bdev.device {
+        for (delay, (average, p99)) in [read, write].into_iter().zip(LATENCIES) {
+            let us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+            (params[average], params[p99]) = (us.into(), us.into());
+        }
+    }
+    params
 }
 
 /// `Malloc0`, `Ceph0` and so on, as SPDK names devices without a name.
@@ -279,10 +330,12 @@ fn as_json(bdev: &Found, clusters: &BTreeMap<String, CephSpec>) -> Value {
         BdevKind::Aio => "AIO disk",
         BdevKind::Uring => "URING bdev",
         BdevKind::Rbd => "Ceph Rbd Disk",
+        BdevKind::Delay => "delay",
         BdevKind::Device => "weft device",
     };
     let path = bdev.device.path().map(|path| path.display().to_string());
     let writable = !bdev.device.is_read_only();
+    let is_claimed = bdev.user.is_some() || bdev.is_base;
     let specific = match &bdev.device {
         DeviceSpec::File { .. } | DeviceSpec::Block { .. } => {
             let word = bdev.kind.word();
@@ -293,6 +346,7 @@ fn as_json(bdev: &Found, clusters: &BTreeMap<String, CephSpec>) -> Value {
             params.as_object_mut().map(|params| params.remove("block_size"));
             json!({ "rbd": params })
         }
+        _ if bdev.kind == BdevKind::Delay => json!({ "delay": delay_params(bdev) }),
         device if bdev.kind == BdevKind::Device => {
             json!({ "device": { "device": device.to_string() } })
         }
@@ -306,7 +360,7 @@ fn as_json(bdev: &Found, clusters: &BTreeMap<String, CephSpec>) -> Value {
         "num_blocks": bdev.blocks,
         "uuid": uuid,
         "assigned_rate_limits": bdev.limits,
-        "claimed": bdev.user.is_some(),
+        "claimed": is_claimed,
         "zoned": false,
         "supported_io_types": {
             "read": true,
@@ -319,7 +373,7 @@ fn as_json(bdev: &Found, clusters: &BTreeMap<String, CephSpec>) -> Value {
         },
         "driver_specific": specific,
     });
-    if bdev.user.is_some() {
+    if is_claimed {
         json["claim_type"] = "exclusive_write".into();
     }
     json

@@ -14,7 +14,7 @@ use weft_target::{
 };
 
 use super::{
-    Found, Operator, address_json, ana, bdevs, keyring, method, nvmf,
+    Found, Operator, address_json, ana, bdev, bdevs, keyring, method, nvmf,
     parameters::{Params, parameters_of},
     qos, rate_limit, rbd,
 };
@@ -96,6 +96,11 @@ fn bdev_call(bdev: &Found, clusters: &BTreeMap<String, CephSpec>) -> Value {
             params["name"] = name.as_str().into();
             params["uuid"] = uuid.into();
             call("bdev_rbd_create", params)
+        }
+        (BdevKind::Delay, _) => {
+            let mut params = bdev::delay_params(bdev);
+            params["uuid"] = uuid.into();
+            call("bdev_delay_create", params)
         }
         (BdevKind::Device | BdevKind::Rbd, device) => {
             let params = json!({ "name": name, "device": device.to_string(), "uuid": uuid });

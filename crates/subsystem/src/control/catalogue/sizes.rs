@@ -61,7 +61,10 @@ impl Catalogue {
     pub(crate) fn read_sizes(&self) {
         for entry in self.entries.values().flat_map(|entries| entries.values()) {
             if let Err(error) = entry.device.factory.refresh() {
-                log::warn!("the size of {} cannot be read: {error}", entry.device.factory.identity());
+                log::warn!(
+                    "the size of {} cannot be read: {error}",
+                    entry.device.factory.identity()
+                );
             }
         }
     }
