@@ -320,10 +320,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
             Wish::Rescan => operator.rescan(),
             Wish::Reload(who) => {
                 let outcome = reload(&operator, options.read_again(configuration), &who);
-                // A reload has read the sizes of what its file names.
-                if options.config.is_none() {
-                    operator.read_sizes();
-                }
+                operator.read_sizes();
                 operator.rescan();
                 control.iter().for_each(|control| control.reloaded(&outcome));
             }

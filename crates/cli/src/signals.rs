@@ -26,7 +26,8 @@ pub(crate) enum Wish {
     Stop(String),
     /// Reload the configuration.
     Reload(String),
-    /// Tell hosts of devices that have changed their size by themselves, and of files that are gone.
+    /// Tell hosts of devices that have changed their size by themselves, and of files that are
+    /// gone.
     Rescan,
 }
 

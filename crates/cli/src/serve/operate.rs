@@ -197,7 +197,7 @@ impl Operator {
         target.map_or(Ok(()), |target| target.stop().map_err(Failure::because))
     }
 
-    /// Reads the sizes of all devices again; [`Self::rescan`] tells hosts of those that have changed.
+    /// Reads the sizes of all devices again; [`Self::rescan`] tells hosts of changes.
     pub(super) fn read_sizes(&self) {
         // A target that stops has no sizes.
         let _ = self.with(|target| target.read_sizes());
