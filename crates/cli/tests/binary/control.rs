@@ -181,6 +181,12 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
         ("nvmf_subsystem_add_host", host(json!({"psk": "key0"})), -32602, "no key \"key0\""),
         ("nvmf_subsystem_add_host", host(json!({"psk": [1]})), -32602, "a list of names"),
         ("nvmf_subsystem_set_keys", host(json!({"psk": "a", "dhchap_key": "b"})), -32602, "own"),
+        (
+            "nvmf_subsystem_set_keys",
+            host(json!({"dhchap_key": "a", "dhchap_hashes": ["sha256"]})),
+            -32602,
+            "dhchap_hashes is unknown",
+        ),
         ("nvmf_subsystem_add_host", host(json!({"dhchap_key": "key0"})), -32602, "no key \"key0\""),
         ("nvmf_subsystem_set_keys", host(json!({})), -32602, "not listed"),
         ("keyring_file_remove_key", json!({"name": "x"}), -32602, "no key \"x\""),

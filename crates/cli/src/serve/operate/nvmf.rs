@@ -57,6 +57,16 @@ pub(super) const NAMESPACE: Renamed = &[
 /// SPDK's names for what a host is added with.
 pub(super) const HOST: Renamed = &[("host", "nqn")];
 
+/// Those of them that are changed while the host is connected.
+const HOST_KEYS: Renamed = &[
+    ("host", "nqn"),
+    ("", "dhchap-hashes"),
+    ("", "dhchap-groups"),
+    ("", "psk-compat"),
+    ("", "dhchap-concat"),
+    ("", "dhchap-concat-compat"),
+];
+
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
     let all: [(&'static str, Handler); 23] = [
@@ -567,7 +577,7 @@ fn set_keys(operator: &Operator, params: Value) -> Answer {
     let nqn = params.need("nqn")?;
     let has_psk = params.has("psk");
     let host = HostKeys::new(params.need::<String>("host")?);
-    let host = params.object_of(HOST, &host)?;
+    let host = params.object_of(HOST_KEYS, &host)?;
     let step = if !has_psk {
         Step::SetKeys { nqn, host }
     } else if host.dhchap_key.is_some() || host.dhchap_ctrlr_key.is_some() {
