@@ -320,8 +320,6 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
             Wish::Rescan => operator.rescan(),
             Wish::Reload(who) => {
                 let outcome = reload(&operator, options.read_again(configuration), &who);
-                operator.read_sizes();
-                operator.rescan();
                 control.iter().for_each(|control| control.reloaded(&outcome));
             }
         }
@@ -334,7 +332,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
 }
 
 /// Logs who made which changes, or the error of a configuration that cannot be served: the old one
-/// stays.
+/// stays. Sizes of devices are read again in either case.
 fn reload(
     operator: &Operator,
     config: Result<Config, Failure>,
@@ -357,6 +355,8 @@ fn reload(
         }
         Err(what) => log::error!("{who}: the configuration stays as it was: {what}"),
     }
+    operator.read_sizes();
+    operator.rescan();
     outcome
 }
 

@@ -221,7 +221,6 @@ fn not_an_image(text: &str) -> ParseSpecError {
     ))
 }
 
-/// The form that [`RbdSpec::parse`] reads.
 impl FromStr for RbdSpec {
     type Err = ParseSpecError;
 
@@ -230,6 +229,7 @@ impl FromStr for RbdSpec {
     }
 }
 
+/// The form that [`RbdSpec::parse`] reads.
 impl fmt::Display for RbdSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let twice = |text: &str| text.replace(',', ",,");

@@ -247,13 +247,10 @@ struct DeviceKeys {
 
 impl DeviceKeys {
     fn device(&self, at: &str, read_only: bool) -> Result<DeviceSpec, ConfigError> {
-        let block_bytes = match self.block_size.map(u32::try_from).transpose() {
-            Ok(bytes) => bytes,
-            Err(_) => {
-                return Err(ConfigError::new(format!("{at}.block-size"), "it is too large")
-                    .remedy("give 512 or 4096"));
-            }
-        };
+        let block_bytes = self.block_size.map(u32::try_from).transpose().map_err(|_| {
+            ConfigError::new(format!("{at}.block-size"), "it is too large")
+                .remedy("give 512 or 4096")
+        })?;
         let or_default = block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
         let (size, shared) = (self.size, self.shared);
         let given = [
