@@ -42,12 +42,7 @@ pub(crate) struct Connection {
     pub(super) holds_key: bool,
     /// An admin queue's: its Host Identifier belongs to its host.
     pub(super) host_id_claim: Option<Arc<str>>,
-    /// It is in this turn's list of connections to poll.
-    pub(crate) active: bool,
-    /// It waits for its tenant's turn.
-    pub(super) is_queued: bool,
-    /// Its responses are flushed at the end of this turn.
-    pub(super) is_seen: bool,
+    pub(super) turn: TurnState,
     /// It counts as one of this group's queues.
     pub(crate) placed: bool,
     /// Bytes of its copied responses when they were last counted.
@@ -72,6 +67,21 @@ pub(crate) enum Role {
     Io(Box<Io>),
     /// Closed, with nothing outstanding.
     Gone,
+}
+
+/// Where a connection is in the turns of its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnState {
+    /// It has nothing to do.
+    Idle,
+    /// It may have events, which are looked at in this turn or the next one.
+    Arrived,
+    /// It waits for its tenant's turn.
+    Queued,
+    /// It was polled in this turn, at whose end its responses are sent.
+    Polled,
+    /// It was polled in this turn, and waits for its tenant's turn again.
+    Requeued,
 }
 
 /// A Connect that waits: for the check for stale connections, for its host's drain, or for the
@@ -122,9 +132,7 @@ impl Connection {
             guard: None,
             is_stranger: false,
             holds_key: false,
-            active: false,
-            is_queued: false,
-            is_seen: false,
+            turn: TurnState::Idle,
             placed,
             host_id_claim: None,
             copied: 0,
@@ -288,10 +296,10 @@ impl Connection {
         }
     }
 
-    /// The same of a connection that may have work.
-    pub(super) fn enter_tenant(&mut self, core: &mut Core) -> Option<TenantId> {
+    /// The same of a connection that has work.
+    pub(super) fn tenant_with_work(&mut self, core: &mut Core) -> Option<TenantId> {
         match &mut self.role {
-            Role::Io(io) => io.enter_tenant(core),
+            Role::Io(io) if self.transport.has_events() => io.enter_tenant(core),
             _ => None,
         }
     }
@@ -438,6 +446,15 @@ impl Connection {
             }
             Role::Io(io) => {
                 io.handle_closed(core);
+                // It is no tenant's any more.
+                match self.turn {
+                    TurnState::Queued => {
+                        self.turn = TurnState::Arrived;
+                        core.schedule.arrived(self.id.index);
+                    }
+                    TurnState::Requeued => self.turn = TurnState::Polled,
+                    TurnState::Idle | TurnState::Arrived | TurnState::Polled => {}
+                }
                 Some(io.host().clone())
             }
             Role::Unconnected { .. } | Role::Connecting(_) => {
@@ -557,44 +574,19 @@ impl Connection {
 impl MovedConnection {
     /// Detaches a connection to move it; returns it if it cannot move.
     pub(crate) fn detach(
-        connection: Connection,
+        mut connection: Connection,
         request: &ConnectRequest,
         core: &mut Core,
     ) -> Result<Self, Box<Connection>> {
-        let Connection {
-            id,
-            endpoints,
-            transport,
-            role,
-            guard,
-            is_stranger,
-            active,
-            is_queued,
-            is_seen,
-            placed,
-            host_id_claim,
-            copied,
-            holds_key,
-            drain_begun,
-        } = connection;
-        match transport.detach(&mut core.reactor) {
-            Ok(detached) => Ok(Self { detached, request: request.clone(), endpoints }),
-            Err(transport) => Err(Box::new(Connection {
-                id,
-                endpoints,
-                transport,
-                role,
-                guard,
-                is_stranger,
-                active,
-                is_queued,
-                is_seen,
-                placed,
-                host_id_claim,
-                copied,
-                holds_key,
-                drain_begun,
-            })),
+        match connection.transport.detach(&mut core.reactor) {
+            Ok(detached) => {
+                let endpoints = connection.endpoints;
+                Ok(Self { detached, request: request.clone(), endpoints })
+            }
+            Err(transport) => {
+                connection.transport = transport;
+                Err(Box::new(connection))
+            }
         }
     }
 }

@@ -65,7 +65,7 @@ pub(crate) struct Io {
     trace: Option<Box<QueueTrace>>,
     /// Whether it is served between the commands of others.
     pub(super) class: QueueClass,
-    /// Whose share its commands are part of, while there are shares.
+    /// Whose share its commands are part of, once it had any.
     tenant: Option<TenantId>,
     /// Requests that devices have.
     at_devices: usize,
@@ -126,9 +126,6 @@ impl Io {
         work.resize_with(grant.entries as usize, Work::default);
         let (priority, endpoints) = (grant.priority, connection.endpoints);
         let queue = IoQueue::new(grant, view);
-        if share::has_share(priority) {
-            core.schedule.shares.count_priority(true);
-        }
         let now = core.reactor.turn_time();
         let grant = grant_of(&host, endpoints.port_id, priority, core);
         let of_host = (connection.id.index, host.names().0);
@@ -245,9 +242,6 @@ impl Io {
             self.class.end(&mut core.schedule.express);
             let tenant = self.tenant.take();
             tenant.into_iter().for_each(|tenant| core.schedule.shares.leave(tenant, self.id.index));
-            if share::has_share(self.priority) {
-                core.schedule.shares.count_priority(false);
-            }
         }
     }
 

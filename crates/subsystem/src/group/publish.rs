@@ -41,7 +41,7 @@ impl Group {
             (old.express, &old.qos_rules) != (snapshot.express, &snapshot.qos_rules);
         if other_classes {
             self.core.schedule.express.replace(snapshot.express);
-            let left = self.core.schedule.shares.replace(snapshot.has_weights());
+            let left = self.core.schedule.shares.reset();
             self.requeue(left);
         }
         let other_limits = !Arc::ptr_eq(&old.rate_limits, &snapshot.rate_limits);

@@ -5,8 +5,8 @@
 //!
 //! 1. a piece of a large request without data, and one of each Copy command;
 //! 2. what a rate limit lets go on ([`limits`]), one command of each flow in turn;
-//! 3. connections with events: in the order in which they came, or, where weights or priorities
-//!    are in use, by the shares of their [`tenants`];
+//! 3. connections with events: I/O queues with commands by the shares of their [`tenants`], and
+//!    before them the others in the order in which they came;
 //! 4. connections that wait for [`memory`], hosts in turn.
 //!
 //! All of these begin as much in a turn as the [`allowance`]. Between any two of them come the
@@ -79,7 +79,7 @@ pub(crate) enum Work {
     Copy(ConnectionId, Slot),
     /// Has the first command of a flow ask its rate limit again.
     Limited(WaitingFlow),
-    /// Polls a connection, or has it wait for its tenant's turn.
+    /// Has a connection wait for its tenant's turn, or polls one of nobody.
     Connection(usize),
     /// Polls the connection of a tenant whose turn it is.
     Visit(Visit),
@@ -95,7 +95,7 @@ impl Schedule {
             memory: Memory::new(pool),
             throttle: Throttle::new(group),
             express: Express::new(snapshot.express),
-            shares: Shares::new(snapshot.has_weights()),
+            shares: Shares::default(),
             copies: VecDeque::new(),
             arrived: VecDeque::new(),
             postponed: Vec::new(),

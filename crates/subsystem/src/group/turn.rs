@@ -5,9 +5,9 @@ use std::sync::Arc;
 use weft_reactor::{Outcome as Received, ReactorCompletion, Token, WaitLimit};
 use weft_transport::CloseReason;
 
-use super::connection::{Connection, Placement, Role};
+use super::connection::{Connection, Placement, Role, TurnState};
 use super::core::STALL_TIMER;
-use super::schedule::{Outcome, Turn, Visit, WaitingFlow, Work};
+use super::schedule::{Outcome, TenantId, Turn, Visit, WaitingFlow, Work};
 use super::{Group, devices};
 
 impl Group {
@@ -67,11 +67,7 @@ impl Group {
                 self.charge(id.index);
             }
             Work::Limited(flow) => self.ask_limit(flow),
-            Work::Connection(index) if self.core.schedule.shares.is_on() => self.queue(index),
-            Work::Connection(index) => {
-                self.core.schedule.polled.push(index);
-                self.handle_events(index);
-            }
+            Work::Connection(index) => self.queue(index),
             Work::Visit(visit) => self.visit(visit),
             Work::Memory(index) => self.ask_memory(index),
         }
@@ -113,19 +109,15 @@ impl Group {
     /// Has a connection of a tenant wait for the tenant's turn, and polls one of nobody.
     fn queue(&mut self, index: usize) {
         let Some(mut connection) = self.connections.take(index) else { return };
-        if connection.is_queued {
-            return self.connections.put(connection);
-        }
-        let has_events = connection.transport.has_events();
-        let tenant = connection.enter_tenant(&mut self.core).filter(|_| has_events);
-        connection.is_queued = tenant.is_some();
+        let tenant = connection.tenant_with_work(&mut self.core);
+        connection.turn = if tenant.is_some() { TurnState::Queued } else { TurnState::Polled };
         self.connections.put(connection);
         match tenant {
             Some(tenant) => self.core.schedule.shares.push(tenant, index),
             None => {
                 self.core.schedule.polled.push(index);
                 self.handle_events(index);
-                self.core.schedule.shares.charge(None, self.core.reactor.now());
+                self.charge_to(None);
             }
         }
     }
@@ -134,24 +126,23 @@ impl Group {
     fn visit(&mut self, visit: Visit) {
         let index = visit.connection;
         if let Some(mut connection) = self.connections.take(index) {
-            connection.is_queued = false;
-            let is_seen = std::mem::replace(&mut connection.is_seen, true);
-            self.connections.put(connection);
-            if !is_seen {
+            if connection.turn == TurnState::Queued {
                 self.core.schedule.polled.push(index);
             }
+            connection.turn = TurnState::Polled;
+            self.connections.put(connection);
         }
         let begun = self.core.schedule.allowance.begin_visit(visit.bytes);
         self.handle_events(index);
         let bytes = self.core.schedule.allowance.end_visit(begun);
-        self.core.schedule.shares.charge(Some(visit.tenant), self.core.reactor.now());
+        self.charge_to(Some(visit.tenant));
         let mut has_more = false;
         if let Some(mut connection) = self.connections.take(index) {
             // Its host may have set other weights meanwhile.
-            let tenant = connection.enter_tenant(&mut self.core);
-            let is_of_tenant = tenant == Some(visit.tenant);
-            has_more = is_of_tenant && connection.transport.has_events();
-            connection.is_queued = has_more;
+            has_more = connection.tenant_with_work(&mut self.core) == Some(visit.tenant);
+            if has_more {
+                connection.turn = TurnState::Requeued;
+            }
             self.connections.put(connection);
         }
         self.core.schedule.shares.visited(visit, bytes, has_more);
@@ -188,6 +179,8 @@ impl Group {
             self.with(index, |connection, core| connection.handle_done(done, now, core));
             self.serve_express();
         }
+        // It is everybody's, and not that of whom is charged next.
+        self.charge_to(None);
         self.core.publish_lost_writes();
         any
     }
@@ -209,26 +202,27 @@ impl Group {
 
     fn finish_connection(&mut self, index: usize) {
         let Some(mut connection) = self.connections.take(index) else { return };
-        (connection.active, connection.is_seen) = (connection.is_queued, false);
         self.core.flush(&mut connection);
         connection.settle_class(self.core.reactor.turn_time(), &mut self.core);
-        if connection.is_queued {
+        if connection.turn == TurnState::Requeued {
+            connection.turn = TurnState::Queued;
             return self.connections.put(connection);
         }
+        connection.turn = TurnState::Idle;
         if connection.is_gone() {
             self.connections.free(connection.id);
             self.core.directory.connection_gone();
             return;
         }
         if connection.transport.has_events() {
-            connection.active = true;
+            connection.turn = TurnState::Arrived;
             self.core.schedule.postpone(index);
         }
         self.connections.put(connection);
     }
 
     fn end_turn(&mut self) {
-        if self.core.schedule.shares.is_on() {
+        if self.core.schedule.shares.is_divided() {
             self.core.schedule.shares.end_turn(self.core.reactor.now());
         }
         self.set_stall_timer();
@@ -241,7 +235,8 @@ impl Group {
 
     /// A connection may have events, which are polled in this turn or the next one.
     pub(super) fn mark_active(&mut self, connection: &mut Connection) {
-        if !std::mem::replace(&mut connection.active, true) {
+        if connection.turn == TurnState::Idle {
+            connection.turn = TurnState::Arrived;
             self.core.schedule.arrived(connection.id.index);
         }
     }
@@ -263,19 +258,17 @@ impl Group {
 
     /// The reactor has been polled.
     pub(super) fn begin_shares_turn(&mut self) {
-        if !self.core.schedule.shares.is_on() && !self.core.schedule.shares.is_wanted() {
-            return;
+        if self.core.schedule.shares.is_to_be_measured() {
+            let (now, idle) = (self.core.reactor.now(), self.core.reactor.idle_time());
+            self.core.schedule.shares.begin_turn(now, idle);
         }
-        let (now, idle) = (self.core.reactor.now(), self.core.reactor.idle_time());
-        let left = self.core.schedule.shares.begin_turn(now, idle);
-        self.requeue(left);
     }
 
     /// These connections have work and wait for no tenant any more.
     pub(super) fn requeue(&mut self, connections: Vec<usize>) {
         for index in connections {
             if let Some(mut connection) = self.connections.take(index) {
-                connection.is_queued = false;
+                connection.turn = TurnState::Arrived;
                 self.connections.put(connection);
                 self.core.schedule.arrived(index);
             }
@@ -285,7 +278,7 @@ impl Group {
     /// Something has come for a connection.
     #[inline]
     pub(super) fn note_received(&mut self, index: usize, completion: &ReactorCompletion) {
-        if !self.core.schedule.shares.is_on() {
+        if !self.core.schedule.shares.is_divided() {
             return;
         }
         let (Received::Received { len, .. } | Received::ReceivedInto { len, .. }) =
@@ -300,7 +293,7 @@ impl Group {
 
     /// All that came was received.
     pub(super) fn end_receive(&mut self) {
-        if self.core.schedule.shares.is_on() {
+        if self.core.schedule.shares.is_divided() {
             self.core.schedule.shares.end_receive(self.core.reactor.now());
         }
     }
@@ -308,9 +301,16 @@ impl Group {
     /// Charges the time since the last call to a connection's tenant.
     #[inline]
     pub(super) fn charge(&mut self, index: usize) {
-        if self.core.schedule.shares.is_on() {
+        if self.core.schedule.shares.is_divided() {
             let tenant =
                 self.connections.at(index).and_then(|one| one.tenant(&self.core.schedule.shares));
+            self.charge_to(tenant);
+        }
+    }
+
+    /// Charges it to a tenant, or to nobody.
+    fn charge_to(&mut self, tenant: Option<TenantId>) {
+        if self.core.schedule.shares.is_divided() {
             self.core.schedule.shares.charge(tenant, self.core.reactor.now());
         }
     }

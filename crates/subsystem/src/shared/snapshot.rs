@@ -183,11 +183,6 @@ impl PortView {
 }
 
 impl Snapshot {
-    /// Whether a rule has a weight.
-    pub(crate) fn has_weights(&self) -> bool {
-        self.qos_rules.iter().any(|rule| rule.weight.is_some())
-    }
-
     /// What a host sees of the subsystem of this name, if that is served at a port.
     pub(crate) fn view(&self, nqn: &Nqn, at: &Endpoints, host: &Nqn) -> Option<Arc<SubsystemView>> {
         self.view_by_name(nqn.as_str(), at).map(|view| view.of_host(host))

@@ -54,7 +54,7 @@ impl Scene {
         change: impl FnOnce(&mut Config),
     ) -> Self {
         let queues = priorities.iter().map(|priority| (1, *priority)).collect();
-        Self::with_queues(queues, configuration, change)
+        Self::with_queues(queues, configuration, |_| ConnectFields::admin(), change)
     }
 
     /// An I/O queue at each of these ports, each with a controller of its own.
@@ -64,13 +64,26 @@ impl Scene {
         change: impl FnOnce(&mut Config),
     ) -> Self {
         let queues = ports.iter().map(|port| (*port, 0)).collect();
-        Self::with_queues(queues, configuration, change)
+        Self::with_queues(queues, configuration, |_| ConnectFields::admin(), change)
     }
 
-    /// I/O queues by port and priority. Each port has a controller, in the order of its queues.
+    /// The same; each port is that of another host.
+    pub(crate) fn of_hosts(ports: &[u16], change: impl FnOnce(&mut Config)) -> Self {
+        let queues = ports.iter().map(|port| (*port, 0)).collect();
+        let host = |port: u16| {
+            let (admin, mut host_id) = (ConnectFields::admin(), [1; 16]);
+            host_id[..2].copy_from_slice(&port.to_le_bytes());
+            ConnectFields { host: format!("{}:{port}", admin.host), host_id, ..admin }
+        };
+        Self::with_queues(queues, enabled(), host, change)
+    }
+
+    /// I/O queues by port and priority. Each port has a controller, in the order of its queues, of
+    /// its host.
     fn with_queues(
         queues_of: Vec<(u16, u8)>,
         configuration: ControllerConfiguration,
+        host_of: impl Fn(u16) -> ConnectFields,
         change: impl FnOnce(&mut Config),
     ) -> Self {
         let world = World::new(1, network());
@@ -88,7 +101,7 @@ impl Scene {
         let mut controllers = BTreeMap::new();
         for port in ports {
             scene.address = address_of(port);
-            let controller = scene.connect(&ConnectFields::admin());
+            let controller = scene.connect(&host_of(port));
             scene.configure(scene.queues.len() - 1, configuration);
             controllers.insert(port, (controller, 0));
         }
@@ -96,8 +109,9 @@ impl Scene {
             let (controller, queues) = controllers.get_mut(&port).expect("it has one");
             *queues += 1;
             let fields = ConnectFields::io(*controller, *queues);
+            let ConnectFields { host, host_id, .. } = host_of(port);
             scene.address = address_of(port);
-            scene.connect(&ConnectFields { priority, ..fields });
+            scene.connect(&ConnectFields { priority, host, host_id, ..fields });
         }
         scene
     }

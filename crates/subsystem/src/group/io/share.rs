@@ -53,8 +53,3 @@ impl Io {
         u16::from(weight) + 1
     }
 }
-
-/// Whether a queue has a part of its host's share because of its priority.
-pub(super) fn has_share(priority: Option<u8>) -> bool {
-    priority.is_some_and(|class| class != ConnectAttributes::URGENT)
-}

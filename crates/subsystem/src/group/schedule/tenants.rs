@@ -15,7 +15,8 @@
 //! divided by its weight, differ by at most `3 q + 2 c / w`. Here `q` is a quantum divided by its
 //! weight, `c` the most by which a visit goes beyond what it had, and `w` the least weight.
 //!
-//! Without weights and priorities all this is off, and costs a branch in each turn.
+//! While there is one tenant alone nothing is measured: it has all of each turn, its connections in
+//! turn.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -68,11 +69,8 @@ pub(crate) struct Visit {
 /// The shares of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// A rule has a weight.
-    is_ruled: bool,
-    /// Queues with a priority class that is served in turn.
-    priorities: usize,
-    is_on: bool,
+    /// There are several tenants, so that time is measured.
+    is_divided: bool,
     generation: u64,
     tenants: Vec<Tenant>,
     free: Vec<usize>,
@@ -131,20 +129,16 @@ impl Tenant {
 }
 
 impl Shares {
-    /// None yet. Whether a rule has a weight.
-    pub(crate) fn new(is_ruled: bool) -> Self {
-        Self { is_ruled, ..Self::default() }
-    }
-
-    /// Whether tenants are served by weight.
+    /// Whether there are several tenants, so that time is measured.
     #[inline]
-    pub(crate) const fn is_on(&self) -> bool {
-        self.is_on
+    pub(crate) const fn is_divided(&self) -> bool {
+        self.is_divided
     }
 
-    /// Whether they are to be from the next turn on.
-    pub(crate) const fn is_wanted(&self) -> bool {
-        self.is_ruled || self.priorities > 0
+    /// Whether time is measured from the next turn on, or was in the last one.
+    #[inline]
+    pub(crate) fn is_to_be_measured(&self) -> bool {
+        self.is_divided || self.places.len() > 1
     }
 
     /// Whether a tenant has work.
@@ -152,39 +146,22 @@ impl Shares {
         !self.round.is_empty()
     }
 
-    /// Other rules are in force: every queue is to [`enter`](Self::enter) again. The connections
-    /// that had work.
-    pub(crate) fn replace(&mut self, is_ruled: bool) -> Vec<usize> {
-        self.is_ruled = is_ruled;
-        self.reset()
-    }
-
-    /// A queue with a priority class has come, or is gone.
-    pub(crate) fn count_priority(&mut self, is_there: bool) {
-        self.priorities = match is_there {
-            true => self.priorities + 1,
-            false => self.priorities.saturating_sub(1),
-        };
-    }
-
-    /// A turn has begun. If it is the first one without shares, the connections that had work.
-    pub(crate) fn begin_turn(&mut self, now: Duration, idle: Duration) -> Vec<usize> {
-        let is_wanted = self.is_wanted();
-        let mut left = Vec::new();
-        if is_wanted != self.is_on {
-            self.is_on = is_wanted;
-            self.charged_until = now;
-            left = self.reset();
+    /// A turn has begun.
+    pub(crate) fn begin_turn(&mut self, now: Duration, idle: Duration) {
+        let is_divided = self.places.len() > 1;
+        if std::mem::replace(&mut self.is_divided, is_divided) != is_divided {
+            (self.charged_until, self.idle) = (now, idle);
         }
         // What the reactor was idle for is nobody's.
         let idle_for = idle.saturating_sub(std::mem::replace(&mut self.idle, idle));
         self.charged_until = (self.charged_until + idle_for).min(now);
         let of_round = self.round.iter().filter_map(|place| self.tenants.get(*place));
         self.heaviest = of_round.map(|tenant| tenant.parts).max().unwrap_or(0);
-        left
     }
 
-    fn reset(&mut self) -> Vec<usize> {
+    /// Other rules are in force: every queue is to [`enter`](Self::enter) again. The connections
+    /// that had work.
+    pub(crate) fn reset(&mut self) -> Vec<usize> {
         self.generation += 1;
         let left = self.tenants.iter_mut().flat_map(|tenant| std::mem::take(&mut tenant.ready));
         let left = left.collect();
@@ -311,6 +288,11 @@ impl Shares {
                 rotated = 0;
                 continue;
             }
+            if !self.is_divided {
+                let connection = tenant.ready.pop_front()?;
+                let tenant = TenantId { generation: self.generation, place };
+                return Some(Visit { tenant, connection, bytes: usize::MAX });
+            }
             if !std::mem::replace(&mut tenant.is_given, true) {
                 tenant.balance_ns += tenant.quantum_ns(self.heaviest);
             }
@@ -350,9 +332,10 @@ impl Shares {
 
     /// A visit has ended, in which so many bytes were begun, counted as in a turn's allowance.
     pub(crate) fn visited(&mut self, visit: Visit, bytes: usize, has_more: bool) {
+        let is_divided = self.is_divided;
         let Some(one) = self.tenant(visit.tenant) else { return };
         one.turn_bytes += bytes as u64;
-        match (has_more, one.balance_ns > 0) {
+        match (has_more, is_divided && one.balance_ns > 0) {
             (false, _) => {}
             (true, true) => one.ready.push_front(visit.connection),
             (true, false) => one.ready.push_back(visit.connection),

@@ -6,11 +6,11 @@ use super::*;
 
 /// Tenants with these weights, each with one connection: its place.
 fn shares(weights: &[u16]) -> (Shares, Vec<TenantId>) {
-    let mut shares = Shares::new(true);
-    shares.begin_turn(Duration::from_secs(1), Duration::ZERO);
+    let mut shares = Shares::default();
     let enter =
         |(place, weight): (usize, &u16)| shares.enter(TenantKey::Rule(place), Some(*weight), 1);
     let tenants = weights.iter().enumerate().map(enter).collect();
+    shares.begin_turn(Duration::from_secs(1), Duration::ZERO);
     (shares, tenants)
 }
 
@@ -113,7 +113,7 @@ fn a_tenant_that_comes_back_has_its_share_and_no_more() {
 /// High, Medium and Low of a host divide what the host has.
 #[test]
 fn priority_classes_divide_the_weight_of_their_host() {
-    let mut shares = Shares::new(false);
+    let mut shares = Shares::default();
     let class = |name: &str, class| TenantKey::Host(name.to_owned(), Some(class));
     let high = shares.enter(class("h", 1), None, 6);
     let low = shares.enter(class("h", 3), None, 2);
@@ -126,24 +126,31 @@ fn priority_classes_divide_the_weight_of_their_host() {
     assert_eq!(shares.tenants[high.place].parts, 102_400, "what is not there has no share");
 }
 
+/// One that is alone has all of each turn, and its connections take turns; it begins with nothing
+/// owed when another one comes.
 #[test]
-fn it_is_on_while_there_is_a_weight_or_a_priority() {
-    let mut shares = Shares::new(false);
+fn a_tenant_alone_is_not_measured() {
+    let (mut shares, tenants) = shares(&[100]);
     let now = Duration::from_secs(1);
-    let is_on = |shares: &mut Shares| {
-        shares.begin_turn(now, Duration::ZERO);
-        shares.is_on()
-    };
-    assert!(!is_on(&mut shares));
-    shares.count_priority(true);
-    assert!(is_on(&mut shares));
-    let tenant = shares.enter(TenantKey::Host("h".to_owned(), Some(1)), None, 1);
-    shares.push(tenant, 7);
-    shares.count_priority(false);
-    assert_eq!(shares.begin_turn(now, Duration::ZERO), [7], "it is served as the others now");
-    assert!(!shares.is_on() && !shares.has_backlog() && !shares.has(tenant));
-    assert_eq!(shares.replace(true), [0; 0]);
-    assert!(is_on(&mut shares));
+    assert!(!shares.is_divided());
+    [7, 8].into_iter().for_each(|connection| shares.push(tenants[0], connection));
+    for connection in [7, 8, 7] {
+        let visit = shares.next().expect("it has work");
+        assert_eq!((visit.connection, visit.bytes), (connection, usize::MAX));
+        shares.visited(visit, 64 * COMMAND_BYTES, true);
+    }
+    let other = shares.enter(TenantKey::Host("h".to_owned(), None), None, 1);
+    assert!(!shares.is_divided() && shares.is_to_be_measured());
+    shares.begin_turn(now, Duration::from_millis(900));
+    assert!(shares.is_divided());
+    shares.charge(Some(other), now + Duration::from_micros(3));
+    assert_eq!([0, 1].map(|place: usize| shares.tenants[place].balance_ns), [0, -3000]);
+    shares.leave(other, 9);
+    assert!(shares.is_to_be_measured(), "the turn ends as it began");
+    shares.begin_turn(now, Duration::from_millis(900));
+    assert!(!shares.is_divided() && !shares.is_to_be_measured());
+    assert_eq!(shares.reset(), [8, 7], "they enter anew");
+    assert!(!shares.has(tenants[0]) && !shares.has_backlog());
 }
 
 /// Time that the reactor was idle for, or that express queues had, is nobody's; what was received
@@ -222,7 +229,7 @@ proptest! {
     fn every_connection_is_served(
         steps in proptest::collection::vec((0_usize..6, 0_u64..50_000, 0_u8..8), 1..400)
     ) {
-        let mut shares = Shares::new(true);
+        let mut shares = Shares::default();
         let mut now = Duration::from_secs(1);
         shares.begin_turn(now, Duration::ZERO);
         let mut waiting: BTreeMap<usize, TenantId> = BTreeMap::new();
