@@ -201,7 +201,7 @@ impl Described {
         let blocks = u64::from_le_bytes(field(namespace, 0));
         let size = blocks.checked_mul(1 << block_shift).filter(|size| *size > 0);
         let size = size.ok_or_else(|| format!("has {blocks} blocks: nothing to serve"))?;
-        let geometry = geometry(namespace, controller, (size, 1 << block_shift), read_only);
+        let geometry = geometry(namespace, controller, size, 1 << block_shift, read_only);
         let mut format = command_sizes(controller[77], limits, block_shift)?;
         format.protection_type = protection_type;
         let oncs = u16::from_le_bytes(field(controller, 520));
@@ -215,7 +215,8 @@ impl Described {
 fn geometry(
     namespace: &[u8],
     controller: &[u8],
-    (size, block_bytes): (u64, u32),
+    size: u64,
+    block_bytes: u32,
     read_only: bool,
 ) -> Geometry {
     let mut geometry = Geometry::new(size, block_bytes);

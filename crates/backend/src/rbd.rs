@@ -188,7 +188,7 @@ fn open_image(cluster: Arc<Cluster>, spec: &RbdSpec) -> io::Result<(Arc<Image>, 
 impl DeviceFactory for RbdFactory {
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
         let (image, shared) = (Arc::clone(&self.image), Arc::clone(&self.shared));
-        Ok(Box::new(RbdDevice::open(reactor, owner, (image, shared), self.spec.timeout)?))
+        Ok(Box::new(RbdDevice::open(reactor, owner, image, shared, self.spec.timeout)?))
     }
 
     fn geometry(&self) -> Geometry {

@@ -348,7 +348,7 @@ impl UncorrectableDevice {
             return self.done.push_back(request.refuse(failure));
         }
         if let Operation::WriteUncorrectable { slba, nlb } = request.operation {
-            return self.mark(reactor, request.tag, (slba, nlb));
+            return self.mark(reactor, request.tag, slba, nlb);
         }
         if !self.shared.overlap(request.operation.ranges()) {
             return self.inner.submit(reactor, request);
@@ -367,7 +367,7 @@ impl UncorrectableDevice {
         }
     }
 
-    fn mark(&mut self, reactor: &mut Reactor, tag: u64, (slba, nlb): (u64, u32)) {
+    fn mark(&mut self, reactor: &mut Reactor, tag: u64, slba: u64, nlb: u32) {
         let (start, end) = (slba, slba.saturating_add(u64::from(nlb)));
         let (fits, change) = self.shared.change(|marks| start >= end || marks.mark(start, end));
         let result = fits.then_some(()).ok_or(Failure::NoSpace);

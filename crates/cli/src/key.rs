@@ -126,8 +126,8 @@ fn show_identity(options: &ShowIdentity) -> Result<(), Failure> {
         None => &[IdentityVersion::V0, IdentityVersion::V1],
     };
     for version in versions {
-        let names = (options.hostnqn.as_str(), options.subsysnqn.as_str());
-        let psk = key.psk((*version, derivation), names).ok_or_else(|| {
+        let (host, subsystem) = (options.hostnqn.as_str(), options.subsysnqn.as_str());
+        let psk = key.psk(*version, derivation, host, subsystem).ok_or_else(|| {
             Failure::because("the names are too long for an identity of version 0: use version 1")
         })?;
         output::print(&format!("{}\n", psk.identity))?;

@@ -123,14 +123,14 @@ fn of_local(options: &Options, node: &Path, id: LogPageId) -> Result<Page, Failu
     if id == LogPageId::PERSISTENT_EVENT_LOG {
         return persistent::read(|action, length, offset| {
             let bytes = usize::try_from(length.next_multiple_of(4)).unwrap_or(usize::MAX);
-            device.log_page((id.0, action.0), offset, bytes, true).map_err(cannot)
+            device.log_page(id.0, action.0, offset, bytes, true).map_err(cannot)
         });
     }
     if is_telemetry(id) {
         return options.telemetry.read((id, options.retain), |get| {
             let bytes = usize::try_from(get.length()).unwrap_or(usize::MAX);
-            let page = (id.0, get.specific_parameter);
-            device.log_page(page, get.offset, bytes, get.retain_event).map_err(cannot)
+            let specific = get.specific_parameter;
+            device.log_page(id.0, specific, get.offset, bytes, get.retain_event).map_err(cannot)
         });
     }
     let error_entries = || {
@@ -140,7 +140,7 @@ fn of_local(options: &Options, node: &Path, id: LogPageId) -> Result<Page, Failu
     read(options, id, error_entries, |length, offset| {
         // The call takes whole dwords.
         let bytes = usize::try_from(length.next_multiple_of(4)).unwrap_or(usize::MAX);
-        let mut data = device.log_page((id.0, 0), offset, bytes, options.retain).map_err(cannot)?;
+        let mut data = device.log_page(id.0, 0, offset, bytes, options.retain).map_err(cannot)?;
         data.truncate(usize::try_from(length).unwrap_or(usize::MAX));
         Ok(data)
     })

@@ -362,8 +362,7 @@ impl ControllerDriver {
     /// Connections have TLS from now on, with a key that an authentication has made.
     fn secure(&mut self, generated: &GeneratedPsk) {
         let config = &self.shared.config;
-        let names = (config.host.as_str(), config.subsystem.as_str());
-        let psk = TlsPsk::generated(generated, names);
+        let psk = TlsPsk::generated(generated, config.host.as_str(), config.subsystem.as_str());
         self.security =
             TlsConnector::new(psk.into_iter().collect(), self.shared.options.tls_records).map(Some);
     }

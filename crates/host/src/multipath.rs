@@ -297,8 +297,9 @@ impl DeviceFactory for MultipathFactory {
         if let Some(why) = refused.filter(|_| paths.is_empty()) {
             return Err(OpenError::Invalid(why));
         }
-        let namespace = (Arc::clone(&self.namespace), self.geometry());
-        Ok(Box::new(MultipathDevice::new(owner, (paths, added), self.policy, namespace)))
+        let (namespace, geometry) = (Arc::clone(&self.namespace), self.geometry());
+        let device = MultipathDevice::new(owner, paths, added, self.policy, namespace, geometry);
+        Ok(Box::new(device))
     }
 
     fn geometry(&self) -> Geometry {

@@ -174,9 +174,9 @@ fn connector(options: &Options, subsystem: &Nqn) -> Result<Option<TlsConnector>,
         return TlsConnector::new(Vec::new(), options.tls_records).map(|_| None).map_err(told);
     }
     let Some(key) = &options.tls_key else { return Ok(None) };
-    let names = (options.hostnqn.as_str(), subsystem.as_str());
-    let versions = [IdentityVersion::V1, IdentityVersion::V0];
-    let psks = versions.iter().filter_map(|one| key.psk((*one, options.tls_derivation), names));
+    let (host, subsystem) = (options.hostnqn.as_str(), subsystem.as_str());
+    let versions = [IdentityVersion::V1, IdentityVersion::V0].iter();
+    let psks = versions.filter_map(|one| key.psk(*one, options.tls_derivation, host, subsystem));
     let connector = TlsConnector::new(psks.collect(), options.tls_records);
     connector.map(Some).map_err(|fault| Error::Invalid(fault.to_string()))
 }

@@ -293,7 +293,7 @@ impl Worker {
             IoKind::Read => nlb as usize * namespace.block_bytes as usize,
             _ => data.len(),
         };
-        let work = work(&self.reactor, (namespace.nsid, slba, nlb), kind, &data, length);
+        let work = work(&self.reactor, namespace.nsid, slba, nlb, kind, &data, length);
         let no_room = || Why::Err("the host's buffer pool has no room for the request".into());
         let work = work.ok_or_else(no_room)?;
         let shape = geometry(&snapshot.controller, current);
@@ -342,7 +342,9 @@ enum Work {
 /// The request with buffers of the reactor; `None` where the pool has none.
 fn work(
     reactor: &Reactor,
-    (nsid, slba, nlb): (u32, u64, u32),
+    nsid: u32,
+    slba: u64,
+    nlb: u32,
     kind: IoKind,
     data: &[u8],
     length: usize,

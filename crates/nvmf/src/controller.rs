@@ -275,7 +275,7 @@ impl Controller {
         let keep_alive = keep_alive::KeepAlive::new(request.keep_alive_timeout_ms, &view, now);
         let features = feature::Features::new(&view);
         let shared = ControllerShared::new(&view, request.host_id);
-        let listing = view.shared.list_controller((controller_id, request.host), &view.namespaces);
+        let listing = view.shared.list_controller(controller_id, request.host, &view.namespaces);
         let mut controller = Self {
             view,
             controller_id,
@@ -418,14 +418,14 @@ impl Controller {
                 self.finish_abort(abort_id, aborted);
             }
             ControllerEvent::FeatureDone { command_id, status } => {
-                self.finish_setting(command_id, (status, 0));
+                self.finish_setting(command_id, status, 0);
             }
             ControllerEvent::NamespacesChanged { command_id, result } => {
-                let done = match result {
+                let (status, dword0) = match result {
                     Ok(nsid) => (Status::SUCCESS, nsid),
                     Err(status) => (status, 0),
                 };
-                self.finish_setting(command_id, done);
+                self.finish_setting(command_id, status, dword0);
             }
             ControllerEvent::SubsystemReset => self.end(EndReason::SubsystemReset),
             ControllerEvent::Reservation { nsid, kind } => self.note_reservation(nsid, kind),
@@ -529,7 +529,7 @@ impl Controller {
     }
 
     /// Ends a command that has waited for what the target does for it.
-    fn finish_setting(&mut self, command_id: u16, (status, dword0): (Status, u32)) {
+    fn finish_setting(&mut self, command_id: u16, status: Status, dword0: u32) {
         if let Some(index) = self.setting.iter().position(|one| one.command_id == command_id) {
             let change = self.setting.swap_remove(index).change;
             if let Some((change, began)) = change.filter(|_| status.is_success()) {

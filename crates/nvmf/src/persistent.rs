@@ -144,7 +144,7 @@ impl EventLog {
     pub fn record_critical_warning(&self, warning: CriticalWarning, now: Duration) {
         let mut data = u32::from(CRITICAL_WARNING).to_le_bytes().to_vec();
         data.push(warning.0);
-        self.record((PersistentEventType::HARDWARE_ERROR, 2), &data, None, now);
+        self.record(PersistentEventType::HARDWARE_ERROR, 2, &data, None, now);
     }
 
     /// These controllers were reset.
@@ -167,13 +167,13 @@ impl EventLog {
             };
             data.extend_from_slice(reset.bytes());
         }
-        self.record((PersistentEventType::POWER_ON_OR_RESET, 1), &data, origin, now);
+        self.record(PersistentEventType::POWER_ON_OR_RESET, 1, &data, origin, now);
     }
 
     /// A host has made or deleted a namespace.
     pub(crate) fn record_namespace(&self, change: &ChangeNamespace, origin: Origin, now: Duration) {
         let kind = PersistentEventType::CHANGE_NAMESPACE;
-        self.record((kind, 2), change.bytes(), Some(origin), now);
+        self.record(kind, 2, change.bytes(), Some(origin), now);
     }
 
     /// A host has set a feature by a command with these dwords from 10 on.
@@ -181,7 +181,7 @@ impl EventLog {
         let layout = SetFeatureLayout(0).with_dwords(2).0;
         let [first, second] = dwords;
         let data = [layout, first, second].map(u32::to_le_bytes).concat();
-        self.record((PersistentEventType::SET_FEATURE, 1), &data, Some(origin), now);
+        self.record(PersistentEventType::SET_FEATURE, 1, &data, Some(origin), now);
     }
 
     /// What a context that is established now shows.
@@ -209,7 +209,8 @@ impl EventLog {
 
     fn record(
         &self,
-        (kind, revision): (PersistentEventType, u8),
+        kind: PersistentEventType,
+        revision: u8,
         data: &[u8],
         origin: Option<Origin>,
         now: Duration,

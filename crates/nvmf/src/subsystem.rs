@@ -632,7 +632,8 @@ impl SubsystemShared {
     /// Lists a controller to which these namespaces are attached.
     pub(crate) fn list_controller(
         self: &Arc<Self>,
-        (controller_id, host): (u16, Nqn),
+        controller_id: u16,
+        host: Nqn,
         namespaces: &Namespaces,
     ) -> Listing {
         let namespaces = Mutex::new(namespaces.clone());

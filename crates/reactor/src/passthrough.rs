@@ -130,13 +130,14 @@ impl NvmeNamespace {
     }
 
     /// Bytes of a log page of the controller from an offset, both multiples of four; its event
-    /// stays if that is to be retained (RAE). The page is its number and a parameter (LSP).
+    /// stays if that is to be retained (RAE). `specific` is the parameter of the page (LSP).
     ///
     /// # Errors
     /// As for [`identify`](Self::identify).
     pub fn log_page(
         &self,
-        page: (u8, u8),
+        page: u8,
+        specific: u8,
         offset: u64,
         bytes: usize,
         retain_event: bool,
@@ -151,7 +152,8 @@ impl NvmeNamespace {
         for (number, piece) in data.chunks_mut(IDENTIFY_BYTES).enumerate() {
             // The last command ends the event.
             let retains = retain_event || number + 1 < count;
-            self.admin(GET_LOG_PAGE, u32::MAX, log_dwords(page, at, piece.len(), retains)?, piece)?;
+            let dwords = log_dwords(page, specific, at, piece.len(), retains)?;
+            self.admin(GET_LOG_PAGE, u32::MAX, dwords, piece)?;
             at += piece.len() as u64;
         }
         Ok(data)
@@ -183,7 +185,8 @@ impl NvmeNamespace {
 
 /// Dwords 10 to 13 of Get Log Page.
 fn log_dwords(
-    (id, specific): (u8, u8),
+    id: u8,
+    specific: u8,
     offset: u64,
     bytes: usize,
     retain_event: bool,
@@ -411,9 +414,9 @@ mod tests {
 
     #[test]
     fn a_log_page_is_read_from_an_offset() {
-        let dwords = log_dwords((2, 0), 0, 512, false).unwrap();
+        let dwords = log_dwords(2, 0, 0, 512, false).unwrap();
         assert_eq!(dwords, [127 << 16 | 2, 0, 0, 0]);
-        let dwords = log_dwords((0xca, 3), 5 << 32 | 8, 1 << 20, true).unwrap();
+        let dwords = log_dwords(0xca, 3, 5 << 32 | 8, 1 << 20, true).unwrap();
         assert_eq!(dwords, [0xffff << 16 | 1 << 15 | 3 << 8 | 0xca, 3, 8, 5]);
     }
 

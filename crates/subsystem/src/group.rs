@@ -253,7 +253,7 @@ impl Group {
             Message::TakeOver(moved) => self.take_over(*moved),
             Message::Incoming { incoming, port_id } => self.accept_incoming(*incoming, port_id),
             Message::Attach { owner, queue, has_tls, request } => {
-                self.attach(owner, (queue, has_tls), &request);
+                self.attach(owner, queue, has_tls, &request);
             }
             Message::Attached { queue, owner, result } => self.attached(queue, owner, result),
             Message::PowerComputed { connection, done } => self.power_computed(connection, *done),
@@ -390,7 +390,8 @@ impl Group {
     fn attach(
         &mut self,
         owner: ConnectionId,
-        (queue, has_tls): (ConnectionId, bool),
+        queue: ConnectionId,
+        has_tls: bool,
         request: &ConnectRequest,
     ) {
         let mut refused = Some(ConnectError::unknown_controller());

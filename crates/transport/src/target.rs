@@ -147,10 +147,11 @@ impl TargetConnection {
     pub fn secure(
         &mut self,
         acceptor: &TlsAcceptor,
-        (mode, records): (TlsMode, TlsRecords),
+        mode: TlsMode,
+        records: TlsRecords,
     ) -> Result<(), TlsFault> {
         match &mut self.inner {
-            Inner::Tcp(connection) => connection.secure(acceptor, (mode, records)),
+            Inner::Tcp(connection) => connection.secure(acceptor, mode, records),
             _ => Err(TlsFault::NotTcp),
         }
     }

@@ -117,7 +117,8 @@ impl RbdDevice {
     pub(super) fn open(
         reactor: &mut Reactor,
         owner: Owner,
-        (image, shared): (Arc<Image>, Arc<Shared>),
+        image: Arc<Image>,
+        shared: Arc<Shared>,
         timeout: Duration,
     ) -> Result<Self, OpenError> {
         let memory = Pool::new(MEMORY_BYTES).map_err(|error| OpenError::System {

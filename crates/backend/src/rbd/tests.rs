@@ -490,7 +490,7 @@ fn a_timer_of_a_closed_handle_is_cleared() {
 }
 
 /// What a random operation does to a model of the image.
-fn apply(rig: &mut Rig, model: &mut [u8], (kind, slba, nlb, byte): (u8, u64, u32, u8)) {
+fn apply(rig: &mut Rig, model: &mut [u8], kind: u8, slba: u64, nlb: u32, byte: u8) {
     let nlb = nlb.min(u32::try_from(256 - slba).unwrap());
     let at = usize::try_from(slba).unwrap() * BLOCK as usize;
     let bytes = &mut model[at..at + (nlb * BLOCK) as usize];
@@ -529,7 +529,8 @@ proptest! {
         let mut rig = Rig::new("");
         let mut model = vec![0; BYTES];
         for operation in operations {
-            apply(&mut rig, &mut model, operation);
+            let (kind, slba, nlb, byte) = operation;
+            apply(&mut rig, &mut model, kind, slba, nlb, byte);
         }
     }
 }

@@ -117,9 +117,11 @@ impl Path {
 impl MultipathDevice {
     pub(super) fn new(
         owner: Owner,
-        (paths, added): (Vec<Path>, AddedPaths),
+        paths: Vec<Path>,
+        added: AddedPaths,
         policy: IoPolicy,
-        (namespace, geometry): (Arc<NamespaceInfo>, Geometry),
+        namespace: Arc<NamespaceInfo>,
+        geometry: Geometry,
     ) -> Self {
         let mut device = Self {
             owner,

@@ -106,7 +106,9 @@ impl RequestBuffers {
     /// there is no memory.
     pub(super) fn into_request(
         mut self,
-        (kind, slba, nlb): (Kind, u64, u32),
+        kind: Kind,
+        slba: u64,
+        nlb: u32,
         pool: &Pool,
     ) -> Result<Request, Self> {
         if kind == Kind::Read && self.buffer.is_none() {

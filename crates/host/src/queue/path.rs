@@ -161,8 +161,8 @@ impl QueuePair {
         match result.err().and_then(|error| self.why(id, error)) {
             None => Some(Ended::Done(buffers.complete(result.map_err(failure_of)))),
             Some(why) => {
-                let range = self.requests.range(id);
-                Some(match buffers.into_request(range, pool) {
+                let (kind, slba, nlb) = self.requests.range(id);
+                Some(match buffers.into_request(kind, slba, nlb, pool) {
                     Ok(request) => Ended::Back(request, why),
                     Err(buffers) => {
                         Ended::Done(buffers.complete(Err(weft_backend::Failure::PathLost)))

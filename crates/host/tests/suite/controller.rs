@@ -286,13 +286,13 @@ impl TestTarget {
                 Event::Command { slot, data } => {
                     let Some(connection) = self.connections.get(&tag) else { continue };
                     let command = *connection.inner.command(slot).expect("it came");
-                    self.command(reactor, (tag, slot), command, data);
+                    self.command(reactor, tag, slot, command, data);
                 }
                 Event::Data { slot, buffer, result } => {
                     let Some(connection) = self.connections.get_mut(&tag) else { continue };
                     let command = connection.fetching.remove(&slot).expect("it was asked for");
                     match result {
-                        Ok(()) => self.execute(reactor, (tag, slot), &command, Some(buffer)),
+                        Ok(()) => self.execute(reactor, tag, slot, &command, Some(buffer)),
                         Err(_) => {
                             let status = Status::TRANSIENT_TRANSPORT_ERROR;
                             connection.complete(slot, Completion::new(0, status));
@@ -314,7 +314,8 @@ impl TestTarget {
     fn command(
         &mut self,
         reactor: &mut Reactor,
-        (tag, slot): (u32, Slot),
+        tag: u32,
+        slot: Slot,
         command: Command,
         data: CapsuleData,
     ) {
@@ -325,7 +326,7 @@ impl TestTarget {
         connection.ids.insert(slot, command.command_id);
         match data {
             CapsuleData::Inline(buffer) => {
-                self.execute(reactor, (tag, slot), &command, Some(buffer));
+                self.execute(reactor, tag, slot, &command, Some(buffer));
             }
             CapsuleData::Corrupt => {
                 let status = Status::TRANSIENT_TRANSPORT_ERROR;
@@ -337,30 +338,31 @@ impl TestTarget {
             CapsuleData::None if command.data_transfer().to_controller() => {
                 let transfer = connection.inner.transfer(&command).expect("a good SGL");
                 if transfer.bytes == 0 {
-                    self.execute(reactor, (tag, slot), &command, None);
+                    self.execute(reactor, tag, slot, &command, None);
                     return;
                 }
                 let buffer = reactor.pool().take(transfer.bytes as usize).expect("a large pool");
                 connection.fetching.insert(slot, command);
                 connection.inner.receive(slot, buffer);
             }
-            CapsuleData::None => self.execute(reactor, (tag, slot), &command, None),
+            CapsuleData::None => self.execute(reactor, tag, slot, &command, None),
         }
     }
 
     fn execute(
         &mut self,
         reactor: &mut Reactor,
-        (tag, slot): (u32, Slot),
+        tag: u32,
+        slot: Slot,
         command: &Command,
         data: Option<Buffer>,
     ) {
         if command.is_fabrics() {
-            return self.fabrics(reactor, (tag, slot), command, data);
+            return self.fabrics(reactor, tag, slot, command, data);
         }
         let Some(connection) = self.connections.get_mut(&tag) else { return };
         if connection.queue_id != 0 {
-            return self.input_output(reactor, (tag, slot), command, data);
+            return self.input_output(reactor, tag, slot, command, data);
         }
         if command.admin_opcode() == AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST {
             connection.event_requests.push(slot);
@@ -368,13 +370,14 @@ impl TestTarget {
             return;
         }
         let (completion, bytes) = self.admin(command);
-        self.answer(reactor, (tag, slot), completion, &bytes);
+        self.answer(reactor, tag, slot, completion, &bytes);
     }
 
     fn answer(
         &mut self,
         reactor: &mut Reactor,
-        (tag, slot): (u32, Slot),
+        tag: u32,
+        slot: Slot,
         completion: Completion,
         bytes: &[u8],
     ) {
@@ -391,7 +394,8 @@ impl TestTarget {
     fn fabrics(
         &mut self,
         reactor: &mut Reactor,
-        (tag, slot): (u32, Slot),
+        tag: u32,
+        slot: Slot,
         command: &Command,
         data: Option<Buffer>,
     ) {
@@ -411,7 +415,7 @@ impl TestTarget {
             }
             _ => Completion::new(0, Status::INVALID_OPCODE),
         };
-        self.answer(reactor, (tag, slot), completion, &[]);
+        self.answer(reactor, tag, slot, completion, &[]);
     }
 
     fn controller_of(&mut self, tag: u32) -> Option<&mut Controller> {
@@ -573,7 +577,8 @@ impl TestTarget {
     fn input_output(
         &mut self,
         reactor: &mut Reactor,
-        (tag, slot): (u32, Slot),
+        tag: u32,
+        slot: Slot,
         command: &Command,
         data: Option<Buffer>,
     ) {
@@ -584,7 +589,7 @@ impl TestTarget {
         if self.behaviour.transient > 0 {
             self.behaviour.transient -= 1;
             let completion = Completion::new(0, Status::TRANSIENT_TRANSPORT_ERROR);
-            return self.answer(reactor, (tag, slot), completion, &[]);
+            return self.answer(reactor, tag, slot, completion, &[]);
         }
         if let Some(left) = &mut self.behaviour.hang_up_after {
             if *left == 0 {
@@ -608,7 +613,7 @@ impl TestTarget {
             connection.fused = Some(status);
         }
         if !self.behaviour.mute_io {
-            self.answer(reactor, (tag, slot), Completion::new(0, status), &bytes);
+            self.answer(reactor, tag, slot, Completion::new(0, status), &bytes);
         }
     }
 

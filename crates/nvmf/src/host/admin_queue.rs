@@ -71,8 +71,9 @@ impl AdminQueue {
     pub(super) fn submit(
         &mut self,
         outstanding: Outstanding,
-        (command, data): (Command, AdminData),
+        command: (Command, AdminData),
     ) -> Option<AdminCommand> {
+        let (command, data) = command;
         let is_user = matches!(outstanding.purpose, Purpose::User(_));
         if is_user && !self.has_room_for_user() {
             return None;

@@ -11,7 +11,7 @@ pub fn key(input: &[u8]) {
         Ok(Key::Tls(key)) => {
             assert_eq!(key.text().as_str(), text.trim());
             for version in [IdentityVersion::V0, IdentityVersion::V1] {
-                let psk = key.psk((version, Derivation::Standard), ("nqn.h", "nqn.s"));
+                let psk = key.psk(version, Derivation::Standard, "nqn.h", "nqn.s");
                 let psk = psk.expect("short names");
                 assert_eq!(psk.secret.len(), psk.hash.length());
             }
@@ -45,7 +45,7 @@ pub fn identity(input: &[u8]) {
             }
             let Some(TlsIdentity { version, host, subsystem }) = parsed else { continue };
             // What such a key is called is read as what it is.
-            let Some(psk) = key.psk((version, derivation), (host, subsystem)) else { continue };
+            let Some(psk) = key.psk(version, derivation, host, subsystem) else { continue };
             assert_eq!(TlsIdentity::parse(&psk.identity), parsed, "{text}");
         }
     }

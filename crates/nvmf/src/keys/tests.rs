@@ -20,7 +20,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn psk(key: &TlsKey, version: IdentityVersion) -> TlsPsk {
-    key.psk((version, Derivation::Standard), (HOST, SUBSYSTEM)).expect("short names")
+    key.psk(version, Derivation::Standard, HOST, SUBSYSTEM).expect("short names")
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_generated_psk_is_derived_as_the_kernel_derives_it() {
         let len = hash.length();
         let psk = hash.hmac(&session[..len], &[&one[..len], &two[..len]]);
         assert_eq!(hex(&psk), generated);
-        let psk = TlsPsk::generated(&GeneratedPsk { hash, psk }, ("hostnqn", "subsysnqn"));
+        let psk = TlsPsk::generated(&GeneratedPsk { hash, psk }, "hostnqn", "subsysnqn");
         let psk = psk.expect("a hash of TLS");
         let expected = format!("NVMe1G0{} hostnqn subsysnqn {digest}", hash.id().0);
         assert_eq!((psk.identity, hex(&psk.secret)), (expected, tls.to_owned()));
@@ -113,7 +113,7 @@ fn a_key_without_a_hash_is_retained_as_it_is() {
 fn the_old_derivation_is_another_one() {
     let key: TlsKey = TLS.parse().expect("a key");
     for version in [IdentityVersion::V0, IdentityVersion::V1] {
-        let old = key.psk((version, Derivation::OldLibnvme), (HOST, SUBSYSTEM));
+        let old = key.psk(version, Derivation::OldLibnvme, HOST, SUBSYSTEM);
         let old = old.expect("short names");
         assert_ne!(hex(&old.secret), hex(&psk(&key, version).secret));
     }
@@ -123,7 +123,7 @@ fn the_old_derivation_is_another_one() {
 fn an_identity_of_version_0_that_no_label_can_hold_does_not_exist() {
     let key: TlsKey = TLS.parse().expect("a key");
     let long = "n".repeat(223);
-    let psk = |version| key.psk((version, Derivation::Standard), (&long, &long));
+    let psk = |version| key.psk(version, Derivation::Standard, &long, &long);
     assert!(psk(IdentityVersion::V0).is_none());
     assert!(psk(IdentityVersion::V1).is_some());
 }

@@ -203,7 +203,7 @@ impl TlsKey {
     #[must_use]
     pub fn retained(&self, derivation: Derivation, host: &str) -> SecretBytes {
         match self.hash {
-            Some(hash) => derivation.expand(hash, &self.secret, (b"HostNQN", host.as_bytes())),
+            Some(hash) => derivation.expand(hash, &self.secret, b"HostNQN", host.as_bytes()),
             None => self.secret.clone(),
         }
     }
@@ -212,7 +212,7 @@ impl TlsKey {
     #[must_use]
     pub fn psk_named(&self, identity: &str, derivation: Derivation) -> Option<TlsPsk> {
         let TlsIdentity { version, host, subsystem } = TlsIdentity::parse(identity)?;
-        let psk = self.psk((version, derivation), (host, subsystem));
+        let psk = self.psk(version, derivation, host, subsystem);
         psk.filter(|psk| psk.identity == identity)
     }
 
@@ -221,8 +221,10 @@ impl TlsKey {
     #[must_use]
     pub fn psk(
         &self,
-        (version, derivation): (IdentityVersion, Derivation),
-        (host, subsystem): (&str, &str),
+        version: IdentityVersion,
+        derivation: Derivation,
+        host: &str,
+        subsystem: &str,
     ) -> Option<TlsPsk> {
         // A key without a hash is for the suite whose hash has its length.
         let hash = self.hash.or_else(|| suite_hash(self.secret.len()))?;
@@ -231,12 +233,11 @@ impl TlsKey {
             IdentityVersion::V0 => {
                 let identity = format!("NVMe0R{:02} {host} {subsystem}", hash.id().0);
                 u8::try_from(identity.len()).ok()?;
-                let label = (LABEL, identity.as_bytes());
-                let secret = derivation.expand(hash, &retained, label);
+                let secret = derivation.expand(hash, &retained, LABEL, identity.as_bytes());
                 Some(TlsPsk { identity, hash, secret })
             }
             IdentityVersion::V1 => {
-                Some(TlsPsk::of_retained('R', (hash, derivation), &retained, (host, subsystem)))
+                Some(TlsPsk::of_retained('R', hash, derivation, &retained, host, subsystem))
             }
         }
     }
@@ -253,18 +254,20 @@ impl TlsPsk {
     /// The PSK for the connection after an authentication, from what that has generated; none if
     /// its hash function has no cipher suite.
     #[must_use]
-    pub fn generated(generated: &GeneratedPsk, names: (&str, &str)) -> Option<Self> {
+    pub fn generated(generated: &GeneratedPsk, host: &str, subsystem: &str) -> Option<Self> {
         let GeneratedPsk { hash, psk } = generated;
         let hash = suite_hash(hash.length())?;
-        Some(Self::of_retained('G', (hash, Derivation::Standard), psk, names))
+        Some(Self::of_retained('G', hash, Derivation::Standard, psk, host, subsystem))
     }
 
     /// With an identity of version 1.
     fn of_retained(
         kind: char,
-        (hash, derivation): (HashFunction, Derivation),
+        hash: HashFunction,
+        derivation: Derivation,
         retained: &[u8],
-        (host, subsystem): (&str, &str),
+        host: &str,
+        subsystem: &str,
     ) -> Self {
         let message = format!("{host} {subsystem} NVMe-over-Fabrics");
         let digest = STANDARD.encode(&*hash.hmac(retained, &[message.as_bytes()]));
@@ -273,7 +276,7 @@ impl TlsPsk {
         Self {
             identity: format!("NVMe1{kind}{id:02} {host} {subsystem} {digest}"),
             hash,
-            secret: derivation.expand(hash, retained, (LABEL, context.as_bytes())),
+            secret: derivation.expand(hash, retained, LABEL, context.as_bytes()),
         }
     }
 }
@@ -284,13 +287,8 @@ const PREFIX: &[u8] = b"tls13 ";
 impl Derivation {
     /// HKDF-Extract with a salt of zeros, then HKDF-Expand-Label, to the length of the hash.
     /// Contexts are at most 255 bytes long.
-    fn expand(
-        self,
-        hash: HashFunction,
-        key: &[u8],
-        (label, context): (&[u8], &[u8]),
-    ) -> SecretBytes {
-        self.labelled(hash.length(), (label, context), |info, out| match hash {
+    fn expand(self, hash: HashFunction, key: &[u8], label: &[u8], context: &[u8]) -> SecretBytes {
+        self.labelled(hash.length(), label, context, |info, out| match hash {
             HashFunction::Sha256 => Hkdf::<Sha256>::new(None, key).expand_multi_info(info, out),
             // No key of TLS has SHA-512.
             HashFunction::Sha384 | HashFunction::Sha512 => {
@@ -303,7 +301,8 @@ impl Derivation {
     fn labelled(
         self,
         length: usize,
-        (label, context): (&[u8], &[u8]),
+        label: &[u8],
+        context: &[u8],
         expand: impl FnOnce(&[&[u8]], &mut [u8]) -> Result<(), InvalidLength>,
     ) -> SecretBytes {
         let short = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
@@ -360,7 +359,7 @@ impl TrafficSecret {
     /// HKDF-Expand-Label without a context; the secret is that of an HKDF-Extract already.
     fn expand(&self, label: &[u8], length: usize) -> SecretBytes {
         let invalid = |_| InvalidLength;
-        Derivation::Standard.labelled(length, (label, &[]), |info, out| match self.hash {
+        Derivation::Standard.labelled(length, label, &[], |info, out| match self.hash {
             HashFunction::Sha256 => Hkdf::<Sha256>::from_prk(&self.secret)
                 .map_err(invalid)?
                 .expand_multi_info(info, out),

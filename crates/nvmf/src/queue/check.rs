@@ -186,7 +186,7 @@ impl IoQueue {
         self.check_access(namespace, Refused::READS)?;
         let read = ReadWrite::from_command(command);
         let (slba, nlb) = (read.slba, read.nlb());
-        let length = self.check_blocks(command, namespace, (slba, nlb), Direction::ToHost)?;
+        let length = self.check_blocks(command, namespace, slba, nlb, Direction::ToHost)?;
         let operation = DeviceOperation::Read { slba, nlb };
         Ok(device_command(command, namespace, operation, Transfer::ToHost(length)))
     }
@@ -199,7 +199,7 @@ impl IoQueue {
         }
         let (slba, nlb) = (write.slba, write.nlb());
         self.check_writable(namespace)?;
-        let length = self.check_blocks(command, namespace, (slba, nlb), Direction::FromHost)?;
+        let length = self.check_blocks(command, namespace, slba, nlb, Direction::FromHost)?;
         let durable = self.is_durable(write.control.force_unit_access());
         let operation = DeviceOperation::Write { slba, nlb, durable };
         Ok(device_command(command, namespace, operation, Transfer::FromHost(length)))
@@ -210,7 +210,7 @@ impl IoQueue {
         self.check_access(namespace, Refused::READS)?;
         let compare = ReadWrite::from_command(command);
         let (slba, nlb) = (compare.slba, compare.nlb());
-        let length = self.check_blocks(command, namespace, (slba, nlb), Direction::FromHost)?;
+        let length = self.check_blocks(command, namespace, slba, nlb, Direction::FromHost)?;
         let operation = DeviceOperation::Compare { slba, nlb };
         Ok(device_command(command, namespace, operation, Transfer::FromHost(length)))
     }
@@ -326,7 +326,8 @@ impl IoQueue {
         &self,
         command: &Command,
         namespace: &NamespaceView,
-        (slba, nlb): (u64, u32),
+        slba: u64,
+        nlb: u32,
         direction: Direction,
     ) -> Result<u32, CommandError> {
         check_range(namespace, slba, nlb)?;

@@ -21,7 +21,7 @@ pub(crate) fn patterns(keys: &[&str], names: &[(&str, &str)]) -> BTreeSet<Vec<u8
         let Ok(key) = key.parse::<TlsKey>() else { continue };
         for (host, subsystem) in names {
             for version in [IdentityVersion::V0, IdentityVersion::V1] {
-                let psk = key.psk((version, Derivation::Standard), (host, subsystem));
+                let psk = key.psk(version, Derivation::Standard, host, subsystem);
                 add(&mut patterns, &psk.expect("short names").secret);
             }
         }
@@ -72,8 +72,8 @@ fn a_secret_is_found_however_it_is_written() {
     let bytes: Vec<u8> = (0..32).collect();
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let psk = tls.parse::<TlsKey>().expect("a key");
-    let names = (name, "nqn.2024-01.io.example:disk");
-    let psk = psk.psk((IdentityVersion::V1, Derivation::Standard), names).expect("a PSK");
+    let (version, subsystem) = (IdentityVersion::V1, "nqn.2024-01.io.example:disk");
+    let psk = psk.psk(version, Derivation::Standard, name, subsystem).expect("a PSK");
     for leaking in [
         tls.to_owned(),
         format!("x {secret}"),
@@ -89,6 +89,6 @@ fn a_secret_is_found_however_it_is_written() {
     ] {
         assert!(leak(std::slice::from_ref(&leaking), &patterns).is_some(), "{leaking}");
     }
-    let harmless = format!("{} {} 10.0.0.1:4420 {name}", psk.identity, names.1);
+    let harmless = format!("{} {} 10.0.0.1:4420 {name}", psk.identity, subsystem);
     assert_eq!(leak(&[harmless], &patterns), None);
 }

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The differences of the second list and the third, applied to the first.
-fn merged_rules<T: Rule>((served, before, after): (&[T], &[T], &[T])) -> Vec<T> {
+fn merged_rules<T: Rule>(served: &[T], before: &[T], after: &[T]) -> Vec<T> {
     let find = |list: &[T], one: &T| list.iter().find(|other| other.has_scope_of(one)).cloned();
     let kept = served.iter().filter_map(|one| match (find(before, one), find(after, one)) {
         (Some(_), None) => None,
@@ -42,8 +42,8 @@ impl Config {
             subsystems: Vec::new(),
             limits: limits.clone(),
             operated: self.operated.clone(),
-            rate_limits: merged_rules((&self.rate_limits, &before.rate_limits, &after.rate_limits)),
-            qos_rules: merged_rules((&self.qos_rules, &before.qos_rules, &after.qos_rules)),
+            rate_limits: merged_rules(&self.rate_limits, &before.rate_limits, &after.rate_limits),
+            qos_rules: merged_rules(&self.qos_rules, &before.qos_rules, &after.qos_rules),
             keyring: self.merged_keyring(before, after),
             is_standby: self.is_standby,
             ..after.clone()

@@ -346,7 +346,8 @@ fn check_subsystem(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
             );
         }
     }
-    check_controller_ids(at, subsystem.controller_ids(None))?;
+    let (first, last) = subsystem.controller_ids(None);
+    check_controller_ids(at, first, last)?;
     check_namespaces(at, &subsystem.namespaces)
 }
 
@@ -421,7 +422,7 @@ fn check_most_namespaces(
     }
 }
 
-fn check_controller_ids(at: &str, (first, last): (u16, u16)) -> Result<(), ConfigError> {
+fn check_controller_ids(at: &str, first: u16, last: u16) -> Result<(), ConfigError> {
     if first == 0 || last > CNTLID_LAST {
         let what = format!("{first} to {last} goes beyond what there is");
         return Err(ConfigError::new(format!("{at}.cntlid-min"), what)

@@ -266,7 +266,7 @@ impl Catalogue {
         if let Some((nqn, nsid)) = plan.scope.one().map(|(nqn, nsid)| (nqn.to_owned(), nsid))
             && let Some(discovery) = self.discovery.clone().filter(|_| !others)
         {
-            self.plan_one(config, (&nqn, nsid), discovery, &mut plan)?;
+            self.plan_one(config, &nqn, nsid, discovery, &mut plan)?;
             return Ok(plan);
         }
         tls::check(config)?;
@@ -330,8 +330,8 @@ impl Catalogue {
             if !same_device(&known.spec, &bdev.device) {
                 return Err(told(&"it is another device; delete it first"));
             }
-            let change = (&known.spec, &bdev.device);
-            plan.resizes.extend(Resize::wanted(&known.factory, change, &told)?);
+            let wanted = Resize::wanted(&known.factory, &known.spec, &bdev.device, &told)?;
+            plan.resizes.extend(wanted);
             let factory = Arc::clone(&known.factory);
             plan.bdevs
                 .insert(bdev.name.clone(), NamedDevice { spec: bdev.device.clone(), factory });
@@ -606,11 +606,11 @@ impl Catalogue {
             opened.push(match kept {
                 Some(entry) => {
                     if entry.bdev.is_none() && plan.looks_at(entry, namespace) {
-                        let change = (&entry.spec, &namespace.device);
                         let told = |error: &dyn std::fmt::Display| {
                             TargetError::namespace(&entry.subsystem, entry.nsid, error)
                         };
-                        let wanted = Resize::wanted(&entry.device.factory, change, &told)?;
+                        let (factory, spec) = (&entry.device.factory, &entry.spec);
+                        let wanted = Resize::wanted(factory, spec, &namespace.device, &told)?;
                         plan.resizes.extend(wanted);
                     }
                     Arc::clone(&entry.device)

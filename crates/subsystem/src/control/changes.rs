@@ -40,7 +40,7 @@ pub(crate) fn between(old: State<'_>, new: State<'_>) -> Vec<String> {
         if let (Some(before), Some(after)) = (old.2.get(nqn), new.2.get(nqn)) {
             psks(nqn, before, after, &mut lines);
         }
-        namespaces(old.0, before.map(AsRef::as_ref), (new.0, view), &mut lines);
+        namespaces(old.0, before.map(AsRef::as_ref), new.0, view, &mut lines);
     }
     rules(&old.0.served_rate_limits(), &new.0.served_rate_limits(), &mut lines);
     rules(&old.0.qos_rules, &new.0.qos_rules, &mut lines);
@@ -151,7 +151,8 @@ fn psks(nqn: &str, before: &Psks, after: &Psks, lines: &mut Vec<String>) {
 fn namespaces(
     old_config: &Config,
     old: Option<&SubsystemView>,
-    (new_config, new): (&Config, &SubsystemView),
+    new_config: &Config,
+    new: &SubsystemView,
     lines: &mut Vec<String>,
 ) {
     let (was, is) = (devices(old_config, &new.nqn), devices(new_config, &new.nqn));

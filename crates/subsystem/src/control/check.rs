@@ -59,7 +59,7 @@ pub fn check(config: &Config) -> Result<Vec<CheckedNamespace>, TargetError> {
         config.psks(&subsystem).map_err(TargetError::new)?;
         let most = subsystem.most_namespaces(&config.limits);
         nsids::assign(&mut subsystem, &[], most)?;
-        check_subsystem(&subsystem, config.is_restored, (&mut checked, &mut storages))?;
+        check_subsystem(&subsystem, config.is_restored, &mut checked, &mut storages)?;
     }
     check_parts(&storages)?;
     Ok(checked)
@@ -115,7 +115,8 @@ fn check_parts(storages: &Storages) -> Result<(), TargetError> {
 fn check_subsystem(
     subsystem: &Subsystem,
     is_restored: bool,
-    (checked, storages): (&mut Vec<CheckedNamespace>, &mut Storages),
+    checked: &mut Vec<CheckedNamespace>,
+    storages: &mut Storages,
 ) -> Result<(), TargetError> {
     let (mut examined, mut seen) = (Vec::new(), BTreeMap::new());
     for namespace in &subsystem.namespaces {

@@ -94,7 +94,7 @@ impl StatisticsReader {
         let groups = self.directory.words().iter().enumerate().map(|(group, words)| {
             let cpu = self.cpus.get(group).copied();
             let queues = queues.get(group).copied().unwrap_or(0);
-            words.read((group, cpu), queues, &snapshot.subsystems, now)
+            words.read(group, cpu, queues, &snapshot.subsystems, now)
         });
         groups.collect()
     }

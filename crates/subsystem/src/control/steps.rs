@@ -302,12 +302,12 @@ impl Step {
                 create_transport(config, *transport, limits)
             }
             Self::CreateBdev(bdev) => create_bdev(config, index, bdev),
-            Self::DeleteBdev { name, kind } => delete_bdev(config, index, (name, *kind)),
+            Self::DeleteBdev { name, kind } => delete_bdev(config, index, name, *kind),
             Self::ResizeBdev { name, kind, bytes } => {
-                resize_bdev(config, index, (name, *kind), *bytes)
+                resize_bdev(config, index, name, *kind, *bytes)
             }
             Self::RescanBdev { name } => {
-                let user = user_of(config, index, (name, None))?;
+                let user = user_of(config, index, name, None)?;
                 let subsystems = user.into_iter().map(|(nqn, _)| nqn).collect();
                 Ok((Made::Done, Scope::Only(Part { subsystems, refresh: true, ..Part::default() })))
             }
@@ -332,11 +332,11 @@ impl Step {
             Self::AddNamespace { nqn, namespace } => add_namespace(config, index, nqn, namespace),
             Self::RemoveNamespace { nqn, nsid } => remove_namespace(config, nqn, *nsid),
             Self::AddListener { nqn, listen, ana, tls, tls_records } => {
-                add_listener(config, nqn, *listen, *ana, (*tls, *tls_records))
+                add_listener(config, nqn, *listen, *ana, *tls, *tls_records)
             }
             Self::RemoveListener { nqn, listen } => remove_listener(config, nqn, *listen),
             Self::SetAnaState { nqn, listen, group, state } => {
-                set_ana_state(config, nqn, *listen, (*group, *state))
+                set_ana_state(config, nqn, *listen, *group, *state)
             }
             Self::SetAnaGroup { nqn, nsid, group } => set_ana_group(config, nqn, *nsid, *group),
             Self::SetVisible { nqn, nsid, visible } => visible::set(config, nqn, *nsid, visible),
@@ -377,7 +377,7 @@ fn create_transport(config: &mut Config, transport: Transport, limits: &Limits) 
 }
 
 fn limit_bdev(config: &mut Config, index: &Index, name: &str, limits: BdevLimits) -> Outcome {
-    user_of(config, index, (name, None))?;
+    user_of(config, index, name, None)?;
     config.operated.bdev_limits.insert(name.to_owned(), limits);
     done([])
 }
@@ -447,7 +447,8 @@ fn check_base(config: &Config, name: &str) -> Result<(), StepError> {
 fn user_of(
     config: &Config,
     index: &Index,
-    (name, kind): (&str, Option<BdevKind>),
+    name: &str,
+    kind: Option<BdevKind>,
 ) -> Result<Option<(String, u32)>, StepError> {
     let user = index.user_of(config, name);
     let found = match (config.bdev(name), user) {
@@ -487,12 +488,8 @@ fn unregister_cluster(config: &mut Config, name: &str) -> Outcome {
     }
 }
 
-fn delete_bdev(
-    config: &mut Config,
-    index: &Index,
-    (name, kind): (&str, Option<BdevKind>),
-) -> Outcome {
-    let user = user_of(config, index, (name, kind))?;
+fn delete_bdev(config: &mut Config, index: &Index, name: &str, kind: Option<BdevKind>) -> Outcome {
+    let user = user_of(config, index, name, kind)?;
     check_base(config, name)?;
     config.operated.bdevs.remove(name);
     if let Some((nqn, nsid)) = &user {
@@ -504,10 +501,11 @@ fn delete_bdev(
 fn resize_bdev(
     config: &mut Config,
     index: &Index,
-    (name, kind): (&str, Option<BdevKind>),
+    name: &str,
+    kind: Option<BdevKind>,
     bytes: u64,
 ) -> Outcome {
-    let user = user_of(config, index, (name, kind))?;
+    let user = user_of(config, index, name, kind)?;
     check_base(config, name)?;
     let mut bdev = config.bdev(name).cloned();
     let mut devices: Vec<_> = bdev.iter_mut().map(|bdev| &mut bdev.device).collect();
@@ -666,7 +664,8 @@ fn add_listener(
     nqn: &str,
     listen: Listen,
     ana: AnaState,
-    (tls, records): (Option<TlsMode>, Option<TlsRecords>),
+    tls: Option<TlsMode>,
+    records: Option<TlsRecords>,
 ) -> Outcome {
     let is_discovery = nqn == DISCOVERY_NQN;
     if !is_discovery {
@@ -721,7 +720,7 @@ fn add_listener(
     if ana == AnaState::Optimized {
         return done([nqn.to_owned()]);
     }
-    set_ana_state(config, nqn, listen, (None, ana))
+    set_ana_state(config, nqn, listen, None, ana)
 }
 
 /// A subsystem that tells hosts of access states.
@@ -738,7 +737,8 @@ fn set_ana_state(
     config: &mut Config,
     nqn: &str,
     listen: Listen,
-    (group, state): (Option<u32>, AnaState),
+    group: Option<u32>,
+    state: AnaState,
 ) -> Outcome {
     reporting(config, nqn)?;
     let served = |port: &&mut Port| port.listen == listen && port.subsystems.contains(nqn);

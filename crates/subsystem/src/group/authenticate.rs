@@ -90,8 +90,10 @@ impl Guard {
     /// host makes next, or in place of the one that this queue has.
     fn keep(&mut self, generated: &GeneratedPsk, queue: (ConnectionId, bool), core: &mut Core) {
         let (id, holds_key) = queue;
-        let names = (self.names.host.as_str(), self.names.subsystem.as_str());
-        let Some(psk) = TlsPsk::generated(generated, names) else { return };
+        let (host, subsystem) = (&self.names.host, &self.names.subsystem);
+        let Some(psk) = TlsPsk::generated(generated, host.as_str(), subsystem.as_str()) else {
+            return;
+        };
         log::debug!("{} has made a key of TLS, {}", self.names.host, psk.identity);
         if holds_key {
             return core.snapshot.generated.replace(id, psk);
@@ -99,7 +101,7 @@ impl Guard {
         self.made_channel = true;
         let now = core.reactor.turn_time();
         let until = now.saturating_add(KEY_WAIT);
-        core.snapshot.generated.add(psk, core.id, (now, until));
+        core.snapshot.generated.add(psk, core.id, now, until);
         core.reactor.set_timer(Token::new(KEY_TIMER, 0), until);
     }
 

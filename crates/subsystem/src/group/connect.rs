@@ -245,7 +245,7 @@ impl Connection {
                 let connected = self.require_authentication(grant.completion());
                 self.transport.complete(slot, connected);
                 let host = HostKey::of(&request);
-                let mut io = Io::new(self, *grant, &view, (owner, host, request.host), core);
+                let mut io = Io::new(self, *grant, &view, owner, host, request.host, core);
                 let class = Some(io.class.shown());
                 self.register(&request, request.controller_id, class, core);
                 io.trace(core);
@@ -293,8 +293,9 @@ impl Connection {
                 .ok_or(ConnectError::status(Status::KEEP_ALIVE_TIMEOUT_INVALID.with_dnr()))?;
         self.begin_guard(&request, &view, core)?;
         self.claim_host_id(&request.host, &request.host_id, &view, core)?;
-        let from = (self.id, self.endpoints.peer.ip());
-        let controller_id = core.directory.register_controller(&request, &view, from)?;
+        let address = self.endpoints.peer.ip();
+        let controller_id =
+            core.directory.register_controller(&request, &view, self.id, address)?;
         let now = core.reactor.now();
         let local = self.endpoints.local.ip();
         let controller = Controller::new(Arc::clone(&view), &request, controller_id, local, now);

@@ -133,7 +133,7 @@ impl Core {
     ) -> bool {
         let tag = devices::tag(of.index, slot);
         let is_express = self.schedule.express.served_since().is_some();
-        let is_there = self.devices.submit(device, (tag, is_express), operation, &mut self.reactor);
+        let is_there = self.devices.submit(device, tag, is_express, operation, &mut self.reactor);
         if is_there && is_express {
             self.devices.counters().count_express_command();
             self.devices.flush_one(device, &mut self.reactor);
@@ -170,17 +170,17 @@ impl Core {
     pub(crate) fn warn_of_stranger(&mut self, what: std::fmt::Arguments<'_>, most: u64) {
         self.directory.strangers(|strangers| strangers.note(false));
         let now = self.reactor.turn_time();
-        self.stranger_lines.say(log::Level::Warn, what, (most, now));
+        self.stranger_lines.say(log::Level::Warn, what, most, now);
     }
 
     /// Says what a peer has done wrong.
     pub(crate) fn say_fault(&mut self, level: log::Level, what: std::fmt::Arguments<'_>) {
-        self.fault_lines.say(level, what, (FAULT_LINES, self.reactor.turn_time()));
+        self.fault_lines.say(level, what, FAULT_LINES, self.reactor.turn_time());
     }
 
     /// Says that a host has come or gone.
     pub(crate) fn say_host(&mut self, level: log::Level, what: std::fmt::Arguments<'_>) {
-        self.host_lines.say(level, what, (HOST_LINES, self.reactor.turn_time()));
+        self.host_lines.say(level, what, HOST_LINES, self.reactor.turn_time());
     }
 
     /// This group has made the change of a round.

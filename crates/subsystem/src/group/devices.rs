@@ -171,7 +171,8 @@ impl Devices {
     pub(crate) fn submit(
         &mut self,
         device: u32,
-        (tag, is_express): (u64, bool),
+        tag: u64,
+        is_express: bool,
         operation: Operation,
         reactor: &mut Reactor,
     ) -> bool {
@@ -267,8 +268,8 @@ impl Devices {
             let Some(Some(handle)) = self.handles.get_mut(*index) else { continue };
             while let Some(completion) = handle.device.poll_completion() {
                 if handle.window.has_begun() {
-                    let times = (before, turn, reactor.now());
-                    handle.window.completed(completion.tag, times, &mut self.express_delay);
+                    let (now, delay) = (reactor.now(), &mut self.express_delay);
+                    handle.window.completed(completion.tag, before, turn, now, delay);
                 }
                 if let Err(failure) = completion.result {
                     self.counters.count_failure(*index, failure);
@@ -544,7 +545,7 @@ mod tests {
         devices.serve([&served].into_iter(), &mut reactor);
         let zero = Operation::WriteZeroes { slba: 0, nlb: 1, deallocate: false, durable: false };
         assert!(!devices.are_busy());
-        assert!(devices.submit(0, (7, false), zero, &mut reactor));
+        assert!(devices.submit(0, 7, false, zero, &mut reactor));
         devices.flush(&mut reactor);
         assert!(devices.are_busy(), "what is still in flight after a flush may need another");
         match is_named {

@@ -119,7 +119,9 @@ impl Io {
         connection: &Connection,
         grant: QueueGrant,
         view: &SubsystemView,
-        (owner, host, host_name): (ConnectionId, HostKey, Nqn),
+        owner: ConnectionId,
+        host: HostKey,
+        host_name: Nqn,
         core: &mut Core,
     ) -> Self {
         let mut work = Vec::new();
@@ -128,7 +130,8 @@ impl Io {
         let queue = IoQueue::new(grant, view);
         let now = core.reactor.turn_time();
         let grant = grant_of(&host, endpoints.port_id, priority, core);
-        let of_host = (connection.id.index, host.names().0);
+        let (index, group) = (connection.id.index, &core.schedule.express);
+        let class = QueueClass::new(grant, index, host.names().0, group, now);
         let host_hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(host.names().0);
         Self {
             id: connection.id,
@@ -141,7 +144,7 @@ impl Io {
             meter: Meter::new(core),
             trace: None,
             tenant: None,
-            class: QueueClass::new(grant, of_host, &core.schedule.express, now),
+            class,
             host,
             host_name,
             host_hash,
@@ -204,7 +207,7 @@ impl Io {
                     _ => context.transport.complete(slot, completion),
                 }
             }
-            Work::Copying(copy) => self.piece_done(slot, copy, (done, now), context),
+            Work::Copying(copy) => self.piece_done(slot, copy, done, now, context),
             Work::Flushing { command_id, missing, mut status } => {
                 if let (Err(failure), true) = (result, status.is_success()) {
                     status = failure.status();
@@ -396,8 +399,7 @@ impl Io {
     fn handle_command(&mut self, slot: Slot, data: CapsuleData, context: &mut Context<'_>) {
         let Some(command) = context.transport.command(slot) else { return };
         if let Some(meter) = &mut self.meter {
-            let of = (&self.host, self.queue.namespaces());
-            meter.begin(slot, command, of, context.core);
+            meter.begin(slot, command, &self.host, self.queue.namespaces(), context.core);
         }
         if let Some(trace) = &mut self.trace {
             trace.received(slot, command, context.core.time());
@@ -415,11 +417,11 @@ impl Io {
         match action {
             IoAction::Complete(completion) => self.complete(slot, completion, context),
             IoAction::Device(device) => {
-                let load = (context.transport.in_flight(), weight_of(&device));
+                let (in_flight, bytes) = (context.transport.in_flight(), weight_of(&device));
                 let now = context.core.time();
-                self.class.count(&mut context.core.schedule.express, load, now);
+                self.class.count(&mut context.core.schedule.express, in_flight, bytes, now);
                 if let Some(flows) = &mut self.flows
-                    && !flows.admit(slot, (&device, None), context.core)
+                    && !flows.admit(slot, &device, None, context.core)
                 {
                     self.wait(slot, Wait::Limit, context.core);
                     return self.put(slot, Work::Throttled(device, data));
@@ -609,7 +611,7 @@ impl Io {
     ) {
         match device.operation {
             DeviceOperation::Reserve(operation) => {
-                return self.reserve(slot, (device, operation), data.as_deref(), context);
+                return self.reserve(slot, device, operation, data.as_deref(), context);
             }
             DeviceOperation::ReportReservations => {
                 return self.report_reservations(slot, device, data, context);

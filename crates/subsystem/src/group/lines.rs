@@ -18,7 +18,7 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// Writes a line, if there were not `most` of them in this second; at level debug otherwise.
-    pub(crate) fn say(&mut self, level: Level, what: Arguments<'_>, (most, now): (u64, Duration)) {
+    pub(crate) fn say(&mut self, level: Level, what: Arguments<'_>, most: u64, now: Duration) {
         match self.admit(most, now) {
             None => log::debug!("{what}"),
             Some(0) => log::log!(level, "{what}"),

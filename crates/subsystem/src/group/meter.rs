@@ -73,7 +73,8 @@ impl Meter {
         &mut self,
         slot: Slot,
         command: &Command,
-        (host, namespaces): (&HostKey, &Namespaces),
+        host: &HostKey,
+        namespaces: &Namespaces,
         core: &Core,
     ) {
         let nsid = command.namespace_id.get();

@@ -56,14 +56,16 @@ impl ClassReason {
 }
 
 impl Grant {
-    /// Who decides the class of a host's queue that came to a subsystem at a port; `priority` is
-    /// the one that the host has given it, if it has chosen weighted round robin.
+    /// Who decides the class of a queue, by the names of its host and subsystem, that came to a
+    /// port; `priority` is the one that the host has given it, if it has chosen weighted round
+    /// robin.
     pub(crate) fn of(
         rules: &[QosRule],
-        (host, subsystem): (&str, &str),
+        names: (&str, &str),
         port: u16,
         priority: Option<u8>,
     ) -> Self {
+        let (host, subsystem) = names;
         // Of equals the last is taken.
         let applying = rules.iter().enumerate().rev();
         let applying = applying.filter(|(_, rule)| rule.applies_to(host, subsystem, port));

@@ -504,7 +504,8 @@ impl Directory {
         &self,
         request: &ConnectRequest,
         view: &SubsystemView,
-        (connection, address): (ConnectionId, IpAddr),
+        connection: ConnectionId,
+        address: IpAddr,
     ) -> Result<u16, ConnectError> {
         let mut state = self.lock();
         let is_discovery = view.discovery().is_some();

@@ -42,7 +42,7 @@ enum User {
 impl GeneratedKeys {
     /// Keeps a key until its host comes with it. Of one host at one subsystem a number of them may
     /// wait, of which the oldest gives way.
-    pub(crate) fn add(&self, psk: TlsPsk, group: usize, (now, until): (Duration, Duration)) {
+    pub(crate) fn add(&self, psk: TlsPsk, group: usize, now: Duration, until: Duration) {
         let mut keys = self.lock();
         keys.expire(group, now);
         let names = names(&psk.identity);
@@ -131,7 +131,7 @@ mod tests {
     fn psk(host: &str, number: u8) -> TlsPsk {
         let hash = HashFunction::Sha256;
         let psk = vec![number; hash.length()].into();
-        TlsPsk::generated(&GeneratedPsk { hash, psk }, (host, "nqn.s")).expect("a key")
+        TlsPsk::generated(&GeneratedPsk { hash, psk }, host, "nqn.s").expect("a key")
     }
 
     fn queue(serial: u64) -> ConnectionId {
@@ -142,8 +142,8 @@ mod tests {
     fn a_key_waits_for_its_host_and_goes_with_its_queue() {
         let keys = GeneratedKeys::default();
         let (first, second) = (psk("nqn.h", 1), psk("nqn.h", 2));
-        keys.add(first.clone(), 0, (NOW, LATER));
-        keys.add(second.clone(), 0, (NOW, LATER));
+        keys.add(first.clone(), 0, NOW, LATER);
+        keys.add(second.clone(), 0, NOW, LATER);
         assert_eq!(keys.find(&first.identity), Some(first.clone()));
         assert!(keys.claim(&first.identity, queue(1)));
         keys.expire(1, LATER);
@@ -166,10 +166,10 @@ mod tests {
     fn keys_that_wait_are_bounded_for_each_host() {
         let keys = GeneratedKeys::default();
         let other = psk("nqn.other", 0);
-        keys.add(other.clone(), 0, (NOW, LATER));
+        keys.add(other.clone(), 0, NOW, LATER);
         let most = u8::try_from(KEYS_WAITING_MAX).expect("few");
         for number in 0..=most {
-            keys.add(psk("nqn.h", number), 0, (NOW, LATER));
+            keys.add(psk("nqn.h", number), 0, NOW, LATER);
         }
         assert_eq!(keys.lock().by_identity.len(), KEYS_WAITING_MAX + 1);
         assert!(keys.find(&psk("nqn.h", 0).identity).is_none(), "the oldest");

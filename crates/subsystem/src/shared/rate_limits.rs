@@ -152,13 +152,9 @@ impl RateLimits {
         self.limits.iter().any(|limit| limit.applies_to(host, subsystem))
     }
 
-    /// The buckets of a host's commands to a namespace.
-    pub(crate) fn of(
-        &self,
-        (host, subsystem): (&str, &str),
-        nsid: u32,
-        is_write: bool,
-    ) -> Vec<usize> {
+    /// The buckets of commands to a namespace, by the names of the host and the subsystem.
+    pub(crate) fn of(&self, names: (&str, &str), nsid: u32, is_write: bool) -> Vec<usize> {
+        let (host, subsystem) = names;
         let applies = |bucket: &LimitBucket| {
             self.limits.get(bucket.limit).is_some_and(|limit| {
                 limit.applies_to(host, subsystem)

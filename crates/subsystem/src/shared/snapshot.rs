@@ -237,7 +237,7 @@ impl Snapshot {
     ) {
         let port = self.ports.iter().find(|port| port.id == port_id);
         if let (Some(acceptor), Some(port)) = (&self.tls, port)
-            && let Err(fault) = connection.secure(acceptor, (port.tls, port.tls_records))
+            && let Err(fault) = connection.secure(acceptor, port.tls, port.tls_records)
         {
             connection.abort(reactor, CloseReason::Tls(fault));
         }

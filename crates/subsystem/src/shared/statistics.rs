@@ -57,7 +57,8 @@ impl GroupCounters {
     /// reactor.
     pub(crate) fn read(
         &self,
-        (group, cpu): (usize, Option<usize>),
+        group: usize,
+        cpu: Option<usize>,
         queues: usize,
         subsystems: &BTreeMap<String, Arc<SubsystemView>>,
         now: Duration,

@@ -8,7 +8,7 @@ use crate::turns::Scene;
 
 /// Commands of a limit that were answered in a time, from one queue of each group: all together.
 /// Equal queues have equal shares, whatever groups they are in.
-fn answered(limit: RateLimit, (groups, depth, blocks): (usize, usize, u32), time: Duration) -> u64 {
+fn answered(limit: RateLimit, groups: usize, depth: usize, blocks: u32, time: Duration) -> u64 {
     let queues = u16::try_from(groups).expect("few");
     let what = format!("{limit:?}, {groups}, {depth}");
     let mut scene = Scene::with(queues, |config| {
@@ -47,7 +47,7 @@ fn a_limit_admits_its_rate() {
             if rate_iops == 1_000_000 && groups < 4 {
                 continue;
             }
-            let count = answered(limit, (groups, depth, 1), Duration::from_millis(ms));
+            let count = answered(limit, groups, depth, 1, Duration::from_millis(ms));
             is_near(count, rate_iops * ms / 1000, &format!("{rate_iops} IOPS, {groups}, {depth}"));
         }
         // The host has 16 MiB for what it reads.
@@ -62,7 +62,7 @@ fn a_limit_admits_its_rate() {
                 continue;
             }
             let limit = RateLimit { rate: Some(rate), ..RateLimit::default() };
-            let count = answered(limit, (groups, depth, blocks), Duration::from_millis(ms));
+            let count = answered(limit, groups, depth, blocks, Duration::from_millis(ms));
             let expected = rate * ms / 1000 / (u64::from(blocks) * 4 * kib);
             is_near(count, expected, &format!("{rate} B/s, {groups}, {depth}, {blocks}"));
         }

@@ -85,7 +85,8 @@ impl Layer {
     /// A target's side at a port with this mode, which is not [`TlsMode::Off`].
     pub(crate) fn accept(
         acceptor: &TlsAcceptor,
-        (mode, records): (TlsMode, TlsRecords),
+        mode: TlsMode,
+        records: TlsRecords,
     ) -> Result<Self, TlsFault> {
         let stage = Stage::Fresh { allowed_in_the_clear: mode != TlsMode::Required };
         Ok(Self::new(Engine::accept(acceptor, records)?, records, stage))
@@ -333,7 +334,8 @@ mod tests {
     use std::sync::Arc;
     use weft_nvmf::keys::{Derivation, IdentityVersion, TlsKey, TlsPsk};
 
-    const NAMES: (&str, &str) = ("nqn.host", "nqn.subsystem");
+    const HOST: &str = "nqn.host";
+    const SUBSYSTEM: &str = "nqn.subsystem";
     /// Handing over is possible, and is nowhere asked for but in its test.
     const RECORDS: TlsRecords = TlsRecords::Kernel;
 
@@ -343,7 +345,7 @@ mod tests {
             _ => (weft_nvmf::auth::HashFunction::Sha384, 48),
         };
         let key = TlsKey::new(Some(hash), vec![fill; bytes].into()).expect("a key");
-        key.psk((version, Derivation::Standard), NAMES).expect("short names")
+        key.psk(version, Derivation::Standard, HOST, SUBSYSTEM).expect("short names")
     }
 
     fn usual() -> TlsPsk {
@@ -364,7 +366,7 @@ mod tests {
             let acceptor = TlsAcceptor::new(Arc::new(find)).expect("an acceptor");
             let connector = TlsConnector::new(offered, RECORDS).expect("a connector");
             let host = Layer::connect(&connector).expect("a host");
-            let target = Layer::accept(&acceptor, (mode, RECORDS)).expect("a target");
+            let target = Layer::accept(&acceptor, mode, RECORDS).expect("a target");
             Self { ends: [host, target], opened: [Vec::new(), Vec::new()] }
         }
 

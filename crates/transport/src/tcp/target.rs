@@ -114,10 +114,11 @@ impl TcpTargetConnection {
     pub(crate) fn secure(
         &mut self,
         acceptor: &TlsAcceptor,
-        (mode, records): (TlsMode, TlsRecords),
+        mode: TlsMode,
+        records: TlsRecords,
     ) -> Result<(), TlsFault> {
         if mode != TlsMode::Off {
-            self.link.set_layer(Layer::accept(acceptor, (mode, records))?);
+            self.link.set_layer(Layer::accept(acceptor, mode, records)?);
         }
         Ok(())
     }

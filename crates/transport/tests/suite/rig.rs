@@ -132,7 +132,7 @@ const KEY: &str =
 
 pub fn psk(version: IdentityVersion) -> TlsPsk {
     let key: TlsKey = KEY.parse().expect("a key");
-    key.psk((version, Derivation::Standard), ("nqn.host", "nqn.subsystem")).expect("short names")
+    key.psk(version, Derivation::Standard, "nqn.host", "nqn.subsystem").expect("short names")
 }
 
 pub fn acceptor() -> TlsAcceptor {
@@ -209,7 +209,7 @@ impl Target {
                 let mut connection = TargetConnection::accept(reactor, TARGET, tag, socket, limits);
                 if self.behaviour.tls != TlsMode::Off {
                     connection
-                        .secure(&acceptor(), (self.behaviour.tls, TlsRecords::User))
+                        .secure(&acceptor(), self.behaviour.tls, TlsRecords::User)
                         .expect("TLS");
                 }
                 self.connections.insert(tag, connection);
@@ -229,7 +229,7 @@ impl Target {
             match event {
                 Event::Command { slot, data } => {
                     self.commands += 1;
-                    self.execute(reactor.pool(), tag, &mut connection, (slot, data));
+                    self.execute(reactor.pool(), tag, &mut connection, slot, data);
                 }
                 Event::Data { slot, buffer, result } => {
                     let command = self.waiting.remove(&(tag, slot)).expect("it was asked for");
@@ -267,7 +267,8 @@ impl Target {
         pool: &Pool,
         tag: u32,
         connection: &mut TargetConnection,
-        (slot, data): (Slot, CapsuleData),
+        slot: Slot,
+        data: CapsuleData,
     ) {
         let command = &connection.command(slot).expect("it came").to_owned();
         let done = Completion::new(command.command_id.get(), Status::SUCCESS);

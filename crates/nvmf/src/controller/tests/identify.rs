@@ -271,7 +271,7 @@ fn lists_of_controllers() {
     let subsystem = view(&[1, 3]);
     let other = |id: u16, nsids: &[u32]| {
         let namespaces = nsids.iter().map(|nsid| namespace(*nsid)).collect();
-        subsystem.shared.list_controller((id, nqn(HOST)), &namespaces)
+        subsystem.shared.list_controller(id, nqn(HOST), &namespaces)
     };
     let mut controller = enabled_of(subsystem.clone());
     let (second, third) = (other(2, &[3]), other(700, &[1]));

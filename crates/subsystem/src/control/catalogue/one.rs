@@ -36,7 +36,8 @@ impl Catalogue {
     pub(super) fn plan_one(
         &mut self,
         config: &Config,
-        (nqn, nsid): (&str, u32),
+        nqn: &str,
+        nsid: u32,
         discovery: Arc<SubsystemView>,
         plan: &mut Plan,
     ) -> Result<(), TargetError> {
@@ -71,8 +72,8 @@ impl Catalogue {
                 if kept.bdev.is_none() && plan.looks_at(kept, namespace) {
                     let told =
                         |error: &dyn std::fmt::Display| TargetError::namespace(nqn, nsid, error);
-                    let change = (&kept.spec, &namespace.device);
-                    let wanted = Resize::wanted(&kept.device.factory, change, &told)?;
+                    let factory = &kept.device.factory;
+                    let wanted = Resize::wanted(factory, &kept.spec, &namespace.device, &told)?;
                     plan.resizes.extend(wanted);
                 }
                 Arc::clone(&kept.device)

@@ -112,7 +112,8 @@ impl Resize {
     /// image grows but is never cut: a typing error would lose data.
     pub(super) fn wanted(
         factory: &Arc<dyn DeviceFactory>,
-        (old, new): (&DeviceSpec, &DeviceSpec),
+        old: &DeviceSpec,
+        new: &DeviceSpec,
         told: &dyn Fn(&dyn std::fmt::Display) -> TargetError,
     ) -> Result<Option<Self>, TargetError> {
         let found = factory.refresh().map_err(|error| told(&error))?;

@@ -153,7 +153,7 @@ impl Io {
         };
         let [read, write] = copy.halves(&piece, bytes);
         if let Some(flows) = &mut self.flows
-            && !flows.admit(slot, (&write, Some(&read)), context.core)
+            && !flows.admit(slot, &write, Some(&read), context.core)
         {
             self.wait(slot, Wait::Limit, context.core);
             copy.step = Step::Limit([read, write]);
@@ -216,14 +216,16 @@ impl Io {
         }
         context.core.schedule.allowance.spend(bytes as usize);
         let operation = Operation::Read { slba: piece.slba, nlb: piece.nlb, into };
-        self.submit_piece(slot, copy, (Step::Read, piece.device, operation), context);
+        self.submit_piece(slot, copy, Step::Read, piece.device, operation, context);
     }
 
     fn submit_piece(
         &mut self,
         slot: Slot,
         mut copy: Box<Copying>,
-        (step, device, operation): (Step, u32, Operation),
+        step: Step,
+        device: u32,
+        operation: Operation,
         context: &mut Context<'_>,
     ) {
         if let Some(meter) = &mut self.meter {
@@ -242,7 +244,8 @@ impl Io {
         &mut self,
         slot: Slot,
         mut copy: Box<Copying>,
-        (done, now): (RequestCompletion, Duration),
+        done: RequestCompletion,
+        now: Duration,
         context: &mut Context<'_>,
     ) {
         let Some((piece, _)) = self.next_piece(&copy) else {
@@ -259,7 +262,7 @@ impl Io {
                 let (slba, nlb, durable) = (copy.to, piece.nlb, copy.durable);
                 let operation = Operation::Write { slba, nlb, from, durable };
                 let device = copy.command.device;
-                self.submit_piece(slot, copy, (Step::Write, device, operation), context);
+                self.submit_piece(slot, copy, Step::Write, device, operation, context);
             }
             _ if copy.advance(piece.nlb) => self.wait_for_turn(slot, copy, context),
             _ => {

@@ -29,7 +29,7 @@ impl Io {
         self.put(first, Work::First { compare, second, data: compare_data });
         self.put(second, Work::Second { write, first, data: write_data });
         if let Some(flows) = &mut self.flows
-            && !flows.admit(second, (&write, Some(&compare)), context.core)
+            && !flows.admit(second, &write, Some(&compare), context.core)
         {
             return [first, second].iter().for_each(|slot| {
                 self.wait(*slot, Wait::Limit, context.core);

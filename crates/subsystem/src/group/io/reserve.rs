@@ -18,7 +18,8 @@ impl Io {
     pub(super) fn reserve(
         &mut self,
         slot: Slot,
-        (device, operation): (DeviceCommand, Operation),
+        device: DeviceCommand,
+        operation: Operation,
         data: Option<&[u8]>,
         context: &mut Context<'_>,
     ) {

@@ -28,7 +28,7 @@ impl Io {
             _ => (None, None),
         };
         let Some(flows) = &mut self.flows else { return Turn::Empty };
-        let turn = flows.retry((device.as_ref(), with.as_ref()), flow, context.core);
+        let turn = flows.retry(device.as_ref(), with.as_ref(), flow, context.core);
         let Turn::Begin(slot) = turn else { return turn };
         match self.take(slot) {
             // The namespace may have changed meanwhile.

@@ -53,7 +53,8 @@ impl Allowance {
     }
 
     /// The visit has ended. What it has begun.
-    pub(crate) const fn end_visit(&mut self, (left, before): (usize, usize)) -> usize {
+    pub(crate) const fn end_visit(&mut self, begun: (usize, usize)) -> usize {
+        let (left, before) = begun;
         let spent = self.spent.wrapping_sub(before);
         self.left = left.saturating_sub(spent);
         spent

@@ -258,7 +258,8 @@ impl QueueClass {
     /// The class of a host's queue that is granted now.
     pub(crate) fn new(
         grant: Grant,
-        (connection, host): (usize, &str),
+        connection: usize,
+        host: &str,
         group: &Express,
         now: Duration,
     ) -> Self {
@@ -317,7 +318,8 @@ impl QueueClass {
     pub(crate) fn count(
         &mut self,
         group: &mut Express,
-        (in_flight, bytes): (usize, usize),
+        in_flight: usize,
+        bytes: usize,
         now: Duration,
     ) {
         let is_large = in_flight > IN_FLIGHT_MAX || bytes > BYTES_MAX;
@@ -427,7 +429,7 @@ mod tests {
     }
 
     fn class_of(grant: Grant, connection: usize, group: &Express) -> QueueClass {
-        QueueClass::new(grant, (connection, "nqn.2024-01.a:h"), group, us(0))
+        QueueClass::new(grant, connection, "nqn.2024-01.a:h", group, us(0))
     }
 
     fn automatic(group: &Express) -> QueueClass {
@@ -438,7 +440,7 @@ mod tests {
     fn queue(others_at: Duration) -> (QueueClass, Express) {
         let mut group = group();
         let mut other = automatic(&group);
-        other.count(&mut group, (1, BYTES_MAX + 1), others_at);
+        other.count(&mut group, 1, BYTES_MAX + 1, others_at);
         (automatic(&group), group)
     }
 
@@ -455,10 +457,10 @@ mod tests {
     fn a_queue_is_express_beside_others_and_while_it_is_small() {
         let (mut queue, mut group) = queue(us(900));
         assert!(!settle(&mut queue, &mut group, us(999)), "not yet");
-        queue.count(&mut group, (IN_FLIGHT_MAX, BYTES_MAX), us(999));
+        queue.count(&mut group, IN_FLIGHT_MAX, BYTES_MAX, us(999));
         assert!(settle(&mut queue, &mut group, us(1000)));
-        for large in [(IN_FLIGHT_MAX + 1, 512), (1, BYTES_MAX + 1)] {
-            queue.count(&mut group, large, us(2000));
+        for (in_flight, bytes) in [(IN_FLIGHT_MAX + 1, 512), (1, BYTES_MAX + 1)] {
+            queue.count(&mut group, in_flight, bytes, us(2000));
             assert!(!settle(&mut queue, &mut group, us(2000)), "at once");
             assert!(!settle(&mut queue, &mut group, us(2999)));
             assert!(settle(&mut queue, &mut group, us(3000)), "after a while");
@@ -473,7 +475,7 @@ mod tests {
         let mut group = group();
         let mut queue = automatic(&group);
         for now in 0..100 {
-            queue.count(&mut group, (1, 4096), us(now * 100));
+            queue.count(&mut group, 1, 4096, us(now * 100));
             assert!(!settle(&mut queue, &mut group, us(now * 100)));
         }
     }
@@ -497,14 +499,14 @@ mod tests {
             [QosClass::Latency, QosClass::Throughput].map(|class| Grant::Rule(class, 0));
         let mut queue = class_of(latency, 0, &group);
         assert!(settle(&mut queue, &mut group, us(0)));
-        queue.count(&mut group, (128, 1 << 20), us(1));
+        queue.count(&mut group, 128, 1 << 20, us(1));
         assert!(settle(&mut queue, &mut group, us(1)));
         assert!(settle(&mut queue, &mut group, us(10_000_000)), "without commands");
         assert_eq!(group.others_at, None);
         group.replace(true);
         queue.regrant(throughput, &mut group);
         assert!(!settle(&mut queue, &mut group, us(10_000_000)));
-        queue.count(&mut group, (1, 512), us(10_000_000));
+        queue.count(&mut group, 1, 512, us(10_000_000));
         assert_eq!(group.others_at, Some(us(10_000_000)), "others are beside it");
         assert!(!settle(&mut queue, &mut group, us(10_002_000)));
     }
@@ -515,11 +517,11 @@ mod tests {
         let (_, mut group) = self::queue(us(5000));
         let urgent = Grant::Connect(QosClass::Latency);
         let mut queue = class_of(urgent, 0, &group);
-        queue.count(&mut group, (128, 1 << 20), us(5000));
+        queue.count(&mut group, 128, 1 << 20, us(5000));
         assert!(settle(&mut queue, &mut group, us(5000)));
         assert!(!settle(&mut queue, &mut group, us(105_000)), "the others have gone");
         let mut other = class_of(Grant::Connect(QosClass::Throughput), 1, &group);
-        other.count(&mut group, (1, 512), us(105_000));
+        other.count(&mut group, 1, 512, us(105_000));
         assert!(!other.is_to_change(&mut group, us(105_000)));
         assert!(settle(&mut queue, &mut group, us(105_000)));
     }
@@ -622,7 +624,7 @@ mod tests {
         let of_host = |connection: usize, group: &Express| {
             let host = if connection == 200 { "nqn.2024-01.a:other" } else { "nqn.2024-01.a:h" };
             let grant = if connection == 201 { ruled } else { Grant::Automatic };
-            QueueClass::new(grant, (connection, host), group, us(0))
+            QueueClass::new(grant, connection, host, group, us(0))
         };
         let mut queues: Vec<_> = (0..203).map(|one| of_host(one, &group)).collect();
         let mut turns = vec![0; queues.len()];

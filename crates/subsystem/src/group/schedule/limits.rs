@@ -270,7 +270,8 @@ impl Flows {
     pub(crate) fn admit(
         &mut self,
         slot: Slot,
-        (command, with): (&DeviceCommand, Option<&DeviceCommand>),
+        command: &DeviceCommand,
+        with: Option<&DeviceCommand>,
         core: &mut Core,
     ) -> bool {
         // What makes writes durable, or says who may write, never waits. Copy waits piece by piece.
@@ -291,7 +292,7 @@ impl Flows {
             let charge = Charge { buckets, bytes, with_buckets: &with_buckets, with_bytes };
             let taken = core.schedule.throttle.take(&charge, core.reactor.turn_time());
             let Err(refused) = taken else { return true };
-            flow.count(Some(refused.bucket), (host, key.0), core);
+            flow.count(Some(refused.bucket), host, key.0, core);
             if !std::mem::replace(&mut flow.is_known, true) {
                 let (at, turn) = (refused.at, core.schedule.throttle.turn);
                 core.schedule.throttle.waiting.insert(WaitingFlow {
@@ -321,14 +322,15 @@ impl Flows {
     /// The first command of a flow, which this is, asks again. While the target drains it begins.
     pub(crate) fn retry(
         &mut self,
-        (command, with): (Option<&DeviceCommand>, Option<&DeviceCommand>),
+        command: Option<&DeviceCommand>,
+        with: Option<&DeviceCommand>,
         key: FlowKey,
         core: &mut Core,
     ) -> Turn {
         let (with_buckets, with_bytes) = self.beside(with, core);
         let Some(flow) = self.flows.get_mut(&key) else { return Turn::Empty };
         let (Some(command), Some(slot)) = (command, flow.waiting.front().copied()) else {
-            flow.count(None, (&self.host, key.0), core);
+            flow.count(None, &self.host, key.0, core);
             flow.is_known = false;
             return Turn::Empty;
         };
@@ -336,10 +338,10 @@ impl Flows {
         let charge = Charge { buckets, bytes, with_buckets: &with_buckets, with_bytes };
         let taken = core.schedule.throttle.take(&charge, core.reactor.turn_time());
         if let (Err(refused), false) = (taken, core.draining) {
-            flow.count(Some(refused.bucket), (&self.host, key.0), core);
+            flow.count(Some(refused.bucket), &self.host, key.0, core);
             return Turn::Wait(refused.at);
         }
-        flow.count(None, (&self.host, key.0), core);
+        flow.count(None, &self.host, key.0, core);
         flow.waiting.pop_front();
         Turn::Begin(slot)
     }
@@ -350,7 +352,7 @@ impl Flows {
         let before = flow.waiting.len();
         flow.waiting.retain(|waiting| *waiting != slot);
         if flow.waiting.is_empty() {
-            flow.count(None, (&self.host, command.nsid), core);
+            flow.count(None, &self.host, command.nsid, core);
         }
         flow.waiting.len() < before
     }
@@ -368,7 +370,7 @@ impl Flows {
 impl Flow {
     /// The first command, of this host and to this namespace, is refused by this bucket, or not any
     /// more: counts the time since then.
-    fn count(&mut self, refusing: Option<usize>, (host, nsid): (&HostKey, u32), core: &mut Core) {
+    fn count(&mut self, refusing: Option<usize>, host: &HostKey, nsid: u32, core: &mut Core) {
         let now = core.reactor.turn_time();
         let next = refusing.map(|index| (index, now));
         let before = std::mem::replace(&mut self.binding, next);

@@ -212,7 +212,9 @@ impl Window {
     pub(crate) fn completed(
         &mut self,
         tag: u64,
-        (before, turn, now): (Duration, Duration, Duration),
+        before: Duration,
+        turn: Duration,
+        now: Duration,
         delay: &mut ExpressDelay,
     ) {
         if let Some(place) = self.express.iter().position(|one| one.0 == tag) {
@@ -309,7 +311,7 @@ mod tests {
             ends.sort_unstable();
             let (at, tag) = ends.remove(0);
             now = at;
-            window.completed(tag, (now, now, now), &mut delay);
+            window.completed(tag, now, now, now, &mut delay);
             done += 1;
         }
         let work = service.as_secs_f64() * f64::from(done);
@@ -344,9 +346,9 @@ mod tests {
         assert!(window.has_waiting() && !window.has_next() && window.next(false, now).is_none());
         let mut delay = ExpressDelay::default();
         let later = now + Duration::from_micros(50);
-        window.completed(9, (now, now, later), &mut delay);
+        window.completed(9, now, now, later, &mut delay);
         assert!(!window.has_next(), "it has none of that");
-        window.completed(1, (now, now, later), &mut delay);
+        window.completed(1, now, now, later, &mut delay);
         assert_eq!(window.next(false, now).map(|one| one.tag), Some(2));
         assert_eq!(window.next(true, now).map(|one| one.tag), Some(3));
         assert!(!window.has_waiting());
@@ -372,7 +374,7 @@ mod tests {
             // The first is of a device that completes at once.
             window = if tag == 1 { Window::default() } else { window };
             pass(&mut window, tag, start, &mut delay);
-            window.completed(tag, (start + us(before), start, start + us(now)), &mut delay);
+            window.completed(tag, start + us(before), start, start + us(now), &mut delay);
             assert!(!delay.is_any_in_device() && !window.has_begun());
             assert_eq!(delay.mean(start + us(now)), mean);
         }
@@ -391,7 +393,7 @@ mod tests {
         };
         for tag in 0..AT_ONCE as u64 {
             assert!(enter(&mut window, tag, now));
-            window.completed(tag, (now, now, now), &mut ExpressDelay::default());
+            window.completed(tag, now, now, now, &mut ExpressDelay::default());
         }
         assert!((100..300).all(|tag| enter(&mut window, tag, now)));
         // It may be another one later.
