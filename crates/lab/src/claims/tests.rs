@@ -456,6 +456,43 @@ fn a_tenant_is_beside_itself_alone_at_every_load() {
 }
 
 #[test]
+fn a_tenant_is_judged_by_its_load_and_not_by_its_name() {
+    let of = |role, tenant: &str, depth: u64, load: Option<u64>, iops, us| {
+        let mut settings = vec![
+            (key::FOREGROUND, Value::from(tenant)),
+            (key::HOST_POLLING, "sleep".into()),
+            (key::DEPTH, depth.into()),
+        ];
+        settings.extend(load.map(|load| (key::LOAD_PERCENT, load.into())));
+        record(role, &settings, iops, us)
+    };
+    let records = repeated(&[
+        of(Role::Alone, "reader", 1, None, 1e4, 100),
+        of(Role::Foreground, "reader", 1, Some(90), 3e3, 300),
+        of(Role::Alone, "loader", 128, None, 8e5, 100),
+        of(Role::Foreground, "loader", 128, Some(90), 4e5, 200),
+    ]);
+    let mut renamed = plan("target-interference");
+    renamed.set(key::FOREGROUND, ["reader", "loader"].map(Value::from).into());
+    let loads = &mut renamed.interference.as_mut().expect("an interference study").foreground;
+    for (before, now) in [("l-app", "reader"), ("t-app", "loader")] {
+        let load = loads.remove(before).expect(before);
+        loads.insert(now.to_owned(), load);
+    }
+    // The plan says what each is; of a plan that does not know them the cells do.
+    for plan in [renamed, plan("target-interference")] {
+        let answer = of_records(&plan, &records, &Environment::default()).expect("an answer");
+        let question = |name: &str| {
+            let mut claims = answer.claims.iter();
+            let claim = claims.find(|claim| claim.question.contains(name)).expect(name);
+            (claim.question.split(' ').next().map(str::to_owned), claim.unit)
+        };
+        assert_eq!(question("reader"), (Some("p99".to_owned()), "ns"));
+        assert_eq!(question("loader"), (Some("IOPS".to_owned()), "IOPS"));
+    }
+}
+
+#[test]
 fn the_views_of_a_claim_say_the_same() {
     let mut kinds = Vec::new();
     all(|plan, records| {
