@@ -21,6 +21,7 @@ pub mod agent;
 mod alike;
 pub mod builtin;
 pub mod deployment;
+mod disturbed;
 pub mod given;
 pub mod inside;
 pub mod knob;

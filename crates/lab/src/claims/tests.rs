@@ -207,8 +207,9 @@ fn every_mark_forbids_or_is_named_in_every_claim() {
             cells.cells.iter_mut().for_each(|cell| cell.marks = vec![mark]);
             let is_of = |sentence| rule(mark, sentence);
             for claim in claims_of_cells(plan, &cells) {
-                let forbids =
-                    [Sentence::Value, Sentence::Capacity, Sentence::Comparison].map(is_of);
+                let sentences =
+                    [Sentence::Value, Sentence::Capacity, Sentence::Comparison, Sentence::Cost];
+                let forbids = sentences.map(is_of);
                 let names = claim.marks.contains(&mark.short());
                 let context = || format!("{}, {mark:?}: {claim:?}", plan.name);
                 if forbids.iter().all(|rule| *rule == Rule::Named) && claim.is_answered {
@@ -238,6 +239,43 @@ fn every_mark_forbids_or_is_named_in_every_claim() {
             assert!(!claim.is_answered);
         }
     });
+}
+
+/// W6: no number of a processor that others used as well is told as a cost, whatever it is.
+#[test]
+fn what_forbids_a_cost_forbids_every_one() {
+    let forbids = |mark: &Mark| rule(*mark, Sentence::Cost) == Rule::Forbidden;
+    assert!(forbids(&Mark::Disturbed));
+    let mut told = 0;
+    all(|plan, records| {
+        let mut cells = Cells::of(&repeated(records), &Environment::default());
+        let costs = |cells: &Cells| {
+            let asks = criteria(cells).into_iter().chain(findings(plan, cells));
+            let asks = asks.chain(ask::of_answer(plan, cells).into_iter().flatten());
+            let claims = asks.filter(|ask| ask.metric.is_cpu()).map(|ask| ask.claim(cells));
+            claims.flat_map(|claim| claim.rows).filter(|row| row.value.is_some()).count()
+        };
+        told += costs(&cells);
+        for mark in Mark::ALL.into_iter().filter(forbids) {
+            cells.cells.iter_mut().for_each(|cell| cell.marks = vec![mark]);
+            assert_eq!(costs(&cells), 0, "{}, {mark:?}", plan.name);
+        }
+    });
+    assert!(told > 0, "there are costs to be forbidden");
+}
+
+/// W6: `first-look` beside a compiler had a narrow interval about a number of the compiler.
+#[test]
+fn a_disturbed_cell_is_compared_with_nothing() {
+    let records = [over("local", 1, 1e5, 10), over("tcp", 1, 4e4, 39)];
+    let quiet = answered("first-look", &records);
+    assert!(quiet.sentence.contains("29.00 µs"), "{}", quiet.sentence);
+    let [local, mut tcp] = records;
+    tcp.mark(Mark::Disturbed);
+    let answer = answered("first-look", &[local, tcp]);
+    assert!(!answer.is_answered && !answer.sentence.contains("29.00 µs"), "{}", answer.sentence);
+    assert!(!answer.text().contains("29.00 µs"), "{}", answer.text());
+    assert!(answer.sentence.contains(Mark::Disturbed.explained()), "{}", answer.sentence);
 }
 
 #[test]
