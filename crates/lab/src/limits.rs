@@ -59,6 +59,9 @@ pub const DRIFT_PERCENT: f64 = 10.0;
 /// time.
 pub const DISTURBED: f64 = 0.01;
 
+/// A machine of whose processors' time more than this share is used before a run is busy.
+pub const BUSY: f64 = 0.10;
+
 /// The kernel's unit of the times of processors, and how often, at the least, it looks what runs on
 /// one.
 pub const TICK: Duration = Duration::from_millis(10);

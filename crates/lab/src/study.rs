@@ -35,6 +35,7 @@ mod network;
 pub mod observe;
 pub mod plan;
 pub mod precondition;
+pub mod quiet;
 pub mod roles;
 pub mod runner;
 mod side;

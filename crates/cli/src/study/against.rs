@@ -153,6 +153,7 @@ impl Turns<'_> {
             // Odd repeats begin with the other build, even ones with this one.
             let side = if (comparison.done + repeat) % 2 == 1 { other } else { this };
             self.say(&format!("repeat {repeat} of {repeats}, {}", side.program.display()));
+            self.how.await_quiet(None, &stop)?;
             self.turn(side, &comparison, repeat, &stop)?;
             comparison.done += 1;
             self.keep(&comparison)?;

@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -68,6 +69,46 @@ fn marks_of_packets_and_queues_are_settings_of_a_cell_and_read_back() {
             assert_eq!(ends.io_queues, Some(2), "{}", record.cell);
         }
     }
+}
+
+/// W6: a busy machine is waited for, and told before everything else where nobody waits.
+#[test]
+fn a_busy_machine_is_waited_for_and_told() {
+    let folder = Folder::new("busy-machine");
+    let body = "[axes]\ntransport = [\"local\"]\n[fixed]\ndevice_bytes = \"8MiB\"\n[measure]\n\
+                settle = \"0s\"\n";
+    let (plan, out) = (plan(&folder, body), folder.path("out"));
+    let words = ["study", "run", text(&plan), "--out", text(&out), "--no-site"];
+    let is_over = AtomicBool::new(false);
+    let (waited, measured) = std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, |count| count.get()) {
+            scope.spawn(|| {
+                // Busy enough to be seen, and not so busy that other tests do not run.
+                while !is_over.load(Ordering::Relaxed) {
+                    let began = std::time::Instant::now();
+                    while began.elapsed() < Duration::from_millis(4) {
+                        std::hint::spin_loop();
+                    }
+                    std::thread::sleep(Duration::from_millis(6));
+                }
+            });
+        }
+        let run = |more: &[&str]| {
+            command(DRIVERS[0]).args(words).args(SHORT).args(more).output().expect("a run of weft")
+        };
+        let both = (run(&["--wait-for-quiet", "1s"]), run(&["--no-report"]));
+        is_over.store(true, Ordering::Relaxed);
+        both
+    });
+    let said = String::from_utf8_lossy(&waited.stderr);
+    assert_eq!(waited.status.code(), Some(6), "{said}");
+    assert!(said.contains("the machine was not quiet for a second in 1s"), "{said}");
+    assert!(said.contains("10 % is the most"), "{said}");
+    // Nothing was begun, so that the same command measures into the same directory.
+    let told = String::from_utf8_lossy(&measured.stdout);
+    assert_eq!(measured.status.code(), Some(0), "{told}");
+    assert!(told.contains("busy before the run"), "{told}");
+    assert!(told.contains("weft study run --wait-for-quiet 5m"), "{told}");
 }
 
 #[test]

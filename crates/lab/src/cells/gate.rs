@@ -58,11 +58,14 @@ pub(crate) const fn rule(mark: Mark, sentence: Sentence) -> Rule {
         (Mark::Disturbed, Capacity | Comparison | ShareOfLink | Published | Cost) => {
             Rule::Forbidden
         }
+        // What else ran is in the time of the processors, and no paper measured beside it.
+        (Mark::BusyMachine, Published | Cost) => Rule::Forbidden,
         // Nothing is faster than its floor: one of the two numbers is wrong.
         (Mark::AboveFloor, ShareOfLink) => Rule::Forbidden,
         (Mark::LoadLimited, Value | ShareOfLink | Cost)
         | (Mark::AboveFloor, _)
         | (Mark::Disturbed, Value)
+        | (Mark::BusyMachine, Value | Capacity | Comparison | ShareOfLink)
         | (Mark::SharedCores, _)
         | (Mark::Loopback, _)
         | (Mark::WideInterval, _)
@@ -296,6 +299,7 @@ mod tests {
         use Sentence::{Capacity, Comparison, Cost, Published, ShareOfLink};
         assert_eq!(forbidden(Mark::LoadLimited), [Capacity, Comparison, Published]);
         assert_eq!(forbidden(Mark::AboveFloor), [ShareOfLink]);
+        assert_eq!(forbidden(Mark::BusyMachine), [Published, Cost]);
         assert_eq!(
             forbidden(Mark::Disturbed),
             [Capacity, Comparison, ShareOfLink, Published, Cost]

@@ -5,7 +5,7 @@ use weft_host::Transport;
 use super::*;
 use crate::{
     cells::gate::{Rule, Sentence, rule},
-    results::{Role, Status, Value, key},
+    results::{IdleRate, Role, Status, Value, key},
     study::{
         given::KnownTarget,
         matrix::{Apart, Capabilities},
@@ -262,6 +262,33 @@ fn what_forbids_a_cost_forbids_every_one() {
         }
     });
     assert!(told > 0, "there are costs to be forbidden");
+}
+
+/// W6: of a machine that was 98 % busy nothing was said but in the environment, at the very end.
+#[test]
+fn a_machine_that_was_busy_is_told_before_everything_else() {
+    let idle = IdleRate { seconds: 2.0, processors: 2, cpu_s: 1.97, ..IdleRate::default() };
+    let environment = Environment { idle: Some(idle), ..Environment::default() };
+    let records = repeated(&[over("local", 1, 1e5, 10), over("tcp", 1, 4e4, 39)]);
+    let plan = plan("first-look");
+    let answer = of_records(&plan, &records, &environment).expect("an answer");
+    let banner = answer.banner.as_ref().expect("a banner");
+    assert!(banner.starts_with("The machine was 98 % busy before the run"), "{banner}");
+    assert!(banner.contains("weft study run --wait-for-quiet 5m"), "{banner}");
+    let data = serde_json::to_value(&answer).expect("JSON");
+    assert_eq!(data["banner"], banner.as_str());
+    let quiet = of_records(&plan, &records, &Environment::default()).expect("an answer");
+    assert!(quiet.banner.is_none() && !quiet.sentence.contains("busy"), "{quiet:?}");
+    // It is no reason to tell nothing: who compares knows it.
+    assert!(answer.is_answered && answer.sentence.contains("busy machine"), "{}", answer.sentence);
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = crate::results::Store::open(folder.path()).expect("a store");
+    store.set_plan(&plan.to_text().expect("a plan")).expect("a plan");
+    store.set_environment(&environment).expect("an environment");
+    records.iter().for_each(|record| store.add(record).expect("a record"));
+    let page = crate::html::report(&[folder.path()]).expect("a page");
+    let (before, _) = page.split_once("class=\"sentence\"").expect("an answer");
+    assert!(before.contains(banner.as_str()), "above the answer");
 }
 
 /// W6: `first-look` beside a compiler had a narrow interval about a number of the compiler.

@@ -292,11 +292,13 @@ pub enum Mark {
     DeviceUnknown,
     /// Measured threads did not get their processors: others used them.
     Disturbed,
+    /// A machine of it was busy before the run: set by who reads it, of what the environment says.
+    BusyMachine,
 }
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::SharedCores,
         Self::LoadLimited,
         Self::NotSettled,
@@ -311,6 +313,7 @@ impl Mark {
         Self::AboveFloor,
         Self::DeviceUnknown,
         Self::Disturbed,
+        Self::BusyMachine,
     ];
 
     /// One or two words, for a sentence or a column.
@@ -331,6 +334,7 @@ impl Mark {
             Self::AboveFloor => "above its floor",
             Self::DeviceUnknown => "local and remote devices may be unrelated",
             Self::Disturbed => "disturbed",
+            Self::BusyMachine => "busy machine",
         }
     }
 
@@ -355,6 +359,7 @@ impl Mark {
             Self::DeviceUnknown => {
                 "the target was given: its device is not known to be the local one"
             }
+            Self::BusyMachine => "the machine was busy before the run",
             Self::Disturbed => "disturbed: others used the processors of the measured threads",
         }
     }
