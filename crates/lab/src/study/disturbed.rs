@@ -28,6 +28,9 @@ pub(super) struct Beside<'a> {
     pub(super) p99_s: Option<f64>,
     /// Whether nothing but the measured threads works for it: on the load's side and the target's.
     pub(super) is_alone: [bool; 2],
+    /// Whether its target shares its processor with a thread that is not measured: the bytes of a
+    /// background without storage. What that takes is the experiment.
+    pub(super) is_beside_network: bool,
 }
 
 /// Threads of one side that are measured.
@@ -71,14 +74,18 @@ pub(super) fn mark(loads: &mut [Beside<'_>]) {
         }
     }
     for (number, load) in loads.iter_mut().enumerate() {
-        let Beside { record, target, p99_s, is_alone, .. } = load;
+        let Beside { record, target, p99_s, is_alone, is_beside_network, .. } = load;
         let sides = [(&mut record.host, None), (&mut record.target, *target)];
         let mut is_disturbed = false;
         for ((side, target), is_alone) in sides.into_iter().zip(*is_alone) {
             let party = parties.iter().find(|party| party.is(number, target));
             let (Some(side), Some(party)) = (side.as_mut(), party) else { continue };
             let rivals = parties.iter().filter(|other| !std::ptr::eq(*other, party));
-            let rivals_s = rivals.filter(|other| party.meets(other)).map(|other| other.cpu_s).sum();
+            let rivals = rivals.filter(|other| party.meets(other)).map(|other| other.cpu_s);
+            let rivals_s = match party.target.is_some() && *is_beside_network {
+                true => f64::INFINITY,
+                false => rivals.sum(),
+            };
             side.others_s = others_s(side, rivals_s);
             is_disturbed |= lacked_time(side, rivals_s, *p99_s) || is_alone && had_others(side);
         }
@@ -111,9 +118,10 @@ impl Beside<'_> {
 
 /// What others used of the processors of a side, at least, beside measured threads that used
 /// `rivals_s` there at the most. Softirqs are work of the network, and count for nobody; where the
-/// kernel counts them in the time of threads they hide as much of others.
+/// kernel counts them in the time of threads they hide as much of others. If nobody knows what
+/// `rivals_s` is, it is infinite.
 fn others_s(side: &Side, rivals_s: f64) -> Option<f64> {
-    side.pinned().next()?;
+    side.pinned().next().filter(|_| rivals_s.is_finite())?;
     let used: f64 = side.pinned().map(|core| core.user_s + core.system_s).sum();
     Some((used - side.cpu_seconds() - rivals_s).max(0.0))
 }
@@ -203,6 +211,7 @@ mod tests {
             target: Some(number),
             p99_s,
             is_alone: [is_alone; 2],
+            is_beside_network: false,
         };
         mark(&mut records.iter_mut().enumerate().map(beside).collect::<Vec<Beside<'_>>>());
         records.iter().map(|record| record.has(Mark::Disturbed)).collect()
@@ -282,6 +291,24 @@ mod tests {
         crowd.threads.push(crowd.threads[0].clone());
         crowd.machine.cores[1].user_s = 2.0;
         assert!(!is_marked(crowd, Some(0.0001)), "two threads of one load");
+    }
+
+    #[test]
+    fn a_background_without_storage_does_not_disturb_the_target_beside_it() {
+        let target = || side(1.0, 1.0, waits(0.9, 9));
+        let mut beside =
+            record(side(2.0, 0.0, waits(0.0, 1)), Some(Side { cpus: vec![0], ..target() }));
+        mark(&mut [Beside {
+            record: &mut beside,
+            machines: Vec::new(),
+            target: Some(0),
+            p99_s: Some(0.0001),
+            is_alone: [true; 2],
+            is_beside_network: true,
+        }]);
+        assert!(!beside.has(Mark::Disturbed), "{beside:?}");
+        let others_s = |side: &Option<Side>| side.as_ref().and_then(|side| side.others_s);
+        assert_eq!((others_s(&beside.host), others_s(&beside.target)), (Some(0.0), None));
     }
 
     #[test]

@@ -234,6 +234,8 @@ impl Step<'_> {
         measured: &mut [Measured],
     ) {
         let loads = &self.deployment.loads;
+        let is_network = |load: &Load| matches!(load.place, Place::Network(_));
+        let is_beside_network = loads.iter().any(is_network);
         let both = loads.iter().zip(measured).zip(machines);
         let mut beside: Vec<Beside<'_>> = both
             .map(|((load, Measured { result, record, .. }), machines)| {
@@ -248,6 +250,7 @@ impl Step<'_> {
                     target,
                     p99_s: latency.percentile_ns(99.0).map(|ns| ns as f64 / 1e9),
                     is_alone: disturbed::is_alone(load, spec),
+                    is_beside_network,
                 }
             })
             .collect();
