@@ -468,6 +468,10 @@ pub struct Side {
     /// results of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others_s: Option<f64>,
+    /// Of a load: the thread that collects its windows, shows progress and writes records. It
+    /// carries no load, runs on no measured processor while another one is left, and is in no cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collector: Option<Thread>,
     /// Requests by poll group and namespace; of a target only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub served: Vec<Served>,

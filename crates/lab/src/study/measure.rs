@@ -25,12 +25,14 @@ use super::{
 };
 use crate::{
     DirectionResult, Job, Phase, Polling, Progress, RunObserver, RunResult,
+    aside::Aside,
     limits::{FULL, OVERLAP_MIN, WINDOW, WINDOWS_MAX},
     results::{
         Connection, Direction, IdleRate, LatencyRecord, LinkProbe, LoadPart, Mark, Record, Role,
         Served, Side, Status, Window, fairness, key, number,
     },
     run::Windows,
+    usage::Usage,
 };
 
 /// A background has reached its rate if it reaches at least this share of it.
@@ -39,6 +41,8 @@ const REACHED: f64 = 0.98;
 /// A reading of all counters at one time.
 struct Sample {
     time_s: f64,
+    /// What this thread has used, which carries no load.
+    usage: Usage,
     machine: Machine,
     targets: Vec<Option<Statistics>>,
 }
@@ -61,8 +65,9 @@ impl Sampler<'_, '_> {
             if self.remote { self.target_set.statistics(self.own) } else { Ok(Vec::new()) };
         let machine = Machine::read();
         let time_s = monotonic_time().as_secs_f64();
+        let usage = Usage::of_this_thread();
         match targets {
-            Ok(targets) => self.samples.push(Sample { time_s, machine, targets }),
+            Ok(targets) => self.samples.push(Sample { time_s, usage, machine, targets }),
             Err(error) => self.fault = Some(error),
         }
     }
@@ -143,6 +148,7 @@ pub(super) fn measure(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Vec<Measured>, String> {
     target_set.arrange(&deployment.targets, options.stop)?;
+    let _aside = Aside::of(&measured_cpus(deployment));
     let own = !deployment.targets.is_empty();
     let remote = deployment.loads.iter().any(|load| load.place.is_remote());
     let open = |load: &Load| target_set.load_device(load, options.stop);
@@ -184,6 +190,17 @@ pub(super) fn measure(
     let mut measured = step.records(target_set, results, described);
     void_broken(deployment, target_set, &all, &mut measured);
     Ok(measured)
+}
+
+/// The processors of all measured threads; none if some of them are not pinned, or if a load is
+/// another program, which chooses its processors among those of this thread.
+fn measured_cpus(deployment: &Deployment) -> Vec<usize> {
+    let loads = deployment.loads.iter().map(|load| &load.job.cpus);
+    let all: Vec<&Vec<usize>> =
+        loads.chain(deployment.targets.iter().map(|target| &target.cpus)).collect();
+    let is_own = |load: &Load| load.host.software == Software::Weft;
+    let is_known = deployment.loads.iter().all(is_own) && all.iter().all(|cpus| !cpus.is_empty());
+    all.into_iter().filter(|_| is_known).flatten().copied().collect()
 }
 
 /// What all loads of a step have in common.
@@ -421,6 +438,7 @@ impl Context<'_> {
             Some(_) => machines(self.parts),
             None => side::machine(&self.step.end.machine.since(&self.step.begin.machine)),
         };
+        let used = self.step.end.usage.since(&self.step.begin.usage);
         let seconds = self.step.end.time_s - self.step.begin.time_s;
         Side {
             seconds: lasted.map_or(seconds, |lasted| lasted.as_secs_f64()),
@@ -428,6 +446,7 @@ impl Context<'_> {
             machine,
             cpus: self.load.job.cpus.clone(),
             others_s: None,
+            collector: Some(side::thread("collector".to_owned(), &used, seconds)),
             served: Vec::new(),
         }
     }

@@ -45,7 +45,7 @@ fn delay(of: &RunDelay) -> Delay {
     }
 }
 
-fn thread(name: String, usage: &Usage, whole_s: f64) -> Thread {
+pub(super) fn thread(name: String, usage: &Usage, whole_s: f64) -> Thread {
     let (user_s, system_s) = (usage.user.as_secs_f64(), usage.system.as_secs_f64());
     Thread {
         name,
@@ -146,6 +146,7 @@ pub(super) fn target(of: &Statistics, number: usize) -> Side {
         machine: machine(&of.machine),
         cpus: of.groups.iter().filter_map(|group| group.cpu).collect(),
         others_s: None,
+        collector: None,
         served: served(of, number),
     }
 }

@@ -139,6 +139,9 @@ fn a_busy_loop_on_the_processor_of_a_load_is_marked() {
     assert!(record.has(Mark::Disturbed), "{record:?}");
     let host = record.host.as_ref().expect("a side");
     assert_eq!(host.cpus, [0]);
+    let collector = host.collector.as_ref().expect("its own cost");
+    assert!(collector.user_s + collector.system_s < host.seconds, "{collector:?}");
+    assert!(host.threads.iter().all(|thread| thread.name != collector.name), "it is in no cost");
     assert!(host.others_s.is_some_and(|seconds| seconds > 0.0), "{host:?}");
     let delay = host.threads[0].delay.expect("every kernel that schedules says it");
     assert!(delay.waited_s > 0.01 && delay.involuntary_switches > 0, "{delay:?}");
