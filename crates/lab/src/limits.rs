@@ -59,6 +59,10 @@ pub const DRIFT_PERCENT: f64 = 10.0;
 /// time.
 pub const DISTURBED: f64 = 0.01;
 
+/// A set of results is not compared if more than this share of its repeats was disturbed: the test
+/// goes by ranks, which single ones do not change.
+pub const DISTURBED_REPEATS: f64 = 0.10;
+
 /// A machine of whose processors' time more than this share is used before a run is busy.
 pub const BUSY: f64 = 0.10;
 

@@ -35,11 +35,11 @@ use crate::{
 };
 
 /// Names of the two directories of results.
-const OTHER: &str = "other";
-const THIS: &str = "this";
+pub(crate) const OTHER: &str = "other";
+pub(crate) const THIS: &str = "this";
 
 /// Name of the file beside them that says how far the comparison is.
-const COMPARISON: &str = "comparison.json";
+pub(crate) const COMPARISON: &str = "comparison.json";
 
 /// How often a turn is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -164,7 +164,8 @@ impl Turns<'_> {
             }
         }
         let directories = (&*other.directory, &*this.directory);
-        let parameters = Parameters::default();
+        let accepts_disturbed = self.how.accept_disturbed;
+        let parameters = Parameters { accepts_disturbed, ..Parameters::default() };
         crate::compare::conclude(directories, &parameters, false, self.how.output_format)
     }
 

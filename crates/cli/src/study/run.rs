@@ -172,6 +172,9 @@ pub(super) struct How {
     /// build slower? Each has a directory of its own under --out (`other` and `this`).
     #[arg(long, value_name = "BINARY")]
     against: Option<PathBuf>,
+    /// Of --against: compare the two builds although other programs disturbed them.
+    #[arg(long)]
+    pub(super) accept_disturbed: bool,
     /// Write no report.
     #[arg(long)]
     pub(super) no_report: bool,
