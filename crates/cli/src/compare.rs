@@ -264,6 +264,26 @@ fn verdict(comparison: &Comparison) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_lab::results::{Environment, Store};
+
+    #[test]
+    fn a_set_is_a_run_or_a_directory_of_its_sessions() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let set = folder.path().join("set");
+        for session in ["1", "2"] {
+            let store = Store::open(&set.join(session)).expect("a store");
+            store.set_plan("").expect("a plan");
+            store.set_environment(&Environment::default()).expect("an environment");
+        }
+        fs::create_dir(set.join("notes")).expect("another directory");
+        let count = |path: &Path| sessions(path).map(|set| set.len());
+        assert_eq!(count(&set).expect("two sessions"), 2);
+        assert_eq!(count(&set.join("1")).expect("a run"), 1);
+        assert!(count(&set.join("notes")).is_err(), "nothing is no set");
+        fs::write(folder.path().join(COMPARISON), "{}").expect("a comparison");
+        let Err(Failure::Because(why)) = count(folder.path()) else { panic!("it is no set") };
+        assert!(why.contains("give other and this in it"), "{why}");
+    }
 
     #[test]
     fn percentages_are_shares() {
