@@ -1,16 +1,21 @@
 //! `weft study compare`: whether one set of results is slower than another.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use weft_lab::{
     compare::{self, Answer, Compared, Comparison, Needed, Parameters},
-    results, units,
+    results::{self, Results, file},
+    units,
 };
 
 use crate::{
     failure::Failure,
     output::{self, Format},
+    study::{COMPARISON, OTHER, THIS},
     table::Table,
 };
 
@@ -27,10 +32,12 @@ pub(crate) const UNDECIDED: u8 = 5;
                         3: something is; 4: nothing is, but cells of the first set have no result \
                         in the second; 5: undecided, something may be slower by more than one \
                         would mind; 1: the sets cannot be read, have no cell in common, or \
-                        have too few repeats for any answer."
+                        have too few repeats for any answer, or other programs disturbed them \
+                        (--accept-disturbed compares them nevertheless)."
 )]
 pub(crate) struct Options {
-    /// The directory of the first set of results (the baseline).
+    /// The directory of the first set of results (the baseline), or one that holds the directories
+    /// of its sessions.
     #[arg(value_name = "DIR_A")]
     first: PathBuf,
     /// The directory of the second set.
@@ -46,6 +53,9 @@ pub(crate) struct Options {
     /// default the one that the study is judged by. Each one more takes more repeats.
     #[arg(long, value_parser = metric)]
     metric: Vec<String>,
+    /// Compare the sets although other programs disturbed them.
+    #[arg(long)]
+    accept_disturbed: bool,
     /// Show all cells, not only those that changed.
     #[arg(long)]
     all: bool,
@@ -74,9 +84,30 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         margin: options.margin,
         confidence: options.confidence,
         metrics: options.metric.clone(),
+        accepts_disturbed: options.accept_disturbed,
     };
     let sets = (&*options.first, &*options.second);
     conclude(sets, &parameters, options.all, options.output_format)
+}
+
+/// The sessions of a set: those in a directory of theirs, or the directory itself.
+fn sessions(set: &Path) -> Result<Vec<Results>, Failure> {
+    let load = |path: &Path| results::load(path).map_err(Failure::because);
+    let is_session = |path: &Path| path.join(file::RECORDS).exists();
+    if set.join(COMPARISON).exists() {
+        return Err(Failure::Because(format!(
+            "{} holds a comparison of two builds: give {OTHER} and {THIS} in it as the two sets",
+            set.display()
+        )));
+    }
+    let entries = fs::read_dir(set).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.retain(|path| is_session(path));
+    paths.sort();
+    match is_session(set) || paths.is_empty() {
+        true => Ok(vec![load(set)?]),
+        false => paths.iter().map(|path| load(path)).collect(),
+    }
 }
 
 /// Compares two directories, prints the result, and ends with the exit code that says it.
@@ -86,8 +117,7 @@ pub(crate) fn conclude(
     all: bool,
     format: Format,
 ) -> Result<(), Failure> {
-    let load = |path: &Path| results::load(path).map_err(Failure::because);
-    let comparison = compare::compare(&load(first)?, &load(second)?, parameters);
+    let comparison = compare::compare_sets(&sessions(first)?, &sessions(second)?, parameters);
     if comparison.cells.is_empty() {
         return Err(Failure::because("the two sets have no cell in common that has a result"));
     }
@@ -122,6 +152,7 @@ fn human(comparison: &Comparison, all: bool) -> String {
     }
     let changed =
         |compared: &Compared| all || matches!(compared.answer, Answer::Slower | Answer::Faster);
+    let values = if comparison.is_of_sessions() { ">sessions" } else { ">repeats" };
     let mut table = Table::new(&[
         "cell",
         "",
@@ -131,7 +162,7 @@ fn human(comparison: &Comparison, all: bool) -> String {
         "result",
         ">p slower",
         ">found from",
-        ">repeats",
+        values,
     ]);
     let mut rows = 0;
     for cell in &comparison.cells {
@@ -201,13 +232,14 @@ fn totals(comparison: &Comparison) -> String {
         100.0 * comparison.confidence,
     );
     let Needed { least, recommended, slow_down, spread, .. } = comparison.needed;
+    let what = if comparison.is_of_sessions() { "session" } else { "repeat" };
     text += &format!(
-        "at least {least} repeats to convince, {recommended} recommended: they find a slow-down by \
+        "at least {least} {what}s to convince, {recommended} recommended: they find a slow-down by \
          {:.0} % of one cell in four of five cases",
         100.0 * slow_down,
     );
     text += &match spread {
-        Some(spread) => format!(" (the spread from repeat to repeat is {:.1} %)\n", 100.0 * spread),
+        Some(spread) => format!(" (the spread from {what} to {what} is {:.1} %)\n", 100.0 * spread),
         None => "\n".to_owned(),
     };
     text
@@ -232,6 +264,26 @@ fn verdict(comparison: &Comparison) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_lab::results::{Environment, Store};
+
+    #[test]
+    fn a_set_is_a_run_or_a_directory_of_its_sessions() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let set = folder.path().join("set");
+        for session in ["1", "2"] {
+            let store = Store::open(&set.join(session)).expect("a store");
+            store.set_plan("").expect("a plan");
+            store.set_environment(&Environment::default()).expect("an environment");
+        }
+        fs::create_dir(set.join("notes")).expect("another directory");
+        let count = |path: &Path| sessions(path).map(|set| set.len());
+        assert_eq!(count(&set).expect("two sessions"), 2);
+        assert_eq!(count(&set.join("1")).expect("a run"), 1);
+        assert!(count(&set.join("notes")).is_err(), "nothing is no set");
+        fs::write(folder.path().join(COMPARISON), "{}").expect("a comparison");
+        let Err(Failure::Because(why)) = count(folder.path()) else { panic!("it is no set") };
+        assert!(why.contains("give other and this in it"), "{why}");
+    }
 
     #[test]
     fn percentages_are_shares() {

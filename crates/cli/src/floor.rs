@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::json;
 use weft_backend::duration::exact;
 use weft_lab::{
+    Rate,
     floor::{Crowd, Floor, FloorResult},
+    pacer::Process,
     units,
 };
 
@@ -37,6 +39,16 @@ pub(crate) struct Options {
     /// Poll instead of sleeping in the kernel, at both ends.
     #[arg(long)]
     spin: bool,
+    /// An open loop of so many requests a second with one in flight, whose latency counts from when
+    /// each was due: the twin of an open-loop cell without storage and protocol.
+    #[arg(long, alias = "rate_iops", value_name = "RATE", conflicts_with = "connections")]
+    rate_iops: Option<f64>,
+    /// How they follow each other.
+    #[arg(long, alias = "rate_process", value_enum, default_value_t, requires = "rate_iops")]
+    rate_process: Arrivals,
+    /// How the client waits until a request is due.
+    #[arg(long, value_enum, default_value_t, requires = "rate_iops")]
+    wait: Wait,
     /// Measured time.
     #[arg(long, default_value = "3", value_parser = time, value_name = "TIME")]
     runtime: Duration,
@@ -57,6 +69,26 @@ pub(crate) struct Options {
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
+}
+
+/// How requests of an open loop follow each other, with fio's names.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Arrivals {
+    /// At equal distances.
+    #[default]
+    Linear,
+    /// At random.
+    Poisson,
+}
+
+/// How the client waits until a request is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Wait {
+    /// Asleep.
+    #[default]
+    Sleep,
+    /// Polling the clock.
+    Spin,
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
@@ -83,6 +115,8 @@ fn floor(options: &Options) -> Result<Floor, Failure> {
         response_bytes: usize::try_from(options.response).unwrap_or(usize::MAX),
         depth: options.iodepth,
         spin: options.spin,
+        rate: options.rate_iops.map(|iops| Rate { iops, process: options.rate_process.process() }),
+        spin_until_due: options.wait == Wait::Spin,
         runtime: options.runtime,
         ramp: options.ramp_time,
         cpus,
@@ -90,6 +124,31 @@ fn floor(options: &Options) -> Result<Floor, Failure> {
         congestion: options.congestion.clone(),
         address: std::net::Ipv4Addr::LOCALHOST.into(),
     })
+}
+
+impl Arrivals {
+    const fn process(self) -> Process {
+        match self {
+            Self::Linear => Process::Fixed,
+            Self::Poisson => Process::Poisson,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::Poisson => "poisson",
+        }
+    }
+}
+
+impl Wait {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sleep => "sleep",
+            Self::Spin => "spin",
+        }
+    }
 }
 
 fn think(text: &str) -> Result<(Duration, Duration), String> {
@@ -108,7 +167,7 @@ fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
     let rate = result.messages_per_second();
     let bytes = rate * (floor.request_bytes + floor.response_bytes) as f64;
     format!(
-        "tcp floor: request {} response {} depth {}{} {}{}\n  \
+        "tcp floor: request {} response {} depth {}{} {}{}{}\n  \
          {} messages/s, {} both ways\n  \
          latency: min {}, mean {}, p50 {}, p99 {}, p99.9 {}, max {}\n",
         floor.request_bytes,
@@ -117,6 +176,7 @@ fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
         options.connections.map(|number| format!(" connections {number}")).unwrap_or_default(),
         if floor.spin { "spinning" } else { "blocking" },
         thinking(floor.think),
+        offered(options),
         units::count(rate),
         units::byte_rate(bytes),
         units::time(result.latency.min_ns() as f64),
@@ -135,6 +195,13 @@ fn thinking((server, client): (Duration, Duration)) -> String {
     format!(" thinking {}, {}", exact(server), exact(client))
 }
 
+fn offered(options: &Options) -> String {
+    options.rate_iops.map_or_else(String::new, |rate| {
+        let (arrivals, wait) = (options.rate_process.name(), options.wait.name());
+        format!(" rate {} {arrivals} wait {wait}", units::count(rate))
+    })
+}
+
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -146,6 +213,9 @@ fn as_json(options: &Options, floor: &Floor, result: &FloorResult) -> serde_json
         "iodepth": floor.depth,
         "connections": options.connections,
         "spin": floor.spin,
+        "rate_iops": options.rate_iops,
+        "rate_process": options.rate_iops.map(|_| options.rate_process.name()),
+        "wait": options.rate_iops.map(|_| options.wait.name()),
         "server_think_ns": nanoseconds(floor.think.0),
         "client_think_ns": nanoseconds(floor.think.1),
         "congestion": floor.congestion,

@@ -12,6 +12,7 @@ mod show;
 pub(crate) mod site;
 mod summary;
 
+pub(crate) use against::{COMPARISON, OTHER, THIS};
 pub(crate) use child::Children;
 
 use std::{

@@ -167,6 +167,9 @@ impl Cells {
             }
         }
         for cell in &mut cells {
+            if was_busy(cell, environment) {
+                cell.marks.push(Mark::BusyMachine);
+            }
             cell.repeats.sort_by_key(|repeat| repeat.number);
             cell.marks.sort_unstable();
         }
@@ -299,6 +302,13 @@ impl Cells {
         keys.sort_by_key(|key| rank(key));
         keys.into_iter().map(str::to_owned).collect()
     }
+}
+
+/// Whether a machine of a cell was busy before the run.
+fn was_busy(cell: &Cell, environment: &Environment) -> bool {
+    let is_elsewhere = cell.connection.as_ref().is_some_and(|ends| !ends.is_within_a_machine());
+    let target = || environment.target_busy_share(cell.text(key::TARGET));
+    environment.busy_share().is_some() || is_elsewhere && target().is_some()
 }
 
 fn add(cell: &mut Cell, record: &Record) {

@@ -31,6 +31,9 @@ pub struct Answer {
     pub schema: u32,
     /// The study.
     pub study: String,
+    /// What a reader has to know before everything else: a machine was busy before the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub banner: Option<String>,
     /// Its question.
     pub question: String,
     /// The consequences of its claims.
@@ -277,6 +280,7 @@ pub(crate) fn of_cells(plan: &Plan, cells: &Cells) -> Option<Answer> {
     Some(Answer {
         schema: SCHEMA,
         study: plan.name.clone(),
+        banner: cells.environment.banner(),
         question: plan.question.clone(),
         sentence: sentences.join(" "),
         is_answered: claims.iter().all(|claim| claim.is_answered),

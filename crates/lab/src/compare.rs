@@ -10,6 +10,10 @@
 //! geometric mean of its cells, so that what they have in common (the state of the machine in that
 //! round) counts once.
 //!
+//! A set may hold several sessions: then a value is the geometric mean of a session's repeats, and
+//! what lies between sessions is in the spread of these. Of two sets of one session each, measured
+//! one after the other, it is not known, and assumed.
+//!
 //! Few repeats cannot convince, however large the difference. [`Comparison::refusal`] then says how
 //! many it takes.
 
@@ -23,7 +27,8 @@ use serde::Serialize;
 use self::judge::{Judged, Question};
 use crate::{
     cells::{Cell, Cells},
-    results::{Results, Role},
+    limits::DISTURBED_REPEATS,
+    results::{Mark, Results, Role},
     study::plan::Plan,
 };
 
@@ -36,11 +41,13 @@ pub struct Parameters {
     pub confidence: f64,
     /// The metrics; empty: the one that the study is judged by.
     pub metrics: Vec<String>,
+    /// Whether sets are compared although other programs disturbed them.
+    pub accepts_disturbed: bool,
 }
 
 impl Default for Parameters {
     fn default() -> Self {
-        Self { margin: 0.05, confidence: 0.95, metrics: Vec::new() }
+        Self { margin: 0.05, confidence: 0.95, metrics: Vec::new(), accepts_disturbed: false }
     }
 }
 
@@ -71,7 +78,7 @@ pub enum Answer {
 pub struct Compared {
     /// The metric's name.
     pub metric: String,
-    /// Repeats of the first and of the second.
+    /// Repeats of the first and of the second; of sets of several sessions, these.
     pub repeats: (usize, usize),
     /// The median of the first set's repeats, which are compared by rank: a rate, or ns.
     pub first: f64,
@@ -141,6 +148,10 @@ pub struct Comparison {
     pub new: Vec<String>,
     /// How the conditions of the two runs differ.
     pub differences: Vec<String>,
+    /// Sessions of the first and of the second set.
+    pub sessions: (usize, usize),
+    /// What disturbed the sets, if that is not accepted.
+    pub disturbed: Vec<String>,
 }
 
 impl Comparison {
@@ -173,9 +184,30 @@ impl Comparison {
         self.each().chain(&self.overall)
     }
 
-    /// Why nothing can be said, if no cell has enough repeats to convince.
+    /// Whether values are of sessions.
+    #[must_use]
+    pub const fn is_of_sessions(&self) -> bool {
+        self.sessions.0 > 1 || self.sessions.1 > 1
+    }
+
+    /// Why nothing can be said: the sets were disturbed, or no cell has enough repeats to convince.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
+        if !self.disturbed.is_empty() {
+            return Some(format!(
+                "{}: measure again on a quiet machine (weft study run --wait-for-quiet 5m), or \
+                 compare nevertheless with --accept-disturbed",
+                self.disturbed.join("; ")
+            ));
+        }
+        if self.is_of_sessions() && self.sessions.0.min(self.sessions.1) < 2 {
+            return Some(format!(
+                "one set has {} and the other {}: what lies between sessions is only known of \
+                 several of each",
+                sessions(self.sessions.0),
+                sessions(self.sessions.1)
+            ));
+        }
         let Needed { questions, least, recommended, slow_down, spread, most } = self.needed;
         if self.all().any(|compared| compared.answer != Answer::TooFew) {
             return None;
@@ -183,11 +215,15 @@ impl Comparison {
         let spread = spread.map_or("a spread of 10 % is assumed".to_owned(), |spread| {
             format!("the spread is {:.0} %", 100.0 * spread)
         });
+        let (what, how) = match self.is_of_sessions() {
+            true => ("sessions", format!("Measure {recommended} sessions of each")),
+            false => ("repeats", format!("Measure with --repeats {recommended}")),
+        };
         Some(format!(
-            "{most} repeats of a cell cannot convince, whatever they show: beside {questions} \
+            "{most} {what} of a cell cannot convince, whatever they show: beside {questions} \
              questions it takes at least {least} of each set; {recommended} are recommended, which \
-             find a slow-down by {:.0} % of one cell in four of five cases ({spread} from repeat \
-             to repeat). Measure with --repeats {recommended}, or choose fewer cells or metrics",
+             find a slow-down by {:.0} % of one cell in four of five cases ({spread} from one to \
+             the next). {how}, or choose fewer cells or metrics",
             100.0 * slow_down,
         ))
     }
@@ -196,16 +232,30 @@ impl Comparison {
 /// Compares the second set of results with the first.
 #[must_use]
 pub fn compare(first: &Results, second: &Results, parameters: &Parameters) -> Comparison {
-    let one = Cells::of(&first.records, &first.environment);
-    let other = Cells::of(&second.records, &second.environment);
+    compare_sets(std::slice::from_ref(first), std::slice::from_ref(second), parameters)
+}
+
+/// Compares a second set of sessions with the first.
+#[must_use]
+pub fn compare_sets(first: &[Results], second: &[Results], parameters: &Parameters) -> Comparison {
+    let cells = |of: &Results| Cells::of(&of.records, &of.environment);
+    let one: Vec<Cells> = first.iter().map(cells).collect();
+    let other: Vec<Cells> = second.iter().map(cells).collect();
     let (pairs, missing) = pairs(&one, &other);
-    let measured = |cell: &&Cell| cell.is_measured();
-    let new = other.cells.iter().filter(measured).filter(|cell| {
-        !counterpart(cell, &one).is_some_and(|counterpart| counterpart.is_measured())
-    });
-    let between = if are_in_turns(first, second) { 0.0 } else { judge::BETWEEN_SESSIONS };
+    let mut new = ids(&other);
+    new.retain(|cell| counterparts(cell, &one).is_empty());
+    let between = match (first, second) {
+        ([one], [other]) if !are_in_turns(one, other) => judge::BETWEEN_SESSIONS,
+        _ => 0.0,
+    };
+    let mut differences = differences(first, second);
+    let mut disturbed: Vec<String> =
+        [("first", first), ("second", second)].into_iter().flat_map(disturbed).collect();
+    if parameters.accepts_disturbed {
+        differences.append(&mut disturbed);
+    }
     let metrics = match &parameters.metrics[..] {
-        [] => vec![judged_by(first)],
+        [] => vec![first.first().map_or("iops".to_owned(), judged_by)],
         metrics => metrics.to_vec(),
     };
     let mut asked = Vec::new();
@@ -221,7 +271,7 @@ pub fn compare(first: &Results, second: &Results, parameters: &Parameters) -> Co
     let questions: Vec<Question> = asked.iter().map(|(.., question)| question.clone()).collect();
     let mut cells: Vec<ComparedCell> = pairs
         .iter()
-        .map(|(cell, _)| ComparedCell { cell: cell.id.clone(), role: cell.role, metrics: vec![] })
+        .map(|pair| ComparedCell { cell: pair.id.clone(), role: pair.role, metrics: vec![] })
         .collect();
     let mut overall = Vec::new();
     for ((index, metric, of), judged) in asked.iter().zip(judge::judge(&questions, parameters)) {
@@ -238,8 +288,10 @@ pub fn compare(first: &Results, second: &Results, parameters: &Parameters) -> Co
         cells,
         overall,
         missing,
-        new: new.map(|cell| cell.id.clone()).collect(),
-        differences: differences(first, second),
+        new: new.into_iter().map(|cell| cell.id.clone()).collect(),
+        differences,
+        sessions: (first.len(), second.len()),
+        disturbed,
     }
 }
 
@@ -249,49 +301,97 @@ fn judged_by(results: &Results) -> String {
     plan.map_or("iops".to_owned(), |plan| plan.judged_by())
 }
 
-fn counterpart<'a>(cell: &Cell, cells: &'a Cells) -> Option<&'a Cell> {
-    cells.cells.iter().find(|other| other.role == cell.role && other.id == cell.id)
+/// A cell of both sets: the sessions of each in which it has a result, by their numbers.
+struct Pair<'a> {
+    id: String,
+    role: Role,
+    first: Vec<(u32, &'a Cell)>,
+    second: Vec<(u32, &'a Cell)>,
+    /// Whether a set has several sessions, which are its values then.
+    is_of_sessions: bool,
+}
+
+/// The cells of a set that have a result in any session, each once.
+fn ids(set: &[Cells]) -> Vec<&Cell> {
+    let mut all: Vec<&Cell> = Vec::new();
+    for cell in set.iter().flat_map(|cells| &cells.cells).filter(|cell| cell.is_measured()) {
+        if !all.iter().any(|known| is_same(known, cell)) {
+            all.push(cell);
+        }
+    }
+    all
+}
+
+fn is_same(one: &Cell, other: &Cell) -> bool {
+    one.role == other.role && one.id == other.id
+}
+
+/// A cell in the sessions of a set in which it has a result.
+fn counterparts<'a>(cell: &Cell, set: &'a [Cells]) -> Vec<(u32, &'a Cell)> {
+    let of = |(number, cells): (u32, &'a Cells)| {
+        let found = cells.cells.iter().find(|other| is_same(other, cell));
+        Some((number, found.filter(|found| found.is_measured())?))
+    };
+    (0..).zip(set).filter_map(of).collect()
 }
 
 /// Cells with a result in both sets, and those of the first that have none in the second.
-fn pairs<'a>(
-    one: &'a Cells,
-    other: &'a Cells,
-) -> (Vec<(&'a Cell, &'a Cell)>, BTreeMap<String, String>) {
+fn pairs<'a>(one: &'a [Cells], other: &'a [Cells]) -> (Vec<Pair<'a>>, BTreeMap<String, String>) {
     let mut missing = BTreeMap::new();
     let mut pairs = Vec::new();
-    for cell in one.cells.iter().filter(|cell| cell.is_measured()) {
-        match counterpart(cell, other) {
-            Some(counterpart) if counterpart.is_measured() => pairs.push((cell, counterpart)),
-            Some(counterpart) => {
-                let reason = counterpart.missing.first().and_then(|status| status.reason());
-                missing.insert(cell.id.clone(), reason.unwrap_or("no result").to_owned());
-            }
-            None => {
-                missing.insert(cell.id.clone(), "not in the second set".to_owned());
-            }
+    let is_of_sessions = one.len() > 1 || other.len() > 1;
+    for cell in ids(one) {
+        let second = counterparts(cell, other);
+        if !second.is_empty() {
+            let (id, first) = (cell.id.clone(), counterparts(cell, one));
+            pairs.push(Pair { id, role: cell.role, first, second, is_of_sessions });
+            continue;
         }
+        let mut gone = other.iter().flat_map(|cells| &cells.cells);
+        let why = gone.find(|other| is_same(other, cell)).map(|other| {
+            other.missing.first().and_then(|status| status.reason()).unwrap_or("no result")
+        });
+        missing.insert(cell.id.clone(), why.unwrap_or("not in the second set").to_owned());
     }
     (pairs, missing)
 }
 
-/// Values of the repeats of a cell, by repeat.
-fn values(cell: &Cell, metric: &str) -> BTreeMap<u32, f64> {
-    let value = |repeat: &crate::cells::Repeat| Some((repeat.number, repeat.metric(metric)?));
-    let positive = |(_, value): &(u32, f64)| value.is_finite() && *value > 0.0;
-    cell.repeats.iter().filter_map(value).filter(positive).collect()
+/// Values of the repeats of a cell, by repeat; of several sessions the geometric mean of each.
+fn values(sessions: &[(u32, &Cell)], metric: &str, is_of_sessions: bool) -> BTreeMap<u32, f64> {
+    let of = |cell: &Cell| -> BTreeMap<u32, f64> {
+        let value = |repeat: &crate::cells::Repeat| Some((repeat.number, repeat.metric(metric)?));
+        let positive = |(_, value): &(u32, f64)| value.is_finite() && *value > 0.0;
+        cell.repeats.iter().filter_map(value).filter(positive).collect()
+    };
+    let mut all = BTreeMap::new();
+    for (number, cell) in sessions {
+        let repeats = of(cell);
+        match is_of_sessions {
+            false => all.extend(repeats),
+            true if repeats.is_empty() => {}
+            true => {
+                let logs: f64 = repeats.values().map(|value| value.ln()).sum();
+                all.insert(*number, (logs / repeats.len() as f64).exp());
+            }
+        }
+    }
+    all
 }
 
-fn question(metric: &str, (cell, counterpart): &(&Cell, &Cell), between: f64) -> Option<Question> {
-    let of = |cell: &Cell| -> Vec<f64> { values(cell, metric).into_values().collect() };
-    asks(metric, of(cell), of(counterpart), between)
+fn question(metric: &str, pair: &Pair<'_>, between: f64) -> Option<Question> {
+    let of = |sessions: &[(u32, &Cell)]| -> Vec<f64> {
+        values(sessions, metric, pair.is_of_sessions).into_values().collect()
+    };
+    asks(metric, of(&pair.first), of(&pair.second), between)
 }
 
 /// All cells as one.
-fn together(metric: &str, pairs: &[(&Cell, &Cell)], between: f64) -> Option<Question> {
-    let first = pairs.iter().map(|(cell, _)| values(cell, metric)).collect::<Vec<_>>();
-    let second = pairs.iter().map(|(_, cell)| values(cell, metric)).collect::<Vec<_>>();
-    asks(metric, means(&first), means(&second), between)
+fn together<'a>(metric: &str, pairs: &[Pair<'a>], between: f64) -> Option<Question> {
+    let of = |side: for<'p> fn(&'p Pair<'a>) -> &'p [(u32, &'a Cell)]| {
+        let each = pairs.iter().map(|pair| values(side(pair), metric, pair.is_of_sessions));
+        means(&each.collect::<Vec<_>>())
+    };
+    asks(metric, of(|pair| &pair.first), of(|pair| &pair.second), between)
 }
 
 /// The geometric mean of the cells in each repeat that all of them have.
@@ -371,8 +471,51 @@ pub fn repeats_needed(cells: usize, metric: &str, parameters: &Parameters) -> (u
     )
 }
 
-/// Differences in the conditions of the two runs.
-fn differences(first: &Results, second: &Results) -> Vec<String> {
+fn sessions(count: usize) -> String {
+    if count == 1 { "one session".to_owned() } else { format!("{count} sessions") }
+}
+
+/// What disturbed a set: other programs before its sessions or during its repeats.
+fn disturbed((name, set): (&str, &[Results])) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let busy = set.iter().filter_map(|results| results.environment.busy_share());
+    if let Some(share) = busy.reduce(f64::max) {
+        let share = crate::units::percent(share);
+        found.push(format!("the machine was {share} busy before the {name} set was measured"));
+    }
+    let measured = || set.iter().flat_map(|of| &of.records).filter(|record| record.is_measured());
+    let (all, count) = (measured().count(), measured().filter(|r| r.has(Mark::Disturbed)).count());
+    if count as f64 > DISTURBED_REPEATS * all as f64 {
+        found.push(format!("{count} of {all} repeats of the {name} set were disturbed"));
+    }
+    found
+}
+
+/// Differences in the conditions of the sessions, each beside the first one.
+fn differences(first: &[Results], second: &[Results]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let Some((base, more)) = first.split_first() else { return all };
+    for other in more.iter().chain(second) {
+        for what in conditions(base, other) {
+            if !all.contains(&what) {
+                all.push(what);
+            }
+        }
+    }
+    if let ([one], [other]) = (first, second)
+        && !are_in_turns(one, other)
+    {
+        all.push(format!(
+            "time: one set was measured after the other, so that up to {:.0} % may be what changed \
+             on the machine meanwhile (`weft study run --against` measures them in turns; sets of \
+             several sessions show what it is)",
+            100.0 * (judge::BETWEEN_SESSIONS.exp() - 1.0)
+        ));
+    }
+    all
+}
+
+fn conditions(first: &Results, second: &Results) -> Vec<String> {
     let (one, other) = (&first.environment, &second.environment);
     let mut differences = Vec::new();
     let mut note = |what: &str, one: &str, other: &str| {
@@ -389,13 +532,6 @@ fn differences(first: &Results, second: &Results) -> Vec<String> {
     note("driver", &one.driver, &other.driver);
     note("local device", &one.local_device(), &other.local_device());
     note("weft", &one.weft_version, &other.weft_version);
-    if !are_in_turns(first, second) {
-        differences.push(format!(
-            "time: one set was measured after the other, so that up to {:.0} % may be what changed \
-             on the machine meanwhile (`weft study run --against` measures them in turns)",
-            100.0 * (judge::BETWEEN_SESSIONS.exp() - 1.0)
-        ));
-    }
     differences
 }
 

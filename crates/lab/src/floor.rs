@@ -18,7 +18,7 @@ use rustix::net::sockopt::set_tcp_congestion;
 use weft_reactor::{monotonic_time, pin_current_thread};
 
 pub use self::crowd::Crowd;
-use crate::{histogram::Latency, usage::Usage};
+use crate::{Rate, histogram::Latency, pacer::Pacer, random::Random, usage::Usage};
 
 /// Bytes received at once: more than a socket buffer holds by default.
 const RECEIVE_BYTES: usize = 4 << 20;
@@ -36,11 +36,14 @@ const MESSAGE_BYTES_MAX: usize = (4 << 20) + 4096;
 /// Well below what the other end takes for silence.
 const THINK_MAX: Duration = Duration::from_secs(1);
 
+/// The random numbers of arrivals: the same in every run.
+const SEED: u64 = 1;
+
 /// A connection that says nothing for so long is broken.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// What is to be measured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Floor {
     /// Bytes of a request: 72 for a read (header and command), that and the data for a write.
     pub request_bytes: usize,
@@ -50,6 +53,11 @@ pub struct Floor {
     pub depth: usize,
     /// Try again and again instead of sleeping in the kernel.
     pub spin: bool,
+    /// An open loop of so many requests a second, one in flight: the next one is sent when it is
+    /// due, or when its predecessor is answered, and its latency counts from when it was due.
+    pub rate: Option<Rate>,
+    /// Poll until a request is due instead of sleeping, whatever the ends do for the other's bytes.
+    pub spin_until_due: bool,
     /// How long to count.
     pub runtime: Duration,
     /// How long to run before that.
@@ -72,7 +80,8 @@ pub struct FloorResult {
     pub messages: u64,
     /// While it counted.
     pub measured: Duration,
-    /// From the send that carried a request to the receive that ended its response.
+    /// From the send that carried a request, or from when it was due in an open loop, to the
+    /// receive that ended its response.
     pub latency: Latency,
     /// What the client used of its processor, ramp included.
     pub client: Usage,
@@ -121,6 +130,12 @@ impl Floor {
         if self.think.0.max(self.think.1) > THINK_MAX {
             return fault("neither end thinks for more than a second");
         }
+        if self.rate.is_some_and(|rate| !(1.0..=1e7).contains(&rate.iops)) {
+            return fault("a rate is 1 to 10 million requests a second");
+        }
+        if self.rate.is_some() && self.depth != 1 {
+            return fault("at a rate there is one request in flight");
+        }
         let smaller = self.request_bytes.min(self.response_bytes);
         if smaller.saturating_mul(self.depth) > BOTH_WAYS_BYTES_MAX {
             return fault("requests and responses are both too large for this depth");
@@ -160,6 +175,9 @@ impl Floor {
     pub(crate) fn drive(&self, mut stream: TcpStream) -> io::Result<FloorResult> {
         self.pin(self.cpus.map(|(_, client)| client))?;
         self.prepare(&stream)?;
+        if let Some(rate) = self.rate {
+            return self.drive_at(rate, stream);
+        }
         let ends = (stream.local_addr()?, stream.peer_addr()?);
         let before = Usage::of_this_thread();
         let mut received = vec![0; RECEIVE_BYTES];
@@ -195,6 +213,59 @@ impl Floor {
         let client = Usage::of_this_thread().since(&before);
         let server = Usage::default();
         Ok(FloorResult { messages, measured, latency, client, server, ends })
+    }
+
+    /// The same with requests that are due at times of their own.
+    fn drive_at(&self, rate: Rate, mut stream: TcpStream) -> io::Result<FloorResult> {
+        let ends = (stream.local_addr()?, stream.peer_addr()?);
+        let before = Usage::of_this_thread();
+        let (mut received, request) = (vec![0; RECEIVE_BYTES], vec![1; self.request_bytes]);
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let mut pacer = Pacer::open(rate.process, rate.iops, Random::new(SEED, 0));
+        let began = monotonic_time();
+        let count_from = began + self.ramp;
+        pacer.start(ns(began));
+        let mut latency = Latency::new();
+        let mut messages = 0;
+        let mut now = began;
+        while now < count_from + self.runtime {
+            let Some(due_ns) = pacer.take(ns(now)) else {
+                now = self.wait_until(pacer.due_ns().unwrap_or(0), count_from + self.runtime);
+                continue;
+            };
+            self.send(&mut stream, &request, self.request_bytes)?;
+            let mut have = 0;
+            while have < self.response_bytes {
+                match self.receive(&mut stream, &mut received)? {
+                    0 => return Err(ErrorKind::UnexpectedEof.into()),
+                    bytes => have += bytes,
+                }
+            }
+            think(self.think.1);
+            now = monotonic_time();
+            if due_ns >= ns(count_from) {
+                latency.record_times(ns(now).saturating_sub(due_ns), 1);
+                messages += 1;
+            }
+        }
+        let measured = now.saturating_sub(count_from);
+        let (client, server) = (Usage::of_this_thread().since(&before), Usage::default());
+        Ok(FloorResult { messages, measured, latency, client, server, ends })
+    }
+
+    /// Waits until a request is due, or until the end; the time then.
+    fn wait_until(&self, due_ns: u64, end: Duration) -> Duration {
+        let due = Duration::from_nanos(due_ns).min(end);
+        if !self.spin_until_due {
+            thread::sleep(due.saturating_sub(monotonic_time()));
+        }
+        loop {
+            let now = monotonic_time();
+            if now >= due {
+                return now;
+            }
+            std::hint::spin_loop();
+        }
     }
 
     fn pin(&self, cpu: Option<usize>) -> io::Result<()> {
@@ -294,6 +365,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use crate::pacer::Process;
 
     fn floor(request_bytes: usize, response_bytes: usize, depth: usize, spin: bool) -> Floor {
         Floor {
@@ -301,6 +373,8 @@ mod tests {
             response_bytes,
             depth,
             spin,
+            rate: None,
+            spin_until_due: false,
             runtime: Duration::from_millis(60),
             ramp: Duration::from_millis(10),
             cpus: None,
@@ -323,6 +397,31 @@ mod tests {
                 assert!(result.messages_per_second() > 0.0);
             }
         }
+    }
+
+    #[test]
+    fn an_open_loop_keeps_its_rate_and_counts_from_when_requests_are_due() {
+        for process in [Process::Fixed, Process::Poisson] {
+            for (spin, spin_until_due) in [(false, false), (false, true), (true, true)] {
+                let rate = Some(Rate { iops: 500.0, process });
+                let runtime = Duration::from_millis(400);
+                let floor = Floor { rate, spin_until_due, runtime, ..floor(72, 4120, 1, spin) };
+                let result = floor.measure().expect("a result");
+                assert_eq!(result.latency.count(), result.messages);
+                // 200 are due, and Poisson arrivals vary by 14. Those that a busy machine has not
+                // come to show in the latency of the last one.
+                let late = 500.0 * result.latency.max_ns() as f64 / 1e9;
+                let all = result.messages as f64 + late;
+                assert!(result.messages <= 260 && all >= 140.0, "{process:?} {}", result.messages);
+            }
+        }
+        // A server that takes 4 ms cannot answer 1,000 in a second: what is late counts as late.
+        let think = (Duration::from_millis(4), Duration::ZERO);
+        let rate = Some(Rate { iops: 1_000.0, process: Process::Fixed });
+        let late =
+            Floor { think, rate, runtime: Duration::from_millis(200), ..floor(72, 24, 1, false) };
+        let result = late.measure().expect("a result");
+        assert!(result.latency.max_ns() > 50_000_000, "{}", result.latency.max_ns());
     }
 
     #[test]
@@ -381,6 +480,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
+        let rate = |iops| Some(Rate { iops, process: Process::Fixed });
         for bad in [
             floor(0, 1, 1, false),
             floor(1, 0, 1, false),
@@ -388,6 +488,9 @@ mod tests {
             floor(1, 1, 0, false),
             floor(65_536, 65_536, 32, false),
             Floor { runtime: Duration::ZERO, ..floor(1, 1, 1, false) },
+            Floor { rate: rate(0.0), ..floor(1, 1, 1, false) },
+            Floor { rate: rate(f64::NAN), ..floor(1, 1, 1, false) },
+            Floor { rate: rate(9.0), ..floor(1, 1, 2, false) },
             Floor { think: (2 * THINK_MAX, THINK_MAX), ..floor(1, 1, 1, false) },
         ] {
             assert!(bad.measure().is_err(), "{bad:?}");

@@ -55,6 +55,21 @@ pub const REFERENCES_MAX: usize = 20;
 /// percentage of their mean.
 pub const DRIFT_PERCENT: f64 = 10.0;
 
+/// Measured threads were disturbed if they did not get their processors for this share of the
+/// time.
+pub const DISTURBED: f64 = 0.01;
+
+/// A set of results is not compared if more than this share of its repeats was disturbed: the test
+/// goes by ranks, which single ones do not change.
+pub const DISTURBED_REPEATS: f64 = 0.10;
+
+/// A machine of whose processors' time more than this share is used before a run is busy.
+pub const BUSY: f64 = 0.10;
+
+/// The kernel's unit of the times of processors, and how often, at the least, it looks what runs on
+/// one.
+pub const TICK: Duration = Duration::from_millis(10);
+
 /// Windows that are kept: those of a day.
 pub const WINDOWS_MAX: usize = 172_800;
 
@@ -67,9 +82,11 @@ pub const AWAIT_OTHERS: Duration = Duration::from_millis(1);
 /// Loop iterations with immediate completions before the reactor is polled.
 pub const TURNS_WITHOUT_POLL: u32 = 32;
 
-/// If a request is due within this time the worker polls instead of sleeping: about the time
-/// that a wake-up takes.
-pub const SPIN_BEFORE_DUE: Duration = Duration::from_micros(60);
+/// About the time that a wake-up takes.
+pub const WAKE_UP: Duration = Duration::from_micros(60);
+
+/// If a request is due within this time the worker polls instead of sleeping.
+pub const SPIN_BEFORE_DUE: Duration = WAKE_UP;
 
 /// How long requests in flight may take after the end before the run fails as stuck.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);

@@ -30,8 +30,8 @@ pub use environment::{
 pub use latency::{LatencyRecord, LatencyRecordError};
 pub(crate) use record::fairness;
 pub use record::{
-    Core, Direction, KnobRecord, LoadPart, Mark, Record, Role, Served, Side, SideMachine, Status,
-    Thread, Window,
+    Core, Delay, Direction, KnobRecord, LoadPart, Mark, Record, Role, Served, Side, SideMachine,
+    Status, Thread, Window,
 };
 pub use store::{LoadError, Results, Store, load};
 pub use value::{Configuration, Value};

@@ -15,6 +15,7 @@ use weft_backend::DeviceFactory;
 use weft_reactor::monotonic_time;
 
 use crate::{
+    aside::Aside,
     histogram::Latency,
     job::{Job, JobError, Plan, processors},
     jobfile::Exit,
@@ -371,7 +372,9 @@ fn run_parts(
     let (news_to, news) = mpsc::channel();
     thread::scope(|scope| {
         let mut go = Vec::new();
-        for (number, seat) in seats(&setup, workers_max).into_iter().enumerate() {
+        let seats = seats(&setup, workers_max);
+        let pinned: Option<Vec<usize>> = seats.iter().map(|seat| seat.cpu).collect();
+        for (number, seat) in seats.into_iter().enumerate() {
             let (start, started) = mpsc::channel();
             let order = Order { number, seat, setup: &setup, news: news_to.clone(), go: started };
             thread::Builder::new()
@@ -381,6 +384,8 @@ fn run_parts(
             go.push(start);
         }
         drop(news_to);
+        // Workers that are not pinned may be anywhere.
+        let _aside = Aside::of(&pinned.unwrap_or_default());
         collect(&setup, &news, go, observer)
     })
 }

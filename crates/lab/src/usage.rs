@@ -4,6 +4,7 @@ use std::{fs, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use weft_reactor::thread_cpu_time;
+use weft_rpc::machine::RunDelay;
 
 /// Counters of the calling thread since its start, or the difference of two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +15,8 @@ pub struct Usage {
     pub system: Duration,
     /// Context switches, voluntary and not.
     pub context_switches: u64,
+    /// How it waited for a processor; none if the kernel does not say, and of a whole process.
+    pub delay: Option<RunDelay>,
     /// Page faults that needed the disk.
     pub major_faults: u64,
     /// Page faults that did not.
@@ -32,7 +35,8 @@ impl Usage {
     pub fn of_this_thread() -> Self {
         let stat = fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-        Self::from_texts(thread_cpu_time(), &stat, &status)
+        let usage = Self::from_texts(thread_cpu_time(), &stat, &status);
+        Self { delay: RunDelay::of_this_thread(), ..usage }
     }
 
     /// The counters of another process, all its threads together; zeros if it has ended.
@@ -57,19 +61,21 @@ impl Usage {
             user: self.user.saturating_sub(earlier.user),
             system: self.system.saturating_sub(earlier.system),
             context_switches: self.context_switches.saturating_sub(earlier.context_switches),
+            delay: self.delay.zip(earlier.delay).map(|(now, before)| now.since(&before)),
             major_faults: self.major_faults.saturating_sub(earlier.major_faults),
             minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
             idle: self.idle.saturating_sub(earlier.idle),
         }
     }
 
-    /// This and another one together.
+    /// This and another one together; of whose waits nothing is said.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             user: self.user + other.user,
             system: self.system + other.system,
             context_switches: self.context_switches + other.context_switches,
+            delay: None,
             major_faults: self.major_faults + other.major_faults,
             minor_faults: self.minor_faults + other.minor_faults,
             idle: self.idle + other.idle,
@@ -100,6 +106,7 @@ impl Usage {
             user: total.saturating_sub(system),
             system,
             context_switches: switches,
+            delay: None,
             major_faults: field(12),
             minor_faults: field(10),
             idle: Duration::ZERO,
@@ -140,6 +147,6 @@ mod tests {
             x = std::hint::black_box(x.wrapping_mul(3));
         }
         let used = Usage::of_this_thread().since(&before);
-        assert_eq!(used.plus(&Usage::default()), used);
+        assert_eq!(used.plus(&Usage::default()), Usage { delay: None, ..used });
     }
 }

@@ -3,7 +3,7 @@
 //! All numbers count from an arbitrary start; a period is the difference of two readings
 //! ([`Machine::since`], [`Thread::since`]).
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +78,71 @@ pub struct Thread {
     pub system_ns: u64,
     /// Context switches, voluntary and not.
     pub context_switches: u64,
+    /// How it waited for a processor; none if the kernel does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<RunDelay>,
+}
+
+/// How a thread waited for a processor while it could have run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunDelay {
+    /// All its waits together.
+    pub total_ns: u64,
+    /// How often it was given a processor: there are no more waits than that.
+    pub runs: u64,
+    /// How often its processor was taken from it while it could have run on.
+    pub involuntary_switches: u64,
+    /// Its longest wait, where the kernel keeps that (`kernel.sched_schedstats`). Of a period it is
+    /// known only if it is longer than all before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_ns: Option<u64>,
+}
+
+impl RunDelay {
+    /// That of the calling thread since its start.
+    #[must_use]
+    pub fn of_this_thread() -> Option<Self> {
+        Self::read(Path::new("/proc/thread-self"))
+    }
+
+    fn read(directory: &Path) -> Option<Self> {
+        let text = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
+        Self::from_texts(&text("schedstat"), &text("sched"), &text("status"))
+    }
+
+    fn from_texts(schedstat: &str, sched: &str, status: &str) -> Option<Self> {
+        let mut numbers = schedstat.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+        let (total_ns, runs) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        let find = |text: &str, wanted: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+            let (_, value) = lines.find(|(key, _)| key.trim_end().ends_with(wanted))?;
+            Some(value.trim().to_owned())
+        };
+        let involuntary = find(status, "nonvoluntary_ctxt_switches")?.parse().ok()?;
+        // Milliseconds with six digits behind the point.
+        let longest = find(sched, "wait_max").and_then(|text| text.replace('.', "").parse().ok());
+        // A kernel that does not count writes zeros.
+        (runs > 0).then_some(Self {
+            total_ns,
+            runs,
+            involuntary_switches: involuntary,
+            longest_ns: longest,
+        })
+    }
+
+    /// The difference to an earlier reading of the same thread.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            total_ns: self.total_ns.saturating_sub(earlier.total_ns),
+            runs: self.runs.saturating_sub(earlier.runs),
+            involuntary_switches: self
+                .involuntary_switches
+                .saturating_sub(earlier.involuntary_switches),
+            longest_ns: self.longest_ns.filter(|longest| Some(*longest) > earlier.longest_ns),
+        }
+    }
 }
 
 impl Machine {
@@ -218,7 +283,8 @@ pub fn threads(prefix: &str) -> Vec<Thread> {
                 return None;
             }
             let exact = text("schedstat").unwrap_or_default();
-            Some(Thread::from_texts(id, name, &text("stat")?, &exact, &text("status")?))
+            let thread = Thread::from_texts(id, name, &text("stat")?, &exact, &text("status")?);
+            Some(Thread { delay: RunDelay::read(&path), ..thread })
         })
         .collect();
     threads.sort_by_key(|thread| thread.id);
@@ -246,6 +312,7 @@ impl Thread {
             user_ns: total_ns.saturating_sub(system_ns),
             system_ns,
             context_switches: switches,
+            delay: None,
         }
     }
 
@@ -258,6 +325,7 @@ impl Thread {
             user_ns: self.user_ns.saturating_sub(earlier.user_ns),
             system_ns: self.system_ns.saturating_sub(earlier.system_ns),
             context_switches: self.context_switches.saturating_sub(earlier.context_switches),
+            delay: self.delay.zip(earlier.delay).map(|(now, before)| now.since(&before)),
         }
     }
 }
@@ -331,6 +399,35 @@ mod tests {
             let none = Thread::from_texts(7, "x".to_owned(), stat, "garbage", "garbage");
             assert_eq!((none.user_ns, none.system_ns, none.context_switches), (0, 0, 0));
         }
+    }
+
+    #[test]
+    fn what_a_thread_waited_is_read_and_what_is_not_told_is_unknown() {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t30\n";
+        let sched = "x (7, #threads: 1)\n-----\nwait_start   :  0.000000\n\
+                     se.statistics.wait_max      :        4.000321\nwait_sum : 9.000000\n";
+        let delay = RunDelay::from_texts("4000000004 1700 9\n", sched, status).expect("a reading");
+        let expected = RunDelay {
+            total_ns: 1700,
+            runs: 9,
+            involuntary_switches: 30,
+            longest_ns: Some(4_000_321),
+        };
+        assert_eq!(delay, expected);
+        let without = RunDelay::from_texts("4000000004 1700 9\n", "", status).expect("a reading");
+        assert_eq!(without, RunDelay { longest_ns: None, ..expected });
+        for (schedstat, status) in [("0 0 0", status), ("", status), ("7 8", status), ("7 8 9", "")]
+        {
+            assert_eq!(RunDelay::from_texts(schedstat, sched, status), None, "{schedstat}");
+        }
+        let later = RunDelay { total_ns: 2000, runs: 11, involuntary_switches: 31, ..expected };
+        let between = later.since(&expected);
+        assert_eq!((between.total_ns, between.runs, between.involuntary_switches), (300, 2, 1));
+        assert_eq!(between.longest_ns, None, "the longest was before");
+        let longer = RunDelay { longest_ns: Some(5_000_000), ..later };
+        assert_eq!(longer.since(&expected).longest_ns, Some(5_000_000));
+        let thread = |delay| Thread { delay, ..Thread::default() };
+        assert_eq!(thread(Some(later)).since(&thread(None)).delay, None);
     }
 
     #[test]

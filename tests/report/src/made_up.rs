@@ -221,7 +221,7 @@ fn side(name: &str, cpus: &[usize], busy: f64, load: &SideLoad) -> Side {
         user_s: seconds * busy * 0.35,
         system_s: seconds * busy * 0.6,
         context_switches: count(iops * seconds * (1.0 - busy) / cpus.len().max(1) as f64),
-        polling_s: 0.0,
+        ..Thread::default()
     };
     let softirqs = [("NET_RX", 0.8), ("NET_TX", 0.1), ("TIMER", 0.01)];
     let softirqs = softirqs.map(|(name, share)| (name.to_owned(), count(iops * seconds * share)));
@@ -235,7 +235,7 @@ fn side(name: &str, cpus: &[usize], busy: f64, load: &SideLoad) -> Side {
             softirqs: if network > 0.0 { softirqs.into() } else { Default::default() },
         },
         cpus: cpus.to_vec(),
-        served: Vec::new(),
+        ..Side::default()
     }
 }
 

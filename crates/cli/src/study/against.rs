@@ -35,11 +35,11 @@ use crate::{
 };
 
 /// Names of the two directories of results.
-const OTHER: &str = "other";
-const THIS: &str = "this";
+pub(crate) const OTHER: &str = "other";
+pub(crate) const THIS: &str = "this";
 
 /// Name of the file beside them that says how far the comparison is.
-const COMPARISON: &str = "comparison.json";
+pub(crate) const COMPARISON: &str = "comparison.json";
 
 /// How often a turn is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -153,6 +153,7 @@ impl Turns<'_> {
             // Odd repeats begin with the other build, even ones with this one.
             let side = if (comparison.done + repeat) % 2 == 1 { other } else { this };
             self.say(&format!("repeat {repeat} of {repeats}, {}", side.program.display()));
+            self.how.await_quiet(None, &stop)?;
             self.turn(side, &comparison, repeat, &stop)?;
             comparison.done += 1;
             self.keep(&comparison)?;
@@ -163,7 +164,8 @@ impl Turns<'_> {
             }
         }
         let directories = (&*other.directory, &*this.directory);
-        let parameters = Parameters::default();
+        let accepts_disturbed = self.how.accept_disturbed;
+        let parameters = Parameters { accepts_disturbed, ..Parameters::default() };
         crate::compare::conclude(directories, &parameters, false, self.how.output_format)
     }
 

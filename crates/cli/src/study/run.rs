@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -25,6 +25,7 @@ use weft_lab::{
         launch::{GivenTarget, Launcher},
         matrix::{Capabilities, expand},
         plan::{Kind, Plan, Run},
+        quiet::{self, Waited},
         runner::{self, Outcome, Settings},
         software::Software,
     },
@@ -51,6 +52,9 @@ const RESULTS: &str = "weft-results";
 
 /// Name of the report beside the results.
 const REPORT: &str = "report.html";
+
+/// The exit code of a run that waited in vain for a quiet machine.
+const NOT_QUIET: u8 = 6;
 
 /// Settings that a resumed run takes from the earlier one.
 const SET_BY_THE_FIRST_RUN: [&str; 22] = [
@@ -141,6 +145,11 @@ pub(super) struct How {
     /// Seed of the order of cells and of all random numbers.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
+    /// Wait until other programs use no more than 10 % of the time of the processors, on this
+    /// machine or those of agents, for so long at most: like 5m. A run that gives up has measured
+    /// nothing, and its exit code is 6.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    wait_for_quiet: Option<Duration>,
     /// Directory of results; by default a new one under weft-results.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -163,6 +172,9 @@ pub(super) struct How {
     /// build slower? Each has a directory of its own under --out (`other` and `this`).
     #[arg(long, value_name = "BINARY")]
     against: Option<PathBuf>,
+    /// Of --against: compare the two builds although other programs disturbed them.
+    #[arg(long)]
+    pub(super) accept_disturbed: bool,
     /// Write no report.
     #[arg(long)]
     pub(super) no_report: bool,
@@ -393,6 +405,28 @@ impl How {
         }
     }
 
+    /// Waits until the machines are quiet, if that is wanted.
+    pub(super) fn await_quiet(
+        &self,
+        fleet: Option<&Fleet>,
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
+        let Some(limit) = self.wait_for_quiet else { return Ok(()) };
+        let mut tell = |what: &str| {
+            if !self.quiet {
+                output::complain(&format!("weft study: {what}"));
+            }
+        };
+        match quiet::wait(limit, fleet, stop, &mut tell) {
+            Waited::Quiet => Ok(()),
+            Waited::Stopped => Err(Failure::Exit(signals::INTERRUPTED)),
+            Waited::GaveUp(why) => {
+                output::complain(&format!("weft study: {why}"));
+                Err(Failure::Exit(NOT_QUIET))
+            }
+        }
+    }
+
     /// What is available with the targets of a plan.
     fn capabilities(&self, plan: &Plan) -> Result<Capabilities, Failure> {
         devices(plan).map(|(_, given)| capabilities(&given))
@@ -441,6 +475,7 @@ impl Session<'_> {
             destroy::allow("study", &at_risk, &self.how.yes_destroy)?;
         }
         let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
+        self.how.await_quiet(self.fleet.as_ref(), &stop)?;
         let mut store = Store::open(&self.directory)
             .map_err(|error| Failure::io("write", &self.directory.display(), &error))?;
         self.complete_environment();
@@ -547,6 +582,9 @@ impl Session<'_> {
         output::print(&format!("results: {}\n", self.directory.display()))?;
         if let Some(report) = report {
             output::print(&format!("report:  {}\n", report.display()))?;
+        }
+        if let Some(banner) = results.environment.banner() {
+            output::print(&format!("\n{banner}\n"))?;
         }
         match claims::answer(&results).filter(|_| outcome.measured > 0) {
             Some(answer) => output::print(&format!("\n{}\n{}\n", answer.text(), answer.sentence)),

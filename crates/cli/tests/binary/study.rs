@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -68,6 +69,46 @@ fn marks_of_packets_and_queues_are_settings_of_a_cell_and_read_back() {
             assert_eq!(ends.io_queues, Some(2), "{}", record.cell);
         }
     }
+}
+
+/// W6: a busy machine is waited for, and told before everything else where nobody waits.
+#[test]
+fn a_busy_machine_is_waited_for_and_told() {
+    let folder = Folder::new("busy-machine");
+    let body = "[axes]\ntransport = [\"local\"]\n[fixed]\ndevice_bytes = \"8MiB\"\n[measure]\n\
+                settle = \"0s\"\n";
+    let (plan, out) = (plan(&folder, body), folder.path("out"));
+    let words = ["study", "run", text(&plan), "--out", text(&out), "--no-site"];
+    let is_over = AtomicBool::new(false);
+    let (waited, measured) = std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, |count| count.get()) {
+            scope.spawn(|| {
+                // Busy enough to be seen, and not so busy that other tests do not run.
+                while !is_over.load(Ordering::Relaxed) {
+                    let began = std::time::Instant::now();
+                    while began.elapsed() < Duration::from_millis(4) {
+                        std::hint::spin_loop();
+                    }
+                    std::thread::sleep(Duration::from_millis(6));
+                }
+            });
+        }
+        let run = |more: &[&str]| {
+            command(DRIVERS[0]).args(words).args(SHORT).args(more).output().expect("a run of weft")
+        };
+        let both = (run(&["--wait-for-quiet", "1s"]), run(&["--no-report"]));
+        is_over.store(true, Ordering::Relaxed);
+        both
+    });
+    let said = String::from_utf8_lossy(&waited.stderr);
+    assert_eq!(waited.status.code(), Some(6), "{said}");
+    assert!(said.contains("the machine was not quiet for a second in 1s"), "{said}");
+    assert!(said.contains("10 % is the most"), "{said}");
+    // Nothing was begun, so that the same command measures into the same directory.
+    let told = String::from_utf8_lossy(&measured.stdout);
+    assert_eq!(measured.status.code(), Some(0), "{told}");
+    assert!(told.contains("busy before the run"), "{told}");
+    assert!(told.contains("weft study run --wait-for-quiet 5m"), "{told}");
 }
 
 #[test]
@@ -642,7 +683,7 @@ fn two_builds_measure_in_turns_and_are_compared() {
         let mut words = vec!["study", "run", text(&plan), "--local", "memory:1MiB", "--quick"];
         words.extend(["--runtime", "200ms", "--ramp-time", "5ms", "--repeats", repeats]);
         words.extend(["--only", "transport=local", "--out", text(&out), "-o", "json"]);
-        words.extend(["--against", text(against)]);
+        words.extend(["--accept-disturbed", "--against", text(against)]);
         weft("auto", words)
     };
     // Three questions, two cells and both together, take five repeats.
@@ -655,7 +696,13 @@ fn two_builds_measure_in_turns_and_are_compared() {
     assert!([Some(0), Some(3), Some(5)].contains(&ran.code), "{:?} {}", ran.code, ran.stderr);
     let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
     assert_eq!(said["cells"][0]["metrics"][0]["repeats"], serde_json::json!([5, 5]), "{said}");
-    assert_eq!(said["differences"], serde_json::json!([]));
+    // What else runs here is accepted, and told.
+    let mut differences = said["differences"].as_array().expect("differences").iter();
+    let is_told = |what: &Value| {
+        let what = what.as_str().unwrap_or_default();
+        what.contains("busy before") || what.ends_with("were disturbed")
+    };
+    assert!(differences.all(is_told), "{said}");
     assert_turns(&out, 5);
     assert!(out.join("this/report.html").exists());
 }
@@ -709,7 +756,10 @@ fn a_stopped_comparison_goes_on_with_its_turn() {
     let before = (lines(&out.join("other")), lines(&out.join("this")));
     assert!(before.0 <= 4 && (3..=4).contains(&before.1), "{before:?}");
 
-    let resume = || weft("epoll", ["study", "run", "--resume", text(&out), "-o", "json"]);
+    let resume = || {
+        let words = ["study", "run", "--resume", text(&out), "--accept-disturbed", "-o", "json"];
+        weft("epoll", words)
+    };
     make("# built anew\n");
     assert!(resume().fault().contains("is another build than"));
     make("");

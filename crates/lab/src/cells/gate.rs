@@ -20,12 +20,20 @@ pub(crate) enum Sentence {
     ShareOfLink,
     /// A cell beside a published number.
     Published,
+    /// CPU time, or what is made of it, beside whatever else is said with it.
+    Cost,
 }
 
 impl Sentence {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Value, Self::Capacity, Self::Comparison, Self::ShareOfLink, Self::Published];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Value,
+        Self::Capacity,
+        Self::Comparison,
+        Self::ShareOfLink,
+        Self::Published,
+        Self::Cost,
+    ];
 }
 
 /// What a mark means for a sentence.
@@ -41,15 +49,23 @@ pub(crate) enum Rule {
 
 /// The table.
 pub(crate) const fn rule(mark: Mark, sentence: Sentence) -> Rule {
-    use Sentence::{Capacity, Comparison, Published, ShareOfLink, Value};
+    use Sentence::{Capacity, Comparison, Cost, Published, ShareOfLink, Value};
     match (mark, sentence) {
         (Mark::GeneratorFull, _) => Rule::Forbidden,
         // The number is that of another processor: less than the capacity of the one in question.
         (Mark::LoadLimited, Capacity | Comparison | Published) => Rule::Forbidden,
+        // Others had a part of the processor: the number is theirs as well.
+        (Mark::Disturbed, Capacity | Comparison | ShareOfLink | Published | Cost) => {
+            Rule::Forbidden
+        }
+        // What else ran is in the time of the processors, and no paper measured beside it.
+        (Mark::BusyMachine, Published | Cost) => Rule::Forbidden,
         // Nothing is faster than its floor: one of the two numbers is wrong.
         (Mark::AboveFloor, ShareOfLink) => Rule::Forbidden,
-        (Mark::LoadLimited, Value | ShareOfLink)
+        (Mark::LoadLimited, Value | ShareOfLink | Cost)
         | (Mark::AboveFloor, _)
+        | (Mark::Disturbed, Value)
+        | (Mark::BusyMachine, Value | Capacity | Comparison | ShareOfLink)
         | (Mark::SharedCores, _)
         | (Mark::Loopback, _)
         | (Mark::WideInterval, _)
@@ -60,7 +76,7 @@ pub(crate) const fn rule(mark: Mark, sentence: Sentence) -> Rule {
         (Mark::DeviceUnknown, Comparison | Published) => Rule::Named,
         (Mark::OpenLoop, _)
         | (Mark::TargetUnknown, _)
-        | (Mark::DeviceUnknown, Value | Capacity | ShareOfLink) => Rule::Silent,
+        | (Mark::DeviceUnknown, Value | Capacity | ShareOfLink | Cost) => Rule::Silent,
     }
 }
 
@@ -166,7 +182,8 @@ pub(crate) fn gate(sentence: Sentence, metric: &Metric, cells: &[&Cell]) -> Gate
             return Gate::Forbidden { mark: None, cell: cell.label.clone() };
         }
         for mark in cell.marks.iter().filter(|mark| !is_expected(**mark, metric, cell)) {
-            match rule(*mark, sentence) {
+            let rules = [sentence, Sentence::Cost].map(|sentence| rule(*mark, sentence));
+            match rules[usize::from(metric.is_cpu() && rules[1] == Rule::Forbidden)] {
                 Rule::Forbidden => {
                     return Gate::Forbidden { mark: Some(*mark), cell: cell.label.clone() };
                 }
@@ -279,9 +296,14 @@ mod tests {
             kinds.filter(|kind| rule(mark, *kind) == Rule::Forbidden).collect::<Vec<_>>()
         };
         assert_eq!(forbidden(Mark::GeneratorFull), Sentence::ALL);
-        use Sentence::{Capacity, Comparison, Published, ShareOfLink};
+        use Sentence::{Capacity, Comparison, Cost, Published, ShareOfLink};
         assert_eq!(forbidden(Mark::LoadLimited), [Capacity, Comparison, Published]);
         assert_eq!(forbidden(Mark::AboveFloor), [ShareOfLink]);
+        assert_eq!(forbidden(Mark::BusyMachine), [Published, Cost]);
+        assert_eq!(
+            forbidden(Mark::Disturbed),
+            [Capacity, Comparison, ShareOfLink, Published, Cost]
+        );
         for mark in [Mark::SharedCores, Mark::Loopback, Mark::WideInterval, Mark::NotSettled] {
             assert_eq!(forbidden(mark), [], "small machines get answers, too");
         }

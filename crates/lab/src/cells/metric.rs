@@ -260,6 +260,18 @@ impl Metric {
                     _ => Reading::Unknown,
                 }
             }
+            // What it did beyond idle is not known if it was not idle.
+            "machine-cpu"
+            | "machine-cpu-per-gbps"
+            | "machine-cpu-per-io"
+            | "host-interrupts"
+            | "host-softirqs"
+            | "target-interrupts"
+            | "target-softirqs"
+                if cell.marks.contains(&Mark::BusyMachine) =>
+            {
+                Reading::Unknown
+            }
             "machine-cpu" => each(cell, &|repeat| {
                 Some(100.0 * machine_s(cells, cell, repeat)? / repeat.host.as_ref()?.seconds)
             }),

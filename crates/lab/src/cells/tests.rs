@@ -187,3 +187,57 @@ fn the_cpu_time_of_a_machine_is_that_beyond_its_idle_rate() {
     here.role = Role::Foreground;
     assert_eq!(read(&here, "machine-cpu"), None);
 }
+
+/// W6: "CPU of everything, without idle" was 1.68 % beside threads of 83.6 %: idle was a compiler.
+#[test]
+fn the_cpu_time_of_a_machine_that_was_busy_before_is_unknown() {
+    let core = Core { user_s: 1.0, softirq_s: 0.5, ..Core::default() };
+    let machine = SideMachine { cores: vec![core; 2], interrupts: 900, ..SideMachine::default() };
+    let mut record = record(Role::Plain, &[("transport", "tcp".into())], 100.0, 10);
+    record.connection = Some(Connection::over_loopback("tcp"));
+    record.host = Some(Side { seconds: 2.0, machine, ..busy(0.25) });
+    let names = ["machine-cpu", "machine-cpu-per-io", "machine-cpu-per-gbps", "host-interrupts"];
+    // Earlier versions have not recorded how many processors that was of.
+    for (processors, cores) in [(2, 0), (0, 2)] {
+        let read = |cpu_s: f64| {
+            let idle = IdleRate { seconds: 2.0, processors, cpu_s, ..IdleRate::default() };
+            let mut environment = Environment { idle: Some(idle), ..Environment::default() };
+            environment.processor.cores = cores;
+            let cells = Cells::of(std::slice::from_ref(&record), &environment);
+            let is_known =
+                |name: &&str| metric(name).read(&cells, &cells.cells[0]).mean().is_some();
+            assert!(metric("host-cpu").read(&cells, &cells.cells[0]).mean().is_some());
+            (names.iter().filter(|name| is_known(name)).count(), environment.banner().is_some())
+        };
+        assert_eq!(read(0.05), (4, false));
+        assert_eq!(read(0.2), (4, false), "a tenth, in which a tick of each is left out");
+        assert_eq!(read(0.22), (0, true));
+        assert_eq!(read(1.97), (0, true));
+    }
+}
+
+#[test]
+fn each_machine_that_was_busy_is_named_and_its_cells_are_marked() {
+    let end = |text: &str| text.parse().expect("an address");
+    let over = |target: &str, address: &str| {
+        let settings = [("transport", "tcp".into()), (key::TARGET, target.into())];
+        let mut record = record(Role::Plain, &settings, 100.0, 10);
+        record.connection = Some(Connection::new("tcp", end("10.0.0.1:1"), end(address)));
+        record
+    };
+    let records = [over("near", "10.0.0.2:2"), over("far", "10.0.0.3:2")];
+    let rate = |cpu_s| IdleRate { seconds: 2.0, processors: 4, cpu_s, ..IdleRate::default() };
+    let environment = Environment {
+        idle: Some(rate(0.1)),
+        target_idle: [("near".to_owned(), rate(0.2)), ("far".to_owned(), rate(3.2))].into(),
+        ..Environment::default()
+    };
+    let banner = environment.banner().expect("one is busy");
+    assert!(banner.contains("ar was 80 % busy before the run") && !banner.contains("near was"));
+    let cells = Cells::of(&records, &environment).cells;
+    let marked = |name: &str| {
+        let mut cells = cells.iter().filter(|cell| cell.text(key::TARGET) == name);
+        cells.next().expect(name).marks.contains(&Mark::BusyMachine)
+    };
+    assert_eq!((marked("near"), marked("far")), (false, true));
+}

@@ -196,11 +196,22 @@ fn knee() -> Ask {
     Ask { along: key::LOAD_PERCENT.to_owned(), ..ask }
 }
 
+/// Whether a tenant is judged by its latency: it has one request in flight. The plan says so, or
+/// else its cells do.
+fn is_judged_by_latency(name: &Value, plan: &Plan, cells: &Cells) -> bool {
+    let planned = || plan.interference.as_ref()?.foreground.get(&name.to_string())?.get(key::DEPTH);
+    let measured = || {
+        let is_its = |cell: &&Cell| cell.value(key::FOREGROUND) == Some(name);
+        cells.cells.iter().filter(is_its).find_map(|cell| cell.value(key::DEPTH))
+    };
+    planned().or_else(measured).and_then(Value::as_integer) == Some(1)
+}
+
 /// What a background does to each tenant: to the p99 of one that is judged by its latency, to the
 /// IOPS of the others.
 fn tenants(plan: &Plan, cells: &Cells) -> Vec<Ask> {
     let of = |name: &Value| {
-        let is_latency = name.to_string().starts_with('l');
+        let is_latency = is_judged_by_latency(name, plan, cells);
         let metric = if is_latency { "latency-interference" } else { "throughput-sustained" };
         let what = if is_latency { "p99" } else { "IOPS" };
         let shared = plan

@@ -50,11 +50,14 @@ pub(super) struct Judged {
     pub(super) verdict: Verdict,
     pub(super) why: String,
     pub(super) marks: Vec<Mark>,
+    /// Whether marks forbid the comparison itself, and not its intervals a verdict.
+    pub(super) is_forbidden: bool,
 }
 
 impl Judged {
     pub(super) fn of(gate: Gate, is_good: bool) -> Self {
         let why = gate.refusal().unwrap_or_default();
+        let is_forbidden = matches!(gate, Gate::Forbidden { .. });
         let (verdict, marks) = match gate {
             Gate::Allowed { named } if is_good => (Verdict::Yes, named),
             Gate::Allowed { named } => (Verdict::No, named),
@@ -62,7 +65,7 @@ impl Judged {
                 (Verdict::CannotTell, Vec::new())
             }
         };
-        Self { verdict, why, marks }
+        Self { verdict, why, marks, is_forbidden }
     }
 }
 
@@ -309,6 +312,7 @@ impl Ask {
                 }
                 true => self.leader(best, found().filter_map(|(_, found)| found.as_ref().ok())),
             };
+            row.beside = row.beside.filter(|_| !judged.is_forbidden);
             (row.verdict, row.why) = (judged.verdict, judged.why);
             made.add(row, judged.marks);
         }
@@ -319,7 +323,12 @@ impl Ask {
     /// for.
     fn alone(&self, own: &Found<'_>, is_missed: bool) -> Judged {
         let gate = gate(self.sentence(), &self.metric, &own.cells);
-        let value = |verdict, why: &str, marks| Judged { verdict, why: why.to_owned(), marks };
+        let value = |verdict, why: &str, marks| Judged {
+            verdict,
+            why: why.to_owned(),
+            marks,
+            is_forbidden: false,
+        };
         match gate {
             _ if own.estimate.interval().is_none() => {
                 value(Verdict::CannotTell, "at least 3 repeats would be needed", Vec::new())
@@ -466,6 +475,7 @@ impl Ask {
             };
             let unit = if is_time { Unit::Time } else { Unit::Share };
             row.beside = Some(Number::of(unit, &beside));
+            row.beside = row.beside.filter(|_| !judged.is_forbidden);
             (row.verdict, row.why) = (judged.verdict, judged.why);
             if row.verdict != Verdict::CannotTell && is_time {
                 least = Some(least.map_or(local.estimate, |least| least));

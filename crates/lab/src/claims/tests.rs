@@ -5,7 +5,7 @@ use weft_host::Transport;
 use super::*;
 use crate::{
     cells::gate::{Rule, Sentence, rule},
-    results::{Role, Status, Value, key},
+    results::{IdleRate, Role, Status, Value, key},
     study::{
         given::KnownTarget,
         matrix::{Apart, Capabilities},
@@ -207,8 +207,9 @@ fn every_mark_forbids_or_is_named_in_every_claim() {
             cells.cells.iter_mut().for_each(|cell| cell.marks = vec![mark]);
             let is_of = |sentence| rule(mark, sentence);
             for claim in claims_of_cells(plan, &cells) {
-                let forbids =
-                    [Sentence::Value, Sentence::Capacity, Sentence::Comparison].map(is_of);
+                let sentences =
+                    [Sentence::Value, Sentence::Capacity, Sentence::Comparison, Sentence::Cost];
+                let forbids = sentences.map(is_of);
                 let names = claim.marks.contains(&mark.short());
                 let context = || format!("{}, {mark:?}: {claim:?}", plan.name);
                 if forbids.iter().all(|rule| *rule == Rule::Named) && claim.is_answered {
@@ -238,6 +239,70 @@ fn every_mark_forbids_or_is_named_in_every_claim() {
             assert!(!claim.is_answered);
         }
     });
+}
+
+/// W6: no number of a processor that others used as well is told as a cost, whatever it is.
+#[test]
+fn what_forbids_a_cost_forbids_every_one() {
+    let forbids = |mark: &Mark| rule(*mark, Sentence::Cost) == Rule::Forbidden;
+    assert!(forbids(&Mark::Disturbed));
+    let mut told = 0;
+    all(|plan, records| {
+        let mut cells = Cells::of(&repeated(records), &Environment::default());
+        let costs = |cells: &Cells| {
+            let asks = criteria(cells).into_iter().chain(findings(plan, cells));
+            let asks = asks.chain(ask::of_answer(plan, cells).into_iter().flatten());
+            let claims = asks.filter(|ask| ask.metric.is_cpu()).map(|ask| ask.claim(cells));
+            claims.flat_map(|claim| claim.rows).filter(|row| row.value.is_some()).count()
+        };
+        told += costs(&cells);
+        for mark in Mark::ALL.into_iter().filter(forbids) {
+            cells.cells.iter_mut().for_each(|cell| cell.marks = vec![mark]);
+            assert_eq!(costs(&cells), 0, "{}, {mark:?}", plan.name);
+        }
+    });
+    assert!(told > 0, "there are costs to be forbidden");
+}
+
+/// W6: of a machine that was 98 % busy nothing was said but in the environment, at the very end.
+#[test]
+fn a_machine_that_was_busy_is_told_before_everything_else() {
+    let idle = IdleRate { seconds: 2.0, processors: 2, cpu_s: 1.97, ..IdleRate::default() };
+    let environment = Environment { idle: Some(idle), ..Environment::default() };
+    let records = repeated(&[over("local", 1, 1e5, 10), over("tcp", 1, 4e4, 39)]);
+    let plan = plan("first-look");
+    let answer = of_records(&plan, &records, &environment).expect("an answer");
+    let banner = answer.banner.as_ref().expect("a banner");
+    assert!(banner.starts_with("The machine was 98 % busy before the run"), "{banner}");
+    assert!(banner.contains("weft study run --wait-for-quiet 5m"), "{banner}");
+    let data = serde_json::to_value(&answer).expect("JSON");
+    assert_eq!(data["banner"], banner.as_str());
+    let quiet = of_records(&plan, &records, &Environment::default()).expect("an answer");
+    assert!(quiet.banner.is_none() && !quiet.sentence.contains("busy"), "{quiet:?}");
+    // It is no reason to tell nothing: who compares knows it.
+    assert!(answer.is_answered && answer.sentence.contains("busy machine"), "{}", answer.sentence);
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = crate::results::Store::open(folder.path()).expect("a store");
+    store.set_plan(&plan.to_text().expect("a plan")).expect("a plan");
+    store.set_environment(&environment).expect("an environment");
+    records.iter().for_each(|record| store.add(record).expect("a record"));
+    let page = crate::html::report(&[folder.path()]).expect("a page");
+    let (before, _) = page.split_once("class=\"sentence\"").expect("an answer");
+    assert!(before.contains(banner.as_str()), "above the answer");
+}
+
+/// W6: `first-look` beside a compiler had a narrow interval about a number of the compiler.
+#[test]
+fn a_disturbed_cell_is_compared_with_nothing() {
+    let records = [over("local", 1, 1e5, 10), over("tcp", 1, 4e4, 39)];
+    let quiet = answered("first-look", &records);
+    assert!(quiet.sentence.contains("29.00 µs"), "{}", quiet.sentence);
+    let [local, mut tcp] = records;
+    tcp.mark(Mark::Disturbed);
+    let answer = answered("first-look", &[local, tcp]);
+    assert!(!answer.is_answered && !answer.sentence.contains("29.00 µs"), "{}", answer.sentence);
+    assert!(!answer.text().contains("29.00 µs"), "{}", answer.text());
+    assert!(answer.sentence.contains(Mark::Disturbed.explained()), "{}", answer.sentence);
 }
 
 #[test]
@@ -453,6 +518,43 @@ fn a_tenant_is_beside_itself_alone_at_every_load() {
     assert_eq!(p99.rows[0].beside.as_ref().map(|of| of.text.as_str()), Some("3.00 ×"));
     assert_eq!(iops.rows[0].beside.as_ref().map(|of| of.text.as_str()), Some("50.0 %"));
     assert_eq!((p99.rows[0].verdict, iops.rows[0].verdict), (Verdict::No, Verdict::No));
+}
+
+#[test]
+fn a_tenant_is_judged_by_its_load_and_not_by_its_name() {
+    let of = |role, tenant: &str, depth: u64, load: Option<u64>, iops, us| {
+        let mut settings = vec![
+            (key::FOREGROUND, Value::from(tenant)),
+            (key::HOST_POLLING, "sleep".into()),
+            (key::DEPTH, depth.into()),
+        ];
+        settings.extend(load.map(|load| (key::LOAD_PERCENT, load.into())));
+        record(role, &settings, iops, us)
+    };
+    let records = repeated(&[
+        of(Role::Alone, "reader", 1, None, 1e4, 100),
+        of(Role::Foreground, "reader", 1, Some(90), 3e3, 300),
+        of(Role::Alone, "loader", 128, None, 8e5, 100),
+        of(Role::Foreground, "loader", 128, Some(90), 4e5, 200),
+    ]);
+    let mut renamed = plan("target-interference");
+    renamed.set(key::FOREGROUND, ["reader", "loader"].map(Value::from).into());
+    let loads = &mut renamed.interference.as_mut().expect("an interference study").foreground;
+    for (before, now) in [("l-app", "reader"), ("t-app", "loader")] {
+        let load = loads.remove(before).expect(before);
+        loads.insert(now.to_owned(), load);
+    }
+    // The plan says what each is; of a plan that does not know them the cells do.
+    for plan in [renamed, plan("target-interference")] {
+        let answer = of_records(&plan, &records, &Environment::default()).expect("an answer");
+        let question = |name: &str| {
+            let mut claims = answer.claims.iter();
+            let claim = claims.find(|claim| claim.question.contains(name)).expect(name);
+            (claim.question.split(' ').next().map(str::to_owned), claim.unit)
+        };
+        assert_eq!(question("reader"), (Some("p99".to_owned()), "ns"));
+        assert_eq!(question("loader"), (Some("IOPS".to_owned()), "IOPS"));
+    }
 }
 
 #[test]

@@ -235,3 +235,53 @@ fn cells_that_are_gone_are_told() {
     assert_eq!((nothing.cells.len(), nothing.overall.len()), (0, 0));
     assert!(!nothing.is_slower());
 }
+
+#[test]
+fn sessions_are_values_and_their_repeats_are_none() {
+    let made = Made { cells: 2, repeats: 50, speed: 1.0, noise: 0.001 };
+    let set = |seeds: std::ops::Range<u64>, speed| -> Vec<Results> {
+        seeds.map(|seed| made.set(seed, speed)).collect()
+    };
+    // However many repeats: three sessions cannot convince.
+    let few = compare_sets(&set(0..3, 1.0), &set(3..6, 0.5), &Parameters::default());
+    let refusal = few.refusal().expect("a refusal");
+    assert!(refusal.starts_with("3 sessions of a cell cannot convince"), "{refusal}");
+    assert!(refusal.contains("sessions of each"), "{refusal}");
+    let enough = compare_sets(&set(0..6, 1.0), &set(6..12, 0.5), &Parameters::default());
+    assert!(enough.is_slower() && enough.refusal().is_none(), "{enough:?}");
+    let one = compare_sets(&set(0..1, 1.0), &set(6..12, 0.5), &Parameters::default());
+    let refusal = one.refusal().expect("a refusal");
+    assert!(refusal.starts_with("one set has one session and the other 6 sessions"), "{refusal}");
+}
+
+#[test]
+fn disturbed_sets_are_refused_unless_they_are_accepted() {
+    let made = Made { cells: 2, repeats: 10, speed: 1.0, noise: 0.01 };
+    let quiet = made.set(1, 1.0);
+    let disturb = |count: usize| {
+        let mut set = made.set(2, 1.0);
+        set.records.iter_mut().take(count).for_each(|record| record.mark(Mark::Disturbed));
+        set
+    };
+    let accepting = Parameters { accepts_disturbed: true, ..Parameters::default() };
+    let refusal = |first: &Results, second: &Results, parameters: &Parameters| {
+        compare(first, second, parameters).refusal()
+    };
+    assert_eq!(refusal(&quiet, &disturb(2), &Parameters::default()), None, "a tenth");
+    let why = refusal(&quiet, &disturb(3), &Parameters::default()).expect("a refusal");
+    assert!(why.starts_with("3 of 20 repeats of the second set were disturbed"), "{why}");
+    assert!(why.contains("--accept-disturbed") && why.contains("--wait-for-quiet"), "{why}");
+    assert!(refusal(&disturb(3), &quiet, &Parameters::default()).is_some());
+    let told = compare(&quiet, &disturb(3), &accepting);
+    assert_eq!(told.refusal(), None);
+    assert!(told.differences.iter().any(|what| what.contains("were disturbed")), "{told:?}");
+    let mut busy = made.set(2, 1.0);
+    busy.environment.idle = Some(crate::results::IdleRate {
+        seconds: 2.0,
+        processors: 2,
+        cpu_s: 1.97,
+        ..Default::default()
+    });
+    let why = refusal(&quiet, &busy, &Parameters::default()).expect("a refusal");
+    assert!(why.starts_with("the machine was 98 % busy before the second set"), "{why}");
+}

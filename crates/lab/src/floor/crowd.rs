@@ -34,7 +34,7 @@ const EVENTS: usize = 1024;
 const CONNECTIONS_MAX: usize = 8192;
 
 /// What is to be measured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Crowd {
     /// The messages; the depth is that of each connection.
     pub floor: Floor,
@@ -52,6 +52,9 @@ impl Crowd {
         if self.connections == 0 || self.connections > CONNECTIONS_MAX {
             let what = format!("the connections are 1 to {CONNECTIONS_MAX}");
             return Err(io::Error::new(ErrorKind::InvalidInput, what));
+        }
+        if self.floor.rate.is_some() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "a rate is for one connection"));
         }
         // What is missing then is told by the socket that cannot be had.
         let _ = raise_descriptor_limit();
@@ -268,6 +271,8 @@ mod tests {
 
     fn crowd(connections: usize, depth: usize, spin: bool) -> Crowd {
         let floor = Floor {
+            rate: None,
+            spin_until_due: false,
             request_bytes: 72,
             response_bytes: 4120,
             depth,

@@ -119,6 +119,7 @@ fn study(
         section .study id={ "study-" (index) } {
             @if several { h2 { (plan.title) } }
             @if !plan.question.is_empty() { p .question { (plan.question) } }
+            @if let Some(banner) = section.environment.banner() { p .warning.banner { (banner) } }
             @if let Some(answer) = &section.answer { (answered(answer)) }
             p .facts {
                 "Study " code { (plan.name) }

@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Connection, LatencyRecord, SideMachine};
+use crate::{
+    limits::{BUSY, TICK},
+    units,
+};
 
 /// `environment.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -90,6 +94,63 @@ impl Environment {
         }
     }
 
+    /// How busy this machine was before the run, or those of the loads together, if they were too
+    /// busy for numbers about everything that ran.
+    #[must_use]
+    pub fn busy_share(&self) -> Option<f64> {
+        let idle = self.idle.as_ref()?;
+        idle.share(self.processors_of("load")).filter(|share| *share > BUSY)
+    }
+
+    /// The same of a target on another machine, by its name.
+    #[must_use]
+    pub fn target_busy_share(&self, name: &str) -> Option<f64> {
+        let idle = self.target_idle.get(name)?;
+        // Nobody knows how many a given target of an earlier version had.
+        let otherwise = if name.is_empty() { self.processors_of("target") } else { 0 };
+        idle.share(otherwise).filter(|share| *share > BUSY)
+    }
+
+    /// The processors of the machines with a role, each once; of this one if there are no agents.
+    fn processors_of(&self, role: &str) -> usize {
+        let mut boots: Vec<&str> = Vec::new();
+        let machines = self.machines.iter().filter(|machine| machine.role == role);
+        let once = machines.filter(|machine| {
+            let is_new = !boots.contains(&machine.boot_id.as_str());
+            boots.push(&machine.boot_id);
+            is_new
+        });
+        let count: usize = once.map(|machine| machine.processor.cores).sum();
+        if self.machines.is_empty() { self.processor.cores } else { count }
+    }
+
+    /// What a reader has to know before everything else, if a machine was busy before the run.
+    #[must_use]
+    pub fn banner(&self) -> Option<String> {
+        let own = self.busy_share().map(|share| match self.machines.is_empty() {
+            true => ("the machine".to_owned(), share),
+            false => ("the loads' machine".to_owned(), share),
+        });
+        let targets = self.target_idle.keys().filter_map(|name| {
+            let what = if name.is_empty() { "the target's machine" } else { name };
+            Some((what.to_owned(), self.target_busy_share(name)?))
+        });
+        let busy = own.into_iter().chain(targets);
+        let busy: Vec<String> = busy
+            .map(|(what, share)| {
+                format!("{what} was {} busy before the run", units::percent(share))
+            })
+            .collect();
+        (!busy.is_empty()).then(|| {
+            format!(
+                "{}: what ran there is part of these numbers. CPU time beyond idle is not known, \
+                 and neither a cost nor a verdict beside a publication is given. On a quiet \
+                 machine: weft study run --wait-for-quiet 5m.",
+                units::capital(&busy.join(", ")),
+            )
+        })
+    }
+
     /// The probes of the raw link over the protocol and between the ends of a connection.
     pub fn links(&self, connection: Option<&Connection>) -> impl Iterator<Item = &LinkProbe> {
         let is_like = move |probe: &&LinkProbe| match (connection, &probe.connection) {
@@ -146,6 +207,8 @@ impl AgentMachine {
 pub struct IdleRate {
     /// How long it was measured.
     pub seconds: f64,
+    /// Its processors; 0 in results of an earlier version.
+    pub processors: usize,
     /// CPU time of all processors, softirqs and interrupts included: seconds.
     pub cpu_s: f64,
     /// Interrupts.
@@ -161,10 +224,21 @@ impl IdleRate {
         let known = seconds > 0.0 && !machine.cores.is_empty();
         known.then(|| Self {
             seconds,
+            processors: machine.cores.len(),
             cpu_s: machine.busy_s() / seconds,
             interrupts: machine.interrupts as f64 / seconds,
             network_softirqs: machine.network_softirqs() as f64 / seconds,
         })
+    }
+
+    /// The share of the time of its processors that was used, but for a tick of each; so many
+    /// processors if it does not know. None if nobody does.
+    #[must_use]
+    pub fn share(&self, otherwise: usize) -> Option<f64> {
+        let processors = if self.processors > 0 { self.processors } else { otherwise };
+        let tick_s = TICK.as_secs_f64() * processors as f64;
+        let all_s = self.seconds * processors as f64;
+        (all_s > 0.0).then(|| ((self.cpu_s * self.seconds - tick_s) / all_s).max(0.0))
     }
 }
 

@@ -290,11 +290,15 @@ pub enum Mark {
     AboveFloor,
     /// The target was given: whether it serves the device that is driven locally is not known.
     DeviceUnknown,
+    /// Measured threads did not get their processors: others used them.
+    Disturbed,
+    /// A machine of it was busy before the run: set by who reads it, of what the environment says.
+    BusyMachine,
 }
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::SharedCores,
         Self::LoadLimited,
         Self::NotSettled,
@@ -308,6 +312,8 @@ impl Mark {
         Self::WideInterval,
         Self::AboveFloor,
         Self::DeviceUnknown,
+        Self::Disturbed,
+        Self::BusyMachine,
     ];
 
     /// One or two words, for a sentence or a column.
@@ -327,6 +333,8 @@ impl Mark {
             Self::WideInterval => "wide interval",
             Self::AboveFloor => "above its floor",
             Self::DeviceUnknown => "local and remote devices may be unrelated",
+            Self::Disturbed => "disturbed",
+            Self::BusyMachine => "busy machine",
         }
     }
 
@@ -351,6 +359,8 @@ impl Mark {
             Self::DeviceUnknown => {
                 "the target was given: its device is not known to be the local one"
             }
+            Self::BusyMachine => "the machine was busy before the run",
+            Self::Disturbed => "disturbed: others used the processors of the measured threads",
         }
     }
 }
@@ -453,6 +463,15 @@ pub struct Side {
     /// The processors that this side's threads were pinned to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<usize>,
+    /// What others than the measured threads used of these processors, at least: user and system
+    /// time beyond that of all measured threads that may run there. None if it is not known, and of
+    /// results of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_s: Option<f64>,
+    /// Of a load: the thread that collects its windows, shows progress and writes records. It
+    /// carries no load, runs on no measured processor while another one is left, and is in no cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collector: Option<Thread>,
     /// Requests by poll group and namespace; of a target only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub served: Vec<Served>,
@@ -463,6 +482,11 @@ impl Side {
     #[must_use]
     pub fn cpu_seconds(&self) -> f64 {
         self.threads.iter().map(|thread| thread.user_s + thread.system_s).sum()
+    }
+
+    /// The processors that its threads were pinned to.
+    pub fn pinned(&self) -> impl Iterator<Item = &Core> {
+        self.machine.cores.iter().filter(|core| self.cpus.contains(&core.cpu))
     }
 
     /// Context switches of its threads.
@@ -487,6 +511,25 @@ pub struct Thread {
     /// time in which it had work.
     #[serde(default)]
     pub polling_s: f64,
+    /// How it waited for its processor; none if that is not known, and of results of an earlier
+    /// version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Delay>,
+}
+
+/// How a thread waited for a processor while it could have run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Delay {
+    /// All its waits together, those of wake-ups among them.
+    pub waited_s: f64,
+    /// How often it was given a processor.
+    pub runs: u64,
+    /// How often its processor was taken from it while it could have run on.
+    pub involuntary_switches: u64,
+    /// Its longest wait, where the kernel keeps that and it was longer than any before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_s: Option<f64>,
 }
 
 /// Counters of a machine.

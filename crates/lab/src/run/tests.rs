@@ -46,6 +46,36 @@ fn every_request_is_counted_once() {
     }
 }
 
+/// Where the callbacks of a run were made.
+#[derive(Default)]
+struct Places(Vec<Vec<usize>>);
+
+impl RunObserver for Places {
+    fn measurement_begins(&mut self) {
+        self.0.push(weft_reactor::system::cpus_of_current_thread().expect("processors"));
+    }
+
+    fn measurement_ends(&mut self) {
+        self.measurement_begins();
+    }
+}
+
+#[test]
+fn who_collects_the_results_runs_on_no_measured_processor_while_one_is_left() {
+    let all = weft_reactor::system::cpus_of_current_thread().expect("processors");
+    let others = if all.len() > 1 { &all[1..] } else { &all[..] };
+    let timed = Job { runtime: Some(Duration::from_millis(50)), ..Job::default() };
+    for (cpus, expected) in [(&all[..1], others), (&all[..], &all[..]), (&[], &all[..])] {
+        let copies = u32::try_from(cpus.len().max(1)).expect("few");
+        let job = Job { cpus: cpus.to_vec(), copies, ..timed.clone() };
+        let mut places = Places::default();
+        let stop = AtomicBool::new(false);
+        run_observed(&job, &device("null:1GiB"), &stop, &mut places).expect("a run");
+        assert_eq!(places.0, [expected, expected], "{cpus:?}");
+        assert_eq!(weft_reactor::system::cpus_of_current_thread().expect("processors"), all);
+    }
+}
+
 #[test]
 fn copies_beyond_the_processors_share_threads() {
     let processors = processors();

@@ -92,6 +92,8 @@ pub(super) fn floor(data: usize, depth: usize, (near, far): (IpAddr, IpAddr)) ->
         request_bytes: COMMAND_BYTES,
         response_bytes: DATA_HEADER_BYTES + data,
         depth,
+        rate: None,
+        spin_until_due: false,
         spin: false,
         runtime: Duration::ZERO,
         ramp: Duration::ZERO,

@@ -14,6 +14,7 @@ use weft_rpc::{machine::Machine, statistics::Statistics};
 use super::{
     agent::{Elsewhere, Part, jumped, machines, overlap, parts_of, run_beside},
     deployment::{Deployment, Load, Place},
+    disturbed::{self, Beside},
     given::{protocol, protocol_name},
     load_device::LoadDevice,
     plan::Measure,
@@ -24,12 +25,14 @@ use super::{
 };
 use crate::{
     DirectionResult, Job, Phase, Polling, Progress, RunObserver, RunResult,
+    aside::Aside,
     limits::{FULL, OVERLAP_MIN, WINDOW, WINDOWS_MAX},
     results::{
         Connection, Direction, IdleRate, LatencyRecord, LinkProbe, LoadPart, Mark, Record, Role,
         Served, Side, Status, Window, fairness, key, number,
     },
     run::Windows,
+    usage::Usage,
 };
 
 /// A background has reached its rate if it reaches at least this share of it.
@@ -38,6 +41,8 @@ const REACHED: f64 = 0.98;
 /// A reading of all counters at one time.
 struct Sample {
     time_s: f64,
+    /// What this thread has used, which carries no load.
+    usage: Usage,
     machine: Machine,
     targets: Vec<Option<Statistics>>,
 }
@@ -60,8 +65,9 @@ impl Sampler<'_, '_> {
             if self.remote { self.target_set.statistics(self.own) } else { Ok(Vec::new()) };
         let machine = Machine::read();
         let time_s = monotonic_time().as_secs_f64();
+        let usage = Usage::of_this_thread();
         match targets {
-            Ok(targets) => self.samples.push(Sample { time_s, machine, targets }),
+            Ok(targets) => self.samples.push(Sample { time_s, usage, machine, targets }),
             Err(error) => self.fault = Some(error),
         }
     }
@@ -142,6 +148,7 @@ pub(super) fn measure(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Vec<Measured>, String> {
     target_set.arrange(&deployment.targets, options.stop)?;
+    let _aside = Aside::of(&measured_cpus(deployment));
     let own = !deployment.targets.is_empty();
     let remote = deployment.loads.iter().any(|load| load.place.is_remote());
     let open = |load: &Load| target_set.load_device(load, options.stop);
@@ -179,31 +186,93 @@ pub(super) fn measure(
     let [begin, end] = &samples[..] else {
         return Err("it ended before measurement began".to_owned());
     };
-    let mut measured = Vec::new();
-    for ((load, Ran { result, windows, parts, apart }), device) in
-        deployment.loads.iter().zip(results).zip(described)
-    {
-        let target = target_set.target_of(&load.place);
-        let (all, device_of) = (&all, &device);
-        let context = Context {
-            options,
-            deployment,
-            load,
-            target,
-            device: device_of,
-            begin,
-            end,
-            all,
-            settled,
-            parts: &parts,
-            apart,
-        };
-        let mut record = context.record(&result);
-        record.windows = windows;
-        measured.push(Measured { result, name: device.name, identity: device.identity, record });
-    }
+    let step = Step { options, deployment, begin, end, all: &all, settled };
+    let mut measured = step.records(target_set, results, described);
     void_broken(deployment, target_set, &all, &mut measured);
     Ok(measured)
+}
+
+/// The processors of all measured threads; none if some of them are not pinned, or if a load is
+/// another program, which chooses its processors among those of this thread.
+fn measured_cpus(deployment: &Deployment) -> Vec<usize> {
+    let loads = deployment.loads.iter().map(|load| &load.job.cpus);
+    let all: Vec<&Vec<usize>> =
+        loads.chain(deployment.targets.iter().map(|target| &target.cpus)).collect();
+    let is_own = |load: &Load| load.host.software == Software::Weft;
+    let is_known = deployment.loads.iter().all(is_own) && all.iter().all(|cpus| !cpus.is_empty());
+    all.into_iter().filter(|_| is_known).flatten().copied().collect()
+}
+
+/// What all loads of a step have in common.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    options: &'a MeasureOptions<'a>,
+    deployment: &'a Deployment,
+    begin: &'a Sample,
+    end: &'a Sample,
+    all: &'a [Option<Statistics>],
+    settled: Option<bool>,
+}
+
+impl Step<'_> {
+    /// The record of each load.
+    fn records(
+        self,
+        target_set: &TargetSet<'_>,
+        results: Vec<Ran>,
+        described: Vec<Described>,
+    ) -> Vec<Measured> {
+        let mut measured = Vec::new();
+        let mut machines = Vec::new();
+        for ((load, ran), device) in self.deployment.loads.iter().zip(results).zip(described) {
+            let Ran { result, windows, parts, apart } = ran;
+            let target = target_set.target_of(&load.place);
+            let context =
+                Context { step: self, load, target, device: &device, parts: &parts, apart };
+            let mut record = context.record(&result);
+            record.windows = windows;
+            machines.push(parts.into_iter().map(|part| part.boot_id).collect());
+            measured.push(Measured {
+                result,
+                name: device.name,
+                identity: device.identity,
+                record,
+            });
+        }
+        self.mark_disturbed(target_set, machines, &mut measured);
+        measured
+    }
+
+    /// Marks the records whose threads did not get their processors.
+    fn mark_disturbed(
+        self,
+        target_set: &TargetSet<'_>,
+        machines: Vec<Vec<String>>,
+        measured: &mut [Measured],
+    ) {
+        let loads = &self.deployment.loads;
+        let is_network = |load: &Load| matches!(load.place, Place::Network(_));
+        let is_beside_network = loads.iter().any(is_network);
+        let both = loads.iter().zip(measured).zip(machines);
+        let mut beside: Vec<Beside<'_>> = both
+            .map(|((load, Measured { result, record, .. }), machines)| {
+                let total = result.total();
+                let mut latency = total.read.latency;
+                latency.add(&total.write.latency);
+                let target = target_set.target_of(&load.place);
+                let spec = target.and_then(|target| self.deployment.targets.get(target));
+                Beside {
+                    record,
+                    machines,
+                    target,
+                    p99_s: latency.percentile_ns(99.0).map(|ns| ns as f64 / 1e9),
+                    is_alone: disturbed::is_alone(load, spec),
+                    is_beside_network,
+                }
+            })
+            .collect();
+        disturbed::mark(&mut beside);
+    }
 }
 
 /// What each target counted between two readings; nothing of those that report nothing.
@@ -326,15 +395,10 @@ fn await_steady(
 
 /// The input of a record.
 struct Context<'a> {
-    options: &'a MeasureOptions<'a>,
-    deployment: &'a Deployment,
+    step: Step<'a>,
     load: &'a Load,
     target: Option<usize>,
     device: &'a Described,
-    begin: &'a Sample,
-    end: &'a Sample,
-    all: &'a [Option<Statistics>],
-    settled: Option<bool>,
     parts: &'a [Part],
     apart: Option<String>,
 }
@@ -343,7 +407,7 @@ impl Context<'_> {
     fn record(&self, result: &RunResult) -> Record {
         let cell = &self.load.cell;
         let mut record =
-            Record::new(self.options.study, &cell.id, cell.role, cell.configuration.clone());
+            Record::new(self.step.options.study, &cell.id, cell.role, cell.configuration.clone());
         let total = result.total();
         record.read = direction(&total.read);
         record.write = direction(&total.write);
@@ -358,7 +422,7 @@ impl Context<'_> {
         }
         self.values(&mut record, result);
         self.marks(&mut record, &total.read.window_iops, &total.write.window_iops);
-        record.mark_above_floor(self.options.link);
+        record.mark_above_floor(self.step.options.link);
         let is_empty = record.directions().all(|direction| direction.requests == 0);
         let empty = is_empty.then(|| "no request ended in the measured time".to_owned());
         let wrong = mislabelled(&record).or_else(|| jumped(self.parts)).or(empty);
@@ -372,14 +436,17 @@ impl Context<'_> {
         let lasted = self.parts.iter().map(|part| part.lasted).max();
         let machine = match lasted {
             Some(_) => machines(self.parts),
-            None => side::machine(&self.end.machine.since(&self.begin.machine)),
+            None => side::machine(&self.step.end.machine.since(&self.step.begin.machine)),
         };
-        let seconds = self.end.time_s - self.begin.time_s;
+        let used = self.step.end.usage.since(&self.step.begin.usage);
+        let seconds = self.step.end.time_s - self.step.begin.time_s;
         Side {
             seconds: lasted.map_or(seconds, |lasted| lasted.as_secs_f64()),
             threads: side::workers(result),
             machine,
             cpus: self.load.job.cpus.clone(),
+            others_s: None,
+            collector: Some(side::thread("collector".to_owned(), &used, seconds)),
             served: Vec::new(),
         }
     }
@@ -388,12 +455,12 @@ impl Context<'_> {
     fn counted(&self) -> Option<Statistics> {
         let index = self.target?;
         let of = |sample: &Sample| sample.targets.get(index).cloned().flatten();
-        Some(of(self.end)?.since(&of(self.begin)?))
+        Some(of(self.step.end)?.since(&of(self.step.begin)?))
     }
 
     /// Whether its target is one that counts nothing of its own.
     fn counts_nothing(&self) -> bool {
-        let spec = self.target.and_then(|target| self.deployment.targets.get(target));
+        let spec = self.target.and_then(|target| self.step.deployment.targets.get(target));
         spec.is_some_and(|spec| spec.software != Software::Weft)
     }
 
@@ -404,7 +471,7 @@ impl Context<'_> {
         }
         let ends = self.device.connection.as_ref();
         let load = host.filter(|_| ends.is_none_or(Connection::is_within_a_machine));
-        Some(side::of_a_machine(&counted, self.options.idle.as_ref()?, load))
+        Some(side::of_a_machine(&counted, self.step.options.idle.as_ref()?, load))
     }
 
     fn values(&self, record: &mut Record, result: &RunResult) {
@@ -417,13 +484,14 @@ impl Context<'_> {
             set(number::GENERATOR_SHARE, side::generator_share(result, sleeps));
         }
         if let Some(counted) = self.counted().filter(|_| !self.counts_nothing()) {
-            let spec = self.target.and_then(|target| self.deployment.targets.get(target));
+            let spec = self.target.and_then(|target| self.step.deployment.targets.get(target));
             let sleeps = spec.is_some_and(|spec| spec.idle_poll == Some(Duration::ZERO));
             set(number::TARGET_SHARE, side::target_share(&counted, sleeps));
         }
         let submitted: u64 = result.lanes.iter().map(|(_, lane)| lane.submitted).sum();
         set(number::REQUESTS_ALL, submitted as f64);
-        let target = self.target.and_then(|index| self.all.get(index)).and_then(Option::as_ref);
+        let target =
+            self.target.and_then(|index| self.step.all.get(index)).and_then(Option::as_ref);
         if let Some(all) = target.filter(|_| !self.counts_nothing()) {
             let served: u64 = side::served(all, 0)
                 .iter()
@@ -444,7 +512,7 @@ impl Context<'_> {
     }
 
     fn marks(&self, record: &mut Record, reads: &[f64], writes: &[f64]) {
-        if self.deployment.shared {
+        if self.step.deployment.shared {
             record.mark(Mark::SharedCores);
         }
         if self.load.place.is_remote() {
@@ -495,10 +563,10 @@ impl Context<'_> {
             record.values.insert(number::SLOPE_PERCENT_PER_S.to_owned(), slope_percent_per_s);
             record.values.insert(number::DEVIATION_PERCENT.to_owned(), deviation_percent);
         }
-        let measure = self.options.measure;
+        let measure = self.step.options.measure;
         if measure.settle.is_zero() || self.load.host.software == Software::Spdk {
             record.mark(Mark::NotAwaited);
-        } else if self.settled == Some(false)
+        } else if self.step.settled == Some(false)
             || steadiness.is_some_and(|steadiness| !steadiness.is_steady(measure))
         {
             record.mark(Mark::NotSettled);

@@ -344,7 +344,7 @@ impl Runner<'_> {
             let rate = IdleRate::of(&counted.machine, counted.seconds);
             self.environment.target_idle.extend(rate.map(|rate| (target.name.clone(), rate)));
         }
-        self.write_environment()
+        self.note_idle()
     }
 
     /// The same of the machines of agents. The target's has no name: it is no given one.
@@ -359,6 +359,13 @@ impl Runner<'_> {
         self.environment.idle = agent::idle(&loads, &loads_after);
         let target = agent::idle(&target, &target_after);
         self.environment.target_idle.extend(target.map(|rate| (String::new(), rate)));
+        self.note_idle()
+    }
+
+    fn note_idle(&mut self) -> Result<(), Stopped> {
+        if let Some(banner) = self.environment.banner() {
+            self.observer.note(&banner);
+        }
         self.write_environment()
     }
 

@@ -1,11 +1,14 @@
 //! Converts counters of both sides into records.
 
-use weft_rpc::{machine::Machine, statistics::Statistics};
+use weft_rpc::{
+    machine::{Machine, RunDelay},
+    statistics::Statistics,
+};
 
 use crate::{
     RunResult,
     floor::FloorResult,
-    results::{Core, IdleRate, Served, Side, SideMachine, Thread},
+    results::{Core, Delay, IdleRate, Served, Side, SideMachine, Thread},
     usage::Usage,
 };
 
@@ -33,7 +36,16 @@ pub(super) fn machine(of: &Machine) -> SideMachine {
     }
 }
 
-fn thread(name: String, usage: &Usage, whole_s: f64) -> Thread {
+fn delay(of: &RunDelay) -> Delay {
+    Delay {
+        waited_s: seconds(of.total_ns),
+        runs: of.runs,
+        involuntary_switches: of.involuntary_switches,
+        longest_s: of.longest_ns.map(seconds),
+    }
+}
+
+pub(super) fn thread(name: String, usage: &Usage, whole_s: f64) -> Thread {
     let (user_s, system_s) = (usage.user.as_secs_f64(), usage.system.as_secs_f64());
     Thread {
         name,
@@ -41,6 +53,7 @@ fn thread(name: String, usage: &Usage, whole_s: f64) -> Thread {
         system_s,
         context_switches: usage.context_switches,
         polling_s: polling_s(whole_s, usage.idle.as_secs_f64(), user_s + system_s),
+        delay: usage.delay.as_ref().map(delay),
     }
 }
 
@@ -125,12 +138,15 @@ pub(super) fn target(of: &Statistics, number: usize) -> Side {
             seconds(group.idle_ns),
             seconds(group.thread.user_ns.saturating_add(group.thread.system_ns)),
         ),
+        delay: group.thread.delay.as_ref().map(delay),
     });
     Side {
         seconds: seconds(of.time_ns),
         threads: threads.collect(),
         machine: machine(&of.machine),
         cpus: of.groups.iter().filter_map(|group| group.cpu).collect(),
+        others_s: None,
+        collector: None,
         served: served(of, number),
     }
 }

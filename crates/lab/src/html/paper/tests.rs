@@ -7,7 +7,7 @@ use crate::{
         gate::{Rule, Sentence, rule},
     },
     published::Published,
-    results::{Connection, Environment, Mark, Record, Role, Value, key},
+    results::{Connection, Environment, IdleRate, Mark, Record, Role, Value, key},
     study::{
         builtin,
         matrix::{Apart, Capabilities},
@@ -409,3 +409,29 @@ fn a_share_of_a_copy_is_not_compared_with_a_share_of_a_device() {
 }
 
 const OF_LOCAL: &str = "metric = \"local_over_remote_iops\"\nvalue = 2.0\nunit = \"x\"";
+
+/// W6: "time of the host's processors: usr 69 %" stood beside a paper's 45 %, and two thirds of it
+/// were a compiler.
+#[test]
+fn nothing_of_a_machine_that_was_busy_has_a_verdict_beside_a_paper() {
+    let idle = IdleRate { seconds: 2.0, processors: 2, cpu_s: 1.97, ..IdleRate::default() };
+    let busy = Environment { idle: Some(idle), ..Environment::default() };
+    let mut verdicts = [0, 0];
+    for study in builtin::BUILTINS {
+        let mut plan = study.plan().expect(study.name);
+        plan.quicken();
+        let records = repeated(&made_up(&plan, &large_machine()));
+        for (environment, count) in [&Environment::default(), &busy].into_iter().zip(&mut verdicts)
+        {
+            let cells = Cells::of(&records, environment);
+            let papers = paper_comparisons(crate::published::published(), &cells, &plan);
+            let rows = papers.iter().flat_map(|paper| &paper.rows);
+            let is_told = |row: &&Row| {
+                matches!(row.verdict, Outcome::Alike | Outcome::Differs(_) | Outcome::Ratio(_))
+            };
+            *count += rows.filter(is_told).count();
+        }
+    }
+    assert!(verdicts[0] > 20, "{verdicts:?}");
+    assert_eq!(verdicts[1], 0);
+}

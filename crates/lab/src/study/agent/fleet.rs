@@ -317,6 +317,7 @@ pub(in crate::study) fn idle(before: &Readings, after: &Readings) -> Option<Idle
             None => rate,
             Some(sum) => IdleRate {
                 seconds: sum.seconds.min(rate.seconds),
+                processors: sum.processors + rate.processors,
                 cpu_s: sum.cpu_s + rate.cpu_s,
                 interrupts: sum.interrupts + rate.interrupts,
                 network_softirqs: sum.network_softirqs + rate.network_softirqs,

@@ -84,6 +84,8 @@ fn floor(probe: Probe, address: IpAddr, runtime: Duration) -> Floor {
         }
     };
     Floor {
+        rate: None,
+        spin_until_due: false,
         request_bytes: PING_BYTES,
         response_bytes,
         depth,

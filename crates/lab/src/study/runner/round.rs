@@ -263,12 +263,19 @@ impl Runner<'_> {
         Ok(records)
     }
 
-    /// What the machine of targets that the study starts does without a load.
+    /// What the machine of targets that the study starts does without a load; not known if it was
+    /// busy.
     fn target_idle(&self) -> Option<IdleRate> {
-        match self.settings.fleet {
-            Some(_) => self.environment.target_idle.get("").copied(),
-            None => self.environment.idle,
-        }
+        let environment = &self.environment;
+        let is_busy = match self.settings.fleet {
+            Some(_) => environment.target_busy_share("").is_some(),
+            None => environment.busy_share().is_some(),
+        };
+        let idle = match self.settings.fleet {
+            Some(_) => environment.target_idle.get("").copied(),
+            None => environment.idle,
+        };
+        idle.filter(|_| !is_busy)
     }
 
     /// Records the device if it is not the plan's.

@@ -116,6 +116,37 @@ impl Bench {
     }
 }
 
+/// W6: a busy loop on the processor of a load was seen by nobody.
+#[test]
+fn a_busy_loop_on_the_processor_of_a_load_is_marked() {
+    let bench = Bench::new();
+    let axes = "[axes]\ntransport = [\"local\"]\nhost_polling = [\"spin\"]\n";
+    let mut plan = plan("repeats = 1\nrepeats_max = 1", axes);
+    plan.measure.runtime = Duration::from_millis(500);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            weft_reactor::pin_current_thread(0).expect("the processor of the load");
+            while !is_over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let outcome = bench.run(&plan, &mut Notes::default());
+        is_over.store(true, Ordering::Relaxed);
+        outcome.expect("an outcome");
+    });
+    let [record] = &bench.records()[..] else { panic!("one record") };
+    assert!(record.has(Mark::Disturbed), "{record:?}");
+    let host = record.host.as_ref().expect("a side");
+    assert_eq!(host.cpus, [0]);
+    let collector = host.collector.as_ref().expect("its own cost");
+    assert!(collector.user_s + collector.system_s < host.seconds, "{collector:?}");
+    assert!(host.threads.iter().all(|thread| thread.name != collector.name), "it is in no cost");
+    assert!(host.others_s.is_some_and(|seconds| seconds > 0.0), "{host:?}");
+    let delay = host.threads[0].delay.expect("every kernel that schedules says it");
+    assert!(delay.waited_s > 0.01 && delay.involuntary_switches > 0, "{delay:?}");
+}
+
 #[test]
 fn the_time_that_is_left_is_that_of_the_steps() {
     let bench = Bench::new();

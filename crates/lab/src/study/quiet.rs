@@ -1,0 +1,151 @@
+//! Waits until the machines of a study are quiet.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use weft_backend::duration::exact;
+use weft_reactor::monotonic_time;
+use weft_rpc::machine::Machine;
+
+use super::{
+    agent::{self, Fleet},
+    side,
+};
+use crate::{limits::BUSY, results::IdleRate, units};
+
+/// How long the machines are watched at a time, and have to be quiet.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// How often it is looked at whether the user has stopped it.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How often it is said anew how busy the machines are.
+const SAY: Duration = Duration::from_secs(30);
+
+/// How a wait has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// All machines were quiet for a second.
+    Quiet,
+    /// They were not in the time that was given: a sentence.
+    GaveUp(String),
+    /// The user has stopped it.
+    Stopped,
+}
+
+/// Waits until this machine, or those of agents, are quiet for a second: no more than
+/// [`BUSY`](crate::limits::BUSY) of the time of their processors is used. `tell` is called with
+/// what is waited for.
+pub fn wait(
+    limit: Duration,
+    fleet: Option<&Fleet>,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&str),
+) -> Waited {
+    wait_by(limit, &mut || watch(fleet, stop), stop, tell)
+}
+
+/// As [`wait`], by how busy machines were in each second.
+fn wait_by(
+    limit: Duration,
+    watch: &mut dyn FnMut() -> Vec<IdleRate>,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&str),
+) -> Waited {
+    let began = monotonic_time();
+    let mut said: Option<Duration> = None;
+    loop {
+        let rates = watch();
+        let lasted = monotonic_time().saturating_sub(began);
+        if stop.load(Ordering::Relaxed) {
+            return Waited::Stopped;
+        }
+        let shares = rates.iter().filter_map(|rate| Some((rate.share(0)?, rate.processors)));
+        let busy = shares.filter(|(share, _)| *share > BUSY);
+        let Some((share, count)) = busy.max_by(|one, other| one.0.total_cmp(&other.0)) else {
+            return Waited::Quiet;
+        };
+        let (share, most) = (units::percent(share), units::percent(BUSY));
+        let limit_text = exact(limit);
+        if lasted >= limit {
+            return Waited::GaveUp(format!(
+                "the machine was not quiet for a second in {limit_text}: {share} of the time of \
+                 its {count} processors is used by other programs, and {most} is the most. End \
+                 them, give more time, or measure without --wait-for-quiet; then the results say \
+                 that the machine was busy"
+            ));
+        }
+        if said.is_none_or(|said| lasted >= said + SAY) {
+            said = Some(lasted);
+            tell(&format!(
+                "waiting for a quiet machine, at most {limit_text}: {share} of the time of its \
+                 {count} processors is used, and {most} is the most"
+            ));
+        }
+    }
+}
+
+/// How busy the machines are in a second.
+fn watch(fleet: Option<&Fleet>, stop: &AtomicBool) -> Vec<IdleRate> {
+    let Some(fleet) = fleet else {
+        let (before, began) = (Machine::read(), monotonic_time());
+        sleep(stop);
+        let seconds = monotonic_time().saturating_sub(began).as_secs_f64();
+        let here = side::machine(&Machine::read().since(&before));
+        return IdleRate::of(&here, seconds).into_iter().collect();
+    };
+    let before = fleet.readings();
+    sleep(stop);
+    // An agent that does not answer is reported by the run.
+    let (Ok((loads, target)), Ok((loads_after, target_after))) = (before, fleet.readings()) else {
+        return Vec::new();
+    };
+    let rates = [agent::idle(&loads, &loads_after), agent::idle(&target, &target_after)];
+    rates.into_iter().flatten().collect()
+}
+
+fn sleep(stop: &AtomicBool) {
+    let end = monotonic_time() + WATCH;
+    while monotonic_time() < end && !stop.load(Ordering::Relaxed) {
+        thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(cpu_s: f64) -> Vec<IdleRate> {
+        vec![IdleRate { seconds: 1.0, processors: 2, cpu_s, ..IdleRate::default() }]
+    }
+
+    #[test]
+    fn it_goes_on_after_a_quiet_second_and_says_what_it_waits_for() {
+        let mut seen = [1.97, 0.5, 0.21, 0.3].into_iter();
+        let mut said = Vec::new();
+        let stop = AtomicBool::new(false);
+        let mut watch = || rate(seen.next().expect("a second more"));
+        let limit = Duration::from_secs(300);
+        let waited = wait_by(limit, &mut watch, &stop, &mut |what| said.push(what.to_owned()));
+        assert_eq!((waited, seen.next()), (Waited::Quiet, Some(0.3)));
+        let [what] = &said[..] else { panic!("once in half a minute: {said:?}") };
+        assert!(what.contains("98 % of the time of its 2 processors"), "{what}");
+        let limit = format!("at most {}", exact(limit));
+        assert!(what.contains(&limit) && what.contains("10 % is the most"), "{what}");
+    }
+
+    #[test]
+    fn it_gives_up_in_a_sentence_and_stops_when_it_is_told_to() {
+        let stop = AtomicBool::new(false);
+        let wait = |stop: &AtomicBool| {
+            wait_by(Duration::ZERO, &mut || rate(1.0), stop, &mut |_| panic!("too late"))
+        };
+        let Waited::GaveUp(why) = wait(&stop) else { panic!("it was never quiet") };
+        assert!(why.contains("49 % of the time of its 2 processors"), "{why}");
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(wait(&stop), Waited::Stopped);
+    }
+}
