@@ -5,10 +5,8 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use weft_lab::units;
-use weft_rpc::{
-    Client,
-    statistics::{GetStatistics, HostCommands, RateLimit, Served, Statistics, Waits},
-};
+use weft_rpc::Client;
+use weft_statistics::{GetStatistics, HostCommands, RateLimit, Served, Statistics, Waits};
 
 use crate::{ctl, failure::Failure, output, table::Table};
 
@@ -536,7 +534,7 @@ fn as_json(
 
 #[cfg(test)]
 mod tests {
-    use weft_rpc::statistics::{Express, Group, Hosts, ThrottledTenant};
+    use weft_statistics::{Express, Group, Hosts, ThrottledTenant};
 
     use super::*;
 

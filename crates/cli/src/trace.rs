@@ -15,10 +15,8 @@ use std::{
 use clap::Args;
 use serde_json::{Value, json};
 use weft_nvme::{NvmOpcode, Status};
-use weft_rpc::{
-    Client,
-    trace::{ReadTrace, StartTrace, TraceOptions, TracedCommand, TracedQueue},
-};
+use weft_rpc::Client;
+use weft_statistics::trace::{ReadTrace, StartTrace, TraceOptions, TracedCommand, TracedQueue};
 
 use crate::{ctl, failure::Failure, output};
 

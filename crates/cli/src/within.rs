@@ -9,7 +9,8 @@ use weft_lab::study::{
     software::Software,
 };
 use weft_reactor::DriverKind;
-use weft_rpc::{Address, Client, Methods, Server, statistics::GetStatistics};
+use weft_rpc::{Address, Client, Methods, Server};
+use weft_statistics::GetStatistics;
 use weft_target::{
     Target,
     config::{Config, IDLE_POLL_DEFAULT, Listen, Namespace, Port, Subsystem, identity},

@@ -50,7 +50,8 @@ const LACKING_OF_ALL: &[&str] = &[
 ];
 
 /// Those with connections and processes of their own. What starts the binary or fio is left out.
-const MORE: &[&str] = &["weft-transport", "weft-rpc", "weft-target", "weft-host", "weft-sim"];
+const MORE: &[&str] =
+    &["weft-transport", "weft-rpc", "weft-statistics", "weft-target", "weft-host", "weft-sim"];
 
 /// Ciphers and powers modulo long primes, which take the emulation a minute.
 const LONG: &str = "auth::";

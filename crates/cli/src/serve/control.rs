@@ -13,10 +13,10 @@ use weft_lab::study::inside;
 use weft_rpc::{
     Address, Caller, Code, ErrorObject, Method, Methods, Server, Token,
     machine::{self, Machine},
-    statistics::{
-        Express, GetStatistics, Group, HostCommands, Hosts, RateLimit, Reload, Served, Statistics,
-        ThrottledTenant, Waits,
-    },
+};
+use weft_statistics::{
+    Express, GetStatistics, Group, HostCommands, Hosts, RateLimit, Reload, Served, Statistics,
+    ThrottledTenant, Waits,
 };
 use weft_target::config::RateLimitedCommands;
 use weft_target::{

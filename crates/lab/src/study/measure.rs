@@ -9,7 +9,8 @@ use std::{
 };
 
 use weft_reactor::monotonic_time;
-use weft_rpc::{machine::Machine, statistics::Statistics};
+use weft_rpc::machine::Machine;
+use weft_statistics::Statistics;
 
 use super::{
     agent::{Elsewhere, Part, jumped, machines, overlap, parts_of, run_beside},
@@ -709,7 +710,7 @@ fn wrong_groups(all: &[Option<Statistics>], groups: Groups) -> Option<String> {
 mod tests {
     use super::*;
     use crate::results::Configuration;
-    use weft_rpc::statistics::{Group, Served as Counted};
+    use weft_statistics::{Group, Served as Counted};
 
     fn statistics(groups: &[&[(u32, u64)]]) -> Option<Statistics> {
         let groups = groups.iter().enumerate().map(|(group, served)| Group {

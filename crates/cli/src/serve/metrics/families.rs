@@ -301,21 +301,20 @@ fn processor_time(text: &mut Exposition) {
 fn rate_limits(text: &mut Exposition, watch: &StatisticsReader) {
     let limits: Vec<_> =
         watch.rate_limits().into_iter().map(super::super::control::rate_limit).collect();
-    let mut family =
-        |name: &str, help: &str, of: &dyn Fn(&weft_rpc::statistics::RateLimit) -> f64| {
-            text.family(name, Kind::Counter, help);
-            for limit in &limits {
-                let nsid = limit.nsid.map(|nsid| nsid.to_string()).unwrap_or_default();
-                let labels = [
-                    ("host", limit.host.as_deref().unwrap_or_default()),
-                    ("subsystem", limit.subsystem.as_deref().unwrap_or_default()),
-                    ("nsid", &nsid),
-                    ("command", &limit.rw),
-                    ("unit", if limit.counts_bytes { "bytes" } else { "commands" }),
-                ];
-                text.sample(name, &labels, of(limit));
-            }
-        };
+    let mut family = |name: &str, help: &str, of: &dyn Fn(&weft_statistics::RateLimit) -> f64| {
+        text.family(name, Kind::Counter, help);
+        for limit in &limits {
+            let nsid = limit.nsid.map(|nsid| nsid.to_string()).unwrap_or_default();
+            let labels = [
+                ("host", limit.host.as_deref().unwrap_or_default()),
+                ("subsystem", limit.subsystem.as_deref().unwrap_or_default()),
+                ("nsid", &nsid),
+                ("command", &limit.rw),
+                ("unit", if limit.counts_bytes { "bytes" } else { "commands" }),
+            ];
+            text.sample(name, &labels, of(limit));
+        }
+    };
     family(
         "weft_rate_limit_throttled_commands_total",
         "Commands that were the first of their queue to the namespace to wait for a rate limit.",

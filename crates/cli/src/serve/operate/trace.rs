@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use weft_rpc::{
-    Methods,
-    trace::{ReadTrace, StartTrace, TraceOptions, TracedCommand, TracedCommands, TracedQueue},
+use weft_rpc::Methods;
+use weft_statistics::trace::{
+    ReadTrace, StartTrace, TraceOptions, TracedCommand, TracedCommands, TracedQueue,
 };
 use weft_target::{self as target, TraceConfig, TracedGroup};
 

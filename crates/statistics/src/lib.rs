@@ -1,10 +1,16 @@
-//! The methods of a target, and their data.
+//! What a target reports of itself: its counters ([`Statistics`]) and traces ([`trace`]), their
+//! form in JSON, and the methods that read them.
+//!
+//! Whoever counts fills these types, and whoever reads a target over its control socket has them
+//! from here; there is no second description of a counter. All numbers count from the target's
+//! start; a period is the difference of two readings ([`Statistics::since`]).
+
+pub mod trace;
 
 use serde::{Deserialize, Serialize};
-
-use crate::{
+use weft_rpc::{
+    Method,
     machine::{Machine, Thread},
-    method::Method,
 };
 
 /// Reads the counters of the target since its start, and those of its machine.

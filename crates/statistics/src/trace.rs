@@ -1,8 +1,7 @@
 //! The methods of a trace: what every command of a while went through.
 
 use serde::{Deserialize, Serialize};
-
-use crate::method::Method;
+use weft_rpc::Method;
 
 /// Has the target record its commands for a while.
 #[derive(Clone, Copy, Debug)]
