@@ -23,11 +23,11 @@ use weft_target::{
     },
 };
 
+pub(crate) use self::operate::sentence;
 use self::{
     announce::Reached, announced::Announced, control::Control, operate::Operator, pair::Pair,
     registered::Registered,
 };
-pub(crate) use self::{control::statistics, operate::sentence};
 use crate::{
     ctl,
     failure::Failure,

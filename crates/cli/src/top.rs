@@ -194,7 +194,7 @@ impl Period<'_> {
         let mut table = Table::new(&columns);
         for group in &self.of.groups {
             let percent = |ns: u64| 100.0 * ns as f64 / 1e9 / self.seconds;
-            let commands = group.served.iter().map(commands_of).sum();
+            let commands = group.served.iter().map(Served::commands).sum();
             table.row(vec![
                 group.group.to_string(),
                 group.cpu.map_or("-".to_owned(), |cpu| cpu.to_string()),
@@ -212,11 +212,7 @@ impl Period<'_> {
         let mut sums = BTreeMap::<(&str, u32), Served>::new();
         for one in self.of.groups.iter().flat_map(|group| &group.served) {
             let sum = sums.entry((&one.subsystem, one.nsid)).or_default();
-            sum.reads += one.reads;
-            sum.writes += one.writes;
-            sum.others += one.others;
-            sum.read_bytes += one.read_bytes;
-            sum.written_bytes += one.written_bytes;
+            sum.add(one);
         }
         sums.retain(|(subsystem, _), _| options.shows(&[subsystem]));
         let rows = sums.into_iter().map(|((subsystem, nsid), sum)| {
@@ -459,10 +455,6 @@ fn limit_row(limit: &RateLimit) -> (String, String, u64) {
     (scope.join(" "), rate, limit.throttled_ns)
 }
 
-fn commands_of(served: &Served) -> u64 {
-    served.reads + served.writes + served.others
-}
-
 /// The last interval, everything since the start, and the queues if they are asked for.
 fn as_json(
     (between, now): (&Statistics, &Statistics),
@@ -565,12 +557,12 @@ mod tests {
             total_ns: 60_000 * buckets.iter().sum::<u64>(),
             buckets: buckets.to_vec(),
             bytes,
-            errors: 0,
             waits: Waits {
                 memory_ns: 6_000 * buckets.iter().sum::<u64>(),
                 device_ns: 45_000 * buckets.iter().sum::<u64>(),
                 ..Waits::default()
             },
+            ..HostCommands::default()
         };
         let served = Served {
             subsystem: "nqn.2024-01.org.example:disks".to_owned(),
@@ -598,6 +590,7 @@ mod tests {
                     commands("slow", [100, 200, 100], 400 * 4096),
                     commands("fast", [4_000, 0, 0], 4_000 * 4096),
                 ],
+                ..Hosts::default()
             }),
             rate_limits: vec![
                 RateLimit {

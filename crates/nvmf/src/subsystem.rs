@@ -690,7 +690,9 @@ impl SubsystemShared {
 }
 
 impl Totals {
-    fn plus(self, other: Self) -> Self {
+    /// Those of both.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
         Self {
             reads: self.reads.wrapping_add(other.reads),
             writes: self.writes.wrapping_add(other.writes),

@@ -102,13 +102,7 @@ pub(super) fn served(of: &Statistics, target: usize) -> Vec<Served> {
             target,
             group: group.group,
             cpu: group.cpu,
-            subsystem: served.subsystem.clone(),
-            nsid: served.nsid,
-            reads: served.reads,
-            writes: served.writes,
-            others: served.others,
-            read_bytes: served.read_bytes,
-            written_bytes: served.written_bytes,
+            counted: served.clone(),
         })
     });
     groups.collect()
