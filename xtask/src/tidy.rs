@@ -41,7 +41,6 @@ const CIRCULAR: &[&str] = &[
     "crates/reactor",
     "crates/subsystem",
     "crates/transport",
-    "tests/peers",
     "xtask",
 ];
 
