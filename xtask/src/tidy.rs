@@ -41,7 +41,6 @@ const CIRCULAR: &[&str] = &[
     "crates/reactor",
     "crates/subsystem",
     "crates/transport",
-    "xtask",
 ];
 
 /// The top packages, on which nothing may depend, not even for tests.
