@@ -35,7 +35,6 @@ const CIRCLE_MAX: usize = 3;
 const CIRCULAR: &[&str] = &[
     "crates/backend",
     "crates/cli",
-    "crates/host",
     "crates/lab",
     "crates/nvmf",
     "crates/reactor",
