@@ -39,7 +39,6 @@ const CIRCULAR: &[&str] = &[
     "crates/nvmf",
     "crates/reactor",
     "crates/subsystem",
-    "crates/transport",
 ];
 
 /// The top packages, on which nothing may depend, not even for tests.
