@@ -8,7 +8,7 @@ use weft_lab::units;
 use weft_rpc::Client;
 use weft_statistics::{GetStatistics, HostCommands, RateLimit, Served, Statistics, Waits};
 
-use crate::{ctl, failure::Failure, output, table::Table};
+use crate::{ctl::session, failure::Failure, output, table::Table};
 
 /// Columns of an output that is no terminal.
 const COLUMNS: usize = 80;
@@ -26,7 +26,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    target: ctl::ControlledTarget,
+    target: session::ControlledTarget,
     /// Time over which rates and latencies are shown.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
@@ -71,7 +71,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let mut client = options.target.connect(ctl::TIMEOUT)?;
+    let mut client = options.target.connect(session::TIMEOUT)?;
     let read = |client: &mut Client| client.call::<GetStatistics>(&()).map_err(Failure::because);
     let mut before = read(&mut client)?;
     loop {
@@ -136,27 +136,32 @@ struct Class {
 fn queues(client: &mut Client) -> Result<Vec<Queue>, Failure> {
     let mut call = |method, params| client.call_named(method, params).map_err(Failure::because);
     let mut queues = Vec::new();
-    for subsystem in ctl::list(&call("nvmf_get_subsystems", Value::Null)?) {
+    for subsystem in session::list(&call("nvmf_get_subsystems", Value::Null)?) {
         let nqn = json!({ "nqn": subsystem["nqn"] });
-        for queue in ctl::list(&call("nvmf_subsystem_get_qpairs", nqn)?) {
+        for queue in session::list(&call("nvmf_subsystem_get_qpairs", nqn)?) {
             let peer = &queue["peer_address"];
-            let peer = format!("{}:{}", ctl::text(&peer["traddr"]), ctl::text(&peer["trsvcid"]));
+            let peer =
+                format!("{}:{}", session::text(&peer["traddr"]), session::text(&peer["trsvcid"]));
             let at = &queue["listen_address"];
-            let group = ctl::text(&queue["thread"]);
+            let group = session::text(&queue["thread"]);
             let group = group.rsplit('-').next().unwrap_or_default().to_owned();
             let class = queue["qos"].as_object().map(|of| Class {
-                class: ctl::text(&of["class"]),
-                reason: ctl::text(&of["reason"]),
+                class: session::text(&of["class"]),
+                reason: session::text(&of["reason"]),
                 is_express: of["express"] == true,
             });
             queues.push(Queue {
-                host: ctl::text(&queue["hostnqn"]),
-                subsystem: ctl::text(&subsystem["nqn"]),
-                cntlid: ctl::text(&queue["cntlid"]),
-                qid: ctl::text(&queue["qid"]),
+                host: session::text(&queue["hostnqn"]),
+                subsystem: session::text(&subsystem["nqn"]),
+                cntlid: session::text(&queue["cntlid"]),
+                qid: session::text(&queue["qid"]),
                 group,
                 peer,
-                local: format!("{}:{}", ctl::text(&at["traddr"]), ctl::text(&at["trsvcid"])),
+                local: format!(
+                    "{}:{}",
+                    session::text(&at["traddr"]),
+                    session::text(&at["trsvcid"])
+                ),
                 tls_records: queue["tls"]["records"].as_str().map(str::to_owned),
                 class,
             });
@@ -532,7 +537,7 @@ mod tests {
 
     fn options(sort: Sort, filter: Option<&str>) -> Options {
         Options {
-            target: ctl::ControlledTarget::default(),
+            target: session::ControlledTarget::default(),
             interval: Duration::from_secs(1),
             once: true,
             since_start: false,

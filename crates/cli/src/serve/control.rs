@@ -13,7 +13,7 @@ use weft_lab::study::inside;
 use weft_rpc::{Address, Caller, Code, ErrorObject, Method, Methods, Server, Token};
 use weft_statistics::{GetStatistics, Reload};
 
-use super::operate::{self, Operator, Params};
+use super::operate::{self, error::invalid, operator::Operator, parameters::Params};
 use crate::{failure::Failure, signals::Wish};
 
 /// The callers of `reload` that wait for its outcome.
@@ -88,7 +88,7 @@ fn kill(
         let wanted = match name.trim_start_matches("SIG") {
             "INT" | "2" | "TERM" | "15" => Wish::Stop(who),
             "HUP" | "1" => Wish::Reload(who),
-            _ => return Err(operate::invalid("sig_name: give SIGINT, SIGTERM or SIGHUP")),
+            _ => return Err(invalid("sig_name: give SIGINT, SIGTERM or SIGHUP")),
         };
         wish.send(wanted).map_err(|_| ErrorObject::new(Code(-1), "the target stops"))?;
         Ok(true.into())

@@ -7,7 +7,7 @@ use weft_statistics::{Group, HostCommands, Hosts, RateLimit, Served};
 use weft_target::{ErrorClass, NamespaceState, StatisticsReader};
 
 use super::exposition::{Exposition, Format, Kind};
-use crate::serve::operate::Operator;
+use crate::serve::operate::operator::Operator;
 
 /// Its host where a host was gone for so long that it gave its counters back.
 const GONE: &str = "gone";

@@ -15,7 +15,13 @@ use weft_target::{
     steps::Step,
 };
 
-use super::{Found, Operator, bdevs, invalid, method, no_device, parameters::Params};
+use super::{
+    error::{invalid, no_device},
+    found::{Found, bdevs},
+    method::method,
+    operator::Operator,
+    parameters::Params,
+};
 
 /// Ticks of time, as SPDK calls them: here they are ns.
 pub(super) const TICK_RATE: u64 = 1_000_000_000;

@@ -7,7 +7,14 @@ use serde_json::{Value, json};
 use weft_rpc::{ErrorObject, Methods};
 use weft_statistics::ns;
 
-use super::{Operator, bdev::TICK_RATE, config, invalid, method, parameters::Params, thread_name};
+use super::{
+    bdev::TICK_RATE,
+    config,
+    error::invalid,
+    method::{method, thread_name},
+    operator::Operator,
+    parameters::Params,
+};
 
 type Answer = Result<Value, ErrorObject>;
 

@@ -21,9 +21,11 @@ use weft_target::{
 };
 
 use super::{
-    Operator, address_json, ana, invalid, method,
+    ana,
+    error::invalid,
+    method::{address_json, method, thread_name},
+    operator::Operator,
     parameters::{Params, Renamed, parameters_of},
-    thread_name,
 };
 
 type Answer = Result<Value, ErrorObject>;

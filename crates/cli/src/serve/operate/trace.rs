@@ -10,7 +10,7 @@ use weft_rpc::Methods;
 use weft_statistics::trace::{ReadTrace, StartTrace, TraceOptions, TracedCommands};
 use weft_target::{TraceConfig, TracedGroup};
 
-use super::Operator;
+use super::operator::Operator;
 
 /// Commands of a part: one of two megabytes at most.
 const PART_COMMANDS: usize = 20_000;
