@@ -98,6 +98,16 @@ impl Report {
         result.is_ok()
     }
 
+    /// Counts checks that this machine cannot run as skipped; on CI that is a failure.
+    pub fn lacks(&mut self, name: &str, count: usize, reason: &str) {
+        if std::env::var("CI").is_ok_and(|value| value == "true") {
+            println!("{reason}");
+            self.add_failure(&format!("{name}: {reason}"));
+        } else {
+            self.skip(name, count, reason);
+        }
+    }
+
     /// Counts `count` checks that were not run.
     pub fn skip(&mut self, name: &str, count: usize, reason: &str) {
         println!("SKIP {name}: {reason}");

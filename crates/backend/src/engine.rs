@@ -15,8 +15,8 @@
 use crate::{
     BlockDevice, DEVICE_TAGS, Direction, Failure, Geometry, Operation, Request, RequestCompletion,
     Storage,
-    device::LostWrites,
     exclusion::{self, CountedWrite, DrainState, ExcludedStripes, Stripes},
+    shared::LostWrites,
 };
 use core::time::Duration;
 use rustix::io::Errno;

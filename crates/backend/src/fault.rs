@@ -6,7 +6,7 @@
 
 use crate::{
     BlockDevice, DeviceFactory, Failure, Geometry, OpenError, Operation, OperationKind, Request,
-    RequestCompletion, device::LostWrites, limits::LAYERS_MAX, wrapper::Wrapper,
+    RequestCompletion, limits::LAYERS_MAX, shared::LostWrites, wrapper::Wrapper,
 };
 use core::{
     fmt,

@@ -16,8 +16,8 @@ use crate::{
     BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
     StorageId, bytes,
     claim::{self, Claim, Claimed},
-    device,
     engine::Shared,
+    error::check_size,
     geometry,
     watch::Watch,
 };
@@ -150,7 +150,7 @@ impl DeviceFactory for FileFactory {
         if self.read_only {
             return Err(ResizeError::Unsupported);
         }
-        device::check_size(bytes, geometry.block_bytes)?;
+        check_size(bytes, geometry.block_bytes)?;
         // A handle must not see blocks that do not exist: a smaller size is published first.
         if bytes < geometry.bytes() {
             self.shared.set_bytes(bytes);

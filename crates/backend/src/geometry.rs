@@ -1,6 +1,9 @@
 //! The geometry of a device: its blocks, hints and capabilities.
 
-use crate::{OpenError, device};
+use crate::{OpenError, error::check_size};
+
+/// The default block size of a memory or null device.
+pub const BLOCK_BYTES_DEFAULT: u32 = 4096;
 
 /// A device's current geometry.
 ///
@@ -96,7 +99,7 @@ pub(crate) fn sized(bytes: u64, block_bytes: u32) -> Result<Geometry, OpenError>
         let what = format!("{block_bytes} bytes is not a block size (use 512 or 4096)");
         return Err(OpenError::Invalid(what));
     }
-    let whole = device::check_size(bytes, block_bytes);
+    let whole = check_size(bytes, block_bytes);
     whole.map_err(|error| OpenError::Invalid(error.to_string()))?;
     Ok(Geometry::new(bytes, block_bytes))
 }

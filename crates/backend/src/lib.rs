@@ -32,6 +32,7 @@ pub mod delay;
 mod device;
 pub mod duration;
 mod engine;
+mod error;
 mod exclusion;
 mod failure;
 pub mod fault;
@@ -44,6 +45,7 @@ pub mod null;
 mod nvme;
 pub mod rbd;
 mod request;
+mod shared;
 mod spec;
 mod storage;
 pub mod uncorrectable;
@@ -56,10 +58,12 @@ mod sync {
 }
 
 pub use claim::{lock_devices, unlock_devices};
-pub use device::{BlockDevice, DEVICE_TAGS, DeviceFactory, OpenError, ResizeError, Resized};
+pub use device::{BlockDevice, DEVICE_TAGS, DeviceFactory};
+pub use error::{OpenError, ResizeError};
 pub use failure::{Direction, Failure, ParseFailureError};
 pub use fault::{Effect, FaultRule};
-pub use geometry::{Capabilities, Geometry, is_block_size};
+pub use geometry::{BLOCK_BYTES_DEFAULT, Capabilities, Geometry, is_block_size};
 pub use request::{Operation, OperationKind, Request, RequestCompletion};
-pub use spec::{BLOCK_BYTES_DEFAULT, DeviceSpec, ParseSpecError, nearest, split_path};
+pub use shared::Resized;
+pub use spec::{DeviceSpec, ParseSpecError, nearest, split_path};
 pub use storage::{Storage, StorageId, part_beside_whole, same_blocks};

@@ -7,8 +7,8 @@
 
 use crate::{
     BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, DEVICE_TAGS, DeviceFactory, Failure, Geometry,
-    OpenError, Operation, Request, RequestCompletion, ResizeError, bytes, device,
-    device::PIECE_BYTES, geometry,
+    OpenError, Operation, Request, RequestCompletion, ResizeError, bytes, device::PIECE_BYTES,
+    error::check_size, geometry,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::{collections::VecDeque, sync::Arc};
@@ -85,7 +85,7 @@ impl DeviceFactory for MemoryFactory {
 
     fn resize(&self, bytes: u64) -> Result<(), ResizeError> {
         let block_bytes = self.geometry.block_bytes;
-        device::check_size(bytes, block_bytes)?;
+        check_size(bytes, block_bytes)?;
         let blocks = bytes / u64::from(block_bytes);
         // A handle must not see blocks that do not exist: a smaller size is published first.
         self.shared.blocks.fetch_min(blocks, Ordering::AcqRel);

@@ -6,7 +6,7 @@
 
 use crate::{
     BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, DeviceFactory, Failure, Geometry, OpenError,
-    Operation, Request, RequestCompletion, ResizeError, bytes, device, geometry,
+    Operation, Request, RequestCompletion, ResizeError, bytes, error::check_size, geometry,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::{collections::VecDeque, sync::Arc};
@@ -66,7 +66,7 @@ impl DeviceFactory for NullFactory {
     }
 
     fn resize(&self, bytes: u64) -> Result<(), ResizeError> {
-        device::check_size(bytes, self.geometry.block_bytes)?;
+        check_size(bytes, self.geometry.block_bytes)?;
         let blocks = bytes / u64::from(self.geometry.block_bytes);
         self.blocks.store(blocks, Ordering::Release);
         Ok(())

@@ -34,7 +34,7 @@ pub use spec::{CephSpec, RbdSpec};
 
 use crate::{
     BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
-    bytes, device as common, geometry,
+    bytes, error::check_size, geometry,
 };
 use core::{
     fmt,
@@ -207,7 +207,7 @@ impl DeviceFactory for RbdFactory {
         if self.spec.is_read_only() {
             return Err(ResizeError::Unsupported);
         }
-        common::check_size(bytes, self.shared.base.block_bytes)?;
+        check_size(bytes, self.shared.base.block_bytes)?;
         // A handle must not see blocks that do not exist: a smaller size is published first.
         if bytes < self.geometry().bytes() {
             self.shared.set_bytes(bytes);

@@ -6,8 +6,8 @@
 //! [`claim`](crate::claim)), whatever their paths, wrappers and block sizes.
 
 use crate::{
-    device::{LostWrites, Resized},
     exclusion::Exclusion,
+    shared::{LostWrites, Resized},
 };
 use core::sync::atomic::{
     AtomicU64,

@@ -15,7 +15,11 @@ use weft_lab::study::{
     linux::Linux,
 };
 
-use crate::{failure::Failure, signals, study};
+use crate::{
+    failure::Failure,
+    signals,
+    study::{child::Children, here::this_build},
+};
 
 /// Options of `weft agent`.
 #[derive(Debug, Args)]
@@ -40,8 +44,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let keeper = keeper();
     let knobs = Knobs::new(Arc::clone(&keeper));
     let linux = Arc::new(Linux::new(keeper));
-    let launcher = Box::new(study::Children::new(&linux));
-    let methods = agent::methods(launcher, Some(linux), study::this_build()?, knobs);
+    let launcher = Box::new(Children::new(&linux));
+    let methods = agent::methods(launcher, Some(linux), this_build()?, knobs);
     weft_rpc::serve(methods, io::stdin(), io::stdout());
     Ok(())
 }

@@ -6,39 +6,28 @@ mod keys;
 mod namespace;
 mod pair;
 mod qos;
+pub(crate) mod session;
 mod visibility;
-
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    time::Duration,
-};
 
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Value, json};
 use weft_backend::{DeviceSpec, ParseSpecError, bytes};
 use weft_nvmf::keys::{TlsMode, TlsRecords};
-use weft_rpc::{Address, CallError, Client, Token};
-use weft_target::config::{Listen, traddr};
+use weft_rpc::CallError;
+use weft_target::config::Listen;
 
+use self::session::{
+    ControlledTarget, Session, TIMEOUT, addresses, as_address, as_text, as_text_of, list, shown,
+    strings, text,
+};
 use crate::{
     failure::Failure,
     names, output,
-    serve::sentence,
     table::Table,
     values::{size, whole_rate},
 };
-
-/// The environment variable with the address of the control socket.
-const VARIABLE: &str = "WEFT_CONTROL";
-
-/// The environment variable with its token file.
-const TOKEN_VARIABLE: &str = "WEFT_CONTROL_TOKEN_FILE";
-
-/// How long an answer may take: a change waits for every poll group.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Options of `weft ctl`.
 #[derive(Debug, Args)]
@@ -50,19 +39,6 @@ pub(crate) struct Options {
     json: bool,
     #[command(subcommand)]
     noun: Noun,
-}
-
-/// The target that is meant.
-#[derive(Debug, Default, Args)]
-pub(crate) struct ControlledTarget {
-    /// The control socket of the target: unix:PATH or tcp://ADDRESS:PORT; by default that of the
-    /// variable WEFT_CONTROL.
-    #[arg(long, global = true, value_name = "URL")]
-    pub(crate) control: Option<String>,
-    /// The token file of the target, for tcp: addresses; by default that of the variable
-    /// WEFT_CONTROL_TOKEN_FILE.
-    #[arg(long, global = true, value_name = "FILE")]
-    pub(crate) control_token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -372,36 +348,6 @@ struct LimitedCommands {
     rw: String,
 }
 
-/// A target, and how its answers are printed.
-struct Session {
-    client: Client,
-    json: bool,
-}
-
-impl ControlledTarget {
-    /// Connects to its control socket.
-    pub(crate) fn connect(&self, timeout: Duration) -> Result<Client, Failure> {
-        let address = self.control.clone().or_else(|| std::env::var(VARIABLE).ok());
-        let what = "no target is named: give --control unix:PATH or set WEFT_CONTROL";
-        let address: Address =
-            address.ok_or_else(|| Failure::because(what))?.parse().map_err(Failure::because)?;
-        let file = self.control_token_file.clone();
-        let file = file.or_else(|| std::env::var_os(TOKEN_VARIABLE).map(PathBuf::from));
-        let token = file.as_deref().map(token).transpose()?;
-        Client::connect(&address, token.as_ref(), timeout)
-            .map_err(|error| Failure::io("reach the target at", &address, &error))
-    }
-}
-
-/// The token of a file, which only its user may read.
-pub(crate) fn token(file: &Path) -> Result<Token, Failure> {
-    let shown = file.display();
-    let text = weft_reactor::read_private_file(file)
-        .map_err(|error| Failure::io("read the token file", &shown, &error))?;
-    Token::new(&String::from_utf8_lossy(&text))
-        .map_err(|error| Failure::Because(format!("{shown}: {error}")))
-}
-
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let client = options.target.connect(TIMEOUT)?;
     let mut session = Session { client, json: options.json };
@@ -438,42 +384,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 impl Session {
-    /// Calls a method. Options that were not given are no parameters.
-    fn call(&mut self, method: &str, params: impl Serialize) -> Result<Value, Failure> {
-        let mut params = serde_json::to_value(params).map_err(Failure::because)?;
-        if let Some(params) = params.as_object_mut() {
-            params.retain(|_, value| !value.is_null());
-        }
-        self.client.call_named(method, params).map_err(|error| match error {
-            CallError::Error(error) => Failure::because(sentence(&error.message)),
-            error => Failure::because(error),
-        })
-    }
-
-    /// Prints a list.
-    fn show(&self, value: &Value, text: &str) -> Result<(), Failure> {
-        if self.json { output::print_json(value) } else { output::print(text) }
-    }
-
-    /// Prints what was made, for programs alone.
-    fn made(&self, value: &Value) -> Result<(), Failure> {
-        if self.json { output::print_json(value) } else { Ok(()) }
-    }
-
-    /// Makes a change that has no result.
-    fn change(&mut self, method: &str, params: impl Serialize) -> Result<(), Failure> {
-        let answer = self.call(method, params)?;
-        self.made(&answer)
-    }
-
-    /// The subsystems with namespaces, or one of them.
-    fn subsystems(&mut self, nqn: Option<&str>) -> Result<Vec<Value>, Failure> {
-        let params = nqn.map_or(Value::Null, |nqn| json!({ "nqn": nqn }));
-        let all = self.call("nvmf_get_subsystems", params)?;
-        let is_nvm = |subsystem: &&Value| subsystem["subtype"] == "NVMe";
-        Ok(list(&all).iter().filter(is_nvm).cloned().collect())
-    }
-
     /// Says where a subsystem that was made is served, to a person: at once, where an address of
     /// the configuration has every subsystem.
     fn show_where(&mut self, nqn: &str) -> Result<(), Failure> {
@@ -657,70 +567,10 @@ impl Device {
     }
 }
 
-/// An option as its text.
-fn as_text<S: Serializer>(value: &Option<impl fmt::Display>, to: S) -> Result<S::Ok, S::Error> {
-    value.as_ref().map(ToString::to_string).serialize(to)
-}
-
-/// A value as its text.
-fn as_text_of<S: Serializer>(value: &impl fmt::Display, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(value)
-}
-
-/// An address as the parameter `listen_address`.
-fn as_address<S: Serializer>(url: &Listen, to: S) -> Result<S::Ok, S::Error> {
-    let at = url.address;
-    let address = json!({
-        "trtype": url.transport.to_string().to_uppercase(),
-        "adrfam": if at.is_ipv4() { "ipv4" } else { "ipv6" },
-        "traddr": traddr(at),
-        "trsvcid": at.port().to_string(),
-    });
-    address.serialize(to)
-}
-
-pub(crate) fn list(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-fn strings(value: &Value) -> Vec<&str> {
-    list(value).iter().filter_map(Value::as_str).collect()
-}
-
-/// A text or number as it is shown.
-pub(crate) fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// What is shown of a value that may be a list or be left out.
-fn shown(value: &Value, none: &str) -> String {
-    match value {
-        Value::Null => none.to_owned(),
-        Value::Array(all) => all.iter().map(text).collect::<Vec<_>>().join(","),
-        value => text(value),
-    }
-}
-
 /// The hosts that may connect to a subsystem.
 fn hosts(subsystem: &Value) -> Vec<String> {
     match subsystem["allow_any_host"] == true {
         true => vec!["any".to_owned()],
         false => list(&subsystem["hosts"]).iter().map(|host| text(&host["nqn"])).collect(),
-    }
-}
-
-/// The addresses of a subsystem, as other commands take them.
-pub(crate) fn addresses(subsystem: &Value) -> Vec<String> {
-    list(&subsystem["listen_addresses"]).iter().map(url).collect()
-}
-
-/// An address, as other commands take it.
-fn url(one: &Value) -> String {
-    let transport = text(&one["trtype"]).to_lowercase();
-    let (ip, port) = (text(&one["traddr"]), text(&one["trsvcid"]));
-    if one["adrfam"] == "IPv6" {
-        format!("{transport}://[{ip}]:{port}")
-    } else {
-        format!("{transport}://{ip}:{port}")
     }
 }

@@ -9,7 +9,7 @@ use clap_complete::CompletionCandidate;
 use serde_json::Value;
 use weft_rpc::Client;
 
-use crate::ctl::{ControlledTarget, addresses, list, text};
+use crate::ctl::session::{ControlledTarget, addresses, list, text};
 
 /// A completion that takes longer is in the way.
 const TIMEOUT: Duration = Duration::from_secs(1);

@@ -23,13 +23,13 @@ use weft_target::{
     },
 };
 
+pub(crate) use self::operate::error::sentence;
 use self::{
-    announce::Reached, announced::Announced, control::Control, operate::Operator, pair::Pair,
-    registered::Registered,
+    announce::Reached, announced::Announced, control::Control, operate::operator::Operator,
+    pair::Pair, registered::Registered,
 };
-pub(crate) use self::{control::statistics, operate::sentence};
 use crate::{
-    ctl,
+    ctl::session,
     failure::Failure,
     mdns,
     output::Format,
@@ -418,7 +418,7 @@ impl Options {
 
     /// What callers over TCP must show.
     fn control_token(&self) -> Result<Option<Token>, Failure> {
-        let token = self.control_token_file.as_deref().map(ctl::token).transpose()?;
+        let token = self.control_token_file.as_deref().map(session::token).transpose()?;
         match &self.control {
             Some(address) if address.is_remote() && token.is_none() => {
                 Err(Failure::Because(format!(

@@ -3,7 +3,8 @@
 mod against;
 mod agents;
 mod build_id;
-mod child;
+pub(crate) mod child;
+pub(crate) mod here;
 mod keys;
 mod list;
 mod progress;
@@ -13,20 +14,8 @@ pub(crate) mod site;
 mod summary;
 
 pub(crate) use against::{COMPARISON, OTHER, THIS};
-pub(crate) use child::Children;
-
-use std::{
-    hash::{DefaultHasher, Hasher},
-    io,
-    path::Path,
-};
 
 use clap::{Args, Subcommand};
-use weft_backend::files::read_text;
-use weft_lab::{
-    environment,
-    study::{agent, builtin, linux, matrix::Capabilities, plan::Plan, site::SpdkTools},
-};
 
 use crate::failure::Failure;
 
@@ -69,58 +58,4 @@ pub(crate) fn first_look(options: &FirstLook) -> Result<(), Failure> {
 pub(crate) struct FirstLook {
     #[command(flatten)]
     how: run::How,
-}
-
-/// This build, for agents, which have to be of the same.
-pub(crate) fn this_build() -> Result<agent::Build, Failure> {
-    // The file by that name may be another one by now.
-    let program = Path::new("/proc/self/exe");
-    let of_contents = || contents(program).map(|contents| format!("{contents:016x}"));
-    let id = build_id::of(program).map_or_else(of_contents, Ok);
-    let id = id.map_err(|error| Failure::io("read", &"this program's binary", &error))?;
-    Ok(agent::Build { version: env!("CARGO_PKG_VERSION").to_owned(), id })
-}
-
-/// What tells a binary from others.
-fn contents(program: &Path) -> io::Result<u64> {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(&std::fs::read(program)?);
-    Ok(hasher.finish())
-}
-
-/// A study as it runs on this machine.
-fn plan_here(name: &str) -> Result<Plan, Failure> {
-    let mut plan = plan(name)?;
-    if capabilities().rdma {
-        plan.with_rdma();
-    }
-    Ok(plan)
-}
-
-/// A built-in study by its name, or one from a file.
-fn plan(name: &str) -> Result<Plan, Failure> {
-    if let Some(builtin) = builtin::find(name) {
-        return builtin.plan().map_err(Failure::because);
-    }
-    let path = Path::new(name);
-    if !name.ends_with(".toml") && !path.exists() {
-        return Err(Failure::Because(format!(
-            "{name:?} is not a study: `weft study list` shows the built-in ones; a plan of your \
-             own is given as PLAN.toml"
-        )));
-    }
-    let text = read_text(path).map_err(|error| Failure::io("read", &name, &error))?;
-    text.parse().map_err(|error| Failure::Because(format!("{name}: {error}")))
-}
-
-/// What is available for studies if no target is given.
-fn capabilities() -> Capabilities {
-    Capabilities {
-        cpus: environment::cpus(),
-        own_target: true,
-        rdma: environment::rdma_address().is_some(),
-        tls: cfg!(feature = "tls"),
-        lacks: linux::lacks(&SpdkTools::default()),
-        ..Capabilities::default()
-    }
 }

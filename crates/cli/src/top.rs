@@ -5,12 +5,10 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use weft_lab::units;
-use weft_rpc::{
-    Client,
-    statistics::{GetStatistics, HostCommands, RateLimit, Served, Statistics, Waits},
-};
+use weft_rpc::Client;
+use weft_statistics::{GetStatistics, HostCommands, RateLimit, Served, Statistics, Waits};
 
-use crate::{ctl, failure::Failure, output, table::Table};
+use crate::{ctl::session, failure::Failure, output, table::Table};
 
 /// Columns of an output that is no terminal.
 const COLUMNS: usize = 80;
@@ -28,7 +26,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    target: ctl::ControlledTarget,
+    target: session::ControlledTarget,
     /// Time over which rates and latencies are shown.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
@@ -73,7 +71,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let mut client = options.target.connect(ctl::TIMEOUT)?;
+    let mut client = options.target.connect(session::TIMEOUT)?;
     let read = |client: &mut Client| client.call::<GetStatistics>(&()).map_err(Failure::because);
     let mut before = read(&mut client)?;
     loop {
@@ -138,27 +136,32 @@ struct Class {
 fn queues(client: &mut Client) -> Result<Vec<Queue>, Failure> {
     let mut call = |method, params| client.call_named(method, params).map_err(Failure::because);
     let mut queues = Vec::new();
-    for subsystem in ctl::list(&call("nvmf_get_subsystems", Value::Null)?) {
+    for subsystem in session::list(&call("nvmf_get_subsystems", Value::Null)?) {
         let nqn = json!({ "nqn": subsystem["nqn"] });
-        for queue in ctl::list(&call("nvmf_subsystem_get_qpairs", nqn)?) {
+        for queue in session::list(&call("nvmf_subsystem_get_qpairs", nqn)?) {
             let peer = &queue["peer_address"];
-            let peer = format!("{}:{}", ctl::text(&peer["traddr"]), ctl::text(&peer["trsvcid"]));
+            let peer =
+                format!("{}:{}", session::text(&peer["traddr"]), session::text(&peer["trsvcid"]));
             let at = &queue["listen_address"];
-            let group = ctl::text(&queue["thread"]);
+            let group = session::text(&queue["thread"]);
             let group = group.rsplit('-').next().unwrap_or_default().to_owned();
             let class = queue["qos"].as_object().map(|of| Class {
-                class: ctl::text(&of["class"]),
-                reason: ctl::text(&of["reason"]),
+                class: session::text(&of["class"]),
+                reason: session::text(&of["reason"]),
                 is_express: of["express"] == true,
             });
             queues.push(Queue {
-                host: ctl::text(&queue["hostnqn"]),
-                subsystem: ctl::text(&subsystem["nqn"]),
-                cntlid: ctl::text(&queue["cntlid"]),
-                qid: ctl::text(&queue["qid"]),
+                host: session::text(&queue["hostnqn"]),
+                subsystem: session::text(&subsystem["nqn"]),
+                cntlid: session::text(&queue["cntlid"]),
+                qid: session::text(&queue["qid"]),
                 group,
                 peer,
-                local: format!("{}:{}", ctl::text(&at["traddr"]), ctl::text(&at["trsvcid"])),
+                local: format!(
+                    "{}:{}",
+                    session::text(&at["traddr"]),
+                    session::text(&at["trsvcid"])
+                ),
                 tls_records: queue["tls"]["records"].as_str().map(str::to_owned),
                 class,
             });
@@ -196,7 +199,7 @@ impl Period<'_> {
         let mut table = Table::new(&columns);
         for group in &self.of.groups {
             let percent = |ns: u64| 100.0 * ns as f64 / 1e9 / self.seconds;
-            let commands = group.served.iter().map(commands_of).sum();
+            let commands = group.served.iter().map(Served::commands).sum();
             table.row(vec![
                 group.group.to_string(),
                 group.cpu.map_or("-".to_owned(), |cpu| cpu.to_string()),
@@ -214,11 +217,7 @@ impl Period<'_> {
         let mut sums = BTreeMap::<(&str, u32), Served>::new();
         for one in self.of.groups.iter().flat_map(|group| &group.served) {
             let sum = sums.entry((&one.subsystem, one.nsid)).or_default();
-            sum.reads += one.reads;
-            sum.writes += one.writes;
-            sum.others += one.others;
-            sum.read_bytes += one.read_bytes;
-            sum.written_bytes += one.written_bytes;
+            sum.add(one);
         }
         sums.retain(|(subsystem, _), _| options.shows(&[subsystem]));
         let rows = sums.into_iter().map(|((subsystem, nsid), sum)| {
@@ -461,10 +460,6 @@ fn limit_row(limit: &RateLimit) -> (String, String, u64) {
     (scope.join(" "), rate, limit.throttled_ns)
 }
 
-fn commands_of(served: &Served) -> u64 {
-    served.reads + served.writes + served.others
-}
-
 /// The last interval, everything since the start, and the queues if they are asked for.
 fn as_json(
     (between, now): (&Statistics, &Statistics),
@@ -536,13 +531,13 @@ fn as_json(
 
 #[cfg(test)]
 mod tests {
-    use weft_rpc::statistics::{Express, Group, Hosts, ThrottledTenant};
+    use weft_statistics::{Express, Group, Hosts, ThrottledTenant};
 
     use super::*;
 
     fn options(sort: Sort, filter: Option<&str>) -> Options {
         Options {
-            target: ctl::ControlledTarget::default(),
+            target: session::ControlledTarget::default(),
             interval: Duration::from_secs(1),
             once: true,
             since_start: false,
@@ -567,12 +562,12 @@ mod tests {
             total_ns: 60_000 * buckets.iter().sum::<u64>(),
             buckets: buckets.to_vec(),
             bytes,
-            errors: 0,
             waits: Waits {
                 memory_ns: 6_000 * buckets.iter().sum::<u64>(),
                 device_ns: 45_000 * buckets.iter().sum::<u64>(),
                 ..Waits::default()
             },
+            ..HostCommands::default()
         };
         let served = Served {
             subsystem: "nqn.2024-01.org.example:disks".to_owned(),
@@ -600,6 +595,7 @@ mod tests {
                     commands("slow", [100, 200, 100], 400 * 4096),
                     commands("fast", [4_000, 0, 0], 4_000 * 4096),
                 ],
+                ..Hosts::default()
             }),
             rate_limits: vec![
                 RateLimit {

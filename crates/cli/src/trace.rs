@@ -15,12 +15,10 @@ use std::{
 use clap::Args;
 use serde_json::{Value, json};
 use weft_nvme::{NvmOpcode, Status};
-use weft_rpc::{
-    Client,
-    trace::{ReadTrace, StartTrace, TraceOptions, TracedCommand, TracedQueue},
-};
+use weft_rpc::Client;
+use weft_statistics::trace::{ReadTrace, StartTrace, TraceOptions, TracedCommand, TracedQueue};
 
-use crate::{ctl, failure::Failure, output};
+use crate::{ctl::session, failure::Failure, output};
 
 /// How often a trace is asked for that should be over: its groups end one by one.
 const RETRY: Duration = Duration::from_millis(20);
@@ -35,7 +33,7 @@ const TRACE: &str = "trace.json";
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    target: ctl::ControlledTarget,
+    target: session::ControlledTarget,
     /// For how long it records, at most 600 s.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds: Duration,
@@ -68,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.output.is_none() {
         output::check_free(path, "--output")?;
     }
-    let mut client = options.target.connect(ctl::TIMEOUT)?;
+    let mut client = options.target.connect(session::TIMEOUT)?;
     // A file that cannot be written is told before the trace.
     let failure = |error| Failure::io("write", &path.display(), &error);
     let file = File::create(path).map_err(failure)?;

@@ -9,13 +9,12 @@ use weft_lab::study::{
     software::Software,
 };
 use weft_reactor::DriverKind;
-use weft_rpc::{Address, Client, Methods, Server, statistics::GetStatistics};
+use weft_rpc::{Address, Client, Methods, Server};
+use weft_statistics::GetStatistics;
 use weft_target::{
     Target,
     config::{Config, IDLE_POLL_DEFAULT, Listen, Namespace, Port, Subsystem, identity},
 };
-
-use crate::serve::statistics;
 
 /// A target within this process.
 #[derive(Debug)]
@@ -78,7 +77,7 @@ impl TargetWithin {
     /// Adds a control socket for statistics, as other targets have one.
     pub(crate) fn with_control(self, socket: PathBuf) -> Result<ControlledTarget, String> {
         let watch = self.target.as_ref().map(Target::watch).ok_or("the target has stopped")?;
-        let methods = Methods::new().with::<GetStatistics>(move |()| Ok(statistics(&watch)));
+        let methods = Methods::new().with::<GetStatistics>(move |()| Ok(watch.statistics()));
         let server = Server::start(&Address::Unix(socket), methods, None)
             .map_err(|error| format!("cannot listen on the control socket: {error}"))?;
         Ok(ControlledTarget { target: self, server })

@@ -17,10 +17,10 @@ use weft_nvmf::host::{
 use crate::device::NamespaceFactory;
 use crate::error::Error;
 use crate::limits;
-use crate::multipath;
 use crate::namespace::Namespace;
 use crate::options::Options;
 use crate::shared::{ControllerState, Ends, Shared};
+use crate::sources;
 use crate::worker::{self, Call, Calls};
 
 /// Connects to the NVM subsystem that the options name, and waits until it can be used. Of several
@@ -124,7 +124,7 @@ impl Controller {
     /// At the first endpoint that can be connected.
     fn start_any(options: &Options, kind: ControllerKind) -> Result<Self, Error> {
         let endpoints = match options.discovery {
-            true => multipath::ports(options)?,
+            true => sources::ports(options)?,
             false => options.address.endpoints().collect(),
         };
         let mut first_error = None;

@@ -101,6 +101,7 @@ mod options;
 mod queue;
 mod resolve;
 mod shared;
+mod sources;
 mod worker;
 
 pub use weft_backend as backend;
@@ -111,10 +112,11 @@ pub use device::NamespaceFactory;
 pub use driver::{AdminResult, ControllerDriver};
 pub use error::Error;
 pub use identity::{HOST_ID_FILE, HOST_NQN_FILE};
-pub use multipath::{IoPolicy, Multipath, MultipathFactory, PathInfo, discover_ports};
+pub use multipath::{IoPolicy, Multipath, MultipathFactory, PathInfo};
 pub use namespace::{CopySource, Namespace};
 pub use options::{Options, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
 pub use shared::{ControllerState, Ends};
+pub use sources::discover_ports;
 pub use weft_nvmf::host::discovery::transport_id;
 pub use weft_nvmf::host::{
     AddressError, AddressFamily, AdminData, Change, ControllerInfo, ControllerKind,

@@ -13,7 +13,6 @@ mod device;
 mod paths;
 mod policy;
 mod search;
-mod sources;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,8 +34,6 @@ use device::{MultipathDevice, Path};
 use paths::Paths;
 pub use policy::IoPolicy;
 use search::Search;
-pub use search::discover_ports;
-pub(crate) use search::ports;
 
 /// Several connected controllers of one subsystem.
 #[derive(Debug)]

@@ -23,6 +23,7 @@
 mod attack;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod generated;
 mod group;
 mod hash;
 pub mod host;
@@ -32,6 +33,7 @@ mod response;
 mod secret;
 pub mod target;
 
+pub use generated::GeneratedPsk;
 pub use group::{EXPONENT_BYTES, Group};
 pub use hash::{HashFunction, SecretBytes};
 pub use response::Names;
@@ -132,30 +134,6 @@ impl Random {
     fn sequence(&self) -> u32 {
         let [.., a, b, c, d] = self.0;
         u32::from_le_bytes([a, b, c, d]).max(1)
-    }
-}
-
-/// The TLS PSK that an exchange has made for a secure channel.
-///
-/// Its key is the hash value of the secret of the DH exchange. Linux before 7.1 takes that secret
-/// itself, which is the same: HMAC hashes a key that is longer than a block of its hash function.
-#[derive(Clone)]
-pub struct GeneratedPsk {
-    /// The hash function of the exchange.
-    pub hash: HashFunction,
-    /// The PSK.
-    pub psk: SecretBytes,
-}
-
-impl std::fmt::Debug for GeneratedPsk {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("GeneratedPsk").field("hash", &self.hash).finish_non_exhaustive()
-    }
-}
-
-impl GeneratedPsk {
-    fn new(hash: HashFunction, shared_secret: &[u8], challenges: [&[u8]; 2]) -> Self {
-        Self { hash, psk: hash.hmac(&hash.hash(shared_secret), &challenges) }
     }
 }
 

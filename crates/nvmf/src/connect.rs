@@ -21,10 +21,6 @@ use weft_nvme::{Command, Completion, FabricsType, Nqn, Status, Wire};
 
 use crate::subsystem::{ControllerModel, SubsystemView};
 
-/// The Keep Alive Timeout of a discovery controller whose host asked for none, as the
-/// specification has it: two minutes.
-pub const DISCOVERY_KEEP_ALIVE_TIMEOUT_MS: u32 = 120_000;
-
 /// A Connect command with its data, read and well formed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectRequest {

@@ -24,6 +24,7 @@ mod identify;
 mod keep_alive;
 mod log_page;
 mod management;
+mod outcome;
 mod persistent;
 mod property;
 mod reservation;
@@ -46,7 +47,13 @@ use crate::rdma;
 use crate::registration::Change;
 use crate::subsystem::{Listing, SubsystemView};
 
-pub use management::{BLOCK_SIZES, NamespaceChange};
+pub use crate::namespaces::{BLOCK_SIZES, NamespaceChange};
+use ana::changes::Changes;
+use event::pending::{ChangedNamespaces, Events};
+use feature::values::Features;
+use outcome::Outcome;
+use persistent::setting::{Context, Setting};
+use reservation::log::Log;
 
 /// The reply to an admin command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -231,18 +238,18 @@ pub struct Controller {
     association_deadline: Duration,
     started: Duration,
     keep_alive: keep_alive::KeepAlive,
-    features: feature::Features,
-    events: event::Events,
-    changed_namespaces: event::ChangedNamespaces,
-    ana_changes: ana::Changes,
-    reservation_log: reservation::Log,
+    features: Features,
+    events: Events,
+    changed_namespaces: ChangedNamespaces,
+    ana_changes: Changes,
+    reservation_log: Log,
     /// Of the present view, once the host has asked for it.
     discovery_log_page: Option<DiscoveryLogPage>,
-    aborts: Vec<abort::Pending>,
+    aborts: Vec<PendingAbort>,
     /// Commands that wait for [`ControllerEvent::FeatureDone`] or its like.
-    setting: Vec<persistent::Setting>,
+    setting: Vec<Setting>,
     /// What the host reads of the Persistent Event Log.
-    event_context: Option<persistent::Context>,
+    event_context: Option<Context>,
     /// Telemetry Host-Initiated as it was captured last, whatever was reset since; empty: never.
     telemetry: Vec<u8>,
     queues: BTreeMap<u16, AttachedQueue>,
@@ -250,6 +257,13 @@ pub struct Controller {
     /// It is in the lists of controllers.
     listing: Listing,
     effects: VecDeque<Effect>,
+}
+
+/// An Abort that waits for the queue of the command that it is about.
+#[derive(Debug, Clone, Copy)]
+struct PendingAbort {
+    abort_id: u16,
+    queue_id: u16,
 }
 
 #[derive(Debug)]
@@ -273,7 +287,7 @@ impl Controller {
         now: Duration,
     ) -> Self {
         let keep_alive = keep_alive::KeepAlive::new(request.keep_alive_timeout_ms, &view, now);
-        let features = feature::Features::new(&view);
+        let features = Features::new(&view);
         let shared = ControllerShared::new(&view, request.host_id);
         let listing = view.shared.list_controller(controller_id, request.host, &view.namespaces);
         let mut controller = Self {
@@ -299,10 +313,10 @@ impl Controller {
             started: now,
             keep_alive,
             features,
-            events: event::Events::default(),
-            changed_namespaces: event::ChangedNamespaces::default(),
-            ana_changes: ana::Changes::default(),
-            reservation_log: reservation::Log::default(),
+            events: Events::default(),
+            changed_namespaces: ChangedNamespaces::default(),
+            ana_changes: Changes::default(),
+            reservation_log: Log::default(),
             discovery_log_page: None,
             aborts: Vec::new(),
             setting: Vec::new(),
@@ -380,20 +394,20 @@ impl Controller {
     /// [`AdminReply::NeedData`]; otherwise `data` is empty.
     pub fn handle_command(&mut self, command: &Command, data: &[u8], now: Duration) -> AdminReply {
         let outcome = self.execute(command, data, now);
-        if let Ok(admin::Outcome::NeedData(length)) = outcome {
+        if let Ok(Outcome::NeedData(length)) = outcome {
             return AdminReply::NeedData(length);
         }
         self.arrived();
         let command_id = command.command_id.get();
         match outcome {
-            Ok(admin::Outcome::Done(result)) => AdminReply::Complete(
+            Ok(Outcome::Done(result)) => AdminReply::Complete(
                 self.completion(command_id, Status::SUCCESS).with_result(result),
             ),
-            Ok(admin::Outcome::Data(bytes)) => {
+            Ok(Outcome::Data(bytes)) => {
                 let completion = self.completion(command_id, Status::SUCCESS);
                 AdminReply::Data { bytes, completion }
             }
-            Ok(admin::Outcome::Pending | admin::Outcome::NeedData(_)) => AdminReply::Pending,
+            Ok(Outcome::Pending | Outcome::NeedData(_)) => AdminReply::Pending,
             Err(error) => AdminReply::Complete(self.refuse(command, error)),
         }
     }

@@ -18,17 +18,12 @@ mod tls;
 
 use std::str::FromStr;
 
-use zeroize::Zeroizing;
-
-pub use interchange::ParseKeyError;
+pub use interchange::{ParseKeyError, SecretText};
 pub use tls::{
     Derivation, IdentityVersion, TlsIdentity, TlsKey, TlsMode, TlsPsk, TlsRecords, TrafficSecret,
 };
 
 use crate::auth::Secret;
-
-/// Text with a secret, such as a key's interchange form; wiped when it is dropped.
-pub type SecretText = Zeroizing<String>;
 
 /// A key of either kind.
 #[derive(Clone, Debug, PartialEq, Eq)]

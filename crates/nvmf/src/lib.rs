@@ -21,6 +21,7 @@ pub mod ana;
 pub mod auth;
 pub mod connect;
 pub mod controller;
+mod counters;
 pub mod discovery;
 pub mod host;
 pub mod keys;

@@ -34,7 +34,7 @@ pub(crate) use copy::COPY_FORMATS;
 pub use copy::{CopyError, CopyRange};
 pub use device::{DeviceCommand, DeviceFailure, DeviceOperation, Transfer};
 pub use shared::{ControllerShared, QueueShared};
-pub(crate) use shared::{ERROR_ENTRIES, ErrorRecord, add};
+pub(crate) use shared::{ERROR_ENTRIES, ErrorRecord};
 
 /// A queue that a controller granted to a connection: what [`IoQueue::new`] needs, on whichever
 /// reactor.

@@ -16,19 +16,21 @@ use weft_nvme::{Nqn, Status};
 
 use crate::ana::{AnaView, refusal};
 use crate::auth::Policy;
-use crate::connect::DISCOVERY_KEEP_ALIVE_TIMEOUT_MS;
+pub use crate::counters::{DeviceTimes, IoCounters, TimedKind, Totals};
 use crate::discovery::DiscoveryView;
-pub use crate::namespaces::Namespaces;
+pub use crate::namespaces::{
+    NSID_MAX, NamespaceCapabilities, NamespaceHints, NamespaceView, Namespaces,
+};
 use crate::persistent::EventLog;
-use crate::queue::add;
 use crate::reservation::ReservationTable;
 use crate::visibility::Visibility;
 
 /// Memory Page Size Minimum in bytes: the unit of MDTS and its relatives. CAP.MPSMIN is 0.
 pub const PAGE_BYTES: u32 = 4096;
 
-/// The largest Namespace Identifier of a subsystem: what `nvmetcli` allows.
-pub const NSID_MAX: u32 = 8192;
+/// The Keep Alive Timeout of a discovery controller whose host asked for none, as the
+/// specification has it: two minutes.
+const DISCOVERY_KEEP_ALIVE_TIMEOUT_MS: u32 = 120_000;
 
 /// One subsystem, as its controllers and queues see it.
 #[derive(Debug, Clone)]
@@ -236,100 +238,6 @@ pub(crate) fn exponent_bytes(exponent: u8) -> u32 {
     PAGE_BYTES.checked_shl(u32::from(exponent)).unwrap_or(u32::MAX)
 }
 
-/// One namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NamespaceView {
-    /// Namespace Identifier (NSID), from 1.
-    pub nsid: u32,
-    /// Bytes of a logical block: 512 or another power of two.
-    pub block_bytes: u32,
-    /// Logical blocks: size, capacity and utilization are one.
-    pub blocks: u64,
-    /// UUID; all zero if it has none.
-    pub uuid: [u8; 16],
-    /// Namespace Globally Unique Identifier; all zero if it has none.
-    pub nguid: [u8; 16],
-    /// IEEE Extended Unique Identifier; all zero if it has none.
-    pub eui64: [u8; 8],
-    /// What its device can do.
-    pub capabilities: NamespaceCapabilities,
-    /// How its device likes to be used.
-    pub hints: NamespaceHints,
-    /// Whether a host, or the configuration, forbade writing for now.
-    pub write_protected: bool,
-    /// Whether its device has failed to make writes durable: Flush and writes with FUA fail.
-    pub lost_writes: bool,
-    /// Whether its device's file was removed, moved away or replaced: its data may go with the
-    /// process.
-    pub detached: bool,
-    /// Identifier of its device in the target's table, the same on every reactor. No two devices
-    /// ever have the same one.
-    pub device: u32,
-    /// ANA Group Identifier (ANAGRPID).
-    pub ana_group: u32,
-    /// Counts the changes of owner: 0 if no other namespace ever had this identifier, and more than
-    /// any namespace's before when another one had it. A controller that is older than the change
-    /// has no access until its host has asked for this namespace with Identify.
-    pub owner_change: u64,
-}
-
-/// What a namespace's device can do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct NamespaceCapabilities {
-    /// Nothing can be written, ever.
-    pub read_only: bool,
-    /// A completed write may be lost with power until it is flushed.
-    pub volatile_cache: bool,
-    /// Deallocate reaches the device.
-    pub deallocate: bool,
-    /// A deallocated block reads as zeros.
-    pub reads_zeroes: bool,
-    /// Write Zeroes may free the blocks.
-    pub write_zeroes_deallocates: bool,
-    /// Write Uncorrectable can be done.
-    pub write_uncorrectable: bool,
-    /// There is a place where its reservations can be kept.
-    pub persistent_reservations: bool,
-}
-
-/// How a namespace's device likes to be used. Zero says nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct NamespaceHints {
-    /// Blocks that are written as a whole or not at all, seen by other readers (NAWUN).
-    pub atomic_blocks: u32,
-    /// Blocks that are written as a whole or not at all when power fails (NAWUPF).
-    pub atomic_power_fail_blocks: u32,
-    /// Blocks that one fused Compare and Write may touch (NACWU).
-    pub compare_and_write_blocks: u32,
-    /// Preferred granularity and alignment of writes in blocks (NPWG, NPWA).
-    pub preferred_write_blocks: u32,
-    /// Optimal size of writes in blocks (NOWS).
-    pub optimal_write_blocks: u32,
-    /// Preferred granularity and alignment of Deallocate in blocks (NPDG, NPDA).
-    pub deallocate_blocks: u32,
-}
-
-impl NamespaceView {
-    /// Whether a write is refused.
-    #[must_use]
-    pub const fn is_write_protected(&self) -> bool {
-        self.write_protected || self.capabilities.read_only
-    }
-
-    /// Whether a host that knew `old` must look again.
-    #[must_use]
-    pub fn differs_for_hosts(&self, old: &Self) -> bool {
-        let Self { device, owner_change, lost_writes, detached, .. } = *old;
-        Self { device, owner_change, lost_writes, detached, ..*self } != *old
-    }
-
-    /// Whether its data may be lost: SMART says that the subsystem's reliability is degraded.
-    #[must_use]
-    pub const fn is_degraded(&self) -> bool {
-        self.lost_writes || self.detached
-    }
-}
-
 impl SubsystemView {
     /// Whether `host` may connect.
     #[must_use]
@@ -369,170 +277,6 @@ impl SubsystemView {
         match &self.kind {
             SubsystemKind::Nvm => None,
             SubsystemKind::Discovery(view) => Some(view),
-        }
-    }
-}
-
-/// The I/O commands that went to a device, and their bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
-    /// Read and Compare commands.
-    pub reads: u64,
-    /// Write commands.
-    pub writes: u64,
-    /// Others, those that deallocate included.
-    pub others: u64,
-    /// Bytes of the reads.
-    pub read_bytes: u64,
-    /// Bytes of the writes.
-    pub written_bytes: u64,
-    /// Commands that deallocate.
-    pub deallocates: u64,
-    /// Bytes of them.
-    pub deallocated_bytes: u64,
-    /// Compares that found other data.
-    pub mismatches: u64,
-    /// Commands that failed in another way.
-    pub failures: u64,
-}
-
-/// How long a device took for its requests of a kind, as far as that was measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DeviceTimes {
-    /// The sum.
-    pub total_ns: u64,
-    /// The longest.
-    pub max_ns: u64,
-    /// The shortest; 0: there was none.
-    pub min_ns: u64,
-}
-
-impl DeviceTimes {
-    /// Those of both.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        let min_ns = match (self.min_ns, other.min_ns) {
-            (0, one) | (one, 0) => one,
-            (one, other) => one.min(other),
-        };
-        Self {
-            total_ns: self.total_ns.wrapping_add(other.total_ns),
-            max_ns: self.max_ns.max(other.max_ns),
-            min_ns,
-        }
-    }
-}
-
-/// The kinds of requests whose time at the device is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TimedKind {
-    /// Read.
-    Read,
-    /// Write.
-    Write,
-    /// Deallocate.
-    Deallocate,
-}
-
-/// The words of [`DeviceTimes`].
-#[derive(Debug, Default)]
-struct TimeCounters {
-    total_ns: AtomicU64,
-    max_ns: AtomicU64,
-    min_ns: AtomicU64,
-}
-
-/// What one thread of a target counts of one namespace, in words that only this thread writes.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct IoCounters {
-    reads: AtomicU64,
-    writes: AtomicU64,
-    others: AtomicU64,
-    read_bytes: AtomicU64,
-    written_bytes: AtomicU64,
-    /// By [`TimedKind`].
-    times: [TimeCounters; 3],
-    deallocates: AtomicU64,
-    deallocated_bytes: AtomicU64,
-    mismatches: AtomicU64,
-    failures: AtomicU64,
-}
-
-impl IoCounters {
-    /// Counts a Read or Compare.
-    pub fn count_read(&self, bytes: u64) {
-        add(&self.reads, 1);
-        add(&self.read_bytes, bytes);
-    }
-
-    /// Counts a Write.
-    pub fn count_write(&self, bytes: u64) {
-        add(&self.writes, 1);
-        add(&self.written_bytes, bytes);
-    }
-
-    /// Counts a command that deallocates.
-    pub fn count_deallocate(&self, bytes: u64) {
-        add(&self.deallocates, 1);
-        add(&self.deallocated_bytes, bytes);
-        self.count_other();
-    }
-
-    /// Counts any other command.
-    pub fn count_other(&self) {
-        add(&self.others, 1);
-    }
-
-    /// Counts a compare that found other data.
-    pub fn count_mismatch(&self) {
-        add(&self.mismatches, 1);
-    }
-
-    /// Counts a command that failed in another way.
-    pub fn count_failure(&self) {
-        add(&self.failures, 1);
-    }
-
-    /// Adds the time that a device has taken for a request.
-    pub fn add_time(&self, kind: TimedKind, ns: u64) {
-        let TimeCounters { total_ns, max_ns, min_ns } = &self.times[kind as usize];
-        add(total_ns, ns);
-        // 0 says that there was none.
-        let ns = ns.max(1);
-        if ns > max_ns.load(Ordering::Relaxed) {
-            max_ns.store(ns, Ordering::Relaxed);
-        }
-        let shortest = min_ns.load(Ordering::Relaxed);
-        if shortest == 0 || ns < shortest {
-            min_ns.store(ns, Ordering::Relaxed);
-        }
-    }
-
-    /// How long the device took until now.
-    #[must_use]
-    pub fn times(&self, kind: TimedKind) -> DeviceTimes {
-        let TimeCounters { total_ns, max_ns, min_ns } = &self.times[kind as usize];
-        DeviceTimes {
-            total_ns: total_ns.load(Ordering::Relaxed),
-            max_ns: max_ns.load(Ordering::Relaxed),
-            min_ns: min_ns.load(Ordering::Relaxed),
-        }
-    }
-
-    /// What was counted so far, a moment ago for all but its writer.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        Totals {
-            reads: self.reads.load(Ordering::Relaxed),
-            writes: self.writes.load(Ordering::Relaxed),
-            others: self.others.load(Ordering::Relaxed),
-            read_bytes: self.read_bytes.load(Ordering::Relaxed),
-            written_bytes: self.written_bytes.load(Ordering::Relaxed),
-            deallocates: self.deallocates.load(Ordering::Relaxed),
-            deallocated_bytes: self.deallocated_bytes.load(Ordering::Relaxed),
-            mismatches: self.mismatches.load(Ordering::Relaxed),
-            failures: self.failures.load(Ordering::Relaxed),
         }
     }
 }
@@ -687,22 +431,6 @@ impl SubsystemShared {
     /// Nothing that is done under the lock can panic halfway.
     fn lock(&self) -> MutexGuard<'_, Counted> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Totals {
-    fn plus(self, other: Self) -> Self {
-        Self {
-            reads: self.reads.wrapping_add(other.reads),
-            writes: self.writes.wrapping_add(other.writes),
-            others: self.others.wrapping_add(other.others),
-            read_bytes: self.read_bytes.wrapping_add(other.read_bytes),
-            written_bytes: self.written_bytes.wrapping_add(other.written_bytes),
-            deallocates: self.deallocates.wrapping_add(other.deallocates),
-            deallocated_bytes: self.deallocated_bytes.wrapping_add(other.deallocated_bytes),
-            mismatches: self.mismatches.wrapping_add(other.mismatches),
-            failures: self.failures.wrapping_add(other.failures),
-        }
     }
 }
 

@@ -6,8 +6,7 @@
 //! definition.
 //!
 //! This crate knows nothing about storage. It reports the CPU use of a process and its machine
-//! ([`machine`]) and carries the counters and traces of a target ([`statistics`],
-//! [`trace`]) without interpreting them.
+//! ([`machine`]).
 //!
 //! Invariants:
 //! - Whatever a peer sends, it gets an error or its connection is closed; nothing panics, and no
@@ -25,9 +24,7 @@ pub mod machine;
 mod message;
 mod method;
 mod server;
-pub mod statistics;
 mod token;
-pub mod trace;
 
 pub use address::{Address, ParseAddressError};
 pub use caller::Caller;

@@ -252,7 +252,7 @@ fn express_queues_lose_only_responses() {
         }
         assert!(!calm || clients.iter().all(|client| client.lost() == 0), "seed {seed}");
         let groups = statistics.read(testbed.world.now());
-        served += groups.iter().map(|group| group.express_served).sum::<u64>();
+        served += groups.iter().map(|group| group.express.served).sum::<u64>();
         testbed.finish();
     }
     assert!(served > 1000, "queues were express too seldom: {served}");

@@ -47,12 +47,11 @@ pub use shared::directory::{
     ConnectedController, ConnectedQueue, EXIT_CODE_OF_A_FAILED_GROUP, QueueAuthentication,
 };
 pub use shared::error::TargetError;
-pub use shared::io_metrics::{ErrorClass, HostIo, IoKind, IoMeasured, IoMetricsReading, Wait};
+pub use shared::io_metrics::ErrorClass;
 pub use shared::message::NamespaceRequest;
-pub use shared::rate_limits::{RateLimitStatistics, ThrottledTenant};
 pub use shared::snapshot::NamespaceState;
-pub use shared::statistics::{GroupStatistics, NamespaceStatistics};
+pub use shared::statistics::DeviceStatistics;
 pub use shared::strangers::AuthenticationStatistics;
-pub use shared::trace::{TraceConfig, TracedCommand, TracedGroup, TracedQueue};
+pub use shared::trace::{TraceConfig, TracedGroup};
 pub use weft_backend::files::replace_file;
 pub use weft_nvmf::subsystem::DeviceTimes;

@@ -1,150 +1,21 @@
 //! The host side of a connection.
 
+mod event;
+mod options;
+
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use weft_nvme::{Command, Completion};
+use weft_nvme::Command;
 use weft_nvmf::host::Transport;
 use weft_nvmf::tcp::Negotiated;
-use weft_nvmf::tcp::limits::{ADMIN_IN_CAPSULE_BYTES, MAXIMUM_R2T_DEFAULT};
-use weft_reactor::{Buffer, Marking, Owner, Reactor};
+use weft_reactor::{Marking, Owner, Reactor};
 
-use crate::limits::{CLOSE_TIMEOUT_DEFAULT, CONNECT_TIMEOUT_DEFAULT};
-use crate::rdma::RemoteAccess;
 use crate::tcp::host::TcpHostConnection;
 use crate::tls::{TlsConnector, TlsFault, TlsRecords};
-use crate::{CloseReason, DataDigestError, Slot, loopback, rdma};
-
-/// Events of a connection.
-#[derive(Debug)]
-pub enum HostEvent {
-    /// The connection is established: commands, first of all Connect, may be submitted.
-    Ready {
-        /// The result of the handshake; over TCP there is nothing to negotiate.
-        negotiated: Option<Negotiated>,
-    },
-    /// A command has completed; its slot is free.
-    Completed {
-        /// The command's slot.
-        slot: Slot,
-        /// The completion queue entry.
-        completion: Completion,
-        /// The command's buffer, unless part of it is still being sent.
-        buffer: Option<Buffer>,
-        /// Bytes that the controller has transferred into the buffer, from its start. The caller
-        /// checks whether they are complete.
-        received: u32,
-    },
-    /// A command has completed, but its data is corrupt; its slot is free.
-    Failed {
-        /// The command's slot.
-        slot: Slot,
-        /// The command's buffer.
-        buffer: Option<Buffer>,
-        /// The error.
-        why: DataDigestError,
-    },
-    /// The connection is closed; the last event.
-    Closed {
-        /// The reason.
-        reason: CloseReason,
-        /// Commands that were in flight, which may or may not have been executed, and their buffers
-        /// as far as they were returned.
-        in_flight: Vec<(Slot, Option<Buffer>)>,
-    },
-}
-
-/// A command's data.
-#[derive(Debug)]
-pub enum HostData {
-    /// No data.
-    None,
-    /// Data for the controller: the whole buffer. It must not change until it is returned.
-    ToController(Buffer),
-    /// A buffer for the controller to fill, which must not be shared.
-    FromController(Buffer),
-}
-
-/// A command that could not be submitted.
-#[derive(Debug)]
-pub struct NotSubmitted {
-    /// The command's data.
-    pub data: HostData,
-    /// The error of this side, if any; `None`: no slot is free or the connection is not ready, and
-    /// the command may be submitted later.
-    pub why: Option<CloseReason>,
-}
-
-impl From<HostData> for NotSubmitted {
-    fn from(data: HostData) -> Self {
-        Self { data, why: None }
-    }
-}
-
-/// The transport of a connection, with what it needs to know beforehand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TransportOptions {
-    /// NVMe/TCP.
-    #[default]
-    Tcp,
-    /// NVMe over RDMA.
-    Rdma {
-        /// The QID of the queue to create, which the connection request carries.
-        queue_id: u16,
-        /// The Controller ID for an I/O queue; 0 for an admin queue.
-        controller_id: u16,
-    },
-    /// Loopback within the process.
-    Loopback,
-}
-
-/// How to connect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HostOptions {
-    /// The transport.
-    pub transport_options: TransportOptions,
-    /// Ask for header digests.
-    pub header_digest: bool,
-    /// Ask for data digests.
-    pub data_digest: bool,
-    /// The maximum number of commands in flight.
-    pub queue_depth: u16,
-    /// The maximum number of outstanding R2Ts of one command (MAXR2T).
-    pub maximum_r2t: u32,
-    /// Data up to this length is sent in the capsule, until
-    /// [`HostConnection::set_in_capsule_bytes`].
-    pub in_capsule_bytes: u32,
-    /// How the controller accesses data over RDMA; `None`: the narrowest way that the device
-    /// supports.
-    pub remote_access: Option<RemoteAccess>,
-    /// Address to connect from.
-    pub local: Option<SocketAddr>,
-    /// How what is sent over TCP is marked.
-    pub marking: Marking,
-    /// Time until [`HostEvent::Ready`].
-    pub timeout: Duration,
-    /// Time to send what is queued when the connection is closed.
-    pub close_timeout: Duration,
-}
-
-impl Default for HostOptions {
-    fn default() -> Self {
-        Self {
-            transport_options: TransportOptions::Tcp,
-            header_digest: false,
-            data_digest: false,
-            queue_depth: 128,
-            maximum_r2t: MAXIMUM_R2T_DEFAULT,
-            in_capsule_bytes: ADMIN_IN_CAPSULE_BYTES,
-            remote_access: None,
-            local: None,
-            marking: Marking::default(),
-            timeout: CONNECT_TIMEOUT_DEFAULT,
-            close_timeout: CLOSE_TIMEOUT_DEFAULT,
-        }
-    }
-}
+use crate::{CloseReason, Slot, loopback, rdma};
+pub use event::{HostData, HostEvent, NotSubmitted};
+pub use options::{HostOptions, TransportOptions};
 
 /// A connection to a controller: one queue pair over any transport.
 #[derive(Debug)]

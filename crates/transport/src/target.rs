@@ -1,5 +1,8 @@
 //! The target side of a connection.
 
+mod event;
+mod limits;
+
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,68 +10,14 @@ use std::time::Duration;
 use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, Status};
 use weft_nvmf::tcp::Negotiated;
-use weft_nvmf::tcp::target::Config;
 use weft_reactor::{Buffer, Life, Owner, Reactor, SocketId};
 
-use crate::limits::{CLOSE_TIMEOUT_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 use crate::listen::RequestState;
 use crate::tcp::target::{DetachedConnection, TcpTargetConnection};
 use crate::tls::{TlsAcceptor, TlsFault, TlsMode, TlsRecords};
-use crate::{CloseReason, DataDigestError, Incoming, Slot, loopback, rdma};
-
-/// Events of a connection.
-#[derive(Debug)]
-pub enum Event {
-    /// A command with all of its in-capsule data. [`TargetConnection::command`] returns it; its
-    /// slot is in flight until [`TargetConnection::send`] or [`TargetConnection::complete`].
-    Command {
-        /// The command's slot.
-        slot: Slot,
-        /// Its in-capsule data.
-        data: CapsuleData,
-    },
-    /// All data requested by [`TargetConnection::receive`].
-    Data {
-        /// The command's slot.
-        slot: Slot,
-        /// The buffer, filled.
-        buffer: Buffer,
-        /// An error if the data is corrupt; then the command is to be completed with Transient
-        /// Transport Error.
-        result: Result<(), DataDigestError>,
-    },
-    /// The connection is closed; the last event. Completions of commands in flight are accepted and
-    /// ignored.
-    Closed {
-        /// The reason.
-        reason: CloseReason,
-    },
-}
-
-/// The in-capsule data of a command.
-#[derive(Debug)]
-pub enum CapsuleData {
-    /// No data.
-    None,
-    /// All data, as long as the command's SGL says.
-    Inline(Buffer),
-    /// The data's digest is wrong: the command is to be completed with Transient Transport Error.
-    Corrupt,
-    /// The data does not fit the command's SGL: the command is to be completed with this status.
-    Invalid(Status),
-}
-
-impl CapsuleData {
-    /// The data, if any, or the status to complete the command with.
-    pub fn into_result(self) -> Result<Option<Buffer>, Status> {
-        match self {
-            Self::None => Ok(None),
-            Self::Inline(buffer) => Ok(Some(buffer)),
-            Self::Corrupt => Err(Status::TRANSIENT_TRANSPORT_ERROR),
-            Self::Invalid(status) => Err(status),
-        }
-    }
-}
+use crate::{CloseReason, Incoming, Slot, loopback, rdma};
+pub use event::{CapsuleData, Event};
+pub use limits::Limits;
 
 /// The location and length of a command's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,28 +26,6 @@ pub struct Transfer {
     pub bytes: u32,
     /// Whether the data is in the capsule (and came with [`Event::Command`]).
     pub in_capsule: bool,
-}
-
-/// The limits of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Time until [`TargetConnection::set_queue`], without the time that the owner takes for
-    /// Connect.
-    pub handshake_timeout: Duration,
-    /// Time to send what is queued when the connection is closed.
-    pub close_timeout: Duration,
-    /// The configuration of a TCP session.
-    pub tcp: Config,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            handshake_timeout: HANDSHAKE_TIMEOUT_DEFAULT,
-            close_timeout: CLOSE_TIMEOUT_DEFAULT,
-            tcp: Config::default(),
-        }
-    }
 }
 
 /// A host's connection to this target: one queue pair over any transport.

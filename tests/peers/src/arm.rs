@@ -4,7 +4,6 @@
 //! are enough is shown by docs/memory-ordering.md and the tests with loom.
 
 use crate::guest::{arm, output};
-use crate::kernels::lacks;
 use anyhow::{Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,7 +49,8 @@ const LACKING_OF_ALL: &[&str] = &[
 ];
 
 /// Those with connections and processes of their own. What starts the binary or fio is left out.
-const MORE: &[&str] = &["weft-transport", "weft-rpc", "weft-target", "weft-host", "weft-sim"];
+const MORE: &[&str] =
+    &["weft-transport", "weft-rpc", "weft-statistics", "weft-target", "weft-host", "weft-sim"];
 
 /// Ciphers and powers modulo long primes, which take the emulation a minute.
 const LONG: &str = "auth::";
@@ -64,7 +64,7 @@ pub(crate) fn run(root: &Path, report: &mut Report, all: bool) -> Result<()> {
         Ok(emulator) => emulator,
         Err(error) => {
             println!("!!! nothing can be built and run as on Arm here: these tests are skipped");
-            lacks(report, "tests of the crates on Arm", 1, &format!("{error:#}"));
+            report.lacks("tests of the crates on Arm", 1, &format!("{error:#}"));
             return Ok(());
         }
     };

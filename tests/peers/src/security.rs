@@ -1,6 +1,5 @@
 //! Keys beside nvme-cli's, and OpenSSL as the other end of TLS, from Debian.
 
-use crate::kernels;
 use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
@@ -61,7 +60,7 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
         .and_then(|()| succeeded(Command::new("keyctl").args(["show", "@u"])));
     match keyring {
         Ok(_) => check("keys of the kernel, by name and by number", kernel_keys),
-        Err(error) => kernels::lacks(report, "keys of the kernel", 1, &format!("{error:#}")),
+        Err(error) => report.lacks("keys of the kernel", 1, &format!("{error:#}")),
     }
 }
 

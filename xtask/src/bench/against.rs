@@ -1,10 +1,11 @@
 //! Two builds in turns: each load on the target of its own build, one right after the other.
 
+use super::experiment::Spread;
 use super::experiment::{Action, Experiment, Metric, Sample};
+use super::options::Options;
 use super::process::Program;
 use super::results::Results;
 use super::stage::Stage;
-use super::{Options, experiment::Spread};
 use anyhow::{Context, Result};
 
 /// A row fails if its whole interval is below this.

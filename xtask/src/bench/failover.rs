@@ -1,8 +1,7 @@
 //! How long a host waits when the path that it uses ends and another one is there.
 
 use super::experiment::{Metric, PathEnd, Sample};
-use super::process::{Folder, Program, Target};
-use super::stage::words;
+use super::process::{Folder, Program, Target, words};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::fs::{self, File};

@@ -6,10 +6,9 @@
 //! computes both powers of an exchange before it can tell, and answers 200 ms later; a host
 //! without authentication stays as long.
 
-use super::Options;
 use super::experiment::{Flood, Metric, Sample};
-use super::process::{Folder, Program, Target, give, signal};
-use super::stage::words;
+use super::options::Options;
+use super::process::{Folder, Program, Target, give, signal, words};
 use crate::packages;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;

@@ -1,6 +1,6 @@
 //! What the kernel says about this machine and about processes.
 
-use super::Options;
+use super::options::Options;
 use super::process::Program;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};

@@ -299,3 +299,7 @@ pub(crate) fn give(file: &Path, user: User) -> Result<()> {
     fs::set_permissions(file, fs::Permissions::from_mode(0o600))?;
     Ok(())
 }
+
+pub(crate) fn words(all: &[&str]) -> Vec<String> {
+    all.iter().map(|word| (*word).to_owned()).collect()
+}

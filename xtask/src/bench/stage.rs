@@ -1,13 +1,13 @@
 //! The targets that run, and samples taken of them.
 
-use super::Options;
 use super::experiment::{
     Action, Device, Experiment, Floor, Load, Metric, Sample, Step, TargetSpec,
 };
 use super::failover;
 use super::flood;
 use super::machine;
-use super::process::{Program, Running, Target, signal};
+use super::options::Options;
+use super::process::{Program, Running, Target, signal, words};
 use super::rows::MANY_QUEUES;
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
@@ -366,10 +366,6 @@ impl<'a> Stage<'a> {
         }
         Ok(Sample::from([(Metric::Milliseconds, took.as_secs_f64() * 1e3)]))
     }
-}
-
-pub(crate) fn words(all: &[&str]) -> Vec<String> {
-    all.iter().map(|word| (*word).to_owned()).collect()
 }
 
 fn time(duration: Duration) -> String {

@@ -1,6 +1,6 @@
 //! The binaries that packages carry.
 
-use super::Arch;
+use super::parts::Arch;
 use crate::cargo::{FEATURES, cargo_command, need_target, target_folder};
 use crate::packages;
 use crate::python;

@@ -3,7 +3,9 @@
 //! `dpkg-deb` builds it, which every Debian has. What the binary needs of the C library is read
 //! from its symbols, so that it can be installed wherever they are.
 
-use super::{Parts, VERSION, binary, inside, list_of_parts, place, place_documents, serve};
+use super::binary;
+use super::parts::{Parts, VERSION, inside, list_of_parts, place, place_documents};
+use super::serve::serve;
 use crate::packages;
 use crate::python::succeeded;
 use anyhow::{Context, Result};

@@ -4,7 +4,9 @@
 //! mmdebstrap unpacks Debian's packages, and umoci writes the image: neither needs a daemon, and
 //! nothing of another processor has to run.
 
-use super::{Parts, VERSION, deb, inside, place, serve};
+use super::deb;
+use super::parts::{Parts, VERSION, inside, place};
+use super::serve::serve;
 use crate::packages;
 use crate::python::succeeded;
 use anyhow::{Context, Result, bail, ensure};

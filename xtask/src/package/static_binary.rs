@@ -1,6 +1,8 @@
 //! The static binary: one file that runs on every Linux, without RDMA.
 
-use super::{Parts, VERSION, binary, licences, list_of_parts, place, place_documents, serve, with};
+use super::binary;
+use super::parts::{Parts, VERSION, licences, list_of_parts, place, place_documents};
+use super::serve::{serve, with};
 use crate::python::succeeded;
 use anyhow::{Result, bail, ensure};
 use std::fs;

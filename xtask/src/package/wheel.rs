@@ -3,7 +3,8 @@
 //! Its tag says which C library the binary needs: auditwheel, which knows what each tag promises,
 //! reads it from the binary.
 
-use super::{Parts, VERSION, licences, list_of_parts, place, place_documents, serve};
+use super::parts::{Parts, VERSION, licences, list_of_parts, place, place_documents};
+use super::serve::serve;
 use crate::python;
 use crate::python::succeeded;
 use anyhow::{Context, Result, ensure};

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use weft_target::config::{AnaState, Listen};
 
-use super::{Session, as_address, list, text, url};
+use super::session::{Session, as_address, list, text, url};
 use crate::{failure::Failure, names, table::Table};
 
 #[derive(Debug, Subcommand, Serialize)]

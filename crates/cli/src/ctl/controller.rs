@@ -4,7 +4,7 @@ use clap::Subcommand;
 use clap_complete::ArgValueCandidates;
 use serde_json::json;
 
-use super::{Session, list, text};
+use super::session::{Session, list, text};
 use crate::{failure::Failure, names, table::Table};
 
 #[derive(Debug, Subcommand)]

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Session, list, text};
+use super::session::{Session, list, text};
 use crate::{failure::Failure, table::Table};
 
 #[derive(Debug, Subcommand)]

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 use weft_backend::bytes;
 
-use super::{Device, Session, as_text, list, text};
+use super::Device;
+use super::session::{Session, as_text, list, text};
 use crate::{failure::Failure, output, table::Table};
 
 /// What is said of a namespace that is added.

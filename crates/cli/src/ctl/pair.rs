@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::{Session, text};
+use super::session::{Session, text};
 use crate::{failure::Failure, table::Table};
 
 #[derive(Clone, Copy, Debug, Subcommand)]

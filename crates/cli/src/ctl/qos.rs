@@ -5,7 +5,7 @@ use clap_complete::ArgValueCandidates;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Session, list, shown, text};
+use super::session::{Session, list, shown, text};
 use crate::{failure::Failure, names, table::Table};
 
 #[derive(Debug, Subcommand, Serialize)]

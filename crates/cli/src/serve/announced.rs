@@ -11,7 +11,7 @@ use std::{
 
 use weft_target::{Target, config::Transport};
 
-use super::operate::Operator;
+use super::operate::operator::Operator;
 use crate::{
     failure::Failure,
     mdns::{ALL, ALL_OF_IPV4, Announcer, Services},

@@ -10,20 +10,10 @@ use std::{
 
 use serde_json::Value;
 use weft_lab::study::inside;
-use weft_rpc::{
-    Address, Caller, Code, ErrorObject, Method, Methods, Server, Token,
-    machine::{self, Machine},
-    statistics::{
-        Express, GetStatistics, Group, HostCommands, Hosts, RateLimit, Reload, Served, Statistics,
-        ThrottledTenant, Waits,
-    },
-};
-use weft_target::config::RateLimitedCommands;
-use weft_target::{
-    GroupStatistics, IoKind, IoMetricsReading, RateLimitStatistics, StatisticsReader,
-};
+use weft_rpc::{Address, Caller, Code, ErrorObject, Method, Methods, Server, Token};
+use weft_statistics::{GetStatistics, Reload};
 
-use super::operate::{self, Operator, Params};
+use super::operate::{self, error::invalid, operator::Operator, parameters::Params};
 use crate::{failure::Failure, signals::Wish};
 
 /// The callers of `reload` that wait for its outcome.
@@ -54,7 +44,7 @@ impl Control {
         let watch = operator.watch().clone();
         let methods = if loads { with_loads(operator) } else { Methods::new() };
         let methods = methods
-            .with::<GetStatistics>(move |()| Ok(statistics(&watch)))
+            .with::<GetStatistics>(move |()| Ok(watch.statistics()))
             .with_named("spdk_kill_instance", kill(wish.clone()))
             .with_named(Reload::NAME, move |caller, _| {
                 let who = format!("control: {caller}");
@@ -98,7 +88,7 @@ fn kill(
         let wanted = match name.trim_start_matches("SIG") {
             "INT" | "2" | "TERM" | "15" => Wish::Stop(who),
             "HUP" | "1" => Wish::Reload(who),
-            _ => return Err(operate::invalid("sig_name: give SIGINT, SIGTERM or SIGHUP")),
+            _ => return Err(invalid("sig_name: give SIGINT, SIGTERM or SIGHUP")),
         };
         wish.send(wanted).map_err(|_| ErrorObject::new(Code(-1), "the target stops"))?;
         Ok(true.into())
@@ -124,107 +114,4 @@ fn with_loads(operator: &Arc<Operator>) -> Methods {
     inside::methods(Methods::new(), move |nqn, nsid| {
         operator.with(|target| target.device(nqn, nsid)).ok().flatten()
     })
-}
-
-/// A target's counters as the control connection reports them.
-pub(crate) fn statistics(watch: &StatisticsReader) -> Statistics {
-    let threads = machine::threads("weft-group-");
-    let group = |of: GroupStatistics| {
-        let name = format!("weft-group-{}", of.group);
-        let thread = threads.iter().find(|thread| thread.name == name).cloned();
-        Group {
-            group: of.group,
-            cpu: of.cpu,
-            thread: thread.unwrap_or_default(),
-            idle_ns: ns(of.idle),
-            connections: of.connections,
-            queues: of.queues as u64,
-            express: Express {
-                queues: of.express_queues,
-                served: of.express_served,
-                commands: of.express_commands,
-                time_ns: ns(of.express_time),
-                refused: of.express_refused,
-            },
-            served: of.served.into_iter().map(served).collect(),
-        }
-    };
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let now = weft_reactor::monotonic_time();
-    Statistics {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        kernel: kernel.trim().to_owned(),
-        process_id: std::process::id(),
-        time_ns: ns(now),
-        started_ns: ns(watch.started()),
-        groups: watch.read(now).into_iter().map(group).collect(),
-        hosts: watch.io_metrics(now).map(hosts),
-        rate_limits: watch.rate_limits().into_iter().map(rate_limit).collect(),
-        machine: Machine::read(),
-    }
-}
-
-pub(super) fn rate_limit(of: RateLimitStatistics) -> RateLimit {
-    let rw = match of.limit.rw {
-        RateLimitedCommands::Read => "read",
-        RateLimitedCommands::Write => "write",
-        RateLimitedCommands::Rw => "rw",
-    };
-    RateLimit {
-        host: of.limit.host.map(|hosts| hosts.to_string()),
-        subsystem: of.limit.subsystem,
-        nsid: of.limit.nsid,
-        bdev: of.limit.bdev,
-        rw: rw.to_owned(),
-        counts_bytes: of.counts_bytes,
-        rate: of.rate,
-        throttled: of.throttled,
-        throttled_ns: ns(of.throttled_time),
-        tenants: of.tenants.into_iter().map(tenant).collect(),
-    }
-}
-
-fn tenant(of: weft_target::ThrottledTenant) -> ThrottledTenant {
-    let weft_target::ThrottledTenant { host, subsystem, nsid, throttled_time } = of;
-    ThrottledTenant { host, subsystem, nsid, throttled_ns: ns(throttled_time) }
-}
-
-/// What was measured of hosts, without the kinds of command that they did not send.
-fn hosts(of: IoMetricsReading) -> Hosts {
-    let mut commands = Vec::new();
-    for pair in of.pairs {
-        let kinds = IoKind::ALL.into_iter().zip(pair.kinds);
-        commands.extend(kinds.filter(|(_, of)| of.commands() > 0).map(|(kind, of)| {
-            let [limit_ns, memory_ns, data_ns, device_ns] = of.waits.map(ns);
-            HostCommands {
-                host: pair.host.clone(),
-                subsystem: pair.subsystem.clone(),
-                nsid: pair.nsid,
-                command: kind.name().to_owned(),
-                buckets: of.buckets,
-                total_ns: ns(of.total),
-                bytes: of.bytes,
-                errors: of.errors.iter().sum(),
-                waits: Waits { limit_ns, memory_ns, data_ns, device_ns },
-            }
-        }));
-    }
-    Hosts { bounds_ns: of.bounds.into_iter().map(ns).collect(), commands }
-}
-
-/// A time as it is told: in ns, which are SPDK's ticks here as well.
-pub(super) fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn served(of: weft_target::NamespaceStatistics) -> Served {
-    Served {
-        subsystem: of.subsystem,
-        nsid: of.nsid,
-        reads: of.reads,
-        writes: of.writes,
-        others: of.others,
-        read_bytes: of.read_bytes,
-        written_bytes: of.written_bytes,
-    }
 }

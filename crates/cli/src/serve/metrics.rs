@@ -14,7 +14,7 @@ use std::{
 };
 
 use self::exposition::Format;
-use super::operate::Operator;
+use super::operate::operator::Operator;
 use crate::failure::Failure;
 
 /// Connections at a time; one more closes the oldest, which may have asked for nothing.

@@ -29,7 +29,7 @@ use weft_target::{
 };
 
 use self::claim::{Claim, Renewed};
-use super::operate::{Operator, Params, method};
+use super::operate::{method::method, operator::Operator, parameters::Params};
 use crate::failure::Failure;
 
 /// How long commands in flight may take at a hand-over.

@@ -18,7 +18,7 @@ use weft_nvme::{
 use weft_nvmf::registration::{Change, Entity, Registered as Entry};
 use weft_target::config::Listen;
 
-use super::operate::Operator;
+use super::operate::operator::Operator;
 use crate::failure::Failure;
 
 /// How often it is seen whether the controller has come back.

@@ -295,7 +295,7 @@ fn this_build() -> Result<Build, Failure> {
 
 impl Build {
     fn of(program: PathBuf) -> io::Result<Self> {
-        let contents = super::contents(&program)?;
+        let contents = super::here::contents(&program)?;
         Ok(Self { program, contents })
     }
 }

@@ -1,18 +1,18 @@
 //! Where the agents of a study are, and how they are started.
 
 mod deploy;
+mod place;
 mod process;
 pub(in crate::study) mod site;
 mod slurm;
 
 use std::{
     collections::BTreeMap,
-    fmt, fs, io,
+    fs, io,
     net::IpAddr,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process::Command,
-    str::FromStr,
     sync::Arc,
 };
 
@@ -23,7 +23,7 @@ use weft_lab::study::{
     site::{Link, SiteMachine, SpdkTools},
 };
 
-use self::slurm::Allocation;
+use self::{place::AgentPlace, slurm::Allocation};
 use crate::{failure::Failure, output};
 
 /// Options that place a study on several machines.
@@ -78,65 +78,6 @@ const ELSEWHERE: [&str; 3] = ["target", "control", "against"];
 /// Several places; a type of its own, since clap would take several values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Several(Vec<AgentPlace>);
-
-/// Where an agent is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum AgentPlace {
-    /// Beside this process.
-    Here,
-    /// Where ssh goes.
-    Ssh(String),
-    /// Where a command starts it.
-    Exec(Vec<String>),
-    /// On a node of this job's allocation.
-    Slurm(String),
-}
-
-impl FromStr for AgentPlace {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        if text == "here" {
-            return Ok(Self::Here);
-        }
-        if let Some(command) = text.strip_prefix("exec:") {
-            let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
-            return match words.first() {
-                Some(program) if !program.starts_with('-') => Ok(Self::Exec(words)),
-                _ => Err(format!(
-                    "{text:?} names no command (example: exec:ip netns exec NAME weft agent)"
-                )),
-            };
-        }
-        let (node, what) = match text.strip_prefix("slurm:") {
-            Some(node) => (node, "the name of a node of Slurm"),
-            None => (text, "a destination of ssh"),
-        };
-        // No option and nothing that a shell would interpret: ssh has both.
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-@:/%[]+~".contains(c);
-        let host = node.rsplit(['@', '/']).next().unwrap_or_default();
-        if node.is_empty() || [node, host].iter().any(|part| part.starts_with('-')) {
-            return Err(format!("{text:?} is not {what}"));
-        }
-        match node.chars().find(|c| !is_plain(*c)) {
-            Some(other) => Err(format!("{text:?} is not {what}: it has {other:?} in it")),
-            None if node.len() < text.len() => Ok(Self::Slurm(node.to_owned())),
-            None => Ok(Self::Ssh(node.to_owned())),
-        }
-    }
-}
-
-impl fmt::Display for AgentPlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Here => f.write_str("here"),
-            Self::Ssh(destination) => f.write_str(destination),
-            Self::Exec(words) => write!(f, "exec:{}", words.join(" ")),
-            Self::Slurm(node) => write!(f, "slurm:{node}"),
-        }
-    }
-}
 
 fn several(text: &str) -> Result<Several, String> {
     // A command may have commas in it.
@@ -229,7 +170,7 @@ impl Agents {
     /// Starts the agents, if there are any.
     pub(super) fn gather(&self) -> Result<Option<Fleet>, Failure> {
         let Some(target) = &self.target_on else { return Ok(None) };
-        let build = super::this_build()?;
+        let build = super::here::this_build()?;
         let program = self.agent_program.clone();
         let deployed = self.deploy.then(|| build.id.clone());
         let common = Common::of(self.loads().chain([target]), program, deployed)?;
@@ -263,7 +204,7 @@ pub(super) fn survey(given: Option<&PathBuf>) -> Result<Survey, Failure> {
     let connect = |machine: &SiteMachine| {
         Way { place: machine.place.parse()?, common: Arc::clone(&common) }.connect()
     };
-    Ok(Survey::gather(site, &connect, &super::this_build()?))
+    Ok(Survey::gather(site, &connect, &super::here::this_build()?))
 }
 
 /// A directory for the sockets by which several sessions of ssh share a connection.

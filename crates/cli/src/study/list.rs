@@ -13,6 +13,7 @@ use weft_lab::{
     },
 };
 
+use super::here;
 use crate::{
     failure::Failure,
     output::{self, Format},
@@ -28,11 +29,11 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
-    let capabilities = super::capabilities();
+    let capabilities = here::capabilities();
     let mut table = Table::new(&["NAME", "FROM", ">CELLS", ">HERE", ">TIME", ">QUICK", "TITLE"]);
     let mut all = Vec::new();
     for builtin in BUILTINS {
-        let plan = super::plan_here(builtin.name)?;
+        let plan = here::plan_here(builtin.name)?;
         let mut quick = plan.clone();
         quick.quicken();
         let expanded = |plan: &Plan| expand(plan, &capabilities, &Configuration::new());

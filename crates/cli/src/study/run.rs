@@ -39,7 +39,8 @@ use super::{against, against::Turns, agents::Agents, child::Children, progress::
 use crate::{
     agent,
     bench::time_of_day,
-    ctl, destroy,
+    ctl::session,
+    destroy,
     failure::Failure,
     output::{self, Format},
     place::Place,
@@ -209,7 +210,8 @@ fn begin(study: &str, how: &How, search: bool) -> Result<(), Failure> {
     let agents = agents.on_site(search, how.quiet)?;
     let fleet = agents.gather()?;
     let elsewhere = !how.target.is_empty() || fleet.is_some();
-    let mut plan = if elsewhere { super::plan(study)? } else { super::plan_here(study)? };
+    let mut plan =
+        if elsewhere { super::here::plan(study)? } else { super::here::plan_here(study)? };
     if plan.run.take().is_some_and(|run| run.quick) {
         return Err(Failure::because("this plan belongs to a run: use --resume DIR"));
     }
@@ -458,7 +460,7 @@ struct Session<'a> {
 impl Session<'_> {
     fn run(mut self) -> Result<(), Failure> {
         let (local, mut given) = devices(&self.plan)?;
-        let token = self.how.control_token_file.as_deref().map(ctl::token).transpose()?;
+        let token = self.how.control_token_file.as_deref().map(session::token).transpose()?;
         given.iter_mut().for_each(|target| target.token.clone_from(&token));
         let capabilities = match &self.fleet {
             Some(fleet) => fleet.capabilities(local.is_some()),
@@ -655,7 +657,7 @@ fn capabilities(given: &[GivenTarget]) -> Capabilities {
         elsewhere: !environment::is_here(&given.address.traddr),
     };
     let targets = given.iter().zip(names(given)).map(known).collect();
-    Capabilities { targets, ..super::capabilities() }
+    Capabilities { targets, ..super::here::capabilities() }
 }
 
 /// A name for each target: its host and port, and of several there what else tells them apart.
@@ -783,7 +785,7 @@ mod tests {
         }
         let command = |words: &[&str]| {
             let line: Line = clap::Parser::try_parse_from([&["weft"], words].concat()).expect("it");
-            let mut plan = super::super::plan("first-look").expect("a plan");
+            let mut plan = super::super::here::plan("first-look").expect("a plan");
             line.how.amend(&mut plan, &line.how.agents).expect("a run");
             line.how.rerun_command("first-look", &plan, &line.how.agents)
         };

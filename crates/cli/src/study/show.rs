@@ -11,6 +11,7 @@ use weft_lab::{
     },
 };
 
+use super::here;
 use super::list::{about, runnable, time};
 use crate::{failure::Failure, output};
 
@@ -34,14 +35,14 @@ pub(super) struct Options {
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
     // The printed plan is the original, without the changes for this machine.
     let mut plan =
-        if options.toml { super::plan(&options.study)? } else { super::plan_here(&options.study)? };
+        if options.toml { here::plan(&options.study)? } else { here::plan_here(&options.study)? };
     if options.quick {
         plan.quicken();
     }
     if options.toml {
         return output::print(&plan.to_text().map_err(Failure::because)?);
     }
-    let matrix = expand(&plan, &super::capabilities(), &Configuration::new());
+    let matrix = expand(&plan, &here::capabilities(), &Configuration::new());
     let mut text = described(&plan, &matrix);
     if options.cells {
         text += "\nCells\n";

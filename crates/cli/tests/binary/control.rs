@@ -3,10 +3,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weft_rpc::{
-    Address, CallError, Client,
-    statistics::{GetStatistics, Reload},
-};
+use weft_rpc::{Address, CallError, Client};
+use weft_statistics::{GetStatistics, Reload};
 
 use crate::operate::token_file;
 use crate::weft::{DRIVERS, Folder, NQN, Target, command, weft};

@@ -8,7 +8,8 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use weft_rpc::{Client, statistics::GetStatistics};
+use weft_rpc::Client;
+use weft_statistics::GetStatistics;
 
 use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, command, text, weft};
 

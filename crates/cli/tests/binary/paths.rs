@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use weft_rpc::{Client, statistics::GetStatistics};
+use weft_rpc::Client;
+use weft_statistics::GetStatistics;
 
 use crate::control::{call, waiting};
 use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, command, weft};

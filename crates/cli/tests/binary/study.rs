@@ -208,8 +208,8 @@ fn several_hosts_drive_several_subsystems_together() {
         assert_eq!(record.status, Status::Measured, "{}", record.cell);
         assert_served(record);
         let served = &record.target.as_ref().expect("a target").served;
-        let driven = served.iter().filter(|served| served.commands() > 0);
-        let names: BTreeSet<&str> = driven.map(|served| &*served.subsystem).collect();
+        let driven = served.iter().filter(|served| served.counted.commands() > 0);
+        let names: BTreeSet<&str> = driven.map(|served| &*served.counted.subsystem).collect();
         let subsystems = record.configuration["subsystems"].as_number();
         assert_eq!(subsystems, Some(names.len() as f64), "{}", record.cell);
     }

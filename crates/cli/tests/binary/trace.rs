@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, thread, time::Duration};
 
 use serde_json::Value;
-use weft_rpc::{
-    Address, Client,
-    statistics::GetStatistics,
+use weft_rpc::{Address, Client};
+use weft_statistics::{
+    GetStatistics,
     trace::{ReadTrace, StartTrace, TraceOptions},
 };
 

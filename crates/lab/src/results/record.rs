@@ -593,26 +593,7 @@ pub struct Served {
     /// Its processor, if it is pinned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<usize>,
-    /// The subsystem's name.
-    pub subsystem: String,
-    /// The namespace.
-    pub nsid: u32,
-    /// Reads.
-    pub reads: u64,
-    /// Writes.
-    pub writes: u64,
-    /// Other commands that went to the device.
-    pub others: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-}
-
-impl Served {
-    /// Commands of all kinds.
-    #[must_use]
-    pub const fn commands(&self) -> u64 {
-        self.reads + self.writes + self.others
-    }
+    /// What it counted.
+    #[serde(flatten)]
+    pub counted: weft_statistics::Served,
 }

@@ -9,7 +9,8 @@ use std::{
 };
 
 use weft_reactor::monotonic_time;
-use weft_rpc::{machine::Machine, statistics::Statistics};
+use weft_rpc::machine::Machine;
+use weft_statistics::Statistics;
 
 use super::{
     agent::{Elsewhere, Part, jumped, machines, overlap, parts_of, run_beside},
@@ -495,8 +496,8 @@ impl Context<'_> {
         if let Some(all) = target.filter(|_| !self.counts_nothing()) {
             let served: u64 = side::served(all, 0)
                 .iter()
-                .filter(|served| served.nsid == self.device.nsid)
-                .map(Served::commands)
+                .filter(|served| served.counted.nsid == self.device.nsid)
+                .map(|served| served.counted.commands())
                 .sum();
             set(number::SERVED_ALL, served as f64);
         }
@@ -710,7 +711,7 @@ fn broken(all: &[Option<Statistics>], expected: &BTreeMap<(usize, u32), u64>) ->
         let Some(statistics) = statistics else { continue };
         let mut found: BTreeMap<u32, u64> = BTreeMap::new();
         for served in side::served(statistics, target) {
-            *found.entry(served.nsid).or_default() += served.commands();
+            *found.entry(served.counted.nsid).or_default() += served.counted.commands();
         }
         found.retain(|_, commands| *commands > 0);
         for (nsid, commands) in &found {
@@ -748,7 +749,7 @@ fn wrong_groups(all: &[Option<Statistics>], groups: Groups) -> Option<String> {
     let mut served: Vec<Served> = Vec::new();
     for (target, statistics) in all.iter().enumerate() {
         let of = statistics.iter().flat_map(|statistics| side::served(statistics, target));
-        served.extend(of.filter(|served| served.commands() > 0));
+        served.extend(of.filter(|served| served.counted.commands() > 0));
     }
     let name = |served: &Served| format!("group {} of target {}", served.group, served.target);
     let pairs = served.iter().enumerate();
@@ -756,7 +757,7 @@ fn wrong_groups(all: &[Option<Statistics>], groups: Groups) -> Option<String> {
         pairs.flat_map(|(at, one)| served.iter().skip(at + 1).map(move |two| (one, two)));
     pairs.find_map(|(one, two)| {
         let same_group = (one.target, one.group) == (two.target, two.group);
-        let same_namespace = (one.target, one.nsid) == (two.target, two.nsid);
+        let same_namespace = (one.target, one.counted.nsid) == (two.target, two.counted.nsid);
         let (first, second) = (name(one), name(two));
         match groups {
             Groups::Same if !same_group => Some(format!(
@@ -777,7 +778,7 @@ fn wrong_groups(all: &[Option<Statistics>], groups: Groups) -> Option<String> {
 mod tests {
     use super::*;
     use crate::results::Configuration;
-    use weft_rpc::statistics::{Group, Served as Counted};
+    use weft_statistics::{Group, Served as Counted};
 
     fn statistics(groups: &[&[(u32, u64)]]) -> Option<Statistics> {
         let groups = groups.iter().enumerate().map(|(group, served)| Group {

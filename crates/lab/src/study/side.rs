@@ -1,9 +1,7 @@
 //! Converts counters of both sides into records.
 
-use weft_rpc::{
-    machine::{Machine, RunDelay},
-    statistics::Statistics,
-};
+use weft_rpc::machine::{Machine, RunDelay};
+use weft_statistics::Statistics;
 
 use crate::{
     RunResult,
@@ -100,7 +98,7 @@ pub(super) fn generator_share(result: &RunResult, sleeps: bool) -> f64 {
 
 /// The same of the busiest poll group.
 pub(super) fn target_share(of: &Statistics, sleeps: bool) -> f64 {
-    let share = |group: &weft_rpc::statistics::Group| {
+    let share = |group: &weft_statistics::Group| {
         let cpu_ns = group.thread.user_ns.saturating_add(group.thread.system_ns);
         share(seconds(of.time_ns), seconds(group.idle_ns), seconds(cpu_ns), sleeps)
     };
@@ -114,13 +112,7 @@ pub(super) fn served(of: &Statistics, target: usize) -> Vec<Served> {
             target,
             group: group.group,
             cpu: group.cpu,
-            subsystem: served.subsystem.clone(),
-            nsid: served.nsid,
-            reads: served.reads,
-            writes: served.writes,
-            others: served.others,
-            read_bytes: served.read_bytes,
-            written_bytes: served.written_bytes,
+            counted: served.clone(),
         })
     });
     groups.collect()
@@ -188,7 +180,7 @@ mod tests {
     use super::*;
     use crate::{DirectionResult, LaneResult};
     use std::time::Duration;
-    use weft_rpc::statistics::Group;
+    use weft_statistics::Group;
 
     #[test]
     fn a_worker_counts_once_and_the_busiest_decides() {

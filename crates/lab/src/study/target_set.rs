@@ -8,10 +8,8 @@ use uuid::Uuid;
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceFactory, DeviceSpec};
 use weft_host::{Options, Provider, TransportId};
 use weft_reactor::DriverKind;
-use weft_rpc::{
-    Client,
-    statistics::{GetStatistics, Statistics},
-};
+use weft_rpc::Client;
+use weft_statistics::{GetStatistics, Statistics};
 
 use super::{
     agent::Fleet,

@@ -7,6 +7,7 @@ use weft_lab::{
     results::{Environment, Mark, SCHEMA, Status, key},
     study::plan::{Plan, Run},
 };
+use weft_statistics::Served;
 use weft_target::{
     Target,
     config::{Config, Listen, Namespace, Port, Subsystem},
@@ -34,7 +35,7 @@ fn target(fabric: &Fabric) -> (Target, SocketAddr) {
 fn commands_served(target: &Target) -> u64 {
     let groups = target.watch().read(weft_reactor::monotonic_time());
     let served = groups.iter().flat_map(|group| &group.served);
-    served.map(|served| served.reads + served.writes + served.others).sum()
+    served.map(Served::commands).sum()
 }
 
 fn plan(kind: &str, axes: &str) -> Plan {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use weft_nvme::Nqn;
 
 use super::hash::{HashFunction, SecretBytes};
-use crate::keys::{ParseKeyError, SecretText, interchange};
+use crate::keys::interchange::{self, ParseKeyError, SecretText};
 
 /// What the key of a name is made with besides the name.
 const TRANSFORM: &[u8] = b"NVMe-over-Fabrics";

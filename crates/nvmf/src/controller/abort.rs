@@ -3,20 +3,13 @@
 use weft_nvme::abort::{Abort, AbortResult};
 use weft_nvme::{Command, Status};
 
-use super::admin::Outcome;
-use super::{Controller, Effect};
+use super::outcome::Outcome;
+use super::{Controller, Effect, PendingAbort};
 use crate::queue::{CommandError, error};
 
 const LIMIT: CommandError =
     CommandError { status: Status::ABORT_COMMAND_LIMIT_EXCEEDED, parameter: None };
 const QUEUE: CommandError = error(Status::INVALID_FIELD, 40);
-
-/// An Abort that waits for the queue of the command that it is about.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Pending {
-    abort_id: u16,
-    queue_id: u16,
-}
 
 impl Controller {
     /// Abort. Pending admin commands are aborted here; for a command of an I/O queue the target is
@@ -42,7 +35,7 @@ impl Controller {
             return Err(LIMIT);
         }
         let queue_id = abort.submission_queue_id;
-        self.aborts.push(Pending { abort_id, queue_id });
+        self.aborts.push(PendingAbort { abort_id, queue_id });
         self.effects.push_back(Effect::Abort { abort_id, queue_id, command_id: abort.command_id });
         Ok(Outcome::Pending)
     }

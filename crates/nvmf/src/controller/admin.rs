@@ -4,26 +4,13 @@ use std::time::Duration;
 
 use weft_nvme::command::DataPointer;
 use weft_nvme::discovery_information::EntityType;
-use weft_nvme::sgl::Location;
 use weft_nvme::{AdminOpcode, Command, FabricsType, Status};
 
-use super::persistent::Setting;
+use super::outcome::{DATA_LENGTH, DATA_TYPE, Outcome, check_data_from_host};
+use super::persistent::setting::Setting;
 use super::{Controller, Effect};
 use crate::queue::{CommandError, error};
 use crate::registration;
-
-/// The outcome of an admin command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Done, with this result in dwords 0 and 1.
-    Done(u64),
-    /// Done, with this data for the host.
-    Data(Vec<u8>),
-    /// This many bytes from the host are missing; nothing has happened yet.
-    NeedData(u32),
-    /// It will be answered later.
-    Pending,
-}
 
 const OPCODE: CommandError = error(Status::INVALID_OPCODE, 0);
 const FLAGS: CommandError = error(Status::INVALID_FIELD, 1);
@@ -32,14 +19,9 @@ const CONNECTED_ALREADY: CommandError = error(Status::COMMAND_SEQUENCE_ERROR, 4)
 const ID_CONFLICT: CommandError = error(Status::COMMAND_ID_CONFLICT, 2);
 const NOT_READY: CommandError = error(Status::COMMAND_SEQUENCE_ERROR, 0);
 const ADMIN_DISCONNECT: CommandError = error(Status::DISCONNECT_INVALID_QUEUE_TYPE, 4);
-const DATA_LENGTH: CommandError = error(Status::DATA_SGL_LENGTH_INVALID, 32);
-const DATA_OFFSET: CommandError = error(Status::SGL_OFFSET_INVALID, 24);
-const DATA_TYPE: CommandError = error(Status::SGL_DESCRIPTOR_TYPE_INVALID, 39);
 /// Only hosts register with a controller that is no Centralized Discovery controller.
 const ENTITY: CommandError =
     CommandError { status: Status::INVALID_FIELD.with_dnr(), parameter: None };
-const DATA_DIRECTION: CommandError = error(Status::INVALID_FIELD, 39);
-
 impl Controller {
     /// Carries an admin command out.
     pub(super) fn execute(
@@ -155,39 +137,6 @@ impl Controller {
         self.setting.push(Setting { command_id, change: None });
         self.effects.push_back(Effect::Register { command_id, change: Box::new(change) });
         Ok(Outcome::Pending)
-    }
-}
-
-/// The data pointer must describe exactly the data that goes to the host.
-pub(super) fn check_data_to_host(command: &Command, length: u32) -> Result<(), CommandError> {
-    match command.data_pointer.location() {
-        Ok(Location::InCapsule { .. }) => Err(DATA_DIRECTION),
-        location => check_length(location.ok(), length),
-    }
-}
-
-/// The data pointer must describe exactly the data that the host is to send.
-pub(super) fn check_data_from_host(command: &Command, length: u32) -> Result<(), CommandError> {
-    match command.data_pointer.location() {
-        Ok(Location::InCapsule { offset, .. }) if offset != 0 => Err(DATA_OFFSET),
-        location => check_length(location.ok(), length),
-    }
-}
-
-fn check_length(location: Option<Location>, length: u32) -> Result<(), CommandError> {
-    match location {
-        Some(
-            Location::Transport { length: described }
-            | Location::InCapsule { length: described, .. }
-            | Location::Keyed { length: described, .. },
-        ) => {
-            if described == length {
-                Ok(())
-            } else {
-                Err(DATA_LENGTH)
-            }
-        }
-        _ => Err(DATA_TYPE),
     }
 }
 

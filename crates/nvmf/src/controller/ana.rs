@@ -1,34 +1,18 @@
 //! Asymmetric Namespace Access: the log page and what a controller remembers of its changes.
 
-use std::collections::BTreeMap;
+pub(super) mod changes;
 
 use weft_nvme::Wire;
 use weft_nvme::event::Event;
-use weft_nvme::log_page::{
-    AsymmetricNamespaceAccessHeader as Header, AsymmetricNamespaceAccessState as State, GetLogPage,
-    GroupDescriptor,
-};
+use weft_nvme::log_page::{AsymmetricNamespaceAccessHeader as Header, GetLogPage, GroupDescriptor};
 use weft_nvme::wire::{U16, U64};
 
 use super::Controller;
 use crate::subsystem::SubsystemView;
+use changes::{Changes, groups};
 
 /// Log Specific Parameter: Return Groups Only (RGO).
 const GROUPS_ONLY: u8 = 1;
-
-/// The Change Count of the log page, and of each group that has changed.
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    count: u64,
-    groups: BTreeMap<u32, u64>,
-}
-
-/// A group that has namespaces: its state at the controller's port, and their identifiers.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Group {
-    pub(super) state: State,
-    pub(super) nsids: Vec<u32>,
-}
 
 impl Controller {
     /// The log page: every group that has a namespace, in the order of their identifiers.
@@ -84,14 +68,4 @@ impl Controller {
     pub(super) fn reset_ana_changes(&mut self) {
         self.ana_changes = Changes::default();
     }
-}
-
-pub(super) fn groups(view: &SubsystemView, port_id: u16) -> BTreeMap<u32, Group> {
-    let mut groups = BTreeMap::new();
-    for namespace in view.namespaces.iter() {
-        let id = namespace.ana_group;
-        let fresh = || Group { state: view.ana_state(port_id, id), nsids: Vec::new() };
-        groups.entry(id).or_insert_with(fresh).nsids.push(namespace.nsid);
-    }
-    groups
 }

@@ -17,9 +17,10 @@ use weft_nvme::property::Version;
 use weft_nvme::wire::{Text, U16, U32, U64, U128};
 use weft_nvme::{Command, Status, Wire};
 
-use super::admin::{Outcome, check_data_to_host};
-use super::{BLOCK_SIZES, Controller};
+use super::Controller;
+use super::outcome::{Outcome, check_data_to_host};
 use crate::ana::TRANSITION_TIME_S;
+use crate::namespaces::BLOCK_SIZES;
 use crate::persistent::LOG_64K;
 use crate::queue::{COPY_FORMATS, CommandError, ERROR_ENTRIES, error};
 use crate::rdma;

@@ -15,8 +15,8 @@ use weft_nvme::wire::{Text, U16, U32, U64, U128};
 use weft_nvme::{AdminOpcode, Command, NvmOpcode, Status, Wire};
 
 use super::Controller;
-use super::admin::{Outcome, check_data_to_host};
-use super::feature::COMPOSITE_TEMPERATURE_K;
+use super::feature::values::COMPOSITE_TEMPERATURE_K;
+use super::outcome::{Outcome, check_data_to_host};
 use crate::discovery::{DiscoveryLogPage, window};
 use crate::queue::{CommandError, ERROR_ENTRIES, ErrorRecord, error};
 

@@ -5,21 +5,18 @@
 //! controllers of the hosts whose controllers the command names.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::time::Duration;
 
 use weft_nvme::command::NAMESPACE_ID_BROADCAST;
 use weft_nvme::identify::{self, CommandSetId, ControllerList, IDENTIFY_LENGTH};
-use weft_nvme::{Command, Nqn, Status, Wire};
+use weft_nvme::{Command, Status, Wire};
 
-use super::admin::{Outcome, check_data_from_host};
-use super::persistent::{Change, Setting};
+use super::outcome::{Outcome, check_data_from_host};
+use super::persistent::setting::{Change, Setting};
 use super::{Controller, Effect};
+use crate::namespaces::{BLOCK_SIZES, NamespaceChange};
 use crate::queue::{CommandError, error};
 use crate::subsystem::HostNamespaces;
-
-/// The sizes of blocks that a host may choose from: LBA formats 0 and 1.
-pub const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
 const OPCODE: CommandError = error(Status::INVALID_OPCODE, 0);
 const NAMESPACE: CommandError = error(Status::INVALID_NAMESPACE, 4);
@@ -29,44 +26,6 @@ const CREATE: u32 = 0;
 const DELETE: u32 = 1;
 const ATTACH: u32 = 0;
 const DETACH: u32 = 1;
-
-/// What a host wants of the namespaces of its subsystem.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NamespaceChange {
-    /// Make one, which is attached to no controller. Its number is reported.
-    Create {
-        /// Logical blocks.
-        blocks: u64,
-        /// Bytes of a block.
-        block_bytes: u32,
-        /// ANA Group Identifier; none: the one with the number of its NSID.
-        ana_group: Option<u32>,
-    },
-    /// Delete these, and what is in them.
-    Delete(Vec<u32>),
-    /// Attach one to the controllers of these hosts.
-    Attach(u32, BTreeSet<Nqn>),
-    /// Detach one from the controllers of these hosts.
-    Detach(u32, BTreeSet<Nqn>),
-}
-
-/// For the operator's log.
-impl fmt::Display for NamespaceChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Create { blocks, block_bytes, .. } => {
-                write!(f, "a namespace of {blocks} blocks of {block_bytes} bytes is made")
-            }
-            Self::Delete(nsids) => write!(f, "namespaces {nsids:?} are deleted"),
-            Self::Attach(nsid, hosts) | Self::Detach(nsid, hosts) => {
-                let is_attached = matches!(self, Self::Attach(..));
-                let done = if is_attached { "attached to" } else { "detached from" };
-                write!(f, "namespace {nsid} is {done}")?;
-                hosts.iter().try_for_each(|host| write!(f, " {host}"))
-            }
-        }
-    }
-}
 
 const fn of_data(status: Status) -> CommandError {
     CommandError { status: status.with_dnr(), parameter: None }

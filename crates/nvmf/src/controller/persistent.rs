@@ -1,88 +1,22 @@
 //! Get Log Page of the Persistent Event Log: each controller has a reporting context of its own.
 
+pub(super) mod setting;
+
 use std::time::Duration;
 
-use weft_nvme::log_page::{
-    ChangeNamespace, GetLogPage, LogPageId, PersistentEventAction, PersistentEventHeader,
-    ReportingContext,
-};
+use weft_nvme::log_page::{GetLogPage, LogPageId, PersistentEventAction, PersistentEventHeader};
 use weft_nvme::wire::{Text, U16, U32, U64, U128};
-use weft_nvme::{Command, Status, Wire, identify};
+use weft_nvme::{Command, Status, Wire};
 
 use super::Controller;
-use super::admin::Outcome;
+use super::outcome::Outcome;
 use crate::discovery::window;
-use crate::persistent::{EventSnapshot, RECORDED};
+use crate::persistent::RECORDED;
 use crate::queue::{CommandError, error};
-
-/// Reporting Context Port Identifier Type: a port of the NVM subsystem.
-const SUBSYSTEM_PORT: u8 = 1;
+use setting::{Change, Context};
 
 const SEQUENCE: CommandError = error(Status::COMMAND_SEQUENCE_ERROR, 41);
 const OFFSET: CommandError = error(Status::INVALID_FIELD, 48);
-
-/// What the host reads until it gives it up, or resets the controller: later events are not in it.
-#[derive(Debug)]
-pub(super) struct Context {
-    header: PersistentEventHeader,
-    snapshot: EventSnapshot,
-}
-
-impl Context {
-    /// The log page for a command before which this context existed, or did not.
-    fn page(&self, port_id: u16, existed: bool) -> Vec<u8> {
-        let context = match existed {
-            true => ReportingContext(0)
-                .with_port_id(port_id)
-                .with_port_type(SUBSYSTEM_PORT)
-                .with_exists(true),
-            false => ReportingContext(0),
-        };
-        let header = PersistentEventHeader { reporting_context: context.into(), ..self.header };
-        let mut page = header.bytes().to_vec();
-        self.snapshot.events.iter().for_each(|event| page.extend_from_slice(event));
-        page
-    }
-}
-
-/// A command that waits for the target, and what of it belongs into the log if it succeeds.
-#[derive(Debug)]
-pub(super) struct Setting {
-    pub(super) command_id: u16,
-    pub(super) change: Option<(Change, Duration)>,
-}
-
-#[derive(Debug)]
-pub(super) enum Change {
-    /// A namespace is made or deleted.
-    Namespace(ChangeNamespace),
-    /// A feature is set: command dwords 10 and 11.
-    Feature([u32; 2]),
-}
-
-impl Change {
-    /// A Set Features command.
-    pub(super) fn of_feature(command: &Command) -> Self {
-        Self::Feature([command.cdw10.get(), command.cdw11.get()])
-    }
-
-    /// A Namespace Management command for a namespace with these properties.
-    pub(super) fn of_namespace(command: &Command, namespace: &identify::Namespace) -> Self {
-        Self::Namespace(ChangeNamespace {
-            cdw10: command.cdw10,
-            size: namespace.size,
-            capacity: namespace.capacity,
-            formatted_lba_size: namespace.formatted_lba_size.0,
-            protection: namespace.protection_settings,
-            sharing: namespace.sharing.0,
-            ana_group_id: namespace.ana_group_id,
-            nvm_set_id: namespace.nvm_set_id,
-            endurance_group_id: namespace.endurance_group_id,
-            namespace_id: command.namespace_id,
-            ..ChangeNamespace::default()
-        })
-    }
-}
 
 impl Controller {
     /// Get Log Page of the Persistent Event Log.

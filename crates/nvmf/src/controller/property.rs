@@ -20,7 +20,7 @@ use weft_nvme::property::{
 };
 use weft_nvme::{Command, Status};
 
-use super::admin::Outcome;
+use super::outcome::Outcome;
 use super::{Controller, Effect, EndReason};
 use crate::queue::{CommandError, error};
 
@@ -178,7 +178,7 @@ impl Controller {
         self.events.reset();
         self.changed_namespaces.clear();
         self.reset_ana_changes();
-        self.reservation_log = super::reservation::Log::default();
+        self.reservation_log = super::reservation::log::Log::default();
         self.event_context = None;
         self.end_queues(EndReason::Reset, now);
     }

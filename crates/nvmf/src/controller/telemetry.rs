@@ -14,9 +14,9 @@ use weft_nvme::log_page::{
 use weft_nvme::wire::{Text, U16};
 use weft_nvme::{Command, Wire};
 
-use super::admin::Outcome;
-use super::ana::{Group, groups};
+use super::ana::changes::{Group, groups};
 use super::log_page::{LENGTH, OFFSET};
+use super::outcome::Outcome;
 use super::{AdminQueue, AttachedQueue, Controller};
 use crate::discovery::window;
 use crate::queue::{CommandError, ErrorRecord};

@@ -8,8 +8,10 @@ use zeroize::Zeroizing;
 
 use weft_nvme::authentication::HashId;
 
-use super::SecretText;
 use crate::auth::{HashFunction, SecretBytes};
+
+/// Text with a secret, such as a key's interchange form; wiped when it is dropped.
+pub type SecretText = Zeroizing<String>;
 
 /// The longest key of any form.
 const KEY_BYTES_MAX: usize = 64;

@@ -7,7 +7,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use hkdf::{Hkdf, InvalidLength};
 use sha2::{Sha256, Sha384};
 
-use super::{ParseKeyError, SecretText, interchange};
+use super::interchange::{self, ParseKeyError, SecretText};
 use crate::auth::{GeneratedPsk, HashFunction, SecretBytes};
 
 /// How keys are derived.

@@ -8,6 +8,7 @@ use weft_nvme::feature::Arbitration;
 use weft_nvme::status::{StatusCode, StatusCodeType};
 
 use super::record::Record;
+use crate::counters::add;
 use crate::reservation::{HostAccess, HostId};
 use crate::subsystem::{NSID_MAX, NamespaceView, SubsystemView};
 
@@ -44,11 +45,6 @@ impl QueueShared {
     pub(crate) fn count_completion(&self) {
         add(&self.completions, 1);
     }
-}
-
-/// Adds to a word that only the caller writes.
-pub(crate) fn add(word: &AtomicU64, value: u64) {
-    word.store(word.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
 }
 
 /// What a controller and all its queues share.

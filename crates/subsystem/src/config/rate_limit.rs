@@ -67,6 +67,16 @@ pub enum RateLimitedCommands {
 }
 
 impl RateLimitedCommands {
+    /// Its word, as keys have it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Rw => "rw",
+        }
+    }
+
     /// Whether a command that writes, or one that does not, is among them.
     #[must_use]
     pub const fn includes(self, is_write: bool) -> bool {

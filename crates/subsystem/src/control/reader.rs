@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_rpc::machine::{self, Machine};
+use weft_statistics::{Group, Hosts, RateLimit, Statistics, ns};
+
 use crate::shared::directory::{ConnectedController, ConnectedQueue, Directory};
-use crate::shared::io_metrics::IoMetricsReading;
-use crate::shared::rate_limits::RateLimitStatistics;
 use crate::shared::snapshot::NamespaceState;
-use crate::shared::statistics::GroupStatistics;
+use crate::shared::statistics::DeviceStatistics;
 use crate::shared::strangers::AuthenticationStatistics;
 
 /// Reads a target's counters, from any thread, also after the target has stopped.
@@ -25,7 +26,7 @@ impl StatisticsReader {
     /// How long the commands of each host took, if that is measured. `now` is the time of the
     /// groups' reactors.
     #[must_use]
-    pub fn io_metrics(&self, now: Duration) -> Option<IoMetricsReading> {
+    pub fn io_metrics(&self, now: Duration) -> Option<Hosts> {
         self.directory.io_metrics().map(|metrics| metrics.read(now))
     }
 
@@ -81,14 +82,53 @@ impl StatisticsReader {
 
     /// What rate limits have held up, by bucket.
     #[must_use]
-    pub fn rate_limits(&self) -> Vec<RateLimitStatistics> {
+    pub fn rate_limits(&self) -> Vec<RateLimit> {
         self.directory.snapshot().rate_limits.statistics()
     }
 
-    /// The counters of every group, of the namespaces that are served now. `now` is the time of
-    /// the groups' reactors.
+    /// What was done at a namespace's device, by all groups together.
     #[must_use]
-    pub fn read(&self, now: Duration) -> Vec<GroupStatistics> {
+    pub fn device(&self, subsystem: &str, nsid: u32) -> DeviceStatistics {
+        let mut sum = DeviceStatistics::default();
+        let snapshot = self.directory.snapshot();
+        let view = snapshot.subsystems.get(subsystem);
+        if let Some(namespace) = view.and_then(|view| view.namespaces.get(nsid)) {
+            for words in self.directory.words() {
+                words.add_device(namespace.device, &mut sum);
+            }
+        }
+        sum
+    }
+
+    /// All of it, as the control socket reports it.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let now = weft_reactor::monotonic_time();
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let threads = machine::threads("weft-group-");
+        let mut groups = self.read(now);
+        for group in &mut groups {
+            let name = format!("weft-group-{}", group.group);
+            let thread = threads.iter().find(|thread| thread.name == name).cloned();
+            group.thread = thread.unwrap_or_default();
+        }
+        Statistics {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            kernel: kernel.trim().to_owned(),
+            process_id: std::process::id(),
+            time_ns: ns(now),
+            started_ns: ns(self.started()),
+            groups,
+            hosts: self.io_metrics(now),
+            rate_limits: self.rate_limits(),
+            machine: Machine::read(),
+        }
+    }
+
+    /// The counters of every group, of the namespaces that are served now, without those of its
+    /// thread. `now` is the time of the groups' reactors.
+    #[must_use]
+    pub fn read(&self, now: Duration) -> Vec<Group> {
         let snapshot = self.directory.snapshot();
         let queues = self.directory.queues();
         let groups = self.directory.words().iter().enumerate().map(|(group, words)| {

@@ -22,6 +22,7 @@ use weft_nvmf::queue::{
 };
 use weft_nvmf::subsystem::SubsystemView;
 use weft_reactor::Buffer;
+use weft_statistics::trace::TracedQueue;
 use weft_transport::target::{CapsuleData, Event};
 use weft_transport::{CloseReason, DataDigestError, Slot};
 
@@ -36,7 +37,6 @@ use crate::shared::classes::Grant;
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::io_metrics::Wait;
 use crate::shared::message::{Endpoints, Message};
-use crate::shared::trace::TracedQueue;
 
 /// An I/O queue.
 #[derive(Debug)]

@@ -7,12 +7,12 @@ use weft_nvme::nvm::ReadWrite;
 use weft_nvme::{Command, Status};
 use weft_nvmf::queue::DeviceOperation;
 use weft_nvmf::subsystem::{IoCounters, NamespaceView, Namespaces, TimedKind};
+use weft_statistics::ns;
 use weft_transport::Slot;
 
 use super::core::Core;
 use crate::shared::ids::HostKey;
 use crate::shared::io_metrics::{Completed, ErrorClass, IoKind, IoMetrics, PairCounters, Wait};
-use crate::shared::statistics::ns;
 
 /// What is measured of a queue.
 #[derive(Debug)]

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use weft_nvme::{Command, Status};
 use weft_reactor::Token;
+use weft_statistics::ns;
+use weft_statistics::trace::{TracedCommand, TracedQueue};
 use weft_transport::Slot;
 
 use super::Group;
 use super::connection::Role;
 use super::core::TRACE_TIMER;
-use crate::shared::trace::{Ring, Trace, TracedCommand, TracedQueue};
+use crate::shared::trace::{Ring, Trace};
 
 /// The trace of a group.
 #[derive(Debug)]
@@ -100,7 +102,7 @@ impl QueueTrace {
             queue,
             opcode: command.opcode,
             nsid: command.namespace_id.get(),
-            received: now,
+            received_ns: ns(now),
             ..TracedCommand::default()
         });
     }
@@ -108,15 +110,15 @@ impl QueueTrace {
     /// It has its memory.
     pub(super) fn begun(&mut self, slot: Slot, now: Duration) {
         if let Some(Some(command)) = self.begun.get_mut(slot.index()) {
-            command.begun.get_or_insert(now);
+            command.begun_ns.get_or_insert(ns(now));
         }
     }
 
     /// Its device gets it, with its data.
     pub(super) fn submitted(&mut self, slot: Slot, bytes: usize, now: Duration) {
         if let Some(Some(command)) = self.begun.get_mut(slot.index()) {
-            command.begun.get_or_insert(now);
-            command.submitted = Some(now);
+            command.begun_ns.get_or_insert(ns(now));
+            command.submitted_ns = Some(ns(now));
             command.bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         }
     }
@@ -128,7 +130,7 @@ impl QueueTrace {
         }
         let begun = self.begun.get_mut(slot.index()).and_then(Option::take);
         let Some(mut command) = begun else { return };
-        (command.completed, command.status) = (now, status.0);
+        (command.completed_ns, command.status) = (ns(now), status.0);
         let number = to.ring.push(command);
         if self.unsent.len() < self.unsent.capacity() {
             self.unsent.push(number);

@@ -11,17 +11,18 @@ use std::time::Duration;
 
 use weft_nvme::status::{StatusCode, StatusCodeType};
 use weft_nvme::{Command, NvmOpcode, Status};
+use weft_statistics::{HostCommands, Hosts, Waits, ns};
 
 use crate::config::IoMetricsConfig;
 use crate::shared::ids::HostKey;
-use crate::shared::statistics::{Counter, ns};
+use crate::shared::statistics::Counter;
 
 /// How long a pair keeps its counters when the host has no queue to the namespace.
 const GONE_KEPT: Duration = Duration::from_secs(600);
 
 /// A kind of command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum IoKind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IoKind {
     /// Read.
     Read,
     /// Write.
@@ -31,18 +32,8 @@ pub enum IoKind {
 }
 
 impl IoKind {
-    /// All of them, in order.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Other];
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Other => "other",
-        }
-    }
+    /// Their names, in order.
+    const NAMES: [&'static str; 3] = ["read", "write", "other"];
 
     pub(crate) fn of(command: &Command) -> Self {
         match command.nvm_opcode() {
@@ -55,7 +46,7 @@ impl IoKind {
 
 /// What a command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub(crate) enum Wait {
     /// A rate limit.
     Limit,
     /// Memory of the poll group.
@@ -64,22 +55,6 @@ pub enum Wait {
     Data,
     /// The device.
     Device,
-}
-
-impl Wait {
-    /// All of them, in order.
-    pub const ALL: [Self; 4] = [Self::Limit, Self::Memory, Self::Data, Self::Device];
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Limit => "limit",
-            Self::Memory => "memory",
-            Self::Data => "data",
-            Self::Device => "device",
-        }
-    }
 }
 
 /// Why a command was not done.
@@ -135,83 +110,6 @@ impl ErrorClass {
     }
 }
 
-/// What was measured of a kind of command.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IoMeasured {
-    /// Commands by latency: one number for each bound, then those beyond the last one.
-    pub buckets: Vec<u64>,
-    /// The sum of all latencies.
-    pub total: Duration,
-    /// Bytes of the Read and Write commands that succeeded.
-    pub bytes: u64,
-    /// Commands that completed with an error, in the order of [`ErrorClass::ALL`].
-    pub errors: [u64; 5],
-    /// Parts of `total`, in the order of [`Wait::ALL`].
-    pub waits: [Duration; 4],
-}
-
-impl IoMeasured {
-    /// Commands that completed.
-    #[must_use]
-    pub fn commands(&self) -> u64 {
-        self.buckets.iter().sum()
-    }
-
-    fn add_measured(&mut self, other: &Self) {
-        self.buckets.resize(other.buckets.len(), 0);
-        for (sum, more) in self.buckets.iter_mut().zip(&other.buckets) {
-            *sum += more;
-        }
-        self.total += other.total;
-        self.bytes += other.bytes;
-        for (sum, more) in self.errors.iter_mut().zip(other.errors) {
-            *sum += more;
-        }
-        for (sum, wait) in self.waits.iter_mut().zip(other.waits) {
-            *sum += wait;
-        }
-    }
-
-    fn add(&mut self, counters: &KindCounters) {
-        self.buckets.resize(counters.buckets.len(), 0);
-        for (sum, counter) in self.buckets.iter_mut().zip(&counters.buckets) {
-            *sum += counter.get();
-        }
-        self.total += Duration::from_nanos(counters.total_ns.get());
-        self.bytes += counters.bytes.get();
-        for (sum, counter) in self.errors.iter_mut().zip(&counters.errors) {
-            *sum += counter.get();
-        }
-        for (sum, wait_ns) in self.waits.iter_mut().zip(&counters.waits_ns) {
-            *sum += Duration::from_nanos(wait_ns.get());
-        }
-    }
-}
-
-/// What was measured of a host's commands to a namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostIo {
-    /// The host's name; `None`: all hosts and namespaces that have no counters of their own.
-    pub host: Option<String>,
-    /// The subsystem's name.
-    pub subsystem: String,
-    /// The namespace.
-    pub nsid: u32,
-    /// By kind, in the order of [`IoKind::ALL`].
-    pub kinds: [IoMeasured; 3],
-}
-
-/// What all groups have measured.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IoMetricsReading {
-    /// The bounds of the buckets.
-    pub bounds: Vec<Duration>,
-    /// Each host and namespace that had I/O.
-    pub pairs: Vec<HostIo>,
-    /// All that gave their counters back, as the host was gone, by kind.
-    pub gone: [IoMeasured; 3],
-}
-
 /// The counters of all groups.
 #[derive(Debug)]
 pub(crate) struct IoMetrics {
@@ -223,11 +121,11 @@ pub(crate) struct IoMetrics {
     bounds_ns: Vec<u64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pairs {
     kept: BTreeMap<(HostKey, u32), Kept>,
     /// What those had that gave their counters back.
-    gone: [IoMeasured; 3],
+    gone: [HostCommands; 3],
 }
 
 /// The counters that a host and a namespace have for themselves.
@@ -251,7 +149,7 @@ impl Pairs {
             let is_kept = now.saturating_sub(since) < GONE_KEPT;
             if !is_kept {
                 for (sum, kind) in gone.iter_mut().zip(one.counters.read()) {
-                    sum.add_measured(&kind);
+                    sum.add(&kind);
                 }
             }
             is_kept
@@ -290,7 +188,8 @@ impl IoMetrics {
     pub(crate) fn new(config: IoMetricsConfig, groups: usize) -> Self {
         let bounds_ns: Vec<u64> = config.bounds.iter().copied().map(ns).collect();
         let overflow = Arc::new(PairCounters::new(groups, bounds_ns.len()));
-        Self { config, groups, pairs: Mutex::default(), overflow, bounds_ns }
+        let pairs = Mutex::new(Pairs { kept: BTreeMap::new(), gone: by_kind() });
+        Self { config, groups, pairs, overflow, bounds_ns }
     }
 
     /// The counters of a host and a namespace, for a queue that uses them from `now` on.
@@ -332,26 +231,32 @@ impl IoMetrics {
         }
     }
 
-    /// What was measured until `now`.
-    pub(crate) fn read(&self, now: Duration) -> IoMetricsReading {
+    /// What was measured until `now`, without the kinds of command that a host did not send.
+    pub(crate) fn read(&self, now: Duration) -> Hosts {
         let (kept, gone) = {
             let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
             pairs.take_back(now);
             (pairs.kept.clone(), pairs.gone.clone())
         };
-        let bounds = self.config.bounds.clone();
-        let mut reading = IoMetricsReading { bounds, pairs: Vec::new(), gone };
-        for ((host, nsid), Kept { counters: pair, .. }) in kept {
-            let (host, subsystem) = host.names();
-            let (host, subsystem) = (Some(host.to_owned()), subsystem.to_owned());
-            reading.pairs.push(HostIo { host, subsystem, nsid, kinds: pair.read() });
+        let kept = kept.into_iter().flat_map(|((host, nsid), Kept { counters, .. })| {
+            counters.read().map(|kind| {
+                let (host, subsystem) = host.names();
+                let (host, subsystem) = (Some(host.to_owned()), subsystem.to_owned());
+                HostCommands { host, subsystem, nsid, ..kind }
+            })
+        });
+        let came = |kind: &HostCommands| kind.count() > 0;
+        Hosts {
+            bounds_ns: self.bounds_ns.clone(),
+            commands: kept.chain(self.overflow.read()).filter(came).collect(),
+            gone: gone.into_iter().filter(came).collect(),
         }
-        let kinds = self.overflow.read();
-        if kinds.iter().any(|kind| kind.commands() > 0) {
-            reading.pairs.push(HostIo { kinds, ..HostIo::default() });
-        }
-        reading
     }
+}
+
+/// Nothing counted, by kind.
+fn by_kind() -> [HostCommands; 3] {
+    IoKind::NAMES.map(|name| HostCommands { command: name.to_owned(), ..HostCommands::default() })
 }
 
 impl PairCounters {
@@ -363,17 +268,34 @@ impl PairCounters {
             errors: Default::default(),
             waits_ns: Default::default(),
         };
-        Self((0..groups).map(|_| IoKind::ALL.map(counters)).collect())
+        Self((0..groups).map(|_| IoKind::NAMES.map(counters)).collect())
     }
 
-    fn read(&self) -> [IoMeasured; 3] {
-        let mut sums = <[IoMeasured; 3]>::default();
+    /// The sums of all groups, by kind.
+    fn read(&self) -> [HostCommands; 3] {
+        let mut sums = by_kind();
         for kinds in &self.0 {
             for (sum, counters) in sums.iter_mut().zip(kinds) {
-                sum.add(counters);
+                sum.add(&counters.read());
             }
         }
         sums
+    }
+}
+
+impl KindCounters {
+    fn read(&self) -> HostCommands {
+        let errors_by_class = self.errors.each_ref().map(Counter::get);
+        let [limit_ns, memory_ns, data_ns, device_ns] = self.waits_ns.each_ref().map(Counter::get);
+        HostCommands {
+            buckets: self.buckets.iter().map(Counter::get).collect(),
+            total_ns: self.total_ns.get(),
+            bytes: self.bytes.get(),
+            errors: errors_by_class.iter().sum(),
+            errors_by_class,
+            waits: Waits { limit_ns, memory_ns, data_ns, device_ns },
+            ..HostCommands::default()
+        }
     }
 }
 
@@ -403,12 +325,13 @@ mod tests {
             metrics.count(&pair, group, Completed { latency, ..READ });
         }
         metrics.count(&pair, 0, Completed { error: Some(ErrorClass::Media), ..READ });
-        let [read, write, _] = &metrics.read(Duration::ZERO).pairs[0].kinds;
-        assert_eq!(read.buckets, [2, 3, 1, 1]);
-        assert_eq!((read.commands(), read.errors, read.bytes), (7, [0, 0, 1, 0, 0], 6 * 4096));
-        assert_eq!(read.total, Duration::from_micros(162));
-        assert_eq!(read.waits, [0, 0, 0, 140].map(Duration::from_micros));
-        assert_eq!(write.commands(), 0);
+        let commands = metrics.read(Duration::ZERO).commands;
+        let [read] = &commands[..] else { panic!("only reads came: {commands:?}") };
+        assert_eq!((&*read.command, &read.buckets[..]), ("read", &[2, 3, 1, 1][..]));
+        assert_eq!((read.count(), read.errors, read.bytes), (7, 1, 6 * 4096));
+        assert_eq!(read.errors_by_class, [0, 0, 1, 0, 0]);
+        assert_eq!(read.total_ns, 162_000);
+        assert_eq!(read.waits, Waits { device_ns: 140_000, ..Waits::default() });
     }
 
     #[test]
@@ -442,9 +365,9 @@ mod tests {
         let again = metrics.pair(&HostKey::new("subsystem", "host"), 2, Duration::ZERO);
         metrics.count(&again, 1, READ);
         let reading = metrics.read(Duration::ZERO);
-        let commands = |one: &HostIo| (one.host.clone(), one.nsid, one.kinds[0].commands());
+        let commands = |one: &HostCommands| (one.host.clone(), one.nsid, one.count());
         let host = Some("host".to_owned());
-        let counted: Vec<_> = reading.pairs.iter().map(commands).collect();
+        let counted: Vec<_> = reading.commands.iter().map(commands).collect();
         assert_eq!(counted, [(host.clone(), 1, 1), (host, 2, 2), (None, 0, 2)]);
     }
 
@@ -460,11 +383,10 @@ mod tests {
             let probe = HostKey::new("subsystem", &format!("probe {minute}"));
             metrics.count(&metrics.pair(&probe, 1, now), 1, READ);
             metrics.count(&stays, 0, READ);
-            let IoMetricsReading { pairs, gone, .. } = metrics.read(now);
-            assert!(pairs.iter().all(|one| one.host.is_some()), "minute {minute}");
-            most = most.max(pairs.len());
-            let of = |kinds: &[IoMeasured; 3]| (kinds[0].commands(), kinds[0].bytes);
-            let counted = pairs.iter().map(|one| of(&one.kinds)).chain([of(&gone)]);
+            let Hosts { commands, gone, .. } = metrics.read(now);
+            assert!(commands.iter().all(|one| one.host.is_some()), "minute {minute}");
+            most = most.max(commands.len());
+            let counted = commands.iter().chain(&gone).map(|kind| (kind.count(), kind.bytes));
             let sum = counted.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
             assert_eq!(sum, (2 * u64::from(minute), 2 * 4096 * u64::from(minute)));
         }
@@ -481,8 +403,8 @@ mod tests {
             let seconds = Duration::from_secs;
             metrics.count(&metrics.pair(&host, 1, seconds(comes)), 0, READ);
             let reading = metrics.read(seconds(is_looked_at));
-            let gone = reading.gone[0].commands();
-            counted.push((reading.pairs[0].kinds[0].commands(), gone));
+            let gone = reading.gone.first().map_or(0, HostCommands::count);
+            counted.push((reading.commands[0].count(), gone));
         }
         assert_eq!(counted, [(1, 0), (2, 0), (1, 2)]);
     }

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use weft_statistics::{self as statistics, ThrottledTenant, ns};
+
 use crate::config::RateLimit;
 use crate::config::rules::Rule;
 use crate::shared::bucket::Bucket;
 use crate::shared::ids::HostKey;
-use crate::shared::statistics::{Counter, ns};
+use crate::shared::statistics::Counter;
 
 /// Hosts and namespaces for which a bucket counts by itself: the first ones that waited. All others
 /// are counted together.
@@ -67,36 +69,6 @@ pub(crate) enum Unit {
 struct ThrottleCounters {
     commands: AtomicU64,
     waited_ns: AtomicU64,
-}
-
-/// A bucket of a rate limit, and what waited for it since the limit was configured.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RateLimitStatistics {
-    /// The limit, as it is configured.
-    pub limit: RateLimit,
-    /// Whether this bucket counts bytes; else commands.
-    pub counts_bytes: bool,
-    /// Its rate in a second.
-    pub rate: u64,
-    /// Commands that were the first of their queue to the namespace to wait for this bucket.
-    pub throttled: u64,
-    /// How long queues have waited for this bucket rather than for another one, all together.
-    pub throttled_time: Duration,
-    /// Parts of this time.
-    pub tenants: Vec<ThrottledTenant>,
-}
-
-/// How long a host's commands to a namespace have waited for a bucket.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ThrottledTenant {
-    /// The host's name; `None`: all hosts and namespaces that are not counted by themselves.
-    pub host: Option<String>,
-    /// The subsystem's name.
-    pub subsystem: String,
-    /// The namespace.
-    pub nsid: u32,
-    /// How long its queues have waited, all together.
-    pub throttled_time: Duration,
 }
 
 impl RateLimits {
@@ -167,20 +139,24 @@ impl RateLimits {
     }
 
     /// What has waited, by bucket.
-    pub(crate) fn statistics(&self) -> Vec<RateLimitStatistics> {
+    pub(crate) fn statistics(&self) -> Vec<statistics::RateLimit> {
         let of = |bucket: &Arc<LimitBucket>| {
             let sum = |of: fn(&ThrottleCounters) -> &AtomicU64| {
                 bucket.counters.iter().map(|one| of(one).load(Ordering::Relaxed)).sum()
             };
-            let limit = self.limits.get(bucket.limit)?.clone();
+            let limit = self.limits.get(bucket.limit)?;
             let counts_bytes = bucket.unit == Unit::Bytes;
             let rate = if counts_bytes { limit.rate } else { limit.rate_iops };
-            Some(RateLimitStatistics {
-                limit,
+            Some(statistics::RateLimit {
+                host: limit.host.as_ref().map(ToString::to_string),
+                subsystem: limit.subsystem.clone(),
+                nsid: limit.nsid,
+                bdev: limit.bdev.clone(),
+                rw: limit.rw.word().to_owned(),
                 counts_bytes,
                 rate: rate.unwrap_or_default(),
                 throttled: sum(|one| &one.commands),
-                throttled_time: Duration::from_nanos(sum(|one| &one.waited_ns)),
+                throttled_ns: sum(|one| &one.waited_ns),
                 tenants: bucket.tenants.read(),
             })
         };
@@ -200,13 +176,13 @@ impl Tenants {
     fn read(&self) -> Vec<ThrottledTenant> {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let tenants = all.iter().map(|(key, time)| {
-            let throttled_time = Duration::from_nanos(time.0.iter().map(Counter::get).sum());
+            let throttled_ns = time.0.iter().map(Counter::get).sum();
             let Some((host, nsid)) = key else {
-                return ThrottledTenant { throttled_time, ..ThrottledTenant::default() };
+                return ThrottledTenant { throttled_ns, ..ThrottledTenant::default() };
             };
             let (host, subsystem) = host.names();
             let (host, subsystem) = (Some(host.to_owned()), subsystem.to_owned());
-            ThrottledTenant { host, subsystem, nsid: *nsid, throttled_time }
+            ThrottledTenant { host, subsystem, nsid: *nsid, throttled_ns }
         });
         tenants.collect()
     }

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weft_backend::{Failure, Operation};
-use weft_nvmf::subsystem::{DeviceTimes, IoCounters, SubsystemView, TimedKind};
+use weft_nvmf::subsystem::{DeviceTimes, IoCounters, SubsystemView, TimedKind, Totals};
 use weft_reactor::Pool;
+use weft_statistics::{Express, Group, Served, ns};
 
 use crate::shared::ids::DeviceId;
 
@@ -62,7 +63,7 @@ impl GroupCounters {
         queues: usize,
         subsystems: &BTreeMap<String, Arc<SubsystemView>>,
         now: Duration,
-    ) -> GroupStatistics {
+    ) -> Group {
         let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut served = Vec::new();
         for view in subsystems.values() {
@@ -70,7 +71,7 @@ impl GroupCounters {
                 let slot = DeviceId(namespace.device).slot();
                 let Some(counters) = devices.get(slot) else { continue };
                 let totals = counters.totals();
-                served.push(NamespaceStatistics {
+                served.push(Served {
                     subsystem: view.nqn.as_str().to_owned(),
                     nsid: namespace.nsid,
                     reads: totals.reads,
@@ -78,42 +79,42 @@ impl GroupCounters {
                     others: totals.others,
                     read_bytes: totals.read_bytes,
                     written_bytes: totals.written_bytes,
-                    deallocates: totals.deallocates,
-                    deallocated_bytes: totals.deallocated_bytes,
-                    mismatches: totals.mismatches,
-                    failures: totals.failures,
-                    read_times: counters.times(TimedKind::Read),
-                    write_times: counters.times(TimedKind::Write),
-                    deallocate_times: counters.times(TimedKind::Deallocate),
                 });
             }
         }
-        GroupStatistics {
+        Group {
             group,
             cpu,
+            thread: Default::default(),
+            idle_ns: self.idle_ns(now),
             connections: self.connections.get(),
             pool_bytes: self.pool_bytes.get(),
             pool_used_bytes: self.pool_used_bytes.get(),
-            queues,
-            express_queues: self.express_queues.get(),
-            express_served: self.express_served.get(),
-            express_commands: self.express_commands.get(),
-            express_time: Duration::from_nanos(self.express_ns.get()),
-            express_refused: self.express_refused.get(),
-            idle: self.idle(now),
+            queues: queues as u64,
+            express: Express {
+                queues: self.express_queues.get(),
+                served: self.express_served.get(),
+                commands: self.express_commands.get(),
+                time_ns: self.express_ns.get(),
+                refused: self.express_refused.get(),
+            },
             served,
         }
     }
 
-    fn idle(&self, now: Duration) -> Duration {
+    /// Adds what the group has counted of a device.
+    pub(crate) fn add_device(&self, device: u32, sum: &mut DeviceStatistics) {
+        let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counters) = devices.get(DeviceId(device).slot()) {
+            sum.add(counters);
+        }
+    }
+
+    fn idle_ns(&self, now: Duration) -> u64 {
         let (idle_ns, since_ns) = (self.idle_ns.get(), self.waits_since_ns.get());
         let wait_ns = if since_ns == 0 { 0 } else { ns(now).saturating_sub(since_ns) };
-        Duration::from_nanos(idle_ns.saturating_add(wait_ns))
+        idle_ns.saturating_add(wait_ns)
     }
-}
-
-pub(crate) fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The writing end of a group's counters.
@@ -212,66 +213,26 @@ impl CounterWriter {
     }
 }
 
-/// The statistics of a group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GroupStatistics {
-    /// Its number; its thread is named after it.
-    pub group: usize,
-    /// The processor that it is pinned to.
-    pub cpu: Option<usize>,
-    /// Connections that it holds.
-    pub connections: u64,
-    /// Memory of its pool, in bytes.
-    pub pool_bytes: u64,
-    /// What of that was in use at the end of its last turn.
-    pub pool_used_bytes: u64,
-    /// I/O queues that were given to it.
-    pub queues: usize,
-    /// Queues among these that are express now.
-    pub express_queues: u64,
-    /// How often an express queue was served between the commands of others.
-    pub express_served: u64,
-    /// Commands that went to a device meanwhile.
-    pub express_commands: u64,
-    /// How long that took.
-    pub express_time: Duration,
-    /// How often an express queue was served in its turn, as its time was used up.
-    pub express_refused: u64,
-    /// Its idle time since it started.
-    pub idle: Duration,
-    /// What it served.
-    pub served: Vec<NamespaceStatistics>,
-}
-
-/// What one group served of one namespace since the target started.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamespaceStatistics {
-    /// The subsystem's name.
-    pub subsystem: String,
-    /// The namespace.
-    pub nsid: u32,
-    /// Read and Compare commands that went to its device.
-    pub reads: u64,
-    /// Write commands that did.
-    pub writes: u64,
-    /// Others that did, those that deallocate included.
-    pub others: u64,
-    /// Bytes of these reads.
-    pub read_bytes: u64,
-    /// Bytes of these writes.
-    pub written_bytes: u64,
-    /// Commands that deallocate.
-    pub deallocates: u64,
-    /// Bytes of them.
-    pub deallocated_bytes: u64,
-    /// Compares that found other data.
-    pub mismatches: u64,
-    /// Commands that the device failed in another way.
-    pub failures: u64,
+/// What was done at the device of a namespace, and how long it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStatistics {
+    /// What was counted.
+    pub totals: Totals,
     /// How long the device took for Read commands.
     pub read_times: DeviceTimes,
     /// For Write commands.
     pub write_times: DeviceTimes,
     /// For commands that deallocate.
     pub deallocate_times: DeviceTimes,
+}
+
+impl DeviceStatistics {
+    /// Adds what a group has counted.
+    fn add(&mut self, counters: &IoCounters) {
+        self.totals = self.totals.plus(counters.totals());
+        let times = |sum: DeviceTimes, kind| sum.plus(counters.times(kind));
+        self.read_times = times(self.read_times, TimedKind::Read);
+        self.write_times = times(self.write_times, TimedKind::Write);
+        self.deallocate_times = times(self.deallocate_times, TimedKind::Deallocate);
+    }
 }

@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use weft_statistics::ns;
+use weft_statistics::trace::{TracedCommand, TracedQueue};
+
 /// What to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceConfig {
@@ -22,44 +25,6 @@ impl TraceConfig {
     pub const TIME_MAX: Duration = Duration::from_secs(600);
     /// Most commands of a group: about 100 MiB.
     pub const COMMANDS_MAX: usize = 1 << 20;
-}
-
-/// A command from its capsule to its response, in times of the reactors' clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TracedCommand {
-    /// The index of its queue in [`TracedGroup::queues`].
-    pub queue: u32,
-    /// The command's opcode.
-    pub opcode: u8,
-    /// The command's NSID.
-    pub nsid: u32,
-    /// Bytes of its data.
-    pub bytes: u32,
-    /// The status field of its completion, without the phase tag.
-    pub status: u16,
-    /// The target has its capsule, in the turn that began then.
-    pub received: Duration,
-    /// It has its memory and what rate limits grant; none if it completes without. From then on
-    /// data that did not come in its capsule is fetched from the host.
-    pub begun: Option<Duration>,
-    /// Its device gets it; none if it completes without one.
-    pub submitted: Option<Duration>,
-    /// Its completion is given to the transport.
-    pub completed: Duration,
-    /// The turn's responses have been given to the socket or the adapter; none if the trace or the
-    /// connection ended before.
-    pub sent: Option<Duration>,
-}
-
-/// A queue with traced commands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TracedQueue {
-    /// The host's name.
-    pub host: String,
-    /// The subsystem's name.
-    pub subsystem: String,
-    /// The queue's identifier.
-    pub queue_id: u16,
 }
 
 /// What a poll group has recorded.
@@ -189,7 +154,7 @@ impl Ring {
         if let Some(Ok(index)) = index
             && let Some(command) = self.recorded.commands.get_mut(index)
         {
-            command.sent = Some(at);
+            command.sent_ns = Some(ns(at));
         }
     }
 }
@@ -218,8 +183,8 @@ mod tests {
         assert_eq!(trace.take(), None);
         trace.end(0, ring);
         let group = trace.take().expect("a trace").remove(0);
-        let kept: Vec<_> = group.commands.iter().map(|one| (one.nsid, one.sent)).collect();
-        assert_eq!(kept, [(2, None), (3, Some(at)), (4, None)]);
+        let kept: Vec<_> = group.commands.iter().map(|one| (one.nsid, one.sent_ns)).collect();
+        assert_eq!(kept, [(2, None), (3, Some(7_000)), (4, None)]);
         assert_eq!(group.replaced, 2);
         assert_eq!(trace.take(), None, "it is read once");
     }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use weft_nvme::nvm::{DatasetAttributes, DatasetManagement, DatasetRange};
 use weft_nvme::{NvmOpcode, Status, Wire};
+use weft_statistics::HostCommands;
 use weft_target::config::{Config, RateLimit, RateLimitedCommands};
-use weft_target::{HostIo, IoMetricsConfig, Target};
+use weft_target::{IoMetricsConfig, Target};
 use weft_transport::host::HostOptions;
 
 use crate::support::peer::{ConnectFields, Peer, read_write};
@@ -19,14 +20,10 @@ fn measured(config: Config, pairs: usize) -> Config {
     Config { io_metrics: Some(IoMetricsConfig { pairs, ..IoMetricsConfig::default() }), ..config }
 }
 
-fn pairs(target: &Target) -> Vec<HostIo> {
+/// The commands of each host to each namespace, by kind.
+fn commands(target: &Target) -> Vec<HostCommands> {
     let now = weft_reactor::monotonic_time();
-    target.watch().io_metrics(now).expect("it is measured").pairs
-}
-
-/// Commands of each kind.
-fn commands(pair: &HostIo) -> [u64; 3] {
-    pair.kinds.each_ref().map(|kind| kind.commands())
+    target.watch().io_metrics(now).expect("it is measured").commands
 }
 
 #[test]
@@ -45,15 +42,21 @@ fn commands_count_by_host_namespace_and_kind() {
         assert_eq!(beyond.status(), Status::LBA_OUT_OF_RANGE.with_dnr());
         let unknown = io.read(7, 0, 1, BLOCK);
         assert_eq!(unknown.status(), Status::INVALID_NAMESPACE.with_dnr());
-        let pairs = pairs(target);
-        let names: Vec<_> =
-            pairs.iter().map(|pair| (pair.host.as_deref(), &*pair.subsystem, pair.nsid)).collect();
-        let of = |nsid| (Some(HOST), SUBSYSTEM, nsid);
-        assert_eq!(names, [of(1), of(2)], "a namespace that there is not has no counters");
-        assert_eq!(commands(&pairs[0]), [3, 1, 0]);
-        assert_eq!(pairs[0].kinds.each_ref().map(|kind| kind.bytes), [3 * 16_384, 16_384, 0]);
-        assert_eq!(commands(&pairs[1]), [1, 0, 1]);
-        assert_eq!((pairs[1].kinds[0].errors, pairs[1].kinds[0].bytes), ([0, 0, 0, 0, 1], 0));
+        let commands = commands(target);
+        let of_host =
+            |one: &HostCommands| one.host.as_deref() == Some(HOST) && one.subsystem == SUBSYSTEM;
+        assert!(commands.iter().all(of_host), "{commands:?}");
+        let counted: Vec<_> = commands
+            .iter()
+            .map(|one| (one.nsid, &*one.command, one.count(), one.bytes, one.errors_by_class))
+            .collect();
+        let expected = [
+            (1, "read", 3, 3 * 16_384, [0; 5]),
+            (1, "write", 1, 16_384, [0; 5]),
+            (2, "read", 1, 0, [0, 0, 0, 0, 1]),
+            (2, "other", 1, 0, [0; 5]),
+        ];
+        assert_eq!(counted, expected, "a namespace that there is not has no counters");
     });
 }
 
@@ -84,18 +87,17 @@ fn a_device_has_the_times_and_failures_of_its_requests() {
     io.run_with(deallocate.to_command(1), &ranges).succeeded();
     let compare = io.run_with(read_write(NvmOpcode::COMPARE, 1, 0, 1), &[0; BLOCK]);
     assert_eq!(compare.status(), Status::COMPARE_FAILURE.with_dnr());
-    let groups = target.watch().read(weft_reactor::monotonic_time());
-    let served = &groups[0].served[0];
+    let served = target.watch().device(SUBSYSTEM, 1);
     let ns = |time: Duration| u64::try_from(time.as_nanos()).expect("a short time");
     let reads = served.read_times;
     assert!(reads.min_ns >= ns(ms(20)) && reads.max_ns >= reads.min_ns, "{reads:?}");
-    let pairs = pairs(&target);
-    let with_the_limit = pairs[0].kinds[0].total;
-    assert!(with_the_limit >= Duration::from_nanos(reads.total_ns) + ms(100), "{reads:?}");
+    let with_the_limit = commands(&target)[0].total_ns;
+    assert!(with_the_limit >= reads.total_ns + ns(ms(100)), "{reads:?}");
     assert!(served.write_times.min_ns >= ns(ms(5)), "{:?}", served.write_times);
     assert!(served.deallocate_times.min_ns >= ns(ms(5)), "{:?}", served.deallocate_times);
-    assert_eq!((served.deallocates, served.deallocated_bytes), (1, 7 * BLOCK as u64));
-    assert_eq!((served.mismatches, served.failures, served.others), (1, 0, 1));
+    let totals = served.totals;
+    assert_eq!((totals.deallocates, totals.deallocated_bytes), (1, 7 * BLOCK as u64));
+    assert_eq!((totals.mismatches, totals.failures, totals.others), (1, 0, 1));
     target.stop().expect("a clean stop");
 }
 
@@ -119,16 +121,15 @@ fn a_latency_has_the_time_of_the_device_and_the_wait_for_a_limit() {
     for slot in slots {
         io.wait_for(slot).succeeded();
     }
-    let pairs = pairs(&target);
-    let delayed = &pairs[0].kinds[0];
-    assert!(delayed.total >= ms(20), "{:?}", delayed.total);
+    let commands = commands(&target);
+    let [delayed, throttled] = &commands[..] else { panic!("two reads: {commands:?}") };
+    assert!(delayed.total_ns >= 20_000_000, "{}", delayed.total_ns);
     let first = delayed.buckets.iter().position(|count| *count > 0).expect("one read");
     let bounds = IoMetricsConfig::default().bounds;
     assert!(bounds.get(first).is_none_or(|bound| *bound >= ms(20)), "{:?}", delayed.buckets);
     // The eighth began at least 60 ms after the first.
-    let throttled = &pairs[1].kinds[0];
-    assert_eq!(throttled.commands(), 8);
-    assert!(throttled.total >= ms(60), "{:?}", throttled.total);
+    assert_eq!(throttled.count(), 8);
+    assert!(throttled.total_ns >= 60_000_000, "{}", throttled.total_ns);
     target.stop().expect("a clean stop");
 }
 
@@ -145,7 +146,7 @@ fn groups_add_up_and_pairs_beyond_the_limit_are_one() {
         io.read(2, 0, 1, BLOCK).succeeded();
     }
     let counted: Vec<_> =
-        pairs(&target).iter().map(|pair| (pair.host.is_some(), commands(pair)[0])).collect();
+        commands(&target).iter().map(|one| (one.host.is_some(), one.count())).collect();
     assert_eq!(counted, [(true, 2), (false, 4)]);
     target.stop().expect("a clean stop");
 }

@@ -11,8 +11,9 @@ use weft_nvme::nvm::{
 };
 use weft_nvme::tcp::DigestOptions;
 use weft_nvme::{Command, NvmOpcode, Status, Wire};
+use weft_statistics::ThrottledTenant;
+use weft_target::Target;
 use weft_target::config::{Config, RateLimit, RateLimitedCommands};
-use weft_target::{Target, ThrottledTenant};
 use weft_transport::Slot;
 use weft_transport::host::{HostData, HostOptions};
 
@@ -107,10 +108,10 @@ fn what_a_limit_is_not_for_does_not_wait() {
         wait_until("its host is counted", || {
             let counted = target.watch().rate_limits().remove(0);
             let waited = |one: &ThrottledTenant| one.host.is_some() && one.nsid == 1;
-            counted.throttled_time > Duration::ZERO
+            counted.throttled_ns > 0
                 && counted.tenants.len() == 1
                 && waited(&counted.tenants[0])
-                && counted.tenants[0].throttled_time == counted.throttled_time
+                && counted.tenants[0].throttled_ns == counted.throttled_ns
         });
     });
 }

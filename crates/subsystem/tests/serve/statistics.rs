@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use weft_nvme::log_page::{Health, LogPageId};
 use weft_nvme::{NvmOpcode, Wire};
-use weft_target::{NamespaceStatistics, StatisticsReader, Target};
+use weft_statistics::Served;
+use weft_target::{StatisticsReader, Target};
 use weft_transport::host::HostOptions;
 
 use crate::support::peer::{ConnectFields, Peer, read_write};
@@ -12,14 +13,10 @@ use crate::support::{
     SUBSYSTEM, address, config, config_of_two_groups, on_each_transport, pattern, start, wait_until,
 };
 
-fn served(watch: &StatisticsReader, group: usize, nsid: u32) -> NamespaceStatistics {
+fn served(watch: &StatisticsReader, group: usize, nsid: u32) -> Served {
     let groups = watch.read(weft_reactor::monotonic_time());
     let served = groups[group].served.iter().find(|served| served.nsid == nsid);
     served.expect("a namespace").clone()
-}
-
-fn commands(served: &NamespaceStatistics) -> u64 {
-    served.reads + served.writes + served.others
 }
 
 fn io_queues(target: &Target, count: u16) -> (Peer, Vec<Peer>) {
@@ -47,7 +44,7 @@ fn commands_and_bytes_are_counted_by_namespace() {
         assert_eq!((first.read_bytes, first.written_bytes), (3 * 16_384, 16_384));
         assert_eq!(first.subsystem, SUBSYSTEM);
         let second = served(&watch, 0, 2);
-        assert_eq!((second.reads, second.read_bytes, commands(&second)), (1, 4096, 1));
+        assert_eq!((second.reads, second.read_bytes, second.commands()), (1, 4096, 1));
     });
 }
 
@@ -61,7 +58,7 @@ fn each_group_counts_its_own() {
             queue.read(1, 0, 1, 4096).succeeded();
         }
     }
-    let mut counts = [0, 1].map(|group| commands(&served(&watch, group, 1)));
+    let mut counts = [0, 1].map(|group| served(&watch, group, 1).commands());
     counts.sort_unstable();
     assert_eq!(counts, [5, 9], "queues are spread over the groups, and each counts alone");
     let cpus: Vec<_> =
@@ -89,7 +86,7 @@ fn smart_and_statistics_agree() {
         }
     }
     let parts = [(0, 1), (0, 2), (1, 1), (1, 2)].map(|(group, nsid)| served(&watch, group, nsid));
-    let sum = |of: fn(&NamespaceStatistics) -> u64| parts.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&Served) -> u64| parts.iter().map(of).sum::<u64>();
     assert_eq!((sum(|served| served.reads), sum(|served| served.writes)), (8, 4));
     let smart = |admin: &mut Peer| {
         let health = Health::read(&admin.log_page(LogPageId::HEALTH, 512)).expect("512 bytes");
@@ -122,7 +119,7 @@ fn connections_come_and_go() {
 fn a_group_that_works_is_less_idle_than_one_that_waits() {
     let target = start(config(&["memory:1MiB"]));
     let watch = target.watch();
-    let idle = || watch.read(weft_reactor::monotonic_time())[0].idle;
+    let idle = || Duration::from_nanos(watch.read(weft_reactor::monotonic_time())[0].idle_ns);
     let (_admin, mut queues) = io_queues(&target, 1);
     queues[0].read(1, 0, 1, 4096).succeeded();
     let before = idle();
@@ -148,7 +145,7 @@ fn counters_outlive_a_reload_and_new_namespaces_begin_at_nothing() {
     target.reload(more).expect("a second namespace");
     queues[0].read(2, 0, 1, 4096).succeeded();
     queues[0].read(1, 0, 1, 4096).succeeded();
-    assert_eq!(commands(&served(&watch, 0, 1)), 2);
-    assert_eq!(commands(&served(&watch, 0, 2)), 1);
+    assert_eq!(served(&watch, 0, 1).commands(), 2);
+    assert_eq!(served(&watch, 0, 2).commands(), 1);
     target.stop().expect("a clean stop");
 }

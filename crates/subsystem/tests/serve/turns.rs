@@ -16,8 +16,9 @@ use weft_nvme::{AdminOpcode, Command, Nqn, NvmOpcode};
 use weft_nvmf::registration::{Change, Entity, Registered};
 use weft_reactor::simulation::{Intercepted, NetworkConditions, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
+use weft_statistics::Group;
 use weft_target::config::{Config, QosClass, QosRule};
-use weft_target::{ClassReason, GroupStatistics, LocalTarget, ServedClass};
+use weft_target::{ClassReason, LocalTarget, ServedClass};
 use weft_transport::CloseReason;
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
 
@@ -408,7 +409,7 @@ impl Scene {
         scene.submit_reads(1, 10, 1);
         scene.pass_turns();
         let statistics = scene.statistics();
-        assert_eq!(statistics.express_queues, if is_on { 2 } else { 0 });
+        assert_eq!(statistics.express.queues, if is_on { 2 } else { 0 });
         scene.world.set_work_time(WORK);
         scene
     }
@@ -428,7 +429,7 @@ impl Scene {
         self.answers.clone()
     }
 
-    pub(crate) fn statistics(&self) -> GroupStatistics {
+    pub(crate) fn statistics(&self) -> Group {
         self.target.watch().read(self.world.now()).remove(0)
     }
 
@@ -436,7 +437,7 @@ impl Scene {
     /// to each queue have come, and how often queues were served as express ones.
     fn race(&mut self, reads: usize, queue: usize) -> ([Duration; 2], u64) {
         let (begun, before) = (self.world.now(), self.answers.clone());
-        let served = self.statistics().express_served;
+        let served = self.statistics().express.served;
         self.submit_reads(1, reads, 1);
         self.host_turn();
         self.world.pass(LATER);
@@ -454,7 +455,7 @@ impl Scene {
                 }
             }
         }
-        (at, self.statistics().express_served - served)
+        (at, self.statistics().express.served - served)
     }
 }
 
@@ -532,7 +533,7 @@ fn without_express_queues_a_command_waits_for_the_turn_of_others() {
     scene.target.turn();
     let ([deep, small], served) = scene.race(64, 2);
     assert!(deep < small && served == 0, "{deep:?}, {small:?}");
-    assert_eq!(scene.statistics().express_queues, 0);
+    assert_eq!(scene.statistics().express.queues, 0);
 }
 
 /// A queue that sends much at once is express no longer, and all of it is answered.
@@ -544,7 +545,7 @@ fn an_express_queue_that_sends_much_goes_back_into_the_turn() {
     let before = scene.answers.clone();
     let answers = scene.pass_turns();
     assert_eq!((answers[1] - before[1], answers[2] - before[2]), (64, 100));
-    assert_eq!(scene.statistics().express_queues, 1);
+    assert_eq!(scene.statistics().express.queues, 1);
 }
 
 /// The connection of an express queue ends while its commands are served between others: in good
@@ -561,7 +562,7 @@ fn an_express_queue_ends_between_the_commands_of_others() {
     scene.host_turn();
     let answers = scene.pass_turns();
     assert_eq!(answers[1], 64 + 10 + 64);
-    assert_eq!(scene.statistics().express_queues, 1);
+    assert_eq!(scene.statistics().express.queues, 1);
     let ([_, small], served) = scene.race(64, 3);
     assert!(served == 1, "{small:?}");
 }
@@ -656,7 +657,7 @@ impl Scene {
     }
 
     /// The I/O queues of each group.
-    pub(crate) fn queues_of_groups(&self) -> Vec<usize> {
+    pub(crate) fn queues_of_groups(&self) -> Vec<u64> {
         let groups = self.target.watch().read(self.world.now());
         groups.into_iter().map(|group| group.queues).collect()
     }
@@ -699,7 +700,7 @@ fn rules_of_classes_are_changed_under_load() {
         let before = scene.answers.clone();
         let answers = scene.pass_turns();
         assert_eq!((1..4).map(|queue| answers[queue] - before[queue]).sum::<usize>(), 165);
-        (scene.classes(), scene.statistics().express_queues)
+        (scene.classes(), scene.statistics().express.queues)
     };
     let default = expected(QosClass::Throughput, ClassReason::Default, false);
     assert_eq!(load(&mut scene), (default.clone(), 0));
@@ -709,7 +710,7 @@ fn rules_of_classes_are_changed_under_load() {
     assert_eq!(classes, expected(QosClass::Latency, ClassReason::Rule, true));
     assert_eq!(queues, 3);
     let served = scene.statistics();
-    assert!(served.express_served > 0 && served.express_commands >= 165, "{served:?}");
+    assert!(served.express.served > 0 && served.express.commands >= 165, "{served:?}");
     scene.reload(|config| {
         config.express = true;
         config.qos_rules = vec![rule(QosClass::Throughput)];
@@ -746,7 +747,7 @@ fn a_pair_that_comes_at_the_end_of_a_turn_does_not_wait_for_another_turn() {
         scene.world.pass(travel - later);
         let before = scene.statistics();
         scene.target.turn();
-        if scene.statistics().express_served > before.express_served {
+        if scene.statistics().express.served > before.express.served {
             together += 1;
             scene.world.pass(2 * travel);
             scene.take_answers();
@@ -768,18 +769,18 @@ fn express_queues_without_credit_are_served_in_their_turn() {
     scene.submit_reads(2, 64, 1);
     assert_eq!(scene.pass(10)[2], 64);
     let first = scene.statistics();
-    assert_eq!(first.express_commands, 64, "{first:?}");
-    assert!(first.express_time >= 64 * work, "{first:?}");
+    assert_eq!(first.express.commands, 64, "{first:?}");
+    assert!(Duration::from_nanos(first.express.time_ns) >= 64 * work, "{first:?}");
     // They are half of 6.4 ms.
     scene.submit_reads(2, 64, 1);
     assert_eq!(scene.pass_turns()[2], 128);
     let second = scene.statistics();
-    assert!(second.express_refused > first.express_refused, "{second:?}");
-    assert_eq!(second.express_commands, first.express_commands, "{second:?}");
+    assert!(second.express.refused > first.express.refused, "{second:?}");
+    assert_eq!(second.express.commands, first.express.commands, "{second:?}");
     scene.world.pass(Duration::from_millis(50));
     scene.submit_reads(2, 1, 1);
     assert_eq!(scene.pass_turns()[2], 129);
-    assert_eq!(scene.statistics().express_commands, first.express_commands + 1);
+    assert_eq!(scene.statistics().express.commands, first.express.commands + 1);
 }
 
 /// Where the host has chosen weighted round robin, the priority of a queue decides: Urgent is 0.

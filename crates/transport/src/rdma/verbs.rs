@@ -42,9 +42,9 @@ use weft_reactor::{Pool, Waker};
 
 pub use real::{LocalDevice, devices};
 pub(crate) use types::{
-    Access, CmEvent, DeviceEvent, ManagerEvent, NotRegistered, Opening, Parameters, Piece, Pieces,
-    PostError, PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SOFT_IWARP_SHORT_BYTES,
-    SendOperation, SendWork, WorkCompletion,
+    Access, DeviceEvent, NotRegistered, Opening, Parameters, Piece, Pieces, PostError, PrivateData,
+    QueuePairLimits, QueuePairOptions, ReceiveWork, SOFT_IWARP_SHORT_BYTES, SendOperation,
+    SendWork, WorkCompletion,
 };
 pub use types::{Attributes, DeviceFault, DeviceKind, RemoteAccess, WorkStatus};
 
@@ -99,6 +99,12 @@ either_types! {
     /// A completion queue.
     CompletionQueue;
 }
+
+/// An event of the connection manager for one endpoint or listener.
+pub(crate) type ManagerEvent = types::ManagerEvent<Incoming>;
+
+/// The kind of an event of the connection manager.
+pub(crate) type CmEvent = types::CmEvent<Incoming>;
 
 /// Where devices come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -169,7 +175,11 @@ impl Manager {
 
     /// The next event, if any. Never blocks.
     pub(crate) fn poll(&mut self) -> io::Result<Option<ManagerEvent>> {
-        either!(self, manager => manager.poll())
+        Ok(match self {
+            Self::Real(manager) => manager.poll()?.map(|event| event.map(Incoming::Real)),
+            #[cfg(feature = "software")]
+            Self::Software(manager) => manager.poll()?.map(|event| event.map(Incoming::Software)),
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 //! access states (ANA) are changed under load.
 
 use super::bench::{Bench, NQN};
-use super::{Step, Suite, long, step};
+use super::suite::{Step, Suite, long, step};
 use crate::guest::Kernel;
 use anyhow::{Context, Result};
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
 //! weft's target on an emulated processor of Arm, Linux' host in a guest beside it.
 
 use super::bench::{Bench, NQN};
-use super::{Suite, long};
+use super::suite::{Suite, long};
 use crate::guest::Kernel;
 use crate::guest::arm::ArmGuest;
 use crate::process::Process;

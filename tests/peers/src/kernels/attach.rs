@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, NQN};
 use super::pairings::records;
-use super::{Suite, long, step};
+use super::suite::{Suite, long, step};
 use crate::guest::Kernel;
 use crate::guest::machine::has_kvm;
 use anyhow::{Result, ensure};

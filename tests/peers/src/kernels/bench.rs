@@ -1,6 +1,6 @@
 //! What a step uses: the guest, the target outside, and the shared folder.
 
-use super::Suite;
+use super::suite::Suite;
 use crate::guest::{Exit, Guest, Image, Options, output};
 use crate::process::{Process, tail};
 use anyhow::{Error, Result, bail};

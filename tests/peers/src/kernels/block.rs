@@ -1,7 +1,7 @@
 //! weft's target inside the guest, on block devices that count the requests that reach them.
 
 use super::bench::Bench;
-use super::{Step, Suite, step};
+use super::suite::{Step, Suite, step};
 use crate::guest::Kernel;
 use anyhow::Result;
 

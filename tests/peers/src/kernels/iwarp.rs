@@ -2,7 +2,7 @@
 //! sink of a READ needs remote write access, and connections are set up over TCP.
 
 use super::bench::Bench;
-use super::{Step, Suite, long};
+use super::suite::{Step, Suite, long};
 use crate::guest::{Image, Kernel, siw};
 use anyhow::{Context, Result};
 use std::fs;

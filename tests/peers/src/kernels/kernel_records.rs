@@ -2,7 +2,7 @@
 //! this machine's kernel may have none.
 
 use super::bench::Bench;
-use super::{Suite, long, step};
+use super::suite::{Suite, long, step};
 use crate::guest::Kernel;
 use anyhow::Result;
 

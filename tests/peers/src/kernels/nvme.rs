@@ -1,7 +1,7 @@
 //! weft inside the guest on an emulated NVMe SSD without the block layer.
 
 use super::bench::Bench;
-use super::{Step, Suite, long, step};
+use super::suite::{Step, Suite, long, step};
 use crate::guest::Kernel;
 use anyhow::Result;
 

@@ -2,7 +2,7 @@
 //! of which one is cut off, killed, stopped and handed over.
 
 use super::bench::{Bench, NQN};
-use super::{Step, Suite, long, step};
+use super::suite::{Step, Suite, long, step};
 use crate::guest::Kernel;
 use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};

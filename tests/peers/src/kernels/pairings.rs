@@ -1,7 +1,7 @@
 //! Hosts and targets of either kind in one study: weft's and the kernel's, inside the guest.
 
 use super::bench::Bench;
-use super::{Step, Suite, long, step};
+use super::suite::{Step, Suite, long, step};
 use crate::guest::Kernel;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

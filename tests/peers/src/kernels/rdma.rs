@@ -2,7 +2,8 @@
 //! target, and weft with itself.
 
 use super::bench::Bench;
-use super::{Step, Suite, long, pairings, step};
+use super::pairings;
+use super::suite::{Step, Suite, long, step};
 use crate::guest::Kernel;
 use anyhow::Result;
 

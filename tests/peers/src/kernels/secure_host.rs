@@ -2,7 +2,7 @@
 
 use super::bench::Bench;
 use super::secure::{self, HOST, VERSIONS, insert, make_key, path};
-use super::{Step, Suite, long, step};
+use super::suite::{Step, Suite, long, step};
 use crate::guest::Kernel;
 use anyhow::Result;
 use std::fs::File;

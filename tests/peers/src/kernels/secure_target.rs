@@ -1,8 +1,9 @@
 //! TLS and secure concatenation with Linux' target and tlshd in the guest, weft's host outside.
 
+use super::authentication;
 use super::bench::{Bench, NQN};
 use super::secure::{self, HOST, VERSIONS, insert, make_key, path};
-use super::{Step, Suite, authentication, long, step};
+use super::suite::{Step, Suite, long, step};
 use crate::guest::Kernel;
 use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};

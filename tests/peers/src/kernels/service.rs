@@ -1,7 +1,7 @@
 //! The Debian package's unit under systemd, inside the guest.
 
 use super::bench::Bench;
-use super::{Step, Suite, step};
+use super::suite::{Step, Suite, step};
 use crate::guest::Kernel;
 use anyhow::Result;
 use xtask::package;

@@ -2,7 +2,7 @@
 //! registers the host.
 
 use super::bench::{Bench, NQN};
-use super::{Step, Suite, long};
+use super::suite::{Step, Suite, long};
 use crate::guest::{Kernel, stas};
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};

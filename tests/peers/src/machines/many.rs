@@ -1,6 +1,6 @@
 //! Many agents on one machine.
 
-use super::Bench;
+use super::bench::Bench;
 use super::site::records;
 use anyhow::{Context, Result, ensure};
 use xtask::python::succeeded;

@@ -1,7 +1,7 @@
 //! Discovery controllers that announce themselves by multicast DNS: weft finds weft's, Debian's
 //! avahi finds weft's, and weft finds avahi's.
 
-use super::{Bench, NAMES, PATIENCE, name};
+use super::bench::{Bench, NAMES, PATIENCE, name};
 use crate::process::Process;
 use anyhow::{Result, ensure};
 use rustix::process::Signal;

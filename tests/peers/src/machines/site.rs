@@ -1,6 +1,6 @@
 //! Studies over links that a site file names.
 
-use super::{Bench, NAMES, PATIENCE, ip, name};
+use super::bench::{Bench, NAMES, PATIENCE, ip, name};
 use crate::process::Process;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! A study in a job of Slurm. Three nodes on this machine, each with a slurmd of its own, are the
 //! cluster; munge and Slurm are started with a configuration of this test alone.
 
-use super::record;
+use super::bench;
 use crate::process::{Process, within};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -43,7 +43,7 @@ pub(super) fn run(root: &Path, weft: &Path, folder: &Path, kept: &Path) -> Resul
     fs::copy(root.join("tests/machines/slurm.toml"), folder.join("plan.toml"))?;
     let said = cluster.job(&format!("{study} --out {}/out", folder.display()))?;
     ensure!(said.contains("the target runs on n1, the load on n2, n3"), "{said}");
-    let record = record(&folder.join("out"))?;
+    let record = bench::record(&folder.join("out"))?;
     let parts = record["parts"].as_array().context("no parts")?;
     let places: Vec<&str> = parts.iter().filter_map(|part| part["place"].as_str()).collect();
     ensure!(places == ["slurm:n2", "slurm:n3"], "{places:?}");
@@ -65,7 +65,7 @@ pub(super) fn run(root: &Path, weft: &Path, folder: &Path, kept: &Path) -> Resul
     let out = folder.join("copied");
     let (home, out) = (home.display(), out.display());
     cluster.job(&format!("export HOME={home}\n{study} {elsewhere} --out {out}"))?;
-    super::record(&folder.join("copied"))?;
+    bench::record(&folder.join("copied"))?;
     let copied: Vec<_> =
         fs::read_dir(folder.join("home/.cache/weft"))?.collect::<Result<_, _>>()?;
     ensure!(copied.len() == 1 && copied[0].path().join("weft").is_file(), "{copied:?}");

@@ -1,7 +1,7 @@
 //! Studies over ssh: sshd in two of the namespaces, and everything that may go wrong there.
 
+use super::bench::{Bench, PATIENCE, ip, name};
 use super::site::{journals, records, refusal};
-use super::{Bench, PATIENCE, ip, name};
 use crate::process::{Process, within};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;

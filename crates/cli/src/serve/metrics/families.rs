@@ -3,16 +3,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use weft_rpc::machine::{self, Process};
-use weft_target::{
-    ErrorClass, GroupStatistics, IoKind, IoMeasured, IoMetricsReading, NamespaceState,
-    NamespaceStatistics, StatisticsReader, Wait,
-};
+use weft_statistics::{Group, HostCommands, Hosts, RateLimit, Served};
+use weft_target::{ErrorClass, NamespaceState, StatisticsReader};
 
 use super::exposition::{Exposition, Format, Kind};
-use crate::serve::operate::Operator;
+use crate::serve::operate::operator::Operator;
 
-/// Its host where no counters of their own are kept for a host and a namespace.
-const OVERFLOW: &str = "overflow";
 /// Its host where a host was gone for so long that it gave its counters back.
 const GONE: &str = "gone";
 
@@ -38,66 +34,64 @@ pub(super) fn text(operator: &Operator, format: Format) -> String {
     text.finish()
 }
 
+fn seconds(ns: u64) -> f64 {
+    Duration::from_nanos(ns).as_secs_f64()
+}
+
 /// What each host meets at each namespace.
 fn hosts(text: &mut Exposition, watch: &StatisticsReader, now: Duration) {
     let Some(measured) = watch.io_metrics(now) else { return };
-    let bounds: Vec<f64> = measured.bounds.iter().map(Duration::as_secs_f64).collect();
+    let bounds: Vec<f64> = measured.bounds_ns.iter().copied().map(seconds).collect();
     let name = "weft_host_command_duration_seconds";
     text.family(
         name,
         Kind::Histogram,
         "Time from a command's capsule to its completion, within the target.",
     );
-    each_kind(&measured, |labels, kinds, kind| {
-        let of = &kinds[kind as usize];
-        text.histogram(name, labels, (&bounds, &of.buckets), of.total.as_secs_f64());
+    each_kind(&measured, |labels, of| {
+        text.histogram(name, labels, (&bounds, &of.buckets), seconds(of.total_ns));
     });
     let name = "weft_host_bytes_total";
     text.family(name, Kind::Counter, "Bytes of the Read and Write commands that succeeded.");
-    each_kind(&measured, |labels, kinds, kind| {
-        if kind != IoKind::Other {
-            text.sample(name, labels, kinds[kind as usize].bytes);
+    each_kind(&measured, |labels, of| {
+        if of.command != "other" {
+            text.sample(name, labels, of.bytes);
         }
     });
     let name = "weft_host_errors_total";
     text.family(name, Kind::Counter, "Commands that completed with an error, by its class.");
-    each_kind(&measured, |labels, kinds, kind| {
-        for (class, count) in ErrorClass::ALL.iter().zip(kinds[kind as usize].errors) {
+    each_kind(&measured, |labels, of| {
+        for (class, count) in ErrorClass::ALL.iter().zip(of.errors_by_class) {
             let labels = [labels, &[("status", class.name())]].concat();
             text.sample(name, &labels, count);
         }
     });
     let name = "weft_host_wait_seconds_total";
     text.family(name, Kind::Counter, "Parts of the commands' time, by what they waited for.");
-    each_kind(&measured, |labels, kinds, kind| {
-        for (cause, waited) in Wait::ALL.iter().zip(kinds[kind as usize].waits) {
-            let labels = [labels, &[("cause", cause.name())]].concat();
-            text.sample(name, &labels, waited.as_secs_f64());
+    each_kind(&measured, |labels, of| {
+        for (cause, waited_ns) in of.waits.by_cause() {
+            let labels = [labels, &[("cause", cause)]].concat();
+            text.sample(name, &labels, seconds(waited_ns));
         }
     });
 }
 
 /// Each kind of command that a host had at a namespace, with its labels.
-fn each_kind(
-    measured: &IoMetricsReading,
-    mut action: impl FnMut(&[(&str, &str)], &[IoMeasured; 3], IoKind),
-) {
-    let mut each = |[host, subsystem, nsid]: [&str; 3], kinds: &[IoMeasured; 3]| {
-        for kind in IoKind::ALL {
-            if kinds[kind as usize].commands() > 0 {
-                let of = [("host", host), ("subsystem", subsystem), ("nsid", nsid)];
-                action(&[&of[..], &[("command", kind.name())]].concat(), kinds, kind);
-            }
-        }
+fn each_kind(measured: &Hosts, mut action: impl FnMut(&[(&str, &str)], &HostCommands)) {
+    let mut each = |[host, subsystem, nsid]: [&str; 3], of: &HostCommands| {
+        let labels =
+            [("host", host), ("subsystem", subsystem), ("nsid", nsid), ("command", &of.command)];
+        action(&labels, of);
     };
-    for one in &measured.pairs {
-        let names = one.host.as_ref().map(|host| (host, one.nsid.to_string()));
-        match &names {
-            Some((host, nsid)) => each([host, &one.subsystem, nsid], &one.kinds),
-            None => each([OVERFLOW; 3], &one.kinds),
+    for one in &measured.commands {
+        match &one.host {
+            Some(host) => each([host, &one.subsystem, &one.nsid.to_string()], one),
+            None => each([one.host_name(); 3], one),
         }
     }
-    each([GONE; 3], &measured.gone);
+    for one in &measured.gone {
+        each([GONE; 3], one);
+    }
 }
 
 /// Who is connected.
@@ -142,17 +136,13 @@ fn authentications(text: &mut Exposition, watch: &StatisticsReader) {
 }
 
 /// What devices did.
-fn namespaces<'a>(text: &mut Exposition, served: impl Iterator<Item = &'a NamespaceStatistics>) {
-    let mut sums = BTreeMap::<(&str, u32), NamespaceStatistics>::new();
+fn namespaces<'a>(text: &mut Exposition, served: impl Iterator<Item = &'a Served>) {
+    let mut sums = BTreeMap::<(&str, u32), Served>::new();
     for one in served {
         let sum = sums.entry((&one.subsystem, one.nsid)).or_default();
-        sum.reads += one.reads;
-        sum.writes += one.writes;
-        sum.others += one.others;
-        sum.read_bytes += one.read_bytes;
-        sum.written_bytes += one.written_bytes;
+        sum.add(one);
     }
-    let mut family = |name: &str, help: &str, of: fn(&NamespaceStatistics) -> [u64; 3]| {
+    let mut family = |name: &str, help: &str, of: fn(&Served) -> [u64; 3]| {
         text.family(name, Kind::Counter, help);
         for ((subsystem, nsid), sum) in &sums {
             let nsid = nsid.to_string();
@@ -200,7 +190,6 @@ fn pair(text: &mut Exposition, operator: &Operator) {
 /// The process, by the names that Prometheus' own clients use.
 fn process(text: &mut Exposition) {
     let of = Process::read();
-    let seconds = |ns| Duration::from_nanos(ns).as_secs_f64();
     let mut one = |name: &str, kind, help: &str, value: &dyn std::fmt::Display| {
         text.family(name, kind, help);
         text.sample(name, &[], value);
@@ -219,8 +208,8 @@ fn process(text: &mut Exposition) {
 }
 
 /// Each poll group, and what its express queues had.
-fn poll_groups(text: &mut Exposition, groups: &[GroupStatistics]) {
-    let mut family = |name: &str, kind: Kind, help: &str, of: fn(&GroupStatistics) -> f64| {
+fn poll_groups(text: &mut Exposition, groups: &[Group]) {
+    let mut family = |name: &str, kind: Kind, help: &str, of: fn(&Group) -> f64| {
         text.family(name, kind, help);
         for group in groups {
             text.sample(name, &[("group", &group.group.to_string())], of(group));
@@ -236,33 +225,33 @@ fn poll_groups(text: &mut Exposition, groups: &[GroupStatistics]) {
     let queues = "Queues that a poll group serves.";
     family("weft_group_queues", Kind::Gauge, queues, |group| group.queues as f64);
     let idle = "Time that a poll group found nothing to do.";
-    family("weft_group_idle_seconds_total", Kind::Counter, idle, |group| group.idle.as_secs_f64());
+    family("weft_group_idle_seconds_total", Kind::Counter, idle, |group| seconds(group.idle_ns));
     family("weft_express_queues", Kind::Gauge, "Queues that are express now.", |group| {
-        group.express_queues as f64
+        group.express.queues as f64
     });
     family(
         "weft_express_served_total",
         Kind::Counter,
         "How often an express queue was served between the commands of others.",
-        |group| group.express_served as f64,
+        |group| group.express.served as f64,
     );
     family(
         "weft_express_commands_total",
         Kind::Counter,
         "Commands that went to a device while an express queue was served.",
-        |group| group.express_commands as f64,
+        |group| group.express.commands as f64,
     );
     family(
         "weft_express_seconds_total",
         Kind::Counter,
         "Time in which express queues were served between the commands of others.",
-        |group| group.express_time.as_secs_f64(),
+        |group| seconds(group.express.time_ns),
     );
     family(
         "weft_express_refused_total",
         Kind::Counter,
         "How often an express queue was served in its turn, as its time was used up.",
-        |group| group.express_refused as f64,
+        |group| group.express.refused as f64,
     );
 }
 
@@ -291,31 +280,28 @@ fn processor_time(text: &mut Exposition) {
     for thread in machine::threads("weft-group-") {
         let group = thread.name.trim_start_matches("weft-group-");
         for (mode, ns) in [("user", thread.user_ns), ("system", thread.system_ns)] {
-            let seconds = Duration::from_nanos(ns).as_secs_f64();
-            text.sample(name, &[("group", group), ("mode", mode)], seconds);
+            text.sample(name, &[("group", group), ("mode", mode)], seconds(ns));
         }
     }
 }
 
 /// What waited for rate limits.
 fn rate_limits(text: &mut Exposition, watch: &StatisticsReader) {
-    let limits: Vec<_> =
-        watch.rate_limits().into_iter().map(super::super::control::rate_limit).collect();
-    let mut family =
-        |name: &str, help: &str, of: &dyn Fn(&weft_rpc::statistics::RateLimit) -> f64| {
-            text.family(name, Kind::Counter, help);
-            for limit in &limits {
-                let nsid = limit.nsid.map(|nsid| nsid.to_string()).unwrap_or_default();
-                let labels = [
-                    ("host", limit.host.as_deref().unwrap_or_default()),
-                    ("subsystem", limit.subsystem.as_deref().unwrap_or_default()),
-                    ("nsid", &nsid),
-                    ("command", &limit.rw),
-                    ("unit", if limit.counts_bytes { "bytes" } else { "commands" }),
-                ];
-                text.sample(name, &labels, of(limit));
-            }
-        };
+    let limits = watch.rate_limits();
+    let mut family = |name: &str, help: &str, of: &dyn Fn(&RateLimit) -> f64| {
+        text.family(name, Kind::Counter, help);
+        for limit in &limits {
+            let nsid = limit.nsid.map(|nsid| nsid.to_string()).unwrap_or_default();
+            let labels = [
+                ("host", limit.host.as_deref().unwrap_or_default()),
+                ("subsystem", limit.subsystem.as_deref().unwrap_or_default()),
+                ("nsid", &nsid),
+                ("command", &limit.rw),
+                ("unit", if limit.counts_bytes { "bytes" } else { "commands" }),
+            ];
+            text.sample(name, &labels, of(limit));
+        }
+    };
     family(
         "weft_rate_limit_throttled_commands_total",
         "Commands that were the first of their queue to the namespace to wait for a rate limit.",
@@ -324,6 +310,6 @@ fn rate_limits(text: &mut Exposition, watch: &StatisticsReader) {
     family(
         "weft_rate_limit_throttled_seconds_total",
         "How long queues have waited for a rate limit rather than for another one.",
-        &|limit| Duration::from_nanos(limit.throttled_ns).as_secs_f64(),
+        &|limit| seconds(limit.throttled_ns),
     );
 }

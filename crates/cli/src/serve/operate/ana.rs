@@ -9,7 +9,7 @@ use weft_target::{
     steps::Step,
 };
 
-use super::{Operator, method, nvmf};
+use super::{method::method, nvmf, operator::Operator};
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let name = "nvmf_subsystem_listener_set_ana_state";

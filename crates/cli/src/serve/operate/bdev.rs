@@ -8,14 +8,20 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 use weft_backend::{DeviceSpec, bytes::exact, rbd::CephSpec};
 use weft_rpc::{Code, ErrorObject, Methods};
+use weft_statistics::ns;
 use weft_target::{
-    DeviceTimes, NamespaceStatistics,
+    DeviceTimes, StatisticsReader,
     config::{Bdev, BdevKind, BdevLimits, HexId, identity},
     steps::Step,
 };
 
-use super::super::control::ns;
-use super::{Found, Operator, bdevs, invalid, method, no_device, parameters::Params};
+use super::{
+    error::{invalid, no_device},
+    found::{Found, bdevs},
+    method::method,
+    operator::Operator,
+    parameters::Params,
+};
 
 /// Ticks of time, as SPDK calls them: here they are ns.
 pub(super) const TICK_RATE: u64 = 1_000_000_000;
@@ -397,13 +403,11 @@ fn get_iostat(operator: &Operator, params: Value) -> Answer {
         return Err(no_device(format_args!("there is no {name}")));
     }
     let now = weft_reactor::monotonic_time();
-    let groups = operator.watch().read(now);
-    let served: Vec<NamespaceStatistics> =
-        groups.into_iter().flat_map(|group| group.served).collect();
+    let watch = operator.watch();
     let wanted = all
         .iter()
         .filter(|bdev| names.is_empty() || names.iter().any(|name| bdev.is_called(name)))
-        .map(|bdev| iostat(bdev, &served, operator.watch().measures_io()));
+        .map(|bdev| iostat(bdev, watch));
     Ok(json!({
         "tick_rate": TICK_RATE,
         "ticks": ns(now),
@@ -412,39 +416,33 @@ fn get_iostat(operator: &Operator, params: Value) -> Answer {
 }
 
 /// The counters of a device: those of the namespace that uses it now.
-fn iostat(bdev: &Found, served: &[NamespaceStatistics], has_latencies: bool) -> Value {
-    let uses = |one: &&NamespaceStatistics| {
-        bdev.user.as_ref().is_some_and(|(nqn, nsid)| (&one.subsystem, one.nsid) == (nqn, *nsid))
-    };
-    let served = || served.iter().filter(uses);
-    let sum = |of: fn(&NamespaceStatistics) -> u64| served().map(of).sum::<u64>();
+fn iostat(bdev: &Found, watch: &StatisticsReader) -> Value {
+    let of = bdev.user.as_ref().map(|(nqn, nsid)| watch.device(nqn, *nsid)).unwrap_or_default();
+    let done = of.totals;
     let mut json = json!({
         "name": bdev.name,
-        "bytes_read": sum(|one| one.read_bytes),
-        "num_read_ops": sum(|one| one.reads),
-        "bytes_written": sum(|one| one.written_bytes),
-        "num_write_ops": sum(|one| one.writes),
-        "bytes_unmapped": sum(|one| one.deallocated_bytes),
-        "num_unmap_ops": sum(|one| one.deallocates),
+        "bytes_read": done.read_bytes,
+        "num_read_ops": done.reads,
+        "bytes_written": done.written_bytes,
+        "num_write_ops": done.writes,
+        "bytes_unmapped": done.deallocated_bytes,
+        "num_unmap_ops": done.deallocates,
         // A Copy command comes to a device as reads and writes, and is counted as those.
         "bytes_copied": 0,
         "num_copy_ops": 0,
     });
-    let times = |of: fn(&NamespaceStatistics) -> DeviceTimes| {
-        served().map(of).fold(DeviceTimes::default(), DeviceTimes::plus)
-    };
     let kinds = [
-        ("read", times(|one| one.read_times)),
-        ("write", times(|one| one.write_times)),
-        ("unmap", times(|one| one.deallocate_times)),
+        ("read", of.read_times),
+        ("write", of.write_times),
+        ("unmap", of.deallocate_times),
         ("copy", DeviceTimes::default()),
     ];
-    for (kind, times) in kinds.into_iter().filter(|_| has_latencies) {
+    for (kind, times) in kinds.into_iter().filter(|_| watch.measures_io()) {
         json[format!("{kind}_latency_ticks")] = times.total_ns.into();
         json[format!("max_{kind}_latency_ticks")] = times.max_ns.into();
         json[format!("min_{kind}_latency_ticks")] = times.min_ns.into();
     }
-    let errors = [("miscompare", sum(|one| one.mismatches)), ("failed", sum(|one| one.failures))];
+    let errors = [("miscompare", done.mismatches), ("failed", done.failures)];
     let errors = errors.into_iter().filter(|(_, count)| *count > 0);
     json["io_error"] = errors.map(|(name, count)| (name.to_owned(), json!(count))).collect();
     json

@@ -14,7 +14,13 @@ use weft_target::{
 };
 
 use super::{
-    Found, Operator, address_json, ana, bdev, bdevs, keyring, method, nvmf,
+    ana, bdev,
+    error::invalid,
+    found::{Found, bdevs},
+    keyring,
+    method::{address_json, method},
+    nvmf,
+    operator::Operator,
     parameters::{Params, parameters_of},
     qos, rate_limit, rbd,
 };
@@ -53,9 +59,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
 }
 
 fn no_subsystem(name: &str) -> ErrorObject {
-    super::invalid(format_args!(
-        "there is no {name:?}; framework_get_subsystems lists what there is"
-    ))
+    invalid(format_args!("there is no {name:?}; framework_get_subsystems lists what there is"))
 }
 
 fn call(method: &str, params: Value) -> Value {

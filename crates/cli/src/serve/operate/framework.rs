@@ -5,9 +5,16 @@ use std::sync::Arc;
 use log::LevelFilter;
 use serde_json::{Value, json};
 use weft_rpc::{ErrorObject, Methods};
+use weft_statistics::ns;
 
-use super::super::control::ns;
-use super::{Operator, bdev::TICK_RATE, config, invalid, method, parameters::Params, thread_name};
+use super::{
+    bdev::TICK_RATE,
+    config,
+    error::invalid,
+    method::{method, thread_name},
+    operator::Operator,
+    parameters::Params,
+};
 
 type Answer = Result<Value, ErrorObject>;
 
@@ -127,8 +134,8 @@ fn thread_stats(operator: &Operator, params: Value) -> Answer {
             "name": thread_name(group.group),
             "id": group.group + 1,
             "cpumask": mask.unwrap_or_default(),
-            "busy": ns(running.saturating_sub(group.idle)),
-            "idle": ns(group.idle),
+            "busy": ns(running).saturating_sub(group.idle_ns),
+            "idle": group.idle_ns,
         })
     });
     Ok(json!({ "tick_rate": TICK_RATE, "threads": threads.collect::<Vec<Value>>() }))

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use weft_rpc::Methods;
 use weft_target::{Target, steps::Step};
 
-use super::{Operator, method, parameters::Params};
+use super::{method::method, operator::Operator, parameters::Params};
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "keyring_get_keys", |operator, params| {

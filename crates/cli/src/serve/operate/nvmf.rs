@@ -10,6 +10,7 @@ use weft_nvmf::{
     registration::{LABEL_BYTES_MAX, LABEL_BYTES_MIN},
 };
 use weft_rpc::{Code, ErrorObject, Methods};
+use weft_statistics::Served;
 use weft_target::{
     ConnectedQueue, QueueAuthentication, Target,
     config::{
@@ -20,9 +21,11 @@ use weft_target::{
 };
 
 use super::{
-    Operator, address_json, ana, invalid, method,
+    ana,
+    error::invalid,
+    method::{address_json, method, thread_name},
+    operator::Operator,
     parameters::{Params, Renamed, parameters_of},
-    thread_name,
 };
 
 type Answer = Result<Value, ErrorObject>;
@@ -737,7 +740,7 @@ fn get_stats(operator: &Operator, params: Value) -> Answer {
             let here = queues.iter().filter(|queue| queue.group == group.group);
             let (admin, io): (Vec<_>, Vec<_>) = here.partition(|queue| queue.queue_id == 0);
             let (admin_came, io_came) = came.get(group.group).copied().unwrap_or_default();
-            let completed = group.served.iter().map(|one| one.reads + one.writes + one.others);
+            let completed = group.served.iter().map(Served::commands);
             json!({
                 "name": thread_name(group.group),
                 "admin_qpairs": admin_came,

@@ -10,7 +10,9 @@ use weft_target::{
 };
 
 use super::{
-    Operator, invalid, method,
+    error::invalid,
+    method::method,
+    operator::Operator,
     parameters::{Params, parameters_of},
 };
 

@@ -7,7 +7,9 @@ use weft_rpc::{ErrorObject, Methods};
 use weft_target::{config::RateLimit, steps::Step};
 
 use super::{
-    Operator, invalid, method,
+    error::invalid,
+    method::method,
+    operator::Operator,
     parameters::{Params, parameters_of},
 };
 

@@ -10,7 +10,7 @@ use weft_backend::{
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{config::BdevKind, steps::Step};
 
-use super::{Operator, bdev, method, parameters::Params};
+use super::{bdev, method::method, operator::Operator, parameters::Params};
 
 type Answer = Result<Value, ErrorObject>;
 type Clusters = BTreeMap<String, CephSpec>;

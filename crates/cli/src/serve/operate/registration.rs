@@ -7,7 +7,7 @@ use weft_nvme::{Nqn, discovery_information::EntityType, log_page::DiscoveryEntry
 use weft_nvmf::registration::Record;
 use weft_rpc::Methods;
 
-use super::{Operator, Params, method};
+use super::{method::method, operator::Operator, parameters::Params};
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     method(methods, operator, "discovery_get_registrations", |operator, params| {

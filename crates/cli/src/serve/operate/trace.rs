@@ -6,14 +6,11 @@ use std::{
     time::Duration,
 };
 
-use weft_rpc::{
-    Methods,
-    trace::{ReadTrace, StartTrace, TraceOptions, TracedCommand, TracedCommands, TracedQueue},
-};
-use weft_target::{self as target, TraceConfig, TracedGroup};
+use weft_rpc::Methods;
+use weft_statistics::trace::{ReadTrace, StartTrace, TraceOptions, TracedCommands};
+use weft_target::{TraceConfig, TracedGroup};
 
-use super::super::control::ns;
-use super::Operator;
+use super::operator::Operator;
 
 /// Commands of a part: one of two megabytes at most.
 const PART_COMMANDS: usize = 20_000;
@@ -62,8 +59,8 @@ fn read(operator: &Operator, unread: &Unread) -> Result<Option<TracedCommands>, 
     let count = recorded.commands.len().min(PART_COMMANDS);
     let mut part = TracedCommands {
         group,
-        queues: std::mem::take(&mut recorded.queues).into_iter().map(queue).collect(),
-        commands: recorded.commands.drain(..count).map(command).collect(),
+        queues: std::mem::take(&mut recorded.queues),
+        commands: recorded.commands.drain(..count).collect(),
         replaced: recorded.replaced,
         beyond: recorded.beyond,
         is_last: false,
@@ -73,23 +70,4 @@ fn read(operator: &Operator, unread: &Unread) -> Result<Option<TracedCommands>, 
     }
     part.is_last = unread.is_empty();
     Ok(Some(part))
-}
-
-fn queue(of: target::TracedQueue) -> TracedQueue {
-    TracedQueue { host: of.host, subsystem: of.subsystem, queue_id: of.queue_id }
-}
-
-fn command(of: target::TracedCommand) -> TracedCommand {
-    TracedCommand {
-        queue: of.queue,
-        opcode: of.opcode,
-        nsid: of.nsid,
-        bytes: of.bytes,
-        status: of.status,
-        received_ns: ns(of.received),
-        begun_ns: of.begun.map(ns),
-        submitted_ns: of.submitted.map(ns),
-        completed_ns: ns(of.completed),
-        sent_ns: of.sent.map(ns),
-    }
 }

@@ -9,7 +9,7 @@ use weft_target::{
     steps::{Step, Visible},
 };
 
-use super::{Operator, method, nvmf};
+use super::{method::method, nvmf, operator::Operator};
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "nvmf_ns_add_host", add_host);

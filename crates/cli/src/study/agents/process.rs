@@ -12,7 +12,7 @@ use std::{
 use rustix::io::ioctl_fionbio;
 use weft_lab::study::agent::{Carrier, Streams};
 
-use super::AgentPlace;
+use super::place::AgentPlace;
 
 /// How long it may take to end when its input has ended.
 const END: Duration = Duration::from_secs(2);

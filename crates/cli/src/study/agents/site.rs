@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use weft_backend::files::read_text;
 use weft_lab::study::site::Site;
 
-use super::{AgentPlace, Agents, Found, Several};
+use super::{Agents, Found, Several, place::AgentPlace};
 use crate::{failure::Failure, output};
 
 /// Its name in each of the folders where it is looked for.

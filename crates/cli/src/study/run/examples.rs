@@ -122,7 +122,7 @@ fn commands_of_the_documents_are_read_and_change_their_plans() {
         let Some(study) = options.study.filter(|name| builtin::find(name).is_some()) else {
             continue;
         };
-        let mut plan = crate::study::plan(&study).expect("a plan");
+        let mut plan = crate::study::here::plan(&study).expect("a plan");
         let amended = options.how.amend(&mut plan, &options.how.agents);
         amended.unwrap_or_else(|why| panic!("{place}: {command}: {why:?}"));
         assert_eq!(software::refusal(&plan), None, "{place}: {command}");

@@ -21,9 +21,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use weft_statistics::ns;
+
 use crate::config::QOS_WEIGHT_DEFAULT;
 use crate::shared::limits::COMMAND_BYTES;
-use crate::shared::statistics::ns;
 
 /// The quantum of the heaviest tenant with work: half of what a turn begins of small commands, so
 /// that each send still has many answers.

@@ -16,8 +16,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use weft_backend::{Operation, Request};
-
-use crate::shared::statistics::ns;
+use weft_statistics::ns;
 
 /// The first window, and that of each epoch.
 const WINDOW_MIN: usize = 1;

@@ -19,12 +19,15 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CmEvent, ManagerEvent, Parameters, PrivateData};
+use super::types::{self, Parameters, PrivateData};
 use abi::event;
 pub(crate) use device::{CompletionQueue, Device, Domain, Region};
 pub use device::{LocalDevice, devices};
 pub(crate) use endpoint::Endpoint;
 use identifier::{Channel, Identifier};
+
+type ManagerEvent = types::ManagerEvent<Incoming>;
+type CmEvent = types::CmEvent<Incoming>;
 
 #[derive(Debug)]
 pub(crate) struct Manager {
@@ -100,7 +103,7 @@ impl Manager {
                 let identifier = NonNull::new(event.identifier)?;
                 // SAFETY: a request brings a new identifier on this channel, which nobody has.
                 let identifier = unsafe { Identifier::received(identifier, &self.channel) };
-                let incoming = super::Incoming::Real(Incoming { identifier: Some(identifier) });
+                let incoming = Incoming { identifier: Some(identifier) };
                 let requested =
                     CmEvent::Requested { incoming, parameters: parameters(&event.connection) };
                 let key = identifier::key(event.listener);

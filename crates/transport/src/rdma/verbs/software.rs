@@ -22,12 +22,15 @@ use std::time::Duration;
 
 use weft_reactor::{Pool, Waker};
 
-use super::{
-    Access, Attributes, DeviceEvent, DeviceFault, DeviceKind, ManagerEvent, NotRegistered, Opening,
+use super::types::{
+    self, Access, Attributes, DeviceEvent, DeviceFault, DeviceKind, NotRegistered, Opening,
     Parameters, PostError, PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SendWork,
     WorkCompletion, WorkStatus,
 };
 use state::{RegionState, State};
+
+type ManagerEvent = types::ManagerEvent<Incoming>;
+type CmEvent = types::CmEvent<Incoming>;
 
 /// The length of a request's private data that InfiniBand's connection manager leaves to its users.
 const REQUEST_BYTES: usize = 56;

@@ -399,17 +399,39 @@ pub(crate) struct Parameters {
     pub(crate) initiator_depth: u8,
 }
 
-/// An event of the connection manager for one endpoint or listener.
+/// An event of the connection manager for one endpoint or listener, with requests of this type.
 #[derive(Debug)]
-pub(crate) struct ManagerEvent {
+pub(crate) struct ManagerEvent<I> {
     /// The key of the endpoint or, for a request, of the listener.
     pub(crate) key: u64,
-    pub(crate) event: CmEvent,
+    pub(crate) event: CmEvent<I>,
+}
+
+impl<I> ManagerEvent<I> {
+    /// The same with another type of request.
+    pub(crate) fn map<J>(self, into: impl FnOnce(I) -> J) -> ManagerEvent<J> {
+        let event = match self.event {
+            CmEvent::AddressResolved => CmEvent::AddressResolved,
+            CmEvent::RouteResolved => CmEvent::RouteResolved,
+            CmEvent::Requested { incoming, parameters } => {
+                CmEvent::Requested { incoming: into(incoming), parameters }
+            }
+            CmEvent::Established { parameters } => CmEvent::Established { parameters },
+            CmEvent::Rejected { reason, private_data } => {
+                CmEvent::Rejected { reason, private_data }
+            }
+            CmEvent::Failed { step, error } => CmEvent::Failed { step, error },
+            CmEvent::Disconnected => CmEvent::Disconnected,
+            CmEvent::DeviceRemoved => CmEvent::DeviceRemoved,
+            CmEvent::AddressChanged => CmEvent::AddressChanged,
+        };
+        ManagerEvent { key: self.key, event }
+    }
 }
 
 /// The kind of an event of the connection manager.
 #[derive(Debug)]
-pub(crate) enum CmEvent {
+pub(crate) enum CmEvent<I> {
     /// The peer's address, and so the device, is resolved.
     AddressResolved,
     /// The route is resolved: the queue pair can be created and `connect` called.
@@ -417,7 +439,7 @@ pub(crate) enum CmEvent {
     /// A connection request to a listener.
     Requested {
         /// To be adopted, accepted or rejected.
-        incoming: super::Incoming,
+        incoming: I,
         /// The peer's parameters from this side's view, as rdma_cm reports them: `initiator_depth`
         /// READs the peer can serve, `responder_resources` it wants served.
         parameters: Parameters,

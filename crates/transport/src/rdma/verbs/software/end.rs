@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 
 use super::state::State;
 use super::{
-    Access, DeviceEvent, DeviceFault, Opening, Parameters, PostError, QueuePairOptions,
+    Access, CmEvent, DeviceEvent, DeviceFault, Opening, Parameters, PostError, QueuePairOptions,
     ReceiveWork, SendWork, WorkCompletion, WorkStatus,
 };
-use crate::rdma::verbs::{CmEvent, SOFT_IWARP_SHORT_BYTES, SendOperation};
+use crate::rdma::verbs::{SOFT_IWARP_SHORT_BYTES, SendOperation};
 
 /// The error of a queue pair without outstanding READs (`IBV_WC_LOC_QP_OP_ERR`).
 const LOCAL_OPERATION: WorkStatus = WorkStatus(2);

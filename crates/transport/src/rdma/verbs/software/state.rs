@@ -9,11 +9,10 @@ use weft_reactor::Waker;
 
 use super::end::{End, QueuePair, Stage, WindowState};
 use super::{
-    Access, Conditions, Counts, DeviceEvent, DeviceFault, Fabric, Incoming, ManagerEvent,
+    Access, CmEvent, Conditions, Counts, DeviceEvent, DeviceFault, Fabric, Incoming, ManagerEvent,
     Parameters, PrivateData, QueuePairLimits, QueuePairOptions, REJECT_BYTES, REPLY_BYTES,
     REQUEST_BYTES, RemoteRegion, ResourceCounts, WorkCompletion, WorkStatus,
 };
-use crate::rdma::verbs::CmEvent;
 
 /// The first port chosen when none is given.
 const EPHEMERAL: u16 = 49_152;
@@ -101,10 +100,7 @@ impl RawEvent {
             Raw::Told(event) => event,
             Raw::Requested { end, local, peer, parameters } => {
                 let incoming = Incoming { fabric: fabric.clone(), key: Some(end), local, peer };
-                CmEvent::Requested {
-                    incoming: crate::rdma::verbs::Incoming::Software(incoming),
-                    parameters,
-                }
+                CmEvent::Requested { incoming, parameters }
             }
         };
         ManagerEvent { key: self.key, event }

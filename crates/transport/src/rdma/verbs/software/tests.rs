@@ -1,8 +1,7 @@
 //! Tests of the rules of the device in memory, and raw endpoints for other tests.
 
-use super::super::{CmEvent, Piece, SendOperation};
+use super::super::{Piece, SendOperation};
 use super::*;
-use crate::rdma::verbs;
 
 const REMOTE: Access =
     Access { local_write: true, remote_read: true, remote_write: true, bind: true };
@@ -80,9 +79,7 @@ impl Side {
     /// A side that accepts the connection request.
     pub(crate) fn accept(mut manager: Manager, parameters: &Parameters) -> Self {
         let event = manager.poll().unwrap().unwrap().event;
-        let CmEvent::Requested { incoming: verbs::Incoming::Software(incoming), .. } = event else {
-            panic!("{event:?}")
-        };
+        let CmEvent::Requested { incoming, .. } = event else { panic!("{event:?}") };
         let endpoint = manager.adopt(incoming);
         let mut side = Self::new(endpoint, manager, LOCAL, 8);
         side.endpoint.accept(parameters).unwrap();
@@ -157,11 +154,7 @@ fn pair(fabric: &Fabric, access: Access, depth: u8, sends: u32) -> (Side, Side) 
     host.events();
     host.endpoint.connect(&parameters(1, 0)).unwrap();
     let event = passive.poll().unwrap().unwrap();
-    let CmEvent::Requested { incoming: verbs::Incoming::Software(incoming), parameters: asked } =
-        event.event
-    else {
-        panic!()
-    };
+    let CmEvent::Requested { incoming, parameters: asked } = event.event else { panic!() };
     assert_eq!(&asked.private_data.bytes()[..6], b"hello\0");
     assert_eq!((asked.private_data.bytes().len(), asked.initiator_depth), (REQUEST_BYTES, 1));
     let endpoint = passive.adopt(incoming);

@@ -1,11 +1,25 @@
-//! The methods of a target, and their data.
+//! What a target reports of itself: its counters ([`Statistics`]) and traces ([`trace`]), their
+//! form in JSON, and the methods that read them.
+//!
+//! Whoever counts fills these types, and whoever reads a target over its control socket has them
+//! from here; there is no second description of a counter. All numbers count from the target's
+//! start; a period is the difference of two readings ([`Statistics::since`]).
+
+pub mod trace;
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-use crate::{
+use weft_rpc::{
+    Method,
     machine::{Machine, Thread},
-    method::Method,
 };
+
+/// A time as counters have it.
+#[must_use]
+pub fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// Reads the counters of the target since its start, and those of its machine.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +74,10 @@ pub struct Hosts {
     pub bounds_ns: Vec<u64>,
     /// By host, namespace and kind of command.
     pub commands: Vec<HostCommands>,
+    /// By kind, those whose host was gone for so long that it gave its counters back. Only the
+    /// target's metrics have them.
+    #[serde(skip)]
+    pub gone: Vec<HostCommands>,
 }
 
 /// A host's commands of a kind to a namespace.
@@ -82,6 +100,9 @@ pub struct HostCommands {
     pub bytes: u64,
     /// Commands that completed with an error.
     pub errors: u64,
+    /// These by class, in the target's order. Only its metrics have them.
+    #[serde(skip)]
+    pub errors_by_class: [u64; 5],
     /// Parts of `total_ns`.
     pub waits: Waits,
 }
@@ -101,6 +122,20 @@ pub struct Waits {
 }
 
 impl Waits {
+    /// Each with what was waited for.
+    #[must_use]
+    pub const fn by_cause(&self) -> [(&'static str, u64); 4] {
+        let Self { limit_ns, memory_ns, data_ns, device_ns } = *self;
+        [("limit", limit_ns), ("memory", memory_ns), ("data", data_ns), ("device", device_ns)]
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.limit_ns += other.limit_ns;
+        self.memory_ns += other.memory_ns;
+        self.data_ns += other.data_ns;
+        self.device_ns += other.device_ns;
+    }
+
     /// The difference to an earlier reading.
     fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -113,6 +148,21 @@ impl Waits {
 }
 
 impl HostCommands {
+    /// Adds what was counted of others.
+    pub fn add(&mut self, other: &Self) {
+        self.buckets.resize(other.buckets.len(), 0);
+        for (sum, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum += more;
+        }
+        self.total_ns += other.total_ns;
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+        for (sum, more) in self.errors_by_class.iter_mut().zip(other.errors_by_class) {
+            *sum += more;
+        }
+        self.waits.add(&other.waits);
+    }
+
     /// Commands that completed.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -230,6 +280,12 @@ pub struct Group {
     pub idle_ns: u64,
     /// Its connections.
     pub connections: u64,
+    /// Memory of its pool, in bytes. Only the target's metrics have this and the next.
+    #[serde(skip)]
+    pub pool_bytes: u64,
+    /// What of that was in use at the end of its last turn.
+    #[serde(skip)]
+    pub pool_used_bytes: u64,
     /// Its I/O queues.
     pub queues: u64,
     /// What it did for express queues.
@@ -275,11 +331,11 @@ pub struct Served {
     pub subsystem: String,
     /// The namespace.
     pub nsid: u32,
-    /// Reads.
+    /// Read and Compare commands that went to its device.
     pub reads: u64,
-    /// Writes.
+    /// Write commands that did.
     pub writes: u64,
-    /// Other commands that went to its device.
+    /// Others that did, those that deallocate included.
     pub others: u64,
     /// Bytes read.
     pub read_bytes: u64,
@@ -288,6 +344,21 @@ pub struct Served {
 }
 
 impl Served {
+    /// Commands of all kinds.
+    #[must_use]
+    pub const fn commands(&self) -> u64 {
+        self.reads + self.writes + self.others
+    }
+
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, other: &Self) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.others += other.others;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+    }
+
     /// The difference to an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
@@ -325,6 +396,7 @@ impl Statistics {
         let hosts = self.hosts.as_ref().map(|hosts| Hosts {
             bounds_ns: hosts.bounds_ns.clone(),
             commands: hosts.commands.iter().map(|one| one.since(before)).collect(),
+            gone: Vec::new(),
         });
         Self {
             time_ns: self.time_ns.saturating_sub(earlier.time_ns),
@@ -440,7 +512,7 @@ mod tests {
             ..HostCommands::default()
         };
         let of = |commands| Statistics {
-            hosts: Some(Hosts { bounds_ns: vec![1_000], commands }),
+            hosts: Some(Hosts { bounds_ns: vec![1_000], commands, ..Hosts::default() }),
             ..Statistics::default()
         };
         let before = of(vec![commands("a", "read", [3, 1])]);

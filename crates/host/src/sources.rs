@@ -22,7 +22,7 @@ use crate::shared::ControllerState;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Sources {
+pub(crate) struct Sources {
     /// Of each controller, but for the address.
     options: Options,
     /// Whose ports are meant; of all if there is none.
@@ -94,7 +94,7 @@ fn of_discovery(options: &Options) -> Options {
 impl Sources {
     /// Asks the discovery controller that the options lead to, and those that are referred to, as
     /// far as they answer: for all of them if there is no port yet, else for a while.
-    pub(super) fn connect(options: &Options) -> Result<Self, Error> {
+    pub(crate) fn connect(options: &Options) -> Result<Self, Error> {
         let subsystem = options.address.subnqn.filter(|_| !options.address.is_discovery());
         let options = of_discovery(options);
         let controller = connect_discovery(&options)?;
@@ -119,7 +119,7 @@ impl Sources {
     }
 
     /// Wakes this thread from now on whenever there may be something to [`Sources::ask`].
-    pub(super) fn wake(&mut self, waiter: Thread) {
+    pub(crate) fn wake(&mut self, waiter: Thread) {
         for controller in self.all.iter().filter_map(|source| source.controller.as_ref()) {
             controller.shared().wake(waiter.clone());
         }
@@ -127,7 +127,7 @@ impl Sources {
     }
 
     /// The ports that are listed.
-    pub(super) fn ports(&self) -> Vec<TransportId> {
+    pub(crate) fn ports(&self) -> Vec<TransportId> {
         let mut ports: Vec<TransportId> = Vec::new();
         for port in self.all.iter().flat_map(|source| &source.listed.ports) {
             if !ports.contains(port) {
@@ -138,18 +138,18 @@ impl Sources {
     }
 
     /// Whether one may list further ports as soon as it answers for the first time.
-    pub(super) fn is_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         self.all.iter().any(|source| source.is_pending)
     }
 
     /// How long there is nothing to ask, unless the thread is woken.
-    pub(super) fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         let due = self.all.iter().map(|source| source.due).min();
         due.unwrap_or_default().saturating_sub(monotonic_time())
     }
 
     /// Connects and reads what is due, and what has changed. Whether a log page was read.
-    pub(super) fn ask(&mut self) -> bool {
+    pub(crate) fn ask(&mut self) -> bool {
         let mut has_read = false;
         for source in &mut self.all {
             if source.begin(&self.options, self.waiter.as_ref()) {
@@ -327,4 +327,31 @@ mod tests {
         }
         assert_eq!(sources.asked(), (1..=most).collect::<Vec<u16>>());
     }
+}
+
+/// The ports of the subsystem, with those who list them.
+pub(crate) fn first(options: &Options) -> Result<(Vec<TransportId>, Sources), Error> {
+    options.check()?;
+    let sources = Sources::connect(options)?;
+    let ports = sources.ports();
+    if ports.is_empty() {
+        let name = options.address.subnqn.as_ref().map_or("", |nqn| nqn.as_str());
+        let at = TransportId { subnqn: None, nsid: None, ..options.address.clone() };
+        return Err(Error::Invalid(format!("{at} lists no port of {name} for this host")));
+    }
+    Ok((ports, sources))
+}
+
+/// The ports that are listed now.
+pub(crate) fn ports(options: &Options) -> Result<Vec<TransportId>, Error> {
+    first(options).map(|(ports, _)| ports)
+}
+
+/// The ports of all NVM subsystems that the discovery controller at this address lists for this
+/// host, and those that it refers to: each is asked, if it can be.
+pub fn discover_ports(options: &Options) -> Result<Vec<TransportId>, Error> {
+    let address = TransportId { subnqn: None, ..options.address.clone() };
+    // Short connections need no Keep Alive.
+    let options = Options { address, keep_alive_tmo: Duration::ZERO, ..options.clone() };
+    Sources::connect(&options).map(|sources| sources.ports())
 }

@@ -1,8 +1,7 @@
 //! The methods of a trace: what every command of a while went through.
 
 use serde::{Deserialize, Serialize};
-
-use crate::method::Method;
+use weft_rpc::Method;
 
 /// Has the target record its commands for a while.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +63,7 @@ pub struct TracedQueue {
 }
 
 /// A command, on the wire a list of these numbers: there may be a million.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Numbers", into = "Numbers")]
 pub struct TracedCommand {
     /// The index of its queue.
@@ -77,15 +76,18 @@ pub struct TracedCommand {
     pub bytes: u32,
     /// The status field of its completion, without the phase tag.
     pub status: u16,
-    /// The target has its capsule, in ns of the machine's monotonic clock.
+    /// The target has its capsule, in the turn that began then, in ns of the machine's monotonic
+    /// clock.
     pub received_ns: u64,
-    /// It has its memory and what rate limits grant.
+    /// It has its memory and what rate limits grant; none if it completes without. From then on
+    /// data that did not come in its capsule is fetched from the host.
     pub begun_ns: Option<u64>,
-    /// Its device gets it.
+    /// Its device gets it; none if it completes without one.
     pub submitted_ns: Option<u64>,
     /// Its completion is given to the transport.
     pub completed_ns: u64,
-    /// The turn's responses have been given to the socket or the adapter.
+    /// The turn's responses have been given to the socket or the adapter; none if the trace or the
+    /// connection ended before.
     pub sent_ns: Option<u64>,
 }
 

@@ -1,0 +1,21 @@
+//! Errors as SPDK's methods have them.
+
+use weft_rpc::{Code, ErrorObject};
+
+/// What SPDK's errors begin with.
+const KINDS: [&str; 4] =
+    ["Invalid parameters: ", "Invalid argument: ", "No such device: ", "File exists: "];
+
+/// The sentence of an error, for who does not know of methods and parameters.
+pub(crate) fn sentence(message: &str) -> &str {
+    KINDS.iter().find_map(|kind| message.strip_prefix(kind)).unwrap_or(message)
+}
+
+/// An error in the parameters of a method.
+pub(in crate::serve) fn invalid(what: impl std::fmt::Display) -> ErrorObject {
+    ErrorObject::new(Code::INVALID_PARAMS, format!("Invalid parameters: {what}"))
+}
+
+pub(super) fn no_device(what: impl std::fmt::Display) -> ErrorObject {
+    ErrorObject::new(Code(-19), format!("No such device: {what}"))
+}

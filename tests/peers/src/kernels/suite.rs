@@ -1,0 +1,41 @@
+//! What a suite is: steps that share a guest.
+
+use super::bench::Bench;
+use crate::guest::Kernel;
+use anyhow::Result;
+
+/// One test with a peer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    pub(super) run: fn(&mut Bench) -> Result<()>,
+    /// Whether it takes minutes, and is left to `--all` and to who names it.
+    pub(super) long: bool,
+}
+
+/// A step that always runs.
+pub(super) const fn step(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
+    Step { name, run, long: false }
+}
+
+/// A step that runs only with `--all`, or if it is named.
+pub(super) const fn long(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
+    Step { name, run, long: true }
+}
+
+/// Steps that share a guest.
+#[derive(Debug)]
+pub(super) struct Suite {
+    pub(super) name: &'static str,
+    /// The script in `tests/peers/scripts` that holds its functions.
+    pub(super) script: &'static str,
+    /// The kernel that it needs.
+    pub(super) kernel: Kernel,
+    /// Whether the target is inside, so that a port is forwarded to it, which QEMU occupies.
+    pub(super) forwards: bool,
+    /// Modules that the guest loads.
+    pub(super) modules: &'static [&'static str],
+    /// Prepares what all steps need.
+    pub(super) setup: fn(&mut Bench) -> Result<()>,
+    pub(super) steps: &'static [Step],
+}

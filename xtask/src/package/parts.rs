@@ -1,0 +1,184 @@
+//! What packages are made of: a binary and one that runs here, documents, licences and the list of
+//! parts.
+
+use super::binary;
+use crate::cargo::target_folder;
+use crate::supply;
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// All packages of a version have the workspace's.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A processor's architecture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Arch {
+    #[value(name = "x86_64")]
+    X86,
+    #[value(name = "aarch64")]
+    Arm,
+}
+
+impl Arch {
+    /// This machine's.
+    pub(super) fn here() -> Self {
+        if std::env::consts::ARCH == "aarch64" { Self::Arm } else { Self::X86 }
+    }
+
+    /// As the compiler, the C library and wheels call it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::X86 => "x86_64",
+            Self::Arm => "aarch64",
+        }
+    }
+
+    /// As Debian and container images call it.
+    pub(super) fn debian(self) -> &'static str {
+        match self {
+            Self::X86 => "amd64",
+            Self::Arm => "arm64",
+        }
+    }
+}
+
+/// What all packages of an architecture are made of.
+#[derive(Debug)]
+pub(super) struct Parts<'a> {
+    /// The repository.
+    pub(super) root: &'a Path,
+    pub(super) arch: Arch,
+    /// The binary, without symbols.
+    pub(super) binary: PathBuf,
+    /// One that runs here, which writes its man pages and completions.
+    pub(super) native: PathBuf,
+    /// Where packages and their parts go.
+    pub(super) folder: PathBuf,
+}
+
+impl<'a> Parts<'a> {
+    /// `binary` is stripped into `folder`.
+    pub(super) fn new(root: &'a Path, arch: Arch, binary: &Path, native: &Path) -> Result<Self> {
+        let folder = target_folder(root).join("package");
+        let stripped = folder.join(format!("weft-{}", arch.name()));
+        fs::create_dir_all(&folder)?;
+        binary::strip(arch, binary, &stripped)?;
+        Ok(Self { root, arch, binary: stripped, native: native.to_owned(), folder })
+    }
+
+    /// An empty folder for what a package is made of.
+    pub(super) fn empty(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.folder.join(name);
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+
+    /// Whether what is built can run here.
+    pub(super) fn runs_here(&self) -> bool {
+        self.arch == Arch::here()
+    }
+}
+
+/// A command in a root of its own.
+pub(super) fn inside(folder: &Path, program: &str) -> Result<Command> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("chroot needs root");
+    }
+    fs::create_dir_all(folder.join("tmp"))?;
+    let mut command = Command::new("chroot");
+    command.arg(folder).arg(program);
+    Ok(command)
+}
+
+pub(super) fn place(tree: &Path, path: &str, bytes: &[u8], mode: u32) -> Result<()> {
+    let path = tree.join(path);
+    fs::create_dir_all(path.parent().context("a folder")?)?;
+    fs::write(&path, bytes)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+    Ok(())
+}
+
+/// Places the list of parts (SBOM) of a binary for this C library.
+pub(super) fn list_of_parts(parts: &Parts<'_>, libc: &str, tree: &Path, path: &str) -> Result<()> {
+    let target = format!("{}-unknown-linux-{libc}", parts.arch.name());
+    place(tree, path, supply::parts(parts.root, &target)?.as_bytes(), 0o644)
+}
+
+/// Places the licences.
+pub(super) fn licences(root: &Path, tree: &Path, folder: &str) -> Result<()> {
+    for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        place(tree, &format!("{folder}/{name}"), &fs::read(root.join(name))?, 0o644)?;
+    }
+    Ok(())
+}
+
+/// Places the documents, which messages, help and man pages name as docs/NAME.
+pub(super) fn place_documents(root: &Path, tree: &Path, folder: &str) -> Result<()> {
+    for name in documents(root)? {
+        let text = fs::read(root.join(&name)).with_context(|| name.clone())?;
+        place(tree, &format!("{folder}/{name}"), &text, 0o644)?;
+    }
+    Ok(())
+}
+
+/// The documents of packages, each as docs/NAME.
+fn documents(root: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(root.join("docs"))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".md") || name.ends_with(".toml") {
+            names.push(format!("docs/{name}"));
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::rust_files;
+
+    /// The names of documents in a text, as they are written.
+    fn named(text: &str) -> impl Iterator<Item = String> {
+        let after = text.match_indices("docs/").map(|(at, _)| &text[at..]);
+        let is_part = |one: char| one.is_ascii_alphanumeric() || "/._-".contains(one);
+        after.filter_map(move |rest| {
+            let name = &rest[..rest.find(|one| !is_part(one)).unwrap_or(rest.len())];
+            let end = [".md", ".toml"].iter().find_map(|end| Some(name.find(end)? + end.len()));
+            end.map(|end| name[..end].to_owned())
+        })
+    }
+
+    /// Messages, help and man pages are made of literals and of comments of options.
+    #[test]
+    fn packages_have_each_document_that_weft_names() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository");
+        let have = documents(root).expect("documents");
+        let mut paths = rust_files(root).expect("files");
+        paths.retain(|path| path.starts_with("crates"));
+        for folder in ["packaging", "monitoring"] {
+            let files = fs::read_dir(root.join(folder)).expect("a folder").flatten();
+            paths.extend(files.map(|file| Path::new(folder).join(file.file_name())));
+        }
+        let mut count = 0;
+        for path in paths {
+            let text = fs::read_to_string(root.join(&path)).expect("a text");
+            let is_shown = |line: &&str| {
+                let line = line.trim_start();
+                line.starts_with("///") || !line.starts_with("//")
+            };
+            for name in text.lines().filter(is_shown).flat_map(named) {
+                count += 1;
+                assert!(have.contains(&name), "{}: {name}", path.display());
+            }
+        }
+        assert!(count > 5, "{count} documents are named");
+    }
+}
