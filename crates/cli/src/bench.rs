@@ -29,7 +29,7 @@ use crate::{
     output::{self, LiveLine},
     place::Place,
     signals,
-    values::{rate, size32},
+    values::{pattern, rate, size32},
     within::TargetWithin,
     words::Words,
 };
@@ -568,10 +568,6 @@ pub(crate) fn fault(result: &RunResult) -> String {
         (None, 1) => "1 block is wrong".to_owned(),
         (None, faults) => format!("{faults} blocks are wrong"),
     }
-}
-
-fn pattern(text: &str) -> Result<Pattern, String> {
-    text.parse().map_err(|error: weft_lab::pattern::ParsePatternError| error.to_string())
 }
 
 fn beside(text: &str) -> Result<Beside, String> {

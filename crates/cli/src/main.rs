@@ -15,6 +15,7 @@
     reason = "the comments of options are the text of --help"
 )]
 
+mod advise;
 mod agent;
 mod arguments;
 mod attach;
@@ -138,6 +139,7 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::Study(options) => study::run(options),
         Verb::Site(options) => study::site::run(options),
         Verb::Agent(options) => agent::run(options),
+        Verb::Advise(options) => advise::run(options),
         Verb::Report(options) => report::run(options),
         Verb::FirstLook(options) => study::first_look(options),
         Verb::Completion(options) => shell::completion(options),

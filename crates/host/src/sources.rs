@@ -274,6 +274,33 @@ impl Source {
     }
 }
 
+/// The ports of the subsystem, with those who list them.
+pub(crate) fn first(options: &Options) -> Result<(Vec<TransportId>, Sources), Error> {
+    options.check()?;
+    let sources = Sources::connect(options)?;
+    let ports = sources.ports();
+    if ports.is_empty() {
+        let name = options.address.subnqn.as_ref().map_or("", |nqn| nqn.as_str());
+        let at = TransportId { subnqn: None, nsid: None, ..options.address.clone() };
+        return Err(Error::Invalid(format!("{at} lists no port of {name} for this host")));
+    }
+    Ok((ports, sources))
+}
+
+/// The ports that are listed now.
+pub(crate) fn ports(options: &Options) -> Result<Vec<TransportId>, Error> {
+    first(options).map(|(ports, _)| ports)
+}
+
+/// The ports of all NVM subsystems that the discovery controller at this address lists for this
+/// host, and those that it refers to: each is asked, if it can be.
+pub fn discover_ports(options: &Options) -> Result<Vec<TransportId>, Error> {
+    let address = TransportId { subnqn: None, ..options.address.clone() };
+    // Short connections need no Keep Alive.
+    let options = Options { address, keep_alive_tmo: Duration::ZERO, ..options.clone() };
+    Sources::connect(&options).map(|sources| sources.ports())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,31 +354,4 @@ mod tests {
         }
         assert_eq!(sources.asked(), (1..=most).collect::<Vec<u16>>());
     }
-}
-
-/// The ports of the subsystem, with those who list them.
-pub(crate) fn first(options: &Options) -> Result<(Vec<TransportId>, Sources), Error> {
-    options.check()?;
-    let sources = Sources::connect(options)?;
-    let ports = sources.ports();
-    if ports.is_empty() {
-        let name = options.address.subnqn.as_ref().map_or("", |nqn| nqn.as_str());
-        let at = TransportId { subnqn: None, nsid: None, ..options.address.clone() };
-        return Err(Error::Invalid(format!("{at} lists no port of {name} for this host")));
-    }
-    Ok((ports, sources))
-}
-
-/// The ports that are listed now.
-pub(crate) fn ports(options: &Options) -> Result<Vec<TransportId>, Error> {
-    first(options).map(|(ports, _)| ports)
-}
-
-/// The ports of all NVM subsystems that the discovery controller at this address lists for this
-/// host, and those that it refers to: each is asked, if it can be.
-pub fn discover_ports(options: &Options) -> Result<Vec<TransportId>, Error> {
-    let address = TransportId { subnqn: None, ..options.address.clone() };
-    // Short connections need no Keep Alive.
-    let options = Options { address, keep_alive_tmo: Duration::ZERO, ..options.clone() };
-    Sources::connect(&options).map(|sources| sources.ports())
 }

@@ -20,6 +20,7 @@
 //!   differences are reported with their offset.
 //! - A run that failed is reported as failed; its numbers never appear as a result.
 
+pub mod advise;
 mod aside;
 #[cfg(test)]
 mod beside_fio;

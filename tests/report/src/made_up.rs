@@ -382,6 +382,7 @@ fn environment(plan: &Plan, machine: &Machine) -> Environment {
         irq_time_accounting: Some(false),
         idle: Some(IdleRate {
             seconds: 2.0,
+            processors: 2,
             cpu_s: 0.02,
             interrupts: 400.0,
             network_softirqs: 30.0,

@@ -506,7 +506,7 @@ fn apply(rig: &mut Rig, model: &mut [u8], kind: u8, slba: u64, nlb: u32, byte: u
         }
         2 => {
             bytes.fill(0);
-            let (deallocate, durable) = (byte % 2 == 0, false);
+            let (deallocate, durable) = (byte.is_multiple_of(2), false);
             rig.run(Operation::WriteZeroes { slba, nlb, deallocate, durable }).result
         }
         _ => {

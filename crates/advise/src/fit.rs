@@ -1,0 +1,370 @@
+//! Parameters of a network from cells that were measured.
+//!
+//! What a request needs where it meets no other comes from the cell with the lowest latency: the
+//! delays of the network are the quantiles of that cell without what its cores took. The times of
+//! the cores and the width of the device are those with which the simulation comes closest to all
+//! cells, by the logarithms of rate, mean and quantiles: found by the simplex search of Nelder and
+//! Mead from a few beginnings. Then the interruptions are searched in the same way.
+
+use crate::network::{Arrivals, Core, Interruptions, Network, Outcome};
+
+/// A cell that was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// What arrived.
+    pub arrivals: Arrivals,
+    /// Most requests under way.
+    pub depth: usize,
+    /// Cores of the host.
+    pub host_cores: usize,
+    /// Cores of the target; 0 for a device of this machine.
+    pub target_cores: usize,
+    /// Requests a second.
+    pub iops: f64,
+    /// Mean latency, in ns.
+    pub mean_ns: f64,
+    /// Quantiles of the latency: which part of the requests, and its bound in ns, in order.
+    pub quantiles: Vec<(f64, f64)>,
+    /// CPU time of a request at the host and at the target, in ns, where it is known and a core
+    /// sleeps while it has nothing to do.
+    pub cpu_ns: [Option<f64>; 2],
+}
+
+impl Cell {
+    /// A quantile, between those that are known by their logarithms.
+    #[must_use]
+    pub fn quantile(&self, part: f64) -> Option<f64> {
+        let above = self.quantiles.iter().position(|one| one.0 >= part)?;
+        let (high_part, high) = self.quantiles[above];
+        let Some((low_part, low)) = above.checked_sub(1).map(|below| self.quantiles[below]) else {
+            return Some(high);
+        };
+        let at = (part - low_part) / (high_part - low_part).max(f64::EPSILON);
+        Some((low.max(1.0).ln() * (1.0 - at) + high.max(1.0).ln() * at).exp())
+    }
+
+    /// Whether what arrived was served: what waits grows without a bound otherwise, and its latency
+    /// says how long the run was.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        match self.arrivals {
+            Arrivals::Poisson(rate) => self.iops >= 0.98 * rate,
+            Arrivals::Closed => true,
+        }
+    }
+}
+
+/// Quantiles that are compared, and how much each counts.
+const COMPARED: [(f64, f64); 4] = [(0.5, 1.0), (0.9, 1.0), (0.99, 2.0), (0.999, 0.5)];
+
+/// How much rate and mean count.
+const RATE: f64 = 8.0;
+const MEAN: f64 = 2.0;
+const CPU: f64 = 0.25;
+
+/// Delays have so many steps, the last of which is the quantile of [`CALM`]: what is beyond is no
+/// delay of the device but an interruption.
+const STEPS: u32 = 50;
+const CALM: f64 = 0.95;
+
+/// Requests that are simulated for each cell in the search, and for its errors.
+const SEARCHED: usize = 4000;
+const JUDGED: usize = 50_000;
+
+/// Steps of the search, and how often it is made of each half of the parameters.
+const STEPS_MAX: usize = 100;
+const ROUNDS: usize = 2;
+
+/// A request that takes this multiple of the median has met an interruption.
+const LATE: f64 = 4.0;
+
+/// A device of this width is as wide as there are requests.
+const WIDE: f64 = 1e5;
+
+/// A network that was fitted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fit {
+    /// Its parameters; its cores are those of the cell with the lowest latency.
+    pub network: Network,
+    /// What each core loses to others.
+    pub interruptions: Interruptions,
+    /// Errors of the cells that were fitted, as natural logarithms of simulated by measured: rate,
+    /// mean, and the quantiles.
+    pub errors: Vec<CellErrors>,
+    /// The highest rate that was measured for each number of cores (host, target).
+    pub measured: Vec<([usize; 2], f64)>,
+}
+
+/// The errors of a cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CellErrors {
+    /// Of the rate.
+    pub iops: f64,
+    /// Of the mean latency; none where what arrived was not served.
+    pub mean: Option<f64>,
+    /// Of the quantiles that are compared; none where one is not known.
+    pub quantiles: [Option<f64>; COMPARED.len()],
+}
+
+/// Natural logarithms of parameters: times of the host's and the target's cores, and the width of
+/// the device; share and length of interruptions.
+type Stations = [f64; 5];
+type Losses = [f64; 2];
+
+impl Fit {
+    /// The network that comes closest to these cells. None if there are too few: three, of which
+    /// one has at most half of the highest rate.
+    #[must_use]
+    pub fn new(cells: &[Cell], seed: u64) -> Option<Self> {
+        let served: Vec<&Cell> = cells.iter().filter(|cell| cell.is_served()).collect();
+        let alone = served.iter().min_by(|one, other| {
+            let of = |cell: &Cell| cell.quantile(0.5).unwrap_or(f64::INFINITY);
+            of(one).total_cmp(&of(other))
+        })?;
+        let most = cells.iter().map(|cell| cell.iops).fold(0.0, f64::max);
+        if cells.len() < 3 || alone.iops > most / 2.0 {
+            return None;
+        }
+        let search = Search { cells, alone, seed };
+        let mut losses = search.losses();
+        let ends =
+            search.beginnings(most).map(|begin| nelder_mead(begin, |at| search.cost(at, &losses)));
+        let (_, mut stations) = ends.into_iter().min_by(|one, other| one.0.total_cmp(&other.0))?;
+        for _ in 0..ROUNDS {
+            let simulated = search.simulated(&stations, SEARCHED);
+            (_, losses) = nelder_mead(losses, |at| search.cost_of(&stations, &simulated, at));
+            (_, stations) = nelder_mead(stations, |at| search.cost(at, &losses));
+        }
+        let network = search.network(&stations, alone);
+        let interruptions = interruptions(&losses);
+        let judged = search.simulated(&stations, JUDGED);
+        let errors = search.errors(&network, &judged, interruptions);
+        let mut measured: Vec<([usize; 2], f64)> = Vec::new();
+        for cell in cells {
+            let cores = [cell.host_cores, cell.target_cores];
+            match measured.iter_mut().find(|one| one.0 == cores) {
+                Some((_, rate)) => *rate = rate.max(cell.iops),
+                None => measured.push((cores, cell.iops)),
+            }
+        }
+        Some(Self { network, interruptions, errors, measured })
+    }
+
+    /// The root of the mean square of the errors of a kind, by the cells beyond the parameters.
+    #[must_use]
+    pub fn deviation(&self, of: impl Fn(&CellErrors) -> Option<f64>) -> f64 {
+        let errors: Vec<f64> = self.errors.iter().filter_map(of).collect();
+        let square: f64 = errors.iter().map(|error| error * error).sum();
+        // Each cell has several numbers, so that a parameter takes a part of a cell.
+        let free = (errors.len() as f64 - 2.0).max(1.0);
+        (square / free).sqrt()
+    }
+}
+
+impl CellErrors {
+    /// That of a quantile that is compared.
+    #[must_use]
+    pub fn quantile(&self, part: f64) -> Option<f64> {
+        let place = COMPARED.iter().position(|one| one.0 == part)?;
+        self.quantiles.get(place).copied().flatten()
+    }
+}
+
+struct Search<'a> {
+    cells: &'a [Cell],
+    alone: &'a Cell,
+    seed: u64,
+}
+
+impl Search<'_> {
+    /// Host, target or device is the slowest.
+    fn beginnings(&self, most: f64) -> [Stations; 3] {
+        let alone = self.alone.quantile(0.5).unwrap_or(1000.0);
+        let cores = |cell: &Cell| cell.host_cores.max(1) as f64;
+        let fastest = self.cells.iter().max_by(|one, other| one.iops.total_cmp(&other.iops));
+        let request = fastest.map_or(1e9 / most, |cell| cores(cell) * 1e9 / cell.iops);
+        let width = (most * alone / 1e9).max(1.0);
+        let turn = (alone / 8.0).max(100.0);
+        let part = 0.3 * request;
+        [
+            [turn, request, turn, part, WIDE],
+            [turn, part, turn, request, WIDE],
+            [turn / 2.0, part, turn / 2.0, part, width],
+        ]
+        .map(|begin| begin.map(f64::ln))
+    }
+
+    /// What cores lose to others, by the requests of the fastest cell that took far longer than
+    /// the others.
+    fn losses(&self) -> Losses {
+        let late_from = LATE * self.alone.quantile(0.5).unwrap_or_default();
+        let cores = if self.alone.target_cores > 0 { 2.0 } else { 1.0 };
+        let mut late = (0.0, 0.0);
+        for pair in self.alone.quantiles.windows(2) {
+            let (part, length) = (pair[1].0 - pair[0].0, pair[1].1);
+            if length > late_from {
+                late = (late.0 + part, late.1 + part * (length - late_from / LATE));
+            }
+        }
+        let mean_ns = if late.0 > 0.0 { late.1 / late.0 } else { 10.0 * late_from };
+        [(late.0 / cores).max(1e-3).ln(), mean_ns.ln()]
+    }
+
+    /// The network of these parameters, with the cores of a cell.
+    fn network(&self, stations: &Stations, cell: &Cell) -> Network {
+        let [host_turn, host, target_turn, target, width] =
+            stations.map(|one| one.clamp(-20.0, 30.0).exp());
+        let has_target = self.alone.target_cores > 0;
+        let own = 2.0 * host_turn + host + if has_target { target_turn + target } else { 0.0 };
+        let delays_ns = (0..=STEPS).map(|step| {
+            let part = f64::from(step) / f64::from(STEPS);
+            let known = self.alone.quantile((part * CALM).max(0.01));
+            (known.unwrap_or_default() - own).max(0.0)
+        });
+        Network {
+            host: Core { turn_ns: host_turn, request_ns: host },
+            host_cores: cell.host_cores.max(1),
+            target: Core { turn_ns: target_turn, request_ns: target },
+            target_cores: cell.target_cores,
+            delays_ns: delays_ns.collect(),
+            device_width: if width > WIDE / 10.0 { f64::INFINITY } else { width },
+        }
+    }
+
+    /// Each cell without interruptions.
+    fn simulated(&self, stations: &Stations, requests: usize) -> Vec<Outcome> {
+        let each = self.cells.iter().map(|cell| {
+            self.network(stations, cell).simulate(cell.arrivals, cell.depth, requests, self.seed)
+        });
+        each.collect()
+    }
+
+    fn errors(
+        &self,
+        network: &Network,
+        simulated: &[Outcome],
+        interruptions: Interruptions,
+    ) -> Vec<CellErrors> {
+        let ratio = |simulated: f64, measured: f64| (simulated.max(1.0) / measured.max(1.0)).ln();
+        let each = self.cells.iter().zip(simulated).map(|(cell, outcome)| {
+            let network = Network {
+                host_cores: cell.host_cores.max(1),
+                target_cores: cell.target_cores,
+                ..network.clone()
+            };
+            let outcome = outcome.clone().interrupted(&network, interruptions, cell.arrivals);
+            let quantiles = COMPARED.map(|(part, _)| {
+                let measured = cell.quantile(part).filter(|_| cell.is_served())?;
+                Some(ratio(outcome.quantile(part), measured))
+            });
+            CellErrors {
+                iops: ratio(outcome.iops, cell.iops),
+                mean: cell.is_served().then(|| ratio(outcome.mean(), cell.mean_ns)),
+                quantiles,
+            }
+        });
+        each.collect()
+    }
+
+    fn cost(&self, stations: &Stations, losses: &Losses) -> f64 {
+        self.cost_of(stations, &self.simulated(stations, SEARCHED), losses)
+    }
+
+    fn cost_of(&self, stations: &Stations, simulated: &[Outcome], losses: &Losses) -> f64 {
+        let network = self.network(stations, self.alone);
+        // A far error counts by its size: one cell that is not of this model leaves the others.
+        let bounded = |error: f64| {
+            let size = error.abs();
+            if size < 0.5 { size * size } else { size - 0.25 }
+        };
+        let mut cost = 0.0;
+        let errors = self.errors(&network, simulated, interruptions(losses));
+        for (cell, errors) in self.cells.iter().zip(errors) {
+            cost +=
+                RATE * bounded(errors.iops) + errors.mean.map_or(0.0, |one| MEAN * bounded(one));
+            for ((_, weight), error) in COMPARED.iter().zip(errors.quantiles) {
+                cost += error.map_or(0.0, |error| weight * bounded(error));
+            }
+            for (core, cpu_ns) in [network.host, network.target].iter().zip(cell.cpu_ns) {
+                let own = core.request_ns + core.turn_ns / 8.0;
+                cost += cpu_ns.map_or(0.0, |cpu| CPU * bounded((own / cpu.max(1.0)).ln()));
+            }
+        }
+        cost / self.cells.len() as f64
+    }
+}
+
+fn interruptions(losses: &Losses) -> Interruptions {
+    let [share, mean_ns] = losses.map(f64::exp);
+    Interruptions { share: share.min(0.5), mean_ns }
+}
+
+/// The parameters of the least cost near a beginning, and that cost.
+fn nelder_mead<const N: usize>(
+    begin: [f64; N],
+    cost: impl Fn(&[f64; N]) -> f64,
+) -> (f64, [f64; N]) {
+    let at = |corner: [f64; N]| (cost(&corner), corner);
+    let mut simplex = vec![at(begin)];
+    for place in 0..N {
+        let mut corner = begin;
+        corner[place] -= 0.5;
+        simplex.push(at(corner));
+    }
+    for _ in 0..STEPS_MAX {
+        simplex.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let (best, second, last) = (simplex[0], simplex[N - 1].0, simplex[N]);
+        if last.0 - best.0 < 1e-5 {
+            break;
+        }
+        let mut middle = [0.0; N];
+        for (_, corner) in &simplex[..N] {
+            for (sum, one) in middle.iter_mut().zip(corner) {
+                *sum += one / N as f64;
+            }
+        }
+        let along = |by: f64| {
+            let mut corner = middle;
+            for (one, worst) in corner.iter_mut().zip(last.1) {
+                *one += by * (*one - worst);
+            }
+            at(corner)
+        };
+        let reflected = along(1.0);
+        let next = if reflected.0 < best.0 {
+            let expanded = along(2.0);
+            if expanded.0 < reflected.0 { expanded } else { reflected }
+        } else if reflected.0 < second {
+            reflected
+        } else {
+            along(if reflected.0 < last.0 { 0.5 } else { -0.5 })
+        };
+        if next.0 < last.0 {
+            simplex[N] = next;
+            continue;
+        }
+        for corner in &mut simplex[1..] {
+            for (one, best) in corner.1.iter_mut().zip(best.1) {
+                *one = f64::midpoint(best, *one);
+            }
+            *corner = at(corner.1);
+        }
+    }
+    simplex.into_iter().min_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or((0.0, begin))
+}
+
+/// A cell as a simulation had it: for tests, and where a truth is to be known.
+#[must_use]
+pub fn cell_of(network: &Network, arrivals: Arrivals, depth: usize, outcome: &Outcome) -> Cell {
+    let parts = (1..100).map(|percent| f64::from(percent) / 100.0).chain([0.995, 0.999, 0.9999]);
+    Cell {
+        arrivals,
+        depth,
+        host_cores: network.host_cores,
+        target_cores: network.target_cores,
+        iops: outcome.iops,
+        mean_ns: outcome.mean(),
+        quantiles: parts.map(|part| (part, outcome.quantile(part))).collect(),
+        cpu_ns: [None; 2],
+    }
+}

@@ -1,0 +1,110 @@
+//! Networks whose truth is known.
+
+use super::*;
+use crate::fit::{Cell, cell_of};
+use crate::network::{Core, Interruptions};
+
+/// A host and a target of one core each, where the target is the slower one.
+fn truth() -> Network {
+    Network {
+        host: Core { turn_ns: 1500.0, request_ns: 900.0 },
+        host_cores: 1,
+        target: Core { turn_ns: 2500.0, request_ns: 1800.0 },
+        target_cores: 1,
+        delays_ns: (0..=20).map(|step| 20_000.0 + f64::from(step) * 500.0).collect(),
+        device_width: f64::INFINITY,
+    }
+}
+
+/// Interruptions are simulated here, and not added by the formula.
+fn measure(network: &Network, arrivals: Arrivals, depth: usize, seed: u64) -> Cell {
+    let by = Interruptions { share: 0.0008, mean_ns: 60_000.0 };
+    let outcome = network.simulate_interrupted(by, arrivals, depth, 300_000, seed);
+    cell_of(network, arrivals, depth, &outcome)
+}
+
+/// Twelve cells at most: closed loops of some depths, and some rates.
+fn cells(network: &Network) -> Vec<Cell> {
+    let closed = [1, 8, 32, 128].map(|depth| measure(network, Arrivals::Closed, depth, 11));
+    let most = closed[3].iops;
+    let open =
+        [0.2, 0.5, 0.8].map(|part| measure(network, Arrivals::Poisson(part * most), 128, 12));
+    closed.into_iter().chain(open).collect()
+}
+
+/// Rates and depths that were not fitted: rate, mean and p99, as the median of the errors, and how
+/// many are in their intervals.
+#[test]
+fn what_was_not_fitted_is_predicted() {
+    for (name, network) in [
+        ("target", truth()),
+        ("device", Network { device_width: 16.0, ..truth() }),
+        ("host", Network { host: truth().target, target: truth().host, ..truth() }),
+    ] {
+        let cells = cells(&network);
+        let fit = Fit::new(&cells, 1).expect("enough cells");
+        let most = cells[3].iops;
+        let mut errors: Vec<[f64; 3]> = Vec::new();
+        let (mut within, mut all) = (0, 0);
+        for part in [0.4, 0.7] {
+            for depth in [32, 256] {
+                let rate = part * most;
+                let found = fit.predict(rate, depth, [1, 1], 5).expect("it is within");
+                let held = measure(&network, Arrivals::Poisson(rate), depth, 77);
+                let error = |one: f64, other: f64| (one / other).ln().abs();
+                let p99 = held.quantile(0.99).expect("known");
+                for (part, interval) in PARTS.iter().zip(found.quantiles_ns) {
+                    let truth = held.quantile(*part).expect("known");
+                    within += usize::from(interval.low <= truth && truth <= interval.high);
+                    all += 1;
+                }
+                errors.push([
+                    error(found.iops, held.iops),
+                    error(found.mean_ns.value, held.mean_ns),
+                    error(found.quantiles_ns[1].value, p99),
+                ]);
+            }
+        }
+        let median = |kind: usize| {
+            let mut all: Vec<f64> = errors.iter().map(|one| one[kind]).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        let medians = [0, 1, 2].map(median);
+        assert!(within * 10 >= all * 8, "{name}: {within} of {all}");
+        assert!(medians[0] < 0.05 && medians[1] < 0.08 && medians[2] < 0.15, "{name}: {medians:?}");
+    }
+}
+
+/// More than a network can serve is beyond the knee; far more than was measured is not said.
+#[test]
+fn beyond_the_knee_is_said_and_far_beyond_is_refused() {
+    let network = truth();
+    let cells = cells(&network);
+    let most = cells[3].iops;
+    let fit = Fit::new(&cells, 1).expect("enough cells");
+    assert!(!fit.predict(0.7 * most, 256, [1, 1], 1).expect("within").is_beyond_knee);
+    assert!(fit.predict(1.2 * most, 256, [1, 1], 1).expect("within").is_beyond_knee);
+    let refused = fit.predict(1.3 * most, 256, [1, 1], 1);
+    assert!(matches!(refused, Err(Refusal::BeyondMeasured { .. })), "{refused:?}");
+    let refused = fit.predict(0.5 * most, 256, [1, 2], 1);
+    assert!(matches!(refused, Err(Refusal::BeyondMeasured { most }) if most == 0.0), "{refused:?}");
+    let headroom = fit.headroom(1, 60_000.0, 256, [1, 1]);
+    let at = |rate| measure(&network, Arrivals::Poisson(rate), 256, 3).quantile(0.99);
+    let (below, above) = (at(0.9 * headroom), at(1.1 * headroom));
+    assert!(below < Some(75_000.0) && above > Some(50_000.0), "{headroom}: {below:?} {above:?}");
+}
+
+/// Numbers that no network of this kind has are not explained.
+#[test]
+fn cells_that_no_network_has_are_refused() {
+    let mut cells = cells(&truth());
+    for (place, cell) in cells.iter_mut().enumerate() {
+        let by = if place % 2 == 0 { 8.0 } else { 0.5 };
+        cell.mean_ns *= by;
+        cell.quantiles.iter_mut().for_each(|one| one.1 *= by);
+    }
+    let fit = Fit::new(&cells, 1).expect("enough cells");
+    let refused = fit.predict(0.5 * cells[3].iops, 128, [1, 1], 1);
+    assert!(matches!(refused, Err(Refusal::NotExplained { .. })), "{refused:?}");
+}

@@ -1,0 +1,381 @@
+//! The advisor: which of the ways that were measured holds an objective at a rate, and what it
+//! takes.
+//!
+//! A way is all that a plan sets but for the load: link, cores, polling, software. Its cells, at
+//! whatever depth and rate, are what the model of `weft_advise` is fitted from; another kind of
+//! request than was asked for is no cell of it, since neither device nor network need be alike.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+pub use weft_advise::Interval;
+use weft_advise::fit::{Cell as FittedCell, Fit};
+use weft_advise::{Arrivals, Prediction, Refusal};
+
+use crate::{
+    cells::{Cell, Cells},
+    results::{Configuration, Mark, Results, Role, Value, key, number},
+    units,
+};
+
+/// Settings of the load: cells that differ in them alone are of one way.
+const OF_THE_LOAD: [&str; 5] =
+    [key::DEPTH, key::JOBS, key::LOAD_PERCENT, key::RATE_IOPS, key::RATE_PROCESS];
+
+/// Marks with which a cell says nothing of a way.
+const SPOILT: [Mark; 6] = [
+    Mark::BusyMachine,
+    Mark::Disturbed,
+    Mark::GeneratorFull,
+    Mark::AboveFloor,
+    Mark::SharedCores,
+    Mark::BackgroundShort,
+];
+
+/// Quantiles that a cell gives to the model.
+const PERCENTILES: [f64; 14] =
+    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.9];
+
+/// Of each prediction, so that the same results give the same advice.
+const SEED: u64 = 1;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// The latency that 99 % of the requests have at most, in ns.
+    pub p99_ns: f64,
+    /// Requests a second.
+    pub iops: f64,
+    /// The pattern, in the words of a plan; none: that of the results, if they have one only.
+    pub pattern: Option<String>,
+    /// Which part of the requests are reads, in percent, where the pattern mixes them.
+    pub read_percent: Option<u64>,
+    /// Their size; none: that of the results, if they have one only.
+    pub block_bytes: Option<u64>,
+}
+
+/// Whether a way holds the objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The whole interval of its p99 is within the objective.
+    Holds,
+    /// None of it is, or less is served than is asked for.
+    Fails,
+    /// The objective is within the interval, or nothing can be said.
+    Unknown,
+}
+
+impl Verdict {
+    /// ✓, ✗ or ?.
+    #[must_use]
+    pub const fn sign(self) -> &'static str {
+        match self {
+            Self::Holds => "✓",
+            Self::Fails => "✗",
+            Self::Unknown => "?",
+        }
+    }
+}
+
+/// One way.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Its name: the settings by which ways differ.
+    pub way: String,
+    /// Whether it holds the objective.
+    pub verdict: Verdict,
+    /// Why nothing is said of it.
+    pub refusal: Option<String>,
+    /// p50, p99 and p99.9 at the rate, in ns, with 90 % intervals.
+    pub quantiles_ns: Option<[Interval; 3]>,
+    /// The least depth, a power of two, at which it holds.
+    pub least_depth: Option<usize>,
+    /// The rate up to which the p99 is expected to be within the objective.
+    pub headroom_iops: Option<f64>,
+    /// Processors of the host and of the target that it takes at the rate, as the nearest cell
+    /// took CPU time for a request; of a target that reports none, none.
+    pub processors: [Option<f64>; 2],
+    /// Cells that were fitted.
+    pub cells: usize,
+}
+
+impl Row {
+    fn refused(way: String, cells: usize, why: String) -> Self {
+        Self {
+            way,
+            verdict: Verdict::Unknown,
+            refusal: Some(why),
+            quantiles_ns: None,
+            least_depth: None,
+            headroom_iops: None,
+            processors: [None; 2],
+            cells,
+        }
+    }
+
+    /// Processors of both sides, if the host's are known.
+    fn cost(&self) -> Option<f64> {
+        Some(self.processors[0]? + self.processors[1].unwrap_or(0.0))
+    }
+}
+
+/// What is advised.
+#[derive(Clone, Debug, Serialize)]
+pub struct Advice {
+    /// The objective's p99, in ns, and rate.
+    pub p99_ns: f64,
+    /// Requests a second.
+    pub iops: f64,
+    /// Each way, the cheapest that holds first.
+    pub rows: Vec<Row>,
+    /// The conclusion.
+    pub conclusion: String,
+}
+
+/// What the results say of a question.
+///
+/// # Errors
+/// They have no cells of such requests, in the words of the command line.
+pub fn advise(results: &[Results], question: &Question) -> Result<Advice, String> {
+    let mut ways: BTreeMap<String, Vec<Cell>> = BTreeMap::new();
+    let mut kinds = BTreeMap::new();
+    let mut configurations: Vec<Configuration> = Vec::new();
+    for one in results {
+        let cells = Cells::of(&one.records, &one.environment);
+        for cell in cells.cells {
+            if !matches!(cell.role, Role::Plain | Role::Saturation) || !cell.is_measured() {
+                continue;
+            }
+            kinds.insert(kind_of(&cell), ());
+            if is_asked_for(&cell, question) {
+                let way = way_of(&cell.configuration);
+                if !ways.contains_key(&text_of(&way)) {
+                    configurations.push(way.clone());
+                }
+                ways.entry(text_of(&way)).or_default().push(cell);
+            }
+        }
+    }
+    let kinds: Vec<String> = kinds.into_keys().collect();
+    if ways.is_empty() {
+        return Err(match kinds.is_empty() {
+            true => "there is no measured cell in these results".to_owned(),
+            false => format!("no cell has such requests: there are {}", kinds.join("; ")),
+        });
+    }
+    let asked: Vec<String> = ways.values().flatten().map(kind_of).collect();
+    if let Some(other) = asked.iter().find(|kind| **kind != asked[0]) {
+        return Err(format!("give --rw and --bs: there are {} and {other}", asked[0]));
+    }
+    let mut rows: Vec<Row> = Vec::new();
+    for way in &configurations {
+        let Some(cells) = ways.get(&text_of(way)) else { continue };
+        rows.push(row(label_of(way, &configurations), cells, question));
+    }
+    let rank = |row: &Row| match row.verdict {
+        Verdict::Holds => (0, row.cost().unwrap_or(f64::INFINITY)),
+        Verdict::Unknown => (1, 0.0),
+        Verdict::Fails => (2, 0.0),
+    };
+    rows.sort_by(|one, other| {
+        let (one, other) = (rank(one), rank(other));
+        one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
+    });
+    let conclusion = conclusion(&rows, question);
+    Ok(Advice { p99_ns: question.p99_ns, iops: question.iops, rows, conclusion })
+}
+
+/// A cell's requests in words.
+fn kind_of(cell: &Cell) -> String {
+    let settings = [key::PATTERN, key::READ_PERCENT, key::BLOCK_BYTES];
+    let words = settings.iter().filter_map(|key| Some(units::short(key, cell.value(key)?)));
+    words.collect::<Vec<String>>().join(", ")
+}
+
+fn is_asked_for(cell: &Cell, question: &Question) -> bool {
+    let is = |key: &str, wanted: Option<Value>| {
+        wanted.is_none_or(|wanted| cell.value(key) == Some(&wanted))
+    };
+    is(key::PATTERN, question.pattern.as_deref().map(Value::from))
+        && is(key::READ_PERCENT, question.read_percent.map(Value::from))
+        && is(key::BLOCK_BYTES, question.block_bytes.map(Value::from))
+}
+
+fn way_of(configuration: &Configuration) -> Configuration {
+    let mut way = configuration.clone();
+    way.retain(|key, _| !OF_THE_LOAD.contains(&key.as_str()));
+    way
+}
+
+fn text_of(way: &Configuration) -> String {
+    let words = way.iter().map(|(key, value)| format!("{key}={value:?}"));
+    words.collect::<Vec<String>>().join(",")
+}
+
+/// The link, and the settings in which the ways differ.
+fn label_of(way: &Configuration, all: &[Configuration]) -> String {
+    let differs = |key: &str| all.iter().any(|other| other.get(key) != way.get(key));
+    let words = way.iter().filter(|(key, _)| *key == key::TRANSPORT || differs(key));
+    let words = words.map(|(key, value)| match key.as_str() {
+        key::TRANSPORT => units::short(key, value),
+        _ => units::setting(key, value),
+    });
+    words.collect::<Vec<String>>().join(", ")
+}
+
+fn row(way: String, cells: &[Cell], question: &Question) -> Row {
+    let count = cells.len();
+    let spoilt = |cell: &&Cell| cell.marks.iter().any(|mark| SPOILT.contains(mark));
+    if let Some(cell) = cells.iter().find(spoilt) {
+        let marks = cell.marks.iter().filter(|mark| SPOILT.contains(mark));
+        let words: Vec<&str> = marks.map(|mark| mark.explained()).collect();
+        return Row::refused(way, count, words.join(", "));
+    }
+    let fitted: Vec<FittedCell> = cells.iter().filter_map(fitted_cell).collect();
+    let Some(fit) = Fit::new(&fitted, SEED) else {
+        let why = "at least three cells are needed, one of them at half of the highest rate or \
+                   less: weft study run latency-vs-load";
+        return Row::refused(way, count, why.to_owned());
+    };
+    let cores = fitted.first().map_or([1, 0], |cell| [cell.host_cores, cell.target_cores]);
+    let deepest = fitted.iter().map(|cell| cell.depth).max().unwrap_or(1);
+    let predict = |depth: usize| fit.predict(question.iops, depth, cores, SEED);
+    let prediction = match predict(deepest) {
+        Ok(prediction) => prediction,
+        Err(refusal) => return Row::refused(way, count, reason(refusal)),
+    };
+    let verdict = verdict(&prediction, question);
+    let holds = |depth: &usize| {
+        predict(*depth).is_ok_and(|found| self::verdict(&found, question) == Verdict::Holds)
+    };
+    let depths = std::iter::successors(Some(1), |depth| Some(2 * depth));
+    let least_depth = match verdict {
+        Verdict::Holds => depths.take_while(|depth| *depth < deepest).find(holds).or(Some(deepest)),
+        Verdict::Fails | Verdict::Unknown => None,
+    };
+    Row {
+        way,
+        verdict,
+        refusal: None,
+        quantiles_ns: Some(prediction.quantiles_ns),
+        least_depth,
+        headroom_iops: Some(fit.headroom(1, question.p99_ns, deepest, cores)),
+        processors: processors(cells, question.iops),
+        cells: count,
+    }
+}
+
+fn verdict(prediction: &Prediction, question: &Question) -> Verdict {
+    let [_, p99, _] = prediction.quantiles_ns;
+    match () {
+        () if prediction.is_beyond_knee || p99.low > question.p99_ns => Verdict::Fails,
+        () if p99.high <= question.p99_ns => Verdict::Holds,
+        () => Verdict::Unknown,
+    }
+}
+
+fn reason(refusal: Refusal) -> String {
+    match refusal {
+        Refusal::BeyondMeasured { most } => {
+            format!(
+                "nothing is said beyond {} IOPS, 1.25 of the most that was measured",
+                units::count(most)
+            )
+        }
+        Refusal::NotExplained { factor } => {
+            let factor = units::times(factor);
+            format!("the model is off by {factor} in its own cells: measure this rate")
+        }
+    }
+}
+
+/// A cell for the model: the mean of its repeats, and the latencies of all.
+fn fitted_cell(cell: &Cell) -> Option<FittedCell> {
+    let latency = cell.latency();
+    let mean = |of: &dyn Fn(&crate::cells::Repeat) -> Option<f64>| {
+        let values: Vec<f64> = cell.repeats.iter().filter_map(of).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    let iops = mean(&|repeat| Some(repeat.iops))?;
+    let whole = |key: &str| {
+        let number = cell.value(key).and_then(Value::as_integer).unwrap_or(1);
+        usize::try_from(number).unwrap_or(usize::MAX)
+    };
+    let offered = mean(&|repeat| repeat.values.get(number::OFFERED_IOPS).copied());
+    let arrivals = match (offered, cell.number(key::RATE_IOPS)) {
+        (Some(rate), _) | (None, Some(rate)) if rate > 0.0 => Arrivals::Poisson(rate),
+        _ => Arrivals::Closed,
+    };
+    let quantiles = PERCENTILES.iter().filter_map(|percentile| {
+        Some((percentile / 100.0, latency.percentile_ns(*percentile)? as f64))
+    });
+    let is_local = cell.text(key::TRANSPORT) == "local";
+    Some(FittedCell {
+        arrivals,
+        depth: whole(key::DEPTH) * whole(key::JOBS),
+        host_cores: whole(key::HOST_CORES).max(whole(key::CORES)),
+        target_cores: if is_local { 0 } else { whole(key::TARGET_CORES).max(whole(key::CORES)) },
+        iops,
+        mean_ns: latency.mean_ns(),
+        quantiles: quantiles.collect(),
+        cpu_ns: [None; 2],
+    })
+}
+
+/// CPU time of a request of the cell with the nearest rate, times the rate.
+fn processors(cells: &[Cell], rate: f64) -> [Option<f64>; 2] {
+    let far = |cell: &Cell| {
+        let iops = cell.repeats.iter().map(|repeat| repeat.iops).sum::<f64>();
+        (iops / cell.repeats.len() as f64 / rate).ln().abs()
+    };
+    let nearest = cells.iter().min_by(|one, other| far(one).total_cmp(&far(other)));
+    let of = |side: &dyn Fn(&crate::cells::Repeat) -> Option<f64>| {
+        let used = nearest?
+            .repeats
+            .iter()
+            .filter_map(|repeat| Some((side(repeat)?, repeat.requests as f64)));
+        let (used, requests) = used.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        (requests > 0.0).then(|| used / requests * rate)
+    };
+    let cpu = |side: &Option<crate::results::Side>| side.as_ref().map(|side| side.cpu_seconds());
+    [of(&|repeat| cpu(&repeat.host)), of(&|repeat| cpu(&repeat.target))]
+}
+
+/// The cheapest way that holds, and what would have to be true for the next one.
+fn conclusion(rows: &[Row], question: &Question) -> String {
+    let objective =
+        format!("p99 ≤ {} at {} IOPS", units::time(question.p99_ns), units::count(question.iops));
+    let holding: Vec<&Row> = rows.iter().filter(|row| row.verdict == Verdict::Holds).collect();
+    let unknown = rows.iter().find(|row| row.verdict == Verdict::Unknown);
+    let Some(first) = holding.first() else {
+        return match unknown {
+            Some(row) => {
+                format!("No way is known to hold {objective}; of {} it cannot be told.", row.way)
+            }
+            None => format!("No way that was measured holds {objective}."),
+        };
+    };
+    let (depth, headroom) = (first.least_depth.unwrap_or(1), first.headroom_iops.unwrap_or(0.0));
+    let cost = first
+        .cost()
+        .map_or_else(String::new, |cost| format!(", {} processors", units::digits(cost)));
+    let mut text = format!(
+        "{} holds {objective} from depth {depth} on, up to {} IOPS{cost}.",
+        units::capital(&first.way),
+        units::count(headroom)
+    );
+    if let Some(row) = unknown {
+        let what = match (&row.refusal, row.quantiles_ns) {
+            (None, Some([_, p99, _])) => {
+                format!("its p99 may be {} to {}", units::time(p99.low), units::time(p99.high))
+            }
+            (refusal, _) => refusal.clone().unwrap_or_default(),
+        };
+        text += &format!(" Of {} it cannot be told: {what}.", row.way);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

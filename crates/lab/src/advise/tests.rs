@@ -1,0 +1,126 @@
+//! Results that were made up from networks whose truth is known.
+
+use weft_advise::network::{Core, Network};
+
+use super::*;
+use crate::{
+    histogram::Latency,
+    results::{Environment, LatencyRecord, Record, Side, Thread},
+    testing::record,
+};
+
+/// A target of one core that needs so long for a request beside its delay.
+fn network(request_ns: f64, delay_ns: f64) -> Network {
+    Network {
+        host: Core { turn_ns: 1000.0, request_ns: 500.0 },
+        host_cores: 1,
+        target: Core { turn_ns: 2000.0, request_ns },
+        target_cores: 1,
+        delays_ns: vec![delay_ns, 1.3 * delay_ns],
+        device_width: f64::INFINITY,
+    }
+}
+
+/// A closed loop of some depths, and a few rates, as a study records them.
+fn results(ways: &[(&str, Network)], settings: &[(&str, Value)]) -> Vec<Results> {
+    let mut records = Vec::new();
+    for (transport, network) in ways {
+        let closed = [1, 16, 128].map(|depth| (Arrivals::Closed, depth));
+        let most = network.simulate(Arrivals::Closed, 128, 20_000, 1).iops;
+        let open = [0.3, 0.6, 0.85].map(|part| (Arrivals::Poisson(part * most), 128));
+        for (arrivals, depth) in closed.into_iter().chain(open) {
+            let mut all = vec![
+                (key::TRANSPORT, Value::from(*transport)),
+                (key::HOST_CORES, 1_u64.into()),
+                (key::TARGET_CORES, 1_u64.into()),
+                (key::DEPTH, (depth as u64).into()),
+            ];
+            all.extend_from_slice(settings);
+            if let Arrivals::Poisson(rate) = arrivals {
+                all.push((key::RATE_IOPS, rate.into()));
+            }
+            records.push(simulated(network, arrivals, depth, &all));
+        }
+    }
+    let environment = Environment::default();
+    vec![Results { directory: "made-up".into(), environment, plan: String::new(), records }]
+}
+
+fn simulated(
+    network: &Network,
+    arrivals: Arrivals,
+    depth: usize,
+    settings: &[(&str, Value)],
+) -> Record {
+    let outcome = network.simulate(arrivals, depth, 60_000, 7);
+    let mut latency = Latency::new();
+    for part in 0..10_000_u32 {
+        let at = outcome.quantile((f64::from(part) + 0.5) / 1e4);
+        latency.record(at.round().to_string().parse().expect("a whole number"));
+    }
+    let mut record = record(Role::Plain, settings, outcome.iops, 1);
+    record.read.as_mut().expect("reads").latency = LatencyRecord::of(&latency);
+    let thread = |part: f64| Thread { user_s: part, ..Thread::default() };
+    let side = |part: f64| Side { threads: vec![thread(part)], ..Side::default() };
+    (record.host, record.target) = (Some(side(outcome.busy[0])), Some(side(outcome.busy[1])));
+    record
+}
+
+fn question(p99_us: f64, iops: f64) -> Question {
+    Question { p99_ns: p99_us * 1e3, iops, pattern: None, read_percent: None, block_bytes: None }
+}
+
+/// Two targets whose p99 at the rate is below and above the objective: the right one is advised,
+/// and ✓ is never said of the other, whichever is named first.
+#[test]
+fn the_way_that_holds_is_advised_and_the_other_is_not() {
+    let [near, far] = [network(1500.0, 200_000.0), network(1500.0, 280_000.0)];
+    for ways in [[("a", near.clone()), ("b", far.clone())], [("b", near), ("a", far)]] {
+        let p99 = ways.each_ref().map(|(_, network)| {
+            network.simulate(Arrivals::Poisson(200_000.0), 128, 60_000, 9).quantile(0.99)
+        });
+        assert!(p99[0] < 290_000.0 && p99[1] > 340_000.0, "{p99:?}");
+        let advice = advise(&results(&ways, &[]), &question(310.0, 200_000.0)).expect("advice");
+        let of = |name: &str| advice.rows.iter().find(|row| row.way == name).expect("a row");
+        assert_eq!(of(ways[0].0).verdict, Verdict::Holds, "{advice:#?}");
+        assert_eq!(of(ways[1].0).verdict, Verdict::Fails, "{advice:#?}");
+        let first = &advice.rows[0];
+        let depth = first.least_depth.expect("it holds");
+        // Little's law: 200,000 requests a second of some 230 µs.
+        assert!((64..=128).contains(&depth), "{depth}");
+        let taken = first.processors[1].expect("known");
+        let (_, network) = &ways[0];
+        let [_, needed] = network.simulate(Arrivals::Poisson(200_000.0), 128, 60_000, 9).busy;
+        assert!((taken / needed - 1.0).abs() < 0.3, "{taken} of {needed}");
+        assert!(advice.conclusion.starts_with(&ways[0].0.to_uppercase()), "{}", advice.conclusion);
+    }
+}
+
+/// A mark that spoils a cell, another kind of request, a rate far beyond: nothing is said, and why.
+#[test]
+fn what_would_be_a_guess_is_refused() {
+    let ways = [("tcp", network(1500.0, 50_000.0))];
+    let mut spoilt = results(&ways, &[]);
+    for mark in SPOILT {
+        spoilt[0].records[2].marks = vec![mark];
+        let advice = advise(&spoilt, &question(1000.0, 1000.0)).expect("rows");
+        assert_eq!(advice.rows[0].verdict, Verdict::Unknown);
+        assert_eq!(advice.rows[0].refusal.as_deref(), Some(mark.explained()));
+        assert!(advice.conclusion.starts_with("No way is known"), "{}", advice.conclusion);
+    }
+    let sound = results(&ways, &[(key::BLOCK_BYTES, 4096_u64.into())]);
+    let beyond = advise(&sound, &question(1000.0, 1e6)).expect("rows");
+    let why = beyond.rows[0].refusal.as_deref().expect("refused");
+    assert!(why.starts_with("nothing is said beyond"), "{why}");
+    let other = Question { block_bytes: Some(8192), ..question(1000.0, 1000.0) };
+    let error = advise(&sound, &other).expect_err("no cell");
+    assert_eq!(error, "no cell has such requests: there are 4 KiB");
+    let mut mixed = sound.clone();
+    mixed.extend(results(&ways, &[(key::BLOCK_BYTES, 8192_u64.into())]));
+    let error = advise(&mixed, &question(1000.0, 1000.0)).expect_err("two kinds");
+    assert!(error.starts_with("give --rw and --bs"), "{error}");
+    assert!(advise(&mixed, &other).is_ok());
+    let few = vec![Results { records: sound[0].records[..2].to_vec(), ..sound[0].clone() }];
+    let advice = advise(&few, &question(1000.0, 1000.0)).expect("rows");
+    assert!(advice.rows[0].refusal.as_deref().is_some_and(|why| why.starts_with("at least three")));
+}
