@@ -67,7 +67,7 @@ fn tenants_are_served_by_weight() {
     assert!(with * 100 >= without * 97, "{counts:?}, {alike:?}");
 }
 
-/// Without any weight hosts have equal parts, however many queues they have, and whatever they read.
+/// Without any weight hosts have equal parts, however many queues they have.
 #[test]
 fn hosts_divide_a_group_however_many_queues_they_have() {
     let mut scene = Scene::of_hosts(&[1, 2, 2, 2, 2, 3], |config: &mut Config| {
