@@ -22,9 +22,9 @@ const NONE_HOLDS: u8 = 3;
 /// Options of `weft advise`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The results are those of weft study run latency-vs-load, or of any study that has \
-                        several rates or depths of each transport. Exit codes: 0: a way holds the \
-                        objective; 3: none is known to; 1: the results say nothing of it."
+    after_help = "The results are those of weft study run latency-vs-load, or of any study with \
+                        several rates or depths of each transport. Exit codes: 0: a way holds \
+                        the objective; 3: none is known to; 1: the results say nothing of it."
 )]
 pub(crate) struct Options {
     /// The latency that 99 % of the requests are to have at most, such as 300us.
