@@ -191,7 +191,7 @@ impl Turns<'_> {
         let parameters = Parameters::default();
         let metric = plan.judged_by();
         let (least, recommended) = compare::repeats_needed(cells, &metric, &parameters);
-        let repeats = self.how.repeats.unwrap_or(u32::try_from(recommended).unwrap_or(u32::MAX));
+        let repeats = self.how.repeats().unwrap_or(u32::try_from(recommended).unwrap_or(u32::MAX));
         if (repeats as usize) < least {
             return Err(Failure::Because(format!(
                 "--repeats {repeats} cannot convince, whatever they show: with {} it takes at \

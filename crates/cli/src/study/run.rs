@@ -57,32 +57,6 @@ const REPORT: &str = "report.html";
 /// The exit code of a run that waited in vain for a quiet machine.
 const NOT_QUIET: u8 = 6;
 
-/// Settings that a resumed run takes from the earlier one.
-const SET_BY_THE_FIRST_RUN: [&str; 22] = [
-    "study",
-    "out",
-    "quick",
-    "runtime",
-    "ramp_time",
-    "repeats",
-    "seed",
-    "only",
-    "set",
-    "local",
-    "target",
-    "control",
-    "against",
-    "target_on",
-    "load_on",
-    "target_address",
-    "agent_program",
-    "site",
-    "no_site",
-    "deploy",
-    "host_software",
-    "target_software",
-];
-
 /// Options of `weft study run`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
@@ -91,7 +65,7 @@ pub(super) struct Options {
     study: Option<String>,
     /// Resume the run or the comparison (--against) in this directory, which was stopped or failed:
     /// with the same plan and seed, only what is missing is measured.
-    #[arg(long, value_name = "DIR", conflicts_with_all = SET_BY_THE_FIRST_RUN)]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "Setup", "Agents"])]
     resume: Option<PathBuf>,
     #[command(flatten)]
     how: How,
@@ -100,6 +74,50 @@ pub(super) struct Options {
 /// How a study is run.
 #[derive(Debug, Args)]
 pub(super) struct How {
+    #[command(flatten)]
+    setup: Setup,
+    /// The token file of these targets (their --control-token-file).
+    #[arg(long, value_name = "FILE")]
+    control_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    agents: Agents,
+    /// Wait until other programs use no more than 10 % of the time of the processors, on this
+    /// machine or those of agents, for so long at most: like 5m. A run that gives up has measured
+    /// nothing, and its exit code is 6.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    wait_for_quiet: Option<Duration>,
+    /// Kernel interface for load and targets.
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) driver: Driver,
+    /// Precondition the device of --local before the first cell.
+    #[arg(long)]
+    precondition: bool,
+    /// Longest time of preconditioning.
+    #[arg(long, value_name = "TIME", default_value = "30min", value_parser = time)]
+    precondition_limit: Duration,
+    /// Allow overwriting a given device or target, by its name.
+    #[arg(long, value_name = "PATH|URL")]
+    pub(super) yes_destroy: Vec<String>,
+    /// Write fio's JSON for each repeat, too.
+    #[arg(long)]
+    pub(super) fio_json: bool,
+    /// Of --against: compare the two builds although other programs disturbed them.
+    #[arg(long)]
+    pub(super) accept_disturbed: bool,
+    /// Write no report.
+    #[arg(long)]
+    pub(super) no_report: bool,
+    /// Show no progress.
+    #[arg(long)]
+    pub(super) quiet: bool,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(super) output_format: Format,
+}
+
+/// What a run that is resumed has from the one that began it.
+#[derive(Debug, Args)]
+struct Setup {
     /// A target to be measured, like nvme-tcp://HOST:4420/NQN?nsid=1; may be repeated. By default
     /// targets are started on this machine.
     #[arg(long, value_name = "URL", value_parser = target)]
@@ -107,11 +125,6 @@ pub(super) struct How {
     /// Control address of each --target, in the same order, for the CPU use of a weft target.
     #[arg(long, value_name = "URL", value_parser = control)]
     control: Vec<weft_rpc::Address>,
-    /// The token file of these targets (their --control-token-file).
-    #[arg(long, value_name = "FILE")]
-    control_token_file: Option<PathBuf>,
-    #[command(flatten)]
-    agents: Agents,
     /// Device to be driven locally and served by started targets: memory, null, a path, or any
     /// device specification such as memory:1GiB.
     #[arg(long, value_name = "DEVICE", value_parser = local)]
@@ -132,7 +145,7 @@ pub(super) struct How {
     ramp_time: Option<Duration>,
     /// Number of repeats of each cell.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(super) repeats: Option<u32>,
+    repeats: Option<u32>,
     /// Short cells, few repeats, fewer values of long axes, no waiting for steady state.
     #[arg(long)]
     quick: bool,
@@ -146,45 +159,13 @@ pub(super) struct How {
     /// Seed of the order of cells and of all random numbers.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// Wait until other programs use no more than 10 % of the time of the processors, on this
-    /// machine or those of agents, for so long at most: like 5m. A run that gives up has measured
-    /// nothing, and its exit code is 6.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    wait_for_quiet: Option<Duration>,
     /// Directory of results; by default a new one under weft-results.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Kernel interface for load and targets.
-    #[arg(long, value_enum, default_value_t)]
-    pub(super) driver: Driver,
-    /// Precondition the device of --local before the first cell.
-    #[arg(long)]
-    precondition: bool,
-    /// Longest time of preconditioning.
-    #[arg(long, value_name = "TIME", default_value = "30min", value_parser = time)]
-    precondition_limit: Duration,
-    /// Allow overwriting a given device or target, by its name.
-    #[arg(long, value_name = "PATH|URL")]
-    pub(super) yes_destroy: Vec<String>,
-    /// Write fio's JSON for each repeat, too.
-    #[arg(long)]
-    pub(super) fio_json: bool,
     /// Let another build measure the study, too, in turns with this one, and compare: is this
     /// build slower? Each has a directory of its own under --out (`other` and `this`).
     #[arg(long, value_name = "BINARY")]
     against: Option<PathBuf>,
-    /// Of --against: compare the two builds although other programs disturbed them.
-    #[arg(long)]
-    pub(super) accept_disturbed: bool,
-    /// Write no report.
-    #[arg(long)]
-    pub(super) no_report: bool,
-    /// Show no progress.
-    #[arg(long)]
-    pub(super) quiet: bool,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(super) output_format: Format,
 }
 
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
@@ -201,7 +182,7 @@ pub(super) fn first_look(how: &How) -> Result<(), Failure> {
 }
 
 fn begin(study: &str, how: &How, search: bool) -> Result<(), Failure> {
-    let is_here = !how.target.is_empty() || how.against.is_some();
+    let is_here = !how.setup.target.is_empty() || how.setup.against.is_some();
     let search = search && !is_here;
     let agents = match search {
         true => how.agents.or_of_this_job(how.quiet)?,
@@ -209,7 +190,7 @@ fn begin(study: &str, how: &How, search: bool) -> Result<(), Failure> {
     };
     let agents = agents.on_site(search, how.quiet)?;
     let fleet = agents.gather()?;
-    let elsewhere = !how.target.is_empty() || fleet.is_some();
+    let elsewhere = !how.setup.target.is_empty() || fleet.is_some();
     let mut plan =
         if elsewhere { super::here::plan(study)? } else { super::here::plan_here(study)? };
     if plan.run.take().is_some_and(|run| run.quick) {
@@ -224,8 +205,8 @@ fn begin(study: &str, how: &How, search: bool) -> Result<(), Failure> {
         checked.map_err(Failure::Because)?;
         fleet.restored().iter().for_each(|what| output::complain(&format!("weft study: {what}")));
     }
-    let directory = how.out.clone().unwrap_or_else(|| fresh_directory(&plan.name));
-    if let Some(other) = &how.against {
+    let directory = how.setup.out.clone().unwrap_or_else(|| fresh_directory(&plan.name));
+    if let Some(other) = &how.setup.against {
         let words = how.words_of_a_turn(study, &plan);
         let turns = Turns { how, directory };
         return turns.begin(other, words, &plan, &how.capabilities(&plan)?);
@@ -265,41 +246,46 @@ fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
 }
 
 impl How {
+    /// The number of repeats that was asked for.
+    pub(super) const fn repeats(&self) -> Option<u32> {
+        self.setup.repeats
+    }
+
     /// Applies the options of the command line to the plan that is written beside the results.
     fn amend(&self, plan: &mut Plan, agents: &Agents) -> Result<(), Failure> {
-        if self.quick {
+        if self.setup.quick {
             plan.quicken();
         }
-        if let Some(repeats) = self.repeats {
+        if let Some(repeats) = self.setup.repeats {
             plan.set_repeats(repeats);
         }
         let measure = &mut plan.measure;
-        if let Some(runtime) = self.runtime {
+        if let Some(runtime) = self.setup.runtime {
             measure.runtime = runtime;
         }
-        if let Some(ramp) = self.ramp_time {
+        if let Some(ramp) = self.setup.ramp_time {
             measure.ramp = ramp;
         }
         if measure.runtime.is_zero() {
             return Err(Failure::because("--runtime must be greater than 0"));
         }
-        if self.control.len() > self.target.len() {
+        if self.setup.control.len() > self.setup.target.len() {
             return Err(Failure::because("there are more --control than --target options"));
         }
-        let mut targets = self.target.iter().enumerate();
-        if let Some((_, twice)) = targets.find(|(at, one)| self.target[..*at].contains(one)) {
+        let mut targets = self.setup.target.iter().enumerate();
+        if let Some((_, twice)) = targets.find(|(at, one)| self.setup.target[..*at].contains(one)) {
             return Err(Failure::Because(format!("--target {twice} is given twice")));
         }
-        if self.target.len() > 1 {
-            tell_apart(plan, self.target.len())?;
+        if self.setup.target.len() > 1 {
+            tell_apart(plan, self.setup.target.len())?;
         }
         for (key, software) in self.softwares() {
             plan.set(key, software.iter().map(|one| Value::from(one.name())).collect());
         }
-        for words::Setting { key, values } in &self.set {
+        for words::Setting { key, values } in &self.setup.set {
             plan.set(key, values.clone());
         }
-        if !self.set.is_empty() {
+        if !self.setup.set.is_empty() {
             // Its checks are those of a file.
             let text = plan.to_text().map_err(Failure::because)?;
             *plan = text.parse().map_err(|error| Failure::Because(format!("--set: {error}")))?;
@@ -310,13 +296,13 @@ impl How {
             split_mix(time) >> 32
         };
         let mut run = Run {
-            seed: self.seed.unwrap_or_else(fresh),
-            quick: self.quick,
-            targets: self.target.iter().map(ToString::to_string).collect(),
-            controls: self.control.iter().map(ToString::to_string).collect(),
-            local: self.local.as_ref().map(ToString::to_string).unwrap_or_default(),
+            seed: self.setup.seed.unwrap_or_else(fresh),
+            quick: self.setup.quick,
+            targets: self.setup.target.iter().map(ToString::to_string).collect(),
+            controls: self.setup.control.iter().map(ToString::to_string).collect(),
+            local: self.setup.local.as_ref().map(ToString::to_string).unwrap_or_default(),
             driver: DriverKind::from(self.driver).name().to_owned(),
-            only: self.only.clone().unwrap_or_default().0,
+            only: self.setup.only.clone().unwrap_or_default().0,
             ..Run::default()
         };
         agents.keep(&mut run);
@@ -327,8 +313,8 @@ impl How {
     /// What hosts and targets are, where that was given.
     fn softwares(&self) -> impl Iterator<Item = (&'static str, &[Software])> {
         let all = [
-            (key::HOST_SOFTWARE, &self.host_software),
-            (key::TARGET_SOFTWARE, &self.target_software),
+            (key::HOST_SOFTWARE, &self.setup.host_software),
+            (key::TARGET_SOFTWARE, &self.setup.target_software),
         ];
         all.into_iter().map(|(key, all)| (key, &all[..])).filter(|(_, all)| !all.is_empty())
     }
@@ -336,7 +322,7 @@ impl How {
     /// The command that runs this study, without a selection of cells.
     fn rerun_command(&self, study: &str, plan: &Plan, agents: &Agents) -> String {
         let mut words = self.words(study, plan, agents);
-        if let Some(repeats) = self.repeats {
+        if let Some(repeats) = self.setup.repeats {
             words.extend(["--repeats".to_owned(), repeats.to_string()]);
         }
         if self.driver != Driver::default() {
@@ -353,23 +339,23 @@ impl How {
     /// The arguments of another process that runs this study, without repeats and permissions.
     fn words(&self, study: &str, plan: &Plan, agents: &Agents) -> Vec<String> {
         let mut words = vec![study.to_owned()];
-        if self.quick {
+        if self.setup.quick {
             words.push("--quick".to_owned());
         }
         let exact = weft_backend::duration::exact;
         let mut add = |flag: &str, value: Option<String>| {
             words.extend(value.into_iter().flat_map(|value| option(flag, &value)));
         };
-        add("--runtime", self.runtime.map(exact));
-        add("--ramp-time", self.ramp_time.map(exact));
-        add("--local", self.local.as_ref().map(ToString::to_string));
-        self.target.iter().for_each(|target| add("--target", Some(target.to_string())));
-        self.control.iter().for_each(|control| add("--control", Some(control.to_string())));
+        add("--runtime", self.setup.runtime.map(exact));
+        add("--ramp-time", self.setup.ramp_time.map(exact));
+        add("--local", self.setup.local.as_ref().map(ToString::to_string));
+        self.setup.target.iter().for_each(|target| add("--target", Some(target.to_string())));
+        self.setup.control.iter().for_each(|control| add("--control", Some(control.to_string())));
         for (key, all) in self.softwares() {
             let names: Vec<&str> = all.iter().map(|one| one.name()).collect();
             add(&format!("--{}", key.replace('_', "-")), Some(names.join(",")));
         }
-        self.set.iter().for_each(|set| add("--set", Some(set.to_string())));
+        self.setup.set.iter().for_each(|set| add("--set", Some(set.to_string())));
         let file = self.control_token_file.as_ref();
         add("--control-token-file", file.map(|path| path.display().to_string()));
         add("--seed", plan.run.as_ref().map(|run| run.seed.to_string()));
@@ -380,7 +366,7 @@ impl How {
     /// The same of a turn's first repeat, with the selection of cells.
     fn words_of_a_turn(&self, study: &str, plan: &Plan) -> Vec<String> {
         let mut words = self.words(study, plan, &self.agents);
-        if let Some(Only(values)) = &self.only {
+        if let Some(Only(values)) = &self.setup.only {
             let pairs: Vec<String> =
                 values.iter().map(|(key, value)| format!("{key}={}", value.as_word())).collect();
             words.extend(option("--only", &pairs.join(",")));
@@ -772,9 +758,39 @@ mod examples;
 
 #[cfg(test)]
 mod tests {
+    use clap::{CommandFactory, Parser};
+
     use weft_host::Transport;
 
     use super::*;
+
+    /// Whatever the run has that began it, in all groups of options.
+    #[test]
+    fn what_the_first_run_has_set_is_not_given_again() {
+        let parse = |words: &[&str]| {
+            let resume = ["weft", "study", "run", "--resume", "results"];
+            crate::arguments::Arguments::try_parse_from(resume.iter().chain(words))
+        };
+        assert!(parse(&[]).is_ok() && parse(&["--quiet", "--no-report"]).is_ok());
+        let command = crate::arguments::Arguments::command();
+        let run = command.find_subcommand("study").and_then(|study| study.find_subcommand("run"));
+        let groups = run.into_iter().flat_map(clap::Command::get_groups);
+        let members = |id: &str| {
+            let group = groups.clone().find(|group| group.get_id() == id).expect("a group");
+            group.get_args().count()
+        };
+        assert!(members("Setup") >= 14 && members("Agents") >= 7);
+        for words in [
+            ["--seed", "1"],
+            ["--out", "elsewhere"],
+            ["--set", "depth=1"],
+            ["--target", "nvme-tcp://127.0.0.1:4420/nqn"],
+            ["--site", "site.toml"],
+        ] {
+            let kind = parse(&words).map(|_| ()).map_err(|error| error.kind());
+            assert_eq!(kind, Err(clap::error::ErrorKind::ArgumentConflict), "{words:?}");
+        }
+    }
 
     #[test]
     fn a_cell_is_measured_again_as_it_was() {

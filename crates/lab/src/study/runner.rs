@@ -260,8 +260,23 @@ struct RepeatsLeft {
     known: usize,
 }
 
-/// The run ends early; the outcome has the reason.
-struct Stopped;
+/// Why a run ends early.
+#[derive(Debug)]
+enum Stop {
+    /// The user has stopped it.
+    User,
+    /// An error ended it.
+    Error(String),
+}
+
+impl Stop {
+    fn words(self) -> String {
+        match self {
+            Self::User => "stopped".to_owned(),
+            Self::Error(what) => what,
+        }
+    }
+}
 
 impl Runner<'_> {
     /// Loads what an earlier run measured into the same directory.
@@ -282,8 +297,11 @@ impl Runner<'_> {
     }
 
     fn go(&mut self) {
-        // An early end has its reason in the outcome.
-        let _ = self.prepare().and_then(|()| self.measure_all());
+        match self.prepare().and_then(|()| self.measure_all()) {
+            Ok(()) => {}
+            Err(Stop::User) => self.outcome.interrupted = true,
+            Err(Stop::Error(what)) => self.outcome.error = Some(what),
+        }
         if let Err(error) = self.target_set.end() {
             self.observer.note(&format!("a target did not stop cleanly: {error}"));
         }
@@ -301,7 +319,7 @@ impl Runner<'_> {
         step.missing().is_none() && !is_refused
     }
 
-    fn prepare(&mut self) -> Result<(), Stopped> {
+    fn prepare(&mut self) -> Result<(), Stop> {
         self.skip()?;
         if let Some(what) = software::untried(self.settings.plan)
             && !self.environment.notes.contains(&what)
@@ -323,7 +341,7 @@ impl Runner<'_> {
     }
 
     /// Measures what the machines do without a load, to be taken off what they do under it.
-    fn measure_idle(&mut self) -> Result<(), Stopped> {
+    fn measure_idle(&mut self) -> Result<(), Stop> {
         let time = IDLE.min(self.settings.plan.measure.runtime * 4);
         self.observer.note("measuring what the machine does without a load");
         if let Some(fleet) = self.settings.fleet {
@@ -348,7 +366,7 @@ impl Runner<'_> {
     }
 
     /// The same of the machines of agents. The target's has no name: it is no given one.
-    fn measure_idle_apart(&mut self, fleet: &Fleet, time: Duration) -> Result<(), Stopped> {
+    fn measure_idle_apart(&mut self, fleet: &Fleet, time: Duration) -> Result<(), Stop> {
         let before = fleet.readings();
         std::thread::sleep(time);
         let (Ok((loads, target)), Ok((loads_after, target_after))) = (before, fleet.readings())
@@ -362,7 +380,7 @@ impl Runner<'_> {
         self.note_idle()
     }
 
-    fn note_idle(&mut self) -> Result<(), Stopped> {
+    fn note_idle(&mut self) -> Result<(), Stop> {
         if let Some(banner) = self.environment.banner() {
             self.observer.note(&banner);
         }
@@ -370,7 +388,7 @@ impl Runner<'_> {
     }
 
     /// Probes TCP between this machine and itself, at each address that a cell uses.
-    fn probe_link(&mut self) -> Result<(), Stopped> {
+    fn probe_link(&mut self) -> Result<(), Stop> {
         let matrix = self.matrix;
         let cells = matrix.steps().filter(|step| step.missing().is_none()).flat_map(Step::cells);
         if let Some(fleet) = self.settings.fleet {
@@ -397,11 +415,7 @@ impl Runner<'_> {
     }
 
     /// Probes TCP between the machines of agents, over each link that a cell uses.
-    fn probe_links_apart(
-        &mut self,
-        fleet: &Fleet,
-        cells: Vec<&matrix::Cell>,
-    ) -> Result<(), Stopped> {
+    fn probe_links_apart(&mut self, fleet: &Fleet, cells: Vec<&matrix::Cell>) -> Result<(), Stop> {
         let mut links: Vec<&str> = Vec::new();
         for cell in cells {
             let transport = matrix::text(&cell.configuration, key::TRANSPORT);
@@ -439,17 +453,17 @@ impl Runner<'_> {
     }
 
     /// Locks a file or block device for the load and targets of this run, against other processes.
-    fn claim(&mut self) -> Result<(), Stopped> {
+    fn claim(&mut self) -> Result<(), Stop> {
         let local = self.settings.local.clone().filter(|_| self.settings.fleet.is_none());
         let local = local.filter(|own| own.clone().into_shared() != *own);
         match local.map(|own| own.build()) {
-            Some(Err(error)) => self.fail(error.to_string()),
+            Some(Err(error)) => Err(Stop::Error(error.to_string())),
             Some(Ok(_)) | None => Ok(()),
         }
     }
 
     /// Records the cells that cannot run here.
-    fn skip(&mut self) -> Result<(), Stopped> {
+    fn skip(&mut self) -> Result<(), Stop> {
         let matrix = self.matrix;
         for step in matrix.steps() {
             let Some(reason) = step.missing() else { continue };
@@ -475,14 +489,14 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn precondition(&mut self, limit: Duration) -> Result<(), Stopped> {
+    fn precondition(&mut self, limit: Duration) -> Result<(), Stop> {
         let device = match &self.settings.local {
             Some(spec) => self.target_set.device(spec, self.settings.driver, self.stop),
             None => Err("preconditioning needs a device (--local PATH)".to_owned()),
         };
         let device = match device {
             Ok(device) => device,
-            Err(error) => return self.fail(error),
+            Err(error) => return Err(Stop::Error(error)),
         };
         let drive = |job: &Job, stop: &AtomicBool, observer: &mut dyn RunObserver| {
             device.run(job, stop, observer)
@@ -497,11 +511,11 @@ impl Runner<'_> {
                 self.environment.notes.push(rounds.to_string());
                 self.write_environment()
             }
-            Err(error) => self.fail(format!("preconditioning failed: {error}")),
+            Err(error) => Err(Stop::Error(format!("preconditioning failed: {error}"))),
         }
     }
 
-    fn measure_all(&mut self) -> Result<(), Stopped> {
+    fn measure_all(&mut self) -> Result<(), Stop> {
         let (matrix, measure) = (self.matrix, &self.settings.plan.measure);
         let mut drift = self.drift();
         for point in &matrix.first {
@@ -537,7 +551,7 @@ impl Runner<'_> {
         Some(Drift { step, repeat: repeats.unwrap_or(0), every, due: 0 })
     }
 
-    fn reference_if_due(&mut self, drift: &mut Option<Drift>) -> Result<(), Stopped> {
+    fn reference_if_due(&mut self, drift: &mut Option<Drift>) -> Result<(), Stop> {
         let Some(drift) = drift.as_mut().filter(|drift| self.done >= drift.due) else {
             return Ok(());
         };
@@ -643,25 +657,20 @@ impl Runner<'_> {
         }
     }
 
-    fn write(&mut self, record: Record) -> Result<(), Stopped> {
+    fn write(&mut self, record: Record) -> Result<(), Stop> {
         if let Err(error) = self.store.add(&record) {
             let directory = self.store.directory().display().to_string();
-            return self.fail(format!("{directory} cannot be written: {error}"));
+            return Err(Stop::Error(format!("{directory} cannot be written: {error}")));
         }
         self.records.push(record);
         Ok(())
     }
 
-    fn write_environment(&mut self) -> Result<(), Stopped> {
+    fn write_environment(&mut self) -> Result<(), Stop> {
         match self.store.set_environment(&self.environment) {
             Ok(()) => Ok(()),
-            Err(error) => self.fail(format!("the environment cannot be written: {error}")),
+            Err(error) => Err(Stop::Error(format!("the environment cannot be written: {error}"))),
         }
-    }
-
-    fn fail(&mut self, what: String) -> Result<(), Stopped> {
-        self.outcome.error.get_or_insert(what);
-        Err(Stopped)
     }
 
     /// The command that measures a step again.
@@ -719,7 +728,7 @@ impl Runner<'_> {
     }
 
     /// Writes a repeat in fio's format.
-    fn keep_fio(&mut self, record: &Record, text: &str) -> Result<(), Stopped> {
+    fn keep_fio(&mut self, record: &Record, text: &str) -> Result<(), Stop> {
         let slug: String = record
             .cell
             .chars()
@@ -729,7 +738,9 @@ impl Runner<'_> {
         let path = directory.join(format!("{slug}.{}.json", record.repeat));
         match fs::create_dir_all(&directory).and_then(|()| fs::write(&path, text)) {
             Ok(()) => Ok(()),
-            Err(error) => self.fail(format!("{} cannot be written: {error}", path.display())),
+            Err(error) => {
+                Err(Stop::Error(format!("{} cannot be written: {error}", path.display())))
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 use weft_host::Transport;
 use weft_reactor::monotonic_time;
 
-use super::{FAILURES_MAX, Position, Runner, Stopped};
+use super::{FAILURES_MAX, Position, Runner, Stop};
 use crate::{
     cells::{Estimate, Repeat, Scale},
     report::fio,
@@ -27,14 +27,13 @@ const INTERVAL_REPEATS: u32 = 3;
 
 impl Runner<'_> {
     /// Measures the steps of a point that need this repeat, directly after one another.
-    pub(super) fn point(&mut self, steps: &[&Step], repeat: u32) -> Result<(), Stopped> {
+    pub(super) fn point(&mut self, steps: &[&Step], repeat: u32) -> Result<(), Stop> {
         for step in steps {
             if !self.runs(step) {
                 continue;
             }
             if self.stop.load(Ordering::Relaxed) {
-                self.outcome.interrupted = true;
-                return Err(Stopped);
+                return Err(Stop::User);
             }
             if self.needs(step, repeat) {
                 self.step(step, repeat)?;
@@ -57,7 +56,7 @@ impl Runner<'_> {
         }
     }
 
-    fn step(&mut self, step: &Step, repeat: u32) -> Result<(), Stopped> {
+    fn step(&mut self, step: &Step, repeat: u32) -> Result<(), Stop> {
         let Some(first) = step.cells().next() else { return Ok(()) };
         let what = format!("{} (repeat {repeat})", first.id);
         let position = self.position_of(first);
@@ -66,8 +65,7 @@ impl Runner<'_> {
         let outcome = self.attempt(step, repeat, &what);
         if self.stop.load(Ordering::Relaxed) {
             // A step that was stopped has no result.
-            self.outcome.interrupted = true;
-            return Err(Stopped);
+            return Err(Stop::User);
         }
         let is_broken = outcome.is_err();
         let records = match outcome {
@@ -116,7 +114,7 @@ impl Runner<'_> {
                 "{FAILURES_MAX} cells in a row failed; the last error: {}",
                 reason.unwrap_or_default()
             );
-            return self.fail(what);
+            return Err(Stop::Error(what));
         }
         Ok(())
     }
@@ -238,8 +236,7 @@ impl Runner<'_> {
         let observer = &mut *self.observer;
         let mut progress = |seen: &crate::Progress| observer.progress(&position, what, seen);
         let measured = measure(&options, &deployment, &mut self.target_set, &mut progress)?;
-        self.note_tested(&deployment, &measured)
-            .map_err(|Stopped| "the results cannot be written")?;
+        self.note_tested(&deployment, &measured).map_err(Stop::words)?;
         let mut records = Vec::new();
         for (load, of) in deployment.loads.iter().zip(measured) {
             let mut record = of.record;
@@ -255,8 +252,7 @@ impl Runner<'_> {
                 let ended = Duration::from_millis((self.settings.wall_ms)());
                 let json = fio::report(&load.job, &of.name, &of.result, ended);
                 record.repeat = repeat;
-                self.keep_fio(&record, &format!("{json:#}\n"))
-                    .map_err(|Stopped| "fio's JSON cannot be written")?;
+                self.keep_fio(&record, &format!("{json:#}\n")).map_err(Stop::words)?;
             }
             records.push(record);
         }
@@ -334,11 +330,7 @@ impl Runner<'_> {
     }
 
     /// Records what was tested, once for each target and device.
-    fn note_tested(
-        &mut self,
-        deployment: &Deployment,
-        measured: &[Measured],
-    ) -> Result<(), Stopped> {
+    fn note_tested(&mut self, deployment: &Deployment, measured: &[Measured]) -> Result<(), Stop> {
         let before = self.environment.clone();
         for (load, of) in deployment.loads.iter().zip(measured) {
             self.environment.driver = of.result.driver.to_owned();
