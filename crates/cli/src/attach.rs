@@ -164,7 +164,7 @@ impl Served {
             }
             None => {
                 let queues = device_queues(granted, options.express, None)?;
-                (add(options, control, features, (queues, own))?, Ok(wanted))
+                (add(options, control, features, queues, own)?, Ok(wanted))
             }
         };
         let sectors = sectors.map_err(|error| refused("its parameters", &error))?.sectors;
@@ -371,7 +371,8 @@ fn add(
     options: &Options,
     control: &mut Control,
     features: Features,
-    (queues, mark): (u16, u64),
+    queues: u16,
+    mark: u64,
 ) -> Result<DeviceInfo, Failure> {
     let own = Features::USER_RECOVERY
         .with(Features::USER_RECOVERY_REISSUE)

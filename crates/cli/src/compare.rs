@@ -86,8 +86,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         metrics: options.metric.clone(),
         accepts_disturbed: options.accept_disturbed,
     };
-    let sets = (&*options.first, &*options.second);
-    conclude(sets, &parameters, options.all, options.output_format)
+    let (first, second) = (&*options.first, &*options.second);
+    conclude(first, second, &parameters, options.all, options.output_format)
 }
 
 /// The sessions of a set: those in a directory of theirs, or the directory itself.
@@ -112,7 +112,8 @@ fn sessions(set: &Path) -> Result<Vec<Results>, Failure> {
 
 /// Compares two directories, prints the result, and ends with the exit code that says it.
 pub(crate) fn conclude(
-    (first, second): (&Path, &Path),
+    first: &Path,
+    second: &Path,
     parameters: &Parameters,
     all: bool,
     format: Format,

@@ -460,7 +460,7 @@ impl Session {
                 self.change("nvmf_subsystem_add_listener", verb)
             }
             ListenerVerb::Remove { .. } => self.change("nvmf_subsystem_remove_listener", verb),
-            ListenerVerb::List { nqn } => self.show_each(nqn.as_deref(), ("address", addresses)),
+            ListenerVerb::List { nqn } => self.show_each(nqn.as_deref(), "address", addresses),
         }
     }
 
@@ -472,16 +472,16 @@ impl Session {
                 self.change("nvmf_subsystem_allow_any_host", any(nqn, true))
             }
             HostVerb::Allow { nqn, host, keys, dhchap_concat } => {
-                self.allow((nqn, host), keys, *dhchap_concat)
+                self.allow(nqn, host, keys, *dhchap_concat)
             }
-            HostVerb::SetKeys { nqn, host, keys } => self.set_keys((nqn, host), keys),
+            HostVerb::SetKeys { nqn, host, keys } => self.set_keys(nqn, host, keys),
             HostVerb::Remove { nqn, host } if host == "any" => {
                 self.change("nvmf_subsystem_allow_any_host", any(nqn, false))
             }
             HostVerb::Remove { nqn, host } => {
                 self.change("nvmf_subsystem_remove_host", one(nqn, host))
             }
-            HostVerb::List { nqn } => self.show_each(nqn.as_deref(), ("host", hosts)),
+            HostVerb::List { nqn } => self.show_each(nqn.as_deref(), "host", hosts),
         }
     }
 
@@ -489,7 +489,8 @@ impl Session {
     fn show_each(
         &mut self,
         nqn: Option<&str>,
-        (name, of): (&str, fn(&Value) -> Vec<String>),
+        name: &str,
+        of: fn(&Value) -> Vec<String>,
     ) -> Result<(), Failure> {
         let (mut table, mut all) = (Table::new(&["subsystem", name]), Vec::new());
         for subsystem in self.subsystems(nqn)? {

@@ -175,7 +175,7 @@ fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
         floor.depth,
         options.connections.map(|number| format!(" connections {number}")).unwrap_or_default(),
         if floor.spin { "spinning" } else { "blocking" },
-        thinking(floor.think),
+        thinking(floor.think.0, floor.think.1),
         offered(options),
         units::count(rate),
         units::byte_rate(bytes),
@@ -188,7 +188,7 @@ fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
     )
 }
 
-fn thinking((server, client): (Duration, Duration)) -> String {
+fn thinking(server: Duration, client: Duration) -> String {
     if server.is_zero() && client.is_zero() {
         return String::new();
     }

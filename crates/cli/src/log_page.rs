@@ -127,7 +127,7 @@ fn of_local(options: &Options, node: &Path, id: LogPageId) -> Result<Page, Failu
         });
     }
     if is_telemetry(id) {
-        return options.telemetry.read((id, options.retain), |get| {
+        return options.telemetry.read(id, options.retain, |get| {
             let bytes = usize::try_from(get.length()).unwrap_or(usize::MAX);
             let specific = get.specific_parameter;
             device.log_page(id.0, specific, get.offset, bytes, get.retain_event).map_err(cannot)
@@ -194,7 +194,7 @@ fn of_controller(
         });
     }
     if is_telemetry(id) {
-        return options.telemetry.read((id, options.retain), |get| {
+        return options.telemetry.read(id, options.retain, |get| {
             let length = u32::try_from(get.length()).unwrap_or(u32::MAX);
             Ok(controller.log_page(get, length)?)
         });

@@ -98,11 +98,11 @@ pub(crate) struct LiveLine {
 impl LiveLine {
     /// A status line on standard error.
     pub(crate) fn new() -> Self {
-        Self::of((true, false))
+        Self::of(true, false)
     }
 
     /// One that is wanted or not, and also without a terminal or not.
-    pub(crate) fn of((is_wanted, always): (bool, bool)) -> Self {
+    pub(crate) fn of(is_wanted: bool, always: bool) -> Self {
         Self { terminal: is_wanted && io::stderr().is_terminal(), always, shown: false }
     }
 

@@ -461,11 +461,7 @@ fn limit_row(limit: &RateLimit) -> (String, String, u64) {
 }
 
 /// The last interval, everything since the start, and the queues if they are asked for.
-fn as_json(
-    (between, now): (&Statistics, &Statistics),
-    queues: &[Queue],
-    options: &Options,
-) -> Value {
+fn as_json(between: &Statistics, now: &Statistics, queues: &[Queue], options: &Options) -> Value {
     let hosts = |of: &Statistics| -> Value {
         let Some(hosts) = &of.hosts else { return Value::Null };
         let shown = hosts
@@ -716,7 +712,7 @@ mod tests {
 
     #[test]
     fn json_has_the_period_and_everything_since_the_start() {
-        let value = as_json((&between(), &between()), &[queue()], &options(Sort::Iops, None));
+        let value = as_json(&between(), &between(), &[queue()], &options(Sort::Iops, None));
         assert_eq!(
             (&value["queues"][0]["qid"], &value["queues"][0]["group"]),
             (&128.into(), &10.into())

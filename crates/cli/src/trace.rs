@@ -247,7 +247,7 @@ impl<W: Write> Events<'_, W> {
         let name = NvmOpcode(of.opcode).to_string();
         let status = Status(of.status).to_string();
         let args = json!({ "nsid": of.nsid, "bytes": of.bytes, "status": status });
-        self.slice((process, row), &name, (received, end_of(of)), args)?;
+        self.slice(process, row, &name, received, end_of(of), args)?;
         let begun = of.begun_ns.unwrap_or(completed);
         let submitted = of.submitted_ns.unwrap_or(completed);
         // "wait": for memory and rate limits; "fetch": the data of a write from its host.
@@ -258,7 +258,7 @@ impl<W: Write> Events<'_, W> {
             ("send", completed, end_of(of)),
         ] {
             if from < to {
-                self.slice((process, row), name, (from, to), Value::Null)?;
+                self.slice(process, row, name, from, to, Value::Null)?;
             }
         }
         Ok(())
@@ -266,9 +266,11 @@ impl<W: Write> Events<'_, W> {
 
     fn slice(
         &mut self,
-        (process, row): (usize, u32),
+        process: usize,
+        row: u32,
         name: &str,
-        (from, to): (u64, u64),
+        from: u64,
+        to: u64,
         args: Value,
     ) -> io::Result<()> {
         let mut event = json!({

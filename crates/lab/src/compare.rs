@@ -249,8 +249,10 @@ pub fn compare_sets(first: &[Results], second: &[Results], parameters: &Paramete
         _ => 0.0,
     };
     let mut differences = differences(first, second);
-    let mut disturbed: Vec<String> =
-        [("first", first), ("second", second)].into_iter().flat_map(disturbed).collect();
+    let mut disturbed: Vec<String> = [("first", first), ("second", second)]
+        .into_iter()
+        .flat_map(|(name, set)| disturbed(name, set))
+        .collect();
     if parameters.accepts_disturbed {
         differences.append(&mut disturbed);
     }
@@ -476,7 +478,7 @@ fn sessions(count: usize) -> String {
 }
 
 /// What disturbed a set: other programs before its sessions or during its repeats.
-fn disturbed((name, set): (&str, &[Results])) -> Vec<String> {
+fn disturbed(name: &str, set: &[Results]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let busy = set.iter().filter_map(|results| results.environment.busy_share());
     if let Some(share) = busy.reduce(f64::max) {

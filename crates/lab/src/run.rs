@@ -126,6 +126,7 @@ impl<'a> Setup<'a> {
     /// When the run ends at the latest, from the common start, if that is known.
     fn total(&self) -> Option<Duration> {
         let all = || self.parts.iter().zip(&self.plans);
+        let total_of = |(part, plan)| total_of(part, plan);
         let ends_all = |part: &Part| match part.exit {
             Some(Exit::Group) => self.parts.iter().all(|other| other.group == part.group),
             exit => exit.is_some(),
@@ -159,7 +160,7 @@ impl<'a> Setup<'a> {
 }
 
 /// When a part ends at the latest, from the common start.
-fn total_of((part, plan): (&Part, &Plan)) -> Option<Duration> {
+fn total_of(part: &Part, plan: &Plan) -> Option<Duration> {
     let job = &part.job;
     if part.after.is_some() || ends_with_its_search(job) {
         return None;

@@ -77,7 +77,8 @@ impl Session {
     /// Allows a host, with these keys.
     pub(super) fn allow(
         &mut self,
-        (nqn, host): (&str, &str),
+        nqn: &str,
+        host: &str,
         keys: &HostKeys,
         concat: bool,
     ) -> Result<(), Failure> {
@@ -88,7 +89,8 @@ impl Session {
     /// Gives a host other keys, of the kinds that are named, each kind by a call of its own.
     pub(super) fn set_keys(
         &mut self,
-        (nqn, host): (&str, &str),
+        nqn: &str,
+        host: &str,
         keys: &HostKeys,
     ) -> Result<(), Failure> {
         const METHOD: &str = "nvmf_subsystem_set_keys";

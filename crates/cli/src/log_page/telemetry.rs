@@ -64,7 +64,8 @@ impl Telemetry {
     /// controller may give it up.
     pub(super) fn read(
         &self,
-        (id, retain): (LogPageId, bool),
+        id: LogPageId,
+        retain: bool,
         get: impl Fn(GetLogPage) -> Result<Vec<u8>, Failure>,
     ) -> Result<Page, Failure> {
         let part = |create, retain_event, offset, length| {
@@ -187,7 +188,7 @@ mod tests {
         let bytes = page(HOST_INITIATED, [1, 1, 3], "weft-telemetry: 1\nµ: 2\n");
         let read = |options: Telemetry| {
             let asked = RefCell::new(Vec::new());
-            let read = options.read((HOST_INITIATED, false), |get| {
+            let read = options.read(HOST_INITIATED, false, |get| {
                 asked.borrow_mut().push((get.specific_parameter, get.offset, get.length()));
                 Ok(part(&bytes, get))
             });
@@ -224,7 +225,7 @@ mod tests {
             let asked = RefCell::new(Vec::new());
             let output_file = (!file.is_empty()).then(|| file.into());
             let options = Telemetry { output_file, ..Telemetry::default() };
-            let read = options.read((CONTROLLER_INITIATED, retain), |get| {
+            let read = options.read(CONTROLLER_INITIATED, retain, |get| {
                 assert_eq!(get.specific_parameter, 0, "nothing is captured");
                 asked.borrow_mut().push((get.retain_event, get.length()));
                 Ok(part(bytes, get))
@@ -252,7 +253,7 @@ mod tests {
     fn no_header_is_trusted() {
         let options = Telemetry::default();
         let of = |bytes: Vec<u8>| {
-            options.read((HOST_INITIATED, false), |get| {
+            options.read(HOST_INITIATED, false, |get| {
                 assert!(get.length() <= 65535 * 512, "bounded");
                 let from = usize::try_from(get.offset).expect("small");
                 let rest = bytes.get(from..).unwrap_or_default();
@@ -269,7 +270,7 @@ mod tests {
             assert!(why(of(whole[..cut].to_vec())).contains("less than the whole"), "{cut}");
         }
         let reads = RefCell::new(0);
-        let changing = options.read((HOST_INITIATED, false), |get| {
+        let changing = options.read(HOST_INITIATED, false, |get| {
             let mut bytes = page(HOST_INITIATED, [1, 1, 1], "");
             *reads.borrow_mut() += 1;
             bytes[381] = *reads.borrow();
@@ -286,7 +287,7 @@ mod tests {
         assert_eq!(text(b"a\tb\n\0\0"), Some("a\tb\n"));
         let mut bytes = page(HOST_INITIATED, [1, 1, 1], "\x1b[2J");
         bytes[384] = 0x1b;
-        let shown = Telemetry::default().read((HOST_INITIATED, false), |get| Ok(part(&bytes, get)));
+        let shown = Telemetry::default().read(HOST_INITIATED, false, |get| Ok(part(&bytes, get)));
         let shown = human(&shown.expect("a page"));
         assert!(shown.ends_with("bytes     : 512  (not text: --output-file keeps them)\n"));
         assert!(shown.contains("rsnident  : 1b696e65") && !shown.contains('\x1b'), "{shown}");

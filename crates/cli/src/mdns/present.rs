@@ -86,7 +86,8 @@ pub(crate) fn browse(time: Duration) -> Result<Vec<Found>, String> {
 /// An announcement. Of wildcards the library finds the addresses, and follows them.
 fn service(
     machine: &str,
-    (port, protocol): (u16, &'static str),
+    port: u16,
+    protocol: &'static str,
     ips: &BTreeSet<IpAddr>,
 ) -> Result<ServiceInfo, String> {
     let name = format!("weft on {machine} {protocol} {port}");
@@ -147,7 +148,7 @@ impl Announcer {
             if self.announced.contains_key(&(port, protocol)) {
                 continue;
             }
-            let service = service(&self.machine, (port, protocol), ips)?;
+            let service = service(&self.machine, port, protocol, ips)?;
             let full_name = service.get_fullname().to_owned();
             self.daemon.register(service).map_err(text)?;
             self.announced.insert((port, protocol), (ips.clone(), full_name));

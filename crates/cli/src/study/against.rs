@@ -163,10 +163,10 @@ impl Turns<'_> {
                 output::print(&format!("results: {}\n", side.directory.display()))?;
             }
         }
-        let directories = (&*other.directory, &*this.directory);
         let accepts_disturbed = self.how.accept_disturbed;
         let parameters = Parameters { accepts_disturbed, ..Parameters::default() };
-        crate::compare::conclude(directories, &parameters, false, self.how.output_format)
+        let (first, second) = (&*other.directory, &*this.directory);
+        crate::compare::conclude(first, second, &parameters, false, self.how.output_format)
     }
 
     /// Writes how far the comparison is.

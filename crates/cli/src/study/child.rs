@@ -80,7 +80,7 @@ impl Launcher for Children {
         let keys = spec.tls.map(|tls| Keys::new(tls, socket.with_extension("keys"))).transpose()?;
         match &keys {
             Some(keys) => {
-                command.arg("--config").arg(keys.configure(spec, (&listen, &nqn))?);
+                command.arg("--config").arg(keys.configure(spec, &listen, &nqn)?);
             }
             None => {
                 command.args(["--listen", &listen, "--nqn", &nqn]);

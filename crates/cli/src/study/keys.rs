@@ -58,7 +58,8 @@ impl Keys {
     pub(super) fn configure(
         &self,
         spec: &TargetSpec,
-        (listen, nqn): (&str, &str),
+        listen: &str,
+        nqn: &str,
     ) -> Result<PathBuf, String> {
         let key = self.folder.join("key");
         let (text, mode, named) = match &self.kind {

@@ -71,7 +71,7 @@ impl Between {
                     [(0, copy(&host), copy(&target)), (1, copy(&target), copy(&host))]
                 {
                     let shared = Arc::clone(&shared);
-                    thread::spawn(move || shared.carry((index, side), from, to));
+                    thread::spawn(move || shared.carry(index, side, from, to));
                 }
             }
         });
@@ -108,7 +108,7 @@ impl Between {
 }
 
 impl Seen {
-    fn carry(&self, (index, side): (usize, usize), mut from: TcpStream, mut to: TcpStream) {
+    fn carry(&self, index: usize, side: usize, mut from: TcpStream, mut to: TcpStream) {
         let mut buffer = [0; 16 << 10];
         let mut carried = 0;
         while let Ok(length) = from.read(&mut buffer)

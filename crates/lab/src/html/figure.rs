@@ -227,8 +227,10 @@ pub(super) fn lines(series: &[Series], x: &AxisX, y: &AxisY) -> Json {
 
 /// Lines of two quantities: the axis of the second is on the right.
 pub(super) fn lines_of_two(
-    (left, y): (&[Series], &AxisY),
-    (right, y2): (&[Series], &AxisY),
+    left: &[Series],
+    y: &AxisY,
+    right: &[Series],
+    y2: &AxisY,
     x: &AxisX,
 ) -> Json {
     let mut data = lines(left, x, y);

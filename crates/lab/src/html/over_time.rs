@@ -146,7 +146,7 @@ impl<'a> Course<'a> {
         }
         let p99 = moments.iter().filter_map(|of| Some(of.point(of.p99_ns? as f64)));
         let p99 = line("p99", Style::SECOND, SeriesKind::Measured, p99.collect());
-        let mut data = figure::lines_of_two((&left, &y), (&[p99], &right), &x);
+        let mut data = figure::lines_of_two(&left, &y, &[p99], &right, &x);
         if let Some(ramp_s) = self.ramp_s {
             data["layout"]["shapes"] = json!([{
                 "type": "rect", "xref": "x", "yref": "paper",

@@ -45,7 +45,7 @@ pub fn probe(address: IpAddr, cpus: &[usize], each: Duration) -> io::Result<Vec<
             continue;
         }
         let run = |data: usize, depth: usize| {
-            let floor = floor(data, depth, (address, address));
+            let floor = floor(data, depth, address, address);
             let (runtime, ramp) = (each, each / 5);
             let floor = Floor { spin: spinning, cpus: pair, runtime, ramp, ..floor };
             // The floor is what the link can do: a part in which the machine was slower is none.
@@ -87,7 +87,7 @@ fn pair(cpus: &[usize]) -> Option<(usize, usize)> {
 
 /// Reads of so many bytes, with the socket options of weft's own connections between these ends: no
 /// delay and its choice of congestion control. Neither sets the sizes of socket buffers.
-pub(super) fn floor(data: usize, depth: usize, (near, far): (IpAddr, IpAddr)) -> Floor {
+pub(super) fn floor(data: usize, depth: usize, near: IpAddr, far: IpAddr) -> Floor {
     Floor {
         request_bytes: COMMAND_BYTES,
         response_bytes: DATA_HEADER_BYTES + data,
@@ -130,7 +130,7 @@ pub(super) fn measure(
     if spin && cpus.is_none() {
         return Err("two ends that poll need a processor each".to_owned());
     }
-    let floor = floor(data, size(key::DEPTH, 1), (address, address));
+    let floor = floor(data, size(key::DEPTH, 1), address, address);
     let floor = Floor { spin, cpus, runtime: measure.runtime, ramp: measure.ramp, ..floor };
     let result = floor.measure().map_err(|error| error.to_string())?;
     let mut record = Record::new(study, &cell.id, Role::Link, configuration.clone());
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_probe_has_the_socket_options_of_wefts_own_connections() {
-        let probe = floor(4096, 1, (LOCALHOST, LOCALHOST));
+        let probe = floor(4096, 1, LOCALHOST, LOCALHOST);
         let listener = TcpListener::bind((LOCALHOST, 0)).expect("a socket");
         let stream = || TcpStream::connect(listener.local_addr().expect("bound")).expect("it");
         let (ours, probed) = (stream(), stream());

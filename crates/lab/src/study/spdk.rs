@@ -220,8 +220,10 @@ impl Making<'_> {
     /// Creates an object after it was noted how it is deleted.
     fn create(
         &mut self,
-        (method, params): (&str, Value),
-        (delete, of): (&str, Value),
+        method: &str,
+        params: Value,
+        delete: &str,
+        of: Value,
     ) -> Result<(), String> {
         let socket = self.socket.to_owned();
         self.changes.note(Change::Spdk { socket, method: delete.to_owned(), params: of })?;
@@ -234,8 +236,10 @@ impl Making<'_> {
         let names = names.collect::<Result<Vec<String>, String>>()?;
         let nqn = format!("nqn.2014-08.org.nvmexpress:uuid:{}", Uuid::new_v4());
         self.create(
-            ("nvmf_create_subsystem", json!({ "nqn": nqn, "allow_any_host": true })),
-            ("nvmf_delete_subsystem", json!({ "nqn": nqn })),
+            "nvmf_create_subsystem",
+            json!({ "nqn": nqn, "allow_any_host": true }),
+            "nvmf_delete_subsystem",
+            json!({ "nqn": nqn }),
         )?;
         for (nsid, name) in (1..).zip(names) {
             let namespace = json!({ "bdev_name": name, "nsid": nsid });
@@ -269,8 +273,10 @@ impl Making<'_> {
             }
         };
         self.create(
-            (&format!("bdev_{kind}_create"), params),
-            (&format!("bdev_{kind}_delete"), json!({ "name": name })),
+            &format!("bdev_{kind}_create"),
+            params,
+            &format!("bdev_{kind}_delete"),
+            json!({ "name": name }),
         )?;
         Ok(name)
     }

@@ -48,7 +48,8 @@ pub(super) fn measure(scene: &Scene, rounds: usize, time: Duration) -> Result<()
     let mut missed = Vec::new();
     for load in LOADS {
         // What one client does not end says nothing of the other loads.
-        let found = rounds_of(scene, &served, load, rounds, time);
+        let (pattern, of_rbd, depth) = load;
+        let found = rounds_of(scene, &served, pattern, of_rbd, depth, rounds, time);
         scene.cluster.check_osd()?;
         missed.extend(found.unwrap_or_else(|error| {
             println!("{} 4k, depth {}: {error:#}", load.0, load.2);
@@ -64,7 +65,9 @@ pub(super) fn measure(scene: &Scene, rounds: usize, time: Duration) -> Result<()
 fn rounds_of(
     scene: &Scene,
     served: &Served<'_>,
-    (pattern, of_rbd, depth): (&str, &str, u32),
+    pattern: &str,
+    of_rbd: &str,
+    depth: u32,
     rounds: usize,
     time: Duration,
 ) -> Result<Vec<String>> {

@@ -86,10 +86,7 @@ impl Cluster {
         }
         let id = uuid()?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        fs::write(
-            folder.join("ceph.conf"),
-            configuration(&programs, &folder, (&id, port, purpose)),
-        )?;
+        fs::write(folder.join("ceph.conf"), configuration(&programs, &folder, &id, port, purpose))?;
         let tool =
             |name: &str, words: &[&str]| succeeded(command(&programs, &folder, name).args(words));
         let keyring = folder.join("keyring").display().to_string();
@@ -273,7 +270,9 @@ fn uuid() -> Result<String> {
 fn configuration(
     programs: &Programs,
     folder: &Path,
-    (id, port, purpose): (&str, u16, Purpose),
+    id: &str,
+    port: u16,
+    purpose: Purpose,
 ) -> String {
     let (libraries, folder) = (programs.libraries(), folder.display());
     let (osd_bytes, watch_s) = (purpose.osd_bytes(), purpose.watch_s());

@@ -78,7 +78,8 @@ impl ArmGuest {
     pub(crate) fn serve(
         &self,
         initrd: &Path,
-        (outside, inside): (u16, u16),
+        outside: u16,
+        inside: u16,
         weft: &Path,
         arguments: &str,
     ) -> Result<Command> {

@@ -153,7 +153,7 @@ impl Image {
             say(&format!("preparing Linux and QEMU, once, in {}", cache.display()));
             // Guests with the other kernel may be running with this emulator.
             let with_qemu = kernel == Kernel::Release || !qemu.root.exists();
-            build(kernel, &cache, &folder, (&qemu, with_qemu))?;
+            build(kernel, &cache, &folder, &qemu, with_qemu)?;
             fs::write(&stamp, recipe)?;
             say(&format!("ready after {} s", start.elapsed().as_secs()));
         }
@@ -206,12 +206,7 @@ fn recipe(kernel: Kernel) -> String {
     )
 }
 
-fn build(
-    kernel: Kernel,
-    cache: &Path,
-    folder: &Path,
-    (qemu, with_qemu): (&Tools, bool),
-) -> Result<()> {
+fn build(kernel: Kernel, cache: &Path, folder: &Path, qemu: &Tools, with_qemu: bool) -> Result<()> {
     let work = cache.join("work");
     for old in [folder, &work] {
         if old.exists() {

@@ -61,7 +61,7 @@ fn make_keys(bench: &mut Bench) -> Result<()> {
 }
 
 /// The table of a host for the target's configuration.
-fn host_table(bench: &Bench, host: &str, (own, controllers): (usize, Option<usize>)) -> String {
+fn host_table(bench: &Bench, host: &str, own: usize, controllers: Option<usize>) -> String {
     let path = |number| key(bench, number).display().to_string();
     let mut text =
         format!("[[subsystem.host]]\nnqn = \"{host}\"\ndhchap-key = \"{}\"\n", path(own));
@@ -92,7 +92,8 @@ pub(super) fn of_kernel_host(bench: &mut Bench, one_of: usize) -> Result<()> {
     make_keys(bench)?;
     let table = |bench: &Bench, case: &Case| {
         let Case { host, hash, group, keys } = case;
-        let table = host_table(bench, host, *keys);
+        let (own, controllers) = *keys;
+        let table = host_table(bench, host, own, controllers);
         format!("{table}dhchap-hashes = [\"{hash}\"]\ndhchap-groups = [\"{group}\"]\n")
     };
     let cases = cases(one_of);
@@ -110,7 +111,7 @@ pub(super) fn of_kernel_host(bench: &mut Bench, one_of: usize) -> Result<()> {
 /// Neither side accepts the other without the right key.
 pub(super) fn wrong_keys_of_kernel_host(bench: &mut Bench) -> Result<()> {
     make_keys(bench)?;
-    let hosts = host_table(bench, HOST, (0, Some(1)));
+    let hosts = host_table(bench, HOST, 0, Some(1));
     with_hosts(bench, &hosts, |bench| {
         bench.guest(&format!("fresh; not_authenticated {HOST}"))?;
         bench.guest(&format!("not_authenticated {HOST} 2"))?;
@@ -124,7 +125,7 @@ pub(super) fn wrong_keys_of_kernel_host(bench: &mut Bench) -> Result<()> {
 /// Keys, and then the group and the hash function, change at both ends while the host is connected.
 pub(super) fn new_key_of_kernel_host(bench: &mut Bench) -> Result<()> {
     make_keys(bench)?;
-    let hosts = host_table(bench, HOST, (0, Some(1)));
+    let hosts = host_table(bench, HOST, 0, Some(1));
     with_hosts(bench, &hosts, |bench| {
         bench.guest(&format!("fresh; connected_with {HOST} 0 1; new_secret 0; reads"))?;
         fs::copy(key(bench, 2), key(bench, 0))?;
@@ -150,7 +151,8 @@ fn arguments(bench: &Bench, host: &str, keys: (Option<usize>, Option<usize>)) ->
     let url = format!("nvme-tcp://127.0.0.1:{}/{NQN}?nsid=1", bench.port);
     let mut words: Vec<String> = ["read", &url, "--block-count", "8"].map(str::to_owned).into();
     words.extend(["--data".to_owned(), bench.folder.join("read.bin").display().to_string()]);
-    words.extend(secrets(bench, host, keys));
+    let (own, controllers) = keys;
+    words.extend(secrets(bench, host, own, controllers));
     words
 }
 
@@ -158,7 +160,8 @@ fn arguments(bench: &Bench, host: &str, keys: (Option<usize>, Option<usize>)) ->
 fn secrets(
     bench: &Bench,
     host: &str,
-    (own, controllers): (Option<usize>, Option<usize>),
+    own: Option<usize>,
+    controllers: Option<usize>,
 ) -> Vec<String> {
     let path = |number| key(bench, number).display().to_string();
     let mut words: Vec<String> = ["--hostnqn", host].map(str::to_owned).into();
@@ -243,11 +246,11 @@ pub(super) fn again_with_kernel_target(bench: &mut Bench) -> Result<()> {
     bench.guest(&format!("only_listed_hosts; list_host {HOST} sha256 ffdhe2048 0 1"))?;
     let result = (|| {
         for controllers in [None, Some(1)] {
-            let words = secrets(bench, HOST, (Some(0), controllers));
+            let words = secrets(bench, HOST, Some(0), controllers);
             again_under_load(bench, &words, &[0, 1])?;
             bench.guest(&format!("new_policy {HOST} sha512 ffdhe3072"))?;
         }
-        let words = secrets(bench, HOST, (Some(0), None));
+        let words = secrets(bench, HOST, Some(0), None);
         let mut command = load(bench, "60");
         let mut load = Process::start(command.args(&words), &bench.folder.join("load.log"))?;
         std::thread::sleep(Duration::from_secs(3));

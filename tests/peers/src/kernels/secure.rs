@@ -17,7 +17,7 @@ pub(super) fn path(bench: &Bench, name: &str) -> String {
 }
 
 /// Makes a key of TLS or of DH-HMAC-CHAP in the file of this name, in place of the one there.
-pub(super) fn make_key(bench: &mut Bench, (kind, hash): (&str, &str), name: &str) -> Result<()> {
+pub(super) fn make_key(bench: &mut Bench, kind: &str, hash: &str, name: &str) -> Result<()> {
     let path = path(bench, name);
     // There is none yet the first time.
     let _ = fs::remove_file(&path);
@@ -30,17 +30,13 @@ pub(super) fn own(bench: &Bench, name: &str) -> Result<()> {
 }
 
 /// Puts the PSK of a key of this host into the keyring of the guest's kernel.
-pub(super) fn insert(bench: &mut Bench, name: &str, (host, version): (&str, &str)) -> Result<()> {
-    let identity = identity(bench, name, (host, version))?;
+pub(super) fn insert(bench: &mut Bench, name: &str, host: &str, version: &str) -> Result<()> {
+    let identity = identity(bench, name, host, version)?;
     bench.guest(&format!("insert \"{identity}\" psk")).map(drop)
 }
 
 /// The identity of a key of this host; its PSK is in the file `psk` then.
-pub(super) fn identity(
-    bench: &mut Bench,
-    name: &str,
-    (host, version): (&str, &str),
-) -> Result<String> {
+pub(super) fn identity(bench: &mut Bench, name: &str, host: &str, version: &str) -> Result<String> {
     let (key, psk) = (path(bench, name), path(bench, "psk"));
     // There is none yet the first time.
     let _ = fs::remove_file(&psk);

@@ -60,11 +60,11 @@ fn with_psks(bench: &Bench, names: &[&str]) -> String {
 
 /// Under an identity of each version.
 fn tls(bench: &mut Bench) -> Result<()> {
-    make_key(bench, ("tls", "sha256"), "key")?;
+    make_key(bench, "tls", "sha256", "key")?;
     serve(bench, "required", &with_psks(bench, &["key"]))?;
     for version in VERSIONS {
         bench.guest("fresh; forget")?;
-        insert(bench, "key", (HOST, version))?;
+        insert(bench, "key", HOST, version)?;
         bench.guest("over_tls --tls; works; kernel_is_content; disconnect")?;
     }
     Ok(())
@@ -72,20 +72,20 @@ fn tls(bench: &mut Bench) -> Result<()> {
 
 /// A port that allows TLS serves the host with it and without.
 fn tls_is_allowed(bench: &mut Bench) -> Result<()> {
-    make_key(bench, ("tls", "sha256"), "key")?;
+    make_key(bench, "tls", "sha256", "key")?;
     serve(bench, "allowed", &with_psks(bench, &["key"]))?;
     bench.guest("fresh; forget; as_host; has_tls_on 0; works; disconnect")?;
-    insert(bench, "key", (HOST, "1"))?;
+    insert(bench, "key", HOST, "1")?;
     bench.guest("over_tls --tls; works; disconnect").map(drop)
 }
 
 /// tlshd with GnuTLS before 3.8.11 has a binder of SHA-256 for every PSK, also one whose identity
 /// says SHA-384: the target says so. With a newer one both suites work.
 fn tls_of_sha384(bench: &mut Bench) -> Result<()> {
-    make_key(bench, ("tls", "sha384"), "key")?;
+    make_key(bench, "tls", "sha384", "key")?;
     serve(bench, "required", &with_psks(bench, &["key"]))?;
     bench.guest("fresh; forget")?;
-    insert(bench, "key", (HOST, "1"))?;
+    insert(bench, "key", HOST, "1")?;
     if secure::hashes(bench)?.contains(&"sha384") {
         return bench.guest("over_tls --tls; works; disconnect").map(drop);
     }
@@ -104,31 +104,31 @@ fn tls_of_nvme_cli(bench: &mut Bench) -> Result<()> {
 
 /// Nobody gets in without the key, with another one or under another name.
 fn wrong_keys_of_tls(bench: &mut Bench) -> Result<()> {
-    make_key(bench, ("tls", "sha256"), "key")?;
-    make_key(bench, ("tls", "sha256"), "other")?;
+    make_key(bench, "tls", "sha256", "key")?;
+    make_key(bench, "tls", "sha256", "other")?;
     serve(bench, "required", &with_psks(bench, &["key"]))?;
     bench.guest("fresh; forget; refused; refused --tls")?;
     // The identity of version 0 is that of the right key, and the PSK is not.
-    insert(bench, "other", (HOST, "0"))?;
+    insert(bench, "other", HOST, "0")?;
     bench.guest("refused --tls")?;
     bench.running()?.wait_for("TLS:", Duration::from_secs(5))?;
     bench.guest("forget")?;
-    insert(bench, "other", (HOST, "1"))?;
+    insert(bench, "other", HOST, "1")?;
     bench.guest("refused --tls")?;
     let said = "no key is configured for a PSK identity";
     bench.running()?.wait_for(said, Duration::from_secs(5))?;
     bench.guest("forget")?;
-    insert(bench, "key", (HOST, "1"))?;
+    insert(bench, "key", HOST, "1")?;
     bench.guest("over_tls --tls; disconnect").map(drop)
 }
 
 /// A new key is added and the old one taken out, while the host is connected.
 fn rotation(bench: &mut Bench) -> Result<()> {
-    make_key(bench, ("tls", "sha256"), "key")?;
-    make_key(bench, ("tls", "sha256"), "next")?;
+    make_key(bench, "tls", "sha256", "key")?;
+    make_key(bench, "tls", "sha256", "next")?;
     serve(bench, "required", &with_psks(bench, &["key"]))?;
     bench.guest("fresh; forget")?;
-    insert(bench, "key", (HOST, "1"))?;
+    insert(bench, "key", HOST, "1")?;
     bench.guest("over_tls --tls; works")?;
     let reload = |bench: &mut Bench, names: &[&str]| {
         bench.configure_port("tls = \"required\"\n", &with_psks(bench, names))?;
@@ -136,11 +136,11 @@ fn rotation(bench: &mut Bench) -> Result<()> {
     };
     reload(bench, &["key", "next"])?;
     bench.guest("works; disconnect; over_tls --tls; works; forget")?;
-    insert(bench, "next", (HOST, "1"))?;
+    insert(bench, "next", HOST, "1")?;
     bench.guest("disconnect; over_tls --tls")?;
     reload(bench, &["next"])?;
     bench.guest("works; sleep 1; disconnect; over_tls --tls; works; disconnect; forget")?;
-    insert(bench, "key", (HOST, "1"))?;
+    insert(bench, "key", HOST, "1")?;
     bench.guest("refused --tls").map(drop)
 }
 
@@ -154,8 +154,8 @@ fn with_secrets(bench: &Bench, both_ways: bool, more: &str) -> String {
 }
 
 fn make_secrets(bench: &mut Bench) -> Result<()> {
-    make_key(bench, ("dhchap", "sha256"), "secret")?;
-    make_key(bench, ("dhchap", "sha384"), "controllers")
+    make_key(bench, "dhchap", "sha256", "secret")?;
+    make_key(bench, "dhchap", "sha384", "controllers")
 }
 
 /// Authenticates with these groups, in turn one way and both ways, and goes on over TLS with the
@@ -185,7 +185,7 @@ fn concatenation_of_all_groups(bench: &mut Bench) -> Result<()> {
 
 fn wrong_keys_of_concatenation(bench: &mut Bench) -> Result<()> {
     make_secrets(bench)?;
-    make_key(bench, ("dhchap", "sha256"), "other")?;
+    make_key(bench, "dhchap", "sha256", "other")?;
     serve(bench, "allowed", &with_secrets(bench, true, ""))?;
     // A wrong secret of the controller is no matter: with --concat Linux' host does not ask for it.
     bench.guest("fresh; forget; not_concatenated other")?;
@@ -212,10 +212,10 @@ fn killed_under_load(bench: &mut Bench, options: &str) -> Result<()> {
 }
 
 fn tls_killed_under_load(bench: &mut Bench) -> Result<()> {
-    make_key(bench, ("tls", "sha256"), "key")?;
+    make_key(bench, "tls", "sha256", "key")?;
     serve(bench, "required", &with_psks(bench, &["key"]))?;
     bench.guest("fresh; forget")?;
-    insert(bench, "key", (HOST, "1"))?;
+    insert(bench, "key", HOST, "1")?;
     killed_under_load(bench, "--tls")
 }
 

@@ -70,10 +70,10 @@ fn refused(bench: &mut Bench, words: &[String], says: &str) -> Result<()> {
 
 /// Under an identity of each version, of which the target knows one.
 fn tls(bench: &mut Bench) -> Result<()> {
-    make_key(bench, ("tls", "sha256"), "key")?;
+    make_key(bench, "tls", "sha256", "key")?;
     for version in VERSIONS {
         bench.guest("forget")?;
-        insert(bench, "key", (HOST, version))?;
+        insert(bench, "key", HOST, version)?;
         let words = with_key(bench, "key");
         works(bench, &words).with_context(|| format!("version {version}"))?;
     }
@@ -82,9 +82,9 @@ fn tls(bench: &mut Bench) -> Result<()> {
 
 /// A port that does not require TLS serves weft's host with it and without.
 fn tls_is_allowed(bench: &mut Bench) -> Result<()> {
-    make_key(bench, ("tls", "sha256"), "key")?;
+    make_key(bench, "tls", "sha256", "key")?;
     bench.guest("forget; wants_tls \"not required\"")?;
-    insert(bench, "key", (HOST, "1"))?;
+    insert(bench, "key", HOST, "1")?;
     let (with, without) = (with_key(bench, "key"), ["--hostnqn", HOST].map(str::to_owned));
     let both = works(bench, &without).and_then(|()| works(bench, &with));
     bench.guest("wants_tls required")?;
@@ -94,9 +94,9 @@ fn tls_is_allowed(bench: &mut Bench) -> Result<()> {
 /// tlshd with GnuTLS before 3.8.11 takes every PSK for one of SHA-256, so that one of SHA-384 has
 /// another binder there: the handshake ends. With a newer one both suites work.
 fn tls_of_sha384(bench: &mut Bench) -> Result<()> {
-    make_key(bench, ("tls", "sha384"), "key")?;
+    make_key(bench, "tls", "sha384", "key")?;
     bench.guest("forget")?;
-    insert(bench, "key", (HOST, "1"))?;
+    insert(bench, "key", HOST, "1")?;
     let words = with_key(bench, "key");
     match secure::hashes(bench)?.contains(&"sha384") {
         true => works(bench, &words),
@@ -115,14 +115,14 @@ fn tls_of_nvme_cli(bench: &mut Bench) -> Result<()> {
 }
 
 fn wrong_keys_of_tls(bench: &mut Bench) -> Result<()> {
-    make_key(bench, ("tls", "sha256"), "key")?;
-    make_key(bench, ("tls", "sha256"), "other")?;
+    make_key(bench, "tls", "sha256", "key")?;
+    make_key(bench, "tls", "sha256", "other")?;
     bench.guest("forget")?;
     let (right, wrong) = (with_key(bench, "key"), with_key(bench, "other"));
     refused(bench, &right, "")?;
     for version in VERSIONS {
         bench.guest("forget")?;
-        insert(bench, "key", (HOST, version))?;
+        insert(bench, "key", HOST, version)?;
         refused(bench, &wrong, "")?;
     }
     refused(bench, &["--hostnqn", HOST].map(str::to_owned), "")?;
@@ -132,17 +132,17 @@ fn wrong_keys_of_tls(bench: &mut Bench) -> Result<()> {
 /// The key in the kernel's keyring is another one from now on.
 fn rotation(bench: &mut Bench) -> Result<()> {
     for name in ["key", "next"] {
-        make_key(bench, ("tls", "sha256"), name)?;
+        make_key(bench, "tls", "sha256", name)?;
     }
     let (old, new) = (with_key(bench, "key"), with_key(bench, "next"));
     bench.guest("forget")?;
-    insert(bench, "key", (HOST, "1"))?;
+    insert(bench, "key", HOST, "1")?;
     works(bench, &old)?;
-    insert(bench, "next", (HOST, "1"))?;
+    insert(bench, "next", HOST, "1")?;
     works(bench, &old)?;
     works(bench, &new)?;
     bench.guest("forget")?;
-    insert(bench, "next", (HOST, "1"))?;
+    insert(bench, "next", HOST, "1")?;
     refused(bench, &old, "")?;
     works(bench, &new)
 }
@@ -171,9 +171,9 @@ fn goes_and_comes(bench: &mut Bench, words: &[String]) -> Result<()> {
 }
 
 fn port_with_tls_goes_and_comes(bench: &mut Bench) -> Result<()> {
-    make_key(bench, ("tls", "sha256"), "key")?;
+    make_key(bench, "tls", "sha256", "key")?;
     bench.guest("forget")?;
-    insert(bench, "key", (HOST, "1"))?;
+    insert(bench, "key", HOST, "1")?;
     let words = with_key(bench, "key");
     goes_and_comes(bench, &words)
 }
@@ -193,7 +193,8 @@ fn with_secrets(bench: &Bench, own: &str, controllers: Option<&str>) -> Vec<Stri
 /// hash function and group.
 fn with_host(
     bench: &mut Bench,
-    (hash, group): (&str, &str),
+    hash: &str,
+    group: &str,
     both_ways: bool,
     action: impl FnOnce(&mut Bench) -> Result<()>,
 ) -> Result<()> {
@@ -206,15 +207,15 @@ fn with_host(
 }
 
 fn make_secrets(bench: &mut Bench) -> Result<()> {
-    make_key(bench, ("dhchap", "sha256"), "secret")?;
-    make_key(bench, ("dhchap", "sha384"), "controllers")
+    make_key(bench, "dhchap", "sha256", "secret")?;
+    make_key(bench, "dhchap", "sha384", "controllers")
 }
 
 fn concatenations(bench: &mut Bench, groups: &[&str]) -> Result<()> {
     make_secrets(bench)?;
     let hashes = secure::hashes(bench)?;
     for (hash, group) in groups.iter().flat_map(|group| hashes.iter().map(move |h| (h, group))) {
-        with_host(bench, (hash, group), false, |bench| {
+        with_host(bench, hash, group, false, |bench| {
             let words = with_secrets(bench, "secret", None);
             works(bench, &words)?;
             bench.guest(&format!("has_made_keys {HOST}")).map(drop)
@@ -235,8 +236,8 @@ fn concatenation_of_all_groups(bench: &mut Bench) -> Result<()> {
 /// generate PSK, error -22"), and then has none for the handshake; one-way it has.
 fn wrong_keys_of_concatenation(bench: &mut Bench) -> Result<()> {
     make_secrets(bench)?;
-    make_key(bench, ("dhchap", "sha256"), "other")?;
-    with_host(bench, ("sha256", "ffdhe2048"), true, |bench| {
+    make_key(bench, "dhchap", "sha256", "other")?;
+    with_host(bench, "sha256", "ffdhe2048", true, |bench| {
         let words = with_secrets(bench, "other", None);
         refused(bench, &words, "does not accept this host's secret")?;
         let words = with_secrets(bench, "secret", Some("other"));
@@ -249,7 +250,7 @@ fn wrong_keys_of_concatenation(bench: &mut Bench) -> Result<()> {
 /// Another exchange on the admin queue, over TLS, makes the next key; I/O queues have none.
 fn keys_of_concatenation_are_replaced(bench: &mut Bench) -> Result<()> {
     make_secrets(bench)?;
-    with_host(bench, ("sha256", "ffdhe2048"), false, |bench| {
+    with_host(bench, "sha256", "ffdhe2048", false, |bench| {
         let words = with_secrets(bench, "secret", None);
         authentication::again_under_load(bench, &words, &[0])?;
         let made = bench.guest(&format!("made_keys {HOST}"))?;
@@ -261,7 +262,7 @@ fn keys_of_concatenation_are_replaced(bench: &mut Bench) -> Result<()> {
 
 fn port_with_concatenation_goes_and_comes(bench: &mut Bench) -> Result<()> {
     make_secrets(bench)?;
-    with_host(bench, ("sha256", "ffdhe2048"), false, |bench| {
+    with_host(bench, "sha256", "ffdhe2048", false, |bench| {
         let words = with_secrets(bench, "secret", None);
         goes_and_comes(bench, &words)
     })

@@ -80,7 +80,8 @@ impl Exposition {
         &mut self,
         name: &str,
         labels: &[(&str, &str)],
-        (bounds, buckets): (&[f64], &[u64]),
+        bounds: &[f64],
+        buckets: &[u64],
         sum: f64,
     ) {
         let mut count = 0;
@@ -136,7 +137,7 @@ mod tests {
         text.family("weft_reads_total", Kind::Counter, "Reads.");
         text.sample("weft_reads_total", &[("host", "a\"b\\c\nd")], 3);
         text.family("weft_seconds", Kind::Histogram, "Time.");
-        text.histogram("weft_seconds", &[("nsid", "1")], (&[5e-5, 0.001, 1.0], &[1, 0, 2, 4]), 8.5);
+        text.histogram("weft_seconds", &[("nsid", "1")], &[5e-5, 0.001, 1.0], &[1, 0, 2, 4], 8.5);
         text.finish()
     }
 

@@ -49,7 +49,7 @@ fn hosts(text: &mut Exposition, watch: &StatisticsReader, now: Duration) {
         "Time from a command's capsule to its completion, within the target.",
     );
     each_kind(&measured, |labels, of| {
-        text.histogram(name, labels, (&bounds, &of.buckets), seconds(of.total_ns));
+        text.histogram(name, labels, &bounds, &of.buckets, seconds(of.total_ns));
     });
     let name = "weft_host_bytes_total";
     text.family(name, Kind::Counter, "Bytes of the Read and Write commands that succeeded.");

@@ -64,7 +64,8 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
 /// Creates a block device with the name and UUID that are asked for.
 pub(super) fn create(
     operator: &Operator,
-    (kind, name): (BdevKind, Option<String>),
+    kind: BdevKind,
+    name: Option<String>,
     device: DeviceSpec,
     uuid: Option<HexId<16>>,
 ) -> Answer {
@@ -171,7 +172,7 @@ fn create_sized(operator: &Operator, params: Value, kind: BdevKind) -> Answer {
         BdevKind::Malloc => DeviceSpec::Memory { bytes, block_bytes },
         _ => DeviceSpec::Null { bytes, block_bytes },
     };
-    create(operator, (kind, name), device, uuid)
+    create(operator, kind, name, device, uuid)
 }
 
 fn create_stored(operator: &Operator, params: Value, kind: BdevKind) -> Answer {
@@ -194,7 +195,7 @@ fn create_stored(operator: &Operator, params: Value, kind: BdevKind) -> Answer {
         let (create_bytes, direct, shared) = (None, None, false);
         DeviceSpec::File { path, create_bytes, block_bytes, direct, read_only, shared }
     };
-    create(operator, (kind, Some(name)), device, uuid)
+    create(operator, kind, Some(name), device, uuid)
 }
 
 /// Any device that the command line can write, which SPDK does not have.
@@ -205,7 +206,7 @@ fn create_device(operator: &Operator, params: Value) -> Answer {
     let device = device.ok_or_else(|| params.error("device is missing, like memory:1GiB"))?;
     let uuid = params.parse("uuid")?;
     params.end()?;
-    create(operator, (BdevKind::Device, Some(name)), device, uuid)
+    create(operator, BdevKind::Device, Some(name), device, uuid)
 }
 
 pub(super) fn delete(

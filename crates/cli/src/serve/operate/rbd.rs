@@ -59,7 +59,7 @@ fn create(operator: &Operator, params: Value) -> Answer {
     params.end()?;
     let block_bytes = Some(block_bytes);
     let spec = RbdSpec { namespace, ceph, block_bytes, read_only, ..RbdSpec::new(pool, image) };
-    bdev::create(operator, (BdevKind::Rbd, name), DeviceSpec::Rbd(Box::new(spec)), uuid)
+    bdev::create(operator, BdevKind::Rbd, name, DeviceSpec::Rbd(Box::new(spec)), uuid)
 }
 
 fn register_cluster(operator: &Operator, params: Value) -> Answer {

@@ -35,7 +35,7 @@ impl Fleet {
             if spinning && self.is_one_machine() && self.target().description.cpus.len() < 2 {
                 continue;
             }
-            let read = |bytes, depth| self.read_over(link, (bytes, depth), spinning, each);
+            let read = |bytes, depth| self.read_over(link, bytes, depth, spinning, each);
             let (one, connection) = read(4096, 1)?;
             let (many, _) = read(4096, MESSAGES_DEPTH)?;
             let (stream, _) = read(STREAM_BYTES, STREAM_DEPTH)?;
@@ -76,7 +76,7 @@ impl Fleet {
         let (bytes, depth) = (size(key::BLOCK_BYTES, 4096), size(key::DEPTH, 1));
         let spins = text(configuration, key::HOST_POLLING) == "spin";
         let link = link_of(text(configuration, key::TRANSPORT));
-        let (found, connection) = self.read_over(link, (bytes, depth), spins, measure.runtime)?;
+        let (found, connection) = self.read_over(link, bytes, depth, spins, measure.runtime)?;
         let mut record = Record::new(study, &cell.id, Role::Link, configuration.clone());
         if connection.is_within_a_machine() {
             record.mark(Mark::Loopback);
@@ -105,7 +105,8 @@ impl Fleet {
     fn read_over(
         &self,
         link: &str,
-        (bytes, depth): (usize, usize),
+        bytes: usize,
+        depth: usize,
         spin: bool,
         runtime: Duration,
     ) -> Result<(Found, Connection), String> {

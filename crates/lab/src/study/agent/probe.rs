@@ -79,7 +79,7 @@ fn floor(probe: Probe, address: IpAddr, runtime: Duration) -> Floor {
         Probe::Stream => (STREAM_BYTES, STREAM_DEPTH),
         Probe::Read { bytes, depth, spin, within } => {
             let near = if within { address } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
-            let of_read = link::floor(bytes, depth, (near, address));
+            let of_read = link::floor(bytes, depth, near, address);
             return Floor { spin, runtime, ramp: runtime / 5, ..of_read };
         }
     };

@@ -118,7 +118,7 @@ impl Perf {
         };
         let runtime = Duration::from_secs(whole_seconds(job.runtime.unwrap_or_default()).max(1));
         let mut process = Process::start(&self.program, &words)?;
-        let watched = process.watch((ramp, runtime), stop, observer)?;
+        let watched = process.watch(ramp, runtime, stop, observer)?;
         let Watched { text, usage, interrupted } = watched;
         if interrupted {
             return Ok(RunResult { interrupted, ..RunResult::default() });
@@ -219,7 +219,8 @@ impl Process {
     /// Follows it to its end.
     fn watch(
         &mut self,
-        (ramp, runtime): (Duration, Duration),
+        ramp: Duration,
+        runtime: Duration,
         stop: &AtomicBool,
         observer: &mut dyn RunObserver,
     ) -> Result<Watched, String> {

@@ -63,7 +63,8 @@ impl Check {
     pub(super) fn completed(
         &mut self,
         purpose: Purpose,
-        (unit, offset): (u64, u64),
+        unit: u64,
+        offset: u64,
         block: Option<&[u8]>,
     ) -> Option<Result<(), Fault>> {
         if purpose == Purpose::Flush {
