@@ -49,7 +49,7 @@ const UNSAFE: &[&str] = &[
 const CLOCKS: &[&str] = &["crates/reactor/", "crates/cli/", "tests/", "xtask/"];
 
 /// What may carry text of a peer to a terminal, and where it is allowed: all else goes through
-/// `output::print`, `output::complain` and the log, which leave nothing that a terminal obeys.
+/// `output::print`, `output::print_error` and the log, which leave nothing that a terminal obeys.
 const PEERS_TEXT: &[(&[&str], &[&str])] = &[
     (
         &["raw_text("],

@@ -238,7 +238,7 @@ impl Served {
         let geometry = driven.factory.geometry();
         let said = output::print(&format!("{}\n", path.display()));
         said.map_err(Failure::before_serving)?;
-        output::complain(&format!(
+        output::print_error(&format!(
             "weft attach: {} is {}: {}, blocks of {} bytes, {} queues of {}",
             path.display(),
             driven.name,
@@ -261,7 +261,7 @@ impl Served {
                     Err(why) if !is_told => {
                         is_told = true;
                         tell_manager(NotifyState::Stopping);
-                        output::complain(&format!(
+                        output::print_error(&format!(
                             "weft attach: {why}: waiting until it is not; a second signal ends \
                              this process, and `weft attach --recover {}` serves the device then",
                             self.info.id

@@ -96,7 +96,7 @@ impl Beside {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut sections = sections(options)?;
     for note in sections.iter().flat_map(|section| &section.notes) {
-        output::complain(&format!("weft bench: {note}"));
+        output::print_error(&format!("weft bench: {note}"));
     }
     let mut output = options.reports.open()?;
     let firsts = firsts(&sections);
@@ -125,11 +125,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             (0, _) => "the results are what was measured until then".to_owned(),
             (out, all) => format!("{out} of {all} jobs never began"),
         };
-        output::complain(&format!("weft bench: interrupted: {what}"));
+        output::print_error(&format!("weft bench: interrupted: {what}"));
         return Err(Failure::Exit(signals::INTERRUPTED));
     }
     if let Some(fault) = fault {
-        output::complain(&format!("weft bench: {fault}"));
+        output::print_error(&format!("weft bench: {fault}"));
         return Err(Failure::Told);
     }
     closed
@@ -182,7 +182,7 @@ impl RunObserver for Observer<'_, '_> {
         let sections = &self.bench.sections[self.run.clone()];
         self.live.clear();
         if let Err(Failure::Because(why)) = self.output.report(&grouped(entries, sections)) {
-            output::complain(&format!("weft bench: {why}"));
+            output::print_error(&format!("weft bench: {why}"));
         }
     }
 }
@@ -447,7 +447,7 @@ fn place_of(options: &Options, section: &Section) -> Result<Place, Failure> {
             spec.into_polled().map(Place::Local).map_err(Failure::Because)
         }
         Place::Remote(id) if section.hipri => {
-            output::complain(&format!(
+            output::print_error(&format!(
                 "weft bench: job {:?}: hipri: a namespace across the network has no queues to \
                  poll here; --polling spin polls its sockets",
                 section.job.name
@@ -464,7 +464,7 @@ fn named_place(options: &Options, section: &Section) -> Result<Place, Failure> {
     let job = &section.job.name;
     if !connection.is_empty() {
         if let Some(filename) = &section.filename {
-            output::complain(&format!(
+            output::print_error(&format!(
                 "weft bench: job {job:?} names {filename}, and drives what the command line names"
             ));
         }
@@ -513,7 +513,7 @@ fn named_place(options: &Options, section: &Section) -> Result<Place, Failure> {
 /// A namespace; that it is not buffered is said to who asks for that.
 fn unbuffered(job: &str, remote: Place, direct: Option<bool>) -> Place {
     if direct == Some(false) {
-        output::complain(&format!(
+        output::print_error(&format!(
             "weft bench: job {job:?}: direct=0: there is no page cache before a namespace"
         ));
     }

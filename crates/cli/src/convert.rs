@@ -23,7 +23,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let text = weft_backend::files::read_text(path).map_err(|error| in_file(&error))?;
     let loaded = nvmetcli::parse(&text).map_err(|error| in_file(&error))?;
     for note in &loaded.notes {
-        output::complain(&format!("weft convert: {}: {note}", path.display()));
+        output::print_error(&format!("weft convert: {}: {note}", path.display()));
     }
     output::print(&toml::write(&loaded.config).map_err(|error| in_file(&error))?)
 }

@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let sources = sources(options, &namespace)?;
     namespace.copy(bytes_of(options.sdlba, &namespace)?, &sources, options.fua)?;
     let bytes: u64 = sources.iter().map(|source| source.length).sum();
-    output::complain(&format!("copied {bytes} bytes to namespace {}", namespace.nsid()));
+    output::print_error(&format!("copied {bytes} bytes to namespace {}", namespace.nsid()));
     Ok(controller.disconnect()?)
 }
 

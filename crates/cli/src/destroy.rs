@@ -67,7 +67,7 @@ pub(crate) fn allow(who: &str, at_risk: &[String], named: &[String]) -> Result<(
                  --yes-destroy {what}"
             )));
         }
-        output::complain(&format!(
+        output::print_error(&format!(
             "This {who} overwrites {what} and destroys its data.\nType its name to continue:"
         ));
         let mut line = String::new();

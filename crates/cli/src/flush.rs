@@ -20,6 +20,6 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (controller, namespace) = options.connection.namespace(&options.namespace)?;
     namespace.flush()?;
-    output::complain(&format!("flushed namespace {}", namespace.nsid()));
+    output::print_error(&format!("flushed namespace {}", namespace.nsid()));
     Ok(controller.disconnect()?)
 }

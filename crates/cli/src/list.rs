@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         match look(options, &address) {
             Ok(one) => found.push(one),
             Err(Failure::Because(what)) => {
-                output::complain(&format!("weft list: {what}"));
+                output::print_error(&format!("weft list: {what}"));
                 failed = true;
             }
             Err(other) => return Err(other),

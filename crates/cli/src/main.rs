@@ -98,7 +98,7 @@ fn ended(who: &str, outcome: Result<(), Failure>) -> ExitCode {
         Err(Failure::Told) => ExitCode::FAILURE,
         Err(Failure::Exit(code)) => ExitCode::from(code),
         Err(Failure::Because(what)) => {
-            output::complain(&format!("{who}: {what}"));
+            output::print_error(&format!("{who}: {what}"));
             ExitCode::FAILURE
         }
     }

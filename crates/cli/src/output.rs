@@ -64,7 +64,7 @@ pub(crate) fn json(text: &str) -> String {
 }
 
 /// Writes a line to standard error, ignoring errors.
-pub(crate) fn complain(text: &str) {
+pub(crate) fn print_error(text: &str) {
     let _ = writeln!(io::stderr(), "{}", printable(text));
 }
 
@@ -114,7 +114,7 @@ impl LiveLine {
             let _ = write!(io::stderr(), "\r{}\x1b[K", cut(&printable(text), columns));
             self.shown = true;
         } else if self.always {
-            complain(text);
+            print_error(text);
         }
     }
 

@@ -105,7 +105,7 @@ pub(crate) fn write(options: &Options) -> Result<(), Failure> {
         written += got;
         left -= got;
     }
-    output::complain(&format!("wrote {written} bytes to namespace {}", namespace.nsid()));
+    output::print_error(&format!("wrote {written} bytes to namespace {}", namespace.nsid()));
     Ok(controller.disconnect()?)
 }
 

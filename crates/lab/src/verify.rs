@@ -265,12 +265,12 @@ impl VerifyResult {
 
 /// What one lane wrote where: the last generation of each block, and which are in flight.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct Generations {
     generations: Vec<u32>,
     busy: Vec<bool>,
 }
 
-impl Ledger {
+impl Generations {
     /// Nothing written yet, over so many blocks.
     #[must_use]
     pub fn new(units: u64) -> Self {
@@ -439,21 +439,24 @@ mod tests {
     }
 
     #[test]
-    fn the_ledger_knows_what_is_written_and_in_flight() {
-        let mut ledger = Ledger::new(4);
-        assert_eq!(ledger.written_from(0), None);
-        assert_eq!(ledger.begin_write(2), 1);
-        assert_eq!(ledger.free_from(2), Some(3));
-        ledger.begin(3);
-        assert_eq!(ledger.free_from(2), Some(0), "it goes round");
-        ledger.begin(0);
-        ledger.begin(1);
-        assert_eq!(ledger.free_from(2), None);
-        ledger.end(2);
-        assert_eq!(ledger.free_from(0), Some(2));
-        assert_eq!(ledger.begin_write(2), 2);
-        assert_eq!((ledger.generation(2), ledger.generation(3), ledger.generation(9)), (2, 0, 0));
-        assert_eq!((ledger.written_from(0), ledger.written_from(3)), (Some(2), None));
+    fn generations_know_what_is_written_and_in_flight() {
+        let mut generations = Generations::new(4);
+        assert_eq!(generations.written_from(0), None);
+        assert_eq!(generations.begin_write(2), 1);
+        assert_eq!(generations.free_from(2), Some(3));
+        generations.begin(3);
+        assert_eq!(generations.free_from(2), Some(0), "it goes round");
+        generations.begin(0);
+        generations.begin(1);
+        assert_eq!(generations.free_from(2), None);
+        generations.end(2);
+        assert_eq!(generations.free_from(0), Some(2));
+        assert_eq!(generations.begin_write(2), 2);
+        assert_eq!(
+            (generations.generation(2), generations.generation(3), generations.generation(9)),
+            (2, 0, 0)
+        );
+        assert_eq!((generations.written_from(0), generations.written_from(3)), (Some(2), None));
     }
 
     proptest! {

@@ -113,7 +113,7 @@ impl Group {
                 schedule,
                 tracer: None,
                 stale_checks: 0,
-                stranger_lines: Lines::default(),
+                pending_lines: Lines::default(),
                 fault_lines: Lines::default(),
                 host_lines: Lines::default(),
                 draining: false,

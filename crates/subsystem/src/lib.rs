@@ -49,9 +49,9 @@ pub use shared::directory::{
 pub use shared::error::TargetError;
 pub use shared::io_metrics::ErrorClass;
 pub use shared::message::NamespaceRequest;
+pub use shared::pending::AuthenticationStatistics;
 pub use shared::snapshot::NamespaceState;
 pub use shared::statistics::DeviceStatistics;
-pub use shared::strangers::AuthenticationStatistics;
 pub use shared::trace::{TraceConfig, TracedGroup};
 pub use weft_backend::files::replace_file;
 pub use weft_nvmf::subsystem::DeviceTimes;

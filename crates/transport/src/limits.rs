@@ -23,7 +23,7 @@ pub const DIRECT_RECEIVE_BYTES: usize = 16 * 1024;
 
 /// The default time for a new connection until an accepted Connect. The Linux host waits 60 s for
 /// its own (`NVME_DEFAULT_ADMIN_TIMEOUT`); half of that is enough, and limits how long idle
-/// strangers are kept.
+/// peers that are not known are kept.
 pub const HANDSHAKE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 
 /// The default time to send what is queued, and for a peer to close after it was sent a

@@ -165,7 +165,7 @@ pub(super) fn check(
 ) -> Result<(), Failure> {
     for namespace in checked.iter().filter(|namespace| namespace.by_position) {
         let CheckedNamespace { nsid, subsystem, .. } = namespace;
-        output::complain(&format!(
+        output::print_error(&format!(
             "weft target: namespace {nsid} of {subsystem} has this number only by its position in \
              the file: write `nsid = {nsid}`, or after a restart hosts may find another namespace \
              there"

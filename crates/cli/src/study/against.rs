@@ -232,7 +232,7 @@ impl Turns<'_> {
             .map_err(|error| Failure::io("wait for", &side.program.display(), &error))?;
         let kept = self.directory.display();
         if stop.load(Ordering::Relaxed) {
-            output::complain(&format!(
+            output::print_error(&format!(
                 "weft study: stopped; to continue: weft study run --resume {kept}"
             ));
             return Err(Failure::Exit(signals::INTERRUPTED));
@@ -265,7 +265,7 @@ impl Turns<'_> {
 
     fn say(&self, what: &str) {
         if !self.how.quiet {
-            output::complain(&format!("weft study: {what}"));
+            output::print_error(&format!("weft study: {what}"));
         }
     }
 }

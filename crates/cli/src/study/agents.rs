@@ -149,7 +149,7 @@ impl Agents {
         let places = allocation.as_ref().and_then(|job| Some((job.job(), job.places()?)));
         let Some((job, (target, loads))) = places else { return Ok(self.clone()) };
         if !quiet {
-            output::complain(&format!(
+            output::print_error(&format!(
                 "Slurm's job {job}: the target runs on {target}, the load on {} (--no-site: on \
                  this machine)",
                 loads.join(", ")

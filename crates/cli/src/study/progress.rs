@@ -32,7 +32,7 @@ impl Shown {
     fn line(&mut self, text: &str) {
         if !self.quiet {
             self.live.clear();
-            output::complain(text);
+            output::print_error(text);
         }
     }
 }

@@ -203,7 +203,10 @@ fn begin(study: &str, how: &How, search: bool) -> Result<(), Failure> {
     if let Some(fleet) = &fleet {
         let checked = fleet.check_links(&plan).and_then(|()| fleet.check_knobs(&plan));
         checked.map_err(Failure::Because)?;
-        fleet.restored().iter().for_each(|what| output::complain(&format!("weft study: {what}")));
+        fleet
+            .restored()
+            .iter()
+            .for_each(|what| output::print_error(&format!("weft study: {what}")));
     }
     let directory = how.setup.out.clone().unwrap_or_else(|| fresh_directory(&plan.name));
     if let Some(other) = &how.setup.against {
@@ -402,14 +405,14 @@ impl How {
         let Some(limit) = self.wait_for_quiet else { return Ok(()) };
         let mut tell = |what: &str| {
             if !self.quiet {
-                output::complain(&format!("weft study: {what}"));
+                output::print_error(&format!("weft study: {what}"));
             }
         };
         match quiet::wait(limit, fleet, stop, &mut tell) {
             Waited::Quiet => Ok(()),
             Waited::Stopped => Err(Failure::Exit(signals::INTERRUPTED)),
             Waited::GaveUp(why) => {
-                output::complain(&format!("weft study: {why}"));
+                output::print_error(&format!("weft study: {why}"));
                 Err(Failure::Exit(NOT_QUIET))
             }
         }
@@ -542,7 +545,7 @@ impl Session<'_> {
             }))?,
         }
         if outcome.interrupted || outcome.error.is_some() || !outcome.missing.is_empty() {
-            self.complain(outcome);
+            self.print_problems(outcome);
             return Err(unwritten.unwrap_or(match outcome.interrupted {
                 true => Failure::Exit(signals::INTERRUPTED),
                 false => Failure::Told,
@@ -580,25 +583,25 @@ impl Session<'_> {
         }
     }
 
-    fn complain(&self, outcome: &Outcome) {
+    fn print_problems(&self, outcome: &Outcome) {
         if let Some(error) = &outcome.error {
-            output::complain(&format!("weft study: {error}"));
+            output::print_error(&format!("weft study: {error}"));
         }
         if outcome.interrupted {
-            output::complain("weft study: stopped; the measured repeats are kept");
+            output::print_error("weft study: stopped; the measured repeats are kept");
         }
         if !outcome.missing.is_empty() {
             let count = outcome.missing.len();
             let are = if count == 1 { "is" } else { "are" };
-            output::complain(&format!("weft study: {} {are} missing:", several(count, "cell")));
+            output::print_error(&format!("weft study: {} {are} missing:", several(count, "cell")));
             for missing in outcome.missing.iter().take(20) {
-                output::complain(&format!("  {missing}"));
+                output::print_error(&format!("  {missing}"));
             }
             if outcome.missing.len() > 20 {
-                output::complain(&format!("  and {} more", outcome.missing.len() - 20));
+                output::print_error(&format!("  and {} more", outcome.missing.len() - 20));
             }
             let directory = self.directory.display();
-            output::complain(&format!("to continue: weft study run --resume {directory}"));
+            output::print_error(&format!("to continue: weft study run --resume {directory}"));
         }
     }
 }

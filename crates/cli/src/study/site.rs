@@ -88,7 +88,7 @@ fn restore(options: &Restore) -> Result<(), Failure> {
 
 fn check(options: &Check) -> Result<(), Failure> {
     let survey = survey(&options.which)?;
-    let found = survey.check(&mut |what| output::complain(&format!("probing {what}")));
+    let found = survey.check(&mut |what| output::print_error(&format!("probing {what}")));
     let json = serde_json::to_value(&found).map_err(Failure::because)?;
     if let Some(path) = &options.output {
         fs::write(path, format!("{json:#}\n"))

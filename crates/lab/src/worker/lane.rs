@@ -553,7 +553,8 @@ impl Lane {
             return Some(Planned::own(Purpose::ReadBack, offset, bytes, now_ns));
         }
         let has_backlog = self.check.as_ref().is_some_and(|check| check.backlog.is_some());
-        let Some(ledger) = self.check.as_mut().and_then(|check| check.ledger.as_mut()) else {
+        let Some(generations) = self.check.as_mut().and_then(|check| check.generations.as_mut())
+        else {
             return Some(Planned::of(self.sequence.draw(), now_ns));
         };
         self.draws += 1;
@@ -561,19 +562,19 @@ impl Lane {
             self.read_back_max > 0 && !has_backlog && self.draws.is_multiple_of(VERIFY_READ_EVERY);
         if self.drawn.is_none() && reads_back {
             let unit = self.sequence.any_unit();
-            if ledger.generation(unit) > 0 && ledger.free_from(unit) == Some(unit) {
-                ledger.begin(unit);
+            if generations.generation(unit) > 0 && generations.free_from(unit) == Some(unit) {
+                generations.begin(unit);
                 let offset = unit * self.unit_bytes;
                 return Some(Planned::own(Purpose::ReadBack, offset, bytes, now_ns));
             }
         }
         let drawn = self.drawn.take().unwrap_or_else(|| self.sequence.draw());
-        let Some(free) = ledger.free_from(drawn.offset / self.unit_bytes) else {
+        let Some(free) = generations.free_from(drawn.offset / self.unit_bytes) else {
             self.drawn = Some(drawn);
             return None;
         };
         if drawn.direction == Direction::Read {
-            ledger.begin(free);
+            generations.begin(free);
         }
         Some(Planned::of(Drawn { offset: free * self.unit_bytes, ..drawn }, now_ns))
     }

@@ -195,14 +195,14 @@ impl Between {
             if target.end.standing() == Standing::Authenticated {
                 authenticated += 1;
                 let answers = self.hosts.iter().any(|host| host.has_answered(target));
-                assert!(answers, "seed {seed}: target {number} believes a stranger");
+                assert!(answers, "seed {seed}: target {number} believes a peer without the secret");
             }
         }
         for (number, host) in self.hosts.iter().enumerate() {
             if host.next == Next::Done && !host.reply.is_empty() {
                 authenticated += 1;
                 let answers = self.targets.iter().any(|target| host.was_answered_by(target));
-                assert!(answers, "seed {seed}: host {number} believes a stranger");
+                assert!(answers, "seed {seed}: host {number} believes a peer without the secret");
             }
         }
         authenticated

@@ -1,4 +1,4 @@
-//! Harnesses that send arbitrary messages to either end, and hold that it believes no stranger.
+//! Harnesses that send arbitrary messages to either end, and hold that it believes no peer without the secret.
 
 use std::sync::{Arc, OnceLock};
 
@@ -78,7 +78,7 @@ pub fn strange_host(mut input: &[u8]) {
         if how & 0x40 != 0 {
             assert_ne!(target.receive(u32::from(how) * 16), Received::Pending, "nothing to do");
         }
-        assert_ne!(target.standing(), Standing::Authenticated, "by a stranger");
+        assert_ne!(target.standing(), Standing::Authenticated, "by a peer without the secret");
     }
 }
 
@@ -97,7 +97,7 @@ pub fn strange_controller(mut input: &[u8]) {
                 Some((how, message)) => host.received(&message, &random(how)),
                 None => return,
             },
-            Next::Done => unreachable!("a stranger is believed"),
+            Next::Done => unreachable!("a peer without the secret is believed"),
             Next::Failed(..) => return,
         };
     }
@@ -119,7 +119,7 @@ pub fn strange_concatenation(mut input: &[u8]) {
                 Some((how, message)) => host.received(&message, &random(how)),
                 None => return,
             },
-            Next::Done => unreachable!("a stranger is believed"),
+            Next::Done => unreachable!("a peer without the secret is believed"),
             Next::Failed(..) => {
                 assert!(
                     host.take_generated_psk().is_none(),

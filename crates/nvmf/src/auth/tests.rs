@@ -402,7 +402,7 @@ fn replayed_messages_are_refused() {
     }
 }
 
-/// A stranger who has no secret reflects the host's challenge to it, to have it answered by the
+/// A peer that has no secret reflects the host's challenge to it, to have it answered by the
 /// host itself: the roles are in the responses.
 #[test]
 fn a_reflected_challenge_is_of_no_use() {
@@ -498,9 +498,9 @@ fn without_a_policy_the_protocol_is_not_usable() {
 }
 
 proptest! {
-    /// Whatever is sent: no panic, and no end believes a stranger.
+    /// Whatever is sent: no panic, and no end believes a peer without the secret.
     #[test]
-    fn a_stranger_is_not_let_in(input in prop::collection::vec(any::<u8>(), 0..1000)) {
+    fn a_peer_without_the_secret_is_not_let_in(input in prop::collection::vec(any::<u8>(), 0..1000)) {
         super::fuzzing::strange_host(&input);
         super::fuzzing::strange_controller(&input);
     }

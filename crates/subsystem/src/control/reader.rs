@@ -7,9 +7,9 @@ use weft_rpc::machine::{self, Machine};
 use weft_statistics::{Group, Hosts, RateLimit, Statistics, ns};
 
 use crate::shared::directory::{ConnectedController, ConnectedQueue, Directory};
+use crate::shared::pending::AuthenticationStatistics;
 use crate::shared::snapshot::NamespaceState;
 use crate::shared::statistics::DeviceStatistics;
-use crate::shared::strangers::AuthenticationStatistics;
 
 /// Reads a target's counters, from any thread, also after the target has stopped.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl StatisticsReader {
     /// What has become of authentications since the start.
     #[must_use]
     pub fn authentications(&self) -> AuthenticationStatistics {
-        let queues = self.directory.strangers(|queues| queues.statistics());
+        let queues = self.directory.pending(|queues| queues.statistics());
         queues + self.directory.handshakes(|handshakes| handshakes.statistics())
     }
 

@@ -50,8 +50,8 @@ impl Group {
         };
         let address = peer.ip().to_canonical();
         // Where TLS is allowed, it is not known yet who will use it.
-        let is_stranger = self.core.snapshot.tls_mode(port_id) != TlsMode::Off;
-        if is_stranger && !self.admit_handshake(address) {
+        let is_pending = self.core.snapshot.tls_mode(port_id) != TlsMode::Off;
+        if is_pending && !self.admit_handshake(address) {
             return self.core.reactor.close(socket);
         }
         let id = self.connections.reserve(self.core.id);
@@ -64,7 +64,7 @@ impl Group {
         self.core.snapshot.secure(reactor, &mut transport, port_id);
         self.core.directory.connection_came();
         let connection = Connection::new(id, endpoints, transport, false);
-        self.add(Connection { is_stranger, ..connection });
+        self.add(Connection { is_pending, ..connection });
         self.listeners.unconnected.add(address, id);
         let connections = &self.connections;
         self.listeners.unconnected.prune(2 * connections.len(), |id| {
@@ -91,7 +91,7 @@ impl Group {
     /// longer counts.
     fn evict_handshake(&mut self) {
         let connections = &self.connections;
-        let is_one = |id| connections.get(id).is_some_and(|one| one.is_stranger);
+        let is_one = |id| connections.get(id).is_some_and(|one| one.is_pending);
         if let Some(id) = self.listeners.unconnected.take(is_one) {
             self.with_id(id, |connection, core| {
                 connection.end_handshake(core);

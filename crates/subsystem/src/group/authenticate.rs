@@ -38,7 +38,7 @@ pub(crate) struct Guard {
     /// told.
     is_timed: bool,
     /// It counts as a queue whose host is not authenticated.
-    is_stranger: bool,
+    is_pending: bool,
     /// The host waits for the answer that it has failed, or has waited.
     is_failing: bool,
     /// The host has to make a key of TLS here.
@@ -72,7 +72,7 @@ impl Guard {
             waiting: None,
             choice: None,
             is_timed: false,
-            is_stranger: true,
+            is_pending: true,
             is_failing: false,
             alive: Arc::new(()),
             host_id: (request.queue_id == 0).then_some(request.host_id),
@@ -83,7 +83,7 @@ impl Guard {
     fn over_channel(request: &ConnectRequest) -> Self {
         let guard = Self::new(request, SecureChannel::NONE, false);
         let authenticator = Authenticator::over_channel(guard.names.clone());
-        Self { authenticator, is_stranger: false, ..guard }
+        Self { authenticator, is_pending: false, ..guard }
     }
 
     /// Keeps a key of TLS that the exchange has made on this queue: for the connections that the
@@ -166,7 +166,7 @@ impl Connection {
             return Err(ConnectError::status(Status::CONNECT_INVALID_HOST.with_dnr()));
         }
         let address = self.endpoints.peer.ip();
-        if !core.directory.strangers(|strangers| strangers.admit(address)) {
+        if !core.directory.pending(|pending| pending.admit(address)) {
             return Err(ConnectError::status(Status::CONNECT_CONTROLLER_BUSY));
         }
         self.guard = Some(Box::new(Guard::new(request, channel, requires_channel)));
@@ -281,24 +281,24 @@ impl Connection {
         }
         let (peer, host) = (self.endpoints.peer, guard.names.host);
         let what = format_args!("{peer}: {host} did not authenticate itself in time");
-        core.warn_of_stranger(what, 1);
+        core.warn_of_pending(what, 1);
         self.close(CloseReason::Requested("the host did not authenticate itself in time"), core);
     }
 
     /// The connection has ended, and its exchanges with it.
     pub(super) fn drop_guard(&mut self, core: &mut Core) {
-        self.end_as_stranger(core);
+        self.end_pending(core);
         if self.guard.take().is_some() {
             core.reactor.clear_timer(timer(AUTHENTICATION_TIMERS, self.id));
         }
     }
 
-    fn end_as_stranger(&mut self, core: &Core) {
+    fn end_pending(&mut self, core: &Core) {
         if let Some(guard) = &mut self.guard
-            && std::mem::take(&mut guard.is_stranger)
+            && std::mem::take(&mut guard.is_pending)
         {
             let address = self.endpoints.peer.ip();
-            core.directory.strangers(|strangers| strangers.remove(address));
+            core.directory.pending(|pending| pending.remove(address));
         }
     }
 
@@ -437,7 +437,7 @@ impl Connection {
             Standing::Failed(reason) => {
                 let (peer, host) = (self.endpoints.peer, guard.names.host);
                 let what = format_args!("{peer}: {host} was not authenticated: {reason}");
-                core.warn_of_stranger(what, 1);
+                core.warn_of_pending(what, 1);
                 self.close(CloseReason::Requested("the host was not authenticated"), core);
             }
             Standing::Authenticated if !guard.authenticator.is_under_way() => {
@@ -448,10 +448,10 @@ impl Connection {
                     if let Some((hash, group)) = guard.choice {
                         core.directory.queue_authenticated(self.id, hash, group);
                     }
-                    core.directory.strangers(|strangers| strangers.note(true));
+                    core.directory.pending(|pending| pending.note(true));
                     core.reactor.clear_timer(timer(AUTHENTICATION_TIMERS, self.id));
                     log::debug!("{}: {} is authenticated", self.endpoints.peer, guard.names.host);
-                    self.end_as_stranger(core);
+                    self.end_pending(core);
                     self.claim_when_authenticated(core);
                 }
             }

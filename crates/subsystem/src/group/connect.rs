@@ -336,7 +336,7 @@ impl Connection {
                 "{peer}: {host} is refused at {nqn}: its Host Identifier {id} is that of {owner}, \
                  which is connected or has registered; give each host an identifier of its own"
             );
-            core.warn_of_stranger(what, 1);
+            core.warn_of_pending(what, 1);
             ConnectError::invalid(InvalidParameter::HOST_ID)
         })?;
         if !self.is_untrusted() {

@@ -37,7 +37,7 @@ pub(crate) struct Connection {
     /// Its host has to authenticate itself, or has done so.
     pub(super) guard: Option<Box<Guard>>,
     /// It came to a port that requires TLS, and its handshake is not over.
-    pub(super) is_stranger: bool,
+    pub(super) is_pending: bool,
     /// A key of TLS that an authentication has made belongs to it.
     pub(super) holds_key: bool,
     /// An admin queue's: its Host Identifier belongs to its host.
@@ -130,7 +130,7 @@ impl Connection {
             transport,
             role,
             guard: None,
-            is_stranger: false,
+            is_pending: false,
             holds_key: false,
             turn: TurnState::Idle,
             placed,
@@ -482,7 +482,7 @@ impl Connection {
         match reason {
             CloseReason::Tls(_) if self.may_be_unconnected() => {
                 let what = format_args!("{peer}: {what} ended: {reason}");
-                core.warn_of_stranger(what, TLS_WARNINGS);
+                core.warn_of_pending(what, TLS_WARNINGS);
             }
             CloseReason::Protocol(_)
             | CloseReason::Violation(_)
@@ -499,7 +499,7 @@ impl Connection {
 
     /// Its TLS handshake is over, or it is.
     pub(super) fn end_handshake(&mut self, core: &Core) {
-        if std::mem::take(&mut self.is_stranger) {
+        if std::mem::take(&mut self.is_pending) {
             let address = self.endpoints.peer.ip();
             core.directory.handshakes(|handshakes| handshakes.remove(address));
         }

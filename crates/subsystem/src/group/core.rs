@@ -61,7 +61,7 @@ pub(crate) struct Core {
     /// Checks for stale connections that this group has started.
     pub(crate) stale_checks: u64,
     /// Lines about hosts that have not authenticated themselves, and handshakes that have failed.
-    pub(crate) stranger_lines: Lines,
+    pub(crate) pending_lines: Lines,
     /// Lines about what peers have done wrong.
     pub(crate) fault_lines: Lines,
     /// Lines about hosts that come and go.
@@ -167,10 +167,10 @@ impl Core {
 
     /// Counts a host that has failed to authenticate itself, or a handshake with TLS that has
     /// failed, and warns of it: at most `most` times in a second, as there may be a flood.
-    pub(crate) fn warn_of_stranger(&mut self, what: std::fmt::Arguments<'_>, most: u64) {
-        self.directory.strangers(|strangers| strangers.note(false));
+    pub(crate) fn warn_of_pending(&mut self, what: std::fmt::Arguments<'_>, most: u64) {
+        self.directory.pending(|pending| pending.note(false));
         let now = self.reactor.turn_time();
-        self.stranger_lines.say(log::Level::Warn, what, most, now);
+        self.pending_lines.say(log::Level::Warn, what, most, now);
     }
 
     /// Says what a peer has done wrong.

@@ -24,11 +24,11 @@ use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::io_metrics::IoMetrics;
 use crate::shared::limits;
 use crate::shared::message::{Manager, NamespaceRequest};
+use crate::shared::pending::PendingPeers;
 use crate::shared::powers::Powers;
 use crate::shared::reservations::Reserver;
 use crate::shared::snapshot::{Scope, Snapshot};
 use crate::shared::statistics::GroupCounters;
-use crate::shared::strangers::Strangers;
 use crate::shared::trace::{Trace, TracedGroup};
 
 /// The exit code of a process whose poll group has failed: that of a panic.
@@ -129,8 +129,8 @@ struct State {
     classes: BTreeMap<ConnectionId, Arc<ClassWord>>,
     /// Admin and I/O queues that were connected since the start, by group.
     came: Vec<(u64, u64)>,
-    strangers: Strangers,
-    handshakes: Strangers,
+    pending: PendingPeers,
+    handshakes: PendingPeers,
     /// Discovery controllers of each address, to which anybody may connect.
     discoverers: BTreeMap<IpAddr, usize>,
     /// Queues of each group: the next one goes to the group with the fewest.
@@ -173,8 +173,8 @@ impl Directory {
                 connected: BTreeMap::new(),
                 classes: BTreeMap::new(),
                 came: vec![(0, 0); groups],
-                strangers: Strangers::default(),
-                handshakes: Strangers::default(),
+                pending: PendingPeers::default(),
+                handshakes: PendingPeers::default(),
                 discoverers: BTreeMap::new(),
                 queues: vec![0; groups],
                 trace: None,
@@ -441,13 +441,13 @@ impl Directory {
     }
 
     /// Connections whose handshake with TLS is not over.
-    pub(crate) fn handshakes<T>(&self, action: impl FnOnce(&mut Strangers) -> T) -> T {
+    pub(crate) fn handshakes<T>(&self, action: impl FnOnce(&mut PendingPeers) -> T) -> T {
         action(&mut self.lock().handshakes)
     }
 
     /// What has become of queues whose hosts have to authenticate themselves.
-    pub(crate) fn strangers<T>(&self, action: impl FnOnce(&mut Strangers) -> T) -> T {
-        action(&mut self.lock().strangers)
+    pub(crate) fn pending<T>(&self, action: impl FnOnce(&mut PendingPeers) -> T) -> T {
+        action(&mut self.lock().pending)
     }
 
     /// The host of a queue has authenticated itself.

@@ -26,11 +26,11 @@ pub(crate) const THROTTLED_SHARE: usize = 2;
 
 /// Queues whose hosts have not authenticated themselves yet, of all addresses. Each may take two
 /// powers of a processor and a few kilobytes: with the longest group these are 20 s.
-pub(crate) const STRANGERS_MAX: usize = 1024;
+pub(crate) const PENDING_MAX: usize = 1024;
 
 /// The same of one address: hosts connect the queues of a controller one after the other, so this
 /// is as many controllers at a time.
-pub(crate) const STRANGERS_OF_AN_ADDRESS_MAX: usize = 256;
+pub(crate) const PENDING_OF_AN_ADDRESS_MAX: usize = 256;
 
 /// How long a host waits for the answer that its authentication has failed. With the bounds above
 /// nobody tries more than some thousand keys in a second, whatever addresses there are, and nothing

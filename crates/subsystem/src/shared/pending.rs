@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::shared::limits::{STRANGERS_MAX, STRANGERS_OF_AN_ADDRESS_MAX};
+use crate::shared::limits::{PENDING_MAX, PENDING_OF_AN_ADDRESS_MAX};
 
 /// What has become of exchanges since the start, and how many are to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,12 +35,12 @@ impl std::ops::Add for AuthenticationStatistics {
 /// Queues, or handshakes, of the whole target: neither keeps the other out. It has an entry only
 /// for addresses that have such a queue now.
 #[derive(Debug, Default)]
-pub(crate) struct Strangers {
+pub(crate) struct PendingPeers {
     by_address: BTreeMap<IpAddr, usize>,
     statistics: AuthenticationStatistics,
 }
 
-impl Strangers {
+impl PendingPeers {
     /// Whether another one of this address may come; it counts from now on.
     pub(crate) fn admit(&mut self, address: IpAddr) -> bool {
         let may_come = !self.is_full() && !self.has_many(address);
@@ -59,11 +59,11 @@ impl Strangers {
     }
 
     fn is_full(&self) -> bool {
-        usize::try_from(self.statistics.waiting).is_ok_and(|all| all >= STRANGERS_MAX)
+        usize::try_from(self.statistics.waiting).is_ok_and(|all| all >= PENDING_MAX)
     }
 
     fn has_many(&self, address: IpAddr) -> bool {
-        self.by_address.get(&address).is_some_and(|of_it| *of_it >= STRANGERS_OF_AN_ADDRESS_MAX)
+        self.by_address.get(&address).is_some_and(|of_it| *of_it >= PENDING_OF_AN_ADDRESS_MAX)
     }
 
     /// One of these is authenticated, or gone.
@@ -96,37 +96,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_are_bounded_for_each_address_and_in_all() {
-        let mut strangers = Strangers::default();
+    fn pending_peers_are_bounded_for_each_address_and_in_all() {
+        let mut pending = PendingPeers::default();
         let address = |last: u8| IpAddr::from([192, 0, 2, last]);
-        for _ in 0..STRANGERS_OF_AN_ADDRESS_MAX {
-            assert!(strangers.admit(address(0)));
+        for _ in 0..PENDING_OF_AN_ADDRESS_MAX {
+            assert!(pending.admit(address(0)));
         }
-        assert!(!strangers.admit(address(0)) && strangers.admit(address(1)));
-        let mut all = STRANGERS_OF_AN_ADDRESS_MAX + 1;
+        assert!(!pending.admit(address(0)) && pending.admit(address(1)));
+        let mut all = PENDING_OF_AN_ADDRESS_MAX + 1;
         for last in (2..=u8::MAX).cycle() {
-            if !strangers.admit(address(last)) {
+            if !pending.admit(address(last)) {
                 break;
             }
             all += 1;
         }
-        assert_eq!(all, STRANGERS_MAX);
-        assert!(!strangers.admit(address(1)), "the others are full");
-        assert!(!strangers.needs_place(address(0)), "it has too many itself");
-        assert!(strangers.needs_place(address(1)), "another one may go");
-        assert!(!strangers.admit(address(1)), "but as long as it is there, none comes");
-        strangers.remove(address(0));
-        strangers.remove(address(0));
-        assert!(!strangers.needs_place(address(1)));
-        assert!(strangers.admit(address(1)) && strangers.admit(address(0)));
-        assert!(!strangers.admit(address(0)));
+        assert_eq!(all, PENDING_MAX);
+        assert!(!pending.admit(address(1)), "the others are full");
+        assert!(!pending.needs_place(address(0)), "it has too many itself");
+        assert!(pending.needs_place(address(1)), "another one may go");
+        assert!(!pending.admit(address(1)), "but as long as it is there, none comes");
+        pending.remove(address(0));
+        pending.remove(address(0));
+        assert!(!pending.needs_place(address(1)));
+        assert!(pending.admit(address(1)) && pending.admit(address(0)));
+        assert!(!pending.admit(address(0)));
         for last in 0..=u8::MAX {
-            for _ in 0..STRANGERS_MAX {
-                strangers.remove(address(last));
+            for _ in 0..PENDING_MAX {
+                pending.remove(address(last));
             }
         }
-        assert!(strangers.by_address.is_empty(), "nothing is kept of those who are gone");
-        assert_eq!(strangers.statistics().waiting, 0);
-        assert_eq!(strangers.statistics().refused, 5);
+        assert!(pending.by_address.is_empty(), "nothing is kept of those who are gone");
+        assert_eq!(pending.statistics().waiting, 0);
+        assert_eq!(pending.statistics().refused, 5);
     }
 }

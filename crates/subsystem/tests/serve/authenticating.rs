@@ -161,14 +161,14 @@ fn only_an_authenticated_host_has_its_identifier() {
         host_id: crate::support::HOST_ID,
         ..ConnectFields::admin().of_other_host()
     };
-    let (mut stranger, _) = connect(&target, &borrowed);
+    let (mut other, _) = connect(&target, &borrowed);
     let (mut admin, _) = connect(&target, &ConnectFields::admin());
     authenticate(&mut admin);
     // It has the key of the host that it says, but another one has the identifier by now.
     let name = |text: &str| text.parse().expect("a name");
     let names = Names { host: name(OTHER_HOST), subsystem: name(SUBSYSTEM) };
-    run_exchange(&mut stranger, Authenticator::new(names, Arc::new(policy(KEY)), 7), |_, _| {});
-    stranger.until_closed();
+    run_exchange(&mut other, Authenticator::new(names, Arc::new(policy(KEY)), 7), |_, _| {});
+    other.until_closed();
     let answer = Peer::open(address(&target), HostOptions::default()).connect(&borrowed);
     assert_eq!(answer.status(), Status::CONNECT_INVALID_PARAMETERS.with_dnr());
     admin.run(read_version(), HostData::None).succeeded();

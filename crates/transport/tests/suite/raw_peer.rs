@@ -10,9 +10,9 @@ use weft_nvmf::tcp::encode::Encoder;
 use crate::rig::Rig;
 
 /// A socket of its own, outside the reactor.
-pub struct Stranger(pub TcpStream);
+pub struct RawPeer(pub TcpStream);
 
-impl Stranger {
+impl RawPeer {
     pub fn new(rig: &Rig) -> Self {
         let stream = TcpStream::connect(rig.target.address).expect("connect");
         stream.set_nonblocking(true).expect("non-blocking");
@@ -21,13 +21,13 @@ impl Stranger {
     }
 
     pub fn shaken_hands(rig: &mut Rig, digests: DigestOptions) -> Self {
-        let mut stranger = Self::new(rig);
+        let mut peer = Self::new(rig);
         let request = InitializeConnectionRequest::new(0, digests, 0);
-        stranger.send(request.bytes());
-        let response = stranger.receive(rig, 128);
+        peer.send(request.bytes());
+        let response = peer.receive(rig, 128);
         let response = InitializeConnectionResponse::read(&response).expect("ICResp");
         assert_eq!(response.digests, digests);
-        stranger
+        peer
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
@@ -38,7 +38,7 @@ impl Stranger {
     pub fn receive(&mut self, rig: &mut Rig, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let mut done = 0;
-        rig.run("a response to the stranger", |_| {
+        rig.run("a response to the raw peer", |_| {
             match self.0.read(&mut bytes[done..]) {
                 Ok(0) => return true,
                 Ok(count) => done += count,
@@ -55,14 +55,14 @@ impl Stranger {
 
     /// Connects, up to an accepted Connect.
     pub fn connected(rig: &mut Rig, digests: DigestOptions) -> (Self, Encoder) {
-        let mut stranger = Self::shaken_hands(rig, digests);
+        let mut peer = Self::shaken_hands(rig, digests);
         let encoder = Encoder::new(digests.header(), digests.data(), 4);
         let mut bytes = Vec::new();
         let connect = Command::fabrics(FabricsType::CONNECT).with_command_id(9);
         encoder.put_command(&connect, 0, &mut bytes);
-        stranger.send(&bytes);
-        assert!(stranger.completion(rig, digests).status().is_success());
-        (stranger, encoder)
+        peer.send(&bytes);
+        assert!(peer.completion(rig, digests).status().is_success());
+        (peer, encoder)
     }
 
     /// The next PDU, which is a CapsuleResp.

@@ -15,21 +15,21 @@ use weft_transport::CloseReason;
 use weft_transport::host::HostOptions;
 use weft_transport::target::Limits;
 
+use crate::raw_peer::RawPeer;
 use crate::rig::{Behaviour, Ending, READ, Rig, WRITE, drivers, pattern};
-use crate::stranger::Stranger;
 
 #[test]
 fn a_malformed_pdu_is_answered_and_the_connection_ends() {
     for reactor in drivers() {
         let mut rig = Rig::new(reactor, Behaviour::default());
         let bystander = rig.connect(HostOptions::default());
-        let mut stranger = Stranger::shaken_hands(&mut rig, DigestOptions(0));
+        let mut peer = RawPeer::shaken_hands(&mut rig, DigestOptions(0));
         let mut header = CommonHeader::bare(Kind::CapsuleCommand);
         header.header_length = 64;
-        stranger.send(header.bytes());
+        peer.send(header.bytes());
         // More than the target reads, which must not reset the connection before its termination.
-        stranger.send(&[0x55; 100_000]);
-        let answer = stranger.receive(&mut rig, 32);
+        peer.send(&[0x55; 100_000]);
+        let answer = peer.receive(&mut rig, 32);
         let request = TerminateRequest::read(&answer).expect("a termination");
         assert_eq!(request.common.pdu_type, PduType::C2H_TERMINATE_REQUEST);
         assert_eq!(request.status(), Fes::INVALID_HEADER_FIELD);
@@ -39,7 +39,7 @@ fn a_malformed_pdu_is_answered_and_the_connection_ends() {
             rig.turn();
         }
         assert!(rig.target.closed.is_empty(), "it waits for the peer to hang up");
-        drop(stranger);
+        drop(peer);
         rig.run("closed", |rig| !rig.target.closed.is_empty());
         let [CloseReason::Protocol(fault)] = rig.target.closed[..] else {
             panic!("{:?}", rig.target.closed);
@@ -56,9 +56,9 @@ fn a_peer_that_does_not_close_is_disconnected() {
     for reactor in drivers() {
         let limits = Limits { close_timeout: Duration::from_millis(30), ..Limits::default() };
         let mut rig = Rig::new(reactor, Behaviour { limits, ..Behaviour::default() });
-        let mut stranger = Stranger::new(&rig);
-        stranger.send(&[0xff; 8]);
-        let all = stranger.receive(&mut rig, 1000);
+        let mut peer = RawPeer::new(&rig);
+        peer.send(&[0xff; 8]);
+        let all = peer.receive(&mut rig, 1000);
         assert_eq!(all.len(), 32, "a termination, and then the end");
         rig.run("closed", |rig| !rig.target.closed.is_empty());
         rig.close();
@@ -66,16 +66,16 @@ fn a_peer_that_does_not_close_is_disconnected() {
 }
 
 #[test]
-fn strangers_have_limited_time() {
+fn peers_without_a_handshake_have_limited_time() {
     for reactor in drivers() {
         let handshake_timeout = Duration::from_millis(50);
         let limits = Limits { handshake_timeout, ..Limits::default() };
         let mut rig = Rig::new(reactor, Behaviour { limits, ..Behaviour::default() });
         let known = rig.connect(HostOptions::default());
-        let _silent = Stranger::new(&rig);
-        let mut half = Stranger::new(&rig);
+        let _silent = RawPeer::new(&rig);
+        let mut half = RawPeer::new(&rig);
         half.send(&[0, 0, 128]);
-        let _shaken = Stranger::shaken_hands(&mut rig, DigestOptions(0));
+        let _shaken = RawPeer::shaken_hands(&mut rig, DigestOptions(0));
         rig.run("all timed out", |rig| rig.target.closed.len() == 3);
         assert_eq!(rig.target.closed, [CloseReason::HandshakeTimeout; 3]);
         rig.hosts[known].read(&rig.reactor, 1, 4096);
@@ -89,20 +89,20 @@ fn a_wrong_header_digest_ends_the_connection() {
     for reactor in drivers() {
         let mut rig = Rig::new(reactor, Behaviour::default());
         let digests = DigestOptions(0).with_header(true);
-        let mut stranger = Stranger::shaken_hands(&mut rig, digests);
+        let mut peer = RawPeer::shaken_hands(&mut rig, digests);
         let mut header = CommonHeader::bare(Kind::CapsuleCommand);
         header.flags = header.flags.with_header_digest(true);
         header.pdu_length.set(76);
         let mut capsule = header.bytes().to_vec();
         capsule.resize(72, 0);
         capsule.extend_from_slice(&[1, 2, 3, 4]);
-        stranger.send(&capsule);
-        let answer = stranger.receive(&mut rig, 96);
+        peer.send(&capsule);
+        let answer = peer.receive(&mut rig, 96);
         let request = TerminateRequest::read(&answer).expect("a termination");
         assert_eq!(request.status(), Fes::HEADER_DIGEST_ERROR);
         assert_eq!(request.fatal_error_information.get(), 0x0403_0201);
         assert_eq!(answer[24..], capsule[..72]);
-        drop(stranger);
+        drop(peer);
         rig.close();
     }
 }
@@ -128,14 +128,14 @@ fn a_wrong_data_digest_ends_one_command() {
     for reactor in drivers() {
         let mut rig = Rig::new(reactor, Behaviour::default());
         let digests = DigestOptions(0).with_data(true);
-        let (mut stranger, encoder) = Stranger::connected(&mut rig, digests);
+        let (mut peer, encoder) = RawPeer::connected(&mut rig, digests);
         for (command_id, spoil) in [(1, 1), (2, 0)] {
             let mut bytes = Vec::new();
             let command = write_command(command_id, Descriptor::in_capsule(0, 4096));
             encoder.put_command(&command, 4096, &mut bytes);
             put_digested(&mut bytes, &pattern(7, 4096), spoil);
-            stranger.send(&bytes);
-            let completion = stranger.completion(&mut rig, digests);
+            peer.send(&bytes);
+            let completion = peer.completion(&mut rig, digests);
             let status =
                 if spoil > 0 { Status::TRANSIENT_TRANSPORT_ERROR } else { Status::SUCCESS };
             assert_eq!((completion.command_id.get(), completion.status()), (command_id, status));
@@ -145,8 +145,8 @@ fn a_wrong_data_digest_ends_one_command() {
             let mut bytes = Vec::new();
             let command = write_command(command_id, Descriptor::transport(100_000));
             encoder.put_command(&command, 0, &mut bytes);
-            stranger.send(&bytes);
-            let request = ReadyToTransfer::read(&stranger.receive(&mut rig, 24)).expect("R2T");
+            peer.send(&bytes);
+            let request = ReadyToTransfer::read(&peer.receive(&mut rig, 24)).expect("R2T");
             assert_eq!((request.command_id.get(), request.length.get()), (command_id, 100_000));
             let transfer_tag = request.transfer_tag.get();
             for (offset, length, last) in [(0, 60_000, false), (60_000, 40_000, true)] {
@@ -155,16 +155,16 @@ fn a_wrong_data_digest_ends_one_command() {
                     DataPdu { command_id, transfer_tag, offset, length, last, success: false };
                 encoder.put_data(Kind::H2CData, &pdu, &mut bytes);
                 put_digested(&mut bytes, &pattern(offset, length as usize), spoil);
-                stranger.send(&bytes);
+                peer.send(&bytes);
             }
-            let completion = stranger.completion(&mut rig, digests);
+            let completion = peer.completion(&mut rig, digests);
             let status =
                 if spoil > 0 { Status::TRANSIENT_TRANSPORT_ERROR } else { Status::SUCCESS };
             assert_eq!((completion.command_id.get(), completion.status()), (command_id, status));
         }
         assert_eq!(rig.target.corrupt, 2);
         assert_eq!(rig.target.stored.keys().copied().collect::<Vec<_>>(), [2, 4]);
-        drop(stranger);
+        drop(peer);
         rig.run("gone", |rig| rig.target.closed == [CloseReason::PeerClosed]);
         rig.close();
     }
@@ -175,7 +175,7 @@ fn in_capsule_data_that_is_not_what_the_sgl_says() {
     for reactor in drivers() {
         let mut rig = Rig::new(reactor, Behaviour::default());
         let none = DigestOptions(0);
-        let (mut stranger, encoder) = Stranger::connected(&mut rig, none);
+        let (mut peer, encoder) = RawPeer::connected(&mut rig, none);
         let length_invalid = Status::DATA_SGL_LENGTH_INVALID.with_dnr();
         let type_invalid = Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr();
         let offset_invalid = Status::SGL_OFFSET_INVALID.with_dnr();
@@ -191,12 +191,12 @@ fn in_capsule_data_that_is_not_what_the_sgl_says() {
             let mut bytes = Vec::new();
             encoder.put_command(&write_command(1, descriptor), length, &mut bytes);
             bytes.resize(bytes.len() + length as usize, 0x77);
-            stranger.send(&bytes);
-            let status = stranger.completion(&mut rig, none).status();
+            peer.send(&bytes);
+            let status = peer.completion(&mut rig, none).status();
             assert_eq!(status, expected, "{name}");
         }
         assert_eq!(rig.target.stored[&1], [0x77; 50]);
-        drop(stranger);
+        drop(peer);
         rig.close();
     }
 }
@@ -206,7 +206,7 @@ fn in_capsule_data_that_is_not_what_the_sgl_says() {
 fn a_host_that_sends_without_waiting() {
     for reactor in drivers() {
         let mut rig = Rig::new(reactor, Behaviour::default());
-        let mut stranger = Stranger::new(&rig);
+        let mut peer = RawPeer::new(&rig);
         let encoder = Encoder::new(false, false, 4);
         let request = InitializeConnectionRequest::new(0, DigestOptions(0), 0);
         let mut bytes = request.bytes().to_vec();
@@ -220,18 +220,18 @@ fn a_host_that_sends_without_waiting() {
             encoder.put_command(&command, 0, &mut bytes);
         }
         for piece in bytes.chunks(33) {
-            stranger.send(piece);
+            peer.send(piece);
             rig.turn();
         }
-        let response = stranger.receive(&mut rig, 128 + 24);
+        let response = peer.receive(&mut rig, 128 + 24);
         assert!(InitializeConnectionResponse::read(&response).is_ok());
         for command_id in 2..20u16 {
-            let answer = stranger.receive(&mut rig, 24 + 600 + 24);
+            let answer = peer.receive(&mut rig, 24 + 600 + 24);
             assert_eq!(answer[24..624], pattern(u32::from(command_id), 600));
             let completion = Completion::read(&answer[632..]).expect("a completion");
             assert_eq!(completion.command_id.get(), command_id);
         }
-        drop(stranger);
+        drop(peer);
         rig.close();
     }
 }
@@ -242,7 +242,7 @@ fn a_host_that_reads_nothing() {
     for reactor in drivers() {
         let mut rig = Rig::new(reactor, Behaviour::default());
         let bystander = rig.connect(HostOptions::default());
-        let (mut stranger, encoder) = Stranger::connected(&mut rig, DigestOptions(0));
+        let (mut peer, encoder) = RawPeer::connected(&mut rig, DigestOptions(0));
         let before = rig.target.commands;
         // In one piece: once unread responses are queued the target takes no further command.
         let mut bytes = Vec::new();
@@ -252,7 +252,7 @@ fn a_host_that_reads_nothing() {
                 .with_data_pointer(Descriptor::transport(131_072));
             encoder.put_command(&command, 0, &mut bytes);
         }
-        stranger.send(&bytes);
+        peer.send(&bytes);
         rig.run("all came", |rig| rig.target.commands == before + 100);
         for _ in 0..10 {
             rig.hosts[bystander].read(&rig.reactor, 3, 4096);
@@ -266,7 +266,7 @@ fn a_host_that_reads_nothing() {
         }
         let pool = rig.reactor.pool();
         assert!(pool.available() < pool.capacity(), "what it asked for waits");
-        drop(stranger);
+        drop(peer);
         rig.run("gone", |rig| rig.target.closed.len() == 1);
         rig.close();
     }
@@ -281,7 +281,7 @@ fn a_host_that_sends_without_end_and_reads_nothing() {
     for reactor in drivers() {
         let mut rig = Rig::new(reactor, Behaviour::default());
         let bystander = rig.connect(HostOptions::default());
-        let (mut stranger, encoder) = Stranger::connected(&mut rig, DigestOptions(0));
+        let (mut peer, encoder) = RawPeer::connected(&mut rig, DigestOptions(0));
         let before = rig.target.commands;
         let mut bytes = Vec::new();
         for command_id in 0..BATCH {
@@ -292,7 +292,7 @@ fn a_host_that_sends_without_end_and_reads_nothing() {
         }
         let (mut taken, mut stood_still) = (0, 0);
         for batch in 1..=BATCHES {
-            stranger.send(&bytes);
+            peer.send(&bytes);
             // Enough turns for all events; other connections are served.
             for _ in 0..3 {
                 rig.hosts[bystander].read(&rig.reactor, 3, 4096);
@@ -308,7 +308,7 @@ fn a_host_that_sends_without_end_and_reads_nothing() {
         assert!(taken > 0 && stood_still == 10, "the target took {taken} and continues");
         assert!(taken < BATCHES * usize::from(BATCH), "the target took all");
         assert!(rig.target.closed.is_empty(), "nothing is wrong with it");
-        drop(stranger);
+        drop(peer);
         rig.run("gone", |rig| rig.target.closed.len() == 1);
         rig.close();
     }
@@ -321,7 +321,7 @@ fn a_starved_connection_gives_its_receive_buffer_back() {
     for reactor in drivers() {
         let mut rig = Rig::new(reactor, Behaviour::default());
         let none = DigestOptions(0);
-        let (mut stranger, encoder) = Stranger::connected(&mut rig, none);
+        let (mut peer, encoder) = RawPeer::connected(&mut rig, none);
         let mut stalled_bytes = Vec::new();
         while let Some(buffer) = rig.reactor.pool().take(256 << 10) {
             stalled_bytes.push(buffer);
@@ -335,20 +335,20 @@ fn a_starved_connection_gives_its_receive_buffer_back() {
             encoder.put_command(&command, 4096, &mut bytes);
             bytes.extend_from_slice(&pattern(u32::from(command_id), 4096));
         }
-        stranger.send(&bytes);
+        peer.send(&bytes);
         for command_id in 0..10 {
-            let completion = stranger.completion(&mut rig, none);
+            let completion = peer.completion(&mut rig, none);
             assert_eq!(completion.command_id.get(), command_id);
             let stored = &rig.target.stored[&u32::from(command_id)];
             assert!(*stored == pattern(u32::from(command_id), 4096));
         }
-        drop((stalled_bytes, stranger));
+        drop((stalled_bytes, peer));
         rig.close();
     }
 }
 
 /// A controller of raw PDUs, with a connected host, up to an accepted Connect.
-fn controller(rig: &mut Rig) -> (Stranger, usize) {
+fn controller(rig: &mut Rig) -> (RawPeer, usize) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
     rig.target.address = listener.local_addr().expect("address");
     let index = rig.start(HostOptions::default());
@@ -360,7 +360,7 @@ fn controller(rig: &mut Rig) -> (Stranger, usize) {
     });
     let (stream, _) = accepted.expect("a connection");
     stream.set_nonblocking(true).expect("non-blocking");
-    let mut controller = Stranger(stream);
+    let mut controller = RawPeer(stream);
     assert_eq!(controller.receive(rig, 128)[0], 0, "ICReq");
     let response = InitializeConnectionResponse::new(0, DigestOptions(0), 4096);
     controller.send(response.bytes());
@@ -496,11 +496,11 @@ fn a_controller_that_terminates() {
 fn a_host_that_terminates() {
     for reactor in drivers() {
         let mut rig = Rig::new(reactor, Behaviour::default());
-        let (mut stranger, _) = Stranger::connected(&mut rig, DigestOptions(0));
+        let (mut peer, _) = RawPeer::connected(&mut rig, DigestOptions(0));
         let fault = FatalError { status: Fes::LIMIT_EXCEEDED, information: 3, detail: "" };
         let mut bytes = Vec::new();
         put_termination(Kind::H2CTerminateRequest, &fault, &[0; 24], &mut bytes);
-        stranger.0.write_all(&bytes).expect("room");
+        peer.0.write_all(&bytes).expect("room");
         rig.run("closed", |rig| !rig.target.closed.is_empty());
         let expected = CloseReason::PeerTerminated { status: Fes::LIMIT_EXCEEDED, information: 3 };
         assert_eq!(rig.target.closed, [expected]);

@@ -66,7 +66,7 @@ impl Agents {
             own.load_on = vec![Several(loads.collect())];
             own.found.places = true;
             if self.site.is_none() && !quiet {
-                output::complain(&format!(
+                output::print_error(&format!(
                     "weft study: on the machines of {} (--no-site: on this one)",
                     path.display()
                 ));

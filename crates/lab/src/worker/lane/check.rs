@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::{
     job::{Backlog, Job, Region},
-    verify::{self, Fault, Identity, Ledger, checksum::Checksum},
+    verify::{self, Fault, Generations, Identity, checksum::Checksum},
 };
 
 use super::request::Purpose;
@@ -14,7 +14,7 @@ use super::request::Purpose;
 pub(super) struct Check {
     seed: u64,
     /// None: the job only reads what an earlier one wrote.
-    pub(super) ledger: Option<Ledger>,
+    pub(super) generations: Option<Generations>,
     /// What blocks hold, where they cannot be told apart.
     pattern: Option<Vec<u8>>,
     checksum: Checksum,
@@ -37,7 +37,7 @@ impl Check {
         let pending = |of| Pending { of, units: VecDeque::new(), left: 0 };
         Self {
             seed,
-            ledger: job.writes_to_verify().then(|| Ledger::new(units)),
+            generations: job.writes_to_verify().then(|| Generations::new(units)),
             pattern: job.verify_pattern.clone(),
             checksum: job.checksum,
             scratch: Vec::with_capacity(job.longest() as usize),
@@ -47,7 +47,8 @@ impl Check {
 
     /// Fills a block that is to be written at this offset of the device.
     pub(super) fn fill(&mut self, block: &mut [u8], unit: u64, offset: u64) {
-        let generation = self.ledger.as_mut().map_or(0, |ledger| ledger.begin_write(unit));
+        let generation =
+            self.generations.as_mut().map_or(0, |generations| generations.begin_write(unit));
         if let Some(pending) = &mut self.backlog {
             pending.units.push_back(unit);
         }
@@ -71,9 +72,9 @@ impl Check {
             return None;
         }
         let mut generation = 0;
-        if let Some(ledger) = &mut self.ledger {
-            ledger.end(unit);
-            generation = ledger.generation(unit);
+        if let Some(generations) = &mut self.generations {
+            generations.end(unit);
+            generation = generations.generation(unit);
             if generation == 0 {
                 // The job writes, but not here yet: what is here is nobody's business.
                 return None;
@@ -96,7 +97,7 @@ impl Check {
     pub(super) fn next_written(&mut self, from: u64) -> Option<u64> {
         match &mut self.backlog {
             Some(pending) => pending.units.pop_front(),
-            None => self.ledger.as_ref()?.written_from(from),
+            None => self.generations.as_ref()?.written_from(from),
         }
     }
 
@@ -112,11 +113,11 @@ impl Check {
             return None;
         }
         let unit = pending.units.front().copied()?;
-        let ledger = self.ledger.as_mut()?;
-        if ledger.free_from(unit) != Some(unit) {
+        let generations = self.generations.as_mut()?;
+        if generations.free_from(unit) != Some(unit) {
             return Some(Err(()));
         }
-        ledger.begin(unit);
+        generations.begin(unit);
         pending.units.pop_front();
         pending.left -= 1;
         Some(Ok(unit))

@@ -53,7 +53,7 @@ impl Pdu {
 pub(crate) struct Termination {
     pub(crate) status: Fes,
     pub(crate) information: u32,
-    /// The header that is complained about, as it comes back.
+    /// The header that an error names, as it comes back.
     pub(crate) header: Vec<u8>,
 }
 
