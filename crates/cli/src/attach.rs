@@ -251,9 +251,9 @@ impl Served {
         let mut is_told = false;
         for turn in 0_u32.. {
             match hear(&self.news, self.info.id) {
-                Heard::Nothing => {}
-                Heard::Failed(failure) => return Err(failure),
-                Heard::Stopped => return self.end(control),
+                DeviceEvent::Nothing => {}
+                DeviceEvent::Failed(failure) => return Err(failure),
+                DeviceEvent::Stopped => return self.end(control),
             }
             if self.stop.load(Ordering::Relaxed) {
                 match hold(self.info.id, options.force) {
@@ -325,7 +325,7 @@ impl Served {
 
 /// What the threads of a device tell.
 #[derive(Debug)]
-enum Heard {
+enum DeviceEvent {
     /// Nothing within [`WATCH`].
     Nothing,
     /// One has failed: the process is to end.
@@ -334,14 +334,14 @@ enum Heard {
     Stopped,
 }
 
-fn hear(news: &Receiver<News>, id: u32) -> Heard {
+fn hear(news: &Receiver<News>, id: u32) -> DeviceEvent {
     match news.recv_timeout(WATCH) {
-        Err(RecvTimeoutError::Timeout) => Heard::Nothing,
-        Ok(News::Ended(Err(why))) => Heard::Failed(Failure::Because(format!(
+        Err(RecvTimeoutError::Timeout) => DeviceEvent::Nothing,
+        Ok(News::Ended(Err(why))) => DeviceEvent::Failed(Failure::Because(format!(
             "a queue of {} has ended: {why}; weft attach --recover {id} serves it",
             block_device(id).display(),
         ))),
-        _ => Heard::Stopped,
+        _ => DeviceEvent::Stopped,
     }
 }
 

@@ -111,7 +111,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let _ = weft_reactor::raise_descriptor_limit();
     let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
     output.disks = Disks::below(bench.driven.iter().map(|driven| Path::new(&driven.path)));
-    let Ran { entries, left_out, logged, begun } = bench.run_all(&stop, &firsts, &mut output);
+    let JobResults { entries, left_out, logged, begun } =
+        bench.run_all(&stop, &firsts, &mut output);
     let entries = grouped(entries, &sections);
     if begun.is_ok() || !entries.is_empty() {
         output.report(&entries)?;
@@ -147,7 +148,7 @@ fn firsts(sections: &[Section]) -> Vec<usize> {
 }
 
 /// The results of the jobs.
-struct Ran {
+struct JobResults {
     entries: Vec<Entry>,
     /// How many jobs did not start because the run was interrupted.
     left_out: usize,
@@ -325,9 +326,10 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs all jobs, those that wait for others after them.
-    fn run_all(&self, stop: &AtomicBool, firsts: &[usize], output: &mut Output<'_>) -> Ran {
+    fn run_all(&self, stop: &AtomicBool, firsts: &[usize], output: &mut Output<'_>) -> JobResults {
         let mut live = LiveLine::of(self.options.reports.live());
-        let mut ran = Ran { entries: Vec::new(), left_out: 0, logged: Ok(()), begun: Ok(()) };
+        let mut ran =
+            JobResults { entries: Vec::new(), left_out: 0, logged: Ok(()), begun: Ok(()) };
         let runs = runs(self.sections);
         for (number, run) in (1..).zip(&runs) {
             if stop.load(Ordering::Relaxed) {

@@ -27,7 +27,7 @@ pub(crate) struct Options {
 }
 
 /// The namespaces of one controller.
-struct Found {
+struct ControllerNamespaces {
     address: TransportId,
     serial: String,
     model: String,
@@ -68,32 +68,33 @@ fn addresses(options: &Options) -> Result<Vec<TransportId>, Failure> {
     Ok(weft_host::discover_ports(&connection)?)
 }
 
-fn look(options: &Options, address: &TransportId) -> Result<Found, Failure> {
+fn look(options: &Options, address: &TransportId) -> Result<ControllerNamespaces, Failure> {
     let connection = options.connection.options_for(address.clone())?;
     if connection.has_several_paths() {
         return look_by_all(&connection);
     }
     let controller: Controller = weft_host::connect(&connection)?;
-    let found = Found::of(address, &controller, controller.namespaces(), Vec::new())?;
+    let found =
+        ControllerNamespaces::of(address, &controller, controller.namespaces(), Vec::new())?;
     controller.disconnect()?;
     Ok(found)
 }
 
 /// The same with every path.
-fn look_by_all(connection: &HostOptions) -> Result<Found, Failure> {
+fn look_by_all(connection: &HostOptions) -> Result<ControllerNamespaces, Failure> {
     let all = Multipath::connect(connection)?;
     let namespaces = all.namespaces();
     let paths = namespaces.iter().map(|namespace| all.paths(namespace.nsid)).collect();
     let controllers = all.controllers();
     let live = controllers.iter().find(|one| one.state() == ControllerState::Live);
     let live = live.ok_or_else(|| Failure::because("all paths were lost meanwhile"))?;
-    let found = Found::of(&connection.address, live, namespaces, paths)?;
+    let found = ControllerNamespaces::of(&connection.address, live, namespaces, paths)?;
     drop(controllers);
     all.disconnect()?;
     Ok(found)
 }
 
-impl Found {
+impl ControllerNamespaces {
     fn of(
         address: &TransportId,
         controller: &Controller,
@@ -134,10 +135,10 @@ fn words(path: &PathInfo) -> (&'static str, Option<String>) {
 }
 
 /// A table of the paths, if there are any to tell.
-fn paths_text(found: &[Found]) -> String {
+fn paths_text(found: &[ControllerNamespaces]) -> String {
     let mut table = Table::new(&["path", ">nsid", "state", "access", ">cntlid"]);
     let mut has_some = false;
-    for (nsid, path) in found.iter().flat_map(Found::paths) {
+    for (nsid, path) in found.iter().flat_map(ControllerNamespaces::paths) {
         let (state, access) = words(path);
         let cntlid = path.controller_id.map(|id| id.to_string());
         let [access, cntlid] = [access, cntlid].map(|known| known.unwrap_or_else(|| "-".into()));
@@ -161,7 +162,7 @@ fn url(address: &TransportId, nsid: u32) -> String {
     TransportId { nsid: Some(nsid), trsvcid: Some(address.port()), ..address.clone() }.to_string()
 }
 
-fn human(found: &[Found]) -> String {
+fn human(found: &[ControllerNamespaces]) -> String {
     let mut columns = vec!["address", "sn", "model", ">nsid", ">size", ">block", "firmware"];
     let has_tls = found.iter().any(|one| one.tls_records.is_some());
     if has_tls {
@@ -189,7 +190,7 @@ fn human(found: &[Found]) -> String {
 }
 
 /// As nvme-cli's list, with an address instead of a device node.
-fn as_json(found: &[Found]) -> Value {
+fn as_json(found: &[ControllerNamespaces]) -> Value {
     let mut devices = Vec::new();
     for one in found {
         for (at, namespace) in one.namespaces.iter().enumerate() {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Results {
     file: File,
     path: PathBuf,
-    rows: Vec<Shown>,
+    rows: Vec<TableLine>,
     missed: usize,
     failed: usize,
     /// Rounds that were judged, and those of them that do not count.
@@ -24,7 +24,7 @@ pub(crate) struct Results {
 
 /// A line of the table.
 #[derive(Debug, PartialEq)]
-struct Shown {
+struct TableLine {
     row: String,
     what: String,
     /// What it is held against, and what it is, in their own units.
@@ -146,7 +146,7 @@ impl Results {
         writeln!(self.file, "{line}")?;
         let median = |build| Spread::of(of(build).flatten()).map_or(0.0, |spread| spread.median);
         let (this, other) = (short(median(0)), short(median(1)));
-        self.rows.push(Shown {
+        self.rows.push(TableLine {
             row: experiment.name.to_owned(),
             what: step.to_owned(),
             absolute: format!("{this} / {other} {}", metric.name()),
@@ -174,7 +174,7 @@ impl Results {
 
     fn note(&mut self, experiment: &Experiment, why: &str, verdict: &'static str) -> Result<()> {
         writeln!(self.file, "{}", json!({ "row": experiment.name, "error": why }))?;
-        self.rows.push(Shown {
+        self.rows.push(TableLine {
             row: experiment.name.to_owned(),
             what: why.to_owned(),
             absolute: String::new(),
@@ -209,7 +209,7 @@ fn shown(
     figure: &Figure,
     samples: &[Vec<Sample>],
     spread: Option<Spread>,
-) -> Shown {
+) -> TableLine {
     // The two sides in their own units: the same figure without what it is divided by.
     let median = |of| {
         let alone = Figure { label: "", of, per: None, bar: figure.bar };
@@ -229,7 +229,7 @@ fn shown(
         Some(None) => "",
         None => "not measured",
     };
-    Shown {
+    TableLine {
         row: experiment.name.to_owned(),
         what: figure.label.to_owned(),
         absolute: absolute.unwrap_or_default(),
@@ -240,12 +240,12 @@ fn shown(
 }
 
 /// In Markdown, so that it can be put into a page as it is.
-fn table(rows: &[Shown]) -> String {
+fn table(rows: &[TableLine]) -> String {
     let mut lines = vec![
         ["row", "what", "measured / against", "figure", "bar", ""].map(str::to_owned).to_vec(),
     ];
     for row in rows {
-        let Shown { row, what, absolute, value, bar, verdict } = row;
+        let TableLine { row, what, absolute, value, bar, verdict } = row;
         lines.push([row, what, absolute, value, bar, *verdict].map(str::to_owned).to_vec());
     }
     let columns = 6;

@@ -387,7 +387,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::attach::{Heard, hear};
+    use crate::attach::{DeviceEvent, hear};
 
     #[test]
     fn a_thread_that_fails_ends_the_process() {
@@ -399,11 +399,11 @@ mod tests {
         });
         assert!(thread.join().is_err());
         let heard = hear(&received, 3);
-        let Heard::Failed(crate::failure::Failure::Because(said)) = heard else {
+        let DeviceEvent::Failed(crate::failure::Failure::Because(said)) = heard else {
             panic!("{heard:?}")
         };
         assert!(said.contains("/dev/ublkb3") && said.contains("--recover 3"), "{said}");
-        assert!(matches!(hear(&received, 3), Heard::Nothing), "others serve");
+        assert!(matches!(hear(&received, 3), DeviceEvent::Nothing), "others serve");
     }
 
     #[test]

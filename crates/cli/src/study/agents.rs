@@ -58,12 +58,12 @@ pub(super) struct Agents {
     deploy: bool,
     /// What that file has given.
     #[arg(skip)]
-    found: Found,
+    found: SiteFile,
 }
 
 /// What a site file has given to a run.
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct SiteFile {
     /// The links between its machines.
     links: BTreeMap<String, Link>,
     /// Where SPDK's programs are, by places.
@@ -106,7 +106,7 @@ impl Agents {
                 .transpose()?,
             agent_program: Some(run.agent_program.clone()).filter(|path| !path.is_empty()),
             deploy: run.deploy,
-            found: Found { links: run.links.clone(), spdk: run.spdk.clone(), places: false },
+            found: SiteFile { links: run.links.clone(), spdk: run.spdk.clone(), places: false },
             ..Self::default()
         })
     }

@@ -12,13 +12,13 @@ use crate::output::{self, LiveLine};
 
 /// A status line on a terminal; otherwise one line for each step.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct StatusLine {
     live: LiveLine,
     terminal: bool,
     quiet: bool,
 }
 
-impl Shown {
+impl StatusLine {
     pub(super) fn new(quiet: bool) -> Self {
         let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
         Self { live: LiveLine::new(), terminal, quiet }
@@ -37,7 +37,7 @@ impl Shown {
     }
 }
 
-impl StudyObserver for Shown {
+impl StudyObserver for StatusLine {
     fn begins(&mut self, position: &Position, what: &str) {
         if !self.quiet {
             self.live.show(&format!("{} {what}", place(position)));

@@ -35,7 +35,9 @@ use weft_reactor::DriverKind;
 mod words;
 
 use self::words::{Only, only};
-use super::{against, against::Turns, agents::Agents, child::Children, progress::Shown, summary};
+use super::{
+    against, against::Turns, agents::Agents, child::Children, progress::StatusLine, summary,
+};
 use crate::{
     agent,
     bench::time_of_day,
@@ -489,7 +491,7 @@ impl Session<'_> {
             wall_ms: &wall_ms,
             environment: self.environment.clone(),
         };
-        let mut shown = Shown::new(self.how.quiet);
+        let mut shown = StatusLine::new(self.how.quiet);
         let children = Children::new(&linux);
         let launcher: &dyn Launcher = self.fleet.as_ref().map_or(&children, |fleet| fleet);
         let outcome = runner::run(&settings, &mut store, Some(launcher), &mut shown, &stop);

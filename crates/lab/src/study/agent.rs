@@ -46,7 +46,7 @@ use super::{
     inside::Settings,
     knob::{Applied, KnobValue},
     site::{SpdkTools, end::End},
-    software::{HostSettings, Lacks, Software},
+    software::{HostSettings, MissingSoftware, Software},
 };
 use crate::results::{Connection, Environment};
 
@@ -67,7 +67,7 @@ struct Description {
     control: Vec<IpAddr>,
     /// What agents before it had left changed, and it has put back.
     restored: Vec<String>,
-    lacks: Lacks,
+    lacks: MissingSoftware,
     environment: Environment,
 }
 

@@ -24,14 +24,14 @@ use weft_host::Transport;
 
 pub(super) use self::{
     host::{Connected, connect, disconnect, ends},
-    made::{Made, Port},
+    made::{ForeignTarget, Port},
 };
 use super::{
     given::protocol_name,
     knob::{Keeper, change::Change},
     launch::{StartedTarget, TargetSpec},
     site::SpdkTools,
-    software::{Lacks, Software},
+    software::{MissingSoftware, Software},
     spdk,
 };
 
@@ -135,8 +135,8 @@ impl Drop for Changes {
 /// Why the kernel or SPDK cannot be host or target here, as far as that can be seen without a
 /// change.
 #[must_use]
-pub fn lacks(tools: &SpdkTools) -> Lacks {
-    let mut lacks = Lacks::default();
+pub fn lacks(tools: &SpdkTools) -> MissingSoftware {
+    let mut lacks = MissingSoftware::default();
     let spdk = spdk::lacks(tools);
     let perf = spdk::perf::find(&tools.perf).err();
     for transport in [Transport::Tcp, Transport::Rdma] {

@@ -10,7 +10,7 @@ use super::{
     launch::Tls,
     plan::{Kind, Plan, Shared},
     roles, site,
-    software::{self, Lacks},
+    software::{self, MissingSoftware},
 };
 use crate::{
     random::Random,
@@ -32,7 +32,7 @@ pub struct Capabilities {
     /// Whether this program was built with TLS.
     pub tls: bool,
     /// Why hosts and targets that are not weft cannot run.
-    pub lacks: Lacks,
+    pub lacks: MissingSoftware,
     /// The machines of the loads, if agents drive them.
     pub apart: Option<Apart>,
 }

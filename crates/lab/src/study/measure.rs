@@ -108,7 +108,7 @@ impl RunObserver for WindowLog {
 }
 
 /// What a load did, and its windows.
-struct Ran {
+struct LoadResult {
     result: RunResult,
     windows: Vec<Window>,
     /// What each machine did, if agents drove it.
@@ -220,13 +220,13 @@ impl Step<'_> {
     fn records(
         self,
         target_set: &TargetSet<'_>,
-        results: Vec<Ran>,
+        results: Vec<LoadResult>,
         described: Vec<Described>,
     ) -> Vec<Measured> {
         let mut measured = Vec::new();
         let mut machines = Vec::new();
         for ((load, ran), device) in self.deployment.loads.iter().zip(results).zip(described) {
-            let Ran { result, windows, parts, apart } = ran;
+            let LoadResult { result, windows, parts, apart } = ran;
             let target = target_set.target_of(&load.place);
             let context =
                 Context { step: self, load, target, device: &device, parts: &parts, apart };
@@ -307,7 +307,7 @@ fn run_loads(
     deployment: &Deployment,
     load_devices: &[LoadDevice],
     sampler: &mut Sampler<'_, '_>,
-) -> Result<Vec<Ran>, String> {
+) -> Result<Vec<LoadResult>, String> {
     let stop = options.stop;
     let agents: Vec<_> = load_devices.iter().filter_map(LoadDevice::driven_elsewhere).collect();
     if let (true, [load, beside]) = (agents.len() == load_devices.len(), &deployment.loads[..]) {
@@ -338,7 +338,7 @@ fn run_loads(
         }
         let parts = load_device.parts();
         let apart = apart(&parts);
-        results.push(Ran { result, windows: log.0, parts, apart });
+        results.push(LoadResult { result, windows: log.0, parts, apart });
     }
     Ok(results)
 }
@@ -349,7 +349,7 @@ fn run_tenants(
     jobs: [&Job; 2],
     stop: &AtomicBool,
     sampler: &mut Sampler<'_, '_>,
-) -> Result<Vec<Ran>, String> {
+) -> Result<Vec<LoadResult>, String> {
     let mut log = WindowLog::default();
     let loads: Vec<_> = agents.iter().copied().zip(jobs).collect();
     let results = run_beside(&loads, stop, &mut [&mut *sampler, &mut log])?;
@@ -360,7 +360,7 @@ fn run_tenants(
     let windows = [std::mem::take(&mut sampler.windows).0, log.0];
     let mut ran = Vec::new();
     for ((result, windows), agents) in results.into_iter().zip(windows).zip(agents) {
-        ran.push(Ran { result, windows, parts: agents.parts(), apart: apart(&all) });
+        ran.push(LoadResult { result, windows, parts: agents.parts(), apart: apart(&all) });
     }
     Ok(ran)
 }

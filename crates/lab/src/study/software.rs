@@ -62,7 +62,7 @@ impl FromStr for Software {
 /// Why hosts and targets that are not weft cannot run here: by software and protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Lacks {
+pub struct MissingSoftware {
     /// Of the target.
     pub target: BTreeMap<String, String>,
     /// Of the host.

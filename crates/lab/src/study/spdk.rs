@@ -26,7 +26,7 @@ use super::{
     given::protocol_name,
     knob::change::Change,
     launch::TargetSpec,
-    linux::{Changes, Linux, Made, Port},
+    linux::{Changes, ForeignTarget, Linux, Port},
     site::SpdkTools,
 };
 
@@ -173,7 +173,7 @@ pub(super) fn start(
     tools: &SpdkTools,
     spec: &TargetSpec,
     listen: Option<IpAddr>,
-) -> Result<Made, String> {
+) -> Result<ForeignTarget, String> {
     let port = Port::free(spec, listen)?;
     let (socket, mut changes) = (socket(tools), Changes::new(linux));
     if !tools.nvmf_tgt.is_empty() && silent(socket).is_some() {
@@ -196,7 +196,12 @@ pub(super) fn start(
     }
     let Making { changes, .. } = made;
     let socket = socket.to_owned();
-    Ok(Made { whose: "SPDK's", changes, addresses, ended: Box::new(move || silent(&socket)) })
+    Ok(ForeignTarget {
+        whose: "SPDK's",
+        changes,
+        addresses,
+        ended: Box::new(move || silent(&socket)),
+    })
 }
 
 /// Creates a transport unless the target has it.

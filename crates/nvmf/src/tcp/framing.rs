@@ -117,7 +117,7 @@ struct Shape {
 }
 
 /// A valid common header, and the shape of its PDU.
-type Known = ([u8; COMMON_HEADER_LENGTH], Shape);
+type CheckedHeader = ([u8; COMMON_HEADER_LENGTH], Shape);
 
 /// How many of these are kept: enough for PDUs that come in turns.
 const KNOWN: usize = 4;
@@ -130,7 +130,7 @@ pub struct Framing {
     state: State,
     /// The latest common header of each PDU type, mostly the same as the next. No two types of a
     /// direction with which commands are carried out share a place.
-    known: [Option<Known>; KNOWN],
+    known: [Option<CheckedHeader>; KNOWN],
     header: [u8; HEADER_LENGTH_MAX],
     filled: usize,
     offset: u32,

@@ -50,7 +50,8 @@ pub fn namespaces(
     let mut occurrences: HashMap<&str, u32> = HashMap::new();
     let mut identities = Vec::with_capacity(devices.len());
     for ((one, device), uuid) in subsystem.namespaces.iter().zip(devices).zip(known) {
-        let known = Known { uuid: *uuid, used: occurrences.entry(&device.identity).or_default() };
+        let known =
+            KnownIdentity { uuid: *uuid, used: occurrences.entry(&device.identity).or_default() };
         let identity = namespace(&subsystem.nqn, one, device, known, |uuid| used.contains(uuid));
         used.insert(identity.uuid);
         identities.push(identity);
@@ -60,7 +61,7 @@ pub fn namespaces(
 
 /// What is known of a namespace that is to have an identity.
 #[derive(Debug)]
-pub(crate) struct Known<'a> {
+pub(crate) struct KnownIdentity<'a> {
     /// The UUID that it has already.
     pub(crate) uuid: Option<[u8; 16]>,
     /// How many UUIDs that are derived from its device are used; this one is added.
@@ -72,7 +73,7 @@ pub(crate) fn namespace(
     nqn: &str,
     namespace: &Namespace,
     device: &Device,
-    known: Known<'_>,
+    known: KnownIdentity<'_>,
     is_used: impl Fn(&[u8; 16]) -> bool,
 ) -> Identity {
     let uuid = namespace.uuid.or(known.uuid).unwrap_or_else(|| {

@@ -17,7 +17,7 @@ use weft_nvme::Status;
 use weft_nvmf::controller::NamespaceChange;
 
 use crate::config::{Bdev, BdevKind, HostNamespaces, Namespace, Subsystem};
-use crate::control::steps::{Made, Step, StepError, StepErrorKind, Visible};
+use crate::control::steps::{Step, StepError, StepErrorKind, StepOutcome, Visible};
 use crate::shared::message::NamespaceRequest;
 
 /// How the names of block devices begin that hosts have made.
@@ -31,7 +31,7 @@ impl NamespaceRequest {
     pub fn carry_out(
         &self,
         subsystem: &Subsystem,
-        mut step: impl FnMut(&Step) -> Result<Made, StepError>,
+        mut step: impl FnMut(&Step) -> Result<StepOutcome, StepError>,
     ) -> Result<u32, Status> {
         let settings = subsystem.host_namespaces.as_ref();
         let settings = settings.ok_or(Status::INVALID_OPCODE.with_dnr())?;
@@ -61,8 +61,8 @@ impl NamespaceRequest {
                     })
                 });
                 match added {
-                    Ok(Made::Nsid(nsid)) => Ok(nsid),
-                    Ok(Made::Done) => Err(Status::INTERNAL_ERROR),
+                    Ok(StepOutcome::Nsid(nsid)) => Ok(nsid),
+                    Ok(StepOutcome::Done) => Err(Status::INTERNAL_ERROR),
                     Err(status) => {
                         // Without a namespace nobody would find it.
                         delete_storage(&device);

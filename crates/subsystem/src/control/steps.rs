@@ -226,7 +226,7 @@ pub enum Step {
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Made {
+pub enum StepOutcome {
     /// It was made.
     Done,
     /// The NSID of the namespace that was added.
@@ -286,12 +286,12 @@ impl fmt::Display for StepError {
 
 impl std::error::Error for StepError {}
 
-type Outcome = Result<(Made, Scope), StepError>;
+type Outcome = Result<(StepOutcome, Scope), StepError>;
 
 /// What a step has done that touches these subsystems.
 fn done(subsystems: impl IntoIterator<Item = String>) -> Outcome {
     let subsystems = subsystems.into_iter().collect();
-    Ok((Made::Done, Scope::Only(Part { subsystems, ..Part::default() })))
+    Ok((StepOutcome::Done, Scope::Only(Part { subsystems, ..Part::default() })))
 }
 
 impl Step {
@@ -309,7 +309,10 @@ impl Step {
             Self::RescanBdev { name } => {
                 let user = user_of(config, index, name, None)?;
                 let subsystems = user.into_iter().map(|(nqn, _)| nqn).collect();
-                Ok((Made::Done, Scope::Only(Part { subsystems, refresh: true, ..Part::default() })))
+                Ok((
+                    StepOutcome::Done,
+                    Scope::Only(Part { subsystems, refresh: true, ..Part::default() }),
+                ))
             }
             Self::RegisterCluster { name, ceph } => register_cluster(config, name, ceph),
             Self::UnregisterCluster { name } => unregister_cluster(config, name),
@@ -324,7 +327,7 @@ impl Step {
                 let operated = &mut config.operated;
                 hashes.iter().for_each(|hashes| operated.dhchap_hashes.clone_from(hashes));
                 groups.iter().for_each(|groups| operated.dhchap_groups.clone_from(groups));
-                Ok((Made::Done, Scope::All))
+                Ok((StepOutcome::Done, Scope::All))
             }
             Self::AddReferral(referral) => add_referral(config, referral),
             Self::RemoveReferral(referral) => remove_referral(config, referral),
@@ -373,7 +376,7 @@ fn create_transport(config: &mut Config, transport: Transport, limits: &Limits) 
     config.operated.transports.push(transport);
     let same = config.limits == *limits;
     config.limits.clone_from(limits);
-    if same { done([]) } else { Ok((Made::Done, Scope::All)) }
+    if same { done([]) } else { Ok((StepOutcome::Done, Scope::All)) }
 }
 
 fn limit_bdev(config: &mut Config, index: &Index, name: &str, limits: BdevLimits) -> Outcome {
@@ -627,7 +630,7 @@ fn add_namespace(config: &mut Config, index: &Index, nqn: &str, added: &Namespac
     let behind = subsystem.namespaces.iter().position(|other| other.nsid > nsid);
     subsystem.namespaces.insert(behind.unwrap_or(subsystem.namespaces.len()), namespace);
     let (_, scope) = done([nqn.to_owned()])?;
-    Ok((Made::Nsid(nsid), scope))
+    Ok((StepOutcome::Nsid(nsid), scope))
 }
 
 fn remove_namespace(config: &mut Config, nqn: &str, nsid: u32) -> Outcome {

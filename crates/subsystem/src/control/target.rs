@@ -22,7 +22,7 @@ use crate::control::changes;
 use crate::control::events::EventLogs;
 use crate::control::reader::StatisticsReader;
 use crate::control::settled::{Leaving, Settled};
-use crate::control::steps::{Made, Saved, Step, StepError};
+use crate::control::steps::{Saved, Step, StepError, StepOutcome};
 use crate::group::Group;
 use crate::shared::directory::{ConnectedController, ConnectedQueue, Directory};
 use crate::shared::error::TargetError;
@@ -210,7 +210,7 @@ impl Target {
     /// # Errors
     /// The change is not possible: then the target continues as before. Or [`Settled::wait`] has
     /// failed: the change is made.
-    pub fn step(&mut self, step: &Step) -> Result<Made, StepError> {
+    pub fn step(&mut self, step: &Step) -> Result<StepOutcome, StepError> {
         let (made, settled) = self.begin_step(step)?;
         settled.wait().map_err(|error| StepError::failed(error.to_string()))?;
         Ok(made)
@@ -220,7 +220,7 @@ impl Target {
     ///
     /// # Errors
     /// The change is not possible; the target continues as before.
-    pub fn begin_step(&mut self, step: &Step) -> Result<(Made, Settled), StepError> {
+    pub fn begin_step(&mut self, step: &Step) -> Result<(StepOutcome, Settled), StepError> {
         // It is changed in place and changed back if the step is not possible: a copy would cost
         // what all other objects cost.
         let mut config = std::mem::take(&mut self.config);
@@ -250,7 +250,7 @@ impl Target {
         step: &Step,
         config: &mut Config,
         saved: &mut Saved,
-    ) -> Result<(Made, Change), StepError> {
+    ) -> Result<(StepOutcome, Change), StepError> {
         let (made, scope) = step.apply(config, &self.index)?;
         saved.made(step, made);
         saved.prune_limits(config, &self.index);

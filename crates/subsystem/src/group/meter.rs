@@ -20,7 +20,7 @@ pub(super) struct Meter {
     metrics: Arc<IoMetrics>,
     group: usize,
     /// Commands in flight, by slot.
-    begun: Vec<Option<Begun>>,
+    begun: Vec<Option<Measurement>>,
     /// The counters of the namespaces that the queue had commands for.
     pairs: Vec<Metered>,
 }
@@ -36,7 +36,7 @@ struct Metered {
 }
 
 #[derive(Debug)]
-struct Begun {
+struct Measurement {
     at: Duration,
     /// The index of its counters.
     pair: usize,
@@ -49,7 +49,7 @@ struct Begun {
     timed: Option<TimedKind>,
 }
 
-impl Begun {
+impl Measurement {
     /// It waits no longer, or for something else.
     fn wait(&mut self, next: Option<Wait>, now: Duration) {
         if let Some((wait, since)) = self.wait {
@@ -87,7 +87,7 @@ impl Meter {
             let bytes = u64::from(blocks) * u64::from(namespace.block_bytes);
             let pair = self.pair(host, namespace, core);
             let at = core.time();
-            Begun { at, pair, kind, bytes, wait: None, waits_ns: [0; 4], timed: None }
+            Measurement { at, pair, kind, bytes, wait: None, waits_ns: [0; 4], timed: None }
         });
         if self.begun.len() <= slot.index() {
             self.begun.resize_with(slot.index() + 1, || None);
@@ -121,7 +121,7 @@ impl Meter {
         let begun = self.begun.get_mut(slot.index()).and_then(Option::take);
         let Some(mut begun) = begun else { return };
         begun.wait(None, now);
-        let Begun { at, pair, kind, bytes, waits_ns, timed, .. } = begun;
+        let Measurement { at, pair, kind, bytes, waits_ns, timed, .. } = begun;
         let Some(Metered { pair, device_counters, .. }) = self.pairs.get(pair) else { return };
         let (latency, error) = (now.saturating_sub(at), ErrorClass::of(status));
         let done = Completed { kind, latency, bytes, error, waits_ns };

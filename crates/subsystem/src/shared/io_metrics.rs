@@ -123,14 +123,14 @@ pub(crate) struct IoMetrics {
 
 #[derive(Debug)]
 struct Pairs {
-    kept: BTreeMap<(HostKey, u32), Kept>,
+    kept: BTreeMap<(HostKey, u32), OwnCounters>,
     /// What those had that gave their counters back.
     gone: [HostCommands; 3],
 }
 
 /// The counters that a host and a namespace have for themselves.
 #[derive(Clone, Debug)]
-struct Kept {
+struct OwnCounters {
     counters: Arc<PairCounters>,
     /// When no queue was first found to use them.
     unused_since: Option<Duration>,
@@ -202,7 +202,7 @@ impl IoMetrics {
             return Arc::clone(&self.overflow);
         }
         let counters = || Arc::new(PairCounters::new(self.groups, self.bounds_ns.len()));
-        let new = || Kept { counters: counters(), unused_since: None };
+        let new = || OwnCounters { counters: counters(), unused_since: None };
         let one = kept.entry(key).or_insert_with(new);
         one.unused_since = None;
         Arc::clone(&one.counters)
@@ -238,7 +238,7 @@ impl IoMetrics {
             pairs.take_back(now);
             (pairs.kept.clone(), pairs.gone.clone())
         };
-        let kept = kept.into_iter().flat_map(|((host, nsid), Kept { counters, .. })| {
+        let kept = kept.into_iter().flat_map(|((host, nsid), OwnCounters { counters, .. })| {
             counters.read().map(|kind| {
                 let (host, subsystem) = host.names();
                 let (host, subsystem) = (Some(host.to_owned()), subsystem.to_owned());

@@ -10,7 +10,7 @@ use weft_target::Target;
 use weft_target::config::{
     AnaState, Bdev, BdevKind, Config, HostKeys, Listen, Namespace, Subsystem, Transport,
 };
-use weft_target::steps::{DISCOVERY_NQN, Made, Step, StepErrorKind};
+use weft_target::steps::{DISCOVERY_NQN, Step, StepErrorKind, StepOutcome};
 
 use crate::support::peer::{ConnectFields, Peer};
 use crate::support::{
@@ -47,7 +47,7 @@ fn listen(address: &str) -> Listen {
     Listen::tcp(address.parse().expect("an address"))
 }
 
-fn make(target: &mut Target, step: Step) -> Made {
+fn make(target: &mut Target, step: Step) -> StepOutcome {
     let told = format!("{step:?}");
     target.step(&step).unwrap_or_else(|error| panic!("{told}: {error}"))
 }
@@ -84,14 +84,14 @@ fn host(target: &Target, nqn: &str) -> (Peer, Peer) {
 fn a_target_is_made_from_nothing_and_unmade() {
     let mut target = from_nothing();
     make(&mut target, bdev("m", "memory:4MiB"));
-    assert_eq!(make(&mut target, add(NQN, "m", None)), Made::Nsid(1));
+    assert_eq!(make(&mut target, add(NQN, "m", None)), StepOutcome::Nsid(1));
     let (_admin, mut io) = host(&target, NQN);
     let bytes = pattern(BLOCK, 7);
     io.write(1, 3, 1, &bytes).succeeded();
     // A block device keeps its contents while no namespace uses it.
     make(&mut target, Step::RemoveNamespace { nqn: NQN.to_owned(), nsid: 1 });
     assert_eq!(io.read(1, 3, 1, BLOCK).status(), Status::INVALID_NAMESPACE.with_dnr());
-    assert_eq!(make(&mut target, add(NQN, "m", Some(5))), Made::Nsid(5));
+    assert_eq!(make(&mut target, add(NQN, "m", Some(5))), StepOutcome::Nsid(5));
     assert!(io.read(5, 3, 1, BLOCK).bytes() == bytes);
     let resize = Step::ResizeBdev { name: "m".to_owned(), kind: None, bytes: 8 << 20 };
     make(&mut target, resize);
@@ -190,7 +190,7 @@ fn a_step_leaves_other_subsystems_alone() {
     for number in 0..50 {
         let name = format!("n{number}");
         make(&mut target, bdev(&name, "null:1MiB"));
-        assert_eq!(make(&mut target, add(NQN, &name, None)), Made::Nsid(number + 2));
+        assert_eq!(make(&mut target, add(NQN, &name, None)), StepOutcome::Nsid(number + 2));
         io.read(1, 0, 1, BLOCK).succeeded();
     }
     assert!(!admin.is_answered(event, std::time::Duration::ZERO), "it hears of nothing");
@@ -349,7 +349,7 @@ fn a_step_looks_at_no_namespace_of_another_subsystem() {
     make(&mut target, add(NQN, "stays", None));
     for _ in 0..3 {
         make(&mut target, bdev("m", "null:1MiB"));
-        assert_eq!(make(&mut target, add(NQN, "m", None)), Made::Nsid(2));
+        assert_eq!(make(&mut target, add(NQN, "m", None)), StepOutcome::Nsid(2));
         let resize = Step::ResizeBdev { name: "m".to_owned(), kind: None, bytes: 2 << 20 };
         make(&mut target, resize);
         refused(&mut target, &add(NQN, "m", None));
@@ -363,7 +363,7 @@ fn a_step_looks_at_no_namespace_of_another_subsystem() {
     make(&mut target, Step::RemoveNamespace { nqn: beside.to_owned(), nsid: 500 });
     assert_eq!(looks.load(Ordering::Relaxed), began);
     make(&mut target, bdev("m", "null:1MiB"));
-    assert_eq!(make(&mut target, add(beside, "m", None)), Made::Nsid(500));
+    assert_eq!(make(&mut target, add(beside, "m", None)), StepOutcome::Nsid(500));
     assert_eq!(looks.load(Ordering::Relaxed), began, "others of its own subsystem neither");
     target.stop().expect("a clean stop");
 }

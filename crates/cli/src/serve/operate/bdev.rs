@@ -17,7 +17,7 @@ use weft_target::{
 
 use super::{
     error::{invalid, no_device},
-    found::{Found, bdevs},
+    found::{NamedBdev, bdevs},
     method::method,
     operator::Operator,
     parameters::Params,
@@ -124,7 +124,7 @@ fn create_delay(operator: &Operator, params: Value) -> Answer {
 }
 
 /// The parameters that make the delay of a block device.
-pub(super) fn delay_params(bdev: &Found) -> Value {
+pub(super) fn delay_params(bdev: &NamedBdev) -> Value {
     let mut params = json!({ "name": bdev.name, "base_bdev_name": bdev.base });
     if let DeviceSpec::Delay { read, write, .. } = &bdev.device {
         for (delay, (average, p99)) in [read, write].into_iter().zip(LATENCIES) {
@@ -242,7 +242,8 @@ fn resize(operator: &Operator, params: Value) -> Answer {
 fn make_size(operator: &Operator, name: String, kind: Option<BdevKind>, bytes: u64) -> Answer {
     let found =
         operator.with(|target| bdevs(target).into_iter().find(|one| one.is_called(&name)))?;
-    let grows = |one: &Found| matches!(one.device, DeviceSpec::File { .. } | DeviceSpec::Rbd(_));
+    let grows =
+        |one: &NamedBdev| matches!(one.device, DeviceSpec::File { .. } | DeviceSpec::Rbd(_));
     if let Some(found) = found.filter(grows) {
         let present = found.blocks.saturating_mul(found.block_bytes.into());
         if bytes < present {
@@ -314,7 +315,7 @@ fn get_bdevs(operator: &Operator, params: Value) -> Answer {
     params.end()?;
     let (all, clusters) =
         operator.with(|target| (bdevs(target), target.config().operated.ceph_clusters.clone()))?;
-    let wanted: Vec<&Found> =
+    let wanted: Vec<&NamedBdev> =
         all.iter().filter(|bdev| name.as_ref().is_none_or(|name| bdev.is_called(name))).collect();
     match name {
         Some(name) if wanted.is_empty() => Err(no_device(format_args!("there is no {name}"))),
@@ -322,14 +323,14 @@ fn get_bdevs(operator: &Operator, params: Value) -> Answer {
     }
 }
 
-impl Found {
+impl NamedBdev {
     /// Whether this is its name, or its UUID, which is an alias.
     fn is_called(&self, name: &str) -> bool {
         self.name == name || Uuid::from_bytes(self.uuid).to_string() == name
     }
 }
 
-fn as_json(bdev: &Found, clusters: &BTreeMap<String, CephSpec>) -> Value {
+fn as_json(bdev: &NamedBdev, clusters: &BTreeMap<String, CephSpec>) -> Value {
     let uuid = Uuid::from_bytes(bdev.uuid).to_string();
     let product = match bdev.kind {
         BdevKind::Malloc => "Malloc disk",
@@ -417,7 +418,7 @@ fn get_iostat(operator: &Operator, params: Value) -> Answer {
 }
 
 /// The counters of a device: those of the namespace that uses it now.
-fn iostat(bdev: &Found, watch: &StatisticsReader) -> Value {
+fn iostat(bdev: &NamedBdev, watch: &StatisticsReader) -> Value {
     let of = bdev.user.as_ref().map(|(nqn, nsid)| watch.device(nqn, *nsid)).unwrap_or_default();
     let done = of.totals;
     let mut json = json!({

@@ -16,7 +16,7 @@ use weft_target::{
 use super::{
     ana, bdev,
     error::invalid,
-    found::{Found, bdevs},
+    found::{NamedBdev, bdevs},
     keyring,
     method::{address_json, method},
     nvmf,
@@ -67,7 +67,7 @@ fn call(method: &str, params: Value) -> Value {
 }
 
 /// The call that makes a block device.
-fn bdev_call(bdev: &Found, clusters: &BTreeMap<String, CephSpec>) -> Value {
+fn bdev_call(bdev: &NamedBdev, clusters: &BTreeMap<String, CephSpec>) -> Value {
     let uuid = Uuid::from_bytes(bdev.uuid).to_string();
     let name = &bdev.name;
     let sized = json!({
@@ -114,7 +114,7 @@ fn bdev_call(bdev: &Found, clusters: &BTreeMap<String, CephSpec>) -> Value {
 }
 
 /// The call that limits a block device, if any limit is set.
-fn limits_call(bdev: &Found) -> Option<Value> {
+fn limits_call(bdev: &NamedBdev) -> Option<Value> {
     let mut params = json!(bdev.limits);
     let set = params.as_object_mut()?;
     set.retain(|_, limit| *limit != 0);

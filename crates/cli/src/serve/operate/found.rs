@@ -8,7 +8,7 @@ use weft_target::{
 };
 
 /// A block device, whether it has a name of its own or is a namespace's of the configuration.
-pub(super) struct Found {
+pub(super) struct NamedBdev {
     pub(super) name: String,
     pub(super) kind: BdevKind,
     pub(super) device: weft_backend::DeviceSpec,
@@ -24,7 +24,7 @@ pub(super) struct Found {
 }
 
 /// Every block device.
-pub(super) fn bdevs(target: &Target) -> Vec<Found> {
+pub(super) fn bdevs(target: &Target) -> Vec<NamedBdev> {
     let config = target.config();
     let namespaces = config.subsystems.iter().flat_map(|subsystem| {
         subsystem.namespaces.iter().map(move |namespace| (subsystem, namespace))
@@ -39,7 +39,7 @@ pub(super) fn bdevs(target: &Target) -> Vec<Found> {
         config.operated.bdevs.iter().filter_map(|one| one.base.as_ref()).collect();
     let named = config.operated.bdevs.iter().map(|bdev| {
         let (block_bytes, blocks) = target.bdev_size(&bdev.name).unwrap_or_default();
-        Found {
+        NamedBdev {
             name: bdev.name.clone(),
             kind: bdev.kind,
             device: bdev.device.clone(),
@@ -58,13 +58,13 @@ pub(super) fn bdevs(target: &Target) -> Vec<Found> {
 }
 
 /// The block device of a namespace of the configuration, which has no name of its own.
-pub(super) fn implied(target: &Target, nqn: &str, namespace: &Namespace) -> Option<Found> {
+pub(super) fn implied(target: &Target, nqn: &str, namespace: &Namespace) -> Option<NamedBdev> {
     if namespace.bdev.is_some() {
         return None;
     }
     let served = target.namespace(nqn, namespace.nsid)?;
     let name = served::implied_bdev_name(nqn, namespace.nsid);
-    Some(Found {
+    Some(NamedBdev {
         limits: limits_of(target.config(), &name),
         name,
         kind: BdevKind::of(&namespace.device),

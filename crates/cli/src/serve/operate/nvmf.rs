@@ -17,7 +17,7 @@ use weft_target::{
         CNTLID_LAST, Config, HostKeys, Listen, Namespace, Port, Referral, Subsystem, Transport,
         implied_bdev_name,
     },
-    steps::{DISCOVERY_NQN, Made, Step, StepErrorKind},
+    steps::{DISCOVERY_NQN, Step, StepErrorKind, StepOutcome},
 };
 
 use super::{
@@ -426,8 +426,8 @@ fn add_namespace(operator: &Operator, params: Value) -> Answer {
     namespace.end()?;
     let added = Box::new(Namespace { ana_group, ..added });
     match operator.nvmf_step(&Step::AddNamespace { nqn, namespace: added })? {
-        Made::Nsid(nsid) => Ok(nsid.into()),
-        Made::Done => Ok(true.into()),
+        StepOutcome::Nsid(nsid) => Ok(nsid.into()),
+        StepOutcome::Done => Ok(true.into()),
     }
 }
 

@@ -14,7 +14,7 @@ use weft_target::{
     NamespaceRequest, Settled, StatisticsReader, Target,
     config::{self as served, Config},
     replace_file,
-    steps::{Made, Step, StepError, StepErrorKind},
+    steps::{Step, StepError, StepErrorKind, StepOutcome},
 };
 
 use super::{
@@ -69,8 +69,8 @@ pub(super) struct Notification {
 }
 
 /// A change that is made.
-struct Begun {
-    made: Made,
+struct PendingChange {
+    made: StepOutcome,
     /// It is answered after this, whether or not it could be kept.
     settled: Settled,
     kept: Result<(), String>,
@@ -248,7 +248,7 @@ impl Operator {
         let mut unsettled = Vec::new();
         let step = |step: &Step| {
             let stops = |error: ErrorObject| StepError::failed(error.to_string());
-            let Begun { made, settled, kept } = self.begin_step(step).map_err(stops)??;
+            let PendingChange { made, settled, kept } = self.begin_step(step).map_err(stops)??;
             unsettled.push(settled);
             kept.map(|()| made).map_err(StepError::failed)
         };
@@ -261,8 +261,8 @@ impl Operator {
     }
 
     /// Makes one change, and waits until no device has a command that it forbids.
-    pub(super) fn step(&self, step: &Step) -> Result<Result<Made, StepError>, ErrorObject> {
-        let Begun { made, settled, kept } = match self.begin_step(step)? {
+    pub(super) fn step(&self, step: &Step) -> Result<Result<StepOutcome, StepError>, ErrorObject> {
+        let PendingChange { made, settled, kept } = match self.begin_step(step)? {
             Ok(begun) => begun,
             Err(error) => return Ok(Err(error)),
         };
@@ -273,7 +273,7 @@ impl Operator {
         Ok(Ok(made))
     }
 
-    fn begin_step(&self, step: &Step) -> Result<Result<Begun, StepError>, ErrorObject> {
+    fn begin_step(&self, step: &Step) -> Result<Result<PendingChange, StepError>, ErrorObject> {
         let mut state = self.lock();
         let before = state.sizes_concerned(step);
         let target = state.target.as_mut();
@@ -285,11 +285,11 @@ impl Operator {
         let after = state.sizes_concerned(step);
         state.notify(&before, &after);
         let kept = self.has_changed(&mut state);
-        Ok(Ok(Begun { made, settled, kept }))
+        Ok(Ok(PendingChange { made, settled, kept }))
     }
 
     /// Makes one change to subsystems, with SPDK's errors.
-    pub(super) fn nvmf_step(&self, step: &Step) -> Result<Made, ErrorObject> {
+    pub(super) fn nvmf_step(&self, step: &Step) -> Result<StepOutcome, ErrorObject> {
         self.step(step)?.map_err(|error| match error.kind {
             StepErrorKind::Failed => ErrorObject::new(Code::INTERNAL_ERROR, error),
             _ => invalid(error),
@@ -297,7 +297,7 @@ impl Operator {
     }
 
     /// Makes one change to block devices, with SPDK's errors.
-    pub(super) fn bdev_step(&self, step: &Step) -> Result<Made, ErrorObject> {
+    pub(super) fn bdev_step(&self, step: &Step) -> Result<StepOutcome, ErrorObject> {
         self.step(step)?.map_err(|error| match error.kind {
             StepErrorKind::NotFound => no_device(error),
             StepErrorKind::Exists => ErrorObject::new(Code(-17), format!("File exists: {error}")),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use weft_backend::files::read_text;
 use weft_lab::study::site::Site;
 
-use super::{Agents, Found, Several, place::AgentPlace};
+use super::{Agents, Several, SiteFile, place::AgentPlace};
 use crate::{failure::Failure, output};
 
 /// Its name in each of the folders where it is looked for.
@@ -85,7 +85,7 @@ impl Agents {
         let loads: Vec<&str> = loads.iter().map(String::as_str).collect();
         let tools = site.machines.values().filter(|machine| !machine.spdk.is_empty());
         let spdk = tools.map(|machine| (machine.place.clone(), machine.spdk.clone())).collect();
-        own.found = Found { links: site.links(&target, &loads), spdk, ..own.found };
+        own.found = SiteFile { links: site.links(&target, &loads), spdk, ..own.found };
         if own.agent_program.is_none() && !site.program.is_empty() {
             own.agent_program = Some(site.program.clone());
         }

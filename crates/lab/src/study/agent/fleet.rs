@@ -28,7 +28,7 @@ use crate::{
         matrix::{Apart, Capabilities},
         side,
         site::{Link, SpdkTools},
-        software::Lacks,
+        software::MissingSoftware,
     },
 };
 
@@ -120,7 +120,7 @@ impl Fleet {
     }
 
     /// Why the target's machine, or one of the loads', lacks other software.
-    fn lacks(&self) -> Lacks {
+    fn lacks(&self) -> MissingSoftware {
         let mut host = BTreeMap::new();
         for load in self.loads() {
             let of =
@@ -131,7 +131,7 @@ impl Fleet {
         let of =
             |(name, why): (&String, &String)| (name.clone(), format!("{}: {why}", agent.place));
         let target = agent.description.lacks.target.iter().map(of).collect();
-        Lacks { target, host }
+        MissingSoftware { target, host }
     }
 
     /// Whether all machines have an RDMA device.

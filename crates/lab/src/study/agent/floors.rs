@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Duration};
 use super::{
     ProbeListen, ProbeRun,
     fleet::Fleet,
-    probe::{Found, Probe, Way},
+    probe::{Probe, ProbeResult, Way},
 };
 use crate::{
     results::{Connection, Direction, LinkProbe, Mark, Record, Role, Side, key},
@@ -39,7 +39,7 @@ impl Fleet {
             let (one, connection) = read(4096, 1)?;
             let (many, _) = read(4096, MESSAGES_DEPTH)?;
             let (stream, _) = read(STREAM_BYTES, STREAM_DEPTH)?;
-            let per_s = |found: &Found| found.messages as f64 / found.measured.as_secs_f64();
+            let per_s = |found: &ProbeResult| found.messages as f64 / found.measured.as_secs_f64();
             let loads = self.loads();
             let load = loads.first().ok_or("there is no machine for the load")?;
             probes.push(LinkProbe {
@@ -109,7 +109,7 @@ impl Fleet {
         depth: usize,
         spin: bool,
         runtime: Duration,
-    ) -> Result<(Found, Connection), String> {
+    ) -> Result<(ProbeResult, Connection), String> {
         let to: IpAddr = match self.listens_at(link)? {
             Some(address) => address,
             None => self.route()?,

@@ -147,7 +147,7 @@ struct Line {
 
 /// A request that was sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct SentRequest {
     id: u64,
     at: Duration,
 }
@@ -207,7 +207,7 @@ impl Agent {
     ///
     /// # Errors
     /// One sentence that names the place.
-    pub(super) fn ask<M: Method>(&self, params: &M::Params) -> Result<Asked, String> {
+    pub(super) fn ask<M: Method>(&self, params: &M::Params) -> Result<SentRequest, String> {
         let params = serde_json::to_value(params)
             .map_err(|error| self.named(format!("{} is malformed: {error}", M::NAME)))?;
         self.line().send(&self.from, M::NAME, params).map_err(|why| self.named(why))
@@ -217,7 +217,7 @@ impl Agent {
     ///
     /// # Errors
     /// One sentence that names the place.
-    pub(super) fn wait<M: Method>(&self, asked: Asked) -> Result<M::Answer, String> {
+    pub(super) fn wait<M: Method>(&self, asked: SentRequest) -> Result<M::Answer, String> {
         loop {
             if let Some(answer) = self.answer::<M>(asked)? {
                 return Ok(answer);
@@ -231,7 +231,10 @@ impl Agent {
     ///
     /// # Errors
     /// One sentence that names the place.
-    pub(super) fn answer<M: Method>(&self, asked: Asked) -> Result<Option<M::Answer>, String> {
+    pub(super) fn answer<M: Method>(
+        &self,
+        asked: SentRequest,
+    ) -> Result<Option<M::Answer>, String> {
         let answer = self.line().answer(&self.from, asked).map_err(|why| self.named(why))?;
         let malformed = |error| self.named(format!("{} is malformed: {error}", M::NAME));
         answer.map(|answer| serde_json::from_value(answer).map_err(malformed)).transpose()
@@ -258,7 +261,7 @@ pub(super) fn call_all<M: Method>(
     params: impl Fn(usize) -> Result<M::Params, String>,
 ) -> Vec<Result<M::Answer, String>> {
     let ask = |(number, agent): (usize, &Arc<Agent>)| agent.ask::<M>(&params(number)?);
-    let asked: Vec<Result<Asked, String>> = agents.iter().enumerate().map(ask).collect();
+    let asked: Vec<Result<SentRequest, String>> = agents.iter().enumerate().map(ask).collect();
     let all = agents.iter().zip(asked);
     all.map(|(agent, asked)| asked.and_then(|asked| agent.wait::<M>(asked))).collect()
 }
@@ -281,7 +284,7 @@ pub(super) struct Reading {
 
 impl Reading {
     /// Takes one; all of them, once there are enough.
-    pub(super) fn take(&mut self, asked: Asked, theirs: Duration) -> Option<Offset> {
+    pub(super) fn take(&mut self, asked: SentRequest, theirs: Duration) -> Option<Offset> {
         let offset = Offset::of(asked.at, theirs, monotonic_time());
         let best = self.best.filter(|best| best.round_trip <= offset.round_trip).unwrap_or(offset);
         self.best = Some(best);
@@ -291,7 +294,7 @@ impl Reading {
 }
 
 impl Line {
-    fn send(&mut self, from: &OwnedFd, method: &str, params: Value) -> Result<Asked, String> {
+    fn send(&mut self, from: &OwnedFd, method: &str, params: Value) -> Result<SentRequest, String> {
         if let Some(lost) = &self.lost {
             return Err(lost.clone());
         }
@@ -306,11 +309,11 @@ impl Line {
             return Err(self.lose(from, None));
         }
         self.asked.insert(id, None);
-        Ok(Asked { id, at })
+        Ok(SentRequest { id, at })
     }
 
     /// The answer to a request, if it has come.
-    fn answer(&mut self, from: &OwnedFd, asked: Asked) -> Result<Option<Value>, String> {
+    fn answer(&mut self, from: &OwnedFd, asked: SentRequest) -> Result<Option<Value>, String> {
         self.carrier.hear();
         while self.asked.get(&asked.id).is_some_and(Option::is_none) && is_readable(from) {
             if !self.read(from) {

@@ -59,7 +59,7 @@ pub(super) struct Way {
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Found {
+pub(super) struct ProbeResult {
     pub(super) round_trip: LatencyRecord,
     pub(super) bytes_per_s: f64,
     /// How much of that the interface has received, by its own count.
@@ -124,7 +124,7 @@ pub(super) fn listen(probe: Probe, address: IpAddr) -> Result<SocketAddr, String
 }
 
 /// Probes the way to another end.
-pub(super) fn run(way: &Way) -> Result<Found, String> {
+pub(super) fn run(way: &Way) -> Result<ProbeResult, String> {
     let fault = |error: io::Error| format!("{} from {}: {error}", way.to, way.from);
     let floor = floor(way.probe, way.from, way.runtime);
     let stream = connected(way.from, way.to).map_err(fault)?;
@@ -142,7 +142,7 @@ pub(super) fn run(way: &Way) -> Result<Found, String> {
         Probe::Stream => STREAM_BYTES,
         Probe::Read { bytes, .. } => bytes,
     };
-    Ok(Found {
+    Ok(ProbeResult {
         round_trip: LatencyRecord::of(&result.latency),
         bytes_per_s: result.messages_per_second() * size as f64,
         through_interface: counted.map_or(0.0, |bytes| bytes as f64 / lasted.max(1e-9)),

@@ -13,7 +13,7 @@ use weft_rpc::machine::Machine;
 
 use super::{
     Clock, CloseLoad, Counted, CountedLoad, Go, PrepareLoad,
-    line::{Agent, Asked, Offset, Reading, call_all, wait_for},
+    line::{Agent, Offset, Reading, SentRequest, call_all, wait_for},
 };
 use crate::{
     Job, Progress, RunObserver, RunResult,
@@ -154,12 +154,12 @@ fn job_of(job: &Job, number: usize) -> Job {
 /// What an agent was asked last, and has not answered.
 #[derive(Clone, Copy, Debug)]
 enum Pending {
-    Prepare(Asked),
-    Go(Asked),
-    Stop(Asked),
-    News(Asked),
-    Clock(Asked),
-    Counted(Asked),
+    Prepare(SentRequest),
+    Go(SentRequest),
+    Stop(SentRequest),
+    News(SentRequest),
+    Clock(SentRequest),
+    Counted(SentRequest),
     /// Nothing: its load waits for the others.
     Waits,
     /// Nothing: it has ended, in either way.
@@ -279,7 +279,7 @@ impl<'a> Driven<'a> {
     }
 
     /// A reading of its clock, before its load or after it.
-    fn clock(&mut self, asked: Asked, theirs: Duration) -> Result<(), String> {
+    fn clock(&mut self, asked: SentRequest, theirs: Duration) -> Result<(), String> {
         let Some(offset) = self.reading.take(asked, theirs) else {
             self.pending = Pending::Clock(self.agent.ask::<Clock>(&())?);
             return Ok(());

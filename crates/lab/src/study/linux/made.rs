@@ -69,7 +69,7 @@ impl fmt::Display for Port {
 }
 
 /// A target that ends with this value.
-pub(in crate::study) struct Made {
+pub(in crate::study) struct ForeignTarget {
     /// Of whom it is: `the kernel's`.
     pub(in crate::study) whose: &'static str,
     pub(in crate::study) changes: Changes,
@@ -79,13 +79,13 @@ pub(in crate::study) struct Made {
     pub(in crate::study) ended: Box<dyn Fn() -> Option<String> + Send>,
 }
 
-impl fmt::Debug for Made {
+impl fmt::Debug for ForeignTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Made").field("addresses", &self.addresses).finish_non_exhaustive()
+        f.debug_struct("ForeignTarget").field("addresses", &self.addresses).finish_non_exhaustive()
     }
 }
 
-impl StartedTarget for Made {
+impl StartedTarget for ForeignTarget {
     fn address(&self) -> &TransportId {
         &self.addresses[0]
     }

@@ -16,7 +16,7 @@ use weft_host::Transport;
 
 use super::{
     CONFIGFS, Changes, Linux, attribute, load,
-    made::{Made, Port},
+    made::{ForeignTarget, Port},
     names, nvmet, set,
 };
 use crate::study::{given::protocol_name, knob::change::Change, launch::TargetSpec};
@@ -35,7 +35,7 @@ pub(super) fn start(
     linux: &Arc<Linux>,
     spec: &TargetSpec,
     listen: Option<IpAddr>,
-) -> Result<Made, String> {
+) -> Result<ForeignTarget, String> {
     load("nvmet", &[])?;
     load(&nvmet(spec.transport), &[])?;
     let at = Port::free(spec, listen)?;
@@ -71,7 +71,7 @@ pub(super) fn start(
     }
     let ended =
         move || (!port.exists()).then(|| format!("{} was removed by others", port.display()));
-    Ok(Made { whose: "the kernel's", changes, addresses, ended: Box::new(ended) })
+    Ok(ForeignTarget { whose: "the kernel's", changes, addresses, ended: Box::new(ended) })
 }
 
 /// Makes a subsystem with these devices as namespaces 1, 2 and so on.

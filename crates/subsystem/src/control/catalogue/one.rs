@@ -96,7 +96,7 @@ impl Catalogue {
             let used: &HashSet<_> = used.get_or_init(all);
             used.contains(uuid)
         };
-        let known = identity::Known { uuid: known_uuid, used: &mut 0 };
+        let known = identity::KnownIdentity { uuid: known_uuid, used: &mut 0 };
         let identity = identity::namespace(nqn, namespace, &named, known, is_used);
         let entry = Entry {
             subsystem: nqn.clone(),

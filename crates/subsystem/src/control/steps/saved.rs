@@ -1,7 +1,7 @@
 //! What a step touches: saved before it, put back if the step is not possible, and all that is
 //! checked after it.
 
-use super::{Made, Step};
+use super::{Step, StepOutcome};
 use crate::config::index::{Index, Place};
 use crate::config::{
     Bdev, BdevLimits, Config, ConfigError, Namespace, Subsystem, implied_bdev_name,
@@ -165,8 +165,8 @@ impl Saved {
     }
 
     /// The step has made this, and may still turn out to be impossible.
-    pub(crate) fn made(&mut self, step: &Step, made: Made) {
-        if let (Step::AddNamespace { nqn, .. }, Made::Nsid(nsid), None) =
+    pub(crate) fn made(&mut self, step: &Step, made: StepOutcome) {
+        if let (Step::AddNamespace { nqn, .. }, StepOutcome::Nsid(nsid), None) =
             (step, made, &self.subsystem)
         {
             self.namespace = Some(((nqn.clone(), nsid), None));
