@@ -4,9 +4,12 @@
 //! it from elsewhere. It is taken out of there at build time and compressed (4.6 MB to 1.4 MB): the
 //! binary carries only that, and a page carries the same bytes and lets the browser inflate them.
 
-use std::{env, fs, io::Write, path::PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
+use std::{env, fs};
 
-use flate2::{Compression, write::GzEncoder};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,8 +1,7 @@
 //! Programs from PyPI, each in a virtual environment of its own below `target/`, of one version,
 //! installed once.
 
-use crate::cargo;
-use crate::packages;
+use crate::{cargo, packages};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -3,20 +3,17 @@
 //! Its geometry is read from sysfs. Where sysfs is not mounted (some containers), the geometry is
 //! what the device node's ioctls return, with a volatile cache and without discard.
 
+use crate::claim::{self, Claim, Claimed};
+use crate::engine::Shared;
 use crate::{
     BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
-    StorageId,
-    claim::{self, Claim, Claimed},
-    engine::Shared,
-    file,
+    StorageId, file,
 };
-use std::{
-    fs::{self, File},
-    io::{self, Seek, SeekFrom},
-    os::unix::fs::{FileTypeExt, MetadataExt},
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::fs::{self, File};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use weft_reactor::{Owner, Reactor};
 
 /// A namespace on a block device.

@@ -16,23 +16,19 @@
 //! Of two processes that take turns with the same files one holds the locks at a time
 //! ([`lock_devices`], [`unlock_devices`]); the other one has the files open meanwhile.
 
-use crate::{OpenError, Storage, StorageId, part_beside_whole, same_blocks, storage::Beneath};
+use crate::storage::Beneath;
+use crate::{OpenError, Storage, StorageId, part_beside_whole, same_blocks};
 use core::time::Duration;
-use rustix::{
-    fs::{FlockOperation, Mode, OFlags},
-    io::Errno,
-};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs::File,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    thread,
-};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 
 /// Time for a lock to become free: a process that has just exited may hold it until its I/O has
 /// ended, and udev locks a block device while it probes it.

@@ -3,12 +3,16 @@
 //! The delay precedes the execution: a delayed write has not changed the device yet, so that it can
 //! land late, as on a slow path.
 
+use crate::device::PIECE_BYTES;
+use crate::limits::LAYERS_MAX;
+use crate::wrapper::Wrapper;
 use crate::{
     BlockDevice, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Request,
-    RequestCompletion, device::PIECE_BYTES, limits::LAYERS_MAX, wrapper::Wrapper,
+    RequestCompletion,
 };
 use core::time::Duration;
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use weft_reactor::{Owner, Reactor, Token};
 
 /// A device with a delay before each request.

@@ -2,7 +2,8 @@
 
 use crate::{Geometry, OpenError, Request, RequestCompletion, ResizeError, Resized, Storage};
 use core::fmt;
-use std::{io, sync::Arc};
+use std::io;
+use std::sync::Arc;
 use weft_reactor::{Owner, Reactor};
 
 /// How many tags of its owner's tokens the innermost device may use; its wrappers use others.

@@ -1,6 +1,7 @@
 //! Parses and prints durations: `100us`, `1.5ms`, `2s`.
 
-use core::{fmt, time::Duration};
+use core::fmt;
+use core::time::Duration;
 
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +63,8 @@ fn parse_nanoseconds(text: &str) -> Option<u64> {
 /// Serde: a duration as such a text.
 pub mod as_text {
     use core::time::Duration;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
 
     /// Writes the exact text.
     pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

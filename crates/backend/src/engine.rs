@@ -12,15 +12,18 @@
 //! timer, because other reactors do not report the end of theirs. The timer runs only while jobs
 //! wait.
 
+use crate::exclusion::{self, CountedWrite, DrainState, ExcludedStripes, Stripes};
+use crate::shared::LostWrites;
 use crate::{
     BlockDevice, DEVICE_TAGS, Direction, Failure, Geometry, Operation, Request, RequestCompletion,
     Storage,
-    exclusion::{self, CountedWrite, DrainState, ExcludedStripes, Stripes},
-    shared::LostWrites,
 };
 use core::time::Duration;
 use rustix::io::Errno;
-use std::{collections::VecDeque, fs::File, io, sync::Arc};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
 use weft_reactor::{Buffer, FileId, Operation as FileOperation, Outcome, Owner, Reactor, Token};
 
 /// The largest scratch buffer.
@@ -649,10 +652,8 @@ fn take_scratch(reactor: &Reactor, bytes: u64, block_bytes: u32) -> Option<Buffe
 mod tests {
     use super::*;
     use crate::StorageId;
-    use weft_reactor::{
-        ReactorCompletion, WaitLimit,
-        simulation::{NetworkConditions, World},
-    };
+    use weft_reactor::simulation::{NetworkConditions, World};
+    use weft_reactor::{ReactorCompletion, WaitLimit};
 
     /// A durable write, or a flush, whose steps end with these errors, 0 for success: its result,
     /// and whether writes are lost.

@@ -1,7 +1,8 @@
 //! Why a device could not be opened, created or resized.
 
 use core::fmt;
-use std::{io, path::PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 /// Why a device could not be opened or created.
 #[derive(Debug)]

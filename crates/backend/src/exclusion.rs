@@ -33,11 +33,8 @@
 //! write. Compare-and-write is rare (locks of cluster file systems); a plain write costs two
 //! stores, a fence and a load.
 
-use crate::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
-    fence,
-};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 use core::cell::Cell;
 use std::sync::{Arc, OnceLock};
 

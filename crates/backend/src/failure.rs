@@ -1,8 +1,10 @@
 //! Failures of requests, and their mapping from errno.
 
-use core::{fmt, str::FromStr};
+use core::fmt;
+use core::str::FromStr;
 use rustix::io::Errno;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::io;
 
 /// Why a request failed.

@@ -4,17 +4,22 @@
 //! that "the third write" is one write. A request that a rule hits does not reach the inner device.
 //! As with any device, a flush that failed stays failed.
 
+use crate::limits::LAYERS_MAX;
+use crate::shared::LostWrites;
+use crate::wrapper::Wrapper;
 use crate::{
     BlockDevice, DeviceFactory, Failure, Geometry, OpenError, Operation, OperationKind, Request,
-    RequestCompletion, limits::LAYERS_MAX, shared::LostWrites, wrapper::Wrapper,
+    RequestCompletion,
 };
-use core::{
-    fmt,
-    str::FromStr,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-use std::{collections::VecDeque, io, sync::Arc};
+use core::fmt;
+use core::str::FromStr;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
 use weft_reactor::{Owner, Reactor};
 
 /// A rule: which requests it hits, and with which effect.

@@ -12,25 +12,23 @@
 //! sector. So a compare-and-write of several blocks is atomic for all writers, but for readers only
 //! block by block, and the geometry reports one block.
 
+use crate::claim::{self, Claim, Claimed};
+use crate::engine::Shared;
+use crate::error::check_size;
+use crate::watch::Watch;
 use crate::{
     BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
-    StorageId, bytes,
-    claim::{self, Claim, Claimed},
-    engine::Shared,
-    error::check_size,
-    geometry,
-    watch::Watch,
+    StorageId, bytes, geometry,
 };
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
-use std::{
-    fs::{File, OpenOptions},
-    io,
-    os::fd::AsRawFd,
-    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
-    path::{Path, PathBuf},
-    sync::Arc,
-};
-use weft_reactor::{FileId, FileSource, Owner, Reactor, simulation::SimulatedFile};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weft_reactor::simulation::SimulatedFile;
+use weft_reactor::{FileId, FileSource, Owner, Reactor};
 
 /// How to open a file. The default changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

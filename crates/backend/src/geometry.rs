@@ -1,6 +1,7 @@
 //! The geometry of a device: its blocks, hints and capabilities.
 
-use crate::{OpenError, error::check_size};
+use crate::OpenError;
+use crate::error::check_size;
 
 /// The default block size of a memory or null device.
 pub const BLOCK_BYTES_DEFAULT: u32 = 4096;

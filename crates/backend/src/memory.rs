@@ -5,13 +5,15 @@
 //! together. Large discards and zeroes are split over several turns, so that they do not block the
 //! reactor's connections.
 
+use crate::device::PIECE_BYTES;
+use crate::error::check_size;
 use crate::{
     BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, DEVICE_TAGS, DeviceFactory, Failure, Geometry,
-    OpenError, Operation, Request, RequestCompletion, ResizeError, bytes, device::PIECE_BYTES,
-    error::check_size, geometry,
+    OpenError, Operation, Request, RequestCompletion, ResizeError, bytes, geometry,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use weft_reactor::{Owner, Reactor, SharedRegion, Token};
 
 /// A namespace in memory.

@@ -4,12 +4,14 @@
 //! a reactor share the buffers, and a host must not see another host's data. Filling a buffer costs
 //! a fraction of sending it.
 
+use crate::error::check_size;
 use crate::{
     BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, DeviceFactory, Failure, Geometry, OpenError,
-    Operation, Request, RequestCompletion, ResizeError, bytes, error::check_size, geometry,
+    Operation, Request, RequestCompletion, ResizeError, bytes, geometry,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use weft_reactor::{Owner, Reactor};
 
 /// A namespace without content.

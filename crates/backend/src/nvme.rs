@@ -5,19 +5,16 @@
 //! added and checked by the device (PRACT); other metadata is not carried, and such a namespace is
 //! refused. The namespace's block device is held meanwhile, so that nobody else writes to it.
 
+use crate::claim::{self, Claim, Claimed};
+use crate::engine::Shared;
 use crate::{
     BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
-    StorageId,
-    claim::{self, Claim, Claimed},
-    engine::Shared,
-    file,
+    StorageId, file,
 };
-use std::{
-    fs::{self, File},
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use weft_reactor::{NvmeFormat, NvmeNamespace, Owner, Reactor};
 
 /// CNS of Identify Namespace, of Identify Controller, and of that for the NVM command set.

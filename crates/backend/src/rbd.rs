@@ -32,26 +32,21 @@ mod tests;
 pub use lock::ImageLock;
 pub use spec::{CephSpec, RbdSpec};
 
+use crate::error::check_size;
 use crate::{
     BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
-    bytes, error::check_size, geometry,
+    bytes, geometry,
 };
-use core::{
-    fmt,
-    sync::atomic::{
-        AtomicBool, AtomicU64,
-        Ordering::{Acquire, Relaxed, Release},
-    },
-    time::Duration,
-};
+use core::fmt;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::time::Duration;
 use device::RbdDevice;
 use librbd::{Changed, Cluster, Image};
-use std::{
-    io,
-    sync::{Arc, Mutex, PoisonError, mpsc},
-    thread,
-};
-use weft_reactor::{Owner, Reactor, system::monotonic_time};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::{io, thread};
+use weft_reactor::system::monotonic_time;
+use weft_reactor::{Owner, Reactor};
 
 /// Time to open, resize or flush an image: longer than the 30 s after which Ceph gives up a client
 /// that has died with the exclusive lock.

@@ -1,14 +1,11 @@
 //! What all handles of a device share.
 
 use crate::Failure;
-use core::{
-    fmt,
-    sync::atomic::{
-        AtomicBool,
-        Ordering::{Acquire, Release},
-    },
-};
-use std::{io, sync::Arc};
+use core::fmt;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Release};
+use std::io;
+use std::sync::Arc;
 
 /// What is called when a device has changed its size by itself.
 #[derive(Clone)]

@@ -23,29 +23,27 @@
 
 mod text;
 
+use crate::block::BlockFactory;
+use crate::delay::DelayFactory;
+use crate::error::check_size;
+use crate::fault::FaultFactory;
+use crate::file::{FileFactory, FileOptions};
+use crate::limits::LAYERS_MAX;
+use crate::memory::MemoryFactory;
+use crate::null::NullFactory;
+use crate::nvme::NvmeFactory;
+use crate::rbd::{RbdFactory, RbdSpec};
+use crate::uncorrectable::UncorrectableFactory;
 use crate::{
-    BLOCK_BYTES_DEFAULT, DeviceFactory, Effect, FaultRule, OpenError, OperationKind,
-    block::BlockFactory,
-    bytes,
-    delay::DelayFactory,
-    duration,
-    error::check_size,
-    fault::FaultFactory,
-    file::{FileFactory, FileOptions},
-    files,
-    limits::LAYERS_MAX,
-    memory::MemoryFactory,
-    null::NullFactory,
-    nvme::NvmeFactory,
-    rbd::{RbdFactory, RbdSpec},
-    uncorrectable::UncorrectableFactory,
+    BLOCK_BYTES_DEFAULT, DeviceFactory, Effect, FaultRule, OpenError, OperationKind, bytes,
+    duration, files,
 };
-use core::{fmt, str::FromStr, time::Duration};
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
 use serde::{Deserialize, Serialize};
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use text::{BLOCK_BYTES_MIN, check_block_size, checked_path, escape_commas, pairs, per_million};
 pub use text::{ParseSpecError, nearest, split_path};
 pub(crate) use text::{block_size, size, switch, unknown};

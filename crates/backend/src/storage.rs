@@ -5,22 +5,16 @@
 //! other's lost writes. So all devices of one storage within a process share a [`Storage`] (see
 //! [`claim`](crate::claim)), whatever their paths, wrappers and block sizes.
 
-use crate::{
-    exclusion::Exclusion,
-    shared::{LostWrites, Resized},
-};
-use core::sync::atomic::{
-    AtomicU64,
-    Ordering::{AcqRel, Acquire},
-};
-use std::{
-    collections::BTreeSet,
-    fs::{self, Metadata},
-    io,
-    os::unix::fs::{FileTypeExt, MetadataExt},
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use crate::exclusion::Exclusion;
+use crate::shared::{LostWrites, Resized};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::collections::BTreeSet;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_reactor::LoopBacking;
 
 /// Identifies what a device stands on, whatever the path that led to it.

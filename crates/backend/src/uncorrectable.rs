@@ -10,30 +10,21 @@
 //! many then, the write fails with [`Failure::NoSpace`] and its blocks stay marked, whatever the
 //! device has of them.
 
+use crate::limits::{LAYERS_MAX, RANGES_MAX};
+use crate::wrapper::Wrapper;
 use crate::{
     BlockDevice, Capabilities, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Operation,
     Request, RequestCompletion, files,
-    limits::{LAYERS_MAX, RANGES_MAX},
-    wrapper::Wrapper,
 };
-use core::{
-    sync::atomic::{
-        AtomicU64, AtomicUsize,
-        Ordering::{Acquire, Release},
-    },
-    time::Duration,
-};
-use std::{
-    collections::{BTreeMap, VecDeque},
-    fmt::Write as _,
-    io,
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{self, Receiver, Sender},
-    },
-    thread,
-};
+use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::{AtomicU64, AtomicUsize};
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{io, thread};
 use weft_reactor::{Owner, Reactor, Token};
 
 /// Tags of writes to marked blocks; submitters use none of them ([`Request::tag`]).

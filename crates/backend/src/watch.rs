@@ -3,17 +3,12 @@
 
 use crate::Storage;
 use core::mem::MaybeUninit;
-use rustix::{
-    fd::{AsRawFd, OwnedFd},
-    fs::inotify::{self, CreateFlags, Reader, WatchFlags},
-};
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
-    thread,
-};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::{io, thread};
 
 /// Room for some events; the kernel keeps the others.
 const EVENTS_BYTES: usize = 4096;

@@ -1,12 +1,12 @@
 //! Devices around another one: a delay, faults, marks of unreadable blocks.
 
-use std::{fmt, io, sync::Arc};
+use std::sync::Arc;
+use std::{fmt, io};
 
 use weft_reactor::{Owner, Reactor};
 
-use crate::{
-    BlockDevice, DeviceFactory, Geometry, OpenError, ResizeError, Resized, storage::Storage,
-};
+use crate::storage::Storage;
+use crate::{BlockDevice, DeviceFactory, Geometry, OpenError, ResizeError, Resized};
 
 /// The factory of a device around another one, as which it answers but for what it says itself.
 pub(crate) trait Wrapper: fmt::Debug + Send + Sync {

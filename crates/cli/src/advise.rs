@@ -1,20 +1,16 @@
 //! `weft advise`: which of the ways that were measured holds an objective.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
-use weft_lab::{
-    Pattern,
-    advise::{self, Advice, Question, Row, Verdict},
-    results, units,
-};
+use weft_lab::advise::{self, Advice, Question, Row, Verdict};
+use weft_lab::{Pattern, results, units};
 
-use crate::{
-    failure::Failure,
-    output::{self, Format},
-    table::Table,
-    values::{pattern, rate, size, time},
-};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+use crate::table::Table;
+use crate::values::{pattern, rate, size, time};
 
 /// No way holds the objective, as far as it is known.
 const NONE_HOLDS: u8 = 3;

@@ -1,25 +1,20 @@
 //! `weft agent`: this program as a part of a study that another machine runs.
 
-use std::{
-    fs::File,
-    io::{self, IsTerminal},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::Arc,
-};
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use clap::Args;
-use weft_lab::study::{
-    agent,
-    knob::{self, Keeper, Knobs, Machine},
-    linux::Linux,
-};
+use weft_lab::study::agent;
+use weft_lab::study::knob::{self, Keeper, Knobs, Machine};
+use weft_lab::study::linux::Linux;
 
-use crate::{
-    failure::Failure,
-    signals,
-    study::{child::Children, here::this_build},
-};
+use crate::failure::Failure;
+use crate::signals;
+use crate::study::child::Children;
+use crate::study::here::this_build;
 
 /// Options of `weft agent`.
 #[derive(Debug, Args)]

@@ -8,40 +8,29 @@ mod parameters;
 mod queue;
 pub(crate) mod tools;
 
-use std::{
-    fs::File,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    },
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use clap::Args;
 use rustix::io::Errno;
 use sd_notify::NotifyState;
 use weft_backend::{Geometry, bytes};
-use weft_reactor::{
-    system,
-    ublk::{Control, DeviceInfo, Features, State},
-};
+use weft_reactor::system;
+use weft_reactor::ublk::{Control, DeviceInfo, Features, State};
 
-use self::{
-    parameters::{SECTOR_BYTES, parameters, sectors},
-    queue::{News, Order},
-    tools::{block_device, hold, mark, open_control, refused},
-};
-use crate::{
-    connection::{Connection, NamespaceChoice},
-    driven::Driven,
-    failure::Failure,
-    output,
-    service_manager::tell_manager,
-    signals,
-    values::{Driver, PollingMode},
-};
+use self::parameters::{SECTOR_BYTES, parameters, sectors};
+use self::queue::{News, Order};
+use self::tools::{block_device, hold, mark, open_control, refused};
+use crate::connection::{Connection, NamespaceChoice};
+use crate::driven::Driven;
+use crate::failure::Failure;
+use crate::service_manager::tell_manager;
+use crate::values::{Driver, PollingMode};
+use crate::{output, signals};
 
 /// Most bytes of a request: the kernel splits longer ones.
 const REQUEST_BYTES_MAX: u32 = 512 << 10;

@@ -2,37 +2,30 @@
 
 mod reports;
 
-use std::{
-    ops::Range,
-    path::Path,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use clap::Args;
 use weft_host::TransportId;
-use weft_lab::{
-    Job, Part, Pattern, Progress, Rate, RunObserver, RunResult,
-    job::Polling,
-    jobfile::{self, Exit, Section},
-    limits::NOT_ENDED,
-    logs,
-    pacer::Process,
-    report::{Entry, disks::Disks, human},
-};
+use weft_lab::job::Polling;
+use weft_lab::jobfile::{self, Exit, Section};
+use weft_lab::limits::NOT_ENDED;
+use weft_lab::pacer::Process;
+use weft_lab::report::disks::Disks;
+use weft_lab::report::{Entry, human};
+use weft_lab::{Job, Part, Pattern, Progress, Rate, RunObserver, RunResult, logs};
 
-use crate::{
-    connection::{Connection, NamespaceChoice},
-    destroy,
-    driven::Driven,
-    failure::Failure,
-    output::{self, LiveLine},
-    place::Place,
-    signals,
-    values::{pattern, rate, size32},
-    within::TargetWithin,
-    words::Words,
-};
+use crate::connection::{Connection, NamespaceChoice};
+use crate::driven::Driven;
+use crate::failure::Failure;
+use crate::output::{self, LiveLine};
+use crate::place::Place;
+use crate::values::{pattern, rate, size32};
+use crate::within::TargetWithin;
+use crate::words::Words;
+use crate::{destroy, signals};
 
 pub(crate) use self::reports::time_of_day;
 use self::reports::{Output, Reports};

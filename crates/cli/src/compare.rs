@@ -1,23 +1,17 @@
 //! `weft study compare`: whether one set of results is slower than another.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use weft_lab::{
-    compare::{self, Answer, Compared, Comparison, Needed, Parameters},
-    results::{self, Results, file},
-    units,
-};
+use weft_lab::compare::{self, Answer, Compared, Comparison, Needed, Parameters};
+use weft_lab::results::{self, Results, file};
+use weft_lab::units;
 
-use crate::{
-    failure::Failure,
-    output::{self, Format},
-    study::{COMPARISON, OTHER, THIS},
-    table::Table,
-};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+use crate::study::{COMPARISON, OTHER, THIS};
+use crate::table::Table;
 
 /// Exit codes other than 0 (not slower, and a slow-down would have been seen) and 1 (the comparison
 /// failed).

@@ -1,11 +1,9 @@
 //! The options that select a controller: nvme-cli's, or an address as one argument.
 
-use std::{
-    net::IpAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use weft_backend::DeviceSpec;
@@ -17,7 +15,9 @@ use weft_nvmf::keys::{Derivation, TlsKey, TlsRecords};
 use weft_target::key_file;
 use weft_transport::rdma::RemoteAccess;
 
-use crate::{failure::Failure, place::Place, values};
+use crate::failure::Failure;
+use crate::place::Place;
+use crate::values;
 
 /// Options of every subcommand that connects to a controller, with nvme-cli's names and letters.
 #[derive(Clone, Debug, Default, Args)]

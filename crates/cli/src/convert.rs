@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use weft_target::config::{nvmetcli, toml};
 
-use crate::{failure::Failure, output};
+use crate::failure::Failure;
+use crate::output;
 
 /// Prints what nvmetcli has saved of a Linux target as TOML, and on standard error what of it is
 /// not served.

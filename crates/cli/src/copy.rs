@@ -3,11 +3,9 @@
 use clap::Args;
 use weft_host::{CopySource, Namespace};
 
-use crate::{
-    connection::{Connection, NamespaceChoice},
-    failure::Failure,
-    output,
-};
+use crate::connection::{Connection, NamespaceChoice};
+use crate::failure::Failure;
+use crate::output;
 
 /// Options of `weft copy`.
 #[derive(Debug, Args)]

@@ -22,12 +22,10 @@ use self::session::{
     ControlledTarget, Session, TIMEOUT, addresses, as_address, as_text, as_text_of, list, shown,
     strings, text,
 };
-use crate::{
-    failure::Failure,
-    names, output,
-    table::Table,
-    values::{size, whole_rate},
-};
+use crate::failure::Failure;
+use crate::table::Table;
+use crate::values::{size, whole_rate};
+use crate::{names, output};
 
 /// Options of `weft ctl`.
 #[derive(Debug, Args)]

@@ -3,13 +3,13 @@
 use std::io::{self, BufRead, IsTerminal};
 
 use weft_backend::DeviceSpec;
-use weft_lab::{
-    Pattern,
-    results::key,
-    study::{launch::GivenTarget, plan::Plan},
-};
+use weft_lab::Pattern;
+use weft_lab::results::key;
+use weft_lab::study::launch::GivenTarget;
+use weft_lab::study::plan::Plan;
 
-use crate::{failure::Failure, output};
+use crate::failure::Failure;
+use crate::output;
 
 /// The given devices and targets that a study would overwrite, as they were given.
 pub(crate) fn at_risk(
@@ -85,7 +85,8 @@ pub(crate) fn allow(who: &str, at_risk: &[String], named: &[String]) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_lab::study::{builtin, plan::Run};
+    use weft_lab::study::builtin;
+    use weft_lab::study::plan::Run;
 
     fn plan(name: &str) -> Plan {
         builtin::find(name).expect(name).plan().expect(name)

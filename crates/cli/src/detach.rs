@@ -3,10 +3,8 @@
 use clap::Args;
 use weft_reactor::ublk::State;
 
-use crate::{
-    attach::tools::{block_device, delete, hold, open_control, own_device, refused},
-    failure::Failure,
-};
+use crate::attach::tools::{block_device, delete, hold, open_control, own_device, refused};
+use crate::failure::Failure;
 
 /// Options of `weft detach`.
 ///

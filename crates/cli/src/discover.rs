@@ -9,14 +9,12 @@ use weft_nvme::log_page::{
     AddressFamily, DiscoveryEntry, SecurityType, SubsystemType, TransportType,
 };
 
-use crate::{
-    connection::Connection,
-    failure::Failure,
-    fields, mdns,
-    output::{self, Format},
-    table::Table,
-    values::time,
-};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output::{self, Format};
+use crate::table::Table;
+use crate::values::time;
+use crate::{fields, mdns};
 
 /// Options of `weft discover`.
 #[derive(Debug, Args)]

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use weft_backend::DeviceFactory;
 use weft_host::{Controller, ControllerState, Multipath};
 
-use crate::{connection::pick, failure::Failure, place, within::TargetWithin};
+use crate::connection::pick;
+use crate::failure::Failure;
+use crate::place;
+use crate::within::TargetWithin;
 
 /// The controllers of a namespace across the network.
 enum Remote {

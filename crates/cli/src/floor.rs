@@ -5,18 +5,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use weft_backend::duration::exact;
-use weft_lab::{
-    Rate,
-    floor::{Crowd, Floor, FloorResult},
-    pacer::Process,
-    units,
-};
+use weft_lab::floor::{Crowd, Floor, FloorResult};
+use weft_lab::pacer::Process;
+use weft_lab::{Rate, units};
 
-use crate::{
-    failure::Failure,
-    output::{self, Format},
-    values::{Cpus, cpus, size, time},
-};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+use crate::values::{Cpus, cpus, size, time};
 
 /// Options of `weft floor`.
 ///

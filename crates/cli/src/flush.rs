@@ -2,11 +2,9 @@
 
 use clap::Args;
 
-use crate::{
-    connection::{Connection, NamespaceChoice},
-    failure::Failure,
-    output,
-};
+use crate::connection::{Connection, NamespaceChoice};
+use crate::failure::Failure;
+use crate::output;
 
 /// Options of `weft flush`.
 #[derive(Debug, Args)]

@@ -6,18 +6,14 @@ use clap::Args;
 use serde_json::json;
 use weft_backend::bytes;
 use weft_host::{ControllerInfo, NamespaceInfo};
-use weft_nvme::{
-    Wire,
-    identify::{Cns, Controller, Namespace, OptionalAsynchronousEvents},
-};
+use weft_nvme::Wire;
+use weft_nvme::identify::{Cns, Controller, Namespace, OptionalAsynchronousEvents};
 use weft_reactor::NvmeNamespace;
 
-use crate::{
-    connection::{Connection, NamespaceChoice, pick},
-    failure::Failure,
-    fields::{self, Field, code, code_meaning, hex, meaning, names, plain, wide},
-    output::{self, Format},
-};
+use crate::connection::{Connection, NamespaceChoice, pick};
+use crate::failure::Failure;
+use crate::fields::{self, Field, code, code_meaning, hex, meaning, names, plain, wide};
+use crate::output::{self, Format};
 
 /// Options of `weft identify`.
 ///

@@ -1,22 +1,19 @@
 //! `weft key`.
 
-use std::{
-    fs::OpenOptions,
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use weft_nvme::Nqn;
-use weft_nvmf::{
-    auth::{HashFunction, Secret, SecretBytes},
-    keys::{Derivation, IdentityVersion, Key, SecretText, TlsKey},
-};
+use weft_nvmf::auth::{HashFunction, Secret, SecretBytes};
+use weft_nvmf::keys::{Derivation, IdentityVersion, Key, SecretText, TlsKey};
 use weft_reactor::system::random_bytes;
 use weft_target::key_file;
 
-use crate::{failure::Failure, output};
+use crate::failure::Failure;
+use crate::output;
 
 /// Options of `weft key`.
 #[derive(Debug, Args)]

@@ -9,12 +9,10 @@ use weft_host::{
 };
 use weft_nvmf::keys::TlsRecords;
 
-use crate::{
-    connection::Connection,
-    failure::Failure,
-    output::{self, Format},
-    table::Table,
-};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output::{self, Format};
+use crate::table::Table;
 
 /// Options of `weft list`.
 #[derive(Debug, Args)]

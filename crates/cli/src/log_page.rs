@@ -8,26 +8,22 @@ use std::path::Path;
 use clap::Args;
 use serde_json::{Value, json};
 use weft_host::{AdminData, Controller, DiscoveryLog};
-use weft_nvme::{
-    AdminOpcode, NvmOpcode, Truncated, Wire,
-    command::NAMESPACE_ID_BROADCAST,
-    identify::{Cns, Controller as Identified},
-    log_page::{
-        CommandEffects, CommandsSupportedAndEffects, ErrorInformation, FirmwareSlots, GetLogPage,
-        Health, KELVIN_AT_0_CELSIUS, LogPageId, PersistentEventAction, SupportedLogPages,
-    },
+use weft_nvme::command::NAMESPACE_ID_BROADCAST;
+use weft_nvme::identify::{Cns, Controller as Identified};
+use weft_nvme::log_page::{
+    CommandEffects, CommandsSupportedAndEffects, ErrorInformation, FirmwareSlots, GetLogPage,
+    Health, KELVIN_AT_0_CELSIUS, LogPageId, PersistentEventAction, SupportedLogPages,
 };
+use weft_nvme::{AdminOpcode, NvmOpcode, Truncated, Wire};
 
 use weft_reactor::NvmeNamespace;
 
 use self::telemetry::{Telemetry, is_telemetry};
-use crate::{
-    connection::Connection,
-    discover,
-    failure::Failure,
-    fields::{self, Field, code, code_meaning, hex, meaning, names, plain, wide},
-    output::{self, Format},
-};
+use crate::connection::Connection;
+use crate::discover;
+use crate::failure::Failure;
+use crate::fields::{self, Field, code, code_meaning, hex, meaning, names, plain, wide};
+use crate::output::{self, Format};
 
 /// Most error log entries that are read.
 const ERROR_ENTRIES: u32 = 64;

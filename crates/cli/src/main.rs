@@ -57,15 +57,14 @@ mod values;
 mod within;
 mod words;
 
-use std::{process::ExitCode, time::Duration};
+use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches};
 use clap_complete::CompleteEnv;
 
-use crate::{
-    arguments::{Arguments, Verb},
-    failure::Failure,
-};
+use crate::arguments::{Arguments, Verb};
+use crate::failure::Failure;
 
 /// Time at the end for Ceph images to be closed.
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);

@@ -6,10 +6,8 @@ mod absent;
 #[cfg(feature = "mdns")]
 mod present;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 #[cfg(not(feature = "mdns"))]
 pub(crate) use self::absent::{Announcer, browse, check};

@@ -3,7 +3,8 @@
 //! A shell calls this program for each completion; the target that is meant is the one of the words
 //! so far, or that of the variables of `weft ctl`.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap_complete::CompletionCandidate;
 use serde_json::Value;

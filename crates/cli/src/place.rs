@@ -1,6 +1,8 @@
 //! What can be accessed: a remote namespace, or a device of this machine.
 
-use std::{path::Path, str::FromStr, sync::Arc};
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
 
 use weft_backend::{DeviceFactory, DeviceSpec};
 use weft_host::TransportId;

@@ -6,11 +6,9 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use weft_transport::rdma::verbs::{self, LocalDevice};
 
-use crate::{
-    failure::Failure,
-    output::{self, Format},
-    table::Table,
-};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+use crate::table::Table;
 
 /// Options of `weft rdma`.
 #[derive(Debug, Args)]

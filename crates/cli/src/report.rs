@@ -6,10 +6,8 @@ use clap::Args;
 use serde_json::json;
 use weft_lab::html;
 
-use crate::{
-    failure::Failure,
-    output::{self, Format},
-};
+use crate::failure::Failure;
+use crate::output::{self, Format};
 
 /// Default name of the page.
 const PAGE: &str = "report.html";

@@ -9,34 +9,35 @@ mod operate;
 mod pair;
 mod registered;
 
-use std::{fs::File, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{ArgGroup, ArgMatches, Args};
 use sd_notify::NotifyState;
 use weft_backend::{Resized, files};
 use weft_rpc::Token;
-use weft_target::{
-    IoMetricsConfig, Target,
-    config::{
-        Config, IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER, Limits, Listen, State, Transport,
-        socket_address,
-    },
+use weft_target::config::{
+    Config, IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER, Limits, Listen, State, Transport, socket_address,
 };
+use weft_target::{IoMetricsConfig, Target};
 
+use self::announce::Reached;
+use self::announced::Announced;
+use self::control::Control;
 pub(crate) use self::operate::error::sentence;
-use self::{
-    announce::Reached, announced::Announced, control::Control, operate::operator::Operator,
-    pair::Pair, registered::Registered,
-};
-use crate::{
-    ctl::session,
-    failure::Failure,
-    mdns,
-    output::Format,
-    service_manager::tell_manager,
-    signals::{self, Wish},
-    values::{Cpus, Driver, PollingMode, cpus, size, size32, time},
-};
+use self::operate::operator::Operator;
+use self::pair::Pair;
+use self::registered::Registered;
+use crate::ctl::session;
+use crate::failure::Failure;
+use crate::mdns;
+use crate::output::Format;
+use crate::service_manager::tell_manager;
+use crate::signals::{self, Wish};
+use crate::values::{Cpus, Driver, PollingMode, cpus, size, size32, time};
 
 /// Options of `weft target`.
 ///

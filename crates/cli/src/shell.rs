@@ -5,9 +5,12 @@ mod man;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
-use clap_complete::{Shell, env::Shells};
+use clap_complete::Shell;
+use clap_complete::env::Shells;
 
-use crate::{arguments::Arguments, failure::Failure, output};
+use crate::arguments::Arguments;
+use crate::failure::Failure;
+use crate::output;
 
 /// Options of `weft completion`.
 #[derive(Debug, Args)]

@@ -1,20 +1,13 @@
 //! Signals.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::AtomicBool,
-        mpsc::{Receiver, Sender, channel},
-    },
-    thread,
-};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::{io, thread};
 
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
-    flag,
-    iterator::Signals,
-};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::iterator::Signals;
 
 /// The exit code after a signal, as shells define it.
 pub(crate) const INTERRUPTED: u8 = 130;

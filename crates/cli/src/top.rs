@@ -1,6 +1,8 @@
 //! `weft top`: what a target does now, read over its control socket.
 
-use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -8,7 +10,10 @@ use weft_lab::units;
 use weft_rpc::Client;
 use weft_statistics::{GetStatistics, HostCommands, RateLimit, Served, Statistics, Waits};
 
-use crate::{ctl::session, failure::Failure, output, table::Table};
+use crate::ctl::session;
+use crate::failure::Failure;
+use crate::output;
+use crate::table::Table;
 
 /// Columns of an output that is no terminal.
 const COLUMNS: usize = 80;

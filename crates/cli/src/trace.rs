@@ -3,14 +3,12 @@
 //! The file is Chrome's JSON trace format, which Perfetto reads: a process is a queue, a thread one
 //! of the commands that it has at a time, and a command is a slice with its parts as slices in it.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap},
-    fs::File,
-    io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -18,7 +16,9 @@ use weft_nvme::{NvmOpcode, Status};
 use weft_rpc::Client;
 use weft_statistics::trace::{ReadTrace, StartTrace, TraceOptions, TracedCommand, TracedQueue};
 
-use crate::{ctl::session, failure::Failure, output};
+use crate::ctl::session;
+use crate::failure::Failure;
+use crate::output;
 
 /// How often a trace is asked for that should be over: its groups end one by one.
 const RETRY: Duration = Duration::from_millis(20);

@@ -1,20 +1,16 @@
 //! `weft read` and `weft write`.
 
-use std::{
-    fs::File,
-    io::{self, IsTerminal, Read, Write},
-    path::PathBuf,
-};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::PathBuf;
 
 use clap::Args;
 use weft_host::Namespace;
 
-use crate::{
-    connection::{Connection, NamespaceChoice},
-    failure::Failure,
-    output,
-    values::size,
-};
+use crate::connection::{Connection, NamespaceChoice};
+use crate::failure::Failure;
+use crate::output;
+use crate::values::size;
 
 /// Bytes of one read or write call.
 const PIECE_BYTES: u64 = 1 << 20;

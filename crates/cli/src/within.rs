@@ -1,19 +1,18 @@
 //! Targets within this process, reached over loopback.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use weft_backend::DeviceSpec;
 use weft_host::{QUEUE_SIZE_MAX, Transport, TransportId};
-use weft_lab::study::{
-    launch::{self, StartedTarget, TargetSpec},
-    software::Software,
-};
+use weft_lab::study::launch::{self, StartedTarget, TargetSpec};
+use weft_lab::study::software::Software;
 use weft_reactor::DriverKind;
 use weft_rpc::{Address, Client, Methods, Server};
 use weft_statistics::GetStatistics;
-use weft_target::{
-    Target,
-    config::{Config, IDLE_POLL_DEFAULT, Listen, Namespace, Port, Subsystem, identity},
+use weft_target::Target;
+use weft_target::config::{
+    Config, IDLE_POLL_DEFAULT, Listen, Namespace, Port, Subsystem, identity,
 };
 
 /// A target within this process.

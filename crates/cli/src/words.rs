@@ -1,7 +1,9 @@
 //! fio's words on the command line: those of job files, from the same table.
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, error::Error};
-use weft_lab::jobfile::{self, Section, words::WORDS};
+use clap::error::Error;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use weft_lab::jobfile::words::WORDS;
+use weft_lab::jobfile::{self, Section};
 
 /// The words that were given, in their order.
 #[derive(Clone, Debug, Default)]
@@ -81,7 +83,8 @@ mod tests {
     use super::*;
     use clap::Parser;
     use std::time::Duration;
-    use weft_lab::{Extent, Job, Pattern, Polling, Rate, pacer::Process};
+    use weft_lab::pacer::Process;
+    use weft_lab::{Extent, Job, Pattern, Polling, Rate};
     use weft_reactor::DriverKind;
 
     #[derive(Parser)]

@@ -7,7 +7,8 @@
 //! cargo run --package weft-host --example tour -- nvme-tcp://127.0.0.1:4420
 //! ```
 
-use std::{error::Error, time::Duration};
+use std::error::Error;
+use std::time::Duration;
 
 use weft_host::{Event, Options, TransportId};
 

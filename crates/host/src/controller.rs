@@ -1,8 +1,7 @@
 //! A controller with a thread of its own, for users without a reactor: every call blocks until its
 //! response has arrived.
 
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,12 +15,11 @@ use weft_nvmf::host::{
 
 use crate::device::NamespaceFactory;
 use crate::error::Error;
-use crate::limits;
 use crate::namespace::Namespace;
 use crate::options::Options;
 use crate::shared::{ControllerState, Ends, Shared};
-use crate::sources;
 use crate::worker::{self, Call, Calls};
+use crate::{limits, sources};
 
 /// Connects to the NVM subsystem that the options name, and waits until it can be used. Of several
 /// endpoints it is the first that can be connected; [`crate::Multipath`] uses all of them.

@@ -2,8 +2,7 @@
 
 mod copy;
 
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use weft_backend::{DeviceFactory, Geometry};
 use weft_nvmf::host::NamespaceInfo;

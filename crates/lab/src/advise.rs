@@ -12,11 +12,9 @@ pub use weft_advise::Interval;
 use weft_advise::fit::{Cell as FittedCell, Fit};
 use weft_advise::{Arrivals, Prediction, Refusal};
 
-use crate::{
-    cells::{Cell, Cells},
-    results::{Configuration, Mark, Results, Role, Value, key, number},
-    units,
-};
+use crate::cells::{Cell, Cells};
+use crate::results::{Configuration, Mark, Results, Role, Value, key, number};
+use crate::units;
 
 /// Settings of the load: cells that differ in them alone are of one way.
 const OF_THE_LOAD: [&str; 5] =

@@ -2,29 +2,23 @@
 //!
 //! `cargo xtask test` installs both and runs these with [`REQUIRED`] set.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use serde_json::Value;
 use weft_backend::{DeviceFactory, DeviceSpec};
 
-use crate::{
-    Extent, Job, Pattern, RunResult,
-    jobfile::{self, Section, ini},
-    logs::Logs,
-    report::{
-        Entry,
-        disks::Disks,
-        fio::{reports, reports_with_bins},
-    },
-    run,
-    verify::checksum::Checksum,
-};
+use crate::jobfile::{self, Section, ini};
+use crate::logs::Logs;
+use crate::report::Entry;
+use crate::report::disks::Disks;
+use crate::report::fio::{reports, reports_with_bins};
+use crate::verify::checksum::Checksum;
+use crate::{Extent, Job, Pattern, RunResult, run};
 
 /// With this variable a test that cannot run has failed.
 const REQUIRED: &str = "WEFT_TEST_FIO_REQUIRED";

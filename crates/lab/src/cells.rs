@@ -11,14 +11,12 @@ pub(crate) use metric::{Better, Metric, Part, Reading, Unit, is_better_if_less, 
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
-    histogram::Latency,
-    results::{
-        Configuration, Connection, Environment, LinkProbe, LoadPart, Mark, Record, Role, Side,
-        Status, Value, Window, key,
-    },
-    units,
+use crate::histogram::Latency;
+use crate::results::{
+    Configuration, Connection, Environment, LinkProbe, LoadPart, Mark, Record, Role, Side, Status,
+    Value, Window, key,
 };
+use crate::units;
 
 /// Settings that have no meaning without a target.
 const OF_THE_TARGET: [&str; 5] =

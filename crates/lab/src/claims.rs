@@ -11,12 +11,11 @@ mod words;
 
 use serde::Serialize;
 
-use crate::{
-    cells::{Cells, Estimate, Unit},
-    results::{Environment, Mark, Record, Results},
-    study::{builtin, plan::Plan},
-    units,
-};
+use crate::cells::{Cells, Estimate, Unit};
+use crate::results::{Environment, Mark, Record, Results};
+use crate::study::builtin;
+use crate::study::plan::Plan;
+use crate::units;
 
 use ask::Ask;
 pub(crate) use ask::{criteria, findings};

@@ -25,12 +25,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::judge::{Judged, Question};
-use crate::{
-    cells::{Cell, Cells},
-    limits::DISTURBED_REPEATS,
-    results::{Mark, Results, Role},
-    study::plan::Plan,
-};
+use crate::cells::{Cell, Cells};
+use crate::limits::DISTURBED_REPEATS;
+use crate::results::{Mark, Results, Role};
+use crate::study::plan::Plan;
 
 /// The parameters of a comparison.
 #[derive(Clone, Debug, PartialEq)]

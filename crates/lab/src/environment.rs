@@ -1,12 +1,10 @@
 //! The conditions of a study that can change its results.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::Read,
-    net::{IpAddr, Ipv6Addr, TcpListener, ToSocketAddrs},
-    path::Path,
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::net::{IpAddr, Ipv6Addr, TcpListener, ToSocketAddrs};
+use std::path::Path;
 
 use flate2::read::GzDecoder;
 use weft_rpc::machine::Machine;

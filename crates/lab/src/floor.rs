@@ -6,19 +6,21 @@
 
 mod crowd;
 
-use std::{
-    collections::VecDeque,
-    io::{self, ErrorKind, Read, Write},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
-    thread,
-    time::Duration,
-};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
 
 use rustix::net::sockopt::set_tcp_congestion;
 use weft_reactor::{monotonic_time, pin_current_thread};
 
 pub use self::crowd::Crowd;
-use crate::{Rate, histogram::Latency, pacer::Pacer, random::Random, usage::Usage};
+use crate::Rate;
+use crate::histogram::Latency;
+use crate::pacer::Pacer;
+use crate::random::Random;
+use crate::usage::Usage;
 
 /// Bytes received at once: more than a socket buffer holds by default.
 const RECEIVE_BYTES: usize = 4 << 20;

@@ -18,15 +18,11 @@ mod styles;
 
 pub(crate) use draw::role;
 
-use std::{
-    fmt, fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
-use crate::{
-    results::{self, LoadError},
-    units,
-};
+use crate::results::{self, LoadError};
+use crate::units;
 
 /// Why no page was written.
 #[derive(Debug)]

@@ -1,22 +1,24 @@
 //! What is to be done, in fio's words.
 
-use std::{fmt, sync::Arc, thread, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, thread};
 
 use serde::{Deserialize, Serialize};
 use weft_backend::Geometry;
 use weft_reactor::DriverKind;
 
-use crate::{
-    limits::{
-        BLOCK_BYTES_MAX, COPIES_MAX, DEPTH_MAX, POOL_BYTES_MAX, POOL_BYTES_SPARE,
-        VERIFY_BLOCK_BYTES_MIN, VERIFY_UNITS_MAX,
-    },
-    logs::Logs,
-    pacer::Process,
-    pattern::{Direction, Modifier, Pattern, Zones, sizes::Sizes, spread::Spread},
-    replay::Replay,
-    verify::checksum::Checksum,
+use crate::limits::{
+    BLOCK_BYTES_MAX, COPIES_MAX, DEPTH_MAX, POOL_BYTES_MAX, POOL_BYTES_SPARE,
+    VERIFY_BLOCK_BYTES_MIN, VERIFY_UNITS_MAX,
 };
+use crate::logs::Logs;
+use crate::pacer::Process;
+use crate::pattern::sizes::Sizes;
+use crate::pattern::spread::Spread;
+use crate::pattern::{Direction, Modifier, Pattern, Zones};
+use crate::replay::Replay;
+use crate::verify::checksum::Checksum;
 
 /// A job. [`Job::default`] is a closed loop of 4 KiB random reads at depth 1 for 10 s.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,19 +8,21 @@ pub mod ini;
 mod values;
 pub mod words;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use weft_reactor::DriverKind;
 
 use self::words::Effect;
-use crate::{
-    job::{Backlog, Extent, Job, LatencyTarget, Polling, Rate, RateMin, Think},
-    logs::Logs,
-    pacer::Process,
-    pattern::{Direction, Modifier, Pattern, Zones, sizes::Sizes, spread::Spread},
-    replay::{Replay, Timing},
-    verify::checksum::Checksum,
-};
+use crate::job::{Backlog, Extent, Job, LatencyTarget, Polling, Rate, RateMin, Think};
+use crate::logs::Logs;
+use crate::pacer::Process;
+use crate::pattern::sizes::Sizes;
+use crate::pattern::spread::Spread;
+use crate::pattern::{Direction, Modifier, Pattern, Zones};
+use crate::replay::{Replay, Timing};
+use crate::verify::checksum::Checksum;
 
 /// A job, and what is said about it besides.
 #[derive(Clone, Debug, PartialEq)]

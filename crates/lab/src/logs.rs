@@ -1,15 +1,15 @@
 //! fio's logs of requests: latency, IOPS and bandwidth over time, and the requests themselves.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    fs::File,
-    io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crate::{job::Job, pattern::Direction, statistics::RunResult};
+use crate::job::Job;
+use crate::pattern::Direction;
+use crate::statistics::RunResult;
 
 /// Which logs a job writes, by the beginnings of their files' names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,10 +4,13 @@ pub mod permutation;
 pub mod sizes;
 pub mod spread;
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
-use self::{sizes::Sizes, spread::Chooser};
-use crate::{job::Job, random::Random};
+use self::sizes::Sizes;
+use self::spread::Chooser;
+use crate::job::Job;
+use crate::random::Random;
 
 /// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

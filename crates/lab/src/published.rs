@@ -3,7 +3,8 @@
 //! The data is `reference/published.toml`, embedded in the binary: one entry for each number with
 //! the settings of its measurement, and the hardware for each document.
 
-use std::{collections::BTreeMap, sync::OnceLock};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 

@@ -1,10 +1,8 @@
 //! Requests that fio has recorded: `read_iolog`, versions 2 and 3.
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    sync::Arc,
-};
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::Arc;
 
 use crate::pattern::Direction;
 

@@ -1,28 +1,21 @@
 //! Runs a job: starts the workers together, receives their messages and merges their results.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc::{self, Receiver, RecvTimeoutError, Sender},
-    },
-    thread,
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+use std::{fmt, thread};
 
 use weft_backend::DeviceFactory;
 use weft_reactor::monotonic_time;
 
-use crate::{
-    aside::Aside,
-    histogram::Latency,
-    job::{Job, JobError, Plan, processors},
-    jobfile::Exit,
-    random::split_mix,
-    statistics::{LaneResult, RunResult},
-    worker::{self, News, Order, Seat, Window},
-};
+use crate::aside::Aside;
+use crate::histogram::Latency;
+use crate::job::{Job, JobError, Plan, processors};
+use crate::jobfile::Exit;
+use crate::random::split_mix;
+use crate::statistics::{LaneResult, RunResult};
+use crate::worker::{self, News, Order, Seat, Window};
 
 /// A job and what it runs on, among others that run at the same time.
 #[derive(Clone)]

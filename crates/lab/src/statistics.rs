@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{
-    histogram::Latency,
-    logs::{Histogram, Issued, Logged},
-    pattern::Direction,
-    usage::Usage,
-    verify::VerifyResult,
-};
+use crate::histogram::Latency;
+use crate::logs::{Histogram, Issued, Logged};
+use crate::pattern::Direction;
+use crate::usage::Usage;
+use crate::verify::VerifyResult;
 
 /// Mean, deviation, minimum and maximum of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

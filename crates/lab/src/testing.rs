@@ -1,16 +1,12 @@
 //! Records for tests.
 
-use crate::{
-    histogram::Latency,
-    results::{
-        Configuration, Core, Direction, LatencyRecord, Record, Role, Side, SideMachine, Status,
-        Thread, Value, key, number,
-    },
-    study::{
-        matrix::{self, Capabilities, Step, expand},
-        plan::Plan,
-    },
+use crate::histogram::Latency;
+use crate::results::{
+    Configuration, Core, Direction, LatencyRecord, Record, Role, Side, SideMachine, Status, Thread,
+    Value, key, number,
 };
+use crate::study::matrix::{self, Capabilities, Step, expand};
+use crate::study::plan::Plan;
 
 /// A record of one second of reads, each with a latency of `us`.
 pub(crate) fn record(role: Role, settings: &[(&str, Value)], iops: f64, us: u64) -> Record {

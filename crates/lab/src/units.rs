@@ -1,9 +1,7 @@
 //! Formats numbers, for terminals and pages alike.
 
-use crate::{
-    cells::{Estimate, Metric, Reading, Unit},
-    results::{Value, key, number},
-};
+use crate::cells::{Estimate, Metric, Reading, Unit};
+use crate::results::{Value, key, number};
 
 const KIB: f64 = 1024.0;
 

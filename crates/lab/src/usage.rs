@@ -1,6 +1,7 @@
 //! CPU use of a thread.
 
-use std::{fs, time::Duration};
+use std::fs;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weft_reactor::thread_cpu_time;

@@ -13,7 +13,8 @@ pub mod checksum;
 use std::fmt;
 
 use self::checksum::{Checksum, crc32c, fio_crc32c};
-use crate::{limits::FAULTS_DESCRIBED, random::split_mix};
+use crate::limits::FAULTS_DESCRIBED;
+use crate::random::split_mix;
 
 /// The first two bytes of fio's header.
 const MAGIC: [u8; 2] = 0xacca_u16.to_le_bytes();

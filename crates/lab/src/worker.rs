@@ -2,29 +2,23 @@
 
 mod lane;
 
-use std::{
-    ops::Range,
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, Sender},
-    },
-    time::Duration,
-};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
 
 use weft_reactor::{Config, DriverKind, Owner, Reactor, ReactorCompletion, Token, WaitLimit};
 
 use self::lane::Lane;
-use crate::{
-    histogram::Latency,
-    job::Polling,
-    limits::{
-        DRAIN_TIMEOUT, INTERRUPTED_TIMEOUT, POOL_BYTES_SPARE, RECONNECT_TIMEOUT, SPIN_BEFORE_DUE,
-        TURNS_WITHOUT_POLL, WINDOW,
-    },
-    run::{Ends, Phase, Setup},
-    statistics::LaneResult,
-    usage::Usage,
+use crate::histogram::Latency;
+use crate::job::Polling;
+use crate::limits::{
+    DRAIN_TIMEOUT, INTERRUPTED_TIMEOUT, POOL_BYTES_SPARE, RECONNECT_TIMEOUT, SPIN_BEFORE_DUE,
+    TURNS_WITHOUT_POLL, WINDOW,
 };
+use crate::run::{Ends, Phase, Setup};
+use crate::statistics::LaneResult;
+use crate::usage::Usage;
 
 /// Completions or requests of a lane between two looks at those that come first.
 const PART: u32 = 16;

@@ -216,9 +216,8 @@ impl TryFrom<&str> for Nqn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::format;
     use std::string::{String, ToString};
-    use std::vec;
+    use std::{format, vec};
 
     #[test]
     fn text_round_trips() {

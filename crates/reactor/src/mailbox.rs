@@ -30,11 +30,10 @@ use crate::sync::{Mutex, MutexGuard};
 use rustix::event::EventfdFlags;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::fmt;
-use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
+use std::{fmt, io};
 
 /// Wakes a reactor. Cheap to clone, usable from every thread.
 #[derive(Clone, Debug)]

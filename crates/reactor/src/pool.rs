@@ -15,10 +15,9 @@ use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::region::copy;
 use buddy::{Buddy, CHUNK_PAGES, ORDERS};
 use std::cell::{Cell, RefCell};
-use std::fmt;
-use std::io;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
+use std::{fmt, io};
 
 /// The largest buffer: 4 MiB.
 pub const BUFFER_BYTES_MAX: usize = CHUNK_PAGES as usize * PAGE_BYTES;

@@ -6,9 +6,8 @@ use crate::driver::kernel::Kernel;
 use crate::driver::uring::Uring;
 use crate::mailbox::Waker;
 use crate::pool::Pool;
-use std::fmt;
-use std::io;
 use std::sync::Once;
+use std::{fmt, io};
 
 /// The environment variable that names the driver where [`DriverKind::Auto`] leaves the choice.
 pub const DRIVER_VARIABLE: &str = "WEFT_DRIVER";

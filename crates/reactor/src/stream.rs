@@ -1,7 +1,8 @@
 //! Streams and files that reactors take over or pass on.
 
 use crate::simulation;
-use nix::sys::socket::{getsockopt, setsockopt, sockopt::Priority};
+use nix::sys::socket::sockopt::Priority;
+use nix::sys::socket::{getsockopt, setsockopt};
 use nix::{getsockopt_impl, libc, sockopt_impl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::fs::File;

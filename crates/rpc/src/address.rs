@@ -1,6 +1,9 @@
 //! Control addresses.
 
-use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
 
 /// `unix:PATH` or `tcp://ADDRESS:PORT`; `tcp:ADDRESS:PORT` is the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,8 @@
 //! Who calls.
 
-use std::{fmt, fs, net::SocketAddr, os::unix::net::UnixStream};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::{fmt, fs};
 
 use nix::sys::socket::{getsockopt, sockopt};
 

@@ -1,23 +1,19 @@
 //! The client.
 
-use std::{
-    fmt,
-    io::{self, BufReader, Read, Write},
-    net::TcpStream,
-    os::unix::net::UnixStream,
-    time::Duration,
-};
+use std::fmt;
+use std::io::{self, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{
-    address::Address,
-    codec::{ReadError, read_value},
-    limits::{RESPONSE_BYTES_MAX, SEND_TIMEOUT},
-    message::{ErrorObject, Id, Request, Response, VERSION},
-    method::Method,
-    token::{Authenticate, AuthenticateParams, Token},
-};
+use crate::address::Address;
+use crate::codec::{ReadError, read_value};
+use crate::limits::{RESPONSE_BYTES_MAX, SEND_TIMEOUT};
+use crate::message::{ErrorObject, Id, Request, Response, VERSION};
+use crate::method::Method;
+use crate::token::{Authenticate, AuthenticateParams, Token};
 
 /// A connection to a server.
 pub struct Client {

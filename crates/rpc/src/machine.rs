@@ -3,7 +3,9 @@
 //! All numbers count from an arbitrary start; a period is the difference of two readings
 //! ([`Machine::since`], [`Thread::since`]).
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 

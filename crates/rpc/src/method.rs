@@ -1,14 +1,14 @@
 //! Methods, defined once for client and server.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{
-    caller::Caller,
-    message::{Code, ErrorObject},
-};
+use crate::caller::Caller;
+use crate::message::{Code, ErrorObject};
 
 /// A method: its name, parameters and reply.
 pub trait Method {

@@ -1,42 +1,31 @@
 //! The server.
 
-use std::{
-    cell::Cell,
-    fs,
-    io::{self, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
-    os::unix::{
-        fs::FileTypeExt,
-        net::{UnixListener, UnixStream},
-    },
-    path::Path,
-    rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::cell::Cell;
+use std::io::{self, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use std::{fs, thread};
 
-use rustix::{
-    fs::Mode,
-    net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
-};
+use rustix::fs::Mode;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::Value;
 
-use crate::{
-    address::Address,
-    caller::Caller,
-    codec::{ReadError, read_value},
-    limits::{
-        ANSWER_TIMEOUT, AUTHENTICATE_READS, AUTHENTICATE_TIMEOUT, BATCH_MAX, CONNECTIONS_MAX,
-        REQUEST_BYTES_MAX, SEND_TIMEOUT, SILENCE_MAX,
-    },
-    message::{Code, ErrorObject, Id, Request, Response, VERSION},
-    method::{Method, Methods},
-    token::{Authenticate, AuthenticateParams, Token},
+use crate::address::Address;
+use crate::caller::Caller;
+use crate::codec::{ReadError, read_value};
+use crate::limits::{
+    ANSWER_TIMEOUT, AUTHENTICATE_READS, AUTHENTICATE_TIMEOUT, BATCH_MAX, CONNECTIONS_MAX,
+    REQUEST_BYTES_MAX, SEND_TIMEOUT, SILENCE_MAX,
 };
+use crate::message::{Code, ErrorObject, Id, Request, Response, VERSION};
+use crate::method::{Method, Methods};
+use crate::token::{Authenticate, AuthenticateParams, Token};
 
 /// A server; it runs until the process ends. Its Unix socket, if it has one, is removed when this
 /// value is dropped.

@@ -7,7 +7,8 @@ pub use hosts::Tune;
 use crate::seeds::Seed;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc::Receiver};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use weft_backend::file::SimulatedFileFactory;

@@ -15,8 +15,9 @@ use weft_nvme::reservation::{
 };
 use weft_nvme::wire::U32;
 use weft_nvme::{Command, Completion, NvmOpcode, Status, Wire};
-use weft_nvmf::reservation::Request as ChangeRequest;
-use weft_nvmf::reservation::{HostId, Operation as Change, Refused, Reservations};
+use weft_nvmf::reservation::{
+    HostId, Operation as Change, Refused, Request as ChangeRequest, Reservations,
+};
 use weft_reactor::simulation::{NetworkConditions, Random, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
 use weft_sim::{BLOCK_BYTES, SUBSYSTEM, Size, Testbed, seeds};

@@ -10,10 +10,8 @@ pub mod trace;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weft_rpc::{
-    Method,
-    machine::{Machine, Thread},
-};
+use weft_rpc::Method;
+use weft_rpc::machine::{Machine, Thread};
 
 /// A time as counters have it.
 #[must_use]

@@ -53,17 +53,16 @@ pub use rate_limit::{BdevLimits, RateLimit, RateLimitedCommands};
 pub use state::State;
 pub use validate::nqn_fault;
 
-use std::{
-    net::SocketAddr,
-    num::NonZeroU16,
-    ops::Not,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::ops::Not;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_with::{DisplayFromStr, serde_as};
-use weft_backend::{DeviceSpec, files, rbd::RbdSpec};
+use weft_backend::rbd::RbdSpec;
+use weft_backend::{DeviceSpec, files};
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_reactor::DriverKind;
 use weft_transport::rdma::Provider;

@@ -1,9 +1,8 @@
 //! Listeners of all transports.
 
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::{fmt, io};
 
 use weft_reactor::{ListenerId, Operation, Reactor, Token};
 

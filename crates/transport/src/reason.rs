@@ -1,7 +1,6 @@
 //! Why a connection ended.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 use weft_nvme::tcp::Fes;
 use weft_nvmf::tcp::FatalError;

@@ -16,8 +16,7 @@ use weft_nvmf::subsystem::{
     ControllerModel, NamespaceCapabilities, NamespaceHints, NamespaceView, SubsystemKind,
     SubsystemLimits, SubsystemShared, SubsystemView,
 };
-use weft_nvmf::tcp::encode::DataPdu;
-use weft_nvmf::tcp::encode::Sink;
+use weft_nvmf::tcp::encode::{DataPdu, Sink};
 use weft_nvmf::tcp::{host, target};
 use weft_nvmf::visibility::Visibility;
 

@@ -16,7 +16,8 @@ use loom::thread::{self, JoinHandle};
 use bucket::{Bucket, Lease};
 use exclusion::{DrainState, Exclusion, Stripes};
 use mailbox::Waker;
-use sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use sync::atomic::Ordering::Relaxed;
+use sync::atomic::{AtomicU32, AtomicU64};
 
 /// What the modules take from here, as from `sync` in their crates.
 mod sync {

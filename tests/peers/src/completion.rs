@@ -10,10 +10,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use xtask::cargo;
-use xtask::packages;
 use xtask::python::succeeded;
 use xtask::report::Report;
+use xtask::{cargo, packages};
 
 /// How long a shell takes at most, beside other tests.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -29,8 +29,7 @@ mod suite;
 
 use crate::guest::{Image, Kernel};
 use anyhow::Result;
-use bench::Bench;
-use bench::Setup;
+use bench::{Bench, Setup};
 use std::collections::VecDeque;
 use std::path::Path;
 use suite::{Step, Suite};

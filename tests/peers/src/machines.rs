@@ -12,10 +12,9 @@ use anyhow::{Result, bail};
 use bench::{Bench, NAMES, name};
 use std::fs;
 use std::path::Path;
-use xtask::cargo;
-use xtask::packages;
 use xtask::python::succeeded;
 use xtask::report::Report;
+use xtask::{cargo, packages};
 
 /// A check, and the name by which it is chosen, which is that of the folder of its results.
 type Check = (&'static str, &'static str, fn(&Bench) -> Result<()>);

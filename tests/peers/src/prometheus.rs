@@ -9,10 +9,9 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use xtask::cargo;
-use xtask::packages;
 use xtask::python::{self, succeeded};
 use xtask::report::Report;
+use xtask::{cargo, packages};
 
 const NQN: &str = "nqn.2024-01.org.example:prometheus";
 const HOST: &str = "nqn.2024-01.org.example:host";

@@ -7,9 +7,8 @@ use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use xtask::cargo;
-use xtask::packages;
 use xtask::report::Report;
+use xtask::{cargo, packages};
 
 /// The programs, and the Debian packages that hold them.
 const PROGRAMS: &[(&str, &str)] = &[("chromium", "chromium"), ("chromedriver", "chromium-driver")];

@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use xtask::cargo;
-use xtask::packages;
 use xtask::python::succeeded;
 use xtask::report::Report;
+use xtask::{cargo, packages};
 
 const NQN: &str = "nqn.2024-01.org.example:tls";
 const HOST: &str = "nqn.2024-01.org.example:tls-host";

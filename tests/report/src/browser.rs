@@ -1,15 +1,15 @@
 //! A headless Chromium, controlled through chromedriver.
 
-use std::{
-    fs::{self, File},
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use base64::{Engine, engine::general_purpose::STANDARD};
-use fantoccini::{Client, ClientBuilder, wd::WebDriverCompatibleCommand};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use fantoccini::wd::WebDriverCompatibleCommand;
+use fantoccini::{Client, ClientBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -1,6 +1,7 @@
 //! Checks of a page in a browser.
 
-use std::{fs, path::PathBuf};
+use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};

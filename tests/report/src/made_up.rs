@@ -4,21 +4,18 @@
 //! what was measured there follows from a few lines of queueing and from a seed. The same study
 //! always gives the same files.
 
-use std::{fs, io, path::Path};
+use std::path::Path;
+use std::{fs, io};
 
-use weft_lab::{
-    Latency,
-    results::{
-        Configuration, Connection, Core, Direction, Environment, IdleRate, Interface,
-        LatencyRecord, LinkProbe, Mark, Processor, Record, Role, Side, SideMachine, Status, Store,
-        TestedTarget, Thread, Value, Window, key, number,
-    },
-    study::{
-        builtin,
-        matrix::{self, Capabilities, Cell, Step},
-        plan::{Plan, Run},
-    },
+use weft_lab::Latency;
+use weft_lab::results::{
+    Configuration, Connection, Core, Direction, Environment, IdleRate, Interface, LatencyRecord,
+    LinkProbe, Mark, Processor, Record, Role, Side, SideMachine, Status, Store, TestedTarget,
+    Thread, Value, Window, key, number,
 };
+use weft_lab::study::builtin;
+use weft_lab::study::matrix::{self, Capabilities, Cell, Step};
+use weft_lab::study::plan::{Plan, Run};
 
 /// Seconds that every repeat is said to have counted.
 const SECONDS: f64 = 10.0;

@@ -6,11 +6,9 @@
 mod browser;
 mod checks;
 
-use std::{
-    future::Future,
-    path::{Path, PathBuf},
-    process::{Command, ExitCode},
-};
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;

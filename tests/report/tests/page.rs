@@ -1,17 +1,13 @@
 //! The report page as text: what it says, and that it needs nothing else.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use report_page::made_up::{self, Machine};
 use tempfile::TempDir;
-use weft_lab::{
-    compare::{self, Answer, Parameters},
-    html, results,
-    study::builtin,
-};
+use weft_lab::compare::{self, Answer, Parameters};
+use weft_lab::study::builtin;
+use weft_lab::{html, results};
 
 fn results_of(study: &str, machine: &Machine, folder: &TempDir) -> PathBuf {
     let directory = folder.path().join(format!("{study}-{}", machine.seed));

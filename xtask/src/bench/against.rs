@@ -1,7 +1,6 @@
 //! Two builds in turns: each load on the target of its own build, one right after the other.
 
-use super::experiment::Spread;
-use super::experiment::{Action, Experiment, Metric, Sample};
+use super::experiment::{Action, Experiment, Metric, Sample, Spread};
 use super::options::Options;
 use super::process::Program;
 use super::results::Results;

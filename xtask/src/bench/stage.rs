@@ -3,12 +3,10 @@
 use super::experiment::{
     Action, Device, Experiment, Floor, Load, Metric, Sample, Step, TargetSpec,
 };
-use super::failover;
-use super::flood;
-use super::machine;
 use super::options::Options;
 use super::process::{Program, Running, Target, signal, words};
 use super::rows::MANY_QUEUES;
+use super::{failover, flood, machine};
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 use serde_json::Value;

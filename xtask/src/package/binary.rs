@@ -2,9 +2,8 @@
 
 use super::parts::Arch;
 use crate::cargo::{FEATURES, cargo_command, need_target, target_folder};
-use crate::packages;
-use crate::python;
 use crate::python::succeeded;
+use crate::{packages, python};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;

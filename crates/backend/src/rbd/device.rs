@@ -1,27 +1,19 @@
 //! The handle of an image on one reactor.
 
-use super::{
-    Shared,
-    librbd::{Completions, Flights, Image, Io, Landed},
-};
+use super::Shared;
+use super::librbd::{Completions, Flights, Image, Io, Landed};
 use crate::{
     BlockDevice, DEVICE_TAGS, Direction, Failure, Geometry, OpenError, Operation, Request,
     RequestCompletion, duration,
 };
 use core::time::Duration;
 use rustix::io::Errno;
-use std::{
-    cell::RefCell,
-    collections::VecDeque,
-    rc::Rc,
-    sync::{
-        Arc,
-        atomic::{
-            AtomicBool,
-            Ordering::{Acquire, Relaxed},
-        },
-    },
-};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use weft_reactor::{Buffer, Outcome, Owner, Pool, Reactor, ReactorCompletion, Source, Token};
 
 /// Operations in flight of one handle.

@@ -1,12 +1,11 @@
 //! The exclusive lock of an image as a lock: one client of the cluster has it, and who takes it
 //! from one that is gone has that one fenced first.
 
-use super::{
-    PATIENCE, RbdSpec,
-    librbd::{Cluster, Image},
-    within,
-};
-use std::{io, sync::Arc, time::Duration};
+use super::librbd::{Cluster, Image};
+use super::{PATIENCE, RbdSpec, within};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// How long the cluster may take to say who has the lock.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);

@@ -1,13 +1,13 @@
 //! The description of an image: where it is, how to reach it, and how to open it.
 
-use crate::{
-    ParseSpecError, bytes, duration,
-    spec::{block_size, size, switch, unknown},
-    split_path,
-};
-use core::{fmt, str::FromStr, time::Duration};
+use crate::spec::{block_size, size, switch, unknown};
+use crate::{ParseSpecError, bytes, duration, split_path};
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// The pool of an image that is named without one, as for the command `rbd`.
 const POOL: &str = "rbd";

@@ -1,10 +1,10 @@
-use super::{
-    librbd::{Image, software::World},
-    *,
-};
+use super::librbd::Image;
+use super::librbd::software::World;
+use super::*;
 use crate::{DeviceSpec, Failure, Operation, Request, RequestCompletion};
 use proptest::prelude::*;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
 use weft_reactor::{Buffer, Config, Token, WaitLimit};
 
 const BYTES: usize = 1 << 20;

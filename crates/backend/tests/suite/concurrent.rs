@@ -1,16 +1,11 @@
 //! Several reactors, each on its own thread, on one namespace.
 
 use crate::rig::{KERNEL_DRIVERS, Rig, keeping_specs, kernel_reactor, pattern};
-use std::{
-    collections::HashMap,
-    path::Path,
-    sync::{
-        Arc, Barrier,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    thread,
-};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
 use weft_backend::{DeviceFactory, Failure, Operation};
 use weft_reactor::DriverKind;
 

@@ -1,16 +1,12 @@
 //! Behaviour of single kinds of devices.
 
 use crate::rig::{BYTES, KERNEL_DRIVERS, Rig, file_spec, kernel_reactor, simulated};
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-    time::Duration,
-};
-use weft_backend::{
-    DeviceFactory, DeviceSpec, Failure, OpenError, Operation,
-    file::{FileFactory, FileOptions},
-};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use weft_backend::file::{FileFactory, FileOptions};
+use weft_backend::{DeviceFactory, DeviceSpec, Failure, OpenError, Operation};
 
 #[test]
 fn a_null_device_reads_as_zeroes() {

@@ -3,11 +3,10 @@
 use crate::rig::{BYTES, Rig, on_every_device};
 use std::cell::Cell;
 use std::sync::Arc;
-use weft_backend::{DeviceSpec, Failure, Operation, Request, file::SimulatedFileFactory};
-use weft_reactor::{
-    Reactor,
-    simulation::{NetworkConditions, StorageConditions, World},
-};
+use weft_backend::file::SimulatedFileFactory;
+use weft_backend::{DeviceSpec, Failure, Operation, Request};
+use weft_reactor::Reactor;
+use weft_reactor::simulation::{NetworkConditions, StorageConditions, World};
 
 #[test]
 fn reads_return_what_was_written() {

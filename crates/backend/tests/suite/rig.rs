@@ -1,19 +1,17 @@
 //! A device on a reactor, for tests: every kind of device on every driver.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
+use weft_backend::delay::DelayFactory;
+use weft_backend::file::SimulatedFileFactory;
 use weft_backend::{
     BlockDevice, DeviceFactory, DeviceSpec, Failure, FaultRule, Operation, Request,
-    RequestCompletion, delay::DelayFactory, file::SimulatedFileFactory,
+    RequestCompletion,
 };
-use weft_reactor::{
-    Buffer, Config, DriverKind, Owner, Reactor, WaitLimit,
-    simulation::{NetworkConditions, World},
-};
+use weft_reactor::simulation::{NetworkConditions, World};
+use weft_reactor::{Buffer, Config, DriverKind, Owner, Reactor, WaitLimit};
 
 pub(crate) const BYTES: u64 = 8 << 20;
 pub(crate) const OWNER: Owner = Owner(7);

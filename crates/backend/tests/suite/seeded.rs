@@ -2,14 +2,13 @@
 //! events.
 
 use crate::rig::{Rig, pattern};
-use std::{collections::HashMap, sync::Arc, time::Duration};
-use weft_backend::{
-    DeviceFactory, Failure, Operation, RequestCompletion, file::SimulatedFileFactory,
-};
-use weft_reactor::{
-    Reactor, WaitLimit,
-    simulation::{NetworkConditions, Random, StorageConditions, World},
-};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use weft_backend::file::SimulatedFileFactory;
+use weft_backend::{DeviceFactory, Failure, Operation, RequestCompletion};
+use weft_reactor::simulation::{NetworkConditions, Random, StorageConditions, World};
+use weft_reactor::{Reactor, WaitLimit};
 
 const BLOCKS: u64 = 8;
 const BLOCK: usize = 4096;

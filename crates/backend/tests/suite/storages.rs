@@ -2,15 +2,11 @@
 //! other's lost writes, whatever their paths, block sizes and wrappers.
 
 use crate::rig::{KERNEL_DRIVERS, Rig, kernel_reactor};
-use std::{
-    path::Path,
-    process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use weft_backend::{DeviceFactory, DeviceSpec, Failure, Operation, Resized};
 
 fn build(text: &str) -> Arc<dyn DeviceFactory> {

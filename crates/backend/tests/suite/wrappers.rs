@@ -1,15 +1,14 @@
 //! Delay and fault.
 
 use crate::rig::{BYTES, Rig, kernel_reactor, simulated};
-use std::{sync::Arc, time::Duration};
-use weft_backend::{
-    DeviceSpec, Failure, FaultRule, Operation, OperationKind, delay::DelayFactory,
-    fault::FaultFactory, memory::MemoryFactory,
-};
-use weft_reactor::{
-    DriverKind, Reactor, WaitLimit,
-    simulation::{NetworkConditions, World},
-};
+use std::sync::Arc;
+use std::time::Duration;
+use weft_backend::delay::DelayFactory;
+use weft_backend::fault::FaultFactory;
+use weft_backend::memory::MemoryFactory;
+use weft_backend::{DeviceSpec, Failure, FaultRule, Operation, OperationKind};
+use weft_reactor::simulation::{NetworkConditions, World};
+use weft_reactor::{DriverKind, Reactor, WaitLimit};
 
 const READ: Duration = Duration::from_micros(300);
 const WRITE: Duration = Duration::from_millis(5);

@@ -1,17 +1,17 @@
 //! The thread of one queue: requests of the kernel become requests to the namespace.
 
-use std::{
-    sync::{Arc, mpsc::Sender},
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use weft_backend::{BlockDevice, DeviceFactory, Failure, Operation, Request, RequestCompletion};
-use weft_nvme::{Status, status::StatusCode};
+use weft_nvme::Status;
+use weft_nvme::status::StatusCode;
+use weft_reactor::ublk::{self, Kind};
 use weft_reactor::{
     Buffer, Config, DriverKind, FileId, Operation as ReactorOperation, Outcome, Owner, Reactor,
     ReactorCompletion, Token, WaitLimit,
-    ublk::{self, Kind},
 };
 
 use super::parameters::SECTOR_BYTES;

@@ -1,13 +1,12 @@
 //! What `weft attach` and `weft detach` have in common.
 
-use std::{
-    fs::{File, OpenOptions},
-    io,
-    os::unix::fs::OpenOptionsExt,
-    path::PathBuf,
-};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 
-use rustix::{fs::OFlags, io::Errno};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use weft_reactor::ublk::{Control, DeviceInfo};
 
 use crate::failure::Failure;

@@ -1,17 +1,17 @@
 //! Where and how `weft bench` reports.
 
-use std::{
-    fs::File,
-    io::{IsTerminal, Write},
-    path::{Path, PathBuf},
-    time::{Duration, SystemTime},
-};
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
 use serde_json::Value;
-use weft_lab::report::{Entry, disks::Disks, fio, human, terse};
+use weft_lab::report::disks::Disks;
+use weft_lab::report::{Entry, fio, human, terse};
 
-use crate::{failure::Failure, output, values};
+use crate::failure::Failure;
+use crate::{output, values};
 
 /// Forms of a report, with fio's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

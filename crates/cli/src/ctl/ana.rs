@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use weft_target::config::{AnaState, Listen};
 
 use super::session::{Session, as_address, list, text, url};
-use crate::{failure::Failure, names, table::Table};
+use crate::failure::Failure;
+use crate::names;
+use crate::table::Table;
 
 #[derive(Debug, Subcommand, Serialize)]
 #[serde(untagged)]

@@ -5,7 +5,9 @@ use clap_complete::ArgValueCandidates;
 use serde_json::json;
 
 use super::session::{Session, list, text};
-use crate::{failure::Failure, names, table::Table};
+use crate::failure::Failure;
+use crate::names;
+use crate::table::Table;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {

@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::session::{Session, list, text};
-use crate::{failure::Failure, table::Table};
+use crate::failure::Failure;
+use crate::table::Table;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {

@@ -8,7 +8,9 @@ use weft_backend::bytes;
 
 use super::Device;
 use super::session::{Session, as_text, list, text};
-use crate::{failure::Failure, output, table::Table};
+use crate::failure::Failure;
+use crate::output;
+use crate::table::Table;
 
 /// What is said of a namespace that is added.
 #[derive(Debug, Args, Serialize)]

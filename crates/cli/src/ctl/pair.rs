@@ -4,7 +4,8 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::session::{Session, text};
-use crate::{failure::Failure, table::Table};
+use crate::failure::Failure;
+use crate::table::Table;
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(super) enum Verb {

@@ -6,7 +6,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::session::{Session, list, shown, text};
-use crate::{failure::Failure, names, table::Table};
+use crate::failure::Failure;
+use crate::names;
+use crate::table::Table;
 
 #[derive(Debug, Subcommand, Serialize)]
 #[serde(untagged)]

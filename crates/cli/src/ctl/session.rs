@@ -1,10 +1,8 @@
 //! The session of `weft ctl` with a target, and the values in its answers.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use serde::{Serialize, Serializer};
@@ -12,7 +10,9 @@ use serde_json::{Value, json};
 use weft_rpc::{Address, CallError, Client, Token};
 use weft_target::config::{Listen, traddr};
 
-use crate::{failure::Failure, output, serve::sentence};
+use crate::failure::Failure;
+use crate::output;
+use crate::serve::sentence;
 
 /// The environment variable with the address of the control socket.
 const VARIABLE: &str = "WEFT_CONTROL";

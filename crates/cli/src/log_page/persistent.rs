@@ -1,20 +1,16 @@
 //! The Persistent Event Log.
 
-use weft_nvme::{
-    Wire,
-    feature::FeatureId,
-    log_page::{
-        ChangeNamespace, ControllerReset, PersistentEvent, PersistentEventAction,
-        PersistentEventHeader, PersistentEventType, PersistentEvents, Timestamp,
-    },
-    wire::{Text, U16, U32},
+use weft_nvme::Wire;
+use weft_nvme::feature::FeatureId;
+use weft_nvme::log_page::{
+    ChangeNamespace, ControllerReset, PersistentEvent, PersistentEventAction,
+    PersistentEventHeader, PersistentEventType, PersistentEvents, Timestamp,
 };
+use weft_nvme::wire::{Text, U16, U32};
 
 use super::{Page, short};
-use crate::{
-    failure::Failure,
-    fields::{Field, code_meaning, hex, meaning, plain, wide},
-};
+use crate::failure::Failure;
+use crate::fields::{Field, code_meaning, hex, meaning, plain, wide};
 
 /// Most bytes of a log that are read.
 const LENGTH_MAX: u64 = 16 << 20;

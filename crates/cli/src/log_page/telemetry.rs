@@ -1,18 +1,15 @@
 //! The telemetry log pages: what a controller says of its state, as its vendor writes it.
 
-use std::{fs, path::PathBuf};
+use std::fs;
+use std::path::PathBuf;
 
 use clap::Args;
-use weft_nvme::{
-    Truncated, Wire,
-    log_page::{GetLogPage, LogPageId, TelemetryHeader, TelemetryParameter},
-};
+use weft_nvme::log_page::{GetLogPage, LogPageId, TelemetryHeader, TelemetryParameter};
+use weft_nvme::{Truncated, Wire};
 
 use super::{Page, short};
-use crate::{
-    failure::Failure,
-    fields::{Field, hex, meaning, plain},
-};
+use crate::failure::Failure;
+use crate::fields::{Field, hex, meaning, plain};
 
 const HOST_INITIATED: LogPageId = LogPageId::TELEMETRY_HOST_INITIATED;
 const CONTROLLER_INITIATED: LogPageId = LogPageId::TELEMETRY_CONTROLLER_INITIATED;

@@ -6,15 +6,11 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 use weft_backend::bytes;
 use weft_nvmf::keys::TlsMode;
-use weft_target::{
-    CheckedNamespace, Target,
-    config::{Config, Listen, Port, Subsystem, traddr},
-};
+use weft_target::config::{Config, Listen, Port, Subsystem, traddr};
+use weft_target::{CheckedNamespace, Target};
 
-use crate::{
-    failure::Failure,
-    output::{self, Format},
-};
+use crate::failure::Failure;
+use crate::output::{self, Format};
 
 /// Where it is reached by those that are no hosts.
 #[derive(Clone, Copy, Debug, Default)]

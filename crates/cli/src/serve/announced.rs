@@ -1,21 +1,16 @@
 //! `--mdns`: the addresses of the discovery subsystem are announced on the local network.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        mpsc::{Receiver, Sender, channel},
-    },
-    thread::{self, JoinHandle},
-};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
 
-use weft_target::{Target, config::Transport};
+use weft_target::Target;
+use weft_target::config::Transport;
 
 use super::operate::operator::Operator;
-use crate::{
-    failure::Failure,
-    mdns::{ALL, ALL_OF_IPV4, Announcer, Services},
-};
+use crate::failure::Failure;
+use crate::mdns::{ALL, ALL_OF_IPV4, Announcer, Services};
 
 /// What announces a target until it is stopped.
 #[derive(Debug)]

@@ -1,20 +1,20 @@
 //! The target's control socket: its statistics, reloading, and SPDK's methods.
 
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{Sender, channel},
-    },
-    time::Duration,
-};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 use weft_lab::study::inside;
 use weft_rpc::{Address, Caller, Code, ErrorObject, Method, Methods, Server, Token};
 use weft_statistics::{GetStatistics, Reload};
 
-use super::operate::{self, error::invalid, operator::Operator, parameters::Params};
-use crate::{failure::Failure, signals::Wish};
+use super::operate::error::invalid;
+use super::operate::operator::Operator;
+use super::operate::parameters::Params;
+use super::operate::{self};
+use crate::failure::Failure;
+use crate::signals::Wish;
 
 /// The callers of `reload` that wait for its outcome.
 type Waiting = Arc<Mutex<Vec<Sender<Result<Vec<String>, String>>>>>;

@@ -1,6 +1,7 @@
 //! A configuration from flags alone.
 
-use std::{fs, time::Duration};
+use std::fs;
+use std::time::Duration;
 
 use clap::ArgMatches;
 use weft_backend::{DeviceSpec, ParseSpecError};

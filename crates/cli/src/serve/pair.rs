@@ -11,25 +11,21 @@
 mod claim;
 mod gateway;
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    },
-    thread,
-    time::Duration,
-};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use weft_reactor::{KillTimer, lease_time};
 use weft_rpc::{Code, ErrorObject, Methods};
-use weft_target::{
-    TargetError,
-    config::{self, Arbiter},
-};
+use weft_target::TargetError;
+use weft_target::config::{self, Arbiter};
 
 use self::claim::{Claim, Renewed};
-use super::operate::{method::method, operator::Operator, parameters::Params};
+use super::operate::method::method;
+use super::operate::operator::Operator;
+use super::operate::parameters::Params;
 use crate::failure::Failure;
 
 /// How long commands in flight may take at a hand-over.

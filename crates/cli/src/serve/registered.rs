@@ -1,20 +1,14 @@
 //! `register`: Centralized Discovery controllers are told which subsystems there are.
 
-use std::{
-    net::IpAddr,
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    },
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
-};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use weft_host::{AdminData, Controller, Error, Event, Options, TransportId};
-use weft_nvme::{
-    discovery_information::{DiscoveryTask, EntityType, EntryKeyType},
-    log_page::DiscoveryEntry,
-};
+use weft_nvme::discovery_information::{DiscoveryTask, EntityType, EntryKeyType};
+use weft_nvme::log_page::DiscoveryEntry;
 use weft_nvmf::registration::{Change, Entity, Registered as Entry};
 use weft_target::config::Listen;
 

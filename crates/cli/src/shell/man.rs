@@ -1,12 +1,11 @@
 //! Man pages: what the definition of the command line says, with exit status, files and examples.
 
-use std::{fs, io, path::Path};
+use std::path::Path;
+use std::{fs, io};
 
 use clap::Command;
-use clap_mangen::{
-    Man,
-    roff::{Roff, bold, roman},
-};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::{compare, signals};
 

@@ -5,34 +5,25 @@
 //! meets both. The order within a pair of turns alternates. A comparison that was stopped goes on
 //! with the turn that it was at, if the two binaries still are the same.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{fs, io, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use weft_backend::files::read_text;
-use weft_lab::{
-    compare::{self, Parameters},
-    results::{self, file},
-    study::{
-        matrix::{Capabilities, Step, expand},
-        plan::{Plan, with_repeats},
-    },
-};
+use weft_lab::compare::{self, Parameters};
+use weft_lab::results::{self, file};
+use weft_lab::study::matrix::{Capabilities, Step, expand};
+use weft_lab::study::plan::{Plan, with_repeats};
 use weft_reactor::DriverKind;
 
 use super::run::{How, several};
-use crate::{
-    failure::Failure,
-    output::{self, Format},
-    signals,
-};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+use crate::signals;
 
 /// Names of the two directories of results.
 pub(crate) const OTHER: &str = "other";

@@ -6,25 +6,23 @@ mod process;
 pub(in crate::study) mod site;
 mod slurm;
 
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    net::IpAddr,
-    os::unix::fs::DirBuilderExt,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::Arc,
-};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::{fs, io};
 
 use clap::Args;
-use weft_lab::study::{
-    agent::{Connector, Fleet, Places, Streams, Survey},
-    plan::Run,
-    site::{Link, SiteMachine, SpdkTools},
-};
+use weft_lab::study::agent::{Connector, Fleet, Places, Streams, Survey};
+use weft_lab::study::plan::Run;
+use weft_lab::study::site::{Link, SiteMachine, SpdkTools};
 
-use self::{place::AgentPlace, slurm::Allocation};
-use crate::{failure::Failure, output};
+use self::place::AgentPlace;
+use self::slurm::Allocation;
+use crate::failure::Failure;
+use crate::output;
 
 /// Options that place a study on several machines.
 #[derive(Clone, Debug, Default, Args)]

@@ -1,6 +1,8 @@
 //! The note by which the linker tells a program from others: its build ID.
 
-use std::{fs::File, os::unix::fs::FileExt, path::Path};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 /// Types of a program header and of a note.
 const PT_NOTE: u64 = 4;

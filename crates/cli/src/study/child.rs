@@ -1,26 +1,20 @@
 //! Target processes for studies; over loopback a target within this process.
 
-use std::{
-    io::{BufRead, BufReader, Read},
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    os::unix::process::CommandExt,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 use weft_host::{Options, QUEUE_SIZE_MAX, Transport, TransportId};
 use weft_lab::environment;
-use weft_lab::study::{
-    launch::{self, Launcher, StartedTarget, TargetSpec},
-    linux::Linux,
-    software::Software,
-};
+use weft_lab::study::launch::{self, Launcher, StartedTarget, TargetSpec};
+use weft_lab::study::linux::Linux;
+use weft_lab::study::software::Software;
 use weft_rpc::{Address, Client};
 use weft_target::config::identity;
 

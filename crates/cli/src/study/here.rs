@@ -1,16 +1,15 @@
 //! What a study finds here: this build, plans, and what can run without a target that is given.
 
-use std::{
-    hash::{DefaultHasher, Hasher},
-    io,
-    path::Path,
-};
+use std::hash::{DefaultHasher, Hasher};
+use std::io;
+use std::path::Path;
 
 use weft_backend::files::read_text;
-use weft_lab::{
-    environment,
-    study::{agent, builtin, linux, matrix::Capabilities, plan::Plan, site::SpdkTools},
-};
+use weft_lab::environment;
+use weft_lab::study::matrix::Capabilities;
+use weft_lab::study::plan::Plan;
+use weft_lab::study::site::SpdkTools;
+use weft_lab::study::{agent, builtin, linux};
 
 use super::build_id;
 use crate::failure::Failure;

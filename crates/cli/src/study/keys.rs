@@ -1,18 +1,14 @@
 //! Keys of TLS for the targets of a study: made for one target, and in files that end with it.
 
-use std::{
-    fs::OpenOptions,
-    io::Write,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
-};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use weft_host::Options;
 use weft_lab::study::launch::{TargetSpec, Tls};
-use weft_nvmf::{
-    auth::{HashFunction, Secret},
-    keys::TlsKey,
-};
+use weft_nvmf::auth::{HashFunction, Secret};
+use weft_nvmf::keys::TlsKey;
 use weft_reactor::system::random_bytes;
 
 /// The keys of one target and of its host.

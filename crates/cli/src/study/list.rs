@@ -4,21 +4,15 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use weft_lab::{
-    results::Configuration,
-    study::{
-        builtin::BUILTINS,
-        matrix::{Matrix, Step, expand},
-        plan::Plan,
-    },
-};
+use weft_lab::results::Configuration;
+use weft_lab::study::builtin::BUILTINS;
+use weft_lab::study::matrix::{Matrix, Step, expand};
+use weft_lab::study::plan::Plan;
 
 use super::here;
-use crate::{
-    failure::Failure,
-    output::{self, Format},
-    table::Table,
-};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+use crate::table::Table;
 
 /// Options of `weft study list`.
 #[derive(Debug, Args)]

@@ -1,11 +1,8 @@
 //! Progress of a study on the terminal.
 
-use weft_lab::{
-    Progress,
-    results::{Record, Status},
-    study::observe::{Position, StudyObserver},
-    units,
-};
+use weft_lab::results::{Record, Status};
+use weft_lab::study::observe::{Position, StudyObserver};
+use weft_lab::{Progress, units};
 
 use super::list::about;
 use crate::output::{self, LiveLine};

@@ -1,54 +1,44 @@
 //! `weft study run`.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 use weft_backend::DeviceSpec;
 use weft_host::{Provider, TransportId};
-use weft_lab::{
-    claims, environment, html,
-    random::split_mix,
-    results::{
-        self, Environment, Store, Value,
-        file::{ANSWER, ENVIRONMENT, PLAN, RECORDS, TABLE},
-        key,
-    },
-    study::{
-        agent::Fleet,
-        deployment::DEVICE_BYTES,
-        given::{KnownTarget, protocol_name},
-        launch::{GivenTarget, Launcher},
-        matrix::{Capabilities, expand},
-        plan::{Kind, Plan, Run},
-        quiet::{self, Waited},
-        runner::{self, Outcome, Settings},
-        software::Software,
-    },
-};
+use weft_lab::random::split_mix;
+use weft_lab::results::file::{ANSWER, ENVIRONMENT, PLAN, RECORDS, TABLE};
+use weft_lab::results::{self, Environment, Store, Value, key};
+use weft_lab::study::agent::Fleet;
+use weft_lab::study::deployment::DEVICE_BYTES;
+use weft_lab::study::given::{KnownTarget, protocol_name};
+use weft_lab::study::launch::{GivenTarget, Launcher};
+use weft_lab::study::matrix::{Capabilities, expand};
+use weft_lab::study::plan::{Kind, Plan, Run};
+use weft_lab::study::quiet::{self, Waited};
+use weft_lab::study::runner::{self, Outcome, Settings};
+use weft_lab::study::software::Software;
+use weft_lab::{claims, environment, html};
 use weft_reactor::DriverKind;
 
 mod words;
 
 use self::words::{Only, only};
-use super::{
-    against, against::Turns, agents::Agents, child::Children, progress::StatusLine, summary,
-};
-use crate::{
-    agent,
-    bench::time_of_day,
-    ctl::session,
-    destroy,
-    failure::Failure,
-    output::{self, Format},
-    place::Place,
-    signals,
-    values::{Driver, time},
-};
+use super::against::Turns;
+use super::agents::Agents;
+use super::child::Children;
+use super::progress::StatusLine;
+use super::{against, summary};
+use crate::bench::time_of_day;
+use crate::ctl::session;
+use crate::failure::Failure;
+use crate::output::{self, Format};
+use crate::place::Place;
+use crate::values::{Driver, time};
+use crate::{agent, destroy, signals};
 
 /// Default parent directory of results.
 const RESULTS: &str = "weft-results";

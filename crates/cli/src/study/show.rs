@@ -1,19 +1,17 @@
 //! `weft study show`.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use clap::Args;
-use weft_lab::{
-    results::{Configuration, Value},
-    study::{
-        matrix::{Matrix, Step, expand},
-        plan::Plan,
-    },
-};
+use weft_lab::results::{Configuration, Value};
+use weft_lab::study::matrix::{Matrix, Step, expand};
+use weft_lab::study::plan::Plan;
 
 use super::here;
 use super::list::{about, runnable, time};
-use crate::{failure::Failure, output};
+use crate::failure::Failure;
+use crate::output;
 
 /// Options of `weft study show`.
 #[derive(Debug, Args)]

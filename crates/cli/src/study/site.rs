@@ -1,19 +1,16 @@
 //! `weft site`: looks at the machines and links of a site file.
 
-use std::{fs, path::PathBuf};
+use std::fs;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use weft_lab::{
-    study::agent::{Findings, FoundEnd, FoundWay, Survey},
-    units,
-};
+use weft_lab::study::agent::{Findings, FoundEnd, FoundWay, Survey};
+use weft_lab::units;
 
 use super::agents;
-use crate::{
-    failure::Failure,
-    output::{self, Format},
-    table::Table,
-};
+use crate::failure::Failure;
+use crate::output::{self, Format};
+use crate::table::Table;
 
 /// Options of `weft site`.
 #[derive(Debug, Args)]

@@ -1,9 +1,7 @@
 //! A summary of results for the terminal.
 
-use weft_lab::{
-    report::cells::{self, Line},
-    results::{Mark, Results},
-};
+use weft_lab::report::cells::{self, Line};
+use weft_lab::results::{Mark, Results};
 
 use crate::table::Table;
 

@@ -1,14 +1,11 @@
 //! Studies whose target and loads are started by agents.
 
-use std::{
-    fs,
-    io::{BufRead, BufReader, Write},
-    net::{SocketAddr, TcpStream},
-    path::Path,
-    process::Stdio,
-    thread,
-    time::Duration,
-};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use std::{fs, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};

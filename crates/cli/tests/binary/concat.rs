@@ -1,17 +1,13 @@
 //! Secure concatenation: keys of TLS that the authentication makes, with somebody in between who
 //! sees and changes bytes.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    thread,
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
-use crate::{
-    tls::{Between, HOST, NEVER, is_tls},
-    weft::{DRIVERS, Folder, NQN, Ran, Target, pattern, text, weft},
-};
+use crate::tls::{Between, HOST, NEVER, is_tls};
+use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, pattern, text, weft};
 
 /// A new secret in a file.
 fn secret(folder: &Folder, name: &str) -> PathBuf {

@@ -1,15 +1,11 @@
 //! Who has keys leaves no core dump, and no other process of the same user looks into its memory.
 
-use std::{
-    fs,
-    io::{BufRead, BufReader},
-    os::unix::{
-        fs::{MetadataExt, chown},
-        process::CommandExt,
-    },
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::weft::{Folder, NQN, text, weft};
 

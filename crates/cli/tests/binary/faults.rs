@@ -1,6 +1,8 @@
 //! Studies during which an error occurs.
 
-use std::{collections::BTreeSet, fs, process::Stdio};
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Stdio;
 
 use weft_lab::results::{Record, Role, Status};
 

@@ -1,6 +1,7 @@
 //! Keys.
 
-use std::{os::unix::fs::PermissionsExt, path::Path};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use crate::weft::{DRIVERS, Folder, text, weft};
 

@@ -1,10 +1,8 @@
 //! `weft target --metrics`, as Prometheus meets it.
 
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-    process::Stdio,
-};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
 
 use crate::weft::{Folder, Target, command, weft};
 

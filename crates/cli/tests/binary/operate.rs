@@ -1,10 +1,8 @@
 //! Who may operate a target, what is said of it, and what operators see.
 
-use std::{
-    io::Write,
-    os::unix::fs::PermissionsExt,
-    process::{Command, Stdio},
-};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};

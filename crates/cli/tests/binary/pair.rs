@@ -1,11 +1,9 @@
 //! Two targets that serve one file, one at a time, and a host with a path to each.
 
-use std::{
-    io::Write,
-    path::PathBuf,
-    process::{Child, Stdio},
-    time::{Duration, Instant},
-};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use weft_rpc::Client;

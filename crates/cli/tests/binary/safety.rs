@@ -1,11 +1,9 @@
 //! What a measurement must not do: destroy what nobody named, lose its result, outlast its target.
 
-use std::{
-    fs,
-    path::Path,
-    process::Stdio,
-    time::{Duration, Instant},
-};
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use weft_lab::limits::RECONNECT_TIMEOUT;

@@ -9,10 +9,8 @@ use serde_json::{Value, json};
 #[path = "../../../sim/tests/adversary/leak.rs"]
 mod leak;
 
-use crate::{
-    control::{call, client},
-    weft::{Folder, NQN, Target, text, weft},
-};
+use crate::control::{call, client};
+use crate::weft::{Folder, NQN, Target, text, weft};
 
 /// A host with a key of TLS, one that authenticates itself, and one that makes its keys of TLS.
 const HOSTS: [&str; 3] = ["nqn.2024-01.io.example:t", "nqn.2024-01.io.example:a", "nqn.c:c"];

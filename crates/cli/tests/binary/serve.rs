@@ -1,6 +1,8 @@
 //! A target and the host's subcommands over loopback, with both drivers.
 
-use std::{os::unix::net::UnixDatagram, process::Stdio, time::Duration};
+use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
+use std::time::Duration;
 
 use crate::weft::{DRIVERS, Folder, NQN, Target, command, pattern, text, weft, weft_with_stdin};
 use rustix::process::Signal;

@@ -1,6 +1,8 @@
 //! Files that are not where they were: an empty one does not take their place.
 
-use std::{fs, path::Path, process::Stdio};
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
 
 use crate::weft::{Folder, NQN, Target, command, text, weft};
 use rustix::process::Signal;

@@ -1,14 +1,12 @@
 //! Studies with targets that they start, and with given targets.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    process::{Child, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

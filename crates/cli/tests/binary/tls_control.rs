@@ -1,14 +1,13 @@
 //! Ports with TLS, and hosts' keys of it, made by RPC while hosts are connected.
 
-use std::{thread, time::Duration};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{
-    control::{call, loaded, saved, waiting, with_null, without_listeners},
-    tls::{HOST, key, run},
-    weft::{Folder, NQN, text},
-};
+use crate::control::{call, loaded, saved, waiting, with_null, without_listeners};
+use crate::tls::{HOST, key, run};
+use crate::weft::{Folder, NQN, text};
 
 /// Address of the port with TLS, apart from that without.
 const SECURE: &str = "127.0.0.2";

@@ -1,13 +1,13 @@
 //! `weft trace`.
 
-use std::{collections::BTreeMap, thread, time::Duration};
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 use weft_rpc::{Address, Client};
-use weft_statistics::{
-    GetStatistics,
-    trace::{ReadTrace, StartTrace, TraceOptions},
-};
+use weft_statistics::GetStatistics;
+use weft_statistics::trace::{ReadTrace, StartTrace, TraceOptions};
 
 use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, text, weft};
 

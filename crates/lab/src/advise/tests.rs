@@ -3,11 +3,9 @@
 use weft_advise::network::{Core, Network};
 
 use super::*;
-use crate::{
-    histogram::Latency,
-    results::{Environment, LatencyRecord, Record, Side, Thread},
-    testing::record,
-};
+use crate::histogram::Latency;
+use crate::results::{Environment, LatencyRecord, Record, Side, Thread};
+use crate::testing::record;
 
 /// A target of one core that needs so long for a request beside its delay.
 fn network(request_ns: f64, delay_ns: f64) -> Network {

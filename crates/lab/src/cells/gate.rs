@@ -243,11 +243,9 @@ fn is_expected(mark: Mark, metric: &Metric, cell: &Cell) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        cells::Cells,
-        results::{Environment, Role, Status, Value},
-        testing::record,
-    };
+    use crate::cells::Cells;
+    use crate::results::{Environment, Role, Status, Value};
+    use crate::testing::record;
 
     fn cell(settings: &[(&str, Value)], marks: &[Mark]) -> Cell {
         let mut record = record(Role::Plain, settings, 1000.0, 10);

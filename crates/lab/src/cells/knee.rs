@@ -1,6 +1,7 @@
 //! The knee of latency against load.
 
-use super::{Cell, Cells, Estimate, Metric, Scale, gate::distinguish};
+use super::gate::distinguish;
+use super::{Cell, Cells, Estimate, Metric, Scale};
 use crate::results::{key, number};
 
 /// Up to the knee p99 is at most so many times the least p99 of the curve.
@@ -72,10 +73,8 @@ fn mean(cell: &Cell, value: impl Fn(&super::Repeat) -> Option<f64>) -> Option<f6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        results::{Environment, Role},
-        testing::record,
-    };
+    use crate::results::{Environment, Role};
+    use crate::testing::record;
 
     /// Load in percent of 100 K IOPS, share served, p99 in µs.
     fn knee_of(points: &[(u64, f64, u64)]) -> Option<(u64, bool)> {

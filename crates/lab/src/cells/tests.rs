@@ -1,8 +1,6 @@
 use super::*;
-use crate::{
-    results::{Core, Direction, IdleRate, LatencyRecord, SideMachine, Thread, number},
-    testing::record,
-};
+use crate::results::{Core, Direction, IdleRate, LatencyRecord, SideMachine, Thread, number};
+use crate::testing::record;
 
 fn busy(seconds: f64) -> Side {
     let thread = Thread { user_s: seconds, ..Thread::default() };

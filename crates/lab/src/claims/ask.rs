@@ -1,14 +1,10 @@
 //! What is asked of a study: by its plan, and beside that of every study of its kind.
 
-use crate::{
-    cells::{Cell, Cells, Metric},
-    results::{Configuration, Role, Value, key},
-    study::{
-        builtin,
-        plan::{AnswerKind, AnswerNumber, AnswerPlan, Kind, Plan},
-    },
-    units,
-};
+use crate::cells::{Cell, Cells, Metric};
+use crate::results::{Configuration, Role, Value, key};
+use crate::study::builtin;
+use crate::study::plan::{AnswerKind, AnswerNumber, AnswerPlan, Kind, Plan};
+use crate::units;
 
 /// Settings that make a point, at which contenders are compared. All others that vary distinguish
 /// contenders.

@@ -1,18 +1,11 @@
 //! Makes claims from cells.
 
-use super::{
-    Claim, Number, Row, Verdict,
-    ask::{Ask, Beside},
-    marks_of, unit_name,
-};
-use crate::{
-    cells::{
-        Better, Cell, Cells, Estimate, Metric, Unit,
-        gate::{Gate, Sentence, compare, gate},
-    },
-    results::{Mark, Value, key},
-    units,
-};
+use super::ask::{Ask, Beside};
+use super::{Claim, Number, Row, Verdict, marks_of, unit_name};
+use crate::cells::gate::{Gate, Sentence, compare, gate};
+use crate::cells::{Better, Cell, Cells, Estimate, Metric, Unit};
+use crate::results::{Mark, Value, key};
+use crate::units;
 
 /// A contender within this share of what it is compared with counts as good as that.
 pub(crate) const CLOSE: f64 = 0.05;

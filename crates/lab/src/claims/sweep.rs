@@ -1,19 +1,12 @@
 //! Claims along a setting: from which value on something holds.
 
-use super::{
-    Number, Row, Verdict,
-    ask::{Ask, Beside},
-    make::{CLOSE, Contender, Found, Judged, Made},
-};
-use crate::{
-    cells::{
-        Cell, Cells, Estimate, MOST_REACHED, Metric, Unit,
-        gate::{Gate, Sentence, compare, gate},
-        knee, value_order,
-    },
-    results::{Role, Value, key},
-    units,
-};
+use super::ask::{Ask, Beside};
+use super::make::{CLOSE, Contender, Found, Judged, Made};
+use super::{Number, Row, Verdict};
+use crate::cells::gate::{Gate, Sentence, compare, gate};
+use crate::cells::{Cell, Cells, Estimate, MOST_REACHED, Metric, Unit, knee, value_order};
+use crate::results::{Role, Value, key};
+use crate::units;
 
 /// A rate that is this share of its highest is near it.
 const NEAR: f64 = 0.9;

@@ -3,16 +3,12 @@
 use weft_host::Transport;
 
 use super::*;
-use crate::{
-    cells::gate::{Rule, Sentence, rule},
-    results::{IdleRate, Role, Status, Value, key},
-    study::{
-        given::KnownTarget,
-        matrix::{Apart, Capabilities},
-        plan::AnswerKind,
-    },
-    testing::{large_machine, made_up, record, repeated},
-};
+use crate::cells::gate::{Rule, Sentence, rule};
+use crate::results::{IdleRate, Role, Status, Value, key};
+use crate::study::given::KnownTarget;
+use crate::study::matrix::{Apart, Capabilities};
+use crate::study::plan::AnswerKind;
+use crate::testing::{large_machine, made_up, record, repeated};
 
 fn plan(name: &str) -> Plan {
     builtin::find(name).expect(name).plan().expect(name)

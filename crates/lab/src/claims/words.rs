@@ -1,10 +1,8 @@
 //! What follows from the rows of a claim, in a sentence without its full stop.
 
-use super::{
-    Number, Row, Verdict,
-    ask::{Ask, Beside},
-    make::Made,
-};
+use super::ask::{Ask, Beside};
+use super::make::Made;
+use super::{Number, Row, Verdict};
 use crate::units;
 
 impl Ask {

@@ -9,10 +9,8 @@
 //! to "slower", the question, and the rest to "faster". Each is shared among all questions of the
 //! page by Holm's method.
 
-use super::{
-    Answer, Parameters,
-    rank::{holm, normal_quantile, normal_tail, rank, ways},
-};
+use super::rank::{holm, normal_quantile, normal_tail, rank, ways};
+use super::{Answer, Parameters};
 use crate::statistics::Summary;
 
 /// The part of the allowed error that belongs to "slower".

@@ -1,10 +1,8 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::{
-    histogram::Latency,
-    results::{Configuration, Direction, LatencyRecord, Mark, Record, Status, Value, key},
-};
+use crate::histogram::Latency;
+use crate::results::{Configuration, Direction, LatencyRecord, Mark, Record, Status, Value, key};
 
 /// Chance that is always the same.
 struct Chance(u64);

@@ -4,27 +4,24 @@
 //! With one message in flight on each of many connections there is nothing to batch but the
 //! waiting itself; what is left of the rate then is what many connections cost by themselves.
 
-use std::{
-    collections::VecDeque,
-    io::{self, ErrorKind, Read, Write},
-    mem::MaybeUninit,
-    net::{TcpListener, TcpStream},
-    os::fd::OwnedFd,
-    thread,
-    time::Duration,
-};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
 
-use rustix::event::{
-    PollFd, PollFlags, Timespec,
-    epoll::{self, CreateFlags, Event, EventData, EventFlags},
-};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use weft_reactor::{monotonic_time, raise_descriptor_limit};
 
 use super::{
     Floor, FloorResult, RECEIVE_BYTES, SEND_BYTES, SILENCE_MAX, account, both, joined, pair,
     retries, think,
 };
-use crate::{histogram::Latency, usage::Usage};
+use crate::histogram::Latency;
+use crate::usage::Usage;
 
 /// Events taken from the kernel at once: those of all connections that there may be.
 const EVENTS: usize = 1024;

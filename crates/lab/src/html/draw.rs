@@ -2,22 +2,18 @@
 
 use serde_json::Value as Json;
 
-use super::{
-    figure::{
-        self, AxisX, AxisY, Content, Curve, Figure, Grid, Layer, Place, Point, Series, SeriesKind,
-        Style,
-    },
-    styles::Styles,
-    units,
+use super::figure::{
+    self, AxisX, AxisY, Content, Curve, Figure, Grid, Layer, Place, Point, Series, SeriesKind,
+    Style,
 };
-use crate::{
-    cells::{Cell, Cells, Estimate, Metric, Part, Reading, Scale, knee, value_order},
-    histogram::Latency,
-    limits::SAMPLES_BEYOND,
-    published::PublishedResult,
-    results::{Role, Side, Value, key, number},
-    study::plan::{Kind, Plan, Plot, PlotKind},
-};
+use super::styles::Styles;
+use super::units;
+use crate::cells::{Cell, Cells, Estimate, Metric, Part, Reading, Scale, knee, value_order};
+use crate::histogram::Latency;
+use crate::limits::SAMPLES_BEYOND;
+use crate::published::PublishedResult;
+use crate::results::{Role, Side, Value, key, number};
+use crate::study::plan::{Kind, Plan, Plot, PlotKind};
 
 /// The ratio of the largest to the least point from which on a line has a logarithmic axis.
 const LINEAR_MAX: f64 = 20.0;

@@ -1,13 +1,11 @@
 //! The reference cell of a run: whether the machine stayed the same.
 
-use super::{
-    figure::{self, AxisX, AxisY, Content, Figure, Grid, Place, Point, Series, SeriesKind, Style},
-    units,
+use super::figure::{
+    self, AxisX, AxisY, Content, Figure, Grid, Place, Point, Series, SeriesKind, Style,
 };
-use crate::{
-    cells::{Cells, Estimate, Repeat, Scale, Unit},
-    limits::DRIFT_PERCENT,
-};
+use super::units;
+use crate::cells::{Cells, Estimate, Repeat, Scale, Unit};
+use crate::limits::DRIFT_PERCENT;
 
 /// Fewest repeats that are drawn.
 const REPEATS_MIN: usize = 3;
@@ -76,10 +74,8 @@ pub(super) fn drift(cells: &Cells) -> Option<Drift> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        results::{Environment, Role},
-        testing::record,
-    };
+    use crate::results::{Environment, Role};
+    use crate::testing::record;
 
     fn drift_of(iops: &[f64]) -> Option<Drift> {
         let records: Vec<_> = (0u32..)

@@ -1,13 +1,9 @@
 //! What each machine did of a load.
 
-use super::{
-    figure::{Content, Figure, Grid},
-    units,
-};
-use crate::{
-    cells::{Cell, Cells, Estimate, Scale, Unit},
-    results::{LoadPart, number},
-};
+use super::figure::{Content, Figure, Grid};
+use super::units;
+use crate::cells::{Cell, Cells, Estimate, Scale, Unit};
+use crate::results::{LoadPart, number};
 
 /// Machines that have columns of their own.
 const COLUMNS_MAX: usize = 4;
@@ -120,10 +116,8 @@ fn unknown() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        results::{Environment, Role, fairness},
-        testing::record,
-    };
+    use crate::results::{Environment, Role, fairness};
+    use crate::testing::record;
 
     fn figure(requests: &[u64]) -> Option<Figure> {
         let mut one = record(Role::Plain, &[], 1e3, 50);

@@ -2,20 +2,16 @@
 
 use serde_json::json;
 
-use super::{
-    figure::{self, AxisX, AxisY, Content, Figure, Grid, Place, Point, Series, SeriesKind, Style},
-    units,
+use super::figure::{
+    self, AxisX, AxisY, Content, Figure, Grid, Place, Point, Series, SeriesKind, Style,
 };
-use crate::{
-    cells::{Cell, Cells, Estimate, Repeat, Unit},
-    claims::{Answer, Verdict},
-    limits::WINDOW,
-    results::{Mark, Window},
-    study::{
-        plan::{Measure, Plan},
-        steady::Steadiness,
-    },
-};
+use super::units;
+use crate::cells::{Cell, Cells, Estimate, Repeat, Unit};
+use crate::claims::{Answer, Verdict};
+use crate::limits::WINDOW;
+use crate::results::{Mark, Window};
+use crate::study::plan::{Measure, Plan};
+use crate::study::steady::Steadiness;
 
 /// Most cells that are drawn.
 const CELLS_MAX: usize = 8;
@@ -247,11 +243,9 @@ mod tests {
     use serde_json::Value as Json;
 
     use super::*;
-    use crate::{
-        results::{Environment, Record, Role, key},
-        study::builtin,
-        testing::record,
-    };
+    use crate::results::{Environment, Record, Role, key};
+    use crate::study::builtin;
+    use crate::testing::record;
 
     fn window(at_s: f64, iops: f64, us: u64, ramp: bool) -> Window {
         Window { at_s, iops, p99_ns: Some(us * 1000), ramp }

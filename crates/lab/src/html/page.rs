@@ -1,21 +1,18 @@
 //! The page that contains the sections.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::{Value as Json, json};
 
-use super::{
-    figure::{Content, Figure, Grid},
-    paper::{Outcome, PaperComparison, Row},
-    section::Section,
-    units,
-};
-use crate::{
-    cells::Unit,
-    claims::{Answer, Claim, Verdict},
-    published::published,
-    results::{Environment, Mark},
-};
+use super::figure::{Content, Figure, Grid};
+use super::paper::{Outcome, PaperComparison, Row};
+use super::section::Section;
+use super::units;
+use crate::cells::Unit;
+use crate::claims::{Answer, Claim, Verdict};
+use crate::published::published;
+use crate::results::{Environment, Mark};
 
 /// plotly.js with its licence line, compressed.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plotly.js.gz"));

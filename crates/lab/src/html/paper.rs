@@ -7,14 +7,10 @@
 mod matching;
 
 use super::units;
-use crate::{
-    cells::{
-        Cells, Estimate, Scale, Unit,
-        gate::{Gate, distinguish},
-    },
-    published::{Published, PublishedResult, Source},
-    study::plan::Plan,
-};
+use crate::cells::gate::{Gate, distinguish};
+use crate::cells::{Cells, Estimate, Scale, Unit};
+use crate::published::{Published, PublishedResult, Source};
+use crate::study::plan::Plan;
 use matching::{Counterpart, Sought};
 
 /// Two ratios agree if neither is more than this share below the other.

@@ -4,24 +4,16 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::{
-    draw,
-    drift::drift,
-    figure::{Content, Figure, Grid},
-    machines, over_time,
-    paper::{self, PaperComparison},
-    units,
-};
-use crate::{
-    cells::{
-        Cell, Cells, Metric, Unit,
-        gate::{Sentence, gate},
-    },
-    claims::{self, Answer, Claim},
-    published::published,
-    results::{AgentMachine, Environment, LinkProbe, Mark, Results, Role, Status, key},
-    study::plan::{Kind, Plan},
-};
+use super::drift::drift;
+use super::figure::{Content, Figure, Grid};
+use super::paper::{self, PaperComparison};
+use super::{draw, machines, over_time, units};
+use crate::cells::gate::{Sentence, gate};
+use crate::cells::{Cell, Cells, Metric, Unit};
+use crate::claims::{self, Answer, Claim};
+use crate::published::published;
+use crate::results::{AgentMachine, Environment, LinkProbe, Mark, Results, Role, Status, key};
+use crate::study::plan::{Kind, Plan};
 
 /// A study as the page shows it.
 #[derive(Debug)]

@@ -1,11 +1,9 @@
 //! The colours and dashes of series.
 
 use super::figure::Style;
-use crate::{
-    cells::{Cell, Cells},
-    results::{Value, key},
-    study::plan::Plot,
-};
+use crate::cells::{Cell, Cells};
+use crate::results::{Value, key};
+use crate::study::plan::Plot;
 
 /// The transports by colour. Where none are told apart other values have these colours.
 const TRANSPORTS: [&str; 5] = ["local", "tcp", "tcp-link", "rdma", "loopback"];

@@ -1,13 +1,12 @@
-use super::{
-    figure::{Content, Grid},
-    section::Section,
+use super::figure::{Content, Grid};
+use super::section::Section;
+use crate::claims::Verdict;
+use crate::results::{
+    Environment, Record, Results, Role, Side, Status, Thread, Value, key, number,
 };
-use crate::{
-    claims::Verdict,
-    results::{Environment, Record, Results, Role, Side, Status, Thread, Value, key, number},
-    study::{builtin, plan::Plan},
-    testing::{record, repeated},
-};
+use crate::study::builtin;
+use crate::study::plan::Plan;
+use crate::testing::{record, repeated};
 
 fn plan(name: &str) -> Plan {
     builtin::find(name).expect(name).plan().expect(name)

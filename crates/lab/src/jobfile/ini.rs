@@ -1,6 +1,7 @@
 //! fio's job files: sections of `word=value` lines.
 
-use std::{fs, path::Path};
+use std::fs;
+use std::path::Path;
 
 use weft_backend::files::read_text;
 

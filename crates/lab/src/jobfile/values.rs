@@ -2,13 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{
-    job::Extent,
-    pattern::{
-        sizes::Sizes,
-        spread::{Spread, Zone, ZoneLength},
-    },
-};
+use crate::job::Extent;
+use crate::pattern::sizes::Sizes;
+use crate::pattern::spread::{Spread, Zone, ZoneLength};
 
 /// A number of bytes as fio reads it: `4k`, `4kb` and, by its name, `4KiB` are 4096.
 pub(super) fn bytes(text: &str, kilo: u64) -> Result<u64, String> {

@@ -4,14 +4,14 @@
 
 use std::time::Duration;
 
-use super::{
-    Draft, Engine, Exit, Verification,
-    values::{
-        bytes, bytes32, count, cpus, directions, extent, flag, percent, range, real, size_range,
-        size_split, spread, time, verify_pattern,
-    },
+use super::values::{
+    bytes, bytes32, count, cpus, directions, extent, flag, percent, range, real, size_range,
+    size_split, spread, time, verify_pattern,
 };
-use crate::{job::Polling, pacer::Process, pattern::sizes::Sizes};
+use super::{Draft, Engine, Exit, Verification};
+use crate::job::Polling;
+use crate::pacer::Process;
+use crate::pattern::sizes::Sizes;
 
 /// A word.
 #[derive(Debug)]

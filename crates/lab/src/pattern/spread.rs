@@ -2,7 +2,8 @@
 
 use std::f64::consts::LN_2;
 
-use crate::{pattern::permutation::Permutation, random::Random};
+use crate::pattern::permutation::Permutation;
+use crate::random::Random;
 
 /// How random requests are spread over their region.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,13 +1,9 @@
 //! The cells of a study, for a table on a terminal.
 
-use crate::{
-    cells::{
-        Cell, Cells, Metric,
-        gate::{Rule, Sentence, rule},
-    },
-    results::{Mark, Results},
-    units,
-};
+use crate::cells::gate::{Rule, Sentence, rule};
+use crate::cells::{Cell, Cells, Metric};
+use crate::results::{Mark, Results};
+use crate::units;
 
 /// A cell that has a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,10 +61,8 @@ fn line(cells: &Cells, cell: &Cell) -> Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        results::{Environment, Role, key},
-        testing::{record, repeated},
-    };
+    use crate::results::{Environment, Role, key};
+    use crate::testing::{record, repeated};
 
     #[test]
     fn a_line_says_how_much_of_local_a_cell_reaches() {

@@ -1,11 +1,9 @@
 //! What the disks below the devices did meanwhile: fio's `disk_util`.
 
-use std::{
-    fs,
-    os::unix::fs::{FileTypeExt, MetadataExt},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 

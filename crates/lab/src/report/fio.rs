@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::{Entry, human::cpu_percent};
-use crate::{
-    histogram::Latency,
-    job::{Extent, Job, LatencyTarget},
-    pacer::Process,
-    statistics::{BATCH_LEVELS, DEPTH_LEVELS, DirectionResult, LaneResult, RunResult, Summary},
+use super::Entry;
+use super::human::cpu_percent;
+use crate::histogram::Latency;
+use crate::job::{Extent, Job, LatencyTarget};
+use crate::pacer::Process;
+use crate::statistics::{
+    BATCH_LEVELS, DEPTH_LEVELS, DirectionResult, LaneResult, RunResult, Summary,
 };
 
 /// The version of fio whose format this is; readers compare the number.

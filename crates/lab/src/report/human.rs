@@ -1,15 +1,14 @@
 //! Results as text.
 
-use std::{fmt::Write, time::Duration};
+use std::fmt::Write;
+use std::time::Duration;
 
 use super::Entry;
-use crate::{
-    histogram::Latency,
-    job::{Job, LatencyTarget},
-    run::{Phase, Progress},
-    statistics::{DEPTH_LEVELS, DirectionResult, LaneResult, RunResult, TargetResult},
-    units::{byte_rate, count, decimal_byte_rate, time},
-};
+use crate::histogram::Latency;
+use crate::job::{Job, LatencyTarget};
+use crate::run::{Phase, Progress};
+use crate::statistics::{DEPTH_LEVELS, DirectionResult, LaneResult, RunResult, TargetResult};
+use crate::units::{byte_rate, count, decimal_byte_rate, time};
 
 /// The percentiles that are shown.
 pub const PERCENTILES: [f64; 8] = [1.0, 50.0, 90.0, 95.0, 99.0, 99.9, 99.95, 99.99];

@@ -2,12 +2,11 @@
 
 use std::fmt::Write;
 
-use super::{Entry, fio, human::cpu_percent};
-use crate::{
-    histogram::Latency,
-    job::Job,
-    statistics::{DirectionResult, Summary},
-};
+use super::human::cpu_percent;
+use super::{Entry, fio};
+use crate::histogram::Latency;
+use crate::job::Job;
+use crate::statistics::{DirectionResult, Summary};
 
 /// fio's versions of the format.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 2..=5;

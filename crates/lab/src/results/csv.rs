@@ -1,6 +1,7 @@
 //! Records as CSV.
 
-use std::{collections::BTreeSet, fmt::Write};
+use std::collections::BTreeSet;
+use std::fmt::Write;
 
 use super::{Connection, Direction, Record, Status};
 use crate::histogram::Latency;

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Connection, LatencyRecord, SideMachine};
-use crate::{
-    limits::{BUSY, TICK},
-    units,
-};
+use crate::limits::{BUSY, TICK};
+use crate::units;
 
 /// `environment.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

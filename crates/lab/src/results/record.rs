@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Connection, LatencyRecord, LinkProbe, SCHEMA, Value, key, value::Configuration};
+use super::value::Configuration;
+use super::{Connection, LatencyRecord, LinkProbe, SCHEMA, Value, key};
 use crate::limits::{ABOVE_FLOOR, WINDOW};
 
 /// One line of `results.jsonl`.

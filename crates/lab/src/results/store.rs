@@ -1,12 +1,10 @@
 //! Directories of results.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    fs::{self, File, OpenOptions},
-    io::{self, BufRead, BufReader, Write},
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 
 use crate::claims::Answer;
 

@@ -1,6 +1,7 @@
 //! Values of axes and fixed settings.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 

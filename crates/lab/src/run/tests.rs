@@ -1,15 +1,13 @@
 use super::*;
 use std::sync::atomic::Ordering;
 
-use crate::{
-    job::{Backlog, Extent, LatencyTarget, Polling, Rate, RateMin, Think, processors},
-    limits::WINDOW,
-    logs::Logs,
-    pacer::Process,
-    pattern::Pattern,
-    replay::{Replay, Timing},
-    verify::FaultKind,
-};
+use crate::job::{Backlog, Extent, LatencyTarget, Polling, Rate, RateMin, Think, processors};
+use crate::limits::WINDOW;
+use crate::logs::Logs;
+use crate::pacer::Process;
+use crate::pattern::Pattern;
+use crate::replay::{Replay, Timing};
+use crate::verify::FaultKind;
 use weft_backend::{DeviceSpec, Operation, Request};
 use weft_reactor::{Config, Owner, Reactor};
 

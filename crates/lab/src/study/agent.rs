@@ -25,15 +25,14 @@ mod serve;
 mod survey;
 mod together;
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use weft_rpc::{Method, machine::Machine};
+use weft_rpc::Method;
+use weft_rpc::machine::Machine;
 
 pub(super) use fleet::idle;
 pub use fleet::{Carrier, Connector, Fleet, Places, Streams};
@@ -42,12 +41,11 @@ pub use serve::{Build, methods};
 pub use survey::{Findings, FoundEnd, FoundMachine, FoundWay, Survey};
 pub(super) use together::{Elsewhere, Part, jumped, machines, overlap, parts_of, run_beside};
 
-use super::{
-    inside::Settings,
-    knob::{Applied, KnobValue},
-    site::{SpdkTools, end::End},
-    software::{HostSettings, MissingSoftware, Software},
-};
+use super::inside::Settings;
+use super::knob::{Applied, KnobValue};
+use super::site::SpdkTools;
+use super::site::end::End;
+use super::software::{HostSettings, MissingSoftware, Software};
 use crate::results::{Connection, Environment};
 
 /// What an agent says of itself and its machine. One of another build may say less, and is refused

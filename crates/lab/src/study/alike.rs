@@ -1,12 +1,8 @@
 //! Several devices that are driven as one.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weft_backend::{BlockDevice, DeviceFactory, Geometry, OpenError, ResizeError};
 use weft_reactor::{Owner, Reactor};

@@ -1,27 +1,24 @@
 //! What a step needs: targets, and loads with their processors.
 
-use std::{ops::Range, time::Duration};
+use std::ops::Range;
+use std::time::Duration;
 
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec};
 use weft_reactor::DriverKind;
 
-use super::{
-    given::{given_targets, protocol},
-    launch::{TargetSpec, Tls},
-    matrix::{self, Capabilities, Cell, Step, integer, is_network, text},
-    network::NetworkEnd,
-    plan::{Plan, Shared},
-    roles::{self, Roles},
-    site,
-    software::{HostSettings, Software},
-};
-use crate::{
-    Job, Polling, Rate,
-    job::Think,
-    pacer::Process,
-    pattern::Pattern,
-    results::{Role, Value, key},
-};
+use super::given::{given_targets, protocol};
+use super::launch::{TargetSpec, Tls};
+use super::matrix::{self, Capabilities, Cell, Step, integer, is_network, text};
+use super::network::NetworkEnd;
+use super::plan::{Plan, Shared};
+use super::roles::{self, Roles};
+use super::site;
+use super::software::{HostSettings, Software};
+use crate::job::Think;
+use crate::pacer::Process;
+use crate::pattern::Pattern;
+use crate::results::{Role, Value, key};
+use crate::{Job, Polling, Rate};
 
 /// Size of a memory or null device if a plan gives none: more than caches hold, and written within
 /// a fraction of a second.
@@ -492,10 +489,9 @@ fn is_claimed(device: &DeviceSpec) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        results::Configuration,
-        study::{builtin, given::KnownTarget},
-    };
+    use crate::results::Configuration;
+    use crate::study::builtin;
+    use crate::study::given::KnownTarget;
     use weft_host::Transport;
 
     #[test]

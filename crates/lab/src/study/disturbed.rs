@@ -7,15 +7,11 @@
 
 use weft_backend::DeviceSpec;
 
-use super::{
-    deployment::{Load, Place},
-    launch::TargetSpec,
-    software::Software,
-};
-use crate::{
-    limits::{DISTURBED, TICK, WAKE_UP},
-    results::{Connection, Core, Delay, Mark, Record, Side, Thread},
-};
+use super::deployment::{Load, Place};
+use super::launch::TargetSpec;
+use super::software::Software;
+use crate::limits::{DISTURBED, TICK, WAKE_UP};
+use crate::results::{Connection, Core, Delay, Mark, Record, Side, Thread};
 
 /// A load of a step, for the threads that ran beside those of others.
 pub(super) struct Beside<'a> {

@@ -2,7 +2,9 @@
 
 use weft_host::Transport;
 
-use super::{matrix::Capabilities, plan::Plan, site};
+use super::matrix::Capabilities;
+use super::plan::Plan;
+use super::site;
 use crate::results::{Configuration, Value, key};
 
 /// A target that was given.

@@ -5,25 +5,20 @@
 //! one stops it. Job and result are those of [`crate::run`]. [Agents](super::agent) report theirs
 //! in the same way.
 
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, Sender, channel},
-    },
-    thread,
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weft_backend::DeviceFactory;
 use weft_reactor::DriverKind;
 use weft_rpc::{CallError, Client, Method, Methods};
 
-use crate::{
-    Extent, Job, Phase, Polling, Progress, Rate, RunObserver, RunResult, job::Think,
-    pacer::Process, run_observed,
-};
+use crate::job::Think;
+use crate::pacer::Process;
+use crate::{Extent, Job, Phase, Polling, Progress, Rate, RunObserver, RunResult, run_observed};
 
 /// How long a caller waits for news of a load, at most.
 const NEWS_WAIT: Duration = Duration::from_millis(200);
@@ -363,14 +358,10 @@ mod tests {
 
     #[test]
     fn every_job_of_a_study_arrives_as_it_was() {
-        use crate::{
-            results::Configuration,
-            study::{
-                builtin::BUILTINS,
-                deployment::Planner,
-                matrix::{Capabilities, expand},
-            },
-        };
+        use crate::results::Configuration;
+        use crate::study::builtin::BUILTINS;
+        use crate::study::deployment::Planner;
+        use crate::study::matrix::{Capabilities, expand};
         let (cpus, own_target) = ((0..64).collect(), true);
         let capabilities = Capabilities { cpus, own_target, ..Capabilities::default() };
         for study in BUILTINS {

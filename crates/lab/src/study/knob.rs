@@ -12,12 +12,16 @@ pub(super) mod change;
 pub(super) mod journal;
 mod keeper;
 
-use std::{fs::File, path::Path, process::Child, sync::Arc};
+use std::fs::File;
+use std::path::Path;
+use std::process::Child;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use self::change::Change;
-pub use self::{change::Machine, keeper::Keeper};
+pub use self::change::Machine;
+pub use self::keeper::Keeper;
 use crate::results::{Configuration, key};
 
 /// Where a knob acts.

@@ -1,11 +1,13 @@
 //! The interface through which a study starts targets; the caller implements it.
 
-use std::{net::IpAddr, time::Duration};
+use std::net::IpAddr;
+use std::time::Duration;
 
 use weft_backend::DeviceSpec;
 use weft_host::{Options, Transport, TransportId};
 use weft_reactor::DriverKind;
-use weft_rpc::{Address, Client, Token, machine::Machine};
+use weft_rpc::machine::Machine;
+use weft_rpc::{Address, Client, Token};
 
 use super::software::Software;
 

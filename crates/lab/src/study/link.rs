@@ -1,20 +1,18 @@
 //! Measures the link without storage, as the reference of every result.
 
-use std::{io, net::IpAddr, time::Duration};
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
 
 use weft_host::Transport;
 use weft_reactor::congestion_between;
 
-use super::{
-    given::protocol,
-    matrix::{Cell, integer, text},
-    plan::Measure,
-    side,
-};
-use crate::{
-    floor::{Floor, FloorResult},
-    results::{Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, key},
-};
+use super::given::protocol;
+use super::matrix::{Cell, integer, text};
+use super::plan::Measure;
+use super::side;
+use crate::floor::{Floor, FloorResult};
+use crate::results::{Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, key};
 
 /// Bytes of a read's header and command on the wire.
 pub const COMMAND_BYTES: usize = 72;

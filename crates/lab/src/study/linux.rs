@@ -12,28 +12,23 @@ mod host;
 mod made;
 mod target;
 
-use std::{
-    fs, io,
-    net::IpAddr,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io};
 
 use weft_host::Transport;
 
-pub(super) use self::{
-    host::{Connected, connect, disconnect, ends},
-    made::{ForeignTarget, Port},
-};
-use super::{
-    given::protocol_name,
-    knob::{Keeper, change::Change},
-    launch::{StartedTarget, TargetSpec},
-    site::SpdkTools,
-    software::{MissingSoftware, Software},
-    spdk,
-};
+pub(super) use self::host::{Connected, connect, disconnect, ends};
+pub(super) use self::made::{ForeignTarget, Port};
+use super::given::protocol_name;
+use super::knob::Keeper;
+use super::knob::change::Change;
+use super::launch::{StartedTarget, TargetSpec};
+use super::site::SpdkTools;
+use super::software::{MissingSoftware, Software};
+use super::spdk;
 
 /// Where configfs is.
 const CONFIGFS: &str = "/sys/kernel/config";

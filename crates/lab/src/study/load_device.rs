@@ -1,24 +1,22 @@
 //! The device that a load drives, wherever it is driven.
 
-use std::{
-    net::IpAddr,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use weft_backend::{DeviceFactory, DeviceSpec};
 use weft_host::{Controller, Options, Provider, QUEUE_SIZE_MAX, TransportId};
 
-use super::{
-    agent::{Elsewhere, Part},
-    alike::Alike,
-    given::protocol_name,
-    inside::Inside,
-    linux::{self, Linux},
-    software::{HostSettings, Software},
-    spdk::perf::{self, Perf},
-};
-use crate::{Job, RunObserver, RunResult, results::Connection, run_observed};
+use super::agent::{Elsewhere, Part};
+use super::alike::Alike;
+use super::given::protocol_name;
+use super::inside::Inside;
+use super::linux::{self, Linux};
+use super::software::{HostSettings, Software};
+use super::spdk::perf::{self, Perf};
+use crate::results::Connection;
+use crate::{Job, RunObserver, RunResult, run_observed};
 
 /// The device of a load, with the controller that it belongs to.
 pub(super) struct LoadDevice {

@@ -4,18 +4,13 @@ use std::collections::BTreeMap;
 
 use weft_host::Transport;
 
-use super::{
-    given::{self, KnownTarget, given_targets, no_target, protocol},
-    knob,
-    launch::Tls,
-    plan::{Kind, Plan, Shared},
-    roles, site,
-    software::{self, MissingSoftware},
-};
-use crate::{
-    random::Random,
-    results::{Configuration, Role, Value, key},
-};
+use super::given::{self, KnownTarget, given_targets, no_target, protocol};
+use super::launch::Tls;
+use super::plan::{Kind, Plan, Shared};
+use super::software::{self, MissingSoftware};
+use super::{knob, roles, site};
+use crate::random::Random;
+use crate::results::{Configuration, Role, Value, key};
 
 /// What is available for running a study.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

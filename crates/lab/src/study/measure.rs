@@ -1,40 +1,34 @@
 //! One step: runs its loads side by side, samples both sides during the measured time, checks the
 //! results and writes the records.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use weft_reactor::monotonic_time;
 use weft_rpc::machine::Machine;
 use weft_statistics::Statistics;
 
-use super::{
-    agent::{Elsewhere, Part, jumped, machines, overlap, parts_of, run_beside},
-    deployment::{Deployment, Load, Place},
-    disturbed::{self, Beside},
-    given::{protocol, protocol_name},
-    load_device::LoadDevice,
-    plan::Measure,
-    side, site,
-    software::Software,
-    steady::{Steadiness, SteadyStateDetector},
-    target_set::TargetSet,
+use super::agent::{Elsewhere, Part, jumped, machines, overlap, parts_of, run_beside};
+use super::deployment::{Deployment, Load, Place};
+use super::disturbed::{self, Beside};
+use super::given::{protocol, protocol_name};
+use super::load_device::LoadDevice;
+use super::plan::Measure;
+use super::software::Software;
+use super::steady::{Steadiness, SteadyStateDetector};
+use super::target_set::TargetSet;
+use super::{side, site};
+use crate::aside::Aside;
+use crate::limits::{FULL, OVERLAP_MIN, WINDOW, WINDOWS_MAX};
+use crate::results::{
+    Connection, Direction, IdleRate, LatencyRecord, LinkProbe, LoadPart, Mark, Record, Role,
+    Served, Side, Status, Window, fairness, key, number,
 };
-use crate::{
-    DirectionResult, Job, Phase, Polling, Progress, RunObserver, RunResult,
-    aside::Aside,
-    limits::{FULL, OVERLAP_MIN, WINDOW, WINDOWS_MAX},
-    results::{
-        Connection, Direction, IdleRate, LatencyRecord, LinkProbe, LoadPart, Mark, Record, Role,
-        Served, Side, Status, Window, fairness, key, number,
-    },
-    run::Windows,
-    usage::Usage,
-};
+use crate::run::Windows;
+use crate::usage::Usage;
+use crate::{DirectionResult, Job, Phase, Polling, Progress, RunObserver, RunResult};
 
 /// A background has reached its rate if it reaches at least this share of it.
 const REACHED: f64 = 0.98;

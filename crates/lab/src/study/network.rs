@@ -7,18 +7,13 @@
 
 mod device;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    net::{Ipv4Addr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use weft_reactor::{
     Buffer, Config, DriverKind, Message, Operation, Outcome, Owner, Reactor, ReactorCompletion,

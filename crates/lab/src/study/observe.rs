@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{Progress, results::Record};
+use crate::Progress;
+use crate::results::Record;
 
 /// The progress of a study.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -5,7 +5,9 @@ mod read;
 
 pub use self::read::with_repeats;
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 

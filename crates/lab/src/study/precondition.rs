@@ -1,14 +1,14 @@
 //! Preconditioning of a solid-state device: a new device is faster than one that has been written
 //! completely.
 
-use std::{
-    fmt,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::steady::Steadiness;
-use crate::{Extent, Job, Pattern, Progress, RunObserver, RunResult, limits::WINDOW, run::Windows};
+use crate::limits::WINDOW;
+use crate::run::Windows;
+use crate::{Extent, Job, Pattern, Progress, RunObserver, RunResult};
 
 /// How often it is written from end to end.
 const FILLS: u32 = 2;

@@ -1,20 +1,18 @@
 //! Waits until the machines of a study are quiet.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use weft_backend::duration::exact;
 use weft_reactor::monotonic_time;
 use weft_rpc::machine::Machine;
 
-use super::{
-    agent::{self, Fleet},
-    side,
-};
-use crate::{limits::BUSY, results::IdleRate, units};
+use super::agent::{self, Fleet};
+use super::side;
+use crate::limits::BUSY;
+use crate::results::IdleRate;
+use crate::units;
 
 /// How long the machines are watched at a time, and have to be quiet.
 const WATCH: Duration = Duration::from_secs(1);

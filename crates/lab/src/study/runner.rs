@@ -2,41 +2,34 @@
 
 mod round;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt, fs,
-    net::{IpAddr, Ipv4Addr},
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use std::{fmt, fs};
 
 use weft_backend::DeviceSpec;
 use weft_host::{Provider, Transport};
 use weft_reactor::{DriverKind, monotonic_time};
 use weft_rpc::machine::Machine;
 
-use super::{
-    agent::{self, Fleet},
-    given::{self, given_targets, protocol},
-    knob::KnobValue,
-    launch::{GivenTarget, Launcher},
-    link,
-    linux::Linux,
-    matrix::{self, Capabilities, Matrix, Step},
-    observe::{Position, StudyObserver},
-    plan::{Kind, Plan, PlanError},
-    precondition, side, software,
-    target_set::TargetSet,
+use super::agent::{self, Fleet};
+use super::given::{self, given_targets, protocol};
+use super::knob::KnobValue;
+use super::launch::{GivenTarget, Launcher};
+use super::linux::Linux;
+use super::matrix::{self, Capabilities, Matrix, Step};
+use super::observe::{Position, StudyObserver};
+use super::plan::{Kind, Plan, PlanError};
+use super::target_set::TargetSet;
+use super::{link, precondition, side, software};
+use crate::cells::{Estimate, Metric, Repeat};
+use crate::limits::{REFERENCE_EVERY, REFERENCES_MAX};
+use crate::results::{
+    self, Configuration, Environment, IdleRate, Record, Role, SCHEMA, Status, Store, key,
 };
-use crate::{
-    Job, RunObserver,
-    cells::{Estimate, Metric, Repeat},
-    claims, environment,
-    limits::{REFERENCE_EVERY, REFERENCES_MAX},
-    results::{
-        self, Configuration, Environment, IdleRate, Record, Role, SCHEMA, Status, Store, key,
-    },
-};
+use crate::{Job, RunObserver, claims, environment};
 
 /// After this many failed cells in a row the run ends: the others would fail, too.
 const FAILURES_MAX: usize = 3;

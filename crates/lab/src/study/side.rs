@@ -3,12 +3,10 @@
 use weft_rpc::machine::{Machine, RunDelay};
 use weft_statistics::Statistics;
 
-use crate::{
-    RunResult,
-    floor::FloorResult,
-    results::{Core, Delay, IdleRate, Served, Side, SideMachine, Thread},
-    usage::Usage,
-};
+use crate::RunResult;
+use crate::floor::FloorResult;
+use crate::results::{Core, Delay, IdleRate, Served, Side, SideMachine, Thread};
+use crate::usage::Usage;
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9

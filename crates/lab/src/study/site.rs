@@ -5,7 +5,9 @@
 
 pub mod end;
 
-use std::{collections::BTreeMap, net::IpAddr, str::FromStr};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 

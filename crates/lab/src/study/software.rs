@@ -1,16 +1,16 @@
 //! What host and target are: weft, the Linux kernel, or SPDK. Axes of a plan, with the settings
 //! that each of them has.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use weft_host::Transport;
 
-use super::{
-    given::{protocol, protocol_name},
-    matrix::{Capabilities, integer, text},
-    plan::Plan,
-};
+use super::given::{protocol, protocol_name};
+use super::matrix::{Capabilities, integer, text};
+use super::plan::Plan;
 use crate::results::{Configuration, Role, Value, key};
 
 /// What a host or a target is.

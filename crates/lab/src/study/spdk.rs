@@ -4,16 +4,13 @@
 //! What is made there is in the [journal of knobs](super::knob) before it is made, and deleted at
 //! the end. A transport cannot be deleted: one that was created stays until `nvmf_tgt` ends.
 
-use std::{
-    fs, io,
-    net::IpAddr,
-    os::unix::process::CommandExt,
-    path::Path,
-    process::{Command, Stdio},
-    sync::Arc,
-    thread,
-    time::Duration,
-};
+use std::net::IpAddr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -22,13 +19,11 @@ use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec};
 use weft_reactor::monotonic_time;
 use weft_rpc::{Address, CallError, Client};
 
-use super::{
-    given::protocol_name,
-    knob::change::Change,
-    launch::TargetSpec,
-    linux::{Changes, ForeignTarget, Linux, Port},
-    site::SpdkTools,
-};
+use super::given::protocol_name;
+use super::knob::change::Change;
+use super::launch::TargetSpec;
+use super::linux::{Changes, ForeignTarget, Linux, Port};
+use super::site::SpdkTools;
 
 pub(super) mod perf;
 

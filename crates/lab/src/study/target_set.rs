@@ -1,6 +1,7 @@
 //! The targets and devices of a study while it runs.
 
-use std::sync::{Arc, Mutex, atomic::AtomicBool};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use uuid::Uuid;
@@ -11,17 +12,17 @@ use weft_reactor::DriverKind;
 use weft_rpc::Client;
 use weft_statistics::{GetStatistics, Statistics};
 
-use super::{
-    agent::Fleet,
-    deployment::{DEVICE_BYTES, Load, Place},
-    inside::Inside,
-    launch::{CONTROL_TIMEOUT, GivenTarget, Launcher, StartedTarget, TargetSpec},
-    linux::Linux,
-    load_device::{Driven, LoadDevice, Spread, connect, spread},
-    network::{Answering, NetworkEnd},
-    software::Software,
-};
-use crate::{Job, Pattern, results::Connection, run::Windows};
+use super::agent::Fleet;
+use super::deployment::{DEVICE_BYTES, Load, Place};
+use super::inside::Inside;
+use super::launch::{CONTROL_TIMEOUT, GivenTarget, Launcher, StartedTarget, TargetSpec};
+use super::linux::Linux;
+use super::load_device::{Driven, LoadDevice, Spread, connect, spread};
+use super::network::{Answering, NetworkEnd};
+use super::software::Software;
+use crate::results::Connection;
+use crate::run::Windows;
+use crate::{Job, Pattern};
 
 /// A target that this study has started.
 struct Running {

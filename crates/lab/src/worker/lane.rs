@@ -11,23 +11,19 @@ use std::time::Duration;
 use weft_backend::{BlockDevice, Failure, Operation, Request, RequestCompletion, duration};
 use weft_reactor::{Buffer, Reactor};
 
-use self::{
-    books::{Books, Data},
-    check::Check,
-    extras::{Completed, Extras},
-    request::{Planned, Purpose, Replaying},
-    timing::{Floor, Flushing, Thinking, Times},
-};
-use crate::{
-    histogram::Latency,
-    job::Job,
-    limits::{AWAIT_OTHERS, NOT_ENDED, VERIFY_READ_EVERY},
-    pacer::Pacer,
-    pattern::{Direction, Drawn, Sequence},
-    random::Random,
-    run::{Ends, Setup},
-    statistics::{DirectionResult, LaneResult, batch_level, depth_level},
-};
+use self::books::{Books, Data};
+use self::check::Check;
+use self::extras::{Completed, Extras};
+use self::request::{Planned, Purpose, Replaying};
+use self::timing::{Floor, Flushing, Thinking, Times};
+use crate::histogram::Latency;
+use crate::job::Job;
+use crate::limits::{AWAIT_OTHERS, NOT_ENDED, VERIFY_READ_EVERY};
+use crate::pacer::Pacer;
+use crate::pattern::{Direction, Drawn, Sequence};
+use crate::random::Random;
+use crate::run::{Ends, Setup};
+use crate::statistics::{DirectionResult, LaneResult, batch_level, depth_level};
 
 /// A lane.
 pub(super) struct Lane {

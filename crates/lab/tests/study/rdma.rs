@@ -3,15 +3,11 @@
 use std::net::SocketAddr;
 
 use weft_host::Provider;
-use weft_lab::{
-    results::{Environment, Mark, SCHEMA, Status, key},
-    study::plan::{Plan, Run},
-};
+use weft_lab::results::{Environment, Mark, SCHEMA, Status, key};
+use weft_lab::study::plan::{Plan, Run};
 use weft_statistics::Served;
-use weft_target::{
-    Target,
-    config::{Config, Listen, Namespace, Port, Subsystem},
-};
+use weft_target::Target;
+use weft_target::config::{Config, Listen, Namespace, Port, Subsystem};
 use weft_transport::rdma::software::Fabric;
 
 use crate::support::{SUBSYSTEM, of, run};

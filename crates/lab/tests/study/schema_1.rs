@@ -1,13 +1,12 @@
 //! Results of schema 1: the first version's are read, reported, compared and continued.
 
-use std::{fs, path::Path};
+use std::fs;
+use std::path::Path;
 
-use weft_lab::{
-    compare::{Parameters, compare},
-    html,
-    results::{self, Mark, Record, Results, Role, SCHEMA, Status, key},
-    study::plan::Plan,
-};
+use weft_lab::compare::{Parameters, compare};
+use weft_lab::html;
+use weft_lab::results::{self, Mark, Record, Results, Role, SCHEMA, Status, key};
+use weft_lab::study::plan::Plan;
 
 use crate::support::run;
 

@@ -1,24 +1,18 @@
 //! What the tests share: a run of a study without targets of its own.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    path::Path,
-    sync::atomic::AtomicBool,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use weft_host::{Provider, Transport};
-use weft_lab::{
-    Progress,
-    results::{self, Environment, Record, Store, key},
-    study::{
-        given::KnownTarget,
-        launch::{GivenTarget, Launcher, StartedTarget, TargetSpec},
-        matrix::Capabilities,
-        observe::{Position, StudyObserver},
-        plan::Plan,
-        runner::{self, Outcome, Settings},
-    },
-};
+use weft_lab::Progress;
+use weft_lab::results::{self, Environment, Record, Store, key};
+use weft_lab::study::given::KnownTarget;
+use weft_lab::study::launch::{GivenTarget, Launcher, StartedTarget, TargetSpec};
+use weft_lab::study::matrix::Capabilities;
+use weft_lab::study::observe::{Position, StudyObserver};
+use weft_lab::study::plan::Plan;
+use weft_lab::study::runner::{self, Outcome, Settings};
 use weft_reactor::DriverKind;
 use weft_transport::rdma::software::Fabric;
 

@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use weft_nvme::authentication::SecureChannel;
-use weft_nvme::authentication::{Header, MessageType};
+use weft_nvme::authentication::{Header, MessageType, SecureChannel};
 use weft_nvme::{Nqn, Wire};
 
 use super::host::{self, Next};

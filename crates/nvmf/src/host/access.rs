@@ -6,12 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use weft_nvme::Wire;
-use weft_nvme::identify;
 use weft_nvme::log_page::{
     AsymmetricNamespaceAccessHeader, AsymmetricNamespaceAccessState as State, GroupDescriptor,
     Groups, NamespaceIds,
 };
+use weft_nvme::{Wire, identify};
 
 use super::limits;
 

@@ -30,14 +30,13 @@ use weft_nvme::property::{
 };
 use weft_nvme::{Command, Completion, Wire};
 
-use super::admin_commands;
 use super::admin_queue::AdminData;
 use super::authenticate::{AuthenticationProgress, Credentials, QueueAuthentication};
 use super::config::{ControllerKind, HostConfig};
-use super::limits;
 use super::problem::{Problem, Step, refused};
 use super::scan::{Found, Scan};
 use super::snapshot::{ControllerInfo, ControllerSnapshot};
+use super::{admin_commands, limits};
 
 type Request = (Command, AdminData);
 

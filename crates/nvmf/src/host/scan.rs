@@ -20,11 +20,10 @@ use weft_nvme::status::StatusCode;
 use weft_nvme::{Command, Completion, Status, Wire};
 
 use super::access::AccessStates;
-use super::admin_commands;
 use super::admin_queue::AdminData;
-use super::limits;
 use super::problem::{Problem, Step, refused};
 use super::snapshot::{ControllerInfo, ControllerSnapshot, NamespaceInfo, Namespaces, Unusable};
+use super::{admin_commands, limits};
 
 /// A scan in progress.
 #[derive(Debug)]

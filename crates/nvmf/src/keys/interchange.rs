@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use crc_fast::CrcAlgorithm;
 use zeroize::Zeroizing;
 

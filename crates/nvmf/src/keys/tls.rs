@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use hkdf::{Hkdf, InvalidLength};
 use sha2::{Sha256, Sha384};
 

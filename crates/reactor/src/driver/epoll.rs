@@ -12,11 +12,10 @@ use crate::slab::Key;
 use crate::system::monotonic_time;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use std::fmt;
-use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
+use std::{fmt, io};
 
 /// The mark of the waker's events; no key has this value.
 const WAKER: u64 = u64::MAX;

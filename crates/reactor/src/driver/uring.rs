@@ -29,10 +29,9 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::VecDeque;
-use std::fmt;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
+use std::{fmt, io};
 
 /// What the two bits above a key say about it.
 const KIND_SHIFT: u32 = 62;

@@ -19,14 +19,13 @@ use crate::timers::NumberMap;
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::fmt;
-use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
+use std::{fmt, io};
 
 /// What [`World::set_send_time`](super::World::set_send_time) and the service of a file are the
 /// time of.

@@ -4,13 +4,12 @@ use super::{DeviceInfo, Features, Parameters, Queue};
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::io::Errno;
-use std::fmt;
 use std::fs::File;
-use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 /// The control device; the module `ublk_drv` makes it.
 const CONTROL: &str = "/dev/ublk-control";

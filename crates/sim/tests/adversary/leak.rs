@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use weft_nvmf::keys::{Derivation, IdentityVersion, TlsKey};
 
 /// So many bytes of a secret in a row are a leak.

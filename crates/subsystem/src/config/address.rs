@@ -1,12 +1,10 @@
 //! Transport addresses as URLs: `tcp://127.0.0.1:4420`, `rdma://192.0.2.1:4420`, and within a
 //! process `loopback://127.0.0.1:4420`.
 
-use std::{
-    borrow::Cow,
-    fmt,
-    net::{AddrParseError, IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs},
-    str::FromStr,
-};
+use std::borrow::Cow;
+use std::fmt;
+use std::net::{AddrParseError, IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};

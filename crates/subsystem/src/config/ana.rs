@@ -1,6 +1,7 @@
 //! Asymmetric Namespace Access: the states of groups of namespaces at a port.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use weft_nvme::log_page::AsymmetricNamespaceAccessState as WireState;

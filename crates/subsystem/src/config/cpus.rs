@@ -1,6 +1,7 @@
 //! Lists of processors.
 
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 /// Most processors a list may name: what the kernel's `cpu_set_t` holds.
 const CPUS_MAX: usize = 1024;

@@ -1,9 +1,7 @@
 //! The one error of this module: what is wrong, where, and what to do about it.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// Why a configuration is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]

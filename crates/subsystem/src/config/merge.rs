@@ -3,9 +3,8 @@
 
 use serde_json::Value;
 
-use super::{
-    Config, ConfigError, HostKeys, Keyring, Namespace, Port, PortSubsystems, Subsystem, rules::Rule,
-};
+use super::rules::Rule;
+use super::{Config, ConfigError, HostKeys, Keyring, Namespace, Port, PortSubsystems, Subsystem};
 
 /// The differences of the second list and the third, applied to the first.
 fn merged_rules<T: Rule>(served: &[T], before: &[T], after: &[T]) -> Vec<T> {

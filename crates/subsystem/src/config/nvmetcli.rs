@@ -5,12 +5,10 @@
 //! are errors: authentication and TLS, because a target that ignored them would be open to
 //! everyone.
 
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    num::NonZeroU16,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer};
 use weft_backend::DeviceSpec;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_with::{DisplayFromStr, serde_as};
-use weft_backend::{DeviceSpec, rbd::CephSpec};
+use weft_backend::DeviceSpec;
+use weft_backend::rbd::CephSpec;
 use weft_nvmf::auth::{Group, HashFunction};
 
 use super::{BdevLimits, Bdevs, Config, HexId, Listen, PortSubsystems, Referral, Transport};

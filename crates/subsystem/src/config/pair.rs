@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use weft_backend::{DeviceSpec, rbd::RbdSpec};
+use weft_backend::DeviceSpec;
+use weft_backend::rbd::RbdSpec;
 
 use super::{AnaState, CNTLID_FIRST, CNTLID_LAST, Config, ConfigError, Namespace, Subsystem};
 

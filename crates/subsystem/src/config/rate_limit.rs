@@ -4,8 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weft_backend::bytes;
-use weft_backend::duration;
+use weft_backend::{bytes, duration};
 
 use super::rules::Rule;
 use super::{Config, ConfigError, Hosts, Namespace};

@@ -147,14 +147,10 @@ mod tests {
         AnaRule, Bdev, BdevKind, BdevLimits, ControllerModel, HostNamespaces, Listen, Namespace,
         PortSubsystems, Referral, Transport,
     };
-    use weft_backend::{
-        DeviceSpec,
-        rbd::{CephSpec, RbdSpec},
-    };
-    use weft_nvmf::{
-        auth::{Group, HashFunction},
-        keys::{TlsMode, TlsRecords},
-    };
+    use weft_backend::DeviceSpec;
+    use weft_backend::rbd::{CephSpec, RbdSpec};
+    use weft_nvmf::auth::{Group, HashFunction};
+    use weft_nvmf::keys::{TlsMode, TlsRecords};
 
     fn device(text: &str) -> DeviceSpec {
         text.parse().expect("a device")

@@ -1,6 +1,7 @@
 //! Serde forms of values that a configuration has as text.
 
-use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serializer};
 
 /// Whether a value is that of its type's default, and need not be written.
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -67,7 +68,8 @@ pub(super) mod size {
 /// The address of a socket, which may be missing; a link-local one has its interface.
 pub(super) mod address {
     use super::*;
-    use crate::config::{address::socket_text, socket_address};
+    use crate::config::address::socket_text;
+    use crate::config::socket_address;
     use std::net::SocketAddr;
 
     pub(in crate::config) fn serialize<S: Serializer>(

@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
-use serde::{Deserialize, de::IntoDeserializer};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
 use serde_with::{DisplayFromStr, serde_as};
 use weft_backend::bytes::as_text::option as size;
-use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec, rbd::RbdSpec};
+use weft_backend::rbd::RbdSpec;
+use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec};
 
-use super::{Config, ConfigError, Operated, Pair, pair::PairKeys, replaced_key};
+use super::pair::PairKeys;
+use super::{Config, ConfigError, Operated, Pair, replaced_key};
 
 /// Keys that only the state of a target has, by table.
 const KEPT: [(&str, &[&str]); 3] = [

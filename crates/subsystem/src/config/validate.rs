@@ -1,9 +1,7 @@
 //! Checks a configuration for contradictions.
 
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_nvmf::registration::{LABEL_BYTES_MAX, LABEL_BYTES_MIN};

@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weft_backend::{DeviceFactory, DeviceSpec, Resized, delay::DelayFactory};
+use weft_backend::delay::DelayFactory;
+use weft_backend::{DeviceFactory, DeviceSpec, Resized};
 use weft_nvmf::discovery::DiscoveryEntry;
 use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
 use weft_transport::tls::TlsAcceptor;

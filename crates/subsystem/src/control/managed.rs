@@ -9,10 +9,8 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use uuid::Uuid;
-use weft_backend::{
-    DeviceSpec,
-    rbd::{self, RbdSpec},
-};
+use weft_backend::DeviceSpec;
+use weft_backend::rbd::{self, RbdSpec};
 use weft_nvme::Status;
 use weft_nvmf::controller::NamespaceChange;
 

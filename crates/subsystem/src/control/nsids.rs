@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
-use weft_backend::{DeviceSpec, StorageId, files, rbd::RbdSpec};
+use weft_backend::rbd::RbdSpec;
+use weft_backend::{DeviceSpec, StorageId, files};
 
 use crate::config::{Namespace, Subsystem};
 use crate::shared::error::TargetError;

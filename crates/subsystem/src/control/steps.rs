@@ -15,7 +15,8 @@ pub(crate) use saved::Saved;
 pub use visible::Visible;
 
 use hosts::{add_host, add_key, change_keys, change_psks, remove_host, remove_key};
-use weft_backend::{DeviceSpec, rbd::CephSpec};
+use weft_backend::DeviceSpec;
+use weft_backend::rbd::CephSpec;
 use weft_nvmf::auth::{Group, HashFunction};
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 

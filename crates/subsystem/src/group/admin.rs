@@ -21,9 +21,7 @@ use super::core::{CONTROLLERS, Context, Core, REGISTRATION_TIMERS};
 use super::io;
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::TURN_BYTES;
-use crate::shared::message::NamespaceRequest;
-use crate::shared::message::{Asker, Changed};
-use crate::shared::message::{Endpoints, Message};
+use crate::shared::message::{Asker, Changed, Endpoints, Message, NamespaceRequest};
 use crate::shared::reservations::Change;
 use crate::shared::round::Waiter;
 

@@ -463,7 +463,8 @@ fn owner(id: DeviceId) -> Owner {
 mod tests {
     use super::*;
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
     use weft_backend::{Capabilities, DeviceFactory, Geometry, ResizeError};
     use weft_reactor::simulation::{NetworkConditions, World};
 

@@ -16,8 +16,7 @@ use weft_reactor::MailboxSender;
 use weft_transport::Incoming;
 use weft_transport::target::Detached;
 
-use super::ids::ConnectionId;
-use super::ids::HostKey;
+use super::ids::{ConnectionId, HostKey};
 use crate::shared::error::TargetError;
 use crate::shared::round::Round;
 use crate::shared::snapshot::{Needs, Snapshot};

@@ -6,10 +6,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use weft_nvme::NvmOpcode;
-use weft_nvme::Wire;
 use weft_nvme::sgl::Descriptor;
 use weft_nvme::tcp::{DigestOptions, InitializeConnectionRequest};
+use weft_nvme::{NvmOpcode, Wire};
 use weft_reactor::monotonic_time;
 use weft_transport::CloseReason;
 

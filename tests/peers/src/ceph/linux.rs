@@ -1,7 +1,8 @@
 //! Linux' host in a guest, on images that weft serves outside.
 
 use super::served::Scene;
-use crate::kernels::{self, bench::Bench};
+use crate::kernels::bench::Bench;
+use crate::kernels::{self};
 use crate::process::within;
 use anyhow::{Result, ensure};
 use std::time::Duration;

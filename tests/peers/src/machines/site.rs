@@ -4,11 +4,10 @@ use super::bench::{Bench, NAMES, PATIENCE, ip, name};
 use crate::process::Process;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 use xtask::python::succeeded;
 
 impl Bench {

@@ -4,12 +4,11 @@ use super::bench::{Bench, PATIENCE, ip, name};
 use super::site::{journals, records, refusal};
 use crate::process::{Process, within};
 use anyhow::{Context, Result, bail, ensure};
-use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 use xtask::python::succeeded;
 
 const SSHD: &str = "/usr/sbin/sshd";

@@ -2,14 +2,11 @@
 
 use super::library::{Functions, Handle, done, explained, functions, stored, text};
 use crate::rbd::CephSpec;
-use std::{
-    ffi::{CString, c_char},
-    fmt, io, ptr,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-};
+use std::ffi::{CString, c_char};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::{fmt, io, ptr};
 
 /// Time to reach a monitor, unless the configuration says another.
 const MOUNT_TIMEOUT: &str = "10";

@@ -13,21 +13,13 @@
 //! are dropped earlier, those that are in flight are forgotten with their memory: a [`Buffer`]
 //! keeps its pool's mapping alive.
 
-use super::{
-    Image,
-    library::{Handle, WRITE_FUA, ZEROES_THICK},
-};
-use std::{
-    ffi::{c_int, c_void},
-    fmt, ptr,
-    sync::{
-        Arc,
-        atomic::{
-            AtomicBool, AtomicI64, AtomicU64,
-            Ordering::{AcqRel, Relaxed, Release},
-        },
-    },
-};
+use super::Image;
+use super::library::{Handle, WRITE_FUA, ZEROES_THICK};
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::{fmt, ptr};
 use weft_reactor::{Buffer, Waker};
 
 /// An operation on an image, in bytes.

@@ -1,18 +1,16 @@
 //! Open images.
 
-use super::{
-    Cluster,
-    library::{FEATURE_LOCK, Functions, Handle, LOCK_EXCLUSIVE, done, explained, stored, text},
+use super::Cluster;
+use super::library::{
+    FEATURE_LOCK, Functions, Handle, LOCK_EXCLUSIVE, done, explained, stored, text,
 };
-use crate::{StorageId, rbd::RbdSpec};
+use crate::StorageId;
+use crate::rbd::RbdSpec;
 use rustix::io::Errno;
-use std::{
-    ffi::{CString, c_void},
-    fmt, io, ptr,
-    sync::{Arc, Condvar, Mutex, PoisonError},
-    thread,
-    time::Duration,
-};
+use std::ffi::{CString, c_void};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+use std::{fmt, io, ptr, thread};
 
 /// What is done when the image has changed, on a thread of librbd's.
 pub(in crate::rbd) type Changed = Box<dyn Fn() + Send + Sync>;

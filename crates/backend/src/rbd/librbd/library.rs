@@ -1,11 +1,9 @@
 //! Loads the libraries, once for the process, and declares what is used of them.
 
 use libloading::Library;
-use std::{
-    ffi::{CStr, CString, c_char, c_int, c_void},
-    io,
-    sync::OnceLock,
-};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::sync::OnceLock;
 
 const RADOS: &str = "librados.so.2";
 const RBD: &str = "librbd.so.1";

@@ -1,18 +1,15 @@
 //! A cluster in memory for tests, behind the functions of the libraries: its operations end on a
 //! thread of its own, as librbd's do.
 
-use super::{
-    Cluster,
-    library::{Callback, FEATURE_LOCK, Functions, Handle, UpdateCallback, WRITE_FUA, ZEROES_THICK},
+use super::Cluster;
+use super::library::{
+    Callback, FEATURE_LOCK, Functions, Handle, UpdateCallback, WRITE_FUA, ZEROES_THICK,
 };
 use crate::rbd::CephSpec;
-use std::{
-    collections::{BTreeMap, VecDeque},
-    ffi::{CStr, c_char, c_int, c_void},
-    io, slice,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
-    thread,
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::{io, slice, thread};
 
 /// A cluster that tests control.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! The metrics of a target.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use weft_rpc::machine::{self, Process};
 use weft_statistics::{Group, HostCommands, Hosts, RateLimit, Served};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use weft_rpc::{ErrorObject, Methods};
-use weft_target::{
-    config::{AnaState, Config, Port},
-    steps::Step,
-};
+use weft_target::config::{AnaState, Config, Port};
+use weft_target::steps::Step;
 
-use super::{method::method, nvmf, operator::Operator};
+use super::method::method;
+use super::nvmf;
+use super::operator::Operator;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let name = "nvmf_subsystem_listener_set_ana_state";

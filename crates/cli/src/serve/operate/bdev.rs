@@ -1,27 +1,27 @@
 //! SPDK's methods for block devices.
 
-use std::{
-    collections::BTreeMap, os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc, time::Duration,
-};
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use uuid::Uuid;
-use weft_backend::{DeviceSpec, bytes::exact, rbd::CephSpec};
+use weft_backend::DeviceSpec;
+use weft_backend::bytes::exact;
+use weft_backend::rbd::CephSpec;
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_statistics::ns;
-use weft_target::{
-    DeviceTimes, StatisticsReader,
-    config::{Bdev, BdevKind, BdevLimits, HexId, identity},
-    steps::Step,
-};
+use weft_target::config::{Bdev, BdevKind, BdevLimits, HexId, identity};
+use weft_target::steps::Step;
+use weft_target::{DeviceTimes, StatisticsReader};
 
-use super::{
-    error::{invalid, no_device},
-    found::{NamedBdev, bdevs},
-    method::method,
-    operator::Operator,
-    parameters::Params,
-};
+use super::error::{invalid, no_device};
+use super::found::{NamedBdev, bdevs};
+use super::method::method;
+use super::operator::Operator;
+use super::parameters::Params;
 
 /// Ticks of time, as SPDK calls them: here they are ns.
 pub(super) const TICK_RATE: u64 = 1_000_000_000;

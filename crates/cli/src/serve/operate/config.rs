@@ -1,29 +1,24 @@
 //! The configuration as the calls that make it, which is how SPDK saves one.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use uuid::Uuid;
-use weft_backend::{DeviceSpec, rbd::CephSpec};
+use weft_backend::DeviceSpec;
+use weft_backend::rbd::CephSpec;
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_rpc::{ErrorObject, Methods};
-use weft_target::{
-    Target,
-    config::{AnaState, BdevKind, Config, Namespace, Subsystem, implied_bdev_name},
-    steps::DISCOVERY_NQN,
-};
+use weft_target::Target;
+use weft_target::config::{AnaState, BdevKind, Config, Namespace, Subsystem, implied_bdev_name};
+use weft_target::steps::DISCOVERY_NQN;
 
-use super::{
-    ana, bdev,
-    error::invalid,
-    found::{NamedBdev, bdevs},
-    keyring,
-    method::{address_json, method},
-    nvmf,
-    operator::Operator,
-    parameters::{Params, parameters_of},
-    qos, rate_limit, rbd,
-};
+use super::error::invalid;
+use super::found::{NamedBdev, bdevs};
+use super::method::{address_json, method};
+use super::operator::Operator;
+use super::parameters::{Params, parameters_of};
+use super::{ana, bdev, keyring, nvmf, qos, rate_limit, rbd};
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "framework_get_subsystems", |_, params| {

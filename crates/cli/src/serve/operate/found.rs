@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_target::{
-    Target,
-    config::{self as served, BdevKind, Config, Namespace},
-};
+use weft_target::Target;
+use weft_target::config::{self as served, BdevKind, Config, Namespace};
 
 /// A block device, whether it has a name of its own or is a namespace's of the configuration.
 pub(super) struct NamedBdev {

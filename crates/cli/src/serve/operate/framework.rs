@@ -7,14 +7,12 @@ use serde_json::{Value, json};
 use weft_rpc::{ErrorObject, Methods};
 use weft_statistics::ns;
 
-use super::{
-    bdev::TICK_RATE,
-    config,
-    error::invalid,
-    method::{method, thread_name},
-    operator::Operator,
-    parameters::Params,
-};
+use super::bdev::TICK_RATE;
+use super::config;
+use super::error::invalid;
+use super::method::{method, thread_name};
+use super::operator::Operator;
+use super::parameters::Params;
 
 type Answer = Result<Value, ErrorObject>;
 

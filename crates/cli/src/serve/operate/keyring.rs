@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use weft_rpc::Methods;
-use weft_target::{Target, steps::Step};
+use weft_target::Target;
+use weft_target::steps::Step;
 
-use super::{method::method, operator::Operator, parameters::Params};
+use super::method::method;
+use super::operator::Operator;
+use super::parameters::Params;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "keyring_get_keys", |operator, params| {

@@ -1,32 +1,29 @@
 //! SPDK's methods for subsystems, namespaces, listeners, hosts and connections.
 
-use std::{fmt, net::SocketAddr, str::FromStr, sync::Arc};
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use uuid::Uuid;
-use weft_nvmf::{
-    auth::{default_groups, default_hashes},
-    keys::TlsMode,
-    registration::{LABEL_BYTES_MAX, LABEL_BYTES_MIN},
-};
+use weft_nvmf::auth::{default_groups, default_hashes};
+use weft_nvmf::keys::TlsMode;
+use weft_nvmf::registration::{LABEL_BYTES_MAX, LABEL_BYTES_MIN};
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_statistics::Served;
-use weft_target::{
-    ConnectedQueue, QueueAuthentication, Target,
-    config::{
-        CNTLID_LAST, Config, HostKeys, Listen, Namespace, Port, Referral, Subsystem, Transport,
-        implied_bdev_name,
-    },
-    steps::{DISCOVERY_NQN, Step, StepErrorKind, StepOutcome},
+use weft_target::config::{
+    CNTLID_LAST, Config, HostKeys, Listen, Namespace, Port, Referral, Subsystem, Transport,
+    implied_bdev_name,
 };
+use weft_target::steps::{DISCOVERY_NQN, Step, StepErrorKind, StepOutcome};
+use weft_target::{ConnectedQueue, QueueAuthentication, Target};
 
-use super::{
-    ana,
-    error::invalid,
-    method::{address_json, method, thread_name},
-    operator::Operator,
-    parameters::{Params, Renamed, parameters_of},
-};
+use super::ana;
+use super::error::invalid;
+use super::method::{address_json, method, thread_name};
+use super::operator::Operator;
+use super::parameters::{Params, Renamed, parameters_of};
 
 type Answer = Result<Value, ErrorObject>;
 

@@ -1,27 +1,21 @@
 //! A target that is changed while it runs, and what its operators know of it.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    path::{Path, PathBuf},
-    sync::mpsc::{Receiver, RecvTimeoutError},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    time::Duration,
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use weft_nvme::Status;
 use weft_rpc::{Code, ErrorObject};
-use weft_target::{
-    NamespaceRequest, Settled, StatisticsReader, Target,
-    config::{self as served, Config},
-    replace_file,
-    steps::{Step, StepError, StepErrorKind, StepOutcome},
-};
+use weft_target::config::{self as served, Config};
+use weft_target::steps::{Step, StepError, StepErrorKind, StepOutcome};
+use weft_target::{NamespaceRequest, Settled, StatisticsReader, Target, replace_file};
 
-use super::{
-    error::{invalid, no_device},
-    found::{bdevs, implied},
-};
-use crate::{failure::Failure, serve::pair::Pair};
+use super::error::{invalid, no_device};
+use super::found::{bdevs, implied};
+use crate::failure::Failure;
+use crate::serve::pair::Pair;
 
 /// Notifications that are kept for those who ask.
 const NOTIFICATIONS_MAX: usize = 1024;

@@ -2,10 +2,8 @@
 
 use std::borrow::Cow;
 
-use serde::{
-    Deserializer, Serialize,
-    de::{DeserializeOwned, Error as _, Visitor},
-};
+use serde::de::{DeserializeOwned, Error as _, Visitor};
+use serde::{Deserializer, Serialize};
 use serde_json::{Map, Value};
 use weft_rpc::{Code, ErrorObject};
 

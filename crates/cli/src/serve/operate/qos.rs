@@ -4,17 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use weft_rpc::Methods;
-use weft_target::{
-    config::{QosClass, QosRule, replaced_key},
-    steps::Step,
-};
+use weft_target::config::{QosClass, QosRule, replaced_key};
+use weft_target::steps::Step;
 
-use super::{
-    error::invalid,
-    method::method,
-    operator::Operator,
-    parameters::{Params, parameters_of},
-};
+use super::error::invalid;
+use super::method::method;
+use super::operator::Operator;
+use super::parameters::{Params, parameters_of};
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "qos_get_all", |operator, params| {

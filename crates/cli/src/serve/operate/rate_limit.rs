@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use weft_rpc::{ErrorObject, Methods};
-use weft_target::{config::RateLimit, steps::Step};
+use weft_target::config::RateLimit;
+use weft_target::steps::Step;
 
-use super::{
-    error::invalid,
-    method::method,
-    operator::Operator,
-    parameters::{Params, parameters_of},
-};
+use super::error::invalid;
+use super::method::method;
+use super::operator::Operator;
+use super::parameters::{Params, parameters_of};
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "rate_limit_get_all", |operator, params| {

@@ -1,16 +1,20 @@
 //! SPDK's methods for images of Ceph clusters.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
-use weft_backend::{
-    DeviceSpec,
-    rbd::{self, CephSpec, RbdSpec},
-};
+use weft_backend::DeviceSpec;
+use weft_backend::rbd::{self, CephSpec, RbdSpec};
 use weft_rpc::{Code, ErrorObject, Methods};
-use weft_target::{config::BdevKind, steps::Step};
+use weft_target::config::BdevKind;
+use weft_target::steps::Step;
 
-use super::{bdev, method::method, operator::Operator, parameters::Params};
+use super::bdev;
+use super::method::method;
+use super::operator::Operator;
+use super::parameters::Params;
 
 type Answer = Result<Value, ErrorObject>;
 type Clusters = BTreeMap<String, CephSpec>;

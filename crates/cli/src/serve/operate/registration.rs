@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use weft_nvme::{Nqn, discovery_information::EntityType, log_page::DiscoveryEntry};
+use weft_nvme::Nqn;
+use weft_nvme::discovery_information::EntityType;
+use weft_nvme::log_page::DiscoveryEntry;
 use weft_nvmf::registration::Record;
 use weft_rpc::Methods;
 
-use super::{method::method, operator::Operator, parameters::Params};
+use super::method::method;
+use super::operator::Operator;
+use super::parameters::Params;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     method(methods, operator, "discovery_get_registrations", |operator, params| {

@@ -1,10 +1,8 @@
 //! The methods of `weft trace`.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use weft_rpc::Methods;
 use weft_statistics::trace::{ReadTrace, StartTrace, TraceOptions, TracedCommands};

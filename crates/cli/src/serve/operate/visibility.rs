@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use weft_rpc::{ErrorObject, Methods};
-use weft_target::{
-    config::Namespace,
-    steps::{Step, Visible},
-};
+use weft_target::config::Namespace;
+use weft_target::steps::{Step, Visible};
 
-use super::{method::method, nvmf, operator::Operator};
+use super::method::method;
+use super::nvmf;
+use super::operator::Operator;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "nvmf_ns_add_host", add_host);

@@ -3,18 +3,18 @@
 //! A lock is that of an open file, and who has it is primary only as long as the path still names
 //! that file: the other member opens the path.
 
-use std::{
-    fs::{File, OpenOptions, TryLockError},
-    io,
-    path::{Path, PathBuf},
-    sync::mpsc::{RecvTimeoutError, channel},
-    thread::{self, sleep},
-    time::Duration,
-};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::{self, sleep};
+use std::time::Duration;
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use weft_backend::{files, rbd::ImageLock};
+use weft_backend::files;
+use weft_backend::rbd::ImageLock;
 use weft_reactor::lease_time;
 use weft_target::config::{Arbiter, Etcd, Pair};
 

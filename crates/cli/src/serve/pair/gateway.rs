@@ -3,13 +3,12 @@
 #[cfg_attr(not(feature = "tls"), path = "gateway/without_tls.rs")]
 mod tls;
 
-use std::{
-    io::{self, BufRead, BufReader, Read},
-    time::Duration,
-};
+use std::io::{self, BufRead, BufReader, Read};
+use std::time::Duration;
 
 use serde_json::Value;
-use ureq::{Agent, Body, http::Response};
+use ureq::http::Response;
+use ureq::{Agent, Body};
 use weft_target::config::EtcdTls;
 
 /// No object of a stream is longer.

@@ -1,11 +1,10 @@
 //! Copies of this program for machines that do not have this build of it.
 
-use std::{
-    fs::File,
-    process::{Command, Output, Stdio},
-};
+use std::fs::File;
+use std::process::{Command, Output, Stdio};
 
-use super::{Way, process::explain};
+use super::Way;
+use super::process::explain;
 
 /// Where it is on the other machine, in the home of the user.
 fn folder(build: &str) -> String {

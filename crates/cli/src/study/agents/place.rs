@@ -1,6 +1,7 @@
 //! Where an agent is, as text.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 /// Where an agent is.
 #[derive(Clone, Debug, PartialEq, Eq)]

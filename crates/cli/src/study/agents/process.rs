@@ -1,13 +1,12 @@
 //! The process through which an agent is spoken to, and what it says when it ends.
 
-use std::{
-    collections::VecDeque,
-    io::Read,
-    os::{fd::OwnedFd, unix::process::CommandExt},
-    process::{Child, ChildStderr, Command, ExitStatus, Stdio},
-    thread,
-    time::Duration,
-};
+use std::collections::VecDeque;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use rustix::io::ioctl_fionbio;
 use weft_lab::study::agent::{Carrier, Streams};

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use weft_backend::files::read_text;
 use weft_lab::study::site::Site;
 
-use super::{Agents, Several, SiteFile, place::AgentPlace};
-use crate::{failure::Failure, output};
+use super::place::AgentPlace;
+use super::{Agents, Several, SiteFile};
+use crate::failure::Failure;
+use crate::output;
 
 /// Its name in each of the folders where it is looked for.
 const FILE: &str = "weft-site.toml";

@@ -1,13 +1,17 @@
 //! Every example of a site file, of a plan and of a command of studies in the documents is read by
 //! what reads those of users.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches};
-use weft_lab::study::{builtin, plan::Plan, software};
+use weft_lab::study::plan::Plan;
+use weft_lab::study::{builtin, software};
 
 use super::*;
-use crate::{arguments::Arguments, study::agents};
+use crate::arguments::Arguments;
+use crate::study::agents;
 
 /// An example.
 struct Fence {

@@ -2,22 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    cells::{
-        Cell, Cells, Metric, Part, Reading,
-        gate::{Gate, Sentence, gate},
-        value_order,
-    },
-    html::draw,
-    published::{PublishedResult, Source},
-    results::{Connection, Role, Value, key},
-    study::{
-        matrix::is_network,
-        plan::{Kind, Plan},
-        site::link_of,
-    },
-    units,
-};
+use crate::cells::gate::{Gate, Sentence, gate};
+use crate::cells::{Cell, Cells, Metric, Part, Reading, value_order};
+use crate::html::draw;
+use crate::published::{PublishedResult, Source};
+use crate::results::{Connection, Role, Value, key};
+use crate::study::matrix::is_network;
+use crate::study::plan::{Kind, Plan};
+use crate::study::site::link_of;
+use crate::units;
 
 /// Share of the maximum from which on a curve is near its peak.
 const NEAR_PEAK: f64 = 0.9;

@@ -1,20 +1,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Outcome, Row, paper_comparisons, summary};
-use crate::{
-    cells::{
-        Cells,
-        gate::{Rule, Sentence, rule},
-    },
-    published::Published,
-    results::{Connection, Environment, IdleRate, Mark, Record, Role, Value, key},
-    study::{
-        builtin,
-        matrix::{Apart, Capabilities},
-        plan::Plan,
-    },
-    testing::{large_machine, made_up, record, repeated},
-};
+use crate::cells::Cells;
+use crate::cells::gate::{Rule, Sentence, rule};
+use crate::published::Published;
+use crate::results::{Connection, Environment, IdleRate, Mark, Record, Role, Value, key};
+use crate::study::builtin;
+use crate::study::matrix::{Apart, Capabilities};
+use crate::study::plan::Plan;
+use crate::testing::{large_machine, made_up, record, repeated};
 
 fn plan(name: &str) -> Plan {
     builtin::find(name).expect(name).plan().expect(name)

@@ -1,5 +1,7 @@
 use super::*;
-use crate::{job::Rate, pattern::Pattern, verify::VerifyResult};
+use crate::job::Rate;
+use crate::pattern::Pattern;
+use crate::verify::VerifyResult;
 
 fn run(requests: u64) -> RunResult {
     let mut latency = Latency::new();

@@ -1,11 +1,9 @@
 //! Which connection carries control to this agent? Its link is not changed.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    net::{IpAddr, UdpSocket},
-    path::Path,
-};
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
 
 use crate::study::site::end::End;
 

@@ -1,36 +1,31 @@
 //! The agents of a study.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use weft_host::{Transport, TransportId};
-use weft_rpc::{Client, machine::Machine};
+use weft_rpc::Client;
+use weft_rpc::machine::Machine;
 
+use super::line::{Agent, call_all};
 pub use super::line::{Carrier, Streams};
 use super::{
     Build, Count, Counters, Elsewhere, EndedTarget, Listen, OpenLoad, Reach, StartTarget,
     StopTarget, UseSpdk, Wanted, Wish,
-    line::{Agent, call_all},
 };
-use crate::{
-    results::{AgentMachine, Connection, IdleRate},
-    study::{
-        deployment::Load,
-        given::protocol_name,
-        inside::Settings,
-        launch::{Launcher, StartedTarget, TargetSpec},
-        load_device::LoadDevice,
-        matrix::{Apart, Capabilities},
-        side,
-        site::{Link, SpdkTools},
-        software::MissingSoftware,
-    },
-};
+use crate::results::{AgentMachine, Connection, IdleRate};
+use crate::study::deployment::Load;
+use crate::study::given::protocol_name;
+use crate::study::inside::Settings;
+use crate::study::launch::{Launcher, StartedTarget, TargetSpec};
+use crate::study::load_device::LoadDevice;
+use crate::study::matrix::{Apart, Capabilities};
+use crate::study::side;
+use crate::study::site::{Link, SpdkTools};
+use crate::study::software::MissingSoftware;
 
 /// Makes the connection to an agent.
 pub trait Connector: Send + Sync + fmt::Debug {

@@ -1,22 +1,19 @@
 //! The raw link between the machines of a study, as the reference of what is measured over it.
 
-use std::{net::IpAddr, time::Duration};
+use std::net::IpAddr;
+use std::time::Duration;
 
-use super::{
-    ProbeListen, ProbeRun,
-    fleet::Fleet,
-    probe::{Probe, ProbeResult, Way},
+use super::fleet::Fleet;
+use super::probe::{Probe, ProbeResult, Way};
+use super::{ProbeListen, ProbeRun};
+use crate::results::{Connection, Direction, LinkProbe, Mark, Record, Role, Side, key};
+use crate::study::link::{
+    COMMAND_BYTES, DATA_HEADER_BYTES, MESSAGES_DEPTH, STREAM_BYTES, STREAM_DEPTH,
 };
-use crate::{
-    results::{Connection, Direction, LinkProbe, Mark, Record, Role, Side, key},
-    study::{
-        link::{COMMAND_BYTES, DATA_HEADER_BYTES, MESSAGES_DEPTH, STREAM_BYTES, STREAM_DEPTH},
-        matrix::{Cell, integer, text},
-        plan::Measure,
-        side,
-        site::link_of,
-    },
-};
+use crate::study::matrix::{Cell, integer, text};
+use crate::study::plan::Measure;
+use crate::study::side;
+use crate::study::site::link_of;
 
 impl Fleet {
     /// Probes TCP from the target's machine to the first load's over a link, or over the address

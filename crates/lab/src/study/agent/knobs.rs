@@ -1,24 +1,16 @@
 //! The knobs of the machines of a study.
 
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    path::Path,
-    sync::Arc,
-};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::sync::Arc;
 
-use super::{
-    Order, SetKnobs, control,
-    fleet::{Fleet, lock},
-    line::Agent,
-};
-use crate::{
-    results::{KnobRecord, Value, key},
-    study::{
-        knob::{Applied, KNOBS, KnobValue, Knobs, is_of_interface},
-        plan::Plan,
-        site::{LOOPBACK, end, link_of},
-    },
-};
+use super::fleet::{Fleet, lock};
+use super::line::Agent;
+use super::{Order, SetKnobs, control};
+use crate::results::{KnobRecord, Value, key};
+use crate::study::knob::{Applied, KNOBS, KnobValue, Knobs, is_of_interface};
+use crate::study::plan::Plan;
+use crate::study::site::{LOOPBACK, end, link_of};
 
 impl Fleet {
     /// Checks before a study whether its knobs can be set: by root, and not on the link that

@@ -1,23 +1,18 @@
 //! The connection to one agent.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    io::Write,
-    os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
-};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde_json::Value;
 use weft_reactor::monotonic_time;
-use weft_rpc::{
-    CallError, Client, Code, Id, Method, Request, Response, limits::RESPONSE_BYTES_MAX,
-};
+use weft_rpc::limits::RESPONSE_BYTES_MAX;
+use weft_rpc::{CallError, Client, Code, Id, Method, Request, Response};
 
 use super::{Build, Call, CallTarget, Describe, Description};
 

@@ -1,18 +1,14 @@
 //! The links of a site between the machines of a run.
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr},
-};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 
-use super::{fleet::Fleet, line::Agent};
-use crate::{
-    results::{Connection, Value, key},
-    study::{
-        plan::Plan,
-        site::{LOOPBACK, Link, end::End, link_of},
-    },
-};
+use super::fleet::Fleet;
+use super::line::Agent;
+use crate::results::{Connection, Value, key};
+use crate::study::plan::Plan;
+use crate::study::site::end::End;
+use crate::study::site::{LOOPBACK, Link, link_of};
 
 impl Fleet {
     /// The links between all machines, and whether each has an RDMA device at every end.

@@ -1,19 +1,19 @@
 //! The raw link between two machines: round trips, and a stream.
 
-use std::{
-    fs,
-    io::{self, ErrorKind},
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    path::Path,
-    thread,
-    time::Duration,
-};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+use std::{fs, thread};
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde::{Deserialize, Serialize};
 use weft_reactor::monotonic_time;
 
-use crate::{floor::Floor, results::LatencyRecord, study::link, usage::Usage};
+use crate::floor::Floor;
+use crate::results::LatencyRecord;
+use crate::study::link;
+use crate::usage::Usage;
 
 /// How long a listener waits for the other end.
 const LISTEN: Duration = Duration::from_secs(20);

@@ -3,13 +3,10 @@
 //! One machine listens at an address, another connects and has to read the word of that listener:
 //! at the same address another machine may have something else, itself for example.
 
-use std::{
-    fs,
-    io::{Read, Write},
-    net::{IpAddr, Ipv6Addr, TcpListener, TcpStream},
-    thread,
-    time::Duration,
-};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv6Addr, TcpListener, TcpStream};
+use std::time::Duration;
+use std::{fs, thread};
 
 use uuid::Uuid;
 use weft_reactor::monotonic_time;

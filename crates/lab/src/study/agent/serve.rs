@@ -1,15 +1,10 @@
 //! The agent's side.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{Receiver, Sender, channel},
-    },
-    thread,
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{fs, thread};
 
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
@@ -17,7 +12,8 @@ use serde_json::Value;
 use weft_backend::DeviceSpec;
 use weft_host::{Options, Provider, TransportId};
 use weft_reactor::{DriverKind, monotonic_time};
-use weft_rpc::{CallError, Client, Methods, machine::Machine};
+use weft_rpc::machine::Machine;
+use weft_rpc::{CallError, Client, Methods};
 
 use super::{
     Call, CallTarget, Clock, CloseLoad, Count, Counted, CountedLoad, Counters, Describe,
@@ -25,18 +21,14 @@ use super::{
     ProbeRun, Reach, SetKnobs, StartTarget, Started, StopTarget, UseSpdk, Wanted, Wish, control,
     knobs, probe, reach,
 };
-use crate::{
-    Job, Progress, RunObserver, environment,
-    study::{
-        given::protocol,
-        inside::{News, Running, Settings, Stop, Teller},
-        knob::{self, Knobs},
-        launch::{Launcher, StartedTarget, TargetSpec},
-        linux::{self, Linux},
-        load_device::{LoadDevice, Spread, spread},
-        site::{SpdkTools, end},
-    },
-};
+use crate::study::given::protocol;
+use crate::study::inside::{News, Running, Settings, Stop, Teller};
+use crate::study::knob::{self, Knobs};
+use crate::study::launch::{Launcher, StartedTarget, TargetSpec};
+use crate::study::linux::{self, Linux};
+use crate::study::load_device::{LoadDevice, Spread, spread};
+use crate::study::site::{SpdkTools, end};
+use crate::{Job, Progress, RunObserver, environment};
 
 /// A build of this program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

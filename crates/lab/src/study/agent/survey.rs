@@ -1,15 +1,17 @@
 //! What a site is: its machines, the ends of its links, and what each link carries.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{
-    Build, Offloads, ProbeListen, ProbeRun, Streams,
-    line::Agent,
-    probe::{Probe, Way},
-};
-use crate::study::site::{Site, SiteMachine, end::End};
+use super::line::Agent;
+use super::probe::{Probe, Way};
+use super::{Build, Offloads, ProbeListen, ProbeRun, Streams};
+use crate::study::site::end::End;
+use crate::study::site::{Site, SiteMachine};
 
 /// How long each probe takes.
 const PROBE: Duration = Duration::from_millis(300);

@@ -1,19 +1,18 @@
-use std::{net::Shutdown, os::unix::net::UnixStream, sync::Arc, thread};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
 
 use weft_reactor::monotonic_time;
 
-use super::{
-    fleet::Places,
-    line::{Agent, Reading},
-    *,
-};
+use super::fleet::Places;
+use super::line::{Agent, Reading};
+use super::*;
 use crate::results::key;
-use crate::study::{
-    builtin,
-    knob::{Keeper, Knobs, Machine},
-    launch::{Launcher, StartedTarget, TargetSpec},
-    site::Link,
-};
+use crate::study::builtin;
+use crate::study::knob::{Keeper, Knobs, Machine};
+use crate::study::launch::{Launcher, StartedTarget, TargetSpec};
+use crate::study::site::Link;
 
 /// A launcher that starts nothing.
 struct Nothing;

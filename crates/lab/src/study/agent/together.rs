@@ -1,29 +1,19 @@
 //! One load on several machines at the same time.
 
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use weft_reactor::monotonic_time;
 use weft_rpc::machine::Machine;
 
-use super::{
-    Clock, CloseLoad, Counted, CountedLoad, Go, PrepareLoad,
-    line::{Agent, Offset, Reading, SentRequest, call_all, wait_for},
-};
-use crate::{
-    Job, Progress, RunObserver, RunResult,
-    random::split_mix,
-    results::{LoadPart, SideMachine},
-    study::{
-        inside::{Event, News, Settings, Stop},
-        side,
-    },
-};
+use super::line::{Agent, Offset, Reading, SentRequest, call_all, wait_for};
+use super::{Clock, CloseLoad, Counted, CountedLoad, Go, PrepareLoad};
+use crate::random::split_mix;
+use crate::results::{LoadPart, SideMachine};
+use crate::study::inside::{Event, News, Settings, Stop};
+use crate::study::side;
+use crate::{Job, Progress, RunObserver, RunResult};
 
 /// How long before its start a load is told of it, beside round trips.
 const LEAD: Duration = Duration::from_millis(20);
@@ -550,7 +540,8 @@ pub(in crate::study) fn machines(parts: &[Part]) -> SideMachine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DirectionResult, LaneResult, results::LatencyRecord};
+    use crate::results::LatencyRecord;
+    use crate::{DirectionResult, LaneResult};
     use weft_rpc::machine::Core as Counted;
 
     fn part(boot_id: &str, begin_ms: u64, end_ms: u64) -> Part {

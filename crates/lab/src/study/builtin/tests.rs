@@ -1,14 +1,10 @@
 use weft_host::Transport;
 
 use super::*;
-use crate::{
-    results::{Configuration, Role, key},
-    study::{
-        given::KnownTarget,
-        matrix::{Capabilities, Matrix, Step, expand, integer, text},
-        plan::Kind,
-    },
-};
+use crate::results::{Configuration, Role, key};
+use crate::study::given::KnownTarget;
+use crate::study::matrix::{Capabilities, Matrix, Step, expand, integer, text};
+use crate::study::plan::Kind;
 
 fn plan(name: &str) -> Plan {
     find(name).expect(name).plan().expect(name)

@@ -1,8 +1,6 @@
 use super::*;
-use crate::{
-    results::{Configuration, Role},
-    study::matrix::{Matrix, Step, expand, text},
-};
+use crate::results::{Configuration, Role};
+use crate::study::matrix::{Matrix, Step, expand, text};
 
 fn plan(rest: &str) -> Plan {
     let head = "name = \"mine\"\ntitle = \"Mine\"\nquestion = \"What then?\"\n\

@@ -1,20 +1,16 @@
 //! What is written for a knob, and how it is read.
 
-use std::{
-    collections::BTreeMap,
-    fmt, fs, io,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fmt, fs, io};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::KnobValue;
-use crate::{
-    results::key,
-    study::{linux, spdk},
-};
+use crate::results::key;
+use crate::study::{linux, spdk};
 
 /// Entries of the table of flows of aRFS.
 const FLOWS: usize = 32_768;

@@ -4,24 +4,20 @@
 //! was put back. The process that changes knobs holds a lock of the file, which its watchdog
 //! shares: a file whose lock is free has been left.
 
-use std::{
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
-    path::{Path, PathBuf},
-    process::{Child, ChildStdin},
-    thread,
-    time::Duration,
-};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin};
+use std::thread;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weft_backend::files::read_text;
 use weft_reactor::monotonic_time;
 
-use super::{
-    Watch,
-    change::{Change, Machine},
-};
+use super::Watch;
+use super::change::{Change, Machine};
 
 /// How long a watchdog may take to put back what it has.
 const PATIENCE: Duration = Duration::from_secs(1);

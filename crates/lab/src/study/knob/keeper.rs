@@ -1,17 +1,13 @@
 //! The journal of a process: one for all that it has changed on its machine, knobs and what the
 //! kernel or SPDK were made to have, with one watchdog.
 
-use std::{
-    fmt,
-    path::PathBuf,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{
-    Watch,
-    change::{Change, Machine},
-    journal::{self, Journal},
-};
+use super::Watch;
+use super::change::{Change, Machine};
+use super::journal::{self, Journal};
 
 /// What a process has changed on its machine.
 pub struct Keeper {

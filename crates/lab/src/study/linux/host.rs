@@ -1,28 +1,25 @@
 //! The kernel's host: `/dev/nvme-fabrics`, and the block device of a namespace.
 
-use std::{
-    fs::OpenOptions,
-    io::{self, Read, Write},
-    net::{IpAddr, SocketAddr, UdpSocket},
-    path::{Path, PathBuf},
-    process::Command,
-    sync::Arc,
-    thread,
-    time::Duration,
-};
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use uuid::Uuid;
 use weft_host::{Options, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, TransportId};
 use weft_reactor::monotonic_time;
 
 use super::{Changes, Linux, attribute, load, names, nvme, set};
-use crate::{
-    Job,
-    results::Connection,
-    study::{
-        given::protocol_name, knob::change::Change, load_device::Spread, software::HostSettings,
-    },
-};
+use crate::Job;
+use crate::results::Connection;
+use crate::study::given::protocol_name;
+use crate::study::knob::change::Change;
+use crate::study::load_device::Spread;
+use crate::study::software::HostSettings;
 
 /// How long a block device may take to appear.
 const APPEARS: Duration = Duration::from_secs(30);

@@ -1,23 +1,18 @@
 //! A target that was made of other software's parts.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, TcpListener},
-    time::Duration,
-};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::time::Duration;
 
 use weft_host::{Transport, TransportId};
 use weft_reactor::monotonic_time;
-use weft_rpc::{Client, machine::Machine};
+use weft_rpc::Client;
+use weft_rpc::machine::Machine;
 
 use super::Changes;
-use crate::{
-    environment,
-    study::{
-        given::protocol_name,
-        launch::{StartedTarget, TargetSpec},
-    },
-};
+use crate::environment;
+use crate::study::given::protocol_name;
+use crate::study::launch::{StartedTarget, TargetSpec};
 
 /// Where a target that is to be made listens.
 #[derive(Clone, Copy, Debug)]

@@ -1,25 +1,22 @@
 //! nvmet: subsystems, namespaces and a port in configfs.
 
-use std::{
-    fs::{self, OpenOptions},
-    io::Write,
-    net::IpAddr,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    sync::Arc,
-    thread,
-};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::net::IpAddr;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
 
 use uuid::Uuid;
 use weft_backend::DeviceSpec;
 use weft_host::Transport;
 
-use super::{
-    CONFIGFS, Changes, Linux, attribute, load,
-    made::{ForeignTarget, Port},
-    names, nvmet, set,
-};
-use crate::study::{given::protocol_name, knob::change::Change, launch::TargetSpec};
+use super::made::{ForeignTarget, Port};
+use super::{CONFIGFS, Changes, Linux, attribute, load, names, nvmet, set};
+use crate::study::given::protocol_name;
+use crate::study::knob::change::Change;
+use crate::study::launch::TargetSpec;
 
 /// Ports that nvmet may have.
 const PORTS: std::ops::Range<u32> = 1..1000;

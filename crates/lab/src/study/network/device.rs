@@ -1,9 +1,7 @@
 //! The host's end, as a device that is driven like any other.
 
-use std::{
-    collections::VecDeque,
-    net::{SocketAddr, TcpStream},
-};
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpStream};
 
 use weft_backend::{
     BlockDevice, Capabilities, DeviceFactory, Direction, Failure, Geometry, OpenError, Operation,

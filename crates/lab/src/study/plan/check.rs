@@ -1,12 +1,11 @@
 //! Checks a plan.
 
 use super::{AnswerKind, Kind, METRICS, Plan, PlanError, Plot, PlotKind};
-use crate::{
-    cells::Metric,
-    pattern::Pattern,
-    results::{Configuration, Value, key, number},
-    study::{launch::Tls, site},
-};
+use crate::cells::Metric;
+use crate::pattern::Pattern;
+use crate::results::{Configuration, Value, key, number};
+use crate::study::launch::Tls;
+use crate::study::site;
 
 /// A setting, and its allowed values.
 struct Setting {

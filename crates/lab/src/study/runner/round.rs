@@ -1,26 +1,25 @@
 //! One point in one round of repeats.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use weft_host::Transport;
 use weft_reactor::monotonic_time;
 
 use super::{FAILURES_MAX, Position, Runner, Stop};
-use crate::{
-    cells::{Estimate, Repeat, Scale},
-    report::fio,
-    results::{IdleRate, KnobRecord, Mark, Record, Role, Status, TestedTarget, Value, key, number},
-    study::{
-        agent::Fleet,
-        deployment::{Deployment, Place, Planner},
-        knob, link,
-        matrix::{Cell, Step, integer, text},
-        measure::{MeasureOptions, Measured, measure},
-        plan::Kind,
-        site,
-        software::Software,
-    },
+use crate::cells::{Estimate, Repeat, Scale};
+use crate::report::fio;
+use crate::results::{
+    IdleRate, KnobRecord, Mark, Record, Role, Status, TestedTarget, Value, key, number,
 };
+use crate::study::agent::Fleet;
+use crate::study::deployment::{Deployment, Place, Planner};
+use crate::study::matrix::{Cell, Step, integer, text};
+use crate::study::measure::{MeasureOptions, Measured, measure};
+use crate::study::plan::Kind;
+use crate::study::software::Software;
+use crate::study::{knob, link, site};
 
 /// Fewest repeats that have a confidence interval.
 const INTERVAL_REPEATS: u32 = 3;

@@ -1,14 +1,10 @@
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::{
-    Progress,
-    results::{Connection, LinkProbe, Mark, file},
-    study::{
-        launch::{StartedTarget, TargetSpec},
-        plan::Run,
-    },
-};
+use crate::Progress;
+use crate::results::{Connection, LinkProbe, Mark, file};
+use crate::study::launch::{StartedTarget, TargetSpec};
+use crate::study::plan::Run;
 
 const HEAD: &str = r#"
     name = "mine"

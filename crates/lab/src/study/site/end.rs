@@ -1,10 +1,8 @@
 //! The ends of links on this machine: its addresses, and the interfaces that have them.
 
-use std::{
-    fs,
-    net::{IpAddr, Ipv6Addr},
-    path::Path,
-};
+use std::fs;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
 
 use nix::ifaddrs::getifaddrs;
 use serde::{Deserialize, Serialize};

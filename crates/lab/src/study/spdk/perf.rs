@@ -5,27 +5,22 @@
 //! warm-up. What it prints is described by its source, app/spdk_nvme_perf/perf.c of SPDK 26.09-pre
 //! (git 3230130e6a); tests run a program that prints the same.
 
-use std::{
-    fs,
-    io::{BufRead, BufReader, Read},
-    net::IpAddr,
-    os::unix::process::CommandExt,
-    path::PathBuf,
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, channel},
-    },
-    thread,
-    time::Duration,
-};
+use std::io::{BufRead, BufReader, Read};
+use std::net::IpAddr;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+use std::{fs, thread};
 
 use weft_host::TransportId;
 use weft_reactor::monotonic_time;
 
-use crate::{
-    DirectionResult, Job, LaneResult, RunObserver, RunResult, histogram::Latency, usage::Usage,
-};
+use crate::histogram::Latency;
+use crate::usage::Usage;
+use crate::{DirectionResult, Job, LaneResult, RunObserver, RunResult};
 
 /// The line with which its workers begin.
 const LAUNCHED: &str = "Initialization complete. Launching workers.";

@@ -2,28 +2,22 @@
 //! client, as they were recorded: `exchange.jsonl` has of each the method, the parameters and the
 //! answer.
 
-use std::{
-    collections::BTreeMap,
-    io::{Read, Write},
-    os::unix::{
-        fs::PermissionsExt,
-        net::{UnixListener, UnixStream},
-    },
-    path::PathBuf,
-    process::{Command, Stdio},
-    sync::Mutex,
-    thread,
-};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
 
 use weft_host::Transport;
 use weft_reactor::DriverKind;
 
 use super::*;
-use crate::study::{
-    knob::{Keeper, Machine},
-    launch::StartedTarget,
-    software::Software,
-};
+use crate::study::knob::{Keeper, Machine};
+use crate::study::launch::StartedTarget;
+use crate::study::software::Software;
 
 const EXCHANGE: &str = include_str!("exchange.jsonl");
 

@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use super::{Lane, Stage};
-use crate::{
-    histogram::Latency,
-    job::Plan,
-    limits::{WINDOW, WINDOWS_MAX},
-    random::Random,
-    statistics::{DirectionResult, LaneResult},
-    usage::Usage,
-    worker::Window,
-};
+use crate::histogram::Latency;
+use crate::job::Plan;
+use crate::limits::{WINDOW, WINDOWS_MAX};
+use crate::random::Random;
+use crate::statistics::{DirectionResult, LaneResult};
+use crate::usage::Usage;
+use crate::worker::Window;
 
 /// The books of one direction.
 #[derive(Debug)]

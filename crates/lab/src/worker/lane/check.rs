@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::{
-    job::{Backlog, Job, Region},
-    verify::{self, Fault, Generations, Identity, checksum::Checksum},
-};
+use crate::job::{Backlog, Job, Region};
+use crate::verify::checksum::Checksum;
+use crate::verify::{self, Fault, Generations, Identity};
 
 use super::request::Purpose;
 

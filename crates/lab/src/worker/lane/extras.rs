@@ -3,18 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    Lane,
-    request::{Planned, Purpose},
-};
-use crate::{
-    job::{Job, LatencyTarget},
-    limits::LOG_ENTRIES_MAX,
-    logs::{self, Histogram, Issued, Logged},
-    pattern::Direction,
-    statistics::{LaneResult, TargetResult},
-    worker::ns,
-};
+use super::Lane;
+use super::request::{Planned, Purpose};
+use crate::job::{Job, LatencyTarget};
+use crate::limits::LOG_ENTRIES_MAX;
+use crate::logs::{self, Histogram, Issued, Logged};
+use crate::pattern::Direction;
+use crate::statistics::{LaneResult, TargetResult};
+use crate::worker::ns;
 
 /// All of it.
 #[derive(Debug)]

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{
-    pacer::Pacer,
-    pattern::{Direction, Drawn},
-    replay::{Action, Recorded, Replay},
-};
+use crate::pacer::Pacer;
+use crate::pattern::{Direction, Drawn};
+use crate::replay::{Action, Recorded, Replay};
 
 /// A recording that is replayed.
 #[derive(Debug)]

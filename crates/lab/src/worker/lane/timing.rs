@@ -1,14 +1,13 @@
 //! When a lane begins, pauses, flushes and ends, and how slow it may be.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::{
-    job::{Plan, RateMin, Think},
-    jobfile::Exit,
-    random::Random,
-    run::{Ends, Part},
-    worker::ns,
-};
+use crate::job::{Plan, RateMin, Think};
+use crate::jobfile::Exit;
+use crate::random::Random;
+use crate::run::{Ends, Part};
+use crate::worker::ns;
 
 /// When a lane does what.
 #[derive(Debug)]

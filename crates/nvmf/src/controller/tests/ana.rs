@@ -1,4 +1,3 @@
-use weft_nvme::Wire;
 use weft_nvme::event::Event;
 use weft_nvme::feature::{AsynchronousEventConfiguration, FeatureId, GetFeatures, SetFeatures};
 use weft_nvme::identify::{self, Cns, Identify, IndependentNamespace};
@@ -6,7 +5,7 @@ use weft_nvme::log_page::{
     AsymmetricNamespaceAccessHeader, AsymmetricNamespaceAccessState as State, GetLogPage,
     GroupDescriptor, Groups, LogPageId, SupportedLogPages,
 };
-use weft_nvme::{AdminOpcode, Status};
+use weft_nvme::{AdminOpcode, Status, Wire};
 
 use super::*;
 use crate::ana::AnaView;

@@ -3,8 +3,7 @@
 use super::{Kind, Socket, Sockets, Stream, polls};
 use crate::driver::kernel::Poller;
 use crate::limits::ACCEPTS_PER_TURN;
-use crate::operation::Operation;
-use crate::operation::{Outcome, ReactorCompletion, SocketId, Token};
+use crate::operation::{Operation, Outcome, ReactorCompletion, SocketId, Token};
 use crate::slab::Key;
 use crate::stream::{
     choose_congestion_control, connect_unpaced, internet_address, keep_alive, set_reset_at_close,

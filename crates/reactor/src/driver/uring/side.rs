@@ -4,9 +4,8 @@
 use crate::limits::SUBMISSION_ENTRIES;
 use io_uring::{IoUring, cqueue, squeue};
 use std::collections::VecDeque;
-use std::fmt;
-use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::{fmt, io};
 
 /// Flag of `io_uring_enter`: look for completions.
 const ENTER_GETEVENTS: u32 = 1;

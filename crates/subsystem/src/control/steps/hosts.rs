@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use super::{Outcome, StepError, done, subsystem};
-use crate::config::key_file;
-use crate::config::{Config, HostKeys, Subsystem, unknown_key};
+use crate::config::{Config, HostKeys, Subsystem, key_file, unknown_key};
 
 /// The hosts that a subsystem lists.
 fn hosts(subsystem: &mut Subsystem) -> &mut Vec<String> {

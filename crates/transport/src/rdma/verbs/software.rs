@@ -13,12 +13,11 @@
 mod end;
 mod state;
 
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fmt, io};
 
 use weft_reactor::{Pool, Waker};
 

@@ -1,7 +1,6 @@
 //! Plain types of the verbs, independent of the device.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 /// The maximum length of private data that a message of the connection manager delivers.
 pub(crate) const PRIVATE_DATA_BYTES: usize = 255;

@@ -1,10 +1,13 @@
 //! TLS to etcd, with the certificates of the configured files.
 
-use std::{io, path::Path, sync::Arc};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs;
+use ureq::config::ConfigBuilder;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
-use ureq::{config::ConfigBuilder, typestate::AgentScope};
+use ureq::typestate::AgentScope;
 use weft_backend::files::read_text;
 use weft_reactor::read_private_file;
 use weft_target::config::EtcdTls;

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use ureq::{config::ConfigBuilder, typestate::AgentScope};
+use ureq::config::ConfigBuilder;
+use ureq::typestate::AgentScope;
 use weft_target::config::EtcdTls;
 use weft_transport::tls::TlsFault;
 
