@@ -315,7 +315,38 @@ fn check_source(source: &Source, faults: &mut Vec<String>) {
             );
         }
     }
+    for at in nested_uses(&source.code) {
+        fault(at, "one `use` for each module, without braces within braces".into());
+    }
     check_crate_root(source, faults);
+}
+
+/// The first lines of statements of `use` with braces within braces.
+fn nested_uses(code: &[String]) -> Vec<usize> {
+    let mut found = Vec::new();
+    let (mut begun, mut depth) = (None, 0_usize);
+    for (at, line) in code.iter().enumerate() {
+        let words = line.trim_start();
+        let is_use =
+            words.starts_with("use ") || words.starts_with("pub") && words.contains(" use ");
+        begun = begun.or(is_use.then_some(at));
+        let Some(first) = begun else { continue };
+        for character in line.chars() {
+            match character {
+                '{' => depth += 1,
+                '}' => depth = depth.saturating_sub(1),
+                ';' => begun = None,
+                _ => {}
+            }
+            if depth > 1 && found.last() != Some(&first) {
+                found.push(first);
+            }
+        }
+        if begun.is_none() {
+            depth = 0;
+        }
+    }
+    found
 }
 
 /// A fault if a crate's file has an atomic outside tests and is not on the page of them.
@@ -387,6 +418,16 @@ mod tests {
         assert_eq!(faults_in(&tests), [""; 0]);
         let up = workspace("weft-target", &[("weft-lab", Some("dev"))]);
         assert_eq!(faults_in(&up), ["target: may not depend on lab"]);
+    }
+
+    #[test]
+    fn a_use_with_braces_within_braces_is_found() {
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<String>>();
+        let flat = "use std::io;\npub(crate) use std::{\n    fmt,\n    io,\n};\nfn f() { { } }";
+        assert_eq!(nested_uses(&lines(flat)), [0; 0]);
+        let nested = "use a::b;\npub use std::{\n    fmt::{self, Write},\n    io,\n};";
+        assert_eq!(nested_uses(&lines(nested)), [1]);
+        assert_eq!(nested_uses(&lines("    use a::{b::{c, d}, e::{f, g}};")), [0]);
     }
 
     #[test]

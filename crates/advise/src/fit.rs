@@ -68,11 +68,11 @@ const STEPS: u32 = 50;
 const CALM: f64 = 0.95;
 
 /// Requests that are simulated for each cell in the search, and for its errors.
-const SEARCHED: usize = 4000;
+const SEARCHED: usize = 3000;
 const JUDGED: usize = 50_000;
 
 /// Steps of the search, and how often it is made of each half of the parameters.
-const STEPS_MAX: usize = 100;
+const STEPS_MAX: usize = 80;
 const ROUNDS: usize = 2;
 
 /// A request that takes this multiple of the median has met an interruption.

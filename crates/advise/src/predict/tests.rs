@@ -19,7 +19,7 @@ fn truth() -> Network {
 /// Interruptions are simulated here, and not added by the formula.
 fn measure(network: &Network, arrivals: Arrivals, depth: usize, seed: u64) -> Cell {
     let by = Interruptions { share: 0.0008, mean_ns: 60_000.0 };
-    let outcome = network.simulate_interrupted(by, arrivals, depth, 300_000, seed);
+    let outcome = network.simulate_interrupted(by, arrivals, depth, 200_000, seed);
     cell_of(network, arrivals, depth, &outcome)
 }
 
@@ -36,11 +36,9 @@ fn cells(network: &Network) -> Vec<Cell> {
 /// many are in their intervals.
 #[test]
 fn what_was_not_fitted_is_predicted() {
-    for (name, network) in [
-        ("target", truth()),
-        ("device", Network { device_width: 16.0, ..truth() }),
-        ("host", Network { host: truth().target, target: truth().host, ..truth() }),
-    ] {
+    for (name, network) in
+        [("target", truth()), ("device", Network { device_width: 16.0, ..truth() })]
+    {
         let cells = cells(&network);
         let fit = Fit::new(&cells, 1).expect("enough cells");
         let most = cells[3].iops;

@@ -1,4 +1,5 @@
-//! Harnesses that send arbitrary messages to either end, and hold that it believes no peer without the secret.
+//! Harnesses that send arbitrary messages to either end, and hold that it believes no peer without
+//! the secret.
 
 use std::sync::{Arc, OnceLock};
 

@@ -500,7 +500,9 @@ fn without_a_policy_the_protocol_is_not_usable() {
 proptest! {
     /// Whatever is sent: no panic, and no end believes a peer without the secret.
     #[test]
-    fn a_peer_without_the_secret_is_not_let_in(input in prop::collection::vec(any::<u8>(), 0..1000)) {
+    fn a_peer_without_the_secret_is_not_let_in(
+        input in prop::collection::vec(any::<u8>(), 0..1000)
+    ) {
         super::fuzzing::strange_host(&input);
         super::fuzzing::strange_controller(&input);
     }
