@@ -320,7 +320,8 @@ impl<'a> Bench<'a> {
 
     /// Runs all jobs, those that wait for others after them.
     fn run_all(&self, stop: &AtomicBool, firsts: &[usize], output: &mut Output<'_>) -> JobResults {
-        let mut live = LiveLine::of(self.options.reports.live());
+        let (is_wanted, always) = self.options.reports.live();
+        let mut live = LiveLine::of(is_wanted, always);
         let mut ran =
             JobResults { entries: Vec::new(), left_out: 0, logged: Ok(()), begun: Ok(()) };
         let runs = runs(self.sections);

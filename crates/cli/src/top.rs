@@ -90,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let between = now.since(&before);
         let queues = if options.queues { queues(&mut client)? } else { Vec::new() };
         if options.json {
-            output::print(&format!("{}\n", as_json((&between, &now), &queues, options)))?;
+            output::print(&format!("{}\n", as_json(&between, &now, &queues, options)))?;
         } else {
             let columns = output::columns();
             let clear = if columns.is_some() && !options.once { CLEAR } else { "" };

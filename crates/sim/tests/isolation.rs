@@ -169,10 +169,10 @@ fn beside(channels: usize, depth: u64, is_on: bool) -> (Duration, u64) {
     let (mut begun, mut ended, mut counted) = (0, 0, 0);
     let mut times = Vec::new();
     let mut since = testbed.world.now();
-    read(&mut testbed, 0, 0, 1);
+    read(&mut testbed, (0, 0), 1);
     while times.len() < 300 {
         while begun - ended < depth {
-            read(&mut testbed, 1, begun, 32);
+            read(&mut testbed, (1, begun), 32);
             begun += 1;
         }
         testbed.run_until("nothing is left to do at this moment", |_| true);
@@ -183,7 +183,7 @@ fn beside(channels: usize, depth: u64, is_on: bool) -> (Duration, u64) {
             let now = testbed.world.now();
             times.push(now - since);
             since = now;
-            read(&mut testbed, 0, times.len() as u64, 1);
+            read(&mut testbed, (0, times.len() as u64), 1);
         } else {
             testbed.step();
         }
@@ -236,10 +236,10 @@ fn others_before(is_on: bool) -> usize {
     let mut most = 0;
     for round in 0..20 {
         testbed.run_until("nothing is left to do", |_| true);
-        (0..12).for_each(|tag| read(&mut testbed, 1, tag, 32));
+        (0..12).for_each(|tag| read(&mut testbed, (1, tag), 32));
         let (reactor, device) = testbed.device(1, 0);
         device.flush(reactor);
-        read(&mut testbed, 0, round, 1);
+        read(&mut testbed, (0, round), 1);
         let (mut before, mut after) = (0, 0);
         let mut has_ended = false;
         while !has_ended || before + after < 12 {

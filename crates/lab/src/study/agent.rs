@@ -36,7 +36,7 @@ use weft_rpc::machine::Machine;
 
 pub(super) use fleet::idle;
 pub use fleet::{Carrier, Connector, Fleet, Places, Streams};
-use probe::{Found, Probe, Way};
+use probe::{Probe, ProbeResult, Way};
 pub use serve::{Build, methods};
 pub use survey::{Findings, FoundEnd, FoundMachine, FoundWay, Survey};
 pub(super) use together::{Elsewhere, Part, jumped, machines, overlap, parts_of, run_beside};
@@ -180,7 +180,7 @@ method!(
 );
 method!(
     /// Says where SPDK's programs are: what its machine lacks then.
-    UseSpdk, "agent_use_spdk", SpdkTools, Lacks
+    UseSpdk, "agent_use_spdk", SpdkTools, MissingSoftware
 );
 method!(
     /// The machine's clock.
@@ -208,7 +208,7 @@ method!(
 );
 method!(
     /// Probes the raw link.
-    ProbeRun, "agent_probe", Way, Found
+    ProbeRun, "agent_probe", Way, ProbeResult
 );
 method!(
     /// Gives knobs the values of a cell, and puts back the others.

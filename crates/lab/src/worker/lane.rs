@@ -735,8 +735,8 @@ impl Lane {
         let Some(check) = &mut self.check else { return };
         let slot = self.slots.get(number as usize);
         let block = slot.and_then(|slot| slot.buffer.as_deref());
-        let place = (offset / self.unit_bytes, self.region_offset + offset);
-        if let Some(outcome) = check.completed(purpose, place, block) {
+        let (unit, offset) = (offset / self.unit_bytes, self.region_offset + offset);
+        if let Some(outcome) = check.completed(purpose, unit, offset, block) {
             self.result.verify.note(outcome);
         }
     }

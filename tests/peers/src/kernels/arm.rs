@@ -24,8 +24,9 @@ const BOOT_TIME: Duration = Duration::from_secs(180);
 fn setup(bench: &mut Bench) -> Result<()> {
     let weft = crate::arm::build(&bench.root, &bench.folder)?;
     let arguments = format!("target --listen tcp://0.0.0.0:4420 --nqn {NQN} --memory 64MiB");
-    let (initrd, ports) = (bench.folder.join("arm.initrd"), (bench.port, 4420));
-    let mut emulator = ArmGuest::prepare()?.serve(&initrd, ports, &weft, &arguments)?;
+    let initrd = bench.folder.join("arm.initrd");
+    let guest = ArmGuest::prepare()?;
+    let mut emulator = guest.serve(&initrd, bench.port, 4420, &weft, &arguments)?;
     let mut target = Process::start(&mut emulator, &bench.folder.join("target.log"))?;
     target.wait_for("nvme connect", BOOT_TIME)?;
     bench.target = Some(target);
