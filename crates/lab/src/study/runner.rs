@@ -262,15 +262,6 @@ enum Stop {
     Error(String),
 }
 
-impl Stop {
-    fn words(self) -> String {
-        match self {
-            Self::User => "stopped".to_owned(),
-            Self::Error(what) => what,
-        }
-    }
-}
-
 impl Runner<'_> {
     /// Loads what an earlier run measured into the same directory.
     fn add_earlier_records(&mut self, records: Vec<Record>) {

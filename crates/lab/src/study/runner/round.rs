@@ -24,6 +24,32 @@ use crate::study::{knob, link, site};
 /// Fewest repeats that have a confidence interval.
 const INTERVAL_REPEATS: u32 = 3;
 
+/// What ends a step.
+enum Trouble {
+    /// It has no result, and the run goes on.
+    Step(String),
+    /// The run ends.
+    Run(Stop),
+}
+
+impl From<String> for Trouble {
+    fn from(reason: String) -> Self {
+        Self::Step(reason)
+    }
+}
+
+impl From<&str> for Trouble {
+    fn from(reason: &str) -> Self {
+        Self::Step(reason.to_owned())
+    }
+}
+
+impl From<Stop> for Trouble {
+    fn from(stop: Stop) -> Self {
+        Self::Run(stop)
+    }
+}
+
 impl Runner<'_> {
     /// Measures the steps of a point that need this repeat, directly after one another.
     pub(super) fn point(&mut self, steps: &[&Step], repeat: u32) -> Result<(), Stop> {
@@ -66,6 +92,7 @@ impl Runner<'_> {
             // A step that was stopped has no result.
             return Err(Stop::User);
         }
+        let outcome = outcome?;
         let is_broken = outcome.is_err();
         let records = match outcome {
             Ok(records) => {
@@ -156,10 +183,16 @@ impl Runner<'_> {
     }
 
     /// The records of a step, or why it has no result: void if an agent was lost under it.
-    fn attempt(&mut self, step: &Step, repeat: u32, what: &str) -> Result<Vec<Record>, Status> {
+    fn attempt(
+        &mut self,
+        step: &Step,
+        repeat: u32,
+        what: &str,
+    ) -> Result<Result<Vec<Record>, Status>, Stop> {
         let fleet = self.settings.fleet;
-        let failed = |reason| Status::Failed { reason };
-        fleet.map_or(Ok(()), Fleet::mend).map_err(failed)?;
+        if let Err(reason) = fleet.map_or(Ok(()), Fleet::mend) {
+            return Ok(Err(Status::Failed { reason }));
+        }
         let void_if_lost = |otherwise: Status| match fleet.and_then(Fleet::lost) {
             Some(reason) => Status::Void { reason },
             None => otherwise,
@@ -171,14 +204,16 @@ impl Runner<'_> {
                 if let (Status::Skipped { .. }, Some(cell)) = (&status, step.cells().next()) {
                     self.refused.insert(cell.id.clone());
                 }
-                return Err(status);
+                return Ok(Err(status));
             }
         };
-        let mut records = self
-            .measured(step, repeat, what)
-            .map_err(|reason| void_if_lost(Status::Failed { reason }))?;
+        let mut records = match self.measured(step, repeat, what) {
+            Ok(records) => records,
+            Err(Trouble::Step(reason)) => return Ok(Err(void_if_lost(Status::Failed { reason }))),
+            Err(Trouble::Run(stop)) => return Err(stop),
+        };
         records.iter_mut().for_each(|record| record.knobs.clone_from(&knobs));
-        Ok(records)
+        Ok(Ok(records))
     }
 
     /// Gives the machines of agents the knobs of a step.
@@ -199,7 +234,7 @@ impl Runner<'_> {
     }
 
     /// The records of a step.
-    fn measured(&mut self, step: &Step, repeat: u32, what: &str) -> Result<Vec<Record>, String> {
+    fn measured(&mut self, step: &Step, repeat: u32, what: &str) -> Result<Vec<Record>, Trouble> {
         let plan = self.settings.plan;
         if let (Kind::Link, Step::Single(cell)) = (plan.kind, step) {
             if let Some(fleet) = self.settings.fleet {
@@ -235,7 +270,7 @@ impl Runner<'_> {
         let observer = &mut *self.observer;
         let mut progress = |seen: &crate::Progress| observer.progress(&position, what, seen);
         let measured = measure(&options, &deployment, &mut self.target_set, &mut progress)?;
-        self.note_tested(&deployment, &measured).map_err(Stop::words)?;
+        self.note_tested(&deployment, &measured)?;
         let mut records = Vec::new();
         for (load, of) in deployment.loads.iter().zip(measured) {
             let mut record = of.record;
@@ -251,7 +286,7 @@ impl Runner<'_> {
                 let ended = Duration::from_millis((self.settings.wall_ms)());
                 let json = fio::report(&load.job, &of.name, &of.result, ended);
                 record.repeat = repeat;
-                self.keep_fio(&record, &format!("{json:#}\n")).map_err(Stop::words)?;
+                self.keep_fio(&record, &format!("{json:#}\n"))?;
             }
             records.push(record);
         }
