@@ -175,7 +175,7 @@ mod tests {
         let read = Probe::Read { bytes: 4096, depth: 4, spin: false, within: true };
         for probe in [Probe::RoundTrip, Probe::Stream, read] {
             let to = listen(probe, here).expect("a listener");
-            let (interface, runtime) = ("lo".to_owned(), Duration::from_millis(50));
+            let (interface, runtime) = ("lo".to_owned(), Duration::from_millis(500));
             let began = monotonic_time();
             let found = run(&Way { probe, from: here, interface, to, runtime }).expect("a result");
             let lasted = monotonic_time().saturating_sub(began).as_secs_f64();
