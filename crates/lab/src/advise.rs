@@ -21,14 +21,16 @@ const OF_THE_LOAD: [&str; 5] =
     [key::DEPTH, key::JOBS, key::LOAD_PERCENT, key::RATE_IOPS, key::RATE_PROCESS];
 
 /// Marks with which a cell says nothing of a way.
-const SPOILT: [Mark; 6] = [
+const SPOILT: [Mark; 5] = [
     Mark::BusyMachine,
     Mark::Disturbed,
-    Mark::GeneratorFull,
     Mark::AboveFloor,
     Mark::SharedCores,
     Mark::BackgroundShort,
 ];
+
+/// A mark with which a cell is left out: its rate is not that of what was asked for.
+const LEFT_OUT: Mark = Mark::GeneratorFull;
 
 /// Quantiles that a cell gives to the model.
 const PERCENTILES: [f64; 14] =
@@ -230,7 +232,8 @@ fn row(way: String, cells: &[Cell], question: &Question) -> Row {
         let words: Vec<&str> = marks.map(|mark| mark.explained()).collect();
         return Row::refused(way, count, words.join(", "));
     }
-    let fitted: Vec<FittedCell> = cells.iter().filter_map(fitted_cell).collect();
+    let sound = cells.iter().filter(|cell| !cell.marks.contains(&LEFT_OUT));
+    let fitted: Vec<FittedCell> = sound.filter_map(fitted_cell).collect();
     let Some(fit) = Fit::new(&fitted, SEED) else {
         let why = "at least three cells are needed, one of them at half of the highest rate or \
                    less: weft study run latency-vs-load";

@@ -106,6 +106,16 @@ fn what_would_be_a_guess_is_refused() {
         assert_eq!(advice.rows[0].refusal.as_deref(), Some(mark.explained()));
         assert!(advice.conclusion.starts_with("No way is known"), "{}", advice.conclusion);
     }
+    // Cells of a generator that was saturated are left out, and with them their rates.
+    let mut full = results(&ways, &[]);
+    let of_rate = |records: &[Record], part: usize| records[part].iops();
+    let (high, low) = (of_rate(&full[0].records, 5), of_rate(&full[0].records, 4));
+    assert!(low * 1.25 < high, "{low} {high}");
+    [1, 2, 5].into_iter().for_each(|at: usize| full[0].records[at].marks = vec![LEFT_OUT]);
+    let advice = advise(&full, &question(1000.0, 0.9 * low)).expect("rows");
+    assert_eq!(advice.rows[0].verdict, Verdict::Holds, "{advice:?}");
+    let advice = advise(&full, &question(1000.0, high)).expect("rows");
+    assert_eq!(advice.rows[0].verdict, Verdict::Unknown, "{advice:?}");
     let sound = results(&ways, &[(key::BLOCK_BYTES, 4096_u64.into())]);
     let beyond = advise(&sound, &question(1000.0, 1e6)).expect("rows");
     let why = beyond.rows[0].refusal.as_deref().expect("refused");
