@@ -152,6 +152,7 @@ impl Shares {
         let is_divided = self.places.len() > 1;
         if std::mem::replace(&mut self.is_divided, is_divided) != is_divided {
             (self.charged_until, self.idle) = (now, idle);
+            self.left_out = Duration::ZERO;
         }
         // What the reactor was idle for is nobody's.
         let idle_for = idle.saturating_sub(std::mem::replace(&mut self.idle, idle));
@@ -335,7 +336,9 @@ impl Shares {
     pub(crate) fn visited(&mut self, visit: Visit, bytes: usize, has_more: bool) {
         let is_divided = self.is_divided;
         let Some(one) = self.tenant(visit.tenant) else { return };
-        one.turn_bytes += bytes as u64;
+        if is_divided {
+            one.turn_bytes += bytes as u64;
+        }
         match (has_more, is_divided && one.balance_ns > 0) {
             (false, _) => {}
             (true, true) => one.ready.push_front(visit.connection),

@@ -139,12 +139,14 @@ fn a_tenant_alone_is_not_measured() {
         assert_eq!((visit.connection, visit.bytes), (connection, usize::MAX));
         shares.visited(visit, 64 * COMMAND_BYTES, true);
     }
+    shares.leave_out(Duration::from_secs(1));
     let other = shares.enter(TenantKey::Host("h".to_owned(), None), None, 1);
     assert!(!shares.is_divided() && shares.is_to_be_measured());
     shares.begin_turn(now, Duration::from_millis(900));
     assert!(shares.is_divided());
     shares.charge(Some(other), now + Duration::from_micros(3));
     assert_eq!([0, 1].map(|place: usize| shares.tenants[place].balance_ns), [0, -3000]);
+    assert_eq!(shares.tenants[0].turn_bytes, 0, "of no turn that was measured");
     shares.leave(other, 9);
     assert!(shares.is_to_be_measured(), "the turn ends as it began");
     shares.begin_turn(now, Duration::from_millis(900));
