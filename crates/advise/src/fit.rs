@@ -25,9 +25,6 @@ pub struct Cell {
     pub mean_ns: f64,
     /// Quantiles of the latency: which part of the requests, and its bound in ns, in order.
     pub quantiles: Vec<(f64, f64)>,
-    /// CPU time of a request at the host and at the target, in ns, where it is known and a core
-    /// sleeps while it has nothing to do.
-    pub cpu_ns: [Option<f64>; 2],
 }
 
 impl Cell {
@@ -60,7 +57,6 @@ const COMPARED: [(f64, f64); 4] = [(0.5, 1.0), (0.9, 1.0), (0.99, 2.0), (0.999, 
 /// How much rate and mean count.
 const RATE: f64 = 8.0;
 const MEAN: f64 = 2.0;
-const CPU: f64 = 0.25;
 
 /// Delays have so many steps, the last of which is the quantile of [`CALM`]: what is beyond is no
 /// delay of the device but an interruption.
@@ -279,15 +275,11 @@ impl Search<'_> {
         };
         let mut cost = 0.0;
         let errors = self.errors(&network, simulated, interruptions(losses));
-        for (cell, errors) in self.cells.iter().zip(errors) {
+        for errors in errors {
             cost +=
                 RATE * bounded(errors.iops) + errors.mean.map_or(0.0, |one| MEAN * bounded(one));
             for ((_, weight), error) in COMPARED.iter().zip(errors.quantiles) {
                 cost += error.map_or(0.0, |error| weight * bounded(error));
-            }
-            for (core, cpu_ns) in [network.host, network.target].iter().zip(cell.cpu_ns) {
-                let own = core.request_ns + core.turn_ns / 8.0;
-                cost += cpu_ns.map_or(0.0, |cpu| CPU * bounded((own / cpu.max(1.0)).ln()));
             }
         }
         cost / self.cells.len() as f64
@@ -365,6 +357,5 @@ pub fn cell_of(network: &Network, arrivals: Arrivals, depth: usize, outcome: &Ou
         iops: outcome.iops,
         mean_ns: outcome.mean(),
         quantiles: parts.map(|part| (part, outcome.quantile(part))).collect(),
-        cpu_ns: [None; 2],
     }
 }

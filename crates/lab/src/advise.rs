@@ -5,7 +5,7 @@
 //! whatever depth and rate, are what the model of `weft_advise` is fitted from; another kind of
 //! request than was asked for is no cell of it, since neither device nor network need be alike.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 pub use weft_advise::Interval;
@@ -138,41 +138,38 @@ pub struct Advice {
 /// # Errors
 /// They have no cells of such requests, in the words of the command line.
 pub fn advise(results: &[Results], question: &Question) -> Result<Advice, String> {
-    let mut ways: BTreeMap<String, Vec<Cell>> = BTreeMap::new();
-    let mut kinds = BTreeMap::new();
-    let mut configurations: Vec<Configuration> = Vec::new();
+    let mut ways: Vec<(Configuration, Vec<Cell>)> = Vec::new();
+    let mut kinds: BTreeSet<String> = BTreeSet::new();
     for one in results {
         let cells = Cells::of(&one.records, &one.environment);
         for cell in cells.cells {
             if !matches!(cell.role, Role::Plain | Role::Saturation) || !cell.is_measured() {
                 continue;
             }
-            kinds.insert(kind_of(&cell), ());
-            if is_asked_for(&cell, question) {
-                let way = way_of(&cell.configuration);
-                if !ways.contains_key(&text_of(&way)) {
-                    configurations.push(way.clone());
-                }
-                ways.entry(text_of(&way)).or_default().push(cell);
+            kinds.insert(kind_of(&cell));
+            if !is_asked_for(&cell, question) {
+                continue;
+            }
+            let way = way_of(&cell.configuration);
+            match ways.iter_mut().find(|(known, _)| *known == way) {
+                Some((_, cells)) => cells.push(cell),
+                None => ways.push((way, vec![cell])),
             }
         }
     }
-    let kinds: Vec<String> = kinds.into_keys().collect();
+    let kinds: Vec<String> = kinds.into_iter().collect();
     if ways.is_empty() {
         return Err(match kinds.is_empty() {
             true => "there is no measured cell in these results".to_owned(),
             false => format!("no cell has such requests: there are {}", kinds.join("; ")),
         });
     }
-    let asked: Vec<String> = ways.values().flatten().map(kind_of).collect();
+    let asked: Vec<String> = ways.iter().flat_map(|(_, cells)| cells).map(kind_of).collect();
     if let Some(other) = asked.iter().find(|kind| **kind != asked[0]) {
         return Err(format!("give --rw and --bs: there are {} and {other}", asked[0]));
     }
-    let mut rows: Vec<Row> = Vec::new();
-    for way in &configurations {
-        let Some(cells) = ways.get(&text_of(way)) else { continue };
-        rows.push(row(label_of(way, &configurations), cells, question));
-    }
+    let named = ways.iter().map(|(way, cells)| row(label_of(way, &ways), cells, question));
+    let mut rows: Vec<Row> = named.collect();
     let rank = |row: &Row| match row.verdict {
         Verdict::Holds => (0, row.cost().unwrap_or(f64::INFINITY)),
         Verdict::Unknown => (1, 0.0),
@@ -208,20 +205,13 @@ fn way_of(configuration: &Configuration) -> Configuration {
     way
 }
 
-fn text_of(way: &Configuration) -> String {
-    let words = way.iter().map(|(key, value)| format!("{key}={value:?}"));
-    words.collect::<Vec<String>>().join(",")
-}
-
-/// The link, and the settings in which the ways differ.
-fn label_of(way: &Configuration, all: &[Configuration]) -> String {
-    let differs = |key: &str| all.iter().any(|other| other.get(key) != way.get(key));
-    let words = way.iter().filter(|(key, _)| *key == key::TRANSPORT || differs(key));
-    let words = words.map(|(key, value)| match key.as_str() {
-        key::TRANSPORT => units::short(key, value),
-        _ => units::setting(key, value),
-    });
-    words.collect::<Vec<String>>().join(", ")
+/// The link, then the other settings in which the ways differ.
+fn label_of(way: &Configuration, all: &[(Configuration, Vec<Cell>)]) -> String {
+    let differs = |key: &str| all.iter().any(|(other, _)| other.get(key) != way.get(key));
+    let link = way.get(key::TRANSPORT).map(|value| units::short(key::TRANSPORT, value));
+    let others = way.iter().filter(|(key, _)| *key != key::TRANSPORT && differs(key));
+    let others = others.map(|(key, value)| units::setting(key, value));
+    link.into_iter().chain(others).collect::<Vec<String>>().join(", ")
 }
 
 fn row(way: String, cells: &[Cell], question: &Question) -> Row {
@@ -269,10 +259,12 @@ fn row(way: String, cells: &[Cell], question: &Question) -> Row {
 
 fn verdict(prediction: &Prediction, question: &Question) -> Verdict {
     let [_, p99, _] = prediction.quantiles_ns;
-    match () {
-        () if prediction.is_beyond_knee || p99.low > question.p99_ns => Verdict::Fails,
-        () if p99.high <= question.p99_ns => Verdict::Holds,
-        () => Verdict::Unknown,
+    if prediction.is_beyond_knee || p99.low > question.p99_ns {
+        Verdict::Fails
+    } else if p99.high <= question.p99_ns {
+        Verdict::Holds
+    } else {
+        Verdict::Unknown
     }
 }
 
@@ -320,7 +312,6 @@ fn fitted_cell(cell: &Cell) -> Option<FittedCell> {
         iops,
         mean_ns: latency.mean_ns(),
         quantiles: quantiles.collect(),
-        cpu_ns: [None; 2],
     })
 }
 
