@@ -4,7 +4,11 @@
 //! delays of the network are the quantiles of that cell without what its cores took. The times of
 //! the cores and the width of the device are those with which the simulation comes closest to all
 //! cells, by the logarithms of rate, mean and quantiles: found by the simplex search of Nelder and
-//! Mead from a few beginnings. Then the interruptions are searched in the same way.
+//! Mead from a few beginnings.
+//!
+//! Other programs interrupt the cores of a cell, which is measured beside it. What is fitted is the
+//! network without them: a simulated number has no error between the measured one and what that is
+//! without the requests that may have waited for other programs.
 
 use crate::network::{Arrivals, Core, Interruptions, Network, Outcome};
 
@@ -21,13 +25,32 @@ pub struct Cell {
     pub target_cores: usize,
     /// Requests a second.
     pub iops: f64,
-    /// Mean latency, in ns.
-    pub mean_ns: f64,
+    /// Mean latency, in ns: the least that it may be without other programs, and as measured.
+    pub mean_ns: [f64; 2],
     /// Quantiles of the latency: which part of the requests, and its bound in ns, in order.
     pub quantiles: Vec<(f64, f64)>,
+    /// Which part of the requests may have waited for other programs.
+    pub late: f64,
+    /// What each core lost to them.
+    pub interruptions: Interruptions,
 }
 
 impl Cell {
+    /// A quantile without other programs, at the least, and as measured.
+    fn quantile_range(&self, part: f64) -> Option<[f64; 2]> {
+        Some([self.quantile(part * (1.0 - self.late))?, self.quantile(part)?])
+    }
+
+    /// The same of the rate: a closed loop has no requests while a core is lost.
+    fn iops_range(&self) -> [f64; 2] {
+        let cores = if self.target_cores > 0 { 2.0 } else { 1.0 };
+        let kept = match self.arrivals {
+            Arrivals::Poisson(_) => 1.0,
+            Arrivals::Closed => (1.0 - cores * self.interruptions.share).max(0.1),
+        };
+        [self.iops, self.iops / kept]
+    }
+
     /// A quantile, between those that are known by their logarithms.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<f64> {
@@ -58,21 +81,15 @@ const COMPARED: [(f64, f64); 4] = [(0.5, 1.0), (0.9, 1.0), (0.99, 2.0), (0.999, 
 const RATE: f64 = 8.0;
 const MEAN: f64 = 2.0;
 
-/// Delays have so many steps, the last of which is the quantile of [`CALM`]: what is beyond is no
-/// delay of the device but an interruption.
-const STEPS: u32 = 50;
-const CALM: f64 = 0.95;
+/// Delays have so many steps.
+const STEPS: u32 = 1000;
 
 /// Requests that are simulated for each cell in the search, and for its errors.
 const SEARCHED: usize = 3000;
 const JUDGED: usize = 50_000;
 
-/// Steps of the search, and how often it is made of each half of the parameters.
-const STEPS_MAX: usize = 80;
-const ROUNDS: usize = 2;
-
-/// A request that takes this multiple of the median has met an interruption.
-const LATE: f64 = 4.0;
+/// Steps of the search.
+const STEPS_MAX: usize = 120;
 
 /// A device of this width is as wide as there are requests.
 const WIDE: f64 = 1e5;
@@ -103,9 +120,8 @@ pub struct CellErrors {
 }
 
 /// Natural logarithms of parameters: times of the host's and the target's cores, and the width of
-/// the device; share and length of interruptions.
+/// the device.
 type Stations = [f64; 5];
-type Losses = [f64; 2];
 
 impl Fit {
     /// The network that comes closest to these cells. None if there are too few: three, of which
@@ -122,19 +138,11 @@ impl Fit {
             return None;
         }
         let search = Search { cells, alone, seed };
-        let mut losses = search.losses();
-        let ends =
-            search.beginnings(most).map(|begin| nelder_mead(begin, |at| search.cost(at, &losses)));
-        let (_, mut stations) = ends.into_iter().min_by(|one, other| one.0.total_cmp(&other.0))?;
-        for _ in 0..ROUNDS {
-            let simulated = search.simulated(&stations, SEARCHED);
-            (_, losses) = nelder_mead(losses, |at| search.cost_of(&stations, &simulated, at));
-            (_, stations) = nelder_mead(stations, |at| search.cost(at, &losses));
-        }
+        let ends = search.beginnings(most).map(|begin| nelder_mead(begin, |at| search.cost(at)));
+        let (_, stations) = ends.into_iter().min_by(|one, other| one.0.total_cmp(&other.0))?;
         let network = search.network(&stations, alone);
-        let interruptions = interruptions(&losses);
-        let judged = search.simulated(&stations, JUDGED);
-        let errors = search.errors(&network, &judged, interruptions);
+        let errors = search.errors(&search.simulated(&stations, JUDGED));
+        let interruptions = mean(cells.iter().map(|cell| cell.interruptions));
         let mut measured: Vec<([usize; 2], f64)> = Vec::new();
         for cell in cells {
             let cores = [cell.host_cores, cell.target_cores];
@@ -190,22 +198,6 @@ impl Search<'_> {
         .map(|begin| begin.map(f64::ln))
     }
 
-    /// What cores lose to others, by the requests of the fastest cell that took far longer than
-    /// the others.
-    fn losses(&self) -> Losses {
-        let late_from = LATE * self.alone.quantile(0.5).unwrap_or_default();
-        let cores = if self.alone.target_cores > 0 { 2.0 } else { 1.0 };
-        let mut late = (0.0, 0.0);
-        for pair in self.alone.quantiles.windows(2) {
-            let (part, length) = (pair[1].0 - pair[0].0, pair[1].1);
-            if length > late_from {
-                late = (late.0 + part, late.1 + part * (length - late_from / LATE));
-            }
-        }
-        let mean_ns = if late.0 > 0.0 { late.1 / late.0 } else { 10.0 * late_from };
-        [(late.0 / cores).max(1e-3).ln(), mean_ns.ln()]
-    }
-
     /// The network of these parameters, with the cores of a cell.
     fn network(&self, stations: &Stations, cell: &Cell) -> Network {
         let [host_turn, host, target_turn, target, width] =
@@ -214,8 +206,8 @@ impl Search<'_> {
         let own = 2.0 * host_turn + host + if has_target { target_turn + target } else { 0.0 };
         let delays_ns = (0..=STEPS).map(|step| {
             let part = f64::from(step) / f64::from(STEPS);
-            let known = self.alone.quantile((part * CALM).max(0.01));
-            (known.unwrap_or_default() - own).max(0.0)
+            let known = self.alone.quantile_range(part.max(0.01));
+            (known.map_or(0.0, |[quiet, _]| quiet) - own).max(0.0)
         });
         Network {
             host: Core { turn_ns: host_turn, request_ns: host },
@@ -235,47 +227,30 @@ impl Search<'_> {
         each.collect()
     }
 
-    fn errors(
-        &self,
-        network: &Network,
-        simulated: &[Outcome],
-        interruptions: Interruptions,
-    ) -> Vec<CellErrors> {
-        let ratio = |simulated: f64, measured: f64| (simulated.max(1.0) / measured.max(1.0)).ln();
+    fn errors(&self, simulated: &[Outcome]) -> Vec<CellErrors> {
         let each = self.cells.iter().zip(simulated).map(|(cell, outcome)| {
-            let network = Network {
-                host_cores: cell.host_cores.max(1),
-                target_cores: cell.target_cores,
-                ..network.clone()
-            };
-            let outcome = outcome.clone().interrupted(&network, interruptions, cell.arrivals);
+            let is_served = cell.is_served();
             let quantiles = COMPARED.map(|(part, _)| {
-                let measured = cell.quantile(part).filter(|_| cell.is_served())?;
-                Some(ratio(outcome.quantile(part), measured))
+                let range = cell.quantile_range(part).filter(|_| is_served)?;
+                Some(beyond(outcome.quantile(part), range))
             });
             CellErrors {
-                iops: ratio(outcome.iops, cell.iops),
-                mean: cell.is_served().then(|| ratio(outcome.mean(), cell.mean_ns)),
+                iops: beyond(outcome.iops, cell.iops_range()),
+                mean: is_served.then(|| beyond(outcome.mean(), cell.mean_ns)),
                 quantiles,
             }
         });
         each.collect()
     }
 
-    fn cost(&self, stations: &Stations, losses: &Losses) -> f64 {
-        self.cost_of(stations, &self.simulated(stations, SEARCHED), losses)
-    }
-
-    fn cost_of(&self, stations: &Stations, simulated: &[Outcome], losses: &Losses) -> f64 {
-        let network = self.network(stations, self.alone);
+    fn cost(&self, stations: &Stations) -> f64 {
         // A far error counts by its size: one cell that is not of this model leaves the others.
         let bounded = |error: f64| {
             let size = error.abs();
             if size < 0.5 { size * size } else { size - 0.25 }
         };
         let mut cost = 0.0;
-        let errors = self.errors(&network, simulated, interruptions(losses));
-        for errors in errors {
+        for errors in self.errors(&self.simulated(stations, SEARCHED)) {
             cost +=
                 RATE * bounded(errors.iops) + errors.mean.map_or(0.0, |one| MEAN * bounded(one));
             for ((_, weight), error) in COMPARED.iter().zip(errors.quantiles) {
@@ -286,9 +261,21 @@ impl Search<'_> {
     }
 }
 
-fn interruptions(losses: &Losses) -> Interruptions {
-    let [share, mean_ns] = losses.map(f64::exp);
-    Interruptions { share: share.min(0.5), mean_ns }
+/// How far a number is outside a range, as a natural logarithm.
+fn beyond(number: f64, [low, high]: [f64; 2]) -> f64 {
+    let ratio = |of: f64| (number.max(1.0) / of.max(1.0)).ln();
+    ratio(high).max(0.0) + ratio(low).min(0.0)
+}
+
+/// What cores lose in all cells together.
+fn mean(cells: impl ExactSizeIterator<Item = Interruptions>) -> Interruptions {
+    let count = cells.len() as f64;
+    let (mut share, mut pieces) = (0.0, 0.0);
+    for cell in cells.filter(|cell| cell.share > 0.0) {
+        share += cell.share;
+        pieces += cell.share / cell.mean_ns.max(1.0);
+    }
+    Interruptions { share: share / count, mean_ns: share / f64::max(pieces, f64::MIN_POSITIVE) }
 }
 
 /// The parameters of the least cost near a beginning, and that cost.
@@ -355,7 +342,9 @@ pub fn cell_of(network: &Network, arrivals: Arrivals, depth: usize, outcome: &Ou
         host_cores: network.host_cores,
         target_cores: network.target_cores,
         iops: outcome.iops,
-        mean_ns: outcome.mean(),
+        mean_ns: [outcome.mean(); 2],
         quantiles: parts.map(|part| (part, outcome.quantile(part))).collect(),
+        late: 0.0,
+        interruptions: Interruptions::default(),
     }
 }

@@ -53,11 +53,6 @@ impl Interruptions {
     fn met_at(self, load: f64) -> f64 {
         self.share / (1.0 - load).max(0.05)
     }
-
-    /// The same of a closed loop, in which only what is under way waits: by its latency.
-    fn met_by(self, latency_ns: f64) -> f64 {
-        self.share * latency_ns / self.mean_ns.max(1.0)
-    }
 }
 
 /// The stations between a host's program and its data, and back.
@@ -101,17 +96,15 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The same where cores of this network are interrupted.
+    /// The same of random arrivals where cores of this network are interrupted.
     #[must_use]
-    pub fn interrupted(mut self, network: &Network, by: Interruptions, arrivals: Arrivals) -> Self {
-        let mean = self.mean();
-        let met = |core: Core, cores: usize| match arrivals {
-            _ if cores == 0 => 0.0,
-            Arrivals::Poisson(rate) => {
+    pub fn interrupted(mut self, network: &Network, by: Interruptions) -> Self {
+        let met = |core: Core, cores: usize| match cores {
+            0 => 0.0,
+            cores => {
                 let least = core.request_ns + core.turn_ns / TURN_MAX as f64;
-                by.met_at(rate.min(self.iops) / cores as f64 * least / 1e9)
+                by.met_at(self.iops / cores as f64 * least / 1e9)
             }
-            Arrivals::Closed => by.met_by(mean),
         };
         let met = met(network.host, network.host_cores) + met(network.target, network.target_cores);
         self.met = (met.min(0.95), by.mean_ns);

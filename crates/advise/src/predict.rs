@@ -19,7 +19,8 @@ const EXPLAINED: f64 = 0.4;
 /// to minute.
 const CLOSEST: f64 = 0.04;
 
-/// A run of seconds has few interruptions, so that their share may be so many times less or more.
+/// A run of seconds has few interruptions, so that they may take so many times more of the time, in
+/// pieces so many times longer. The lower end of an interval has none, as a quiet machine.
 const INTERRUPTED: f64 = 1.6;
 
 /// Requests of a prediction.
@@ -108,22 +109,21 @@ impl Fit {
         let simulated = network.simulate(arrivals, depth, REQUESTS, seed);
         let with = |times: f64| {
             let share = (self.interruptions.share * times).min(0.5);
-            let by = Interruptions { share, ..self.interruptions };
-            simulated.clone().interrupted(&network, by, arrivals)
+            let by = Interruptions { share, mean_ns: self.interruptions.mean_ns * times };
+            simulated.clone().interrupted(&network, by)
         };
-        let [fewer, outcome, more] = [1.0 / INTERRUPTED, 1.0, INTERRUPTED].map(with);
+        let [none, outcome, more] = [0.0, 1.0, INTERRUPTED].map(with);
+        let between = |of: &dyn Fn(&Outcome) -> f64, deviation: f64| {
+            let around = |one: &Outcome| Interval::around(of(one), deviation.max(CLOSEST));
+            Interval { low: around(&none).low, high: around(&more).high, ..around(&outcome) }
+        };
         let quantiles_ns = PARTS.map(|part| {
-            let deviation = self.deviation(|cell| cell.quantile(part)).max(CLOSEST);
-            let around = |outcome: &Outcome| Interval::around(outcome.quantile(part), deviation);
-            Interval { low: around(&fewer).low, high: around(&more).high, ..around(&outcome) }
+            between(&|one| one.quantile(part), self.deviation(|cell| cell.quantile(part)))
         });
         Prediction {
             iops: outcome.iops,
             is_beyond_knee: outcome.iops < SERVED * rate,
-            mean_ns: Interval::around(
-                outcome.mean(),
-                self.deviation(|cell| cell.mean).max(CLOSEST),
-            ),
+            mean_ns: between(&|outcome| outcome.mean(), self.deviation(|cell| cell.mean)),
             quantiles_ns,
             busy: outcome.busy,
         }

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 pub use weft_advise::Interval;
 use weft_advise::fit::{Cell as FittedCell, Fit};
+use weft_advise::network::Interruptions;
 use weft_advise::{Arrivals, Prediction, Refusal};
 
 use crate::cells::{Cell, Cells};
@@ -21,13 +22,8 @@ const OF_THE_LOAD: [&str; 5] =
     [key::DEPTH, key::JOBS, key::LOAD_PERCENT, key::RATE_IOPS, key::RATE_PROCESS];
 
 /// Marks with which a cell says nothing of a way.
-const SPOILT: [Mark; 5] = [
-    Mark::BusyMachine,
-    Mark::Disturbed,
-    Mark::AboveFloor,
-    Mark::SharedCores,
-    Mark::BackgroundShort,
-];
+const SPOILT: [Mark; 4] =
+    [Mark::BusyMachine, Mark::AboveFloor, Mark::SharedCores, Mark::BackgroundShort];
 
 /// A mark with which a cell is left out: its rate is not that of what was asked for.
 const LEFT_OUT: Mark = Mark::GeneratorFull;
@@ -222,6 +218,9 @@ fn row(way: String, cells: &[Cell], question: &Question) -> Row {
         let words: Vec<&str> = marks.map(|mark| mark.explained()).collect();
         return Row::refused(way, count, words.join(", "));
     }
+    if cells.iter().any(Cell::is_spoilt) {
+        return Row::refused(way, count, Mark::Disturbed.explained().to_owned());
+    }
     let sound = cells.iter().filter(|cell| !cell.marks.contains(&LEFT_OUT));
     let fitted: Vec<FittedCell> = sound.filter_map(fitted_cell).collect();
     let Some(fit) = Fit::new(&fitted, SEED) else {
@@ -304,15 +303,35 @@ fn fitted_cell(cell: &Cell) -> Option<FittedCell> {
         Some((percentile / 100.0, latency.percentile_ns(*percentile)? as f64))
     });
     let is_local = cell.text(key::TRANSPORT) == "local";
+    let mean_ns = latency.mean_ns();
+    let slack = mean(&|repeat| Some(repeat.slack("mean")[0]))?;
+    let undisturbed_ns = mean_ns * (-slack).exp();
     Some(FittedCell {
         arrivals,
         depth: whole(key::DEPTH) * whole(key::JOBS),
         host_cores: whole(key::HOST_CORES).max(whole(key::CORES)),
         target_cores: if is_local { 0 } else { whole(key::TARGET_CORES).max(whole(key::CORES)) },
         iops,
-        mean_ns: latency.mean_ns(),
+        mean_ns: [undisturbed_ns, mean_ns],
         quantiles: quantiles.collect(),
+        late: mean(&|repeat| Some(repeat.lost.requests))?,
+        interruptions: mean_interruptions(cell),
     })
+}
+
+/// What each core of a cell lost to other programs.
+fn mean_interruptions(cell: &Cell) -> Interruptions {
+    let sides = cell.repeats.iter().flat_map(|repeat| [&repeat.host, &repeat.target]).flatten();
+    let (mut seconds, mut lost_s, mut pieces) = (0.0, 0.0, 0.0);
+    for (side, lost) in sides.filter_map(|side| Some((side, side.lost_s?))) {
+        seconds += side.seconds;
+        lost_s += lost;
+        pieces += side.interruptions as f64;
+    }
+    match seconds > 0.0 && pieces > 0.0 {
+        true => Interruptions { share: lost_s / seconds, mean_ns: lost_s / pieces * 1e9 },
+        false => Interruptions::default(),
+    }
 }
 
 /// CPU time of a request of the cell with the nearest rate, times the rate.

@@ -3,10 +3,12 @@
 mod estimate;
 pub(crate) mod gate;
 mod knee;
+mod lost;
 mod metric;
 
 pub(crate) use estimate::{Estimate, Scale};
 pub(crate) use knee::{MOST_REACHED, knee};
+pub(crate) use lost::is_spoilt;
 pub(crate) use metric::{Better, Metric, Part, Reading, Unit, is_better_if_less, is_of_a_repeat};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +61,8 @@ pub(crate) struct Repeat {
     pub(crate) host: Option<Side>,
     pub(crate) target: Option<Side>,
     pub(crate) values: BTreeMap<String, f64>,
+    /// What it lost to other programs.
+    pub(crate) lost: lost::Lost,
     /// What each of several machines did.
     pub(crate) parts: Vec<LoadPart>,
     /// The run over time; of results of an earlier version IOPS of the measured time only.
@@ -78,6 +82,7 @@ impl Repeat {
             bytes_per_second: record.bytes_per_second(),
             requests: record.directions().map(|direction| direction.requests).sum(),
             seconds: record.directions().map(|direction| direction.seconds).fold(0.0, f64::max),
+            lost: lost::Lost::of(record, &latency),
             latency,
             host: record.host.clone(),
             target: record.target.clone(),

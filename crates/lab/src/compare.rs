@@ -25,9 +25,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::judge::{Judged, Question};
-use crate::cells::{Cell, Cells};
-use crate::limits::DISTURBED_REPEATS;
-use crate::results::{Mark, Results, Role};
+use crate::cells::{Cell, Cells, is_spoilt};
+use crate::limits::{DISTURBED_REPEATS, SPOILT};
+use crate::results::{Results, Role};
 use crate::study::plan::Plan;
 
 /// The parameters of a comparison.
@@ -378,11 +378,23 @@ fn values(sessions: &[(u32, &Cell)], metric: &str, is_of_sessions: bool) -> BTre
     all
 }
 
+impl Pair<'_> {
+    /// How far others may have moved a metric of either set, by the logarithm.
+    fn slack(&self, metric: &str) -> f64 {
+        let of = |sessions: &[(u32, &Cell)]| {
+            let repeats = sessions.iter().flat_map(|(_, cell)| &cell.repeats);
+            let each = repeats.map(|repeat| repeat.slack(metric).into_iter().sum());
+            crate::statistics::Summary::of(each).mean
+        };
+        of(&self.first).max(of(&self.second))
+    }
+}
+
 fn question(metric: &str, pair: &Pair<'_>, between: f64) -> Option<Question> {
     let of = |sessions: &[(u32, &Cell)]| -> Vec<f64> {
         values(sessions, metric, pair.is_of_sessions).into_values().collect()
     };
-    asks(metric, of(&pair.first), of(&pair.second), between)
+    asks(metric, of(&pair.first), of(&pair.second), between + pair.slack(metric))
 }
 
 /// All cells as one.
@@ -391,7 +403,8 @@ fn together<'a>(metric: &str, pairs: &[Pair<'a>], between: f64) -> Option<Questi
         let each = pairs.iter().map(|pair| values(side(pair), metric, pair.is_of_sessions));
         means(&each.collect::<Vec<_>>())
     };
-    asks(metric, of(|pair| &pair.first), of(|pair| &pair.second), between)
+    let slack = crate::statistics::Summary::of(pairs.iter().map(|pair| pair.slack(metric))).mean;
+    asks(metric, of(|pair| &pair.first), of(|pair| &pair.second), between + slack)
 }
 
 /// The geometric mean of the cells in each repeat that all of them have.
@@ -484,9 +497,10 @@ fn disturbed(name: &str, set: &[Results]) -> Vec<String> {
         found.push(format!("the machine was {share} busy before the {name} set was measured"));
     }
     let measured = || set.iter().flat_map(|of| &of.records).filter(|record| record.is_measured());
-    let (all, count) = (measured().count(), measured().filter(|r| r.has(Mark::Disturbed)).count());
+    let (all, count) = (measured().count(), measured().filter(|of| is_spoilt(of)).count());
+    let most = crate::units::percent(SPOILT);
     if count as f64 > DISTURBED_REPEATS * all as f64 {
-        found.push(format!("{count} of {all} repeats of the {name} set were disturbed"));
+        found.push(format!("{count} of {all} repeats of the {name} set were disturbed for more than {most} of their time"));
     }
     found
 }

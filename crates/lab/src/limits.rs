@@ -63,6 +63,14 @@ pub const DISTURBED: f64 = 0.01;
 /// goes by ranks, which single ones do not change.
 pub const DISTURBED_REPEATS: f64 = 0.10;
 
+/// A repeat says nothing beyond its own numbers if measured threads lost this share of the time:
+/// what they would have done otherwise is no longer near.
+pub const SPOILT: f64 = 0.10;
+
+/// Pieces in which processors are lost: half of the least slice that Linux gives a thread before
+/// another one (`base_slice_ns`, 0.7 ms).
+pub const PIECE: Duration = Duration::from_micros(350);
+
 /// A machine of whose processors' time more than this share is used before a run is busy.
 pub const BUSY: f64 = 0.10;
 

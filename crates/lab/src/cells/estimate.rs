@@ -89,6 +89,9 @@ pub(crate) struct Estimate {
     own: Option<Moments>,
     /// Of the logarithms; none if a value has none.
     logs: Option<Moments>,
+    /// How far below and above it the value on a quiet machine may lie, whatever the spread: by
+    /// the logarithm, of a difference by itself.
+    slack: [f64; 2],
 }
 
 impl Estimate {
@@ -109,7 +112,7 @@ impl Estimate {
         let mean = if scale == Scale::Log { own.mean.exp() } else { own.mean };
         let known = |moments: Moments| (count > 1).then_some(moments);
         let (own, logs) = (known(own), logs.and_then(known));
-        Some(Self { mean, least, most, count, pooled: false, scale, own, logs })
+        Some(Self { mean, least, most, count, pooled: false, scale, own, logs, slack: [0.0; 2] })
     }
 
     /// The quotient of two values, by their logarithms.
@@ -125,6 +128,7 @@ impl Estimate {
             scale: Scale::Log,
             own: logs,
             logs,
+            slack: [own.slack[0] + base.slack[1], own.slack[1] + base.slack[0]],
         }
     }
 
@@ -132,6 +136,7 @@ impl Estimate {
     /// first order.
     pub(crate) fn difference(own: &Self, base: &Self) -> Self {
         let both = own.plain().zip(base.plain());
+        let (mine, theirs) = (own.plain_slack(), base.plain_slack());
         Self {
             mean: own.mean - base.mean,
             least: own.least - base.most,
@@ -141,6 +146,7 @@ impl Estimate {
             scale: Scale::Signed,
             own: both.map(|(own, base)| Moments::sum([(own, 1.0), (base, -1.0)])),
             logs: None,
+            slack: [mine[0] + theirs[1], mine[1] + theirs[0]],
         }
     }
 
@@ -155,8 +161,27 @@ impl Estimate {
         let (least, most, mean) =
             (mean(|value| value.least), mean(|value| value.most), mean(|value| value.mean));
         let pooled = logs.is_none() && count > 1;
-        let typical = Self { mean, least, most, count, pooled, scale: Scale::Log, own: logs, logs };
+        let slack =
+            [0, 1].map(|end| values.iter().map(|value| value.slack[end]).sum::<f64>() / weight);
+        let scale = Scale::Log;
+        let typical = Self { mean, least, most, count, pooled, scale, own: logs, logs, slack };
         mean.is_finite().then_some(typical)
+    }
+
+    /// The same, but for what others may have done to it.
+    pub(crate) const fn widened(self, slack: [f64; 2]) -> Self {
+        Self { slack, ..self }
+    }
+
+    /// How far below and above it the value may lie because of others, on the scale of the values.
+    fn plain_slack(&self) -> [f64; 2] {
+        let [down, up] = self.slack;
+        match self.scale {
+            Scale::Signed => self.slack,
+            Scale::Plain | Scale::Log => {
+                [self.mean.abs() * (1.0 - (-down).exp()), self.mean.abs() * (up.exp() - 1.0)]
+            }
+        }
     }
 
     /// The moments on the scale of the values.
@@ -182,6 +207,7 @@ impl Estimate {
             scale: Scale::Plain,
             own: None,
             logs: None,
+            slack: [0.0; 2],
         }
     }
 
@@ -196,7 +222,8 @@ impl Estimate {
     /// The 95 % interval, from three repeats on.
     pub(crate) fn interval(&self) -> Option<(f64, f64)> {
         let own = self.own.filter(|_| self.count >= REPEATS_MIN)?;
-        let (low, high) = (own.mean - own.half(), own.mean + own.half());
+        let [down, up] = if self.scale == Scale::Log { self.slack } else { self.plain_slack() };
+        let (low, high) = (own.mean - own.half() - down, own.mean + own.half() + up);
         Some(match self.scale {
             Scale::Plain => (low.max(0.0), high),
             Scale::Signed => (low, high),
@@ -237,8 +264,21 @@ impl Estimate {
         let both = self.distance(other).filter(|_| self.count.min(other.count) >= REPEATS_MIN);
         both.is_some_and(|(own, others)| {
             let apart = Moments::sum([(own, 1.0), (others, -1.0)]);
-            apart.mean.abs() > apart.half()
+            apart.mean.abs() > apart.half() + self.slack_towards(other, apart.mean)
         })
+    }
+
+    /// How much nearer they may be on a quiet machine.
+    fn slack_towards(&self, other: &Self, apart: f64) -> f64 {
+        let by_logs = self.logs.is_some() && other.logs.is_some();
+        let slack = |of: &Self| if by_logs { of.slack } else { of.plain_slack() };
+        let (own, others) = (slack(self), slack(other));
+        if apart > 0.0 { own[0] + others[1] } else { own[1] + others[0] }
+    }
+
+    /// Whether they are apart, but for what others may have done to them.
+    pub(crate) fn is_apart_when_quiet(&self, other: &Self) -> bool {
+        self.widened([0.0; 2]).is_apart_from(&other.widened([0.0; 2]))
     }
 
     /// How many repeats of each would tell them apart, up to `most`, if neither means nor spread

@@ -54,7 +54,8 @@ pub(crate) const fn rule(mark: Mark, sentence: Sentence) -> Rule {
         (Mark::GeneratorFull, _) => Rule::Forbidden,
         // The number is that of another processor: less than the capacity of the one in question.
         (Mark::LoadLimited, Capacity | Comparison | Published) => Rule::Forbidden,
-        // Others had a part of the processor: the number is theirs as well.
+        // Others had so much of the processor that the interval does not hold what it would have
+        // been; see [`Cell::is_spoilt`].
         (Mark::Disturbed, Capacity | Comparison | ShareOfLink | Published | Cost) => {
             Rule::Forbidden
         }
@@ -109,6 +110,8 @@ pub(crate) enum Needed {
     About(usize),
     /// More than [`NEEDED_MAX`], or the means are equal.
     TooMany,
+    /// None: other programs may have made the difference.
+    Quiet,
     /// One repeat, or a percentile of all repeats together, shows no spread.
     Unknown,
 }
@@ -169,6 +172,9 @@ fn not_distinguishable(repeats: Needed) -> String {
     let needed = match repeats {
         Needed::About(count) => format!("about {count} repeats would be needed"),
         Needed::TooMany => format!("more than {NEEDED_MAX} repeats would be needed"),
+        Needed::Quiet => {
+            "other programs may have made the difference; measure on a quiet machine".to_owned()
+        }
         Needed::Unknown => "the repeats show no spread; at least 3 are needed".to_owned(),
     };
     format!("not distinguishable here: {needed}")
@@ -182,7 +188,11 @@ pub(crate) fn gate(sentence: Sentence, metric: &Metric, cells: &[&Cell]) -> Gate
             return Gate::Forbidden { mark: None, cell: cell.label.clone() };
         }
         for mark in cell.marks.iter().filter(|mark| !is_expected(**mark, metric, cell)) {
-            let rules = [sentence, Sentence::Cost].map(|sentence| rule(*mark, sentence));
+            let rules = [sentence, Sentence::Cost].map(|sentence| match rule(*mark, sentence) {
+                // What others may have done is in the interval.
+                Rule::Forbidden if *mark == Mark::Disturbed && !cell.is_spoilt() => Rule::Named,
+                rule => rule,
+            });
             match rules[usize::from(metric.is_cpu() && rules[1] == Rule::Forbidden)] {
                 Rule::Forbidden => {
                     return Gate::Forbidden { mark: Some(*mark), cell: cell.label.clone() };
@@ -218,6 +228,9 @@ pub(crate) fn compare(
 pub(crate) fn distinguish(one: &Estimate, other: &Estimate) -> Gate {
     match one.is_apart_from(other) {
         true => Gate::Allowed { named: Vec::new() },
+        false if one.is_apart_when_quiet(other) => {
+            Gate::NotDistinguishable { repeats: Needed::Quiet }
+        }
         false => Gate::NotDistinguishable {
             repeats: match one.needed(other, NEEDED_MAX) {
                 None => Needed::Unknown,

@@ -231,8 +231,15 @@ impl Metric {
         }
     }
 
-    /// The metric's value for a cell.
+    /// The metric's value for a cell, and how far others may have moved it.
     pub(crate) fn read(&self, cells: &Cells, cell: &Cell) -> Reading {
+        match self.measured(cells, cell) {
+            Reading::Is(estimate) => Reading::Is(estimate.widened(self.slack(cells, cell))),
+            unknown => unknown,
+        }
+    }
+
+    fn measured(&self, cells: &Cells, cell: &Cell) -> Reading {
         if let Some(digits) = self.name.strip_prefix('p')
             && let Ok(percentile) = digits.parse::<f64>()
         {
@@ -399,7 +406,7 @@ impl Repeat {
     }
 }
 
-fn percentile_of(name: &str) -> Option<f64> {
+pub(super) fn percentile_of(name: &str) -> Option<f64> {
     let share = name.strip_prefix('p')?.parse::<f64>().ok()?;
     (0.0..100.0).contains(&share).then_some(share)
 }

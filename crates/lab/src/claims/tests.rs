@@ -4,7 +4,7 @@ use weft_host::Transport;
 
 use super::*;
 use crate::cells::gate::{Rule, Sentence, rule};
-use crate::results::{IdleRate, Role, Status, Value, key};
+use crate::results::{IdleRate, Role, Side, Status, Value, key};
 use crate::study::given::KnownTarget;
 use crate::study::matrix::{Apart, Capabilities};
 use crate::study::plan::AnswerKind;
@@ -254,6 +254,8 @@ fn what_forbids_a_cost_forbids_every_one() {
         told += costs(&cells);
         for mark in Mark::ALL.into_iter().filter(forbids) {
             cells.cells.iter_mut().for_each(|cell| cell.marks = vec![mark]);
+            let repeats = cells.cells.iter_mut().flat_map(|cell| &mut cell.repeats);
+            repeats.for_each(|repeat| repeat.lost.time = 1.0);
             assert_eq!(costs(&cells), 0, "{}, {mark:?}", plan.name);
         }
     });
@@ -299,6 +301,23 @@ fn a_disturbed_cell_is_compared_with_nothing() {
     assert!(!answer.is_answered && !answer.sentence.contains("29.00 µs"), "{}", answer.sentence);
     assert!(!answer.text().contains("29.00 µs"), "{}", answer.text());
     assert!(answer.sentence.contains(Mark::Disturbed.explained()), "{}", answer.sentence);
+}
+
+/// What others took is in the interval: where it cannot have made the difference, that is told.
+#[test]
+fn a_cell_that_lost_little_is_compared_within_what_it_lost() {
+    let lost = |part: f64, us: u64| {
+        let mut record = over("tcp", 1, 4e4, us);
+        record.mark(Mark::Disturbed);
+        record.host =
+            Some(Side { seconds: 1.0, lost_s: Some(part), interruptions: 20, ..Side::default() });
+        answered("first-look", &[over("local", 1, 4e4, 10), record])
+    };
+    let told = lost(0.02, 39);
+    assert!(told.is_answered && told.sentence.contains("29.00 µs"), "{}", told.sentence);
+    assert!(told.sentence.contains("disturbed"), "{}", told.sentence);
+    let spoilt = lost(0.2, 39);
+    assert!(!spoilt.is_answered, "{}", spoilt.sentence);
 }
 
 #[test]

@@ -469,6 +469,14 @@ pub struct Side {
     /// results of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others_s: Option<f64>,
+    /// For how long the thread that waited most could have run and had no processor, beyond waits
+    /// for measured threads and for wake-ups, with what the hypervisor took. None if it is not
+    /// known, and of results of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_s: Option<f64>,
+    /// In how many pieces, at the most.
+    #[serde(default)]
+    pub interruptions: u64,
     /// Of a load: the thread that collects its windows, shows progress and writes records. It
     /// carries no load, runs on no measured processor while another one is left, and is in no cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,13 +5,15 @@
 //! the time of each processor in ticks (`/proc/stat`). So everything here is a lower bound: a mark
 //! means that the threads did not get their processors, whatever the rest was.
 
+use std::time::Duration;
+
 use weft_backend::DeviceSpec;
 
 use super::deployment::{Load, Place};
 use super::launch::TargetSpec;
 use super::software::Software;
-use crate::limits::{DISTURBED, TICK, WAKE_UP};
-use crate::results::{Connection, Core, Delay, Mark, Record, Side, Thread};
+use crate::limits::{DISTURBED, PIECE, TICK, WAKE_UP};
+use crate::results::{Connection, Core, Mark, Record, Side};
 
 /// A load of a step, for the threads that ran beside those of others.
 pub(super) struct Beside<'a> {
@@ -83,7 +85,9 @@ pub(super) fn mark(loads: &mut [Beside<'_>]) {
                 false => rivals.sum(),
             };
             side.others_s = others_s(side, rivals_s);
-            is_disturbed |= lacked_time(side, rivals_s, *p99_s) || is_alone && had_others(side);
+            let waits = Waits::of(side, rivals_s);
+            (side.lost_s, side.interruptions) = (waits.lost_s, waits.interruptions(side, rivals_s));
+            is_disturbed |= waits.are_long(side, *p99_s) || is_alone && had_others(side);
         }
         if is_disturbed {
             record.mark(Mark::Disturbed);
@@ -136,25 +140,55 @@ fn had_others(side: &Side) -> bool {
     all_s > 0.0 && others_s - uncertain_s >= DISTURBED * all_s
 }
 
-/// Whether threads of a side waited for a processor that no measured thread had, or the hypervisor
-/// had it.
-fn lacked_time(side: &Side, rivals_s: f64, p99_s: Option<f64>) -> bool {
-    let stolen = |core: &Core| core.steal_s - TICK.as_secs_f64() >= DISTURBED * side.seconds;
-    let is_crowded = side.threads.len() > side.cpus.len().max(1);
-    let waited = |own: &Delay, cpu_s: f64| {
-        let fellows_s = if is_crowded { side.cpu_seconds() - cpu_s } else { 0.0 };
-        let others_s = rivals_s + fellows_s;
-        let wake_ups_s = WAKE_UP.as_secs_f64() * own.runs as f64;
-        let mean_s = own.waited_s / (own.runs as f64).max(1.0);
-        let longest_s = own.longest_s.unwrap_or(0.0).max(mean_s);
-        let is_long = |p99_s: f64| longest_s > p99_s.max(WAKE_UP.as_secs_f64());
-        own.waited_s - wake_ups_s - others_s >= DISTURBED * side.seconds
-            || others_s <= 0.0 && p99_s.is_some_and(is_long)
-    };
-    let waits = |thread: &Thread| {
-        thread.delay.is_some_and(|own| waited(&own, thread.user_s + thread.system_s))
-    };
-    side.seconds > 0.0 && (side.pinned().any(stolen) || side.threads.iter().any(waits))
+/// How threads of a side waited for a processor that no measured thread had.
+struct Waits {
+    /// The most of a thread, with what the hypervisor took of a processor.
+    lost_s: Option<f64>,
+    /// The longest one of a thread that no measured thread may have kept waiting.
+    longest_s: f64,
+}
+
+impl Waits {
+    fn of(side: &Side, rivals_s: f64) -> Self {
+        let stolen = |core: &Core| (core.steal_s - TICK.as_secs_f64()).max(0.0);
+        let is_crowded = side.threads.len() > side.cpus.len().max(1);
+        let (mut waited_s, mut longest_s) = (None, 0.0_f64);
+        for thread in &side.threads {
+            let Some(own) = thread.delay else { continue };
+            let cpu_s = thread.user_s + thread.system_s;
+            let fellows_s = if is_crowded { side.cpu_seconds() - cpu_s } else { 0.0 };
+            let measured_s = rivals_s + fellows_s;
+            let wake_ups_s = WAKE_UP.as_secs_f64() * own.runs as f64;
+            let beyond_s = (own.waited_s - wake_ups_s - measured_s).max(0.0);
+            waited_s = Some(beyond_s.max(waited_s.unwrap_or(0.0)));
+            if measured_s <= 0.0 {
+                let mean_s = own.waited_s / (own.runs as f64).max(1.0);
+                longest_s = longest_s.max(own.longest_s.unwrap_or(0.0)).max(mean_s);
+            }
+        }
+        let stolen_s = side.pinned().map(stolen).reduce(f64::max);
+        let lost_s = [waited_s, stolen_s].into_iter().flatten().reduce(|one, other| one + other);
+        Self { lost_s, longest_s }
+    }
+
+    /// Whether they are a part of the time that counts, or longer than the p99 that is claimed.
+    fn are_long(&self, side: &Side, p99_s: Option<f64>) -> bool {
+        let is_long = |p99_s: f64| self.longest_s > p99_s.max(WAKE_UP.as_secs_f64());
+        side.seconds > 0.0
+            && (self.lost_s.is_some_and(|lost_s| lost_s >= DISTURBED * side.seconds)
+                || p99_s.is_some_and(is_long))
+    }
+
+    /// In how many pieces the processor was lost, at the most: the kernel counts how often it was
+    /// taken from a thread, for measured threads too, and a thread that sleeps waits as well.
+    fn interruptions(&self, side: &Side, rivals_s: f64) -> u64 {
+        let Some(lost_s) = self.lost_s else { return 0 };
+        let pieces = Duration::from_secs_f64(lost_s).as_nanos().div_ceil(PIECE.as_nanos());
+        let taken = side.threads.iter().filter_map(|thread| thread.delay);
+        let taken = taken.map(|own| own.involuntary_switches).max().unwrap_or(0);
+        let is_known = rivals_s <= 0.0 && side.threads.len() <= side.cpus.len().max(1);
+        u64::try_from(pieces).unwrap_or(u64::MAX).max(if is_known { taken } else { 0 })
+    }
 }
 
 /// Whether nothing but the measured threads works for a load: no kernel threads of a block device,
@@ -174,7 +208,7 @@ pub(super) fn is_alone(load: &Load, target: Option<&TargetSpec>) -> [bool; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Configuration, Role, SideMachine};
+    use crate::results::{Configuration, Delay, Role, SideMachine, Thread};
 
     /// A thread on processor 1 for two seconds, of which it had `cpu_s`, and so had others.
     fn side(cpu_s: f64, others_s: f64, delay: Option<Delay>) -> Side {

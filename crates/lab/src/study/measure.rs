@@ -441,6 +441,8 @@ impl Context<'_> {
             machine,
             cpus: self.load.job.cpus.clone(),
             others_s: None,
+            lost_s: None,
+            interruptions: 0,
             collector: Some(side::thread("collector".to_owned(), &used, seconds)),
             served: Vec::new(),
         }

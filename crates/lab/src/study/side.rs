@@ -136,6 +136,8 @@ pub(super) fn target(of: &Statistics, number: usize) -> Side {
         machine: machine(&of.machine),
         cpus: of.groups.iter().filter_map(|group| group.cpu).collect(),
         others_s: None,
+        lost_s: None,
+        interruptions: 0,
         collector: None,
         served: served(of, number),
     }
