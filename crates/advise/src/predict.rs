@@ -27,7 +27,7 @@ const INTERRUPTED: f64 = 1.6;
 const REQUESTS: usize = 50_000;
 
 /// A number with its 90 % interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Interval {
     /// The number.
     pub value: f64,

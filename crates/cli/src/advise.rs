@@ -1,26 +1,43 @@
-//! `weft advise`: which of the ways that were measured holds an objective.
+//! `weft advise`: which way to reach the data holds an objective.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use weft_lab::advise::{self, Advice, Question, Row, Verdict};
-use weft_lab::{Pattern, results, units};
+use weft_lab::advise::{self, Advice, Confirmation, Question, Row, Verdict};
+use weft_lab::results::file::ADVICE;
+use weft_lab::results::{self, Configuration, Results, key};
+use weft_lab::{Pattern, html, units};
 
 use crate::failure::Failure;
 use crate::output::{self, Format};
+use crate::study::{Asked, How, REPORT};
 use crate::table::Table;
 use crate::values::{pattern, rate, size, time};
 
 /// No way holds the objective, as far as it is known.
 const NONE_HOLDS: u8 = 3;
 
+/// The way that was advised did not hold it when it was measured.
+const NOT_CONFIRMED: u8 = 4;
+
+/// The study that is measured, and its loads: with the capacity six cells for each way.
+const STUDY: &str = "latency-vs-load";
+const LOADS: [u64; 5] = [10, 30, 50, 70, 85];
+
+/// The folder of the confirmation, and its plan, beside the results.
+const CONFIRMATION: &str = "confirmation";
+const CONFIRMATION_PLAN: &str = "confirmation.toml";
+
 /// Options of `weft advise`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The results are those of weft study run latency-vs-load, or of any study with \
-                        several rates or depths of each transport. Exit codes: 0: a way holds \
-                        the objective; 3: none is known to; 1: the results say nothing of it."
+    after_help = "Without --from it measures the study latency-vs-load with five loads, and \
+                        then the way that it advises, for half a minute at the rate that was asked \
+                        for. With --from it measures nothing: the results are those of any study \
+                        with several rates or depths of each transport. Exit codes: 0: a way holds \
+                        the objective; 3: none is known to; 4: the one that was advised did not \
+                        when it was measured; 1: the results say nothing of it."
 )]
 pub(crate) struct Options {
     /// The latency that 99 % of the requests are to have at most, such as 300us.
@@ -29,44 +46,127 @@ pub(crate) struct Options {
     /// Requests a second, such as 200k.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     iops: f64,
-    /// What the requests are, as for weft bench; by default what the results have.
+    /// What the requests are, as for weft bench; by default random reads, or what the results have.
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     rw: Option<Pattern>,
     /// Percentage of reads in a mixed pattern.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
     rwmixread: Option<u64>,
-    /// Size of a request; by default that of the results.
+    /// Size of a request; by default 4 KiB, or that of the results.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     bs: Option<u64>,
-    /// Directories of results, as `weft study run` writes them.
-    #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
+    /// Directories of results, as `weft study run` writes them: nothing is measured.
+    #[arg(long, num_args = 1.., value_name = "DIR", conflicts_with_all = ["Setup", "Agents"])]
     from: Vec<PathBuf>,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t)]
-    output_format: Format,
+    /// How long to measure, about.
+    #[arg(long, value_name = "TIME", default_value = "2min", value_parser = time)]
+    budget: Duration,
+    /// Do not measure the way that is advised at the rate that was asked for.
+    #[arg(long)]
+    no_confirm: bool,
+    #[command(flatten)]
+    how: How,
+}
+
+impl Options {
+    fn question(&self) -> Question {
+        Question {
+            p99_ns: self.p99.as_secs_f64() * 1e9,
+            iops: self.iops,
+            pattern: self.rw.map(|pattern| pattern.name().to_owned()),
+            read_percent: self.rwmixread,
+            block_bytes: self.bs,
+        }
+    }
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let load = |path: &PathBuf| results::load(path).map_err(Failure::because);
-    let results = options.from.iter().map(load).collect::<Result<Vec<_>, Failure>>()?;
-    let question = Question {
-        p99_ns: options.p99.as_secs_f64() * 1e9,
-        iops: options.iops,
-        pattern: options.rw.map(|pattern| pattern.name().to_owned()),
-        read_percent: options.rwmixread,
-        block_bytes: options.bs,
+    let question = options.question();
+    let measured = match options.from.is_empty() {
+        true => vec![measure(options, &question)?],
+        false => options.from.clone(),
     };
-    let advice = advise::advise(&results, &question).map_err(Failure::Because)?;
-    match options.output_format {
-        Format::Human => output::print(&human(&advice))?,
-        Format::Json => {
-            output::print_json(&serde_json::to_value(&advice).map_err(Failure::because)?)?;
+    let results = measured.iter().map(|path| load(path)).collect::<Result<Vec<_>, Failure>>()?;
+    let mut advice = advise::advise(&results, &question).map_err(Failure::Because)?;
+    let is_human = options.how.output_format == Format::Human;
+    if is_human {
+        output::print(&human(&advice))?;
+    }
+    if options.from.is_empty()
+        && let [results] = &results[..]
+    {
+        if let Some(row) = advice.advised().filter(|_| !options.no_confirm) {
+            advice.confirmation = Some(confirm(options, results, row, &question)?);
         }
+        keep(options, &results.directory, &advice)?;
     }
-    match advice.rows.iter().any(|row| row.verdict == Verdict::Holds) {
-        true => Ok(()),
-        false => Err(Failure::Exit(NONE_HOLDS)),
+    let confirmed = advice.confirmation.as_ref();
+    match is_human {
+        true => {
+            let sentence = confirmed.map(|confirmed| format!("{}\n", confirmed.sentence()));
+            output::print(&sentence.unwrap_or_default())?;
+        }
+        false => output::print_json(&serde_json::to_value(&advice).map_err(Failure::because)?)?,
     }
+    match (advice.advised(), confirmed.map(|confirmed| confirmed.verdict)) {
+        (None, _) => Err(Failure::Exit(NONE_HOLDS)),
+        (Some(_), Some(Verdict::Fails | Verdict::Unknown)) => Err(Failure::Exit(NOT_CONFIRMED)),
+        (Some(_), Some(Verdict::Holds) | None) => Ok(()),
+    }
+}
+
+/// Writes the advice beside the results, and the page with it.
+fn keep(options: &Options, directory: &Path, advice: &Advice) -> Result<(), Failure> {
+    let path = directory.join(ADVICE);
+    let text = serde_json::to_string_pretty(advice).map_err(Failure::because)?;
+    std::fs::write(&path, text).map_err(|error| Failure::io("write", &path.display(), &error))?;
+    if options.how.no_report {
+        return Ok(());
+    }
+    let report = directory.join(REPORT);
+    html::write_report(&[directory], &report).map_err(Failure::because)?;
+    match options.how.output_format {
+        Format::Human => output::print(&format!("report: {}\n", report.display())),
+        Format::Json => Ok(()),
+    }
+}
+
+fn load(path: &Path) -> Result<Results, Failure> {
+    results::load(path).map_err(Failure::because)
+}
+
+/// Measures each way, and returns the directory of its results.
+fn measure(options: &Options, question: &Question) -> Result<PathBuf, Failure> {
+    let mut settings = vec![(key::LOAD_PERCENT, LOADS.map(Into::into).to_vec())];
+    settings.extend(question.pattern.as_deref().map(|name| (key::PATTERN, vec![name.into()])));
+    settings.extend(question.read_percent.map(|part| (key::READ_PERCENT, vec![part.into()])));
+    settings.extend(question.block_bytes.map(|size| (key::BLOCK_BYTES, vec![size.into()])));
+    let directory = options.how.directory("advise");
+    let budget = Some(options.budget);
+    options.how.measure(
+        STUDY,
+        &directory,
+        Asked { settings, only: Configuration::new(), budget },
+    )?;
+    Ok(directory)
+}
+
+/// Measures the way that is advised at the rate that was asked for.
+fn confirm(
+    options: &Options,
+    results: &Results,
+    row: &Row,
+    question: &Question,
+) -> Result<Confirmation, Failure> {
+    let plan = advise::confirming(results, row, question).map_err(Failure::Because)?;
+    let only = advise::only(&plan, row);
+    let path = results.directory.join(CONFIRMATION_PLAN);
+    let text = plan.to_text().map_err(Failure::because)?;
+    std::fs::write(&path, text).map_err(|error| Failure::io("write", &path.display(), &error))?;
+    let directory = results.directory.join(CONFIRMATION);
+    let asked = Asked { settings: Vec::new(), only, budget: None };
+    options.how.of_a_plan().measure(&path.to_string_lossy(), &directory, asked)?;
+    advise::confirm(&load(&directory)?, row, question).map_err(Failure::Because)
 }
 
 fn human(advice: &Advice) -> String {

@@ -14,6 +14,7 @@ pub(crate) mod site;
 mod summary;
 
 pub(crate) use against::{COMPARISON, OTHER, THIS};
+pub(crate) use run::{Asked, How, REPORT};
 
 use clap::{Args, Subcommand};
 

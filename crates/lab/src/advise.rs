@@ -6,8 +6,9 @@
 //! request than was asked for is no cell of it, since neither device nor network need be alike.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 pub use weft_advise::Interval;
 use weft_advise::fit::{Cell as FittedCell, Fit};
 use weft_advise::network::Interruptions;
@@ -15,6 +16,7 @@ use weft_advise::{Arrivals, Prediction, Refusal};
 
 use crate::cells::{Cell, Cells};
 use crate::results::{Configuration, Mark, Results, Role, Value, key, number};
+use crate::study::plan::{Kind, Measure, Plan};
 use crate::units;
 
 /// Settings of the load: cells that differ in them alone are of one way.
@@ -31,6 +33,12 @@ const LEFT_OUT: Mark = Mark::GeneratorFull;
 /// Quantiles that a cell gives to the model.
 const PERCENTILES: [f64; 14] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.9];
+
+/// Points of a predicted curve.
+const CURVE: u32 = 24;
+
+/// How long the advised way is measured.
+const CONFIRMED: Duration = Duration::from_secs(30);
 
 /// Of each prediction, so that the same results give the same advice.
 const SEED: u64 = 1;
@@ -51,7 +59,7 @@ pub struct Question {
 }
 
 /// Whether a way holds the objective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The whole interval of its p99 is within the objective.
@@ -74,8 +82,17 @@ impl Verdict {
     }
 }
 
+/// The p99 at a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Requests a second.
+    pub iops: f64,
+    /// In ns.
+    pub p99_ns: Interval,
+}
+
 /// One way.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Its name: the settings by which ways differ.
     pub way: String,
@@ -94,20 +111,40 @@ pub struct Row {
     pub processors: [Option<f64>; 2],
     /// Cells that were fitted.
     pub cells: usize,
+    /// Its settings.
+    pub configuration: Configuration,
+    /// What is expected at several rates at its greatest depth, up to the knee.
+    pub predicted: Vec<Point>,
+    /// What was measured with random arrivals: as measured, and without what may be of other
+    /// programs' making.
+    pub measured: Vec<Point>,
 }
 
 impl Row {
-    fn refused(way: String, cells: usize, why: String) -> Self {
+    /// One of which nothing is known yet.
+    fn new(way: String, configuration: Configuration, cells: usize) -> Self {
         Self {
             way,
             verdict: Verdict::Unknown,
-            refusal: Some(why),
+            refusal: None,
             quantiles_ns: None,
             least_depth: None,
             headroom_iops: None,
             processors: [None; 2],
             cells,
+            configuration,
+            predicted: Vec::new(),
+            measured: Vec::new(),
         }
+    }
+
+    fn refused(self, why: String) -> Self {
+        Self { refusal: Some(why), ..self }
+    }
+
+    /// Whether it is the device of this machine, without a network: what others are held against.
+    fn is_local(&self) -> bool {
+        self.configuration.get(key::TRANSPORT).is_some_and(|name| name.as_text() == Some("local"))
     }
 
     /// Processors of both sides, if the host's are known.
@@ -117,16 +154,132 @@ impl Row {
 }
 
 /// What is advised.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Advice {
     /// The objective's p99, in ns, and rate.
     pub p99_ns: f64,
     /// Requests a second.
     pub iops: f64,
-    /// Each way, the cheapest that holds first.
+    /// Each way, the cheapest that holds first, and the local device last.
     pub rows: Vec<Row>,
     /// The conclusion.
     pub conclusion: String,
+    /// What became of it when it was measured.
+    pub confirmation: Option<Confirmation>,
+}
+
+impl Advice {
+    /// The cheapest way that holds the objective; a local one only where nothing else was measured.
+    #[must_use]
+    pub fn advised(&self) -> Option<&Row> {
+        advised(&self.rows)
+    }
+}
+
+fn advised(rows: &[Row]) -> Option<&Row> {
+    rows.first().filter(|row| row.verdict == Verdict::Holds)
+}
+
+/// What was measured of an advised way at the rate that was asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Confirmation {
+    /// Requests a second.
+    pub iops: f64,
+    /// The p99: as measured, and what of it may be of other programs' making.
+    pub p99_ns: Interval,
+    /// Whether it is within the objective; unknown where other programs make the difference.
+    pub verdict: Verdict,
+    /// Whether the prediction's interval and this one have a number in common.
+    pub is_predicted: bool,
+}
+
+impl Confirmation {
+    /// In a sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let p99 = self.p99_ns;
+        let within = format!("p99 {} at {} IOPS", units::time(p99.value), units::count(self.iops));
+        let predicted = match self.is_predicted {
+            true => "as predicted",
+            false => "which is not what was predicted",
+        };
+        match self.verdict {
+            Verdict::Holds => format!("Measured: it holds, {within}, {predicted}."),
+            Verdict::Fails => format!("Measured: it does not hold, {within}, {predicted}."),
+            Verdict::Unknown => format!(
+                "Measured: {within}, of which other programs may have made what is above {}: \
+                 measure on a quiet machine (--wait-for-quiet).",
+                units::time(p99.low)
+            ),
+        }
+    }
+}
+
+/// The plan that measures an advised way at the rate that was asked for: the one that was measured,
+/// with this load in place of its own.
+///
+/// # Errors
+/// The results have no plan that can be read.
+pub fn confirming(results: &Results, row: &Row, question: &Question) -> Result<Plan, String> {
+    let mut plan: Plan = results.plan.parse().map_err(|error| format!("{error}"))?;
+    for key in OF_THE_LOAD {
+        plan.axes.remove(key);
+        plan.fixed.remove(key);
+    }
+    plan.fixed.insert(key::RATE_IOPS.to_owned(), question.iops.into());
+    plan.fixed.insert(key::RATE_PROCESS.to_owned(), "poisson".into());
+    let depth = row.least_depth.unwrap_or(1) as u64;
+    plan.fixed.insert(key::DEPTH.to_owned(), depth.into());
+    plan.measure = Measure {
+        runtime: CONFIRMED,
+        repeats: 1,
+        repeats_max: 1,
+        settle: Duration::ZERO,
+        ..plan.measure
+    };
+    (plan.quick, plan.rdma) = Default::default();
+    Ok(Plan { kind: Kind::Matrix, answer: None, plots: Vec::new(), run: None, ..plan })
+}
+
+/// The settings of a way that its plan has several values of.
+#[must_use]
+pub fn only(plan: &Plan, row: &Row) -> Configuration {
+    let several = |key: &String| plan.axes.contains_key(key);
+    row.configuration
+        .iter()
+        .filter(|(key, _)| several(key))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect()
+}
+
+/// What a run of such a plan says of an advice.
+///
+/// # Errors
+/// It has no result.
+pub fn confirm(results: &Results, row: &Row, question: &Question) -> Result<Confirmation, String> {
+    let cells = Cells::of(&results.records, &results.environment);
+    let cell = cells.cells.iter().find(|cell| cell.is_measured());
+    let cell = cell.ok_or("the way that was advised could not be measured")?;
+    let repeat = cell.repeats.first().ok_or("no repeat")?;
+    let p99_ns = p99_of(cell).ok_or("too few requests for a p99")?;
+    let verdict = match () {
+        () if cell.is_spoilt() => Verdict::Unknown,
+        () if repeat.iops < 0.98 * question.iops || p99_ns.low > question.p99_ns => Verdict::Fails,
+        () if p99_ns.high <= question.p99_ns => Verdict::Holds,
+        () => Verdict::Unknown,
+    };
+    let predicted = row.quantiles_ns.map(|[_, p99, _]| p99);
+    let is_predicted =
+        predicted.is_some_and(|one| one.low <= p99_ns.high && p99_ns.low <= one.high);
+    Ok(Confirmation { iops: repeat.iops, p99_ns, verdict, is_predicted })
+}
+
+/// The p99 of a cell, and without what may be of other programs' making.
+fn p99_of(cell: &Cell) -> Option<Interval> {
+    let value = cell.latency().percentile_ns(99.0)? as f64;
+    let each = cell.repeats.iter().map(|repeat| repeat.slack("p99")[0]);
+    let down = each.sum::<f64>() / cell.repeats.len() as f64;
+    Some(Interval { value, low: value * (-down).exp(), high: value })
 }
 
 /// What the results say of a question.
@@ -164,9 +317,13 @@ pub fn advise(results: &[Results], question: &Question) -> Result<Advice, String
     if let Some(other) = asked.iter().find(|kind| **kind != asked[0]) {
         return Err(format!("give --rw and --bs: there are {} and {other}", asked[0]));
     }
-    let named = ways.iter().map(|(way, cells)| row(label_of(way, &ways), cells, question));
-    let mut rows: Vec<Row> = named.collect();
+    let mut rows: Vec<Row> = Vec::new();
+    for (way, cells) in &ways {
+        let blank = Row::new(label_of(way, &ways), way.clone(), cells.len());
+        rows.push(row(blank, cells, question));
+    }
     let rank = |row: &Row| match row.verdict {
+        _ if row.is_local() => (3, 0.0),
         Verdict::Holds => (0, row.cost().unwrap_or(f64::INFINITY)),
         Verdict::Unknown => (1, 0.0),
         Verdict::Fails => (2, 0.0),
@@ -176,7 +333,8 @@ pub fn advise(results: &[Results], question: &Question) -> Result<Advice, String
         one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
     });
     let conclusion = conclusion(&rows, question);
-    Ok(Advice { p99_ns: question.p99_ns, iops: question.iops, rows, conclusion })
+    let (p99_ns, iops) = (question.p99_ns, question.iops);
+    Ok(Advice { p99_ns, iops, rows, conclusion, confirmation: None })
 }
 
 /// A cell's requests in words.
@@ -210,30 +368,35 @@ fn label_of(way: &Configuration, all: &[(Configuration, Vec<Cell>)]) -> String {
     link.into_iter().chain(others).collect::<Vec<String>>().join(", ")
 }
 
-fn row(way: String, cells: &[Cell], question: &Question) -> Row {
-    let count = cells.len();
+fn row(mut row: Row, cells: &[Cell], question: &Question) -> Row {
+    let is_open = |cell: &&Cell| cell.marks.contains(&Mark::OpenLoop);
+    let measured = cells
+        .iter()
+        .filter(is_open)
+        .filter_map(|cell| Some(Point { iops: mean_iops(cell), p99_ns: p99_of(cell)? }));
+    row.measured = measured.collect();
     let spoilt = |cell: &&Cell| cell.marks.iter().any(|mark| SPOILT.contains(mark));
     if let Some(cell) = cells.iter().find(spoilt) {
         let marks = cell.marks.iter().filter(|mark| SPOILT.contains(mark));
         let words: Vec<&str> = marks.map(|mark| mark.explained()).collect();
-        return Row::refused(way, count, words.join(", "));
+        return row.refused(words.join(", "));
     }
     if cells.iter().any(Cell::is_spoilt) {
-        return Row::refused(way, count, Mark::Disturbed.explained().to_owned());
+        return row.refused(Mark::Disturbed.explained().to_owned());
     }
     let sound = cells.iter().filter(|cell| !cell.marks.contains(&LEFT_OUT));
     let fitted: Vec<FittedCell> = sound.filter_map(fitted_cell).collect();
     let Some(fit) = Fit::new(&fitted, SEED) else {
         let why = "at least three cells are needed, one of them at half of the highest rate or \
                    less: weft study run latency-vs-load";
-        return Row::refused(way, count, why.to_owned());
+        return row.refused(why.to_owned());
     };
     let cores = fitted.first().map_or([1, 0], |cell| [cell.host_cores, cell.target_cores]);
     let deepest = fitted.iter().map(|cell| cell.depth).max().unwrap_or(1);
     let predict = |depth: usize| fit.predict(question.iops, depth, cores, SEED);
     let prediction = match predict(deepest) {
         Ok(prediction) => prediction,
-        Err(refusal) => return Row::refused(way, count, reason(refusal)),
+        Err(refusal) => return row.refused(reason(refusal)),
     };
     let verdict = verdict(&prediction, question);
     let holds = |depth: &usize| {
@@ -245,15 +408,29 @@ fn row(way: String, cells: &[Cell], question: &Question) -> Row {
         Verdict::Fails | Verdict::Unknown => None,
     };
     Row {
-        way,
         verdict,
-        refusal: None,
         quantiles_ns: Some(prediction.quantiles_ns),
         least_depth,
         headroom_iops: Some(fit.headroom(1, question.p99_ns, deepest, cores)),
+        predicted: predicted(&fit, deepest, cores),
         processors: processors(cells, question.iops),
-        cells: count,
+        ..row
     }
+}
+
+/// The prediction at some rates, up to the knee.
+fn predicted(fit: &Fit, depth: usize, cores: [usize; 2]) -> Vec<Point> {
+    let most = fit.measured.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let rates = (1..=CURVE).map(|part| 1.1 * most * f64::from(part) / f64::from(CURVE));
+    let at = |iops: f64| {
+        let found = fit.predict(iops, depth, cores, SEED).ok()?;
+        (!found.is_beyond_knee).then_some(Point { iops, p99_ns: found.quantiles_ns[1] })
+    };
+    rates.map_while(at).collect()
+}
+
+fn mean_iops(cell: &Cell) -> f64 {
+    cell.repeats.iter().map(|repeat| repeat.iops).sum::<f64>() / cell.repeats.len().max(1) as f64
 }
 
 fn verdict(prediction: &Prediction, question: &Question) -> Verdict {
@@ -336,10 +513,7 @@ fn mean_interruptions(cell: &Cell) -> Interruptions {
 
 /// CPU time of a request of the cell with the nearest rate, times the rate.
 fn processors(cells: &[Cell], rate: f64) -> [Option<f64>; 2] {
-    let far = |cell: &Cell| {
-        let iops = cell.repeats.iter().map(|repeat| repeat.iops).sum::<f64>();
-        (iops / cell.repeats.len() as f64 / rate).ln().abs()
-    };
+    let far = |cell: &Cell| (mean_iops(cell) / rate).ln().abs();
     let nearest = cells.iter().min_by(|one, other| far(one).total_cmp(&far(other)));
     let of = |side: &dyn Fn(&crate::cells::Repeat) -> Option<f64>| {
         let used = nearest?
@@ -357,9 +531,8 @@ fn processors(cells: &[Cell], rate: f64) -> [Option<f64>; 2] {
 fn conclusion(rows: &[Row], question: &Question) -> String {
     let objective =
         format!("p99 ≤ {} at {} IOPS", units::time(question.p99_ns), units::count(question.iops));
-    let holding: Vec<&Row> = rows.iter().filter(|row| row.verdict == Verdict::Holds).collect();
-    let unknown = rows.iter().find(|row| row.verdict == Verdict::Unknown);
-    let Some(first) = holding.first() else {
+    let unknown = rows.iter().find(|row| row.verdict == Verdict::Unknown && !row.is_local());
+    let Some(first) = advised(rows) else {
         return match unknown {
             Some(row) => {
                 format!("No way is known to hold {objective}; of {} it cannot be told.", row.way)

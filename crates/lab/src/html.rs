@@ -6,6 +6,7 @@
 //! to plotly.js, which draws everything. The page embeds that library compressed, and the browser
 //! inflates it; in a browser that cannot do that the numbers are still shown as tables.
 
+mod advice;
 mod draw;
 mod drift;
 mod figure;

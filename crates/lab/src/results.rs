@@ -49,6 +49,8 @@ pub mod file {
     pub const PLAN: &str = "plan.toml";
     /// The answer.
     pub const ANSWER: &str = "answer.json";
+    /// What was advised from them.
+    pub const ADVICE: &str = "advice.json";
     /// The CSV table.
     pub const TABLE: &str = "results.csv";
 }

@@ -11,7 +11,7 @@ use weft_backend::DeviceSpec;
 use weft_host::{Provider, TransportId};
 use weft_lab::random::split_mix;
 use weft_lab::results::file::{ANSWER, ENVIRONMENT, PLAN, RECORDS, TABLE};
-use weft_lab::results::{self, Environment, Store, Value, key};
+use weft_lab::results::{self, Configuration, Environment, Store, Value, key};
 use weft_lab::study::agent::Fleet;
 use weft_lab::study::deployment::DEVICE_BYTES;
 use weft_lab::study::given::{KnownTarget, protocol_name};
@@ -44,7 +44,10 @@ use crate::{agent, destroy, signals};
 const RESULTS: &str = "weft-results";
 
 /// Name of the report beside the results.
-const REPORT: &str = "report.html";
+pub(crate) const REPORT: &str = "report.html";
+
+/// The shortest and the longest repeat of a run that has a budget, in seconds.
+const REPEAT: (f64, f64) = (0.5, 10.0);
 
 /// The exit code of a run that waited in vain for a quiet machine.
 const NOT_QUIET: u8 = 6;
@@ -64,8 +67,8 @@ pub(super) struct Options {
 }
 
 /// How a study is run.
-#[derive(Debug, Args)]
-pub(super) struct How {
+#[derive(Clone, Debug, Args)]
+pub(crate) struct How {
     #[command(flatten)]
     setup: Setup,
     /// The token file of these targets (their --control-token-file).
@@ -98,17 +101,20 @@ pub(super) struct How {
     pub(super) accept_disturbed: bool,
     /// Write no report.
     #[arg(long)]
-    pub(super) no_report: bool,
+    pub(crate) no_report: bool,
     /// Show no progress.
     #[arg(long)]
     pub(super) quiet: bool,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
-    pub(super) output_format: Format,
+    pub(crate) output_format: Format,
+    /// Whether its results are told by who asked for the run.
+    #[arg(skip)]
+    told_elsewhere: bool,
 }
 
 /// What a run that is resumed has from the one that began it.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct Setup {
     /// A target to be measured, like nvme-tcp://HOST:4420/NQN?nsid=1; may be repeated. By default
     /// targets are started on this machine.
@@ -240,7 +246,66 @@ fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
     Session { plan, how, driver, directory, rerun_command, environment, fleet }.run()
 }
 
+/// A run for an advice.
+pub(crate) struct Asked {
+    /// Settings in place of the plan's, before those of the command line.
+    pub(crate) settings: Vec<(&'static str, Vec<Value>)>,
+    /// Only cells with these values.
+    pub(crate) only: Configuration,
+    /// How long all of it takes, about; none: as long as the plan says.
+    pub(crate) budget: Option<Duration>,
+}
+
 impl How {
+    /// The directory of results, or a new one for this study.
+    pub(crate) fn directory(&self, study: &str) -> PathBuf {
+        self.setup.out.clone().unwrap_or_else(|| fresh_directory(study))
+    }
+
+    /// The same for a plan that has all settings in it but the times that were given.
+    pub(crate) fn of_a_plan(&self) -> Self {
+        let mut how = self.clone();
+        (how.setup.set, how.setup.quick, how.setup.seed) = (Vec::new(), false, None);
+        (how.setup.repeats, how.setup.only) = (None, None);
+        how
+    }
+
+    /// Measures a study into a directory, and tells nothing but what went wrong.
+    pub(crate) fn measure(
+        &self,
+        study: &str,
+        directory: &Path,
+        asked: Asked,
+    ) -> Result<(), Failure> {
+        let mut how = Self { told_elsewhere: true, ..self.clone() };
+        how.setup.out = Some(directory.to_owned());
+        let settings = asked.settings.into_iter();
+        let settings = settings.map(|(key, values)| words::Setting { key: key.to_owned(), values });
+        how.setup.set.splice(0..0, settings);
+        if !asked.only.is_empty() {
+            how.setup.only = Some(Only(asked.only));
+        }
+        if let (Some(budget), None) = (asked.budget, how.setup.runtime) {
+            how.setup.quick = true;
+            let mut plan = super::here::plan(study)?;
+            how.amend(&mut plan, &how.agents)?;
+            how.setup.runtime = Some(how.time_of_a_repeat(&plan, budget)?);
+        }
+        begin(study, &how, false)
+    }
+
+    /// The measured time of a repeat with which a plan takes so long.
+    fn time_of_a_repeat(&self, plan: &Plan, budget: Duration) -> Result<Duration, Failure> {
+        let capabilities = self.capabilities(plan)?;
+        let only = self.setup.only.clone().unwrap_or_default().0;
+        let matrix = expand(plan, &capabilities, &only);
+        let steps = matrix.steps().filter(|step| step.missing().is_none()).count();
+        let repeats = steps as f64 * f64::from(plan.measure.repeats);
+        let each = budget.as_secs_f64() / repeats.max(1.0) - plan.measure.ramp.as_secs_f64();
+        let (least, most) = REPEAT;
+        Ok(Duration::from_secs_f64(each.clamp(least, most)))
+    }
+
     /// The number of repeats that was asked for.
     pub(super) const fn repeats(&self) -> Option<u32> {
         self.setup.repeats
@@ -522,6 +587,7 @@ impl Session<'_> {
             Err(error) => (None, Some(Failure::because(error))),
         };
         match self.how.output_format {
+            _ if self.how.told_elsewhere => {}
             Format::Human => self.say(outcome, written.as_deref())?,
             Format::Json => output::print_json(&json!({
                 "directory": self.directory,

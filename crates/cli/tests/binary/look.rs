@@ -126,3 +126,44 @@ fn a_job_file_is_run() {
         assert!(ran.stderr.contains(noted), "{}", ran.stderr);
     }
 }
+
+/// An objective is answered by measuring each way; what holds it is measured at the rate that was
+/// asked for. Whatever the machine does meanwhile, the exit code is that of the rows.
+#[test]
+fn an_objective_is_answered_by_measuring() {
+    let folder = Folder::new("advise");
+    let out = folder.path("results");
+    let objective = ["advise", "--iops", "2k", "-o", "json"];
+    let run = |more: &[&str]| weft("epoll", [&objective[..], more].concat());
+    let measured = ["--p99", "1s", "--out", text(&out), "--runtime", "200ms", "--quiet"];
+    let brief = ["--local", "memory:16MiB", "--driver", "epoll", "--bs", "8k"];
+    let ran = run(&[&measured[..], &brief].concat());
+    let advice: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    let rows = advice["rows"].as_array().expect("rows");
+    let ways: Vec<&str> = rows.iter().filter_map(|row| row["way"].as_str()).collect();
+    assert!(ways.iter().any(|way| way.starts_with("tcp")), "{advice}");
+    assert!(ways.last().is_some_and(|way| way.starts_with("local")), "{advice}");
+    for row in rows {
+        assert_eq!(row["configuration"]["block_bytes"], 8192, "{row}");
+        assert_eq!(row["refusal"].is_null(), !row["quantiles_ns"].is_null(), "{row}");
+    }
+    let confirmed = &advice["confirmation"];
+    let expected = match (rows[0]["verdict"].as_str(), confirmed["verdict"].as_str()) {
+        (Some("holds"), Some("holds")) => 0,
+        (Some("holds"), Some(_)) => 4,
+        (Some(_), None) => 3,
+        other => panic!("{other:?}: {advice}"),
+    };
+    assert_eq!(ran.code, Some(expected), "{advice} {}", ran.stderr);
+    if expected != 3 {
+        assert!(confirmed["iops"].as_f64().is_some_and(|iops| iops > 1000.0), "{advice}");
+        assert!(out.join("confirmation/results.jsonl").exists());
+    }
+    let again = run(&["--p99", "1s", "--from", text(&out)]);
+    let advice_again: Value = serde_json::from_slice(&again.stdout).expect("JSON");
+    assert_eq!(advice_again["rows"], advice["rows"], "the same results give the same answer");
+    let none = run(&["--p99", "1ns", "--from", text(&out)]);
+    assert_eq!(none.code, Some(3), "{}", none.stderr);
+    let both = run(&["--p99", "1s", "--from", text(&out), "--out", "elsewhere"]);
+    assert_eq!(both.code, Some(2), "{}", both.stderr);
+}

@@ -132,3 +132,58 @@ fn what_would_be_a_guess_is_refused() {
     let advice = advise(&few, &question(1000.0, 1000.0)).expect("rows");
     assert!(advice.rows[0].refusal.as_deref().is_some_and(|why| why.starts_with("at least three")));
 }
+
+/// What was measured of the advised way is held against the objective and the prediction, and what
+/// other programs may have done to it counts for neither side.
+#[test]
+fn an_advice_is_confirmed_or_not() {
+    let ways = [("tcp", network(1500.0, 200_000.0))];
+    let question = question(310.0, 200_000.0);
+    let all = results(&ways, &[]);
+    let advice = advise(&all, &question).expect("advice");
+    let row = advice.advised().expect("it holds");
+    let measured = |network: &Network, part: f64, lost_s: f64| {
+        let load = [(key::DEPTH, Value::from(128_u64)), (key::RATE_IOPS, question.iops.into())];
+        let arrivals = Arrivals::Poisson(part * question.iops);
+        let mut record = simulated(network, arrivals, 128, &load);
+        let host = record.host.as_mut().expect("a side");
+        (host.seconds, host.lost_s, host.interruptions) = (1.0, Some(lost_s), 400);
+        let records = vec![record];
+        confirm(&Results { records, ..all[0].clone() }, row, &question).expect("a result")
+    };
+    let held = measured(&ways[0].1, 1.0, 0.0);
+    assert_eq!((held.verdict, held.is_predicted), (Verdict::Holds, true), "{held:?}");
+    let slower = network(1500.0, 280_000.0);
+    let failed = measured(&slower, 1.0, 0.0);
+    assert_eq!((failed.verdict, failed.is_predicted), (Verdict::Fails, false), "{failed:?}");
+    assert_eq!(measured(&ways[0].1, 0.9, 0.0).verdict, Verdict::Fails, "less than was asked for");
+    assert_eq!(measured(&slower, 1.0, 0.2).verdict, Verdict::Unknown, "spoilt");
+    let nothing = Results { records: Vec::new(), ..all[0].clone() };
+    assert!(confirm(&nothing, row, &question).is_err());
+}
+
+/// The plan that confirms is the one that was measured, at the advised depth and the wanted rate.
+#[test]
+fn the_plan_that_confirms_has_the_advised_way_only() {
+    let plan = crate::study::builtin::find("latency-vs-load").expect("a study");
+    let plan = plan.plan().expect("a plan").to_text().expect("text");
+    let ways = [("local", network(0.0, 1000.0)), ("tcp", network(1500.0, 200_000.0))];
+    let mut all = results(&ways, &[]);
+    all[0].plan = plan;
+    let question = question(400.0, 150_000.0);
+    let advice = advise(&all, &question).expect("advice");
+    assert!(advice.rows.last().is_some_and(Row::is_local), "{advice:?}");
+    let row = advice.advised().expect("one holds");
+    let plan = confirming(&all[0], row, &question).expect("a plan");
+    let again: Plan = plan.to_text().expect("text").parse().expect("a plan of a file");
+    assert_eq!(again, plan);
+    assert_eq!(plan.fixed.get(key::RATE_IOPS), Some(&150_000.0.into()));
+    let depth = row.least_depth.expect("a depth") as u64;
+    assert_eq!(plan.fixed.get(key::DEPTH), Some(&depth.into()));
+    let only = only(&plan, row);
+    let expected = Configuration::from([(key::TRANSPORT.to_owned(), "tcp".into())]);
+    assert_eq!(only, expected);
+    let machine = crate::testing::large_machine();
+    let matrix = crate::study::matrix::expand(&plan, &machine, &only);
+    assert_eq!(matrix.steps().count(), 1);
+}

@@ -196,6 +196,11 @@ impl Estimate {
         })
     }
 
+    /// The same with these ends of its bar, which have other reasons than a spread.
+    pub(crate) const fn within(self, least: f64, most: f64) -> Self {
+        Self { least, most, count: 2, pooled: false, ..self }
+    }
+
     /// Of all samples of so many repeats together.
     pub(crate) const fn pooled(value: f64, count: usize) -> Self {
         Self {

@@ -9,6 +9,7 @@ use super::figure::{Content, Figure, Grid};
 use super::paper::{Outcome, PaperComparison, Row};
 use super::section::Section;
 use super::units;
+use crate::advise::Advice;
 use crate::cells::Unit;
 use crate::claims::{Answer, Claim, Verdict};
 use crate::published::published;
@@ -117,6 +118,7 @@ fn study(
             @if several { h2 { (plan.title) } }
             @if !plan.question.is_empty() { p .question { (plan.question) } }
             @if let Some(banner) = section.environment.banner() { p .warning.banner { (banner) } }
+            @if let Some(advice) = &section.advice { (advised(advice)) }
             @if let Some(answer) = &section.answer { (answered(answer)) }
             p .facts {
                 "Study " code { (plan.name) }
@@ -220,6 +222,15 @@ fn contents(index: usize, section: &Section) -> Markup {
 }
 
 /// The answer: a table for each claim, and what follows.
+fn advised(advice: &Advice) -> Markup {
+    html! {
+        div .answer {
+            p .sentence { (advice.conclusion) }
+            @if let Some(confirmation) = &advice.confirmation { p { (confirmation.sentence()) } }
+        }
+    }
+}
+
 fn answered(answer: &Answer) -> Markup {
     html! {
         div .answer .open[!answer.is_answered] {

@@ -7,7 +7,8 @@ use serde_json::json;
 use super::drift::drift;
 use super::figure::{Content, Figure, Grid};
 use super::paper::{self, PaperComparison};
-use super::{draw, machines, over_time, units};
+use super::{advice, draw, machines, over_time, units};
+use crate::advise::Advice;
 use crate::cells::gate::{Sentence, gate};
 use crate::cells::{Cell, Cells, Metric, Unit};
 use crate::claims::{self, Answer, Claim};
@@ -26,6 +27,8 @@ pub(super) struct Section {
     /// Reservations, shown first.
     pub(super) warnings: Vec<String>,
     pub(super) answer: Option<Answer>,
+    /// What was advised from these results.
+    pub(super) advice: Option<Advice>,
     /// What every study of its kind is asked.
     pub(super) findings: Vec<Claim>,
     pub(super) figures: Vec<Figure>,
@@ -69,6 +72,9 @@ impl Section {
         let findings = claims::findings(&plan, &cells);
         let findings = findings.iter().map(|ask| ask.claim(&cells)).filter(told);
         let mut warnings = warnings(&cells, &plan);
+        let advice = advice::of(&results.directory);
+        let of_advice = advice.iter().flat_map(advice::figures);
+        figures.splice(0..0, of_advice.collect::<Vec<Figure>>());
         figures.extend(machines::loads(&cells));
         if let Some(drift) = drift(&cells) {
             figures.push(drift.figure);
@@ -79,6 +85,7 @@ impl Section {
         Self {
             over_time: over_time::figures(&cells, &plan, answer.as_ref()),
             answer,
+            advice,
             extent: extent(&cells, &plan),
             warnings,
             findings: findings.collect(),

@@ -1,0 +1,132 @@
+//! What was advised, with its curves.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::figure::{
+    self, AxisX, AxisY, Content, Figure, Grid, Place, Point, Series, SeriesKind, Style,
+};
+use super::units;
+use crate::advise::{self, Advice, Interval, Row};
+use crate::cells::{Estimate, Unit};
+use crate::results::file::ADVICE;
+
+/// The advice beside the results, if there is one that can be read.
+pub(super) fn of(directory: &Path) -> Option<Advice> {
+    serde_json::from_str(&fs::read_to_string(directory.join(ADVICE)).ok()?).ok()
+}
+
+/// The rows, and the p99 of each way over the rate.
+pub(super) fn figures(advice: &Advice) -> [Figure; 2] {
+    let objective = format!(
+        "p99 ≤ {} at {}",
+        units::show(Unit::Time, advice.p99_ns),
+        units::show(Unit::Iops, advice.iops)
+    );
+    let table = Figure {
+        title: format!("Which way holds {objective}"),
+        stands_for: String::new(),
+        note: "Predicted, with 90 % intervals.".to_owned(),
+        about_cpu: false,
+        content: Content::Table(rows(advice)),
+    };
+    let series = series(advice);
+    let x = AxisX {
+        title: "requests a second".to_owned(),
+        log: true,
+        automatic: true,
+        ticks: series
+            .iter()
+            .flat_map(|one| &one.points)
+            .map(|point| (point.x.json(), String::new()))
+            .collect(),
+        ..AxisX::default()
+    };
+    let y = AxisY { label: "p99 latency".to_owned(), unit: Unit::Time, log: true };
+    let chart = Figure {
+        title: "p99, predicted and measured".to_owned(),
+        stands_for: String::new(),
+        note:
+            "Lines are predicted, up to the knee; points were measured. A bar goes down to what a \
+               quiet machine may have had."
+                .to_owned(),
+        about_cpu: false,
+        content: Content::Chart { data: figure::lines(&series, &x, &y), numbers: points(&series) },
+    };
+    [table, chart]
+}
+
+fn show(of: &Interval) -> String {
+    let time = |ns| units::show(Unit::Time, ns);
+    format!("{} ({} to {})", time(of.value), time(of.low), time(of.high))
+}
+
+fn rows(advice: &Advice) -> Grid {
+    let head = ["", "way", "p50", "p99", "p99.9", "depth", "up to", "host cores", "target cores"];
+    let unknown = || "–".to_owned();
+    let row = |row: &Row| {
+        let quantiles = row.quantiles_ns.as_ref().map(|all| all.each_ref().map(show));
+        let [p50, p99, p999] = quantiles
+            .unwrap_or_else(|| [row.refusal.clone().unwrap_or_default(), unknown(), unknown()]);
+        let [host, target] =
+            row.processors.map(|of| of.map_or_else(unknown, |cores| format!("{cores:.2}")));
+        let up_to = row.headroom_iops.map_or_else(unknown, |iops| units::show(Unit::Iops, iops));
+        let depth = row.least_depth.map_or_else(unknown, |depth| depth.to_string());
+        let (sign, way) = (row.verdict.sign().to_owned(), row.way.clone());
+        vec![sign, way, p50, p99, p999, depth, up_to, host, target]
+    };
+    let rows = advice.rows.iter().map(row).collect();
+    Grid { head: head.map(str::to_owned).to_vec(), rows }
+}
+
+/// The curves and points of each way, and the objective.
+fn series(advice: &Advice) -> Vec<Series> {
+    let mut all = Vec::new();
+    for (colour, row) in advice.rows.iter().enumerate() {
+        let style = Style { colour: colour % Style::FIRST.colour, dash: 0 };
+        let of = |points: &[advise::Point], what: &str, kind| Series {
+            name: format!("{}, {what}", row.way),
+            style,
+            points: points.iter().map(|point| at(point, &row.way, what)).collect(),
+            kind,
+        };
+        all.push(of(&row.predicted, "predicted", SeriesKind::Measured));
+        all.push(of(&row.measured, "measured", SeriesKind::Published));
+    }
+    let rates = || all.iter().flat_map(|one: &Series| &one.points).filter_map(rate);
+    let ends = [rates().fold(advice.iops, f64::min), rates().fold(advice.iops, f64::max)];
+    let p99_ns = Interval { value: advice.p99_ns, low: advice.p99_ns, high: advice.p99_ns };
+    let line = ends.map(|iops| at(&advise::Point { iops, p99_ns }, "the objective", "p99"));
+    all.push(Series {
+        name: "objective".to_owned(),
+        style: Style::SECOND,
+        points: line.to_vec(),
+        kind: SeriesKind::Measured,
+    });
+    all
+}
+
+fn rate(point: &Point) -> Option<f64> {
+    json!(point.x.json()).as_f64()
+}
+
+fn at(point: &advise::Point, way: &str, what: &str) -> Point {
+    let iops = units::show(Unit::Iops, point.iops);
+    let text = format!("{}, {what}<br>{iops}<br>{}", figure::plain(way), show(&point.p99_ns));
+    let Interval { value, low, high } = point.p99_ns;
+    let value = Estimate::pooled(value, 1).within(low, high);
+    Point { x: Place::Number(point.iops), value, text, chosen: None }
+}
+
+fn points(series: &[Series]) -> Grid {
+    let head = ["series", "requests a second", "p99"].map(str::to_owned).to_vec();
+    let row = |one: &Series, point: &Point| {
+        let place = rate(point).unwrap_or_default();
+        let p99 = units::show(Unit::Time, point.value.mean);
+        vec![one.name.clone(), units::show(Unit::Iops, place), p99]
+    };
+    let rows = series.iter().flat_map(|one| one.points.iter().map(move |point| row(one, point)));
+    Grid { head, rows: rows.collect() }
+}
