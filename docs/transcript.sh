@@ -39,8 +39,9 @@ nqn=nqn.2016-06.io.spdk:cnode1
 {
     cat << EOF
 # A target operated by SPDK's rpc.py
-\`docs/transcript.sh\` has made this page: \`rpc.py\` is SPDK's own client ($("$rpc" --version 2> /dev/null || echo "PyPI's spdk")), and the target
-$("$weft" --version). It begins with nothing to serve.
+This page shows an operator how SPDK's own client (\`rpc.py\`, $("$rpc" --version 2> /dev/null || echo "PyPI's spdk")) makes a target from
+nothing, changes it under load, saves it and loads it again. \`docs/transcript.sh\` has made the page
+with $("$weft" --version).
 
 \`\`\`
 EOF

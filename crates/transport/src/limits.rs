@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Payload of this length or more is sent from its buffer (gathered); shorter payload is copied
 /// behind its header, so that the small responses of a batch are contiguous. Measured in
-/// docs/performance.md: copying blocks of 4 KiB is 4 % faster for one connection, but 8 to 11 %
+/// docs/notebook: copying blocks of 4 KiB is 4 % faster for one connection, but 8 to 11 %
 /// slower for four and more, whose copies do not fit the cache; copying 8 KiB is slower by a sixth.
 pub const GATHER_BYTES: usize = 4 * 1024;
 

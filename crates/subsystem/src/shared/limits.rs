@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Bytes of data that may begin in one turn. Further commands wait for the next turn: responses are
 /// sent while the rest is processed, and the data of a turn stays in the cache until it is sent
 /// (with a bound for each connection four of depth 64 were slower by a sixth). Measured
-/// (docs/performance.md): half of it costs 128 KiB reads 5 to 14 % against no bound, and without
+/// (docs/notebook): half of it costs 128 KiB reads 5 to 14 % against no bound, and without
 /// one 512-byte reads of depth 128 fall to 0.6, as both ends work in turns.
 pub(crate) const TURN_BYTES: usize = 512 * 1024;
 
