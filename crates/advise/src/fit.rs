@@ -6,9 +6,12 @@
 //! cells, by the logarithms of rate, mean and quantiles: found by the simplex search of Nelder and
 //! Mead from a few beginnings.
 //!
-//! Other programs interrupt the cores of a cell, which is measured beside it. What is fitted is the
-//! network without them: a simulated number has no error between the measured one and what that is
-//! without the requests that may have waited for other programs.
+//! Then the interruptions that no scheduler counts (the hypervisor's, those of devices) are searched
+//! in the same way.
+//!
+//! What other programs took of a cell's cores is measured beside it. What is fitted is the network
+//! without them: a simulated number has no error between the measured one and what that is without
+//! the requests that may have waited for other programs.
 
 use crate::network::{Arrivals, Core, Interruptions, Network, Outcome};
 
@@ -81,15 +84,21 @@ const COMPARED: [(f64, f64); 4] = [(0.5, 1.0), (0.9, 1.0), (0.99, 2.0), (0.999, 
 const RATE: f64 = 8.0;
 const MEAN: f64 = 2.0;
 
-/// Delays have so many steps.
-const STEPS: u32 = 1000;
+/// Delays have so many steps, the last of which is the quantile of [`CALM`]: what is beyond is no
+/// delay of the device but an interruption.
+const STEPS: u32 = 50;
+const CALM: f64 = 0.95;
 
 /// Requests that are simulated for each cell in the search, and for its errors.
 const SEARCHED: usize = 3000;
 const JUDGED: usize = 50_000;
 
-/// Steps of the search.
-const STEPS_MAX: usize = 120;
+/// Steps of the search, and how often it is made of each half of the parameters.
+const STEPS_MAX: usize = 80;
+const ROUNDS: usize = 2;
+
+/// A request that takes this multiple of the median has met an interruption.
+const LATE: f64 = 4.0;
 
 /// A device of this width is as wide as there are requests.
 const WIDE: f64 = 1e5;
@@ -99,8 +108,10 @@ const WIDE: f64 = 1e5;
 pub struct Fit {
     /// Its parameters; its cores are those of the cell with the lowest latency.
     pub network: Network,
-    /// What each core loses to others.
+    /// What each core loses besides, which no scheduler counts.
     pub interruptions: Interruptions,
+    /// What each core lost to other programs while it was measured.
+    pub others: Interruptions,
     /// Errors of the cells that were fitted, as natural logarithms of simulated by measured: rate,
     /// mean, and the quantiles.
     pub errors: Vec<CellErrors>,
@@ -120,8 +131,9 @@ pub struct CellErrors {
 }
 
 /// Natural logarithms of parameters: times of the host's and the target's cores, and the width of
-/// the device.
+/// the device; share and length of interruptions.
 type Stations = [f64; 5];
+type Losses = [f64; 2];
 
 impl Fit {
     /// The network that comes closest to these cells. None if there are too few: three, of which
@@ -138,11 +150,20 @@ impl Fit {
             return None;
         }
         let search = Search { cells, alone, seed };
-        let ends = search.beginnings(most).map(|begin| nelder_mead(begin, |at| search.cost(at)));
-        let (_, stations) = ends.into_iter().min_by(|one, other| one.0.total_cmp(&other.0))?;
+        let mut losses = search.losses();
+        let ends =
+            search.beginnings(most).map(|begin| nelder_mead(begin, |at| search.cost(at, &losses)));
+        let (_, mut stations) = ends.into_iter().min_by(|one, other| one.0.total_cmp(&other.0))?;
+        for _ in 0..ROUNDS {
+            let simulated = search.simulated(&stations, SEARCHED);
+            (_, losses) = nelder_mead(losses, |at| search.cost_of(&stations, &simulated, at));
+            (_, stations) = nelder_mead(stations, |at| search.cost(at, &losses));
+        }
         let network = search.network(&stations, alone);
-        let errors = search.errors(&search.simulated(&stations, JUDGED));
-        let interruptions = mean(cells.iter().map(|cell| cell.interruptions));
+        let interruptions = interruptions(&losses);
+        let judged = search.simulated(&stations, JUDGED);
+        let errors = search.errors(&network, &judged, interruptions);
+        let others = mean(cells.iter().map(|cell| cell.interruptions));
         let mut measured: Vec<([usize; 2], f64)> = Vec::new();
         for cell in cells {
             let cores = [cell.host_cores, cell.target_cores];
@@ -151,7 +172,7 @@ impl Fit {
                 None => measured.push((cores, cell.iops)),
             }
         }
-        Some(Self { network, interruptions, errors, measured })
+        Some(Self { network, interruptions, others, errors, measured })
     }
 
     /// The root of the mean square of the errors of a kind, by the cells beyond the parameters.
@@ -198,6 +219,22 @@ impl Search<'_> {
         .map(|begin| begin.map(f64::ln))
     }
 
+    /// What cores lose to others, by the requests of the fastest cell that took far longer than
+    /// the others.
+    fn losses(&self) -> Losses {
+        let late_from = LATE * self.alone.quantile(0.5).unwrap_or_default();
+        let cores = if self.alone.target_cores > 0 { 2.0 } else { 1.0 };
+        let mut late = (0.0, 0.0);
+        for pair in self.alone.quantiles.windows(2) {
+            let (part, length) = (pair[1].0 - pair[0].0, pair[1].1);
+            if length > late_from {
+                late = (late.0 + part, late.1 + part * (length - late_from / LATE));
+            }
+        }
+        let mean_ns = if late.0 > 0.0 { late.1 / late.0 } else { 10.0 * late_from };
+        [(late.0 / cores).max(1e-3).ln(), mean_ns.ln()]
+    }
+
     /// The network of these parameters, with the cores of a cell.
     fn network(&self, stations: &Stations, cell: &Cell) -> Network {
         let [host_turn, host, target_turn, target, width] =
@@ -206,7 +243,7 @@ impl Search<'_> {
         let own = 2.0 * host_turn + host + if has_target { target_turn + target } else { 0.0 };
         let delays_ns = (0..=STEPS).map(|step| {
             let part = f64::from(step) / f64::from(STEPS);
-            let known = self.alone.quantile_range(part.max(0.01));
+            let known = self.alone.quantile_range((part * CALM).max(0.01));
             (known.map_or(0.0, |[quiet, _]| quiet) - own).max(0.0)
         });
         Network {
@@ -227,8 +264,19 @@ impl Search<'_> {
         each.collect()
     }
 
-    fn errors(&self, simulated: &[Outcome]) -> Vec<CellErrors> {
+    fn errors(
+        &self,
+        network: &Network,
+        simulated: &[Outcome],
+        by: Interruptions,
+    ) -> Vec<CellErrors> {
         let each = self.cells.iter().zip(simulated).map(|(cell, outcome)| {
+            let network = Network {
+                host_cores: cell.host_cores.max(1),
+                target_cores: cell.target_cores,
+                ..network.clone()
+            };
+            let outcome = outcome.clone().interrupted(&network, cell.arrivals, &[by]);
             let is_served = cell.is_served();
             let quantiles = COMPARED.map(|(part, _)| {
                 let range = cell.quantile_range(part).filter(|_| is_served)?;
@@ -243,14 +291,19 @@ impl Search<'_> {
         each.collect()
     }
 
-    fn cost(&self, stations: &Stations) -> f64 {
+    fn cost(&self, stations: &Stations, losses: &Losses) -> f64 {
+        self.cost_of(stations, &self.simulated(stations, SEARCHED), losses)
+    }
+
+    fn cost_of(&self, stations: &Stations, simulated: &[Outcome], losses: &Losses) -> f64 {
+        let network = self.network(stations, self.alone);
         // A far error counts by its size: one cell that is not of this model leaves the others.
         let bounded = |error: f64| {
             let size = error.abs();
             if size < 0.5 { size * size } else { size - 0.25 }
         };
         let mut cost = 0.0;
-        for errors in self.errors(&self.simulated(stations, SEARCHED)) {
+        for errors in self.errors(&network, simulated, interruptions(losses)) {
             cost +=
                 RATE * bounded(errors.iops) + errors.mean.map_or(0.0, |one| MEAN * bounded(one));
             for ((_, weight), error) in COMPARED.iter().zip(errors.quantiles) {
@@ -259,6 +312,11 @@ impl Search<'_> {
         }
         cost / self.cells.len() as f64
     }
+}
+
+fn interruptions(losses: &Losses) -> Interruptions {
+    let [share, mean_ns] = losses.map(f64::exp);
+    Interruptions { share: share.min(0.5), mean_ns }
 }
 
 /// How far a number is outside a range, as a natural logarithm.

@@ -19,6 +19,9 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use crate::random::Random;
 
+/// Latencies that stand for all of them where interruptions are added.
+const SAMPLES: usize = 256;
+
 /// Most requests that a core serves in a turn.
 const TURN_MAX: usize = 64;
 
@@ -52,6 +55,11 @@ impl Interruptions {
     /// served. The first of these waits for all of it and the last one for nothing.
     fn met_at(self, load: f64) -> f64 {
         self.share / (1.0 - load).max(0.05)
+    }
+
+    /// The same of a closed loop, in which only what is under way waits: by its latency.
+    fn met_by(self, latency_ns: f64) -> f64 {
+        self.share * latency_ns / self.mean_ns.max(1.0)
     }
 }
 
@@ -91,23 +99,34 @@ pub struct Outcome {
     latencies: Vec<f64>,
     /// Part of its time that a core of the host and one of the target was busy, 0 to 1.
     pub busy: [f64; 2],
-    /// Which part of the requests meets an interruption, and its mean, in ns.
-    met: (f64, f64),
+    /// Which part of the requests meets an interruption of a kind, and its mean, in ns.
+    met: Vec<(f64, f64)>,
 }
 
 impl Outcome {
-    /// The same of random arrivals where cores of this network are interrupted.
+    /// The same where cores of this network are interrupted, by one kind or several.
     #[must_use]
-    pub fn interrupted(mut self, network: &Network, by: Interruptions) -> Self {
-        let met = |core: Core, cores: usize| match cores {
-            0 => 0.0,
-            cores => {
+    pub fn interrupted(
+        mut self,
+        network: &Network,
+        arrivals: Arrivals,
+        kinds: &[Interruptions],
+    ) -> Self {
+        let mean = self.mean();
+        let met = |by: &Interruptions, core: Core, cores: usize| match arrivals {
+            _ if cores == 0 => 0.0,
+            Arrivals::Poisson(rate) => {
                 let least = core.request_ns + core.turn_ns / TURN_MAX as f64;
-                by.met_at(self.iops / cores as f64 * least / 1e9)
+                by.met_at(rate.min(self.iops) / cores as f64 * least / 1e9)
             }
+            Arrivals::Closed => by.met_by(mean),
         };
-        let met = met(network.host, network.host_cores) + met(network.target, network.target_cores);
-        self.met = (met.min(0.95), by.mean_ns);
+        let of = |by: &Interruptions| {
+            let host = met(by, network.host, network.host_cores);
+            let target = met(by, network.target, network.target_cores);
+            ((host + target).min(0.95), by.mean_ns)
+        };
+        self.met = kinds.iter().filter(|by| by.share > 0.0).map(of).collect();
         self
     }
 
@@ -116,12 +135,14 @@ impl Outcome {
         let above = self.latencies.partition_point(|one| *one <= latency_ns);
         let count = (self.latencies.len() as f64).max(1.0);
         let longer = (count - above as f64) / count;
-        let (met, mean_ns) = self.met;
-        if met <= 0.0 {
-            return longer;
-        }
-        let later = |one: &f64| ((one - latency_ns) / mean_ns).exp();
-        longer + met * self.latencies[..above].iter().map(later).sum::<f64>() / count
+        // They are in order: some of them stand for those beside them.
+        let stride = (above / SAMPLES).max(1);
+        let late = |(met, mean_ns): &(f64, f64)| {
+            let later = |one: &f64| ((one - latency_ns) / mean_ns).exp();
+            let sum: f64 = self.latencies[..above].iter().step_by(stride).map(later).sum();
+            met * sum * stride as f64 / count
+        };
+        longer + self.met.iter().map(late).sum::<f64>()
     }
 
     /// A quantile of the latencies, in ns.
@@ -130,10 +151,8 @@ impl Outcome {
         let count = self.latencies.len();
         let at = whole((part * count as f64).ceil()).clamp(1, count.max(1));
         let Some(own) = self.latencies.get(at - 1).copied() else { return 0.0 };
-        if self.met.0 <= 0.0 {
-            return own;
-        }
-        let (mut low, mut high) = (own, 2.0 * own + 40.0 * self.met.1);
+        let Some(longest) = self.met.iter().map(|one| one.1).reduce(f64::max) else { return own };
+        let (mut low, mut high) = (own, 2.0 * own + 40.0 * longest);
         while high > 1.001 * low {
             let middle = (low * high).sqrt();
             if self.beyond(middle) > 1.0 - part { low = middle } else { high = middle }
@@ -145,7 +164,7 @@ impl Outcome {
     #[must_use]
     pub fn mean(&self) -> f64 {
         let own = self.latencies.iter().sum::<f64>() / (self.latencies.len() as f64).max(1.0);
-        own + self.met.0 * self.met.1
+        own + self.met.iter().map(|(met, mean_ns)| met * mean_ns).sum::<f64>()
     }
 }
 
@@ -414,7 +433,7 @@ impl Simulation<'_> {
             iops: latencies.len() as f64 / seconds,
             latencies,
             busy: [busy(host), busy(target)],
-            met: (0.0, 0.0),
+            met: Vec::new(),
         }
     }
 }

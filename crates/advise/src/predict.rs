@@ -19,8 +19,8 @@ const EXPLAINED: f64 = 0.4;
 /// to minute.
 const CLOSEST: f64 = 0.04;
 
-/// A run of seconds has few interruptions, so that they may take so many times more of the time, in
-/// pieces so many times longer. The lower end of an interval has none, as a quiet machine.
+/// A run of seconds has few interruptions, so that they may take so many times less of the time, or
+/// more in pieces so many times longer. The lower end of an interval has none of other programs.
 const INTERRUPTED: f64 = 1.6;
 
 /// Requests of a prediction.
@@ -107,12 +107,17 @@ impl Fit {
         let network = Network { host_cores, target_cores, ..self.network.clone() };
         let arrivals = Arrivals::Poisson(rate);
         let simulated = network.simulate(arrivals, depth, REQUESTS, seed);
-        let with = |times: f64| {
-            let share = (self.interruptions.share * times).min(0.5);
-            let by = Interruptions { share, mean_ns: self.interruptions.mean_ns * times };
-            simulated.clone().interrupted(&network, by)
+        // Those that nobody counts, and those of other programs.
+        let with = |unseen: f64, others: f64| {
+            let more = |by: Interruptions, times: f64| {
+                let share = (by.share * times).min(0.5);
+                Interruptions { share, mean_ns: by.mean_ns * times.max(1.0) }
+            };
+            let kinds = [more(self.interruptions, unseen), more(self.others, others)];
+            simulated.clone().interrupted(&network, arrivals, &kinds)
         };
-        let [none, outcome, more] = [0.0, 1.0, INTERRUPTED].map(with);
+        let none = with(1.0 / INTERRUPTED, 0.0);
+        let [outcome, more] = [1.0, INTERRUPTED].map(|times| with(times, times));
         let between = |of: &dyn Fn(&Outcome) -> f64, deviation: f64| {
             let around = |one: &Outcome| Interval::around(of(one), deviation.max(CLOSEST));
             Interval { low: around(&none).low, high: around(&more).high, ..around(&outcome) }

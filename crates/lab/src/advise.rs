@@ -381,9 +381,11 @@ fn row(mut row: Row, cells: &[Cell], question: &Question) -> Row {
         let words: Vec<&str> = marks.map(|mark| mark.explained()).collect();
         return row.refused(words.join(", "));
     }
-    if cells.iter().any(Cell::is_spoilt) {
+    let kept: Vec<Cell> = cells.iter().filter_map(Cell::unspoilt).collect();
+    if 2 * kept.len() < cells.len() {
         return row.refused(Mark::Disturbed.explained().to_owned());
     }
+    let cells = &kept[..];
     let sound = cells.iter().filter(|cell| !cell.marks.contains(&LEFT_OUT));
     let fitted: Vec<FittedCell> = sound.filter_map(fitted_cell).collect();
     let Some(fit) = Fit::new(&fitted, SEED) else {

@@ -120,13 +120,16 @@ fn interruptions_are_added_as_they_are_simulated() {
     let network =
         Network { host: Core { turn_ns: 500.0, request_ns: 500.0 }, ..single(1000.0, 1000.0) };
     let by = Interruptions { share: 0.01, mean_ns: 500_000.0 };
-    for (rate, depth, bound) in
-        [(20_000.0, 4096, 0.2), (400_000.0, 4096, 0.2), (700_000.0, 1 << 20, 0.4)]
-    {
-        let arrivals = Arrivals::Poisson(rate);
+    for (arrivals, depth, bound) in [
+        (Arrivals::Poisson(20_000.0), 4096, 0.2),
+        (Arrivals::Poisson(400_000.0), 4096, 0.2),
+        (Arrivals::Poisson(700_000.0), 1 << 20, 0.4),
+        (Arrivals::Closed, 1, 0.3),
+        (Arrivals::Closed, 64, 0.3),
+    ] {
         let simulated = network.simulate_interrupted(by, arrivals, depth, 3_000_000, 5);
         let alone = network.simulate(arrivals, depth, 50_000, 6);
-        let added = alone.interrupted(&network, by);
+        let added = alone.interrupted(&network, arrivals, &[by]);
         for part in [0.5, 0.99, 0.999] {
             let [one, other] = [&simulated, &added].map(|outcome| outcome.quantile(part));
             let error = (one / other).ln().abs();

@@ -169,7 +169,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("weft-key", &["weft key generate tls key", "weft key check key"]),
     ("weft-rdma", &["weft rdma devices"]),
     ("weft-report", &["weft report results"]),
-    ("weft-advise", &["weft advise --p99 300us --iops 200k --from results"]),
+    (
+        "weft-advise",
+        &[
+            "weft advise --p99 300us --iops 200k",
+            "weft advise --p99 300us --iops 200k --from results",
+        ],
+    ),
     ("weft-first-look", &["weft first-look"]),
     ("weft-completion", &["weft completion bash"]),
 ];

@@ -147,7 +147,7 @@ fn an_advice_is_confirmed_or_not() {
         let arrivals = Arrivals::Poisson(part * question.iops);
         let mut record = simulated(network, arrivals, 128, &load);
         let host = record.host.as_mut().expect("a side");
-        (host.seconds, host.lost_s, host.interruptions) = (1.0, Some(lost_s), 400);
+        (host.seconds, host.lost_s) = (1.0, Some(lost_s));
         let records = vec![record];
         confirm(&Results { records, ..all[0].clone() }, row, &question).expect("a result")
     };

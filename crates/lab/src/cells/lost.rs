@@ -74,6 +74,13 @@ impl Cell {
     pub(crate) fn is_spoilt(&self) -> bool {
         self.repeats.iter().any(|repeat| repeat.lost.time > SPOILT)
     }
+
+    /// The cell with the repeats that other programs left; none if there is none.
+    pub(crate) fn unspoilt(&self) -> Option<Self> {
+        let kept = self.repeats.iter().filter(|repeat| repeat.lost.time <= SPOILT);
+        let cell = Self { repeats: kept.cloned().collect(), ..self.clone() };
+        cell.is_measured().then_some(cell)
+    }
 }
 
 impl Repeat {
