@@ -89,12 +89,13 @@ const MEAN: f64 = 2.0;
 const STEPS: u32 = 50;
 const CALM: f64 = 0.95;
 
-/// Requests that are simulated for each cell in the search, and for its errors.
+/// Requests that are simulated for each cell where the search begins, then, and for its errors.
+const ROUGHLY: usize = 1000;
 const SEARCHED: usize = 3000;
 const JUDGED: usize = 50_000;
 
 /// Steps of the search, and how often it is made of each half of the parameters.
-const STEPS_MAX: usize = 80;
+const STEPS_MAX: usize = 60;
 const ROUNDS: usize = 2;
 
 /// A request that takes this multiple of the median has met an interruption.
@@ -151,13 +152,13 @@ impl Fit {
         }
         let search = Search { cells, alone, seed };
         let mut losses = search.losses();
-        let ends =
-            search.beginnings(most).map(|begin| nelder_mead(begin, |at| search.cost(at, &losses)));
+        let roughly = |at: &Stations| search.cost(at, &losses, ROUGHLY);
+        let ends = search.beginnings(most).map(|begin| nelder_mead(begin, roughly));
         let (_, mut stations) = ends.into_iter().min_by(|one, other| one.0.total_cmp(&other.0))?;
         for _ in 0..ROUNDS {
             let simulated = search.simulated(&stations, SEARCHED);
             (_, losses) = nelder_mead(losses, |at| search.cost_of(&stations, &simulated, at));
-            (_, stations) = nelder_mead(stations, |at| search.cost(at, &losses));
+            (_, stations) = nelder_mead(stations, |at| search.cost(at, &losses, SEARCHED));
         }
         let network = search.network(&stations, alone);
         let interruptions = interruptions(&losses);
@@ -291,8 +292,8 @@ impl Search<'_> {
         each.collect()
     }
 
-    fn cost(&self, stations: &Stations, losses: &Losses) -> f64 {
-        self.cost_of(stations, &self.simulated(stations, SEARCHED), losses)
+    fn cost(&self, stations: &Stations, losses: &Losses, requests: usize) -> f64 {
+        self.cost_of(stations, &self.simulated(stations, requests), losses)
     }
 
     fn cost_of(&self, stations: &Stations, simulated: &[Outcome], losses: &Losses) -> f64 {

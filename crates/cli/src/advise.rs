@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use weft_lab::advise::{self, Advice, Confirmation, Question, Row, Verdict};
+use weft_lab::jobfile::{self, Section};
 use weft_lab::results::file::ADVICE;
 use weft_lab::results::{self, Configuration, Results, key};
 use weft_lab::{Pattern, html, units};
@@ -40,12 +41,16 @@ const CONFIRMATION_PLAN: &str = "confirmation.toml";
                         when it was measured; 1: the results say nothing of it."
 )]
 pub(crate) struct Options {
+    /// A job file of fio whose one job says what the requests are, and how many a second
+    /// (rate_iops).
+    #[arg(value_name = "FILE.fio", conflicts_with_all = ["rw", "rwmixread", "bs"])]
+    job: Option<PathBuf>,
     /// The latency that 99 % of the requests are to have at most, such as 300us.
     #[arg(long, value_name = "TIME", value_parser = time)]
     p99: Duration,
     /// Requests a second, such as 200k.
-    #[arg(long, value_name = "RATE", value_parser = rate)]
-    iops: f64,
+    #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "job")]
+    iops: Option<f64>,
     /// What the requests are, as for weft bench; by default random reads, or what the results have.
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     rw: Option<Pattern>,
@@ -69,19 +74,28 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    fn question(&self) -> Question {
-        Question {
-            p99_ns: self.p99.as_secs_f64() * 1e9,
-            iops: self.iops,
-            pattern: self.rw.map(|pattern| pattern.name().to_owned()),
-            read_percent: self.rwmixread,
-            block_bytes: self.bs,
-        }
+    fn question(&self) -> Result<Question, Failure> {
+        let p99_ns = self.p99.as_secs_f64() * 1e9;
+        let Some(path) = &self.job else {
+            return Ok(Question {
+                p99_ns,
+                iops: self.iops.unwrap_or_default(),
+                pattern: self.rw.map(|pattern| pattern.name().to_owned()),
+                read_percent: self.rwmixread,
+                block_bytes: self.bs,
+            });
+        };
+        let sections = jobfile::read(path).map_err(Failure::Because)?;
+        let fault = |what: &str| Failure::Because(format!("{}: {what}", path.display()));
+        let [Section { job, .. }] = &sections[..] else {
+            return Err(fault("it has several jobs, and the advice is about one"));
+        };
+        Question::of(job, p99_ns, self.iops).map_err(|what| fault(&what))
     }
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let question = options.question();
+    let question = options.question()?;
     let measured = match options.from.is_empty() {
         true => vec![measure(options, &question)?],
         false => options.from.clone(),

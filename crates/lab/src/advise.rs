@@ -6,6 +6,8 @@
 //! request than was asked for is no cell of it, since neither device nor network need be alike.
 
 use std::collections::BTreeSet;
+use std::panic::resume_unwind;
+use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -14,8 +16,10 @@ use weft_advise::fit::{Cell as FittedCell, Fit};
 use weft_advise::network::Interruptions;
 use weft_advise::{Arrivals, Prediction, Refusal};
 
-use crate::cells::{Cell, Cells};
-use crate::results::{Configuration, Mark, Results, Role, Value, key, number};
+use crate::Job;
+use crate::cells::{Cell, Cells, Repeat};
+use crate::pattern::Pattern;
+use crate::results::{Configuration, Mark, Results, Role, Side, Value, key, number};
 use crate::study::plan::{Kind, Measure, Plan};
 use crate::units;
 
@@ -56,6 +60,45 @@ pub struct Question {
     pub read_percent: Option<u64>,
     /// Their size; none: that of the results, if they have one only.
     pub block_bytes: Option<u64>,
+}
+
+impl Question {
+    /// What a job asks for, with this rate or its own.
+    ///
+    /// # Errors
+    /// It has no rate, or something that no plan of a study has: a sentence without its subject.
+    pub fn of(job: &Job, p99_ns: f64, iops: Option<f64>) -> Result<Self, String> {
+        let own = job.rate.map(|rate| rate.iops * f64::from(job.copies));
+        let iops = iops.or(own).ok_or("the job has no rate_iops: give --iops")?;
+        let known = Job {
+            pattern: job.pattern,
+            read_percent: job.read_percent,
+            block_bytes: job.block_bytes,
+            ..Job::default()
+        };
+        let differs = [
+            (job.modifier != known.modifier, "rw with a modifier"),
+            (job.zones != known.zones, "zones"),
+            (job.sizes != known.sizes, "bssplit or a range of sizes"),
+            (job.spread != known.spread, "random_distribution"),
+            (job.random_percent != known.random_percent, "percentage_random"),
+            (job.think != known.think, "thinktime"),
+            (job.replay.is_some(), "read_iolog"),
+            (job.verify, "verify"),
+        ];
+        if let Some((_, what)) = differs.into_iter().find(|(differs, _)| *differs) {
+            return Err(format!("the job has {what}, which no study measures"));
+        }
+        let mixed = [Pattern::RandRw, Pattern::ReadWrite].contains(&job.pattern);
+        let whole = format!("{:.0}", job.read_percent).parse().ok().filter(|_| mixed);
+        Ok(Self {
+            p99_ns,
+            iops,
+            pattern: Some(job.pattern.name().to_owned()),
+            read_percent: whole,
+            block_bytes: Some(job.block_bytes.into()),
+        })
+    }
 }
 
 /// Whether a way holds the objective.
@@ -106,8 +149,8 @@ pub struct Row {
     pub least_depth: Option<usize>,
     /// The rate up to which the p99 is expected to be within the objective.
     pub headroom_iops: Option<f64>,
-    /// Processors of the host and of the target that it takes at the rate, as the nearest cell
-    /// took CPU time for a request; of a target that reports none, none.
+    /// Processors of the host and of the target that it takes at the rate, between the cells with
+    /// the nearest rates; of a target that reports none, none.
     pub processors: [Option<f64>; 2],
     /// Cells that were fitted.
     pub cells: usize,
@@ -317,11 +360,19 @@ pub fn advise(results: &[Results], question: &Question) -> Result<Advice, String
     if let Some(other) = asked.iter().find(|kind| **kind != asked[0]) {
         return Err(format!("give --rw and --bs: there are {} and {other}", asked[0]));
     }
-    let mut rows: Vec<Row> = Vec::new();
-    for (way, cells) in &ways {
-        let blank = Row::new(label_of(way, &ways), way.clone(), cells.len());
-        rows.push(row(blank, cells, question));
-    }
+    // A fit takes seconds.
+    let mut rows: Vec<Row> = thread::scope(|scope| {
+        let begin = |(way, cells): &'_ (Configuration, Vec<Cell>)| {
+            let blank = Row::new(label_of(way, &ways), way.clone(), cells.len());
+            let cells = cells.clone();
+            scope.spawn(move || row(blank, &cells, question))
+        };
+        let begun: Vec<_> = ways.iter().map(begin).collect();
+        begun
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|why| resume_unwind(why)))
+            .collect()
+    });
     let rank = |row: &Row| match row.verdict {
         _ if row.is_local() => (3, 0.0),
         Verdict::Holds => (0, row.cost().unwrap_or(f64::INFINITY)),
@@ -513,20 +564,30 @@ fn mean_interruptions(cell: &Cell) -> Interruptions {
     }
 }
 
-/// CPU time of a request of the cell with the nearest rate, times the rate.
+/// Processors of the host and of the target at a rate: between the cells with the nearest rates.
 fn processors(cells: &[Cell], rate: f64) -> [Option<f64>; 2] {
-    let far = |cell: &Cell| (mean_iops(cell) / rate).ln().abs();
-    let nearest = cells.iter().min_by(|one, other| far(one).total_cmp(&far(other)));
-    let of = |side: &dyn Fn(&crate::cells::Repeat) -> Option<f64>| {
-        let used = nearest?
-            .repeats
-            .iter()
-            .filter_map(|repeat| Some((side(repeat)?, repeat.requests as f64)));
-        let (used, requests) = used.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        (requests > 0.0).then(|| used / requests * rate)
+    let used = |cell: &Cell, of: fn(&Repeat) -> &Option<Side>| {
+        let sides = cell.repeats.iter().filter_map(|repeat| of(repeat).as_ref());
+        let (cpu_s, seconds) = sides.fold((0.0, 0.0), |(cpu_s, seconds), side| {
+            (cpu_s + side.cpu_seconds(), seconds + side.seconds)
+        });
+        (seconds > 0.0).then_some(cpu_s / seconds)
     };
-    let cpu = |side: &Option<crate::results::Side>| side.as_ref().map(|side| side.cpu_seconds());
-    [of(&|repeat| cpu(&repeat.host)), of(&|repeat| cpu(&repeat.target))]
+    let at = |of: fn(&Repeat) -> &Option<Side>| {
+        let points = cells.iter().filter_map(|cell| Some((mean_iops(cell), used(cell, of)?)));
+        let mut points: Vec<(f64, f64)> = points.collect();
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let above = points.iter().position(|point| point.0 >= rate);
+        match above {
+            Some(0) => points.first().map(|point| point.1),
+            Some(above) => {
+                let ((low, less), (high, more)) = (points[above - 1], points[above]);
+                Some(less + (more - less) * (rate - low) / (high - low).max(f64::MIN_POSITIVE))
+            }
+            None => points.last().map(|point| point.1),
+        }
+    };
+    [at(|repeat| &repeat.host), at(|repeat| &repeat.target)]
 }
 
 /// The cheapest way that holds, and what would have to be true for the next one.

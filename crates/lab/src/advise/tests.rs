@@ -59,7 +59,7 @@ fn simulated(
     let mut record = record(Role::Plain, settings, outcome.iops, 1);
     record.read.as_mut().expect("reads").latency = LatencyRecord::of(&latency);
     let thread = |part: f64| Thread { user_s: part, ..Thread::default() };
-    let side = |part: f64| Side { threads: vec![thread(part)], ..Side::default() };
+    let side = |part| Side { seconds: 1.0, threads: vec![thread(part)], ..Side::default() };
     (record.host, record.target) = (Some(side(outcome.busy[0])), Some(side(outcome.busy[1])));
     record
 }
@@ -147,7 +147,7 @@ fn an_advice_is_confirmed_or_not() {
         let arrivals = Arrivals::Poisson(part * question.iops);
         let mut record = simulated(network, arrivals, 128, &load);
         let host = record.host.as_mut().expect("a side");
-        (host.seconds, host.lost_s) = (1.0, Some(lost_s));
+        host.lost_s = Some(lost_s);
         let records = vec![record];
         confirm(&Results { records, ..all[0].clone() }, row, &question).expect("a result")
     };
@@ -186,4 +186,37 @@ fn the_plan_that_confirms_has_the_advised_way_only() {
     let machine = crate::testing::large_machine();
     let matrix = crate::study::matrix::expand(&plan, &machine, &only);
     assert_eq!(matrix.steps().count(), 1);
+}
+
+/// What a job of fio asks for, and what no study measures is refused by its name.
+#[test]
+fn a_job_is_a_question() {
+    let of = |text: &str, iops| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("job.fio");
+        std::fs::write(&path, format!("[a]\n{text}\n")).expect("a file");
+        let sections = crate::jobfile::read(&path).expect("a job file");
+        Question::of(&sections[0].job, 1e6, iops)
+    };
+    let job = "rw=randrw\nrwmixread=70\nbs=8k\nnumjobs=2\nrate_iops=700,300";
+    let mixed = of(job, None).expect("a question");
+    let expected = Question {
+        iops: 2000.0,
+        pattern: Some("randrw".to_owned()),
+        read_percent: Some(70),
+        block_bytes: Some(8192),
+        ..question(1000.0, 0.0)
+    };
+    assert_eq!(mixed, expected);
+    assert_eq!(of(job, Some(5.0)).map(|question| question.iops), Ok(5.0));
+    assert_eq!(of("rw=randread", Some(5.0)).map(|question| question.read_percent), Ok(None));
+    assert!(of("rw=randread", None).is_err_and(|why| why.contains("give --iops")));
+    for (what, named) in [
+        ("random_distribution=zipf:1.1", "random_distribution"),
+        ("bssplit=4k/50:8k/50", "bssplit"),
+        ("thinktime=10", "thinktime"),
+    ] {
+        let refused = of(&format!("rw=randread\n{what}"), Some(5.0)).expect_err(what);
+        assert!(refused.contains(named), "{refused}");
+    }
 }
