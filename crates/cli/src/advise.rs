@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use weft_lab::advise::{self, Advice, Question, Row, Verdict};
-use weft_lab::{Pattern, results, units};
+use weft_lab::results;
+use weft_load::{Pattern, units};
 
 use crate::failure::Failure;
 use crate::output::{self, Format};

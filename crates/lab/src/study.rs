@@ -31,7 +31,6 @@ pub mod linux;
 mod load_device;
 pub mod matrix;
 mod measure;
-mod network;
 pub mod observe;
 pub mod plan;
 pub mod precondition;

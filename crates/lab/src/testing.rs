@@ -1,6 +1,7 @@
 //! Records for tests.
 
-use crate::histogram::Latency;
+use weft_load::Latency;
+
 use crate::results::{
     Configuration, Core, Direction, LatencyRecord, Record, Role, Side, SideMachine, Status, Thread,
     Value, key, number,

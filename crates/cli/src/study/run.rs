@@ -9,7 +9,6 @@ use clap::Args;
 use serde_json::json;
 use weft_backend::DeviceSpec;
 use weft_host::{Provider, TransportId};
-use weft_lab::random::split_mix;
 use weft_lab::results::file::{ANSWER, ENVIRONMENT, PLAN, RECORDS, TABLE};
 use weft_lab::results::{self, Environment, Store, Value, key};
 use weft_lab::study::agent::Fleet;
@@ -22,6 +21,7 @@ use weft_lab::study::quiet::{self, Waited};
 use weft_lab::study::runner::{self, Outcome, Settings};
 use weft_lab::study::software::Software;
 use weft_lab::{claims, environment, html};
+use weft_load::random::split_mix;
 use weft_reactor::DriverKind;
 
 mod words;

@@ -1,9 +1,9 @@
 //! Results that were made up from networks whose truth is known.
 
 use weft_advise::network::{Core, Network};
+use weft_load::Latency;
 
 use super::*;
-use crate::histogram::Latency;
 use crate::results::{Environment, LatencyRecord, Record, Side, Thread};
 use crate::testing::record;
 

@@ -365,7 +365,7 @@ fn a_percentile_is_the_same_number_everywhere() {
         plan: plan.to_text().expect("a plan"),
         records,
     };
-    assert_eq!(crate::report::cells::lines(&results)[0].p99, told);
+    assert_eq!(crate::summary::lines(&results)[0].p99, told);
     let folder = tempfile::tempdir().expect("a folder");
     let store = crate::results::Store::open(folder.path()).expect("a store");
     store.set_plan(&results.plan).expect("a plan");

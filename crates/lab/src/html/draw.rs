@@ -1,6 +1,8 @@
 //! Draws the figures of a plan.
 
 use serde_json::Value as Json;
+use weft_load::Latency;
+use weft_load::limits::SAMPLES_BEYOND;
 
 use super::figure::{
     self, AxisX, AxisY, Content, Curve, Figure, Grid, Layer, Place, Point, Series, SeriesKind,
@@ -9,8 +11,6 @@ use super::figure::{
 use super::styles::Styles;
 use super::units;
 use crate::cells::{Cell, Cells, Estimate, Metric, Part, Reading, Scale, knee, value_order};
-use crate::histogram::Latency;
-use crate::limits::SAMPLES_BEYOND;
 use crate::published::PublishedResult;
 use crate::results::{Role, Side, Value, key, number};
 use crate::study::plan::{Kind, Plan, Plot, PlotKind};

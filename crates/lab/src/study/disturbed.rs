@@ -6,11 +6,12 @@
 //! means that the threads did not get their processors, whatever the rest was.
 
 use weft_backend::DeviceSpec;
+use weft_load::limits::WAKE_UP;
 
 use super::deployment::{Load, Place};
 use super::launch::TargetSpec;
 use super::software::Software;
-use crate::limits::{DISTURBED, TICK, WAKE_UP};
+use crate::limits::{DISTURBED, TICK};
 use crate::results::{Connection, Core, Delay, Mark, Record, Side, Thread};
 
 /// A load of a step, for the threads that ran beside those of others.

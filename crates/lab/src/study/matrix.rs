@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use weft_host::Transport;
+use weft_load::random::Random;
 
 use super::given::{self, KnownTarget, given_targets, no_target, protocol};
 use super::launch::Tls;
 use super::plan::{Kind, Plan, Shared};
 use super::software::{self, MissingSoftware};
 use super::{knob, roles, site};
-use crate::random::Random;
 use crate::results::{Configuration, Role, Value, key};
 
 /// What is available for running a study.

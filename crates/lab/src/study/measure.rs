@@ -6,6 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use weft_load::limits::{WINDOW, WINDOWS_MAX};
+use weft_load::usage::Usage;
+use weft_load::{
+    Aside, DirectionResult, Job, Phase, Polling, Progress, RunObserver, RunResult, Windows,
+};
 use weft_reactor::monotonic_time;
 use weft_rpc::machine::Machine;
 use weft_statistics::Statistics;
@@ -20,15 +25,11 @@ use super::software::Software;
 use super::steady::{Steadiness, SteadyStateDetector};
 use super::target_set::TargetSet;
 use super::{side, site};
-use crate::aside::Aside;
-use crate::limits::{FULL, OVERLAP_MIN, WINDOW, WINDOWS_MAX};
+use crate::limits::{FULL, OVERLAP_MIN};
 use crate::results::{
     Connection, Direction, IdleRate, LatencyRecord, LinkProbe, LoadPart, Mark, Record, Role,
     Served, Side, Status, Window, fairness, key, number,
 };
-use crate::run::Windows;
-use crate::usage::Usage;
-use crate::{DirectionResult, Job, Phase, Polling, Progress, RunObserver, RunResult};
 
 /// A background has reached its rate if it reaches at least this share of it.
 const REACHED: f64 = 0.98;

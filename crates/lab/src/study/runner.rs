@@ -11,6 +11,7 @@ use std::{fmt, fs};
 
 use weft_backend::DeviceSpec;
 use weft_host::{Provider, Transport};
+use weft_load::{Job, RunObserver};
 use weft_reactor::{DriverKind, monotonic_time};
 use weft_rpc::machine::Machine;
 
@@ -29,7 +30,7 @@ use crate::limits::{REFERENCE_EVERY, REFERENCES_MAX};
 use crate::results::{
     self, Configuration, Environment, IdleRate, Record, Role, SCHEMA, Status, Store, key,
 };
-use crate::{Job, RunObserver, claims, environment};
+use crate::{claims, environment};
 
 /// After this many failed cells in a row the run ends: the others would fail, too.
 const FAILURES_MAX: usize = 3;
@@ -487,7 +488,7 @@ impl Runner<'_> {
         };
         let observer = &mut *self.observer;
         let position = Position::default();
-        let mut tell = |what: &str, progress: &crate::Progress| {
+        let mut tell = |what: &str, progress: &weft_load::Progress| {
             observer.progress(&position, &format!("preconditioning: {what}"), progress);
         };
         match precondition::precondition(&drive, limit, self.stop, &mut tell) {

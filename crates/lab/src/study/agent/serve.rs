@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use weft_backend::DeviceSpec;
 use weft_host::{Options, Provider, TransportId};
+use weft_load::{Job, Progress, RunObserver};
 use weft_reactor::{DriverKind, monotonic_time};
 use weft_rpc::machine::Machine;
 use weft_rpc::{CallError, Client, Methods};
@@ -21,6 +22,7 @@ use super::{
     ProbeRun, Reach, SetKnobs, StartTarget, Started, StopTarget, UseSpdk, Wanted, Wish, control,
     knobs, probe, reach,
 };
+use crate::environment;
 use crate::study::given::protocol;
 use crate::study::inside::{News, Running, Settings, Stop, Teller};
 use crate::study::knob::{self, Knobs};
@@ -28,7 +30,6 @@ use crate::study::launch::{Launcher, StartedTarget, TargetSpec};
 use crate::study::linux::{self, Linux};
 use crate::study::load_device::{LoadDevice, Spread, spread};
 use crate::study::site::{SpdkTools, end};
-use crate::{Job, Progress, RunObserver, environment};
 
 /// A build of this program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

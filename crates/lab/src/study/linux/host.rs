@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use uuid::Uuid;
 use weft_host::{Options, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, TransportId};
+use weft_load::Job;
 use weft_reactor::monotonic_time;
 
 use super::{Changes, Linux, attribute, load, names, nvme, set};
-use crate::Job;
 use crate::results::Connection;
 use crate::study::given::protocol_name;
 use crate::study::knob::change::Change;

@@ -117,7 +117,11 @@ impl Floor {
         })
     }
 
-    pub(crate) fn check(&self) -> io::Result<()> {
+    /// Whether it can be measured.
+    ///
+    /// # Errors
+    /// What is asked for is beyond a bound.
+    pub fn check(&self) -> io::Result<()> {
         let fault = |what: &str| Err(io::Error::new(ErrorKind::InvalidInput, what.to_owned()));
         let sizes = 1..=MESSAGE_BYTES_MAX;
         if !sizes.contains(&self.request_bytes) || !sizes.contains(&self.response_bytes) {
@@ -146,7 +150,10 @@ impl Floor {
     }
 
     /// Answers until the client is gone.
-    pub(crate) fn serve(&self, mut stream: TcpStream) -> io::Result<Usage> {
+    ///
+    /// # Errors
+    /// As [`Floor::drive`].
+    pub fn serve(&self, mut stream: TcpStream) -> io::Result<Usage> {
         self.pin(self.cpus.map(|(server, _)| server))?;
         self.prepare(&stream)?;
         let before = Usage::of_this_thread();
@@ -174,7 +181,11 @@ impl Floor {
         Ok(Usage::of_this_thread().since(&before))
     }
 
-    pub(crate) fn drive(&self, mut stream: TcpStream) -> io::Result<FloorResult> {
+    /// Sends requests to an end that [serves](Floor::serve), and measures.
+    ///
+    /// # Errors
+    /// The socket has an error, or has been silent for too long.
+    pub fn drive(&self, mut stream: TcpStream) -> io::Result<FloorResult> {
         self.pin(self.cpus.map(|(_, client)| client))?;
         self.prepare(&stream)?;
         if let Some(rate) = self.rate {
@@ -274,7 +285,11 @@ impl Floor {
         cpu.map_or(Ok(()), pin_current_thread)
     }
 
-    pub(crate) fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
+    /// Sets the options of a socket.
+    ///
+    /// # Errors
+    /// The kernel refuses one.
+    pub fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
         self.choose_congestion(stream)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(self.spin)?;

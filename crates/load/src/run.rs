@@ -258,7 +258,13 @@ pub trait RunObserver {
 }
 
 /// An observer of the windows alone.
-pub(crate) struct Windows<'a>(pub(crate) &'a mut dyn FnMut(&Progress));
+pub struct Windows<'a>(pub &'a mut dyn FnMut(&Progress));
+
+impl fmt::Debug for Windows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Windows")
+    }
+}
 
 impl RunObserver for Windows<'_> {
     fn progress(&mut self, progress: &Progress) {
