@@ -20,6 +20,7 @@ use crate::Rate;
 use crate::histogram::Latency;
 use crate::pacer::Pacer;
 use crate::random::Random;
+use crate::units::ns;
 use crate::usage::Usage;
 
 /// Bytes received at once: more than a socket buffer holds by default.
@@ -233,7 +234,6 @@ impl Floor {
         let ends = (stream.local_addr()?, stream.peer_addr()?);
         let before = Usage::of_this_thread();
         let (mut received, request) = (vec![0; RECEIVE_BYTES], vec![1; self.request_bytes]);
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut pacer = Pacer::open(rate.process, rate.iops, Random::new(SEED, 0));
         let began = monotonic_time();
         let count_from = began + self.ramp;
@@ -364,7 +364,7 @@ fn account(
         *count -= taken;
         answered -= taken;
         if let Some(latency) = &mut latency {
-            let waited = u64::try_from(now.saturating_sub(*at).as_nanos()).unwrap_or(u64::MAX);
+            let waited = ns(now.saturating_sub(*at));
             latency.record_times(waited, taken as u64);
         }
         if *count == 0 {

@@ -1,5 +1,7 @@
 //! Formats numbers, for terminals and pages alike.
 
+use std::time::Duration;
+
 const KIB: f64 = 1024.0;
 
 /// The unit of a number, which determines how it is displayed.
@@ -51,6 +53,12 @@ pub fn time(nanoseconds: f64) -> String {
         t if t < 1e9 => format!("{:.1} ms", t / 1e6),
         t => format!("{:.2} s", t / 1e9),
     }
+}
+
+/// In nanoseconds, or the most that there is.
+#[must_use]
+pub fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A rate of bytes in powers of 1024: `4.71 GiB/s`.

@@ -261,7 +261,7 @@ impl<'a> TargetSet<'a> {
         let of = |running: &mut Running| match &mut running.client {
             Some(client) => read(client),
             None => Ok(running.target.machine()?.map(|(time, machine)| Statistics {
-                time_ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+                time_ns: weft_load::units::ns(time),
                 machine,
                 ..Statistics::default()
             })),
