@@ -32,7 +32,7 @@ pub use record::{
     Status, Thread, Window,
 };
 pub use store::{LoadError, Results, Store, load};
-pub use value::{Configuration, Value};
+pub use value::{Configuration, Value, integer, text};
 pub use weft_load::histogram::{LatencyRecord, LatencyRecordError};
 
 /// The version of the schema that this build writes. It reads this one and schema 1.

@@ -20,6 +20,7 @@
 pub mod agent;
 mod alike;
 pub mod builtin;
+pub mod capabilities;
 pub mod deployment;
 mod disturbed;
 pub mod given;

@@ -13,7 +13,8 @@ use weft_lab::results::{
     Thread, Value, Window, key, number,
 };
 use weft_lab::study::builtin;
-use weft_lab::study::matrix::{self, Capabilities, Cell, Step};
+use weft_lab::study::capabilities::Capabilities;
+use weft_lab::study::matrix::{self, Cell, Step};
 use weft_lab::study::plan::{Plan, Run};
 use weft_load::Latency;
 

@@ -5,8 +5,8 @@ use weft_host::Transport;
 use super::*;
 use crate::cells::gate::{Rule, Sentence, rule};
 use crate::results::{IdleRate, Role, Status, Value, key};
-use crate::study::given::KnownTarget;
-use crate::study::matrix::{Apart, Capabilities};
+use crate::study::capabilities::KnownTarget;
+use crate::study::capabilities::{Apart, Capabilities};
 use crate::study::plan::AnswerKind;
 use crate::testing::{large_machine, made_up, record, repeated};
 

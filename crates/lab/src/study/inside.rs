@@ -361,8 +361,9 @@ mod tests {
     fn every_job_of_a_study_arrives_as_it_was() {
         use crate::results::Configuration;
         use crate::study::builtin::BUILTINS;
+        use crate::study::capabilities::Capabilities;
         use crate::study::deployment::Planner;
-        use crate::study::matrix::{Capabilities, expand};
+        use crate::study::matrix::expand;
         let (cpus, own_target) = ((0..64).collect(), true);
         let capabilities = Capabilities { cpus, own_target, ..Capabilities::default() };
         for study in BUILTINS {

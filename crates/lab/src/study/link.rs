@@ -10,10 +10,11 @@ use weft_load::network::{COMMAND_BYTES, DATA_HEADER_BYTES};
 use weft_reactor::congestion_between;
 
 use super::given::protocol;
-use super::matrix::{Cell, integer, text};
+use super::matrix::Cell;
 use super::plan::Measure;
 use super::side;
 use crate::results::{Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, key};
+use crate::results::{integer, text};
 
 /// The stream consists of responses of this size, several in flight.
 pub(super) const STREAM_BYTES: usize = 256 << 10;

@@ -533,7 +533,7 @@ impl Context<'_> {
             record.mark(Mark::GeneratorFull);
         }
         if record.role == Role::Saturation {
-            let shared = super::matrix::text(&record.configuration, key::SHARED);
+            let shared = crate::results::text(&record.configuration, key::SHARED);
             let filled = match shared {
                 "target" => target,
                 "host" => generator,
@@ -584,7 +584,7 @@ fn apart(parts: &[Part]) -> Option<String> {
 
 /// What is wrong if the connection spoke another protocol than the label says.
 fn mislabelled(record: &Record) -> Option<String> {
-    let label = super::matrix::text(&record.configuration, key::TRANSPORT);
+    let label = crate::results::text(&record.configuration, key::TRANSPORT);
     let expected = protocol(label).map(protocol_name);
     let spoken = record.connection.as_ref().map(|connection| connection.protocol.as_str());
     let link = record.connection.as_ref().map_or("", |connection| &connection.link);
@@ -670,7 +670,7 @@ enum Groups {
 impl Groups {
     fn of(measured: &[Measured]) -> Self {
         let shared = |record: &Record, side: &str| {
-            super::matrix::text(&record.configuration, key::SHARED) == side
+            crate::results::text(&record.configuration, key::SHARED) == side
         };
         let role = |of: &Measured, roles: &[Role]| roles.contains(&of.record.role);
         let tenants = [Role::Alone, Role::Foreground, Role::Background];

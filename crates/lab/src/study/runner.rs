@@ -16,11 +16,12 @@ use weft_reactor::{DriverKind, monotonic_time};
 use weft_rpc::machine::Machine;
 
 use super::agent::{self, Fleet};
+use super::capabilities::Capabilities;
 use super::given::{self, given_targets, protocol};
 use super::knob::KnobValue;
 use super::launch::{GivenTarget, Launcher};
 use super::linux::Linux;
-use super::matrix::{self, Capabilities, Matrix, Step};
+use super::matrix::{self, Matrix, Step};
 use super::observe::{Position, StudyObserver};
 use super::plan::{Kind, Plan, PlanError};
 use super::target_set::TargetSet;
@@ -381,7 +382,7 @@ impl Runner<'_> {
         }
         let mut addresses: Vec<IpAddr> = Vec::new();
         for cell in cells {
-            let transport = matrix::text(&cell.configuration, key::TRANSPORT);
+            let transport = crate::results::text(&cell.configuration, key::TRANSPORT);
             let path = self.path(transport).filter(|path| !addresses.contains(path));
             addresses.extend(path);
         }
@@ -403,7 +404,7 @@ impl Runner<'_> {
     fn probe_links_apart(&mut self, fleet: &Fleet, cells: Vec<&matrix::Cell>) -> Result<(), Stop> {
         let mut links: Vec<&str> = Vec::new();
         for cell in cells {
-            let transport = matrix::text(&cell.configuration, key::TRANSPORT);
+            let transport = crate::results::text(&cell.configuration, key::TRANSPORT);
             let link = super::site::link_of(transport);
             if protocol(transport) == Some(Transport::Tcp) && !links.contains(&link) {
                 links.push(link);

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 
 use weft_host::{Provider, Transport};
 use weft_lab::results::{self, Environment, Record, Store, key};
-use weft_lab::study::given::KnownTarget;
+use weft_lab::study::capabilities::Capabilities;
+use weft_lab::study::capabilities::KnownTarget;
 use weft_lab::study::launch::{GivenTarget, Launcher, StartedTarget, TargetSpec};
-use weft_lab::study::matrix::Capabilities;
 use weft_lab::study::observe::{Position, StudyObserver};
 use weft_lab::study::plan::Plan;
 use weft_lab::study::runner::{self, Outcome, Settings};

@@ -9,8 +9,8 @@ use weft_load::{Job, Progress, RunObserver, RunResult};
 use weft_reactor::monotonic_time;
 use weft_rpc::machine::Machine;
 
+use super::calls::{Clock, CloseLoad, Counted, CountedLoad, Go, PrepareLoad};
 use super::line::{Agent, Offset, Reading, SentRequest, call_all, wait_for};
-use super::{Clock, CloseLoad, Counted, CountedLoad, Go, PrepareLoad};
 use crate::results::{LoadPart, SideMachine};
 use crate::study::inside::{Event, News, Settings, Stop};
 use crate::study::side;

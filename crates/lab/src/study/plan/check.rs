@@ -147,7 +147,7 @@ impl Plan {
         if measure.repeats_max < measure.repeats {
             return fault("repeats_max must be at least repeats");
         }
-        if !measure.judged_by.is_empty() && !crate::compare::is_metric(&measure.judged_by) {
+        if !measure.judged_by.is_empty() && !crate::cells::is_of_a_repeat(&measure.judged_by) {
             return fault(format!(
                 "judged_by is {:?}; it may be iops, bandwidth, mean or a percentile such as p99",
                 measure.judged_by

@@ -13,9 +13,10 @@ use crate::cells::{Estimate, Repeat, Scale};
 use crate::results::{
     IdleRate, KnobRecord, Mark, Record, Role, Status, TestedTarget, Value, key, number,
 };
+use crate::results::{integer, text};
 use crate::study::agent::Fleet;
 use crate::study::deployment::{Deployment, Place, Planner};
-use crate::study::matrix::{Cell, Step, integer, text};
+use crate::study::matrix::{Cell, Step};
 use crate::study::measure::{MeasureOptions, Measured, measure};
 use crate::study::plan::Kind;
 use crate::study::software::Software;
