@@ -107,17 +107,21 @@ impl TestProgram {
     }
 
     /// Whether it uses a driver of the reactor, and no process of its own. Others simulate,
-    /// compute or read; the lab measures by what is tested without it.
+    /// compute or read; load and lab measure by what is tested without them.
     pub fn has_driver(&self) -> bool {
         match self.kind.as_str() {
-            "lib" => !self.folder.ends_with("lab"),
+            "lib" => !self.is_of(&["load", "lab"]),
             _ => ["allocation", "serve", "suite"].contains(&self.name.as_str()),
         }
     }
 
     /// Whether it measures times and rates, which a program beside it would change.
     pub fn measures(&self) -> bool {
-        self.folder.ends_with("cli") || self.folder.ends_with("lab")
+        self.is_of(&["load", "lab", "cli"])
+    }
+
+    fn is_of(&self, crates: &[&str]) -> bool {
+        crates.iter().any(|name| self.folder.ends_with(name))
     }
 
     /// Runs it as cargo does.

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use weft_lab::advise::{self, Advice, Confirmation, Question, Row, Verdict};
-use weft_lab::jobfile::{self, Section};
+use weft_lab::html;
 use weft_lab::results::file::ADVICE;
 use weft_lab::results::{self, Configuration, Results, key};
-use weft_lab::{Pattern, html, units};
+use weft_load::jobfile::{self, Section};
+use weft_load::{Pattern, units};
 
 use crate::failure::Failure;
 use crate::output::{self, Format};

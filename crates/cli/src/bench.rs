@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use clap::Args;
 use weft_host::TransportId;
-use weft_lab::job::Polling;
-use weft_lab::jobfile::{self, Exit, Section};
-use weft_lab::limits::NOT_ENDED;
-use weft_lab::pacer::Process;
-use weft_lab::report::disks::Disks;
-use weft_lab::report::{Entry, human};
-use weft_lab::{Job, Part, Pattern, Progress, Rate, RunObserver, RunResult, logs};
+use weft_load::job::Polling;
+use weft_load::jobfile::{self, Exit, Section};
+use weft_load::limits::NOT_ENDED;
+use weft_load::pacer::Process;
+use weft_load::report::disks::Disks;
+use weft_load::report::{Entry, human};
+use weft_load::{Job, Part, Pattern, Progress, Rate, RunObserver, RunResult, logs};
 
 use crate::connection::{Connection, NamespaceChoice};
 use crate::driven::Driven;
@@ -379,10 +379,10 @@ impl<'a> Bench<'a> {
             ([first, second], Some(_)) => {
                 let jobs = (&first.job, &second.job);
                 let mut observe = |progress: &Progress| observer.progress(progress);
-                weft_lab::run_beside(jobs.0, jobs.1, &first.factory, stop, &mut observe)
+                weft_load::run_beside(jobs.0, jobs.1, &first.factory, stop, &mut observe)
                     .map(|(first, second)| vec![first, second])
             }
-            (parts, _) => weft_lab::run_jobs_observed(parts, stop, observer),
+            (parts, _) => weft_load::run_jobs_observed(parts, stop, observer),
         };
         results.map_err(|error| Failure::Because(format!("{}: {error}", name())))
     }

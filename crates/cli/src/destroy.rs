@@ -3,10 +3,10 @@
 use std::io::{self, BufRead, IsTerminal};
 
 use weft_backend::DeviceSpec;
-use weft_lab::Pattern;
 use weft_lab::results::key;
 use weft_lab::study::launch::GivenTarget;
 use weft_lab::study::plan::Plan;
+use weft_load::Pattern;
 
 use crate::failure::Failure;
 use crate::output;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use weft_backend::duration::exact;
-use weft_lab::floor::{Crowd, Floor, FloorResult};
-use weft_lab::pacer::Process;
-use weft_lab::{Rate, units};
+use weft_load::floor::{Crowd, Floor, FloorResult};
+use weft_load::pacer::Process;
+use weft_load::{Rate, units};
 
 use crate::failure::Failure;
 use crate::output::{self, Format};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use weft_lab::units;
+use weft_load::units;
 use weft_rpc::Client;
 use weft_statistics::{GetStatistics, HostCommands, RateLimit, Served, Statistics, Waits};
 

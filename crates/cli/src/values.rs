@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use weft_lab::Pattern;
+use weft_load::Pattern;
 use weft_reactor::DriverKind;
 
 /// How to wait.
@@ -64,7 +64,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 
 /// A pattern, with fio's names.
 pub(crate) fn pattern(text: &str) -> Result<Pattern, String> {
-    text.parse().map_err(|error: weft_lab::pattern::ParsePatternError| error.to_string())
+    text.parse().map_err(|error: weft_load::pattern::ParsePatternError| error.to_string())
 }
 
 /// A number of requests: `5000`, `20k`, `1.5M`; in thousands, for they are no bytes.

@@ -2,8 +2,8 @@
 
 use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use weft_lab::jobfile::words::WORDS;
-use weft_lab::jobfile::{self, Section};
+use weft_load::jobfile::words::WORDS;
+use weft_load::jobfile::{self, Section};
 
 /// The words that were given, in their order.
 #[derive(Clone, Debug, Default)]
@@ -83,8 +83,8 @@ mod tests {
     use super::*;
     use clap::Parser;
     use std::time::Duration;
-    use weft_lab::pacer::Process;
-    use weft_lab::{Extent, Job, Pattern, Polling, Rate};
+    use weft_load::pacer::Process;
+    use weft_load::{Extent, Job, Pattern, Polling, Rate};
     use weft_reactor::DriverKind;
 
     #[derive(Parser)]

@@ -16,12 +16,12 @@ use weft_advise::fit::{Cell as FittedCell, Fit};
 use weft_advise::network::Interruptions;
 use weft_advise::{Arrivals, Prediction, Refusal};
 
-use crate::Job;
 use crate::cells::{Cell, Cells, Repeat};
-use crate::pattern::Pattern;
 use crate::results::{Configuration, Mark, Results, Role, Side, Value, key, number};
 use crate::study::plan::{Kind, Measure, Plan};
 use crate::units;
+use weft_load::Job;
+use weft_load::Pattern;
 
 /// Settings of the load: cells that differ in them alone are of one way.
 const OF_THE_LOAD: [&str; 5] =

@@ -9,11 +9,12 @@ mod metric;
 pub(crate) use estimate::{Estimate, Scale};
 pub(crate) use knee::{MOST_REACHED, knee};
 pub(crate) use lost::is_spoilt;
-pub(crate) use metric::{Better, Metric, Part, Reading, Unit, is_better_if_less, is_of_a_repeat};
+pub(crate) use metric::{Better, Metric, Part, Reading, is_better_if_less, is_of_a_repeat};
+use weft_load::Latency;
+pub(crate) use weft_load::units::Unit;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::histogram::Latency;
 use crate::results::{
     Configuration, Connection, Environment, LinkProbe, LoadPart, Mark, Record, Role, Side, Status,
     Value, Window, key,

@@ -384,7 +384,7 @@ impl Pair<'_> {
         let of = |sessions: &[(u32, &Cell)]| {
             let repeats = sessions.iter().flat_map(|(_, cell)| &cell.repeats);
             let each = repeats.map(|repeat| repeat.slack(metric).into_iter().sum());
-            crate::statistics::Summary::of(each).mean
+            weft_load::statistics::Summary::of(each).mean
         };
         of(&self.first).max(of(&self.second))
     }
@@ -403,7 +403,8 @@ fn together<'a>(metric: &str, pairs: &[Pair<'a>], between: f64) -> Option<Questi
         let each = pairs.iter().map(|pair| values(side(pair), metric, pair.is_of_sessions));
         means(&each.collect::<Vec<_>>())
     };
-    let slack = crate::statistics::Summary::of(pairs.iter().map(|pair| pair.slack(metric))).mean;
+    let slack =
+        weft_load::statistics::Summary::of(pairs.iter().map(|pair| pair.slack(metric))).mean;
     asks(metric, of(|pair| &pair.first), of(|pair| &pair.second), between + slack)
 }
 

@@ -17,8 +17,6 @@ mod paper;
 mod section;
 mod styles;
 
-pub(crate) use draw::role;
-
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 

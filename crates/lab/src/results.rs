@@ -17,7 +17,6 @@
 mod connection;
 mod csv;
 mod environment;
-mod latency;
 mod record;
 mod store;
 mod upgrade;
@@ -27,14 +26,14 @@ pub use connection::Connection;
 pub use environment::{
     AgentMachine, Environment, IdleRate, Interface, LinkProbe, Processor, TestedTarget,
 };
-pub use latency::{LatencyRecord, LatencyRecordError};
 pub(crate) use record::fairness;
 pub use record::{
     Core, Delay, Direction, KnobRecord, LoadPart, Mark, Record, Role, Served, Side, SideMachine,
     Status, Thread, Window,
 };
 pub use store::{LoadError, Results, Store, load};
-pub use value::{Configuration, Value};
+pub use value::{Configuration, Value, integer, text};
+pub use weft_load::histogram::{LatencyRecord, LatencyRecordError};
 
 /// The version of the schema that this build writes. It reads this one and schema 1.
 pub const SCHEMA: u32 = 2;

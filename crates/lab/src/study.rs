@@ -20,6 +20,7 @@
 pub mod agent;
 mod alike;
 pub mod builtin;
+pub mod capabilities;
 pub mod deployment;
 mod disturbed;
 pub mod given;
@@ -31,7 +32,6 @@ pub mod linux;
 mod load_device;
 pub mod matrix;
 mod measure;
-mod network;
 pub mod observe;
 pub mod plan;
 pub mod precondition;

@@ -1,11 +1,13 @@
 //! Records for tests.
 
-use crate::histogram::Latency;
+use weft_load::Latency;
+
 use crate::results::{
     Configuration, Core, Direction, LatencyRecord, Record, Role, Side, SideMachine, Status, Thread,
     Value, key, number,
 };
-use crate::study::matrix::{self, Capabilities, Step, expand};
+use crate::study::capabilities::Capabilities;
+use crate::study::matrix::{self, Step, expand};
 use crate::study::plan::Plan;
 
 /// A record of one second of reads, each with a latency of `us`.

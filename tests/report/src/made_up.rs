@@ -7,15 +7,16 @@
 use std::path::Path;
 use std::{fs, io};
 
-use weft_lab::Latency;
 use weft_lab::results::{
     Configuration, Connection, Core, Direction, Environment, IdleRate, Interface, LatencyRecord,
     LinkProbe, Mark, Processor, Record, Role, Side, SideMachine, Status, Store, TestedTarget,
     Thread, Value, Window, key, number,
 };
 use weft_lab::study::builtin;
-use weft_lab::study::matrix::{self, Capabilities, Cell, Step};
+use weft_lab::study::capabilities::Capabilities;
+use weft_lab::study::matrix::{self, Cell, Step};
 use weft_lab::study::plan::{Plan, Run};
+use weft_load::Latency;
 
 /// Seconds that every repeat is said to have counted.
 const SECONDS: f64 = 10.0;

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
 use serde_json::Value;
-use weft_lab::report::disks::Disks;
-use weft_lab::report::{Entry, fio, human, terse};
+use weft_load::report::disks::Disks;
+use weft_load::report::{Entry, fio, human, terse};
 
 use crate::failure::Failure;
 use crate::{output, values};

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use weft_backend::files::read_text;
 use weft_lab::compare::{self, Parameters};
 use weft_lab::results::{self, file};
-use weft_lab::study::matrix::{Capabilities, Step, expand};
+use weft_lab::study::capabilities::Capabilities;
+use weft_lab::study::matrix::{Step, expand};
 use weft_lab::study::plan::{Plan, with_repeats};
 use weft_reactor::DriverKind;
 

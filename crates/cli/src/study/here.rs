@@ -6,7 +6,7 @@ use std::path::Path;
 
 use weft_backend::files::read_text;
 use weft_lab::environment;
-use weft_lab::study::matrix::Capabilities;
+use weft_lab::study::capabilities::Capabilities;
 use weft_lab::study::plan::Plan;
 use weft_lab::study::site::SpdkTools;
 use weft_lab::study::{agent, builtin, linux};

@@ -2,7 +2,7 @@
 
 use weft_lab::results::{Record, Status};
 use weft_lab::study::observe::{Position, StudyObserver};
-use weft_lab::{Progress, units};
+use weft_load::{Progress, units};
 
 use super::list::about;
 use crate::output::{self, LiveLine};
@@ -96,7 +96,7 @@ fn left(position: &Position) -> String {
 }
 
 fn said(record: &Record) -> String {
-    let mut latency = weft_lab::Latency::new();
+    let mut latency = weft_load::Latency::new();
     for direction in record.directions() {
         if let Ok(one) = direction.latency.latency() {
             latency.add(&one);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use weft_lab::study::agent::{Findings, FoundEnd, FoundWay, Survey};
-use weft_lab::units;
+use weft_load::units;
 
 use super::agents;
 use crate::failure::Failure;

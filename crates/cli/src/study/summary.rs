@@ -1,7 +1,7 @@
 //! A summary of results for the terminal.
 
-use weft_lab::report::cells::{self, Line};
 use weft_lab::results::{Mark, Results};
+use weft_lab::summary::{self, Line};
 
 use crate::table::Table;
 
@@ -13,7 +13,7 @@ const COLUMNS: usize = 80;
 
 /// A row for each cell, unless there are too many; below it what the letters of marks mean.
 pub(super) fn table(results: &Results) -> Option<String> {
-    let lines = cells::lines(results);
+    let lines = summary::lines(results);
     if lines.is_empty() || lines.len() > ROWS_MAX { None } else { Some(text(&lines)) }
 }
 

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use weft_lab::limits::RECONNECT_TIMEOUT;
+use weft_load::limits::RECONNECT_TIMEOUT;
 
 use crate::weft::{Folder, Target, command, text, weft};
 

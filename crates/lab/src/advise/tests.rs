@@ -1,9 +1,9 @@
 //! Results that were made up from networks whose truth is known.
 
 use weft_advise::network::{Core, Network};
+use weft_load::Latency;
 
 use super::*;
-use crate::histogram::Latency;
 use crate::results::{Environment, LatencyRecord, Record, Side, Thread};
 use crate::testing::record;
 
@@ -195,7 +195,7 @@ fn a_job_is_a_question() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("job.fio");
         std::fs::write(&path, format!("[a]\n{text}\n")).expect("a file");
-        let sections = crate::jobfile::read(&path).expect("a job file");
+        let sections = weft_load::jobfile::read(&path).expect("a job file");
         Question::of(&sections[0].job, 1e6, iops)
     };
     let job = "rw=randrw\nrwmixread=70\nbs=8k\nnumjobs=2\nrate_iops=700,300";

@@ -47,7 +47,7 @@ struct Moments {
 
 impl Moments {
     fn of(values: impl IntoIterator<Item = f64>) -> Self {
-        let summary = crate::statistics::Summary::of(values);
+        let summary = weft_load::statistics::Summary::of(values);
         let count = summary.count as f64;
         let variance = summary.stddev.powi(2) / count;
         Self { mean: summary.mean, variance, degrees: count - 1.0 }
@@ -97,7 +97,7 @@ pub(crate) struct Estimate {
 impl Estimate {
     /// Of these values; none if there are none. Values that have no logarithm spread as rates do.
     pub(crate) fn of(values: &[f64], scale: Scale) -> Option<Self> {
-        let summary = crate::statistics::Summary::of(values.iter().copied());
+        let summary = weft_load::statistics::Summary::of(values.iter().copied());
         let (count, least, most) = (values.len(), summary.min, summary.max);
         if count == 0 {
             return None;

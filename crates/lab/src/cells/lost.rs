@@ -5,9 +5,9 @@
 //! time that threads lost and from the requests that may have waited meanwhile.
 
 use super::{Cell, Cells, Metric, Repeat};
-use crate::histogram::Latency;
 use crate::limits::SPOILT;
 use crate::results::{Mark, Record, Side, number};
+use weft_load::Latency;
 
 /// The load of a processor is not known better than that it may be this high.
 const LOAD_MAX: f64 = 0.8;
@@ -31,7 +31,7 @@ impl Lost {
         // By Little's law.
         let in_flight = rate * latency.mean_ns() / 1e9;
         let is_open = record.values.contains_key(number::OFFERED_IOPS);
-        let mut lost = 0.0;
+        let mut lost = 0.0_f64;
         for (side, lost_s) in known(record) {
             lost += side.interruptions as f64 * in_flight / requests;
             // What arrives meanwhile waits as well, and what comes until those have been served.
@@ -193,9 +193,9 @@ fn lowest_mean(latency: &Latency, lost: Lost) -> f64 {
 mod tests {
     use super::*;
     use crate::cells::gate::{Gate, Needed, Sentence, compare, gate};
-    use crate::random::Random;
     use crate::results::{Environment, LatencyRecord, Role, Value, key};
     use crate::testing::{record, repeated};
+    use weft_load::random::Random;
 
     /// A cell of three repeats of a second whose host lost this part of it.
     fn cell(iops: f64, us: u64, part: f64, is_open: bool) -> Cell {
@@ -235,7 +235,7 @@ mod tests {
     fn what_is_lost_holds_the_value_of_a_quiet_machine() {
         let mut random = Random::new(7, 1);
 
-        for part in [0.0, 0.001, 0.01, 0.05, 0.3] {
+        for part in [0.0_f64, 0.001, 0.01, 0.05, 0.3] {
             for delay_ns in [1e3, 1e5, 1e7] {
                 let (mut quiet, mut measured) = (Latency::new(), Latency::new());
                 for _ in 0..50_000 {

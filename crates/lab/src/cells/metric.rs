@@ -1,30 +1,9 @@
 //! The metrics of a cell.
 
+use weft_load::units::Unit;
+
 use super::{Cell, Cells, Estimate, Repeat, Scale};
 use crate::results::{IdleRate, Mark, Role, Side, key, number};
-
-/// The unit of a metric, which determines how it is displayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
-    /// Requests a second.
-    Iops,
-    /// Bytes a second.
-    BytesPerSecond,
-    /// Nanoseconds.
-    Time,
-    /// Percent of one core.
-    CorePercent,
-    /// Cores.
-    Cores,
-    /// Percent of one core for each Gb/s.
-    CorePercentPerGbps,
-    /// Events a second.
-    PerSecond,
-    /// A factor.
-    Times,
-    /// A share of a whole; 1 is all of it.
-    Share,
-}
 
 /// Which way is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

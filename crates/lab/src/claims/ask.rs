@@ -116,16 +116,12 @@ fn named(name: &str) -> Metric {
     Metric::named(name).unwrap_or_else(|| unreachable!("{name} is a metric"))
 }
 
-const fn role(kind: Kind) -> Role {
-    crate::html::role(kind)
-}
-
 /// What the plan's answer asks; none if it has none.
 pub(super) fn of_answer(plan: &Plan, cells: &Cells) -> Option<Vec<Ask>> {
     // Results of an earlier version have a plan without it.
     let earlier = || builtin::find(&plan.name)?.plan().ok()?.answer;
     let answer = plan.answer.clone().or_else(earlier)?;
-    let role = role(plan.kind);
+    let role = plan.kind.role();
     let metric =
         |otherwise: &str| named(if answer.metric.is_empty() { otherwise } else { &answer.metric });
     let ask = |metric: Metric, beside| {

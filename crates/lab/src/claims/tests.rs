@@ -5,8 +5,8 @@ use weft_host::Transport;
 use super::*;
 use crate::cells::gate::{Rule, Sentence, rule};
 use crate::results::{IdleRate, Role, Side, Status, Value, key};
-use crate::study::given::KnownTarget;
-use crate::study::matrix::{Apart, Capabilities};
+use crate::study::capabilities::KnownTarget;
+use crate::study::capabilities::{Apart, Capabilities};
 use crate::study::plan::AnswerKind;
 use crate::testing::{large_machine, made_up, record, repeated};
 
@@ -384,7 +384,7 @@ fn a_percentile_is_the_same_number_everywhere() {
         plan: plan.to_text().expect("a plan"),
         records,
     };
-    assert_eq!(crate::report::cells::lines(&results)[0].p99, told);
+    assert_eq!(crate::summary::lines(&results)[0].p99, told);
     let folder = tempfile::tempdir().expect("a folder");
     let store = crate::results::Store::open(folder.path()).expect("a store");
     store.set_plan(&results.plan).expect("a plan");

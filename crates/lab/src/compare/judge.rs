@@ -9,9 +9,10 @@
 //! to "slower", the question, and the rest to "faster". Each is shared among all questions of the
 //! page by Holm's method.
 
+use weft_load::statistics::Summary;
+
 use super::rank::{holm, normal_quantile, normal_tail, rank, ways};
 use super::{Answer, Parameters};
-use crate::statistics::Summary;
 
 /// The part of the allowed error that belongs to "slower".
 const FOR_SLOWER: f64 = 0.8;

@@ -1,7 +1,8 @@
 use std::path::PathBuf;
 
+use weft_load::Latency;
+
 use super::*;
-use crate::histogram::Latency;
 use crate::results::{Configuration, Direction, LatencyRecord, Mark, Record, Status, Value, key};
 
 /// Chance that is always the same.

@@ -1,6 +1,8 @@
 //! Draws the figures of a plan.
 
 use serde_json::Value as Json;
+use weft_load::Latency;
+use weft_load::limits::SAMPLES_BEYOND;
 
 use super::figure::{
     self, AxisX, AxisY, Content, Curve, Figure, Grid, Layer, Place, Point, Series, SeriesKind,
@@ -9,8 +11,6 @@ use super::figure::{
 use super::styles::Styles;
 use super::units;
 use crate::cells::{Cell, Cells, Estimate, Metric, Part, Reading, Scale, knee, value_order};
-use crate::histogram::Latency;
-use crate::limits::SAMPLES_BEYOND;
 use crate::published::PublishedResult;
 use crate::results::{Role, Side, Value, key, number};
 use crate::study::plan::{Kind, Plan, Plot, PlotKind};
@@ -49,23 +49,13 @@ pub(super) fn figures(
     figures
 }
 
-/// The role whose cells a study's plots show.
-pub(crate) const fn role(kind: Kind) -> Role {
-    match kind {
-        Kind::Matrix | Kind::Load => Role::Plain,
-        Kind::Link => Role::Link,
-        Kind::Saturation => Role::Saturation,
-        Kind::Interference => Role::Foreground,
-    }
-}
-
 fn selected<'a>(cells: &'a Cells, kind: Kind, plot: &Plot) -> Vec<&'a Cell> {
     // A tenant alone has no background, so it is no point of one's series.
     let is_other = |key: &str| key == key::BACKGROUND || key == key::NEIGHBOUR;
     let of_background = plot.series.iter().chain(&plot.split).any(|key| is_other(key));
     let alone = kind == Kind::Interference && plot.x == key::LOAD_PERCENT && !of_background;
     let wanted = |cell: &&Cell| {
-        let role = cell.role == role(kind) || alone && cell.role == Role::Alone;
+        let role = cell.role == kind.role() || alone && cell.role == Role::Alone;
         let is_own = |key: &str| !is_other(key) || cell.role != Role::Alone;
         let mut only = plot.only.iter().filter(|(key, _)| is_own(key));
         role && only.all(|(key, value)| cell.value(key) == Some(value))
@@ -696,7 +686,7 @@ pub(super) fn plots(plan: &Plan, cells: &Cells) -> Vec<Plot> {
     if !plan.plots.is_empty() {
         return plan.plots.clone();
     }
-    default_plots(&cells.varied(role(plan.kind)))
+    default_plots(&cells.varied(plan.kind.role()))
 }
 
 fn default_plots(varied: &[String]) -> Vec<Plot> {

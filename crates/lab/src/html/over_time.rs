@@ -1,6 +1,7 @@
 //! Cells over time: IOPS and p99 of each window, with the ramp, and where a cell was not steady.
 
 use serde_json::json;
+use weft_load::limits::WINDOW;
 
 use super::figure::{
     self, AxisX, AxisY, Content, Figure, Grid, Place, Point, Series, SeriesKind, Style,
@@ -8,7 +9,6 @@ use super::figure::{
 use super::units;
 use crate::cells::{Cell, Cells, Estimate, Repeat, Unit};
 use crate::claims::{Answer, Verdict};
-use crate::limits::WINDOW;
 use crate::results::{Mark, Window};
 use crate::study::plan::{Measure, Plan};
 use crate::study::steady::Steadiness;

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use weft_load::Latency;
+
 use super::{Connection, Direction, Record, Status};
-use crate::histogram::Latency;
 
 /// Percentiles of the table.
 const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];

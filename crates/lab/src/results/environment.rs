@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Connection, LatencyRecord, SideMachine};
 use crate::limits::{BUSY, TICK};
-use crate::units;
+use weft_load::units;
 
 /// `environment.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use weft_load::limits::WINDOW;
 
 use super::value::Configuration;
 use super::{Connection, LatencyRecord, LinkProbe, SCHEMA, Value, key};
-use crate::limits::{ABOVE_FLOOR, WINDOW};
+use crate::limits::ABOVE_FLOOR;
 
 /// One line of `results.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

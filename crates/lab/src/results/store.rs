@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use crate::claims::Answer;
+use serde::Serialize;
 
 use super::{Environment, Record, SCHEMA, csv, file, upgrade};
 
@@ -163,7 +163,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::add`].
-    pub fn set_answer(&self, answer: &Answer) -> io::Result<()> {
+    pub fn set_answer(&self, answer: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_string_pretty(answer)?;
         self.replace(file::ANSWER, &format!("{text}\n"))
     }

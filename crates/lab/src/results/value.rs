@@ -94,3 +94,15 @@ impl From<f64> for Value {
         Self::Number(value)
     }
 }
+
+/// A setting whose value is text; empty if there is none.
+#[must_use]
+pub fn text<'a>(configuration: &'a Configuration, key: &str) -> &'a str {
+    configuration.get(key).and_then(Value::as_text).unwrap_or_default()
+}
+
+/// A setting whose value is a whole number.
+#[must_use]
+pub fn integer(configuration: &Configuration, key: &str) -> Option<u64> {
+    configuration.get(key).and_then(Value::as_integer)
+}

@@ -4,21 +4,22 @@ use std::ops::Range;
 use std::time::Duration;
 
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec};
+use weft_load::job::Think;
+use weft_load::network::NetworkEnd;
+use weft_load::pacer::Process;
+use weft_load::{Job, Pattern, Polling, Rate};
 use weft_reactor::DriverKind;
 
+use super::capabilities::Capabilities;
 use super::given::{given_targets, protocol};
 use super::launch::{TargetSpec, Tls};
-use super::matrix::{self, Capabilities, Cell, Step, integer, is_network, text};
-use super::network::NetworkEnd;
+use super::matrix::{self, Cell, Step, is_network};
 use super::plan::{Plan, Shared};
 use super::roles::{self, Roles};
 use super::site;
 use super::software::{HostSettings, Software};
-use crate::job::Think;
-use crate::pacer::Process;
-use crate::pattern::Pattern;
 use crate::results::{Role, Value, key};
-use crate::{Job, Polling, Rate};
+use crate::results::{integer, text};
 
 /// Size of a memory or null device if a plan gives none: more than caches hold, and written within
 /// a fraction of a second.
@@ -491,7 +492,7 @@ mod tests {
     use super::*;
     use crate::results::Configuration;
     use crate::study::builtin;
-    use crate::study::given::KnownTarget;
+    use crate::study::capabilities::KnownTarget;
     use weft_host::Transport;
 
     #[test]

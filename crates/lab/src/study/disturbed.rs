@@ -8,11 +8,12 @@
 use std::time::Duration;
 
 use weft_backend::DeviceSpec;
+use weft_load::limits::WAKE_UP;
 
 use super::deployment::{Load, Place};
 use super::launch::TargetSpec;
 use super::software::Software;
-use crate::limits::{DISTURBED, PIECE, TICK, WAKE_UP};
+use crate::limits::{DISTURBED, PIECE, TICK};
 use crate::results::{Connection, Core, Mark, Record, Side};
 
 /// A load of a step, for the threads that ran beside those of others.

@@ -2,21 +2,10 @@
 
 use weft_host::Transport;
 
-use super::matrix::Capabilities;
+use super::capabilities::{Capabilities, KnownTarget};
 use super::plan::Plan;
 use super::site;
 use crate::results::{Configuration, Value, key};
-
-/// A target that was given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownTarget {
-    /// Its name in the results.
-    pub name: String,
-    /// The protocol that it speaks.
-    pub transport: Transport,
-    /// Whether it is on another machine.
-    pub elsewhere: bool,
-}
 
 /// Settings that a given target has chosen for itself: they are not in the records of its cells.
 const ITS_OWN: [&str; 8] = [

@@ -2,8 +2,8 @@
 //!
 //! A file or SSD that a target holds exclusively can so be its own baseline. The target answers
 //! three methods on its control connection: one starts a job, one reports what has happened since,
-//! one stops it. Job and result are those of [`crate::run`]. [Agents](super::agent) report theirs
-//! in the same way.
+//! one stops it. Job and result are those of [`weft_load::run`]. [Agents](super::agent)
+//! report theirs in the same way.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weft_backend::DeviceFactory;
+use weft_load::job::Think;
+use weft_load::pacer::Process;
+use weft_load::{
+    Extent, Job, Phase, Polling, Progress, Rate, RunObserver, RunResult, run_observed,
+};
 use weft_reactor::DriverKind;
 use weft_rpc::{CallError, Client, Method, Methods};
-
-use crate::job::Think;
-use crate::pacer::Process;
-use crate::{Extent, Job, Phase, Polling, Progress, Rate, RunObserver, RunResult, run_observed};
 
 /// How long a caller waits for news of a load, at most.
 const NEWS_WAIT: Duration = Duration::from_millis(200);
@@ -337,10 +338,10 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use weft_backend::DeviceSpec;
+    use weft_load::Pattern;
     use weft_rpc::{Address, Server};
 
     use super::*;
-    use crate::Pattern;
 
     /// A process that runs loads on a namespace of 8 MiB of memory.
     fn serving(folder: &tempfile::TempDir) -> (Server, Inside) {
@@ -360,8 +361,9 @@ mod tests {
     fn every_job_of_a_study_arrives_as_it_was() {
         use crate::results::Configuration;
         use crate::study::builtin::BUILTINS;
+        use crate::study::capabilities::Capabilities;
         use crate::study::deployment::Planner;
-        use crate::study::matrix::{Capabilities, expand};
+        use crate::study::matrix::expand;
         let (cpus, own_target) = ((0..64).collect(), true);
         let capabilities = Capabilities { cpus, own_target, ..Capabilities::default() };
         for study in BUILTINS {

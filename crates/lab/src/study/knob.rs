@@ -4,102 +4,24 @@
 //! machine before it is changed. It is put back when no cell wants it any more and when the agent
 //! ends; by a watchdog if the agent dies; by the next agent there if both have died.
 //!
-//! - `wishes` are the knobs of a cell; `change` knows what has to be written for each.
+//! - `wish` has the knobs of a cell; `change` knows what has to be written for each.
 //! - [`Knobs`] is the agent's side: it changes, reads back, and puts back by the [`Keeper`], which
 //!   has the `journal` of a process.
 
 pub(super) mod change;
 pub(super) mod journal;
 mod keeper;
+mod wish;
 
-use std::fs::File;
 use std::path::Path;
-use std::process::Child;
 use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
 
 use self::change::Change;
 pub use self::change::Machine;
+pub use self::journal::Watch;
 pub use self::keeper::Keeper;
-use crate::results::{Configuration, key};
-
-/// Where a knob acts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
-    /// On the interface of a link.
-    Interface,
-    /// On the whole machine, or its network namespace.
-    Machine,
-}
-
-/// Every knob.
-pub(super) const KNOBS: [(&str, Scope); 13] = [
-    (key::MTU, Scope::Interface),
-    (key::TSO, Scope::Interface),
-    (key::GRO, Scope::Interface),
-    (key::LRO, Scope::Interface),
-    (key::CHECKSUM, Scope::Interface),
-    (key::RX_USECS, Scope::Interface),
-    (key::ADAPTIVE_RX, Scope::Interface),
-    (key::RPS, Scope::Interface),
-    (key::IRQ_CPUS, Scope::Interface),
-    (key::ARFS, Scope::Interface),
-    (key::CONGESTION_CONTROL, Scope::Machine),
-    (key::GOVERNOR, Scope::Machine),
-    (key::IDLE_STATES, Scope::Machine),
-];
-
-/// A knob, and the value that a cell wants.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KnobValue {
-    /// The key of the setting.
-    pub knob: String,
-    /// Its value.
-    pub value: String,
-}
-
-/// A knob that has the value that a cell wants.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Applied {
-    /// The key of the setting.
-    pub knob: String,
-    /// Its value, as it was read back.
-    pub value: String,
-    /// What it was before the study.
-    pub before: String,
-}
-
-/// The knobs of a cell: those of interfaces only if it has a link with a name.
-pub(super) fn wishes(configuration: &Configuration, link: &str) -> Vec<KnobValue> {
-    let applies = |scope: Scope| scope == Scope::Machine || !link.is_empty();
-    let knobs = KNOBS.iter().filter(|(_, scope)| applies(*scope));
-    let wish = |(knob, _): &(&str, Scope)| {
-        let value = configuration.get(*knob)?.to_string();
-        Some(KnobValue { knob: (*knob).to_owned(), value })
-    };
-    knobs.filter_map(wish).collect()
-}
-
-/// Whether a setting is a knob of an interface.
-pub(super) fn is_of_interface(key: &str) -> bool {
-    KNOBS.iter().any(|(knob, scope)| *knob == key && *scope == Scope::Interface)
-}
-
-/// The first knob of an interface that a configuration has.
-pub(super) fn of_interface(configuration: &Configuration) -> Option<&'static str> {
-    let mut knobs = KNOBS.iter().map(|(knob, _)| *knob).filter(|knob| is_of_interface(knob));
-    knobs.find(|knob| configuration.contains_key(*knob))
-}
-
-/// The first knob that a configuration has.
-pub(super) fn any(configuration: &Configuration) -> Option<&'static str> {
-    KNOBS.iter().find(|(knob, _)| configuration.contains_key(*knob)).map(|(knob, _)| *knob)
-}
-
-/// Starts a process that puts back what a journal has when its input ends, with the journal's file
-/// open so that its lock lasts.
-pub type Watch = Box<dyn Fn(&Path, File) -> Result<Child, String> + Send + Sync>;
+pub use self::wish::{Applied, KnobValue};
+pub(super) use self::wish::{KNOBS, any, is_of_interface, of_interface, wishes};
 
 /// The knobs of this machine that this process has set.
 #[derive(Debug)]

@@ -5,20 +5,16 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use weft_host::Transport;
+use weft_load::floor::{Floor, FloorResult};
+use weft_load::network::{COMMAND_BYTES, DATA_HEADER_BYTES};
 use weft_reactor::congestion_between;
 
 use super::given::protocol;
-use super::matrix::{Cell, integer, text};
+use super::matrix::Cell;
 use super::plan::Measure;
 use super::side;
-use crate::floor::{Floor, FloorResult};
 use crate::results::{Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, key};
-
-/// Bytes of a read's header and command on the wire.
-pub const COMMAND_BYTES: usize = 72;
-
-/// Bytes of the header that precedes a read's data.
-pub const DATA_HEADER_BYTES: usize = 24;
+use crate::results::{integer, text};
 
 /// The stream consists of responses of this size, several in flight.
 pub(super) const STREAM_BYTES: usize = 256 << 10;

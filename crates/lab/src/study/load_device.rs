@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use weft_backend::{DeviceFactory, DeviceSpec};
 use weft_host::{Controller, Options, Provider, QUEUE_SIZE_MAX, TransportId};
+use weft_load::{Job, RunObserver, RunResult, run_observed};
 
 use super::agent::{Elsewhere, Part};
 use super::alike::Alike;
@@ -16,7 +17,6 @@ use super::linux::{self, Linux};
 use super::software::{HostSettings, Software};
 use super::spdk::perf::{self, Perf};
 use crate::results::Connection;
-use crate::{Job, RunObserver, RunResult, run_observed};
 
 /// The device of a load, with the controller that it belongs to.
 pub(super) struct LoadDevice {

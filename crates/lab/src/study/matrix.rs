@@ -3,65 +3,15 @@
 use std::collections::BTreeMap;
 
 use weft_host::Transport;
+use weft_load::random::Random;
 
-use super::given::{self, KnownTarget, given_targets, no_target, protocol};
+use super::capabilities::{Apart, Capabilities, KnownTarget};
+use super::given::{self, given_targets, no_target, protocol};
 use super::launch::Tls;
 use super::plan::{Kind, Plan, Shared};
-use super::software::{self, MissingSoftware};
+use super::software;
 use super::{knob, roles, site};
-use crate::random::Random;
-use crate::results::{Configuration, Role, Value, key};
-
-/// What is available for running a study.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities {
-    /// The processors that this process may use; of a study with agents, those of the target's
-    /// machine.
-    pub cpus: Vec<usize>,
-    /// Whether targets can be started here.
-    pub own_target: bool,
-    /// The given targets.
-    pub targets: Vec<KnownTarget>,
-    /// Whether there is an RDMA device.
-    pub rdma: bool,
-    /// Whether this program was built with TLS.
-    pub tls: bool,
-    /// Why hosts and targets that are not weft cannot run.
-    pub lacks: MissingSoftware,
-    /// The machines of the loads, if agents drive them.
-    pub apart: Option<Apart>,
-}
-
-/// The machines of the loads, if agents drive them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Apart {
-    /// The processors that all of them have.
-    pub load_cpus: Vec<usize>,
-    /// Whether the target runs on one of them.
-    pub one_machine: bool,
-    /// How many places carry the load.
-    pub loads: usize,
-    /// Whether several of them are on one machine.
-    pub same_load_machine: bool,
-    /// Whether a device of the target's machine was given, to be driven there as well.
-    pub local: bool,
-    /// The links between all of them, and whether each has an RDMA device at every end.
-    pub links: BTreeMap<String, bool>,
-}
-
-impl Capabilities {
-    /// Whether a given target is on another machine.
-    #[must_use]
-    pub fn target_elsewhere(&self) -> bool {
-        self.targets.iter().any(|target| target.elsewhere)
-    }
-
-    /// The processors of the load's machines, if the target has one of its own.
-    pub(super) fn load_cpus(&self) -> Option<&[usize]> {
-        let apart = self.apart.as_ref().filter(|apart| !apart.one_machine);
-        apart.map(|apart| apart.load_cpus.as_slice())
-    }
-}
+use crate::results::{Configuration, Role, Value, integer, key, text};
 
 /// One cell.
 #[derive(Clone, Debug, PartialEq)]
@@ -759,26 +709,6 @@ fn is_far(plan: &Plan, transport: &str, capabilities: &Capabilities) -> bool {
     let given = given_targets(plan, transport, capabilities).unwrap_or_default();
     let target = given.first().and_then(|index| capabilities.targets.get(*index));
     target.is_some_and(|target| target.elsewhere)
-}
-
-impl Plan {
-    /// Whether a setting has a value somewhere in the study.
-    #[must_use]
-    pub fn has(&self, key: &str, word: &str) -> bool {
-        self.values(key).any(|value| value.as_text() == Some(word))
-    }
-}
-
-/// A setting whose value is text; empty if there is none.
-#[must_use]
-pub fn text<'a>(configuration: &'a Configuration, key: &str) -> &'a str {
-    configuration.get(key).and_then(Value::as_text).unwrap_or_default()
-}
-
-/// A setting whose value is a whole number.
-#[must_use]
-pub fn integer(configuration: &Configuration, key: &str) -> Option<u64> {
-    configuration.get(key).and_then(Value::as_integer)
 }
 
 #[cfg(test)]

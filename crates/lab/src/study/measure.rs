@@ -6,6 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use weft_load::limits::{WINDOW, WINDOWS_MAX};
+use weft_load::usage::Usage;
+use weft_load::{
+    Aside, DirectionResult, Job, Phase, Polling, Progress, RunObserver, RunResult, Windows,
+};
 use weft_reactor::monotonic_time;
 use weft_rpc::machine::Machine;
 use weft_statistics::Statistics;
@@ -20,15 +25,11 @@ use super::software::Software;
 use super::steady::{Steadiness, SteadyStateDetector};
 use super::target_set::TargetSet;
 use super::{side, site};
-use crate::aside::Aside;
-use crate::limits::{FULL, OVERLAP_MIN, WINDOW, WINDOWS_MAX};
+use crate::limits::{FULL, OVERLAP_MIN};
 use crate::results::{
     Connection, Direction, IdleRate, LatencyRecord, LinkProbe, LoadPart, Mark, Record, Role,
     Served, Side, Status, Window, fairness, key, number,
 };
-use crate::run::Windows;
-use crate::usage::Usage;
-use crate::{DirectionResult, Job, Phase, Polling, Progress, RunObserver, RunResult};
 
 /// A background has reached its rate if it reaches at least this share of it.
 const REACHED: f64 = 0.98;
@@ -534,7 +535,7 @@ impl Context<'_> {
             record.mark(Mark::GeneratorFull);
         }
         if record.role == Role::Saturation {
-            let shared = super::matrix::text(&record.configuration, key::SHARED);
+            let shared = crate::results::text(&record.configuration, key::SHARED);
             let filled = match shared {
                 "target" => target,
                 "host" => generator,
@@ -585,7 +586,7 @@ fn apart(parts: &[Part]) -> Option<String> {
 
 /// What is wrong if the connection spoke another protocol than the label says.
 fn mislabelled(record: &Record) -> Option<String> {
-    let label = super::matrix::text(&record.configuration, key::TRANSPORT);
+    let label = crate::results::text(&record.configuration, key::TRANSPORT);
     let expected = protocol(label).map(protocol_name);
     let spoken = record.connection.as_ref().map(|connection| connection.protocol.as_str());
     let link = record.connection.as_ref().map_or("", |connection| &connection.link);
@@ -671,7 +672,7 @@ enum Groups {
 impl Groups {
     fn of(measured: &[Measured]) -> Self {
         let shared = |record: &Record, side: &str| {
-            super::matrix::text(&record.configuration, key::SHARED) == side
+            crate::results::text(&record.configuration, key::SHARED) == side
         };
         let role = |of: &Measured, roles: &[Role]| roles.contains(&of.record.role);
         let tenants = [Role::Alone, Role::Foreground, Role::Background];

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::Progress;
+use weft_load::Progress;
+
 use crate::results::Record;
 
 /// The progress of a study.

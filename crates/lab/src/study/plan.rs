@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::site::{Link, SpdkTools};
-use crate::results::{Configuration, Value};
+use crate::results::{Configuration, Role, Value};
 
 /// A study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,6 +83,18 @@ pub enum Kind {
     /// Open loops at shares of the capacity, which is measured first. The axis `load_percent` gives
     /// the shares.
     Load,
+}
+
+impl Kind {
+    /// The role whose cells a study's plots show.
+    pub(crate) const fn role(self) -> Role {
+        match self {
+            Self::Matrix | Self::Load => Role::Plain,
+            Self::Link => Role::Link,
+            Self::Saturation => Role::Saturation,
+            Self::Interference => Role::Foreground,
+        }
+    }
 }
 
 /// A publication.
@@ -535,7 +547,7 @@ impl Plan {
             _ if first.is_some_and(|plot| plot.kind == PlotKind::Cdf) => "p99",
             "latency-interference" => "p99",
             "delta" => "mean",
-            metric if crate::compare::is_metric(metric) => metric,
+            metric if crate::cells::is_of_a_repeat(metric) => metric,
             _ => "iops",
         }
         .to_owned()
@@ -545,6 +557,12 @@ impl Plan {
     #[must_use]
     pub fn fixed(&self, key: &str) -> Option<&Value> {
         self.fixed.get(key)
+    }
+
+    /// Whether a setting has a value somewhere in the study.
+    #[must_use]
+    pub fn has(&self, key: &str, word: &str) -> bool {
+        self.values(key).any(|value| value.as_text() == Some(word))
     }
 
     /// Every value of a setting in the study.

@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use weft_load::limits::WINDOW;
+use weft_load::{Extent, Job, Pattern, Progress, RunObserver, RunResult, Windows};
+
 use super::steady::Steadiness;
-use crate::limits::WINDOW;
-use crate::run::Windows;
-use crate::{Extent, Job, Pattern, Progress, RunObserver, RunResult};
 
 /// How often it is written from end to end.
 const FILLS: u32 = 2;
@@ -168,7 +168,8 @@ mod tests {
         let spec: DeviceSpec = "memory:4MiB".parse().expect("a device");
         let factory = spec.build().expect("a device");
         let drive = |job: &Job, stop: &AtomicBool, observer: &mut dyn RunObserver| {
-            crate::run_observed(job, &factory, stop, observer).map_err(|error| error.to_string())
+            weft_load::run_observed(job, &factory, stop, observer)
+                .map_err(|error| error.to_string())
         };
         let stop = AtomicBool::new(false);
         let mut seen: Vec<String> = Vec::new();
@@ -220,7 +221,8 @@ mod tests {
         let spec = "fault:operation=write,nth=3,effect=media-write:memory:4MiB";
         let factory = spec.parse::<DeviceSpec>().expect(spec).build().expect(spec);
         let drive = |job: &Job, stop: &AtomicBool, observer: &mut dyn RunObserver| {
-            crate::run_observed(job, &factory, stop, observer).map_err(|error| error.to_string())
+            weft_load::run_observed(job, &factory, stop, observer)
+                .map_err(|error| error.to_string())
         };
         let stop = AtomicBool::new(false);
         let outcome = precondition(&drive, Duration::from_secs(1), &stop, &mut |_, _| {});

@@ -11,15 +11,17 @@ use std::{fmt, fs};
 
 use weft_backend::DeviceSpec;
 use weft_host::{Provider, Transport};
+use weft_load::{Job, RunObserver};
 use weft_reactor::{DriverKind, monotonic_time};
 use weft_rpc::machine::Machine;
 
 use super::agent::{self, Fleet};
+use super::capabilities::Capabilities;
 use super::given::{self, given_targets, protocol};
 use super::knob::KnobValue;
 use super::launch::{GivenTarget, Launcher};
 use super::linux::Linux;
-use super::matrix::{self, Capabilities, Matrix, Step};
+use super::matrix::{self, Matrix, Step};
 use super::observe::{Position, StudyObserver};
 use super::plan::{Kind, Plan, PlanError};
 use super::target_set::TargetSet;
@@ -29,7 +31,7 @@ use crate::limits::{REFERENCE_EVERY, REFERENCES_MAX};
 use crate::results::{
     self, Configuration, Environment, IdleRate, Record, Role, SCHEMA, Status, Store, key,
 };
-use crate::{Job, RunObserver, claims, environment};
+use crate::{claims, environment};
 
 /// After this many failed cells in a row the run ends: the others would fail, too.
 const FAILURES_MAX: usize = 3;
@@ -380,7 +382,7 @@ impl Runner<'_> {
         }
         let mut addresses: Vec<IpAddr> = Vec::new();
         for cell in cells {
-            let transport = matrix::text(&cell.configuration, key::TRANSPORT);
+            let transport = crate::results::text(&cell.configuration, key::TRANSPORT);
             let path = self.path(transport).filter(|path| !addresses.contains(path));
             addresses.extend(path);
         }
@@ -402,7 +404,7 @@ impl Runner<'_> {
     fn probe_links_apart(&mut self, fleet: &Fleet, cells: Vec<&matrix::Cell>) -> Result<(), Stop> {
         let mut links: Vec<&str> = Vec::new();
         for cell in cells {
-            let transport = matrix::text(&cell.configuration, key::TRANSPORT);
+            let transport = crate::results::text(&cell.configuration, key::TRANSPORT);
             let link = super::site::link_of(transport);
             if protocol(transport) == Some(Transport::Tcp) && !links.contains(&link) {
                 links.push(link);
@@ -487,7 +489,7 @@ impl Runner<'_> {
         };
         let observer = &mut *self.observer;
         let position = Position::default();
-        let mut tell = |what: &str, progress: &crate::Progress| {
+        let mut tell = |what: &str, progress: &weft_load::Progress| {
             observer.progress(&position, &format!("preconditioning: {what}"), progress);
         };
         match precondition::precondition(&drive, limit, self.stop, &mut tell) {

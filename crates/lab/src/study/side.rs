@@ -1,12 +1,12 @@
 //! Converts counters of both sides into records.
 
+use weft_load::RunResult;
+use weft_load::floor::FloorResult;
+use weft_load::usage::Usage;
 use weft_rpc::machine::{Machine, RunDelay};
 use weft_statistics::Statistics;
 
-use crate::RunResult;
-use crate::floor::FloorResult;
 use crate::results::{Core, Delay, IdleRate, Served, Side, SideMachine, Thread};
-use crate::usage::Usage;
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
@@ -86,7 +86,7 @@ fn share(whole_s: f64, idle_s: f64, cpu_s: f64, sleeps: bool) -> f64 {
 
 /// The share of the measured time in which the busiest worker had work.
 pub(super) fn generator_share(result: &RunResult, sleeps: bool) -> f64 {
-    let share = |lane: &crate::LaneResult| {
+    let share = |lane: &weft_load::LaneResult| {
         let counted = lane.read.measured.max(lane.write.measured).as_secs_f64();
         let Usage { user, system, idle, .. } = lane.usage;
         share(counted, idle.as_secs_f64(), (user + system).as_secs_f64(), sleeps)
@@ -178,8 +178,8 @@ pub(super) fn ends(of: &FloorResult, ramp_s: f64, cpus: Option<(usize, usize)>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DirectionResult, LaneResult};
     use std::time::Duration;
+    use weft_load::{DirectionResult, LaneResult};
     use weft_statistics::Group;
 
     #[test]

@@ -8,10 +8,11 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use weft_host::Transport;
 
+use super::capabilities::Capabilities;
 use super::given::{protocol, protocol_name};
-use super::matrix::{Capabilities, integer, text};
 use super::plan::Plan;
 use crate::results::{Configuration, Role, Value, key};
+use crate::results::{integer, text};
 
 /// What a host or a target is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -57,16 +58,6 @@ impl FromStr for Software {
         let found = all.into_iter().find(|software| software.name() == text);
         found.ok_or_else(|| format!("{text:?}: expected weft, linux or spdk"))
     }
-}
-
-/// Why hosts and targets that are not weft cannot run here: by software and protocol.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct MissingSoftware {
-    /// Of the target.
-    pub target: BTreeMap<String, String>,
-    /// Of the host.
-    pub host: BTreeMap<String, String>,
 }
 
 /// What is not known of a study whose host or target is SPDK's; nothing of others.

@@ -8,6 +8,8 @@ use uuid::Uuid;
 
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceFactory, DeviceSpec};
 use weft_host::{Options, Provider, TransportId};
+use weft_load::network::{Answering, NetworkEnd};
+use weft_load::{Job, Pattern, Windows};
 use weft_reactor::DriverKind;
 use weft_rpc::Client;
 use weft_statistics::{GetStatistics, Statistics};
@@ -18,11 +20,8 @@ use super::inside::Inside;
 use super::launch::{CONTROL_TIMEOUT, GivenTarget, Launcher, StartedTarget, TargetSpec};
 use super::linux::Linux;
 use super::load_device::{Driven, LoadDevice, Spread, connect, spread};
-use super::network::{Answering, NetworkEnd};
 use super::software::Software;
 use crate::results::Connection;
-use crate::run::Windows;
-use crate::{Job, Pattern};
 
 /// A target that this study has started.
 struct Running {
@@ -262,7 +261,7 @@ impl<'a> TargetSet<'a> {
         let of = |running: &mut Running| match &mut running.client {
             Some(client) => read(client),
             None => Ok(running.target.machine()?.map(|(time, machine)| Statistics {
-                time_ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+                time_ns: weft_load::units::ns(time),
                 machine,
                 ..Statistics::default()
             })),
@@ -319,7 +318,7 @@ fn fill(device: &LoadDevice, stop: &AtomicBool) -> Result<(), String> {
         pattern: Pattern::Write,
         block_bytes: 128 << 10,
         depth: 16,
-        size: Some(crate::Extent::Percent(100)),
+        size: Some(weft_load::Extent::Percent(100)),
         ..Job::default()
     };
     let result = device.run(&job, stop, &mut Windows(&mut |_| {}))?;

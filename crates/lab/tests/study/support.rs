@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use weft_host::{Provider, Transport};
-use weft_lab::Progress;
 use weft_lab::results::{self, Environment, Record, Store, key};
-use weft_lab::study::given::KnownTarget;
+use weft_lab::study::capabilities::Capabilities;
+use weft_lab::study::capabilities::KnownTarget;
 use weft_lab::study::launch::{GivenTarget, Launcher, StartedTarget, TargetSpec};
-use weft_lab::study::matrix::Capabilities;
 use weft_lab::study::observe::{Position, StudyObserver};
 use weft_lab::study::plan::Plan;
 use weft_lab::study::runner::{self, Outcome, Settings};
+use weft_load::Progress;
 use weft_reactor::DriverKind;
 use weft_transport::rdma::software::Fabric;
 

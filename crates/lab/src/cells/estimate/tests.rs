@@ -1,5 +1,6 @@
+use weft_load::random::Random;
+
 use super::*;
-use crate::random::Random;
 
 fn of(values: &[f64], scale: Scale) -> Estimate {
     Estimate::of(values, scale).expect("values")

@@ -1,5 +1,6 @@
+use weft_load::random::Random;
+
 use super::*;
-use crate::random::Random;
 
 /// Values about `mean` with a spread of 10 % from repeat to repeat, as repeats on one machine have.
 fn repeats(count: usize, mean: f64, random: &mut Random) -> Vec<f64> {

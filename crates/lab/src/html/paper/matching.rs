@@ -50,7 +50,7 @@ impl<'a> Sought<'a> {
             (Kind::Interference, "latency_interference" | "throughput_sustained") => {
                 Role::Foreground
             }
-            (kind, _) => draw::role(kind),
+            (kind, _) => kind.role(),
         };
         Self { result, source, plan, cells, role }
     }

@@ -6,7 +6,7 @@ use crate::cells::gate::{Rule, Sentence, rule};
 use crate::published::Published;
 use crate::results::{Connection, Environment, IdleRate, Mark, Record, Role, Value, key};
 use crate::study::builtin;
-use crate::study::matrix::{Apart, Capabilities};
+use crate::study::capabilities::{Apart, Capabilities};
 use crate::study::plan::Plan;
 use crate::testing::{large_machine, made_up, record, repeated};
 

@@ -10,22 +10,23 @@ use weft_host::{Transport, TransportId};
 use weft_rpc::Client;
 use weft_rpc::machine::Machine;
 
+use super::calls::{
+    Build, Count, Counters, EndedTarget, Listen, OpenLoad, Reach, StartTarget, StopTarget, UseSpdk,
+    Wanted, Wish,
+};
 use super::line::{Agent, call_all};
 pub use super::line::{Carrier, Streams};
-use super::{
-    Build, Count, Counters, Elsewhere, EndedTarget, Listen, OpenLoad, Reach, StartTarget,
-    StopTarget, UseSpdk, Wanted, Wish,
-};
+use super::together::Elsewhere;
 use crate::results::{AgentMachine, Connection, IdleRate};
+use crate::study::capabilities::MissingSoftware;
+use crate::study::capabilities::{Apart, Capabilities};
 use crate::study::deployment::Load;
 use crate::study::given::protocol_name;
 use crate::study::inside::Settings;
 use crate::study::launch::{Launcher, StartedTarget, TargetSpec};
 use crate::study::load_device::LoadDevice;
-use crate::study::matrix::{Apart, Capabilities};
 use crate::study::side;
 use crate::study::site::{Link, SpdkTools};
-use crate::study::software::MissingSoftware;
 
 /// Makes the connection to an agent.
 pub trait Connector: Send + Sync + fmt::Debug {

@@ -3,14 +3,15 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use weft_load::network::{COMMAND_BYTES, DATA_HEADER_BYTES};
+
+use super::calls::{ProbeListen, ProbeRun};
 use super::fleet::Fleet;
 use super::probe::{Probe, ProbeResult, Way};
-use super::{ProbeListen, ProbeRun};
 use crate::results::{Connection, Direction, LinkProbe, Mark, Record, Role, Side, key};
-use crate::study::link::{
-    COMMAND_BYTES, DATA_HEADER_BYTES, MESSAGES_DEPTH, STREAM_BYTES, STREAM_DEPTH,
-};
-use crate::study::matrix::{Cell, integer, text};
+use crate::results::{integer, text};
+use crate::study::link::{MESSAGES_DEPTH, STREAM_BYTES, STREAM_DEPTH};
+use crate::study::matrix::Cell;
 use crate::study::plan::Measure;
 use crate::study::side;
 use crate::study::site::link_of;

@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::calls::{Order, SetKnobs};
+use super::control;
 use super::fleet::{Fleet, lock};
 use super::line::Agent;
-use super::{Order, SetKnobs, control};
 use crate::results::{KnobRecord, Value, key};
 use crate::study::knob::{Applied, KNOBS, KnobValue, Knobs, is_of_interface};
 use crate::study::plan::Plan;

@@ -14,7 +14,7 @@ use weft_reactor::monotonic_time;
 use weft_rpc::limits::RESPONSE_BYTES_MAX;
 use weft_rpc::{CallError, Client, Code, Id, Method, Request, Response};
 
-use super::{Build, Call, CallTarget, Describe, Description};
+use super::calls::{Build, Call, CallTarget, Describe, Description};
 
 /// How long an agent may take to answer: it may have to connect the kernel to a target, which gives
 /// up a command only after a minute, and to wait for the block device. (A connection that is

@@ -8,12 +8,12 @@ use std::{fs, thread};
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde::{Deserialize, Serialize};
+use weft_load::floor::Floor;
+use weft_load::usage::Usage;
 use weft_reactor::monotonic_time;
 
-use crate::floor::Floor;
 use crate::results::LatencyRecord;
 use crate::study::link;
-use crate::usage::Usage;
 
 /// How long a listener waits for the other end.
 const LISTEN: Duration = Duration::from_secs(20);

@@ -11,7 +11,7 @@ use std::{fs, thread};
 use uuid::Uuid;
 use weft_reactor::monotonic_time;
 
-use super::Listening;
+use super::calls::Listening;
 
 /// How long a listener waits for others.
 const LISTEN: Duration = Duration::from_secs(20);

@@ -7,20 +7,21 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use rustix::process::geteuid;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use weft_backend::DeviceSpec;
 use weft_host::{Options, Provider, TransportId};
+use weft_load::{Job, Progress, RunObserver};
 use weft_reactor::{DriverKind, monotonic_time};
 use weft_rpc::machine::Machine;
 use weft_rpc::{CallError, Client, Methods};
 
-use super::{
-    Call, CallTarget, Clock, CloseLoad, Count, Counted, CountedLoad, Counters, Describe,
+use super::calls::{
+    Build, Call, CallTarget, Clock, CloseLoad, Count, Counted, CountedLoad, Counters, Describe,
     Description, EndedTarget, Go, Listen, Offloads, OpenLoad, Opened, PrepareLoad, ProbeListen,
-    ProbeRun, Reach, SetKnobs, StartTarget, Started, StopTarget, UseSpdk, Wanted, Wish, control,
-    knobs, probe, reach,
+    ProbeRun, Reach, SetKnobs, StartTarget, Started, StopTarget, UseSpdk, Wanted, Wish,
 };
+use super::{control, knobs, probe, reach};
+use crate::environment;
 use crate::study::given::protocol;
 use crate::study::inside::{News, Running, Settings, Stop, Teller};
 use crate::study::knob::{self, Knobs};
@@ -28,16 +29,6 @@ use crate::study::launch::{Launcher, StartedTarget, TargetSpec};
 use crate::study::linux::{self, Linux};
 use crate::study::load_device::{LoadDevice, Spread, spread};
 use crate::study::site::{SpdkTools, end};
-use crate::{Job, Progress, RunObserver, environment};
-
-/// A build of this program.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Build {
-    /// Its version.
-    pub version: String,
-    /// What tells it from other builds of that version.
-    pub id: String,
-}
 
 /// A target that was started, and a connection to it.
 struct Target {

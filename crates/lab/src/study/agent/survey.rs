@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::Streams;
+use super::calls::{Build, Offloads, ProbeListen, ProbeRun};
 use super::line::Agent;
 use super::probe::{Probe, Way};
-use super::{Build, Offloads, ProbeListen, ProbeRun, Streams};
 use crate::study::site::end::End;
 use crate::study::site::{Site, SiteMachine};
 

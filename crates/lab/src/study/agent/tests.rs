@@ -1,10 +1,13 @@
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
+use serde_json::Value;
 use weft_reactor::monotonic_time;
 
+use super::calls::{Clock, StopTarget};
 use super::fleet::Places;
 use super::line::{Agent, Reading};
 use super::*;
@@ -13,6 +16,7 @@ use crate::study::builtin;
 use crate::study::knob::{Keeper, Knobs, Machine};
 use crate::study::launch::{Launcher, StartedTarget, TargetSpec};
 use crate::study::site::Link;
+use crate::study::software::Software;
 
 /// A launcher that starts nothing.
 struct Nothing;

@@ -4,16 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use weft_load::random::split_mix;
+use weft_load::{Job, Progress, RunObserver, RunResult};
 use weft_reactor::monotonic_time;
 use weft_rpc::machine::Machine;
 
+use super::calls::{Clock, CloseLoad, Counted, CountedLoad, Go, PrepareLoad};
 use super::line::{Agent, Offset, Reading, SentRequest, call_all, wait_for};
-use super::{Clock, CloseLoad, Counted, CountedLoad, Go, PrepareLoad};
-use crate::random::split_mix;
 use crate::results::{LoadPart, SideMachine};
 use crate::study::inside::{Event, News, Settings, Stop};
 use crate::study::side;
-use crate::{Job, Progress, RunObserver, RunResult};
 
 /// How long before its start a load is told of it, beside round trips.
 const LEAD: Duration = Duration::from_millis(20);
@@ -541,7 +541,7 @@ pub(in crate::study) fn machines(parts: &[Part]) -> SideMachine {
 mod tests {
     use super::*;
     use crate::results::LatencyRecord;
-    use crate::{DirectionResult, LaneResult};
+    use weft_load::{DirectionResult, LaneResult};
     use weft_rpc::machine::Core as Counted;
 
     fn part(boot_id: &str, begin_ms: u64, end_ms: u64) -> Part {

@@ -2,8 +2,10 @@ use weft_host::Transport;
 
 use super::*;
 use crate::results::{Configuration, Role, key};
-use crate::study::given::KnownTarget;
-use crate::study::matrix::{Capabilities, Matrix, Step, expand, integer, text};
+use crate::results::{integer, text};
+use crate::study::capabilities::Capabilities;
+use crate::study::capabilities::KnownTarget;
+use crate::study::matrix::{Matrix, Step, expand};
 use crate::study::plan::Kind;
 
 fn plan(name: &str) -> Plan {

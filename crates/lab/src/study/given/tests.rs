@@ -1,6 +1,7 @@
 use super::*;
+use crate::results::text;
 use crate::results::{Configuration, Role};
-use crate::study::matrix::{Matrix, Step, expand, text};
+use crate::study::matrix::{Matrix, Step, expand};
 
 fn plan(rest: &str) -> Plan {
     let head = "name = \"mine\"\ntitle = \"Mine\"\nquestion = \"What then?\"\n\

@@ -8,9 +8,10 @@ use std::{fmt, fs, io};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::KnobValue;
+use super::wish::KnobValue;
 use crate::results::key;
-use crate::study::{linux, spdk};
+use crate::study::linux::fabrics;
+use crate::study::spdk::process;
 
 /// Entries of the table of flows of aRFS.
 const FLOWS: usize = 32_768;
@@ -316,11 +317,11 @@ impl Machine {
             }
             Change::Made { path } => removed(path).map_err(|error| error.to_string()),
             Change::Connected { nqn, hostnqn } => {
-                linux::disconnect(nqn, hostnqn).map_err(|error| error.to_string())
+                fabrics::disconnect(nqn, hostnqn).map_err(|error| error.to_string())
             }
-            Change::Process { id, began } => spdk::end(*id, *began),
+            Change::Process { id, began } => process::end(*id, *began),
             Change::Spdk { socket, method, params } => {
-                spdk::delete(socket, method, params).map_err(|error| error.to_string())
+                process::delete(socket, method, params).map_err(|error| error.to_string())
             }
         }
     }

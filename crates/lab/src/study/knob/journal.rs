@@ -16,11 +16,14 @@ use serde::{Deserialize, Serialize};
 use weft_backend::files::read_text;
 use weft_reactor::monotonic_time;
 
-use super::Watch;
 use super::change::{Change, Machine};
 
 /// How long a watchdog may take to put back what it has.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Starts a process that puts back what a journal has when its input ends, with the journal's file
+/// open so that its lock lasts.
+pub type Watch = Box<dyn Fn(&Path, File) -> Result<Child, String> + Send + Sync>;
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,9 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Watch;
 use super::change::{Change, Machine};
-use super::journal::{self, Journal};
+use super::journal::{self, Journal, Watch};
 
 /// What a process has changed on its machine.
 pub struct Keeper {

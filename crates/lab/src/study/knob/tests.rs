@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+use super::journal::Watch;
 use super::*;
+use crate::results::{Configuration, key};
 
 /// A made-up machine: its files, an ethtool, and a folder for journals.
 struct MadeUp {

@@ -1,7 +1,5 @@
 //! The kernel's host: `/dev/nvme-fabrics`, and the block device of a namespace.
 
-use std::fs::OpenOptions;
-use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,10 +9,12 @@ use std::time::Duration;
 
 use uuid::Uuid;
 use weft_host::{Options, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, TransportId};
+use weft_load::Job;
 use weft_reactor::monotonic_time;
 
-use super::{Changes, Linux, attribute, load, names, nvme, set};
-use crate::Job;
+use super::changes::{Changes, Linux};
+use super::fabrics::{CONTROLLERS, controllers, write};
+use super::sysfs::{attribute, load, names, nvme, set};
 use crate::results::Connection;
 use crate::study::given::protocol_name;
 use crate::study::knob::change::Change;
@@ -27,8 +27,6 @@ const APPEARS: Duration = Duration::from_secs(30);
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(5);
 
-const FABRICS: &str = "/dev/nvme-fabrics";
-const CONTROLLERS: &str = "/sys/class/nvme";
 const DISKS: &str = "/sys/block";
 
 /// The priority of the sockets of nvme-tcp, below the root.
@@ -137,46 +135,6 @@ fn line(options: &Options, nqn: &str, settings: &HostSettings, job: &Job) -> Str
     words.extend(settings.hdr_digest.then(|| "hdr_digest".to_owned()));
     words.extend(settings.data_digest.then(|| "data_digest".to_owned()));
     words.join(",")
-}
-
-/// Connects: the number of the controller.
-fn write(line: &str) -> io::Result<u32> {
-    let mut fabrics = OpenOptions::new().read(true).write(true).open(FABRICS)?;
-    // One write is one connection.
-    let written = fabrics.write(line.as_bytes())?;
-    if written != line.len() {
-        return Err(io::ErrorKind::WriteZero.into());
-    }
-    let mut said = [0; 256];
-    let length = fabrics.read(&mut said)?;
-    let said = String::from_utf8_lossy(said.get(..length).unwrap_or_default()).into_owned();
-    instance(&said).ok_or_else(|| io::Error::other(format!("it answered {said:?}")))
-}
-
-/// The number of a controller in `instance=0,cntlid=1`.
-fn instance(said: &str) -> Option<u32> {
-    let mut words = said.trim().split(',');
-    words.find_map(|word| word.trim().strip_prefix("instance=")?.parse().ok())
-}
-
-/// The names of the controllers that are connected to a subsystem.
-fn controllers(nqn: &str) -> Vec<String> {
-    let root = Path::new(CONTROLLERS);
-    let mut all = names(root);
-    all.retain(|name| attribute(&root.join(name).join("subsysnqn")) == nqn);
-    all
-}
-
-/// Ends the connections of a host to a subsystem.
-pub(in crate::study) fn disconnect(nqn: &str, hostnqn: &str) -> io::Result<()> {
-    let root = Path::new(CONTROLLERS);
-    for name in controllers(nqn) {
-        let theirs = attribute(&root.join(&name).join("hostnqn"));
-        if theirs == hostnqn || theirs.is_empty() {
-            std::fs::write(root.join(name).join("delete_controller"), "1")?;
-        }
-    }
-    Ok(())
 }
 
 /// The name of a namespace's block device when it has appeared, and its number.
@@ -307,13 +265,6 @@ mod tests {
         assert_eq!(tos_in(&(line("0x88") + &line("0x88"))), Some(0x88));
         assert_eq!(tos_in(&(line("0x88") + &line("0x0"))), None);
         assert_eq!(tos_in(""), None);
-    }
-
-    #[test]
-    fn the_answer_names_the_controller() {
-        assert_eq!(instance("instance=7,cntlid=1\n"), Some(7));
-        assert_eq!(instance("cntlid=1,instance=0\n"), Some(0));
-        assert_eq!(instance(""), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use weft_reactor::monotonic_time;
 use weft_rpc::Client;
 use weft_rpc::machine::Machine;
 
-use super::Changes;
+use super::changes::Changes;
 use crate::environment;
 use crate::study::given::protocol_name;
 use crate::study::launch::{StartedTarget, TargetSpec};

@@ -12,8 +12,9 @@ use uuid::Uuid;
 use weft_backend::DeviceSpec;
 use weft_host::Transport;
 
+use super::changes::{Changes, Linux};
 use super::made::{ForeignTarget, Port};
-use super::{CONFIGFS, Changes, Linux, attribute, load, names, nvmet, set};
+use super::sysfs::{CONFIGFS, attribute, load, names, nvmet, set};
 use crate::study::given::protocol_name;
 use crate::study::knob::change::Change;
 use crate::study::launch::TargetSpec;

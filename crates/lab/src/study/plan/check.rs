@@ -1,8 +1,9 @@
 //! Checks a plan.
 
+use weft_load::Pattern;
+
 use super::{AnswerKind, Kind, METRICS, Plan, PlanError, Plot, PlotKind};
 use crate::cells::Metric;
-use crate::pattern::Pattern;
 use crate::results::{Configuration, Value, key, number};
 use crate::study::launch::Tls;
 use crate::study::site;
@@ -38,12 +39,12 @@ const SETTINGS: &[Setting] = &[
     Setting { key: key::READ_PERCENT, allowed: Allowed::Whole(0, 100) },
     Setting {
         key: key::BLOCK_BYTES,
-        allowed: Allowed::Whole(512, crate::limits::BLOCK_BYTES_MAX as u64),
+        allowed: Allowed::Whole(512, weft_load::limits::BLOCK_BYTES_MAX as u64),
     },
-    Setting { key: key::DEPTH, allowed: Allowed::Whole(1, crate::limits::DEPTH_MAX as u64) },
+    Setting { key: key::DEPTH, allowed: Allowed::Whole(1, weft_load::limits::DEPTH_MAX as u64) },
     Setting {
         key: key::JOBS,
-        allowed: Allowed::WholeOr(1, crate::limits::COPIES_MAX as u64, &["per-core"]),
+        allowed: Allowed::WholeOr(1, weft_load::limits::COPIES_MAX as u64, &["per-core"]),
     },
     Setting { key: key::CORES, allowed: Allowed::WholeOr(1, 4096, &["all"]) },
     Setting { key: key::HOST_CORES, allowed: Allowed::WholeOr(1, 4096, &["all"]) },
@@ -146,7 +147,7 @@ impl Plan {
         if measure.repeats_max < measure.repeats {
             return fault("repeats_max must be at least repeats");
         }
-        if !measure.judged_by.is_empty() && !crate::compare::is_metric(&measure.judged_by) {
+        if !measure.judged_by.is_empty() && !crate::cells::is_of_a_repeat(&measure.judged_by) {
             return fault(format!(
                 "judged_by is {:?}; it may be iops, bandwidth, mean or a percentile such as p99",
                 measure.judged_by

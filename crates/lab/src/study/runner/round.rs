@@ -5,17 +5,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weft_host::Transport;
+use weft_load::report::fio;
 use weft_reactor::monotonic_time;
 
 use super::{FAILURES_MAX, Position, Runner, Stop};
 use crate::cells::{Estimate, Repeat, Scale};
-use crate::report::fio;
 use crate::results::{
     IdleRate, KnobRecord, Mark, Record, Role, Status, TestedTarget, Value, key, number,
 };
+use crate::results::{integer, text};
 use crate::study::agent::Fleet;
 use crate::study::deployment::{Deployment, Place, Planner};
-use crate::study::matrix::{Cell, Step, integer, text};
+use crate::study::matrix::{Cell, Step};
 use crate::study::measure::{MeasureOptions, Measured, measure};
 use crate::study::plan::Kind;
 use crate::study::software::Software;
@@ -268,7 +269,7 @@ impl Runner<'_> {
         };
         let position = self.position_of(step.cells().next().ok_or("a step without cells")?);
         let observer = &mut *self.observer;
-        let mut progress = |seen: &crate::Progress| observer.progress(&position, what, seen);
+        let mut progress = |seen: &weft_load::Progress| observer.progress(&position, what, seen);
         let measured = measure(&options, &deployment, &mut self.target_set, &mut progress)?;
         self.note_tested(&deployment, &measured)?;
         let mut records = Vec::new();

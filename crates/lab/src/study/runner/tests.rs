@@ -1,7 +1,8 @@
 use std::sync::atomic::Ordering;
 
+use weft_load::Progress;
+
 use super::*;
-use crate::Progress;
 use crate::results::{Connection, LinkProbe, Mark, file};
 use crate::study::launch::{StartedTarget, TargetSpec};
 use crate::study::plan::Run;

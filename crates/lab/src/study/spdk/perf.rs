@@ -16,11 +16,9 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use weft_host::TransportId;
+use weft_load::usage::Usage;
+use weft_load::{DirectionResult, Job, LaneResult, Latency, RunObserver, RunResult};
 use weft_reactor::monotonic_time;
-
-use crate::histogram::Latency;
-use crate::usage::Usage;
-use crate::{DirectionResult, Job, LaneResult, RunObserver, RunResult};
 
 /// The line with which its workers begin.
 const LAUNCHED: &str = "Initialization complete. Launching workers.";

@@ -14,6 +14,7 @@ use std::thread;
 use weft_host::Transport;
 use weft_reactor::DriverKind;
 
+use super::process::{delete, end};
 use super::*;
 use crate::study::knob::{Keeper, Machine};
 use crate::study::launch::StartedTarget;

@@ -3,8 +3,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use weft_load::Pattern;
+
 use super::*;
-use crate::pattern::Pattern;
 
 /// `print_performance`, `check_cutoff` and `print_bucket`, of two processors and one namespace.
 const REPORT: &str = "\

@@ -2,6 +2,7 @@ use super::*;
 use std::sync::atomic::Ordering;
 
 use crate::job::{Backlog, Extent, LatencyTarget, Polling, Rate, RateMin, Think, processors};
+use crate::jobfile::Exit;
 use crate::limits::WINDOW;
 use crate::logs::Logs;
 use crate::pacer::Process;

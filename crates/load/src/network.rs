@@ -20,9 +20,14 @@ use weft_reactor::{
     SocketId, Token, WaitLimit, Waker,
 };
 
-pub(super) use self::device::NetworkFactory;
-use super::link::{COMMAND_BYTES, DATA_HEADER_BYTES};
+pub use self::device::NetworkFactory;
 use crate::limits::BLOCK_BYTES_MAX;
+
+/// Bytes of a read's header and command on the wire.
+pub const COMMAND_BYTES: usize = 72;
+
+/// Bytes of the header that precedes a read's data.
+pub const DATA_HEADER_BYTES: usize = 24;
 
 /// Owners of the operations at this end.
 const ACCEPT: Owner = Owner(0);
@@ -44,8 +49,9 @@ pub struct NetworkEnd {
 }
 
 /// An end that runs; dropping it stops it.
-pub(super) struct Answering {
-    pub(super) end: NetworkEnd,
+pub struct Answering {
+    /// How it was asked for.
+    pub end: NetworkEnd,
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     waker: Waker,
@@ -63,7 +69,7 @@ impl Answering {
     ///
     /// # Errors
     /// One sentence that says why it does not.
-    pub(super) fn start(end: &NetworkEnd) -> Result<Self, String> {
+    pub fn start(end: &NetworkEnd) -> Result<Self, String> {
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, began) = mpsc::channel();
         let (own, stopped) = (end.clone(), Arc::clone(&stop));
@@ -85,7 +91,7 @@ impl Answering {
     }
 
     /// A device whose reads have responses from this end.
-    pub(super) fn device(&self, bytes: u64, block_bytes: u32) -> NetworkFactory {
+    pub fn device(&self, bytes: u64, block_bytes: u32) -> NetworkFactory {
         NetworkFactory::new(self.address, bytes, block_bytes)
     }
 }

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde::{Deserialize, Serialize};
 
-use crate::histogram::Latency;
+use super::Latency;
 
 /// A complete histogram of latencies in HDR's V2 format, base64, which other tools can read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

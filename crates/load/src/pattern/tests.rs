@@ -1,5 +1,8 @@
 use super::*;
+use crate::job::Job;
+use crate::pattern::sizes::Sizes;
 use crate::pattern::spread::{Spread, Zone, ZoneLength};
+use crate::random::Random;
 use std::collections::BTreeMap;
 
 fn sequence(job: &Job, region: u64) -> Sequence {

@@ -7,9 +7,9 @@ use crate::histogram::Latency;
 use crate::job::Plan;
 use crate::limits::{WINDOW, WINDOWS_MAX};
 use crate::random::Random;
+use crate::run::Window;
 use crate::statistics::{DirectionResult, LaneResult};
 use crate::usage::Usage;
-use crate::worker::Window;
 
 /// The books of one direction.
 #[derive(Debug)]

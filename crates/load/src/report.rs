@@ -1,6 +1,5 @@
 //! Results as text, and as JSON in fio's format.
 
-pub mod cells;
 pub mod disks;
 pub mod fio;
 pub mod human;

@@ -24,6 +24,7 @@ use crate::pattern::{Direction, Drawn, Sequence};
 use crate::random::Random;
 use crate::run::{Ends, Setup};
 use crate::statistics::{DirectionResult, LaneResult, batch_level, depth_level};
+use crate::units::ns;
 
 /// A lane.
 pub(super) struct Lane {
@@ -245,7 +246,7 @@ impl Lane {
     /// When something is next due.
     pub(super) fn moment_ns(&self, now_ns: u64) -> u64 {
         match (self.stage, self.times.start_ns) {
-            (Stage::Idle, None) => now_ns.saturating_add(super::ns(AWAIT_OTHERS)),
+            (Stage::Idle, None) => now_ns.saturating_add(ns(AWAIT_OTHERS)),
             (Stage::Idle, Some(start_ns)) => start_ns,
             (Stage::Run, Some(start_ns)) if !self.times.has_begun_counting => {
                 start_ns.saturating_add(self.times.ramp_ns).min(self.times.end_ns())
@@ -428,7 +429,7 @@ impl Lane {
 
     /// Nothing is in flight: the next stage, if this one is over. Whether it has something to do.
     fn step(&mut self, now: Duration) -> bool {
-        let now_ns = super::ns(now);
+        let now_ns = ns(now);
         match self.stage {
             Stage::Drain => {
                 self.end_counting(self.last_completion_ns);
@@ -463,7 +464,7 @@ impl Lane {
         }
         // All that is started here goes out with one flush, which is later: no latency is
         // flattered by one look at the clock.
-        let now_ns = super::ns(reactor.now());
+        let now_ns = ns(reactor.now());
         while let Some(slot) = self.free.last().copied().filter(|_| started < most) {
             if self.stage != Stage::Run {
                 break;
@@ -576,7 +577,7 @@ impl Lane {
     }
 
     fn start_last_flush(&mut self, reactor: &mut Reactor) {
-        let now_ns = super::ns(reactor.now());
+        let now_ns = ns(reactor.now());
         if let Some(slot) = self.free.pop() {
             self.submit(reactor, slot, Planned::own(Purpose::Flush, 0, 0, now_ns));
         }
@@ -588,7 +589,7 @@ impl Lane {
         let bytes = u32::try_from(self.unit_bytes).unwrap_or(0);
         while let Some(slot) = self.free.last().copied() {
             let found = self.check.as_mut().and_then(|check| check.next_written(next));
-            let now_ns = super::ns(reactor.now());
+            let now_ns = ns(reactor.now());
             let Some(unit) = found.filter(|_| self.result.error.is_none()) else {
                 self.enter(Stage::LastDrain, now_ns);
                 return;
@@ -668,7 +669,7 @@ impl Lane {
         while completed < most
             && let Some(completion) = self.device.poll_completion()
         {
-            let now_ns = *now_ns.get_or_insert_with(|| super::ns(reactor.now()));
+            let now_ns = *now_ns.get_or_insert_with(|| ns(reactor.now()));
             self.complete(completion, now_ns, window);
             completed += 1;
         }

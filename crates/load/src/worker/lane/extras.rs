@@ -10,7 +10,7 @@ use crate::limits::LOG_ENTRIES_MAX;
 use crate::logs::{self, Histogram, Issued, Logged};
 use crate::pattern::Direction;
 use crate::statistics::{LaneResult, TargetResult};
-use crate::worker::ns;
+use crate::units::ns;
 
 /// All of it.
 #[derive(Debug)]

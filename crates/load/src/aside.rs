@@ -7,7 +7,7 @@ use weft_reactor::system::{confine_current_thread, cpus_of_current_thread};
 /// While it is there, the calling thread and those that it starts run on no processor of the
 /// measured threads, if another one is left.
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub struct Aside {
     /// Where it may run otherwise; none if that was not changed.
     before: Vec<usize>,
     /// It belongs to its thread.
@@ -15,7 +15,9 @@ pub(crate) struct Aside {
 }
 
 impl Aside {
-    pub(crate) fn of(measured: &[usize]) -> Self {
+    /// Until it is dropped.
+    #[must_use]
+    pub fn of(measured: &[usize]) -> Self {
         let mut before = cpus_of_current_thread().unwrap_or_default();
         let left = before.iter().copied().filter(|cpu| !measured.contains(cpu));
         let left: Vec<usize> = left.collect();

@@ -41,7 +41,8 @@ impl Usage {
     }
 
     /// The counters of another process, all its threads together; zeros if it has ended.
-    pub(crate) fn of_process(id: u32) -> Self {
+    #[must_use]
+    pub fn of_process(id: u32) -> Self {
         let read =
             |name: &str| fs::read_to_string(format!("/proc/{id}/{name}")).unwrap_or_default();
         let stat = read("stat");

@@ -1,11 +1,14 @@
 //! Histograms of latency.
 
+mod record;
+
+pub use record::{LatencyRecord, LatencyRecordError};
+
 use hdrhistogram::Histogram;
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{LATENCY_NS_MAX, SAMPLES_BEYOND};
-use crate::results::{LatencyRecord, LatencyRecordError};
 
 /// Latencies in an HDR histogram (three significant digits, 1 ns to an hour), with exact sum,
 /// minimum and maximum.

@@ -7,7 +7,7 @@ use crate::job::{Plan, RateMin, Think};
 use crate::jobfile::Exit;
 use crate::random::Random;
 use crate::run::{Ends, Part};
-use crate::worker::ns;
+use crate::units::ns;
 
 /// When a lane does what.
 #[derive(Debug)]

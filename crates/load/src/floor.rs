@@ -20,6 +20,7 @@ use crate::Rate;
 use crate::histogram::Latency;
 use crate::pacer::Pacer;
 use crate::random::Random;
+use crate::units::ns;
 use crate::usage::Usage;
 
 /// Bytes received at once: more than a socket buffer holds by default.
@@ -117,7 +118,11 @@ impl Floor {
         })
     }
 
-    pub(crate) fn check(&self) -> io::Result<()> {
+    /// Whether it can be measured.
+    ///
+    /// # Errors
+    /// What is asked for is beyond a bound.
+    pub fn check(&self) -> io::Result<()> {
         let fault = |what: &str| Err(io::Error::new(ErrorKind::InvalidInput, what.to_owned()));
         let sizes = 1..=MESSAGE_BYTES_MAX;
         if !sizes.contains(&self.request_bytes) || !sizes.contains(&self.response_bytes) {
@@ -146,7 +151,10 @@ impl Floor {
     }
 
     /// Answers until the client is gone.
-    pub(crate) fn serve(&self, mut stream: TcpStream) -> io::Result<Usage> {
+    ///
+    /// # Errors
+    /// As [`Floor::drive`].
+    pub fn serve(&self, mut stream: TcpStream) -> io::Result<Usage> {
         self.pin(self.cpus.map(|(server, _)| server))?;
         self.prepare(&stream)?;
         let before = Usage::of_this_thread();
@@ -174,7 +182,11 @@ impl Floor {
         Ok(Usage::of_this_thread().since(&before))
     }
 
-    pub(crate) fn drive(&self, mut stream: TcpStream) -> io::Result<FloorResult> {
+    /// Sends requests to an end that [serves](Floor::serve), and measures.
+    ///
+    /// # Errors
+    /// The socket has an error, or has been silent for too long.
+    pub fn drive(&self, mut stream: TcpStream) -> io::Result<FloorResult> {
         self.pin(self.cpus.map(|(_, client)| client))?;
         self.prepare(&stream)?;
         if let Some(rate) = self.rate {
@@ -222,7 +234,6 @@ impl Floor {
         let ends = (stream.local_addr()?, stream.peer_addr()?);
         let before = Usage::of_this_thread();
         let (mut received, request) = (vec![0; RECEIVE_BYTES], vec![1; self.request_bytes]);
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut pacer = Pacer::open(rate.process, rate.iops, Random::new(SEED, 0));
         let began = monotonic_time();
         let count_from = began + self.ramp;
@@ -274,7 +285,11 @@ impl Floor {
         cpu.map_or(Ok(()), pin_current_thread)
     }
 
-    pub(crate) fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
+    /// Sets the options of a socket.
+    ///
+    /// # Errors
+    /// The kernel refuses one.
+    pub fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
         self.choose_congestion(stream)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(self.spin)?;
@@ -349,7 +364,7 @@ fn account(
         *count -= taken;
         answered -= taken;
         if let Some(latency) = &mut latency {
-            let waited = u64::try_from(now.saturating_sub(*at).as_nanos()).unwrap_or(u64::MAX);
+            let waited = ns(now.saturating_sub(*at));
             latency.record_times(waited, taken as u64);
         }
         if *count == 0 {

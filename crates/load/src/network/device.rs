@@ -20,7 +20,7 @@ const SEND: u32 = 1;
 
 /// A device without content at the other end of a connection; each handle has a connection.
 #[derive(Debug)]
-pub(crate) struct NetworkFactory {
+pub struct NetworkFactory {
     address: SocketAddr,
     geometry: Geometry,
 }

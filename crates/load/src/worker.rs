@@ -16,8 +16,9 @@ use crate::limits::{
     DRAIN_TIMEOUT, INTERRUPTED_TIMEOUT, POOL_BYTES_SPARE, RECONNECT_TIMEOUT, SPIN_BEFORE_DUE,
     TURNS_WITHOUT_POLL, WINDOW,
 };
-use crate::run::{Ends, Phase, Setup};
+use crate::run::{Ends, Phase, Setup, Window};
 use crate::statistics::LaneResult;
+use crate::units::ns;
 use crate::usage::Usage;
 
 /// Completions or requests of a lane between two looks at those that come first.
@@ -37,36 +38,6 @@ pub(crate) enum News {
     Status(Vec<(usize, LaneResult)>, Duration),
     /// It has ended: its lanes, by number, and how long it ran.
     Done(Vec<(usize, LaneResult)>, Duration),
-}
-
-/// What happened in a window.
-#[derive(Clone, Debug)]
-pub(crate) struct Window {
-    pub(crate) phase: Phase,
-    pub(crate) reads: u64,
-    pub(crate) writes: u64,
-    pub(crate) trims: u64,
-    pub(crate) bytes: u64,
-    pub(crate) lasted: Duration,
-    pub(crate) latency: Latency,
-    /// Blocks that verification has found wrong since the start.
-    pub(crate) faults: u64,
-    /// Bytes that have been started since the start, and those that were read back.
-    pub(crate) work_bytes: u64,
-}
-
-impl Window {
-    /// What came after it, before it was shown.
-    pub(crate) fn extend(&mut self, later: Self) {
-        self.phase = later.phase;
-        self.reads += later.reads;
-        self.writes += later.writes;
-        self.trims += later.trims;
-        self.bytes += later.bytes;
-        self.lasted += later.lasted;
-        self.latency.add(&later.latency);
-        (self.faults, self.work_bytes) = (later.faults, later.work_bytes);
-    }
 }
 
 /// How a worker runs, and which lanes it has.
@@ -567,8 +538,4 @@ fn open_lane(
     let factory = &order.setup.part(number).0.factory;
     let device = factory.open(reactor, owner).map_err(|error| error.to_string())?;
     Lane::new(order.setup, number, device, reactor)
-}
-
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
