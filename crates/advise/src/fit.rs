@@ -6,8 +6,8 @@
 //! cells, by the logarithms of rate, mean and quantiles: found by the simplex search of Nelder and
 //! Mead from a few beginnings.
 //!
-//! Then the interruptions that no scheduler counts (the hypervisor's, those of devices) are searched
-//! in the same way.
+//! Then the interruptions that no scheduler counts (the hypervisor's, those of devices) are
+//! searched in the same way.
 //!
 //! What other programs took of a cell's cores is measured beside it. What is fitted is the network
 //! without them: a simulated number has no error between the measured one and what that is without

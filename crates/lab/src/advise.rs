@@ -320,8 +320,7 @@ pub fn confirm(results: &Results, row: &Row, question: &Question) -> Result<Conf
 /// The p99 of a cell, and without what may be of other programs' making.
 fn p99_of(cell: &Cell) -> Option<Interval> {
     let value = cell.latency().percentile_ns(99.0)? as f64;
-    let each = cell.repeats.iter().map(|repeat| repeat.slack("p99")[0]);
-    let down = each.sum::<f64>() / cell.repeats.len() as f64;
+    let [down, _] = cell.slack("p99");
     Some(Interval { value, low: value * (-down).exp(), high: value })
 }
 
@@ -534,8 +533,8 @@ fn fitted_cell(cell: &Cell) -> Option<FittedCell> {
     });
     let is_local = cell.text(key::TRANSPORT) == "local";
     let mean_ns = latency.mean_ns();
-    let slack = mean(&|repeat| Some(repeat.slack("mean")[0]))?;
-    let undisturbed_ns = mean_ns * (-slack).exp();
+    let [down, _] = cell.slack("mean");
+    let undisturbed_ns = mean_ns * (-down).exp();
     Some(FittedCell {
         arrivals,
         depth: whole(key::DEPTH) * whole(key::JOBS),

@@ -94,7 +94,34 @@ impl Repeat {
     }
 }
 
+impl Repeat {
+    /// How far below and above a metric of it the value on a quiet machine may lie, by the
+    /// logarithm.
+    pub(crate) fn slack(&self, metric: &str) -> [f64; 2] {
+        self.lost.slack(metric, &self.latency)
+    }
+}
+
 impl Cell {
+    /// Whether other programs had so much of a repeat that it says nothing but its own numbers.
+    pub(crate) fn is_spoilt(&self) -> bool {
+        self.repeats.iter().any(|repeat| repeat.lost.is_all())
+    }
+
+    /// The cell with the repeats that other programs left; none if there is none.
+    pub(crate) fn unspoilt(&self) -> Option<Self> {
+        let kept = self.repeats.iter().filter(|repeat| !repeat.lost.is_all());
+        let cell = Self { repeats: kept.cloned().collect(), ..self.clone() };
+        cell.is_measured().then_some(cell)
+    }
+
+    /// The slack of a metric, as the mean of the repeats.
+    pub(crate) fn slack(&self, metric: &str) -> [f64; 2] {
+        let count = self.repeats.len().max(1) as f64;
+        let all = self.repeats.iter().map(|repeat| repeat.slack(metric));
+        all.fold([0.0; 2], |sum, [down, up]| [sum[0] + down / count, sum[1] + up / count])
+    }
+
     /// The value of a setting.
     pub(crate) fn value(&self, key: &str) -> Option<&Value> {
         self.configuration.get(key)

@@ -382,8 +382,7 @@ impl Pair<'_> {
     /// How far others may have moved a metric of either set, by the logarithm.
     fn slack(&self, metric: &str) -> f64 {
         let of = |sessions: &[(u32, &Cell)]| {
-            let repeats = sessions.iter().flat_map(|(_, cell)| &cell.repeats);
-            let each = repeats.map(|repeat| repeat.slack(metric).into_iter().sum());
+            let each = sessions.iter().map(|(_, cell)| cell.slack(metric).into_iter().sum());
             weft_load::statistics::Summary::of(each).mean
         };
         of(&self.first).max(of(&self.second))
@@ -501,7 +500,10 @@ fn disturbed(name: &str, set: &[Results]) -> Vec<String> {
     let (all, count) = (measured().count(), measured().filter(|of| is_spoilt(of)).count());
     let most = crate::units::percent(SPOILT);
     if count as f64 > DISTURBED_REPEATS * all as f64 {
-        found.push(format!("{count} of {all} repeats of the {name} set were disturbed for more than {most} of their time"));
+        found.push(format!(
+            "{count} of {all} repeats of the {name} set were disturbed for more than {most} of \
+             their time"
+        ));
     }
     found
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use weft_backend::DeviceSpec;
 use weft_host::{Provider, TransportId};
 use weft_lab::results::file::{ANSWER, ENVIRONMENT, PLAN, RECORDS, TABLE};
-use weft_lab::results::{self, Configuration, Environment, Store, Value, key};
+use weft_lab::results::{self, Environment, Store, Value, key};
 use weft_lab::study::agent::Fleet;
 use weft_lab::study::capabilities::Capabilities;
 use weft_lab::study::capabilities::KnownTarget;
@@ -26,8 +26,10 @@ use weft_lab::{claims, environment, html};
 use weft_load::random::split_mix;
 use weft_reactor::DriverKind;
 
+mod asked;
 mod words;
 
+pub(crate) use self::asked::Asked;
 use self::words::{Only, only};
 use super::against::Turns;
 use super::agents::Agents;
@@ -47,9 +49,6 @@ const RESULTS: &str = "weft-results";
 
 /// Name of the report beside the results.
 pub(crate) const REPORT: &str = "report.html";
-
-/// The shortest and the longest repeat of a run that has a budget, in seconds.
-const REPEAT: (f64, f64) = (0.5, 10.0);
 
 /// The exit code of a run that waited in vain for a quiet machine.
 const NOT_QUIET: u8 = 6;
@@ -248,66 +247,7 @@ fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
     Session { plan, how, driver, directory, rerun_command, environment, fleet }.run()
 }
 
-/// A run for an advice.
-pub(crate) struct Asked {
-    /// Settings in place of the plan's, before those of the command line.
-    pub(crate) settings: Vec<(&'static str, Vec<Value>)>,
-    /// Only cells with these values.
-    pub(crate) only: Configuration,
-    /// How long all of it takes, about; none: as long as the plan says.
-    pub(crate) budget: Option<Duration>,
-}
-
 impl How {
-    /// The directory of results, or a new one for this study.
-    pub(crate) fn directory(&self, study: &str) -> PathBuf {
-        self.setup.out.clone().unwrap_or_else(|| fresh_directory(study))
-    }
-
-    /// The same for a plan that has all settings in it but the times that were given.
-    pub(crate) fn of_a_plan(&self) -> Self {
-        let mut how = self.clone();
-        (how.setup.set, how.setup.quick, how.setup.seed) = (Vec::new(), false, None);
-        (how.setup.repeats, how.setup.only) = (None, None);
-        how
-    }
-
-    /// Measures a study into a directory, and tells nothing but what went wrong.
-    pub(crate) fn measure(
-        &self,
-        study: &str,
-        directory: &Path,
-        asked: Asked,
-    ) -> Result<(), Failure> {
-        let mut how = Self { told_elsewhere: true, ..self.clone() };
-        how.setup.out = Some(directory.to_owned());
-        let settings = asked.settings.into_iter();
-        let settings = settings.map(|(key, values)| words::Setting { key: key.to_owned(), values });
-        how.setup.set.splice(0..0, settings);
-        if !asked.only.is_empty() {
-            how.setup.only = Some(Only(asked.only));
-        }
-        if let (Some(budget), None) = (asked.budget, how.setup.runtime) {
-            how.setup.quick = true;
-            let mut plan = super::here::plan(study)?;
-            how.amend(&mut plan, &how.agents)?;
-            how.setup.runtime = Some(how.time_of_a_repeat(&plan, budget)?);
-        }
-        begin(study, &how, false)
-    }
-
-    /// The measured time of a repeat with which a plan takes so long.
-    fn time_of_a_repeat(&self, plan: &Plan, budget: Duration) -> Result<Duration, Failure> {
-        let capabilities = self.capabilities(plan)?;
-        let only = self.setup.only.clone().unwrap_or_default().0;
-        let matrix = expand(plan, &capabilities, &only);
-        let steps = matrix.steps().filter(|step| step.missing().is_none()).count();
-        let repeats = steps as f64 * f64::from(plan.measure.repeats);
-        let each = budget.as_secs_f64() / repeats.max(1.0) - plan.measure.ramp.as_secs_f64();
-        let (least, most) = REPEAT;
-        Ok(Duration::from_secs_f64(each.clamp(least, most)))
-    }
-
     /// The number of repeats that was asked for.
     pub(super) const fn repeats(&self) -> Option<u32> {
         self.setup.repeats

@@ -4,10 +4,10 @@
 //! one, and a latency at most that; how far on the other side of it they may lie follows from the
 //! time that threads lost and from the requests that may have waited meanwhile.
 
-use super::{Cell, Cells, Metric, Repeat};
+use weft_load::Latency;
+
 use crate::limits::SPOILT;
 use crate::results::{Mark, Record, Side, number};
-use weft_load::Latency;
 
 /// The load of a processor is not known better than that it may be this high.
 const LOAD_MAX: f64 = 0.8;
@@ -19,18 +19,19 @@ pub(crate) struct Lost {
     pub(crate) time: f64,
     /// The part of the requests that waited for one of them.
     pub(crate) requests: f64,
+    /// Whether it is an open loop, which is offered its rate whatever happens.
+    is_open: bool,
 }
 
 impl Lost {
     pub(super) fn of(record: &Record, latency: &Latency) -> Self {
-        let time = time(record);
+        let (time, is_open) = (time(record), record.values.contains_key(number::OFFERED_IOPS));
         if time >= 1.0 {
-            return Self { time, requests: 1.0 };
+            return Self { time, requests: 1.0, is_open };
         }
         let (rate, requests) = (record.iops(), latency.count().max(1) as f64);
         // By Little's law.
         let in_flight = rate * latency.mean_ns() / 1e9;
-        let is_open = record.values.contains_key(number::OFFERED_IOPS);
         let mut lost = 0.0_f64;
         for (side, lost_s) in known(record) {
             lost += side.interruptions as f64 * in_flight / requests;
@@ -39,8 +40,55 @@ impl Lost {
                 lost += lost_s * rate / (1.0 - load(side)) / requests;
             }
         }
-        Self { time, requests: lost.min(1.0) }
+        Self { time, requests: lost.min(1.0), is_open }
     }
+
+    /// Whether there is nothing near that it would have been.
+    pub(super) fn is_all(self) -> bool {
+        self.time > SPOILT
+    }
+
+    /// How far below and above a metric of these latencies the value on a quiet machine may lie, by
+    /// the logarithm.
+    pub(super) fn slack(self, metric: &str, latency: &Latency) -> [f64; 2] {
+        let down = |measured: f64, least: f64| match least > 0.0 {
+            true => [(measured / least).ln().max(0.0), 0.0],
+            false => [0.0; 2],
+        };
+        match (metric, percentile_of(metric)) {
+            ("iops" | "bandwidth" | "saturation", _) if self.is_open => [0.0; 2],
+            ("iops" | "bandwidth" | "saturation", _) => {
+                [0.0, -(1.0 - self.time).max(f64::MIN_POSITIVE).ln()]
+            }
+            ("mean", _) => down(latency.mean_ns(), self.lowest_mean(latency)),
+            (_, Some(percentile)) => {
+                let least = latency.percentile_ns(percentile * (1.0 - self.requests));
+                let both = latency.percentile_ns(percentile).zip(least);
+                both.map_or([0.0; 2], |(measured, least)| down(measured as f64, least as f64))
+            }
+            _ => [0.0; 2],
+        }
+    }
+
+    /// The mean of all but the longest latencies, which are those that others may have made.
+    fn lowest_mean(self, latency: &Latency) -> f64 {
+        let keep = latency.count() as f64 * (1.0 - self.requests);
+        let (mut count, mut sum) = (0.0, 0.0);
+        for (value, times) in latency.raw() {
+            let times = (times as f64).min(keep - count);
+            if times <= 0.0 {
+                break;
+            }
+            count += times;
+            sum += times * value as f64;
+        }
+        if count > 0.0 { sum / count } else { 0.0 }
+    }
+}
+
+pub(super) fn percentile_of(metric: &str) -> Option<f64> {
+    let share = metric.strip_prefix('p')?.parse::<f64>().ok()?;
+    (0.0..100.0).contains(&share).then_some(share)
 }
 
 fn known(record: &Record) -> impl Iterator<Item = (&Side, f64)> {
@@ -69,130 +117,11 @@ fn load(side: &Side) -> f64 {
     (of.fold(0.0, f64::max) / side.seconds.max(f64::MIN_POSITIVE)).clamp(0.0, LOAD_MAX)
 }
 
-impl Cell {
-    /// Whether other programs had so much of a repeat that it says nothing but its own numbers.
-    pub(crate) fn is_spoilt(&self) -> bool {
-        self.repeats.iter().any(|repeat| repeat.lost.time > SPOILT)
-    }
-
-    /// The cell with the repeats that other programs left; none if there is none.
-    pub(crate) fn unspoilt(&self) -> Option<Self> {
-        let kept = self.repeats.iter().filter(|repeat| repeat.lost.time <= SPOILT);
-        let cell = Self { repeats: kept.cloned().collect(), ..self.clone() };
-        cell.is_measured().then_some(cell)
-    }
-}
-
-impl Repeat {
-    /// How far below and above a metric of it the value on a quiet machine may lie, by the
-    /// logarithm.
-    pub(crate) fn slack(&self, metric: &str) -> [f64; 2] {
-        Kind::of(metric).map_or([0.0; 2], |kind| kind.slack_of(self))
-    }
-
-    /// A percentile of what did not wait for others, at the least.
-    pub(crate) fn undisturbed_ns(&self, percentile: f64) -> Option<f64> {
-        let least = self.latency.percentile_ns(percentile * (1.0 - self.lost.requests))?;
-        Some(least as f64)
-    }
-}
-
-impl Metric {
-    /// How far the true value may lie below and above that of a cell, by its logarithm; of a
-    /// difference by itself.
-    pub(super) fn slack(&self, cells: &Cells, cell: &Cell) -> [f64; 2] {
-        let base = |of: Option<&Cell>, kind: Kind| match of {
-            Some(base) if !std::ptr::eq(base, cell) => kind.slack(base),
-            _ => [0.0; 2],
-        };
-        let against = |of: Option<&Cell>, kind: Kind| {
-            let (own, base) = (kind.slack(cell), base(of, kind));
-            [own[0] + base[1], own[1] + base[0]]
-        };
-        match self.name.as_str() {
-            "share-of-link" => Kind::Rate.slack(cell),
-            "delta" => {
-                let local = cells.local(cell);
-                let (own, base) = (Kind::Mean.slack(cell), base(local, Kind::Mean));
-                let ns = |of: Option<&Cell>, down: f64| {
-                    let mean =
-                        of.filter(|of| of.is_measured()).map_or(0.0, |of| of.latency().mean_ns());
-                    mean * (1.0 - (-down).exp())
-                };
-                [ns(Some(cell), own[0]), ns(local, base[0])]
-            }
-            "share-of-local" => against(cells.local(cell), Kind::Rate),
-            "concurrency" => against(cells.local_at_depth_1(cell), Kind::Rate),
-            "throughput-sustained" => against(cells.alone(cell), Kind::Rate),
-            "latency-interference" => against(cells.alone(cell), Kind::Percentile(99.0)),
-            name => Kind::of(name).map_or([0.0; 2], |kind| kind.slack(cell)),
-        }
-    }
-}
-
-/// What a value is a value of.
-#[derive(Clone, Copy)]
-enum Kind {
-    Rate,
-    Mean,
-    Percentile(f64),
-}
-
-impl Kind {
-    /// That of a metric of a repeat.
-    fn of(metric: &str) -> Option<Self> {
-        match metric {
-            "iops" | "bandwidth" | "saturation" => Some(Self::Rate),
-            "mean" => Some(Self::Mean),
-            name => super::metric::percentile_of(name).map(Self::Percentile),
-        }
-    }
-
-    fn slack(self, cell: &Cell) -> [f64; 2] {
-        let of = |repeat: &Repeat| self.slack_of(repeat);
-        let all = cell.repeats.iter().map(of);
-        let count = cell.repeats.len().max(1) as f64;
-        all.fold([0.0; 2], |sum, [down, up]| [sum[0] + down / count, sum[1] + up / count])
-    }
-
-    fn slack_of(self, repeat: &Repeat) -> [f64; 2] {
-        let lost = repeat.lost;
-        match self {
-            // An open loop is offered its rate whatever happens.
-            Self::Rate if repeat.values.contains_key(number::OFFERED_IOPS) => [0.0; 2],
-            Self::Rate => [0.0, -(1.0 - lost.time).max(f64::MIN_POSITIVE).ln()],
-            Self::Mean => {
-                let (mean, least) = (repeat.latency.mean_ns(), lowest_mean(&repeat.latency, lost));
-                [if least > 0.0 { (mean / least).ln().max(0.0) } else { 0.0 }, 0.0]
-            }
-            Self::Percentile(percentile) => {
-                let measured = repeat.latency.percentile_ns(percentile);
-                let both = measured.zip(repeat.undisturbed_ns(percentile));
-                [both.map_or(0.0, |(measured, least)| (measured as f64 / least.max(1.0)).ln()), 0.0]
-            }
-        }
-    }
-}
-
-/// The mean of all but the longest latencies, which are those that others may have made.
-fn lowest_mean(latency: &Latency, lost: Lost) -> f64 {
-    let keep = latency.count() as f64 * (1.0 - lost.requests);
-    let (mut count, mut sum) = (0.0, 0.0);
-    for (value, times) in latency.raw() {
-        let times = (times as f64).min(keep - count);
-        if times <= 0.0 {
-            break;
-        }
-        count += times;
-        sum += times * value as f64;
-    }
-    if count > 0.0 { sum / count } else { 0.0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cells::gate::{Gate, Needed, Sentence, compare, gate};
+    use crate::cells::{Cell, Cells, Metric, Repeat};
     use crate::results::{Environment, LatencyRecord, Role, Value, key};
     use crate::testing::{record, repeated};
     use weft_load::random::Random;

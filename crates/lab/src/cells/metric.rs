@@ -2,6 +2,7 @@
 
 use weft_load::units::Unit;
 
+use super::lost::percentile_of;
 use super::{Cell, Cells, Estimate, Repeat, Scale};
 use crate::results::{IdleRate, Mark, Role, Side, key, number};
 
@@ -218,6 +219,35 @@ impl Metric {
         }
     }
 
+    /// How far the value on a quiet machine may lie below and above that of a cell, by its
+    /// logarithm; of a difference by itself.
+    fn slack(&self, cells: &Cells, cell: &Cell) -> [f64; 2] {
+        let base = |of: Option<&Cell>, metric: &str| match of {
+            Some(base) if !std::ptr::eq(base, cell) => base.slack(metric),
+            _ => [0.0; 2],
+        };
+        let against = |of: Option<&Cell>, metric: &str| {
+            let (own, base) = (cell.slack(metric), base(of, metric));
+            [own[0] + base[1], own[1] + base[0]]
+        };
+        match self.name.as_str() {
+            "share-of-link" => cell.slack("iops"),
+            "delta" => {
+                let local = cells.local(cell);
+                let ns = |of: Option<&Cell>, down: f64| {
+                    let of = of.filter(|of| of.is_measured());
+                    of.map_or(0.0, |of| of.latency().mean_ns()) * (1.0 - (-down).exp())
+                };
+                [ns(Some(cell), cell.slack("mean")[0]), ns(local, base(local, "mean")[0])]
+            }
+            "share-of-local" => against(cells.local(cell), "iops"),
+            "concurrency" => against(cells.local_at_depth_1(cell), "iops"),
+            "throughput-sustained" => against(cells.alone(cell), "iops"),
+            "latency-interference" => against(cells.alone(cell), "p99"),
+            name => cell.slack(name),
+        }
+    }
+
     fn measured(&self, cells: &Cells, cell: &Cell) -> Reading {
         if let Some(digits) = self.name.strip_prefix('p')
             && let Ok(percentile) = digits.parse::<f64>()
@@ -383,11 +413,6 @@ impl Repeat {
             None => simple(name, self),
         }
     }
-}
-
-pub(super) fn percentile_of(name: &str) -> Option<f64> {
-    let share = name.strip_prefix('p')?.parse::<f64>().ok()?;
-    (0.0..100.0).contains(&share).then_some(share)
 }
 
 /// Whether each repeat has a value of this metric that says how fast it was.

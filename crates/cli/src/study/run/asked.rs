@@ -1,0 +1,77 @@
+//! Runs that an advice asks for.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use weft_lab::results::{Configuration, Value};
+use weft_lab::study::matrix::expand;
+use weft_lab::study::plan::Plan;
+
+use super::words::{self, Only};
+use super::{How, begin, fresh_directory};
+use crate::failure::Failure;
+use crate::study::here;
+
+/// The shortest and the longest repeat of a run that has a budget, in seconds.
+const REPEAT: (f64, f64) = (0.5, 10.0);
+
+/// A run for an advice.
+pub(crate) struct Asked {
+    /// Settings in place of the plan's, before those of the command line.
+    pub(crate) settings: Vec<(&'static str, Vec<Value>)>,
+    /// Only cells with these values.
+    pub(crate) only: Configuration,
+    /// How long all of it takes, about; none: as long as the plan says.
+    pub(crate) budget: Option<Duration>,
+}
+
+impl How {
+    /// The directory of results, or a new one for this study.
+    pub(crate) fn directory(&self, study: &str) -> PathBuf {
+        self.setup.out.clone().unwrap_or_else(|| fresh_directory(study))
+    }
+
+    /// The same for a plan that has all settings in it but the times that were given.
+    pub(crate) fn of_a_plan(&self) -> Self {
+        let mut how = self.clone();
+        (how.setup.set, how.setup.quick, how.setup.seed) = (Vec::new(), false, None);
+        (how.setup.repeats, how.setup.only) = (None, None);
+        how
+    }
+
+    /// Measures a study into a directory, and tells nothing but what went wrong.
+    pub(crate) fn measure(
+        &self,
+        study: &str,
+        directory: &Path,
+        asked: Asked,
+    ) -> Result<(), Failure> {
+        let mut how = Self { told_elsewhere: true, ..self.clone() };
+        how.setup.out = Some(directory.to_owned());
+        let settings = asked.settings.into_iter();
+        let settings = settings.map(|(key, values)| words::Setting { key: key.to_owned(), values });
+        how.setup.set.splice(0..0, settings);
+        if !asked.only.is_empty() {
+            how.setup.only = Some(Only(asked.only));
+        }
+        if let (Some(budget), None) = (asked.budget, how.setup.runtime) {
+            how.setup.quick = true;
+            let mut plan = here::plan(study)?;
+            how.amend(&mut plan, &how.agents)?;
+            how.setup.runtime = Some(how.time_of_a_repeat(&plan, budget)?);
+        }
+        begin(study, &how, false)
+    }
+
+    /// The measured time of a repeat with which a plan takes so long.
+    fn time_of_a_repeat(&self, plan: &Plan, budget: Duration) -> Result<Duration, Failure> {
+        let capabilities = self.capabilities(plan)?;
+        let only = self.setup.only.clone().unwrap_or_default().0;
+        let matrix = expand(plan, &capabilities, &only);
+        let steps = matrix.steps().filter(|step| step.missing().is_none()).count();
+        let repeats = steps as f64 * f64::from(plan.measure.repeats);
+        let each = budget.as_secs_f64() / repeats.max(1.0) - plan.measure.ramp.as_secs_f64();
+        let (least, most) = REPEAT;
+        Ok(Duration::from_secs_f64(each.clamp(least, most)))
+    }
+}
