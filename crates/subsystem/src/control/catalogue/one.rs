@@ -155,7 +155,7 @@ impl Catalogue {
             let own = subsystem.and_then(|one| host_namespaces(one, &view.namespaces));
             view.host_namespaces = own;
             if view.ana.is_some() {
-                view.ana = subsystem.and_then(|one| one.ana_view(config)).map(Arc::new);
+                view.ana = subsystem.and_then(|one| config.ana_view(one)).map(Arc::new);
             }
             reservations::serve_one(view, nsid, restored);
         }

@@ -68,7 +68,7 @@ impl Catalogue {
                 .map(|hosts| hosts.iter().map(|host| nqn(host)).collect())
                 .transpose()?
                 .map(Arc::new),
-            ana: subsystem.ana_view(config).map(Arc::new),
+            ana: config.ana_view(subsystem).map(Arc::new),
             policies: self.policies.get(&subsystem.nqn).cloned().unwrap_or_default(),
             controller_model: subsystem.controllers,
             limits: SubsystemLimits {
