@@ -17,7 +17,8 @@ use weft_transport::rdma::{Provider, set_provider};
 
 use crate::config::index::Index;
 use crate::config::{Config, Namespace, RateLimit};
-use crate::control::catalogue::{Catalogue, Plan};
+use crate::control::catalogue::Catalogue;
+use crate::control::catalogue::plan::Plan;
 use crate::control::changes;
 use crate::control::events::EventLogs;
 use crate::control::reader::StatisticsReader;

@@ -6,24 +6,16 @@ use std::sync::Arc;
 
 use weft_nvmf::subsystem::SubsystemView;
 
+use super::Catalogue;
+use super::checks::{alias, nqn as name};
+use super::plan::{Entries, Entry, OnePlan, Plan};
+use super::resize::Resize;
 use super::views::{host_namespaces, visibility};
-use super::{Catalogue, Entries, Entry, Plan, Resize, alias, nqn as name};
 use crate::config::{Config, Namespace, Subsystem, identity};
 use crate::control::reservations;
 use crate::control::settled::is_same_storage;
 use crate::shared::error::TargetError;
 use crate::shared::snapshot::{Changes, ServedDevice, Snapshot};
-
-/// A namespace that comes, goes or changes.
-#[derive(Debug)]
-pub(super) struct OnePlan {
-    nqn: String,
-    nsid: u32,
-    /// None: it goes.
-    entry: Option<Entry>,
-    /// No namespace is shown by it, so it stays.
-    discovery: Arc<SubsystemView>,
-}
 
 /// The namespace of this number, and its subsystem.
 fn find<'a>(config: &'a Config, nqn: &str, nsid: u32) -> Option<(&'a Subsystem, &'a Namespace)> {
