@@ -3,18 +3,22 @@
 //! Two drivers use the kernel ([`kernel`]: the same sockets over [`uring`] or [`epoll`]), one is
 //! simulated ([`crate::simulation`]).
 
+pub(crate) mod choice;
 pub(crate) mod epoll;
 pub(crate) mod files;
 pub(crate) mod kernel;
+pub(crate) mod poller;
 pub(crate) mod sockets;
+pub(crate) mod step;
 pub(crate) mod threads;
 pub(crate) mod uring;
 
 use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketId, Token};
 use crate::passthrough::Commands;
 use crate::records::Records;
+use crate::socket::{Life, Marking};
 use crate::source::ReadyFlag;
-use crate::stream::{FileSource, Life, Marking, Stream};
+use crate::stream::{FileSource, Stream};
 use crate::ublk::Queue;
 use std::fmt::Debug;
 use std::fs::File;

@@ -1,5 +1,6 @@
 //! The reactor itself: timers, mailboxes and waiting, over a driver.
 
+use crate::driver::choice::kernel_driver;
 use crate::driver::{Driver, Wait};
 use crate::limits::{HOT_SOURCE_TIME, SEND_SLICE_BYTES};
 use crate::mailbox::{Mailbox, MailboxSender, Waker, mailbox};
@@ -9,10 +10,11 @@ use crate::operation::{
 use crate::passthrough::{Commands, NvmeFormat, NvmeNamespace};
 use crate::pool::Pool;
 use crate::records::Records;
-use crate::setup::{Config, SetupError, kernel_driver};
+use crate::setup::{Config, SetupError};
 use crate::simulation;
+use crate::socket::{Life, Marking};
 use crate::source::{ReadyFlag, Source};
-use crate::stream::{FileSource, Life, Marking, Stream};
+use crate::stream::{FileSource, Stream};
 use crate::system::pin_current_thread;
 use crate::timers::Timers;
 use crate::ublk::Queue;

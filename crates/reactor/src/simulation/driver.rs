@@ -1,9 +1,8 @@
 //! The driver of a simulated reactor.
 
+use super::conditions::SimulatedFile;
 use super::network::{End, SocketEntry};
 use super::state::{Event, Express, Notice, State};
-use super::{DRIVER_NAME, SimulatedFile};
-use crate::driver::sockets::{fit, take_largest};
 use crate::driver::{Driver, Wait, unserved};
 use crate::limits::SEND_SLICE_BYTES;
 use crate::mailbox::Waker;
@@ -13,8 +12,9 @@ use crate::operation::{
 };
 use crate::pool::{Buffer, Pool};
 use crate::slab::{Key, Slab};
+use crate::socket::Life;
 use crate::source::ReadyFlag;
-use crate::stream::{FileKind, FileSource, Life, Stream, StreamKind};
+use crate::stream::{FileKind, FileSource, Stream, StreamKind};
 use crate::timers::NumberMap;
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -26,6 +26,9 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 use std::{fmt, io};
+
+/// The [`driver_name`](crate::Reactor::driver_name) of simulated reactors.
+pub const DRIVER_NAME: &str = "simulated";
 
 /// What [`World::set_send_time`](super::World::set_send_time) and the service of a file are the
 /// time of.
@@ -246,7 +249,7 @@ impl SimulatedDriver {
         let mut taken = None;
         let bytes = match into {
             Some((buffer, range)) => &mut buffer.bytes_mut()[range.clone()],
-            None => match taken.insert(take_largest(&self.pool, self.receive_bytes)) {
+            None => match taken.insert(self.pool.take_largest(self.receive_bytes)) {
                 Some(buffer) => buffer.bytes_mut(),
                 // The pool is empty: again in the next turn.
                 None => return self.runnable.push(key),
@@ -258,7 +261,7 @@ impl SimulatedDriver {
         let outcome = match (result, into, taken.flatten()) {
             (Ok(len), Some((buffer, _)), _) => Outcome::ReceivedInto { buffer, len },
             (Ok(len), None, Some(mut buffer)) => {
-                fit(&self.pool, &mut buffer, len);
+                self.pool.fit(&mut buffer, len);
                 Outcome::Received { buffer, len }
             }
             (Err(error), into, _) => {

@@ -2,7 +2,7 @@
 //! slices meanwhile.
 
 use super::{Kind, Socket, Sockets};
-use crate::driver::kernel::Poller;
+use crate::driver::poller::Poller;
 use crate::operation::ReactorCompletion;
 use crate::slab::Key;
 use rustix::io::Errno;
