@@ -156,6 +156,17 @@ pub enum Transfer {
     FromHost(u32),
 }
 
+impl Transfer {
+    /// How many bytes they are.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::ToHost(bytes) | Self::FromHost(bytes) => bytes as usize,
+        }
+    }
+}
+
 /// How a device failed, in words that need no device layer to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceFailure {

@@ -16,9 +16,9 @@ use weft_reactor::Buffer;
 use weft_transport::target::{CapsuleData, Event, TargetConnection};
 use weft_transport::{CloseReason, DataDigestError, Slot};
 
-use super::connection::{end_reason, timer};
-use super::core::{CONTROLLERS, Context, Core, REGISTRATION_TIMERS};
-use super::io;
+use super::core::{Context, Core};
+use super::devices::failure_of;
+use super::owners::{CONTROLLERS, REGISTRATION_TIMERS, timer};
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::TURN_BYTES;
 use crate::shared::message::{Asker, Changed, Endpoints, Message, NamespaceRequest};
@@ -261,7 +261,7 @@ impl Admin {
                 self.handle_event(event, transport, core);
             }
             Err(failure) => {
-                let status = io::failure(failure).status();
+                let status = failure_of(failure).status();
                 let waiter = Waiter::Feature { owner: self.id, command_id, status };
                 core.publish(&snapshot, waiter);
             }
@@ -576,4 +576,19 @@ fn buffer_of(bytes: &[u8], core: &Core) -> Option<Buffer> {
     let mut buffer = core.schedule.memory.take_admin(bytes.len())?;
     buffer.bytes_mut().copy_from_slice(bytes);
     Some(buffer)
+}
+
+/// A queue's end in words.
+pub(super) fn end_reason(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Shutdown => "the host shut its controller down",
+        EndReason::Reset => "the host reset its controller",
+        EndReason::KeepAliveExpired => "the keep-alive timeout expired",
+        EndReason::NeverEnabled => "the host did not enable its controller in time",
+        EndReason::AdminQueueLost => "the admin connection was lost",
+        EndReason::Disconnected => "the host disconnected",
+        EndReason::SubsystemReset => "the NVM subsystem was reset through another controller",
+        EndReason::HostNotAllowed => "the host is no longer allowed",
+        EndReason::Fatal => "the controller failed",
+    }
 }

@@ -8,15 +8,16 @@ use weft_backend::RequestCompletion;
 use weft_nvme::Status;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::EndReason;
-use weft_reactor::{Buffer, Life, Owner, Token};
+use weft_reactor::{Buffer, Life};
 use weft_transport::target::{Event, TargetConnection};
 use weft_transport::{CloseReason, Slot};
 
-use super::admin::Admin;
+use super::admin::{Admin, end_reason};
 use super::authenticate::Guard;
-use super::core::{Context, Core, DRAIN_TIMERS};
+use super::core::{Context, Core};
 use super::devices;
 use super::io::Io;
+use super::owners::{DRAIN_TIMERS, timer};
 use super::schedule::{FlowKey, Outcome, Shares, TenantId, Turn};
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::{THROTTLED_SHARE, TLS_WARNINGS};
@@ -281,6 +282,25 @@ impl Connection {
             _ => {}
         }
         self.reap(core);
+    }
+
+    /// Sends its responses.
+    pub(crate) fn flush(&mut self, core: &mut Core) {
+        self.transport.flush(&mut core.reactor);
+        if let (Some(tracer), Role::Io(io)) = (&mut core.tracer, &mut self.role) {
+            io.trace_sent(core.reactor.now(), tracer);
+        }
+        let copied = self.transport.copied_bytes();
+        let before = std::mem::replace(&mut self.copied, copied);
+        core.schedule.memory.recount_copied(before, copied);
+    }
+
+    /// It may have events, which are polled in this turn or the next one.
+    pub(crate) fn mark_active(&mut self, core: &mut Core) {
+        if self.turn == TurnState::Idle {
+            self.turn = TurnState::Arrived;
+            core.schedule.arrived(self.id.index);
+        }
     }
 
     /// Whether it is an express queue.
@@ -588,30 +608,5 @@ impl MovedConnection {
                 Err(Box::new(connection))
             }
         }
-    }
-}
-
-/// The tag of a connection's operations.
-pub(crate) fn transport_tag(id: ConnectionId) -> u32 {
-    u32::try_from(id.index).unwrap_or(weft_transport::TAG_MAX).min(weft_transport::TAG_MAX)
-}
-
-/// The token of a timer that belongs to a connection.
-pub(crate) fn timer(owner: Owner, id: ConnectionId) -> Token {
-    Token { owner, tag: transport_tag(id) }
-}
-
-/// A queue's end in words.
-pub(crate) fn end_reason(reason: EndReason) -> &'static str {
-    match reason {
-        EndReason::Shutdown => "the host shut its controller down",
-        EndReason::Reset => "the host reset its controller",
-        EndReason::KeepAliveExpired => "the keep-alive timeout expired",
-        EndReason::NeverEnabled => "the host did not enable its controller in time",
-        EndReason::AdminQueueLost => "the admin connection was lost",
-        EndReason::Disconnected => "the host disconnected",
-        EndReason::SubsystemReset => "the NVM subsystem was reset through another controller",
-        EndReason::HostNotAllowed => "the host is no longer allowed",
-        EndReason::Fatal => "the controller failed",
     }
 }

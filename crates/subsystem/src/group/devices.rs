@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_backend::{BlockDevice, Failure, OpenError, Operation, Request, RequestCompletion};
+use weft_nvme::Status;
+use weft_nvmf::queue::DeviceFailure;
 use weft_reactor::{Owner, Reactor};
+use weft_transport::Slot;
 
-use super::core::DEVICES;
+use super::owners::DEVICES;
 use super::schedule::{ExpressDelay, Pieces, Window};
 use crate::shared::ids::DeviceId;
 use crate::shared::snapshot::ServedDevice;
 use crate::shared::statistics::CounterWriter;
-use weft_transport::Slot;
 
 /// The shortest time between two log lines of a failing device.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -457,6 +459,24 @@ fn failure_text(failure: Failure) -> Option<String> {
 
 fn owner(id: DeviceId) -> Owner {
     Owner(DEVICES.saturating_add(id.0))
+}
+
+/// A device's failure as the protocol has it.
+pub(super) fn failure_of(failure: Failure) -> DeviceFailure {
+    match failure {
+        Failure::OutOfRange => DeviceFailure::OutOfRange,
+        Failure::ReadOnly => DeviceFailure::ReadOnly,
+        Failure::Mismatch => DeviceFailure::Mismatch,
+        Failure::NoSpace => DeviceFailure::NoSpace,
+        Failure::Unsupported => DeviceFailure::Unsupported,
+        Failure::MediaRead => DeviceFailure::MediaRead,
+        Failure::MediaWrite => DeviceFailure::MediaWrite,
+        Failure::Gone => DeviceFailure::Gone,
+        Failure::Aborted => DeviceFailure::Aborted,
+        Failure::PathLost => DeviceFailure::PathLost,
+        Failure::Device(_) => DeviceFailure::Internal,
+        Failure::Remote(status) => DeviceFailure::Remote(Status(status)),
+    }
 }
 
 #[cfg(test)]

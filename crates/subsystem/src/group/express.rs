@@ -13,7 +13,8 @@ use weft_backend::RequestCompletion;
 use weft_reactor::ReactorCompletion;
 
 use super::connection::{Connection, Role};
-use super::core::{CONNECTIONS, Core, DEVICES};
+use super::core::Core;
+use super::owners::{CONNECTIONS, DEVICES};
 use super::schedule::QueueClass;
 use super::{Group, devices};
 
@@ -196,7 +197,7 @@ impl Group {
             }
         }
         let core = &mut self.core;
-        core.flush(&mut connection);
+        connection.flush(core);
         core.reactor.end_express();
         core.schedule.allowance.resume(turn);
         let now = core.reactor.now();
@@ -208,7 +209,7 @@ impl Group {
         }
         connection.settle_class(now, core);
         if connection.transport.has_events() || connection.is_gone() {
-            self.mark_active(&mut connection);
+            connection.mark_active(core);
         }
         self.connections.put(connection);
     }

@@ -6,6 +6,7 @@
 
 mod copy;
 mod ending;
+mod flows;
 mod pair;
 mod reserve;
 mod share;
@@ -15,8 +16,9 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-use weft_backend::{Failure, Operation, RequestCompletion};
+use weft_backend::{Operation, RequestCompletion};
 use weft_nvme::{Command, Completion, Nqn, Status};
+use weft_nvmf::connect::ConnectRequest;
 use weft_nvmf::queue::{
     DeviceCommand, DeviceFailure, DeviceOperation, IoAction, IoQueue, QueueGrant, Transfer,
 };
@@ -28,10 +30,11 @@ use weft_transport::{CloseReason, DataDigestError, Slot};
 
 use self::copy::Copying;
 pub(super) use self::ending::Hold;
-use super::connection::Connection;
+use self::flows::Flows;
 use super::core::{Context, Core};
+use super::devices::failure_of;
 use super::meter::Meter;
-use super::schedule::{Flows, Outcome, QueueClass, TenantId};
+use super::schedule::{Outcome, QueueClass, TenantId};
 use super::tracer::{QueueTrace, Tracer};
 use crate::shared::classes::Grant;
 use crate::shared::ids::{ConnectionId, HostKey};
@@ -116,37 +119,37 @@ enum Work {
 
 impl Io {
     pub(super) fn new(
-        connection: &Connection,
+        id: ConnectionId,
+        endpoints: Endpoints,
         grant: QueueGrant,
+        request: &ConnectRequest,
         view: &SubsystemView,
         owner: ConnectionId,
-        host: HostKey,
-        host_name: Nqn,
         core: &mut Core,
     ) -> Self {
         let mut work = Vec::new();
         work.resize_with(grant.entries as usize, Work::default);
-        let (priority, endpoints) = (grant.priority, connection.endpoints);
+        let (host, priority) = (HostKey::of(request), grant.priority);
         let queue = IoQueue::new(grant, view);
         let now = core.reactor.turn_time();
         let grant = grant_of(&host, endpoints.port_id, priority, core);
-        let (index, group) = (connection.id.index, &core.schedule.express);
-        let class = QueueClass::new(grant, index, host.names().0, group, now);
+        let group = &core.schedule.express;
+        let class = QueueClass::new(grant, id.index, host.names().0, group, now);
         let host_hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(host.names().0);
         Self {
-            id: connection.id,
+            id,
             queue,
             subsystem: view.nqn,
             endpoints,
             priority,
             owner,
-            flows: Flows::new(connection.id, &host, core),
+            flows: Flows::new(id, &host, core),
             meter: Meter::new(core),
             trace: None,
             tenant: None,
             class,
             host,
-            host_name,
+            host_name: request.host,
             host_hash,
             work,
             starved: VecDeque::new(),
@@ -195,7 +198,7 @@ impl Io {
         if self.stopped {
             return self.end_stopped(slot);
         }
-        let result = done.result.map_err(failure);
+        let result = done.result.map_err(failure_of);
         match self.take(slot) {
             Work::AtDevice(device) => {
                 let completion = self.queue.complete_device(&device, result);
@@ -362,7 +365,7 @@ impl Io {
     pub(super) fn retry(&mut self, context: &mut Context<'_>) -> Outcome {
         while let Some(slot) = self.starved.front().copied() {
             let bytes = match self.work.get(slot.index()) {
-                Some(Work::Starved(device)) => Some(bytes_of(device.transfer)),
+                Some(Work::Starved(device)) => Some(device.transfer.bytes()),
                 Some(Work::Copying(copy)) => copy.step.wanted(),
                 _ => None,
             };
@@ -538,7 +541,7 @@ impl Io {
                 self.fail(slot, &device, Status::INVALID_FIELD.with_dnr(), context);
             }
             (Transfer::ToHost(_) | Transfer::FromHost(_), None) => {
-                match context.core.schedule.memory.take(bytes_of(device.transfer)) {
+                match context.core.schedule.memory.take(device.transfer.bytes()) {
                     Some(buffer) => self.begin_with(slot, device, buffer, context),
                     None => self.starve(slot, device, context.core),
                 }
@@ -631,7 +634,7 @@ impl Io {
                 return self.complete(slot, completion, context);
             }
         };
-        let bytes = bytes_of(device.transfer);
+        let bytes = device.transfer.bytes();
         context.core.schedule.allowance.spend(bytes);
         self.trace_submitted(slot, bytes, context.core);
         if let Some(meter) = &mut self.meter {
@@ -746,32 +749,6 @@ fn weight_of(device: &DeviceCommand) -> usize {
         | DeviceOperation::Deallocate { .. }
         | DeviceOperation::Copy { .. }
         | DeviceOperation::Verify { .. } => usize::MAX,
-        _ => bytes_of(device.transfer),
-    }
-}
-
-/// How much data a command moves.
-pub(super) fn bytes_of(transfer: Transfer) -> usize {
-    match transfer {
-        Transfer::None => 0,
-        Transfer::ToHost(bytes) | Transfer::FromHost(bytes) => bytes as usize,
-    }
-}
-
-/// A device's failure as the protocol has it.
-pub(super) fn failure(failure: Failure) -> DeviceFailure {
-    match failure {
-        Failure::OutOfRange => DeviceFailure::OutOfRange,
-        Failure::ReadOnly => DeviceFailure::ReadOnly,
-        Failure::Mismatch => DeviceFailure::Mismatch,
-        Failure::NoSpace => DeviceFailure::NoSpace,
-        Failure::Unsupported => DeviceFailure::Unsupported,
-        Failure::MediaRead => DeviceFailure::MediaRead,
-        Failure::MediaWrite => DeviceFailure::MediaWrite,
-        Failure::Gone => DeviceFailure::Gone,
-        Failure::Aborted => DeviceFailure::Aborted,
-        Failure::PathLost => DeviceFailure::PathLost,
-        Failure::Device(_) => DeviceFailure::Internal,
-        Failure::Remote(status) => DeviceFailure::Remote(Status(status)),
+        _ => device.transfer.bytes(),
     }
 }

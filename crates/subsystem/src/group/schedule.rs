@@ -29,7 +29,7 @@ use weft_transport::Slot;
 
 pub(crate) use self::allowance::Allowance;
 pub(crate) use self::class::{Express, QueueClass};
-pub(crate) use self::limits::{FlowKey, Flows, Throttle, Turn, WaitingFlow};
+pub(crate) use self::limits::{Charge, FlowKey, Throttle, Turn, WaitingFlow};
 pub(crate) use self::memory::{Memory, Outcome};
 pub(crate) use self::pieces::Pieces;
 pub(crate) use self::tenants::{Shares, TenantId, TenantKey, Visit};

@@ -15,8 +15,9 @@ use weft_nvmf::queue::{
 use weft_reactor::Buffer;
 use weft_transport::Slot;
 
-use super::{Io, Work, bytes_of, failure};
+use super::{Io, Work};
 use crate::group::core::Context;
+use crate::group::devices::failure_of;
 use crate::shared::io_metrics::Wait;
 
 /// Bytes of a piece: reading and writing them takes some tens of microseconds of a processor.
@@ -122,7 +123,7 @@ impl Io {
         let DeviceOperation::Copy { sdlba, durable, .. } = command.operation else { return };
         match ranges {
             Ok(ranges) => {
-                self.trace_submitted(slot, bytes_of(command.transfer), context.core);
+                self.trace_submitted(slot, command.transfer.bytes(), context.core);
                 let (to, step) = (sdlba, Step::Turn);
                 let copy = Copying { command, ranges, range: 0, done: 0, to, durable, step };
                 self.wait_for_turn(slot, Box::new(copy), context);
@@ -252,7 +253,7 @@ impl Io {
             return self.fail_piece(slot, &copy, GONE, context);
         };
         let checked = match (done.result, copy.step) {
-            (Err(error), _) => Err(failure(error).status()),
+            (Err(error), _) => Err(failure_of(error).status()),
             (Ok(()), Step::Read) => self.queue.recheck_copy(&copy.command, &piece),
             (Ok(()), _) => Ok(()),
         };

@@ -6,7 +6,7 @@ use weft_nvmf::queue::{DeviceCommand, DeviceFailure, DeviceOperation};
 use weft_reactor::Buffer;
 use weft_transport::Slot;
 
-use super::{Io, Work, bytes_of};
+use super::{Io, Work};
 use crate::group::core::Context;
 use crate::shared::io_metrics::Wait;
 
@@ -46,7 +46,7 @@ impl Io {
                 Some(Work::Second { write, data: None, .. }) => *write,
                 _ => continue,
             };
-            match context.core.schedule.memory.take_reserved(bytes_of(device.transfer)) {
+            match context.core.schedule.memory.take_reserved(device.transfer.bytes()) {
                 Some(buffer) => {
                     self.wait(slot, Wait::Data, context.core);
                     context.transport.receive(slot, buffer);
@@ -100,7 +100,7 @@ impl Io {
                 };
                 for (slot, half) in [(first, &compare), (second, &write)] {
                     self.wait(slot, Wait::Device, context.core);
-                    self.trace_submitted(slot, bytes_of(half.transfer), context.core);
+                    self.trace_submitted(slot, half.transfer.bytes(), context.core);
                 }
                 if context.core.submit(write.device, self.id, second, operation) {
                     self.at_devices += 1;
