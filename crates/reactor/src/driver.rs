@@ -89,7 +89,14 @@ pub(crate) trait Driver: Debug {
     }
     fn remove_file(&mut self, file: FileId);
 
-    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<ReactorCompletion>);
+    /// Begins an operation; one that is express is apart from the others if it can be.
+    fn submit(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        is_express: bool,
+        ready: &mut Vec<ReactorCompletion>,
+    );
     fn cancel(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>);
 
     /// Continues all operations that can make progress. Never blocks if something completed.
@@ -98,40 +105,20 @@ pub(crate) trait Driver: Debug {
     /// Watches a socket apart from the others, or no longer.
     fn set_express(
         &mut self,
-        _socket: SocketId,
-        _is_express: bool,
-        _ready: &mut Vec<ReactorCompletion>,
-    ) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    /// How many sockets are watched apart, and operations on files besides.
-    fn express(&self) -> usize {
-        0
-    }
-    /// The same as `submit`, for one of them: what is an operation on a file is apart if it can be.
-    fn submit_express(
-        &mut self,
-        token: Token,
-        operation: Operation,
+        socket: SocketId,
+        is_express: bool,
         ready: &mut Vec<ReactorCompletion>,
-    ) {
-        self.submit(token, operation, ready);
-    }
-    /// Hands over what was submitted so and not handed to the kernel yet.
+    ) -> io::Result<()>;
+    /// How many sockets are watched apart, and operations on files besides.
+    fn express(&self) -> usize;
+    /// Hands over what was submitted as express and not handed to the kernel yet.
     fn hand_over_express(&mut self) {}
-    /// Whether one of them may have something, as cheaply as that can be known.
-    fn has_express(&mut self) -> bool {
-        false
-    }
+    /// Whether something that is apart may have something, as cheaply as that can be known.
+    fn has_express(&mut self) -> bool;
     /// Continues what is pending on them.
-    fn poll_express(&mut self, _ready: &mut Vec<ReactorCompletion>) {}
+    fn poll_express(&mut self, ready: &mut Vec<ReactorCompletion>);
     /// Sends the next slice of a send of another socket. Whether more are left.
-    fn continue_sends(&mut self, _ready: &mut Vec<ReactorCompletion>) -> bool {
-        false
-    }
-
-    /// How much another socket sends at once from now on.
-    fn set_send_slice(&mut self, _bytes: usize) {}
+    fn continue_sends(&mut self, ready: &mut Vec<ReactorCompletion>) -> bool;
 
     /// No further turn follows at once: releases what was kept for it.
     fn release_idle(&mut self) {}

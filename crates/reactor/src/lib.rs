@@ -53,6 +53,7 @@ mod sync {
     pub(crate) use std::{hint, thread};
 }
 
+pub use limits::SEND_SLICE_BYTES;
 pub use loop_device::LoopBacking;
 pub use mailbox::{Mailbox, MailboxSender, Waker};
 pub use message::Message;

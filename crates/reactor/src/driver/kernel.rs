@@ -70,6 +70,15 @@ impl<P: Poller> Kernel<P> {
         }
     }
 
+    /// Whether the poller of what is express can have an operation.
+    fn has_express_file(&mut self, operation: &Operation) -> bool {
+        let is_of_a_file = matches!(
+            operation,
+            Operation::Read { .. } | Operation::Write { .. } | Operation::Sync { .. }
+        );
+        is_of_a_file && P::HAS_EXPRESS_FILES && self.express_poller().is_ok()
+    }
+
     /// How to wait while operations on files are express, with which no wait ends: not at all, and
     /// shortly where they take long.
     fn wait_beside_express(&self, now: Duration, wait: Wait) -> Wait {
@@ -202,7 +211,13 @@ impl<P: Poller> Driver for Kernel<P> {
         self.files.remove(file.0);
     }
 
-    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<ReactorCompletion>) {
+    fn submit(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        is_express: bool,
+        ready: &mut Vec<ReactorCompletion>,
+    ) {
         match operation {
             Operation::Accept { .. }
             | Operation::Connect { .. }
@@ -216,10 +231,17 @@ impl<P: Poller> Driver for Kernel<P> {
             | Operation::Sync { .. }
             | Operation::Discard { .. }
             | Operation::WriteZeroes { .. }
-            | Operation::FetchUblk { .. } => match self.files.prepare(token, operation) {
-                Ok(operation) => self.poller.submit_file(operation, ready),
-                Err(completion) => ready.push(completion),
-            },
+            | Operation::FetchUblk { .. } => {
+                let is_express = is_express && self.has_express_file(&operation);
+                match (self.files.prepare(token, operation), &mut self.express) {
+                    (Err(completion), _) => ready.push(completion),
+                    (Ok(operation), Some(express)) if is_express && operation.is_plain() => {
+                        self.express_file_at = monotonic_time();
+                        express.submit_file(operation, ready);
+                    }
+                    (Ok(operation), _) => self.poller.submit_file(operation, ready),
+                }
+            }
         }
     }
 
@@ -288,29 +310,6 @@ impl<P: Poller> Driver for Kernel<P> {
         self.sockets.express() + self.express.as_ref().map_or(0, P::files_in_flight)
     }
 
-    fn submit_express(
-        &mut self,
-        token: Token,
-        operation: Operation,
-        ready: &mut Vec<ReactorCompletion>,
-    ) {
-        let is_of_a_file = matches!(
-            operation,
-            Operation::Read { .. } | Operation::Write { .. } | Operation::Sync { .. }
-        );
-        if !is_of_a_file || !P::HAS_EXPRESS_FILES || self.express_poller().is_err() {
-            return self.submit(token, operation, ready);
-        }
-        match (self.files.prepare(token, operation), &mut self.express) {
-            (Err(completion), _) => ready.push(completion),
-            (Ok(operation), Some(express)) if operation.is_plain() => {
-                self.express_file_at = monotonic_time();
-                express.submit_file(operation, ready);
-            }
-            (Ok(operation), _) => self.poller.submit_file(operation, ready),
-        }
-    }
-
     fn hand_over_express(&mut self) {
         if let Some(express) = &mut self.express {
             express.hand_over();
@@ -337,10 +336,6 @@ impl<P: Poller> Driver for Kernel<P> {
 
     fn continue_sends(&mut self, ready: &mut Vec<ReactorCompletion>) -> bool {
         self.sockets.continue_sends(&mut self.poller, ready)
-    }
-
-    fn set_send_slice(&mut self, bytes: usize) {
-        self.sockets.set_slice(bytes);
     }
 
     fn release_idle(&mut self) {
@@ -451,7 +446,7 @@ mod tests {
         fn receive(&mut self, number: u32) {
             let socket = self.sockets[number as usize];
             let token = Token::new(Owner(0), number);
-            self.kernel.submit(token, Operation::Receive { socket }, &mut Vec::new());
+            self.kernel.submit(token, Operation::Receive { socket }, false, &mut Vec::new());
         }
 
         fn write(&mut self, number: usize) {

@@ -17,7 +17,7 @@ mod express;
 mod streams;
 
 use crate::driver::poller::{Poller, Ready};
-use crate::limits::{BACKLOG, HOT_TIME, RECEIVE_BYTES_MIN, SEND_SLICE_BYTES};
+use crate::limits::{BACKLOG, HOT_TIME, RECEIVE_BYTES_MIN};
 use crate::message::Message;
 use crate::operation::{Operation, Outcome, ReactorCompletion, Token};
 use crate::pool::{BUFFER_BYTES_MAX, Buffer, Pool};
@@ -52,8 +52,6 @@ pub(crate) struct Sockets {
     sliced: VecDeque<Key>,
     /// How many sockets are express.
     express: usize,
-    /// How much others send at once while there are any.
-    slice: usize,
     scratch: Vec<Key>,
     hot: Hot,
     connect_limits: Timers<Key>,
@@ -166,7 +164,6 @@ impl Sockets {
             starved: Vec::new(),
             sliced: VecDeque::new(),
             express: 0,
-            slice: SEND_SLICE_BYTES,
             scratch: Vec::new(),
             hot: Hot::default(),
             connect_limits: Timers::new(),

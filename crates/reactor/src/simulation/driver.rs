@@ -47,8 +47,6 @@ pub(crate) struct SimulatedDriver {
     runnable: Vec<Key>,
     /// What is apart from the others.
     express: Express,
-    /// How much others send at once meanwhile.
-    slice: usize,
     /// Those that have more to send.
     sliced: VecDeque<Key>,
     files: Slab<SimulatedFile>,
@@ -107,7 +105,6 @@ impl SimulatedDriver {
             tokens: NumberMap::default(),
             runnable: Vec::new(),
             express: Express::default(),
-            slice: SEND_SLICE_BYTES,
             sliced: VecDeque::new(),
             files: Slab::new(),
             operations: Slab::new(),
@@ -280,7 +277,7 @@ impl SimulatedDriver {
         let sockets = &self.express.sockets;
         let is_sliced = !sockets.is_empty() && !sockets.contains(&key);
         let send_time = if is_sliced { state.send_time } else { Duration::ZERO };
-        let most = if send_time.is_zero() { usize::MAX } else { self.slice };
+        let most = if send_time.is_zero() { usize::MAX } else { SEND_SLICE_BYTES };
         let before = message.unsent();
         let result = send_most(&mut state, *end, message, most);
         let sent = u32::try_from(before - message.unsent()).unwrap_or(u32::MAX);
@@ -590,7 +587,13 @@ impl Driver for SimulatedDriver {
         self.files.remove(file.0);
     }
 
-    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<ReactorCompletion>) {
+    fn submit(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        is_express: bool,
+        ready: &mut Vec<ReactorCompletion>,
+    ) {
         match operation {
             Operation::Connect { .. } => self.connect(token, &operation, ready),
             Operation::Accept { .. }
@@ -605,6 +608,10 @@ impl Driver for SimulatedDriver {
             Operation::FetchUblk { .. } => {
                 ready.push(ReactorCompletion { token, outcome: operation.refuse(unserved()) });
             }
+        }
+        if is_express {
+            let own = self.operations.iter().find(|(_, work)| work.token == token);
+            self.express.operations.extend(own.map(|(key, _)| key));
         }
     }
 
@@ -686,17 +693,6 @@ impl Driver for SimulatedDriver {
         self.express.sockets.len() + self.express.operations.len()
     }
 
-    fn submit_express(
-        &mut self,
-        token: Token,
-        operation: Operation,
-        ready: &mut Vec<ReactorCompletion>,
-    ) {
-        self.submit(token, operation, ready);
-        let own = self.operations.iter().find(|(_, work)| work.token == token);
-        self.express.operations.extend(own.map(|(key, _)| key));
-    }
-
     fn has_express(&mut self) -> bool {
         let mut state = self.state.borrow_mut();
         let work = state.work_time;
@@ -720,10 +716,6 @@ impl Driver for SimulatedDriver {
             self.try_send(key, ready);
         }
         !self.sliced.is_empty()
-    }
-
-    fn set_send_slice(&mut self, bytes: usize) {
-        self.slice = bytes;
     }
 
     fn note_deadline(&mut self, deadline: Option<Duration>) {
