@@ -51,7 +51,7 @@ use self::lines::Lines;
 use self::listen::Listeners;
 use self::owners::{
     AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, DEVICES, DOUBT_TIMER, DRAIN_TIMERS, KEY_TIMER,
-    LISTENERS, RATE_TIMER, REGISTRATION_TIMERS, STALL_TIMER, TRACE_TIMER, transport_tag,
+    LISTENERS, REGISTRATION_TIMERS, STALL_TIMER, TRACE_TIMER, transport_tag,
 };
 use self::schedule::Schedule;
 use self::tracer::Tracer;
@@ -197,7 +197,6 @@ impl Group {
             }
             LISTENERS => self.handle_listener(completion),
             STALL_TIMER => self.end_stalled_connection(),
-            RATE_TIMER => self.core.schedule.throttle.timer_arrived(),
             TRACE_TIMER => self.end_trace(),
             DOUBT_TIMER => self.doubts.check(&mut self.connections, &mut self.core),
             KEY_TIMER => {

@@ -14,7 +14,7 @@ pub(crate) const CONTROLLERS: Owner = Owner(2);
 pub(crate) const DRAIN_TIMERS: Owner = Owner(3);
 /// The timer of the check for hosts that hold memory which others wait for.
 pub(crate) const STALL_TIMER: Owner = Owner(4);
-/// The timer of commands that wait for a rate limit.
+/// The timer of commands that wait for a rate limit: it ends a sleep, and the turn lets them go on.
 pub(crate) const RATE_TIMER: Owner = Owner(5);
 /// Timers of queues whose hosts have to authenticate themselves.
 pub(crate) const AUTHENTICATION_TIMERS: Owner = Owner(6);

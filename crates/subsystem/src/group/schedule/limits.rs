@@ -46,7 +46,6 @@ pub(crate) struct Throttle {
     leases: Vec<Lease>,
     waiting: BTreeSet<WaitingFlow>,
     turn: u64,
-    timer: Option<Duration>,
 }
 
 /// What a command costs, together with the one that begins with it.
@@ -162,18 +161,11 @@ impl Throttle {
     }
 
     /// Sets the timer for the first flow, if any waits.
-    pub(crate) fn set_timer(&mut self, reactor: &mut Reactor) {
-        let Some(first) = self.waiting.first() else { return };
-        let at = first.at.max(reactor.turn_time() + WAKE_INTERVAL);
-        if self.timer.is_none_or(|set| set > at || set < reactor.turn_time()) {
-            self.timer = Some(at);
+    pub(crate) fn set_timer(&self, reactor: &mut Reactor) {
+        if let Some(first) = self.waiting.first() {
+            let at = first.at.max(reactor.turn_time() + WAKE_INTERVAL);
             reactor.set_timer(Token { owner: RATE_TIMER, tag: 0 }, at);
         }
-    }
-
-    /// The timer has arrived.
-    pub(crate) const fn timer_arrived(&mut self) {
-        self.timer = None;
     }
 
     /// Takes from all buckets what is to be taken, or from none.
