@@ -64,49 +64,16 @@ impl Catalogue {
         for namespace in &subsystem.namespaces {
             let entry = self.entry(&subsystem.nqn, namespace.nsid);
             known.push(entry.map(|entry| entry.identity.uuid));
-            let kept = entry.filter(|entry| entry.keeps_device(namespace));
-            opened.push(match kept {
-                Some(entry) => {
-                    if entry.bdev.is_none() && plan.looks_at(entry, namespace) {
-                        let told = |error: &dyn std::fmt::Display| {
-                            TargetError::namespace(&entry.subsystem, entry.nsid, error)
-                        };
-                        let (factory, spec) = (&entry.device.factory, &entry.spec);
-                        let wanted = Resize::wanted(factory, spec, &namespace.device, &told)?;
-                        plan.resizes.extend(wanted);
-                    }
-                    Arc::clone(&entry.device)
-                }
-                None if entry.is_some_and(|entry| entry.device.factory.has_lost_writes()) => {
-                    let what = "its writes were lost, which another opening would hide; remove it \
-                                with one reload and add it again with the next";
-                    return Err(TargetError::namespace(&subsystem.nqn, namespace.nsid, &what));
-                }
-                None => {
-                    let device = self.open(&subsystem.nqn, namespace, plan)?;
-                    plan.opened.push(Arc::clone(&device));
-                    device
-                }
-            });
+            opened.push(self.device(&subsystem.nqn, namespace, plan)?);
         }
         check_aliases(subsystem, &opened)?;
-        let named = opened.iter().map(|device| identity::Device {
-            identity: device.factory.identity(),
-            survives_restart: device.factory.survives_restart(),
-        });
-        let identities = identity::namespaces(subsystem, &named.collect::<Vec<_>>(), &known);
+        let named: Vec<_> = opened.iter().map(|one| identity::Device::of(&*one.factory)).collect();
+        let identities = identity::namespaces(subsystem, &named, &known);
         let mut entries = Entries::new();
         for ((namespace, device), identity) in
             subsystem.namespaces.iter().zip(opened).zip(identities)
         {
-            let entry = Entry {
-                subsystem: subsystem.nqn.clone(),
-                nsid: namespace.nsid,
-                spec: namespace.device.clone(),
-                bdev: namespace.bdev.clone(),
-                device,
-                identity,
-            };
+            let entry = Entry::new(&subsystem.nqn, namespace, device, identity);
             self.check_block_size(&entry)?;
             entries.insert(entry.nsid, entry);
         }
@@ -114,7 +81,35 @@ impl Catalogue {
         Ok(())
     }
 
-    pub(super) fn open(
+    /// The device of a namespace: the one that it has, perhaps of another size from now on, or one
+    /// that is opened.
+    pub(super) fn device(
+        &mut self,
+        nqn: &str,
+        namespace: &Namespace,
+        plan: &mut Plan,
+    ) -> Result<Arc<ServedDevice>, TargetError> {
+        let told =
+            |error: &dyn std::fmt::Display| TargetError::namespace(nqn, namespace.nsid, error);
+        let known = self.entry(nqn, namespace.nsid);
+        if let Some(kept) = known.filter(|known| known.keeps_device(namespace)) {
+            if kept.bdev.is_none() && plan.looks_at(kept, namespace) {
+                let (factory, spec) = (&kept.device.factory, &kept.spec);
+                plan.resizes.extend(Resize::wanted(factory, spec, &namespace.device, &told)?);
+            }
+            return Ok(Arc::clone(&kept.device));
+        }
+        if known.is_some_and(|known| known.device.factory.has_lost_writes()) {
+            let what = "its writes were lost, which another opening would hide; remove it with \
+                        one reload and add it again with the next";
+            return Err(told(&what));
+        }
+        let device = self.open(nqn, namespace, plan)?;
+        plan.opened.push(Arc::clone(&device));
+        Ok(device)
+    }
+
+    fn open(
         &mut self,
         nqn: &str,
         namespace: &Namespace,

@@ -122,6 +122,22 @@ impl Plan {
 }
 
 impl Entry {
+    pub(super) fn new(
+        nqn: &str,
+        namespace: &Namespace,
+        device: Arc<ServedDevice>,
+        identity: identity::Identity,
+    ) -> Self {
+        Self {
+            subsystem: nqn.to_owned(),
+            nsid: namespace.nsid,
+            spec: namespace.device.clone(),
+            bdev: namespace.bdev.clone(),
+            device,
+            identity,
+        }
+    }
+
     /// Canonical path of the device, if it has one.
     pub(super) fn path(&self) -> Option<String> {
         self.spec.stored_name().map(|_| self.device.factory.identity())
