@@ -32,7 +32,7 @@ use crate::subsystem::{Namespaces, SubsystemLimits, SubsystemView};
 
 pub(crate) use copy::COPY_FORMATS;
 pub use copy::{CopyError, CopyRange};
-pub use device::{DeviceCommand, DeviceFailure, DeviceOperation, Transfer};
+pub use device::{DeviceCommand, DeviceOperation, Transfer};
 pub use shared::{ControllerShared, QueueShared};
 pub(crate) use shared::{ERROR_ENTRIES, ErrorRecord};
 
@@ -321,11 +321,11 @@ impl IoQueue {
     pub fn complete_device(
         &mut self,
         command: &DeviceCommand,
-        result: Result<(), DeviceFailure>,
+        result: Result<(), Status>,
     ) -> Completion {
         match result {
             Ok(()) => self.complete(command.command_id, Status::SUCCESS),
-            Err(failure) => self.fail(command, failure.status()),
+            Err(status) => self.fail(command, status),
         }
     }
 
@@ -349,7 +349,7 @@ impl IoQueue {
         &mut self,
         compare: &DeviceCommand,
         write: &DeviceCommand,
-        result: Result<(), DeviceFailure>,
+        result: Result<(), Status>,
     ) -> [Completion; 2] {
         let first = self.complete_device(compare, result);
         let second = match result {

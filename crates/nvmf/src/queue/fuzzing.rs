@@ -9,8 +9,8 @@ use weft_nvme::log_page::AsymmetricNamespaceAccessState as State;
 use weft_nvme::{Command, Completion, Nqn, Status, Wire};
 
 use super::{
-    ControllerShared, DeviceCommand, DeviceFailure, DeviceOperation, IoAction, IoQueue, QueueGrant,
-    QueueShared, Transfer,
+    ControllerShared, DeviceCommand, DeviceOperation, IoAction, IoQueue, QueueGrant, QueueShared,
+    Transfer,
 };
 use crate::ana::GroupStates;
 use crate::subsystem::{
@@ -183,14 +183,14 @@ impl Harness {
         let Some((_, Some(device))) = found else { return };
         let device = *device;
         let mut result = match input.byte() % 3 {
-            0 => Err(DeviceFailure::MediaWrite),
+            0 => Err(Status::WRITE_FAULT),
             _ => Ok(()),
         };
         if let DeviceOperation::Deallocate { ranges } = device.operation {
             let data: Vec<u8> = (0..ranges).flat_map(|_| input.bytes::<16>()).collect();
             match self.queue.handle_ranges(&device, &data) {
                 Ok(list) => assert!(list.len() <= usize::from(ranges)),
-                Err(status) => result = Err(DeviceFailure::Remote(status)),
+                Err(status) => result = Err(status),
             }
         }
         if let DeviceOperation::Reserve(operation) = device.operation {
@@ -212,7 +212,7 @@ impl Harness {
             return;
         };
         let result = match input.byte() % 2 {
-            0 => Err(DeviceFailure::Mismatch),
+            0 => Err(Status::COMPARE_FAILURE.with_dnr()),
             _ => Ok(()),
         };
         for completion in self.queue.complete_fused(&compare, &write, result) {

@@ -840,11 +840,11 @@ fn compare_and_write_is_one() {
     };
     assert_eq!(statuses(Ok(()), &mut queue), [(1, Status::SUCCESS), (2, Status::SUCCESS)]);
     assert_eq!(
-        statuses(Err(DeviceFailure::Mismatch), &mut queue),
+        statuses(Err(Status::COMPARE_FAILURE.with_dnr()), &mut queue),
         [(1, Status::COMPARE_FAILURE.with_dnr()), (2, Status::ABORTED_FAILED_FUSED)]
     );
     assert_eq!(
-        statuses(Err(DeviceFailure::MediaRead), &mut queue),
+        statuses(Err(Status::UNRECOVERED_READ_ERROR), &mut queue),
         [(1, Status::UNRECOVERED_READ_ERROR), (2, Status::ABORTED_FAILED_FUSED)]
     );
 }
@@ -955,7 +955,7 @@ fn failures_come_into_the_error_log() {
     let IoAction::Device(read) = queue.handle_command(&read_write(NvmOpcode::READ, 1, 7, 1)) else {
         panic!("a device command")
     };
-    let done = queue.complete_device(&read, Err(DeviceFailure::MediaRead));
+    let done = queue.complete_device(&read, Err(Status::UNRECOVERED_READ_ERROR));
     assert_eq!(done.status(), Status::UNRECOVERED_READ_ERROR);
     let base = ErrorRecord {
         count: 2,

@@ -17,7 +17,7 @@ use weft_transport::target::{CapsuleData, Event, TargetConnection};
 use weft_transport::{CloseReason, DataDigestError, Slot};
 
 use super::core::{Context, Core};
-use super::devices::failure_of;
+use super::devices::status_of;
 use super::owners::{CONTROLLERS, REGISTRATION_TIMERS, timer};
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::TURN_BYTES;
@@ -261,7 +261,7 @@ impl Admin {
                 self.handle_event(event, transport, core);
             }
             Err(failure) => {
-                let status = failure_of(failure).status();
+                let status = status_of(failure);
                 let waiter = Waiter::Feature { owner: self.id, command_id, status };
                 core.publish(&snapshot, waiter);
             }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use weft_backend::{BlockDevice, Failure, OpenError, Operation, Request, RequestCompletion};
 use weft_nvme::Status;
-use weft_nvmf::queue::DeviceFailure;
 use weft_reactor::{Owner, Reactor};
 use weft_transport::Slot;
 
@@ -461,21 +460,25 @@ fn owner(id: DeviceId) -> Owner {
     Owner(DEVICES.saturating_add(id.0))
 }
 
-/// A device's failure as the protocol has it.
-pub(super) fn failure_of(failure: Failure) -> DeviceFailure {
+/// The status of a command whose device is not there, or is closed.
+pub(super) const GONE: Status = Status::INVALID_NAMESPACE.with_dnr();
+
+/// The status that tells a host of a failure. Do Not Retry is set where the same command would fail
+/// the same way again.
+pub(super) const fn status_of(failure: Failure) -> Status {
     match failure {
-        Failure::OutOfRange => DeviceFailure::OutOfRange,
-        Failure::ReadOnly => DeviceFailure::ReadOnly,
-        Failure::Mismatch => DeviceFailure::Mismatch,
-        Failure::NoSpace => DeviceFailure::NoSpace,
-        Failure::Unsupported => DeviceFailure::Unsupported,
-        Failure::MediaRead => DeviceFailure::MediaRead,
-        Failure::MediaWrite => DeviceFailure::MediaWrite,
-        Failure::Gone => DeviceFailure::Gone,
-        Failure::Aborted => DeviceFailure::Aborted,
-        Failure::PathLost => DeviceFailure::PathLost,
-        Failure::Device(_) => DeviceFailure::Internal,
-        Failure::Remote(status) => DeviceFailure::Remote(Status(status)),
+        Failure::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
+        Failure::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.with_dnr(),
+        Failure::Mismatch => Status::COMPARE_FAILURE.with_dnr(),
+        Failure::NoSpace => Status::CAPACITY_EXCEEDED.with_dnr(),
+        Failure::Unsupported => Status::INVALID_OPCODE.with_dnr(),
+        Failure::MediaRead => Status::UNRECOVERED_READ_ERROR,
+        Failure::MediaWrite => Status::WRITE_FAULT,
+        Failure::Gone => GONE,
+        Failure::Aborted => Status::ABORT_REQUESTED,
+        Failure::PathLost => Status::INTERNAL_PATH_ERROR,
+        Failure::Device(_) => Status::INTERNAL_ERROR,
+        Failure::Remote(status) => Status(status),
     }
 }
 
@@ -599,6 +602,27 @@ mod tests {
             assert_eq!(operations(cached), ["write-zeroes", "flush", "close"]);
             assert_eq!(operations(Capabilities::default()), ["write-zeroes", "close"]);
             assert_eq!(operations(read_only), ["write-zeroes", "close"]);
+        }
+    }
+
+    #[test]
+    fn every_failure_has_its_status() {
+        let table = [
+            (Failure::OutOfRange, 0x4080),
+            (Failure::ReadOnly, 0x4020),
+            (Failure::Mismatch, 0x4285),
+            (Failure::NoSpace, 0x4081),
+            (Failure::Unsupported, 0x4001),
+            (Failure::MediaRead, 0x0281),
+            (Failure::MediaWrite, 0x0280),
+            (Failure::Gone, 0x400b),
+            (Failure::Aborted, 0x0007),
+            (Failure::PathLost, 0x0300),
+            (Failure::Device(5), 0x0006),
+            (Failure::Remote(0x4123), 0x4123),
+        ];
+        for (failure, status) in table {
+            assert_eq!(status_of(failure), Status(status), "{failure:?}");
         }
     }
 

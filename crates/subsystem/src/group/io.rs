@@ -19,9 +19,7 @@ use std::time::Duration;
 use weft_backend::{Operation, RequestCompletion};
 use weft_nvme::{Command, Completion, Nqn, Status};
 use weft_nvmf::connect::ConnectRequest;
-use weft_nvmf::queue::{
-    DeviceCommand, DeviceFailure, DeviceOperation, IoAction, IoQueue, QueueGrant, Transfer,
-};
+use weft_nvmf::queue::{DeviceCommand, DeviceOperation, IoAction, IoQueue, QueueGrant, Transfer};
 use weft_nvmf::subsystem::SubsystemView;
 use weft_reactor::Buffer;
 use weft_statistics::trace::TracedQueue;
@@ -32,7 +30,7 @@ use self::copy::Copying;
 pub(super) use self::ending::Hold;
 use self::flows::Flows;
 use super::core::{Context, Core};
-use super::devices::failure_of;
+use super::devices::{GONE, status_of};
 use super::meter::Meter;
 use super::schedule::{Outcome, QueueClass, TenantId};
 use super::tracer::{QueueTrace, Tracer};
@@ -198,7 +196,7 @@ impl Io {
         if self.stopped {
             return self.end_stopped(slot);
         }
-        let result = done.result.map_err(failure_of);
+        let result = done.result.map_err(status_of);
         match self.take(slot) {
             Work::AtDevice(device) => {
                 let completion = self.queue.complete_device(&device, result);
@@ -213,7 +211,7 @@ impl Io {
             Work::Copying(copy) => self.piece_done(slot, copy, done, now, context),
             Work::Flushing { command_id, missing, mut status } => {
                 if let (Err(failure), true) = (result, status.is_success()) {
-                    status = failure.status();
+                    status = failure;
                 }
                 if missing > 1 {
                     let missing = missing - 1;
@@ -594,11 +592,11 @@ impl Io {
             }
             (work @ Work::First { second, .. }, Err(DataDigestError)) => {
                 self.put(slot, work);
-                self.fail_pair(slot, second, DeviceFailure::Remote(TRANSIENT), context);
+                self.fail_pair(slot, second, TRANSIENT, context);
             }
             (work @ Work::Second { first, .. }, Err(DataDigestError)) => {
                 self.put(slot, work);
-                self.fail_pair(first, slot, DeviceFailure::Remote(TRANSIENT), context);
+                self.fail_pair(first, slot, TRANSIENT, context);
             }
             (other, _) => self.put(slot, other),
         }
@@ -644,7 +642,7 @@ impl Io {
             self.at_devices += 1;
             self.put(slot, Work::AtDevice(device));
         } else {
-            let completion = self.queue.complete_device(&device, Err(DeviceFailure::Gone));
+            let completion = self.queue.complete_device(&device, Err(GONE));
             self.complete(slot, completion, context);
         }
     }
@@ -686,7 +684,7 @@ impl Io {
         for namespace in self.queue.namespaces().iter() {
             match context.core.submit(namespace.device, self.id, slot, Operation::Flush) {
                 true => missing += 1,
-                false => status = DeviceFailure::Gone.status(),
+                false => status = GONE,
             }
         }
         self.at_devices += missing;

@@ -9,22 +9,17 @@ use std::time::Duration;
 
 use weft_backend::{Operation, RequestCompletion};
 use weft_nvme::Status;
-use weft_nvmf::queue::{
-    CopyError, CopyRange, DeviceCommand, DeviceFailure, DeviceOperation, Transfer,
-};
+use weft_nvmf::queue::{CopyError, CopyRange, DeviceCommand, DeviceOperation, Transfer};
 use weft_reactor::Buffer;
 use weft_transport::Slot;
 
 use super::{Io, Work};
 use crate::group::core::Context;
-use crate::group::devices::failure_of;
+use crate::group::devices::{GONE, status_of};
 use crate::shared::io_metrics::Wait;
 
 /// Bytes of a piece: reading and writing them takes some tens of microseconds of a processor.
 const PIECE_BYTES: u32 = 128 << 10;
-
-/// The namespace has gone meanwhile.
-const GONE: Status = Status::INVALID_NAMESPACE.with_dnr();
 
 /// A Copy command.
 #[derive(Debug)]
@@ -233,7 +228,7 @@ impl Io {
             meter.submit(slot, &copy.command.operation, context.core.time());
         }
         if !context.core.submit(device, self.id, slot, operation) {
-            return self.fail_piece(slot, &copy, DeviceFailure::Gone.status(), context);
+            return self.fail_piece(slot, &copy, GONE, context);
         }
         self.at_devices += 1;
         copy.step = step;
@@ -253,7 +248,7 @@ impl Io {
             return self.fail_piece(slot, &copy, GONE, context);
         };
         let checked = match (done.result, copy.step) {
-            (Err(error), _) => Err(failure_of(error).status()),
+            (Err(error), _) => Err(status_of(error)),
             (Ok(()), Step::Read) => self.queue.recheck_copy(&copy.command, &piece),
             (Ok(()), _) => Ok(()),
         };

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use weft_nvme::Status;
-use weft_nvmf::queue::DeviceFailure;
 use weft_transport::Slot;
 
 use super::copy::Step;
@@ -72,7 +71,7 @@ impl Io {
             work @ Work::Second { first, write, .. } => {
                 self.put(slot, work);
                 self.leave_flow(slot, &write, context.core);
-                self.fail_pair(first, slot, DeviceFailure::Remote(status), context);
+                self.fail_pair(first, slot, status, context);
             }
             other => {
                 self.put(slot, other);
