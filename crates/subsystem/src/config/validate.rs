@@ -360,17 +360,8 @@ fn check_subsystem(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
                 .remedy(format!("give {LABEL_BYTES_MIN} characters or more, or leave it out")));
         }
     }
-    let mut hosts = HashSet::new();
     let listed = subsystem.allowed_hosts.iter().flatten().chain(&subsystem.listed_hosts);
-    for (index, host) in listed.enumerate() {
-        let key = format!("{at}.allowed-hosts[{index}]");
-        check_nqn(&key, host)?;
-        if !hosts.insert(host) {
-            return Err(
-                ConfigError::new(key, format!("{host:?} is there twice")).remedy("leave one out")
-            );
-        }
-    }
+    check_hosts(&format!("{at}.allowed-hosts"), listed)?;
     let (first, last) = subsystem.controller_ids(None);
     check_controller_ids(at, first, last)?;
     check_namespaces(at, &subsystem.namespaces)
@@ -495,15 +486,7 @@ fn check_namespace(here: &str, namespace: &Namespace) -> Result<(), ConfigError>
     if let Err(error) = namespace.device.check() {
         return Err(ConfigError::new(here, error.to_string()));
     }
-    let mut hosts = HashSet::new();
-    for (index, host) in namespace.visible_to.iter().flatten().enumerate() {
-        let key = format!("{here}.visible-to[{index}]");
-        check_nqn(&key, host)?;
-        if !hosts.insert(host) {
-            let what = format!("{host:?} is there twice");
-            return Err(ConfigError::new(key, what).remedy("leave one out"));
-        }
-    }
+    check_hosts(&format!("{here}.visible-to"), namespace.visible_to.iter().flatten())?;
     for (name, zero) in [
         ("uuid", namespace.uuid == Some([0; 16])),
         ("nguid", namespace.nguid == Some([0; 16])),
@@ -512,6 +495,20 @@ fn check_namespace(here: &str, namespace: &Namespace) -> Result<(), ConfigError>
         if zero {
             return Err(ConfigError::new(format!("{here}.{name}"), "it is zero")
                 .remedy("leave it out to have one derived"));
+        }
+    }
+    Ok(())
+}
+
+/// The hosts of a list are named correctly, and once.
+fn check_hosts<'a>(list: &str, hosts: impl Iterator<Item = &'a String>) -> Result<(), ConfigError> {
+    let mut seen = HashSet::new();
+    for (index, host) in hosts.enumerate() {
+        let key = format!("{list}[{index}]");
+        check_nqn(&key, host)?;
+        if !seen.insert(host) {
+            let what = format!("{host:?} is there twice");
+            return Err(ConfigError::new(key, what).remedy("leave one out"));
         }
     }
     Ok(())
