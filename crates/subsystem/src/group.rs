@@ -43,7 +43,7 @@ use weft_transport::{CloseReason, Slot};
 use self::admin::Admin;
 use self::connection::{Connection, Role};
 use self::connections::Connections;
-use self::core::Core;
+use self::core::{Context, Core};
 use self::devices::Devices;
 use self::doubt::Doubts;
 use self::io::{Hold, Io};
@@ -205,9 +205,7 @@ impl Group {
             }
             REGISTRATION_TIMERS => self.core.expire_registrations(),
             CONTROLLERS => self.with(token.tag as usize, |connection, core| {
-                if let Role::Admin(admin) = &mut connection.role {
-                    admin.handle_timer(&mut connection.transport, core);
-                }
+                connection.with_admin(core, Admin::handle_timer);
             }),
             DRAIN_TIMERS => self.with(token.tag as usize, Connection::handle_drain_timeout),
             AUTHENTICATION_TIMERS => {
@@ -260,9 +258,7 @@ impl Group {
                 self.with_id(queue, |connection, core| connection.end(reason, core));
             }
             Message::QueueEnded { owner, queue_id } => {
-                self.with_admin(owner, |admin, transport, core| {
-                    admin.queue_ended(queue_id, transport, core);
-                });
+                self.with_admin(owner, |admin, context| admin.queue_ended(queue_id, context));
             }
             Message::StaleCheck { host, round } => {
                 self.doubts.begin(host, round, &mut self.connections, &mut self.core);
@@ -348,7 +344,8 @@ impl Group {
     fn abort_command(&mut self, queue: ConnectionId, command_id: u16) -> bool {
         let mut aborted = false;
         self.with_id(queue, |connection, core| {
-            aborted = connection.abort_command(command_id, core);
+            let found = connection.with_io(core, |io, context| io.abort(command_id, context));
+            aborted = found.unwrap_or(false);
         });
         aborted
     }
@@ -375,26 +372,22 @@ impl Group {
     }
 
     fn protected(&mut self, owner: ConnectionId, command_id: u16, status: Status) {
-        self.with_admin(owner, |admin, transport, core| {
-            admin.handle_protected(command_id, status, transport, core);
+        self.with_admin(owner, |admin, context| {
+            admin.handle_protected(command_id, status, context);
         });
     }
 
     fn tell_controller(&mut self, owner: ConnectionId, event: ControllerEvent) {
-        self.with_admin(owner, |admin, transport, core| {
-            admin.handle_event(event, transport, core);
-        });
+        self.with_admin(owner, |admin, context| admin.handle_event(event, context));
     }
 
     fn with_admin(
         &mut self,
         owner: ConnectionId,
-        action: impl FnOnce(&mut Admin, &mut TargetConnection, &mut Core),
+        action: impl FnOnce(&mut Admin, &mut Context<'_>),
     ) {
         self.with_id(owner, |connection, core| {
-            if let Role::Admin(admin) = &mut connection.role {
-                action(admin, &mut connection.transport, core);
-            }
+            connection.with_admin(core, action);
             connection.reap(core);
         });
     }

@@ -384,12 +384,6 @@ impl Target {
         self.directory.connected_queues(nqn)
     }
 
-    /// The admin and the I/O queues that hosts have connected since the start, by group.
-    #[must_use]
-    pub fn queues_that_came(&self) -> Vec<(u64, u64)> {
-        self.directory.queues_that_came()
-    }
-
     /// The UUID, NGUID and size of a namespace as hosts see it.
     #[must_use]
     pub fn namespace(&self, nqn: &str, nsid: u32) -> Option<ServedNamespace> {

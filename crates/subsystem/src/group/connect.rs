@@ -15,7 +15,7 @@ use weft_transport::Slot;
 
 use super::admin::Admin;
 use super::connection::{Connection, Placement, Role, StaleCheck};
-use super::core::Core;
+use super::core::{Context, Core};
 use super::io::Io;
 use super::owners::{DRAIN_TIMERS, timer};
 use crate::shared::classes::{ClassWord, Grant};
@@ -269,7 +269,7 @@ impl Connection {
         self.register(&request, controller_id, None, core);
         let subsystem = view.nqn;
         let mut admin = Admin::new(self.id, controller, subsystem, self.endpoints, host);
-        admin.run_effects(&mut self.transport, core);
+        admin.run_effects(&mut Context { transport: &mut self.transport, core });
         self.role = Role::Admin(Box::new(admin));
         Ok(())
     }

@@ -18,7 +18,7 @@ use super::core::{Context, Core};
 use super::devices;
 use super::io::Io;
 use super::owners::{DRAIN_TIMERS, timer};
-use super::schedule::{FlowKey, Outcome, Shares, TenantId, Turn};
+use super::schedule::{Outcome, Shares, TenantId};
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::{THROTTLED_SHARE, TLS_WARNINGS};
 use crate::shared::message::{Endpoints, MovedConnection};
@@ -168,10 +168,7 @@ impl Connection {
 
     /// Retries the command that has waited longest for memory.
     pub(crate) fn retry(&mut self, core: &mut Core) -> Outcome {
-        let of_commands = match &mut self.role {
-            Role::Io(io) => io.retry(&mut Context { transport: &mut self.transport, core }),
-            _ => Outcome::NotWaiting,
-        };
+        let of_commands = self.with_io(core, Io::retry).unwrap_or(Outcome::NotWaiting);
         match (of_commands, self.transport.wanted()) {
             (Outcome::Served { has_more }, wanted) => {
                 Outcome::Served { has_more: has_more || wanted.is_some() }
@@ -195,30 +192,29 @@ impl Connection {
         self.transport.bound_capsules(io.is_limited(core).then_some(leave));
     }
 
-    /// The first command of a flow that has waited for a rate limit asks again.
-    pub(crate) fn retry_throttled(&mut self, flow: FlowKey, core: &mut Core) -> Turn {
+    /// Runs an action on the I/O queue that it is; none: it is none.
+    pub(super) fn with_io<R>(
+        &mut self,
+        core: &mut Core,
+        action: impl FnOnce(&mut Io, &mut Context<'_>) -> R,
+    ) -> Option<R> {
         match &mut self.role {
-            Role::Io(io) => {
-                io.retry_throttled(flow, &mut Context { transport: &mut self.transport, core })
-            }
-            _ => Turn::Empty,
+            Role::Io(io) => Some(action(io, &mut Context { transport: &mut self.transport, core })),
+            _ => None,
         }
     }
 
-    /// A Copy command of its I/O queue goes on.
-    pub(crate) fn continue_copy(&mut self, slot: Slot, core: &mut Core) {
-        if let Role::Io(io) = &mut self.role {
-            io.continue_copy(slot, &mut Context { transport: &mut self.transport, core });
-        }
-    }
-
-    /// Aborts a command of its I/O queue if no device has it. Says whether that was so.
-    pub(crate) fn abort_command(&mut self, command_id: u16, core: &mut Core) -> bool {
+    /// The same with the admin queue that it is.
+    pub(super) fn with_admin<R>(
+        &mut self,
+        core: &mut Core,
+        action: impl FnOnce(&mut Admin, &mut Context<'_>) -> R,
+    ) -> Option<R> {
         match &mut self.role {
-            Role::Io(io) => {
-                io.abort(command_id, &mut Context { transport: &mut self.transport, core })
+            Role::Admin(admin) => {
+                Some(action(admin, &mut Context { transport: &mut self.transport, core }))
             }
-            _ => false,
+            _ => None,
         }
     }
 
@@ -227,7 +223,7 @@ impl Connection {
         if let Role::Admin(admin) = &mut self.role
             && admin.is_outdated()
         {
-            admin.update(&mut self.transport, core);
+            admin.update(&mut Context { transport: &mut self.transport, core });
         }
         while core.schedule.allowance.may_begin()
             && let Some(event) = self.transport.poll_event()
@@ -250,7 +246,9 @@ impl Connection {
                         return placement;
                     }
                 }
-                Role::Admin(admin) => admin.handle(event, &mut self.transport, core),
+                Role::Admin(admin) => {
+                    admin.handle(event, &mut Context { transport: &mut self.transport, core });
+                }
                 Role::Io(io) => {
                     io.handle(event, &mut Context { transport: &mut self.transport, core });
                 }
@@ -273,12 +271,10 @@ impl Connection {
     /// A device has completed a request of it.
     pub(crate) fn handle_done(&mut self, done: RequestCompletion, now: Duration, core: &mut Core) {
         let (_, slot) = devices::origin(done.tag);
-        let transport = &mut self.transport;
+        let context = &mut Context { transport: &mut self.transport, core };
         match &mut self.role {
-            Role::Io(io) => {
-                io.handle_done(slot, done, now, &mut Context { transport, core });
-            }
-            Role::Admin(admin) => admin.handle_flushed(slot, done.result, transport, core),
+            Role::Io(io) => io.handle_done(slot, done, now, context),
+            Role::Admin(admin) => admin.handle_flushed(slot, done.result, context),
             _ => {}
         }
         self.reap(core);
@@ -461,7 +457,7 @@ impl Connection {
         let held = std::mem::take(&mut self.drain_begun);
         let host = match &mut self.role {
             Role::Admin(admin) => {
-                admin.handle_closed(reason, &mut self.transport, core);
+                admin.handle_closed(reason, &mut Context { transport: &mut self.transport, core });
                 Some(admin.host().clone())
             }
             Role::Io(io) => {

@@ -63,7 +63,9 @@ impl Group {
         match work {
             Work::Piece => self.begin_piece(),
             Work::Copy(id, slot) => {
-                self.with_id(id, |connection, core| connection.continue_copy(slot, core));
+                self.with_id(id, |connection, core| {
+                    connection.with_io(core, |io, context| io.continue_copy(slot, context));
+                });
                 self.charge(id.index);
             }
             Work::Limited(flow) => self.ask_limit(flow),
@@ -86,7 +88,9 @@ impl Group {
         let mut turn = Turn::Empty;
         if self.connections.get(flow.connection).is_some() {
             self.with_if_changed(flow.connection.index, |connection, core| {
-                turn = connection.retry_throttled(flow.flow, core);
+                let asked =
+                    connection.with_io(core, |io, context| io.retry_throttled(flow.flow, context));
+                turn = asked.unwrap_or(Turn::Empty);
                 matches!(turn, Turn::Begin(_))
             });
             self.charge(flow.connection.index);
