@@ -229,20 +229,15 @@ impl Admin {
         let Some(command_id) = self.flushing.remove(&slot) else { return };
         let protecting = self.protecting.remove(&command_id);
         let Some(Protecting { nsid, version }) = protecting else { return };
-        let succeeded = result.is_ok();
+        let status = status_of(result);
         let directory = &context.core.directory;
-        let snapshot = directory.end_write_protect(&self.subsystem, nsid, version, succeeded);
-        match result {
-            Ok(()) => {
-                let status = Status::SUCCESS;
-                let event = ControllerEvent::FeatureDone { command_id, status };
-                self.handle_event(event, context);
-            }
-            Err(failure) => {
-                let status = status_of(failure);
-                let waiter = Waiter::Feature { owner: self.id, command_id, status };
-                context.core.publish(&snapshot, waiter);
-            }
+        let snapshot =
+            directory.end_write_protect(&self.subsystem, nsid, version, status.is_success());
+        if status.is_success() {
+            self.handle_event(ControllerEvent::FeatureDone { command_id, status }, context);
+        } else {
+            let waiter = Waiter::Feature { owner: self.id, command_id, status };
+            context.core.publish(&snapshot, waiter);
         }
     }
 

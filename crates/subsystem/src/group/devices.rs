@@ -463,9 +463,10 @@ fn owner(id: DeviceId) -> Owner {
 /// The status of a command whose device is not there, or is closed.
 pub(super) const GONE: Status = Status::INVALID_NAMESPACE.with_dnr();
 
-/// The status that tells a host of a failure. Do Not Retry is set where the same command would fail
+/// The status that tells a host of a result. Do Not Retry is set where the same command would fail
 /// the same way again.
-pub(super) const fn status_of(failure: Failure) -> Status {
+pub(super) const fn status_of(result: Result<(), Failure>) -> Status {
+    let Err(failure) = result else { return Status::SUCCESS };
     match failure {
         Failure::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
         Failure::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.with_dnr(),
@@ -622,7 +623,7 @@ mod tests {
             (Failure::Remote(0x4123), 0x4123),
         ];
         for (failure, status) in table {
-            assert_eq!(status_of(failure), Status(status), "{failure:?}");
+            assert_eq!(status_of(Err(failure)), Status(status), "{failure:?}");
         }
     }
 

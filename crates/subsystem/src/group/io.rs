@@ -196,23 +196,21 @@ impl Io {
         if self.stopped {
             return self.end_stopped(slot);
         }
-        let result = done.result.map_err(status_of);
+        let status = status_of(done.result);
         match self.take(slot) {
             Work::AtDevice(device) => {
-                let completion = self.queue.complete_device(&device, result);
+                let completion = self.queue.complete_device(&device, status);
                 self.measure(slot, completion.status(), now, context.core);
                 match (device.transfer, done.buffer) {
-                    (Transfer::ToHost(_), Some(buffer)) if result.is_ok() => {
+                    (Transfer::ToHost(_), Some(buffer)) if status.is_success() => {
                         context.transport.send(slot, buffer, completion);
                     }
                     _ => context.transport.complete(slot, completion),
                 }
             }
             Work::Copying(copy) => self.piece_done(slot, copy, done, now, context),
-            Work::Flushing { command_id, missing, mut status } => {
-                if let (Err(failure), true) = (result, status.is_success()) {
-                    status = failure;
-                }
+            Work::Flushing { command_id, missing, status: first } => {
+                let status = if first.is_success() { status } else { first };
                 if missing > 1 {
                     let missing = missing - 1;
                     self.put(slot, Work::Flushing { command_id, missing, status });
@@ -223,7 +221,7 @@ impl Io {
             }
             Work::Paired { write, first } => {
                 if let Work::Compared(compare) = self.take(first) {
-                    let [one, two] = self.queue.complete_fused(&compare, &write, result);
+                    let [one, two] = self.queue.complete_fused(&compare, &write, status);
                     for (slot, completion) in [(first, one), (slot, two)] {
                         self.measure(slot, completion.status(), now, context.core);
                         context.transport.complete(slot, completion);
@@ -379,7 +377,7 @@ impl Io {
                 // The namespace, or who may use it, may have changed meanwhile.
                 Work::Starved(device) => match self.queue.recheck(&device) {
                     Ok(()) => self.begin_with(slot, device, buffer, context),
-                    Err(status) => self.fail(slot, &device, status, context),
+                    Err(status) => self.end(slot, &device, status, context),
                 },
                 Work::Copying(copy) => self.read_piece(slot, copy, buffer, context),
                 other => self.put(slot, other),
@@ -468,15 +466,15 @@ impl Io {
         context.transport.complete(slot, completion);
     }
 
-    /// Completes a command that no device had, with an error.
-    fn fail(
+    /// Completes a command that no device had, with a status.
+    fn end(
         &mut self,
         slot: Slot,
         device: &DeviceCommand,
         status: Status,
         context: &mut Context<'_>,
     ) {
-        let completion = self.queue.fail(device, status);
+        let completion = self.queue.complete_device(device, status);
         self.complete(slot, completion, context);
     }
 
@@ -536,7 +534,7 @@ impl Io {
                 self.submit(slot, device, Some(data), context);
             }
             (Transfer::ToHost(_), Some(_)) => {
-                self.fail(slot, &device, Status::INVALID_FIELD.with_dnr(), context);
+                self.end(slot, &device, Status::INVALID_FIELD.with_dnr(), context);
             }
             (Transfer::ToHost(_) | Transfer::FromHost(_), None) => {
                 match context.core.schedule.memory.take(device.transfer.bytes()) {
@@ -577,10 +575,10 @@ impl Io {
         match (self.take(slot), result) {
             (Work::Fetching(device), Ok(())) => match self.queue.recheck(&device) {
                 Ok(()) => self.submit(slot, device, Some(buffer), context),
-                Err(status) => self.fail(slot, &device, status, context),
+                Err(status) => self.end(slot, &device, status, context),
             },
             (Work::Fetching(device), Err(DataDigestError)) => {
-                self.fail(slot, &device, TRANSIENT, context);
+                self.end(slot, &device, TRANSIENT, context);
             }
             (Work::First { compare, second, .. }, Ok(())) => {
                 self.put(slot, Work::First { compare, second, data: Some(buffer) });
@@ -624,13 +622,7 @@ impl Io {
         }
         let operation = match self.operation(&device, data) {
             Ok(operation) => operation,
-            Err(status) => {
-                let completion = match status.is_success() {
-                    true => self.queue.complete(device.command_id, status),
-                    false => self.queue.fail(&device, status),
-                };
-                return self.complete(slot, completion, context);
-            }
+            Err(status) => return self.end(slot, &device, status, context),
         };
         let bytes = device.transfer.bytes();
         context.core.schedule.allowance.spend(bytes);
@@ -642,8 +634,7 @@ impl Io {
             self.at_devices += 1;
             self.put(slot, Work::AtDevice(device));
         } else {
-            let completion = self.queue.complete_device(&device, Err(GONE));
-            self.complete(slot, completion, context);
+            self.end(slot, &device, GONE, context);
         }
     }
 

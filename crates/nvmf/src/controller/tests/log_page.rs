@@ -111,7 +111,7 @@ fn errors_are_logged_with_what_is_known() {
     let IoAction::Device(device) = queue.handle_command(&read_command) else {
         panic!("a device command")
     };
-    queue.complete_device(&device, Err(Status::UNRECOVERED_READ_ERROR));
+    queue.complete_device(&device, Status::UNRECOVERED_READ_ERROR);
     let bytes = read(&mut controller, LogPageId::ERROR_INFORMATION, 4096);
     let entry = |index: usize| ErrorInformation::read(&bytes[index * 64..]).expect("64 bytes");
     let newest = entry(0);

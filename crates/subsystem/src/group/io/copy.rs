@@ -248,7 +248,7 @@ impl Io {
             return self.fail_piece(slot, &copy, GONE, context);
         };
         let checked = match (done.result, copy.step) {
-            (Err(error), _) => Err(status_of(error)),
+            (Err(_), _) => Err(status_of(done.result)),
             (Ok(()), Step::Read) => self.queue.recheck_copy(&copy.command, &piece),
             (Ok(()), _) => Ok(()),
         };
@@ -288,7 +288,7 @@ impl Io {
         CopyError { status, range }: CopyError,
         context: &mut Context<'_>,
     ) {
-        let completion = self.queue.fail(command, status).with_dword0(range);
+        let completion = self.queue.complete_device(command, status).with_dword0(range);
         self.complete(slot, completion, context);
     }
 }

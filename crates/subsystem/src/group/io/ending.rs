@@ -56,11 +56,11 @@ impl Io {
     ) -> bool {
         match self.take(slot) {
             Work::Starved(device) | Work::Fetching(device) => {
-                self.fail(slot, &device, status, context);
+                self.end(slot, &device, status, context);
             }
             Work::Throttled(device, _) => {
                 self.leave_flow(slot, &device, context.core);
-                self.fail(slot, &device, status, context);
+                self.end(slot, &device, status, context);
             }
             Work::Copying(copy) if !copy.step.is_at_device() => {
                 if let (Some(flows), Step::Limit([_, write])) = (&mut self.flows, &copy.step) {

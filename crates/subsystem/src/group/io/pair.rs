@@ -136,7 +136,7 @@ impl Io {
         status: Status,
         context: &mut Context<'_>,
     ) {
-        let [one, two] = self.queue.complete_fused(&compare, &write, Err(status));
+        let [one, two] = self.queue.complete_fused(&compare, &write, status);
         self.complete(first, one, context);
         self.complete(second, two, context);
     }
