@@ -528,15 +528,8 @@ fn resize_bdev(
         let used = namespaces.filter(|namespace| namespace.nsid == *nsid);
         devices.extend(used.map(|namespace| &mut namespace.device));
     }
-    for device in devices {
-        match device {
-            DeviceSpec::Memory { bytes: size, .. } | DeviceSpec::Null { bytes: size, .. } => {
-                *size = bytes;
-            }
-            DeviceSpec::File { create_bytes, .. } => *create_bytes = Some(bytes),
-            DeviceSpec::Rbd(spec) => spec.least_bytes = Some(bytes),
-            _ => return Err(StepError::invalid(format!("{name} cannot be resized"))),
-        }
+    if !devices.into_iter().all(|device| device.set_bytes(bytes)) {
+        return Err(StepError::invalid(format!("{name} cannot be resized")));
     }
     bdev.into_iter().for_each(|bdev| config.operated.bdevs.put(bdev));
     done(user.map(|(nqn, _)| nqn))

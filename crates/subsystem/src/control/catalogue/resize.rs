@@ -6,19 +6,6 @@ use weft_backend::{DeviceFactory, DeviceSpec};
 
 use crate::shared::error::TargetError;
 
-/// The size that a device is configured to have, if it says one.
-fn configured_bytes(spec: &DeviceSpec) -> Option<u64> {
-    match spec {
-        DeviceSpec::Memory { bytes, .. } | DeviceSpec::Null { bytes, .. } => Some(*bytes),
-        DeviceSpec::File { create_bytes, .. } => *create_bytes,
-        DeviceSpec::Rbd(spec) => spec.least_bytes,
-        DeviceSpec::Block { .. } => None,
-        DeviceSpec::Delay { inner, .. }
-        | DeviceSpec::Fault { inner, .. }
-        | DeviceSpec::Uncorrectable { inner, .. } => configured_bytes(inner),
-    }
-}
-
 /// A device that stays and is to have another size.
 #[derive(Debug)]
 pub(super) struct Resize {
@@ -37,8 +24,9 @@ impl Resize {
         told: &dyn Fn(&dyn std::fmt::Display) -> TargetError,
     ) -> Result<Option<Self>, TargetError> {
         let found = factory.refresh().map_err(|error| told(&error))?;
-        let changed = configured_bytes(new) != configured_bytes(old);
-        let Some(bytes) = configured_bytes(new).filter(|_| changed) else { return Ok(None) };
+        let configured =
+            new.configured_bytes().filter(|_| new.configured_bytes() != old.configured_bytes());
+        let Some(bytes) = configured else { return Ok(None) };
         if new.stored_name().is_some() && bytes < found.bytes() {
             log::warn!("{} is longer than its configured size: it is not cut", factory.identity());
             return Ok(None);
