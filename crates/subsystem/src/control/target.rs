@@ -140,7 +140,7 @@ impl Target {
         match target.spawn(groups).and_then(|()| target.reload(config)) {
             Ok(_) => Ok(target),
             Err(error) => {
-                target.abort_start();
+                target.end_groups();
                 Err(error)
             }
         }
@@ -533,10 +533,7 @@ impl Target {
         if self.directory.snapshot().misses_lost_writes() {
             self.publish(|before| before.with_lost_writes(monotonic_time()))?;
         }
-        match failed.is_empty() {
-            true => Ok(()),
-            false => Err(TargetError::new(failed.join("; "))),
-        }
+        none_failed(&failed)
     }
 
     /// Looks whether the files of namespaces are still where they were opened. Of one that is not,
@@ -585,13 +582,7 @@ impl Target {
         // What still waits for data of its host was not begun: the host sends it again.
         let devices_idle = drained
             .or_else(|_| self.round(|round| Message::DevicesIdle { round }, DRAIN_TIMEOUT_REST));
-        for post in &self.posts {
-            post.post(Message::Stop);
-        }
-        for thread in self.threads.drain(..) {
-            // The directory has the reason of a failure.
-            drop(thread.join());
-        }
+        self.end_groups();
         // The commands of a failed group are lost: nothing is reported as durable.
         if let Some(why) = self.directory.failure() {
             return Err(TargetError::new(why));
@@ -604,19 +595,15 @@ impl Target {
         failed.extend(self.catalogue.write_events().err());
         // Readers of statistics may remain, which must not keep devices open.
         self.directory.update(|snapshot| Snapshot { devices: Devices::new(), ..snapshot.clone() });
-        match failed.is_empty() {
-            true => Ok(()),
-            false => Err(TargetError::new(failed.join("; "))),
-        }
+        none_failed(&failed)
     }
 
-    /// Ends the groups of a target that cannot start: no host is served yet.
-    fn abort_start(&mut self) {
+    /// Ends the groups. Why one has failed, or could not start, is known.
+    fn end_groups(&mut self) {
         for post in &self.posts {
             post.post(Message::Stop);
         }
         for thread in self.threads.drain(..) {
-            // Why it failed has been said already.
             drop(thread.join());
         }
     }
@@ -717,6 +704,10 @@ impl Drop for Target {
             log::error!("the target did not stop cleanly: {error}");
         }
     }
+}
+
+fn none_failed(failed: &[String]) -> Result<(), TargetError> {
+    if failed.is_empty() { Ok(()) } else { Err(TargetError::new(failed.join("; "))) }
 }
 
 fn received<T>(from: &Receiver<T>) -> Result<T, TargetError> {
