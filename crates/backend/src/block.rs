@@ -6,8 +6,8 @@
 use crate::claim::{self, Claim, Claimed};
 use crate::engine::Shared;
 use crate::{
-    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
-    StorageId, file,
+    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Storage, StorageId,
+    file,
 };
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
@@ -118,14 +118,6 @@ impl DeviceFactory for BlockFactory {
 
     fn sync(&self) -> io::Result<()> {
         self.shared.sync(&self.file)
-    }
-
-    fn has_lost_writes(&self) -> bool {
-        self.shared.lost_writes().any()
-    }
-
-    fn when_resized(&self, resized: Resized) {
-        self.shared.storage.when_changed(resized);
     }
 
     fn storage(&self) -> Option<&Arc<Storage>> {

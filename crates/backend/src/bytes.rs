@@ -6,6 +6,8 @@
 
 use core::fmt;
 
+use crate::quantity;
+
 /// Why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseBytesError {
@@ -28,32 +30,13 @@ pub fn parse(text: &str) -> Result<u64, ParseBytesError> {
     if trimmed.starts_with('-') {
         return Err(error("it is negative"));
     }
-    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
-    let (number, unit) = trimmed.split_at(split);
-    let unit = unit_bytes(unit.trim()).ok_or_else(|| error("unknown unit"))?;
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() || number.ends_with('.') {
-        return Err(error("a number is missing"));
+    let (number, unit) = quantity::split(trimmed);
+    let unit = unit_bytes(unit).ok_or_else(|| error("unknown unit"))?;
+    match quantity::times(number, unit) {
+        Ok((bytes, true)) => Ok(bytes),
+        Ok(_) => Err(error("it is not a whole number of bytes")),
+        Err(why) => Err(error(why)),
     }
-    if fraction.len() > 9 || fraction.contains('.') {
-        return Err(error("the number cannot be read"));
-    }
-    let whole: u128 = whole.parse().map_err(|_| error("it is too large"))?;
-    let scale = 10u128.pow(u32::try_from(fraction.len()).unwrap_or(0));
-    let fraction: u128 = if fraction.is_empty() {
-        0
-    } else {
-        fraction.parse().map_err(|_| error("the number cannot be read"))?
-    };
-    let scaled = whole
-        .checked_mul(scale)
-        .and_then(|whole| whole.checked_add(fraction))
-        .and_then(|number| number.checked_mul(u128::from(unit)))
-        .ok_or_else(|| error("it is too large"))?;
-    if scaled % scale != 0 {
-        return Err(error("it is not a whole number of bytes"));
-    }
-    u64::try_from(scaled / scale).map_err(|_| error("it is too large"))
 }
 
 /// Prints a size so that [`parse`] reads the same number again: the largest binary unit that

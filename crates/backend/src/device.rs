@@ -95,7 +95,9 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
     /// Calls this, from any thread, after the size has changed by itself, or a file may no longer
     /// be where it was opened. Devices that do not notice have no use for it.
     fn when_resized(&self, resized: Resized) {
-        drop(resized);
+        if let Some(storage) = self.storage() {
+            storage.when_changed(resized);
+        }
     }
 
     /// Makes all completed writes durable and blocks until then: for the end of the process, or of
@@ -107,7 +109,7 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
     /// Whether writes were lost before they were durable, so that all flushes and durable writes
     /// fail.
     fn has_lost_writes(&self) -> bool {
-        false
+        self.storage().is_some_and(|storage| storage.lost_writes.any())
     }
 
     /// What it stands on, which other devices of this process may stand on as well. None: nothing

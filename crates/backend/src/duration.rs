@@ -3,6 +3,8 @@
 use core::fmt;
 use core::time::Duration;
 
+use crate::quantity;
+
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseDurationError {
@@ -37,9 +39,8 @@ pub fn exact(span: Duration) -> String {
 }
 
 fn parse_nanoseconds(text: &str) -> Option<u64> {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let unit: u64 = match unit.trim() {
+    let (number, unit) = quantity::split(text);
+    let unit: u64 = match unit {
         "ns" => 1,
         "us" | "µs" | "μs" => 1_000,
         "ms" => 1_000_000,
@@ -49,15 +50,7 @@ fn parse_nanoseconds(text: &str) -> Option<u64> {
         "" if number == "0" => 1,
         _ => return None,
     };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    if fraction.len() > 9 || fraction.is_empty() {
-        return None;
-    }
-    let scale = 10u64.pow(u32::try_from(fraction.len()).ok()?);
-    let whole: u64 = whole.parse().ok()?;
-    let fraction: u64 = fraction.parse().ok()?;
-    let part = u128::from(fraction) * u128::from(unit) / u128::from(scale);
-    whole.checked_mul(unit)?.checked_add(u64::try_from(part).ok()?)
+    quantity::times(number, unit).ok().map(|(nanoseconds, _)| nanoseconds)
 }
 
 /// Serde: a duration as such a text.

@@ -17,8 +17,8 @@ use crate::engine::Shared;
 use crate::error::check_size;
 use crate::watch::Watch;
 use crate::{
-    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
-    StorageId, bytes, geometry,
+    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Storage, StorageId,
+    bytes, geometry,
 };
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
 use std::fs::{File, OpenOptions};
@@ -167,14 +167,6 @@ impl DeviceFactory for FileFactory {
         self.shared.sync(&self.file)
     }
 
-    fn has_lost_writes(&self) -> bool {
-        self.shared.lost_writes().any()
-    }
-
-    fn when_resized(&self, resized: Resized) {
-        self.shared.storage.when_changed(resized);
-    }
-
     fn storage(&self) -> Option<&Arc<Storage>> {
         Some(&self.shared.storage)
     }
@@ -241,10 +233,6 @@ impl DeviceFactory for SimulatedFileFactory {
 
     fn identity(&self) -> String {
         format!("{:?}", self.file)
-    }
-
-    fn has_lost_writes(&self) -> bool {
-        self.shared.lost_writes().any()
     }
 
     fn storage(&self) -> Option<&Arc<Storage>> {

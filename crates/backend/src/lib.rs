@@ -43,6 +43,7 @@ mod limits;
 pub mod memory;
 pub mod null;
 mod nvme;
+mod quantity;
 pub mod rbd;
 mod request;
 mod shared;

@@ -8,8 +8,8 @@
 use crate::claim::{self, Claim, Claimed};
 use crate::engine::Shared;
 use crate::{
-    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
-    StorageId, file,
+    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Storage, StorageId,
+    file,
 };
 use std::fs::{self, File};
 use std::io;
@@ -136,14 +136,6 @@ impl DeviceFactory for NvmeFactory {
             return Ok(());
         }
         self.shared.lost_writes().synced(self.namespace.flush())
-    }
-
-    fn has_lost_writes(&self) -> bool {
-        self.shared.lost_writes().any()
-    }
-
-    fn when_resized(&self, resized: Resized) {
-        self.shared.storage.when_changed(resized);
     }
 
     fn storage(&self) -> Option<&Arc<Storage>> {

@@ -389,39 +389,63 @@ impl DeviceSpec {
         }
     }
 
-    /// The path of the innermost device, if it is a file or block device.
-    pub fn path(&self) -> Option<&Path> {
+    /// The device that the others are around.
+    pub fn innermost(&self) -> &Self {
         match self {
-            Self::File { path, .. } | Self::Block { path, .. } => Some(path),
             Self::Delay { inner, .. }
             | Self::Fault { inner, .. }
-            | Self::Uncorrectable { inner, .. } => inner.path(),
-            Self::Memory { .. } | Self::Null { .. } | Self::Rbd(_) => None,
+            | Self::Uncorrectable { inner, .. } => inner.innermost(),
+            _ => self,
         }
+    }
+
+    /// The path of the innermost device, if it is a file or block device.
+    pub fn path(&self) -> Option<&Path> {
+        match self.innermost() {
+            Self::File { path, .. } | Self::Block { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The size that it is configured to have, if it says one.
+    #[must_use]
+    pub fn configured_bytes(&self) -> Option<u64> {
+        match self.innermost() {
+            Self::Memory { bytes, .. } | Self::Null { bytes, .. } => Some(*bytes),
+            Self::File { create_bytes, .. } => *create_bytes,
+            Self::Rbd(image) => image.least_bytes,
+            _ => None,
+        }
+    }
+
+    /// Configures another size. `false`: it is not configured to have any, or is around another
+    /// device.
+    pub fn set_bytes(&mut self, size: u64) -> bool {
+        match self {
+            Self::Memory { bytes, .. } | Self::Null { bytes, .. } => *bytes = size,
+            Self::File { create_bytes, .. } => *create_bytes = Some(size),
+            Self::Rbd(image) => image.least_bytes = Some(size),
+            _ => return false,
+        }
+        true
     }
 
     /// A text that names the innermost device in each run, without opening it: the path of a file
     /// or block device (not resolved), or the name of an image. None: its contents end with the
     /// process.
     pub fn stored_name(&self) -> Option<String> {
-        match self {
+        match self.innermost() {
             Self::Rbd(spec) => Some(spec.identity()),
-            Self::Delay { inner, .. }
-            | Self::Fault { inner, .. }
-            | Self::Uncorrectable { inner, .. } => inner.stored_name(),
             _ => self.path().map(|path| path.display().to_string()),
         }
     }
 
     /// Whether the innermost device refuses writes.
     pub fn is_read_only(&self) -> bool {
-        match self {
+        match self.innermost() {
             Self::File { read_only, .. } | Self::Block { read_only, .. } => *read_only,
             Self::Rbd(spec) => spec.is_read_only(),
-            Self::Delay { inner, .. }
-            | Self::Fault { inner, .. }
-            | Self::Uncorrectable { inner, .. } => inner.is_read_only(),
-            Self::Memory { .. } | Self::Null { .. } => false,
+            _ => false,
         }
     }
 }

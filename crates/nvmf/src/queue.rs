@@ -32,7 +32,7 @@ use crate::subsystem::{Namespaces, SubsystemLimits, SubsystemView};
 
 pub(crate) use copy::COPY_FORMATS;
 pub use copy::{CopyError, CopyRange};
-pub use device::{DeviceCommand, DeviceFailure, DeviceOperation, Transfer};
+pub use device::{DeviceCommand, DeviceOperation, Transfer};
 pub use shared::{ControllerShared, QueueShared};
 pub(crate) use shared::{ERROR_ENTRIES, ErrorRecord};
 
@@ -317,30 +317,20 @@ impl IoQueue {
             .with_submission_queue_id(self.queue_id)
     }
 
-    /// Ends a device command with its result; a failure goes to the error log.
-    pub fn complete_device(
-        &mut self,
-        command: &DeviceCommand,
-        result: Result<(), DeviceFailure>,
-    ) -> Completion {
-        match result {
-            Ok(()) => self.complete(command.command_id, Status::SUCCESS),
-            Err(failure) => self.fail(command, failure.status()),
+    /// Ends a device command with a status; one that is not success goes to the error log.
+    pub fn complete_device(&mut self, command: &DeviceCommand, status: Status) -> Completion {
+        if !status.is_success() {
+            self.controller.errors().push(ErrorRecord {
+                count: 0,
+                queue_id: self.queue_id,
+                command_id: command.command_id,
+                status,
+                parameter: None,
+                lba: command.operation.first_block(),
+                nsid: command.nsid,
+                opcode: command.operation.opcode().0,
+            });
         }
-    }
-
-    /// Ends a device command with a status that is not success, for the error log too.
-    pub fn fail(&mut self, command: &DeviceCommand, status: Status) -> Completion {
-        self.controller.errors().push(ErrorRecord {
-            count: 0,
-            queue_id: self.queue_id,
-            command_id: command.command_id,
-            status,
-            parameter: None,
-            lba: command.operation.first_block(),
-            nsid: command.nsid,
-            opcode: command.operation.opcode().0,
-        });
         self.complete(command.command_id, status)
     }
 
@@ -349,13 +339,10 @@ impl IoQueue {
         &mut self,
         compare: &DeviceCommand,
         write: &DeviceCommand,
-        result: Result<(), DeviceFailure>,
+        status: Status,
     ) -> [Completion; 2] {
-        let first = self.complete_device(compare, result);
-        let second = match result {
-            Ok(()) => Status::SUCCESS,
-            Err(_) => Status::ABORTED_FAILED_FUSED,
-        };
+        let first = self.complete_device(compare, status);
+        let second = if status.is_success() { status } else { Status::ABORTED_FAILED_FUSED };
         [first, self.complete(write.command_id, second)]
     }
 
@@ -376,7 +363,7 @@ impl IoQueue {
         let Fused::Held(held) = self.fused else { return None };
         let status = self.recheck(&held).err()?;
         self.fused = Fused::Refused;
-        Some(self.fail(&held, status))
+        Some(self.complete_device(&held, status))
     }
 
     /// A command has come that the queue's owner completes itself, with [`IoQueue::complete`]: one
@@ -449,7 +436,7 @@ impl IoQueue {
     /// Answers the held command, if there is one, and forgets a refused one.
     fn give_up_held(&mut self, status: Status) {
         if let Fused::Held(held) = std::mem::replace(&mut self.fused, Fused::None) {
-            let completion = self.fail(&held, status);
+            let completion = self.complete_device(&held, status);
             self.late.push_back(completion);
         }
     }

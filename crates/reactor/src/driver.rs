@@ -3,18 +3,22 @@
 //! Two drivers use the kernel ([`kernel`]: the same sockets over [`uring`] or [`epoll`]), one is
 //! simulated ([`crate::simulation`]).
 
+pub(crate) mod choice;
 pub(crate) mod epoll;
 pub(crate) mod files;
 pub(crate) mod kernel;
+pub(crate) mod poller;
 pub(crate) mod sockets;
+pub(crate) mod step;
 pub(crate) mod threads;
 pub(crate) mod uring;
 
 use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketId, Token};
 use crate::passthrough::Commands;
 use crate::records::Records;
+use crate::socket::{Life, Marking};
 use crate::source::ReadyFlag;
-use crate::stream::{FileSource, Life, Marking, Stream};
+use crate::stream::{FileSource, Stream};
 use crate::ublk::Queue;
 use std::fmt::Debug;
 use std::fs::File;
@@ -85,7 +89,14 @@ pub(crate) trait Driver: Debug {
     }
     fn remove_file(&mut self, file: FileId);
 
-    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<ReactorCompletion>);
+    /// Begins an operation; one that is express is apart from the others if it can be.
+    fn submit(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        is_express: bool,
+        ready: &mut Vec<ReactorCompletion>,
+    );
     fn cancel(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>);
 
     /// Continues all operations that can make progress. Never blocks if something completed.
@@ -94,40 +105,20 @@ pub(crate) trait Driver: Debug {
     /// Watches a socket apart from the others, or no longer.
     fn set_express(
         &mut self,
-        _socket: SocketId,
-        _is_express: bool,
-        _ready: &mut Vec<ReactorCompletion>,
-    ) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    /// How many sockets are watched apart, and operations on files besides.
-    fn express(&self) -> usize {
-        0
-    }
-    /// The same as `submit`, for one of them: what is an operation on a file is apart if it can be.
-    fn submit_express(
-        &mut self,
-        token: Token,
-        operation: Operation,
+        socket: SocketId,
+        is_express: bool,
         ready: &mut Vec<ReactorCompletion>,
-    ) {
-        self.submit(token, operation, ready);
-    }
-    /// Hands over what was submitted so and not handed to the kernel yet.
+    ) -> io::Result<()>;
+    /// How many sockets are watched apart, and operations on files besides.
+    fn express(&self) -> usize;
+    /// Hands over what was submitted as express and not handed to the kernel yet.
     fn hand_over_express(&mut self) {}
-    /// Whether one of them may have something, as cheaply as that can be known.
-    fn has_express(&mut self) -> bool {
-        false
-    }
+    /// Whether something that is apart may have something, as cheaply as that can be known.
+    fn has_express(&mut self) -> bool;
     /// Continues what is pending on them.
-    fn poll_express(&mut self, _ready: &mut Vec<ReactorCompletion>) {}
+    fn poll_express(&mut self, ready: &mut Vec<ReactorCompletion>);
     /// Sends the next slice of a send of another socket. Whether more are left.
-    fn continue_sends(&mut self, _ready: &mut Vec<ReactorCompletion>) -> bool {
-        false
-    }
-
-    /// How much another socket sends at once from now on.
-    fn set_send_slice(&mut self, _bytes: usize) {}
+    fn continue_sends(&mut self, ready: &mut Vec<ReactorCompletion>) -> bool;
 
     /// No further turn follows at once: releases what was kept for it.
     fn release_idle(&mut self) {}

@@ -40,6 +40,7 @@ mod region;
 mod setup;
 pub mod simulation;
 mod slab;
+mod socket;
 mod source;
 mod stream;
 pub mod system;
@@ -52,6 +53,7 @@ mod sync {
     pub(crate) use std::{hint, thread};
 }
 
+pub use limits::SEND_SLICE_BYTES;
 pub use loop_device::LoopBacking;
 pub use mailbox::{Mailbox, MailboxSender, Waker};
 pub use message::Message;
@@ -68,8 +70,9 @@ pub use records::{
 };
 pub use region::SharedRegion;
 pub use setup::{Config, DRIVER_VARIABLE, DriverKind, RingMode, SetupError};
+pub use socket::{Life, Marking, congestion_between};
 pub use source::{ReadyFlag, Source};
-pub use stream::{FileSource, Life, Marking, Stream, congestion_between};
+pub use stream::{FileSource, Stream};
 pub use system::{
     KillTimer, descriptor_limit, descriptors_in_use, interface_name, lease_time, monotonic_time,
     pin_current_thread, process_cpu_time, raise_descriptor_limit, real_time, set_descriptor_limit,

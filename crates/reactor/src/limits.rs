@@ -39,11 +39,10 @@ pub(crate) const SUBMISSION_ENTRIES: u32 = 512;
 /// Entries of the io_uring completion queue; the kernel keeps what does not fit.
 pub(crate) const COMPLETION_ENTRIES: u32 = 8192;
 
-/// Bytes that are sent at once while other sockets are express, at first: these wait for it. Half
-/// of a turn's data: slices of 128 KiB cost hosts whose requests they answer up to 30 % of their
-/// rate, as these receive smaller batches; without slices an express request waits up to twice as
-/// long.
-pub(crate) const SEND_SLICE_BYTES: usize = 256 * 1024;
+/// Bytes that are sent at once while other sockets are express: these wait for it. Half of a turn's
+/// data: slices of 128 KiB cost hosts whose requests they answer up to 30 % of their rate, as these
+/// receive smaller batches; without slices an express request waits up to twice as long.
+pub const SEND_SLICE_BYTES: usize = 256 * 1024;
 
 /// The interval at which epoll is asked about express sockets, as it sets no flag that can be read.
 pub(crate) const EXPRESS_INTERVAL: Duration = Duration::from_micros(10);

@@ -22,7 +22,7 @@
 use crate::message::Message;
 use crate::pool::Buffer;
 use crate::slab::Key;
-use crate::stream::Marking;
+use crate::socket::Marking;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;

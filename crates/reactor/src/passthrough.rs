@@ -7,7 +7,7 @@
 //!
 //! The layouts are those of `linux/nvme_ioctl.h`, the commands those of the NVM command set.
 
-use crate::driver::files::Step;
+use crate::driver::step::Step;
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
 use std::ffi::c_void;

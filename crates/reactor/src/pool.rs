@@ -11,6 +11,7 @@ mod loan;
 
 pub use loan::{Borrower, Lender, loan};
 
+use crate::limits::RECEIVE_BYTES_MIN;
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::region::copy;
 use buddy::{Buddy, CHUNK_PAGES, ORDERS};
@@ -70,6 +71,30 @@ impl Pool {
     /// when bulk transfers have taken the rest (admin queues, shallow queues).
     pub fn take_reserved(&self, len: usize) -> Option<Buffer> {
         self.take_order(order_of(len)?, len)
+    }
+
+    /// Takes a buffer of `len` bytes, or the largest that there is. The smallest may come from the
+    /// reserve: those who have taken the rest may be waiting for the very bytes that are to be
+    /// received.
+    pub(crate) fn take_largest(&self, mut len: usize) -> Option<Buffer> {
+        loop {
+            if let Some(buffer) = self.take(len) {
+                return Some(buffer);
+            }
+            if len <= RECEIVE_BYTES_MIN {
+                return self.take_reserved(len);
+            }
+            len = (len / 4).max(RECEIVE_BYTES_MIN);
+        }
+    }
+
+    /// Makes a receive buffer as long as what it received, and as small where memory is short: a
+    /// crowd of small requests must not sit on all of it.
+    pub(crate) fn fit(&self, buffer: &mut Buffer, len: usize) {
+        buffer.set_len(len);
+        if self.available() < self.capacity() / 2 {
+            buffer.shrink_to_fit();
+        }
     }
 
     /// As [`take`](Self::take), with a reserve of the caller's choice.

@@ -1,7 +1,8 @@
 //! The reactor itself: timers, mailboxes and waiting, over a driver.
 
+use crate::driver::choice::kernel_driver;
 use crate::driver::{Driver, Wait};
-use crate::limits::{HOT_SOURCE_TIME, SEND_SLICE_BYTES};
+use crate::limits::HOT_SOURCE_TIME;
 use crate::mailbox::{Mailbox, MailboxSender, Waker, mailbox};
 use crate::operation::{
     Endpoint, FileId, ListenerId, Operation, Outcome, ReactorCompletion, SocketId, Token,
@@ -9,10 +10,11 @@ use crate::operation::{
 use crate::passthrough::{Commands, NvmeFormat, NvmeNamespace};
 use crate::pool::Pool;
 use crate::records::Records;
-use crate::setup::{Config, SetupError, kernel_driver};
+use crate::setup::{Config, SetupError};
 use crate::simulation;
+use crate::socket::{Life, Marking};
 use crate::source::{ReadyFlag, Source};
-use crate::stream::{FileSource, Life, Marking, Stream};
+use crate::stream::{FileSource, Stream};
 use crate::system::pin_current_thread;
 use crate::timers::Timers;
 use crate::ublk::Queue;
@@ -80,8 +82,6 @@ pub struct Reactor {
     express_timers: Timers<Token>,
     /// How many owners of sources are.
     express_owners: usize,
-    /// What others send at once beside them.
-    send_slice: usize,
 }
 
 impl Reactor {
@@ -124,7 +124,6 @@ impl Reactor {
             is_express: false,
             express_timers: Timers::new(),
             express_owners: 0,
-            send_slice: SEND_SLICE_BYTES,
         }
     }
 
@@ -287,17 +286,6 @@ impl Reactor {
         self.express_owners != 0 && self.sources.iter_mut().any(|source| source.has_express())
     }
 
-    /// How many bytes ordinary streams send at once while there are express ones.
-    pub fn set_send_slice(&mut self, bytes: usize) {
-        self.send_slice = bytes;
-        self.driver.set_send_slice(bytes);
-    }
-
-    /// The same, for users whose sending is not the reactor's.
-    pub fn send_slice(&self) -> usize {
-        self.send_slice
-    }
-
     /// Continues the operations of express streams and appends what has completed, also of other
     /// operations that were submitted since the last poll, and what has come for express owners of
     /// sources.
@@ -410,12 +398,10 @@ impl Reactor {
             self.ready.push(ReactorCompletion { token, outcome: operation.refuse(error) });
             return;
         }
+        self.driver.submit(token, operation, self.is_express, &mut self.ready);
         if self.is_express {
-            self.driver.submit_express(token, operation, &mut self.ready);
             self.express = self.driver.express();
-            return;
         }
-        self.driver.submit(token, operation, &mut self.ready);
     }
 
     /// Requests that an operation ends early. Its own completion still comes, exactly once.

@@ -1,12 +1,5 @@
 //! The configuration of a reactor, and the errors of making one.
 
-use crate::driver::Driver;
-use crate::driver::epoll::Epoll;
-use crate::driver::kernel::Kernel;
-use crate::driver::uring::Uring;
-use crate::mailbox::Waker;
-use crate::pool::Pool;
-use std::sync::Once;
 use std::{fmt, io};
 
 /// The environment variable that names the driver where [`DriverKind::Auto`] leaves the choice.
@@ -136,46 +129,17 @@ impl std::error::Error for SetupError {
     }
 }
 
-/// The driver that `config` and the environment ask for.
-pub(crate) fn kernel_driver(
-    config: &Config,
-    pool: &Pool,
-    waker: &Waker,
-) -> Result<Box<dyn Driver>, SetupError> {
-    let kind = match config.driver {
-        DriverKind::Auto => chosen_by_environment()?,
-        kind => kind,
-    };
-    if kind != DriverKind::Epoll {
-        match Uring::new(config, waker) {
-            Ok(uring) => return Ok(Box::new(Kernel::new(uring, config, pool))),
-            Err(error) if kind == DriverKind::Uring => return Err(SetupError::Uring(error)),
-            Err(error) => log_once(&error),
-        }
-    }
-    let epoll = Epoll::new(config, waker).map_err(SetupError::Epoll)?;
-    Ok(Box::new(Kernel::new(epoll, config, pool)))
-}
-
-/// One line per process, not one per reactor.
-fn log_once(error: &io::Error) {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        let hint = hint(error);
-        log::warn!("io_uring is not available ({error}{hint}): using epoll, which is slower");
-    });
-}
-
 /// What to do about it, where the error does not say. Some kernels (6.18 is one) count a ring as
 /// locked memory of its user unless that user has CAP_IPC_LOCK.
-fn hint(error: &io::Error) -> &'static str {
+pub(crate) fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::OutOfMemory => "; the limit of locked memory, ulimit -l, may be too low",
         _ => "",
     }
 }
 
-fn chosen_by_environment() -> Result<DriverKind, SetupError> {
+/// The driver that the environment names.
+pub(crate) fn chosen_by_environment() -> Result<DriverKind, SetupError> {
     let name = std::env::var_os(DRIVER_VARIABLE).unwrap_or_default();
     driver_by_name(&name.to_string_lossy())
 }

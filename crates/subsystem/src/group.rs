@@ -18,6 +18,7 @@ mod io;
 mod lines;
 mod listen;
 mod meter;
+mod owners;
 mod publish;
 mod reserved;
 mod schedule;
@@ -35,23 +36,25 @@ use weft_nvmf::auth::target::WorkDone;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::ControllerEvent;
 use weft_nvmf::queue::QueueGrant;
-use weft_reactor::{Mailbox, MailboxSender, Reactor, ReactorCompletion, WaitLimit};
+use weft_reactor::{Mailbox, MailboxSender, Reactor, ReactorCompletion, Token, WaitLimit};
 use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Slot};
 
 use self::admin::Admin;
-use self::connection::{Connection, Role, transport_tag};
+use self::connection::{Connection, Role};
 use self::connections::Connections;
-use self::core::{
-    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Core, DEVICES, DOUBT_TIMER, DRAIN_TIMERS,
-    KEY_TIMER, LISTENERS, RATE_TIMER, REGISTRATION_TIMERS, STALL_TIMER, TRACE_TIMER,
-};
+use self::core::{Context, Core};
 use self::devices::Devices;
-use self::doubt::Doubt;
+use self::doubt::Doubts;
 use self::io::{Hold, Io};
 use self::lines::Lines;
 use self::listen::Listeners;
+use self::owners::{
+    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, DEVICES, DOUBT_TIMER, DRAIN_TIMERS, KEY_TIMER,
+    LISTENERS, REGISTRATION_TIMERS, STALL_TIMER, TRACE_TIMER, transport_tag,
+};
 use self::schedule::Schedule;
+use self::tracer::Tracer;
 use crate::shared::directory::Directory;
 use crate::shared::error::TargetError;
 use crate::shared::ids::ConnectionId;
@@ -59,6 +62,7 @@ use crate::shared::message::{Message, MovedConnection, Prepared};
 use crate::shared::round::Round;
 use crate::shared::snapshot::Needs;
 use crate::shared::statistics::CounterWriter;
+use crate::shared::trace::Trace;
 
 /// What a round waits for.
 type IsBusy = fn(&Io) -> bool;
@@ -81,7 +85,7 @@ pub(crate) struct Group {
     /// Rounds that wait until no I/O queue is busy.
     draining: Vec<(Arc<Round>, IsBusy)>,
     /// Hosts that connect anew, whose connections here have to show that they are alive.
-    doubts: Vec<Doubt>,
+    doubts: Doubts,
     /// Rounds that wait for the commands that hold this.
     settling: Vec<(Arc<Round>, Hold)>,
     /// Memory was short, and a check for the hosts that hold it is scheduled.
@@ -127,7 +131,7 @@ impl Group {
             set_aside: VecDeque::new(),
             outdated: VecDeque::new(),
             draining: Vec::new(),
-            doubts: Vec::new(),
+            doubts: Doubts::default(),
             settling: Vec::new(),
             stall_timer_set: false,
             stopping: false,
@@ -193,18 +197,15 @@ impl Group {
             }
             LISTENERS => self.handle_listener(completion),
             STALL_TIMER => self.end_stalled_connection(),
-            RATE_TIMER => self.core.schedule.throttle.timer_arrived(),
             TRACE_TIMER => self.end_trace(),
-            DOUBT_TIMER => self.check_doubts(),
+            DOUBT_TIMER => self.doubts.check(&mut self.connections, &mut self.core),
             KEY_TIMER => {
                 let now = self.core.reactor.turn_time();
                 self.core.snapshot.generated.expire(self.core.id, now);
             }
             REGISTRATION_TIMERS => self.core.expire_registrations(),
             CONTROLLERS => self.with(token.tag as usize, |connection, core| {
-                if let Role::Admin(admin) = &mut connection.role {
-                    admin.handle_timer(&mut connection.transport, core);
-                }
+                connection.with_admin(core, Admin::handle_timer);
             }),
             DRAIN_TIMERS => self.with(token.tag as usize, Connection::handle_drain_timeout),
             AUTHENTICATION_TIMERS => {
@@ -241,11 +242,7 @@ impl Group {
         index: usize,
         action: impl FnOnce(&mut Connection, &mut Core) -> bool,
     ) {
-        let Some(mut connection) = self.connections.take(index) else { return };
-        if action(&mut connection, &mut self.core) {
-            self.mark_active(&mut connection);
-        }
-        self.connections.put(connection);
+        self.connections.with_if_changed(index, &mut self.core, action);
     }
 
     fn handle_message(&mut self, message: Message) {
@@ -261,11 +258,11 @@ impl Group {
                 self.with_id(queue, |connection, core| connection.end(reason, core));
             }
             Message::QueueEnded { owner, queue_id } => {
-                self.with_admin(owner, |admin, transport, core| {
-                    admin.queue_ended(queue_id, transport, core);
-                });
+                self.with_admin(owner, |admin, context| admin.queue_ended(queue_id, context));
             }
-            Message::StaleCheck { host, round } => self.stale_check(host, round),
+            Message::StaleCheck { host, round } => {
+                self.doubts.begin(host, round, &mut self.connections, &mut self.core);
+            }
             Message::StaleChecked { connection, stale_check } => {
                 self.with_id(connection, |connection, core| {
                     connection.handle_stale_checked(stale_check, core);
@@ -313,10 +310,42 @@ impl Group {
         }
     }
 
+    /// Records the commands that come from now on.
+    fn begin_trace(&mut self, trace: Arc<Trace>) {
+        let core = &mut self.core;
+        let Some(tracer) = Tracer::begin(trace, core.id) else { return };
+        let end = core.reactor.now().saturating_add(tracer.time());
+        core.reactor.set_timer(Token { owner: TRACE_TIMER, tag: 0 }, end);
+        core.tracer = Some(tracer);
+        self.trace_queues();
+    }
+
+    /// The time of a trace is over.
+    fn end_trace(&mut self) {
+        let tracer = self.core.tracer.take();
+        self.trace_queues();
+        if let Some(tracer) = tracer {
+            tracer.end();
+        }
+    }
+
+    /// Has every queue record its commands, or no longer.
+    fn trace_queues(&mut self) {
+        for index in self.connections.indices() {
+            self.with_if_changed(index, |connection, core| {
+                if let Role::Io(io) = &mut connection.role {
+                    io.trace(core);
+                }
+                false
+            });
+        }
+    }
+
     fn abort_command(&mut self, queue: ConnectionId, command_id: u16) -> bool {
         let mut aborted = false;
         self.with_id(queue, |connection, core| {
-            aborted = connection.abort_command(command_id, core);
+            let found = connection.with_io(core, |io, context| io.abort(command_id, context));
+            aborted = found.unwrap_or(false);
         });
         aborted
     }
@@ -343,26 +372,22 @@ impl Group {
     }
 
     fn protected(&mut self, owner: ConnectionId, command_id: u16, status: Status) {
-        self.with_admin(owner, |admin, transport, core| {
-            admin.handle_protected(command_id, status, transport, core);
+        self.with_admin(owner, |admin, context| {
+            admin.handle_protected(command_id, status, context);
         });
     }
 
     fn tell_controller(&mut self, owner: ConnectionId, event: ControllerEvent) {
-        self.with_admin(owner, |admin, transport, core| {
-            admin.handle_event(event, transport, core);
-        });
+        self.with_admin(owner, |admin, context| admin.handle_event(event, context));
     }
 
     fn with_admin(
         &mut self,
         owner: ConnectionId,
-        action: impl FnOnce(&mut Admin, &mut TargetConnection, &mut Core),
+        action: impl FnOnce(&mut Admin, &mut Context<'_>),
     ) {
         self.with_id(owner, |connection, core| {
-            if let Role::Admin(admin) = &mut connection.role {
-                action(admin, &mut connection.transport, core);
-            }
+            connection.with_admin(core, action);
             connection.reap(core);
         });
     }

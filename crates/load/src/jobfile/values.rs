@@ -1,4 +1,8 @@
 //! What stands after `=` in fio's words.
+//!
+//! Sizes and times have a reader of their own, beside that of all other text (`weft_backend`): in
+//! fio's words `kb` is 1024 or what `kb_base` says, a number alone has the unit of its key, and a
+//! size may be a product or hexadecimal.
 
 use std::time::Duration;
 

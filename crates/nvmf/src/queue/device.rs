@@ -1,7 +1,5 @@
 //! What a queue asks of a device, and what becomes of a device's failures.
 
-use weft_nvme::Status;
-
 use crate::reservation;
 
 /// What the target is to do for one I/O command: on which device, and which data goes where.
@@ -156,53 +154,13 @@ pub enum Transfer {
     FromHost(u32),
 }
 
-/// How a device failed, in words that need no device layer to say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeviceFailure {
-    /// The range is not within the device.
-    OutOfRange,
-    /// The device cannot be written.
-    ReadOnly,
-    /// Compare found a difference.
-    Mismatch,
-    /// The device has no room left.
-    NoSpace,
-    /// The device cannot do this.
-    Unsupported,
-    /// The medium could not be read.
-    MediaRead,
-    /// The medium could not be written.
-    MediaWrite,
-    /// The device was taken away.
-    Gone,
-    /// The operation was cancelled.
-    Aborted,
-    /// A remote device lost its connection; the operation may have been done.
-    PathLost,
-    /// Anything else.
-    Internal,
-    /// A remote device answered with this status.
-    Remote(Status),
-}
-
-impl DeviceFailure {
-    /// The status that tells the host. Do Not Retry is set where the same command would fail
-    /// the same way again.
+impl Transfer {
+    /// How many bytes they are.
     #[must_use]
-    pub const fn status(self) -> Status {
+    pub const fn bytes(self) -> usize {
         match self {
-            Self::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
-            Self::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.with_dnr(),
-            Self::Mismatch => Status::COMPARE_FAILURE.with_dnr(),
-            Self::NoSpace => Status::CAPACITY_EXCEEDED.with_dnr(),
-            Self::Unsupported => Status::INVALID_OPCODE.with_dnr(),
-            Self::MediaRead => Status::UNRECOVERED_READ_ERROR,
-            Self::MediaWrite => Status::WRITE_FAULT,
-            Self::Gone => Status::INVALID_NAMESPACE.with_dnr(),
-            Self::Aborted => Status::ABORT_REQUESTED,
-            Self::PathLost => Status::INTERNAL_PATH_ERROR,
-            Self::Internal => Status::INTERNAL_ERROR,
-            Self::Remote(status) => status,
+            Self::None => 0,
+            Self::ToHost(bytes) | Self::FromHost(bytes) => bytes as usize,
         }
     }
 }
@@ -210,27 +168,6 @@ impl DeviceFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_failure_has_its_status() {
-        let table = [
-            (DeviceFailure::OutOfRange, 0x4080),
-            (DeviceFailure::ReadOnly, 0x4020),
-            (DeviceFailure::Mismatch, 0x4285),
-            (DeviceFailure::NoSpace, 0x4081),
-            (DeviceFailure::Unsupported, 0x4001),
-            (DeviceFailure::MediaRead, 0x0281),
-            (DeviceFailure::MediaWrite, 0x0280),
-            (DeviceFailure::Gone, 0x400b),
-            (DeviceFailure::Aborted, 0x0007),
-            (DeviceFailure::PathLost, 0x0300),
-            (DeviceFailure::Internal, 0x0006),
-            (DeviceFailure::Remote(Status(0x4123)), 0x4123),
-        ];
-        for (failure, status) in table {
-            assert_eq!(failure.status(), Status(status), "{failure:?}");
-        }
-    }
 
     #[test]
     fn operations_know_their_range_and_kind() {

@@ -9,8 +9,8 @@ use weft_nvme::log_page::AsymmetricNamespaceAccessState as State;
 use weft_nvme::{Command, Completion, Nqn, Status, Wire};
 
 use super::{
-    ControllerShared, DeviceCommand, DeviceFailure, DeviceOperation, IoAction, IoQueue, QueueGrant,
-    QueueShared, Transfer,
+    ControllerShared, DeviceCommand, DeviceOperation, IoAction, IoQueue, QueueGrant, QueueShared,
+    Transfer,
 };
 use crate::ana::GroupStates;
 use crate::subsystem::{
@@ -182,15 +182,15 @@ impl Harness {
         let found = self.waiting.iter().find(|(id, device)| device.is_some() && !paired(**id));
         let Some((_, Some(device))) = found else { return };
         let device = *device;
-        let mut result = match input.byte() % 3 {
-            0 => Err(DeviceFailure::MediaWrite),
-            _ => Ok(()),
+        let mut status = match input.byte() % 3 {
+            0 => Status::WRITE_FAULT,
+            _ => Status::SUCCESS,
         };
         if let DeviceOperation::Deallocate { ranges } = device.operation {
             let data: Vec<u8> = (0..ranges).flat_map(|_| input.bytes::<16>()).collect();
             match self.queue.handle_ranges(&device, &data) {
                 Ok(list) => assert!(list.len() <= usize::from(ranges)),
-                Err(status) => result = Err(DeviceFailure::Remote(status)),
+                Err(refused) => status = refused,
             }
         }
         if let DeviceOperation::Reserve(operation) = device.operation {
@@ -199,7 +199,7 @@ impl Harness {
             let data = data.get(..length as usize).expect("at most two keys");
             assert!(operation.request(data).is_ok());
         }
-        let completion = self.queue.complete_device(&device, result);
+        let completion = self.queue.complete_device(&device, status);
         self.answered(completion);
     }
 
@@ -211,12 +211,12 @@ impl Harness {
             }
             return;
         };
-        let result = match input.byte() % 2 {
-            0 => Err(DeviceFailure::Mismatch),
-            _ => Ok(()),
+        let status = match input.byte() % 2 {
+            0 => Status::COMPARE_FAILURE.with_dnr(),
+            _ => Status::SUCCESS,
         };
-        for completion in self.queue.complete_fused(&compare, &write, result) {
-            assert_eq!(completion.status().is_success(), result.is_ok());
+        for completion in self.queue.complete_fused(&compare, &write, status) {
+            assert_eq!(completion.status().is_success(), status.is_success());
             self.answered(completion);
         }
     }
@@ -241,7 +241,7 @@ impl Harness {
         for (command_id, device) in left {
             let completion = match (device, self.queue.abort_held(command_id)) {
                 (_, Some(completion)) => completion,
-                (Some(device), None) => self.queue.complete_device(&device, Ok(())),
+                (Some(device), None) => self.queue.complete_device(&device, Status::SUCCESS),
                 (None, None) => self.queue.complete(command_id, Status::SUCCESS),
             };
             self.answered(completion);

@@ -219,7 +219,7 @@ fn every_opcode_has_its_outcome() {
             }
         };
         assert_eq!(queue.handle_command(&block_command), IoAction::Device(expected), "{opcode}");
-        let done = queue.complete_device(&expected, Ok(()));
+        let done = queue.complete_device(&expected, Status::SUCCESS);
         assert_eq!((done.command_id.get(), done.status()), (CID, Status::SUCCESS));
     }
     assert_eq!(refused_opcodes, 256 - 9);
@@ -833,18 +833,18 @@ fn compare_and_write_is_one() {
     assert_eq!(compare.operation, DeviceOperation::Compare { slba: 4, nlb: 2 });
     assert_eq!(write.operation, DeviceOperation::Write { slba: 4, nlb: 2, durable: false });
     assert_eq!(late(&mut queue), vec![]);
-    let statuses = |result, queue: &mut IoQueue| {
+    let statuses = |status, queue: &mut IoQueue| {
         queue
-            .complete_fused(&compare, &write, result)
+            .complete_fused(&compare, &write, status)
             .map(|completion| (completion.command_id.get(), completion.status()))
     };
-    assert_eq!(statuses(Ok(()), &mut queue), [(1, Status::SUCCESS), (2, Status::SUCCESS)]);
+    assert_eq!(statuses(Status::SUCCESS, &mut queue), [(1, Status::SUCCESS), (2, Status::SUCCESS)]);
     assert_eq!(
-        statuses(Err(DeviceFailure::Mismatch), &mut queue),
+        statuses(Status::COMPARE_FAILURE.with_dnr(), &mut queue),
         [(1, Status::COMPARE_FAILURE.with_dnr()), (2, Status::ABORTED_FAILED_FUSED)]
     );
     assert_eq!(
-        statuses(Err(DeviceFailure::MediaRead), &mut queue),
+        statuses(Status::UNRECOVERED_READ_ERROR, &mut queue),
         [(1, Status::UNRECOVERED_READ_ERROR), (2, Status::ABORTED_FAILED_FUSED)]
     );
 }
@@ -955,7 +955,7 @@ fn failures_come_into_the_error_log() {
     let IoAction::Device(read) = queue.handle_command(&read_write(NvmOpcode::READ, 1, 7, 1)) else {
         panic!("a device command")
     };
-    let done = queue.complete_device(&read, Err(DeviceFailure::MediaRead));
+    let done = queue.complete_device(&read, Status::UNRECOVERED_READ_ERROR);
     assert_eq!(done.status(), Status::UNRECOVERED_READ_ERROR);
     let base = ErrorRecord {
         count: 2,

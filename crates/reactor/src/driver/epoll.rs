@@ -2,7 +2,7 @@
 
 use crate::driver::Wait;
 use crate::driver::files::FileOperation;
-use crate::driver::kernel::{Poller, Ready};
+use crate::driver::poller::{Poller, Ready, timespec};
 use crate::driver::threads::Threads;
 use crate::limits::{EVENTS, EXPRESS_INTERVAL};
 use crate::mailbox::Waker;
@@ -11,7 +11,7 @@ use crate::setup::Config;
 use crate::slab::Key;
 use crate::system::monotonic_time;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -157,12 +157,4 @@ fn interpret(event: &epoll::Event) -> Option<Ready> {
         ended: is_ended,
         is_watched: true,
     })
-}
-
-/// A duration as the kernel takes it; a longer one becomes the longest.
-pub(crate) fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(duration.subsec_nanos()),
-    }
 }

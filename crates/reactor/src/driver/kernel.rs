@@ -1,98 +1,27 @@
 //! The driver over the kernel's sockets and files. A [`Poller`] supplies readiness and completions
 //! of files.
 
-use crate::driver::files::{FileOperation, Files, OpenFile};
+use crate::driver::files::{Files, OpenFile};
+use crate::driver::poller::{Poller, Ready};
 use crate::driver::sockets::Sockets;
-use crate::driver::{Driver, Wait, uncommanded, unpolled, unserved};
+use crate::driver::{Driver, Wait, unpolled, unserved};
 use crate::limits::{EXPRESS_FILE_INTERVAL, EXPRESS_FILE_TIME, POLL_INTERVAL};
 use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketId, Token};
 use crate::passthrough::Commands;
 use crate::pool::Pool;
 use crate::records::Records;
 use crate::setup::Config;
-use crate::slab::Key;
+use crate::socket::{Life, Marking};
 use crate::source::ReadyFlag;
-use crate::stream::{FileKind, FileSource, Life, Marking, Stream, StreamKind};
+use crate::stream::{FileKind, FileSource, Stream, StreamKind};
 use crate::system::monotonic_time;
 use crate::ublk::Queue;
-use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What the kernel reported about a watched descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ready {
-    pub(crate) key: Key,
-    pub(crate) readable: bool,
-    pub(crate) writable: bool,
-    /// The peer has ended the stream, or the connection is broken: no further edge may come.
-    pub(crate) ended: bool,
-    /// More reports may follow. Otherwise the watch is over and has to be set up anew.
-    pub(crate) is_watched: bool,
-}
-
-/// Where readiness and the completions of file operations come from.
-pub(crate) trait Poller: Debug {
-    const NAME: &'static str;
-
-    /// Whether it has the commands of devices (IORING_OP_URING_CMD).
-    const HAS_COMMANDS: bool = false;
-
-    /// From now on every edge of the descriptor's readiness is reported under `key`, beginning
-    /// with its present state.
-    fn watch(&mut self, descriptor: BorrowedFd<'_>, key: Key) -> io::Result<()>;
-
-    /// Undoes [`watch`](Self::watch). Reports that are pending may still come.
-    fn unwatch(&mut self, descriptor: BorrowedFd<'_>, key: Key);
-
-    fn submit_file(&mut self, operation: FileOperation, ready: &mut Vec<ReactorCompletion>);
-    fn cancel_file(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>);
-
-    /// Makes ready for operations on polled files.
-    fn prepare_polling(&mut self) -> io::Result<()> {
-        Err(unpolled())
-    }
-
-    /// Makes ready for namespaces without the block layer.
-    fn prepare_commands(&mut self) -> io::Result<()> {
-        Err(uncommanded())
-    }
-
-    /// Whether a poller that watches express sockets has operations on files as well.
-    const HAS_EXPRESS_FILES: bool = false;
-
-    /// How many operations on files it has.
-    fn files_in_flight(&self) -> usize {
-        0
-    }
-
-    /// Hands over what was submitted and not handed to the kernel yet.
-    fn hand_over(&mut self) {}
-
-    /// Whether a poll would find something, as far as is known without a system call.
-    fn has_ready(&mut self) -> bool;
-
-    /// Another poller, that watches sockets only.
-    fn for_express(&self) -> io::Result<Self>
-    where
-        Self: Sized;
-
-    /// Whether a poll of a poller that watches sockets only would find something.
-    fn is_reported(&mut self) -> bool;
-
-    /// Takes the kernel's reports, after waiting for one if `wait` says so.
-    fn poll(
-        &mut self,
-        now: Duration,
-        wait: Wait,
-        readiness: &mut Vec<Ready>,
-        ready: &mut Vec<ReactorCompletion>,
-    );
-}
 
 /// Sockets, files and a poller.
 #[derive(Debug)]
@@ -139,6 +68,15 @@ impl<P: Poller> Kernel<P> {
             Some(express) => Ok(express),
             none => Ok(none.insert(self.poller.for_express()?)),
         }
+    }
+
+    /// Whether the poller of what is express can have an operation.
+    fn has_express_file(&mut self, operation: &Operation) -> bool {
+        let is_of_a_file = matches!(
+            operation,
+            Operation::Read { .. } | Operation::Write { .. } | Operation::Sync { .. }
+        );
+        is_of_a_file && P::HAS_EXPRESS_FILES && self.express_poller().is_ok()
     }
 
     /// How to wait while operations on files are express, with which no wait ends: not at all, and
@@ -273,7 +211,13 @@ impl<P: Poller> Driver for Kernel<P> {
         self.files.remove(file.0);
     }
 
-    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<ReactorCompletion>) {
+    fn submit(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        is_express: bool,
+        ready: &mut Vec<ReactorCompletion>,
+    ) {
         match operation {
             Operation::Accept { .. }
             | Operation::Connect { .. }
@@ -287,10 +231,17 @@ impl<P: Poller> Driver for Kernel<P> {
             | Operation::Sync { .. }
             | Operation::Discard { .. }
             | Operation::WriteZeroes { .. }
-            | Operation::FetchUblk { .. } => match self.files.prepare(token, operation) {
-                Ok(operation) => self.poller.submit_file(operation, ready),
-                Err(completion) => ready.push(completion),
-            },
+            | Operation::FetchUblk { .. } => {
+                let is_express = is_express && self.has_express_file(&operation);
+                match (self.files.prepare(token, operation), &mut self.express) {
+                    (Err(completion), _) => ready.push(completion),
+                    (Ok(operation), Some(express)) if is_express && operation.is_plain() => {
+                        self.express_file_at = monotonic_time();
+                        express.submit_file(operation, ready);
+                    }
+                    (Ok(operation), _) => self.poller.submit_file(operation, ready),
+                }
+            }
         }
     }
 
@@ -359,29 +310,6 @@ impl<P: Poller> Driver for Kernel<P> {
         self.sockets.express() + self.express.as_ref().map_or(0, P::files_in_flight)
     }
 
-    fn submit_express(
-        &mut self,
-        token: Token,
-        operation: Operation,
-        ready: &mut Vec<ReactorCompletion>,
-    ) {
-        let is_of_a_file = matches!(
-            operation,
-            Operation::Read { .. } | Operation::Write { .. } | Operation::Sync { .. }
-        );
-        if !is_of_a_file || !P::HAS_EXPRESS_FILES || self.express_poller().is_err() {
-            return self.submit(token, operation, ready);
-        }
-        match (self.files.prepare(token, operation), &mut self.express) {
-            (Err(completion), _) => ready.push(completion),
-            (Ok(operation), Some(express)) if operation.is_plain() => {
-                self.express_file_at = monotonic_time();
-                express.submit_file(operation, ready);
-            }
-            (Ok(operation), _) => self.poller.submit_file(operation, ready),
-        }
-    }
-
     fn hand_over_express(&mut self) {
         if let Some(express) = &mut self.express {
             express.hand_over();
@@ -410,10 +338,6 @@ impl<P: Poller> Driver for Kernel<P> {
         self.sockets.continue_sends(&mut self.poller, ready)
     }
 
-    fn set_send_slice(&mut self, bytes: usize) {
-        self.sockets.set_slice(bytes);
-    }
-
     fn release_idle(&mut self) {
         self.sockets.release_idle();
     }
@@ -429,9 +353,12 @@ fn earliest(first: Option<Duration>, second: Option<Duration>) -> Option<Duratio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::files::FileOperation;
     use crate::limits::HOT_TIME;
     use crate::operation::{Outcome, Owner};
+    use crate::slab::Key;
     use std::io::Write;
+    use std::os::fd::BorrowedFd;
     use std::os::unix::net::UnixStream;
 
     /// A poller that reports what a test puts into it and counts how often it is asked.
@@ -519,7 +446,7 @@ mod tests {
         fn receive(&mut self, number: u32) {
             let socket = self.sockets[number as usize];
             let token = Token::new(Owner(0), number);
-            self.kernel.submit(token, Operation::Receive { socket }, &mut Vec::new());
+            self.kernel.submit(token, Operation::Receive { socket }, false, &mut Vec::new());
         }
 
         fn write(&mut self, number: usize) {

@@ -16,19 +16,18 @@ mod connections;
 mod express;
 mod streams;
 
-pub(crate) use streams::{fit, take_largest};
-
-use crate::driver::kernel::{Poller, Ready};
-use crate::limits::{BACKLOG, HOT_TIME, RECEIVE_BYTES_MIN, SEND_SLICE_BYTES};
+use crate::driver::poller::{Poller, Ready};
+use crate::limits::{BACKLOG, HOT_TIME, RECEIVE_BYTES_MIN};
 use crate::message::Message;
 use crate::operation::{Operation, Outcome, ReactorCompletion, Token};
 use crate::pool::{BUFFER_BYTES_MAX, Buffer, Pool};
 use crate::records::Records;
 use crate::slab::{Key, Slab};
-use crate::source::ReadyFlag;
-use crate::stream::{
-    Life, Marking, internet_address, listen_unpaced, prepare, set_reset_at_close, tcp_socket,
+use crate::socket::{
+    Life, Marking, internet_address, life_within, listen_unpaced, prepare, set_reset_at_close,
+    tcp_socket,
 };
+use crate::source::ReadyFlag;
 use crate::timers::{NumberMap, Timers};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -53,8 +52,6 @@ pub(crate) struct Sockets {
     sliced: VecDeque<Key>,
     /// How many sockets are express.
     express: usize,
-    /// How much others send at once while there are any.
-    slice: usize,
     scratch: Vec<Key>,
     hot: Hot,
     connect_limits: Timers<Key>,
@@ -167,7 +164,6 @@ impl Sockets {
             starved: Vec::new(),
             sliced: VecDeque::new(),
             express: 0,
-            slice: SEND_SLICE_BYTES,
             scratch: Vec::new(),
             hot: Hot::default(),
             connect_limits: Timers::new(),
@@ -262,7 +258,7 @@ impl Sockets {
     /// Whether something of the peer has come within this time.
     pub(crate) fn life_within(&self, key: Key, time: Duration) -> Life {
         let Some(socket) = self.table.get(key) else { return Life::Doubtful };
-        crate::stream::life_within(&socket.descriptor, time)
+        life_within(&socket.descriptor, time)
     }
 
     /// Releases an idle stream's descriptor, with whether its TLS is the kernel's.

@@ -1,7 +1,8 @@
 //! A few threads for operations that would block: on files where there is no io_uring, and
 //! requests to block devices that io_uring does not support.
 
-use crate::driver::files::{FileOperation, Step};
+use crate::driver::files::FileOperation;
+use crate::driver::step::Step;
 use crate::mailbox::Waker;
 use crate::operation::{ReactorCompletion, Token};
 use crate::slab::{Key, Slab};

@@ -13,9 +13,9 @@ mod side;
 
 use self::side::{CommandRing, PolledRing};
 use crate::driver::Wait;
-use crate::driver::epoll::timespec;
-use crate::driver::files::{FileOperation, Step};
-use crate::driver::kernel::{Poller, Ready};
+use crate::driver::files::FileOperation;
+use crate::driver::poller::{Poller, Ready, timespec};
+use crate::driver::step::Step;
 use crate::driver::threads::Threads;
 use crate::limits::{COMPLETION_ENTRIES, SUBMISSION_ENTRIES};
 use crate::mailbox::Waker;

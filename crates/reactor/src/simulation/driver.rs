@@ -1,9 +1,8 @@
 //! The driver of a simulated reactor.
 
+use super::conditions::SimulatedFile;
 use super::network::{End, SocketEntry};
 use super::state::{Event, Express, Notice, State};
-use super::{DRIVER_NAME, SimulatedFile};
-use crate::driver::sockets::{fit, take_largest};
 use crate::driver::{Driver, Wait, unserved};
 use crate::limits::SEND_SLICE_BYTES;
 use crate::mailbox::Waker;
@@ -13,8 +12,9 @@ use crate::operation::{
 };
 use crate::pool::{Buffer, Pool};
 use crate::slab::{Key, Slab};
+use crate::socket::Life;
 use crate::source::ReadyFlag;
-use crate::stream::{FileKind, FileSource, Life, Stream, StreamKind};
+use crate::stream::{FileKind, FileSource, Stream, StreamKind};
 use crate::timers::NumberMap;
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -26,6 +26,9 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 use std::{fmt, io};
+
+/// The [`driver_name`](crate::Reactor::driver_name) of simulated reactors.
+pub const DRIVER_NAME: &str = "simulated";
 
 /// What [`World::set_send_time`](super::World::set_send_time) and the service of a file are the
 /// time of.
@@ -44,8 +47,6 @@ pub(crate) struct SimulatedDriver {
     runnable: Vec<Key>,
     /// What is apart from the others.
     express: Express,
-    /// How much others send at once meanwhile.
-    slice: usize,
     /// Those that have more to send.
     sliced: VecDeque<Key>,
     files: Slab<SimulatedFile>,
@@ -104,7 +105,6 @@ impl SimulatedDriver {
             tokens: NumberMap::default(),
             runnable: Vec::new(),
             express: Express::default(),
-            slice: SEND_SLICE_BYTES,
             sliced: VecDeque::new(),
             files: Slab::new(),
             operations: Slab::new(),
@@ -246,7 +246,7 @@ impl SimulatedDriver {
         let mut taken = None;
         let bytes = match into {
             Some((buffer, range)) => &mut buffer.bytes_mut()[range.clone()],
-            None => match taken.insert(take_largest(&self.pool, self.receive_bytes)) {
+            None => match taken.insert(self.pool.take_largest(self.receive_bytes)) {
                 Some(buffer) => buffer.bytes_mut(),
                 // The pool is empty: again in the next turn.
                 None => return self.runnable.push(key),
@@ -258,7 +258,7 @@ impl SimulatedDriver {
         let outcome = match (result, into, taken.flatten()) {
             (Ok(len), Some((buffer, _)), _) => Outcome::ReceivedInto { buffer, len },
             (Ok(len), None, Some(mut buffer)) => {
-                fit(&self.pool, &mut buffer, len);
+                self.pool.fit(&mut buffer, len);
                 Outcome::Received { buffer, len }
             }
             (Err(error), into, _) => {
@@ -277,7 +277,7 @@ impl SimulatedDriver {
         let sockets = &self.express.sockets;
         let is_sliced = !sockets.is_empty() && !sockets.contains(&key);
         let send_time = if is_sliced { state.send_time } else { Duration::ZERO };
-        let most = if send_time.is_zero() { usize::MAX } else { self.slice };
+        let most = if send_time.is_zero() { usize::MAX } else { SEND_SLICE_BYTES };
         let before = message.unsent();
         let result = send_most(&mut state, *end, message, most);
         let sent = u32::try_from(before - message.unsent()).unwrap_or(u32::MAX);
@@ -587,7 +587,13 @@ impl Driver for SimulatedDriver {
         self.files.remove(file.0);
     }
 
-    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<ReactorCompletion>) {
+    fn submit(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        is_express: bool,
+        ready: &mut Vec<ReactorCompletion>,
+    ) {
         match operation {
             Operation::Connect { .. } => self.connect(token, &operation, ready),
             Operation::Accept { .. }
@@ -602,6 +608,10 @@ impl Driver for SimulatedDriver {
             Operation::FetchUblk { .. } => {
                 ready.push(ReactorCompletion { token, outcome: operation.refuse(unserved()) });
             }
+        }
+        if is_express {
+            let own = self.operations.iter().find(|(_, work)| work.token == token);
+            self.express.operations.extend(own.map(|(key, _)| key));
         }
     }
 
@@ -683,17 +693,6 @@ impl Driver for SimulatedDriver {
         self.express.sockets.len() + self.express.operations.len()
     }
 
-    fn submit_express(
-        &mut self,
-        token: Token,
-        operation: Operation,
-        ready: &mut Vec<ReactorCompletion>,
-    ) {
-        self.submit(token, operation, ready);
-        let own = self.operations.iter().find(|(_, work)| work.token == token);
-        self.express.operations.extend(own.map(|(key, _)| key));
-    }
-
     fn has_express(&mut self) -> bool {
         let mut state = self.state.borrow_mut();
         let work = state.work_time;
@@ -717,10 +716,6 @@ impl Driver for SimulatedDriver {
             self.try_send(key, ready);
         }
         !self.sliced.is_empty()
-    }
-
-    fn set_send_slice(&mut self, bytes: usize) {
-        self.slice = bytes;
     }
 
     fn note_deadline(&mut self, deadline: Option<Duration>) {

@@ -7,7 +7,7 @@
 use super::random::Random;
 use super::state::{Event, Notice, State};
 use crate::slab::Key;
-use crate::stream::Life;
+use crate::socket::Life;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;

@@ -1,9 +1,9 @@
 //! A world's time: its future events, and the notices to its reactors.
 
+use super::conditions::{NetworkConditions, SimulatedFile, StorageConditions};
 use super::files::FileState;
 use super::network::{End, Interceptor, Listener};
 use super::random::Random;
-use super::{NetworkConditions, SimulatedFile, StorageConditions};
 use crate::slab::{Key, Slab};
 use rustix::io::Errno;
 use std::cmp::Reverse;

@@ -161,6 +161,30 @@ pub fn socket_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Serde form of the address of a socket, which may be missing; a link-local one has its interface.
+pub(super) mod optional {
+    use super::{SocketAddr, socket_address, socket_text};
+    use serde::de::{Deserialize, Deserializer, Error as _};
+    use serde::ser::Serializer;
+
+    pub(in crate::config) fn serialize<S: Serializer>(
+        address: &Option<SocketAddr>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match address {
+            Some(address) => serializer.serialize_str(&socket_text(*address)),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<SocketAddr>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| socket_address(&text).map_err(D::Error::custom)).transpose()
+    }
+}
+
 fn not_here(interface: &str) -> String {
     format!(
         "names the interface {interface:?}, which is not here: `ip link` lists those of this \

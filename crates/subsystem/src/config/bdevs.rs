@@ -3,8 +3,84 @@
 use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
+use serde_with::{DisplayFromStr, serde_as};
+use weft_backend::DeviceSpec;
 
-use super::Bdev;
+use super::HexId;
+
+/// The kind of a block device, as SPDK names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BdevKind {
+    /// Memory of this process.
+    Malloc,
+    /// A device that forgets what is written.
+    Null,
+    /// A file or block device that was made with SPDK's `bdev_aio_create`.
+    Aio,
+    /// One that was made with `bdev_uring_create`.
+    Uring,
+    /// An image of a Ceph cluster that was made with `bdev_rbd_create`.
+    Rbd,
+    /// Another block device with a delay that was made with `bdev_delay_create`.
+    Delay,
+    /// Any other device, as the command line writes it.
+    Device,
+}
+
+impl BdevKind {
+    /// The word for it in SPDK's methods.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Malloc => "malloc",
+            Self::Null => "null",
+            Self::Aio => "aio",
+            Self::Uring => "uring",
+            Self::Rbd => "rbd",
+            Self::Delay => "delay",
+            Self::Device => "device",
+        }
+    }
+
+    /// The kind of a device that a configuration describes.
+    #[must_use]
+    pub fn of(device: &DeviceSpec) -> Self {
+        match device {
+            DeviceSpec::Memory { .. } => Self::Malloc,
+            DeviceSpec::Null { .. } => Self::Null,
+            _ => Self::Device,
+        }
+    }
+}
+
+/// A block device with a name: it exists, and keeps its contents, whether a namespace uses it or
+/// not.
+#[serde_as]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Bdev {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: BdevKind,
+    /// The device.
+    #[serde_as(as = "DisplayFromStr")]
+    pub device: DeviceSpec,
+    /// The block device that it delays, by name; none: it stands on none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// Its UUID, which a namespace on it has as well.
+    #[serde_as(as = "HexId<16>")]
+    pub uuid: [u8; 16],
+}
+
+/// A namespace of a configuration without a block device of its own name: it has this name where
+/// one is needed.
+#[must_use]
+pub fn implied_bdev_name(nqn: &str, nsid: u32) -> String {
+    format!("{nqn}:{nsid}")
+}
 
 /// Block devices of which one is found, added or removed without a look at the others. Written as a
 /// list.

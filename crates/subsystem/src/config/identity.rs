@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
+use weft_backend::DeviceFactory;
 
 use super::{Namespace, Subsystem};
 
@@ -22,6 +23,13 @@ pub struct Device {
     pub identity: String,
     /// Whether its contents survive a restart.
     pub survives_restart: bool,
+}
+
+impl Device {
+    /// That of a device that was opened.
+    pub(crate) fn of(device: &dyn DeviceFactory) -> Self {
+        Self { identity: device.identity(), survives_restart: device.survives_restart() }
+    }
 }
 
 /// The identities of a namespace for hosts.

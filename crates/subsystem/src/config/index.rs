@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use crate::config::{Config, ConfigError, Namespace, OWN_FILE};
+use super::subsystem::OWN_FILE;
+use super::{Config, ConfigError, Namespace};
 
 /// A namespace by its subsystem and number.
 pub(crate) type Place = (String, u32);

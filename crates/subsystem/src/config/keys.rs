@@ -2,7 +2,6 @@
 //! or paths, never a key.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,8 +12,7 @@ use weft_nvme::Nqn;
 use weft_nvmf::auth::{Group, HashFunction, Policy, Secret};
 use weft_nvmf::keys::{Derivation, ParseKeyError, TlsKey};
 
-use super::{Config, ConfigError, Subsystem, text};
-use crate::config::key_file;
+use super::{ConfigError, Operated, key_file, text};
 
 /// What hosts of a subsystem have to prove, by name.
 pub(crate) type Policies = BTreeMap<Nqn, Arc<Policy>>;
@@ -120,14 +118,19 @@ impl HostKeys {
     }
 
     /// The keys of TLS.
-    fn psks(&self, keyring: &Keyring) -> Result<Vec<PskKey>, String> {
+    pub(super) fn psks(&self, keyring: &Keyring) -> Result<Vec<PskKey>, String> {
         let derivation =
             if self.psk_compat { Derivation::OldLibnvme } else { Derivation::Standard };
         self.psk.iter().map(|key| Ok((read_key(keyring, key)?, derivation))).collect()
     }
 
-    fn policy(&self, config: &Config) -> Result<Option<Policy>, String> {
-        let read = |key: &String| read_key::<Secret>(&config.keyring, key);
+    /// What it has to prove; of all hosts are the functions that it has none of.
+    pub(super) fn policy(
+        &self,
+        keyring: &Keyring,
+        of_all: &Operated,
+    ) -> Result<Option<Policy>, String> {
+        let read = |key: &String| read_key::<Secret>(keyring, key);
         let Some(secret) = self.dhchap_key.as_ref().map(read).transpose()? else {
             return Ok(None);
         };
@@ -135,7 +138,6 @@ impl HostKeys {
         let mut policy = Policy::new(secret, controller_secret);
         policy.requires_channel = self.dhchap_concat;
         policy.old_channel = self.dhchap_concat_compat;
-        let of_all = &config.operated;
         let hashes = [&self.dhchap_hashes, &of_all.dhchap_hashes];
         if let Some(hashes) = hashes.into_iter().find(|hashes| !hashes.is_empty()) {
             policy.hashes = hashes.as_slice().into();
@@ -170,32 +172,4 @@ fn is_path(key: &str) -> bool {
 
 fn read_key<K: FromStr<Err = ParseKeyError>>(keyring: &Keyring, key: &str) -> Result<K, String> {
     key_file::read(path_of(keyring, key).ok_or_else(|| unknown_key(key))?)
-}
-
-impl Config {
-    /// Reads the keys of TLS of a subsystem's hosts.
-    pub(crate) fn psks(&self, subsystem: &Subsystem) -> Result<Psks, String> {
-        let read = |keys: &HostKeys| {
-            let psks = keys.psks(&self.keyring).map_err(|error| {
-                format!("host {} of subsystem {}: {error}", keys.nqn, subsystem.nqn)
-            })?;
-            Ok((keys.nqn.clone(), psks))
-        };
-        subsystem.host_keys.iter().map(read).collect()
-    }
-
-    /// Reads the keys of a subsystem's hosts.
-    pub(crate) fn policies(&self, subsystem: &Subsystem) -> Result<Policies, String> {
-        let mut policies = Policies::new();
-        for keys in &subsystem.host_keys {
-            let told = |error: &dyn fmt::Display| {
-                format!("host {} of subsystem {}: {error}", keys.nqn, subsystem.nqn)
-            };
-            let nqn: Nqn = keys.nqn.parse().map_err(|error| told(&error))?;
-            if let Some(policy) = keys.policy(self).map_err(|error| told(&error))? {
-                policies.insert(nqn, Arc::new(policy));
-            }
-        }
-        Ok(policies)
-    }
 }

@@ -5,7 +5,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weft_backend::duration::as_text;
 
+use weft_nvmf::subsystem::NSID_MAX;
+
 use super::{ConfigError, text};
+
+/// First controller id handed out, as in the Linux target.
+pub const CNTLID_FIRST: u16 = 1;
+
+/// Last controller id handed out: FFF0h and above are reserved or have special meanings.
+pub const CNTLID_LAST: u16 = 0xffef;
 
 /// Limits of what hosts may ask for and of the resources that the target uses for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,8 +112,8 @@ impl Limits {
         multiple("in-capsule-size", self.in_capsule_bytes, 16, "the field IOCCSZ")?;
         between("h2c-data-size", u64::from(self.h2c_data_bytes), 4096, 4 << 20)?;
         multiple("h2c-data-size", self.h2c_data_bytes, 4, "the field MAXH2CDATA")?;
-        between("namespaces", u64::from(self.namespaces), 1, u64::from(super::NSID_MAX))?;
-        let controllers_max = u64::from(super::CNTLID_LAST);
+        between("namespaces", u64::from(self.namespaces), 1, u64::from(NSID_MAX))?;
+        let controllers_max = u64::from(CNTLID_LAST);
         between("controllers", u64::from(self.controllers), 1, controllers_max)?;
         between("connections", self.connections as u64, 1, 1 << 20)?;
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));

@@ -4,19 +4,41 @@
 use serde_json::Value;
 
 use super::rules::Rule;
-use super::{Config, ConfigError, HostKeys, Keyring, Namespace, Port, PortSubsystems, Subsystem};
+use super::{Config, ConfigError, Keyring, Namespace, Port, PortSubsystems, Subsystem};
 
-/// The differences of the second list and the third, applied to the first.
-fn merged_rules<T: Rule>(served: &[T], before: &[T], after: &[T]) -> Vec<T> {
-    let find = |list: &[T], one: &T| list.iter().find(|other| other.has_scope_of(one)).cloned();
-    let kept = served.iter().filter_map(|one| match (find(before, one), find(after, one)) {
-        (Some(_), None) => None,
-        (before, after) if before == after => Some(one.clone()),
-        (_, after) => after,
-    });
+/// A list as it is served, in the file before, and in the file now.
+type Lists<'a, T> = [&'a [T]; 3];
+
+/// The differences of the file, applied to what is served. `merge` says what becomes of one that
+/// the file has: of what is served, of what the file had, and of what it has.
+fn merged<'a, T: Clone + PartialEq>(
+    [served, before, after]: Lists<'a, T>,
+    is_same: impl Fn(&T, &T) -> bool,
+    merge: impl Fn(&T, Option<&T>, &T) -> Result<T, ConfigError>,
+) -> Result<Vec<T>, ConfigError> {
+    let find = |list: &'a [T], one: &T| list.iter().find(|other| is_same(other, one));
+    let mut merged = Vec::new();
+    for one in served {
+        match (find(before, one), find(after, one)) {
+            (Some(_), None) => {}
+            (None, None) => merged.push(one.clone()),
+            (before, Some(after)) => merged.push(merge(one, before, after)?),
+        }
+    }
     // What was deleted at run time stays so until the file changes it.
-    let is_new = |one: &&T| find(served, one).is_none() && find(before, one).as_ref() != Some(*one);
-    kept.chain(after.iter().filter(is_new).cloned()).collect()
+    let is_new = |one: &&T| find(served, one).is_none() && find(before, one) != Some(*one);
+    merged.extend(after.iter().filter(is_new).cloned());
+    Ok(merged)
+}
+
+/// The same where one is as it is served until the file changes it.
+fn latest<T: Clone + PartialEq>(
+    lists: Lists<'_, T>,
+    is_same: impl Fn(&T, &T) -> bool,
+) -> Result<Vec<T>, ConfigError> {
+    merged(lists, is_same, |served, before, after| {
+        Ok(if before == Some(after) { served.clone() } else { after.clone() })
+    })
 }
 
 impl Config {
@@ -36,42 +58,29 @@ impl Config {
                 .remedy("restart the target"));
         }
         let limits = if before.limits == after.limits { &self.limits } else { &after.limits };
+        let subsystems = [&*self.subsystems, &before.subsystems, &after.subsystems];
+        let is_same = |one: &Subsystem, other: &Subsystem| one.nqn == other.nqn;
+        let subsystems = merged(subsystems, is_same, |served, before, after| match before {
+            Some(before) => served.merged(before, after),
+            None => {
+                let what = format!("subsystem {} was made at run time", served.nqn);
+                Err(ConfigError::new("subsystem", what)
+                    .remedy("give the one of the file another NQN, or delete the other"))
+            }
+        })?;
+        let rate_limits = [&*self.rate_limits, &before.rate_limits, &after.rate_limits];
+        let qos_rules = [&*self.qos_rules, &before.qos_rules, &after.qos_rules];
         let mut merged = Self {
             ports: self.merged_ports(before, after)?,
-            subsystems: Vec::new(),
+            subsystems,
             limits: limits.clone(),
             operated: self.operated.clone(),
-            rate_limits: merged_rules(&self.rate_limits, &before.rate_limits, &after.rate_limits),
-            qos_rules: merged_rules(&self.qos_rules, &before.qos_rules, &after.qos_rules),
+            rate_limits: latest(rate_limits, Rule::has_scope_of)?,
+            qos_rules: latest(qos_rules, Rule::has_scope_of)?,
             keyring: self.merged_keyring(before, after),
             is_standby: self.is_standby,
             ..after.clone()
         };
-        let find = |config: &Self, nqn: &str| {
-            config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn).cloned()
-        };
-        for subsystem in &self.subsystems {
-            let nqn = &subsystem.nqn;
-            match (find(before, nqn), find(after, nqn)) {
-                (Some(_), None) => {}
-                (None, None) => merged.subsystems.push(subsystem.clone()),
-                (None, Some(_)) => {
-                    let what = format!("subsystem {nqn} was made at run time");
-                    return Err(ConfigError::new("subsystem", what)
-                        .remedy("give the one of the file another NQN, or delete the other"));
-                }
-                (Some(before), Some(after)) => {
-                    merged.subsystems.push(subsystem.merged(&before, &after)?);
-                }
-            }
-        }
-        for subsystem in &after.subsystems {
-            let served = find(self, &subsystem.nqn).is_some();
-            // What was deleted at run time stays so until the file changes it.
-            if !served && find(before, &subsystem.nqn).as_ref() != Some(subsystem) {
-                merged.subsystems.push(subsystem.clone());
-            }
-        }
         let has = |nqn: &String| merged.subsystems.iter().any(|subsystem| subsystem.nqn == *nqn);
         for port in &mut merged.ports {
             if let PortSubsystems::Only(nqns) = &mut port.subsystems {
@@ -95,37 +104,34 @@ impl Config {
     }
 
     fn merged_ports(&self, before: &Self, after: &Self) -> Result<Vec<Port>, ConfigError> {
-        let find = |config: &Self, id: u16| config.ports.iter().find(|port| port.id == id).cloned();
-        let mut ports = Vec::new();
-        for port in &self.ports {
-            match (find(before, port.id), find(after, port.id)) {
-                (Some(_), None) => {}
-                (None, None) => ports.push(port.clone()),
-                (None, Some(_)) => {
-                    let what = format!("port {} was made at run time", port.id);
+        let ports = [&*self.ports, &before.ports, &after.ports];
+        merged(
+            ports,
+            |one, other| one.id == other.id,
+            |served, before, after| {
+                let Some(before) = before else {
+                    let what = format!("port {} was made at run time", served.id);
                     return Err(ConfigError::new("port", what)
                         .remedy("give the one of the file another `id`"));
+                };
+                if before == after {
+                    return Ok(served.clone());
                 }
-                (Some(before), Some(after)) if before == after => ports.push(port.clone()),
-                (Some(before), Some(mut after)) => {
-                    if before.ana == after.ana {
-                        after.ana.clone_from(&port.ana);
-                    }
-                    if let (
-                        PortSubsystems::Only(was),
-                        PortSubsystems::Only(is),
-                        PortSubsystems::Only(nqns),
-                    ) = (&before.subsystems, &port.subsystems, &mut after.subsystems)
-                    {
-                        add_made(nqns, was, is);
-                    }
-                    ports.push(after);
+                let mut merged = after.clone();
+                if before.ana == after.ana {
+                    merged.ana.clone_from(&served.ana);
                 }
-            }
-        }
-        let new = after.ports.iter().filter(|port| find(self, port.id).is_none());
-        ports.extend(new.cloned());
-        Ok(ports)
+                if let (
+                    PortSubsystems::Only(was),
+                    PortSubsystems::Only(is),
+                    PortSubsystems::Only(nqns),
+                ) = (&before.subsystems, &served.subsystems, &mut merged.subsystems)
+                {
+                    add_made(nqns, was, is);
+                }
+                Ok(merged)
+            },
+        )
     }
 
     /// Gives the namespaces of a file that were numbered by their position the numbers that they
@@ -187,7 +193,8 @@ impl Subsystem {
                 }
             }
         }
-        merged.host_keys = self.merged_host_keys(before, after);
+        let keys = [&*self.host_keys, &before.host_keys, &after.host_keys];
+        merged.host_keys = latest(keys, |one, other| one.nqn == other.nqn)?;
         let hosts = merged.allowed_hosts.as_ref().unwrap_or(&merged.listed_hosts);
         merged.host_keys.retain(|keys| hosts.contains(&keys.nqn));
         merged.namespaces = self.merged_namespaces(before, after);
@@ -220,22 +227,6 @@ impl Subsystem {
             listed_hosts: self.listed_hosts.clone(),
             ..merged
         })
-    }
-
-    fn merged_host_keys(&self, before: &Self, after: &Self) -> Vec<HostKeys> {
-        let find = |of: &Self, nqn: &str| of.host_keys.iter().find(|keys| keys.nqn == nqn).cloned();
-        let kept = self.host_keys.iter().filter_map(|keys| {
-            match (find(before, &keys.nqn), find(after, &keys.nqn)) {
-                (Some(_), None) => None,
-                (before, after) if before == after => Some(keys.clone()),
-                (_, after) => after,
-            }
-        });
-        // What was removed at run time stays so until the file changes it.
-        let is_new = |keys: &&HostKeys| {
-            find(self, &keys.nqn).is_none() && find(before, &keys.nqn).as_ref() != Some(*keys)
-        };
-        kept.chain(after.host_keys.iter().filter(is_new).cloned()).collect()
     }
 
     fn merged_namespaces(&self, before: &Self, after: &Self) -> Vec<Namespace> {

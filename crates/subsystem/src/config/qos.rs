@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::rules::Rule;
-use super::{Config, ConfigError, Hosts};
+use super::{ConfigError, Hosts, Limits};
 
 /// The weight of a tenant that no rule gives another one.
 pub const QOS_WEIGHT_DEFAULT: u16 = 100;
@@ -118,7 +118,7 @@ impl Rule for QosRule {
         self.port
     }
 
-    fn check(&self, at: &str, _: &Config) -> Result<(), ConfigError> {
+    fn check(&self, at: &str, _: &Limits) -> Result<(), ConfigError> {
         match self.weight {
             Some(weight) if !(1..=QOS_WEIGHT_MAX).contains(&weight) => {
                 Err(ConfigError::new(format!("{at}.weight"), "it is out of range")
@@ -156,8 +156,9 @@ impl fmt::Display for QosRule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::toml::parse;
     use super::*;
+    use crate::config::Config;
+    use crate::config::toml::parse;
 
     fn parsed(keys: &str) -> Result<Config, ConfigError> {
         parse(&format!(

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use weft_backend::{bytes, duration};
 
 use super::rules::Rule;
-use super::{Config, ConfigError, Hosts, Namespace};
+use super::{ConfigError, Hosts, Limits};
 
 /// The longest burst.
 const BURST_MAX: Duration = Duration::from_secs(60);
@@ -100,15 +100,15 @@ impl RateLimit {
     }
 
     /// Whether a full queue of a Linux host ends in time.
-    fn check_wait(&self, at: &str, config: &Config) -> Result<(), ConfigError> {
-        let Some(stall) = self.stall(config) else { return Ok(()) };
+    fn check_wait(&self, at: &str, limits: &Limits) -> Result<(), ConfigError> {
+        let Some(stall) = self.stall(limits) else { return Ok(()) };
         let error = ConfigError::new(format!("{at}.{}", stall.key), stall.what);
         Err(error.remedy(format!("give {} or more, or set force", stall.least)))
     }
 
     /// Why a host may give up at this rate, if it may.
-    fn stall(&self, config: &Config) -> Option<Stall> {
-        let longest = u64::from(config.limits.transfer_bytes);
+    fn stall(&self, limits: &Limits) -> Option<Stall> {
+        let longest = u64::from(limits.transfer_bytes);
         let size = bytes::exact(longest);
         let rates = [
             ("rate-iops", self.rate_iops, 1, format!("{DEPTH} commands")),
@@ -157,7 +157,7 @@ impl Rule for RateLimit {
         None
     }
 
-    fn check(&self, at: &str, config: &Config) -> Result<(), ConfigError> {
+    fn check(&self, at: &str, limits: &Limits) -> Result<(), ConfigError> {
         let error = |key: &str, what: String| ConfigError::new(format!("{at}.{key}"), what);
         if self.rate_iops.is_none() && self.rate.is_none() {
             return Err(error("rate", "it limits nothing".to_owned())
@@ -176,7 +176,7 @@ impl Rule for RateLimit {
             return Err(error("nsid", "a namespace belongs to a subsystem".to_owned())
                 .remedy("name the subsystem, too"));
         }
-        if self.force { Ok(()) } else { self.check_wait(at, config) }
+        if self.force { Ok(()) } else { self.check_wait(at, limits) }
     }
 }
 
@@ -205,15 +205,15 @@ pub struct BdevLimits {
 impl BdevLimits {
     /// What hosts may suffer from the limits of a block device, which are taken all the same.
     #[must_use]
-    pub fn warning(&self, bdev: &str, config: &Config) -> Option<String> {
-        let limits = self.of_namespace(bdev, "", 0);
-        let stall = limits.iter().find_map(|limit| limit.stall(config))?;
+    pub fn warning(&self, bdev: &str, limits: &Limits) -> Option<String> {
+        let own = self.of_namespace(bdev, "", 0);
+        let stall = own.iter().find_map(|limit| limit.stall(limits))?;
         let Stall { what, least, .. } = stall;
         Some(format!("the limit of {bdev}: {what}; {least} or more in a second avoids that"))
     }
 
     /// The rate limits of a namespace that uses the block device.
-    fn of_namespace(&self, bdev: &str, subsystem: &str, nsid: u32) -> Vec<RateLimit> {
+    pub(super) fn of_namespace(&self, bdev: &str, subsystem: &str, nsid: u32) -> Vec<RateLimit> {
         let bytes = |mib: u64| Some(mib.saturating_mul(1 << 20)).filter(|bytes| *bytes > 0);
         let all = [
             (
@@ -235,40 +235,6 @@ impl BdevLimits {
             ..RateLimit::default()
         });
         limits.collect()
-    }
-}
-
-impl Config {
-    /// All rate limits, also those of the block devices that namespaces use.
-    #[must_use]
-    pub fn served_rate_limits(&self) -> Vec<RateLimit> {
-        self.served_rate_limits_of(|bdev| {
-            let (index, place) = self.user_of(bdev)?;
-            let subsystem = self.subsystems.get(index)?;
-            Some((&subsystem.nqn, subsystem.namespaces.get(place)?))
-        })
-    }
-
-    /// The same, with the namespace that uses a block device.
-    pub(crate) fn served_rate_limits_of<'a>(
-        &'a self,
-        user: impl Fn(&str) -> Option<(&'a str, &'a Namespace)>,
-    ) -> Vec<RateLimit> {
-        let of_bdevs = self.operated.bdev_limits.iter().flat_map(|(bdev, limits)| {
-            let user = user(bdev);
-            user.map(|(nqn, one)| limits.of_namespace(bdev, nqn, one.nsid)).unwrap_or_default()
-        });
-        self.rate_limits.iter().cloned().chain(of_bdevs).collect()
-    }
-
-    /// Removes the limits of block devices that are gone.
-    pub(crate) fn prune_bdev_limits(&mut self) {
-        let mut limits = std::mem::take(&mut self.operated.bdev_limits);
-        limits.retain(|bdev, limits| {
-            *limits != BdevLimits::default()
-                && (self.bdev(bdev).is_some() || self.user_of(bdev).is_some())
-        });
-        self.operated.bdev_limits = limits;
     }
 }
 

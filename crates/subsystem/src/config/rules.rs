@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Config, ConfigError};
+use super::{ConfigError, Limits};
 
 /// A rule.
 pub(crate) trait Rule: Clone + PartialEq + fmt::Display {
@@ -33,7 +33,7 @@ pub(crate) trait Rule: Clone + PartialEq + fmt::Display {
     fn terms(&self) -> String;
 
     /// Whether it is possible in itself.
-    fn check(&self, at: &str, config: &Config) -> Result<(), ConfigError>;
+    fn check(&self, at: &str, limits: &Limits) -> Result<(), ConfigError>;
 }
 
 /// Sets a rule; one of the same scope is replaced.
@@ -50,40 +50,18 @@ pub(crate) fn delete<T: Rule>(rules: &mut Vec<T>, rule: &T) -> bool {
     place.map(|place| rules.remove(place)).is_some()
 }
 
-/// Checks all rules of a configuration.
-pub(super) fn validate<T: Rule>(rules: &[T], config: &Config) -> Result<(), ConfigError> {
+/// Checks all rules of a list.
+pub(super) fn validate<T: Rule>(rules: &[T], limits: &Limits) -> Result<(), ConfigError> {
     if rules.len() > T::MAX {
         let what = format!("{} are too many", rules.len());
         return Err(ConfigError::new(T::KEY, what).remedy(format!("give at most {}", T::MAX)));
     }
     for (index, rule) in rules.iter().enumerate() {
         let at = format!("{}[{index}]", T::KEY);
-        rule.check(&at, config)?;
+        rule.check(&at, limits)?;
         if let Some(first) = rules.iter().take(index).position(|one| one.has_scope_of(rule)) {
             let what = format!("it is for the same {} as {}[{first}]", T::SCOPE, T::KEY);
             return Err(ConfigError::new(at, what).remedy(T::TWICE));
-        }
-    }
-    Ok(())
-}
-
-/// Whether the subsystems and ports that are named are served. A target that is controlled at run
-/// time may get them later.
-pub(super) fn check_serves<T: Rule>(rules: &[T], config: &Config) -> Result<(), ConfigError> {
-    for (index, rule) in rules.iter().enumerate() {
-        let missing = |key: &str, what: String| {
-            ConfigError::new(format!("{}[{index}].{key}", T::KEY), what)
-                .remedy("name one that is configured, or leave the key out for all")
-        };
-        if let Some(nqn) = rule.subsystem()
-            && config.subsystems.iter().all(|served| served.nqn != *nqn)
-        {
-            return Err(missing("subsystem", format!("there is no subsystem {nqn:?}")));
-        }
-        if let Some(id) = rule.port()
-            && config.ports.iter().all(|port| port.id != id)
-        {
-            return Err(missing("port", format!("there is no port with the id {id}")));
         }
     }
     Ok(())

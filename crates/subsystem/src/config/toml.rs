@@ -5,7 +5,7 @@
 //! [`Config`]: a namespace names its device by kind (`file = "/srv/disk"`). Numbers that the text
 //! leaves out are given afterwards, in its order.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::toml::Spanned;
@@ -15,10 +15,11 @@ use serde::de::IntoDeserializer;
 use serde_with::{DisplayFromStr, serde_as};
 use weft_backend::bytes::as_text::option as size;
 use weft_backend::rbd::RbdSpec;
-use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec};
+use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec, files};
 
 use super::pair::PairKeys;
-use super::{Config, ConfigError, Operated, Pair, replaced_key};
+use super::qos::replaced_key;
+use super::{Config, ConfigError, Operated, Pair};
 
 /// Keys that only the state of a target has, by table.
 const KEPT: [(&str, &[&str]); 3] = [
@@ -74,6 +75,26 @@ pub fn write(config: &Config) -> Result<String, String> {
         }
     }
     ::toml::to_string(&written).map_err(|error| error.to_string())
+}
+
+impl Config {
+    /// Reads and checks a TOML file, which may have nothing to serve.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not TOML, or contradicts itself.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = files::read_text(path).map_err(|error| {
+            ConfigError::new("", format!("the file cannot be read: {error}"))
+                .remedy("check the path and its permissions")
+                .in_file(path)
+        })?;
+        let read = match text.trim_start().starts_with('{') {
+            true => Err(ConfigError::new("", "it is JSON, as nvmetcli writes it")
+                .remedy("weft convert FILE prints it as TOML")),
+            false => read(&text),
+        };
+        read.map_err(|error| error.in_file(path))
+    }
 }
 
 type Table<'i> = Spanned<DeTable<'i>>;

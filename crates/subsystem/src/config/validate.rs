@@ -1,16 +1,21 @@
 //! Checks a configuration for contradictions.
 
+mod ana;
+mod pair;
+
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_nvmf::registration::{LABEL_BYTES_MAX, LABEL_BYTES_MIN};
 
+use super::index::Index;
+use super::rules::{self, Rule};
+use super::subsystem::OWN_FILE;
 use super::{
     CNTLID_LAST, Config, ConfigError, HostNamespaces, IDLE_POLL_FOREVER, Limits, Listen, NSID_MAX,
-    Namespace, OWN_FILE, Port, PortSubsystems, Referral, Subsystem, THREADS_MAX, Transport, rules,
+    Namespace, Port, PortSubsystems, Referral, Subsystem, THREADS_MAX, Transport,
 };
-use crate::config::index::Index;
 
 /// Longest NQN, without its terminating zero (NVMe Base 2.1, NVMe Qualified Names).
 const NQN_BYTES_MAX: usize = 223;
@@ -48,8 +53,8 @@ impl Config {
             return Err(ConfigError::new("", "no subsystem to serve")
                 .remedy("add one with a namespace, like `memory = \"1GiB\"`"));
         }
-        rules::check_serves(&self.rate_limits, self)?;
-        rules::check_serves(&self.qos_rules, self)
+        check_scopes(&self.rate_limits, self)?;
+        check_scopes(&self.qos_rules, self)
     }
 
     /// Checks for contradictions: a target that is controlled at run time may have nothing to serve
@@ -102,8 +107,8 @@ impl Config {
         self.register.iter().try_for_each(|to| check_reachable("register", *to))?;
         at_most("subsystem", self.subsystems.len(), SUBSYSTEMS_MAX)?;
         self.check_ana_rules()?;
-        rules::validate(&self.rate_limits, self)?;
-        rules::validate(&self.qos_rules, self)
+        rules::validate(&self.rate_limits, &self.limits)?;
+        rules::validate(&self.qos_rules, &self.limits)
     }
 
     /// Checks one subsystem, beside others of which the index knows.
@@ -261,6 +266,28 @@ impl Config {
     }
 }
 
+/// Whether the subsystems and ports that are named are served. A target that is controlled at run
+/// time may get them later.
+fn check_scopes<T: Rule>(rules: &[T], config: &Config) -> Result<(), ConfigError> {
+    for (index, rule) in rules.iter().enumerate() {
+        let missing = |key: &str, what: String| {
+            ConfigError::new(format!("{}[{index}].{key}", T::KEY), what)
+                .remedy("name one that is configured, or leave the key out for all")
+        };
+        if let Some(nqn) = rule.subsystem()
+            && config.subsystems.iter().all(|served| served.nqn != *nqn)
+        {
+            return Err(missing("subsystem", format!("there is no subsystem {nqn:?}")));
+        }
+        if let Some(id) = rule.port()
+            && config.ports.iter().all(|port| port.id != id)
+        {
+            return Err(missing("port", format!("there is no port with the id {id}")));
+        }
+    }
+    Ok(())
+}
+
 /// `known` are the names of all subsystems.
 fn check_port(index: usize, port: &Port, known: &HashSet<&str>) -> Result<(), ConfigError> {
     if let Some(address) = port.advertise
@@ -333,17 +360,8 @@ fn check_subsystem(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
                 .remedy(format!("give {LABEL_BYTES_MIN} characters or more, or leave it out")));
         }
     }
-    let mut hosts = HashSet::new();
     let listed = subsystem.allowed_hosts.iter().flatten().chain(&subsystem.listed_hosts);
-    for (index, host) in listed.enumerate() {
-        let key = format!("{at}.allowed-hosts[{index}]");
-        check_nqn(&key, host)?;
-        if !hosts.insert(host) {
-            return Err(
-                ConfigError::new(key, format!("{host:?} is there twice")).remedy("leave one out")
-            );
-        }
-    }
+    check_hosts(&format!("{at}.allowed-hosts"), listed)?;
     let (first, last) = subsystem.controller_ids(None);
     check_controller_ids(at, first, last)?;
     check_namespaces(at, &subsystem.namespaces)
@@ -468,15 +486,7 @@ fn check_namespace(here: &str, namespace: &Namespace) -> Result<(), ConfigError>
     if let Err(error) = namespace.device.check() {
         return Err(ConfigError::new(here, error.to_string()));
     }
-    let mut hosts = HashSet::new();
-    for (index, host) in namespace.visible_to.iter().flatten().enumerate() {
-        let key = format!("{here}.visible-to[{index}]");
-        check_nqn(&key, host)?;
-        if !hosts.insert(host) {
-            let what = format!("{host:?} is there twice");
-            return Err(ConfigError::new(key, what).remedy("leave one out"));
-        }
-    }
+    check_hosts(&format!("{here}.visible-to"), namespace.visible_to.iter().flatten())?;
     for (name, zero) in [
         ("uuid", namespace.uuid == Some([0; 16])),
         ("nguid", namespace.nguid == Some([0; 16])),
@@ -485,6 +495,20 @@ fn check_namespace(here: &str, namespace: &Namespace) -> Result<(), ConfigError>
         if zero {
             return Err(ConfigError::new(format!("{here}.{name}"), "it is zero")
                 .remedy("leave it out to have one derived"));
+        }
+    }
+    Ok(())
+}
+
+/// The hosts of a list are named correctly, and once.
+fn check_hosts<'a>(list: &str, hosts: impl Iterator<Item = &'a String>) -> Result<(), ConfigError> {
+    let mut seen = HashSet::new();
+    for (index, host) in hosts.enumerate() {
+        let key = format!("{list}[{index}]");
+        check_nqn(&key, host)?;
+        if !seen.insert(host) {
+            let what = format!("{host:?} is there twice");
+            return Err(ConfigError::new(key, what).remedy("leave one out"));
         }
     }
     Ok(())

@@ -5,9 +5,11 @@
 //! keeps its device, its contents and its identity.
 
 mod checks;
+mod devices;
 mod discovery;
 mod one;
-mod sizes;
+pub(super) mod plan;
+mod resize;
 mod slots;
 mod views;
 
@@ -15,28 +17,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weft_backend::delay::DelayFactory;
 use weft_backend::{DeviceFactory, DeviceSpec, Resized};
-use weft_nvmf::discovery::DiscoveryEntry;
-use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
+use weft_nvmf::subsystem::{
+    NamespaceView, SubsystemKind, SubsystemLimits, SubsystemShared, SubsystemView,
+};
 use weft_transport::tls::TlsAcceptor;
 
-use self::checks::{alias, check_aliases, check_names, nqn};
-use self::discovery::shows_alike;
-use self::one::OnePlan;
-use self::sizes::{Resize, resize};
+use self::checks::{check_names, nqn};
+use self::discovery::{DiscoveryLog, shows_alike};
+use self::plan::{Entries, Entry, NamedDevice, Plan};
+use self::resize::resize;
 use self::slots::Slots;
-use crate::config::{
-    self, Bdev, Config, Hosts, Namespace, Pair, Policies, Psks, Subsystem, identity,
-};
+use self::views::{host_namespaces, namespace_view, subsystem_limits, visibility};
+use crate::config::{self, Config, Hosts, Namespace, Pair, Policies, Psks, Subsystem};
 use crate::control::events::EventLogs;
-use crate::control::nsids::{self, same_device};
+use crate::control::nsids;
 use crate::control::reservations;
 use crate::shared::error::TargetError;
 use crate::shared::ids::DeviceId;
 use crate::shared::snapshot::{
-    Changes, Devices, Needs, Part, PortView, ReservationFiles, Scope, ServedDevice, Snapshot,
-    connections_max, transport_limits,
+    Changes, Devices, Part, PortView, ReservationFiles, Scope, Snapshot, connections_max,
+    transport_limits,
 };
 use crate::shared::tls;
 
@@ -77,31 +78,13 @@ pub(crate) struct Catalogue {
     policies: BTreeMap<String, Arc<Policies>>,
     psks: BTreeMap<String, Arc<Psks>>,
     generated: Arc<crate::shared::generated::GeneratedKeys>,
-    discovery_shared: Arc<SubsystemShared>,
-    /// Generation counter of the discovery log, and what it counted last.
-    generation: u64,
-    shown: Vec<DiscoveryEntry>,
+    discovery_log: DiscoveryLog,
     /// The ports and referrals of the last snapshot, and its discovery subsystem.
     ports: Vec<PortView>,
     referrals: Vec<config::Referral>,
     discovery: Option<Arc<SubsystemView>>,
     /// The largest limit of data in a capsule that a controller may have been given.
     in_capsule_bytes: u32,
-}
-
-/// The namespaces of a subsystem by NSID.
-type Entries = BTreeMap<u32, Entry>;
-
-/// A namespace and its device.
-#[derive(Debug, Clone)]
-struct Entry {
-    subsystem: String,
-    nsid: u32,
-    spec: DeviceSpec,
-    /// The name of its block device, if that has one.
-    bdev: Option<String>,
-    device: Arc<ServedDevice>,
-    identity: identity::Identity,
 }
 
 /// The properties that hosts know of the namespace that has a number, or had it last.
@@ -112,92 +95,9 @@ struct NsidOwner {
     change: u64,
 }
 
-/// A block device with a name.
-#[derive(Debug, Clone)]
-struct NamedDevice {
-    spec: DeviceSpec,
-    factory: Arc<dyn DeviceFactory>,
-}
-
-impl Scope {
-    /// Whether the size of a block device is read again.
-    fn refreshes(&self, bdev: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::Only(part) => part.refresh && part.bdev.as_deref() == Some(bdev),
-        }
-    }
-
-    /// The block devices with names that are concerned.
-    fn bdevs<'a>(&self, config: &'a Config) -> Vec<&'a Bdev> {
-        match self {
-            Self::All => config.operated.bdevs.iter().collect(),
-            Self::Only(part) => {
-                part.bdev.as_ref().and_then(|name| config.bdev(name)).into_iter().collect()
-            }
-        }
-    }
-
-    /// The namespace that is all that is concerned of its subsystem.
-    fn one(&self) -> Option<(&str, u32)> {
-        let Self::Only(Part { subsystems, namespace, .. }) = self else { return None };
-        let [nqn] = subsystems.as_slice() else { return None };
-        Some((nqn, (*namespace)?))
-    }
-}
-
-/// A configuration that can be served: its devices exist, and nothing has changed so far.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    scope: Scope,
-    /// The namespace that is all that is concerned.
-    one: Option<OnePlan>,
-    /// The namespaces of the subsystems in its scope.
-    entries: BTreeMap<String, Entries>,
-    /// What their hosts have to prove.
-    policies: BTreeMap<String, Arc<Policies>>,
-    psks: BTreeMap<String, Arc<Psks>>,
-    /// Block devices that are new, or have another size.
-    bdevs: BTreeMap<String, NamedDevice>,
-    resizes: Vec<Resize>,
-    restored: reservations::Restored,
-    /// Devices of namespaces that are new.
-    pub(crate) opened: Vec<Arc<ServedDevice>>,
-    /// The ports, if they may be others than before.
-    ports: Option<Vec<PortView>>,
-}
-
 /// A file that was made for a device stays from now on.
 fn keep(factory: &Arc<dyn DeviceFactory>) {
     factory.storage().into_iter().for_each(|storage| storage.keep());
-}
-
-impl Plan {
-    /// What the groups need before it can be carried out, if they need anything.
-    pub(crate) fn needs(&self) -> Option<Arc<Needs>> {
-        let is_needed = self.ports.is_some() || !self.opened.is_empty();
-        is_needed
-            .then(|| Arc::new(Needs { devices: self.opened.clone(), ports: self.ports.clone() }))
-    }
-
-    /// Whether the ports may be others than before.
-    pub(crate) const fn changes_ports(&self) -> bool {
-        self.ports.is_some()
-    }
-
-    /// Whether the size of a namespace's device is read again.
-    fn looks_at(&self, entry: &Entry, namespace: &Namespace) -> bool {
-        let refreshes = match &self.scope {
-            Scope::All => true,
-            Scope::Only(part) => part.refresh,
-        };
-        refreshes || entry.spec != namespace.device
-    }
-
-    /// What it may change.
-    pub(crate) fn scope(&self) -> Scope {
-        self.scope.clone()
-    }
 }
 
 impl Catalogue {
@@ -222,9 +122,7 @@ impl Catalogue {
             policies: BTreeMap::new(),
             psks: BTreeMap::new(),
             generated: Arc::default(),
-            discovery_shared: SubsystemShared::new(),
-            generation: 0,
-            shown: Vec::new(),
+            discovery_log: DiscoveryLog::new(),
             ports: Vec::new(),
             referrals: Vec::new(),
             discovery: None,
@@ -302,42 +200,6 @@ impl Catalogue {
         }
         plan.ports = others.then_some(ports);
         Ok(plan)
-    }
-
-    /// Opens the block devices that are new, and finds those whose size changes.
-    fn plan_bdevs(&self, config: &Config, plan: &mut Plan) -> Result<(), TargetError> {
-        for bdev in plan.scope.bdevs(config) {
-            let told = |error: &dyn std::fmt::Display| {
-                TargetError::new(format!("block device {}: {error}", bdev.name))
-            };
-            let Some(known) = self.bdevs.get(&bdev.name) else {
-                let factory = match (&bdev.base, &bdev.device) {
-                    (Some(base), DeviceSpec::Delay { read, write, .. }) => {
-                        let under = plan.bdevs.get(base).or_else(|| self.bdevs.get(base));
-                        let under = under.ok_or_else(|| told(&format_args!("{base} is gone")))?;
-                        let under = Arc::clone(&under.factory);
-                        let delayed = DelayFactory::new(under, *read, *write);
-                        Arc::new(delayed.map_err(|error| told(&error))?)
-                    }
-                    _ => self.build(&bdev.device).map_err(|error| told(&error))?,
-                };
-                let named = NamedDevice { spec: bdev.device.clone(), factory };
-                plan.bdevs.insert(bdev.name.clone(), named);
-                continue;
-            };
-            if known.spec == bdev.device && !plan.scope.refreshes(&bdev.name) {
-                continue;
-            }
-            if !same_device(&known.spec, &bdev.device) {
-                return Err(told(&"it is another device; delete it first"));
-            }
-            let wanted = Resize::wanted(&known.factory, &known.spec, &bdev.device, &told)?;
-            plan.resizes.extend(wanted);
-            let factory = Arc::clone(&known.factory);
-            plan.bdevs
-                .insert(bdev.name.clone(), NamedDevice { spec: bdev.device.clone(), factory });
-        }
-        Ok(())
     }
 
     /// Executes a plan of this configuration: gives devices their sizes and makes the snapshot,
@@ -513,16 +375,84 @@ impl Catalogue {
             && shows_alike(&before, &self.views);
         let discovery = match &self.discovery {
             Some(discovery) if is_shown_alike => Arc::clone(discovery),
-            _ => {
-                let views = self.views.clone();
-                Arc::new(self.discovery_view(&ports, &views, addresses, config)?)
-            }
+            _ => Arc::new(self.discovery_log.view(&ports, &self.views, addresses, config)?),
         };
         self.ports = ports;
         self.referrals.clone_from(&config.operated.referrals);
         self.discovery = Some(Arc::clone(&discovery));
         self.in_capsule_bytes = self.in_capsule_bytes.max(config.limits.in_capsule_bytes);
         Ok(self.snapshot_of(config, discovery))
+    }
+
+    fn namespace_view(&self, nqn: &str, namespace: &Namespace) -> Option<NamespaceView> {
+        let entry = self.entry(nqn, namespace.nsid)?;
+        let owner = self.owners.get(nqn).and_then(|owners| owners.get(&entry.nsid));
+        let mut view = namespace_view(entry, owner.map_or(0, |owner| owner.change));
+        view.capabilities.read_only |= namespace.read_only;
+        view.ana_group = namespace.ana_group();
+        view.capabilities.persistent_reservations = namespace.ptpl_file.is_some();
+        Some(view)
+    }
+
+    /// The Persistent Event Logs are these, which is to be said before anything is served.
+    pub(crate) fn keep_events(&mut self, events: EventLogs) {
+        self.events = events;
+    }
+
+    /// Writes what was recorded in the Persistent Event Logs.
+    pub(crate) fn write_events(&self) -> Result<(), String> {
+        self.events.write()
+    }
+
+    fn shared_of(&mut self, nqn: &str) -> Arc<SubsystemShared> {
+        let begin = || SubsystemShared::with_events(self.events.begin(nqn));
+        Arc::clone(self.shared.entry(nqn.to_owned()).or_insert_with(begin))
+    }
+
+    /// What hosts see of a subsystem.
+    fn view(
+        &mut self,
+        subsystem: &Subsystem,
+        config: &Config,
+    ) -> Result<SubsystemView, TargetError> {
+        let namespaces = subsystem.namespaces.iter();
+        let namespaces = namespaces.filter_map(|one| self.namespace_view(&subsystem.nqn, one));
+        let namespaces = namespaces.collect();
+        let shared = self.shared_of(&subsystem.nqn);
+        shared.events().record_power_on(&subsystem.firmware);
+        let mut view = SubsystemView {
+            nqn: nqn(&subsystem.nqn)?,
+            kind: SubsystemKind::Nvm,
+            serial: subsystem.serial(),
+            model: subsystem.model.clone(),
+            firmware: subsystem.firmware.clone(),
+            namespaces,
+            owner_changes: self.owner_changes,
+            visibility: visibility(subsystem),
+            host_namespaces: None,
+            allowed_hosts: subsystem
+                .allowed_hosts
+                .as_ref()
+                .map(|hosts| hosts.iter().map(|host| nqn(host)).collect())
+                .transpose()?
+                .map(Arc::new),
+            ana: config.ana_view(subsystem).map(Arc::new),
+            policies: self.policies.get(&subsystem.nqn).cloned().unwrap_or_default(),
+            controller_model: subsystem.controllers,
+            limits: SubsystemLimits {
+                controller_ids: subsystem.controller_ids(config.pair.as_ref()),
+                max_namespaces: subsystem.most_namespaces(&config.limits),
+                max_io_queues: subsystem.qid_max.map_or(config.limits.io_queues, |most| {
+                    most.get().min(config.limits.io_queues)
+                }),
+                weighted_round_robin: config.express,
+                subsystem_reset: subsystem.subsystem_reset,
+                ..subsystem_limits(&config.limits)
+            },
+            shared,
+        };
+        view.host_namespaces = host_namespaces(subsystem, &view.namespaces);
+        Ok(view)
     }
 
     /// What is served now.
@@ -553,12 +483,6 @@ impl Catalogue {
         entry.device.factory.survives_restart().then_some(entry.identity.uuid)
     }
 
-    /// Block size and blocks of a block device that has a name.
-    pub(crate) fn bdev_size(&self, name: &str) -> Option<(u32, u64)> {
-        let geometry = self.bdevs.get(name)?.factory.geometry();
-        Some((geometry.block_bytes, geometry.blocks))
-    }
-
     /// Has the namespaces have the reservations that were kept, and no others.
     pub(crate) fn read_reservations(&self, config: &Config) -> Result<(), TargetError> {
         for subsystem in &config.subsystems {
@@ -574,142 +498,12 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Flushes every device. What is returned are those whose data is not safe.
-    pub(crate) fn sync(&self) -> Vec<String> {
-        let outcome = |factory: &Arc<dyn DeviceFactory>| match factory.sync() {
-            Err(error) => Some(format!("{} could not be synced: {error}", factory.identity())),
-            Ok(()) => factory.detached(),
-        };
-        let entries = self.entries.values().flat_map(BTreeMap::values);
-        let own = entries.filter(|entry| entry.bdev.is_none()).map(|entry| &entry.device.factory);
-        own.chain(self.bdevs.values().map(|bdev| &bdev.factory)).filter_map(outcome).collect()
-    }
-
     fn entries_of(&self, nqn: &str) -> impl Iterator<Item = &Entry> {
         self.entries.get(nqn).into_iter().flat_map(BTreeMap::values)
     }
 
     fn entry(&self, nqn: &str, nsid: u32) -> Option<&Entry> {
         self.entries.get(nqn)?.get(&nsid)
-    }
-
-    /// Finds or opens the device of each namespace, and gives the namespaces their identities.
-    fn open_namespaces(
-        &mut self,
-        subsystem: &Subsystem,
-        plan: &mut Plan,
-    ) -> Result<(), TargetError> {
-        let (mut opened, mut known) = (Vec::new(), Vec::new());
-        for namespace in &subsystem.namespaces {
-            let entry = self.entry(&subsystem.nqn, namespace.nsid);
-            known.push(entry.map(|entry| entry.identity.uuid));
-            let kept = entry.filter(|entry| entry.keeps_device(namespace));
-            opened.push(match kept {
-                Some(entry) => {
-                    if entry.bdev.is_none() && plan.looks_at(entry, namespace) {
-                        let told = |error: &dyn std::fmt::Display| {
-                            TargetError::namespace(&entry.subsystem, entry.nsid, error)
-                        };
-                        let (factory, spec) = (&entry.device.factory, &entry.spec);
-                        let wanted = Resize::wanted(factory, spec, &namespace.device, &told)?;
-                        plan.resizes.extend(wanted);
-                    }
-                    Arc::clone(&entry.device)
-                }
-                None if entry.is_some_and(|entry| entry.device.factory.has_lost_writes()) => {
-                    let what = "its writes were lost, which another opening would hide; remove it \
-                                with one reload and add it again with the next";
-                    return Err(TargetError::namespace(&subsystem.nqn, namespace.nsid, &what));
-                }
-                None => {
-                    let device = self.open(&subsystem.nqn, namespace, plan)?;
-                    plan.opened.push(Arc::clone(&device));
-                    device
-                }
-            });
-        }
-        check_aliases(subsystem, &opened)?;
-        let named = opened.iter().map(|device| identity::Device {
-            identity: device.factory.identity(),
-            survives_restart: device.factory.survives_restart(),
-        });
-        let identities = identity::namespaces(subsystem, &named.collect::<Vec<_>>(), &known);
-        let mut entries = Entries::new();
-        for ((namespace, device), identity) in
-            subsystem.namespaces.iter().zip(opened).zip(identities)
-        {
-            let entry = Entry {
-                subsystem: subsystem.nqn.clone(),
-                nsid: namespace.nsid,
-                spec: namespace.device.clone(),
-                bdev: namespace.bdev.clone(),
-                device,
-                identity,
-            };
-            self.check_block_size(&entry)?;
-            entries.insert(entry.nsid, entry);
-        }
-        plan.entries.insert(subsystem.nqn.clone(), entries);
-        Ok(())
-    }
-
-    fn open(
-        &mut self,
-        nqn: &str,
-        namespace: &Namespace,
-        plan: &Plan,
-    ) -> Result<Arc<ServedDevice>, TargetError> {
-        let factory = self.factory(namespace, plan);
-        let factory =
-            factory.map_err(|error| TargetError::namespace(nqn, namespace.nsid, &error))?;
-        let subsystem = self.shared_of(nqn);
-        let device = self.slots.open(|id| ServedDevice { id, factory, subsystem });
-        let full = || TargetError::namespace(nqn, namespace.nsid, &"there are too many devices");
-        device.ok_or_else(full)
-    }
-
-    /// The device of a namespace that is new: a block device with a name, one that the target's
-    /// owner has made, or a new one.
-    fn factory(
-        &self,
-        namespace: &Namespace,
-        plan: &Plan,
-    ) -> Result<Arc<dyn DeviceFactory>, String> {
-        if let Some(name) = &namespace.bdev {
-            let bdev = plan.bdevs.get(name).or_else(|| self.bdevs.get(name));
-            let factory = bdev.map(|bdev| Arc::clone(&bdev.factory));
-            return factory.ok_or_else(|| format!("there is no block device {name:?}"));
-        }
-        match self.given.iter().find(|(spec, _)| *spec == namespace.device) {
-            Some((_, factory)) => Ok(Arc::clone(factory)),
-            None => self.build(&namespace.device).map_err(|error| error.to_string()),
-        }
-    }
-
-    /// Hosts that know a UUID keep using the block size that it had.
-    fn check_block_size(&self, entry: &Entry) -> Result<(), TargetError> {
-        let before = self.entry(&entry.subsystem, entry.nsid);
-        if before.is_some_and(|before| Arc::ptr_eq(&before.device, &entry.device)) {
-            return Ok(());
-        }
-        let uuid = entry.identity.uuid;
-        let mut same = self.uuids.range((uuid, String::new(), 0)..);
-        let was = same.next().filter(|known| known.0 == uuid);
-        let was = was.and_then(|(_, nqn, nsid)| self.entry(nqn, *nsid));
-        let is = entry.device.factory.geometry().block_bytes;
-        let Some(was) = was.map(|old| old.device.factory.geometry().block_bytes) else {
-            return Ok(());
-        };
-        if was == is {
-            return Ok(());
-        }
-        let what = format!(
-            "the blocks of {} are {was} bytes and would be {is}, and hosts that use it would reach \
-             other data; give it another `nsid` and `uuid`, or remove it with one reload and add \
-             it again with the next",
-            entry.spec
-        );
-        Err(TargetError::namespace(&entry.subsystem, entry.nsid, &what))
     }
 
     /// Counts the numbers whose owner is not their last one.
@@ -730,30 +524,6 @@ impl Catalogue {
                 }
             };
             owners.insert(entry.nsid, NsidOwner { uuid, block_bytes, change });
-        }
-    }
-}
-
-impl Entry {
-    /// Canonical path of the device, if it has one.
-    fn path(&self) -> Option<String> {
-        self.spec.stored_name().map(|_| self.device.factory.identity())
-    }
-
-    /// Whether a namespace of the same number has the same device, perhaps of another size.
-    fn keeps_device(&self, namespace: &Namespace) -> bool {
-        self.bdev == namespace.bdev && same_device(&self.spec, &namespace.device)
-    }
-
-    fn owner<'a>(&'a self, path: Option<&'a str>) -> nsids::ServedNamespace<'a> {
-        let storage = self.device.factory.storage();
-        nsids::ServedNamespace {
-            nsid: self.nsid,
-            uuid: self.identity.uuid,
-            spec: &self.spec,
-            path,
-            storage: storage.map(|storage| storage.id()),
-            bdev: self.bdev.as_deref(),
         }
     }
 }

@@ -158,9 +158,7 @@ fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
     match spec {
         DeviceSpec::Memory { .. } | DeviceSpec::Null { .. } => {
             let factory = spec.build().map_err(|error| error.to_string())?;
-            let (identity, survives_restart) = (factory.identity(), factory.survives_restart());
-            let bytes = factory.geometry().bytes();
-            let device = identity::Device { identity, survives_restart };
+            let (device, bytes) = (identity::Device::of(&*factory), factory.geometry().bytes());
             Ok(Examined { device, storage: None, bytes: Some(bytes), is_created: false })
         }
         DeviceSpec::Delay { inner, .. }

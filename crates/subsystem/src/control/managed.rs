@@ -108,12 +108,7 @@ impl NamespaceRequest {
 /// Bytes of the namespaces of a subsystem that hosts have made.
 fn made_bytes(subsystem: &Subsystem) -> u64 {
     let made = subsystem.namespaces.iter().filter(|namespace| is_made(namespace));
-    let bytes = made.map(|namespace| match &namespace.device {
-        DeviceSpec::Memory { bytes, .. } => *bytes,
-        DeviceSpec::File { create_bytes, .. } => create_bytes.unwrap_or_default(),
-        DeviceSpec::Rbd(image) => image.least_bytes.unwrap_or_default(),
-        _ => 0,
-    });
+    let bytes = made.filter_map(|namespace| namespace.device.configured_bytes());
     bytes.fold(0, u64::saturating_add)
 }
 

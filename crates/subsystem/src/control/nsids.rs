@@ -135,13 +135,10 @@ enum Kind {
 
 impl Kind {
     fn of(spec: &DeviceSpec) -> Self {
-        match spec {
+        match spec.innermost() {
             DeviceSpec::Memory { .. } => Self::Memory,
             DeviceSpec::Null { .. } => Self::Null,
-            DeviceSpec::File { .. } | DeviceSpec::Block { .. } | DeviceSpec::Rbd(_) => Self::Stored,
-            DeviceSpec::Delay { inner, .. }
-            | DeviceSpec::Fault { inner, .. }
-            | DeviceSpec::Uncorrectable { inner, .. } => Self::of(inner),
+            _ => Self::Stored,
         }
     }
 }

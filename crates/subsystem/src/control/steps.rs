@@ -370,6 +370,15 @@ fn subsystem<'a>(config: &'a mut Config, nqn: &str) -> Result<&'a mut Subsystem,
     found.ok_or_else(|| StepError::not_found(format!("there is no subsystem {nqn}")))
 }
 
+fn namespace<'a>(
+    config: &'a mut Config,
+    nqn: &str,
+    nsid: u32,
+) -> Result<&'a mut Namespace, StepError> {
+    let found = subsystem(config, nqn)?.namespaces.iter_mut().find(|one| one.nsid == nsid);
+    found.ok_or_else(|| StepError::not_found(format!("{nqn} has no namespace {nsid}")))
+}
+
 fn create_transport(config: &mut Config, transport: Transport, limits: &Limits) -> Outcome {
     if config.operated.transports.contains(&transport) {
         return Err(StepError::exists(format!("transport {transport} exists")));
@@ -519,15 +528,8 @@ fn resize_bdev(
         let used = namespaces.filter(|namespace| namespace.nsid == *nsid);
         devices.extend(used.map(|namespace| &mut namespace.device));
     }
-    for device in devices {
-        match device {
-            DeviceSpec::Memory { bytes: size, .. } | DeviceSpec::Null { bytes: size, .. } => {
-                *size = bytes;
-            }
-            DeviceSpec::File { create_bytes, .. } => *create_bytes = Some(bytes),
-            DeviceSpec::Rbd(spec) => spec.least_bytes = Some(bytes),
-            _ => return Err(StepError::invalid(format!("{name} cannot be resized"))),
-        }
+    if !devices.into_iter().all(|device| device.set_bytes(bytes)) {
+        return Err(StepError::invalid(format!("{name} cannot be resized")));
     }
     bdev.into_iter().for_each(|bdev| config.operated.bdevs.put(bdev));
     done(user.map(|(nqn, _)| nqn))
@@ -635,11 +637,8 @@ fn add_namespace(config: &mut Config, index: &Index, nqn: &str, added: &Namespac
 }
 
 fn remove_namespace(config: &mut Config, nqn: &str, nsid: u32) -> Outcome {
-    let subsystem = subsystem(config, nqn)?;
-    let place = subsystem.namespaces.iter().position(|one| one.nsid == nsid);
-    let place =
-        place.ok_or_else(|| StepError::not_found(format!("{nqn} has no namespace {nsid}")))?;
-    subsystem.namespaces.remove(place);
+    namespace(config, nqn, nsid)?;
+    subsystem(config, nqn)?.namespaces.retain(|one| one.nsid != nsid);
     done([nqn.to_owned()])
 }
 
@@ -753,10 +752,8 @@ fn set_ana_state(
 }
 
 fn set_ana_group(config: &mut Config, nqn: &str, nsid: u32, group: u32) -> Outcome {
-    let subsystem = reporting(config, nqn)?;
-    let namespace = subsystem.namespaces.iter_mut().find(|one| one.nsid == nsid);
-    let missing = || StepError::not_found(format!("{nqn} has no namespace {nsid}"));
-    namespace.ok_or_else(missing)?.ana_group = Some(group);
+    reporting(config, nqn)?;
+    namespace(config, nqn, nsid)?.ana_group = Some(group);
     done([nqn.to_owned()])
 }
 

@@ -17,7 +17,8 @@ use weft_transport::rdma::{Provider, set_provider};
 
 use crate::config::index::Index;
 use crate::config::{Config, Namespace, RateLimit};
-use crate::control::catalogue::{Catalogue, Plan};
+use crate::control::catalogue::Catalogue;
+use crate::control::catalogue::plan::Plan;
 use crate::control::changes;
 use crate::control::events::EventLogs;
 use crate::control::reader::StatisticsReader;
@@ -139,7 +140,7 @@ impl Target {
         match target.spawn(groups).and_then(|()| target.reload(config)) {
             Ok(_) => Ok(target),
             Err(error) => {
-                target.abort_start();
+                target.end_groups();
                 Err(error)
             }
         }
@@ -383,12 +384,6 @@ impl Target {
         self.directory.connected_queues(nqn)
     }
 
-    /// The admin and the I/O queues that hosts have connected since the start, by group.
-    #[must_use]
-    pub fn queues_that_came(&self) -> Vec<(u64, u64)> {
-        self.directory.queues_that_came()
-    }
-
     /// The UUID, NGUID and size of a namespace as hosts see it.
     #[must_use]
     pub fn namespace(&self, nqn: &str, nsid: u32) -> Option<ServedNamespace> {
@@ -538,10 +533,7 @@ impl Target {
         if self.directory.snapshot().misses_lost_writes() {
             self.publish(|before| before.with_lost_writes(monotonic_time()))?;
         }
-        match failed.is_empty() {
-            true => Ok(()),
-            false => Err(TargetError::new(failed.join("; "))),
-        }
+        none_failed(&failed)
     }
 
     /// Looks whether the files of namespaces are still where they were opened. Of one that is not,
@@ -590,13 +582,7 @@ impl Target {
         // What still waits for data of its host was not begun: the host sends it again.
         let devices_idle = drained
             .or_else(|_| self.round(|round| Message::DevicesIdle { round }, DRAIN_TIMEOUT_REST));
-        for post in &self.posts {
-            post.post(Message::Stop);
-        }
-        for thread in self.threads.drain(..) {
-            // The directory has the reason of a failure.
-            drop(thread.join());
-        }
+        self.end_groups();
         // The commands of a failed group are lost: nothing is reported as durable.
         if let Some(why) = self.directory.failure() {
             return Err(TargetError::new(why));
@@ -609,19 +595,15 @@ impl Target {
         failed.extend(self.catalogue.write_events().err());
         // Readers of statistics may remain, which must not keep devices open.
         self.directory.update(|snapshot| Snapshot { devices: Devices::new(), ..snapshot.clone() });
-        match failed.is_empty() {
-            true => Ok(()),
-            false => Err(TargetError::new(failed.join("; "))),
-        }
+        none_failed(&failed)
     }
 
-    /// Ends the groups of a target that cannot start: no host is served yet.
-    fn abort_start(&mut self) {
+    /// Ends the groups. Why one has failed, or could not start, is known.
+    fn end_groups(&mut self) {
         for post in &self.posts {
             post.post(Message::Stop);
         }
         for thread in self.threads.drain(..) {
-            // Why it failed has been said already.
             drop(thread.join());
         }
     }
@@ -722,6 +704,10 @@ impl Drop for Target {
             log::error!("the target did not stop cleanly: {error}");
         }
     }
+}
+
+fn none_failed(failed: &[String]) -> Result<(), TargetError> {
+    if failed.is_empty() { Ok(()) } else { Err(TargetError::new(failed.join("; "))) }
 }
 
 fn received<T>(from: &Receiver<T>) -> Result<T, TargetError> {

@@ -2,17 +2,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use weft_nvmf::connect::ConnectRequest;
 use weft_reactor::{ReactorCompletion, SocketId};
 use weft_transport::target::TargetConnection;
 use weft_transport::tls::TlsMode;
-use weft_transport::{CloseReason, Incoming};
+use weft_transport::{CloseReason, Incoming, Slot};
 
-use super::connection::{Connection, transport_tag};
-use super::core::CONNECTIONS;
+use super::connection::Connection;
 use super::listen::ListenerEvent;
+use super::owners::{CONNECTIONS, transport_tag};
 use super::{Group, Message};
 use crate::shared::classes::Grant;
-use crate::shared::message::Endpoints;
+use crate::shared::message::{Endpoints, MovedConnection};
 
 impl Group {
     pub(super) fn handle_listener(&mut self, completion: ReactorCompletion) {
@@ -133,7 +134,7 @@ impl Group {
 
     /// Adds a connection, whose events are polled in this turn.
     pub(super) fn add(&mut self, mut connection: Connection) {
-        self.mark_active(&mut connection);
+        connection.mark_active(&mut self.core);
         self.connections.put(Box::new(connection));
     }
 
@@ -159,5 +160,47 @@ impl Group {
             }
         }
         false
+    }
+
+    /// Moves a connection with its Connect to the group of its queue.
+    pub(super) fn move_to_group(
+        &mut self,
+        connection: Box<Connection>,
+        group: usize,
+        slot: Slot,
+        request: ConnectRequest,
+    ) {
+        let id = connection.id;
+        let post = match self.core.posts.get(group) {
+            Some(post) if slot == Slot(0) => post.clone(),
+            // Not the connection's first command: the connection cannot move, so it is answered
+            // here.
+            _ => return self.answer_here(connection, slot, request, group),
+        };
+        let copied = connection.copied;
+        match MovedConnection::detach(*connection, &request, &mut self.core) {
+            Ok(moved) => {
+                self.core.schedule.memory.recount_copied(copied, 0);
+                post.post(Message::TakeOver(Box::new(moved)));
+                self.connections.free(id);
+            }
+            Err(connection) => self.answer_here(connection, slot, request, group),
+        }
+    }
+
+    /// Answers a Connect here that another group would have answered.
+    fn answer_here(
+        &mut self,
+        mut connection: Box<Connection>,
+        slot: Slot,
+        request: ConnectRequest,
+        group: usize,
+    ) {
+        self.core.directory.unplace_queue(group);
+        connection.begin_connecting(slot, request);
+        connection.proceed(&mut self.core);
+        // Its other events are to be handled, too.
+        self.core.schedule.arrived(connection.id.index);
+        self.connections.put(connection);
     }
 }

@@ -13,12 +13,12 @@ use weft_nvmf::controller::{
 use weft_nvmf::registration;
 use weft_nvmf::reservation::{Operation as ReservationOperation, Request};
 use weft_reactor::Buffer;
-use weft_transport::target::{CapsuleData, Event, TargetConnection};
+use weft_transport::target::{CapsuleData, Event};
 use weft_transport::{CloseReason, DataDigestError, Slot};
 
-use super::connection::{end_reason, timer};
-use super::core::{CONTROLLERS, Context, Core, REGISTRATION_TIMERS};
-use super::io;
+use super::core::{Context, Core};
+use super::devices::status_of;
+use super::owners::{CONTROLLERS, REGISTRATION_TIMERS, timer};
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::TURN_BYTES;
 use crate::shared::message::{Asker, Changed, Endpoints, Message, NamespaceRequest};
@@ -89,36 +89,26 @@ impl Admin {
     }
 
     /// Handles an event of the connection.
-    pub(super) fn handle(
-        &mut self,
-        event: Event,
-        transport: &mut TargetConnection,
-        core: &mut Core,
-    ) {
+    pub(super) fn handle(&mut self, event: Event, context: &mut Context<'_>) {
         match event {
             Event::Command { slot, data } => {
-                if let Some(command) = transport.command(slot).copied() {
-                    self.handle_command(slot, command, data, &mut Context { transport, core });
+                if let Some(command) = context.transport.command(slot).copied() {
+                    self.handle_command(slot, command, data, context);
                 }
             }
             Event::Data { slot, buffer, result } => {
-                self.handle_data(slot, &buffer, result, &mut Context { transport, core });
+                self.handle_data(slot, &buffer, result, context);
             }
             Event::Closed { .. } => {}
         }
-        self.run_effects(transport, core);
+        self.run_effects(context);
     }
 
     /// The connection has ended: the controller ends after its queues.
-    pub(super) fn handle_closed(
-        &mut self,
-        reason: CloseReason,
-        transport: &mut TargetConnection,
-        core: &mut Core,
-    ) {
+    pub(super) fn handle_closed(&mut self, reason: CloseReason, context: &mut Context<'_>) {
         self.closed = Some(reason);
         self.controller.handle_event(ControllerEvent::AdminQueueLost);
-        self.run_effects(transport, core);
+        self.run_effects(context);
     }
 
     /// Whether the controller and its queues have ended.
@@ -161,10 +151,10 @@ impl Admin {
     }
 
     /// Time has passed.
-    pub(super) fn handle_timer(&mut self, transport: &mut TargetConnection, core: &mut Core) {
+    pub(super) fn handle_timer(&mut self, context: &mut Context<'_>) {
         self.deadline = None;
-        self.controller.handle_deadline(core.reactor.turn_time());
-        self.run_effects(transport, core);
+        self.controller.handle_deadline(context.core.reactor.turn_time());
+        self.run_effects(context);
     }
 
     /// An I/O queue asks to be attached.
@@ -186,30 +176,20 @@ impl Admin {
     }
 
     /// The last command of an I/O queue is done.
-    pub(super) fn queue_ended(
-        &mut self,
-        queue_id: u16,
-        transport: &mut TargetConnection,
-        core: &mut Core,
-    ) {
+    pub(super) fn queue_ended(&mut self, queue_id: u16, context: &mut Context<'_>) {
         if let Some(queue) = self.queues.remove(&queue_id) {
             if queue.ending {
-                core.end_drain(&self.host);
+                context.core.end_drain(&self.host);
             }
             self.controller.detach_queue(queue_id);
         }
-        self.run_effects(transport, core);
+        self.run_effects(context);
     }
 
     /// Passes an event to the controller that it waited for.
-    pub(super) fn handle_event(
-        &mut self,
-        event: ControllerEvent,
-        transport: &mut TargetConnection,
-        core: &mut Core,
-    ) {
+    pub(super) fn handle_event(&mut self, event: ControllerEvent, context: &mut Context<'_>) {
         self.controller.handle_event(event);
-        self.run_effects(transport, core);
+        self.run_effects(context);
     }
 
     /// Every group has applied a change of write protection. A protected namespace is flushed
@@ -219,25 +199,24 @@ impl Admin {
         &mut self,
         command_id: u16,
         status: Status,
-        transport: &mut TargetConnection,
-        core: &mut Core,
+        context: &mut Context<'_>,
     ) {
         let nsid = self.protecting.get(&command_id).map(|protecting| protecting.nsid);
         let slot = self.pending.get(&command_id).copied().filter(|_| !self.is_closed());
         if let (Some(nsid), Some(slot)) = (nsid, slot)
             && let Some(view) =
-                core.snapshot.view(&self.subsystem, &self.endpoints, self.controller.host())
+                context.core.snapshot.view(&self.subsystem, &self.endpoints, self.controller.host())
             && let Some(namespace) = view.namespaces.get(nsid)
-            && core.submit(namespace.device, self.id, slot, Operation::Flush)
+            && context.core.submit(namespace.device, self.id, slot, Operation::Flush)
         {
             self.flushing.insert(slot, command_id);
             return;
         }
         if let Some(Protecting { nsid, version }) = self.protecting.remove(&command_id) {
-            core.directory.end_write_protect(&self.subsystem, nsid, version, true);
+            context.core.directory.end_write_protect(&self.subsystem, nsid, version, true);
         }
         let event = ControllerEvent::FeatureDone { command_id, status };
-        self.handle_event(event, transport, core);
+        self.handle_event(event, context);
     }
 
     /// The flush of a protected namespace has ended. If it failed, the protection is undone.
@@ -245,38 +224,32 @@ impl Admin {
         &mut self,
         slot: Slot,
         result: Result<(), Failure>,
-        transport: &mut TargetConnection,
-        core: &mut Core,
+        context: &mut Context<'_>,
     ) {
         let Some(command_id) = self.flushing.remove(&slot) else { return };
         let protecting = self.protecting.remove(&command_id);
         let Some(Protecting { nsid, version }) = protecting else { return };
-        let succeeded = result.is_ok();
-        let directory = &core.directory;
-        let snapshot = directory.end_write_protect(&self.subsystem, nsid, version, succeeded);
-        match result {
-            Ok(()) => {
-                let status = Status::SUCCESS;
-                let event = ControllerEvent::FeatureDone { command_id, status };
-                self.handle_event(event, transport, core);
-            }
-            Err(failure) => {
-                let status = io::failure(failure).status();
-                let waiter = Waiter::Feature { owner: self.id, command_id, status };
-                core.publish(&snapshot, waiter);
-            }
+        let status = status_of(result);
+        let directory = &context.core.directory;
+        let snapshot =
+            directory.end_write_protect(&self.subsystem, nsid, version, status.is_success());
+        if status.is_success() {
+            self.handle_event(ControllerEvent::FeatureDone { command_id, status }, context);
+        } else {
+            let waiter = Waiter::Feature { owner: self.id, command_id, status };
+            context.core.publish(&snapshot, waiter);
         }
     }
 
     /// A new snapshot is served, of which the controller learns before its next command or a few
     /// turns later; but at once if its host may not stay. Says whether it has.
-    pub(super) fn outdate(&mut self, transport: &mut TargetConnection, core: &mut Core) -> bool {
+    pub(super) fn outdate(&mut self, context: &mut Context<'_>) -> bool {
         let host = self.controller.host();
-        if core.snapshot.allows(&self.subsystem, &self.endpoints, host) {
+        if context.core.snapshot.allows(&self.subsystem, &self.endpoints, host) {
             self.is_outdated = true;
             return false;
         }
-        self.replace_view(transport, core);
+        self.replace_view(context);
         true
     }
 
@@ -286,43 +259,39 @@ impl Admin {
     }
 
     /// Learns of the present snapshot. Returns how many namespaces it had to look at.
-    pub(super) fn update(&mut self, transport: &mut TargetConnection, core: &mut Core) -> usize {
+    pub(super) fn update(&mut self, context: &mut Context<'_>) -> usize {
         if self.is_outdated {
-            self.replace_view(transport, core);
+            self.replace_view(context);
         }
         self.controller.namespaces()
     }
 
-    fn replace_view(&mut self, transport: &mut TargetConnection, core: &mut Core) {
+    fn replace_view(&mut self, context: &mut Context<'_>) {
         self.is_outdated = false;
-        match core.snapshot.view(&self.subsystem, &self.endpoints, self.controller.host()) {
+        match context.core.snapshot.view(&self.subsystem, &self.endpoints, self.controller.host()) {
             Some(view) => self.controller.replace_view(view),
             None => self.controller.handle_event(ControllerEvent::Fatal),
         }
-        self.run_effects(transport, core);
+        self.run_effects(context);
     }
 
     /// Executes the controller's actions, and sets its timer.
-    pub(super) fn run_effects(&mut self, transport: &mut TargetConnection, core: &mut Core) {
+    pub(super) fn run_effects(&mut self, context: &mut Context<'_>) {
         while let Some(effect) = self.controller.poll_effect() {
-            self.execute_effect(effect, transport, core);
+            self.execute_effect(effect, context);
         }
         let deadline = self.controller.deadline();
         if deadline != self.deadline {
             self.deadline = deadline;
             match deadline {
-                Some(at) => core.reactor.set_timer(timer(CONTROLLERS, self.id), at),
-                None => core.reactor.clear_timer(timer(CONTROLLERS, self.id)),
+                Some(at) => context.core.reactor.set_timer(timer(CONTROLLERS, self.id), at),
+                None => context.core.reactor.clear_timer(timer(CONTROLLERS, self.id)),
             }
         }
     }
 
-    fn execute_effect(
-        &mut self,
-        effect: Effect,
-        transport: &mut TargetConnection,
-        core: &mut Core,
-    ) {
+    fn execute_effect(&mut self, effect: Effect, context: &mut Context<'_>) {
+        let Context { transport, core } = context;
         match effect {
             Effect::Complete(completion) => {
                 if let Some(slot) = self.pending.remove(&completion.command_id.get()) {
@@ -476,19 +445,14 @@ impl Admin {
     }
 
     /// Tells the host what another one has changed. Says whether there was something to tell.
-    pub(super) fn notify_reserved(
-        &mut self,
-        changed: &Changed,
-        transport: &mut TargetConnection,
-        core: &mut Core,
-    ) -> bool {
+    pub(super) fn notify_reserved(&mut self, changed: &Changed, context: &mut Context<'_>) -> bool {
         let nsid = changed.nsid;
         let kinds: Vec<_> =
             changed.notices(self.host.subsystem(), self.controller.host_id()).collect();
         for kind in &kinds {
             self.controller.handle_event(ControllerEvent::Reservation { nsid, kind: *kind });
         }
-        self.run_effects(transport, core);
+        self.run_effects(context);
         !kinds.is_empty()
     }
 
@@ -576,4 +540,19 @@ fn buffer_of(bytes: &[u8], core: &Core) -> Option<Buffer> {
     let mut buffer = core.schedule.memory.take_admin(bytes.len())?;
     buffer.bytes_mut().copy_from_slice(bytes);
     Some(buffer)
+}
+
+/// A queue's end in words.
+pub(super) fn end_reason(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Shutdown => "the host shut its controller down",
+        EndReason::Reset => "the host reset its controller",
+        EndReason::KeepAliveExpired => "the keep-alive timeout expired",
+        EndReason::NeverEnabled => "the host did not enable its controller in time",
+        EndReason::AdminQueueLost => "the admin connection was lost",
+        EndReason::Disconnected => "the host disconnected",
+        EndReason::SubsystemReset => "the NVM subsystem was reset through another controller",
+        EndReason::HostNotAllowed => "the host is no longer allowed",
+        EndReason::Fatal => "the controller failed",
+    }
 }

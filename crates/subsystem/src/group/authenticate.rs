@@ -17,8 +17,9 @@ use weft_reactor::{Buffer, Token};
 use weft_transport::target::{CapsuleData, Event};
 use weft_transport::{CloseReason, Slot};
 
-use super::connection::{Connection, Role, timer};
-use super::core::{AUTHENTICATION_TIMERS, Core, KEY_TIMER};
+use super::connection::{Connection, Role};
+use super::core::Core;
+use super::owners::{AUTHENTICATION_TIMERS, KEY_TIMER, timer};
 use crate::shared::ids::ConnectionId;
 use crate::shared::limits::{FAILURE_DELAY, KEY_WAIT};
 use crate::shared::powers::Job;

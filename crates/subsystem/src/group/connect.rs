@@ -13,61 +13,17 @@ use weft_nvmf::reservation::HostId;
 use weft_nvmf::subsystem::{SubsystemKind, SubsystemView};
 use weft_transport::Slot;
 
-use super::Group;
 use super::admin::Admin;
-use super::connection::{Connection, Placement, Role, StaleCheck, timer};
-use super::core::{Core, DRAIN_TIMERS};
+use super::connection::{Connection, Placement, Role, StaleCheck};
+use super::core::{Context, Core};
 use super::io::Io;
+use super::owners::{DRAIN_TIMERS, timer};
 use crate::shared::classes::{ClassWord, Grant};
 use crate::shared::directory::{ConnectedQueue, QueueAuthentication};
 use crate::shared::ids::{ConnectionId, HostKey};
-use crate::shared::message::{Message, MovedConnection};
+use crate::shared::message::Message;
 use crate::shared::round::{Round, Waiter};
 use crate::shared::tls;
-
-impl Group {
-    /// Moves a connection with its Connect to the group of its queue.
-    pub(super) fn move_to_group(
-        &mut self,
-        connection: Box<Connection>,
-        group: usize,
-        slot: Slot,
-        request: ConnectRequest,
-    ) {
-        let id = connection.id;
-        let post = match self.core.posts.get(group) {
-            Some(post) if slot == Slot(0) => post.clone(),
-            // Not the connection's first command: the connection cannot move, so it is answered
-            // here.
-            _ => return self.answer_here(connection, slot, request, group),
-        };
-        let copied = connection.copied;
-        match MovedConnection::detach(*connection, &request, &mut self.core) {
-            Ok(moved) => {
-                self.core.schedule.memory.recount_copied(copied, 0);
-                post.post(Message::TakeOver(Box::new(moved)));
-                self.connections.free(id);
-            }
-            Err(connection) => self.answer_here(connection, slot, request, group),
-        }
-    }
-
-    /// Answers a Connect here that another group would have answered.
-    fn answer_here(
-        &mut self,
-        mut connection: Box<Connection>,
-        slot: Slot,
-        request: ConnectRequest,
-        group: usize,
-    ) {
-        self.core.directory.unplace_queue(group);
-        connection.begin_connecting(slot, request);
-        connection.proceed(&mut self.core);
-        // Its other events are to be handled, too.
-        self.core.schedule.arrived(connection.id.index);
-        self.connections.put(connection);
-    }
-}
 
 impl Connection {
     /// Handles a Connect without data in its capsule.
@@ -244,8 +200,8 @@ impl Connection {
                 );
                 let connected = self.require_authentication(grant.completion());
                 self.transport.complete(slot, connected);
-                let host = HostKey::of(&request);
-                let mut io = Io::new(self, *grant, &view, owner, host, request.host, core);
+                let endpoints = self.endpoints;
+                let mut io = Io::new(self.id, endpoints, *grant, &request, &view, owner, core);
                 let class = Some(io.class.shown());
                 self.register(&request, request.controller_id, class, core);
                 io.trace(core);
@@ -313,7 +269,7 @@ impl Connection {
         self.register(&request, controller_id, None, core);
         let subsystem = view.nqn;
         let mut admin = Admin::new(self.id, controller, subsystem, self.endpoints, host);
-        admin.run_effects(&mut self.transport, core);
+        admin.run_effects(&mut Context { transport: &mut self.transport, core });
         self.role = Role::Admin(Box::new(admin));
         Ok(())
     }

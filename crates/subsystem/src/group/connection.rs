@@ -8,16 +8,17 @@ use weft_backend::RequestCompletion;
 use weft_nvme::Status;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::EndReason;
-use weft_reactor::{Buffer, Life, Owner, Token};
+use weft_reactor::{Buffer, Life};
 use weft_transport::target::{Event, TargetConnection};
 use weft_transport::{CloseReason, Slot};
 
-use super::admin::Admin;
+use super::admin::{Admin, end_reason};
 use super::authenticate::Guard;
-use super::core::{Context, Core, DRAIN_TIMERS};
+use super::core::{Context, Core};
 use super::devices;
 use super::io::Io;
-use super::schedule::{FlowKey, Outcome, Shares, TenantId, Turn};
+use super::owners::{DRAIN_TIMERS, timer};
+use super::schedule::{Outcome, Shares, TenantId};
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::{THROTTLED_SHARE, TLS_WARNINGS};
 use crate::shared::message::{Endpoints, MovedConnection};
@@ -167,10 +168,7 @@ impl Connection {
 
     /// Retries the command that has waited longest for memory.
     pub(crate) fn retry(&mut self, core: &mut Core) -> Outcome {
-        let of_commands = match &mut self.role {
-            Role::Io(io) => io.retry(&mut Context { transport: &mut self.transport, core }),
-            _ => Outcome::NotWaiting,
-        };
+        let of_commands = self.with_io(core, Io::retry).unwrap_or(Outcome::NotWaiting);
         match (of_commands, self.transport.wanted()) {
             (Outcome::Served { has_more }, wanted) => {
                 Outcome::Served { has_more: has_more || wanted.is_some() }
@@ -194,30 +192,29 @@ impl Connection {
         self.transport.bound_capsules(io.is_limited(core).then_some(leave));
     }
 
-    /// The first command of a flow that has waited for a rate limit asks again.
-    pub(crate) fn retry_throttled(&mut self, flow: FlowKey, core: &mut Core) -> Turn {
+    /// Runs an action on the I/O queue that it is; none: it is none.
+    pub(super) fn with_io<R>(
+        &mut self,
+        core: &mut Core,
+        action: impl FnOnce(&mut Io, &mut Context<'_>) -> R,
+    ) -> Option<R> {
         match &mut self.role {
-            Role::Io(io) => {
-                io.retry_throttled(flow, &mut Context { transport: &mut self.transport, core })
-            }
-            _ => Turn::Empty,
+            Role::Io(io) => Some(action(io, &mut Context { transport: &mut self.transport, core })),
+            _ => None,
         }
     }
 
-    /// A Copy command of its I/O queue goes on.
-    pub(crate) fn continue_copy(&mut self, slot: Slot, core: &mut Core) {
-        if let Role::Io(io) = &mut self.role {
-            io.continue_copy(slot, &mut Context { transport: &mut self.transport, core });
-        }
-    }
-
-    /// Aborts a command of its I/O queue if no device has it. Says whether that was so.
-    pub(crate) fn abort_command(&mut self, command_id: u16, core: &mut Core) -> bool {
+    /// The same with the admin queue that it is.
+    pub(super) fn with_admin<R>(
+        &mut self,
+        core: &mut Core,
+        action: impl FnOnce(&mut Admin, &mut Context<'_>) -> R,
+    ) -> Option<R> {
         match &mut self.role {
-            Role::Io(io) => {
-                io.abort(command_id, &mut Context { transport: &mut self.transport, core })
+            Role::Admin(admin) => {
+                Some(action(admin, &mut Context { transport: &mut self.transport, core }))
             }
-            _ => false,
+            _ => None,
         }
     }
 
@@ -226,7 +223,7 @@ impl Connection {
         if let Role::Admin(admin) = &mut self.role
             && admin.is_outdated()
         {
-            admin.update(&mut self.transport, core);
+            admin.update(&mut Context { transport: &mut self.transport, core });
         }
         while core.schedule.allowance.may_begin()
             && let Some(event) = self.transport.poll_event()
@@ -249,7 +246,9 @@ impl Connection {
                         return placement;
                     }
                 }
-                Role::Admin(admin) => admin.handle(event, &mut self.transport, core),
+                Role::Admin(admin) => {
+                    admin.handle(event, &mut Context { transport: &mut self.transport, core });
+                }
                 Role::Io(io) => {
                     io.handle(event, &mut Context { transport: &mut self.transport, core });
                 }
@@ -272,15 +271,32 @@ impl Connection {
     /// A device has completed a request of it.
     pub(crate) fn handle_done(&mut self, done: RequestCompletion, now: Duration, core: &mut Core) {
         let (_, slot) = devices::origin(done.tag);
-        let transport = &mut self.transport;
+        let context = &mut Context { transport: &mut self.transport, core };
         match &mut self.role {
-            Role::Io(io) => {
-                io.handle_done(slot, done, now, &mut Context { transport, core });
-            }
-            Role::Admin(admin) => admin.handle_flushed(slot, done.result, transport, core),
+            Role::Io(io) => io.handle_done(slot, done, now, context),
+            Role::Admin(admin) => admin.handle_flushed(slot, done.result, context),
             _ => {}
         }
         self.reap(core);
+    }
+
+    /// Sends its responses.
+    pub(crate) fn flush(&mut self, core: &mut Core) {
+        self.transport.flush(&mut core.reactor);
+        if let (Some(tracer), Role::Io(io)) = (&mut core.tracer, &mut self.role) {
+            io.trace_sent(core.reactor.now(), tracer);
+        }
+        let copied = self.transport.copied_bytes();
+        let before = std::mem::replace(&mut self.copied, copied);
+        core.schedule.memory.recount_copied(before, copied);
+    }
+
+    /// It may have events, which are polled in this turn or the next one.
+    pub(crate) fn mark_active(&mut self, core: &mut Core) {
+        if self.turn == TurnState::Idle {
+            self.turn = TurnState::Arrived;
+            core.schedule.arrived(self.id.index);
+        }
     }
 
     /// Whether it is an express queue.
@@ -441,7 +457,7 @@ impl Connection {
         let held = std::mem::take(&mut self.drain_begun);
         let host = match &mut self.role {
             Role::Admin(admin) => {
-                admin.handle_closed(reason, &mut self.transport, core);
+                admin.handle_closed(reason, &mut Context { transport: &mut self.transport, core });
                 Some(admin.host().clone())
             }
             Role::Io(io) => {
@@ -588,30 +604,5 @@ impl MovedConnection {
                 Err(Box::new(connection))
             }
         }
-    }
-}
-
-/// The tag of a connection's operations.
-pub(crate) fn transport_tag(id: ConnectionId) -> u32 {
-    u32::try_from(id.index).unwrap_or(weft_transport::TAG_MAX).min(weft_transport::TAG_MAX)
-}
-
-/// The token of a timer that belongs to a connection.
-pub(crate) fn timer(owner: Owner, id: ConnectionId) -> Token {
-    Token { owner, tag: transport_tag(id) }
-}
-
-/// A queue's end in words.
-pub(crate) fn end_reason(reason: EndReason) -> &'static str {
-    match reason {
-        EndReason::Shutdown => "the host shut its controller down",
-        EndReason::Reset => "the host reset its controller",
-        EndReason::KeepAliveExpired => "the keep-alive timeout expired",
-        EndReason::NeverEnabled => "the host did not enable its controller in time",
-        EndReason::AdminQueueLost => "the admin connection was lost",
-        EndReason::Disconnected => "the host disconnected",
-        EndReason::SubsystemReset => "the NVM subsystem was reset through another controller",
-        EndReason::HostNotAllowed => "the host is no longer allowed",
-        EndReason::Fatal => "the controller failed",
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::connection::Connection;
+use super::core::Core;
 use crate::shared::ids::ConnectionId;
 
 /// A table of connections. A connection that is being handled is taken out of the table meanwhile.
@@ -53,6 +54,20 @@ impl Connections {
     /// Takes a connection out to handle it; `put` or `free` must follow.
     pub(crate) fn take(&mut self, index: usize) -> Option<Box<Connection>> {
         self.places.get_mut(index)?.connection.take()
+    }
+
+    /// Runs an action on a connection, whose events are polled in this turn if it returns `true`.
+    pub(crate) fn with_if_changed(
+        &mut self,
+        index: usize,
+        core: &mut Core,
+        action: impl FnOnce(&mut Connection, &mut Core) -> bool,
+    ) {
+        let Some(mut connection) = self.take(index) else { return };
+        if action(&mut connection, core) {
+            connection.mark_active(core);
+        }
+        self.put(connection);
     }
 
     /// The connection of this identifier, if it still exists.

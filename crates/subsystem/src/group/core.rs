@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_backend::{Operation, RequestCompletion};
-use weft_reactor::{MailboxSender, Owner, Reactor};
+use weft_reactor::{MailboxSender, Reactor};
 use weft_transport::Slot;
 use weft_transport::target::TargetConnection;
 
-use super::connection::{Connection, Role};
 use super::devices::{self, Devices};
 use super::lines::Lines;
 use super::schedule::{Schedule, Work};
@@ -19,31 +18,6 @@ use crate::shared::limits::{FAULT_LINES, HOST_LINES};
 use crate::shared::message::Message;
 use crate::shared::round::{Round, Waiter};
 use crate::shared::snapshot::Snapshot;
-
-/// Completions for listeners and their timers.
-pub(crate) const LISTENERS: Owner = Owner(0);
-/// Completions for connections.
-pub(crate) const CONNECTIONS: Owner = Owner(1);
-/// Timers of controllers: keep-alive and the like.
-pub(crate) const CONTROLLERS: Owner = Owner(2);
-/// Timers of Connects that wait for their host's drain.
-pub(crate) const DRAIN_TIMERS: Owner = Owner(3);
-/// The timer of the check for hosts that hold memory which others wait for.
-pub(crate) const STALL_TIMER: Owner = Owner(4);
-/// The timer of commands that wait for a rate limit.
-pub(crate) const RATE_TIMER: Owner = Owner(5);
-/// Timers of queues whose hosts have to authenticate themselves.
-pub(crate) const AUTHENTICATION_TIMERS: Owner = Owner(6);
-/// The timer of a trace's end.
-pub(crate) const TRACE_TIMER: Owner = Owner(7);
-/// The timer of keys of TLS with which nobody comes.
-pub(crate) const KEY_TIMER: Owner = Owner(8);
-/// Timers of what hosts have registered that are gone.
-pub(crate) const REGISTRATION_TIMERS: Owner = Owner(9);
-/// The timer of the hosts whose connections have to show that they are alive.
-pub(crate) const DOUBT_TIMER: Owner = Owner(10);
-/// Completions for device `n` carry this owner and `n`.
-pub(crate) const DEVICES: u32 = 16;
 
 /// One group's reactor, devices and mailboxes of the other groups.
 #[derive(Debug)]
@@ -108,17 +82,6 @@ impl Core {
     /// The time as of the current turn, or the time at which an express queue is served within it.
     pub(crate) fn time(&self) -> Duration {
         self.schedule.express.served_since().unwrap_or(self.reactor.turn_time())
-    }
-
-    /// Sends the responses of a connection.
-    pub(crate) fn flush(&mut self, connection: &mut Connection) {
-        connection.transport.flush(&mut self.reactor);
-        if let (Some(tracer), Role::Io(io)) = (&mut self.tracer, &mut connection.role) {
-            io.trace_sent(self.reactor.now(), tracer);
-        }
-        let copied = connection.transport.copied_bytes();
-        let before = std::mem::replace(&mut connection.copied, copied);
-        self.schedule.memory.recount_copied(before, copied);
     }
 
     /// Submits an operation of a connection's command. `false`: there is no such device. What an

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_backend::{BlockDevice, Failure, OpenError, Operation, Request, RequestCompletion};
+use weft_nvme::Status;
 use weft_reactor::{Owner, Reactor};
+use weft_transport::Slot;
 
-use super::core::DEVICES;
+use super::owners::DEVICES;
 use super::schedule::{ExpressDelay, Pieces, Window};
 use crate::shared::ids::DeviceId;
 use crate::shared::snapshot::ServedDevice;
 use crate::shared::statistics::CounterWriter;
-use weft_transport::Slot;
 
 /// The shortest time between two log lines of a failing device.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -459,6 +460,29 @@ fn owner(id: DeviceId) -> Owner {
     Owner(DEVICES.saturating_add(id.0))
 }
 
+/// The status of a command whose device is not there, or is closed.
+pub(super) const GONE: Status = Status::INVALID_NAMESPACE.with_dnr();
+
+/// The status that tells a host of a result. Do Not Retry is set where the same command would fail
+/// the same way again.
+pub(super) const fn status_of(result: Result<(), Failure>) -> Status {
+    let Err(failure) = result else { return Status::SUCCESS };
+    match failure {
+        Failure::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
+        Failure::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.with_dnr(),
+        Failure::Mismatch => Status::COMPARE_FAILURE.with_dnr(),
+        Failure::NoSpace => Status::CAPACITY_EXCEEDED.with_dnr(),
+        Failure::Unsupported => Status::INVALID_OPCODE.with_dnr(),
+        Failure::MediaRead => Status::UNRECOVERED_READ_ERROR,
+        Failure::MediaWrite => Status::WRITE_FAULT,
+        Failure::Gone => GONE,
+        Failure::Aborted => Status::ABORT_REQUESTED,
+        Failure::PathLost => Status::INTERNAL_PATH_ERROR,
+        Failure::Device(_) => Status::INTERNAL_ERROR,
+        Failure::Remote(status) => Status(status),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -579,6 +603,27 @@ mod tests {
             assert_eq!(operations(cached), ["write-zeroes", "flush", "close"]);
             assert_eq!(operations(Capabilities::default()), ["write-zeroes", "close"]);
             assert_eq!(operations(read_only), ["write-zeroes", "close"]);
+        }
+    }
+
+    #[test]
+    fn every_failure_has_its_status() {
+        let table = [
+            (Failure::OutOfRange, 0x4080),
+            (Failure::ReadOnly, 0x4020),
+            (Failure::Mismatch, 0x4285),
+            (Failure::NoSpace, 0x4081),
+            (Failure::Unsupported, 0x4001),
+            (Failure::MediaRead, 0x0281),
+            (Failure::MediaWrite, 0x0280),
+            (Failure::Gone, 0x400b),
+            (Failure::Aborted, 0x0007),
+            (Failure::PathLost, 0x0300),
+            (Failure::Device(5), 0x0006),
+            (Failure::Remote(0x4123), 0x4123),
+        ];
+        for (failure, status) in table {
+            assert_eq!(status_of(Err(failure)), Status(status), "{failure:?}");
         }
     }
 

@@ -8,15 +8,17 @@
 //! has to if nothing has come for a second. One that does not acknowledge what is sent again, or
 //! shows nothing within [`PATIENCE`], ends, an admin queue with its controller; one that is alive
 //! goes on: it is another association on purpose.
+//!
+//! [`Connection::end_if_stale`]: super::connection::Connection::end_if_stale
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use weft_reactor::{Life, Token};
 
-use super::Group;
-use super::connection::Connection;
-use super::core::DOUBT_TIMER;
+use super::connections::Connections;
+use super::core::Core;
+use super::owners::DOUBT_TIMER;
 use crate::shared::ids::HostKey;
 use crate::shared::round::Round;
 
@@ -25,69 +27,80 @@ const PATIENCE: Duration = Duration::from_millis(2500);
 /// How often it is looked whether a host has answered.
 const INTERVAL: Duration = Duration::from_millis(10);
 
+/// Hosts that connect anew, whose connections here have to show that they are alive.
+#[derive(Debug, Default)]
+pub(super) struct Doubts(Vec<Doubt>);
+
 /// A host that connects anew, whose connections here are in doubt.
 #[derive(Debug)]
-pub(super) struct Doubt {
+struct Doubt {
     host: Arc<HostKey>,
     since: Duration,
     round: Arc<Round>,
 }
 
-impl Group {
+impl Doubts {
     /// A host connects anew.
-    pub(super) fn stale_check(&mut self, host: Arc<HostKey>, round: Arc<Round>) {
-        let doubt = Doubt { host, since: self.core.reactor.now(), round };
-        if self.is_in_doubt(&doubt) {
-            self.doubts.push(doubt);
-            self.set_doubt_timer();
+    pub(super) fn begin(
+        &mut self,
+        host: Arc<HostKey>,
+        round: Arc<Round>,
+        connections: &mut Connections,
+        core: &mut Core,
+    ) {
+        let doubt = Doubt { host, since: core.reactor.now(), round };
+        if doubt.holds(connections, core) {
+            self.0.push(doubt);
+            self.set_timer(core);
         } else {
-            self.core.acknowledge(&doubt.round);
+            core.acknowledge(&doubt.round);
         }
     }
 
     /// Looks again at the hosts that are in doubt.
-    pub(super) fn check_doubts(&mut self) {
-        for doubt in std::mem::take(&mut self.doubts) {
-            if self.is_in_doubt(&doubt) {
-                self.doubts.push(doubt);
-            } else {
-                self.core.acknowledge(&doubt.round);
+    pub(super) fn check(&mut self, connections: &mut Connections, core: &mut Core) {
+        self.0.retain(|doubt| {
+            let stays = doubt.holds(connections, core);
+            if !stays {
+                core.acknowledge(&doubt.round);
             }
-        }
-        self.set_doubt_timer();
+            stays
+        });
+        self.set_timer(core);
     }
 
-    fn set_doubt_timer(&mut self) {
-        if !self.doubts.is_empty() {
-            let at = self.core.reactor.now().saturating_add(INTERVAL);
-            self.core.reactor.set_timer(Token { owner: DOUBT_TIMER, tag: 0 }, at);
+    fn set_timer(&self, core: &mut Core) {
+        if !self.0.is_empty() {
+            let at = core.reactor.now().saturating_add(INTERVAL);
+            core.reactor.set_timer(Token { owner: DOUBT_TIMER, tag: 0 }, at);
         }
     }
+}
 
+impl Doubt {
     /// Ends the host's connections that are over or do not answer. Returns whether one may still
     /// show that it is alive.
-    fn is_in_doubt(&mut self, doubt: &Doubt) -> bool {
-        let Doubt { host, since, .. } = doubt;
-        let is_late = self.core.reactor.now() >= since.saturating_add(PATIENCE);
-        let mut is_in_doubt = false;
-        for index in self.connections.indices() {
-            self.with_if_changed(index, |connection: &mut Connection, core| {
-                if connection.end_if_stale(host, core) {
+    fn holds(&self, connections: &mut Connections, core: &mut Core) -> bool {
+        let is_late = core.reactor.now() >= self.since.saturating_add(PATIENCE);
+        let mut holds = false;
+        for index in connections.indices() {
+            connections.with_if_changed(index, core, |connection, core| {
+                if connection.end_if_stale(&self.host, core) {
                     return true;
                 }
-                match connection.life_of(host, *since, core) {
+                match connection.life_of(&self.host, self.since, core) {
                     None | Some(Life::Shown) => false,
                     Some(Life::Asked) if !is_late => {
-                        is_in_doubt = true;
+                        holds = true;
                         false
                     }
                     Some(Life::Asked | Life::Doubtful) => {
-                        connection.end_doubted(host, core);
+                        connection.end_doubted(&self.host, core);
                         true
                     }
                 }
             });
         }
-        is_in_doubt
+        holds
     }
 }

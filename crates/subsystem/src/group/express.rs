@@ -13,7 +13,8 @@ use weft_backend::RequestCompletion;
 use weft_reactor::ReactorCompletion;
 
 use super::connection::{Connection, Role};
-use super::core::{CONNECTIONS, Core, DEVICES};
+use super::core::Core;
+use super::owners::{CONNECTIONS, DEVICES};
 use super::schedule::QueueClass;
 use super::{Group, devices};
 
@@ -177,8 +178,7 @@ impl Group {
     ) {
         let Some(mut connection) = self.connections.take(index) else { return };
         let core = &mut self.core;
-        let turn = core.schedule.allowance.interrupt();
-        core.schedule.express.begin(since);
+        let turn = core.schedule.interrupt(since);
         // What is under way at a device keeps the processor awake, for which alone is no reason.
         if core.schedule.express.has_others(since) {
             core.reactor.begin_express();
@@ -196,19 +196,17 @@ impl Group {
             }
         }
         let core = &mut self.core;
-        core.flush(&mut connection);
+        connection.flush(core);
         core.reactor.end_express();
-        core.schedule.allowance.resume(turn);
         let now = core.reactor.now();
-        let took = core.schedule.express.end(now);
-        core.schedule.shares.leave_out(took);
+        let took = core.schedule.resume(turn, now);
         core.devices.counters().count_express(u64::from(is_served), took);
         if is_served && let Role::Io(io) = &mut connection.role {
             io.class.served(now);
         }
         connection.settle_class(now, core);
         if connection.transport.has_events() || connection.is_gone() {
-            self.mark_active(&mut connection);
+            connection.mark_active(core);
         }
         self.connections.put(connection);
     }

@@ -6,6 +6,7 @@
 
 mod copy;
 mod ending;
+mod flows;
 mod pair;
 mod reserve;
 mod share;
@@ -15,11 +16,10 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-use weft_backend::{Failure, Operation, RequestCompletion};
+use weft_backend::{Operation, RequestCompletion};
 use weft_nvme::{Command, Completion, Nqn, Status};
-use weft_nvmf::queue::{
-    DeviceCommand, DeviceFailure, DeviceOperation, IoAction, IoQueue, QueueGrant, Transfer,
-};
+use weft_nvmf::connect::ConnectRequest;
+use weft_nvmf::queue::{DeviceCommand, DeviceOperation, IoAction, IoQueue, QueueGrant, Transfer};
 use weft_nvmf::subsystem::SubsystemView;
 use weft_reactor::Buffer;
 use weft_statistics::trace::TracedQueue;
@@ -28,10 +28,11 @@ use weft_transport::{CloseReason, DataDigestError, Slot};
 
 use self::copy::Copying;
 pub(super) use self::ending::Hold;
-use super::connection::Connection;
+use self::flows::Flows;
 use super::core::{Context, Core};
+use super::devices::{GONE, status_of};
 use super::meter::Meter;
-use super::schedule::{Flows, Outcome, QueueClass, TenantId};
+use super::schedule::{Outcome, QueueClass, TenantId};
 use super::tracer::{QueueTrace, Tracer};
 use crate::shared::classes::Grant;
 use crate::shared::ids::{ConnectionId, HostKey};
@@ -116,37 +117,37 @@ enum Work {
 
 impl Io {
     pub(super) fn new(
-        connection: &Connection,
+        id: ConnectionId,
+        endpoints: Endpoints,
         grant: QueueGrant,
+        request: &ConnectRequest,
         view: &SubsystemView,
         owner: ConnectionId,
-        host: HostKey,
-        host_name: Nqn,
         core: &mut Core,
     ) -> Self {
         let mut work = Vec::new();
         work.resize_with(grant.entries as usize, Work::default);
-        let (priority, endpoints) = (grant.priority, connection.endpoints);
+        let (host, priority) = (HostKey::of(request), grant.priority);
         let queue = IoQueue::new(grant, view);
         let now = core.reactor.turn_time();
         let grant = grant_of(&host, endpoints.port_id, priority, core);
-        let (index, group) = (connection.id.index, &core.schedule.express);
-        let class = QueueClass::new(grant, index, host.names().0, group, now);
+        let group = &core.schedule.express;
+        let class = QueueClass::new(grant, id.index, host.names().0, group, now);
         let host_hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(host.names().0);
         Self {
-            id: connection.id,
+            id,
             queue,
             subsystem: view.nqn,
             endpoints,
             priority,
             owner,
-            flows: Flows::new(connection.id, &host, core),
+            flows: Flows::new(id, &host, core),
             meter: Meter::new(core),
             trace: None,
             tenant: None,
             class,
             host,
-            host_name,
+            host_name: request.host,
             host_hash,
             work,
             starved: VecDeque::new(),
@@ -195,23 +196,21 @@ impl Io {
         if self.stopped {
             return self.end_stopped(slot);
         }
-        let result = done.result.map_err(failure);
+        let status = status_of(done.result);
         match self.take(slot) {
             Work::AtDevice(device) => {
-                let completion = self.queue.complete_device(&device, result);
+                let completion = self.queue.complete_device(&device, status);
                 self.measure(slot, completion.status(), now, context.core);
                 match (device.transfer, done.buffer) {
-                    (Transfer::ToHost(_), Some(buffer)) if result.is_ok() => {
+                    (Transfer::ToHost(_), Some(buffer)) if status.is_success() => {
                         context.transport.send(slot, buffer, completion);
                     }
                     _ => context.transport.complete(slot, completion),
                 }
             }
             Work::Copying(copy) => self.piece_done(slot, copy, done, now, context),
-            Work::Flushing { command_id, missing, mut status } => {
-                if let (Err(failure), true) = (result, status.is_success()) {
-                    status = failure.status();
-                }
+            Work::Flushing { command_id, missing, status: first } => {
+                let status = if first.is_success() { status } else { first };
                 if missing > 1 {
                     let missing = missing - 1;
                     self.put(slot, Work::Flushing { command_id, missing, status });
@@ -222,7 +221,7 @@ impl Io {
             }
             Work::Paired { write, first } => {
                 if let Work::Compared(compare) = self.take(first) {
-                    let [one, two] = self.queue.complete_fused(&compare, &write, result);
+                    let [one, two] = self.queue.complete_fused(&compare, &write, status);
                     for (slot, completion) in [(first, one), (slot, two)] {
                         self.measure(slot, completion.status(), now, context.core);
                         context.transport.complete(slot, completion);
@@ -362,7 +361,7 @@ impl Io {
     pub(super) fn retry(&mut self, context: &mut Context<'_>) -> Outcome {
         while let Some(slot) = self.starved.front().copied() {
             let bytes = match self.work.get(slot.index()) {
-                Some(Work::Starved(device)) => Some(bytes_of(device.transfer)),
+                Some(Work::Starved(device)) => Some(device.transfer.bytes()),
                 Some(Work::Copying(copy)) => copy.step.wanted(),
                 _ => None,
             };
@@ -378,7 +377,7 @@ impl Io {
                 // The namespace, or who may use it, may have changed meanwhile.
                 Work::Starved(device) => match self.queue.recheck(&device) {
                     Ok(()) => self.begin_with(slot, device, buffer, context),
-                    Err(status) => self.fail(slot, &device, status, context),
+                    Err(status) => self.end(slot, &device, status, context),
                 },
                 Work::Copying(copy) => self.read_piece(slot, copy, buffer, context),
                 other => self.put(slot, other),
@@ -467,15 +466,15 @@ impl Io {
         context.transport.complete(slot, completion);
     }
 
-    /// Completes a command that no device had, with an error.
-    fn fail(
+    /// Completes a command that no device had, with a status.
+    fn end(
         &mut self,
         slot: Slot,
         device: &DeviceCommand,
         status: Status,
         context: &mut Context<'_>,
     ) {
-        let completion = self.queue.fail(device, status);
+        let completion = self.queue.complete_device(device, status);
         self.complete(slot, completion, context);
     }
 
@@ -535,10 +534,10 @@ impl Io {
                 self.submit(slot, device, Some(data), context);
             }
             (Transfer::ToHost(_), Some(_)) => {
-                self.fail(slot, &device, Status::INVALID_FIELD.with_dnr(), context);
+                self.end(slot, &device, Status::INVALID_FIELD.with_dnr(), context);
             }
             (Transfer::ToHost(_) | Transfer::FromHost(_), None) => {
-                match context.core.schedule.memory.take(bytes_of(device.transfer)) {
+                match context.core.schedule.memory.take(device.transfer.bytes()) {
                     Some(buffer) => self.begin_with(slot, device, buffer, context),
                     None => self.starve(slot, device, context.core),
                 }
@@ -576,10 +575,10 @@ impl Io {
         match (self.take(slot), result) {
             (Work::Fetching(device), Ok(())) => match self.queue.recheck(&device) {
                 Ok(()) => self.submit(slot, device, Some(buffer), context),
-                Err(status) => self.fail(slot, &device, status, context),
+                Err(status) => self.end(slot, &device, status, context),
             },
             (Work::Fetching(device), Err(DataDigestError)) => {
-                self.fail(slot, &device, TRANSIENT, context);
+                self.end(slot, &device, TRANSIENT, context);
             }
             (Work::First { compare, second, .. }, Ok(())) => {
                 self.put(slot, Work::First { compare, second, data: Some(buffer) });
@@ -591,11 +590,11 @@ impl Io {
             }
             (work @ Work::First { second, .. }, Err(DataDigestError)) => {
                 self.put(slot, work);
-                self.fail_pair(slot, second, DeviceFailure::Remote(TRANSIENT), context);
+                self.fail_pair(slot, second, TRANSIENT, context);
             }
             (work @ Work::Second { first, .. }, Err(DataDigestError)) => {
                 self.put(slot, work);
-                self.fail_pair(first, slot, DeviceFailure::Remote(TRANSIENT), context);
+                self.fail_pair(first, slot, TRANSIENT, context);
             }
             (other, _) => self.put(slot, other),
         }
@@ -623,15 +622,9 @@ impl Io {
         }
         let operation = match self.operation(&device, data) {
             Ok(operation) => operation,
-            Err(status) => {
-                let completion = match status.is_success() {
-                    true => self.queue.complete(device.command_id, status),
-                    false => self.queue.fail(&device, status),
-                };
-                return self.complete(slot, completion, context);
-            }
+            Err(status) => return self.end(slot, &device, status, context),
         };
-        let bytes = bytes_of(device.transfer);
+        let bytes = device.transfer.bytes();
         context.core.schedule.allowance.spend(bytes);
         self.trace_submitted(slot, bytes, context.core);
         if let Some(meter) = &mut self.meter {
@@ -641,8 +634,7 @@ impl Io {
             self.at_devices += 1;
             self.put(slot, Work::AtDevice(device));
         } else {
-            let completion = self.queue.complete_device(&device, Err(DeviceFailure::Gone));
-            self.complete(slot, completion, context);
+            self.end(slot, &device, GONE, context);
         }
     }
 
@@ -683,7 +675,7 @@ impl Io {
         for namespace in self.queue.namespaces().iter() {
             match context.core.submit(namespace.device, self.id, slot, Operation::Flush) {
                 true => missing += 1,
-                false => status = DeviceFailure::Gone.status(),
+                false => status = GONE,
             }
         }
         self.at_devices += missing;
@@ -746,32 +738,6 @@ fn weight_of(device: &DeviceCommand) -> usize {
         | DeviceOperation::Deallocate { .. }
         | DeviceOperation::Copy { .. }
         | DeviceOperation::Verify { .. } => usize::MAX,
-        _ => bytes_of(device.transfer),
-    }
-}
-
-/// How much data a command moves.
-pub(super) fn bytes_of(transfer: Transfer) -> usize {
-    match transfer {
-        Transfer::None => 0,
-        Transfer::ToHost(bytes) | Transfer::FromHost(bytes) => bytes as usize,
-    }
-}
-
-/// A device's failure as the protocol has it.
-pub(super) fn failure(failure: Failure) -> DeviceFailure {
-    match failure {
-        Failure::OutOfRange => DeviceFailure::OutOfRange,
-        Failure::ReadOnly => DeviceFailure::ReadOnly,
-        Failure::Mismatch => DeviceFailure::Mismatch,
-        Failure::NoSpace => DeviceFailure::NoSpace,
-        Failure::Unsupported => DeviceFailure::Unsupported,
-        Failure::MediaRead => DeviceFailure::MediaRead,
-        Failure::MediaWrite => DeviceFailure::MediaWrite,
-        Failure::Gone => DeviceFailure::Gone,
-        Failure::Aborted => DeviceFailure::Aborted,
-        Failure::PathLost => DeviceFailure::PathLost,
-        Failure::Device(_) => DeviceFailure::Internal,
-        Failure::Remote(status) => DeviceFailure::Remote(Status(status)),
+        _ => device.transfer.bytes(),
     }
 }

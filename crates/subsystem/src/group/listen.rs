@@ -11,7 +11,8 @@ use std::time::Duration;
 use weft_reactor::{Outcome, SocketId, Token};
 use weft_transport::{Incoming, Listener};
 
-use super::core::{Core, LISTENERS};
+use super::core::Core;
+use super::owners::LISTENERS;
 use super::unconnected::Unconnected;
 use crate::config::Listen;
 use crate::shared::snapshot::PortView;

@@ -58,7 +58,8 @@ impl Group {
                 let differs = |host: &HostKey| core.snapshot.differs(&old, host.subsystem(), &at);
                 match &mut connection.role {
                     Role::Admin(admin) if differs(admin.host()) => {
-                        let had_to_be = admin.outdate(&mut connection.transport, core);
+                        let transport = &mut connection.transport;
+                        let had_to_be = admin.outdate(&mut Context { transport, core });
                         if !had_to_be {
                             outdated.push_back(connection.id);
                         }
@@ -90,9 +91,9 @@ impl Group {
         while left > 0
             && let Some(id) = self.outdated.pop_front()
         {
-            self.with_admin(id, |admin, transport, core| {
+            self.with_admin(id, |admin, context| {
                 if admin.is_outdated() {
-                    let namespaces = admin.update(transport, core);
+                    let namespaces = admin.update(context);
                     left = left.saturating_sub(namespaces + UPDATE_COST);
                 }
             });

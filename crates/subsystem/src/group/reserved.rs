@@ -59,15 +59,13 @@ impl Group {
     pub(super) fn reserved(&mut self, changed: &Arc<Changed>) {
         let Asker { connection, tag } = changed.asker;
         self.with_id(connection, |connection, core| {
-            let transport = &mut connection.transport;
+            let context = &mut Context { transport: &mut connection.transport, core };
             match &mut connection.role {
-                Role::Io(io) => {
-                    io.reserved(Slot(tag), changed.status, &mut Context { transport, core });
-                }
+                Role::Io(io) => io.reserved(Slot(tag), changed.status, context),
                 Role::Admin(admin) => {
                     let (command_id, status) = (tag, changed.status);
                     let event = ControllerEvent::FeatureDone { command_id, status };
-                    admin.handle_event(event, transport, core);
+                    admin.handle_event(event, context);
                 }
                 _ => {}
             }
@@ -84,8 +82,9 @@ impl Group {
     pub(super) fn notify_reserved(&mut self, changed: &Changed) {
         for index in self.connections.indices() {
             self.with_if_changed(index, |connection, core| {
-                let Role::Admin(admin) = &mut connection.role else { return false };
-                admin.notify_reserved(changed, &mut connection.transport, core)
+                let told = connection
+                    .with_admin(core, |admin, context| admin.notify_reserved(changed, context));
+                told.unwrap_or(false)
             });
         }
     }

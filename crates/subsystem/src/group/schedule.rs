@@ -27,9 +27,9 @@ use std::time::Duration;
 use weft_reactor::{Pool, Reactor};
 use weft_transport::Slot;
 
-pub(crate) use self::allowance::Allowance;
+pub(crate) use self::allowance::{Allowance, Interrupted};
 pub(crate) use self::class::{Express, QueueClass};
-pub(crate) use self::limits::{FlowKey, Flows, Throttle, Turn, WaitingFlow};
+pub(crate) use self::limits::{Charge, FlowKey, Throttle, Turn, WaitingFlow};
 pub(crate) use self::memory::{Memory, Outcome};
 pub(crate) use self::pieces::Pieces;
 pub(crate) use self::tenants::{Shares, TenantId, TenantKey, Visit};
@@ -134,6 +134,20 @@ impl Schedule {
             .or_else(|| self.arrived.pop_front().map(Work::Connection))
             .or_else(|| self.shares.next().map(Work::Visit))
             .or_else(|| self.memory.next_try().map(Work::Memory))
+    }
+
+    /// An express queue is served from now on, until the turn [goes on](Self::resume).
+    pub(crate) fn interrupt(&mut self, now: Duration) -> Interrupted {
+        self.express.begin(now);
+        self.allowance.interrupt()
+    }
+
+    /// The turn goes on. How long it was interrupted, which is no tenant's time.
+    pub(crate) fn resume(&mut self, turn: Interrupted, now: Duration) -> Duration {
+        self.allowance.resume(turn);
+        let took = self.express.end(now);
+        self.shares.leave_out(took);
+        took
     }
 
     /// What a flow's rate limit has said.

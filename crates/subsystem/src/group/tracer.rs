@@ -4,14 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_nvme::{Command, Status};
-use weft_reactor::Token;
 use weft_statistics::ns;
 use weft_statistics::trace::{TracedCommand, TracedQueue};
 use weft_transport::Slot;
 
-use super::Group;
-use super::connection::Role;
-use super::core::TRACE_TIMER;
 use crate::shared::trace::{Ring, Trace};
 
 /// The trace of a group.
@@ -37,39 +33,6 @@ impl Tracer {
     /// For how long it records.
     pub(super) fn time(&self) -> Duration {
         self.trace.time
-    }
-}
-
-impl Group {
-    /// Records the commands that come from now on.
-    pub(super) fn begin_trace(&mut self, trace: Arc<Trace>) {
-        let core = &mut self.core;
-        let Some(tracer) = Tracer::begin(trace, core.id) else { return };
-        let end = core.reactor.now().saturating_add(tracer.time());
-        core.reactor.set_timer(Token { owner: TRACE_TIMER, tag: 0 }, end);
-        core.tracer = Some(tracer);
-        self.trace_queues();
-    }
-
-    /// The time is over.
-    pub(super) fn end_trace(&mut self) {
-        let tracer = self.core.tracer.take();
-        self.trace_queues();
-        if let Some(tracer) = tracer {
-            tracer.end();
-        }
-    }
-
-    /// Has every queue record its commands, or no longer.
-    fn trace_queues(&mut self) {
-        for index in self.connections.indices() {
-            self.with_if_changed(index, |connection, core| {
-                if let Role::Io(io) = &mut connection.role {
-                    io.trace(core);
-                }
-                false
-            });
-        }
     }
 }
 

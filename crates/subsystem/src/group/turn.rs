@@ -5,8 +5,8 @@ use std::sync::Arc;
 use weft_reactor::{Outcome as Received, ReactorCompletion, Token, WaitLimit};
 use weft_transport::CloseReason;
 
-use super::connection::{Connection, Placement, Role, TurnState};
-use super::core::STALL_TIMER;
+use super::connection::{Placement, Role, TurnState};
+use super::owners::STALL_TIMER;
 use super::schedule::{Outcome, TenantId, Turn, Visit, WaitingFlow, Work};
 use super::{Group, devices};
 
@@ -63,7 +63,9 @@ impl Group {
         match work {
             Work::Piece => self.begin_piece(),
             Work::Copy(id, slot) => {
-                self.with_id(id, |connection, core| connection.continue_copy(slot, core));
+                self.with_id(id, |connection, core| {
+                    connection.with_io(core, |io, context| io.continue_copy(slot, context));
+                });
                 self.charge(id.index);
             }
             Work::Limited(flow) => self.ask_limit(flow),
@@ -86,7 +88,9 @@ impl Group {
         let mut turn = Turn::Empty;
         if self.connections.get(flow.connection).is_some() {
             self.with_if_changed(flow.connection.index, |connection, core| {
-                turn = connection.retry_throttled(flow.flow, core);
+                let asked =
+                    connection.with_io(core, |io, context| io.retry_throttled(flow.flow, context));
+                turn = asked.unwrap_or(Turn::Empty);
                 matches!(turn, Turn::Begin(_))
             });
             self.charge(flow.connection.index);
@@ -202,7 +206,7 @@ impl Group {
 
     fn finish_connection(&mut self, index: usize) {
         let Some(mut connection) = self.connections.take(index) else { return };
-        self.core.flush(&mut connection);
+        connection.flush(&mut self.core);
         connection.settle_class(self.core.reactor.turn_time(), &mut self.core);
         if connection.turn == TurnState::Requeued {
             connection.turn = TurnState::Queued;
@@ -231,14 +235,6 @@ impl Group {
         counters.set_idle(self.connections.len(), now);
         counters.set_pool(self.core.reactor.pool());
         self.check_drained();
-    }
-
-    /// A connection may have events, which are polled in this turn or the next one.
-    pub(super) fn mark_active(&mut self, connection: &mut Connection) {
-        if connection.turn == TurnState::Idle {
-            connection.turn = TurnState::Arrived;
-            self.core.schedule.arrived(connection.id.index);
-        }
     }
 
     /// Whether the last turn has left work.

@@ -103,8 +103,6 @@ pub(crate) struct Directory {
     powers: Powers,
     /// What makes changes of reservations.
     reserver: Reserver,
-    /// What makes the changes that hosts ask for by Namespace Management.
-    manager: Mutex<Option<Manager>>,
     /// Which group has failed, and why.
     failure: OnceLock<String>,
     /// On the machine's monotonic clock.
@@ -123,10 +121,10 @@ struct State {
     /// Changes of write protection that may fail, by subsystem and NSID: what each has set, by the
     /// version of its snapshot. The first one cannot fail any more, or is what was set before.
     protected: BTreeMap<(String, u32), BTreeMap<u64, bool>>,
-    /// The queues that hosts have connected.
-    connected: BTreeMap<ConnectionId, ConnectedQueue>,
-    /// The classes of the I/O queues among them.
-    classes: BTreeMap<ConnectionId, Arc<ClassWord>>,
+    /// What makes the changes that hosts ask for by Namespace Management.
+    manager: Option<Manager>,
+    /// The queues that hosts have connected, and the classes of I/O queues.
+    connected: BTreeMap<ConnectionId, (ConnectedQueue, Option<Arc<ClassWord>>)>,
     /// Admin and I/O queues that were connected since the start, by group.
     came: Vec<(u64, u64)>,
     pending: PendingPeers,
@@ -170,8 +168,8 @@ impl Directory {
                 controllers: BTreeMap::new(),
                 drains: HostDrains::new(),
                 protected: BTreeMap::new(),
+                manager: None,
                 connected: BTreeMap::new(),
-                classes: BTreeMap::new(),
                 came: vec![(0, 0); groups],
                 pending: PendingPeers::default(),
                 handshakes: PendingPeers::default(),
@@ -185,7 +183,6 @@ impl Directory {
             io_metrics: io_metrics.map(|config| Arc::new(IoMetrics::new(config, groups))),
             powers,
             reserver: Reserver::default(),
-            manager: Mutex::new(None),
             failure: OnceLock::new(),
             started: weft_reactor::monotonic_time(),
             exits_on_failure: AtomicBool::new(false),
@@ -203,12 +200,12 @@ impl Directory {
 
     /// Who makes the changes that hosts ask for by Namespace Management from now on.
     pub(crate) fn set_manager(&self, manager: Manager) {
-        *self.manager.lock().unwrap_or_else(PoisonError::into_inner) = Some(manager);
+        self.lock().manager = Some(manager);
     }
 
     /// Has a change made that a host asks for.
     pub(crate) fn manage(&self, request: NamespaceRequest) {
-        let manager = self.manager.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let manager = self.lock().manager.clone();
         let left = match manager {
             Some(manager) => manager.send(request).err().map(|error| error.0),
             None => Some(request),
@@ -429,10 +426,7 @@ impl Directory {
         if let Some((admin, io)) = state.came.get_mut(queue.group) {
             *(if queue.queue_id == 0 { admin } else { io }) += 1;
         }
-        state.connected.insert(id, queue);
-        if let Some(class) = class {
-            state.classes.insert(id, class);
-        }
+        state.connected.insert(id, (queue, class));
     }
 
     /// Admin and I/O queues that were connected since the start, by group.
@@ -452,26 +446,24 @@ impl Directory {
 
     /// The host of a queue has authenticated itself.
     pub(crate) fn queue_authenticated(&self, id: ConnectionId, hash: HashFunction, group: Group) {
-        if let Some(queue) = self.lock().connected.get_mut(&id) {
+        if let Some((queue, _)) = self.lock().connected.get_mut(&id) {
             queue.authentication = Some(QueueAuthentication::Completed(hash, group));
         }
     }
 
     /// A connection has ended, perhaps without a queue.
     pub(crate) fn queue_gone(&self, id: ConnectionId) {
-        let mut state = self.lock();
-        state.connected.remove(&id);
-        state.classes.remove(&id);
+        self.lock().connected.remove(&id);
     }
 
     /// The queues that hosts have connected, of all subsystems or of one.
     pub(crate) fn connected_queues(&self, nqn: Option<&str>) -> Vec<ConnectedQueue> {
         let state = self.lock();
-        let all = state.connected.iter();
-        let of = all.filter(|(_, queue)| nqn.is_none_or(|nqn| queue.subsystem == nqn));
+        let all = state.connected.values();
+        let of = all.filter(|(queue, _)| nqn.is_none_or(|nqn| queue.subsystem == nqn));
         let mut queues: Vec<_> = of
-            .map(|(id, queue)| {
-                let class = state.classes.get(id).map(|class| class.get());
+            .map(|(queue, class)| {
+                let class = class.as_ref().map(|class| class.get());
                 ConnectedQueue { class, ..queue.clone() }
             })
             .collect();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use weft_nvme::rdma::{RejectPrivateData, RejectStatus};
 use weft_nvme::{Command, Completion, Wire};
 use weft_nvmf::rdma::{Data, REMOTE_DESCRIPTORS_MAX, Reply, data_of};
-use weft_reactor::{Buffer, Owner, Pool, Reactor, Token};
+use weft_reactor::{Buffer, Owner, Pool, Reactor, SEND_SLICE_BYTES, Token};
 
 use super::arena::{self, Arena};
 use super::command::{Answer, SlotState, capsule_bytes, with_transport};
@@ -77,8 +77,6 @@ pub(crate) struct RdmaTargetConnection {
     waits_for_memory: bool,
     /// It is served between the commands of others, and its data is not held back for others'.
     is_express: bool,
-    /// What others post at a time.
-    send_slice: usize,
     /// A buffer for the data of the first of them.
     provided: Option<Buffer>,
     /// There was no memory for a leased slot.
@@ -128,7 +126,6 @@ impl RdmaTargetConnection {
             deadline: Deadline::new(Token::new(owner, tag << 2 | DEADLINE)),
             waits_for_memory: false,
             is_express: false,
-            send_slice: usize::MAX,
             provided: None,
             needs_slot: false,
             limits,
@@ -370,7 +367,6 @@ impl RdmaTargetConnection {
         if self.pair.as_ref().is_some_and(Pair::is_quiet) {
             self.moved_at = reactor.turn_time();
         }
-        self.send_slice = reactor.send_slice();
         if let Err(error) = self.put() {
             self.shut(reactor, CloseReason::from(&error));
         }
@@ -661,7 +657,7 @@ impl RdmaTargetConnection {
     /// slice of others'. What waits is written when the data before it has been.
     fn may_post(&self, pair: &Pair, answer: &Answer) -> bool {
         let Some(data) = &answer.data else { return true };
-        self.is_express || pair.may_post(data.len(), self.send_slice)
+        self.is_express || pair.may_post(data.len(), SEND_SLICE_BYTES)
     }
 
     /// The number of WRITEs before a response.

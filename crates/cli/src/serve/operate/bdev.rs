@@ -291,7 +291,7 @@ fn set_qos_limit(operator: &Operator, params: Value) -> Answer {
         return Err(ErrorObject::new(Code(-22), what));
     }
     operator.bdev_step(&Step::LimitBdev { name: name.clone(), limits: *limits })?;
-    let warning = operator.with(|target| limits.warning(name, target.config()))?;
+    let warning = operator.with(|target| limits.warning(name, &target.config().limits))?;
     warning.iter().for_each(|what| log::warn!("{what}"));
     Ok(true.into())
 }

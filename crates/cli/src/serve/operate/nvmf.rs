@@ -729,7 +729,7 @@ fn get_stats(operator: &Operator, params: Value) -> Answer {
     parameters(params)?.end()?;
     let groups = operator.watch().read(weft_reactor::monotonic_time());
     operator.with(|target| {
-        let (queues, came) = (target.queues(None), target.queues_that_came());
+        let (queues, came) = (target.queues(None), target.watch().queues_that_came());
         let transports: Vec<Value> = transports(target.config())
             .map(|one| json!({ "trtype": one.to_string().to_uppercase() }))
             .collect();

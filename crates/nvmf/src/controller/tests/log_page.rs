@@ -6,7 +6,7 @@ use weft_nvme::log_page::{
 use weft_nvme::{AdminOpcode, NvmOpcode, Wire};
 
 use super::*;
-use crate::queue::{DeviceFailure, IoAction, IoQueue};
+use crate::queue::{IoAction, IoQueue};
 
 fn read(controller: &mut Controller, log_page: LogPageId, length: u32) -> Vec<u8> {
     data(controller, GetLogPage::new(log_page, 0, length).to_command(), length)
@@ -111,7 +111,7 @@ fn errors_are_logged_with_what_is_known() {
     let IoAction::Device(device) = queue.handle_command(&read_command) else {
         panic!("a device command")
     };
-    queue.complete_device(&device, Err(DeviceFailure::MediaRead));
+    queue.complete_device(&device, Status::UNRECOVERED_READ_ERROR);
     let bytes = read(&mut controller, LogPageId::ERROR_INFORMATION, 4096);
     let entry = |index: usize| ErrorInformation::read(&bytes[index * 64..]).expect("64 bytes");
     let newest = entry(0);

@@ -1,11 +1,11 @@
 //! Accepting and making connections.
 
 use super::{Kind, Socket, Sockets, Stream, polls};
-use crate::driver::kernel::Poller;
+use crate::driver::poller::Poller;
 use crate::limits::ACCEPTS_PER_TURN;
 use crate::operation::{Operation, Outcome, ReactorCompletion, SocketId, Token};
 use crate::slab::Key;
-use crate::stream::{
+use crate::socket::{
     choose_congestion_control, connect_unpaced, internet_address, keep_alive, set_reset_at_close,
     tcp_socket,
 };

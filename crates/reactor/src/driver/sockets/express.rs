@@ -2,7 +2,8 @@
 //! slices meanwhile.
 
 use super::{Kind, Socket, Sockets};
-use crate::driver::kernel::Poller;
+use crate::driver::poller::Poller;
+use crate::limits::SEND_SLICE_BYTES;
 use crate::operation::ReactorCompletion;
 use crate::slab::Key;
 use rustix::io::Errno;
@@ -67,14 +68,9 @@ impl Sockets {
         !self.sliced.is_empty()
     }
 
-    /// Other streams send so many bytes at once from now on.
-    pub(crate) const fn set_slice(&mut self, bytes: usize) {
-        self.slice = bytes;
-    }
-
     /// How much of a message is sent at once.
     pub(super) const fn slice_of(&self, socket: &Socket) -> usize {
         let is_whole = self.express == 0 || socket.express;
-        if is_whole { usize::MAX } else { self.slice }
+        if is_whole { usize::MAX } else { SEND_SLICE_BYTES }
     }
 }

@@ -1,11 +1,9 @@
 //! Bytes coming in and going out.
 
 use super::{Kind, Receive, Send, Socket, Sockets, refuse};
-use crate::driver::kernel::Poller;
-use crate::limits::RECEIVE_BYTES_MIN;
+use crate::driver::poller::Poller;
 use crate::message::{Message, PIECES_MAX};
 use crate::operation::{Operation, Outcome, ReactorCompletion, SocketId, Token};
-use crate::pool::{Buffer, Pool};
 use crate::slab::Key;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
@@ -55,7 +53,7 @@ impl Sockets {
             Some((buffer, range)) => &mut buffer.bytes_mut()[range.clone()],
             None => {
                 if self.spare.is_none() {
-                    self.spare = take_largest(&self.pool, self.receive_bytes);
+                    self.spare = self.pool.take_largest(self.receive_bytes);
                 }
                 match &mut self.spare {
                     Some(buffer) => buffer.bytes_mut(),
@@ -90,7 +88,7 @@ impl Sockets {
             (Ok(len), Some((buffer, _))) => Outcome::ReceivedInto { buffer, len },
             (Ok(len), None) => {
                 let Some(mut buffer) = self.spare.take() else { return };
-                fit(&self.pool, &mut buffer, len);
+                self.pool.fit(&mut buffer, len);
                 Outcome::Received { buffer, len }
             }
             (Err(error), into) => {
@@ -155,29 +153,6 @@ impl Sockets {
         };
         self.finish(token, outcome, ready);
         true
-    }
-}
-
-/// Makes a receive buffer as long as what it received, and as small where memory is short: a crowd
-/// of small requests must not sit on all of it.
-pub(crate) fn fit(pool: &Pool, buffer: &mut Buffer, len: usize) {
-    buffer.set_len(len);
-    if pool.available() < pool.capacity() / 2 {
-        buffer.shrink_to_fit();
-    }
-}
-
-/// A buffer of `len` bytes, or the largest that there is. The smallest may come from the reserve:
-/// those who have taken the rest may be waiting for the very bytes that are to be received.
-pub(crate) fn take_largest(pool: &Pool, mut len: usize) -> Option<Buffer> {
-    loop {
-        if let Some(buffer) = pool.take(len) {
-            return Some(buffer);
-        }
-        if len <= RECEIVE_BYTES_MIN {
-            return pool.take_reserved(len);
-        }
-        len = (len / 4).max(RECEIVE_BYTES_MIN);
     }
 }
 

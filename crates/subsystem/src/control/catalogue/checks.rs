@@ -1,13 +1,11 @@
 //! What is checked of subsystems before anything is changed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weft_nvme::Nqn;
 
-use super::{Catalogue, Entries, Entry, Plan};
 use crate::config::Subsystem;
-use crate::control::settled::is_same_storage;
 use crate::shared::error::TargetError;
 use crate::shared::snapshot::ServedDevice;
 
@@ -44,28 +42,4 @@ pub(super) fn check_names(subsystem: &Subsystem) -> Result<(), TargetError> {
 
 pub(super) fn nqn(name: &str) -> Result<Nqn, TargetError> {
     name.parse().map_err(|error| TargetError::name(name, &error))
-}
-
-impl Catalogue {
-    /// The namespaces whose device another one gets by a plan of a whole configuration, each with
-    /// the name of its subsystem.
-    pub(crate) fn moved(&self, plan: &Plan) -> BTreeSet<(String, u32)> {
-        type Subsystems = BTreeMap<String, Entries>;
-        let without = |these: &Subsystems, others: &Subsystems| -> Vec<_> {
-            let stays = |entry: &&Entry| {
-                let other = others.get(&entry.subsystem).and_then(|all| all.get(&entry.nsid));
-                other.is_some_and(|other| Arc::ptr_eq(&other.device, &entry.device))
-            };
-            let all = these.values().flat_map(BTreeMap::values).filter(|entry| !stays(entry));
-            let key = |entry: &Entry| (entry.subsystem.clone(), entry.nsid);
-            all.map(|entry| (key(entry), Arc::clone(&entry.device.factory))).collect()
-        };
-        let gained = without(&plan.entries, &self.entries);
-        let lost = without(&self.entries, &plan.entries).into_iter();
-        let moved = lost.filter(|(key, factory)| {
-            let mut gained = gained.iter().filter(|(other, _)| other != key);
-            gained.any(|(_, other)| is_same_storage(other, factory))
-        });
-        moved.map(|(key, _)| key).collect()
-    }
 }

@@ -6,18 +6,33 @@ use std::sync::Arc;
 
 use weft_nvme::Nqn;
 use weft_nvmf::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
-use weft_nvmf::subsystem::{ControllerModel, Namespaces, SubsystemKind, SubsystemView};
+use weft_nvmf::subsystem::{
+    ControllerModel, Namespaces, SubsystemKind, SubsystemShared, SubsystemView,
+};
 use weft_nvmf::visibility::Visibility;
 
+use super::checks::nqn;
 use super::views::subsystem_limits;
-use super::{Catalogue, nqn};
 use crate::config::{Config, Referral, Subsystem, Transport, identity};
 use crate::shared::error::TargetError;
 use crate::shared::snapshot::PortView;
 
-impl Catalogue {
+/// The discovery log over time.
+#[derive(Debug)]
+pub(super) struct DiscoveryLog {
+    shared: Arc<SubsystemShared>,
+    /// Its generation counter, and what it counted last.
+    generation: u64,
+    shown: Vec<DiscoveryEntry>,
+}
+
+impl DiscoveryLog {
+    pub(super) fn new() -> Self {
+        Self { shared: SubsystemShared::new(), generation: 0, shown: Vec::new() }
+    }
+
     /// What hosts find of these subsystems at these ports.
-    pub(super) fn discovery_view(
+    pub(super) fn view(
         &mut self,
         ports: &[PortView],
         subsystems: &BTreeMap<String, Arc<SubsystemView>>,
@@ -83,7 +98,7 @@ impl Catalogue {
             policies: Arc::default(),
             controller_model: ControllerModel::Dynamic,
             limits: subsystem_limits(&config.limits),
-            shared: Arc::clone(&self.discovery_shared),
+            shared: Arc::clone(&self.shared),
         })
     }
 }

@@ -6,24 +6,15 @@ use std::sync::Arc;
 
 use weft_nvmf::subsystem::SubsystemView;
 
+use super::Catalogue;
+use super::checks::{alias, nqn as name};
+use super::plan::{Entries, Entry, OnePlan, Plan};
 use super::views::{host_namespaces, visibility};
-use super::{Catalogue, Entries, Entry, Plan, Resize, alias, nqn as name};
 use crate::config::{Config, Namespace, Subsystem, identity};
 use crate::control::reservations;
 use crate::control::settled::is_same_storage;
 use crate::shared::error::TargetError;
 use crate::shared::snapshot::{Changes, ServedDevice, Snapshot};
-
-/// A namespace that comes, goes or changes.
-#[derive(Debug)]
-pub(super) struct OnePlan {
-    nqn: String,
-    nsid: u32,
-    /// None: it goes.
-    entry: Option<Entry>,
-    /// No namespace is shown by it, so it stays.
-    discovery: Arc<SubsystemView>,
-}
 
 /// The namespace of this number, and its subsystem.
 fn find<'a>(config: &'a Config, nqn: &str, nsid: u32) -> Option<(&'a Subsystem, &'a Namespace)> {
@@ -64,31 +55,13 @@ impl Catalogue {
         for host in namespace.visible_to.iter().flatten() {
             name(host)?;
         }
-        let known = self.entry(nqn, nsid);
-        let known_uuid = known.map(|known| known.identity.uuid);
-        let kept = known.filter(|known| known.keeps_device(namespace));
-        let device = match kept {
-            Some(kept) => {
-                if kept.bdev.is_none() && plan.looks_at(kept, namespace) {
-                    let told =
-                        |error: &dyn std::fmt::Display| TargetError::namespace(nqn, nsid, error);
-                    let factory = &kept.device.factory;
-                    let wanted = Resize::wanted(factory, &kept.spec, &namespace.device, &told)?;
-                    plan.resizes.extend(wanted);
-                }
-                Arc::clone(&kept.device)
-            }
-            None => {
-                let device = self.open(nqn, namespace, plan)?;
-                plan.opened.push(Arc::clone(&device));
-                self.check_alias(nqn, namespace, &device)?;
-                device
-            }
-        };
-        let named = identity::Device {
-            identity: device.factory.identity(),
-            survives_restart: device.factory.survives_restart(),
-        };
+        let known = self.entry(nqn, nsid).map(|known| known.identity.uuid);
+        let opened = plan.opened.len();
+        let device = self.device(nqn, namespace, plan)?;
+        if plan.opened.len() > opened {
+            self.check_alias(nqn, namespace, &device)?;
+        }
+        let named = identity::Device::of(&*device.factory);
         // Equal null devices may ask often.
         let used = OnceCell::new();
         let all = || self.entries_of(nqn).map(|entry| entry.identity.uuid).collect();
@@ -96,16 +69,9 @@ impl Catalogue {
             let used: &HashSet<_> = used.get_or_init(all);
             used.contains(uuid)
         };
-        let known = identity::KnownIdentity { uuid: known_uuid, used: &mut 0 };
+        let known = identity::KnownIdentity { uuid: known, used: &mut 0 };
         let identity = identity::namespace(nqn, namespace, &named, known, is_used);
-        let entry = Entry {
-            subsystem: nqn.clone(),
-            nsid,
-            spec: namespace.device.clone(),
-            bdev: namespace.bdev.clone(),
-            device,
-            identity,
-        };
+        let entry = Entry::new(nqn, namespace, device, identity);
         self.check_block_size(&entry)?;
         Ok(entry)
     }
@@ -155,7 +121,7 @@ impl Catalogue {
             let own = subsystem.and_then(|one| host_namespaces(one, &view.namespaces));
             view.host_namespaces = own;
             if view.ana.is_some() {
-                view.ana = subsystem.and_then(|one| one.ana_view(config)).map(Arc::new);
+                view.ana = subsystem.and_then(|one| config.ana_view(one)).map(Arc::new);
             }
             reservations::serve_one(view, nsid, restored);
         }

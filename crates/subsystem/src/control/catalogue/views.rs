@@ -6,87 +6,13 @@ use std::time::Duration;
 use weft_backend::Geometry;
 use weft_nvmf::subsystem::{
     HostNamespaces, NamespaceCapabilities, NamespaceHints, NamespaceView, Namespaces,
-    SubsystemKind, SubsystemLimits, SubsystemShared, SubsystemView,
+    SubsystemLimits,
 };
 use weft_nvmf::visibility::Visibility;
 
-use super::{Catalogue, Entry, nqn};
-use crate::config::{Config, Limits, Namespace, Subsystem};
-use crate::control::events::EventLogs;
+use super::plan::Entry;
+use crate::config::{Limits, Namespace, Subsystem};
 use crate::control::managed;
-use crate::shared::error::TargetError;
-
-impl Catalogue {
-    pub(super) fn namespace_view(&self, nqn: &str, namespace: &Namespace) -> Option<NamespaceView> {
-        let entry = self.entry(nqn, namespace.nsid)?;
-        let owner = self.owners.get(nqn).and_then(|owners| owners.get(&entry.nsid));
-        let mut view = namespace_view(entry, owner.map_or(0, |owner| owner.change));
-        view.capabilities.read_only |= namespace.read_only;
-        view.ana_group = namespace.ana_group();
-        view.capabilities.persistent_reservations = namespace.ptpl_file.is_some();
-        Some(view)
-    }
-
-    /// The Persistent Event Logs are these, which is to be said before anything is served.
-    pub(crate) fn keep_events(&mut self, events: EventLogs) {
-        self.events = events;
-    }
-
-    /// Writes what was recorded in the Persistent Event Logs.
-    pub(crate) fn write_events(&self) -> Result<(), String> {
-        self.events.write()
-    }
-
-    pub(super) fn shared_of(&mut self, nqn: &str) -> Arc<SubsystemShared> {
-        let begin = || SubsystemShared::with_events(self.events.begin(nqn));
-        Arc::clone(self.shared.entry(nqn.to_owned()).or_insert_with(begin))
-    }
-
-    pub(super) fn view(
-        &mut self,
-        subsystem: &Subsystem,
-        config: &Config,
-    ) -> Result<SubsystemView, TargetError> {
-        let namespaces = subsystem.namespaces.iter();
-        let namespaces = namespaces.filter_map(|one| self.namespace_view(&subsystem.nqn, one));
-        let namespaces = namespaces.collect();
-        let shared = self.shared_of(&subsystem.nqn);
-        shared.events().record_power_on(&subsystem.firmware);
-        let mut view = SubsystemView {
-            nqn: nqn(&subsystem.nqn)?,
-            kind: SubsystemKind::Nvm,
-            serial: subsystem.serial(),
-            model: subsystem.model.clone(),
-            firmware: subsystem.firmware.clone(),
-            namespaces,
-            owner_changes: self.owner_changes,
-            visibility: visibility(subsystem),
-            host_namespaces: None,
-            allowed_hosts: subsystem
-                .allowed_hosts
-                .as_ref()
-                .map(|hosts| hosts.iter().map(|host| nqn(host)).collect())
-                .transpose()?
-                .map(Arc::new),
-            ana: subsystem.ana_view(config).map(Arc::new),
-            policies: self.policies.get(&subsystem.nqn).cloned().unwrap_or_default(),
-            controller_model: subsystem.controllers,
-            limits: SubsystemLimits {
-                controller_ids: subsystem.controller_ids(config.pair.as_ref()),
-                max_namespaces: subsystem.most_namespaces(&config.limits),
-                max_io_queues: subsystem.qid_max.map_or(config.limits.io_queues, |most| {
-                    most.get().min(config.limits.io_queues)
-                }),
-                weighted_round_robin: config.express,
-                subsystem_reset: subsystem.subsystem_reset,
-                ..subsystem_limits(&config.limits)
-            },
-            shared,
-        };
-        view.host_namespaces = host_namespaces(subsystem, &view.namespaces);
-        Ok(view)
-    }
-}
 
 /// What hosts may make of the namespaces of a subsystem, which has these.
 pub(super) fn host_namespaces(
@@ -102,7 +28,7 @@ pub(super) fn host_namespaces(
     }))
 }
 
-fn namespace_view(entry: &Entry, owner_change: u64) -> NamespaceView {
+pub(super) fn namespace_view(entry: &Entry, owner_change: u64) -> NamespaceView {
     let Geometry {
         block_bytes,
         blocks,

@@ -24,15 +24,32 @@ pub(super) fn add_host(config: &mut Config, nqn: &str, host: &HostKeys) -> Outco
     done([nqn.to_owned()])
 }
 
-/// Gives a host other keys.
-pub(super) fn change_keys(config: &mut Config, nqn: &str, host: &HostKeys) -> Outcome {
+/// Gives a host that is listed other keys.
+fn change(
+    config: &mut Config,
+    nqn: &str,
+    host: &str,
+    change: impl FnOnce(HostKeys) -> HostKeys,
+) -> Outcome {
     let subsystem = subsystem(config, nqn)?;
-    if !hosts(subsystem).contains(&host.nqn) {
-        let what = format!("{} is not listed at {nqn}", host.nqn);
-        return Err(StepError::not_found(what));
+    if !hosts(subsystem).iter().any(|one| one == host) {
+        return Err(StepError::not_found(format!("{host} is not listed at {nqn}")));
     }
-    set_keys(subsystem, host);
+    let before = take_keys(subsystem, host);
+    put_keys(subsystem, change(before));
     done([nqn.to_owned()])
+}
+
+/// Gives a host these keys of DH-HMAC-CHAP; how they are used stays, and so do its PSKs.
+pub(super) fn change_keys(config: &mut Config, nqn: &str, host: &HostKeys) -> Outcome {
+    let HostKeys { nqn: name, dhchap_key, dhchap_ctrlr_key, .. } = host.clone();
+    change(config, nqn, &name, |before| HostKeys { dhchap_key, dhchap_ctrlr_key, ..before })
+}
+
+/// Gives a host other keys of TLS, which may be several while they are changed. Who is connected
+/// stays.
+pub(super) fn change_psks(config: &mut Config, nqn: &str, host: &str, psk: &[String]) -> Outcome {
+    change(config, nqn, host, |before| HostKeys { psk: psk.to_vec(), ..before })
 }
 
 /// No longer allows a host.
@@ -45,25 +62,6 @@ pub(super) fn remove_host(config: &mut Config, nqn: &str, host: &str) -> Outcome
     hosts.remove(place);
     subsystem.host_keys.retain(|keys| keys.nqn != *host);
     done([nqn.to_owned()])
-}
-
-/// Gives a host other keys of TLS, which may be several while they are changed. Who is connected
-/// stays.
-pub(super) fn change_psks(config: &mut Config, nqn: &str, host: &str, psk: &[String]) -> Outcome {
-    let subsystem = subsystem(config, nqn)?;
-    if !hosts(subsystem).iter().any(|one| one == host) {
-        return Err(StepError::not_found(format!("{host} is not listed at {nqn}")));
-    }
-    let before = take_keys(subsystem, host);
-    put_keys(subsystem, HostKeys { psk: psk.to_vec(), ..before });
-    done([nqn.to_owned()])
-}
-
-/// Gives a host these keys of DH-HMAC-CHAP; how they are used stays, and so do its PSKs.
-fn set_keys(subsystem: &mut Subsystem, keys: &HostKeys) {
-    let before = take_keys(subsystem, &keys.nqn);
-    let HostKeys { dhchap_key, dhchap_ctrlr_key, .. } = keys.clone();
-    put_keys(subsystem, HostKeys { dhchap_key, dhchap_ctrlr_key, ..before });
 }
 
 /// The keys of a host, which has none from now on.
@@ -113,18 +111,20 @@ mod tests {
 
     #[test]
     fn other_keys_of_authentication_leave_psks() {
-        let mut subsystem = Subsystem::new("nqn.a");
-        let psk = vec!["tls".to_owned()];
-        subsystem.host_keys.push(HostKeys { psk: psk.clone(), ..HostKeys::new("nqn.h") });
-        let mut keys = HostKeys::new("nqn.h");
-        keys.dhchap_key = Some("one".to_owned());
-        set_keys(&mut subsystem, &keys);
-        assert_eq!(subsystem.host_keys, [HostKeys { psk: psk.clone(), ..keys }]);
-        set_keys(&mut subsystem, &HostKeys::new("nqn.h"));
-        assert_eq!(subsystem.host_keys, [HostKeys { psk, ..HostKeys::new("nqn.h") }]);
-        subsystem.host_keys[0].psk.clear();
-        set_keys(&mut subsystem, &HostKeys::new("nqn.h"));
-        assert_eq!(subsystem.host_keys, []);
+        let mut config = Config { subsystems: vec![Subsystem::new("nqn.a")], ..Config::default() };
+        config.subsystems[0].listed_hosts.push("nqn.h".to_owned());
+        let mut change = |psk: &[String], keys: &HostKeys| {
+            let before = HostKeys { psk: psk.to_vec(), ..HostKeys::new("nqn.h") };
+            config.subsystems[0].host_keys = vec![before];
+            change_keys(&mut config, "nqn.a", keys).expect("a change");
+            config.subsystems[0].host_keys.clone()
+        };
+        let psk = ["tls".to_owned()];
+        let keys = HostKeys { dhchap_key: Some("one".to_owned()), ..HostKeys::new("nqn.h") };
+        assert_eq!(change(&psk, &keys), [HostKeys { psk: psk.to_vec(), ..keys.clone() }]);
+        let without = HostKeys::new("nqn.h");
+        assert_eq!(change(&psk, &without), [HostKeys { psk: psk.to_vec(), ..without.clone() }]);
+        assert_eq!(change(&[], &without), []);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Steps that concern which hosts see a namespace.
 
-use super::{Outcome, StepError, done, subsystem};
+use super::{Outcome, StepError, done, namespace};
 use crate::config::Config;
 
 /// What becomes of a namespace for hosts.
@@ -18,10 +18,7 @@ pub enum Visible {
 
 /// Shows a namespace to other hosts than before.
 pub(super) fn set(config: &mut Config, nqn: &str, nsid: u32, visible: &Visible) -> Outcome {
-    let subsystem = subsystem(config, nqn)?;
-    let namespace = subsystem.namespaces.iter_mut().find(|one| one.nsid == nsid);
-    let missing = || StepError::not_found(format!("{nqn} has no namespace {nsid}"));
-    let hosts = &mut namespace.ok_or_else(missing)?.visible_to;
+    let hosts = &mut namespace(config, nqn, nsid)?.visible_to;
     match (visible, &mut *hosts) {
         (Visible::ToAll, _) => *hosts = None,
         (Visible::ToListed, None) => *hosts = Some(Vec::new()),

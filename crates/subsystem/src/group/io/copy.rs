@@ -9,21 +9,17 @@ use std::time::Duration;
 
 use weft_backend::{Operation, RequestCompletion};
 use weft_nvme::Status;
-use weft_nvmf::queue::{
-    CopyError, CopyRange, DeviceCommand, DeviceFailure, DeviceOperation, Transfer,
-};
+use weft_nvmf::queue::{CopyError, CopyRange, DeviceCommand, DeviceOperation, Transfer};
 use weft_reactor::Buffer;
 use weft_transport::Slot;
 
-use super::{Io, Work, bytes_of, failure};
+use super::{Io, Work};
 use crate::group::core::Context;
+use crate::group::devices::{GONE, status_of};
 use crate::shared::io_metrics::Wait;
 
 /// Bytes of a piece: reading and writing them takes some tens of microseconds of a processor.
 const PIECE_BYTES: u32 = 128 << 10;
-
-/// The namespace has gone meanwhile.
-const GONE: Status = Status::INVALID_NAMESPACE.with_dnr();
 
 /// A Copy command.
 #[derive(Debug)]
@@ -122,7 +118,7 @@ impl Io {
         let DeviceOperation::Copy { sdlba, durable, .. } = command.operation else { return };
         match ranges {
             Ok(ranges) => {
-                self.trace_submitted(slot, bytes_of(command.transfer), context.core);
+                self.trace_submitted(slot, command.transfer.bytes(), context.core);
                 let (to, step) = (sdlba, Step::Turn);
                 let copy = Copying { command, ranges, range: 0, done: 0, to, durable, step };
                 self.wait_for_turn(slot, Box::new(copy), context);
@@ -232,7 +228,7 @@ impl Io {
             meter.submit(slot, &copy.command.operation, context.core.time());
         }
         if !context.core.submit(device, self.id, slot, operation) {
-            return self.fail_piece(slot, &copy, DeviceFailure::Gone.status(), context);
+            return self.fail_piece(slot, &copy, GONE, context);
         }
         self.at_devices += 1;
         copy.step = step;
@@ -252,7 +248,7 @@ impl Io {
             return self.fail_piece(slot, &copy, GONE, context);
         };
         let checked = match (done.result, copy.step) {
-            (Err(error), _) => Err(failure(error).status()),
+            (Err(_), _) => Err(status_of(done.result)),
             (Ok(()), Step::Read) => self.queue.recheck_copy(&copy.command, &piece),
             (Ok(()), _) => Ok(()),
         };
@@ -292,7 +288,7 @@ impl Io {
         CopyError { status, range }: CopyError,
         context: &mut Context<'_>,
     ) {
-        let completion = self.queue.fail(command, status).with_dword0(range);
+        let completion = self.queue.complete_device(command, status).with_dword0(range);
         self.complete(slot, completion, context);
     }
 }

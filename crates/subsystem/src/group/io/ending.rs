@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use weft_nvme::Status;
-use weft_nvmf::queue::DeviceFailure;
 use weft_transport::Slot;
 
 use super::copy::Step;
@@ -57,11 +56,11 @@ impl Io {
     ) -> bool {
         match self.take(slot) {
             Work::Starved(device) | Work::Fetching(device) => {
-                self.fail(slot, &device, status, context);
+                self.end(slot, &device, status, context);
             }
             Work::Throttled(device, _) => {
                 self.leave_flow(slot, &device, context.core);
-                self.fail(slot, &device, status, context);
+                self.end(slot, &device, status, context);
             }
             Work::Copying(copy) if !copy.step.is_at_device() => {
                 if let (Some(flows), Step::Limit([_, write])) = (&mut self.flows, &copy.step) {
@@ -72,7 +71,7 @@ impl Io {
             work @ Work::Second { first, write, .. } => {
                 self.put(slot, work);
                 self.leave_flow(slot, &write, context.core);
-                self.fail_pair(first, slot, DeviceFailure::Remote(status), context);
+                self.fail_pair(first, slot, status, context);
             }
             other => {
                 self.put(slot, other);

@@ -2,12 +2,13 @@
 
 use weft_backend::Operation;
 use weft_nvme::Status;
-use weft_nvmf::queue::{DeviceCommand, DeviceFailure, DeviceOperation};
+use weft_nvmf::queue::{DeviceCommand, DeviceOperation};
 use weft_reactor::Buffer;
 use weft_transport::Slot;
 
-use super::{Io, Work, bytes_of};
+use super::{Io, Work};
 use crate::group::core::Context;
+use crate::group::devices::GONE;
 use crate::shared::io_metrics::Wait;
 
 impl Io {
@@ -46,14 +47,13 @@ impl Io {
                 Some(Work::Second { write, data: None, .. }) => *write,
                 _ => continue,
             };
-            match context.core.schedule.memory.take_reserved(bytes_of(device.transfer)) {
+            match context.core.schedule.memory.take_reserved(device.transfer.bytes()) {
                 Some(buffer) => {
                     self.wait(slot, Wait::Data, context.core);
                     context.transport.receive(slot, buffer);
                 }
                 None => {
-                    let failure = DeviceFailure::Internal;
-                    return self.fail_pair(first, second, failure, context);
+                    return self.fail_pair(first, second, Status::INTERNAL_ERROR, context);
                 }
             }
         }
@@ -70,8 +70,7 @@ impl Io {
         let Some(&Work::Second { write, .. }) = self.work.get(second.index()) else { return false };
         let waited = self.leave_flow(second, &write, context.core);
         if waited {
-            let aborted = DeviceFailure::Remote(Status::ABORT_REQUESTED);
-            self.fail_pair(first, second, aborted, context);
+            self.fail_pair(first, second, Status::ABORT_REQUESTED, context);
         }
         waited
     }
@@ -85,8 +84,7 @@ impl Io {
             ) => {
                 let halves = [compare, write];
                 if let Err(status) = self.queue.recheck(&write) {
-                    let failure = DeviceFailure::Remote(status);
-                    return self.fail_halves([first, second], halves, failure, context);
+                    return self.fail_halves([first, second], halves, status, context);
                 }
                 let DeviceOperation::Write { slba, nlb, durable } = write.operation else {
                     return;
@@ -100,14 +98,14 @@ impl Io {
                 };
                 for (slot, half) in [(first, &compare), (second, &write)] {
                     self.wait(slot, Wait::Device, context.core);
-                    self.trace_submitted(slot, bytes_of(half.transfer), context.core);
+                    self.trace_submitted(slot, half.transfer.bytes(), context.core);
                 }
                 if context.core.submit(write.device, self.id, second, operation) {
                     self.at_devices += 1;
                     self.put(first, Work::Compared(compare));
                     self.put(second, Work::Paired { write, first });
                 } else {
-                    self.fail_halves([first, second], halves, DeviceFailure::Gone, context);
+                    self.fail_halves([first, second], halves, GONE, context);
                 }
             }
             (one, two) => {
@@ -121,13 +119,13 @@ impl Io {
         &mut self,
         first: Slot,
         second: Slot,
-        failure: DeviceFailure,
+        status: Status,
         context: &mut Context<'_>,
     ) {
         if let (Work::First { compare, .. }, Work::Second { write, .. }) =
             (self.take(first), self.take(second))
         {
-            self.fail_halves([first, second], [compare, write], failure, context);
+            self.fail_halves([first, second], [compare, write], status, context);
         }
     }
 
@@ -135,10 +133,10 @@ impl Io {
         &mut self,
         [first, second]: [Slot; 2],
         [compare, write]: [DeviceCommand; 2],
-        failure: DeviceFailure,
+        status: Status,
         context: &mut Context<'_>,
     ) {
-        let [one, two] = self.queue.complete_fused(&compare, &write, Err(failure));
+        let [one, two] = self.queue.complete_fused(&compare, &write, status);
         self.complete(first, one, context);
         self.complete(second, two, context);
     }

@@ -28,7 +28,7 @@ impl Io {
         let request = operation.request(data.unwrap_or_default());
         let (Some(view), Ok(request)) = (view, request) else {
             let status = request.err().unwrap_or(Status::INVALID_NAMESPACE.with_dnr());
-            return self.fail(slot, &device, status, context);
+            return self.end(slot, &device, status, context);
         };
         let change = Change {
             asker: Asker { connection: self.id, tag: slot.0 },
@@ -49,13 +49,7 @@ impl Io {
         self.let_go(slot);
         match self.take(slot) {
             Work::Reserving(_) if self.stopped => {}
-            Work::Reserving(device) => {
-                let completion = match status.is_success() {
-                    true => self.queue.complete(device.command_id, status),
-                    false => self.queue.fail(&device, status),
-                };
-                self.complete(slot, completion, context);
-            }
+            Work::Reserving(device) => self.end(slot, &device, status, context),
             other => self.put(slot, other),
         }
     }
@@ -70,7 +64,7 @@ impl Io {
     ) {
         let view = context.core.snapshot.view(&self.subsystem, &self.endpoints, &self.host_name);
         let (Some(view), Some(mut buffer)) = (view, into) else {
-            return self.fail(slot, &device, Status::INTERNAL_ERROR, context);
+            return self.end(slot, &device, Status::INTERNAL_ERROR, context);
         };
         let report = Arc::clone(&view.shared).reservations().get(device.nsid).report();
         let bytes = buffer.bytes_mut();

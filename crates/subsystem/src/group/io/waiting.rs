@@ -34,7 +34,7 @@ impl Io {
             // The namespace may have changed meanwhile.
             Work::Throttled(device, data) => match self.queue.recheck(&device) {
                 Ok(()) => self.begin(slot, device, data, context),
-                Err(status) => self.fail(slot, &device, status, context),
+                Err(status) => self.end(slot, &device, status, context),
             },
             Work::Copying(copy) => self.begin_piece(slot, copy, context),
             pair @ Work::Second { first, .. } => {
