@@ -8,7 +8,7 @@ use std::time::Duration;
 use weft_nvme::fabrics::{CONTROLLER_ID_DYNAMIC, PropertySet, PropertySize};
 use weft_nvme::nvm::ReadWrite;
 use weft_nvme::property::Offset;
-use weft_nvme::{Command, Nqn, NvmOpcode};
+use weft_nvme::{Command, Nqn, NvmOpcode, Status};
 use weft_nvmf::connect::ConnectRequest;
 use weft_nvmf::controller::Controller;
 use weft_nvmf::queue::{DeviceCommand, IoAction, IoQueue, Transfer};
@@ -213,7 +213,7 @@ impl Pair {
     /// The device, which does nothing, completes.
     fn end(&mut self, slot: u16) {
         let device = self.waiting[usize::from(slot)].take().expect("a command");
-        let completion = self.queue.complete_device(&device, Ok(()));
+        let completion = self.queue.complete_device(&device, Status::SUCCESS);
         let mut answered = false;
         if let Transfer::ToHost(length) = device.transfer {
             let most = self.target.c2h_data_bytes();
