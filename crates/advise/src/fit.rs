@@ -14,6 +14,7 @@
 //! the requests that may have waited for other programs.
 
 use crate::network::{Arrivals, Core, Interruptions, Network, Outcome};
+use crate::residual::Residual;
 
 /// A cell that was measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,6 +117,8 @@ pub struct Fit {
     /// Errors of the cells that were fitted, as natural logarithms of simulated by measured: rate,
     /// mean, and the quantiles.
     pub errors: Vec<CellErrors>,
+    /// What the model leaves of the cells with random arrivals, by their rates.
+    pub(crate) residuals: Vec<Residual>,
     /// The highest rate that was measured for each number of cores (host, target).
     pub measured: Vec<([usize; 2], f64)>,
 }
@@ -173,7 +176,9 @@ impl Fit {
                 None => measured.push((cores, cell.iops)),
             }
         }
-        Some(Self { network, interruptions, others, errors, measured })
+        let residuals = Vec::new();
+        let fit = Self { network, interruptions, others, errors, residuals, measured };
+        Some(fit.with_residuals(cells))
     }
 
     /// The root of the mean square of the errors of a kind, by the cells beyond the parameters.

@@ -12,6 +12,7 @@ pub mod fit;
 pub mod network;
 pub mod predict;
 mod random;
+mod residual;
 
 pub use self::fit::{Cell, Fit};
 pub use self::network::{Arrivals, Network, Outcome};

@@ -13,7 +13,7 @@ const BEYOND: f64 = 1.25;
 const SERVED: f64 = 0.985;
 
 /// A fit whose p99 is off by more than this (a natural logarithm) does not explain its own cells.
-const EXPLAINED: f64 = 0.4;
+const EXPLAINED: f64 = 0.5;
 
 /// No prediction is closer than this (a natural logarithm): machines differ by as much from minute
 /// to minute.
@@ -95,7 +95,10 @@ impl Fit {
         if rate > BEYOND * most {
             return Err(Refusal::BeyondMeasured { most: BEYOND * most });
         }
-        let deviation = self.deviation(|cell| cell.quantile(0.99));
+        let deviation = match self.correction(rate, cores) {
+            Some(correction) => correction.deviations[1],
+            None => self.deviation(|cell| cell.quantile(0.99)),
+        };
         if deviation > EXPLAINED {
             return Err(Refusal::NotExplained { factor: deviation.exp() });
         }
@@ -103,6 +106,29 @@ impl Fit {
     }
 
     fn simulated(&self, rate: f64, depth: usize, cores: [usize; 2], seed: u64) -> Prediction {
+        let mut found = self.uncorrected(rate, depth, cores, seed);
+        if let Some(correction) = self.correction(rate, cores) {
+            let all = found.quantiles_ns.iter_mut().chain([&mut found.mean_ns]);
+            for (at, interval) in all.enumerate() {
+                let by = correction.logs[at].exp();
+                let own =
+                    Interval::around(by * interval.value, correction.deviations[at].max(CLOSEST));
+                // A quiet machine has no less than the model says, whatever is left of this one.
+                let low = own.low.min(interval.low * by.min(1.0));
+                *interval = Interval { low, high: own.high.max(by * interval.high), ..own };
+            }
+        }
+        found
+    }
+
+    /// What the network says, without what it leaves of its cells.
+    pub(crate) fn uncorrected(
+        &self,
+        rate: f64,
+        depth: usize,
+        cores: [usize; 2],
+        seed: u64,
+    ) -> Prediction {
         let [host_cores, target_cores] = cores;
         let network = Network { host_cores, target_cores, ..self.network.clone() };
         let arrivals = Arrivals::Poisson(rate);
