@@ -23,6 +23,7 @@
 mod aside;
 #[cfg(test)]
 mod beside_fio;
+pub mod calendar;
 pub mod floor;
 pub mod histogram;
 pub mod job;

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::Entry;
 use super::human::cpu_percent;
+use crate::calendar::Date;
 use crate::histogram::Latency;
 use crate::job::{Extent, Job, LatencyTarget};
 use crate::pacer::Process;
@@ -69,7 +70,7 @@ fn written(results: &[Entry], ended: Duration, bins: bool) -> Value {
         "fio version": FIO_VERSION,
         "timestamp": ended.as_secs(),
         "timestamp_ms": millis(ended),
-        "time": calendar(ended.as_secs()),
+        "time": calendar(ended),
         "global options": {},
         "jobs": entries,
     })
@@ -351,28 +352,16 @@ fn whole(number: f64) -> u64 {
 }
 
 /// The time as `ctime` writes it, in UTC: `Wed Mar  5 22:04:36 2025`.
-fn calendar(unix_seconds: u64) -> String {
+fn calendar(since_1970: Duration) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    let leap =
-        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
-    let (mut year, mut day) = (1970, days % 146_097_000);
-    while day >= 365 + u64::from(leap(year)) {
-        day -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    while day >= lengths[month] {
-        day -= lengths[month];
-        month += 1;
-    }
-    let weekday = DAYS[usize::try_from(days % 7).unwrap_or(0)];
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let day = day + 1;
-    format!("{weekday} {} {day:>2} {hour:02}:{minute:02}:{second:02} {year}", MONTHS[month])
+    let date = Date::of(since_1970);
+    let name = |names: &[&'static str], index: u64| {
+        usize::try_from(index).ok().and_then(|index| names.get(index)).copied().unwrap_or_default()
+    };
+    let (weekday, month) = (name(&DAYS, date.weekday), name(&MONTHS, date.month - 1));
+    format!("{weekday} {month} {:>2} {} {}", date.day, date.time_text(), date.year)
 }
 
 #[cfg(test)]
