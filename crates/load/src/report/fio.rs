@@ -19,6 +19,7 @@ use crate::pacer::Process;
 use crate::statistics::{
     BATCH_LEVELS, DEPTH_LEVELS, DirectionResult, LaneResult, RunResult, Summary,
 };
+use crate::units;
 
 /// The version of fio whose format this is; readers compare the number.
 pub const FIO_VERSION: &str = concat!("fio-3.36-weft-", env!("CARGO_PKG_VERSION"));
@@ -246,8 +247,8 @@ fn direction(job: &Job, direction: &DirectionResult) -> Value {
     json!({
         "io_bytes": direction.bytes,
         "io_kbytes": direction.bytes / 1024,
-        "bw_bytes": whole(bytes_per_second),
-        "bw": whole(bytes_per_second / 1024.0),
+        "bw_bytes": rounded(bytes_per_second),
+        "bw": rounded(bytes_per_second / 1024.0),
         "iops": direction.iops(),
         "runtime": millis(direction.measured),
         "total_ios": direction.requests,
@@ -256,14 +257,14 @@ fn direction(job: &Job, direction: &DirectionResult) -> Value {
         "slat_ns": waiting(&direction.latency, open),
         "clat_ns": latency(open.unwrap_or(&direction.latency), percentiles),
         "lat_ns": latency(&direction.latency, percentiles),
-        "bw_min": whole(bandwidth.min),
-        "bw_max": whole(bandwidth.max),
+        "bw_min": rounded(bandwidth.min),
+        "bw_max": rounded(bandwidth.max),
         "bw_agg": if direction.requests > 0 { 100.0 } else { 0.0 },
         "bw_mean": bandwidth.mean,
         "bw_dev": bandwidth.stddev,
         "bw_samples": bandwidth.count,
-        "iops_min": whole(iops.min),
-        "iops_max": whole(iops.max),
+        "iops_min": rounded(iops.min),
+        "iops_max": rounded(iops.max),
         "iops_mean": iops.mean,
         "iops_stddev": iops.stddev,
         "iops_samples": iops.count,
@@ -345,10 +346,8 @@ fn seconds(time: Duration) -> String {
     format!("{}", time.as_secs_f64())
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "the cast saturates, which is what is wanted")]
-#[allow(clippy::cast_sign_loss, reason = "the cast saturates, which is what is wanted")]
-fn whole(number: f64) -> u64 {
-    number.round() as u64
+fn rounded(number: f64) -> u64 {
+    units::whole(number.round())
 }
 
 /// The time as `ctime` writes it, in UTC: `Wed Mar  5 22:04:36 2025`.
