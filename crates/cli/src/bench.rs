@@ -382,7 +382,7 @@ impl<'a> Bench<'a> {
                 weft_load::run_beside(jobs.0, jobs.1, &first.factory, stop, &mut observe)
                     .map(|(first, second)| vec![first, second])
             }
-            (parts, _) => weft_load::run_jobs_observed(parts, stop, observer),
+            (parts, _) => weft_load::run_jobs(parts, stop, observer),
         };
         results.map_err(|error| Failure::Because(format!("{}: {error}", name())))
     }

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use env_logger::fmt::Formatter;
 use log::{Level, LevelFilter, Record};
 use serde_json::json;
+use weft_load::calendar::Date;
 
 use crate::output::{self, printable};
 
@@ -69,13 +70,12 @@ fn write_line(
     target: bool,
 ) -> io::Result<()> {
     let level = record.level().as_str().to_lowercase();
-    let (message, time) = (record.args().to_string(), out.timestamp_millis());
+    let (message, time) = (record.args().to_string(), now());
     let shown = printable(&message);
     match format {
         LogFormat::Text if target => writeln!(out, "{time} {level}: {shown}"),
         LogFormat::Text => writeln!(out, "weft: {level}: {shown}"),
         LogFormat::Json => {
-            let time = time.to_string();
             let module = record.target();
             let line =
                 json!({ "time": time, "level": level, "module": module, "message": message });
@@ -87,6 +87,13 @@ fn write_line(
             shown.lines().try_for_each(|line| writeln!(out, "<{priority}>{line}"))
         }
     }
+}
+
+/// The time with its milliseconds, as RFC 3339 has it.
+fn now() -> String {
+    let now = weft_reactor::real_time();
+    let date = Date::of(now);
+    format!("{}T{}.{:03}Z", date.day_text(), date.time_text(), now.subsec_millis())
 }
 
 /// syslog's number of a level.

@@ -18,6 +18,7 @@ use crate::pattern::sizes::Sizes;
 use crate::pattern::spread::Spread;
 use crate::pattern::{Direction, Modifier, Pattern, Zones};
 use crate::replay::Replay;
+use crate::units::whole;
 use crate::verify::checksum::Checksum;
 
 /// A job. [`Job::default`] is a closed loop of 4 KiB random reads at depth 1 for 10 s.
@@ -610,13 +611,6 @@ impl Job {
         }
         Ok(())
     }
-}
-
-/// A double's whole part; one that is too large becomes the largest number.
-#[allow(clippy::cast_possible_truncation, reason = "the cast saturates, which is what is wanted")]
-#[allow(clippy::cast_sign_loss, reason = "the cast saturates, which is what is wanted")]
-fn whole(number: f64) -> u64 {
-    number as u64
 }
 
 /// The processors that this process may use.

@@ -23,6 +23,7 @@
 mod aside;
 #[cfg(test)]
 mod beside_fio;
+pub mod calendar;
 pub mod floor;
 pub mod histogram;
 pub mod job;
@@ -47,7 +48,6 @@ pub use histogram::Latency;
 pub use job::{Extent, Job, JobError, Polling, Rate};
 pub use pattern::{Direction, Pattern};
 pub use run::{
-    Part, Phase, Progress, RunError, RunObserver, Windows, run, run_beside, run_jobs,
-    run_jobs_observed, run_observed,
+    Part, Phase, Progress, RunError, RunObserver, Windows, run, run_beside, run_jobs, run_observed,
 };
 pub use statistics::{DirectionResult, LaneResult, RunResult};

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::random::Random;
+use crate::units::whole;
 
 /// The arrival process of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,17 +133,10 @@ impl Schedule {
             Process::Fixed => self.interval_ns,
             Process::Poisson => self.interval_ns * self.random.exponential(),
         };
-        let whole_ns = to_ns(self.part_ns);
+        let whole_ns = whole(self.part_ns);
         self.part_ns -= whole_ns as f64;
         self.next_ns = self.next_ns.saturating_add(whole_ns);
     }
-}
-
-/// A double's integer part, saturating; 0 if it is not a number.
-#[allow(clippy::cast_possible_truncation, reason = "the cast saturates, which is what is wanted")]
-#[allow(clippy::cast_sign_loss, reason = "the cast saturates, which is what is wanted")]
-fn to_ns(ns: f64) -> u64 {
-    ns as u64
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use crate::pattern::Direction;
+use crate::units::whole;
 
 /// What is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +135,7 @@ impl Replay {
             return Err("1: there is no request in it".to_owned());
         }
         if timing.is_kept && times.iter().any(|time| *time > 0) {
-            let scaled = |us: u64| whole(us as f64 * 1e3 * 100.0 / timing.percent);
+            let scaled = |us: u64| whole((us as f64 * 1e3 * 100.0 / timing.percent).round());
             replay.times = Some(times.into_iter().map(scaled).collect());
         }
         Ok(replay)
@@ -165,12 +166,6 @@ impl Replay {
         let end = |request: &Recorded| request.offset.saturating_add(u64::from(request.bytes));
         self.requests.iter().map(end).max().unwrap_or(0)
     }
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "the cast saturates, which is what is wanted")]
-#[allow(clippy::cast_sign_loss, reason = "the cast saturates, which is what is wanted")]
-fn whole(number: f64) -> u64 {
-    number.round() as u64
 }
 
 #[cfg(test)]

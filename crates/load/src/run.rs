@@ -170,18 +170,6 @@ pub fn run_beside(
 pub fn run_jobs(
     parts: &[Part],
     stop: &AtomicBool,
-    observe: &mut dyn FnMut(&Progress),
-) -> Result<Vec<RunResult>, RunError> {
-    run_parts(parts, None, stop, &mut Windows(observe))
-}
-
-/// As [`run_jobs`], with an observer of more than windows.
-///
-/// # Errors
-/// As [`run_observed`].
-pub fn run_jobs_observed(
-    parts: &[Part],
-    stop: &AtomicBool,
     observer: &mut dyn RunObserver,
 ) -> Result<Vec<RunResult>, RunError> {
     run_parts(parts, None, stop, observer)

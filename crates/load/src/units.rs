@@ -61,6 +61,14 @@ pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// A number's whole part; one that is too large, or none, becomes the nearest end.
+#[must_use]
+#[allow(clippy::cast_possible_truncation, reason = "the cast saturates, which is what is wanted")]
+#[allow(clippy::cast_sign_loss, reason = "the cast saturates, which is what is wanted")]
+pub fn whole(number: f64) -> u64 {
+    number as u64
+}
+
 /// A rate of bytes in powers of 1024: `4.71 GiB/s`.
 #[must_use]
 pub fn byte_rate(bytes_per_second: f64) -> String {

@@ -46,13 +46,9 @@ impl Usage {
         let read =
             |name: &str| fs::read_to_string(format!("/proc/{id}/{name}")).unwrap_or_default();
         let stat = read("stat");
-        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let ticks = |number: usize| -> u64 {
-            let found = after_name.split_whitespace().nth(number - 3);
-            found.and_then(|text| text.parse().ok()).unwrap_or(0)
-        };
         let each = rustix::param::clock_ticks_per_second().max(1);
-        let total = Duration::from_secs_f64((ticks(14) + ticks(15)) as f64 / each as f64);
+        let ticks = field(&stat, 14) + field(&stat, 15);
+        let total = Duration::from_secs_f64(ticks as f64 / each as f64);
         Self::from_texts(total, &stat, &read("status"))
     }
 
@@ -85,13 +81,7 @@ impl Usage {
     }
 
     fn from_texts(total: Duration, stat: &str, status: &str) -> Self {
-        // The name in parentheses may contain anything; fields are counted from its end.
-        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let field = |number: usize| -> u64 {
-            let found = after_name.split_whitespace().nth(number - 3);
-            found.and_then(|text| text.parse().ok()).unwrap_or(0)
-        };
-        let (user_ticks, system_ticks) = (field(14), field(15));
+        let (user_ticks, system_ticks) = (field(stat, 14), field(stat, 15));
         let ticks = user_ticks + system_ticks;
         let system = if ticks == 0 {
             Duration::ZERO
@@ -109,11 +99,19 @@ impl Usage {
             system,
             context_switches: switches,
             delay: None,
-            major_faults: field(12),
-            minor_faults: field(10),
+            major_faults: field(stat, 12),
+            minor_faults: field(stat, 10),
             idle: Duration::ZERO,
         }
     }
+}
+
+/// A field of a process' `stat` by its number in proc(5). The name in parentheses may contain
+/// anything; fields are counted from its end.
+fn field(stat: &str, number: usize) -> u64 {
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let found = after_name.split_whitespace().nth(number - 3);
+    found.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

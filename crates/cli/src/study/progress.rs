@@ -96,13 +96,8 @@ fn left(position: &Position) -> String {
 }
 
 fn said(record: &Record) -> String {
-    let mut latency = weft_load::Latency::new();
-    for direction in record.directions() {
-        if let Ok(one) = direction.latency.latency() {
-            latency.add(&one);
-        }
-    }
-    let p99 = latency.percentile_ns(99.0).map(|ns| format!(", p99 {}", units::time(ns as f64)));
+    let p99 =
+        record.latency().percentile_ns(99.0).map(|ns| format!(", p99 {}", units::time(ns as f64)));
     format!("{} IOPS{}", units::count(record.iops()), p99.unwrap_or_default())
 }
 

@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use weft_load::Latency;
-
 use super::{Connection, Direction, Record, Status};
 
 /// Percentiles of the table.
@@ -86,12 +84,7 @@ fn fields(record: &Record, keys: &BTreeSet<&str>, values: &BTreeSet<&str>) -> Ve
 }
 
 fn measured(record: &Record) -> Vec<String> {
-    let mut latency = Latency::new();
-    for direction in record.directions() {
-        if let Ok(one) = direction.latency.latency() {
-            latency.add(&one);
-        }
-    }
+    let latency = record.latency();
     let requests: u64 = record.directions().map(|direction| direction.requests).sum();
     let seconds = record.directions().map(|direction| direction.seconds).fold(0.0, f64::max);
     let any = requests > 0;
@@ -180,6 +173,8 @@ mod serialized {
 
 #[cfg(test)]
 mod tests {
+    use weft_load::Latency;
+
     use super::*;
     use crate::results::{Configuration, LatencyRecord, Mark, Role, Value, key};
 

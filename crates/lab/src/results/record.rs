@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use weft_load::Latency;
 use weft_load::limits::WINDOW;
 
 use super::value::Configuration;
@@ -149,6 +150,15 @@ impl Record {
     /// Reads and writes.
     pub fn directions(&self) -> impl Iterator<Item = &Direction> {
         self.read.iter().chain(&self.write)
+    }
+
+    /// Latencies, both ways, as far as they can be read.
+    #[must_use]
+    pub fn latency(&self) -> Latency {
+        let mut latency = Latency::new();
+        let each = self.directions().filter_map(|direction| direction.latency.latency().ok());
+        each.for_each(|one| latency.add(&one));
+        latency
     }
 
     /// Requests a second, both ways.

@@ -390,14 +390,16 @@ impl Runner<'_> {
             self.observer.note(&format!("probing the raw link at {address}"));
             match link::probe(address, &self.settings.capabilities.cpus, LINK_PROBE) {
                 Ok(link) => self.environment.link.extend(link),
-                Err(error) => {
-                    let what = format!("the raw link could not be probed: {error}");
-                    self.observer.note(&what);
-                    self.environment.notes.push(what);
-                }
+                Err(error) => self.not_probed(&error),
             }
         }
         self.write_environment()
+    }
+
+    fn not_probed(&mut self, error: &dyn fmt::Display) {
+        let what = format!("the raw link could not be probed: {error}");
+        self.observer.note(&what);
+        self.environment.notes.push(what);
     }
 
     /// Probes TCP between the machines of agents, over each link that a cell uses.
@@ -415,11 +417,7 @@ impl Runner<'_> {
             self.observer.note(&format!("probing the raw link {name}"));
             match fleet.probe_link(link, LINK_PROBE) {
                 Ok(probes) => self.environment.link.extend(probes),
-                Err(error) => {
-                    let what = format!("the raw link could not be probed: {error}");
-                    self.observer.note(&what);
-                    self.environment.notes.push(what);
-                }
+                Err(error) => self.not_probed(&error),
             }
         }
         self.write_environment()

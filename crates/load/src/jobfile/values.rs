@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::job::Extent;
 use crate::pattern::sizes::Sizes;
 use crate::pattern::spread::{Spread, Zone, ZoneLength};
+use crate::units::whole;
 
 /// A number of bytes as fio reads it: `4k`, `4kb` and, by its name, `4KiB` are 4096.
 pub(super) fn bytes(text: &str, kilo: u64) -> Result<u64, String> {
@@ -43,14 +44,9 @@ fn one(text: &str, kilo: u64) -> Option<u64> {
         None => number.parse::<u64>().ok()?.checked_mul(factor),
         Some(_) => {
             let scaled = number.parse::<f64>().ok()? * factor as f64;
-            (scaled.fract() == 0.0 && scaled < 1e18).then(|| to_whole(scaled))
+            (scaled.fract() == 0.0 && scaled < 1e18).then(|| whole(scaled))
         }
     }
-}
-
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked before")]
-fn to_whole(number: f64) -> u64 {
-    number as u64
 }
 
 /// A length that fits a request.

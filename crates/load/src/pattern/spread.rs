@@ -4,6 +4,7 @@ use std::f64::consts::LN_2;
 
 use crate::pattern::permutation::Permutation;
 use crate::random::Random;
+use crate::units::whole;
 
 /// How random requests are spread over their region.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -207,11 +208,4 @@ fn zeta(terms: u64, theta: f64) -> f64 {
     let ends = (term(terms) - term(EXACT)) / 2.0;
     let slopes = theta * (a.powf(-theta - 1.0) - b.powf(-theta - 1.0)) / 12.0;
     exact + integral + ends + slopes
-}
-
-/// A double's whole part; one that is too large or no number becomes the nearest end.
-#[allow(clippy::cast_possible_truncation, reason = "the cast saturates, which is what is wanted")]
-#[allow(clippy::cast_sign_loss, reason = "the cast saturates, which is what is wanted")]
-fn whole(number: f64) -> u64 {
-    number as u64
 }

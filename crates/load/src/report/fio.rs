@@ -12,12 +12,14 @@ use serde_json::{Map, Value, json};
 
 use super::Entry;
 use super::human::cpu_percent;
+use crate::calendar::Date;
 use crate::histogram::Latency;
 use crate::job::{Extent, Job, LatencyTarget};
 use crate::pacer::Process;
 use crate::statistics::{
     BATCH_LEVELS, DEPTH_LEVELS, DirectionResult, LaneResult, RunResult, Summary,
 };
+use crate::units;
 
 /// The version of fio whose format this is; readers compare the number.
 pub const FIO_VERSION: &str = concat!("fio-3.36-weft-", env!("CARGO_PKG_VERSION"));
@@ -69,7 +71,7 @@ fn written(results: &[Entry], ended: Duration, bins: bool) -> Value {
         "fio version": FIO_VERSION,
         "timestamp": ended.as_secs(),
         "timestamp_ms": millis(ended),
-        "time": calendar(ended.as_secs()),
+        "time": calendar(ended),
         "global options": {},
         "jobs": entries,
     })
@@ -245,8 +247,8 @@ fn direction(job: &Job, direction: &DirectionResult) -> Value {
     json!({
         "io_bytes": direction.bytes,
         "io_kbytes": direction.bytes / 1024,
-        "bw_bytes": whole(bytes_per_second),
-        "bw": whole(bytes_per_second / 1024.0),
+        "bw_bytes": rounded(bytes_per_second),
+        "bw": rounded(bytes_per_second / 1024.0),
         "iops": direction.iops(),
         "runtime": millis(direction.measured),
         "total_ios": direction.requests,
@@ -255,14 +257,14 @@ fn direction(job: &Job, direction: &DirectionResult) -> Value {
         "slat_ns": waiting(&direction.latency, open),
         "clat_ns": latency(open.unwrap_or(&direction.latency), percentiles),
         "lat_ns": latency(&direction.latency, percentiles),
-        "bw_min": whole(bandwidth.min),
-        "bw_max": whole(bandwidth.max),
+        "bw_min": rounded(bandwidth.min),
+        "bw_max": rounded(bandwidth.max),
         "bw_agg": if direction.requests > 0 { 100.0 } else { 0.0 },
         "bw_mean": bandwidth.mean,
         "bw_dev": bandwidth.stddev,
         "bw_samples": bandwidth.count,
-        "iops_min": whole(iops.min),
-        "iops_max": whole(iops.max),
+        "iops_min": rounded(iops.min),
+        "iops_max": rounded(iops.max),
         "iops_mean": iops.mean,
         "iops_stddev": iops.stddev,
         "iops_samples": iops.count,
@@ -344,35 +346,21 @@ fn seconds(time: Duration) -> String {
     format!("{}", time.as_secs_f64())
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "the cast saturates, which is what is wanted")]
-#[allow(clippy::cast_sign_loss, reason = "the cast saturates, which is what is wanted")]
-fn whole(number: f64) -> u64 {
-    number.round() as u64
+fn rounded(number: f64) -> u64 {
+    units::whole(number.round())
 }
 
 /// The time as `ctime` writes it, in UTC: `Wed Mar  5 22:04:36 2025`.
-fn calendar(unix_seconds: u64) -> String {
+fn calendar(since_1970: Duration) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    let leap =
-        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
-    let (mut year, mut day) = (1970, days % 146_097_000);
-    while day >= 365 + u64::from(leap(year)) {
-        day -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    while day >= lengths[month] {
-        day -= lengths[month];
-        month += 1;
-    }
-    let weekday = DAYS[usize::try_from(days % 7).unwrap_or(0)];
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let day = day + 1;
-    format!("{weekday} {} {day:>2} {hour:02}:{minute:02}:{second:02} {year}", MONTHS[month])
+    let date = Date::of(since_1970);
+    let name = |names: &[&'static str], index: u64| {
+        usize::try_from(index).ok().and_then(|index| names.get(index)).copied().unwrap_or_default()
+    };
+    let (weekday, month) = (name(&DAYS, date.weekday), name(&MONTHS, date.month - 1));
+    format!("{weekday} {month} {:>2} {} {}", date.day, date.time_text(), date.year)
 }
 
 #[cfg(test)]

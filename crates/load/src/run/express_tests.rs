@@ -196,7 +196,8 @@ fn largest_gap(express: bool) -> (u64, usize) {
     let factory = |gaps| Arc::new(Factory(gaps)) as Arc<dyn DeviceFactory>;
     // The order in which they are given makes no difference.
     let parts = [Part::new(&t, &factory(None)), Part::new(&l, &factory(Some(Arc::clone(&gaps))))];
-    let results = run_jobs(&parts, &AtomicBool::new(false), &mut |_| {}).expect("a run");
+    let results =
+        run_jobs(&parts, &AtomicBool::new(false), &mut Windows(&mut |_| {})).expect("a run");
     assert!(results.iter().all(|result| result.lanes.iter().all(|(worker, _)| *worker == 0)));
     let gaps = gaps.lock().expect("nobody panics");
     // The first is that of the read with which a lane begins.

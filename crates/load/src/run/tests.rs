@@ -416,7 +416,7 @@ fn jobs_of_several_kinds_run_at_once_and_wait_for_each_other() {
     parts[1].after = Some(0);
     parts[2].after = Some(1);
     let stop = AtomicBool::new(false);
-    let results = run_jobs(&parts, &stop, &mut |_| {}).expect("three results");
+    let results = run_jobs(&parts, &stop, &mut Windows(&mut |_| {})).expect("three results");
     let [written, read, trimmed] = &results[..] else { panic!("{}", results.len()) };
     assert_eq!(written.total().write.requests, 1_024);
     assert_eq!((read.lanes.len(), read.total().read.requests), (2, 128));
@@ -433,12 +433,16 @@ fn a_job_that_ends_its_group_ends_no_other() {
         .map(|job| Part::new(job, &null));
     (parts[0].exit, parts[2].group, parts[3].group) = (Some(Exit::Group), 1, 1);
     let stop = AtomicBool::new(false);
-    let results = run_jobs(&parts, &stop, &mut |progress| {
-        // The second group goes on until somebody stops it.
-        if progress.elapsed > Duration::from_millis(800) {
-            stop.store(true, Ordering::Relaxed);
-        }
-    })
+    let results = run_jobs(
+        &parts,
+        &stop,
+        &mut Windows(&mut |progress| {
+            // The second group goes on until somebody stops it.
+            if progress.elapsed > Duration::from_millis(800) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }),
+    )
     .expect("four results");
     let measured = |number: usize| results[number].total().read.measured;
     assert!(measured(1) < Duration::from_millis(450), "{:?}", measured(1));
@@ -649,7 +653,7 @@ fn what_there_is_so_far_is_told() {
     let null = device("null:1GiB");
     let parts = [Part::new(&job, &null), Part::new(&counted(Pattern::Read, 10), &null)];
     let mut statuses = Statuses(Vec::new());
-    let results = run_jobs_observed(&parts, &AtomicBool::new(false), &mut statuses);
+    let results = run_jobs(&parts, &AtomicBool::new(false), &mut statuses);
     let requests = results.expect("results")[0].total().read.requests;
     assert!(statuses.0.len() >= 2, "{:?}", statuses.0);
     assert!(statuses.0.is_sorted() && statuses.0[0] > 0 && statuses.0[0] < requests);
@@ -658,10 +662,14 @@ fn what_there_is_so_far_is_told() {
 /// Of each window the time since the start and the time left, and when the run ended.
 fn told_of(parts: &[Part]) -> (Vec<(Phase, f64, Option<f64>)>, f64) {
     let mut seen = Vec::new();
-    let results = run_jobs(parts, &AtomicBool::new(false), &mut |progress| {
-        let left = progress.left.map(|left| left.as_secs_f64());
-        seen.push((progress.phase, progress.elapsed.as_secs_f64(), left));
-    });
+    let results = run_jobs(
+        parts,
+        &AtomicBool::new(false),
+        &mut Windows(&mut |progress| {
+            let left = progress.left.map(|left| left.as_secs_f64());
+            seen.push((progress.phase, progress.elapsed.as_secs_f64(), left));
+        }),
+    );
     let ended = results.expect("results").iter().map(|result| result.elapsed).max();
     (seen, ended.unwrap_or_default().as_secs_f64())
 }

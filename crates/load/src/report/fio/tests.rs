@@ -150,6 +150,6 @@ fn the_calendar_handles_leap_years() {
         (1_741_208_676, "Wed Mar  5 21:04:36 2025"),
         (4_107_542_400, "Mon Mar  1 00:00:00 2100"),
     ] {
-        assert_eq!(calendar(seconds), text);
+        assert_eq!(calendar(Duration::from_secs(seconds)), text);
     }
 }
