@@ -72,7 +72,7 @@ pub(crate) enum Verb {
     /// Show the RDMA devices of this machine.
     Rdma(crate::rdma::Options),
     /// Say which transport holds a latency at a rate, and what it takes, from results.
-    Advise(crate::advise::Options),
+    Advise(Box<crate::advise::Options>),
     /// Write an HTML report of results.
     Report(crate::report::Options),
     /// Compare a memory device over TCP on this machine with the same device locally: a study of

@@ -28,6 +28,7 @@ mod ctl;
 mod destroy;
 mod detach;
 mod discover;
+mod doctor;
 mod driven;
 mod failure;
 mod fields;
@@ -121,6 +122,7 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::Ctl(options) => ctl::run(options),
         Verb::Top(options) => top::run(options),
         Verb::Trace(options) => trace::run(options),
+        Verb::Doctor(options) => doctor::run(options),
         Verb::Discover(options) => discover::run(options),
         Verb::Identify(options) => identify::run(options),
         Verb::List(options) => list::run(options),

@@ -71,7 +71,7 @@ pub use setup::{Config, DRIVER_VARIABLE, DriverKind, RingMode, SetupError};
 pub use source::{ReadyFlag, Source};
 pub use stream::{FileSource, Life, Marking, Stream, congestion_between};
 pub use system::{
-    KillTimer, descriptor_limit, descriptors_in_use, interface_name, lease_time, monotonic_time,
-    pin_current_thread, process_cpu_time, raise_descriptor_limit, real_time, set_descriptor_limit,
-    thread_cpu_time,
+    KillTimer, descriptor_limit, descriptors_in_use, interface_name, is_clock_synchronized,
+    lease_time, monotonic_time, pin_current_thread, process_cpu_time, raise_descriptor_limit,
+    real_time, set_descriptor_limit, thread_cpu_time,
 };

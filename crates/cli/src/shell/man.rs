@@ -7,7 +7,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::{compare, signals};
+use crate::{compare, doctor, signals};
 
 /// Exit codes, and the pages that have them; no page: all.
 const EXIT_STATUS: &[(&[&str], u8, &str)] = &[
@@ -35,6 +35,8 @@ const EXIT_STATUS: &[(&[&str], u8, &str)] = &[
         compare::UNDECIDED,
         "Undecided: something may be slower by more than one would mind.",
     ),
+    (&["weft-doctor"], doctor::WARNED, "There is a warning, and no fault."),
+    (&["weft-doctor"], doctor::FAULTY, "There is a fault: it does not work, or loses data."),
     (
         &["weft-target"],
         weft_target::EXIT_CODE_OF_A_FAILED_GROUP,
@@ -125,6 +127,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("weft-top", &["weft top --control unix:/run/weft/control.sock"]),
     ("weft-trace", &["weft trace --control unix:/run/weft/control.sock --seconds 2"]),
     ("weft-convert", &["weft convert /etc/nvmet/config.json"]),
+    (
+        "weft-doctor",
+        &[
+            "weft doctor",
+            "weft doctor --control unix:/run/weft/control.sock nvme-tcp://192.0.2.1:4420/NQN",
+        ],
+    ),
     ("weft-discover", &["weft discover tcp://192.0.2.1:4420", "weft discover --mdns"]),
     (
         "weft-identify",

@@ -6,6 +6,7 @@ mod concat;
 mod control;
 mod copy;
 mod ctl;
+mod doctor;
 mod dumps;
 mod faults;
 mod key;
