@@ -37,6 +37,8 @@ pub(crate) enum Verb {
     Top(crate::top::Options),
     /// Record what each command of a target goes through, for ui.perfetto.dev.
     Trace(crate::trace::Options),
+    /// Look at this machine, and at targets, as an experienced operator would, and say what to do.
+    Doctor(Box<crate::doctor::Options>),
     /// Show the subsystems that a discovery controller reports.
     Discover(crate::discover::Options),
     /// Show the Identify data of a controller or a namespace.
