@@ -53,6 +53,18 @@ pub(crate) enum Verb {
     Flush(crate::flush::Options),
     /// Copy blocks within a namespace, or from others of its subsystem; the controller moves them.
     Copy(crate::copy::Options),
+    /// Compare blocks of a namespace with data; the controller compares.
+    Compare(crate::transfer::Options),
+    /// Make blocks of a namespace read as zeroes, without sending any.
+    WriteZeroes(crate::blocks::ZeroesOptions),
+    /// Deallocate blocks of a namespace (Dataset Management).
+    Dsm(crate::blocks::DsmOptions),
+    /// Show a feature of a controller or of a namespace.
+    GetFeature(crate::feature::GetOptions),
+    /// Set a feature of a controller or of a namespace.
+    SetFeature(crate::feature::SetOptions),
+    /// Make, attach, detach and delete namespaces, where a subsystem lets hosts do it.
+    Namespace(Box<crate::namespace::Options>),
     /// Make a namespace a block device of this machine, /dev/ublkbN, which this process serves.
     Attach(Box<crate::attach::Options>),
     /// End a block device of weft attach.

@@ -20,6 +20,7 @@ mod agent;
 mod arguments;
 mod attach;
 mod bench;
+mod blocks;
 mod compare;
 mod connection;
 mod convert;
@@ -31,6 +32,7 @@ mod discover;
 mod doctor;
 mod driven;
 mod failure;
+mod feature;
 mod fields;
 mod floor;
 mod flush;
@@ -41,6 +43,7 @@ mod log_page;
 mod logging;
 mod mdns;
 mod names;
+mod namespace;
 mod output;
 mod place;
 mod rdma;
@@ -132,6 +135,12 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::Detach(options) => detach::run(options),
         Verb::Flush(options) => flush::run(options),
         Verb::Copy(options) => copy::run(options),
+        Verb::Compare(options) => transfer::compare(options),
+        Verb::WriteZeroes(options) => blocks::write_zeroes(options),
+        Verb::Dsm(options) => blocks::dsm(options),
+        Verb::GetFeature(options) => feature::get(options),
+        Verb::SetFeature(options) => feature::set(options),
+        Verb::Namespace(options) => namespace::run(options),
         Verb::Log(options) => log_page::run(options),
         Verb::Bench(options) => bench::run(options),
         Verb::Floor(options) => floor::run(options),

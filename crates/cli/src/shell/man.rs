@@ -147,6 +147,25 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("weft-write", &["weft write nvme-tcp://192.0.2.1:4420/NQN --start-block 8 --data blocks"]),
     ("weft-flush", &["weft flush nvme-tcp://192.0.2.1:4420/NQN"]),
     ("weft-copy", &["weft copy nvme-tcp://192.0.2.1:4420/NQN --slbs 0 --blocks 8 --sdlba 1024"]),
+    ("weft-compare", &["weft compare nvme-tcp://192.0.2.1:4420/NQN --start-block 8 --data blocks"]),
+    (
+        "weft-write-zeroes",
+        &["weft write-zeroes nvme-tcp://192.0.2.1:4420/NQN --start-block 8 --block-count 8"],
+    ),
+    ("weft-dsm", &["weft dsm nvme-tcp://192.0.2.1:4420/NQN --ad --slbs 0,64 --blocks 8,8"]),
+    ("weft-get-feature", &["weft get-feature nvme-tcp://192.0.2.1:4420/NQN --feature-id 7"]),
+    (
+        "weft-set-feature",
+        &["weft set-feature nvme-tcp://192.0.2.1:4420/NQN --feature-id 0x84 --nsid 1 --value 1"],
+    ),
+    (
+        "weft-namespace",
+        &[
+            "weft namespace create nvme-tcp://192.0.2.1:4420/NQN --nsze 262144 --flbas 1",
+            "weft namespace attach nvme-tcp://192.0.2.1:4420/NQN --nsid 2",
+            "weft namespace delete nvme-tcp://192.0.2.1:4420/NQN --nsid 2",
+        ],
+    ),
     (
         "weft-attach",
         &[

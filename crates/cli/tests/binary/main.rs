@@ -28,6 +28,7 @@ mod tls;
 #[cfg(feature = "tls")]
 mod tls_control;
 mod trace;
+mod verbs;
 mod weft;
 #[cfg(not(feature = "mdns"))]
 mod without_mdns;
