@@ -65,6 +65,8 @@ pub(crate) enum Verb {
     SetFeature(crate::feature::SetOptions),
     /// Make, attach, detach and delete namespaces, where a subsystem lets hosts do it.
     Namespace(Box<crate::namespace::Options>),
+    /// Register keys, acquire and release reservations of a namespace, and report them.
+    Reservation(Box<crate::reservation::Options>),
     /// Make a namespace a block device of this machine, /dev/ublkbN, which this process serves.
     Attach(Box<crate::attach::Options>),
     /// End a block device of weft attach.

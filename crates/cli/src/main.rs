@@ -48,6 +48,7 @@ mod output;
 mod place;
 mod rdma;
 mod report;
+mod reservation;
 mod serve;
 mod service_manager;
 mod shell;
@@ -141,6 +142,7 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::GetFeature(options) => feature::get(options),
         Verb::SetFeature(options) => feature::set(options),
         Verb::Namespace(options) => namespace::run(options),
+        Verb::Reservation(options) => reservation::run(options),
         Verb::Log(options) => log_page::run(options),
         Verb::Bench(options) => bench::run(options),
         Verb::Floor(options) => floor::run(options),

@@ -167,6 +167,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weft-reservation",
+        &[
+            "weft reservation register nvme-tcp://192.0.2.1:4420/NQN --nrkey 0xa",
+            "weft reservation acquire nvme-tcp://192.0.2.1:4420/NQN --crkey 0xa --rtype 1",
+            "weft reservation report nvme-tcp://192.0.2.1:4420/NQN",
+        ],
+    ),
+    (
         "weft-attach",
         &[
             "weft attach nvme-tcp://192.0.2.1:4420/NQN",

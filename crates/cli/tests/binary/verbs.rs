@@ -134,3 +134,57 @@ fn a_host_makes_attaches_detaches_and_deletes_a_namespace() {
     assert_eq!(deleted.text(), "deleted namespace 2\n");
     assert_eq!(std::fs::read_dir(folder.path("made")).expect("a folder").count(), 0);
 }
+
+#[test]
+fn reservations_are_made_preempted_and_reported() {
+    const OTHER: [&str; 4] =
+        ["-q", "nqn.2024-01.io.example:i", "-I", "22222222-2222-2222-2222-222222222222"];
+    for driver in DRIVERS {
+        let target = Target::start(driver, &["--memory", "1MiB"]);
+        let url = target.url(1);
+        let reserve = |host: [&str; 4], words: &str| {
+            let words = words.split_whitespace();
+            let words: Vec<&str> = ["reservation"].into_iter().chain(words).chain(host).collect();
+            weft(driver, words.into_iter().chain(["--", url.as_str()]))
+        };
+        let write = |host: [&str; 4]| {
+            let words = ["write-zeroes", "--block-count", "1"].into_iter().chain(host);
+            weft(driver, words.chain(["--", url.as_str()]))
+        };
+        let none = reserve(HOST, "report").text();
+        assert_eq!(none, "generation 0, reservation none, persistence off, 0 registered\n");
+        assert_eq!(reserve(HOST, "register --nrkey 0xa").text(), "registered at namespace 1\n");
+        assert_eq!(reserve(OTHER, "register --nrkey 11 -o json").json()["result"], "registered");
+        let wrong = reserve(HOST, "acquire --crkey 0xb --rtype 1");
+        assert!(wrong.fault().contains("Reservation Conflict"), "{}", wrong.stderr);
+        assert_eq!(
+            reserve(HOST, "acquire --crkey 0xa --rtype 1").text(),
+            "acquired at namespace 1\n"
+        );
+        assert_eq!((write(HOST).code, write(OTHER).code), (Some(0), Some(1)));
+
+        // The other one takes it away, and with it the registration.
+        let preempt = "acquire --crkey 0xb --prkey 0xa --rtype 2 --racqa 1";
+        assert_eq!(reserve(OTHER, preempt).text(), "preempted at namespace 1\n");
+        assert_eq!((write(HOST).code, write(OTHER).code), (Some(1), Some(0)));
+        let report = reserve(OTHER, "report -o json").json();
+        assert_eq!((&report["rtype"], &report["regctl"]), (&2.into(), &1.into()));
+        let holder = &report["regctlext"][0];
+        assert_eq!(
+            (&holder["rkey"], &holder["rcsts"], &holder["hostid"]),
+            (&11.into(), &1.into(), &OTHER[3].into())
+        );
+        let text = reserve(OTHER, "report").text();
+        assert!(text.contains("reservation Exclusive Access,"), "{text}");
+        assert_eq!(
+            reserve(OTHER, "release --crkey 11 --rtype 2").text(),
+            "released at namespace 1\n"
+        );
+        assert_eq!(
+            reserve(OTHER, "register --crkey 11 --rrega 1").text(),
+            "unregistered at namespace 1\n"
+        );
+        assert_eq!(write(HOST).code, Some(0));
+        assert_eq!(reserve(HOST, "report -o json").json()["regctl"], 0);
+    }
+}
