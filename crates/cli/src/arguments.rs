@@ -37,6 +37,8 @@ pub(crate) enum Verb {
     Top(crate::top::Options),
     /// Record what each command of a target goes through, for ui.perfetto.dev.
     Trace(crate::trace::Options),
+    /// Look at this machine, and at targets, as an experienced operator would, and say what to do.
+    Doctor(Box<crate::doctor::Options>),
     /// Show the subsystems that a discovery controller reports.
     Discover(crate::discover::Options),
     /// Show the Identify data of a controller or a namespace.
@@ -51,6 +53,20 @@ pub(crate) enum Verb {
     Flush(crate::flush::Options),
     /// Copy blocks within a namespace, or from others of its subsystem; the controller moves them.
     Copy(crate::copy::Options),
+    /// Compare blocks of a namespace with data; the controller compares.
+    Compare(crate::transfer::Options),
+    /// Make blocks of a namespace read as zeroes, without sending any.
+    WriteZeroes(crate::blocks::ZeroesOptions),
+    /// Deallocate blocks of a namespace (Dataset Management).
+    Dsm(crate::blocks::DsmOptions),
+    /// Show a feature of a controller or of a namespace.
+    GetFeature(crate::feature::GetOptions),
+    /// Set a feature of a controller or of a namespace.
+    SetFeature(crate::feature::SetOptions),
+    /// Make, attach, detach and delete namespaces, where a subsystem lets hosts do it.
+    Namespace(Box<crate::namespace::Options>),
+    /// Register keys, acquire and release reservations of a namespace, and report them.
+    Reservation(Box<crate::reservation::Options>),
     /// Make a namespace a block device of this machine, /dev/ublkbN, which this process serves.
     Attach(Box<crate::attach::Options>),
     /// End a block device of weft attach.
@@ -72,7 +88,7 @@ pub(crate) enum Verb {
     /// Show the RDMA devices of this machine.
     Rdma(crate::rdma::Options),
     /// Say which transport holds a latency at a rate, and what it takes, from results.
-    Advise(crate::advise::Options),
+    Advise(Box<crate::advise::Options>),
     /// Write an HTML report of results.
     Report(crate::report::Options),
     /// Compare a memory device over TCP on this machine with the same device locally: a study of

@@ -203,6 +203,14 @@ impl Connection {
         self.nr_io_queues.is_some()
     }
 
+    /// One connection for each word of the address, or for the separate options.
+    pub(crate) fn each(&self) -> Vec<Self> {
+        if self.place.is_empty() && !self.is_empty() {
+            return vec![self.clone()];
+        }
+        self.place.iter().map(|word| Self { place: vec![word.clone()], ..self.clone() }).collect()
+    }
+
     /// Whether nothing says what is meant.
     pub(crate) fn is_empty(&self) -> bool {
         self.place.is_empty() && self.traddr.is_none() && self.nqn.is_none()

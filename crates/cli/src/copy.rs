@@ -61,7 +61,8 @@ fn sources(options: &Options, namespace: &Namespace) -> Result<Vec<CopySource>, 
     ranges.map(source).collect()
 }
 
-fn bytes_of(blocks: u64, namespace: &Namespace) -> Result<u64, Failure> {
+/// Blocks as bytes.
+pub(crate) fn bytes_of(blocks: u64, namespace: &Namespace) -> Result<u64, Failure> {
     let bytes = blocks.checked_mul(namespace.block_bytes().into());
     bytes.ok_or_else(|| Failure::Because(format!("{blocks} blocks exceed any namespace")))
 }

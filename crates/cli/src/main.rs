@@ -20,6 +20,7 @@ mod agent;
 mod arguments;
 mod attach;
 mod bench;
+mod blocks;
 mod compare;
 mod connection;
 mod convert;
@@ -28,8 +29,10 @@ mod ctl;
 mod destroy;
 mod detach;
 mod discover;
+mod doctor;
 mod driven;
 mod failure;
+mod feature;
 mod fields;
 mod floor;
 mod flush;
@@ -40,10 +43,12 @@ mod log_page;
 mod logging;
 mod mdns;
 mod names;
+mod namespace;
 mod output;
 mod place;
 mod rdma;
 mod report;
+mod reservation;
 mod serve;
 mod service_manager;
 mod shell;
@@ -121,6 +126,7 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::Ctl(options) => ctl::run(options),
         Verb::Top(options) => top::run(options),
         Verb::Trace(options) => trace::run(options),
+        Verb::Doctor(options) => doctor::run(options),
         Verb::Discover(options) => discover::run(options),
         Verb::Identify(options) => identify::run(options),
         Verb::List(options) => list::run(options),
@@ -130,6 +136,13 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::Detach(options) => detach::run(options),
         Verb::Flush(options) => flush::run(options),
         Verb::Copy(options) => copy::run(options),
+        Verb::Compare(options) => transfer::compare(options),
+        Verb::WriteZeroes(options) => blocks::write_zeroes(options),
+        Verb::Dsm(options) => blocks::dsm(options),
+        Verb::GetFeature(options) => feature::get(options),
+        Verb::SetFeature(options) => feature::set(options),
+        Verb::Namespace(options) => namespace::run(options),
+        Verb::Reservation(options) => reservation::run(options),
         Verb::Log(options) => log_page::run(options),
         Verb::Bench(options) => bench::run(options),
         Verb::Floor(options) => floor::run(options),

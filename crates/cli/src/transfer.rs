@@ -1,4 +1,4 @@
-//! `weft read` and `weft write`.
+//! `weft read`, `weft write` and `weft compare`.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
@@ -15,7 +15,7 @@ use crate::values::size;
 /// Bytes of one read or write call.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Options of `weft read` and `weft write`.
+/// Options of `weft read`, `weft write` and `weft compare`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// Number of bytes: a size such as 4096 or 1MiB.
     #[arg(short = 'z', long, value_parser = size, value_name = "SIZE")]
     data_size: Option<u64>,
-    /// File to read from or write to; by default standard input or output.
+    /// File for the data; by default standard input or output.
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
     /// For writes: complete when the data is durable (FUA).
@@ -64,12 +64,33 @@ pub(crate) fn read(options: &Options) -> Result<(), Failure> {
 }
 
 pub(crate) fn write(options: &Options) -> Result<(), Failure> {
+    each_piece(options, "wrote", "to", |namespace, offset, piece| match options.fua {
+        true => namespace.write_durable(offset, piece),
+        false => namespace.write(offset, piece),
+    })
+}
+
+/// The first piece that differs ends it.
+pub(crate) fn compare(options: &Options) -> Result<(), Failure> {
+    if options.fua {
+        return Err(Failure::because("--fua is for writes"));
+    }
+    each_piece(options, "compared", "with", Namespace::compare)
+}
+
+/// Does something with each piece of the data; `what` was done to so many bytes `how`.
+fn each_piece(
+    options: &Options,
+    what: &str,
+    how: &str,
+    action: impl Fn(&Namespace, u64, &[u8]) -> Result<(), weft_host::Error>,
+) -> Result<(), Failure> {
     let mut source = Source::open(options)?;
     let (controller, namespace) = options.connection.namespace(&options.namespace)?;
     let length = length(options, &namespace)?;
     let (mut offset, mut left) = (start(options, &namespace)?, length.unwrap_or(u64::MAX));
     check_range(offset, length.unwrap_or(0), &namespace)?;
-    let mut written: u64 = 0;
+    let mut done: u64 = 0;
     while left > 0 {
         let mut piece = source.take(left.min(PIECE_BYTES))?;
         let got = piece.len() as u64;
@@ -80,28 +101,24 @@ pub(crate) fn write(options: &Options) -> Result<(), Failure> {
             let name = &source.name;
             return Err(Failure::Because(format!(
                 "{name} ended after {} bytes of {}",
-                written + got,
+                done + got,
                 length.unwrap_or(0)
             )));
         }
         if !got.is_multiple_of(u64::from(namespace.block_bytes())) {
             return Err(Failure::Because(format!(
-                "{} bytes are not a multiple of the block size, {} bytes; {written} were written",
-                written + got,
+                "{} bytes are not a multiple of the block size, {} bytes; it {what} {done}",
+                done + got,
                 namespace.block_bytes()
             )));
         }
-        if options.fua {
-            namespace.write_durable(offset, &piece)?;
-        } else {
-            namespace.write(offset, &piece)?;
-        }
+        action(&namespace, offset, &piece)?;
         piece.clear();
         offset += got;
-        written += got;
+        done += got;
         left -= got;
     }
-    output::print_error(&format!("wrote {written} bytes to namespace {}", namespace.nsid()));
+    output::print_error(&format!("{what} {done} bytes {how} namespace {}", namespace.nsid()));
     Ok(controller.disconnect()?)
 }
 

@@ -44,6 +44,16 @@ impl From<Driver> for DriverKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cpus(pub(crate) Vec<usize>);
 
+/// A number, decimal or hexadecimal with 0x.
+pub(crate) fn number<N: TryFrom<u64>>(text: &str) -> Result<N, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    let number = parsed.map_err(|error| error.to_string())?;
+    N::try_from(number).map_err(|_| format!("{text} is too large"))
+}
+
 /// A number of bytes with its unit.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     weft_backend::bytes::parse(text).map_err(|error| error.to_string())

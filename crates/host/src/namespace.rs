@@ -1,6 +1,7 @@
 //! A namespace for blocking users: reads and writes bytes at offsets that are multiples of blocks.
 
 mod copy;
+mod reservation;
 
 use std::sync::{Arc, mpsc};
 

@@ -43,7 +43,7 @@ use weft_transport::{CloseReason, Slot, tag_of};
 use crate::limits;
 use crate::shared::{Activity, DriverMessage, LiveController, QueueMessage, Shared, secure};
 use authenticate::Reauthentication;
-pub(crate) use buffers::Copying;
+pub(crate) use buffers::{Copying, Reserving};
 use buffers::{RequestBuffers, RequestRange, failure_of};
 pub(crate) use connection::{host_data, host_options, side_of, transport_options};
 use path::PathState;

@@ -16,7 +16,7 @@ use crate::driver::{AdminResult, ControllerDriver};
 use crate::error::Error;
 use crate::limits;
 use crate::options::Options;
-use crate::queue::{Copying, QueuePair};
+use crate::queue::{Copying, QueuePair, Reserving};
 use crate::shared::{Secrets, Shared};
 
 const DRIVER: Owner = Owner(0);
@@ -41,6 +41,7 @@ pub(crate) enum IoKind {
     CompareAndWrite { expected: Vec<u8> },
     Verify,
     Copy { ranges: Box<[CopyRange]>, durable: bool },
+    Reservation(Box<Reserving>),
 }
 
 /// A source range of a Copy.
@@ -63,6 +64,7 @@ impl IoKind {
             Self::CompareAndWrite { .. } => "compare and write",
             Self::Verify => "verify",
             Self::Copy { .. } => "copy",
+            Self::Reservation(_) => "reservation",
         }
     }
 }
@@ -310,6 +312,7 @@ impl Worker {
                 write.check(&shape).map_err(Why::Ok)?;
                 queue.submit_copy(current, tag, copy, ranges);
             }
+            Work::Reservation(what, data) => queue.submit_reservation(current, tag, what, data),
         }
         Ok(tag)
     }
@@ -337,6 +340,7 @@ impl Drop for Worker {
 enum Work {
     Device(Operation),
     Copy(Copying, Buffer),
+    Reservation(Reserving, Buffer),
 }
 
 /// The request with buffers of the reactor; `None` where the pool has none.
@@ -369,6 +373,7 @@ fn work(
             Operation::CompareAndWrite { slba, nlb, compare, write, durable: false }
         }
         IoKind::Verify => Operation::Verify { slba, nlb },
+        IoKind::Reservation(what) => return Some(Work::Reservation(*what, filled(data)?)),
         IoKind::Copy { ranges, durable } => {
             let sources = ranges.iter().map(|range| range.from.nsid);
             let format = if sources.clone().all(|source| source == nsid) { 0 } else { 2 };

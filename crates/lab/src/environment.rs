@@ -33,29 +33,36 @@ const SYSCTLS: &[&str] = &[
 /// Describes this machine; the caller adds what belongs to the run.
 #[must_use]
 pub fn this_machine() -> Environment {
-    let kernel = |name: &str| line(&format!("/proc/sys/kernel/{name}"));
+    machine_at(Path::new("/"))
+}
+
+/// The same of a machine whose `/proc` and `/sys` are below this folder.
+#[must_use]
+pub fn machine_at(root: &Path) -> Environment {
+    let kernel = |name: &str| line(&root.join("proc/sys/kernel").join(name));
     let sysctls: BTreeMap<String, String> = SYSCTLS
         .iter()
         .filter_map(|name| {
-            let value = fs::read_to_string(Path::new("/proc/sys").join(name)).ok()?;
+            let value = fs::read_to_string(root.join("proc/sys").join(name)).ok()?;
             let value: Vec<&str> = value.split_ascii_whitespace().collect();
             Some((name.replace('/', "."), value.join(" ")))
         })
         .collect();
-    let processor = processor(&text("/proc/cpuinfo"), cpus().len());
+    let cpuinfo = text(&root.join("proc/cpuinfo"));
+    let processor = processor(&cpuinfo, cpus().len(), &root.join("sys/devices/system/cpu/cpu0"));
     let mut notes: Vec<String> =
         emulation(&processor.model).map(str::to_owned).into_iter().collect();
-    notes.extend(clock_source());
-    notes.extend(rdma_devices(Path::new("/sys/class/infiniband")));
+    notes.extend(clock_source(root).map(|name| format!("the kernel's clock source is {name}")));
+    notes.extend(rdma_devices(&root.join("sys/class/infiniband")));
     Environment {
         schema: SCHEMA,
         kernel: format!("{} {}", kernel("osrelease"), kernel("version")).trim().to_owned(),
         machine: kernel("hostname"),
         processor,
-        memory_bytes: memory_bytes(&text("/proc/meminfo")),
-        interfaces: interfaces(Path::new("/sys/class/net")),
+        memory_bytes: memory_bytes(&text(&root.join("proc/meminfo"))),
+        interfaces: interfaces(&root.join("sys/class/net")),
         sysctls,
-        irq_time_accounting: irq_time_accounting(&kernel("osrelease")),
+        irq_time_accounting: irq_time_accounting(root, &kernel("osrelease")),
         notes,
         ..Environment::default()
     }
@@ -64,7 +71,7 @@ pub fn this_machine() -> Environment {
 /// The processors that this process may use.
 #[must_use]
 pub fn cpus() -> Vec<usize> {
-    let allowed = allowed_cpus(&text("/proc/self/status"));
+    let allowed = allowed_cpus(&text(Path::new("/proc/self/status")));
     if allowed.is_empty() {
         let count = std::thread::available_parallelism().map_or(1, usize::from);
         return (0..count).collect();
@@ -92,11 +99,11 @@ fn ipv4_of_gid(text: &str) -> Option<IpAddr> {
     gid.to_ipv4_mapped().map(IpAddr::V4)
 }
 
-fn text(path: &str) -> String {
+fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-fn line(path: &str) -> String {
+fn line(path: &Path) -> String {
     text(path).trim().to_owned()
 }
 
@@ -121,14 +128,14 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
-fn processor(cpuinfo: &str, cores: usize) -> Processor {
+fn processor(cpuinfo: &str, cores: usize, cpu0: &Path) -> Processor {
     // Arm has no model name; one of these identifies the part.
     let model = ["model name", "Model", "CPU part"].iter().find_map(|name| field(cpuinfo, name));
     let flags = field(cpuinfo, "flags").unwrap_or_default();
     Processor {
         model: model.unwrap_or_default().to_owned(),
         cores,
-        governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        governor: line(&cpu0.join("cpufreq/scaling_governor")),
         hypervisor: flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"),
     }
 }
@@ -174,20 +181,21 @@ pub(crate) fn addresses_here(host: &str) -> impl Iterator<Item = IpAddr> {
     addresses.filter(|address| TcpListener::bind(address).is_ok()).map(|address| address.ip())
 }
 
-/// A clock that is read by a system call makes every latency longer.
-fn clock_source() -> Option<String> {
-    let source = line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    (!source.is_empty()).then(|| format!("the kernel's clock source is {source}"))
+/// The kernel's clock source. One that is read by a system call makes every latency longer.
+#[must_use]
+pub fn clock_source(root: &Path) -> Option<String> {
+    let folder = root.join("sys/devices/system/clocksource/clocksource0");
+    Some(line(&folder.join("current_clocksource"))).filter(|source| !source.is_empty())
 }
 
 /// Whether the kernel counts the time of interrupts apart: by its configuration, or else by whether
 /// it has counted any (without it a tick hardly ever meets an interrupt).
-fn irq_time_accounting(release: &str) -> Option<bool> {
+fn irq_time_accounting(root: &Path, release: &str) -> Option<bool> {
     let mut config = String::new();
-    let packed = fs::File::open("/proc/config.gz").ok();
+    let packed = fs::File::open(root.join("proc/config.gz")).ok();
     let unpacked = packed.and_then(|file| GzDecoder::new(file).read_to_string(&mut config).ok());
     if unpacked.is_none() {
-        config = text(&format!("/boot/config-{release}"));
+        config = text(&root.join(format!("boot/config-{release}")));
     }
     accounting(&config, &Machine::read())
 }
@@ -270,7 +278,7 @@ mod tests {
         assert_eq!(allowed_cpus(status), [0, 1, 2, 5, 7, 8]);
         assert_eq!(allowed_cpus("garbage"), Vec::<usize>::new());
         let cpuinfo = "processor\t: 0\nmodel name\t: A CPU @ 2 GHz\nflags\t\t: fpu hypervisor\n";
-        let processor = processor(cpuinfo, 4);
+        let processor = processor(cpuinfo, 4, Path::new("/nowhere"));
         assert_eq!((processor.model.as_str(), processor.cores), ("A CPU @ 2 GHz", 4));
         assert!(processor.hypervisor);
         assert_eq!(memory_bytes("MemTotal:       16384 kB\nMemFree: 1 kB\n"), 16 << 20);

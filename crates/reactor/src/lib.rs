@@ -74,7 +74,7 @@ pub use socket::{Life, Marking, congestion_between};
 pub use source::{ReadyFlag, Source};
 pub use stream::{FileSource, Stream};
 pub use system::{
-    KillTimer, descriptor_limit, descriptors_in_use, interface_name, lease_time, monotonic_time,
-    pin_current_thread, process_cpu_time, raise_descriptor_limit, real_time, set_descriptor_limit,
-    thread_cpu_time,
+    KillTimer, descriptor_limit, descriptors_in_use, interface_name, is_clock_synchronized,
+    lease_time, monotonic_time, pin_current_thread, process_cpu_time, raise_descriptor_limit,
+    real_time, set_descriptor_limit, thread_cpu_time,
 };

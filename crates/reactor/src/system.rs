@@ -140,6 +140,15 @@ pub fn real_time() -> Duration {
     duration(rustix::time::clock_gettime(rustix::time::ClockId::Realtime))
 }
 
+/// Whether something keeps the machine's clock right; none: the kernel does not say.
+#[must_use]
+pub fn is_clock_synchronized() -> Option<bool> {
+    let mut state = std::mem::MaybeUninit::<nix::libc::timex>::zeroed();
+    // SAFETY: zero is a value of each of its fields, and one without modes changes nothing.
+    let answer = unsafe { nix::libc::adjtimex(state.as_mut_ptr()) };
+    (answer >= 0).then_some(answer != nix::libc::TIME_ERROR)
+}
+
 /// As [`monotonic_time`], but it goes on while the machine is suspended: the clock of leases.
 pub fn lease_time() -> Duration {
     duration(rustix::time::clock_gettime(rustix::time::ClockId::Boottime))

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use weft_backend::bytes;
 
 use super::Device;
-use super::session::{Session, as_text, list, text};
+use super::session::{Session, as_text, list, stands_on, text};
 use crate::failure::Failure;
 use crate::output;
 use crate::table::Table;
@@ -122,16 +122,6 @@ impl Session {
         }
         self.show(&all.into(), &table.text())
     }
-}
-
-/// What a block device stands on: a file, a node of the kernel, an image or a kind.
-fn stands_on(bdev: &Value) -> String {
-    let specific = bdev["driver_specific"].as_object().into_iter().flatten();
-    let mut stored = specific.filter_map(|(_, one)| match (&one["filename"], &one["device"]) {
-        (Value::String(text), _) | (_, Value::String(text)) => Some(text.clone()),
-        _ => Some(format!("{}/{}", one["pool_name"].as_str()?, one["rbd_name"].as_str()?)),
-    });
-    stored.next().unwrap_or_else(|| text(&bdev["product_name"]))
 }
 
 /// Whether nobody named a block device: it is called like its file, or has a name of ours.

@@ -37,6 +37,11 @@ pub(crate) struct ControlledTarget {
 }
 
 impl ControlledTarget {
+    /// Whether one is named, by the option or the variable.
+    pub(crate) fn is_named(&self) -> bool {
+        self.control.is_some() || std::env::var_os(VARIABLE).is_some()
+    }
+
     /// Connects to its control socket.
     pub(crate) fn connect(&self, timeout: Duration) -> Result<Client, Failure> {
         let address = self.control.clone().or_else(|| std::env::var(VARIABLE).ok());
@@ -138,6 +143,16 @@ pub(crate) fn list(value: &Value) -> &[Value] {
 
 pub(super) fn strings(value: &Value) -> Vec<&str> {
     list(value).iter().filter_map(Value::as_str).collect()
+}
+
+/// What a block device stands on: a file, a node of the kernel, an image or a kind.
+pub(crate) fn stands_on(bdev: &Value) -> String {
+    let specific = bdev["driver_specific"].as_object().into_iter().flatten();
+    let mut stored = specific.filter_map(|(_, one)| match (&one["filename"], &one["device"]) {
+        (Value::String(text), _) | (_, Value::String(text)) => Some(text.clone()),
+        _ => Some(format!("{}/{}", one["pool_name"].as_str()?, one["rbd_name"].as_str()?)),
+    });
+    stored.next().unwrap_or_else(|| text(&bdev["product_name"]))
 }
 
 /// A text or number as it is shown.

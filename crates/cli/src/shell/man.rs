@@ -7,7 +7,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::{compare, signals};
+use crate::{compare, doctor, signals};
 
 /// Exit codes, and the pages that have them; no page: all.
 const EXIT_STATUS: &[(&[&str], u8, &str)] = &[
@@ -35,6 +35,8 @@ const EXIT_STATUS: &[(&[&str], u8, &str)] = &[
         compare::UNDECIDED,
         "Undecided: something may be slower by more than one would mind.",
     ),
+    (&["weft-doctor"], doctor::WARNED, "There is a warning, and no fault."),
+    (&["weft-doctor"], doctor::FAULTY, "There is a fault: it does not work, or loses data."),
     (
         &["weft-target"],
         weft_target::EXIT_CODE_OF_A_FAILED_GROUP,
@@ -125,6 +127,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("weft-top", &["weft top --control unix:/run/weft/control.sock"]),
     ("weft-trace", &["weft trace --control unix:/run/weft/control.sock --seconds 2"]),
     ("weft-convert", &["weft convert /etc/nvmet/config.json"]),
+    (
+        "weft-doctor",
+        &[
+            "weft doctor",
+            "weft doctor --control unix:/run/weft/control.sock nvme-tcp://192.0.2.1:4420/NQN",
+        ],
+    ),
     ("weft-discover", &["weft discover tcp://192.0.2.1:4420", "weft discover --mdns"]),
     (
         "weft-identify",
@@ -138,6 +147,33 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("weft-write", &["weft write nvme-tcp://192.0.2.1:4420/NQN --start-block 8 --data blocks"]),
     ("weft-flush", &["weft flush nvme-tcp://192.0.2.1:4420/NQN"]),
     ("weft-copy", &["weft copy nvme-tcp://192.0.2.1:4420/NQN --slbs 0 --blocks 8 --sdlba 1024"]),
+    ("weft-compare", &["weft compare nvme-tcp://192.0.2.1:4420/NQN --start-block 8 --data blocks"]),
+    (
+        "weft-write-zeroes",
+        &["weft write-zeroes nvme-tcp://192.0.2.1:4420/NQN --start-block 8 --block-count 8"],
+    ),
+    ("weft-dsm", &["weft dsm nvme-tcp://192.0.2.1:4420/NQN --ad --slbs 0,64 --blocks 8,8"]),
+    ("weft-get-feature", &["weft get-feature nvme-tcp://192.0.2.1:4420/NQN --feature-id 7"]),
+    (
+        "weft-set-feature",
+        &["weft set-feature nvme-tcp://192.0.2.1:4420/NQN --feature-id 0x84 --nsid 1 --value 1"],
+    ),
+    (
+        "weft-namespace",
+        &[
+            "weft namespace create nvme-tcp://192.0.2.1:4420/NQN --nsze 262144 --flbas 1",
+            "weft namespace attach nvme-tcp://192.0.2.1:4420/NQN --nsid 2",
+            "weft namespace delete nvme-tcp://192.0.2.1:4420/NQN --nsid 2",
+        ],
+    ),
+    (
+        "weft-reservation",
+        &[
+            "weft reservation register nvme-tcp://192.0.2.1:4420/NQN --nrkey 0xa",
+            "weft reservation acquire nvme-tcp://192.0.2.1:4420/NQN --crkey 0xa --rtype 1",
+            "weft reservation report nvme-tcp://192.0.2.1:4420/NQN",
+        ],
+    ),
     (
         "weft-attach",
         &[

@@ -6,6 +6,7 @@ mod concat;
 mod control;
 mod copy;
 mod ctl;
+mod doctor;
 mod dumps;
 mod faults;
 mod key;
@@ -27,6 +28,7 @@ mod tls;
 #[cfg(feature = "tls")]
 mod tls_control;
 mod trace;
+mod verbs;
 mod weft;
 #[cfg(not(feature = "mdns"))]
 mod without_mdns;

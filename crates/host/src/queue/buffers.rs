@@ -27,6 +27,7 @@ pub(super) struct RequestBuffers {
     compare: Option<Buffer>,
     ranges: Box<[(u64, u32)]>,
     copy: Option<Box<Copying>>,
+    reservation: Option<Box<Reserving>>,
 }
 
 /// A Copy of one command, whose source ranges are in a buffer.
@@ -35,6 +36,14 @@ pub(crate) struct Copying {
     pub(crate) command: CopyCommand,
     /// The namespaces that are read.
     pub(crate) sources: Box<[u32]>,
+}
+
+/// A reservation command, whose keys or report are in a buffer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reserving {
+    pub(crate) command: Command,
+    /// Whether the controller sends the data.
+    pub(crate) is_report: bool,
 }
 
 /// A request for the request table.
@@ -91,6 +100,12 @@ impl RequestBuffers {
         Self { tag, nsid, buffer: Some(ranges), copy: Some(Box::new(copy)), ..Self::default() }
     }
 
+    /// A reservation command.
+    pub(super) fn of_reservation(nsid: u32, tag: u64, what: Reserving, data: Buffer) -> Self {
+        let reservation = Some(Box::new(what));
+        Self { tag, nsid, buffer: Some(data), reservation, ..Self::default() }
+    }
+
     /// The namespaces that the request is for.
     pub(super) fn nsids(&self) -> impl Iterator<Item = u32> {
         let sources = self.copy.as_ref().map_or(&[][..], |copy| &copy.sources[..]);
@@ -133,7 +148,7 @@ impl RequestBuffers {
             (Kind::Verify, ..) => Operation::Verify { slba, nlb },
             (Kind::WriteUncorrectable, ..) => Operation::WriteUncorrectable { slba, nlb },
             // No device has it, so no other path.
-            (Kind::Copy, buffer, _) => return Err(Self { buffer, ..self }),
+            (Kind::Copy | Kind::Reservation, buffer, _) => return Err(Self { buffer, ..self }),
             _ => Operation::Flush,
         };
         Ok(Request { tag: self.tag, operation })
@@ -188,6 +203,13 @@ impl RequestBuffers {
                 Some(HostData::ToController(buffer))
             }
             Kind::Copy => self.buffer.take().map(HostData::ToController),
+            Kind::Reservation => {
+                let is_report = self.reservation.as_ref().is_some_and(|what| what.is_report);
+                self.buffer.take().map(match is_report {
+                    true => HostData::FromController,
+                    false => HostData::ToController,
+                })
+            }
             Kind::Flush | Kind::WriteZeroes | Kind::Verify | Kind::WriteUncorrectable => {
                 Some(HostData::None)
             }
@@ -233,6 +255,10 @@ impl RequestBuffers {
                 let copy = self.copy.as_ref().map(|copy| copy.command);
                 copy.unwrap_or_default().to_command(self.nsid)
             }
+            Kind::Reservation => {
+                let command = self.reservation.as_ref().map(|what| what.command);
+                command.unwrap_or_default().with_namespace_id(self.nsid)
+            }
         }
     }
 
@@ -269,7 +295,12 @@ impl RequestBuffers {
     /// As [`RequestBuffers::return_buffer`], for a part whose data was not moved, or perhaps not.
     pub(super) fn return_whole_buffer(&mut self, part: &Part, returned: Option<Buffer>) -> bool {
         match part.kind {
-            Kind::Read | Kind::Write | Kind::Compare | Kind::CompareAndWrite | Kind::Copy
+            Kind::Read
+            | Kind::Write
+            | Kind::Compare
+            | Kind::CompareAndWrite
+            | Kind::Copy
+            | Kind::Reservation
                 if part.whole =>
             {
                 // A read can use any buffer, so only data to be sent has to be back.

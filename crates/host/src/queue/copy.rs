@@ -1,11 +1,11 @@
-//! Copy, which no block device has: the blocking calls hand it to their queue.
+//! What no block device has, Copy and reservations: the blocking calls hand them to their queue.
 
 use weft_nvmf::host::NamespaceInfo;
 use weft_nvmf::host::request_table::Kind;
 use weft_reactor::Buffer;
 
 use super::QueuePair;
-use super::buffers::{Copying, RequestBuffers, RequestRange, failure_of};
+use super::buffers::{Copying, RequestBuffers, RequestRange, Reserving, failure_of};
 
 impl QueuePair {
     /// Accepts a Copy to blocks that were checked, with its source ranges.
@@ -17,10 +17,30 @@ impl QueuePair {
         ranges: Buffer,
     ) {
         let entry = RequestRange { kind: Kind::Copy, slba: copy.command.sdlba, nlb: 0 };
-        let buffers = RequestBuffers::of_copy(namespace.nsid, tag, copy, ranges);
+        self.begin_with(
+            namespace,
+            RequestBuffers::of_copy(namespace.nsid, tag, copy, ranges),
+            entry,
+        );
+    }
+
+    /// Accepts a reservation command with its data.
+    pub(crate) fn submit_reservation(
+        &mut self,
+        namespace: &NamespaceInfo,
+        tag: u64,
+        what: Reserving,
+        data: Buffer,
+    ) {
+        let entry = RequestRange { kind: Kind::Reservation, slba: 0, nlb: 0 };
+        let buffers = RequestBuffers::of_reservation(namespace.nsid, tag, what, data);
+        self.begin_with(namespace, buffers, entry);
+    }
+
+    fn begin_with(&mut self, of: &NamespaceInfo, buffers: RequestBuffers, entry: RequestRange) {
         match self.failing {
             Some(error) => self.completions.push_back(buffers.complete(Err(failure_of(error)))),
-            None => self.begin(namespace, buffers, entry),
+            None => self.begin(of, buffers, entry),
         }
     }
 

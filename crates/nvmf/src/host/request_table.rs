@@ -30,7 +30,8 @@
 //!   (It cannot restore data that a target with a volatile cache lost in a crash before the first
 //!   flush; the Linux host replays it all the same, and so does this one.)
 //! * **Compare** and fused **Compare-and-Write** are not: their result depends on whether they (or
-//!   the write of the pair) were already executed. Their caller gets [`RequestError::PathLost`].
+//!   the write of the pair) were already executed. Nor are **reservation** commands, which fail the
+//!   second time. Their caller gets [`RequestError::PathLost`].
 //!
 //! # Several paths
 //!
@@ -73,19 +74,21 @@ pub enum Kind {
     WriteUncorrectable,
     /// Copy, of one command. Its blocks are the caller's to count: it has none here.
     Copy,
+    /// Reservation Register, Acquire, Release or Report.
+    Reservation,
 }
 
 impl Kind {
     /// Whether a command that may have been executed is sent again; see the module.
     #[must_use]
     pub const fn is_replayed(self) -> bool {
-        !matches!(self, Self::Compare | Self::CompareAndWrite)
+        !matches!(self, Self::Compare | Self::CompareAndWrite | Self::Reservation)
     }
 
     /// Whether a request may become several commands.
     #[must_use]
     pub const fn is_split(self) -> bool {
-        !matches!(self, Self::Flush | Self::CompareAndWrite | Self::Copy)
+        !matches!(self, Self::Flush | Self::CompareAndWrite | Self::Copy | Self::Reservation)
     }
 }
 
@@ -112,7 +115,7 @@ impl BlockLimits {
             Kind::Verify => self.verify,
             Kind::WriteUncorrectable => self.write_uncorrectable,
             Kind::Deallocate => self.deallocate_ranges,
-            Kind::Flush | Kind::Copy => 0,
+            Kind::Flush | Kind::Copy | Kind::Reservation => 0,
         };
         if own == 0 || own > limits::BLOCKS_PER_COMMAND_MAX {
             limits::BLOCKS_PER_COMMAND_MAX
@@ -871,6 +874,16 @@ mod tests {
         assert_eq!(table.poll_finished(), Some((compare, Err(RequestError::PathLost))));
         assert_eq!(table.poll_finished(), None);
         assert_eq!(single(&mut table, 0).request, read);
+    }
+
+    #[test]
+    fn a_reservation_is_one_command_that_is_not_replayed() {
+        let mut table = RequestTable::new(8);
+        let reservation = table.begin(Kind::Reservation, 0, 0, &LIMITS);
+        assert!(single(&mut table, 5).whole);
+        table.lost();
+        assert_eq!(table.poll_finished(), Some((reservation, Err(RequestError::PathLost))));
+        assert_eq!(table.next(8), None);
     }
 
     #[test]

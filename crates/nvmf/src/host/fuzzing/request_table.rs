@@ -9,7 +9,7 @@ use crate::host::request_table::{
     BlockLimits, CommandResult, FusedPart, Issue, Kind, Part, RequestError, RequestId, RequestTable,
 };
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind::Read,
     Kind::Write,
     Kind::Flush,
@@ -20,6 +20,7 @@ const KINDS: [Kind; 10] = [
     Kind::Verify,
     Kind::WriteUncorrectable,
     Kind::Copy,
+    Kind::Reservation,
 ];
 
 const SLOTS: u16 = 5;
@@ -100,7 +101,7 @@ impl RequestTableRun {
     fn begin(&mut self, fuzz_input: &mut FuzzInput<'_>) {
         let kind = KINDS[fuzz_input.below(KINDS.len())];
         let nlb = match kind {
-            Kind::Flush | Kind::Copy => 0,
+            Kind::Flush | Kind::Copy | Kind::Reservation => 0,
             _ => u32::from(fuzz_input.byte() % 40) + 1,
         };
         let slba = u64::from(fuzz_input.byte());
