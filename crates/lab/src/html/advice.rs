@@ -21,7 +21,7 @@ pub(super) fn of(directory: &Path) -> Option<Advice> {
 /// The rows, and the p99 of each way over the rate.
 pub(super) fn figures(advice: &Advice) -> [Figure; 2] {
     let objective = format!(
-        "p99 ≤ {} at {}",
+        "p99 ≤ {} at {} IOPS",
         units::show(Unit::Time, advice.p99_ns),
         units::show(Unit::Iops, advice.iops)
     );
@@ -64,18 +64,31 @@ fn show(of: &Interval) -> String {
 }
 
 fn rows(advice: &Advice) -> Grid {
-    let head = ["", "way", "p50", "p99", "p99.9", "depth", "up to", "host cores", "target cores"];
+    let head = [
+        "",
+        "way",
+        "p50",
+        "p99",
+        "p99.9",
+        "depth",
+        "up to",
+        "host cores",
+        "target cores",
+        "why not",
+    ];
     let unknown = || "–".to_owned();
     let row = |row: &Row| {
-        let quantiles = row.quantiles_ns.as_ref().map(|all| all.each_ref().map(show));
-        let [p50, p99, p999] = quantiles
-            .unwrap_or_else(|| [row.refusal.clone().unwrap_or_default(), unknown(), unknown()]);
+        let (p50, p99, p999) = match &row.quantiles_ns {
+            Some([p50, p99, p999]) => (units::show(Unit::Time, p50.value), show(p99), show(p999)),
+            None => (unknown(), unknown(), unknown()),
+        };
         let [host, target] =
             row.processors.map(|of| of.map_or_else(unknown, |cores| format!("{cores:.2}")));
         let up_to = row.headroom_iops.map_or_else(unknown, |iops| units::show(Unit::Iops, iops));
         let depth = row.least_depth.map_or_else(unknown, |depth| depth.to_string());
         let (sign, way) = (row.verdict.sign().to_owned(), row.way.clone());
-        vec![sign, way, p50, p99, p999, depth, up_to, host, target]
+        let why = row.refusal.clone().unwrap_or_default();
+        vec![sign, way, p50, p99, p999, depth, up_to, host, target, why]
     };
     let rows = advice.rows.iter().map(row).collect();
     Grid { head: head.map(str::to_owned).to_vec(), rows }

@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::figure::{Content, Grid};
 use super::section::Section;
 use crate::claims::Verdict;
@@ -264,4 +266,63 @@ fn the_tradeoffs_have_the_cost_of_a_million_iops() {
     assert_eq!(cost.rows[2].verdict, Verdict::Yes, "{cost:?}");
     let values = cost.rows.iter().filter_map(|row| row.value.as_ref());
     assert!(values.map(|value| &value.text).all(|text| text.ends_with(" cores")), "{cost:?}");
+}
+
+/// What was advised stands above the study's own answer, with the curve and the points of each way.
+#[test]
+fn an_advice_is_drawn_from_the_file_beside_the_results() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let interval = |value: f64| json!({ "value": value, "low": 0.8 * value, "high": 1.2 * value });
+    let at = |iops: f64, ns: f64| json!({ "iops": iops, "p99_ns": interval(ns) });
+    let row = |way: &str, verdict: &str, refusal: Option<&str>| {
+        let known = refusal.is_none();
+        json!({
+            "way": way, "verdict": verdict, "refusal": refusal,
+            "quantiles_ns": known.then(|| [interval(2e4), interval(1e5), interval(3e5)]),
+            "least_depth": known.then_some(16), "headroom_iops": known.then_some(9e5),
+            "processors": [known.then_some(0.75), None::<f64>], "cells": 6, "configuration": {},
+            "predicted": if known { vec![at(1e5, 9e4), at(2e5, 1e5)] } else { Vec::new() },
+            "measured": [at(1.5e5, 9.5e4)],
+        })
+    };
+    let advice = json!({
+        "p99_ns": 3e5, "iops": 2e5, "conclusion": "Tcp holds <it>.", "confirmation": null,
+        "rows": [row("tcp", "holds", None), row("rdma", "unknown", Some("it was a guess"))],
+    });
+    let path = folder.path().join(crate::results::file::ADVICE);
+    std::fs::write(&path, advice.to_string()).expect("a file");
+    let plan = plan("latency-vs-load").to_text().expect("a plan");
+    let (directory, environment) = (folder.path().to_owned(), Environment::default());
+    let results = Results { directory, environment, plan, records: repeated(&loads()) };
+    let section = Section::of(&results);
+    let [table, chart] = &section.figures[..2] else { panic!("two figures") };
+    assert_eq!(table.title, "Which way holds p99 ≤ 300.0 µs at 200 K IOPS");
+    let Content::Table(rows) = &table.content else { panic!("a table") };
+    assert_eq!(rows.rows[0][..2], ["✓", "tcp"]);
+    assert!(rows.rows[0].contains(&"100.0 µs (80.00 µs to 120.0 µs)".to_owned()), "{rows:?}");
+    assert_eq!(rows.rows[1].last().map(String::as_str), Some("it was a guess"));
+    let Content::Chart { data, .. } = &chart.content else { panic!("a chart") };
+    let traces = data["traces"].as_array().expect("traces");
+    let names: Vec<_> = traces.iter().filter_map(|trace| trace["name"].as_str()).collect();
+    let expected =
+        ["tcp, predicted", "tcp, measured", "rdma, predicted", "rdma, measured", "objective"];
+    assert_eq!(names, expected);
+    let page = super::page::page(&[section]);
+    let (above, _) = page.split_once("Tcp holds &lt;it&gt;.").expect("the conclusion");
+    assert!(!above.contains("Load up to which"), "above the study's own answer");
+    std::fs::write(&path, "{ cut").expect("a file");
+    assert!(Section::of(&results).advice.is_none());
+}
+
+/// Of an axis that a plan has, other values are shown as its own are; a new one is a series.
+#[test]
+fn other_values_of_an_axis_make_no_series() {
+    let mut plan = plan("latency-vs-load");
+    let before = plan.plots.clone();
+    plan.set(key::LOAD_PERCENT, vec![10u64.into(), 50u64.into()]);
+    assert_eq!(plan.plots, before);
+    plan.set(key::HOST_POLLING, vec!["adaptive".into(), "sleep".into()]);
+    let is_series =
+        |plot: &crate::study::plan::Plot| plot.series.iter().any(|key| key == key::HOST_POLLING);
+    assert!(plan.plots.iter().all(is_series), "{:?}", plan.plots);
 }

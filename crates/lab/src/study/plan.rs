@@ -484,11 +484,11 @@ impl Plan {
         }
     }
 
-    /// Gives a setting one value in all cells, or makes it an axis of several, which is a series of
-    /// every figure that does not show it already.
+    /// Gives a setting one value in all cells, or makes it an axis of several. A new axis is a series
+    /// of every figure that does not show it already.
     pub fn set(&mut self, key: &str, values: Vec<Value>) {
         self.fixed.remove(key);
-        self.axes.remove(key);
+        let was_axis = self.axes.remove(key).is_some();
         if let [value] = &values[..] {
             self.fixed.insert(key.to_owned(), value.clone());
             for axes in [&mut self.quick.axes, &mut self.rdma.axes] {
@@ -502,7 +502,7 @@ impl Plan {
             return;
         }
         self.axes.insert(key.to_owned(), values);
-        for plot in &mut self.plots {
+        for plot in self.plots.iter_mut().filter(|_| !was_axis) {
             let shown = plot.series.iter().chain(&plot.split).chain([&plot.x, &plot.best_over]);
             if !shown.chain(plot.only.keys()).any(|shown| shown == key) {
                 plot.series.push(key.to_owned());
