@@ -18,10 +18,8 @@ use crate::claims::{Answer, Claim, Verdict};
 use crate::published::published;
 use crate::results::{Environment, Mark};
 
-/// plotly.js with its licence line, compressed. It is taken out of its Rust crate by hand, since to
-/// build that takes a tenth of the time that all of this program takes; a test of the page compares
-/// both.
-const LIBRARY: &[u8] = include_bytes!("plotly.js.gz");
+/// plotly.js with its licence line, compressed.
+const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plotly.js.gz"));
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
