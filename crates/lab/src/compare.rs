@@ -23,6 +23,7 @@ mod rank;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use weft_load::statistics::Summary;
 
 use self::judge::{Judged, Question};
 use crate::cells::{Cell, Cells, is_spoilt};
@@ -258,14 +259,24 @@ pub fn compare_sets(first: &[Results], second: &[Results], parameters: &Paramete
         [] => vec![first.first().map_or("iops".to_owned(), judged_by)],
         metrics => metrics.to_vec(),
     };
+    // What lies between the sets by itself, and what others may have done to them.
+    let apart = |metric: &str, pairs: &[Pair<'_>]| match parameters.accepts_disturbed {
+        true => between,
+        false => between + Summary::of(pairs.iter().map(|pair| pair.slack(metric))).mean,
+    };
     let mut asked = Vec::new();
     for (index, pair) in pairs.iter().enumerate() {
-        let of =
-            |metric: &String| Some((Some(index), metric.clone(), question(metric, pair, between)?));
+        let of = |metric: &String| {
+            let apart = apart(metric, std::slice::from_ref(pair));
+            Some((Some(index), metric.clone(), question(metric, pair, apart)?))
+        };
         asked.extend(metrics.iter().filter_map(of));
     }
     if pairs.len() > 1 {
-        let of = |metric: &String| Some((None, metric.clone(), together(metric, &pairs, between)?));
+        let of = |metric: &String| {
+            let apart = apart(metric, &pairs);
+            Some((None, metric.clone(), together(metric, &pairs, apart)?))
+        };
         asked.extend(metrics.iter().filter_map(of));
     }
     let questions: Vec<Question> = asked.iter().map(|(.., question)| question.clone()).collect();
@@ -383,7 +394,7 @@ impl Pair<'_> {
     fn slack(&self, metric: &str) -> f64 {
         let of = |sessions: &[(u32, &Cell)]| {
             let each = sessions.iter().map(|(_, cell)| cell.slack(metric).into_iter().sum());
-            weft_load::statistics::Summary::of(each).mean
+            Summary::of(each).mean
         };
         of(&self.first).max(of(&self.second))
     }
@@ -393,7 +404,7 @@ fn question(metric: &str, pair: &Pair<'_>, between: f64) -> Option<Question> {
     let of = |sessions: &[(u32, &Cell)]| -> Vec<f64> {
         values(sessions, metric, pair.is_of_sessions).into_values().collect()
     };
-    asks(metric, of(&pair.first), of(&pair.second), between + pair.slack(metric))
+    asks(metric, of(&pair.first), of(&pair.second), between)
 }
 
 /// All cells as one.
@@ -402,9 +413,7 @@ fn together<'a>(metric: &str, pairs: &[Pair<'a>], between: f64) -> Option<Questi
         let each = pairs.iter().map(|pair| values(side(pair), metric, pair.is_of_sessions));
         means(&each.collect::<Vec<_>>())
     };
-    let slack =
-        weft_load::statistics::Summary::of(pairs.iter().map(|pair| pair.slack(metric))).mean;
-    asks(metric, of(|pair| &pair.first), of(|pair| &pair.second), between + slack)
+    asks(metric, of(|pair| &pair.first), of(|pair| &pair.second), between)
 }
 
 /// The geometric mean of the cells in each repeat that all of them have.
