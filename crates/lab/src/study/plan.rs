@@ -484,8 +484,8 @@ impl Plan {
         }
     }
 
-    /// Gives a setting one value in all cells, or makes it an axis of several. A new axis is a series
-    /// of every figure that does not show it already.
+    /// Gives a setting one value in all cells, or makes it an axis of several. A new axis is a
+    /// series of every figure that does not show it already.
     pub fn set(&mut self, key: &str, values: Vec<Value>) {
         self.fixed.remove(key);
         let was_axis = self.axes.remove(key).is_some();
