@@ -12,8 +12,10 @@ const BEYOND: f64 = 1.25;
 /// Less than this part of what arrives is served beyond the knee.
 const SERVED: f64 = 0.985;
 
-/// A fit whose p99 is off by more than this (a natural logarithm) does not explain its own cells.
-const EXPLAINED: f64 = 0.5;
+/// A fit whose p99 is off by more than this (a natural logarithm) does not explain its own cells;
+/// where each cell was predicted from the others, what it is off by is in the interval as well.
+const EXPLAINED: f64 = 0.4;
+const CORRECTED: f64 = 1.0;
 
 /// No prediction is closer than this (a natural logarithm): machines differ by as much from minute
 /// to minute.
@@ -95,11 +97,11 @@ impl Fit {
         if rate > BEYOND * most {
             return Err(Refusal::BeyondMeasured { most: BEYOND * most });
         }
-        let deviation = match self.correction(rate, cores) {
-            Some(correction) => correction.deviations[1],
-            None => self.deviation(|cell| cell.quantile(0.99)),
+        let (deviation, most) = match self.correction(rate, cores) {
+            Some(correction) => (correction.deviations[1], CORRECTED),
+            None => (self.deviation(|cell| cell.quantile(0.99)), EXPLAINED),
         };
-        if deviation > EXPLAINED {
+        if deviation > most {
             return Err(Refusal::NotExplained { factor: deviation.exp() });
         }
         Ok(self.simulated(rate, depth, cores, seed))
