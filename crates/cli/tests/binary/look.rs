@@ -133,7 +133,7 @@ fn a_job_file_is_run() {
 fn an_objective_is_answered_by_measuring() {
     let folder = Folder::new("advise");
     let out = folder.path("results");
-    let objective = ["advise", "--iops", "2k", "-o", "json"];
+    let objective = ["advise", "--iops", "20k", "-o", "json"];
     let run = |more: &[&str]| weft("epoll", [&objective[..], more].concat());
     let measured = ["--p99", "1s", "--out", text(&out), "--runtime", "200ms", "--quiet"];
     let brief = ["--local", "memory:16MiB", "--driver", "epoll", "--bs", "8k"];

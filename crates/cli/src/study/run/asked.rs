@@ -54,8 +54,9 @@ impl How {
         if !asked.only.is_empty() {
             how.setup.only = Some(Only(asked.only));
         }
+        // Within a budget nothing waits for a steady state.
+        how.setup.quick |= asked.budget.is_some();
         if let (Some(budget), None) = (asked.budget, how.setup.runtime) {
-            how.setup.quick = true;
             let mut plan = here::plan(study)?;
             how.amend(&mut plan, &how.agents)?;
             how.setup.runtime = Some(how.time_of_a_repeat(&plan, budget)?);
