@@ -116,3 +116,24 @@ fn cells_that_no_network_has_are_refused() {
     let refused = fit.predict(0.5 * cells[3].iops, 128, [1, 1], 1);
     assert!(matches!(refused, Err(Refusal::NotExplained { .. })), "{refused:?}");
 }
+
+/// What the network does not have, but its cells have all along, is in what is said between them;
+/// what differs from cell to cell is in the interval.
+#[test]
+fn what_is_left_of_the_cells_corrects_what_is_between_them() {
+    let network = truth();
+    let most = measure(&network, Arrivals::Closed, 128, 11).iops;
+    let longer = |rate: f64| 1.5 + rate / most;
+    let mut measured = cells(&network);
+    let fit = Fit::new(&measured, 1).expect("enough cells");
+    let plain = fit.predict(0.35 * most, 128, [1, 1], 1).expect("within").quantiles_ns[1];
+    for cell in measured.iter_mut().filter(|cell| cell.arrivals != Arrivals::Closed) {
+        let by = longer(cell.iops);
+        cell.quantiles.iter_mut().filter(|one| one.0 > 0.9).for_each(|one| one.1 *= by);
+    }
+    let corrected = Fit { residuals: Vec::new(), ..fit }.with_residuals(&measured);
+    let found = corrected.predict(0.35 * most, 128, [1, 1], 1).expect("within").quantiles_ns[1];
+    let ratio = found.value / plain.value / longer(0.35 * most);
+    assert!((0.9..1.1).contains(&ratio), "{plain:?} {found:?}");
+    assert!(found.high / found.value >= plain.high / plain.value * 0.99, "{plain:?} {found:?}");
+}

@@ -220,3 +220,32 @@ fn a_job_is_a_question() {
         assert!(refused.contains(named), "{refused}");
     }
 }
+
+/// Repeats of which other programs had more than a tenth are left out; where they had most of the
+/// cells nothing is said, and never that the objective is held.
+#[test]
+fn spoilt_repeats_are_left_out_and_a_spoilt_machine_is_refused() {
+    let ways = [("tcp", network(1500.0, 200_000.0))];
+    let question = question(310.0, 200_000.0);
+    let spoil = |record: &mut Record| {
+        record.marks.push(Mark::Disturbed);
+        let host = record.host.as_mut().expect("a side");
+        (host.lost_s, host.interruptions) = (Some(0.4), 100);
+    };
+    let mut twice = results(&ways, &[]);
+    let mut again = twice[0].records.clone();
+    for record in &mut again {
+        record.repeat = 2;
+        spoil(record);
+    }
+    let sound = advise(&twice, &question).expect("rows");
+    twice[0].records.extend(again);
+    let advice = advise(&twice, &question).expect("rows");
+    assert_eq!(advice.rows[0].verdict, Verdict::Holds, "{advice:?}");
+    assert_eq!(advice.rows[0].quantiles_ns, sound.rows[0].quantiles_ns, "as without them");
+    let mut busy = results(&ways, &[]);
+    busy[0].records.iter_mut().skip(2).for_each(spoil);
+    let refused = advise(&busy, &question).expect("rows");
+    assert_eq!(refused.rows[0].verdict, Verdict::Unknown, "{refused:?}");
+    assert_eq!(refused.rows[0].refusal.as_deref(), Some(Mark::Disturbed.explained()));
+}
