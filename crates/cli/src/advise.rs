@@ -107,11 +107,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if is_human {
         output::print(&human(&advice))?;
     }
+    let mut unconfirmed = None;
     if options.from.is_empty()
         && let [results] = &results[..]
     {
         if let Some(row) = advice.advised().filter(|_| !options.no_confirm) {
-            advice.confirmation = Some(confirm(options, results, row, &question)?);
+            // Without it the advice is still one.
+            match confirm(options, results, row, &question) {
+                Ok(confirmation) => advice.confirmation = Some(confirmation),
+                Err(failure) => unconfirmed = Some(failure),
+            }
         }
         keep(options, &results.directory, &advice)?;
     }
@@ -122,6 +127,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             output::print(&sentence.unwrap_or_default())?;
         }
         false => output::print_json(&serde_json::to_value(&advice).map_err(Failure::because)?)?,
+    }
+    if let Some(failure) = unconfirmed {
+        return Err(failure);
     }
     match (advice.advised(), confirmed.map(|confirmed| confirmed.verdict)) {
         (None, _) => Err(Failure::Exit(NONE_HOLDS)),

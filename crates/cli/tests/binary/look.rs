@@ -164,6 +164,18 @@ fn an_objective_is_answered_by_measuring() {
     assert_eq!(advice_again["rows"], advice["rows"], "the same results give the same answer");
     let none = run(&["--p99", "1ns", "--from", text(&out)]);
     assert_eq!(none.code, Some(3), "{}", none.stderr);
+    // Too few requests for a p99 of the confirmation: the advice is printed and kept all the same.
+    let (few, brief_run) = (folder.path("few"), ["--iops", "20", "--no-report", "--quiet"]);
+    let words = ["advise", "--p99", "1s", "--runtime", "200ms", "--out", text(&few), "-o", "json"];
+    let ran = weft("epoll", [&words[..], &brief_run, &brief[..4]].concat());
+    let kept = std::fs::read(few.join("advice.json")).expect("an advice");
+    let [printed, kept] =
+        [&ran.stdout, &kept].map(|text| serde_json::from_slice::<Value>(text).expect("JSON"));
+    assert_eq!(printed, kept, "{}", ran.stderr);
+    assert!(printed["confirmation"].is_null(), "{printed}");
+    if printed["rows"][0]["verdict"] == "holds" {
+        assert!(ran.fault().ends_with("too few requests for a p99"), "{}", ran.stderr);
+    }
     let both = run(&["--p99", "1s", "--from", text(&out), "--out", "elsewhere"]);
     assert_eq!(both.code, Some(2), "{}", both.stderr);
 }
