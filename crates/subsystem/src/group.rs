@@ -6,6 +6,7 @@
 
 mod accept;
 mod admin;
+mod arrivals;
 mod authenticate;
 mod connect;
 mod connection;

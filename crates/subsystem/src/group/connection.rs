@@ -13,6 +13,7 @@ use weft_transport::target::{Event, TargetConnection};
 use weft_transport::{CloseReason, Slot};
 
 use super::admin::{Admin, end_reason};
+use super::arrivals::Arrivals;
 use super::authenticate::Guard;
 use super::core::{Context, Core};
 use super::devices;
@@ -44,6 +45,8 @@ pub(crate) struct Connection {
     /// An admin queue's: its Host Identifier belongs to its host.
     pub(super) host_id_claim: Option<Arc<str>>,
     pub(super) turn: TurnState,
+    /// When the events have come that its transport has, if commands are measured.
+    pub(super) arrivals: Arrivals,
     /// It counts as one of this group's queues.
     pub(crate) placed: bool,
     /// Bytes of its copied responses when they were last counted.
@@ -134,6 +137,7 @@ impl Connection {
             is_pending: false,
             holds_key: false,
             turn: TurnState::Idle,
+            arrivals: Arrivals::default(),
             placed,
             host_id_claim: None,
             copied: 0,
@@ -160,9 +164,17 @@ impl Connection {
     pub(crate) fn handle(&mut self, completion: weft_reactor::ReactorCompletion, core: &mut Core) {
         self.prefetch_hint(&completion, core);
         self.transport.handle(&mut core.reactor, completion);
+        self.note_arrivals(core);
         if self.transport.wanted().is_some() {
             let host = if let Role::Io(io) = &self.role { io.host_hash() } else { 0 };
             core.schedule.memory.wait(self.id.index, host, core.reactor.turn_time());
+        }
+    }
+
+    /// Events may have come. They may wait for several turns.
+    fn note_arrivals(&mut self, core: &Core) {
+        if core.is_measured() {
+            self.arrivals.note(self.transport.events(), core.time());
         }
     }
 
@@ -178,6 +190,7 @@ impl Connection {
                     return Outcome::Refused;
                 };
                 self.transport.provide(&mut core.reactor, buffer);
+                self.note_arrivals(core);
                 Outcome::Served { has_more: self.transport.wanted().is_some() }
             }
             (outcome, _) => outcome,
@@ -228,6 +241,7 @@ impl Connection {
         while core.schedule.allowance.may_begin()
             && let Some(event) = self.transport.poll_event()
         {
+            let arrived = self.arrivals.take().unwrap_or_else(|| core.time());
             if let Event::Closed { reason } = event {
                 self.handle_closed(reason, core);
                 return Placement::Stay;
@@ -250,7 +264,8 @@ impl Connection {
                     admin.handle(event, &mut Context { transport: &mut self.transport, core });
                 }
                 Role::Io(io) => {
-                    io.handle(event, &mut Context { transport: &mut self.transport, core });
+                    let context = &mut Context { transport: &mut self.transport, core };
+                    io.handle(event, arrived, context);
                 }
                 // A host that sends commands before its Connect is answered breaks the protocol.
                 Role::Connecting(_) => {

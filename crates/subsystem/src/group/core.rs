@@ -84,6 +84,11 @@ impl Core {
         self.schedule.express.served_since().unwrap_or(self.reactor.turn_time())
     }
 
+    /// Whether times of commands are recorded.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.directory.io_metrics().is_some() || self.tracer.is_some()
+    }
+
     /// Submits an operation of a connection's command. `false`: there is no such device. What an
     /// express queue submits between the work for others goes to the device at once: its turn may
     /// have flushed the devices already.

@@ -161,13 +161,14 @@ impl Io {
         }
     }
 
-    /// Handles an event of the connection.
-    pub(super) fn handle(&mut self, event: Event, context: &mut Context<'_>) {
+    /// Handles an event that came at this time.
+    pub(super) fn handle(&mut self, event: Event, arrived: Duration, context: &mut Context<'_>) {
         match event {
             // Commands that arrive while the target stops are left to the next target.
             Event::Command { .. } if context.core.draining || self.stopped => {}
             Event::Data { .. } if self.stopped => {}
             Event::Command { slot, data } => {
+                self.measure_from(slot, arrived, context);
                 self.handle_command(slot, data, context);
             }
             Event::Data { slot, buffer, result } => {
@@ -395,14 +396,20 @@ impl Io {
         core.schedule.memory.wait(self.id.index, self.host_hash, core.reactor.turn_time());
     }
 
-    fn handle_command(&mut self, slot: Slot, data: CapsuleData, context: &mut Context<'_>) {
+    /// A command is measured from when it came.
+    fn measure_from(&mut self, slot: Slot, arrived: Duration, context: &Context<'_>) {
         let Some(command) = context.transport.command(slot) else { return };
         if let Some(meter) = &mut self.meter {
-            meter.begin(slot, command, &self.host, self.queue.namespaces(), context.core);
+            let namespaces = self.queue.namespaces();
+            meter.begin(slot, command, arrived, &self.host, namespaces, context.core);
         }
         if let Some(trace) = &mut self.trace {
-            trace.received(slot, command, context.core.time());
+            trace.received(slot, command, arrived);
         }
+    }
+
+    fn handle_command(&mut self, slot: Slot, data: CapsuleData, context: &mut Context<'_>) {
+        let Some(command) = context.transport.command(slot) else { return };
         let data = match data.into_result() {
             Ok(data) => data,
             Err(status) => {

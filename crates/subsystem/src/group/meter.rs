@@ -67,12 +67,13 @@ impl Meter {
         Some(Box::new(Self { metrics, group: core.id, begun: Vec::new(), pairs: Vec::new() }))
     }
 
-    /// A host's command begins. One for no namespace in particular, or for one that there is not,
+    /// A host's command has come. One for no namespace in particular, or for one that there is not,
     /// is not counted: a host cannot have counters made by what it names.
     pub(super) fn begin(
         &mut self,
         slot: Slot,
         command: &Command,
+        at: Duration,
         host: &HostKey,
         namespaces: &Namespaces,
         core: &Core,
@@ -86,7 +87,6 @@ impl Meter {
             };
             let bytes = u64::from(blocks) * u64::from(namespace.block_bytes);
             let pair = self.pair(host, namespace, core);
-            let at = core.time();
             Measurement { at, pair, kind, bytes, wait: None, waits_ns: [0; 4], timed: None }
         });
         if self.begun.len() <= slot.index() {

@@ -172,8 +172,7 @@ impl Group {
         let mut any = false;
         let turn = self.core.reactor.turn_time();
         // Latencies end here, not when the turn began; one reading of the clock serves all.
-        let is_measured = self.core.directory.io_metrics().is_some() || self.core.tracer.is_some();
-        let now = if is_measured { self.core.reactor.now() } else { turn };
+        let now = if self.core.is_measured() { self.core.reactor.now() } else { turn };
         while let Some(done) = self.set_aside.pop_front().or_else(|| self.core.poll_completion()) {
             any = true;
             let is_any = self.core.schedule.express.queues() > 0;
