@@ -19,7 +19,7 @@ use super::core::{Context, Core};
 use super::devices;
 use super::io::Io;
 use super::owners::{DRAIN_TIMERS, timer};
-use super::schedule::{Outcome, Shares, TenantId};
+use super::schedule::{MemoryTry, Shares, TenantId};
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::{THROTTLED_SHARE, TLS_WARNINGS};
 use crate::shared::message::{Endpoints, MovedConnection};
@@ -179,19 +179,19 @@ impl Connection {
     }
 
     /// Retries the command that has waited longest for memory.
-    pub(crate) fn retry(&mut self, core: &mut Core) -> Outcome {
-        let of_commands = self.with_io(core, Io::retry).unwrap_or(Outcome::NotWaiting);
+    pub(crate) fn retry(&mut self, core: &mut Core) -> MemoryTry {
+        let of_commands = self.with_io(core, Io::retry).unwrap_or(MemoryTry::NotWaiting);
         match (of_commands, self.transport.wanted()) {
-            (Outcome::Served { has_more }, wanted) => {
-                Outcome::Served { has_more: has_more || wanted.is_some() }
+            (MemoryTry::Served { has_more }, wanted) => {
+                MemoryTry::Served { has_more: has_more || wanted.is_some() }
             }
-            (Outcome::NotWaiting, Some(bytes)) => {
+            (MemoryTry::NotWaiting, Some(bytes)) => {
                 let Some(buffer) = core.schedule.memory.grant(bytes) else {
-                    return Outcome::Refused;
+                    return MemoryTry::Refused;
                 };
                 self.transport.provide(&mut core.reactor, buffer);
                 self.note_arrivals(core);
-                Outcome::Served { has_more: self.transport.wanted().is_some() }
+                MemoryTry::Served { has_more: self.transport.wanted().is_some() }
             }
             (outcome, _) => outcome,
         }

@@ -41,7 +41,7 @@ pub(crate) struct Core {
     /// Lines about hosts that come and go.
     pub(crate) host_lines: Lines,
     /// No new command is begun: the target is about to stop.
-    pub(crate) draining: bool,
+    pub(crate) is_stopping: bool,
 }
 
 /// What a connection's role works with: the connection itself, and what all of them share.

@@ -12,7 +12,9 @@ use weft_transport::Slot;
 
 use super::core::Core;
 use crate::shared::ids::HostKey;
-use crate::shared::io_metrics::{Completed, ErrorClass, IoKind, IoMetrics, PairCounters, Wait};
+use crate::shared::io_metrics::{
+    Completed, ErrorClass, HostNamespaceCounters, IoKind, IoMetrics, Wait,
+};
 
 /// What is measured of a queue.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ struct Metered {
     nsid: u32,
     /// The device that it had when the last command began.
     device: u32,
-    pair: Arc<PairCounters>,
+    pair: Arc<HostNamespaceCounters>,
     device_counters: Arc<IoCounters>,
 }
 

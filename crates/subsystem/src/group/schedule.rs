@@ -29,8 +29,8 @@ use weft_transport::Slot;
 
 pub(crate) use self::allowance::{Allowance, Interrupted};
 pub(crate) use self::class::{Express, QueueClass};
-pub(crate) use self::limits::{Charge, FlowKey, Throttle, Turn, WaitingFlow};
-pub(crate) use self::memory::{Memory, Outcome};
+pub(crate) use self::limits::{Charge, FlowKey, LimitAnswer, Throttle, WaitingFlow};
+pub(crate) use self::memory::{Memory, MemoryTry};
 pub(crate) use self::pieces::Pieces;
 pub(crate) use self::tenants::{Shares, TenantId, TenantKey, Visit};
 pub(crate) use self::window::{ExpressDelay, Window};
@@ -106,11 +106,11 @@ impl Schedule {
         }
     }
 
-    /// A turn begins; `is_draining`: no rate limit holds anything up any more.
-    pub(crate) fn begin_turn(&mut self, now: Duration, is_draining: bool) {
+    /// A turn begins; `is_stopping`: no rate limit holds anything up any more.
+    pub(crate) fn begin_turn(&mut self, now: Duration, is_stopping: bool) {
         self.allowance.begin_turn();
         self.arrived.extend(self.postponed.drain(..));
-        self.due = self.throttle.take_due(now, is_draining);
+        self.due = self.throttle.take_due(now, is_stopping);
         (self.pieces_left, self.copies_left) = (PIECES_MAX, self.copies.len());
         self.memory.begin_tries();
     }
@@ -151,11 +151,11 @@ impl Schedule {
     }
 
     /// What a flow's rate limit has said.
-    pub(crate) fn asked(&mut self, flow: WaitingFlow, turn: Turn) {
-        match turn {
-            Turn::Begin(_) => self.due.push_back(self.throttle.served(flow)),
-            Turn::Wait(at) => self.throttle.wait_until(at, flow),
-            Turn::Empty => {}
+    pub(crate) fn asked(&mut self, flow: WaitingFlow, answer: LimitAnswer) {
+        match answer {
+            LimitAnswer::Begin(_) => self.due.push_back(self.throttle.served(flow)),
+            LimitAnswer::Wait(at) => self.throttle.wait_until(at, flow),
+            LimitAnswer::Empty => {}
         }
     }
 
