@@ -214,7 +214,14 @@ impl Metric {
     /// The metric's value for a cell, and how far others may have moved it.
     pub(crate) fn read(&self, cells: &Cells, cell: &Cell) -> Reading {
         match self.measured(cells, cell) {
-            Reading::Is(estimate) => Reading::Is(estimate.widened(self.slack(cells, cell))),
+            Reading::Is(estimate) => {
+                let estimate = estimate.widened(self.slack(cells, cell));
+                Reading::Is(match self.is_latency() {
+                    // No request was faster.
+                    true => estimate.at_least(cell.latency().min_ns() as f64),
+                    false => estimate,
+                })
+            }
             unknown => unknown,
         }
     }

@@ -244,7 +244,10 @@ fn link(environment: &Environment) -> Option<Grid> {
             ns.map_or("unresolved".to_owned(), |ns| units::time(ns as f64))
         };
         vec![
-            probe.between.clone(),
+            match probe.spoilt {
+                true => format!("{} (other programs used the processors)", probe.between),
+                false => probe.between.clone(),
+            },
             probe.connection.as_ref().map_or_else(String::new, |ends| ends.protocol.clone()),
             if probe.spinning { "both poll" } else { "both sleep" }.to_owned(),
             format!("{} B, {} B", probe.request_bytes, probe.response_bytes),

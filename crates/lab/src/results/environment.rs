@@ -282,6 +282,9 @@ pub struct LinkProbe {
     pub congestion: String,
     /// Whether both ends polled (otherwise they slept in the kernel).
     pub spinning: bool,
+    /// Whether other programs took more than a tenth of its time: then it is nobody's floor.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub spoilt: bool,
     /// Bytes of a request (72: header and command of a read).
     pub request_bytes: u64,
     /// Bytes of a response (4120: header and data of a 4 KiB read).

@@ -126,7 +126,8 @@ impl Record {
             return;
         };
         let same = |probe: &&LinkProbe| {
-            probe.connection.as_ref().is_some_and(|probed| probed.is_like(connection))
+            !probe.spoilt
+                && probe.connection.as_ref().is_some_and(|probed| probed.is_like(connection))
         };
         let most =
             |of: fn(&LinkProbe) -> f64| probes.iter().filter(same).map(of).fold(0.0, f64::max);

@@ -314,9 +314,7 @@ impl Runner<'_> {
             self.environment.notes.push(what);
         }
         self.claim()?;
-        if self.environment.idle.is_none() {
-            self.measure_idle()?;
-        }
+        self.measure_idle()?;
         if self.environment.link.is_empty() {
             self.probe_link()?;
         }
