@@ -276,11 +276,22 @@ impl Connection {
                 }
                 Role::Gone => {}
             }
+            self.continue_copy(core);
+            if core.is_express_due() && !self.is_express() {
+                return Placement::Interrupted;
+            }
+        }
+        while core.schedule.allowance.may_begin() && self.continue_copy(core) {
             if core.is_express_due() && !self.is_express() {
                 return Placement::Interrupted;
             }
         }
         Placement::Stay
+    }
+
+    /// Begins the next piece of a Copy command. Whether there was one.
+    fn continue_copy(&mut self, core: &mut Core) -> bool {
+        self.with_io(core, |io, context| io.continue_copy(context)).unwrap_or(false)
     }
 
     /// A device has completed a request of it.
@@ -330,7 +341,7 @@ impl Connection {
     /// The same of a connection that has work.
     pub(super) fn tenant_with_work(&mut self, core: &mut Core) -> Option<TenantId> {
         match &mut self.role {
-            Role::Io(io) if self.transport.has_events() => io.enter_tenant(core),
+            Role::Io(io) if self.transport.has_events() || io.has_copies() => io.enter_tenant(core),
             _ => None,
         }
     }
@@ -341,6 +352,12 @@ impl Connection {
             io.regrant(core);
             self.settle_class(core.reactor.turn_time(), core);
         }
+    }
+
+    /// Whether it has commands, or pieces of Copy commands, that could begin now.
+    pub(super) fn has_work(&self) -> bool {
+        let copies = matches!(&self.role, Role::Io(io) if io.has_copies());
+        copies || self.transport.has_events()
     }
 
     /// Makes it an express queue, or one like the others, if it is to be that now.

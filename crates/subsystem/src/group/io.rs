@@ -37,6 +37,7 @@ use super::tracer::{QueueTrace, Tracer};
 use crate::shared::classes::ClassSource;
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::io_metrics::Wait;
+use crate::shared::limits::COMMAND_BYTES;
 use crate::shared::message::{Endpoints, Message};
 
 /// An I/O queue.
@@ -62,6 +63,9 @@ pub(crate) struct Io {
     flows: Option<Box<Flows>>,
     /// How long its commands take, if that is measured.
     meter: Option<Box<Meter>>,
+    /// Copy commands whose next piece may begin, in their order. One that was aborted may still be
+    /// here.
+    copies: VecDeque<Slot>,
     /// What its commands go through, while that is recorded.
     trace: Option<Box<QueueTrace>>,
     /// Whether it is served between the commands of others.
@@ -143,6 +147,7 @@ impl Io {
             owner,
             flows: Flows::new(id, &host, core),
             meter: Meter::new(core),
+            copies: VecDeque::new(),
             trace: None,
             tenant: None,
             class,
@@ -423,9 +428,7 @@ impl Io {
         match action {
             IoAction::Complete(completion) => self.complete(slot, completion, context),
             IoAction::Device(device) => {
-                let (in_flight, bytes) = (context.transport.in_flight(), effective_bytes(&device));
-                let now = context.core.time();
-                self.class.count(&mut context.core.schedule.express, in_flight, bytes, now);
+                self.count(effective_bytes(&device), context);
                 if let Some(flows) = &mut self.flows
                     && !flows.admit(slot, &device, None, context.core)
                 {
@@ -434,9 +437,14 @@ impl Io {
                 }
                 self.begin(slot, device, data, context);
             }
-            IoAction::FlushAll { command_id } => self.flush_all(slot, command_id, context),
+            IoAction::FlushAll { command_id } => {
+                self.count(COMMAND_BYTES, context);
+                self.flush_all(slot, command_id, context);
+            }
             IoAction::Held { command_id } => self.put(slot, SlotState::Held { command_id, data }),
             IoAction::Fused { compare, write } => {
+                let bytes = effective_bytes(&compare).saturating_add(effective_bytes(&write));
+                self.count(bytes, context);
                 self.pair(slot, [compare, write], data, context);
             }
             IoAction::Disconnect(completion) => {
@@ -446,6 +454,12 @@ impl Io {
                 self.stop(context.core);
             }
         }
+    }
+
+    /// Counts a command of so many bytes for the class of the queue.
+    fn count(&mut self, bytes: usize, context: &mut Context<'_>) {
+        let (in_flight, now) = (context.transport.in_flight(), context.core.time());
+        self.class.count(&mut context.core.schedule.express, in_flight, bytes, now);
     }
 
     /// Completes a first fused command that the queue has given up.
@@ -680,6 +694,7 @@ impl Io {
         self.trace_submitted(slot, 0, context.core);
         let (mut missing, mut status) = (0, Status::SUCCESS);
         for namespace in self.queue.namespaces().iter() {
+            context.core.schedule.allowance.spend(COMMAND_BYTES);
             match context.core.submit(namespace.device, self.id, slot, Operation::Flush) {
                 true => missing += 1,
                 false => status = NO_DEVICE,

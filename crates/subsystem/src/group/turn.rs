@@ -62,12 +62,6 @@ impl Group {
     fn execute(&mut self, work: Work) {
         match work {
             Work::Piece => self.begin_piece(),
-            Work::Copy(id, slot) => {
-                self.with_id(id, |connection, core| {
-                    connection.with_io(core, |io, context| io.continue_copy(slot, context));
-                });
-                self.charge(id.index);
-            }
             Work::Limited(flow) => self.ask_limit(flow),
             Work::Connection(index) => self.queue(index),
             Work::Visit(visit) => self.visit(visit),
@@ -138,6 +132,10 @@ impl Group {
         }
         let begun = self.core.schedule.allowance.begin_visit(visit.bytes);
         self.handle_events(index);
+        if self.core.schedule.shares.is_divided() {
+            // What a device does at once is its tenant's time.
+            self.core.devices.flush(&mut self.core.reactor);
+        }
         let bytes = self.core.schedule.allowance.end_visit(begun);
         self.charge_to(Some(visit.tenant));
         let mut has_more = false;
@@ -217,7 +215,7 @@ impl Group {
             self.core.directory.connection_gone();
             return;
         }
-        if connection.transport.has_events() {
+        if connection.has_work() {
             connection.turn = TurnState::Arrived;
             self.core.schedule.postpone(index);
         }

@@ -38,7 +38,7 @@ pub(super) struct Copying {
 /// What a Copy command waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CopyStep {
-    /// The next turn.
+    /// A turn of its tenant.
     Turn,
     /// A rate limit, for this read and this write.
     Limit([DeviceCommand; 2]),
@@ -121,20 +121,26 @@ impl Io {
                 self.trace_submitted(slot, command.transfer.bytes(), context.core);
                 let (to, step) = (sdlba, CopyStep::Turn);
                 let copy = Copying { command, ranges, range: 0, done: 0, to, durable, step };
-                self.wait_for_turn(slot, Box::new(copy), context);
+                self.wait_for_turn(slot, Box::new(copy));
             }
             Err(error) => self.fail_copy(slot, &command, error, context),
         }
     }
 
-    fn wait_for_turn(&mut self, slot: Slot, mut copy: Box<Copying>, context: &mut Context<'_>) {
+    fn wait_for_turn(&mut self, slot: Slot, mut copy: Box<Copying>) {
         copy.step = CopyStep::Turn;
         self.put(slot, SlotState::Copying(copy));
-        context.core.schedule.copies.push_back((self.id, slot));
+        self.copies.push_back(slot);
     }
 
-    /// The turn of a Copy command has come.
-    pub(in crate::group) fn continue_copy(&mut self, slot: Slot, context: &mut Context<'_>) {
+    /// Whether a Copy command has a piece that could begin now.
+    pub(in crate::group) fn has_copies(&self) -> bool {
+        !self.copies.is_empty() && !self.stopped
+    }
+
+    /// Begins the next piece of the Copy command whose turn it is. Whether there was one.
+    pub(in crate::group) fn continue_copy(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(slot) = self.copies.pop_front().filter(|_| !self.stopped) else { return false };
         match self.take(slot) {
             SlotState::Copying(copy) if copy.step == CopyStep::Turn => {
                 self.admit_piece(slot, copy, context)
@@ -142,6 +148,7 @@ impl Io {
             // It was aborted, and its slot may have another command.
             other => self.put(slot, other),
         }
+        true
     }
 
     /// Asks the rate limits for the next piece of a Copy command.
@@ -262,7 +269,7 @@ impl Io {
                 let device = copy.command.device;
                 self.submit_piece(slot, copy, CopyStep::Write, device, operation, context);
             }
-            _ if copy.advance(piece.nlb) => self.wait_for_turn(slot, copy, context),
+            _ if copy.advance(piece.nlb) => self.wait_for_turn(slot, copy),
             _ => {
                 let completion = self.queue.complete(copy.command.command_id, Status::SUCCESS);
                 self.measure(slot, completion.status(), now, context.core);
