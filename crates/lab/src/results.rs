@@ -18,6 +18,7 @@ mod connection;
 mod csv;
 mod environment;
 mod record;
+pub(crate) mod seal;
 mod store;
 mod upgrade;
 mod value;

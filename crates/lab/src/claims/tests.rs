@@ -386,7 +386,7 @@ fn a_percentile_is_the_same_number_everywhere() {
     };
     assert_eq!(crate::summary::lines(&results)[0].p99, told);
     let folder = tempfile::tempdir().expect("a folder");
-    let store = crate::results::Store::open(folder.path()).expect("a store");
+    let mut store = crate::results::Store::open(folder.path()).expect("a store");
     store.set_plan(&results.plan).expect("a plan");
     store.set_environment(&results.environment).expect("an environment");
     let mut store = store;

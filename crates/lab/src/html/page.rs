@@ -121,6 +121,9 @@ fn study(
             @if several { h2 { (plan.title) } }
             @if !plan.question.is_empty() { p .question { (plan.question) } }
             @if let Some(banner) = section.environment.banner() { p .warning.banner { (banner) } }
+            @if !section.faults.is_empty() { p .warning.banner {
+                "These results are not whole: " (section.faults.join("; ")) "."
+            } }
             @if let Some(advice) = &section.advice { (advised(advice)) }
             @if let Some(answer) = &section.answer { (answered(answer)) }
             p .facts {
