@@ -96,7 +96,8 @@ impl Ask {
     pub(super) fn contending(&self, cells: &[&Cell]) -> Vec<String> {
         let mut keys: Vec<&String> =
             cells.iter().flat_map(|cell| cell.configuration.keys()).collect();
-        keys.sort_by_key(|key| crate::cells::rank(key));
+        // Those without a rank have the same, and are told apart by their names.
+        keys.sort_by_key(|key| (crate::cells::rank(key), key.as_str()));
         keys.dedup();
         let is_point = |key: &str| {
             (POINTS.contains(&key) || key == self.along)
