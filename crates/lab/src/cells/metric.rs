@@ -124,6 +124,8 @@ impl Metric {
             "cores-per-miops" => ("cores for a million IOPS", Unit::Cores, Less),
             "host-cpu-per-gbps" => ("host CPU per Gb/s", Unit::CorePercentPerGbps, Less),
             "target-cpu-per-gbps" => ("target CPU per Gb/s", Unit::CorePercentPerGbps, Less),
+            "host-machine-cpu" => ("CPU of the host's whole machine", Unit::Share, Less),
+            "target-machine-cpu" => ("CPU of the target's whole machine", Unit::Share, Less),
             "machine-cpu" => {
                 ("CPU of everything on both machines, without idle", Unit::CorePercent, Less)
             }
@@ -502,6 +504,10 @@ fn counted(what: &str, side: Option<&Side>) -> Option<f64> {
         "polling" => {
             let polled: f64 = side.threads.iter().map(|thread| thread.polling_s).sum();
             return Some(100.0 * polled / side.seconds);
+        }
+        "machine-cpu" => {
+            let idle = [Part::Idle, Part::Iowait].map(|part| part.share(&[side], true));
+            return Some(1.0 - idle[0]? - idle[1]?);
         }
         "context-switches" => side.context_switches(),
         "interrupts" => side.machine.interrupts,
