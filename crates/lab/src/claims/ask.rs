@@ -8,7 +8,7 @@ use crate::units;
 
 /// Settings that make a point, at which contenders are compared. All others that vary distinguish
 /// contenders.
-const POINTS: [&str; 16] = [
+const POINTS: [&str; 18] = [
     key::PATTERN,
     key::READ_PERCENT,
     key::BLOCK_BYTES,
@@ -25,6 +25,8 @@ const POINTS: [&str; 16] = [
     key::DEVICE_BYTES,
     key::THINKTIME_US,
     key::THINKTIME_BLOCKS,
+    key::LOSS_PERCENT,
+    key::REORDER_PERCENT,
 ];
 
 /// What a contender is compared with.

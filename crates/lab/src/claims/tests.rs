@@ -8,7 +8,7 @@ use crate::results::{IdleRate, Role, Side, Status, Value, key};
 use crate::study::capabilities::KnownTarget;
 use crate::study::capabilities::{Apart, Capabilities};
 use crate::study::plan::AnswerKind;
-use crate::testing::{large_machine, made_up, record, repeated};
+use crate::testing::{large_machine, machine_of, made_up, record, repeated};
 
 fn plan(name: &str) -> Plan {
     builtin::find(name).expect(name).plan().expect(name)
@@ -49,7 +49,7 @@ fn all(mut check: impl FnMut(&Plan, &[Record])) {
     for study in builtin::BUILTINS {
         let mut plan = study.plan().expect(study.name);
         plan.quicken();
-        check(&plan, &made_up(&plan, &large_machine()));
+        check(&plan, &made_up(&plan, &machine_of(&plan)));
     }
 }
 
