@@ -119,6 +119,7 @@ impl Metric {
             "target-cpu" => ("CPU of the target's threads", Unit::CorePercent, Less),
             "total-cpu" => ("CPU of host and target", Unit::CorePercent, Less),
             "cpu-per-io" => ("CPU time per request, host and target", Unit::Time, Less),
+            "p99-and-cpu" => ("geometric mean of p99 and CPU time of a request", Unit::Time, Less),
             "host-cpu-per-io" => ("CPU time per request, host", Unit::Time, Less),
             "target-cpu-per-io" => ("CPU time per request, target", Unit::Time, Less),
             "cores-per-miops" => ("cores for a million IOPS", Unit::Cores, Less),
@@ -311,7 +312,7 @@ impl Metric {
                 each(cell, &|repeat| Some((simple(name, repeat)? - rate).max(0.0)))
             }
             // A sum with an unknown part is unknown.
-            "total-cpu" | "cpu-per-io" | "cores-per-miops"
+            "total-cpu" | "cpu-per-io" | "cores-per-miops" | "p99-and-cpu"
                 if cell.marks.contains(&Mark::TargetUnknown) =>
             {
                 Reading::Unknown
@@ -443,6 +444,10 @@ fn simple(name: &str, repeat: &Repeat) -> Option<f64> {
         "total-cpu" => Some(core_percent(host?)? + target.and_then(core_percent).unwrap_or(0.0)),
         "cpu-per-io" => {
             per_request(host?.cpu_seconds() + target.map_or(0.0, Side::cpu_seconds), repeat)
+        }
+        "p99-and-cpu" => {
+            let p99 = repeat.latency.percentile_ns(99.0)?;
+            Some((p99 as f64 * simple("cpu-per-io", repeat)?).sqrt())
         }
         "host-cpu-per-io" => per_request(host?.cpu_seconds(), repeat),
         "target-cpu-per-io" => per_request(target?.cpu_seconds(), repeat),
