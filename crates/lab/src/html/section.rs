@@ -24,6 +24,8 @@ pub(super) struct Section {
     /// Why the plan could not be read.
     pub(super) plan_fault: Option<String>,
     pub(super) extent: String,
+    /// Why the directory is not whole.
+    pub(super) faults: Vec<String>,
     /// Reservations, shown first.
     pub(super) warnings: Vec<String>,
     pub(super) answer: Option<Answer>,
@@ -87,6 +89,7 @@ impl Section {
             answer,
             advice,
             extent: extent(&cells, &plan),
+            faults: Vec::new(),
             warnings,
             findings: findings.collect(),
             tradeoffs: tradeoffs(&cells, &plan),
@@ -171,11 +174,6 @@ fn warnings(cells: &Cells, plan: &Plan) -> Vec<String> {
              waiting for steady state.",
             units::time(plan.measure.runtime.as_secs_f64() * 1e9)
         ));
-    }
-    if cells.environment.interrupted {
-        warnings.push("The run was interrupted: cells are missing.".to_owned());
-    } else if cells.environment.ended_at_ms == 0 {
-        warnings.push("The run did not finish: cells may be missing.".to_owned());
     }
     if cells.cells.iter().any(|cell| cell.marks.contains(&Mark::OpenLoop)) {
         warnings.push(

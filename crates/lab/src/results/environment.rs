@@ -20,6 +20,12 @@ pub struct Environment {
     pub command_line: Vec<String>,
     /// Version of this program.
     pub weft_version: String,
+    /// The builds that measured, by their linker's IDs: more than one if another build went on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub builds: Vec<String>,
+    /// The cells of the plan on this machine; none of an earlier version.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<String>,
     /// Seed of the order of cells, and of the random numbers of the load.
     pub seed: u64,
     /// When it began, in ms since 1970.
