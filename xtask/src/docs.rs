@@ -31,6 +31,7 @@ title = "weft"
 language = "en"
 [output.html]
 input-404 = ""
+no-section-label = true
 [output.html.print]
 enable = false
 [output.html.fold]
@@ -174,6 +175,8 @@ impl Site {
             Ok(at)
         };
         for (path, text) in &self.pages {
+            // mdBook calls the page of a folder so, and leaves the links to it as they are.
+            let text = relinked(text, |link| Ok(link.replace("README.md", "index.md")))?;
             fs::write(place(path)?, text)?;
         }
         for path in &self.files {
