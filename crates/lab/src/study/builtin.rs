@@ -15,7 +15,7 @@ macro_rules! builtins {
     ($($name:literal),* $(,)?) => {
         &[$(Builtin {
             name: $name,
-            text: include_str!(concat!("../../../../studies/", $name, ".toml")),
+            text: include_str!(concat!("../../studies/", $name, ".toml")),
         }),*]
     };
 }
