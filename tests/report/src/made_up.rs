@@ -331,6 +331,7 @@ fn environment(plan: &Plan, machine: &Machine) -> Environment {
             connection: Some(Connection::over_loopback("tcp")),
             congestion: "reno".to_owned(),
             spinning,
+            spoilt: false,
             request_bytes: 72,
             response_bytes: 4120,
             round_trip: LatencyRecord::of(&latency),
