@@ -47,7 +47,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     section: Vec<String>,
     /// Run a second job on the same threads. It copies the first one except for the settings given
-    /// here: iodepth, rw, bs, numjobs, rate-iops, such as iodepth=256,bs=128k. A rate is not copied.
+    /// here: iodepth, rw, bs, numjobs, rate-iops, such as iodepth=256,bs=128k. A rate is not
+    /// copied.
     #[arg(long, value_name = "JOB", value_parser = beside)]
     beside: Option<Beside>,
     /// Serve the device by a target within this process and reach it over loopback: what the

@@ -515,9 +515,12 @@ pub static WORDS: &[Word] = &[
     word("latency_window", &[], "How many µs each depth is tried", |d, v| {
         set(&mut d.target.window, time(v, MICROSECOND))
     }),
-    word("latency_percentile", &[], "Percentage of requests that must stay within latency_target", |d, v| {
-        set(&mut d.target.percentile, real(v))
-    }),
+    word(
+        "latency_percentile",
+        &[],
+        "Percentage of requests that must stay within latency_target",
+        |d, v| set(&mut d.target.percentile, real(v)),
+    ),
     flag_word("latency_run", "After the depth is found, keep running and adjust it", |d, v| {
         set(&mut d.target.goes_on, flag(v))
     }),
