@@ -87,7 +87,8 @@ pub(crate) enum Verb {
     Key(crate::key::Options),
     /// Show the RDMA devices of this machine.
     Rdma(crate::rdma::Options),
-    /// Say which transport holds a latency at a rate, and what it takes, from results.
+    /// Measure, and say which transport meets a p99 latency at a rate of IOPS, and how many
+    /// processors that takes.
     Advise(Box<crate::advise::Options>),
     /// Write an HTML report of results.
     Report(crate::report::Options),

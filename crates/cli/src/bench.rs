@@ -46,8 +46,9 @@ pub(crate) struct Options {
     /// Of a job file, only this section; may be given several times.
     #[arg(long, value_name = "NAME")]
     section: Vec<String>,
-    /// A second job on the same threads: what it has other than the first, out of iodepth, rw, bs,
-    /// numjobs and rate-iops, like iodepth=256,bs=128k. A rate is not taken over.
+    /// Run a second job on the same threads. It copies the first one except for the settings given
+    /// here: iodepth, rw, bs, numjobs, rate-iops, such as iodepth=256,bs=128k. A rate is not
+    /// copied.
     #[arg(long, value_name = "JOB", value_parser = beside)]
     beside: Option<Beside>,
     /// Serve the device by a target within this process and reach it over loopback: what the

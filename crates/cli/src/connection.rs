@@ -30,8 +30,8 @@ pub(crate) struct Connection {
     #[arg(value_name = "ADDRESS", num_args = 0.., help_heading = "Arguments")]
     place: Vec<String>,
 
-    /// The address is that of discovery controllers; the ports of the subsystem that they list are
-    /// its paths, also those that come and go meanwhile.
+    /// ADDRESS names discovery controllers. Each port that they list for the subsystem is a path;
+    /// ports that appear or vanish later are followed.
     #[arg(long)]
     discovery: bool,
 

@@ -56,7 +56,7 @@ enum Noun {
     /// Hosts that may connect to a subsystem.
     #[command(subcommand)]
     Host(HostVerb),
-    /// Key files by name, which hosts have.
+    /// Names for key files, used by `host allow`.
     #[command(subcommand)]
     Key(keys::Verb),
     /// Block devices by name, which keep their contents while no namespace uses them.
@@ -68,7 +68,7 @@ enum Noun {
     /// Classes of queues: which are served between the commands of others.
     #[command(subcommand)]
     Qos(qos::Verb),
-    /// The pair of targets that it is a member of.
+    /// This target's pair: who is primary, and hand over.
     #[command(subcommand)]
     Pair(pair::Verb),
     /// Controllers that hosts have connected.
@@ -328,16 +328,16 @@ enum RateLimitVerb {
 /// The commands that a limit is for, all together.
 #[derive(Debug, Args, Serialize)]
 struct LimitedCommands {
-    /// Those of this host, by NQN; given several times: those of all these together.
+    /// Limit the commands of this host (its NQN); given several times: of these hosts together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(add = ArgValueCandidates::new(names::hosts))]
     #[arg(long, value_name = "NQN")]
     host: Vec<String>,
-    /// Those to this subsystem, by NQN.
+    /// Limit the commands to this subsystem.
     #[arg(add = ArgValueCandidates::new(names::subsystems))]
     #[arg(long, value_name = "NQN")]
     subsystem: Option<String>,
-    /// Those to this namespace of the subsystem.
+    /// Limit the commands to this namespace of the subsystem.
     #[arg(add = ArgValueCandidates::new(names::namespaces))]
     #[arg(long, requires = "subsystem")]
     nsid: Option<u32>,

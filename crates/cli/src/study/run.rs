@@ -129,11 +129,13 @@ struct Setup {
     #[arg(long, value_name = "DEVICE", value_parser = local)]
     local: Option<DeviceSpec>,
     /// What the host is: weft, linux (the kernel's, through nvme connect and its block device,
-    /// which needs root where the load runs), or spdk (its spdk_nvme_perf); several are an axis.
+    /// which needs root where the load runs), or spdk (its spdk_nvme_perf); of several values
+    /// (weft,linux) each is measured.
     #[arg(long, value_name = "SOFTWARE", value_delimiter = ',')]
     host_software: Vec<Software>,
     /// What the targets are that the study starts: weft, linux (nvmet, which needs root), or
-    /// spdk (an nvmf_tgt that runs there, or that the site file names); several are an axis.
+    /// spdk (an nvmf_tgt that runs there, or that the site file names); of several values each is
+    /// measured.
     #[arg(long, value_name = "SOFTWARE", value_delimiter = ',')]
     target_software: Vec<Software>,
     /// Measured time of each repeat of a cell.
