@@ -489,11 +489,17 @@ fn named_place(options: &Options, section: &Section) -> Result<Place, Failure> {
     match text.parse().map_err(Failure::Because)? {
         Place::Local(spec) => {
             if let Some(path) = spec.path().filter(|path| !path.exists()) {
-                return Err(Failure::Because(format!(
-                    "job {job:?}: {} is not there, and files are not laid out: make it first, \
-                     with truncate -s SIZE",
-                    path.display()
-                )));
+                return Err(Failure::Because(match path.starts_with("/dev") {
+                    true => format!(
+                        "job {job:?}: {}; to drive a namespace: weft bench ADDRESS JOB.fio",
+                        weft_backend::missing_file(path)
+                    ),
+                    false => format!(
+                        "job {job:?}: {} is not there, and files are not laid out: make it first, \
+                         with truncate -s SIZE",
+                        path.display()
+                    ),
+                }));
             }
             // fio uses the page cache by default.
             let buffered =

@@ -169,6 +169,18 @@ impl Connection {
             return self.remote().map(Place::remote);
         }
         // A transport id may be given unquoted, as several arguments.
+        let is_transport_id =
+            self.place.iter().any(|word| word.to_ascii_lowercase().contains("trtype:"));
+        if let [first, second, ..] = self.place.as_slice()
+            && !is_transport_id
+        {
+            let place: Result<Place, String> = first.parse();
+            let wrong = if place.is_err() { first } else { second };
+            return Err(Failure::Because(format!(
+                "{wrong:?} is not an address: one is wanted here; the value of a flag stands \
+                 behind \"=\" (--direct=1)"
+            )));
+        }
         let text = self.place.join(" ");
         match text.parse().map_err(Failure::Because)? {
             Place::Remote(id) => self.amended(*id).map(Place::remote),

@@ -20,6 +20,7 @@ pub(super) enum Verb {
         file: PathBuf,
     },
     /// Remove the name of a key file; refused while a host uses it.
+    #[command(alias = "delete")]
     Remove {
         /// The name.
         name: String,

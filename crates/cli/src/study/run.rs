@@ -230,6 +230,14 @@ fn begin(study: &str, how: &How, search: bool) -> Result<(), Failure> {
     Session { plan, how, driver, directory, rerun_command, environment, fleet }.run()
 }
 
+/// Connects to a given target once: a wrong name is told before anything is measured.
+fn reach(address: &TransportId) -> Result<(), Failure> {
+    let mut options = weft_host::Options::new(address.clone());
+    options.ctrl_loss_tmo = Some(Duration::ZERO);
+    let reached = weft_host::connect(&options).and_then(|controller| controller.disconnect());
+    reached.map_err(|error| Failure::Because(format!("--target {error}")))
+}
+
 fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
     if against::is_comparison(directory) {
         return Turns { how, directory: directory.to_owned() }.resume();
@@ -465,6 +473,10 @@ impl Session<'_> {
                 at_risk.dedup();
             }
             destroy::allow("study", &at_risk, &self.how.yes_destroy)?;
+        }
+        let is_refused = weft_lab::study::given::refusal(&self.plan, &capabilities).is_some();
+        if self.fleet.is_none() && !is_refused {
+            given.iter().try_for_each(|target| reach(&target.address))?;
         }
         let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
         self.how.await_quiet(self.fleet.as_ref(), &stop)?;

@@ -497,8 +497,10 @@ pub static WORDS: &[Word] = &[
         _ => Err(format!("{v:?} is neither 1000 nor 1024")),
     }),
     word("percentile_list", &[], "Percentiles of the report, like 50:99:99.9", |d, v| {
-        let list: Result<Vec<f64>, String> = v.split(':').map(real).collect();
-        let list = list?;
+        if v.contains(',') {
+            return Err(format!("{v:?}: separate them by colons: {}", v.replace(',', ":")));
+        }
+        let list = v.split(':').map(real).collect::<Result<Vec<f64>, String>>()?;
         if list.iter().any(|percentile| !(*percentile > 0.0 && *percentile <= 100.0)) {
             return Err(format!("{v:?}: percentiles are above 0 and at most 100"));
         }

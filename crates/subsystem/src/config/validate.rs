@@ -46,12 +46,14 @@ impl Config {
     pub(super) fn check_serves(&self) -> Result<(), ConfigError> {
         if self.ports.is_empty() {
             return Err(ConfigError::new("", "no port to listen on")
-                .remedy("add one, like `listen = \"tcp://127.0.0.1:4420\"`"));
+                .remedy("add [[port]] with `listen = \"tcp://127.0.0.1:4420\"`"));
         }
         let refers = self.ports.iter().any(|port| !port.referrals.is_empty());
         if self.subsystems.is_empty() && !refers && !self.centralized_discovery {
-            return Err(ConfigError::new("", "no subsystem to serve")
-                .remedy("add one with a namespace, like `memory = \"1GiB\"`"));
+            return Err(ConfigError::new("", "no subsystem to serve").remedy(
+                "add [[subsystem]] with `nqn`, and below it [[subsystem.namespace]] with \
+                     `memory = \"1GiB\"`",
+            ));
         }
         check_scopes(&self.rate_limits, self)?;
         check_scopes(&self.qos_rules, self)
@@ -514,7 +516,7 @@ fn check_hosts<'a>(list: &str, hosts: impl Iterator<Item = &'a String>) -> Resul
     Ok(())
 }
 
-fn check_nqn(key: &str, nqn: &str) -> Result<(), ConfigError> {
+pub(super) fn check_nqn(key: &str, nqn: &str) -> Result<(), ConfigError> {
     let remedy = "write it like nqn.2014-08.org.nvmexpress:uuid:…";
     nqn_fault(nqn).map_or(Ok(()), |what| Err(ConfigError::new(key, what).remedy(remedy)))
 }
