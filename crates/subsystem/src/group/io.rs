@@ -166,6 +166,11 @@ impl Io {
         }
     }
 
+    /// Requests that devices have.
+    pub(super) const fn requests(&self) -> usize {
+        self.at_devices
+    }
+
     /// Handles an event that came at this time.
     pub(super) fn handle(&mut self, event: Event, arrived: Duration, context: &mut Context<'_>) {
         match event {
