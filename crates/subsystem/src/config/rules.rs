@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::validate::check_nqn;
+use super::nqn::check_nqn;
 use super::{ConfigError, Hosts, Limits};
 
 /// A rule.
