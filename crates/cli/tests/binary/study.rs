@@ -656,7 +656,7 @@ fn the_raw_link_is_a_study() {
 fn studies_are_listed_and_shown() {
     let list = weft("epoll", ["study", "list", "-o", "json"]).json();
     let list = list.as_array().expect("a list");
-    assert_eq!(list.len(), 32);
+    assert_eq!(list.len(), 33);
     assert!(list.iter().all(|study| study["cells"].as_u64() >= study["cells_here"].as_u64()));
     for study in list {
         let name = study["name"].as_str().expect("a name");
