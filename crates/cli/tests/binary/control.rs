@@ -677,8 +677,7 @@ fn the_limits_of_a_block_device_change_under_load_and_are_kept() {
     is_held_to_20(&mut client);
     set(&mut client, json!({"w_mbytes_per_sec": 7, "rw_mbytes_per_sec": u64::MAX}));
     // It is taken, as by SPDK, but hosts may give up.
-    target
-        .log_until("128 commands of 1MiB take 18 s, and hosts give up after 30 s; 9MiB or more");
+    target.log_until("128 commands of 1MiB take 18 s, and hosts give up after 30 s; 9MiB or more");
     assert_eq!(assigned(&mut client), limits(20, 0, 0, 7), "what is not given stays");
     set(&mut client, json!({"rw_ios_per_sec": 0}));
     reads_go_on(&mut client, 1000);
