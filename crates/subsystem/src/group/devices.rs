@@ -496,7 +496,9 @@ mod tests {
 
     #[test]
     fn device_failures_are_logged_and_host_mistakes_are_not() {
-        assert_eq!(failure_text(Failure::NoSpace).as_deref(), Some("there is no space left"));
+        assert!(
+            failure_text(Failure::NoSpace).is_some_and(|words| words.contains("no space left"))
+        );
         assert!(
             failure_text(Failure::Device(24)).is_some_and(|words| words.contains("open files"))
         );

@@ -11,9 +11,8 @@ use weft_nvme::discovery_information::{DiscoveryTask, EntityType, EntryKeyType};
 use weft_nvme::fabrics::{PropertySet, PropertySize};
 use weft_nvme::feature::{Arbitration, FeatureId, SetFeatures};
 use weft_nvme::log_page::{AddressFamily, DiscoveryEntry, Endpoint, SubsystemType, TransportType};
-use weft_nvme::nvm::{CopyCommand, CopySourceRange};
 use weft_nvme::property::{ControllerConfiguration, Offset};
-use weft_nvme::{AdminOpcode, Command, Nqn, NvmOpcode, Wire};
+use weft_nvme::{AdminOpcode, Command, Nqn, NvmOpcode};
 use weft_nvmf::registration::{Change, Entity, Registered};
 use weft_reactor::simulation::{Intercepted, NetworkConditions, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
@@ -186,17 +185,6 @@ impl Scene {
         }
     }
 
-    /// Copy commands of 256 blocks each, to be sent at once.
-    fn submit_copies(&mut self, queue: usize, count: usize) {
-        for _ in 0..count {
-            let range = CopySourceRange::new(1, 0, 256).expect("a count");
-            let mut buffer = self.host.pool().take(CopySourceRange::SIZE).expect("room");
-            buffer.copy_from_slice(range.bytes());
-            let copy = CopyCommand::new(1024, 1, 0).to_command(1);
-            self.queues[queue].submit(copy, HostData::ToController(buffer)).expect("a slot");
-        }
-    }
-
     /// A Compare and Write of the first block, which is zero, to be sent at once.
     fn submit_pair(&mut self, queue: usize) {
         for (opcode, part) in
@@ -290,22 +278,6 @@ fn a_turn_begins_so_much_of_a_connection_and_no_more() {
         assert_eq!(scene.turns(), expected, "{count} reads of {blocks} blocks");
         assert_eq!(scene.collect(), [0, count], "all are answered");
     }
-}
-
-/// However many Copy commands a host has, a read of another one is answered in the next turns.
-#[test]
-fn copies_do_not_come_before_what_others_want() {
-    let mut scene = Scene::of_hosts(&[1, 2], |config| config.express = false);
-    scene.submit_copies(2, 64);
-    scene.deliver();
-    scene.collect_after(4);
-    for read in 1..=3 {
-        scene.submit_reads(3, 1, 1);
-        scene.deliver();
-        assert_eq!(scene.collect_after(2)[3], read);
-        assert!(scene.answers[2] < 64, "there are copies beside it");
-    }
-    assert_eq!(scene.collect()[2..], [64, 3]);
 }
 
 /// 120 reads that came at once begin in two turns, 10 ms apart.

@@ -314,7 +314,6 @@ fn a_fault_is_named_with_its_line_and_key() {
     }
     for (right, wrong, said) in [
         ("nqn =", "allowed-hosts = 'nqn.a'\nnqn =", "write a list: allowed-hosts = ['nqn.a']"),
-        ("nqn =", "qid-max = '5k'\nnqn =", "write a number without quotes and unit: qid-max ="),
         ("[[port]]", "[limits]\nconnect-timeout = 10\n[[port]]", "connect-timeout = \"10s\""),
         ("\"tcp://127.0.0.1:4420\"", "tcp://127.0.0.1", "in quotes: listen = \"tcp://127.0.0.1\""),
         ("[[port]]", "[[port]]\nthreads = 2", "it belongs above the first [table]"),
