@@ -485,7 +485,7 @@ impl<'a> Group<'a> {
              requests lie beyond it. Percentiles: the geometric mean of those of the repeats.{}",
             self.missing()
         );
-        let head = ["", "requests", "p50", "p90", "p99", "p99.9", "p99.99", "most"];
+        let head = ["", "p50", "p90", "p99", "p99.9", "p99.99", "most", "requests"];
         let numbers = Grid { head: head.map(str::to_owned).to_vec(), rows };
         Some(Figure {
             title: self.title(None),
@@ -498,13 +498,14 @@ impl<'a> Group<'a> {
 
     /// The percentiles of a cell, as everywhere.
     fn percentiles(&self, name: &str, cell: &Cell, latency: &Latency) -> Vec<String> {
-        let mut row = vec![name.to_owned(), latency.count().to_string()];
+        let mut row = vec![name.to_owned()];
         let metrics =
             ["p50", "p90", "p99", "p99.9", "p99.99"].into_iter().filter_map(Metric::named);
         row.extend(
             metrics.map(|metric| units::show_reading(metric.unit, &metric.read(self.cells, cell))),
         );
         row.push(units::show(crate::cells::Unit::Time, latency.max_ns() as f64));
+        row.push(latency.count().to_string());
         row
     }
 

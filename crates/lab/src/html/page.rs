@@ -369,11 +369,20 @@ fn grid(name: &str, grid: &Grid) -> Markup {
     }
 }
 
-/// A number with what follows it on a line of its own, so that a table has room.
+/// A number with what follows it on lines of its own, so that a table has room: an interval may
+/// be broken between its ends.
 fn with_spread(cell: &str) -> Markup {
+    const BETWEEN: &str = " … ";
     let at = [" ± ", " ("].iter().filter_map(|begin| cell.find(begin)).min();
     let (number, spread) = cell.split_at(at.unwrap_or(cell.len()));
-    html! { (number) @if !spread.is_empty() { span .spread { (spread) } } }
+    html! {
+        (number)
+        @match spread.split_once(BETWEEN) {
+            Some((low, high)) => span .spread { span { (low) " …" } " " span { (high) } },
+            None if spread.is_empty() => {},
+            None => span .spread { (spread) },
+        }
+    }
 }
 
 /// Contenders of all criteria, in the order of the first that names them.
