@@ -255,7 +255,7 @@ pub struct Controller {
     queues: BTreeMap<u16, AttachedQueue>,
     shared: Arc<ControllerShared>,
     /// It is in the lists of controllers.
-    listing: Listing,
+    _listing: Listing,
     effects: VecDeque<Effect>,
 }
 
@@ -289,7 +289,7 @@ impl Controller {
         let keep_alive = keep_alive::KeepAlive::new(request.keep_alive_timeout_ms, &view, now);
         let features = Features::new(&view);
         let shared = ControllerShared::new(&view, request.host_id);
-        let listing = view.shared.list_controller(controller_id, request.host, &view.namespaces);
+        let listing = view.shared.list_controller(controller_id, request.host);
         let mut controller = Self {
             view,
             controller_id,
@@ -324,7 +324,7 @@ impl Controller {
             telemetry: Vec::new(),
             queues: BTreeMap::new(),
             shared,
-            listing,
+            _listing: listing,
             effects: VecDeque::new(),
         };
         controller.expect_enable(now);
@@ -530,7 +530,6 @@ impl Controller {
             Arc::make_mut(&mut view).limits = self.view.limits;
         }
         let old = std::mem::replace(&mut self.view, view);
-        self.listing.replace_namespaces(&self.view.namespaces);
         let page = self.discovery_log_page.take();
         self.discovery_log_page =
             self.view.discovery().and_then(|view| page.and_then(|page| page.with(view)));

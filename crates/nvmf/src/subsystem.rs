@@ -300,7 +300,6 @@ pub struct SubsystemShared {
 struct ListedController {
     controller_id: u16,
     host: Nqn,
-    namespaces: Mutex<Namespaces>,
 }
 
 /// Keeps a controller listed as long as it exists.
@@ -308,14 +307,6 @@ struct ListedController {
 pub(crate) struct Listing {
     shared: Arc<SubsystemShared>,
     controller: Arc<ListedController>,
-}
-
-impl Listing {
-    /// Other namespaces are attached to it.
-    pub(crate) fn replace_namespaces(&self, namespaces: &Namespaces) {
-        let mut own = self.controller.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        *own = namespaces.clone();
-    }
 }
 
 impl Drop for Listing {
@@ -373,39 +364,27 @@ impl SubsystemShared {
         fresh
     }
 
-    /// Lists a controller to which these namespaces are attached.
-    pub(crate) fn list_controller(
-        self: &Arc<Self>,
-        controller_id: u16,
-        host: Nqn,
-        namespaces: &Namespaces,
-    ) -> Listing {
-        let namespaces = Mutex::new(namespaces.clone());
-        let controller = Arc::new(ListedController { controller_id, host, namespaces });
+    /// Lists a controller.
+    pub(crate) fn list_controller(self: &Arc<Self>, controller_id: u16, host: Nqn) -> Listing {
+        let controller = Arc::new(ListedController { controller_id, host });
         self.listed().push(Arc::clone(&controller));
         Listing { shared: Arc::clone(self), controller }
     }
 
-    /// The identifiers of its controllers in ascending order: of all, or of those that a namespace
-    /// is attached to.
-    pub(crate) fn controllers(&self, nsid: Option<u32>) -> Vec<u16> {
-        let is_attached = |listed: &&Arc<ListedController>| {
-            let own = listed.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-            nsid.is_none_or(|nsid| own.get(nsid).is_some())
-        };
+    /// The identifiers of its controllers of these hosts, in ascending order.
+    pub(crate) fn controllers(&self, is_wanted: impl Fn(&Nqn) -> bool) -> Vec<u16> {
         let listed = self.listed();
-        let mut ids: Vec<_> =
-            listed.iter().filter(is_attached).map(|listed| listed.controller_id).collect();
+        let wanted = listed.iter().filter(|listed| is_wanted(&listed.host));
+        let mut ids: Vec<u16> = wanted.map(|listed| listed.controller_id).collect();
         ids.sort_unstable();
         ids
     }
 
-    /// The host of a controller, and whether a namespace is attached to it.
-    pub(crate) fn controller(&self, controller_id: u16, nsid: u32) -> Option<(Nqn, bool)> {
+    /// The host of a controller.
+    pub(crate) fn host(&self, controller_id: u16) -> Option<Nqn> {
         let listed = self.listed();
         let found = listed.iter().find(|listed| listed.controller_id == controller_id)?;
-        let own = found.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        Some((found.host, own.get(nsid).is_some()))
+        Some(found.host)
     }
 
     fn listed(&self) -> MutexGuard<'_, Vec<Arc<ListedController>>> {

@@ -60,6 +60,12 @@ impl Visibility {
     pub fn hosts(&self, nsid: u32) -> Option<&BTreeSet<Nqn>> {
         self.hosts.by_namespace.get(&nsid)
     }
+
+    /// Whether a host sees a namespace that there is.
+    #[must_use]
+    pub fn shows(&self, nsid: u32, host: &Nqn) -> bool {
+        self.hosts(nsid).is_none_or(|hosts| hosts.contains(host))
+    }
 }
 
 impl SubsystemView {
@@ -92,11 +98,8 @@ impl SubsystemView {
             tests::count_namespace();
             self.namespaces.get(*nsid).copied()
         });
-        let view = Arc::new(Self {
-            namespaces: self.seen_by_all().with_own(own),
-            visibility: Visibility::default(),
-            ..(**self).clone()
-        });
+        let view =
+            Arc::new(Self { namespaces: self.seen_by_all().with_own(own), ..(**self).clone() });
         if views.len().is_power_of_two() {
             views.retain(|_, view| view.strong_count() > 0);
         }

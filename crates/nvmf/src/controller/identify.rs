@@ -15,7 +15,7 @@ use weft_nvme::identify::{
 use weft_nvme::log_page::AsymmetricNamespaceAccessState as AnaState;
 use weft_nvme::property::Version;
 use weft_nvme::wire::{Text, U16, U32, U64, U128};
-use weft_nvme::{Command, Status, Wire};
+use weft_nvme::{Command, Nqn, Status, Wire};
 
 use super::Controller;
 use super::outcome::{Outcome, check_data_to_host};
@@ -273,7 +273,12 @@ impl Controller {
     /// The controllers from this identifier on, as many as a list holds: of the subsystem, or of a
     /// namespace.
     fn controllers(&self, nsid: Option<u32>, from: u16) -> Vec<u8> {
-        let ids = self.view.shared.controllers(nsid).into_iter().filter(|id| *id >= from);
+        let is_wanted = |host: &Nqn| {
+            nsid.is_none_or(|nsid| {
+                self.allocated().get(nsid).is_some() && self.view.visibility.shows(nsid, host)
+            })
+        };
+        let ids = self.view.shared.controllers(is_wanted).into_iter().filter(|id| *id >= from);
         ControllerList::new(ids).bytes().to_vec()
     }
 

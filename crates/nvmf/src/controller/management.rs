@@ -88,7 +88,8 @@ impl Controller {
         let list = ControllerList::view(data).map_err(|_| invalid)?;
         let mut hosts = BTreeSet::new();
         for id in list.iter() {
-            let (host, is_attached) = self.view.shared.controller(id, nsid).ok_or(invalid)?;
+            let host = self.view.shared.host(id).ok_or(invalid)?;
+            let is_attached = self.view.visibility.shows(nsid, &host);
             match select {
                 ATTACH if is_attached => return Err(of_data(Status::NAMESPACE_ALREADY_ATTACHED)),
                 DETACH if !is_attached => return Err(of_data(Status::NAMESPACE_NOT_ATTACHED)),

@@ -74,7 +74,7 @@ impl Controller {
         match is_reset {
             true if value == magic::SUBSYSTEM_RESET => {
                 self.effects.push_back(Effect::ResetSubsystem);
-                self.record_reset(&self.view.shared.controllers(None), now);
+                self.record_reset(&self.view.shared.controllers(|_| true), now);
                 // Linux, too, disables the controller before it gives its admin queue up.
                 self.configure(self.configuration.with_enable(false), now);
             }

@@ -268,37 +268,42 @@ fn lists_of_controllers() {
         let bytes = data(controller, identify.to_command(), 4096);
         identify::ControllerList::read(&bytes).expect("4096 bytes").iter().collect()
     };
-    let subsystem = view(&[1, 3]);
-    let other = |id: u16, nsids: &[u32]| {
-        let namespaces = nsids.iter().map(|nsid| namespace(*nsid)).collect();
-        subsystem.shared.list_controller(id, nqn(HOST), &namespaces)
+    let (own, another) = (nqn(HOST), nqn("nqn.2024-01.io.example:another"));
+    let seeing = |hosts: &[Nqn]| {
+        let visibility = [(1, hosts.iter().copied().collect())].into_iter().collect();
+        SubsystemView { visibility, ..view(&[1, 3]) }
     };
+    let subsystem = seeing(&[own]);
     let mut controller = enabled_of(subsystem.clone());
-    let (second, third) = (other(2, &[3]), other(700, &[1]));
+    let second = subsystem.shared.list_controller(2, another);
+    let third = subsystem.shared.list_controller(700, own);
     let (all, of_one) = (Cns::CONTROLLER_LIST, Cns::NAMESPACE_CONTROLLER_LIST);
     assert_eq!(list(&mut controller, all, 0, 0), [2, 9, 700]);
     assert_eq!(list(&mut controller, all, 0, 9), [9, 700]);
     assert_eq!(list(&mut controller, all, 0, 10), [700]);
     assert_eq!(list(&mut controller, all, 0, 701), []);
     assert_eq!(list(&mut controller, of_one, 1, 0), [9, 700]);
-    assert_eq!(list(&mut controller, of_one, 3, 3), [9]);
+    assert_eq!(list(&mut controller, of_one, 3, 3), [9, 700]);
     assert_eq!(list(&mut controller, of_one, 4, 0), [], "no such namespace");
     for nsid in [0, 1025, NAMESPACE_ID_BROADCAST] {
         let status = refusal(&mut controller, Identify::new(of_one, nsid));
         assert_eq!(status, Status::INVALID_NAMESPACE.with_dnr());
     }
-    second.replace_namespaces(&subsystem.namespaces);
     drop(third);
+    // Nobody waits until other controllers know of a change.
+    let shared = Arc::clone(&subsystem.shared);
+    let both = SubsystemView { shared, ..seeing(&[own, another]) };
+    controller.replace_view(Arc::new(both.clone()));
     assert_eq!(list(&mut controller, of_one, 1, 0), [2, 9]);
-    let mut smaller = subsystem.clone();
+    let mut smaller = both;
     smaller.namespaces = [namespace(3)].into_iter().collect();
     controller.replace_view(Arc::new(smaller));
-    assert_eq!(list(&mut controller, of_one, 1, 0), [2]);
+    assert_eq!(list(&mut controller, of_one, 1, 0), [], "it is no longer seen");
     drop(controller);
     let again = enabled_of(subsystem.clone());
-    assert_eq!(subsystem.shared.controllers(None), [2, 9]);
+    assert_eq!(subsystem.shared.controllers(|_| true), [2, 9]);
     drop((second, again));
-    assert!(subsystem.shared.controllers(None).is_empty());
+    assert!(subsystem.shared.controllers(|_| true).is_empty());
 }
 
 #[test]

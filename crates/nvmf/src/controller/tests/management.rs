@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use weft_nvme::command::NAMESPACE_ID_BROADCAST;
 use weft_nvme::identify::{self, Cns, ControllerList, FormattedLbaSize, Identify, NamespaceList};
 use weft_nvme::wire::U64;
@@ -13,7 +15,8 @@ fn managed() -> SubsystemView {
     let all = view(&[1, 3, 5]).namespaces;
     let made = [3, 5].into();
     let own = HostNamespaces { allocated: all, made, capacity_bytes: 2 << 20 };
-    SubsystemView { host_namespaces: Some(Arc::new(own)), ..view(&[1, 3]) }
+    let visibility = [(5, BTreeSet::new())].into_iter().collect();
+    SubsystemView { host_namespaces: Some(Arc::new(own)), visibility, ..view(&[1, 3]) }
 }
 
 fn command(opcode: AdminOpcode, nsid: u32, select: u32) -> Command {
