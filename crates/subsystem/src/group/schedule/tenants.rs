@@ -251,16 +251,24 @@ impl Shares {
         }
     }
 
-    /// A host's weight is divided among its priority classes that are there.
+    /// A host's weight is divided among its priority classes that are there; of one that has
+    /// controllers with classes and others without, these have half of it each.
     fn weigh_host(&mut self, of: &TenantKey) {
         let is_one = |tenant: &Tenant| match (&tenant.key, of) {
-            (Some(TenantKey::Host(one, Some(_))), TenantKey::Host(host, Some(_))) => one == host,
+            (Some(TenantKey::Host(one, _)), TenantKey::Host(host, _)) => one == host,
             (Some(key), of) => key == of,
             (None, _) => false,
         };
-        let of_host = self.tenants.iter().filter(|tenant| is_one(tenant));
-        let all: u64 = of_host.map(|tenant| tenant.class_weight).sum();
+        let has_class = |tenant: &Tenant| matches!(tenant.key, Some(TenantKey::Host(_, Some(_))));
+        let sum = |with_class: bool| -> u64 {
+            let of_host = self.tenants.iter().filter(|tenant| is_one(tenant));
+            let alike = of_host.filter(|tenant| has_class(tenant) == with_class);
+            alike.map(|tenant| tenant.class_weight).sum()
+        };
+        let sums = [false, true].map(sum);
+        let kinds = sums.iter().filter(|sum| **sum > 0).count() as u64;
         for tenant in self.tenants.iter_mut().filter(|tenant| is_one(tenant)) {
+            let all = sums[usize::from(has_class(tenant))] * kinds;
             let parts = tenant.weight * WEIGHT_PARTS * tenant.class_weight / all.max(1);
             tenant.parts = parts.max(1);
         }

@@ -124,6 +124,12 @@ fn priority_classes_divide_the_weight_of_their_host() {
     assert_eq!(parts(&shares), [51_200, 51_200, 102_400]);
     shares.leave(low, 0);
     assert_eq!(shares.tenants[high.place].parts, 102_400, "what is not there has no share");
+    // Another controller of the host has no classes.
+    let plain = shares.enter(TenantKey::Host("h".to_owned(), None), None, 1);
+    let parts = |shares: &Shares| [high, plain, other].map(|one| shares.tenants[one.place].parts);
+    assert_eq!(parts(&shares), [51_200, 51_200, 102_400], "one host, one share");
+    shares.leave(plain, 0);
+    assert_eq!(shares.tenants[high.place].parts, 102_400);
 }
 
 /// One that is alone has all of each turn, and its connections take turns; it begins with nothing
