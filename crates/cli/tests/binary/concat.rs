@@ -2,12 +2,11 @@
 //! sees and changes bytes.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use std::process::Stdio;
 
+use crate::paths::interrupted;
 use crate::tls::{Between, HOST, NEVER, is_tls};
-use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, pattern, text, weft};
+use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, command, pattern, text, weft};
 
 /// A new secret in a file.
 fn secret(folder: &Folder, name: &str) -> PathBuf {
@@ -189,20 +188,23 @@ fn a_host_that_comes_back_makes_new_keys() {
     let own = secret(&folder, "own");
     let keys = format!("dhchap-key = {own:?}\ndhchap-concat = true");
     let target = target(&folder, "epoll", "allowed", &keys);
-    let between = Arc::new(Between::new(target.port(0)));
-    let (cutter, url) = (Arc::clone(&between), between.url());
-    let cuts = thread::spawn(move || {
-        for _ in 0..3 {
-            thread::sleep(Duration::from_millis(900));
-            cutter.cut();
-        }
-    });
-    let words = ["--rw", "randrw", "--iodepth", "8", "--runtime", "4s", "--quiet", "-o", "json"];
-    let words = [&words[..], &["--concat", "--reconnect-delay", "0"]].concat();
-    let load = run("epoll", &url, "bench", &own, &words);
-    cuts.join().expect("no panic");
-    let load = load.json();
-    assert!(load["jobs"][0]["read"]["total_ios"].as_u64() > Some(100), "{load}");
+    let between = Between::new(target.port(0));
+    let words = "bench --rw randrw --iodepth 8 --time_based --runtime 300 --quiet --concat \
+                 --reconnect-delay 0";
+    let load = command("epoll")
+        .args(words.split_whitespace())
+        .args(["--hostnqn", HOST, "--dhchap-secret-file", text(&own), "--", &between.url()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary");
+    // The admin queue before it has keys and with them, and one of commands.
+    for round in 1..=3 {
+        between.waits_for(3 * round);
+        between.cut();
+    }
+    between.waits_for(12);
+    interrupted(load);
     let streams = between.take();
     let (secure, clear): (Vec<_>, Vec<_>) =
         streams.iter().partition(|[host, target]| is_tls(host) && is_tls(target));

@@ -12,7 +12,7 @@ use weft_statistics::GetStatistics;
 use crate::control::{call, waiting};
 use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, command, weft};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A target with a namespace in memory at two ports.
 struct TwoPorts {
@@ -104,7 +104,7 @@ fn bench(address: &str, words: &str) -> Child {
 }
 
 /// Interrupts a verified load, which reads back what it has written. What it told.
-fn interrupted(load: Child) -> String {
+pub(crate) fn interrupted(load: Child) -> String {
     let pid = Pid::from_child(&load);
     kill_process(pid, Signal::INT).expect("a process");
     let ended = load.wait_with_output().expect("a process");

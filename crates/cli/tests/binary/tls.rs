@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::paths::PATIENCE;
 use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, pattern, text, weft, weft_with_stdin};
 
 pub(crate) const HOST: &str = "nqn.2024-01.io.example:tls-host";
@@ -76,6 +77,20 @@ impl Between {
 
     pub(crate) fn url(&self) -> String {
         format!("nvme-tcp://127.0.0.1:{}/{NQN}?nsid=1", self.port)
+    }
+
+    /// Waits until so many connections have been made, of which the last one carries data.
+    pub(crate) fn waits_for(&self, connections: usize) {
+        const DATA: usize = 256 << 10;
+        let begin = Instant::now();
+        let carries = |streams: &[[Vec<u8>; 2]]| {
+            let last = streams.last().filter(|_| streams.len() >= connections);
+            last.is_some_and(|of| of.iter().map(Vec::len).sum::<usize>() > DATA)
+        };
+        while !carries(&self.seen.streams.lock().expect("no panic")) {
+            assert!(begin.elapsed() < PATIENCE, "no data on connection {connections}");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Ends all connections.
