@@ -158,12 +158,19 @@ fn percentile(result: &FloorResult, percentile: f64) -> String {
     value.map_or("unresolved".to_owned(), |ns| units::time(ns as f64))
 }
 
+/// A rate below this share of the wanted one was not reached.
+const FULL_RATE: f64 = 0.98;
+
 fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
     let rate = result.messages_per_second();
+    let missed = options.rate_iops.filter(|wanted| rate < FULL_RATE * wanted);
+    let missed = missed.map_or_else(String::new, |wanted| {
+        format!(" ({} of the rate: it was not reached)", units::percent(rate / wanted))
+    });
     let bytes = rate * (floor.request_bytes + floor.response_bytes) as f64;
     format!(
         "tcp floor: request {} response {} depth {}{} {}{}{}\n  \
-         {} messages/s, {} both ways\n  \
+         {} messages/s{missed}, {} both ways\n  \
          latency: min {}, mean {}, p50 {}, p99 {}, p99.9 {}, max {}\n",
         floor.request_bytes,
         floor.response_bytes,
