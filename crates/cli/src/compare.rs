@@ -156,7 +156,7 @@ fn human(comparison: &Comparison, all: bool) -> String {
         ">change",
         "result",
         ">p slower",
-        ">found from",
+        ">least it would find",
         values,
     ]);
     let mut rows = 0;
@@ -245,7 +245,9 @@ fn verdict(comparison: &Comparison) -> String {
     if comparison.is_slower() {
         format!("SLOWER by more than {margin} %, with confidence\n")
     } else if comparison.is_undecided() {
-        format!("undecided: something may be slower by more than {margin} %; see \"found from\"\n")
+        format!(
+            "undecided: something may be slower by more than {margin} %; see \"least it would find\"\n"
+        )
     } else if comparison.missing.is_empty() {
         format!(
             "not slower: a slow-down by {:.0} % would have been found\n",

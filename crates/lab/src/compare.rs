@@ -289,7 +289,7 @@ pub fn compare_sets(first: &[Results], second: &[Results], parameters: &Paramete
         let compared = compared(metric, of, &judged);
         match index.and_then(|index| cells.get_mut(index)) {
             Some(cell) => cell.metrics.push(compared),
-            None => overall.push(compared),
+            None => overall.push(compared.over(&cells)),
         }
     }
     Comparison {
@@ -449,6 +449,20 @@ fn compared(metric: &str, of: &Question, judged: &Judged) -> Compared {
         p_faster_adjusted: judged.p_faster_adjusted,
         answer: judged.answer,
         noticeable: judged.noticeable,
+    }
+}
+
+impl Compared {
+    /// The same of all cells: what it shows is the geometric mean of what they show.
+    fn over(self, cells: &[ComparedCell]) -> Self {
+        let of = cells.iter().flat_map(|cell| &cell.metrics);
+        let of: Vec<&Self> = of.filter(|one| one.metric == self.metric).collect();
+        let mean = |value: fn(&Self) -> f64| {
+            let logs = of.iter().map(|one| value(one).ln());
+            (logs.sum::<f64>() / of.len() as f64).exp()
+        };
+        let (first, second) = (mean(|one| one.first), mean(|one| one.second));
+        Self { first, second, ratio: second / first, ..self }
     }
 }
 
