@@ -1,8 +1,8 @@
 //! Results in the format of fio 3's `--output-format=json`, for programs that read it (such as
 //! fio-plot).
 //!
-//! Values that weft does not have are left out or marked: `slat_ns` is the wait between due time
-//! and submission and exists in an open loop only, and a percentile that the samples do not resolve
+//! Values that weft does not have are left out or marked: `slat_ns` is the mean wait between due
+//! time and submission and exists in an open loop only, and a percentile that the samples do not resolve
 //! is missing. All copies of a job are one entry, as with `group_reporting`. `disk_util` is added
 //! by who knows the disks ([`Disks`](super::disks::Disks)).
 
@@ -293,7 +293,7 @@ fn latency(latency: &Latency, percentiles: &[f64]) -> Value {
 fn waiting(latency: &Latency, completion: Option<&Latency>) -> Value {
     let Some(completion) = completion else { return self::latency(&Latency::new(), &[]) };
     let mean = (latency.mean_ns() - completion.mean_ns()).max(0.0);
-    json!({ "min": 0, "max": 0, "mean": mean, "stddev": 0.0, "N": latency.count() })
+    json!({ "mean": mean, "N": latency.count() })
 }
 
 /// Of how often something was at each level, the shares in percent.
