@@ -1,6 +1,6 @@
 //! Progress of a study on the terminal.
 
-use weft_lab::results::{Record, Status};
+use weft_lab::results::{Record, Role, Status};
 use weft_lab::study::observe::{Position, StudyObserver};
 use weft_load::{Progress, units};
 
@@ -59,7 +59,10 @@ impl StudyObserver for StatusLine {
 
     fn ends(&mut self, position: &Position, records: &[Record]) {
         for record in records {
-            let place = format!("cell {} of {}", position.done, position.all);
+            let place = match record.role {
+                Role::Reference => "reference".to_owned(),
+                _ => format!("cell {} of {}", position.done, position.all),
+            };
             let (cell, repeat) = (&record.cell, record.repeat);
             let what = match &record.status {
                 // The status line has shown it.

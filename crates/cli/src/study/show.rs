@@ -67,16 +67,15 @@ fn described(plan: &Plan, matrix: &Matrix) -> String {
         let _ = writeln!(text, "Fixed     {key} = {value}");
     }
     let measure = &plan.measure;
-    let _ = writeln!(
-        text,
-        "Measured  {:?} after {:?}, {} to {} times, until the 95 % confidence interval is within \
-         {} % of the mean",
-        measure.runtime,
-        measure.ramp,
-        measure.repeats,
-        measure.repeats_max,
-        measure.confidence_percent
-    );
+    let times = match (measure.repeats, measure.repeats_max) {
+        (1, 1) => "once".to_owned(),
+        (least, most) if least == most => format!("{least} times"),
+        (least, most) => format!(
+            "{least} to {most} times, until the 95 % confidence interval is within {} % of the mean",
+            measure.confidence_percent
+        ),
+    };
+    let _ = writeln!(text, "Measured  {:?} after {:?}, {times}", measure.runtime, measure.ramp);
     let here = runnable(matrix);
     let _ = writeln!(
         text,
