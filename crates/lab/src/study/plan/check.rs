@@ -261,7 +261,23 @@ impl Plan {
             return fault(format!("answer: {word} {key:?} is not an axis"));
         }
         let all = numbers().map(|number| &number.at).chain(Some(&answer.at));
-        all.into_iter().try_for_each(check_values)
+        all.into_iter().try_for_each(|at| {
+            check_values(at)?;
+            self.check_place(at)
+        })
+    }
+
+    /// Of an axis, an answer names a value that is measured.
+    fn check_place(&self, at: &Configuration) -> Result<(), PlanError> {
+        let axes = [&self.axes, &self.quick.axes, &self.rdma.axes];
+        let is_missed = |(key, value): &(&String, &Value)| {
+            let mut values = axes.iter().filter_map(|axes| axes.get(*key)).flatten();
+            self.axes.contains_key(*key) && !values.any(|known| known == *value)
+        };
+        match at.iter().find(is_missed) {
+            Some((key, value)) => fault(format!("answer: {key} = {value} is not measured")),
+            None => Ok(()),
+        }
     }
 
     fn check_plots(&self) -> Result<(), PlanError> {
@@ -538,6 +554,11 @@ mod tests {
             ("block_bytes = [\"4k\"]", "depth = [1]", "quick.axes has depth"),
             ("\"tcp\", \"rdma\"]", "\"tcp\", \"smb\"]", "transport smb: expected"),
             ("[rdma.axes]", "[rdma.axes]\ndepth = [1]", "rdma.axes has depth"),
+            (
+                "[fixed]",
+                "[answer]\nkind = \"ratio\"\nat = { block_bytes = 51200 }\n[fixed]",
+                "block_bytes = 51200 is not measured",
+            ),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let text = GOOD.replacen(from, to, 1);
