@@ -156,6 +156,12 @@ impl Cell {
         }
     }
 
+    /// The fastest request of all repeats.
+    pub(crate) fn min_ns(&self) -> u64 {
+        let filled = self.repeats.iter().filter(|repeat| repeat.latency.count() > 0);
+        filled.map(|repeat| repeat.latency.min_ns()).min().unwrap_or(0)
+    }
+
     /// All samples of all repeats.
     pub(crate) fn latency(&self) -> Latency {
         let mut all = Latency::new();
@@ -213,8 +219,25 @@ impl Cells {
         let place = cells.iter().position(|cell| cell.role == Role::Reference);
         let reference = place.map(|place| cells.remove(place));
         let mut all = Self { cells, reference, environment: environment.clone() };
+        all.mark_foregrounds();
         all.set_labels();
         all
+    }
+
+    /// A background that was too slow is one of the foreground's conditions.
+    fn mark_foregrounds(&mut self) {
+        let is_short = |cell: &Cell| {
+            let background = self.background(cell);
+            cell.role == Role::Foreground
+                && background.is_some_and(|of| of.marks.contains(&Mark::BackgroundShort))
+        };
+        let short: Vec<bool> = self.cells.iter().map(is_short).collect();
+        for (cell, _) in self.cells.iter_mut().zip(short).filter(|(_, is_short)| *is_short) {
+            if !cell.marks.contains(&Mark::BackgroundShort) {
+                cell.marks.push(Mark::BackgroundShort);
+                cell.marks.sort_unstable();
+            }
+        }
     }
 
     fn set_labels(&mut self) {

@@ -279,12 +279,28 @@ pub(crate) fn of_cells(plan: &Plan, cells: &Cells) -> Option<Answer> {
     Some(Answer {
         schema: SCHEMA,
         study: plan.name.clone(),
-        banner: cells.environment.banner(),
+        banner: banner(cells),
         question: plan.question.clone(),
         sentence: sentences.join(" "),
         is_answered: claims.iter().all(|claim| claim.is_answered),
         claims,
     })
+}
+
+/// What a reader has to know of results before everything else.
+pub(crate) fn banner(cells: &Cells) -> Option<String> {
+    let planned = &cells.environment.cells;
+    let is_absent = |id: &&String| !cells.cells.iter().any(|cell| cell.id == **id);
+    let absent = planned.iter().filter(is_absent).count();
+    let missing = (absent > 0).then(|| {
+        format!(
+            "{absent} of the {} cells of the plan have no line here: what they would say is \
+             missing in every answer.",
+            planned.len()
+        )
+    });
+    let all: Vec<String> = cells.environment.banner().into_iter().chain(missing).collect();
+    (!all.is_empty()).then(|| all.join(" "))
 }
 
 /// The names of marks.

@@ -13,6 +13,13 @@ pub fn of_metric(name: &str, value: f64) -> String {
     Metric::named(name).map_or_else(|| digits(value), |metric| show(metric.unit, value))
 }
 
+/// Whether both ends of an interval are about as far from a value above zero.
+fn is_even(mean: f64, low: f64, high: f64) -> bool {
+    const ALIKE: f64 = 0.75;
+    let (down, up) = (mean - low, high - mean);
+    mean > 0.0 && down.min(up) >= ALIKE * down.max(up)
+}
+
 /// An estimate with its spread: `123 K ± 4 %`, both ends where they are far or not as far from it,
 /// or both values where there are only two.
 pub(crate) fn show_estimate(unit: Unit, estimate: &Estimate) -> String {
@@ -21,8 +28,10 @@ pub(crate) fn show_estimate(unit: Unit, estimate: &Estimate) -> String {
     let range =
         |low: f64, high: f64| format!("{mean} ({} … {})", show(unit, low), show(unit, high));
     match (estimate.interval(), estimate.count) {
-        _ if estimate.pooled && estimate.count > 1 => format!("{mean} (pooled)"),
-        (Some((_, high)), _) if high <= estimate.mean * (1.0 + EVEN) && estimate.mean > 0.0 => {
+        _ if estimate.is_pooled() => format!("{mean} (pooled)"),
+        (Some((low, high)), _)
+            if high <= estimate.mean * (1.0 + EVEN) && is_even(estimate.mean, low, high) =>
+        {
             format!("{mean} ± {}", percent(high / estimate.mean - 1.0))
         }
         (Some((low, high)), _) => range(low, high),

@@ -593,10 +593,15 @@ impl Session<'_> {
         if let Some(report) = report {
             output::print(&format!("report:  {}\n", report.display()))?;
         }
-        if let Some(banner) = results.environment.banner() {
+        let answer = claims::answer(&results);
+        let banner = match &answer {
+            Some(answer) => answer.banner.clone(),
+            None => results.environment.banner(),
+        };
+        if let Some(banner) = banner {
             output::print(&format!("\n{banner}\n"))?;
         }
-        match claims::answer(&results).filter(|_| outcome.measured > 0) {
+        match answer.filter(|_| outcome.measured > 0) {
             Some(answer) => output::print(&format!("\n{}\n{}\n", answer.text(), answer.sentence)),
             None => Ok(()),
         }

@@ -4,12 +4,18 @@
 //! three on: of a rate by the values, of a latency or cost by their logarithms, of a ratio by the
 //! logarithms of both sides (Welch). Two repeats show a range and decide nothing.
 
+use crate::results::Mark;
+
 /// Quantiles of Student's t that leave 2.5 % on either side, by degrees of freedom from 1.
 const T_95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
     2.052, 2.048, 2.045, 2.042,
 ];
+
+/// Why a percentile of all repeats together decides nothing.
+pub(crate) const POOLED: &str = "it is a percentile of all repeats together, since each has too few requests for it: longer \
+     repeats would be needed";
 
 /// Fewest repeats that have an interval.
 pub(crate) const REPEATS_MIN: usize = 3;
@@ -122,9 +128,14 @@ impl Estimate {
     /// The quotient of two values, by their logarithms.
     pub(crate) fn ratio(own: &Self, base: &Self) -> Self {
         let both = own.logs.zip(base.logs);
-        let logs = both.map(|(own, base)| Moments::sum([(own, 1.0), (base, -1.0)]));
+        let mean = own.mean / base.mean;
+        let logs = both.map(|(own, base)| {
+            let sum = Moments::sum([(own, 1.0), (base, -1.0)]);
+            // About the quotient of the values that are shown beside it.
+            Moments { mean: mean.ln(), ..sum }
+        });
         Self {
-            mean: logs.map_or(own.mean / base.mean, |logs| logs.mean.exp()),
+            mean,
             least: own.least / base.most,
             most: own.most / base.least,
             count: own.count.min(base.count),
@@ -152,8 +163,23 @@ impl Estimate {
             own: both.map(|(own, base)| Moments::sum([(own, 1.0), (base, -1.0)])),
             logs: None,
             slack: [mine[0] + theirs[1], mine[1] + theirs[0]],
-            floor: f64::NEG_INFINITY,
+            floor: own.floor - base.high(),
         }
+    }
+
+    /// The same about another value of the same scale: that of the means, where the quotients of
+    /// repeats have another mean.
+    pub(crate) fn about(self, mean: f64) -> Self {
+        let moved = |moments: Moments| Moments {
+            mean: if self.scale == Scale::Log { mean.ln() } else { mean },
+            ..moments
+        };
+        Self { mean, own: self.own.map(moved), logs: self.logs.map(moved), ..self }
+    }
+
+    /// The upper end of what is known of it.
+    pub(crate) fn high(&self) -> f64 {
+        self.interval().map_or(self.most, |(_, high)| high)
     }
 
     /// The geometric mean of several values; none if one has no logarithm.
@@ -178,6 +204,11 @@ impl Estimate {
     /// The same, but for what others may have done to it.
     pub(crate) const fn widened(self, slack: [f64; 2]) -> Self {
         Self { slack, ..self }
+    }
+
+    /// How far below and above it the value on a quiet machine may lie.
+    pub(crate) const fn slack(&self) -> [f64; 2] {
+        self.slack
     }
 
     /// The same, which cannot be less than this.
@@ -248,6 +279,21 @@ impl Estimate {
             Scale::Log => (low.exp(), high.exp()),
         };
         Some((low.max(self.floor), high))
+    }
+
+    /// Why there is no interval; empty if there is one.
+    pub(crate) fn why_no_interval(&self) -> &'static str {
+        match self.interval() {
+            Some(_) => "",
+            None if self.is_pooled() => POOLED,
+            None if self.slack.iter().any(|end| end.is_infinite()) => Mark::Disturbed.explained(),
+            None => "at least 3 repeats would be needed",
+        }
+    }
+
+    /// Whether it is of several repeats together.
+    pub(crate) const fn is_pooled(&self) -> bool {
+        self.pooled && self.count > 1
     }
 
     /// How the interval is made.

@@ -4,6 +4,7 @@
 //! [`compare`] first. [`rule`] is the table: a mark forbids a sentence, is named in it, or does not
 //! concern it. A cell without a result forbids every sentence.
 
+use super::estimate::POOLED;
 use super::{Cell, Estimate, Metric};
 use crate::results::{Mark, key};
 
@@ -113,8 +114,10 @@ pub(crate) enum Needed {
     TooMany,
     /// None: other programs may have made the difference.
     Quiet,
-    /// One repeat, or a percentile of all repeats together, shows no spread.
-    Unknown,
+    /// One repeat shows no spread.
+    Once,
+    /// Neither does a percentile of all repeats together.
+    Pooled,
 }
 
 /// More repeats than this are not recommended to anybody.
@@ -176,7 +179,8 @@ fn not_distinguishable(repeats: Needed) -> String {
         Needed::Quiet => {
             "other programs may have made the difference; measure on a quiet machine".to_owned()
         }
-        Needed::Unknown => "the repeats show no spread; at least 3 are needed".to_owned(),
+        Needed::Once => "one repeat shows no spread; at least 3 are needed".to_owned(),
+        Needed::Pooled => return POOLED.to_owned(),
     };
     format!("not distinguishable here: {needed}")
 }
@@ -234,7 +238,8 @@ pub(crate) fn distinguish(one: &Estimate, other: &Estimate) -> Gate {
         }
         false => Gate::NotDistinguishable {
             repeats: match one.needed(other, NEEDED_MAX) {
-                None => Needed::Unknown,
+                None if one.is_pooled() || other.is_pooled() => Needed::Pooled,
+                None => Needed::Once,
                 Some(None) => Needed::TooMany,
                 Some(Some(count)) => Needed::About(count),
             },
@@ -384,7 +389,7 @@ mod tests {
         let same = estimate(&[10.0, 11.0, 12.0]);
         assert_eq!(compare(&same, &same), Gate::NotDistinguishable { repeats: Needed::TooMany });
         let single = compare(&estimate(&[10.0]), &estimate(&[90.0, 91.0]));
-        assert_eq!(single, Gate::NotDistinguishable { repeats: Needed::Unknown });
+        assert_eq!(single, Gate::NotDistinguishable { repeats: Needed::Once });
         let bound = Estimate::exact(9.0);
         let above = [10.0, 10.1, 10.2];
         assert_eq!(compare(&estimate(&above), &bound).refusal(), None);

@@ -20,11 +20,20 @@ pub(crate) struct Knee<'a> {
     pub(crate) cell: &'a Cell,
     /// Whether no higher load was measured: the bend is beyond it.
     pub(crate) is_last: bool,
+    /// Whether no lower load was measured, and the next one is beyond the bend.
+    pub(crate) is_first: bool,
+    /// The load with the least p99, and the one beyond the bend.
+    ends: Vec<&'a Cell>,
     /// The next load, if its p99 cannot be told from twice the least one, and what that would take.
     unsure: Option<(&'a Cell, String)>,
 }
 
-impl Knee<'_> {
+impl<'a> Knee<'a> {
+    /// The cells that say where it is.
+    pub(crate) fn made_from(&self) -> Vec<&'a Cell> {
+        std::iter::once(self.cell).chain(self.ends.iter().copied()).collect()
+    }
+
     /// What follows a sentence about it: whether the next load is beyond it is not known.
     pub(crate) fn doubt(&self) -> String {
         let Some((cell, why)) = &self.unsure else { return String::new() };
@@ -33,7 +42,7 @@ impl Knee<'_> {
     }
 }
 
-/// The knee of a curve: from the load with the least p99 upwards, the last one at which p99 is
+/// The knee of a curve: from the load with the least p99 of those that are served upwards, the last one at which p99 is
 /// within twice that least value and 98 % of the offered rate are served. A load below that of
 /// the least p99 does not count: idle processors make it slower, not a queue.
 pub(crate) fn knee<'a>(cells: &Cells, curve: &[&'a Cell]) -> Option<Knee<'a>> {
@@ -48,21 +57,24 @@ pub(crate) fn knee<'a>(cells: &Cells, curve: &[&'a Cell]) -> Option<Knee<'a>> {
     if points.len() < 3 {
         return None;
     }
-    let by_latency = |(_, one): &(usize, f64), (_, other): &(usize, f64)| one.total_cmp(other);
-    let (from, least) = points.iter().map(|(_, p99, _)| p99.mean).enumerate().min_by(by_latency)?;
-    let bound = LATENCY_TIMES * least;
     let is_served = |(offered, _, cell): &(f64, Estimate, &Cell)| {
         mean(cell, |repeat| Some(repeat.iops)).unwrap_or(0.0) >= SERVED * offered
     };
+    let by_latency = |(_, one): &(usize, f64), (_, other): &(usize, f64)| one.total_cmp(other);
+    let served = points.iter().enumerate().filter(|(_, point)| is_served(point));
+    let (from, least) = served.map(|(at, (_, p99, _))| (at, p99.mean)).min_by(by_latency)?;
+    let bound = LATENCY_TIMES * least;
     let good = |point: &(f64, Estimate, &Cell)| point.1.mean <= bound && is_served(point);
     let rising = points.get(from..)?;
     let count = rising.iter().take_while(|point| good(point)).count();
     let (.., cell) = rising.get(count.checked_sub(1)?)?;
-    let next = rising.get(count).filter(|point| is_served(point));
-    let unsure = next.and_then(|(_, p99, cell)| {
+    let beyond = rising.get(count);
+    let unsure = beyond.filter(|point| is_served(point)).and_then(|(_, p99, cell)| {
         Some((*cell, distinguish(p99, &Estimate::exact(bound)).refusal()?))
     });
-    Some(Knee { cell, is_last: count == rising.len(), unsure })
+    let ends = rising.first().into_iter().chain(beyond).map(|(.., cell)| *cell).collect();
+    let (is_last, is_first) = (count == rising.len(), from + count == 1);
+    Some(Knee { cell, is_last, is_first, ends, unsure })
 }
 
 fn mean(cell: &Cell, value: impl Fn(&super::Repeat) -> Option<f64>) -> Option<f64> {
@@ -126,6 +138,13 @@ mod tests {
         let part = "; 70 % beside that: not distinguishable here: about ";
         assert!(near.starts_with(part) && near.ends_with(" repeats would be needed"), "{near}");
         assert_eq!(doubt([80, 81, 82]), "");
+    }
+
+    #[test]
+    fn a_load_that_is_not_served_has_no_least_latency() {
+        let least_unserved = [(10, 1.0, 30), (45, 1.0, 32), (75, 0.9, 20), (95, 0.9, 21)];
+        assert_eq!(knee_of(&least_unserved), Some((45, false)));
+        assert_eq!(knee_of(&[(10, 0.9, 20), (45, 0.9, 20), (75, 0.9, 20)]), None);
     }
 
     #[test]

@@ -194,6 +194,41 @@ impl Metric {
         }
     }
 
+    /// The quotient of two cells, each repeat by the same repeat of the other.
+    pub(crate) fn quotient(&self, cells: &Cells, own: &Cell, base: &Cell) -> Option<Estimate> {
+        let (mine, theirs) =
+            (self.read(cells, own).estimate()?, self.read(cells, base).estimate()?);
+        let apart = Estimate::ratio(&mine, &theirs);
+        if !is_of_a_repeat(&self.name) || mine.pooled || theirs.pooled {
+            return Some(apart);
+        }
+        let paired = against(own, Some(base), &|repeat| repeat.metric(&self.name), Join::Ratio);
+        let paired = paired.estimate().filter(|paired| paired.count == apart.count);
+        Some(paired.map_or(apart, |paired| paired.about(apart.mean).widened(apart.slack())))
+    }
+
+    /// The geometric mean of several cells with their values. Its spread is that of the repeats'
+    /// means: cells of a repeat were measured in turns, and may be slow together.
+    pub(crate) fn typical(&self, of: &[(Estimate, &Cell)]) -> Option<Estimate> {
+        let values: Vec<Estimate> = of.iter().map(|(value, _)| *value).collect();
+        let apart = Estimate::typical(&values)?;
+        let (_, first) = of.first()?;
+        let mean = |number: u32| {
+            let each = of.iter().map(|(_, cell)| {
+                let repeat = cell.repeats.iter().find(|repeat| repeat.number == number)?;
+                Some(repeat.metric(&self.name)?.ln())
+            });
+            let all: Vec<f64> = each.collect::<Option<Vec<f64>>>()?;
+            Some((all.iter().sum::<f64>() / all.len() as f64).exp())
+        };
+        let means: Option<Vec<f64>> =
+            first.repeats.iter().map(|repeat| mean(repeat.number)).collect();
+        let together =
+            means.filter(|_| of.iter().all(|(_, cell)| cell.repeats.len() == apart.count));
+        let together = together.and_then(|means| Estimate::of(&means, Scale::Log));
+        Some(together.map_or(apart, |all| all.about(apart.mean).widened(apart.slack())))
+    }
+
     /// The cells from which the value of one is made: itself, and what it is relative to.
     pub(crate) fn made_from<'a>(&self, cells: &'a Cells, cell: &'a Cell) -> Vec<&'a Cell> {
         let base = match self.name.as_str() {
@@ -219,10 +254,15 @@ impl Metric {
         match self.measured(cells, cell) {
             Reading::Is(estimate) => {
                 let estimate = estimate.widened(self.slack(cells, cell));
-                Reading::Is(match self.is_latency() {
-                    // No request was faster.
-                    true => estimate.at_least(cell.latency().min_ns() as f64),
-                    false => estimate,
+                let fastest = || cell.min_ns() as f64;
+                Reading::Is(match self.name.as_str() {
+                    // No request was faster, and local no slower than it may be.
+                    "delta" => {
+                        let local = cells.local(cell).map(|local| mean_of(cells, local));
+                        estimate.at_least(fastest() - local.unwrap_or(f64::INFINITY))
+                    }
+                    _ if self.is_latency() => estimate.at_least(fastest()),
+                    _ => estimate,
                 })
             }
             unknown => unknown,
@@ -269,14 +309,16 @@ impl Metric {
             Reading::of(&values.collect::<Vec<f64>>(), self.scale())
         };
         match self.name.as_str() {
-            "delta" => against(cell, cells.local(cell), mean_ns, Join::Difference),
+            "delta" => against(cell, cells.local(cell), &mean_ns, Join::Difference),
             // Of open loops it would be the ratio of what was offered.
             "share-of-local" if cell.value(key::LOAD_PERCENT).is_some() => Reading::Unknown,
-            "share-of-local" => against(cell, cells.local(cell), iops, Join::Ratio),
-            "concurrency" => against(cell, cells.local_at_depth_1(cell), iops, Join::Ratio),
-            "throughput-sustained" => against(cell, cells.alone(cell), iops, Join::Ratio),
+            "share-of-local" => against(cell, cells.local(cell), &iops, Join::Ratio),
+            "concurrency" => against(cell, cells.local_at_depth_1(cell), &iops, Join::Ratio),
+            "throughput-sustained" => against(cell, cells.alone(cell), &iops, Join::Ratio),
             "latency-interference" => interference(cell, cells.alone(cell)),
             "background-reached" => background(cells, cell),
+            // Nothing is faster than its floor: one of the two numbers is wrong.
+            "share-of-link" if cell.marks.contains(&Mark::AboveFloor) => Reading::Unknown,
             "share-of-link" => {
                 let link = cells.link(cell).map(|probe| probe.stream_bytes_per_s);
                 match link.fold(0.0, f64::max) {
@@ -329,12 +371,18 @@ impl Metric {
     }
 }
 
-fn iops(repeat: &Repeat) -> f64 {
-    repeat.iops
+fn iops(repeat: &Repeat) -> Option<f64> {
+    Some(repeat.iops)
 }
 
-fn mean_ns(repeat: &Repeat) -> f64 {
-    repeat.latency.mean_ns()
+fn mean_ns(repeat: &Repeat) -> Option<f64> {
+    simple("mean", repeat)
+}
+
+/// The highest that the mean latency of a cell may be.
+fn mean_of(cells: &Cells, cell: &Cell) -> f64 {
+    let mean = Metric::named("mean").and_then(|mean| mean.read(cells, cell).estimate());
+    mean.map_or(f64::INFINITY, |mean| mean.high())
 }
 
 /// How a cell is set against another one.
@@ -346,11 +394,16 @@ enum Join {
 
 /// A cell against another one: each repeat against the same repeat, which was measured next to it;
 /// all against all if one of them has no such repeat. Either way the spread of both counts.
-fn against(cell: &Cell, base: Option<&Cell>, value: fn(&Repeat) -> f64, join: Join) -> Reading {
+fn against(
+    cell: &Cell,
+    base: Option<&Cell>,
+    value: &dyn Fn(&Repeat) -> Option<f64>,
+    join: Join,
+) -> Reading {
     let Some(base) = base.filter(|base| base.is_measured()) else { return Reading::Unknown };
     let twin = |repeat: &Repeat| {
         let twin = base.repeats.iter().find(|other| other.number == repeat.number);
-        twin.map(|twin| (value(repeat), value(twin)))
+        Some((value(repeat)?, value(twin?)?))
     };
     let pairs: Option<Vec<(f64, f64)>> = cell.repeats.iter().map(twin).collect();
     let joined = |join: fn(f64, f64) -> f64, scale: Scale, pairs: &[(f64, f64)]| {
@@ -358,19 +411,20 @@ fn against(cell: &Cell, base: Option<&Cell>, value: fn(&Repeat) -> f64, join: Jo
         Estimate::of(&joined.filter(|value| value.is_finite()).collect::<Vec<f64>>(), scale)
     };
     let values = |cell: &Cell, scale| {
-        Estimate::of(&cell.repeats.iter().map(value).collect::<Vec<f64>>(), scale)
+        Estimate::of(&cell.repeats.iter().filter_map(value).collect::<Vec<f64>>(), scale)
     };
-    let estimate = match (pairs, join) {
-        (Some(pairs), Join::Ratio) => joined(|own, base| own / base, Scale::Log, &pairs),
-        (Some(pairs), Join::Difference) => joined(|own, base| own - base, Scale::Signed, &pairs),
-        (None, Join::Ratio) => values(cell, Scale::Plain)
-            .zip(values(base, Scale::Plain))
-            .map(|(own, base)| Estimate::ratio(&own, &base)),
-        (None, Join::Difference) => values(cell, Scale::Log)
-            .zip(values(base, Scale::Log))
-            .map(|(own, base)| Estimate::difference(&own, &base)),
-    };
-    estimate.map_or(Reading::Unknown, Reading::Is)
+    let scale = if let Join::Ratio = join { Scale::Plain } else { Scale::Log };
+    let apart = values(cell, scale).zip(values(base, scale)).map(|(own, base)| match join {
+        Join::Ratio => Estimate::ratio(&own, &base),
+        Join::Difference => Estimate::difference(&own, &base),
+    });
+    let Some(apart) = apart else { return Reading::Unknown };
+    let paired = pairs.and_then(|pairs| match join {
+        Join::Ratio => joined(|own, base| own / base, Scale::Log, &pairs),
+        Join::Difference => joined(|own, base| own - base, Scale::Signed, &pairs),
+    });
+    // About what the values say that are shown beside it.
+    Reading::Is(paired.map_or(apart, |paired| paired.about(apart.mean)))
 }
 
 fn read_percentile(cell: &Cell, percentile: f64) -> Reading {
@@ -411,7 +465,7 @@ fn background(cells: &Cells, cell: &Cell) -> Reading {
         let offered = repeat.values.get(number::OFFERED_IOPS)?;
         (*offered > 0.0).then(|| repeat.iops / offered)
     });
-    Reading::of(&reached.collect::<Vec<f64>>(), Scale::Log)
+    Reading::of(&reached.collect::<Vec<f64>>(), Scale::Plain)
 }
 
 impl Repeat {

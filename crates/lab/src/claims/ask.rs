@@ -141,7 +141,12 @@ pub(super) fn of_answer(plan: &Plan, cells: &Cells) -> Option<Vec<Ask>> {
             let cost = ask(named("cpu-per-io"), Beside::Best);
             vec![ask(metric("mean"), Beside::Local), Ask { is_aside: true, ..cost }]
         }
-        AnswerKind::Ratio => vec![ask(metric("iops"), Beside::Local)],
+        AnswerKind::Ratio => {
+            let ask = ask(metric("iops"), Beside::Local);
+            let is_one = ask.points_of(cells).is_empty();
+            let question = if is_one { String::new() } else { "highest ".to_owned() };
+            vec![Ask { question: question + &ask.question, ..ask }]
+        }
         AnswerKind::Best => {
             vec![Ask { is_choice: true, ..ask(metric("p99"), Beside::Best) }]
         }
@@ -319,13 +324,11 @@ fn matrix(cells: &Cells) -> Vec<Ask> {
         let over = vec![key::JOBS.to_owned()];
         asks.push(Ask { over, is_choice: true, is_aside: true, ..ask });
     }
-    let one = Configuration::from([(key::DEPTH.to_owned(), 1u64.into())]);
-    let ask = Ask::new(
-        "mean latency of one request at a time",
-        named("mean"),
-        Role::Plain,
-        Beside::Local,
-    );
-    asks.push(ask.at(&one));
+    if cells.measured(Role::Plain).any(|cell| cell.text(key::TRANSPORT) == "local") {
+        let one = Configuration::from([(key::DEPTH.to_owned(), 1u64.into())]);
+        let question = "mean latency of one request at a time";
+        let ask = Ask::new(question, named("mean"), Role::Plain, Beside::Local);
+        asks.push(ask.at(&one));
+    }
     asks
 }

@@ -3,8 +3,8 @@
 use super::ask::{Ask, Beside};
 use super::{Claim, Number, Row, Verdict, marks_of, unit_name};
 use crate::cells::gate::{Gate, Sentence, compare, gate};
-use crate::cells::{Better, Cell, Cells, Estimate, Metric, Unit};
-use crate::results::{Mark, Value, key};
+use crate::cells::{Better, Cell, Cells, Estimate, Metric, Reading, Unit};
+use crate::results::{Mark, Status, Value, key};
 use crate::units;
 
 /// A contender within this share of what it is compared with counts as good as that.
@@ -33,6 +33,14 @@ pub(super) struct Found<'a> {
     pub(super) at: String,
     /// The cells that it is made from.
     pub(super) cells: Vec<&'a Cell>,
+    /// Why it may be better elsewhere; empty if it is not.
+    pub(super) doubt: String,
+}
+
+impl<'a> Found<'a> {
+    pub(super) fn of_cell(estimate: Estimate, at: String, cells: Vec<&'a Cell>) -> Self {
+        Self { estimate, at, cells, doubt: String::new() }
+    }
 }
 
 /// A row before it is compared, or why there is no value.
@@ -67,6 +75,8 @@ impl Judged {
 pub(super) struct Made {
     pub(super) rows: Vec<Row>,
     pub(super) marks: Vec<Mark>,
+    /// The row of the best contender, where contenders are compared with it.
+    pub(super) leader: Option<usize>,
     /// What follows the consequence.
     pub(super) remark: String,
     pub(super) points: String,
@@ -220,25 +230,61 @@ impl Ask {
             if self.metric.is_better(other.0.mean, best.0.mean) { other } else { best }
         };
         let Some((estimate, cell)) = telling.iter().filter_map(read).reduce(better) else {
-            return Err(self.why_missing(&contender.cells));
+            return Err(self.why_missing(cells, &contender.cells));
         };
         let made_from = self.metric.made_from(cells, cell);
-        match gate(self.sentence(), &self.metric, &made_from).refusal() {
+        match gate(self.sentence(), &self.metric, &made_from).reason() {
             Some(why) => Err(why),
-            None => Ok(Found { estimate, at: self.place(cell), cells: made_from }),
+            None => Ok(Found {
+                doubt: self.doubt(cells, contender, &telling, estimate.mean),
+                ..Found::of_cell(estimate, self.place(cell), made_from)
+            }),
         }
     }
 
-    pub(super) fn why_missing(&self, of: &[&Cell]) -> String {
+    /// Why the best value of a contender may be another one: what its other cells would say if
+    /// their marks allowed it.
+    fn doubt(&self, cells: &Cells, of: &Contender<'_>, telling: &[&Cell], best: f64) -> String {
+        let is_left_out = |cell: &&&Cell| !telling.iter().any(|told| std::ptr::eq(*told, **cell));
+        let why = |cell: &&Cell| {
+            let place = || Some(self.place(cell)).filter(|place| !place.is_empty());
+            let place = || place().unwrap_or_else(|| "another cell".to_owned());
+            if !cell.is_measured() {
+                let is_failed = |of: &Status| !matches!(of, Status::Skipped { .. });
+                let is_failed = self.metric.is_rate() && cell.missing.iter().any(is_failed);
+                return is_failed.then(|| format!("{} has no result", place()));
+            }
+            let value = self.metric.read(cells, cell).mean()?;
+            let made_from = self.metric.made_from(cells, cell);
+            let refused = gate(self.sentence(), &self.metric, &made_from).reason()?;
+            let is_better = self.metric.is_better(value, best);
+            is_better.then(|| format!("{} may be better: {refused}", place()))
+        };
+        of.cells.iter().filter(is_left_out).find_map(why).unwrap_or_default()
+    }
+
+    pub(super) fn why_missing(&self, cells: &Cells, of: &[&Cell]) -> String {
         let reason = of.iter().find_map(|cell| cell.missing.first()?.reason());
-        match of.iter().any(|cell| cell.is_measured()) {
-            true => format!("its {} is not known", self.metric.label),
-            false => format!("not measured: {}", reason.unwrap_or("no result")),
+        let Some(cell) = of.iter().find(|cell| cell.is_measured()) else {
+            return format!("not measured: {}", reason.unwrap_or("no result"));
+        };
+        if let Reading::Unresolved = self.metric.read(cells, cell) {
+            let count = cell.latency().count();
+            return format!("too few requests for its {} ({count})", self.metric.label);
+        }
+        match self.metric.name.as_str() {
+            "latency-interference" | "throughput-sustained" => {
+                "it was not measured alone".to_owned()
+            }
+            "delta" | "share-of-local" | "concurrency" => {
+                "there is no local cell beside it".to_owned()
+            }
+            _ => format!("its {} is not known", self.metric.label),
         }
     }
 
     /// The settings that vary and do not distinguish contenders.
-    fn points_of(&self, cells: &Cells) -> Vec<String> {
+    pub(super) fn points_of(&self, cells: &Cells) -> Vec<String> {
         let asked: Vec<&Cell> = cells.cells.iter().filter(|cell| cell.role == self.role).collect();
         let contending = self.contending(&asked);
         let mut points = cells.varied(self.role);
@@ -256,21 +302,29 @@ impl Ask {
         words.join(", ")
     }
 
-    /// How a value stands to another: as good, if it is within 5 % of it or better.
+    /// How a value stands to another.
     pub(super) fn judged(&self, own: &Estimate, base: &Estimate, of: &[&Cell]) -> Judged {
         let advantage = match self.metric.better {
             Better::More => Estimate::ratio(own, base),
             Better::Less => Estimate::ratio(base, own),
         };
+        self.judged_by(&advantage, of)
+    }
+
+    /// How a value stands to another one that it is so many times better than: as good, if it is
+    /// within 5 % of it or better.
+    fn judged_by(&self, advantage: &Estimate, of: &[&Cell]) -> Judged {
         let bound = 1.0 - CLOSE;
         let gate =
-            compare(Sentence::Comparison, &self.metric, of, &advantage, &Estimate::exact(bound));
+            compare(Sentence::Comparison, &self.metric, of, advantage, &Estimate::exact(bound));
         Judged::of(gate, advantage.mean > bound)
     }
 
     /// Contenders beside the best of them.
     fn among<'a>(&self, cells: &'a Cells, contenders: Vec<Contender<'a>>) -> Made {
-        let mut made = Made { beside: "of the best".to_owned(), ..Made::default() };
+        let has_local = contenders.iter().any(|contender| contender.is_local);
+        let best = if has_local { "of the best remote" } else { "of the best" };
+        let mut made = Made { beside: best.to_owned(), ..Made::default() };
         let entries = self.entries(cells, contenders, &mut made);
         let found = || entries.iter().filter(|(contender, _)| !contender.is_local);
         let told = found().filter_map(|(_, found)| found.as_ref().ok());
@@ -279,6 +333,8 @@ impl Ask {
         };
         let best = told.reduce(|best, other| if better(best, other) { other } else { best });
         let is_sole = found().filter(|(_, found)| found.is_ok()).count() < 2;
+        let doubt = |of: &Found<'_>| Some(of.doubt.clone()).filter(|doubt| !doubt.is_empty());
+        let doubt_of_any = || found().find_map(|(_, found)| doubt(found.as_ref().ok()?));
         for (contender, value) in &entries {
             let (Ok(own), Some(best)) = (value, best) else {
                 let why = value.as_ref().err().map_or("", String::as_str);
@@ -308,6 +364,15 @@ impl Ask {
             };
             row.beside = row.beside.filter(|_| !judged.is_forbidden);
             (row.verdict, row.why) = (judged.verdict, judged.why);
+            if is_best {
+                made.leader = Some(made.rows.len());
+            }
+            // What may be better elsewhere is neither the best nor worse than it.
+            if let Some(why) = if is_best { doubt_of_any() } else { doubt(own) }
+                && row.verdict != Verdict::CannotTell
+            {
+                (row.verdict, row.why) = (Verdict::CannotTell, why);
+            }
             made.add(row, judged.marks);
         }
         made
@@ -325,7 +390,7 @@ impl Ask {
         };
         match gate {
             _ if own.estimate.interval().is_none() => {
-                value(Verdict::CannotTell, "at least 3 repeats would be needed", Vec::new())
+                value(Verdict::CannotTell, own.estimate.why_no_interval(), Vec::new())
             }
             Gate::Allowed { .. } if self.is_choice && is_missed => {
                 value(Verdict::CannotTell, "none of the others was measured beside it", Vec::new())
@@ -372,7 +437,11 @@ impl Ask {
                 let found = self.best(cells, &contender);
                 (contender, found)
             };
-            return contenders.into_iter().map(of).collect();
+            let entries: Vec<Entry<'a>> = contenders.into_iter().map(of).collect();
+            return match self.beside == Beside::Best && !self.metric.is_rate() {
+                true => self.at_one_point(cells, entries),
+                false => entries,
+            };
         }
         let value = |contender: &Contender<'a>, place: &str| {
             let same = |cell: &&&'a Cell| cell.is_measured() && self.place(cell) == place;
@@ -416,18 +485,57 @@ impl Ask {
         let of = |contender: Contender<'a>| {
             let values: Vec<(Estimate, &Cell)> =
                 used.iter().filter_map(|place| value(&contender, place)).collect();
-            let estimates: Vec<Estimate> = values.iter().map(|(estimate, _)| *estimate).collect();
-            let found = Estimate::typical(&estimates).map(|estimate| {
+            let found = self.metric.typical(&values).map(|estimate| {
                 let from = values.iter().flat_map(|(_, cell)| self.metric.made_from(cells, cell));
-                Found { estimate, at: String::new(), cells: from.collect() }
+                Found::of_cell(estimate, String::new(), from.collect())
             });
             let found = found.ok_or_else(|| match (is_measured(&&contender), &refused) {
                 (true, Some(why)) => why.clone(),
-                _ => self.why_missing(&contender.cells),
+                _ => self.why_missing(cells, &contender.cells),
             });
             (contender, found)
         };
         contenders.into_iter().map(of).collect()
+    }
+
+    /// The same at one point: a latency or cost at one load is not compared with that at another.
+    /// It is the point, of those that all contenders with a value have, where one is the best.
+    fn at_one_point<'a>(&self, cells: &'a Cells, entries: Vec<Entry<'a>>) -> Vec<Entry<'a>> {
+        let at = |contender: &Contender<'a>, place: &str| {
+            let telling = self.telling(&contender.cells);
+            let cell = *telling.iter().find(|cell| self.place(cell) == place)?;
+            let made_from = self.metric.made_from(cells, cell);
+            let estimate = self.metric.read(cells, cell).estimate()?;
+            let is_told = gate(self.sentence(), &self.metric, &made_from).refusal().is_none();
+            is_told.then(|| Found::of_cell(estimate, place.to_owned(), made_from))
+        };
+        let compared: Vec<&Contender<'a>> = entries
+            .iter()
+            .filter(|(contender, found)| !contender.is_local && found.is_ok())
+            .map(|(contender, _)| contender)
+            .collect();
+        if compared.len() < 2 {
+            return entries;
+        }
+        let best = |place: String| {
+            let values: Option<Vec<f64>> =
+                compared.iter().map(|of| Some(at(of, &place)?.estimate.mean)).collect();
+            Some((values?.into_iter().fold(f64::INFINITY, f64::min), place))
+        };
+        let places = compared.iter().flat_map(|of| &of.cells).map(|cell| self.place(cell));
+        let common = places.filter_map(best).min_by(|one, other| one.0.total_cmp(&other.0));
+        let of = |(contender, found): Entry<'a>| {
+            let found = match (&common, found) {
+                (Some((_, place)), Ok(found)) => Ok(at(&contender, place).unwrap_or(found)),
+                (None, Ok(found)) => Ok(Found {
+                    doubt: "the others were measured at other points".to_owned(),
+                    ..found
+                }),
+                (_, Err(why)) => Err(why),
+            };
+            (contender, found)
+        };
+        entries.into_iter().map(of).collect()
     }
 
     /// Contenders beside local.
@@ -450,7 +558,7 @@ impl Ask {
             let local = match own.cells.first().filter(|_| is_time) {
                 Some(cell) => cells.local(cell).filter(|_| !contender.is_local).and_then(|local| {
                     let estimate = self.metric.read(cells, local).estimate()?;
-                    Some(Found { estimate, at: String::new(), cells: vec![local] })
+                    Some(Found::of_cell(estimate, String::new(), vec![local]))
                 }),
                 None => peak.and_then(|(_, found)| found.clone().ok()),
             };
@@ -462,15 +570,36 @@ impl Ask {
                 continue;
             };
             let of: Vec<&Cell> = own.cells.iter().chain(&local.cells).copied().collect();
-            let judged = self.judged(&own.estimate, &local.estimate, &of);
+            let quotient = |own: &Found<'_>, base: &Found<'_>| {
+                let cells_of = own.cells.first().zip(base.cells.first());
+                let paired = cells_of
+                    .filter(|_| !self.is_typical)
+                    .and_then(|(own, base)| self.metric.quotient(cells, own, base));
+                paired.unwrap_or_else(|| Estimate::ratio(&own.estimate, &base.estimate))
+            };
+            let judged = self.judged_by(
+                &match self.metric.better {
+                    Better::More => quotient(own, &local),
+                    Better::Less => quotient(&local, own),
+                },
+                &of,
+            );
             let beside = match is_time {
-                true => Estimate::difference(&own.estimate, &local.estimate),
-                false => Estimate::ratio(&own.estimate, &local.estimate),
+                true => self.above(cells, own, &local),
+                false => quotient(own, &local),
             };
             let unit = if is_time { Unit::Time } else { Unit::Share };
             row.beside = Some(Number::of(unit, &beside));
             row.beside = row.beside.filter(|_| !judged.is_forbidden);
             (row.verdict, row.why) = (judged.verdict, judged.why);
+            if !is_time {
+                let others = self.others(cells, contender, own);
+                row.at = [row.at, others]
+                    .into_iter()
+                    .filter(|part| !part.is_empty())
+                    .collect::<Vec<_>>()
+                    .join("; ");
+            }
             if row.verdict != Verdict::CannotTell && is_time {
                 least = Some(least.map_or(local.estimate, |least| least));
             }
@@ -483,15 +612,45 @@ impl Ask {
     }
 }
 
+impl Ask {
+    /// How far a value is above that of local. A mean is so in each repeat.
+    fn above(&self, cells: &Cells, own: &Found<'_>, local: &Found<'_>) -> Estimate {
+        let delta = Metric::named("delta").filter(|_| self.metric.name == "mean");
+        let paired = delta.zip(own.cells.first());
+        let paired = paired.and_then(|(delta, cell)| delta.read(cells, cell).estimate());
+        paired.unwrap_or_else(|| Estimate::difference(&own.estimate, &local.estimate))
+    }
+
+    /// The shares of local at the points of a contender that a value is not at; empty if there are
+    /// none.
+    pub(super) fn others(&self, cells: &Cells, of: &Contender<'_>, found: &Found<'_>) -> String {
+        let is_other =
+            |cell: &&&Cell| !found.cells.iter().any(|known| std::ptr::eq(*known, **cell));
+        let share = |cell: &&Cell| {
+            let local = cells.local(cell).filter(|local| local.is_measured())?;
+            let both = [*cell, local];
+            let is_told = gate(Sentence::Comparison, &self.metric, &both).refusal().is_none();
+            self.metric.quotient(cells, cell, local).filter(|_| is_told).map(|share| share.mean)
+        };
+        let telling = self.telling(&of.cells);
+        let shares = telling.iter().filter(is_other).filter_map(share);
+        let (least, most) = shares
+            .fold((f64::INFINITY, 0.0_f64), |(least, most), of| (least.min(of), most.max(of)));
+        match (units::percent(least), units::percent(most)) {
+            _ if self.is_typical || least > most => String::new(),
+            (least, most) if least == most => format!("{least} of local at the other points"),
+            (least, most) => format!("{least} to {most} of local at the other points"),
+        }
+    }
+}
+
 /// What local latency is: that of a device, or of a copy, beside which an SSD's is named.
 fn ssd(cells: &Cells, local: &Estimate) -> String {
     let device = cells.environment.local.split([':', ',']).next().unwrap_or_default();
     match device {
-        "memory" | "" => format!(
-            "; local is memory, which is a copy and no SSD: one takes about {} \
-             (assumed: none was measured)",
-            units::time(SSD_NS)
-        ),
+        "memory" | "" => {
+            format!("; local is memory; an SSD would take about {} (assumed)", units::time(SSD_NS))
+        }
         "null" => "; local is a null device, which moves no data".to_owned(),
         _ => format!("; local is {} ({})", cells.environment.local, units::time(local.mean)),
     }

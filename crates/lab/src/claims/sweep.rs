@@ -11,6 +11,9 @@ use crate::units;
 /// A rate that is this share of its highest is near it.
 const NEAR: f64 = 0.9;
 
+/// Why a curve has no knee.
+const KNEELESS: &str = "fewer than three loads have a p99, or none of them was served whole";
+
 /// A tenant bears a background beside which its p99 is at most so many times that alone.
 const BORNE: f64 = 2.0;
 
@@ -32,11 +35,10 @@ impl Ask {
         let local = contenders.iter().find(|contender| contender.is_local);
         let local = local.map(|local| self.curve(cells, &local.cells)).unwrap_or_default();
         let what = match self.beside {
-            Beside::Alone if self.metric.is_rate() => "of its value alone",
-            Beside::Alone => "times its value alone",
+            Beside::Alone => "of its value alone",
             Beside::Borne if self.metric.is_rate() => "of its value alone, at least 90 %",
-            Beside::Borne => "times its value alone, at most 2",
-            Beside::Second => "times the second",
+            Beside::Borne => "of its value alone, at most 2 ×",
+            Beside::Second => "of the second",
             Beside::Capacity => "of the capacity",
             _ => "of local there",
         };
@@ -81,7 +83,7 @@ impl Ask {
         let words = [at, self.place(point.cell)];
         let words = words.into_iter().filter(|text| !text.is_empty());
         let at = words.collect::<Vec<String>>().join(", ");
-        Row::of(contender, self.metric.unit, &Found { estimate, at, cells })
+        Row::of(contender, self.metric.unit, &Found::of_cell(estimate, at, cells))
     }
 
     /// From which value on a rate is near its highest, and how much of local that is.
@@ -99,7 +101,8 @@ impl Ask {
         let highest =
             curve.iter().reduce(|best, other| if better(best, other) { other } else { best });
         let Some(highest) = highest else {
-            return made.add(Row::without(contender, &self.why_missing(&contender.cells)), None);
+            return made
+                .add(Row::without(contender, &self.why_missing(cells, &contender.cells)), None);
         };
         let near = |point: &Point<'_>| {
             let share = Estimate::ratio(&point.estimate, &highest.estimate);
@@ -146,20 +149,24 @@ impl Ask {
         highest: &Point<'_>,
     ) -> (String, Verdict, String) {
         let setting = units::setting(&self.along, found.value);
-        let is_last = |last: &Point<'_>, before: &Point<'_>| {
-            last.value == found.value && last.estimate.is_apart_from(&before.estimate)
+        let is_last = |last: &Point<'_>, before: &[Point<'_>]| {
+            let is_above = |point: &Point<'_>| {
+                let share = Estimate::ratio(&last.estimate, &point.estimate);
+                is_surely(&share, 1.0) && share.mean > 1.0 + CLOSE
+            };
+            last.value == found.value && before.iter().all(is_above)
         };
         let (at, verdict, why) = match curve {
             [_] => {
                 let why = format!("other values of {} were not measured", units::axis(&self.along));
                 return (setting, Verdict::CannotTell, why);
             }
-            [.., before, last] if is_last(last, before) => {
+            [before @ .., last] if is_last(last, before) => {
                 let at = format!("still grows at {setting}, the last that was measured");
                 (at, Verdict::No, "")
             }
             _ if found.estimate.interval().is_none() => {
-                (setting, Verdict::CannotTell, "at least 3 repeats would be needed")
+                (setting, Verdict::CannotTell, found.estimate.why_no_interval())
             }
             _ if found.value == highest.value => {
                 (format!("highest at {setting}"), Verdict::Yes, "")
@@ -180,8 +187,9 @@ impl Ask {
         let curve = self.curve(cells, &contender.cells);
         let mut pairs = Vec::new();
         for point in &curve {
-            if let Some(local) = local.iter().find(|of| of.value == point.value) {
-                let share = Estimate::ratio(&point.estimate, &local.estimate);
+            if let Some(local) = local.iter().find(|of| of.value == point.value)
+                && let Some(share) = self.metric.quotient(cells, point.cell, local.cell)
+            {
                 pairs.push((point.cell, local.cell, share, point.estimate, point.value));
             }
         }
@@ -189,11 +197,23 @@ impl Ask {
             is_surely(share, 1.0 - CLOSE)
         };
         let from = pairs.iter().rposition(|pair| !reaches(pair)).map_or(0, |last| last + 1);
-        let nearest = pairs.iter().max_by(|one, other| one.2.mean.total_cmp(&other.2.mean));
+        let by_share = |one: &&(_, _, Estimate, _, _), other: &&(_, _, Estimate, _, _)| {
+            one.2.mean.total_cmp(&other.2.mean)
+        };
+        // Where some values reach it and the highest does not, the answer is the farthest.
+        let reaching: Vec<String> = pairs
+            .iter()
+            .filter(|pair| reaches(pair))
+            .map(|(.., value)| units::setting(&self.along, value))
+            .collect();
+        let nearest = match reaching.is_empty() {
+            true => pairs.iter().max_by(by_share),
+            false => pairs.iter().min_by(by_share),
+        };
         let Some((cell, base, share, estimate, value)) = pairs.get(from).or(nearest) else {
             let why = match contender.cells.iter().any(|cell| cell.is_measured()) {
                 true => "local was not measured beside it".to_owned(),
-                false => self.why_missing(&contender.cells),
+                false => self.why_missing(cells, &contender.cells),
             };
             return made.add(Row::without(contender, &why), None);
         };
@@ -207,9 +227,19 @@ impl Ask {
         } else {
             let bound = Estimate::exact(1.0 - CLOSE);
             let told = compare(Sentence::Comparison, &self.metric, &[*cell, *base], share, &bound);
-            let place = if pairs.iter().any(reaches) { "not from any value on" } else { "nowhere" };
-            (format!("{place}; nearest at {setting}"), Judged::of(told, false))
+            let at = match reaching.is_empty() {
+                true => format!("nowhere; nearest at {setting}"),
+                false => format!("only at {}; farthest at {setting}", reaching.join(", ")),
+            };
+            (at, Judged::of(told, false))
         };
+        let own = Found::of_cell(*estimate, String::new(), vec![*cell]);
+        let others = match is_found {
+            true => self.others(cells, &self.from(contender, value), &own),
+            false => String::new(),
+        };
+        let at = [at, others].into_iter().filter(|part| !part.is_empty());
+        let at = at.collect::<Vec<String>>().join("; ");
         let mut row = self.row(contender, &Point { value, cell, estimate: *estimate }, at);
         if judged.verdict == Verdict::CannotTell && !is_found && judged.marks.is_empty() {
             row.at = setting;
@@ -223,6 +253,16 @@ impl Ask {
             (row.value, row.beside) = (None, None);
         }
         made.add(row, judged.marks);
+    }
+
+    /// The cells of a contender from a value of the setting on.
+    fn from<'a>(&self, contender: &Contender<'a>, value: &Value) -> Contender<'a> {
+        let is_beyond = |cell: &&&Cell| {
+            let own = cell.value(&self.along);
+            own.is_some_and(|own| value_order(&self.along, own, value).is_ge())
+        };
+        let cells = contender.cells.iter().filter(is_beyond).copied().collect();
+        Contender { cells, ..contender.clone() }
     }
 
     /// At which values of one setting the first value of another is as good as the second.
@@ -265,7 +305,7 @@ impl Ask {
             made.add(row, judged.marks);
         }
         if ones.is_empty() {
-            made.add(Row::without(contender, &self.why_missing(&contender.cells)), None);
+            made.add(Row::without(contender, &self.why_missing(cells, &contender.cells)), None);
         }
     }
 
@@ -273,7 +313,8 @@ impl Ask {
     fn beside_a_neighbour(&self, cells: &Cells, contender: &Contender<'_>, made: &mut Made) {
         let curve = self.curve(cells, &contender.cells);
         let Some(highest) = curve.last() else {
-            return made.add(Row::without(contender, &self.why_missing(&contender.cells)), None);
+            return made
+                .add(Row::without(contender, &self.why_missing(cells, &contender.cells)), None);
         };
         let shown = self.shown();
         let judge = |point: &Point<'_>| {
@@ -291,6 +332,19 @@ impl Ask {
             Some(point) => format!(", worse from {} on", units::setting(&self.along, point.value)),
             None => String::new(),
         };
+        let by_value = |one: &&Point<'_>, other: &&Point<'_>| {
+            one.estimate.mean.total_cmp(&other.estimate.mean)
+        };
+        let worst = match self.metric.is_rate() {
+            true => curve.iter().min_by(by_value),
+            false => curve.iter().max_by(by_value),
+        };
+        let worst =
+            worst.filter(|point| point.value != highest.value).map_or_else(String::new, |point| {
+                let unit = if self.metric.is_rate() { Unit::Share } else { Unit::Times };
+                let load = units::setting(&self.along, point.value);
+                format!(", worst at {load}: {}", units::show(unit, point.estimate.mean))
+            });
         let value = shown.read(cells, highest.cell).estimate();
         let is_told =
             gate(Sentence::Comparison, &self.metric, &self.metric.made_from(cells, highest.cell));
@@ -302,7 +356,7 @@ impl Ask {
         }
         row.cells =
             self.metric.made_from(cells, highest.cell).iter().map(|cell| cell.id.clone()).collect();
-        row.at = format!("{setting}{onset}");
+        row.at = format!("{setting}{onset}{worst}");
         row.verdict = judged.verdict;
         made.add(row, judged.marks);
     }
@@ -320,7 +374,8 @@ impl Ask {
         };
         let judged: Vec<_> = curve.iter().map(judge).collect();
         let Some(least) = curve.first() else {
-            return made.add(Row::without(contender, &self.why_missing(&contender.cells)), None);
+            return made
+                .add(Row::without(contender, &self.why_missing(cells, &contender.cells)), None);
         };
         let borne = judged.iter().take_while(|(is_borne, _)| *is_borne).count();
         let load = |point: &Point<'_>| units::setting(&self.along, point.value);
@@ -362,12 +417,12 @@ impl Ask {
             contender.cells.iter().copied().filter(|cell| cell.is_measured()).collect();
         let Some(bend) = knee(cells, &curve) else {
             let why = match curve.is_empty() {
-                true => self.why_missing(&contender.cells),
-                false => "fewer than three loads have a p99".to_owned(),
+                true => self.why_missing(cells, &contender.cells),
+                false => KNEELESS.to_owned(),
             };
             return made.add(Row::without(contender, &why), None);
         };
-        let gate = gate(Sentence::Value, &p99, &[bend.cell]);
+        let gate = gate(Sentence::Comparison, &p99, &bend.made_from());
         let read = |metric: &Metric| metric.read(cells, bend.cell).estimate();
         let (None, Some(rate), Some(latency)) = (gate.refusal(), read(&self.metric), read(&p99))
         else {
@@ -377,7 +432,11 @@ impl Ask {
         let capacity = capacity(cells, bend.cell, &self.metric);
         let load = bend.cell.number(key::LOAD_PERCENT).unwrap_or_default();
         let of = if capacity.is_some() { "the capacity" } else { MOST_REACHED };
-        let last = if bend.is_last { ", the highest load that was measured" } else { "" };
+        let last = match (bend.is_last, bend.is_first) {
+            (true, _) => ", the highest load that was measured",
+            (false, true) => ", the lowest load that was measured: the knee may be lower",
+            (false, false) => "",
+        };
         let at = format!(
             "{load:.0} % of {of}{last}; p99 is {} there",
             Number::of(p99.unit, &latency).told()
@@ -388,10 +447,15 @@ impl Ask {
         let doubt = bend.doubt();
         row.verdict = match contender.is_local {
             true => Verdict::Reference,
-            false if latency.interval().is_none() => Verdict::CannotTell,
+            false if latency.interval().is_none() || bend.is_first || !doubt.is_empty() => {
+                Verdict::CannotTell
+            }
             false => Verdict::Yes,
         };
-        row.why = doubt.trim_start_matches("; ").to_owned();
+        row.why = match doubt.trim_start_matches("; ") {
+            "" if row.verdict == Verdict::CannotTell => latency.why_no_interval().to_owned(),
+            doubt => doubt.to_owned(),
+        };
         made.add(row, named(gate));
     }
 }

@@ -504,7 +504,7 @@ fn a_sweep_says_from_which_value_on() {
         row(&of("overhead-b-app", &[&local[..], &[("tcp", 4, small), ("tcp", 8, large)]].concat()))
     };
     assert_eq!(parity(1e5, 3.95e5), (Verdict::Yes, "from 8 KiB on".into(), Some("98.8 %".into())));
-    assert_eq!(parity(3.95e5, 1e5).1, "not from any value on; nearest at 4 KiB");
+    assert_eq!(parity(3.95e5, 1e5).1, "only at 4 KiB; farthest at 8 KiB");
     assert_eq!(
         parity(1e5, 2e5),
         (Verdict::No, "nowhere; nearest at 8 KiB".into(), Some("50.0 %".into()))
@@ -617,4 +617,123 @@ fn the_views_of_a_claim_say_the_same() {
         assert!(!answer.sentence.contains("the only one here"), "{}", answer.sentence);
     });
     assert!(kinds.contains(&AnswerKind::Knee) && kinds.contains(&AnswerKind::Slowdown));
+}
+
+/// A latency or a cost at one load is not compared with that at another.
+#[test]
+fn latencies_are_compared_at_one_point() {
+    all(|plan, records| {
+        for claim in claims_of(plan, &repeated(records)) {
+            let is_time = ["ns", "cores"].contains(&claim.unit);
+            if !is_time || !claim.beside.starts_with("of the best") {
+                continue;
+            }
+            let compared = claim.rows.iter().filter(|row| row.beside.is_some());
+            let compared = compared.filter(|row| row.verdict != Verdict::Reference);
+            let places: Vec<&str> = compared.map(|row| row.at.as_str()).collect();
+            assert!(places.windows(2).all(|two| two[0] == two[1]), "{}: {claim:?}", plan.name);
+        }
+    });
+    let of = |polling: &str, kib: u64, us: u64| {
+        let settings = [(key::HOST_POLLING, Value::from(polling)), (key::DEPTH, kib.into())];
+        point(&settings, 1e4, us)
+    };
+    let mut plan = plan("latency-cdf");
+    plan.set(key::HOST_POLLING, ["spin", "sleep"].map(Value::from).into());
+    // Each is fastest elsewhere.
+    let records = [of("spin", 1, 6), of("spin", 20, 11), of("sleep", 1, 142), of("sleep", 20, 72)];
+    let cells = Cells::of(&repeated(&records), &Environment::default());
+    let ask = criteria(&cells).into_iter().find(|ask| ask.metric.name == "p99").expect("one");
+    let claim = Ask { is_typical: false, ..ask }.claim(&cells);
+    let sleeps = claim.rows.iter().find(|row| row.contender == "host sleeps").expect("a row");
+    assert_eq!(sleeps.at, "depth 1", "{claim:?}");
+    let ratio = sleeps.beside.as_ref().expect("a ratio").value;
+    assert!((ratio / (142.0 / 6.0) - 1.0).abs() < 0.01, "{claim:?}");
+}
+
+/// What marks or faults leave out may be what is asked for.
+#[test]
+fn a_peak_that_may_be_elsewhere_is_no_peak() {
+    let claim = |change: &dyn Fn(&mut Record)| {
+        let mut records: Vec<Record> = [("tcp", 1, 3e4), ("tcp", 5, 9.5e4), ("rdma", 1, 2e4)]
+            .map(|(transport, depth, iops)| over(transport, depth, iops, 30))
+            .into();
+        change(&mut records[1]);
+        let cells = Cells::of(&repeated(&records), &Environment::default());
+        let ask = criteria(&cells).into_iter().find(|ask| ask.metric.name == "iops");
+        ask.expect("a criterion").claim(&cells)
+    };
+    let tcp = |claim: &Claim| {
+        let row = claim.rows.iter().find(|row| row.contender == "tcp").expect("a row");
+        (row.verdict, row.why.clone())
+    };
+    assert_eq!(tcp(&claim(&|_| {})), (Verdict::Yes, String::new()));
+    let (verdict, why) = tcp(&claim(&|record| record.mark(Mark::GeneratorFull)));
+    assert_eq!(verdict, Verdict::CannotTell);
+    assert!(why.starts_with("depth 5 may be better: "), "{why}");
+    let failed = Status::Failed { reason: "gone".to_owned() };
+    let (verdict, why) = tcp(&claim(&|record| record.status = failed.clone()));
+    assert_eq!((verdict, why.as_str()), (Verdict::CannotTell, "depth 5 has no result"));
+    let skipped = Status::Skipped { reason: "one processor".to_owned() };
+    let (verdict, _) = tcp(&claim(&|record| record.status = skipped.clone()));
+    assert_eq!(verdict, Verdict::Yes, "it cannot be measured here");
+}
+
+#[test]
+fn a_difference_to_local_is_the_same_in_claims_and_tables() {
+    let mut records = repeated(&[over("local", 1, 1e5, 10), over("tcp", 1, 4e4, 39)]);
+    // Repeats that are slow together, by so much.
+    for record in &mut records {
+        let us = 20 * u64::from(record.repeat);
+        let other = record.configuration.get(key::TRANSPORT) == Some(&"tcp".into());
+        record.read = over("tcp", 1, 4e4, us + if other { 30 } else { 0 }).read;
+    }
+    let plan = plan("first-look");
+    let cells = Cells::of(&records, &Environment::default());
+    let tcp = cells.cells.iter().find(|cell| cell.text(key::TRANSPORT) == "tcp").expect("a cell");
+    let table = crate::cells::Metric::named("delta").expect("a metric").read(&cells, tcp);
+    let table = table.estimate().expect("a value");
+    let answer = of_cells(&plan, &cells).expect("an answer");
+    let told = answer.claims[0].rows.iter().find(|row| row.contender == "tcp").expect("a row");
+    let beside = told.beside.as_ref().expect("a difference");
+    assert_eq!(beside.value, table.mean);
+    let interval = beside.interval.as_ref().expect("three repeats");
+    let (low, high) = table.interval().expect("three repeats");
+    assert!((interval.low - low).abs() < 1e-6 && (interval.high - high).abs() < 1e-6);
+    assert!(high - low < 1.0, "each repeat has the same: {interval:?}");
+}
+
+#[test]
+fn cells_without_a_line_are_told_before_everything_else() {
+    let records = repeated(&[over("local", 1, 1e5, 10), over("tcp", 1, 4e4, 39)]);
+    let mut cells: Vec<String> = records.iter().map(|record| record.cell.clone()).collect();
+    cells.dedup();
+    let of = |cells: &[String]| {
+        let environment = Environment { cells: cells.to_vec(), ..Environment::default() };
+        of_records(&plan("first-look"), &records, &environment).expect("an answer").banner
+    };
+    assert_eq!(of(&cells), None);
+    cells.push("another".to_owned());
+    let banner = of(&cells).expect("a banner");
+    assert!(banner.starts_with(&format!("1 of the {} cells", cells.len())), "{banner}");
+}
+
+#[test]
+fn a_background_that_fell_short_is_a_condition_of_its_foreground() {
+    let of = |role, load: Option<u64>, us| {
+        let mut settings = vec![
+            (key::FOREGROUND, Value::from("l-app")),
+            (key::HOST_POLLING, "sleep".into()),
+            (key::DEPTH, 1u64.into()),
+        ];
+        settings.extend(load.map(|load| (key::LOAD_PERCENT, load.into())));
+        record(role, &settings, 1e4, us)
+    };
+    let mut background = of(Role::Background, Some(90), 50);
+    background.mark(Mark::BackgroundShort);
+    let (alone, beside) = (of(Role::Alone, None, 100), of(Role::Foreground, Some(90), 300));
+    let answer = answered("target-interference", &[alone, beside, background]);
+    let claim = answer.claims.iter().find(|claim| claim.question.starts_with("p99 of l-app"));
+    let claim = claim.expect("a claim");
+    assert!(claim.marks.contains(&Mark::BackgroundShort.short()), "{claim:?}");
 }

@@ -10,8 +10,10 @@ impl Ask {
         let rows: Vec<&Row> =
             made.rows.iter().filter(|row| row.verdict != Verdict::Reference).collect();
         let parts = match self.beside {
-            _ if rows.is_empty() => vec!["no answer: no cell of it was measured".to_owned()],
-            Beside::Best => best(&rows, self.is_choice),
+            _ if rows.is_empty() => vec![self.nothing()],
+            Beside::Best => {
+                best(&rows, made.leader.and_then(|at| made.rows.get(at)), self.is_choice)
+            }
             Beside::Second => by_verdict(&rows),
             Beside::Local | Beside::Alone => each(&rows, &made.beside, false),
             Beside::Highest | Beside::Parity | Beside::Borne | Beside::Capacity => {
@@ -23,6 +25,16 @@ impl Ask {
             _ => self.question.clone(),
         };
         format!("{}: {}", units::capital(&question), parts.join("; "))
+    }
+}
+
+impl Ask {
+    /// Why there is no row.
+    fn nothing(&self) -> String {
+        let at = self.at.iter().map(|(key, value)| units::setting(key, value));
+        let at = at.collect::<Vec<String>>().join(", ");
+        let cells = if at.is_empty() { "cell".to_owned() } else { format!("cell with {at}") };
+        format!("no answer: no {cells} was measured")
     }
 }
 
@@ -41,13 +53,16 @@ fn untold(rows: &[&Row]) -> Vec<String> {
             None => reasons.push((&row.why, vec![&row.contender])),
         }
     }
-    reasons.iter().map(|(why, names)| format!("{}: {why}", names.join(", "))).collect()
+    let of = |(why, names): &(&str, Vec<&str>)| match names.len() {
+        count if count > 2 && count == rows.len() => format!("all {count} of them: {why}"),
+        _ => format!("{}: {why}", names.join(", ")),
+    };
+    reasons.iter().map(of).collect()
 }
 
 /// The best contender, those as good, and the others.
-fn best(rows: &[&Row], is_choice: bool) -> Vec<String> {
-    let is_leader = |row: &&&Row| row.value.is_some() && row.beside.is_none();
-    let Some(leader) = rows.iter().find(is_leader) else {
+fn best(rows: &[&Row], leader: Option<&Row>, is_choice: bool) -> Vec<String> {
+    let Some(leader) = leader else {
         return std::iter::once("no answer".to_owned()).chain(untold(rows)).collect();
     };
     let name = &leader.contender;
@@ -55,7 +70,8 @@ fn best(rows: &[&Row], is_choice: bool) -> Vec<String> {
         Verdict::Value => vec![format!("{} ({name})", told(leader))],
         Verdict::Yes if is_choice => vec![format!("take {name}, {}", told(leader))],
         Verdict::Yes => vec![format!("{name}, {}", told(leader))],
-        _ => vec![format!("cannot tell; {name} has {}", told(leader))],
+        _ if rows.len() == 1 => vec![format!("cannot tell; {name} has {}", told(leader))],
+        _ => vec![format!("cannot tell; the best is {name} with {}", told(leader))],
     };
     let of = |row: &&Row| {
         let beside = row.beside.as_ref().map(|of| of.text.clone()).unwrap_or_default();

@@ -120,7 +120,7 @@ fn study(
         section .study id={ "study-" (index) } {
             @if several { h2 { (plan.title) } }
             @if !plan.question.is_empty() { p .question { (plan.question) } }
-            @if let Some(banner) = section.environment.banner() { p .warning.banner { (banner) } }
+            @if let Some(banner) = &section.banner { p .warning.banner { (banner) } }
             @if !section.faults.is_empty() { p .warning.banner {
                 "These results are not whole: " (section.faults.join("; ")) "."
             } }

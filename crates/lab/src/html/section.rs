@@ -21,6 +21,8 @@ use crate::study::plan::{Kind, Plan};
 pub(super) struct Section {
     pub(super) plan: Plan,
     pub(super) environment: Environment,
+    /// What a reader has to know before everything else.
+    pub(super) banner: Option<String>,
     /// Why the plan could not be read.
     pub(super) plan_fault: Option<String>,
     pub(super) extent: String,
@@ -102,6 +104,7 @@ impl Section {
             all: all(&cells),
             commands: commands(&cells),
             environment: results.environment.clone(),
+            banner: claims::banner(&cells),
             about_cpu,
             figures,
             plan,
@@ -153,7 +156,7 @@ fn extent(cells: &Cells, plan: &Plan) -> String {
     format!(
         "{} of {} cells have a result, {n}; {} each, {} measured in all.",
         measured.len(),
-        cells.cells.len(),
+        cells.cells.len().max(cells.environment.cells.len()),
         units::time(each * 1e9),
         units::time(seconds * 1e9),
     )

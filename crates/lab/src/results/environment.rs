@@ -148,7 +148,7 @@ impl Environment {
         (!busy.is_empty()).then(|| {
             format!(
                 "{}: what ran there is part of these numbers. CPU time beyond idle is not known, \
-                 and neither a cost nor a verdict beside a publication is given. On a quiet \
+                 and neither costs nor values beside a publication are judged. On a quiet \
                  machine: weft study run --wait-for-quiet 5m.",
                 units::capital(&busy.join(", ")),
             )

@@ -53,7 +53,9 @@ fn a_ratio_has_the_spread_of_both_sides() {
     let ratio = Estimate::ratio(&rate(&[2.0, 2.0, 2.0]), &base);
     let log = 4.303 * 0.1 / 3.0f64.sqrt();
     let (low, high) = ratio.interval().expect("three of each");
-    assert!((high / 2.0 - log.exp()).abs() < 1e-6 && (low / 2.0 - (-log).exp()).abs() < 1e-6);
+    let mean = 2.0 / base.mean;
+    assert!((high / mean - log.exp()).abs() < 1e-6 && (low / mean - (-log).exp()).abs() < 1e-6);
+    assert_eq!(ratio.mean, mean, "the quotient of what is shown");
     let ratio = Estimate::ratio(&rate(&[2.0, 4.0]), &rate(&[1.0, 2.0]));
     assert!((ratio.mean - 2.0).abs() < 1e-9 && (ratio.least, ratio.most) == (1.0, 4.0));
     let apart = Estimate::difference(&rate(&[9.0, 10.0, 11.0]), &rate(&[4.0, 5.0, 6.0]));

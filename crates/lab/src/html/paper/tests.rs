@@ -186,7 +186,7 @@ fn marks_and_intervals_withhold_a_verdict() {
     let published = published("overhead-t-app", &[LOCAL, &remote(45.0)]);
     let said = paper_comparisons(&published, &once, &plan("overhead-t-app"));
     let Outcome::Withheld(why) = &said[0].rows[1].verdict else { panic!("one repeat") };
-    assert!(why.contains("the repeats show no spread"), "{why}");
+    assert!(why.contains("one repeat shows no spread"), "{why}");
     let mut records = repeated(&records);
     for (index, record) in records.iter_mut().enumerate() {
         let direction = record.read.as_mut().expect("reads");
