@@ -10,7 +10,7 @@ const DEVIATIONS: f64 = 1.645;
 const BEYOND: f64 = 1.25;
 
 /// Less than this part of what arrives is served beyond the knee.
-const SERVED: f64 = 0.985;
+pub(crate) const SERVED: f64 = 0.985;
 
 /// A fit whose p99 is off by more than this (a natural logarithm) does not explain its own cells;
 /// where each cell was predicted from the others, what it is off by is in the interval as well.
