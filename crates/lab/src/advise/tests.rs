@@ -1,5 +1,9 @@
 //! Results that were made up from networks whose truth is known.
 
+mod priced;
+mod replaced;
+mod tenants;
+mod truth;
 
 use weft_advise::Arrivals;
 use weft_advise::network::{Core, Network};
