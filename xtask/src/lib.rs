@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod cargo;
+pub mod docs;
 pub mod fuzz;
 pub mod instructions;
 pub mod lines;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::test::Extent;
-use xtask::{bench, cargo, fuzz, instructions, lines, package, supply, test, tidy};
+use xtask::{bench, cargo, docs, fuzz, instructions, lines, package, supply, test, tidy};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "Developers' tasks of weft", after_help = MORE)]
@@ -38,6 +38,8 @@ enum Task {
     },
     /// Check licences and sources of what is linked (deny.toml)
     Supply,
+    /// Build the documents as a site, and check its links
+    Docs,
     /// Build packages, serve from each of them, and write their SHA256SUMS
     Package(package::Options),
     /// Fuzz one target of fuzz/
@@ -87,6 +89,10 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Supply => {
             supply::run(root, &mut report);
             report.finish()
+        }
+        Task::Docs => {
+            println!("{}", docs::build(root)?.join("index.html").display());
+            true
         }
         Task::Package(options) if options.test => {
             package::test(root, &mut report, true);

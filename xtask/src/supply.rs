@@ -31,6 +31,7 @@ pub fn run(root: &Path, report: &mut Report) {
         if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
     });
     report.check("supply/the list of parts", || check_parts(root));
+    report.check("supply/crates", || check_crates(root));
     let found = Command::new("cargo-deny").arg("--version").output();
     match found {
         Ok(found) if found.status.success() => {
@@ -41,6 +42,38 @@ pub fn run(root: &Path, report: &mut Report) {
         }
         _ => println!("advisories are not looked up: cargo-deny is not installed"),
     }
+}
+
+/// Published crates say what they are, and depend on nothing that is not published.
+fn check_crates(root: &Path) -> Result<()> {
+    let mut metadata = cargo_command(root);
+    metadata.args(["metadata", "--no-deps", "--locked", "--format-version", "1"]);
+    let all: Value = serde_json::from_str(&succeeded(&mut metadata)?)?;
+    let packages = all["packages"].as_array().context("no packages")?;
+    let published = || packages.iter().filter(|package| package["publish"].is_null());
+    let names: BTreeSet<&str> = published().filter_map(|one| one["name"].as_str()).collect();
+    ensure!(names.len() > 10 && names.contains("weft-cli"), "only {names:?} are published");
+    for package in published() {
+        let name = &package["name"];
+        for field in ["description", "readme", "license", "rust_version"] {
+            ensure!(package[field].is_string(), "{name} has no {field}");
+        }
+        let of = if name == "weft-cli" { "binstall" } else { "docs" };
+        ensure!(package["metadata"][of].is_object(), "{name} says nothing to {of}");
+        for need in package["dependencies"].as_array().into_iter().flatten() {
+            let is_ours = !need["path"].is_null() && need["kind"] != "dev";
+            let is_there = need["name"].as_str().is_some_and(|name| names.contains(name));
+            let of = &need["name"];
+            ensure!(!is_ours || is_there && need["req"] != "*", "{name} needs {of} of this folder");
+        }
+    }
+    Ok(())
+}
+
+/// Packs every published crate, and builds each from what was packed.
+pub fn publish(root: &Path) -> Result<()> {
+    let words = ["publish", "--workspace", "--dry-run", "--locked", "--allow-dirty", "--quiet"];
+    succeeded(cargo_command(root).args(words)).map(drop)
 }
 
 /// What the list of parts has to have.

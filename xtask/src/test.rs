@@ -5,7 +5,7 @@
 
 use crate::cargo::{self, EPOLL, FEATURES, TestProgram, cargo, cargo_command};
 use crate::report::Report;
-use crate::{fuzz, instructions, lines, package, packages, supply, tidy};
+use crate::{docs, fuzz, instructions, lines, package, packages, supply, tidy};
 use anyhow::{Result, bail};
 use std::path::Path;
 
@@ -109,6 +109,8 @@ fn style(root: &Path, report: &mut Report, all: bool) {
             let status = command.env("RUSTDOCFLAGS", "-D warnings").status()?;
             if status.success() { Ok(()) } else { bail!("cargo doc: {status}") }
         });
+        // mdBook is built from its source, once.
+        report.check("site of the documents", || docs::build(root).map(drop));
     }
 }
 

@@ -82,6 +82,9 @@ pub struct Network {
     pub delays_ns: Vec<f64>,
     /// How many requests the device works on at a time; infinite: as many as there are.
     pub device_width: f64,
+    /// Whether each of these has a queue of its own, as the dies of flash do: a request waits for
+    /// the one that has its data, and not for the first that is free.
+    pub has_lanes: bool,
 }
 
 /// What requests arrive.
@@ -178,6 +181,13 @@ struct CoreState {
     busy_ns: f64,
 }
 
+/// A part of the device.
+#[derive(Debug, Default)]
+struct Lane {
+    working: usize,
+    waiting: VecDeque<usize>,
+}
+
 /// Where a request goes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -232,8 +242,8 @@ enum Event {
     Arrival(usize),
     /// A core's turn ends.
     TurnEnd(usize),
-    /// The device and the wire have a request's data.
-    Delayed(usize),
+    /// The device and the wire have a request's data, by a lane.
+    Delayed(usize, usize),
     /// The link has it.
     Linked(usize),
 }
@@ -260,8 +270,9 @@ struct ClassState<'a> {
     held: VecDeque<usize>,
     under_way: usize,
     latencies: Vec<(f64, f64)>,
-    /// Of arrivals and delays, so that other parameters meet the same chance, and of the link.
-    random: [Random; 3],
+    /// Of arrivals, delays and lanes, so that other parameters meet the same chance, and of the
+    /// link.
+    random: [Random; 4],
 }
 
 struct Simulation<'a> {
@@ -274,9 +285,8 @@ struct Simulation<'a> {
     /// Those of the host first.
     cores: Vec<CoreState>,
     requests: Vec<Request>,
-    /// Requests in the device, and those that wait for it.
-    in_device: usize,
-    before_device: VecDeque<usize>,
+    /// Those of the device; one where it has none.
+    lanes: Vec<Lane>,
     /// Until when the link is in use, to the target and from it.
     link_until: [f64; 2],
     #[cfg(test)]
@@ -334,7 +344,7 @@ impl<'a> Simulation<'a> {
             let random = |one| Random::new(seed.wrapping_mul(3).wrapping_add(one + (place << 32)));
             let class = Class { depth: class.depth.max(1), ..*class };
             let (held, latencies) = Default::default();
-            ClassState { class, held, under_way: 0, latencies, random: [1, 2, 3].map(random) }
+            ClassState { class, held, under_way: 0, latencies, random: [1, 2, 3, 4].map(random) }
         };
         Self {
             classes: (0..).zip(classes).map(state).collect(),
@@ -345,8 +355,7 @@ impl<'a> Simulation<'a> {
             number: 0,
             cores: (0..cores[0] + cores[1]).map(|_| CoreState::new()).collect(),
             requests: Vec::new(),
-            in_device: 0,
-            before_device: VecDeque::new(),
+            lanes: Vec::new(),
             link_until: [0.0; 2],
             #[cfg(test)]
             truth: tests::Truth::default(),
@@ -372,7 +381,7 @@ impl<'a> Simulation<'a> {
             match moment.event {
                 Event::Arrival(class) => self.arrive(class),
                 Event::TurnEnd(core) => self.end_turn(core),
-                Event::Delayed(request) => self.delayed(request),
+                Event::Delayed(request, lane) => self.delayed(request, lane),
                 Event::Linked(request) => self.to_target(request),
             }
             let all = self.classes.iter().map(|class| class.latencies.len());
@@ -457,10 +466,7 @@ impl<'a> Simulation<'a> {
     fn end_turn(&mut self, core: usize) {
         for request in std::mem::take(&mut self.cores[core].serving) {
             match self.requests[request].stage {
-                Stage::Sent => {
-                    self.before_device.push_back(request);
-                    self.feed_device();
-                }
+                Stage::Sent => self.wait_for_device(request),
                 Stage::Served => {
                     self.requests[request].stage = Stage::Received;
                     self.wait_for(self.host_of(request), request);
@@ -472,15 +478,37 @@ impl<'a> Simulation<'a> {
         (0..self.classes.len()).for_each(|class| self.admit(class));
     }
 
-    fn feed_device(&mut self) {
-        while let Some(request) = self.before_device.front().copied()
-            && (self.in_device as f64) < self.network_of(request).device_width
-        {
-            self.before_device.pop_front();
-            self.in_device += 1;
-            let delay = self.delay(request);
-            self.schedule(self.now + delay, Event::Delayed(request));
+    fn wait_for_device(&mut self, request: usize) {
+        let Network { device_width: width, has_lanes, .. } = *self.network_of(request);
+        if width.is_infinite() {
+            return self.begin_delay(request, usize::MAX);
         }
+        // The last lane of a number that is not whole has so much less of the data.
+        let random = &mut self.classes[self.requests[request].class].random[2];
+        let lane = if has_lanes { whole(random.unit() * width) } else { 0 };
+        if self.lanes.len() <= lane {
+            self.lanes.resize_with(lane + 1, Lane::default);
+        }
+        self.lanes[lane].waiting.push_back(request);
+        self.feed(lane);
+    }
+
+    /// A lane works on one request, or all of the device on as many as it can.
+    fn feed(&mut self, at: usize) {
+        while let Some(request) = self.lanes[at].waiting.front().copied()
+            && let network = self.network_of(request)
+            && let most = if network.has_lanes { 1.0 } else { network.device_width }
+            && (self.lanes[at].working as f64) < most
+        {
+            self.lanes[at].waiting.pop_front();
+            self.lanes[at].working += 1;
+            self.begin_delay(request, at);
+        }
+    }
+
+    fn begin_delay(&mut self, request: usize, lane: usize) {
+        let delay = self.delay(request);
+        self.schedule(self.now + delay, Event::Delayed(request, lane));
     }
 
     /// Between two quantiles.
@@ -494,12 +522,14 @@ impl<'a> Simulation<'a> {
         low + (high - low) * (at - at.floor())
     }
 
-    fn delayed(&mut self, request: usize) {
-        self.in_device -= 1;
-        self.feed_device();
+    fn delayed(&mut self, request: usize, lane: usize) {
+        if let Some(of) = self.lanes.get_mut(lane) {
+            of.working -= 1;
+            self.feed(lane);
+        }
         let state = &mut self.classes[self.requests[request].class];
         let Some(link) = state.class.link else { return self.to_target(request) };
-        let way = usize::from(state.random[2].unit() < link.read_part);
+        let way = usize::from(state.random[3].unit() < link.read_part);
         self.link_until[way] = self.link_until[way].max(self.now) + link.request_ns;
         self.schedule(self.link_until[way], Event::Linked(request));
     }

@@ -96,12 +96,16 @@ impl Network {
         };
         let Some((_, first)) = all.first() else { return Self::default() };
         let delay = |at: usize| sum(&|one| one.delays_ns.get(at).copied().unwrap_or_default());
-        let widths = all.iter().map(|(_, one)| one.device_width);
+        let narrowest = all.iter().map(|(_, one)| *one);
+        let narrowest =
+            narrowest.min_by(|one, other| one.device_width.total_cmp(&other.device_width));
+        let narrowest = narrowest.unwrap_or(first);
         Self {
             host: core(&|one| one.host),
             target: core(&|one| one.target),
             delays_ns: (0..first.delays_ns.len()).map(delay).collect(),
-            device_width: widths.fold(f64::INFINITY, f64::min),
+            device_width: narrowest.device_width,
+            has_lanes: narrowest.has_lanes,
             ..(*first).clone()
         }
     }

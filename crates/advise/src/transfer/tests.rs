@@ -11,6 +11,7 @@ fn network(delay_ns: f64, target_cores: usize) -> Network {
         target_cores,
         delays_ns: vec![delay_ns, 1.5 * delay_ns],
         device_width: f64::INFINITY,
+        has_lanes: false,
     }
 }
 

@@ -204,7 +204,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("weft-agent", &["ssh server weft agent"]),
     ("weft-key", &["weft key generate tls key", "weft key check key"]),
     ("weft-rdma", &["weft rdma devices"]),
-    ("weft-report", &["weft report results"]),
+    ("weft-report", &["weft report results", "weft report --verify results"]),
     (
         "weft-advise",
         &[

@@ -468,7 +468,7 @@ impl Session<'_> {
         self.how.await_quiet(self.fleet.as_ref(), &stop)?;
         let mut store = Store::open(&self.directory)
             .map_err(|error| Failure::io("write", &self.directory.display(), &error))?;
-        self.complete_environment();
+        self.complete_environment()?;
         let linux = agent::linux();
         for what in linux.restore_left() {
             log::warn!("left by an earlier run: {what}");
@@ -502,8 +502,12 @@ impl Session<'_> {
         self.how.precondition || self.plan.precondition && local
     }
 
-    fn complete_environment(&mut self) {
+    fn complete_environment(&mut self) -> Result<(), Failure> {
         let environment = &mut self.environment;
+        let build = super::here::this_build()?.id;
+        if !environment.builds.contains(&build) {
+            environment.builds.push(build);
+        }
         environment.study.clone_from(&self.plan.name);
         environment.command_line = command_line();
         environment.weft_version = env!("CARGO_PKG_VERSION").to_owned();
@@ -513,6 +517,7 @@ impl Session<'_> {
         }
         environment.ended_at_ms = 0;
         environment.interrupted = false;
+        Ok(())
     }
 
     fn report(&self, outcome: &Outcome) -> Result<(), Failure> {

@@ -15,7 +15,7 @@ macro_rules! builtins {
     ($($name:literal),* $(,)?) => {
         &[$(Builtin {
             name: $name,
-            text: include_str!(concat!("../../../../studies/", $name, ".toml")),
+            text: include_str!(concat!("../../studies/", $name, ".toml")),
         }),*]
     };
 }
@@ -25,6 +25,7 @@ pub const BUILTINS: &[Builtin] = builtins![
     "first-look",
     "latency-vs-load",
     "protocol-floor",
+    "loss",
     "tls-cost",
     "size-sweep",
     "core-sweep",

@@ -138,11 +138,14 @@ pub fn run(
     if matrix.is_empty() {
         return Err(StartError(no_cells(&only)));
     }
+    let directory = store.directory().to_owned();
     let unwritable = |error: std::io::Error| {
-        StartError(format!("{} cannot be written: {error}", store.directory().display()))
+        StartError(format!("{} cannot be written: {error}", directory.display()))
     };
     store.set_plan(&plan.to_text()?).map_err(unwritable)?;
-    store.set_environment(&settings.environment).map_err(unwritable)?;
+    let mut environment = current(&settings.environment);
+    environment.cells = matrix.steps().flat_map(Step::cells).map(|cell| cell.id.clone()).collect();
+    store.set_environment(&environment).map_err(unwritable)?;
     let before = results::load(store.directory()).map_err(|error| StartError(error.to_string()))?;
     let target_set = TargetSet::new(
         launcher,
@@ -160,7 +163,7 @@ pub fn run(
         store,
         observer,
         stop,
-        environment: current(&settings.environment),
+        environment,
         records: Vec::new(),
         history: BTreeMap::new(),
         passed: BTreeMap::new(),
@@ -314,9 +317,7 @@ impl Runner<'_> {
             self.environment.notes.push(what);
         }
         self.claim()?;
-        if self.environment.idle.is_none() {
-            self.measure_idle()?;
-        }
+        self.measure_idle()?;
         if self.environment.link.is_empty() {
             self.probe_link()?;
         }
@@ -703,6 +704,8 @@ impl Runner<'_> {
             let answered = answer.map_or(Ok(()), |answer| self.store.set_answer(&answer));
             answered
                 .and_then(|()| self.store.set_table(&results.records))
+                // The environment seals the others.
+                .and_then(|()| self.store.set_environment(&self.environment))
                 .map_err(|error| error.to_string())
         });
         if let Some(error) = written.err().map(|error| error.to_string()).or(table.err()) {

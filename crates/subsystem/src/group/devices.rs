@@ -461,7 +461,7 @@ fn owner(id: DeviceId) -> Owner {
 }
 
 /// The status of a command whose device is not there, or is closed.
-pub(super) const GONE: Status = Status::INVALID_NAMESPACE.with_dnr();
+pub(super) const NO_DEVICE: Status = Status::INVALID_NAMESPACE.with_dnr();
 
 /// The status that tells a host of a result. Do Not Retry is set where the same command would fail
 /// the same way again.
@@ -475,7 +475,7 @@ pub(super) const fn status_of(result: Result<(), Failure>) -> Status {
         Failure::Unsupported => Status::INVALID_OPCODE.with_dnr(),
         Failure::MediaRead => Status::UNRECOVERED_READ_ERROR,
         Failure::MediaWrite => Status::WRITE_FAULT,
-        Failure::Gone => GONE,
+        Failure::Gone => NO_DEVICE,
         Failure::Aborted => Status::ABORT_REQUESTED,
         Failure::PathLost => Status::INTERNAL_PATH_ERROR,
         Failure::Device(_) => Status::INTERNAL_ERROR,
