@@ -76,7 +76,8 @@ pub fn advise(
     }
     // A fit takes seconds.
     let known = at_once(&ways, |way| {
-        kinds.iter().map(|kind| Known::of(kind, &way.cells)).collect::<Vec<_>>()
+        let beside = way.beside(&ways, &terms.what_if);
+        kinds.iter().map(|kind| Known::of(kind, &way.cells, &beside)).collect::<Vec<_>>()
     });
     let all: Vec<_> = ways.iter().cloned().zip(known).collect();
     let wanted: Vec<_> =

@@ -51,11 +51,11 @@ pub(super) struct Known {
 }
 
 impl Model {
-    /// Of the cells that say something.
+    /// Of the cells that say something, and of those with other cores.
     ///
     /// # Errors
     /// They do not say enough.
-    fn of(cells: &[Cell]) -> Result<Self, String> {
+    fn of(cells: &[Cell], beside: &[&Cell]) -> Result<Self, String> {
         let spoilt = |cell: &&Cell| cell.marks.iter().any(|mark| SPOILT.contains(mark));
         if let Some(cell) = cells.iter().find(spoilt) {
             let marks = cell.marks.iter().filter(|mark| SPOILT.contains(mark));
@@ -75,7 +75,11 @@ impl Model {
                 fitted.len()
             ));
         }
-        let fit = Fit::new(&fitted, SEED).ok_or(
+        let says_more = |cell: &&Cell| !spoilt(cell) && !cell.marks.contains(&LEFT_OUT);
+        let beside = beside.iter().copied().filter(says_more).filter_map(Cell::unspoilt);
+        let beside = beside.filter_map(|cell| fitted_cell(&cell));
+        let all: Vec<FittedCell> = fitted.iter().cloned().chain(beside).collect();
+        let fit = Fit::new(&all, SEED).ok_or(
             "at least three cells are needed, one of them at half of the highest rate or less: \
              weft study run latency-vs-load",
         )?;
@@ -103,11 +107,11 @@ impl Model {
 }
 
 impl Known {
-    /// What these cells say of a kind.
+    /// What these cells say of a kind, together with those of the same way with other cores.
     ///
     /// # Errors
     /// They do not say enough, or have no such requests and none beside them.
-    pub(super) fn of(kind: &Kind, cells: &[Cell]) -> Result<Self, String> {
+    pub(super) fn of(kind: &Kind, cells: &[Cell], beside: &[Cell]) -> Result<Self, String> {
         let kinds: Vec<Kind> = cells.iter().map(Kind::of).collect();
         let all: Vec<&Kind> = kinds.iter().collect();
         let near = kind
@@ -116,7 +120,8 @@ impl Known {
         let model = |(weight, near): (f64, &Kind)| {
             let own = cells.iter().zip(&kinds).filter(|(_, kind)| *kind == near);
             let own: Vec<Cell> = own.map(|(cell, _)| cell.clone()).collect();
-            Ok((weight, Model::of(&own)?))
+            let beside = beside.iter().filter(|cell| Kind::of(cell) == *near);
+            Ok((weight, Model::of(&own, &beside.collect::<Vec<_>>())?))
         };
         let models = near.into_iter().map(model).collect::<Result<_, String>>()?;
         Ok(Self { models, kind: kind.clone() })
@@ -164,7 +169,10 @@ impl Known {
     /// The highest rate that the model has, and the highest of any cell, also of one that says
     /// nothing of latencies.
     pub(super) fn most(&self) -> f64 {
-        self.least(|model| model.fit.measured.iter().map(|one| one.1).fold(0.0, f64::max))
+        self.least(|model| {
+            let own = model.fit.measured.iter().filter(|one| one.0 == model.cores);
+            own.map(|one| one.1).fold(0.0, f64::max)
+        })
     }
 
     pub(super) fn fastest(&self) -> f64 {

@@ -115,6 +115,14 @@ impl Way {
         self.wanted(what_if) == other.wanted(what_if) && rest(self) == rest(other)
     }
 
+    /// Cells of the ways that differ in the replaced cores alone: with other cores on one side only
+    /// it shows what a request takes there.
+    pub(super) fn beside(&self, all: &[Self], what_if: &WhatIf) -> Vec<Cell> {
+        let is_other =
+            |other: &&Self| other.cores() != self.cores() && self.is_beside(other, what_if);
+        all.iter().filter(is_other).flat_map(|other| other.cells.clone()).collect()
+    }
+
     /// Whether it is the one, of those that differ in the replaced cores alone, which is nearest to
     /// what is wanted.
     pub(super) fn is_nearest(&self, all: &[Self], what_if: &WhatIf) -> bool {
