@@ -104,6 +104,8 @@ fn doubt(row: &Row, questions: &[Question]) -> String {
 fn more_repeats(p99: Interval, objective: f64, repeats: usize) -> Option<u64> {
     let (wide, wanted) = ((p99.high / p99.value).ln(), (objective / p99.value).ln());
     let more = repeats as f64 * ((wide / wanted).powi(2) - 1.0);
-    let is_some = wanted > 0.0 && more > 0.0 && more.ceil() <= REPEATS_MAX;
-    is_some.then(|| weft_load::units::whole(more.ceil()))
+    // A whole number is not made the next one by what rounding leaves of it.
+    let count = (more - 1e-6).ceil();
+    let is_some = wanted > 0.0 && more > 0.0 && count <= REPEATS_MAX;
+    is_some.then(|| weft_load::units::whole(count.max(1.0)))
 }
