@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Of each truth, with noise of its own. A fit takes a second.
+const RUNS: u64 = 8;
+
 /// With noise: each run has latencies of its own, so many percent apart.
 fn noisy(ways: &[(&str, Network)], seed: u64) -> Vec<Results> {
     let mut all = results_of(ways, &[], seed);
@@ -28,32 +31,30 @@ fn with_p99(p99_ns: f64, rate: f64) -> Network {
     network(1500.0, low)
 }
 
-/// Of two targets whose p99 is 270 and 330 µs the first is advised for 300 µs in 19 of 20 runs, and
-/// it is never said of the other that it holds.
+/// Of two targets whose p99 is 270 and 330 µs the first is advised for 300 µs, and it is never said
+/// of the other that it holds.
 #[test]
-fn the_right_one_of_two_targets_is_chosen_in_19_of_20_runs() {
+fn the_right_one_of_two_targets_is_chosen_in_each_run() {
     let rate = 150_000.0;
     let ways = [("a", with_p99(270e3, rate)), ("b", with_p99(330e3, rate))];
-    let mut right = 0;
-    for seed in 1..=20 {
+    for seed in 1..=RUNS {
         let advice = advise(&noisy(&ways, seed), &question(300.0, rate)).expect("advice");
-        right += usize::from(advice.advised().is_some_and(|row| row.way == "a"));
+        assert!(advice.advised().is_some_and(|row| row.way == "a"), "{seed}: {advice:?}");
         let other = advice.rows.iter().find(|row| row.way == "b").expect("a row");
         assert_ne!(other.verdict, Verdict::Holds, "{seed}: {advice:?}");
     }
-    assert!(right >= 19, "{right} of 20");
 }
 
 /// Where a busy loop runs beside the load it is never said that an objective holds, whatever was
 /// measured.
 #[test]
 fn nothing_holds_on_a_busy_machine() {
-    for seed in 1..=20 {
+    for seed in 1..=RUNS {
         let mut all = noisy(&[("a", network(1500.0, 100_000.0))], seed);
         for record in &mut all[0].records {
             record.marks.push(Mark::Disturbed);
             let host = record.host.as_mut().expect("a side");
-            (host.lost_s, host.interruptions) = (Some(0.2 + 0.02 * seed as f64), 100);
+            (host.lost_s, host.interruptions) = (Some(0.2 + 0.05 * seed as f64), 100);
         }
         let advice = advise(&all, &question(1e6, 10_000.0)).expect("advice");
         assert_eq!(advice.rows[0].verdict, Verdict::Unknown, "{seed}: {advice:?}");
