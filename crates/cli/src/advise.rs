@@ -48,7 +48,12 @@ pub(crate) struct Options {
     #[arg(value_name = "FILE.fio", conflicts_with_all = ["rw", "rwmixread", "bs"])]
     job: Option<PathBuf>,
     /// The latency that 99 % of the requests are to have at most, such as 300us.
-    #[arg(long, value_name = "TIME", value_parser = time, required_unless_present = "job")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = weft_backend::duration::parse,
+        required_unless_present = "job"
+    )]
     p99: Option<Duration>,
     /// Requests a second, such as 200k.
     #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "job")]

@@ -257,8 +257,8 @@ const TABLES: &str = r#"
         const around = () => frame.getBoundingClientRect();
         const inner = () => table.getBoundingClientRect();
         if (inner().width === 0) { say("it is not shown"); }
-        const heads = [...(table.tHead?.rows[0].cells ?? [])];
-        const far = heads.find((head) => head.textContent === "p99.99");
+        const columns = [...(table.tHead?.rows[0].cells ?? [])];
+        const far = columns.find((head) => head.textContent === "p99.99");
         if (far && room >= 1200 && far.getBoundingClientRect().right > around().right + 1) {
             say("p99.99 is out of sight");
         }

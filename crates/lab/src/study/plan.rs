@@ -1,6 +1,8 @@
 //! The definition of a study.
 
 mod check;
+
+pub(crate) use check::{is_setting, no_setting};
 mod read;
 
 pub use self::read::with_repeats;

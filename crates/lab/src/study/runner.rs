@@ -23,7 +23,7 @@ use super::launch::{GivenTarget, Launcher};
 use super::linux::Linux;
 use super::matrix::{self, Matrix, Step};
 use super::observe::{Position, StudyObserver};
-use super::plan::{Kind, Plan, PlanError};
+use super::plan::{self, Kind, Plan, PlanError};
 use super::target_set::TargetSet;
 use super::{link, precondition, side, software};
 use crate::cells::{Estimate, Metric, Repeat};
@@ -195,6 +195,9 @@ fn current(before: &Environment) -> Environment {
 fn no_cells(only: &Configuration) -> String {
     if only.is_empty() {
         return "the study has no cells".to_owned();
+    }
+    if let Some(key) = only.keys().find(|key| !plan::is_setting(key) && *key != "target") {
+        return plan::no_setting(key);
     }
     let words: Vec<String> = only.iter().map(|(key, value)| format!("{key}={value}")).collect();
     format!("no cell of the study has {}", words.join(","))

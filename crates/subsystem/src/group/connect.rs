@@ -80,7 +80,7 @@ impl Connection {
         self.endpoints.has_tls = self.transport.tls_identity().is_some();
         if let Err(error) = self.check(&request, core) {
             let (peer, ConnectRequest { host, subsystem, .. }) = (self.endpoints.peer, &request);
-            let what = format_args!("{peer}: {host} is refused at {subsystem}: {}", error.status);
+            let what = format_args!("{peer}: {host} is refused at {subsystem}: {error}");
             core.say_fault(log::Level::Info, what);
             self.refuse(slot, &command, error);
             return Placement::Stay;

@@ -354,6 +354,11 @@ impl Connection {
         }
     }
 
+    /// Requests of an I/O queue that devices have.
+    pub(super) fn requests(&self) -> usize {
+        if let Role::Io(io) = &self.role { io.requests() } else { 0 }
+    }
+
     /// Whether it has commands, or pieces of Copy commands, that could begin now.
     pub(super) fn has_work(&self) -> bool {
         let copies = matches!(&self.role, Role::Io(io) if io.has_copies());

@@ -2,7 +2,8 @@
 //!
 //! A read takes a buffer and goes to its device. A write comes with its data or fetches it first. A
 //! fused pair goes to the device when both commands have their data. A flush of all namespaces
-//! waits for all its devices. A command without a buffer waits for its turn ([`SlotState::Starved`]).
+//! waits for all its devices. A command without a buffer waits for its turn
+//! ([`SlotState::Starved`]).
 
 mod copy;
 mod ending;
@@ -164,6 +165,11 @@ impl Io {
             stopped: false,
             closed: false,
         }
+    }
+
+    /// Requests that devices have.
+    pub(super) const fn requests(&self) -> usize {
+        self.at_devices
     }
 
     /// Handles an event that came at this time.

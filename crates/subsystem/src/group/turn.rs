@@ -177,7 +177,18 @@ impl Group {
             let done = if is_any { self.finish_express(done) } else { Err(done) };
             let Err(done) = done else { continue };
             let (index, _) = devices::origin(done.tag);
-            self.with(index, |connection, core| connection.handle_done(done, now, core));
+            let mut goes_on = false;
+            self.with(index, |connection, core| {
+                let requests = connection.requests();
+                connection.handle_done(done, now, core);
+                goes_on = requests > 0 && connection.requests() >= requests;
+            });
+            if goes_on && self.core.schedule.shares.is_divided() {
+                // The next request of a Copy is no time of whose turn comes next.
+                self.charge_to(None);
+                self.core.devices.flush(&mut self.core.reactor);
+                self.charge(index);
+            }
             self.serve_express();
         }
         // It is everybody's, and not that of whom is charged next.

@@ -341,10 +341,22 @@ fn check_values(configuration: &Configuration) -> Result<(), PlanError> {
     configuration.iter().try_for_each(|(key, value)| check_value(key, value))
 }
 
+pub(crate) fn is_setting(key: &str) -> bool {
+    SETTINGS.iter().any(|setting| setting.key == key)
+}
+
+/// What is said of a key that is no setting.
+pub(crate) fn no_setting(key: &str) -> String {
+    let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+    match weft_backend::nearest(key, known.iter().copied()) {
+        Some(near) => format!("{key} is not a setting, did you mean {near}?"),
+        None => format!("{key} is not a setting; there are {}", known.join(", ")),
+    }
+}
+
 fn check_value(key: &str, value: &Value) -> Result<(), PlanError> {
     let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
-        let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
-        return fault(format!("{key} is not a setting; there are {}", known.join(", ")));
+        return fault(no_setting(key));
     };
     let whole = |low, high| value.as_integer().is_some_and(|value| (low..=high).contains(&value));
     let among = |words: &[&str]| value.as_text().is_some_and(|text| words.contains(&text));

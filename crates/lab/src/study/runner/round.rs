@@ -10,7 +10,7 @@ use weft_load::report::fio;
 use weft_reactor::monotonic_time;
 
 use super::{FAILURES_MAX, Position, Runner, Stop};
-use crate::cells::{Estimate, Repeat, Scale, is_spoilt};
+use crate::cells::{Estimate, Repeat, Scale};
 use crate::results::{
     IdleRate, KnobRecord, Mark, Record, Role, Status, TestedTarget, Value, key, number,
 };
@@ -25,10 +25,6 @@ use crate::study::{knob, link, site};
 
 /// Fewest repeats that have a confidence interval.
 const INTERVAL_REPEATS: u32 = 3;
-
-/// Why a repeat is measured a second time.
-const SPOILT_ONCE: &str =
-    "other programs had more than 10 % of its threads' time, so it was measured again";
 
 /// What ends a step.
 enum Trouble {
@@ -93,17 +89,7 @@ impl Runner<'_> {
         let position = self.position_of(first);
         self.observer.begins(&position, &what);
         let (started_at_ms, began) = ((self.settings.wall_ms)(), monotonic_time());
-        let mut outcome = self.attempt(step, repeat, &what);
-        // Whether it is measured again depends on what others did, and not on its numbers.
-        let spoilt = outcome.as_mut().ok().and_then(|records| records.as_mut().ok());
-        let spoilt = spoilt.filter(|records| records.iter().any(is_spoilt)).map(std::mem::take);
-        if let Some(mut records) = spoilt {
-            let reason = SPOILT_ONCE.to_owned();
-            records.iter_mut().for_each(|of| of.status = Status::Void { reason: reason.clone() });
-            self.keep(step, repeat, started_at_ms, records)?;
-            self.observer.note(&format!("{what}: {reason}"));
-            outcome = self.attempt(step, repeat, &what);
-        }
+        let outcome = self.attempt(step, repeat, &what);
         if self.stop.load(Ordering::Relaxed) {
             // A step that was stopped has no result.
             return Err(Stop::User);
@@ -121,8 +107,19 @@ impl Runner<'_> {
                 without_result(&self.settings.plan.name, step, &status)
             }
         };
-        let written = self.keep(step, repeat, started_at_ms, records)?;
-        written.iter().for_each(|record| self.count(record));
+        let command = self.command(step);
+        let together = (records.len() > 1).then(|| format!("{}#{repeat}", first.id));
+        let mut written = Vec::new();
+        for mut record in records {
+            record.repeat = repeat;
+            record.started_at_ms = started_at_ms;
+            record.command.clone_from(&command);
+            record.together.clone_from(&together);
+            self.mark(&mut record);
+            self.write(record.clone())?;
+            self.count(&record);
+            written.push(record);
+        }
         let is_counted = first.role != Role::Reference;
         self.done += usize::from(is_counted);
         self.pass(step, repeat);
@@ -148,27 +145,6 @@ impl Runner<'_> {
             return Err(Stop::Error(what));
         }
         Ok(())
-    }
-
-    /// Writes the records of a repeat.
-    fn keep(
-        &mut self,
-        step: &Step,
-        repeat: u32,
-        started_at_ms: u64,
-        mut records: Vec<Record>,
-    ) -> Result<Vec<Record>, Stop> {
-        let command = self.command(step);
-        let first = step.cells().next().filter(|_| records.len() > 1);
-        let together = first.map(|first| format!("{}#{repeat}", first.id));
-        for record in &mut records {
-            (record.repeat, record.started_at_ms) = (repeat, started_at_ms);
-            record.command.clone_from(&command);
-            record.together.clone_from(&together);
-            self.mark(record);
-            self.write(record.clone())?;
-        }
-        Ok(records)
     }
 
     /// The progress during a cell. Reference cells come on top of the steps.
