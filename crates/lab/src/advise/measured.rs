@@ -52,16 +52,22 @@ pub(super) fn fitted_cell(cell: &Cell) -> Option<FittedCell> {
     let mean_ns = latency.mean_ns();
     let [down, _] = cell.slack("mean");
     let undisturbed_ns = mean_ns * (-down).exp();
+    let [host_cores, target_cores] =
+        [key::HOST_CORES, key::TARGET_CORES].map(|side| whole(side).max(whole(key::CORES)));
     Some(FittedCell {
         arrivals,
         depth: whole(key::DEPTH) * whole(key::JOBS),
-        host_cores: whole(key::HOST_CORES).max(whole(key::CORES)),
-        target_cores: if is_local { 0 } else { whole(key::TARGET_CORES).max(whole(key::CORES)) },
+        host_cores,
+        target_cores: if is_local { 0 } else { target_cores },
         iops,
         mean_ns: [undisturbed_ns, mean_ns],
         quantiles: quantiles.collect(),
         late: mean(&|repeat| Some(repeat.lost.requests))?,
         interruptions: mean_interruptions(cell),
+        ran: [
+            used(cell, |repeat| &repeat.host).map(|used| used / host_cores as f64),
+            used(cell, |repeat| &repeat.target).map(|used| used / target_cores as f64),
+        ],
     })
 }
 
@@ -80,15 +86,17 @@ fn mean_interruptions(cell: &Cell) -> Interruptions {
     }
 }
 
+/// Processors that a side of a cell used.
+fn used(cell: &Cell, of: fn(&Repeat) -> &Option<Side>) -> Option<f64> {
+    let sides = cell.repeats.iter().filter_map(|repeat| of(repeat).as_ref());
+    let (cpu_s, seconds) = sides.fold((0.0, 0.0), |(cpu_s, seconds), side| {
+        (cpu_s + side.cpu_seconds(), seconds + side.seconds)
+    });
+    (seconds > 0.0).then_some(cpu_s / seconds)
+}
+
 /// Processors of the host and of the target at a rate: between the cells with the nearest rates.
 pub(super) fn processors(cells: &[Cell], rate: f64) -> [Option<f64>; 2] {
-    let used = |cell: &Cell, of: fn(&Repeat) -> &Option<Side>| {
-        let sides = cell.repeats.iter().filter_map(|repeat| of(repeat).as_ref());
-        let (cpu_s, seconds) = sides.fold((0.0, 0.0), |(cpu_s, seconds), side| {
-            (cpu_s + side.cpu_seconds(), seconds + side.seconds)
-        });
-        (seconds > 0.0).then_some(cpu_s / seconds)
-    };
     let at = |of: fn(&Repeat) -> &Option<Side>| {
         let points = cells.iter().filter_map(|cell| Some((mean_iops(cell), used(cell, of)?)));
         let mut points: Vec<(f64, f64)> = points.collect();
