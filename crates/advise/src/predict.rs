@@ -19,7 +19,7 @@ const CORRECTED: f64 = 1.0;
 
 /// No prediction is closer than this (a natural logarithm): machines differ by as much from minute
 /// to minute.
-const CLOSEST: f64 = 0.04;
+pub(crate) const CLOSEST: f64 = 0.04;
 
 /// A run of seconds has few interruptions, so that they may take so many times less of the time, or
 /// more in pieces so many times longer. The lower end of an interval has none of other programs.

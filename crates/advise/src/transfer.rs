@@ -6,7 +6,7 @@
 //! other network may be at the least and at the most.
 
 use crate::network::{Core, Network, Outcome};
-use crate::predict::{Interval, PARTS, Prediction, SERVED};
+use crate::predict::{CLOSEST, Interval, PARTS, Prediction, SERVED};
 
 /// Simulations of a rate.
 #[derive(Clone, Copy, Debug)]
@@ -38,10 +38,12 @@ impl Change<'_> {
             let [_, value, _] = both(first);
             let all: Vec<[[f64; 2]; 3]> = self.after.iter().map(both).collect();
             let ends = |end: usize| all.iter().flat_map(move |one| one[end]);
+            // A change that was simulated is off by something itself.
+            let own = Interval::around(1.0, CLOSEST);
             Interval {
                 value: (value[0] * value[1]).sqrt(),
-                low: ends(0).fold(f64::INFINITY, f64::min),
-                high: ends(2).fold(0.0, f64::max),
+                low: own.low * ends(0).fold(f64::INFINITY, f64::min),
+                high: own.high * ends(2).fold(0.0, f64::max),
             }
         };
         let mut quantiles_ns = known.quantiles_ns;
