@@ -35,7 +35,7 @@ pub use weft_advise::Interval;
 pub use what_if::WhatIf;
 
 use crate::cells::{Cell, Cells};
-use crate::results::{Configuration, Mark, Results, Role, key};
+use crate::results::{Mark, Results, Role};
 
 /// Points of a predicted curve.
 const CURVE: u32 = 24;

@@ -119,7 +119,8 @@ fn between(mut points: Vec<Point>, rate: f64) -> Option<Interval> {
         .flat_map(|((value, _), count)| std::iter::repeat_n(*value, *count))
         .collect();
     let all: usize = points.iter().map(|point| point.repeats.len()).sum();
-    let free = all.checked_sub(pools.len()).filter(|free| *free > 0)?;
+    // Neighbours that fall are no repeats: what they differ by is not what a run differs by.
+    let free = all.checked_sub(pools.len()).filter(|_| all > points.len())?;
     let apart = |(point, value): (&Point, &f64)| -> f64 {
         point.repeats.iter().map(|one| (one - value).powi(2)).sum()
     };

@@ -10,7 +10,7 @@ use super::way::Among;
 use super::what_if::WhatIf;
 
 /// Requests of each simulation.
-const REQUESTS: usize = 50_000;
+const REQUESTS: usize = 20_000;
 
 /// The requests of a tenant.
 #[derive(Clone, Debug)]

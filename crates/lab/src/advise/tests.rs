@@ -11,7 +11,7 @@ use weft_load::Latency;
 
 use super::model::{LEFT_OUT, SPOILT};
 use super::*;
-use crate::results::{Environment, LatencyRecord, Record, Side, Thread, Value};
+use crate::results::{Configuration, Environment, LatencyRecord, Record, Side, Thread, Value, key};
 use crate::study::plan::Plan;
 use crate::testing::record;
 use crate::units;
@@ -74,8 +74,12 @@ fn simulated(
     let mut record = record(Role::Plain, settings, outcome.iops, 1);
     record.read.as_mut().expect("reads").latency = LatencyRecord::of(&latency);
     let thread = |part: f64| Thread { user_s: part, ..Thread::default() };
-    let side = |part| Side { seconds: 1.0, threads: vec![thread(part)], ..Side::default() };
-    (record.host, record.target) = (Some(side(outcome.busy[0])), Some(side(outcome.busy[1])));
+    let side = |place: usize, cores: usize| {
+        let threads = vec![thread(outcome.busy[place]); cores];
+        Some(Side { seconds: 1.0, threads, ..Side::default() })
+    };
+    (record.host, record.target) = (side(0, network.host_cores), side(1, network.target_cores));
+    record.marks.extend(matches!(arrivals, Arrivals::Poisson(_)).then_some(Mark::OpenLoop));
     record
 }
 

@@ -113,12 +113,15 @@ fn bits(text: &str) -> Result<f64, String> {
 
 /// In the words of the target's devices, without the one that is delayed.
 fn delays(text: &str) -> Result<[Duration; 2], String> {
-    let parsed = format!("{text}:null:1GiB").parse().map_err(|error| format!("{error}"))?;
-    match parsed {
+    let other = || format!("{text:?} is no delay (try delay:read=80us,write=20us)");
+    if text.strip_prefix("delay:").is_none_or(|options| options.contains(':')) {
+        return Err(other());
+    }
+    match format!("{text}:null:1GiB").parse().map_err(|error| format!("{error}"))? {
         DeviceSpec::Delay { read, write, inner } if matches!(*inner, DeviceSpec::Null { .. }) => {
             Ok([read, write])
         }
-        _ => Err(format!("{text:?} is no delay (try delay:read=80us,write=20us)")),
+        _ => Err(other()),
     }
 }
 
