@@ -81,6 +81,7 @@ fn cell_of(line: &str) -> Option<(String, Cell)> {
         quantiles: words.map(quantile).collect::<Option<_>>()?,
         late,
         interruptions: Interruptions { share, mean_ns: lost_us * 1000.0 },
+        ran: [None; 2],
     };
     Some((way, cell))
 }

@@ -6,6 +6,7 @@
 //! cells, by the logarithms of rate, mean and quantiles: found by the simplex search of Nelder and
 //! Mead from a few beginnings.
 //!
+//! No core may work much longer than its threads ran, which tells a slow host from a slow target.
 //! Then the interruptions that no scheduler counts (the hypervisor's, those of devices) are
 //! searched in the same way.
 //!
@@ -37,6 +38,9 @@ pub struct Cell {
     pub late: f64,
     /// What each core lost to them.
     pub interruptions: Interruptions,
+    /// The part of its time for which a core of the host and one of the target ran, polling
+    /// included: it worked no longer. None where it was not measured.
+    pub ran: [Option<f64>; 2],
 }
 
 impl Cell {
@@ -84,6 +88,10 @@ const COMPARED: [(f64, f64); 4] = [(0.5, 1.0), (0.9, 1.0), (0.99, 2.0), (0.999, 
 /// How much rate and mean count.
 const RATE: f64 = 8.0;
 const MEAN: f64 = 2.0;
+
+/// How much it counts that a core works longer than it ran. Otherwise the rates of one number of
+/// cores do not tell whether host or target is the slower.
+const RAN: f64 = 1.0;
 
 /// Delays have so many steps, the last of which is the highest quantile that is not [`LATE`]: what
 /// is beyond is no delay of the device but an interruption.
@@ -350,6 +358,12 @@ impl Search<'_> {
             if size < 0.5 { size * size } else { size - 0.25 }
         };
         let mut cost = 0.0;
+        for (cell, outcome) in self.cells.iter().zip(simulated) {
+            for (busy, ran) in outcome.busy.into_iter().zip(cell.ran) {
+                let longer = ran.map_or(0.0, |ran| (busy / ran.max(0.01)).ln().max(0.0));
+                cost += RAN * bounded(longer);
+            }
+        }
         for errors in self.errors(&network, simulated, interruptions(losses)) {
             cost +=
                 RATE * bounded(errors.iops) + errors.mean.map_or(0.0, |one| MEAN * bounded(one));
@@ -449,5 +463,6 @@ pub fn cell_of(network: &Network, arrivals: Arrivals, depth: usize, outcome: &Ou
         quantiles: parts.map(|part| (part, outcome.quantile(part))).collect(),
         late: 0.0,
         interruptions: Interruptions::default(),
+        ran: outcome.busy.map(Some),
     }
 }

@@ -13,6 +13,7 @@ pub mod network;
 pub mod predict;
 mod random;
 mod residual;
+pub mod transfer;
 
 pub use self::fit::{Cell, Fit};
 pub use self::network::{Arrivals, Network, Outcome};

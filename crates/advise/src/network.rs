@@ -25,6 +25,9 @@ const SAMPLES: usize = 256;
 /// Most requests that a core serves in a turn.
 const TURN_MAX: usize = 64;
 
+/// A class that is so many times rarer than the others has fewer requests simulated.
+const RARE: usize = 10;
+
 /// A core's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Core {
@@ -119,8 +122,7 @@ impl Outcome {
         let met = |by: &Interruptions, core: Core, cores: usize| match arrivals {
             _ if cores == 0 => 0.0,
             Arrivals::Poisson(rate) => {
-                let least = core.request_ns + core.turn_ns / TURN_MAX as f64;
-                by.met_at(rate.min(self.iops) / cores as f64 * least / 1e9)
+                by.met_at(rate.min(self.iops) / cores as f64 * core.least_ns() / 1e9)
             }
             Arrivals::Closed => by.met_by(mean),
         };
@@ -174,7 +176,6 @@ impl Outcome {
 /// A core in a simulation.
 #[derive(Debug)]
 struct CoreState {
-    core: Core,
     waiting: VecDeque<usize>,
     serving: Vec<usize>,
     busy_ns: f64,
@@ -202,6 +203,29 @@ enum Stage {
 struct Request {
     arrived: f64,
     stage: Stage,
+    class: usize,
+}
+
+/// Requests that are alike: all of a load, or those of one tenant of several.
+#[derive(Clone, Copy, Debug)]
+pub struct Class<'a> {
+    /// The stations as these requests meet them. All classes have the cores of the first one.
+    pub network: &'a Network,
+    /// What arrives.
+    pub arrivals: Arrivals,
+    /// Most requests under way.
+    pub depth: usize,
+    /// The link that they share with other classes; none: it is part of the delays.
+    pub link: Option<Link>,
+}
+
+/// A link that has one request after the other in each direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Link {
+    /// How long it has the data of a request, in ns.
+    pub request_ns: f64,
+    /// Which part of the requests are reads, whose data goes the other way.
+    pub read_part: f64,
 }
 
 /// A moment, ordered by time and then by number, so that a simulation is the same on each machine.
@@ -214,12 +238,14 @@ struct Moment {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Event {
-    /// A request arrives.
-    Arrival,
+    /// A request of a class arrives.
+    Arrival(usize),
     /// A core's turn ends.
     TurnEnd(usize),
     /// The device and the wire have a request's data, by a lane.
     Delayed(usize, usize),
+    /// The link has it.
+    Linked(usize),
 }
 
 impl Eq for Moment {}
@@ -236,24 +262,33 @@ impl Ord for Moment {
     }
 }
 
+/// What becomes of a class.
+#[derive(Debug)]
+struct ClassState<'a> {
+    class: Class<'a>,
+    /// Requests that wait for the depth.
+    held: VecDeque<usize>,
+    under_way: usize,
+    latencies: Vec<(f64, f64)>,
+    /// Of arrivals, delays and lanes, so that other parameters meet the same chance, and of the
+    /// link.
+    random: [Random; 4],
+}
+
 struct Simulation<'a> {
-    network: &'a Network,
-    arrivals: Arrivals,
-    depth: usize,
+    classes: Vec<ClassState<'a>>,
+    host_cores: usize,
+    target_cores: usize,
     now: f64,
     events: BinaryHeap<Reverse<Moment>>,
     number: u64,
     /// Those of the host first.
     cores: Vec<CoreState>,
     requests: Vec<Request>,
-    /// Requests that wait for the depth.
-    held: VecDeque<usize>,
-    under_way: usize,
     /// Those of the device; one where it has none.
     lanes: Vec<Lane>,
-    latencies: Vec<(f64, f64)>,
-    /// Of arrivals, delays and lanes, so that other parameters meet the same chance.
-    random: [Random; 3],
+    /// Until when the link is in use, to the target and from it.
+    link_until: [f64; 2],
     #[cfg(test)]
     truth: tests::Truth,
 }
@@ -262,55 +297,97 @@ impl Network {
     /// What becomes of so many requests, of which the first tenth is not counted.
     #[must_use]
     pub fn simulate(&self, arrivals: Arrivals, depth: usize, count: usize, seed: u64) -> Outcome {
-        let mut simulation = self.simulation(arrivals, depth, seed);
-        simulation.run(count);
-        simulation.outcome(count)
+        let class = Class { network: self, arrivals, depth, link: None };
+        together(&[class], count, seed).pop().unwrap_or_default()
     }
 
-    fn simulation(&self, arrivals: Arrivals, depth: usize, seed: u64) -> Simulation<'_> {
-        let cores = (0..self.host_cores.max(1)).map(|_| self.host);
-        let cores = cores.chain((0..self.target_cores).map(|_| self.target));
-        Simulation {
-            network: self,
-            arrivals,
-            depth: depth.max(1),
+    /// The time that each core of the host, and of the target, has for so many requests a second
+    /// if as many as there may be share each turn: a part of its time.
+    #[must_use]
+    pub fn loads(&self, rate: f64) -> [f64; 2] {
+        let least = |core: Core, cores: usize| match cores {
+            0 => 0.0,
+            _ => rate * core.least_ns() / 1e9 / cores as f64,
+        };
+        [least(self.host, self.host_cores), least(self.target, self.target_cores)]
+    }
+}
+
+impl Core {
+    /// The least that a request takes.
+    fn least_ns(self) -> f64 {
+        self.request_ns + self.turn_ns / TURN_MAX as f64
+    }
+}
+
+/// What becomes of the requests of several classes at the same cores, of which the first tenth is
+/// not counted: so many of each, but of a class that is far rarer than another fewer.
+#[must_use]
+pub fn together(classes: &[Class<'_>], count: usize, seed: u64) -> Vec<Outcome> {
+    let mut simulation = Simulation::new(classes, seed);
+    simulation.run(count);
+    simulation.outcomes(count)
+}
+
+impl CoreState {
+    const fn new() -> Self {
+        Self { waiting: VecDeque::new(), serving: Vec::new(), busy_ns: 0.0 }
+    }
+}
+
+impl<'a> Simulation<'a> {
+    fn new(classes: &[Class<'a>], seed: u64) -> Self {
+        let cores = classes
+            .first()
+            .map_or([1, 0], |class| [class.network.host_cores.max(1), class.network.target_cores]);
+        let state = |(place, class): (u64, &Class<'a>)| {
+            let random = |one| Random::new(seed.wrapping_mul(3).wrapping_add(one + (place << 32)));
+            let class = Class { depth: class.depth.max(1), ..*class };
+            let (held, latencies) = Default::default();
+            ClassState { class, held, under_way: 0, latencies, random: [1, 2, 3, 4].map(random) }
+        };
+        Self {
+            classes: (0..).zip(classes).map(state).collect(),
+            host_cores: cores[0],
+            target_cores: cores[1],
             now: 0.0,
             events: BinaryHeap::new(),
             number: 0,
-            cores: cores.map(CoreState::new).collect(),
+            cores: (0..cores[0] + cores[1]).map(|_| CoreState::new()).collect(),
             requests: Vec::new(),
-            held: VecDeque::new(),
-            under_way: 0,
             lanes: Vec::new(),
-            latencies: Vec::new(),
-            random: [1, 2, 3].map(|one| Random::new(seed.wrapping_mul(3).wrapping_add(one))),
+            link_until: [0.0; 2],
             #[cfg(test)]
             truth: tests::Truth::default(),
         }
     }
-}
 
-impl CoreState {
-    const fn new(core: Core) -> Self {
-        Self { core, waiting: VecDeque::new(), serving: Vec::new(), busy_ns: 0.0 }
-    }
-}
-
-impl Simulation<'_> {
     fn run(&mut self, count: usize) {
-        match self.arrivals {
-            Arrivals::Poisson(_) => self.schedule(0.0, Event::Arrival),
-            Arrivals::Closed => (0..self.depth).for_each(|_| self.schedule(0.0, Event::Arrival)),
+        for class in 0..self.classes.len() {
+            let at_once = match self.classes[class].class.arrivals {
+                Arrivals::Poisson(_) => 1,
+                Arrivals::Closed => self.classes[class].class.depth,
+            };
+            (0..at_once).for_each(|_| self.schedule(0.0, Event::Arrival(class)));
         }
-        while self.latencies.len() < count
+        // Ended requests of all, and classes that have enough.
+        let most = count * self.classes.len() * RARE;
+        let (mut ended, mut enough) = (0, 0);
+        while enough < self.classes.len()
+            && ended < most
             && let Some(Reverse(moment)) = self.events.pop()
         {
             self.now = moment.at;
             match moment.event {
-                Event::Arrival => self.arrive(),
+                Event::Arrival(class) => self.arrive(class),
                 Event::TurnEnd(core) => self.end_turn(core),
                 Event::Delayed(request, lane) => self.delayed(request, lane),
+                Event::Linked(request) => self.to_target(request),
             }
+            let all = self.classes.iter().map(|class| class.latencies.len());
+            (ended, enough) = all.fold((0, 0), |(ended, enough), one| {
+                (ended + one, enough + usize::from(one >= count))
+            });
         }
     }
 
@@ -319,28 +396,37 @@ impl Simulation<'_> {
         self.events.push(Reverse(Moment { at, number: self.number, event }));
     }
 
-    fn arrive(&mut self) {
-        if let Arrivals::Poisson(rate) = self.arrivals {
-            let next = self.random[0].exponential(1e9 / rate.max(1e-9));
-            self.schedule(self.now + next, Event::Arrival);
+    fn arrive(&mut self, class: usize) {
+        let state = &mut self.classes[class];
+        let next = match state.class.arrivals {
+            Arrivals::Poisson(rate) => Some(state.random[0].exponential(1e9 / rate.max(1e-9))),
+            Arrivals::Closed => None,
+        };
+        state.held.push_back(self.requests.len());
+        self.requests.push(Request { arrived: self.now, stage: Stage::Sent, class });
+        if let Some(next) = next {
+            self.schedule(self.now + next, Event::Arrival(class));
         }
-        self.requests.push(Request { arrived: self.now, stage: Stage::Sent });
-        self.held.push_back(self.requests.len() - 1);
-        self.admit();
+        self.admit(class);
     }
 
     /// Requests begin while the depth allows it.
-    fn admit(&mut self) {
-        while self.under_way < self.depth
-            && let Some(request) = self.held.pop_front()
+    fn admit(&mut self, class: usize) {
+        while let state = &mut self.classes[class]
+            && state.under_way < state.class.depth
+            && let Some(request) = state.held.pop_front()
         {
-            self.under_way += 1;
+            state.under_way += 1;
             self.wait_for(self.host_of(request), request);
         }
     }
 
     fn host_of(&self, request: usize) -> usize {
-        request % self.network.host_cores.max(1)
+        request % self.host_cores
+    }
+
+    fn network_of(&self, request: usize) -> &'a Network {
+        self.classes[self.requests[request].class].class.network
     }
 
     fn wait_for(&mut self, core: usize, request: usize) {
@@ -355,9 +441,20 @@ impl Simulation<'_> {
         }
         let count = core.waiting.len().min(TURN_MAX);
         core.serving.extend(core.waiting.drain(..count));
+        let is_host = index < self.host_cores;
+        let (mut turn_ns, mut requests_ns) = (0.0_f64, 0.0);
+        for (place, state) in self.classes.iter().enumerate() {
+            let is_its = |request: &&usize| self.requests[**request].class == place;
+            let count = core.serving.iter().filter(is_its).count();
+            if count > 0 {
+                let network = state.class.network;
+                let own = if is_host { network.host } else { network.target };
+                turn_ns = turn_ns.max(own.turn_ns);
+                requests_ns += own.request_ns * count as f64;
+            }
+        }
         // The host has half of its work before and half after.
-        let parts = if index < self.network.host_cores.max(1) { 2.0 } else { 1.0 };
-        let work = core.core.turn_ns + core.core.request_ns * count as f64 / parts;
+        let work = turn_ns + requests_ns / if is_host { 2.0 } else { 1.0 };
         core.busy_ns += work;
         #[cfg(not(test))]
         let end = self.now + work;
@@ -378,17 +475,17 @@ impl Simulation<'_> {
             }
         }
         self.begin_turn(core);
-        self.admit();
+        (0..self.classes.len()).for_each(|class| self.admit(class));
     }
 
     fn wait_for_device(&mut self, request: usize) {
-        let width = self.network.device_width;
+        let Network { device_width: width, has_lanes, .. } = *self.network_of(request);
         if width.is_infinite() {
             return self.begin_delay(request, usize::MAX);
         }
         // The last lane of a number that is not whole has so much less of the data.
-        let has_lanes = self.network.has_lanes;
-        let lane = if has_lanes { whole(self.random[2].unit() * width) } else { 0 };
+        let random = &mut self.classes[self.requests[request].class].random[2];
+        let lane = if has_lanes { whole(random.unit() * width) } else { 0 };
         if self.lanes.len() <= lane {
             self.lanes.resize_with(lane + 1, Lane::default);
         }
@@ -398,26 +495,28 @@ impl Simulation<'_> {
 
     /// A lane works on one request, or all of the device on as many as it can.
     fn feed(&mut self, at: usize) {
-        let most = if self.network.has_lanes { 1.0 } else { self.network.device_width };
-        while let Some(lane) = self.lanes.get_mut(at)
-            && (lane.working as f64) < most
-            && let Some(request) = lane.waiting.pop_front()
+        while let Some(request) = self.lanes[at].waiting.front().copied()
+            && let network = self.network_of(request)
+            && let most = if network.has_lanes { 1.0 } else { network.device_width }
+            && (self.lanes[at].working as f64) < most
         {
-            lane.working += 1;
+            self.lanes[at].waiting.pop_front();
+            self.lanes[at].working += 1;
             self.begin_delay(request, at);
         }
     }
 
     fn begin_delay(&mut self, request: usize, lane: usize) {
-        let delay = self.delay();
+        let delay = self.delay(request);
         self.schedule(self.now + delay, Event::Delayed(request, lane));
     }
 
     /// Between two quantiles.
-    fn delay(&mut self) -> f64 {
-        let delays = &self.network.delays_ns;
+    fn delay(&mut self, request: usize) -> f64 {
+        let delays = &self.network_of(request).delays_ns;
         let Some(last) = delays.len().checked_sub(1) else { return 0.0 };
-        let at = self.random[1].unit() * last as f64;
+        let state = &mut self.classes[self.requests[request].class];
+        let at = state.random[1].unit() * last as f64;
         let below = whole(at.floor()).min(last);
         let (low, high) = (delays[below], delays[(below + 1).min(last)]);
         low + (high - low) * (at - at.floor())
@@ -428,42 +527,50 @@ impl Simulation<'_> {
             of.working -= 1;
             self.feed(lane);
         }
-        let host_cores = self.network.host_cores.max(1);
-        if self.network.target_cores == 0 {
+        let state = &mut self.classes[self.requests[request].class];
+        let Some(link) = state.class.link else { return self.to_target(request) };
+        let way = usize::from(state.random[3].unit() < link.read_part);
+        self.link_until[way] = self.link_until[way].max(self.now) + link.request_ns;
+        self.schedule(self.link_until[way], Event::Linked(request));
+    }
+
+    /// The target has it, or the host has it back where there is none.
+    fn to_target(&mut self, request: usize) {
+        if self.target_cores == 0 {
             self.requests[request].stage = Stage::Received;
             return self.wait_for(self.host_of(request), request);
         }
         self.requests[request].stage = Stage::Served;
-        self.wait_for(host_cores + request % self.network.target_cores, request);
+        self.wait_for(self.host_cores + request % self.target_cores, request);
     }
 
     fn end(&mut self, request: usize) {
-        self.under_way -= 1;
-        self.latencies.push((self.now, self.now - self.requests[request].arrived));
-        if self.arrivals == Arrivals::Closed {
-            self.schedule(self.now, Event::Arrival);
+        let Request { arrived, class, .. } = self.requests[request];
+        let state = &mut self.classes[class];
+        state.under_way -= 1;
+        state.latencies.push((self.now, self.now - arrived));
+        if state.class.arrivals == Arrivals::Closed {
+            self.schedule(self.now, Event::Arrival(class));
         }
     }
 
-    fn outcome(self, count: usize) -> Outcome {
-        let skipped = count / 10;
-        let begun = self.latencies.get(skipped).map_or(0.0, |one| one.0);
-        let counted = self.latencies.get(skipped + 1..).unwrap_or_default();
-        let mut latencies: Vec<f64> = counted.iter().map(|one| one.1).collect();
-        latencies.sort_unstable_by(f64::total_cmp);
-        let seconds = (self.now - begun).max(1.0) / 1e9;
-        let host_cores = self.network.host_cores.max(1);
+    fn outcomes(self, count: usize) -> Vec<Outcome> {
         let busy = |cores: &[CoreState]| {
             let all: f64 = cores.iter().map(|core| core.busy_ns).sum();
             all / (cores.len() as f64).max(1.0) / self.now.max(1.0)
         };
-        let (host, target) = self.cores.split_at(host_cores);
-        Outcome {
-            iops: latencies.len() as f64 / seconds,
-            latencies,
-            busy: [busy(host), busy(target)],
-            met: Vec::new(),
-        }
+        let (host, target) = self.cores.split_at(self.host_cores);
+        let busy = [busy(host), busy(target)];
+        let of = |class: &ClassState<'_>| {
+            let skipped = class.latencies.len().min(count) / 10;
+            let begun = class.latencies.get(skipped).map_or(0.0, |one| one.0);
+            let counted = class.latencies.get(skipped + 1..).unwrap_or_default();
+            let mut latencies: Vec<f64> = counted.iter().map(|one| one.1).collect();
+            latencies.sort_unstable_by(f64::total_cmp);
+            let seconds = (self.now - begun).max(1.0) / 1e9;
+            Outcome { iops: latencies.len() as f64 / seconds, latencies, busy, met: Vec::new() }
+        };
+        self.classes.iter().map(of).collect()
     }
 }
 

@@ -10,7 +10,7 @@ const DEVIATIONS: f64 = 1.645;
 const BEYOND: f64 = 1.25;
 
 /// Less than this part of what arrives is served beyond the knee.
-const SERVED: f64 = 0.985;
+pub(crate) const SERVED: f64 = 0.985;
 
 /// A fit whose p99 is off by more than this (a natural logarithm) does not explain its own cells;
 /// where each cell was predicted from the others, what it is off by is in the interval as well.
@@ -19,7 +19,7 @@ const CORRECTED: f64 = 1.0;
 
 /// No prediction is closer than this (a natural logarithm): machines differ by as much from minute
 /// to minute.
-const CLOSEST: f64 = 0.04;
+pub(crate) const CLOSEST: f64 = 0.04;
 
 /// A run of seconds has few interruptions, so that they may take so many times less of the time, or
 /// more in pieces so many times longer. The lower end of an interval has none of other programs.

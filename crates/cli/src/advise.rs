@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use weft_lab::advise::{self, Advice, Confirmation, Question, Row, Verdict};
+use weft_lab::advise::{self, Advice, Confirmation, Prices, Question, Row, Terms, Verdict, WhatIf};
 use weft_lab::html;
 use weft_lab::results::file::ADVICE;
-use weft_lab::results::{self, Configuration, Results, key};
+use weft_lab::results::{self, Configuration, Results, Value, key};
 use weft_load::jobfile::{self, Section};
 use weft_load::{Pattern, units};
 
@@ -42,13 +42,19 @@ const CONFIRMATION_PLAN: &str = "confirmation.toml";
                         when it was measured; 1: the results say nothing of it."
 )]
 pub(crate) struct Options {
-    /// A job file of fio whose one job says what the requests are, and how many a second
-    /// (rate_iops).
+    /// A job file of fio whose jobs say what the requests are, and how many a second (rate_iops).
+    /// Several jobs are tenants of the same cores, each with an objective of its own if it has a
+    /// latency_target with a latency_percentile of 99.
     #[arg(value_name = "FILE.fio", conflicts_with_all = ["rw", "rwmixread", "bs"])]
     job: Option<PathBuf>,
     /// The latency that 99 % of the requests are to have at most, such as 300us.
-    #[arg(long, value_name = "TIME", value_parser = weft_backend::duration::parse)]
-    p99: Duration,
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = weft_backend::duration::parse,
+        required_unless_present = "job"
+    )]
+    p99: Option<Duration>,
     /// Requests a second, such as 200k.
     #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "job")]
     iops: Option<f64>,
@@ -64,6 +70,15 @@ pub(crate) struct Options {
     /// Directories of results, as `weft study run` writes them: nothing is measured.
     #[arg(long, num_args = 1.., value_name = "DIR", conflicts_with_all = ["Setup", "Agents"])]
     from: Vec<PathBuf>,
+    /// What is not as it was measured, such as link=25Gb/s,rtt=30us or target-cores=8 or
+    /// device=delay:read=80us,write=20us: link, rtt, host-cores, target-cores, and last device with
+    /// the options of a delay.
+    #[arg(long, value_name = "PART=VALUE,…", value_parser = str::parse::<WhatIf>)]
+    what_if: Vec<WhatIf>,
+    /// Prices (TOML): currency, host_core, target_core, and under [port] tcp and rdma. The cheapest
+    /// way is then that of the least money.
+    #[arg(long, value_name = "FILE")]
+    cost: Option<PathBuf>,
     /// How long to measure, about.
     #[arg(long, value_name = "TIME", default_value = "2min", value_parser = time)]
     budget: Duration,
@@ -75,50 +90,79 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    fn question(&self) -> Result<Question, Failure> {
-        let p99_ns = self.p99.as_secs_f64() * 1e9;
+    /// What is asked, of each job.
+    fn questions(&self) -> Result<Vec<Question>, Failure> {
+        let p99_ns = self.p99.map(|p99| p99.as_secs_f64() * 1e9);
         let Some(path) = &self.job else {
-            return Ok(Question {
-                p99_ns,
+            return Ok(vec![Question {
+                name: String::new(),
+                p99_ns: p99_ns.unwrap_or_default(),
                 iops: self.iops.unwrap_or_default(),
                 pattern: self.rw.map(|pattern| pattern.name().to_owned()),
                 read_percent: self.rwmixread,
                 block_bytes: self.bs,
-            });
+            }]);
         };
         let sections = jobfile::read(path).map_err(Failure::Because)?;
         let fault = |what: &str| Failure::Because(format!("{}: {what}", path.display()));
-        let [Section { job, .. }] = &sections[..] else {
-            return Err(fault("it has several jobs, and the advice is about one"));
+        let is_later = |section: &&Section| {
+            section.stonewall
+                || section.wait_for.is_some()
+                || section.job.start_delay.1 > Duration::ZERO
         };
-        Question::of(job, p99_ns, self.iops).map_err(|what| fault(&what))
+        if let Some(Section { job, .. }) = sections.iter().skip(1).find(is_later) {
+            let name = &job.name;
+            return Err(fault(&format!(
+                "job {name:?} begins later than others, and tenants are there at once"
+            )));
+        }
+        if sections.len() > 1 && self.iops.is_some() {
+            return Err(fault("each of several jobs has a rate of its own: leave out --iops"));
+        }
+        let of = |section: &Section| Question::of(&section.job, p99_ns, self.iops);
+        sections.iter().map(of).collect::<Result<_, String>>().map_err(|what| fault(&what))
+    }
+
+    fn terms(&self) -> Result<Terms, Failure> {
+        let both = |all: WhatIf, one: &WhatIf| all.and(one.clone());
+        let what_if = self.what_if.iter().try_fold(WhatIf::default(), both);
+        let what_if = what_if.map_err(|why| Failure::Because(format!("--what-if: {why}")))?;
+        let prices = |path: &PathBuf| {
+            let shown = path.display();
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|error| Failure::io("read", &shown, &error))?;
+            text.parse::<Prices>().map_err(|why| Failure::Because(format!("{shown}: {why}")))
+        };
+        Ok(Terms { what_if, prices: self.cost.as_ref().map(prices).transpose()? })
     }
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let question = options.question()?;
+    let (questions, terms) = (options.questions()?, options.terms()?);
     let measured = match options.from.is_empty() {
-        true => vec![measure(options, &question)?],
+        true => measure(options, &questions)?,
         false => options.from.clone(),
     };
     let results = measured.iter().map(|path| load(path)).collect::<Result<Vec<_>, Failure>>()?;
-    let mut advice = advise::advise(&results, &question).map_err(Failure::Because)?;
+    let mut advice = advise::advise(&results, &questions, &terms).map_err(Failure::Because)?;
     let is_human = options.how.output_format == Format::Human;
     if is_human {
         output::print(&human(&advice))?;
     }
     let mut unconfirmed = None;
-    if options.from.is_empty()
-        && let [results] = &results[..]
-    {
-        if let Some(row) = advice.advised().filter(|_| !options.no_confirm) {
+    if options.from.is_empty() {
+        // What is not there cannot be measured, and tenants have no study.
+        if let ([question], [results]) = (&questions[..], &results[..])
+            && let Some(row) = advice.advised().filter(|_| !options.no_confirm)
+            && !terms.what_if.is_any()
+        {
             // Without it the advice is still one.
-            match confirm(options, results, row, &question) {
+            match confirm(options, results, row, question) {
                 Ok(confirmation) => advice.confirmation = Some(confirmation),
                 Err(failure) => unconfirmed = Some(failure),
             }
         }
-        keep(options, &results.directory, &advice)?;
+        keep(options, &measured, &advice)?;
     }
     let confirmed = advice.confirmation.as_ref();
     match is_human {
@@ -139,7 +183,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 /// Writes the advice beside the results, and the page with it.
-fn keep(options: &Options, directory: &Path, advice: &Advice) -> Result<(), Failure> {
+fn keep(options: &Options, measured: &[PathBuf], advice: &Advice) -> Result<(), Failure> {
+    let Some(directory) = measured.first() else { return Ok(()) };
     let path = directory.join(ADVICE);
     let text = serde_json::to_string_pretty(advice).map_err(Failure::because)?;
     std::fs::write(&path, text).map_err(|error| Failure::io("write", &path.display(), &error))?;
@@ -147,7 +192,8 @@ fn keep(options: &Options, directory: &Path, advice: &Advice) -> Result<(), Fail
         return Ok(());
     }
     let report = directory.join(REPORT);
-    html::write_report(&[directory], &report).map_err(Failure::because)?;
+    let directories: Vec<&Path> = measured.iter().map(PathBuf::as_path).collect();
+    html::write_report(&directories, &report).map_err(Failure::because)?;
     match options.how.output_format {
         Format::Human => output::print(&format!("report: {}\n", report.display())),
         Format::Json => Ok(()),
@@ -158,20 +204,36 @@ fn load(path: &Path) -> Result<Results, Failure> {
     results::load(path).map_err(Failure::because)
 }
 
-/// Measures each way, and returns the directory of its results.
-fn measure(options: &Options, question: &Question) -> Result<PathBuf, Failure> {
-    let mut settings = vec![(key::LOAD_PERCENT, LOADS.map(Into::into).to_vec())];
-    settings.extend(question.pattern.as_deref().map(|name| (key::PATTERN, vec![name.into()])));
-    settings.extend(question.read_percent.map(|part| (key::READ_PERCENT, vec![part.into()])));
-    settings.extend(question.block_bytes.map(|size| (key::BLOCK_BYTES, vec![size.into()])));
+/// Measures each way with each kind of request, and returns the directories of the results.
+fn measure(options: &Options, questions: &[Question]) -> Result<Vec<PathBuf>, Failure> {
+    let mut kinds: Vec<Vec<(&str, Vec<Value>)>> = Vec::new();
+    for question in questions {
+        let mut kind: Vec<(&str, Vec<Value>)> = Vec::new();
+        kind.extend(question.pattern.as_deref().map(|name| (key::PATTERN, vec![name.into()])));
+        kind.extend(question.read_percent.map(|part| (key::READ_PERCENT, vec![part.into()])));
+        kind.extend(question.block_bytes.map(|size| (key::BLOCK_BYTES, vec![size.into()])));
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
     let directory = options.how.directory("advise");
-    let budget = Some(options.budget);
-    options.how.measure(
-        STUDY,
-        &directory,
-        Asked { settings, only: Configuration::new(), budget },
-    )?;
-    Ok(directory)
+    let budget = Some(options.budget / u32::try_from(kinds.len()).unwrap_or(u32::MAX));
+    let mut measured = Vec::new();
+    for (number, mut settings) in (1..).zip(kinds) {
+        settings.push((key::LOAD_PERCENT, LOADS.map(Into::into).to_vec()));
+        let directory = match number {
+            1 => directory.clone(),
+            more => directory.with_file_name(format!("{}-{more}", name_of(&directory))),
+        };
+        let asked = Asked { settings, only: Configuration::new(), budget };
+        options.how.measure(STUDY, &directory, asked)?;
+        measured.push(directory);
+    }
+    Ok(measured)
+}
+
+fn name_of(directory: &Path) -> String {
+    directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Measures the way that is advised at the rate that was asked for.
@@ -193,7 +255,7 @@ fn confirm(
 }
 
 fn human(advice: &Advice) -> String {
-    let mut table = Table::new(&[
+    let mut head = vec![
         "",
         "WAY",
         ">P50",
@@ -203,44 +265,51 @@ fn human(advice: &Advice) -> String {
         ">UP TO",
         ">HOST",
         ">TARGET",
-    ]);
+    ];
+    let currency = advice.currency.as_ref().map(|currency| format!(">{currency}"));
+    head.extend(currency.as_deref());
+    let mut table = Table::new(&head);
     for row in &advice.rows {
-        table.row(cells(row));
+        let mut own = cells(row);
+        own.extend(currency.as_ref().map(|_| row.money.map_or_else(unknown, units::digits)));
+        table.row(own);
+        for tenant in &row.tenants {
+            let mut own = vec![tenant.verdict.sign().to_owned(), format!("  {}", tenant.name)];
+            own.extend(latencies(Some(tenant.quantiles_ns)));
+            own.push(tenant.least_depth.map_or_else(unknown, |depth| depth.to_string()));
+            own.resize(head.len(), String::new());
+            table.row(own);
+        }
     }
-    let refused = advice
-        .rows
-        .iter()
-        .filter_map(|row| Some(format!("{}: {}\n", row.way, row.refusal.as_ref()?)));
-    let refused: String = refused.collect();
-    format!("{}{refused}{}\n", table.text(), advice.conclusion)
+    let said = advice.rows.iter().flat_map(|row| {
+        row.refusal.iter().chain(&row.notes).map(|why| format!("{}: {why}\n", row.way))
+    });
+    let said: String = said.collect();
+    format!("{}{said}{}\n", table.text(), advice.conclusion)
+}
+
+fn unknown() -> String {
+    "-".to_owned()
+}
+
+fn latencies(quantiles_ns: Option<[advise::Interval; 3]>) -> [String; 3] {
+    let Some([p50, p99, p999]) = quantiles_ns else { return [unknown(), unknown(), unknown()] };
+    let between = |one: advise::Interval| {
+        let [value, low, high] = [one.value, one.low, one.high].map(units::time);
+        format!("{value} ({low} to {high})")
+    };
+    [units::time(p50.value), between(p99), between(p999)]
 }
 
 fn cells(row: &Row) -> Vec<String> {
-    let unknown = || "-".to_owned();
-    let [p50, p99, p999] = match row.quantiles_ns {
-        Some([p50, p99, p999]) => {
-            let between = |one: weft_lab::advise::Interval| {
-                format!(
-                    "{} ({} to {})",
-                    units::time(one.value),
-                    units::time(one.low),
-                    units::time(one.high)
-                )
-            };
-            [units::time(p50.value), between(p99), between(p999)]
-        }
-        None => [unknown(), unknown(), unknown()],
-    };
     let processors = |side: Option<f64>| side.map_or_else(unknown, |one| format!("{one:.2}"));
-    vec![
-        row.verdict.sign().to_owned(),
-        row.way.clone(),
-        p50,
-        p99,
-        p999,
+    let mut cells = vec![row.verdict.sign().to_owned(), row.way.clone()];
+    cells.extend(latencies(row.quantiles_ns));
+    cells.extend([
         row.least_depth.map_or_else(unknown, |depth| depth.to_string()),
         row.headroom_iops.map_or_else(unknown, units::count),
         processors(row.processors[0]),
         processors(row.processors[1]),
-    ]
+    ]);
+    cells
 }

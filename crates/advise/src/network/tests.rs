@@ -56,10 +56,11 @@ impl Network {
         count: usize,
         seed: u64,
     ) -> Outcome {
-        let mut simulation = self.simulation(arrivals, depth, seed);
+        let class = Class { network: self, arrivals, depth, link: None };
+        let mut simulation = Simulation::new(&[class], seed);
         simulation.truth = Truth { by, random: Random::new(seed + 99), next: Vec::new() };
         simulation.run(count);
-        simulation.outcome(count)
+        simulation.outcomes(count).pop().expect("its class")
     }
 }
 
@@ -167,4 +168,50 @@ fn a_simulation_is_the_same_again() {
     let outcome = |seed| network.simulate(Arrivals::Poisson(5e5), 64, 5000, seed);
     assert_eq!(outcome(1), outcome(1));
     assert_ne!(outcome(1), outcome(2));
+}
+
+/// Two classes of half the rate each are one of all of it, and each waits for the other.
+#[test]
+fn classes_share_the_cores() {
+    let network = single(1000.0, 1000.0);
+    let half = Class {
+        network: &network,
+        arrivals: Arrivals::Poisson(400_000.0),
+        depth: 1000,
+        link: None,
+    };
+    let both = together(&[half, half], 100_000, 3);
+    let one = network.simulate(Arrivals::Poisson(800_000.0), 1000, 200_000, 3);
+    for class in &both {
+        assert!((class.iops / 400_000.0 - 1.0).abs() < 0.03, "{}", class.iops);
+        let p99 = class.quantile(0.99) / one.quantile(0.99);
+        assert!((p99 - 1.0).abs() < 0.1, "{p99}");
+    }
+    let alone = network.simulate(Arrivals::Poisson(400_000.0), 1000, 100_000, 3);
+    assert!(both[0].quantile(0.99) > 1.5 * alone.quantile(0.99));
+    // A rare one ends as well, and its requests cost what they cost, whoever else is there.
+    let slow = Network { target: Core { turn_ns: 0.0, request_ns: 50_000.0 }, ..network.clone() };
+    let rare = Class { network: &slow, arrivals: Arrivals::Poisson(400.0), ..half };
+    let found = together(&[half, rare], 50_000, 3);
+    assert!(found[1].quantile(0.5) > 50_000.0, "{}", found[1].quantile(0.5));
+    assert!(found[0].quantile(0.99) > alone.quantile(0.99));
+}
+
+/// M/D/1 again: a link has one request after the other in each direction.
+#[test]
+fn a_link_waits_as_its_queue_does() {
+    let network = Network { device_width: f64::INFINITY, ..single(0.0, 0.0) };
+    let of = |read_part: f64, rate: f64| {
+        let link = Some(Link { request_ns: 1000.0, read_part });
+        let arrivals = Arrivals::Poisson(rate);
+        let class = Class { network: &network, arrivals, depth: 10_000, link };
+        together(&[class], 200_000, 5).remove(0)
+    };
+    for part in [0.5, 0.8] {
+        let found = of(1.0, part * 1e6).mean();
+        let expected = 1000.0 * (1.0 + part / (2.0 * (1.0 - part)));
+        assert!((found / expected - 1.0).abs() < 0.05, "{part}: {found} {expected}");
+    }
+    let (both, one) = (of(0.5, 1.6e6), of(1.0, 1.6e6));
+    assert!(both.iops > 1.55e6 && one.iops < 1.02e6, "{} {}", both.iops, one.iops);
 }

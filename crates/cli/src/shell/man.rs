@@ -210,6 +210,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "weft advise --p99 300us --iops 200k",
             "weft advise --p99 300us --iops 200k --from results",
+            "weft advise --p99 300us --iops 200k --from results --what-if link=25Gb/s,rtt=30us",
+            "weft advise jobs.fio --p99 300us --cost prices.toml",
         ],
     ),
     ("weft-first-look", &["weft first-look"]),

@@ -2,6 +2,7 @@
 
 use crate::weft::{DRIVERS, Folder, Target, text, weft};
 use serde_json::Value;
+use std::path::Path;
 
 #[test]
 fn local_devices_are_driven_on_both_drivers() {
@@ -164,6 +165,7 @@ fn an_objective_is_answered_by_measuring() {
     assert_eq!(advice_again["rows"], advice["rows"], "the same results give the same answer");
     let none = run(&["--p99", "1ns", "--from", text(&out)]);
     assert_eq!(none.code, Some(3), "{}", none.stderr);
+    terms_of_an_advice(&folder, &out);
     // Too few requests for a p99 of the confirmation: the advice is printed and kept all the same.
     let (few, brief_run) = (folder.path("few"), ["--iops", "20", "--no-report", "--quiet"]);
     let words = ["advise", "--p99", "1s", "--runtime", "200ms", "--out", text(&few), "-o", "json"];
@@ -178,4 +180,51 @@ fn an_objective_is_answered_by_measuring() {
     }
     let both = run(&["--p99", "1s", "--from", text(&out), "--out", "elsewhere"]);
     assert_eq!(both.code, Some(2), "{}", both.stderr);
+}
+
+/// What is replaced, what it costs and whose the requests are is taken from the words, and in the
+/// rows, where these say anything.
+fn terms_of_an_advice(folder: &Folder, out: &Path) {
+    let run =
+        |words: &[&str]| weft("epoll", [words, &["--from", text(out), "-o", "json"]].concat());
+    let rows = |words: &[&str]| {
+        let advice: Value = serde_json::from_slice(&run(words).stdout).expect("JSON");
+        advice["rows"].as_array().expect("rows").clone()
+    };
+    let (prices, jobs) = (folder.path("prices.toml"), folder.path("jobs.fio"));
+    let priced = "currency = \"EUR\"\nhost_core = 1\ntarget_core = 2\n[port]\ntcp = 3\n";
+    std::fs::write(&prices, priced).expect("prices");
+    let objective = ["advise", "--p99", "1s", "--iops", "20k"];
+    let terms = ["--what-if", "rtt=30us", "--what-if", "target-cores=1", "--cost", text(&prices)];
+    for row in rows(&[&objective[..], &terms].concat()) {
+        let is_said = row["refusal"].is_null();
+        assert_eq!(row["money"].is_number(), is_said, "{row}");
+        assert_eq!(row["notes"][0].as_str().is_some(), is_said, "{row}");
+    }
+    let job = "[global]\nrw=randread\nbs=8k\nrate_iops=5k\n[a]\nlatency_target=900ms\n\
+               latency_window=1s\nlatency_percentile=99\n[b]\n";
+    std::fs::write(&jobs, job).expect("a job file");
+    for row in rows(&["advise", text(&jobs), "--p99", "1s"]) {
+        let names: Vec<&str> = row["tenants"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|one| one["name"].as_str())
+            .collect();
+        assert!(row["refusal"].is_string() || names == ["a", "b"], "{row}");
+    }
+    for (code, words, why) in [
+        (1, &["advise", text(&jobs)][..], "give --p99"),
+        (1, &["advise", text(&jobs), "--p99", "1s", "--iops", "5"][..], "leave out --iops"),
+        (1, &["advise", "--p99", "1s", "--iops", "5", "--cost", text(&jobs)][..], "jobs.fio: "),
+        (
+            2,
+            &["advise", "--p99", "1s", "--iops", "5", "--what-if", "rtt=3"][..],
+            "is not a span of time",
+        ),
+        (2, &["advise", "--iops", "5"][..], "--p99"),
+    ] {
+        let ran = run(words);
+        assert!(ran.code == Some(code) && ran.stderr.contains(why), "{words:?}: {}", ran.stderr);
+    }
 }

@@ -1,11 +1,20 @@
 //! Results that were made up from networks whose truth is known.
 
+mod priced;
+mod replaced;
+mod tenants;
+mod truth;
+
+use weft_advise::Arrivals;
 use weft_advise::network::{Core, Network};
 use weft_load::Latency;
 
+use super::model::{LEFT_OUT, SPOILT};
 use super::*;
-use crate::results::{Environment, LatencyRecord, Record, Side, Thread};
+use crate::results::{Configuration, Environment, LatencyRecord, Record, Side, Thread, Value, key};
+use crate::study::plan::Plan;
 use crate::testing::record;
+use crate::units;
 
 /// A target of one core that needs so long for a request beside its delay.
 fn network(request_ns: f64, delay_ns: f64) -> Network {
@@ -22,6 +31,10 @@ fn network(request_ns: f64, delay_ns: f64) -> Network {
 
 /// A closed loop of some depths, and a few rates, as a study records them.
 fn results(ways: &[(&str, Network)], settings: &[(&str, Value)]) -> Vec<Results> {
+    results_of(ways, settings, 7)
+}
+
+fn results_of(ways: &[(&str, Network)], settings: &[(&str, Value)], seed: u64) -> Vec<Results> {
     let mut records = Vec::new();
     for (transport, network) in ways {
         let closed = [1, 16, 128].map(|depth| (Arrivals::Closed, depth));
@@ -38,7 +51,7 @@ fn results(ways: &[(&str, Network)], settings: &[(&str, Value)]) -> Vec<Results>
             if let Arrivals::Poisson(rate) = arrivals {
                 all.push((key::RATE_IOPS, rate.into()));
             }
-            records.push(simulated(network, arrivals, depth, &all));
+            records.push(simulated(network, arrivals, depth, &all, seed));
         }
     }
     let environment = Environment::default();
@@ -50,8 +63,9 @@ fn simulated(
     arrivals: Arrivals,
     depth: usize,
     settings: &[(&str, Value)],
+    seed: u64,
 ) -> Record {
-    let outcome = network.simulate(arrivals, depth, 60_000, 7);
+    let outcome = network.simulate(arrivals, depth, 60_000, seed);
     let mut latency = Latency::new();
     for part in 0..10_000_u32 {
         let at = outcome.quantile((f64::from(part) + 0.5) / 1e4);
@@ -60,13 +74,33 @@ fn simulated(
     let mut record = record(Role::Plain, settings, outcome.iops, 1);
     record.read.as_mut().expect("reads").latency = LatencyRecord::of(&latency);
     let thread = |part: f64| Thread { user_s: part, ..Thread::default() };
-    let side = |part| Side { seconds: 1.0, threads: vec![thread(part)], ..Side::default() };
-    (record.host, record.target) = (Some(side(outcome.busy[0])), Some(side(outcome.busy[1])));
+    let side = |place: usize, cores: usize| {
+        let threads = vec![thread(outcome.busy[place]); cores];
+        Some(Side { seconds: 1.0, threads, ..Side::default() })
+    };
+    (record.host, record.target) = (side(0, network.host_cores), side(1, network.target_cores));
+    record.marks.extend(matches!(arrivals, Arrivals::Poisson(_)).then_some(Mark::OpenLoop));
     record
 }
 
+/// A run with latencies that are so many times as long.
+fn longer(record: &mut Record, times: f64) {
+    let read = record.read.as_mut().expect("reads");
+    let own = read.latency.latency().expect("a histogram");
+    let mut latency = Latency::new();
+    for part in 0..10_000_u32 {
+        let at = own.percentile_ns((f64::from(part) + 0.5) / 100.0).unwrap_or(own.max_ns());
+        latency.record(weft_load::units::whole(times * at as f64));
+    }
+    read.latency = LatencyRecord::of(&latency);
+}
+
+fn advise(results: &[Results], question: &Question) -> Result<Advice, String> {
+    super::advise(results, std::slice::from_ref(question), &Terms::default())
+}
+
 fn question(p99_us: f64, iops: f64) -> Question {
-    Question { p99_ns: p99_us * 1e3, iops, pattern: None, read_percent: None, block_bytes: None }
+    Question { p99_ns: p99_us * 1e3, iops, ..Question::default() }
 }
 
 /// Two targets whose p99 at the rate is below and above the objective: the right one is advised,
@@ -146,7 +180,7 @@ fn an_advice_is_confirmed_or_not() {
     let measured = |network: &Network, part: f64, lost_s: f64| {
         let load = [(key::DEPTH, Value::from(128_u64)), (key::RATE_IOPS, question.iops.into())];
         let arrivals = Arrivals::Poisson(part * question.iops);
-        let mut record = simulated(network, arrivals, 128, &load);
+        let mut record = simulated(network, arrivals, 128, &load, 7);
         let host = record.host.as_mut().expect("a side");
         host.lost_s = Some(lost_s);
         let records = vec![record];
@@ -197,11 +231,12 @@ fn a_job_is_a_question() {
         let path = folder.path().join("job.fio");
         std::fs::write(&path, format!("[a]\n{text}\n")).expect("a file");
         let sections = weft_load::jobfile::read(&path).expect("a job file");
-        Question::of(&sections[0].job, 1e6, iops)
+        Question::of(&sections[0].job, Some(1e6), iops)
     };
     let job = "rw=randrw\nrwmixread=70\nbs=8k\nnumjobs=2\nrate_iops=700,300";
     let mixed = of(job, None).expect("a question");
     let expected = Question {
+        name: "a".to_owned(),
         iops: 2000.0,
         pattern: Some("randrw".to_owned()),
         read_percent: Some(70),

@@ -9,7 +9,7 @@ use super::figure::{
     self, AxisX, AxisY, Content, Figure, Grid, Place, Point, Series, SeriesKind, Style,
 };
 use super::units;
-use crate::advise::{self, Advice, Interval, Row};
+use crate::advise::{self, Advice, Interval, Row, Tenant};
 use crate::cells::{Estimate, Unit};
 use crate::results::file::ADVICE;
 
@@ -64,18 +64,8 @@ fn show(of: &Interval) -> String {
 }
 
 fn rows(advice: &Advice) -> Grid {
-    let head = [
-        "",
-        "way",
-        "p50",
-        "p99",
-        "p99.9",
-        "depth",
-        "up to",
-        "host cores",
-        "target cores",
-        "why not",
-    ];
+    let head =
+        ["", "way", "p50", "p99", "p99.9", "depth", "up to", "host cores", "target cores", "notes"];
     let unknown = || "–".to_owned();
     let row = |row: &Row| {
         let (p50, p99, p999) = match &row.quantiles_ns {
@@ -87,11 +77,25 @@ fn rows(advice: &Advice) -> Grid {
         let up_to = row.headroom_iops.map_or_else(unknown, |iops| units::show(Unit::Iops, iops));
         let depth = row.least_depth.map_or_else(unknown, |depth| depth.to_string());
         let (sign, way) = (row.verdict.sign().to_owned(), row.way.clone());
-        let why = row.refusal.clone().unwrap_or_default();
-        vec![sign, way, p50, p99, p999, depth, up_to, host, target, why]
+        let notes = row.refusal.iter().chain(&row.notes).cloned().collect::<Vec<_>>().join("; ");
+        let money = row.money.map_or_else(unknown, units::digits);
+        let mut cells = vec![sign, way, p50, p99, p999, depth, up_to, host, target, notes];
+        cells.extend(advice.currency.as_ref().map(|_| money));
+        let of = |tenant: &Tenant| {
+            let [p50, p99, p999] = &tenant.quantiles_ns;
+            let (sign, way) = (tenant.verdict.sign(), format!("{}, {}", row.way, tenant.name));
+            let depth = tenant.least_depth.map_or_else(unknown, |depth| depth.to_string());
+            let p50 = units::show(Unit::Time, p50.value);
+            let mut own = vec![sign.to_owned(), way, p50, show(p99), show(p999), depth];
+            own.resize(cells.len(), String::new());
+            own
+        };
+        let tenants: Vec<Vec<String>> = row.tenants.iter().map(of).collect();
+        std::iter::once(cells).chain(tenants)
     };
-    let rows = advice.rows.iter().map(row).collect();
-    Grid { head: head.map(str::to_owned).to_vec(), rows }
+    let rows = advice.rows.iter().flat_map(row).collect();
+    let head = head.iter().map(|word| (*word).to_owned()).chain(advice.currency.clone());
+    Grid { head: head.collect(), rows }
 }
 
 /// The curves and points of each way, and the objective.

@@ -1,0 +1,88 @@
+//! Networks whose truth is known.
+
+use super::*;
+use crate::network::{Arrivals, Core, Network};
+
+fn network(delay_ns: f64, target_cores: usize) -> Network {
+    Network {
+        host: Core { turn_ns: 500.0, request_ns: 200.0 },
+        host_cores: 1,
+        target: Core { turn_ns: 1000.0, request_ns: 2000.0 },
+        target_cores,
+        delays_ns: vec![delay_ns, 1.5 * delay_ns],
+        device_width: f64::INFINITY,
+        has_lanes: false,
+    }
+}
+
+fn simulated(network: &Network, rate: f64) -> Outcome {
+    network.simulate(Arrivals::Poisson(rate), 256, 50_000, 3)
+}
+
+/// What was measured is half again as slow as the simulation says.
+fn known(before: &Outcome) -> Prediction {
+    let of = |value: f64| Interval::around(1.5 * value, 0.02);
+    Prediction {
+        iops: before.iops,
+        is_beyond_knee: false,
+        mean_ns: of(before.mean()),
+        quantiles_ns: PARTS.map(|part| of(before.quantile(part))),
+        busy: before.busy,
+    }
+}
+
+/// Without a change the value is what it was, and the interval has what a simulation is off by; a longer delay is in it at least as it is and at
+/// most as much longer as the measured one was.
+#[test]
+fn a_prediction_changes_as_the_simulation_does() {
+    let rate = 200_000.0;
+    let before = simulated(&network(20_000.0, 1), rate);
+    let known = known(&before);
+    let all = [before.clone()];
+    let same = Change { before: &before, after: &all }.of(&known, rate).expect("known");
+    let is_near = |one: f64, other: f64| (one / other - 1.0).abs() < 1e-9;
+    for (one, other) in same.quantiles_ns.iter().zip(known.quantiles_ns) {
+        let high = Interval::around(other.high, CLOSEST).high;
+        assert!(is_near(one.value, other.value) && is_near(one.high, high), "{one:?}");
+    }
+    let after = [simulated(&network(100_000.0, 1), rate)];
+    let found = Change { before: &before, after: &after }.of(&known, rate).expect("known");
+    let [p99, longer] = [known.quantiles_ns[1], found.quantiles_ns[1]];
+    let (was, is) = (before.quantile(0.99), after[0].quantile(0.99));
+    assert!(longer.low <= p99.value + is - was && 1.5 * is <= longer.high, "{longer:?}");
+    assert!(longer.low < longer.value && longer.value < longer.high, "{longer:?}");
+    assert!(longer.high / longer.low > p99.high / p99.low, "{longer:?} {p99:?}");
+    // What may be slower is in the interval only.
+    let doubted = [after[0].clone(), simulated(&network(120_000.0, 1), rate)];
+    let wider = Change { before: &before, after: &doubted }.of(&known, rate).expect("known");
+    assert!(is_near(wider.quantiles_ns[1].value, longer.value), "{wider:?}");
+    assert!(wider.quantiles_ns[1].high > longer.high + 20_000.0, "{wider:?}");
+}
+
+/// The knee is that of the other network; beyond the knee of the measured one nothing is known of a
+/// faster one.
+#[test]
+fn the_knee_is_that_of_the_other_network() {
+    let before = simulated(&network(20_000.0, 2), 300_000.0);
+    let known = known(&before);
+    let slower = [simulated(&network(20_000.0, 1), 600_000.0)];
+    let found = Change { before: &before, after: &slower }.of(&known, 600_000.0).expect("known");
+    assert!(found.is_beyond_knee, "{found:?}");
+    let beyond = Prediction { is_beyond_knee: true, ..known };
+    let faster = [before.clone()];
+    assert_eq!(Change { before: &before, after: &faster }.of(&beyond, 300_000.0), None);
+}
+
+/// Between two mixes the value is between theirs, and the interval holds both.
+#[test]
+fn between_two_predictions_the_interval_holds_both() {
+    let [one, other] =
+        [20_000.0, 80_000.0].map(|delay| known(&simulated(&network(delay, 1), 200_000.0)));
+    let found = Prediction::between(&[(0.5, one.clone()), (0.5, other.clone())]).expect("both");
+    let [low, p99, high] = [&one, &found, &other].map(|all| all.quantiles_ns[1]);
+    assert!((p99.value / (low.value * high.value).sqrt() - 1.0).abs() < 1e-9, "{p99:?}");
+    assert!(p99.low == low.low && p99.high == high.high, "{p99:?}");
+    let beyond = Prediction { is_beyond_knee: true, ..other };
+    assert_eq!(Prediction::between(&[(0.5, one), (0.5, beyond)]), None);
+    assert_eq!(Prediction::between(&[]), None);
+}

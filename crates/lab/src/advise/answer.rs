@@ -1,0 +1,202 @@
+//! What is advised.
+
+use serde::{Deserialize, Serialize};
+use weft_advise::Interval;
+
+use crate::results::{Configuration, key};
+use crate::units;
+
+/// Whether a way holds the objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The whole interval of its p99 is within the objective.
+    Holds,
+    /// None of it is, or less is served than is asked for.
+    Fails,
+    /// The objective is within the interval, or nothing can be said.
+    Unknown,
+}
+
+impl Verdict {
+    /// ✓, ✗ or ?.
+    #[must_use]
+    pub const fn sign(self) -> &'static str {
+        match self {
+            Self::Holds => "✓",
+            Self::Fails => "✗",
+            Self::Unknown => "?",
+        }
+    }
+}
+
+/// The p99 at a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Requests a second.
+    pub iops: f64,
+    /// In ns.
+    pub p99_ns: Interval,
+}
+
+/// What a way does with the requests of one of several tenants.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Tenant {
+    /// The job.
+    pub name: String,
+    /// Its objective's p99, in ns, and rate.
+    pub p99_ns: f64,
+    /// Requests a second.
+    pub iops: f64,
+    /// Whether the way holds that.
+    pub verdict: Verdict,
+    /// p50, p99 and p99.9, in ns, with 90 % intervals.
+    pub quantiles_ns: [Interval; 3],
+    /// The least depth, a power of two, at which it holds, with the others at their greatest.
+    pub least_depth: Option<usize>,
+}
+
+/// One way.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// Its name: the settings by which ways differ.
+    pub way: String,
+    /// Whether it holds the objective.
+    pub verdict: Verdict,
+    /// Why nothing is said of it.
+    pub refusal: Option<String>,
+    /// What of it was not measured as it is asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// p50, p99 and p99.9 at the rate, in ns, with 90 % intervals; of several tenants each has its
+    /// own.
+    pub quantiles_ns: Option<[Interval; 3]>,
+    /// The least depth, a power of two, at which it holds.
+    pub least_depth: Option<usize>,
+    /// Each of several tenants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<Tenant>,
+    /// The rate up to which the p99 is expected to be within the objective, of all tenants
+    /// together.
+    pub headroom_iops: Option<f64>,
+    /// Processors of the host and of the target that it takes at the rate, between the cells with
+    /// the nearest rates; of a target that reports none, none.
+    pub processors: [Option<f64>; 2],
+    /// What that costs, with the ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub money: Option<f64>,
+    /// Fewest repeats of a cell.
+    #[serde(default)]
+    pub repeats: usize,
+    /// Cells that were fitted.
+    pub cells: usize,
+    /// Its settings.
+    pub configuration: Configuration,
+    /// What is expected at several rates at its greatest depth, up to the knee.
+    pub predicted: Vec<Point>,
+    /// What was measured with random arrivals: as measured, and without what may be of other
+    /// programs' making.
+    pub measured: Vec<Point>,
+}
+
+impl Row {
+    /// One of which nothing is known yet.
+    pub(super) fn new(way: String, configuration: Configuration, cells: usize) -> Self {
+        Self {
+            way,
+            verdict: Verdict::Unknown,
+            refusal: None,
+            notes: Vec::new(),
+            quantiles_ns: None,
+            least_depth: None,
+            tenants: Vec::new(),
+            headroom_iops: None,
+            processors: [None; 2],
+            money: None,
+            repeats: 0,
+            cells,
+            configuration,
+            predicted: Vec::new(),
+            measured: Vec::new(),
+        }
+    }
+
+    pub(super) fn refused(self, why: String) -> Self {
+        Self { refusal: Some(why), ..self }
+    }
+
+    /// Whether it is the device of this machine, without a network: what others are held against.
+    pub(super) fn is_local(&self) -> bool {
+        self.configuration.get(key::TRANSPORT).is_some_and(|name| name.as_text() == Some("local"))
+    }
+
+    /// Processors of both sides, if the host's are known.
+    pub(super) fn cost(&self) -> Option<f64> {
+        Some(self.processors[0]? + self.processors[1].unwrap_or(0.0))
+    }
+}
+
+/// What is advised.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Advice {
+    /// The objective's p99, in ns, and rate: of several tenants the least one and that of all.
+    pub p99_ns: f64,
+    /// Requests a second.
+    pub iops: f64,
+    /// Of what the money is, where prices are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub currency: Option<String>,
+    /// Each way, the cheapest that holds first, and the local device last.
+    pub rows: Vec<Row>,
+    /// The conclusion.
+    pub conclusion: String,
+    /// What became of it when it was measured.
+    pub confirmation: Option<Confirmation>,
+}
+
+impl Advice {
+    /// The cheapest way that holds the objective; a local one only where nothing else was measured.
+    #[must_use]
+    pub fn advised(&self) -> Option<&Row> {
+        advised(&self.rows)
+    }
+}
+
+pub(super) fn advised(rows: &[Row]) -> Option<&Row> {
+    rows.first().filter(|row| row.verdict == Verdict::Holds)
+}
+
+/// What was measured of an advised way at the rate that was asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Confirmation {
+    /// Requests a second.
+    pub iops: f64,
+    /// The p99: as measured, and what of it may be of other programs' making.
+    pub p99_ns: Interval,
+    /// Whether it is within the objective; unknown where other programs make the difference.
+    pub verdict: Verdict,
+    /// Whether the prediction's interval and this one have a number in common.
+    pub is_predicted: bool,
+}
+
+impl Confirmation {
+    /// In a sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let p99 = self.p99_ns;
+        let within = format!("p99 {} at {} IOPS", units::time(p99.value), units::count(self.iops));
+        let predicted = match self.is_predicted {
+            true => "as predicted",
+            false => "which is not what was predicted",
+        };
+        match self.verdict {
+            Verdict::Holds => format!("Measured: it holds, {within}, {predicted}."),
+            Verdict::Fails => format!("Measured: it does not hold, {within}, {predicted}."),
+            Verdict::Unknown => format!(
+                "Measured: {within}, of which other programs may have made what is above {}: \
+                 measure on a quiet machine (--wait-for-quiet).",
+                units::time(p99.low)
+            ),
+        }
+    }
+}

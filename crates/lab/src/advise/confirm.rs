@@ -1,0 +1,72 @@
+//! What becomes of an advice when it is measured.
+
+use std::time::Duration;
+
+use super::answer::{Confirmation, Row, Verdict};
+use super::measured::{OF_THE_LOAD, p99_of};
+use super::question::Question;
+use crate::cells::Cells;
+use crate::results::{Configuration, Results, key};
+use crate::study::plan::{Kind, Measure, Plan};
+
+/// How long the advised way is measured.
+const CONFIRMED: Duration = Duration::from_secs(30);
+
+/// The plan that measures an advised way at the rate that was asked for: the one that was measured,
+/// with this load in place of its own.
+///
+/// # Errors
+/// The results have no plan that can be read.
+pub fn confirming(results: &Results, row: &Row, question: &Question) -> Result<Plan, String> {
+    let mut plan: Plan = results.plan.parse().map_err(|error| format!("{error}"))?;
+    for key in OF_THE_LOAD {
+        plan.axes.remove(key);
+        plan.fixed.remove(key);
+    }
+    plan.fixed.insert(key::RATE_IOPS.to_owned(), question.iops.into());
+    plan.fixed.insert(key::RATE_PROCESS.to_owned(), "poisson".into());
+    let depth = row.least_depth.unwrap_or(1) as u64;
+    plan.fixed.insert(key::DEPTH.to_owned(), depth.into());
+    plan.measure = Measure {
+        runtime: CONFIRMED,
+        repeats: 1,
+        repeats_max: 1,
+        settle: Duration::ZERO,
+        ..plan.measure
+    };
+    (plan.quick, plan.rdma) = Default::default();
+    Ok(Plan { kind: Kind::Matrix, answer: None, plots: Vec::new(), run: None, ..plan })
+}
+
+/// The settings of a way that its plan has several values of.
+#[must_use]
+pub fn only(plan: &Plan, row: &Row) -> Configuration {
+    let several = |key: &String| plan.axes.contains_key(key);
+    row.configuration
+        .iter()
+        .filter(|(key, _)| several(key))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect()
+}
+
+/// What a run of such a plan says of an advice.
+///
+/// # Errors
+/// It has no result.
+pub fn confirm(results: &Results, row: &Row, question: &Question) -> Result<Confirmation, String> {
+    let cells = Cells::of(&results.records, &results.environment);
+    let cell = cells.cells.iter().find(|cell| cell.is_measured());
+    let cell = cell.ok_or("the way that was advised could not be measured")?;
+    let repeat = cell.repeats.first().ok_or("no repeat")?;
+    let p99_ns = p99_of(cell).ok_or("too few requests for a p99")?;
+    let verdict = match () {
+        () if cell.is_spoilt() => Verdict::Unknown,
+        () if repeat.iops < 0.98 * question.iops || p99_ns.low > question.p99_ns => Verdict::Fails,
+        () if p99_ns.high <= question.p99_ns => Verdict::Holds,
+        () => Verdict::Unknown,
+    };
+    let predicted = row.quantiles_ns.map(|[_, p99, _]| p99);
+    let is_predicted =
+        predicted.is_some_and(|one| one.low <= p99_ns.high && p99_ns.low <= one.high);
+    Ok(Confirmation { iops: repeat.iops, p99_ns, verdict, is_predicted })
+}

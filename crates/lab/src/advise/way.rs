@@ -1,0 +1,265 @@
+//! A way to reach the data, and what is known of its parts.
+
+use weft_backend::DeviceSpec;
+
+use super::kind::OF_THE_REQUESTS;
+use super::measured::{OF_THE_LOAD, whole};
+use super::model::Known;
+use super::what_if::{Parts, WhatIf, mixed};
+use crate::cells::{Cell, Cells};
+use crate::results::{Configuration, Connection, LinkProbe, Value, key, text};
+use crate::units;
+
+/// The settings of cores.
+const OF_THE_CORES: [&str; 3] = [key::CORES, key::HOST_CORES, key::TARGET_CORES];
+
+/// Writes of more bytes wait for the target to ask for their data: another round trip.
+const WITHIN_COMMAND: f64 = 8192.0;
+
+/// A link that carried more than this part of what it can may have been what was slow.
+const LINK_FREE: f64 = 0.5;
+
+/// A second core has to serve so many times as much as one, or something else was slow.
+const SECOND_CORE: f64 = 1.1;
+
+/// A way, with its cells.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) configuration: Configuration,
+    pub(super) cells: Vec<Cell>,
+    /// What is known of its link; why it is not.
+    pub(super) wire: Result<Wire, String>,
+}
+
+/// A link as it was measured without storage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Wire {
+    /// What its round trip takes, without the software at its ends as it is thought to be, and at
+    /// the least and at the most, in ns.
+    rtt_ns: [f64; 3],
+    /// What it carries; infinite within a machine.
+    bytes_per_s: f64,
+}
+
+impl Wire {
+    /// That of a cell.
+    pub(super) fn of(cells: &Cells, cell: &Cell) -> Result<Self, String> {
+        let within =
+            |ends: &Connection| ends.protocol == "loopback" || ends.host.ip() == ends.target.ip();
+        let unknown = "what its link takes was not measured: nothing can be put in its place";
+        let connection = cell.connection.as_ref().ok_or(unknown)?;
+        if within(connection) {
+            return Ok(Self { rtt_ns: [0.0; 3], bytes_per_s: f64::INFINITY });
+        }
+        let trip = |probe: &LinkProbe| {
+            let latency = probe.round_trip.latency().ok()?;
+            Some(latency.percentile_ns(50.0)? as f64)
+        };
+        let least = |all: &mut dyn Iterator<Item = f64>| all.reduce(f64::min);
+        let own = least(&mut cells.link(cell).filter_map(trip)).ok_or(unknown)?;
+        let here = cells.environment.link.iter();
+        let here = here.filter(|probe| probe.connection.as_ref().is_some_and(within));
+        // The software at both ends is in the round trip, and within a machine there is nothing
+        // else in it.
+        let software = least(&mut here.filter_map(trip)).unwrap_or(own / 2.0).min(own);
+        let carried = cells.link(cell).map(|probe| probe.stream_bytes_per_s).fold(0.0, f64::max);
+        let rtt_ns = [own - software, (own - 2.0 * software).max(0.0), own];
+        Ok(Self { rtt_ns, bytes_per_s: carried })
+    }
+}
+
+/// A configuration without its load, of whatever requests.
+pub(super) fn way_of(configuration: &Configuration) -> Configuration {
+    without(&without(configuration, &OF_THE_LOAD), &OF_THE_REQUESTS)
+}
+
+fn without(configuration: &Configuration, keys: &[&str]) -> Configuration {
+    let mut rest = configuration.clone();
+    rest.retain(|key, _| !keys.contains(&key.as_str()));
+    rest
+}
+
+/// The link, then the other settings in which the ways differ.
+pub(super) fn label_of(way: &Configuration, all: &[Way]) -> String {
+    let differs = |key: &str| all.iter().any(|other| other.configuration.get(key) != way.get(key));
+    let link = way.get(key::TRANSPORT).map(|value| units::short(key::TRANSPORT, value));
+    let others = way.iter().filter(|(key, _)| *key != key::TRANSPORT && differs(key));
+    let others = others.map(|(key, value)| units::setting(key, value));
+    link.into_iter().chain(others).collect::<Vec<String>>().join(", ")
+}
+
+impl Way {
+    pub(super) fn is_local(&self) -> bool {
+        text(&self.configuration, key::TRANSPORT) == "local"
+    }
+
+    /// Cores of host and target.
+    fn cores(&self) -> [usize; 2] {
+        let of = |side: &str| {
+            let number = |key: &str| whole(self.configuration.get(key));
+            number(side).max(number(key::CORES))
+        };
+        [of(key::HOST_CORES), if self.is_local() { 0 } else { of(key::TARGET_CORES) }]
+    }
+
+    /// The cores that are wanted of it.
+    fn wanted(&self, what_if: &WhatIf) -> [usize; 2] {
+        let [host, target] = self.cores();
+        let wanted = what_if.cores[1].filter(|_| target > 0);
+        [what_if.cores[0].unwrap_or(host), wanted.unwrap_or(target)]
+    }
+
+    /// Whether another way differs in those cores alone that are replaced.
+    fn is_beside(&self, other: &Self, what_if: &WhatIf) -> bool {
+        let rest = |way: &Self| without(&way.configuration, &OF_THE_CORES);
+        self.wanted(what_if) == other.wanted(what_if) && rest(self) == rest(other)
+    }
+
+    /// Cells of the ways that differ in the replaced cores alone: with other cores on one side only
+    /// it shows what a request takes there.
+    pub(super) fn beside(&self, all: &[Self], what_if: &WhatIf) -> Vec<Cell> {
+        let is_other =
+            |other: &&Self| other.cores() != self.cores() && self.is_beside(other, what_if);
+        all.iter().filter(is_other).flat_map(|other| other.cells.clone()).collect()
+    }
+
+    /// Whether it is the one, of those that differ in the replaced cores alone, which is nearest to
+    /// what is wanted.
+    pub(super) fn is_nearest(&self, all: &[Self], what_if: &WhatIf) -> bool {
+        let wanted = self.wanted(what_if);
+        let rank = |way: &Self| {
+            let own = way.cores();
+            let fits = own[0] <= wanted[0] && own[1] <= wanted[1];
+            let count = own[0] + own[1];
+            (fits, if fits { count } else { usize::MAX - count })
+        };
+        let beside = all.iter().filter(|other| self.is_beside(other, what_if));
+        beside.map(rank).max() == Some(rank(self))
+    }
+}
+
+/// What is known of each way: of each kind of request that is asked for, or why it is not.
+pub(super) type All = [(Way, Vec<Result<Known, String>>)];
+
+/// A kind of request of a way, among all that were measured.
+#[derive(Clone, Copy)]
+pub(super) struct Among<'a> {
+    pub(super) way: &'a Way,
+    pub(super) known: &'a Known,
+    /// Which of the kinds that are asked for.
+    pub(super) place: usize,
+    pub(super) all: &'a All,
+}
+
+impl Among<'_> {
+    /// What is known of the parts that are replaced, and the cost of more cores in words.
+    ///
+    /// # Errors
+    /// It would be a guess.
+    pub(super) fn parts(&self, what_if: &WhatIf) -> Result<(Parts, [String; 2]), String> {
+        let (read_part, block_bytes) = (self.known.kind.read_part(), self.known.kind.bytes());
+        let cores = self.way.wanted(what_if);
+        let mut parts = Parts { read_part, block_bytes, cores, ..Parts::default() };
+        if (what_if.link.is_some() || what_if.rtt.is_some()) && !self.way.is_local() {
+            let wire = self.way.wire.clone()?;
+            let carried = self.known.fastest() * block_bytes;
+            let faster = what_if.link.is_some_and(|bits| bits / 8.0 > wire.bytes_per_s);
+            if faster && carried > LINK_FREE * wire.bytes_per_s {
+                return Err(
+                    "the measured link was what limited it: what it does with a faster one \
+                            was not measured"
+                        .to_owned(),
+                );
+            }
+            let writes = if block_bytes > WITHIN_COMMAND { 2.0 } else { 1.0 };
+            parts.trips = read_part + (1.0 - read_part) * writes;
+            parts.rtt_ns = wire.rtt_ns;
+            parts.data_ns = block_bytes / wire.bytes_per_s * 1e9;
+        }
+        if what_if.device.is_some() {
+            parts.device_ns = self.device(read_part)?;
+        }
+        let (slower, words) = self.slower(what_if, cores)?;
+        parts.slower = slower;
+        Ok((parts, words))
+    }
+
+    /// Quantiles of what the device takes: by what it is, or as it was measured without a network.
+    fn device(&self, read_part: f64) -> Result<Vec<f64>, String> {
+        let unknown = "what the device takes was not measured: measure the local device with it";
+        if self.way.configuration.contains_key(key::TARGET) {
+            return Err(unknown.to_owned());
+        }
+        let name = self.way.configuration.get(key::DEVICE);
+        match name.and_then(Value::as_text).map(|name| (name, name.parse::<DeviceSpec>())) {
+            None | Some(("memory" | "null", _)) => return Ok(vec![0.0]),
+            Some((_, Ok(DeviceSpec::Memory { .. } | DeviceSpec::Null { .. }))) => {
+                return Ok(vec![0.0]);
+            }
+            Some((_, Ok(DeviceSpec::Delay { read, write, inner })))
+                if matches!(*inner, DeviceSpec::Memory { .. } | DeviceSpec::Null { .. }) =>
+            {
+                return Ok(mixed([read, write], read_part));
+            }
+            _ => {}
+        }
+        let is_its = |way: &Way| way.is_local() && way.configuration.get(key::DEVICE) == name;
+        let local = self.all.iter().filter(|(way, _)| is_its(way));
+        let known = local.filter_map(|(_, known)| known.get(self.place)?.as_ref().ok()).next();
+        known.map(|known| known.network().delays_ns).ok_or_else(|| unknown.to_owned())
+    }
+
+    /// How much more a request takes at each core with more of them: each doubling costs what the
+    /// last one did that was measured.
+    fn slower(
+        &self,
+        what_if: &WhatIf,
+        wanted: [usize; 2],
+    ) -> Result<([[f64; 3]; 2], [String; 2]), String> {
+        let own = self.way.cores();
+        let mut slower = [[1.0; 3]; 2];
+        let mut words = [String::new(), String::new()];
+        if own == wanted {
+            return Ok((slower, words));
+        }
+        let side = usize::from(own[0] == wanted[0]);
+        let sides = ["host", "target"];
+        let name = sides[side];
+        let (have, want) = (own[side], wanted[side]);
+        if (0..2).any(|side| own[side] > wanted[side]) {
+            return Err(format!("with fewer {name} cores than {have} nothing was measured"));
+        }
+        let fewer = |(way, _): &&(Way, _)| {
+            let cores = way.cores();
+            self.way.is_beside(way, what_if)
+                && (0..2).all(|side| (cores[side] < own[side]) == (own[side] < wanted[side]))
+        };
+        let smaller = self.all.iter().filter(fewer).max_by_key(|(way, _)| way.cores()[side]);
+        let known =
+            smaller.and_then(|(way, known)| Some((way, known.get(self.place)?.as_ref().ok()?)));
+        let Some((way, known)) = known else {
+            return Err(format!(
+                "what another {name} core costs was not measured: measure {have} and {} \
+                 (--set {name}_cores={have},{})",
+                2 * have,
+                2 * have
+            ));
+        };
+        let less = way.cores()[side];
+        let gain = self.known.fastest() / known.fastest();
+        if gain < SECOND_CORE {
+            return Err(format!(
+                "{have} {name} cores served no more than {less}: what limited them is elsewhere"
+            ));
+        }
+        let times = have as f64 / less as f64;
+        let cost = ((times / gain).ln() / times.ln()).max(0.0);
+        for side in (0..2).filter(|side| own[*side] < wanted[*side]) {
+            let growth = wanted[side] as f64 / own[side] as f64;
+            slower[side] = [growth.powf(cost), 1.0, growth.powf(2.0 * cost)];
+        }
+        words[side] =
+            format!(" ({have} served {} as much as {less}, for {want})", units::times(gain));
+        Ok((slower, words))
+    }
+}
