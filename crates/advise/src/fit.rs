@@ -85,19 +85,26 @@ const COMPARED: [(f64, f64); 4] = [(0.5, 1.0), (0.9, 1.0), (0.99, 2.0), (0.999, 
 const RATE: f64 = 8.0;
 const MEAN: f64 = 2.0;
 
-/// Delays have so many steps, the last of which is the quantile of [`CALM`]: what is beyond is no
-/// delay of the device but an interruption.
-const STEPS: u32 = 50;
-const CALM: f64 = 0.95;
+/// Delays have so many steps, the last of which is the highest quantile that is not [`LATE`]: what
+/// is beyond is no delay of the device but an interruption.
+const STEPS: u32 = 200;
 
 /// Requests that are simulated for each cell where the search begins, then, and for its errors.
 const ROUGHLY: usize = 1000;
 const SEARCHED: usize = 3000;
 const JUDGED: usize = 50_000;
 
+/// Parts of the lowest latency that a turn takes in the beginnings of the search, the best of which
+/// are followed.
+const TURNS: [f64; 3] = [0.01, 0.06, 0.2];
+const BEGUN: usize = 2;
+
 /// Steps of the search, and how often it is made of each half of the parameters.
 const STEPS_MAX: usize = 60;
 const ROUNDS: usize = 2;
+
+/// The search ends where its corners' costs differ by this part.
+const CLOSE: f64 = 0.01;
 
 /// A request that takes this multiple of the median has met an interruption.
 const LATE: f64 = 4.0;
@@ -134,30 +141,34 @@ pub struct CellErrors {
     pub quantiles: [Option<f64>; COMPARED.len()],
 }
 
-/// Natural logarithms of parameters: times of the host's and the target's cores, and the width of
-/// the device; share and length of interruptions.
-type Stations = [f64; 5];
-type Losses = [f64; 2];
+/// Natural logarithms of parameters: times of the host's cores, the width of the device, and times
+/// of the target's cores if there is one; share and length of interruptions.
+type Stations = Vec<f64>;
+type Losses = Vec<f64>;
 
 impl Fit {
     /// The network that comes closest to these cells. None if there are too few: three, of which
     /// one has at most half of the highest rate.
     #[must_use]
     pub fn new(cells: &[Cell], seed: u64) -> Option<Self> {
-        let served: Vec<&Cell> = cells.iter().filter(|cell| cell.is_served()).collect();
-        let alone = served.iter().min_by(|one, other| {
+        let most = cells.iter().map(|cell| cell.iops).fold(0.0, f64::max);
+        // A program that sleeps wakes up slowly, so that a latency may be lower where more arrives.
+        let slow = cells.iter().filter(|cell| cell.is_served() && cell.iops <= most / 2.0);
+        let alone = slow.min_by(|one, other| {
             let of = |cell: &Cell| cell.quantile(0.5).unwrap_or(f64::INFINITY);
             of(one).total_cmp(&of(other))
         })?;
-        let most = cells.iter().map(|cell| cell.iops).fold(0.0, f64::max);
-        if cells.len() < 3 || alone.iops > most / 2.0 {
+        if cells.len() < 3 {
             return None;
         }
-        let search = Search { cells, alone, seed };
-        let mut losses = search.losses();
-        let roughly = |at: &Stations| search.cost(at, &losses, ROUGHLY);
-        let ends = search.beginnings(most).map(|begin| nelder_mead(begin, roughly));
-        let (_, mut stations) = ends.into_iter().min_by(|one, other| one.0.total_cmp(&other.0))?;
+        let plain = Search { cells, alone, seed, has_lanes: false };
+        let mut losses = plain.losses();
+        let ends = [false, true].into_iter().flat_map(|has_lanes| {
+            let search = Search { has_lanes, ..plain };
+            let ends = search.ends(most, &losses).into_iter();
+            ends.map(move |(cost, end)| (cost, end, search))
+        });
+        let (_, mut stations, search) = ends.min_by(|one, other| one.0.total_cmp(&other.0))?;
         for _ in 0..ROUNDS {
             let simulated = search.simulated(&stations, SEARCHED);
             (_, losses) = nelder_mead(losses, |at| search.cost_of(&stations, &simulated, at));
@@ -201,28 +212,55 @@ impl CellErrors {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Search<'a> {
     cells: &'a [Cell],
     alone: &'a Cell,
     seed: u64,
+    /// Whether the device has them.
+    has_lanes: bool,
 }
 
 impl Search<'_> {
-    /// Host, target or device is the slowest.
-    fn beginnings(&self, most: f64) -> [Stations; 3] {
+    /// Host, target or device is the slowest, and a core has little, some or much to do in a turn.
+    fn beginnings(&self, most: f64) -> impl Iterator<Item = Stations> {
         let alone = self.alone.quantile(0.5).unwrap_or(1000.0);
         let cores = |cell: &Cell| cell.host_cores.max(1) as f64;
         let fastest = self.cells.iter().max_by(|one, other| one.iops.total_cmp(&other.iops));
         let request = fastest.map_or(1e9 / most, |cell| cores(cell) * 1e9 / cell.iops);
-        let width = (most * alone / 1e9).max(1.0);
-        let turn = (alone / 8.0).max(100.0);
-        let part = 0.3 * request;
-        [
-            [turn, request, turn, part, WIDE],
-            [turn, part, turn, request, WIDE],
-            [turn / 2.0, part, turn / 2.0, part, width],
-        ]
-        .map(|begin| begin.map(f64::ln))
+        // Lanes are never all in use.
+        let spare = if self.has_lanes { 2.0 } else { 1.0 };
+        let width = spare * (most * alone / 1e9).max(1.0);
+        let (has_lanes, has_target) = (self.has_lanes, self.has_target());
+        TURNS.into_iter().flat_map(move |part| {
+            let turn = (alone * part).max(100.0);
+            // A full turn of the slowest has so much left for each of its requests.
+            let slow = (request - turn / 32.0).max(0.3 * request);
+            let part = 0.3 * request;
+            let wide = if has_lanes { width } else { WIDE };
+            let mut all =
+                vec![vec![turn, part, width, turn, part], vec![turn, slow, wide, turn, part]];
+            if has_target {
+                all.push(vec![turn, part, wide, turn, slow]);
+            }
+            all.into_iter().map(move |mut begin| {
+                begin.truncate(if has_target { 5 } else { 3 });
+                begin.into_iter().map(f64::ln).collect()
+            })
+        })
+    }
+
+    /// The ends of the searches that begin best, and their costs.
+    fn ends(&self, most: f64, losses: &[f64]) -> Vec<(f64, Stations)> {
+        let cost = |at: &[f64]| self.cost(at, losses, ROUGHLY);
+        let begun = self.beginnings(most).map(|begin| (cost(&begin), begin));
+        let mut begun: Vec<(f64, Stations)> = begun.collect();
+        begun.sort_by(|one, other| one.0.total_cmp(&other.0));
+        begun.into_iter().take(BEGUN).map(|(_, begin)| nelder_mead(begin, cost)).collect()
+    }
+
+    const fn has_target(&self) -> bool {
+        self.alone.target_cores > 0
     }
 
     /// What cores lose to others, by the requests of the fastest cell that took far longer than
@@ -238,18 +276,20 @@ impl Search<'_> {
             }
         }
         let mean_ns = if late.0 > 0.0 { late.1 / late.0 } else { 10.0 * late_from };
-        [(late.0 / cores).max(1e-3).ln(), mean_ns.ln()]
+        vec![(late.0 / cores).max(1e-3).ln(), mean_ns.ln()]
     }
 
     /// The network of these parameters, with the cores of a cell.
-    fn network(&self, stations: &Stations, cell: &Cell) -> Network {
-        let [host_turn, host, target_turn, target, width] =
-            stations.map(|one| one.clamp(-20.0, 30.0).exp());
-        let has_target = self.alone.target_cores > 0;
-        let own = 2.0 * host_turn + host + if has_target { target_turn + target } else { 0.0 };
+    fn network(&self, stations: &[f64], cell: &Cell) -> Network {
+        let of = |at: usize| stations.get(at).map_or(0.0, |one| one.clamp(-20.0, 30.0).exp());
+        let [host_turn, host, width, target_turn, target] = [0, 1, 2, 3, 4].map(of);
+        let own = 2.0 * host_turn + host + target_turn + target;
+        let late_from = LATE * self.alone.quantile(0.5).unwrap_or_default();
+        let mut known = self.alone.quantiles.iter().rev();
+        let calm = known.find(|one| one.1 <= late_from).map_or(0.5, |one| one.0);
         let delays_ns = (0..=STEPS).map(|step| {
             let part = f64::from(step) / f64::from(STEPS);
-            let known = self.alone.quantile_range((part * CALM).max(0.01));
+            let known = self.alone.quantile_range((part * calm).max(0.01));
             (known.map_or(0.0, |[quiet, _]| quiet) - own).max(0.0)
         });
         Network {
@@ -259,11 +299,12 @@ impl Search<'_> {
             target_cores: cell.target_cores,
             delays_ns: delays_ns.collect(),
             device_width: if width > WIDE / 10.0 { f64::INFINITY } else { width },
+            has_lanes: self.has_lanes,
         }
     }
 
     /// Each cell without interruptions.
-    fn simulated(&self, stations: &Stations, requests: usize) -> Vec<Outcome> {
+    fn simulated(&self, stations: &[f64], requests: usize) -> Vec<Outcome> {
         let each = self.cells.iter().map(|cell| {
             self.network(stations, cell).simulate(cell.arrivals, cell.depth, requests, self.seed)
         });
@@ -297,11 +338,11 @@ impl Search<'_> {
         each.collect()
     }
 
-    fn cost(&self, stations: &Stations, losses: &Losses, requests: usize) -> f64 {
+    fn cost(&self, stations: &[f64], losses: &[f64], requests: usize) -> f64 {
         self.cost_of(stations, &self.simulated(stations, requests), losses)
     }
 
-    fn cost_of(&self, stations: &Stations, simulated: &[Outcome], losses: &Losses) -> f64 {
+    fn cost_of(&self, stations: &[f64], simulated: &[Outcome], losses: &[f64]) -> f64 {
         let network = self.network(stations, self.alone);
         // A far error counts by its size: one cell that is not of this model leaves the others.
         let bounded = |error: f64| {
@@ -320,9 +361,8 @@ impl Search<'_> {
     }
 }
 
-fn interruptions(losses: &Losses) -> Interruptions {
-    let [share, mean_ns] = losses.map(f64::exp);
-    Interruptions { share: share.min(0.5), mean_ns }
+fn interruptions(losses: &[f64]) -> Interruptions {
+    Interruptions { share: losses[0].exp().min(0.5), mean_ns: losses[1].exp() }
 }
 
 /// How far a number is outside a range, as a natural logarithm.
@@ -343,32 +383,31 @@ fn mean(cells: impl ExactSizeIterator<Item = Interruptions>) -> Interruptions {
 }
 
 /// The parameters of the least cost near a beginning, and that cost.
-fn nelder_mead<const N: usize>(
-    begin: [f64; N],
-    cost: impl Fn(&[f64; N]) -> f64,
-) -> (f64, [f64; N]) {
-    let at = |corner: [f64; N]| (cost(&corner), corner);
-    let mut simplex = vec![at(begin)];
-    for place in 0..N {
-        let mut corner = begin;
+fn nelder_mead(begin: Vec<f64>, cost: impl Fn(&[f64]) -> f64) -> (f64, Vec<f64>) {
+    let count = begin.len();
+    let at = |corner: Vec<f64>| (cost(&corner), corner);
+    let mut simplex = vec![at(begin.clone())];
+    for place in 0..count {
+        let mut corner = begin.clone();
         corner[place] -= 0.5;
         simplex.push(at(corner));
     }
     for _ in 0..STEPS_MAX {
         simplex.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let (best, second, last) = (simplex[0], simplex[N - 1].0, simplex[N]);
-        if last.0 - best.0 < 1e-5 {
+        let (best, second) = (simplex[0].clone(), simplex[count - 1].0);
+        let last = simplex[count].clone();
+        if last.0 - best.0 < CLOSE * best.0 + 1e-5 {
             break;
         }
-        let mut middle = [0.0; N];
-        for (_, corner) in &simplex[..N] {
+        let mut middle = vec![0.0; count];
+        for (_, corner) in &simplex[..count] {
             for (sum, one) in middle.iter_mut().zip(corner) {
-                *sum += one / N as f64;
+                *sum += one / count as f64;
             }
         }
         let along = |by: f64| {
-            let mut corner = middle;
-            for (one, worst) in corner.iter_mut().zip(last.1) {
+            let mut corner = middle.clone();
+            for (one, worst) in corner.iter_mut().zip(&last.1) {
                 *one += by * (*one - worst);
             }
             at(corner)
@@ -383,14 +422,14 @@ fn nelder_mead<const N: usize>(
             along(if reflected.0 < last.0 { 0.5 } else { -0.5 })
         };
         if next.0 < last.0 {
-            simplex[N] = next;
+            simplex[count] = next;
             continue;
         }
         for corner in &mut simplex[1..] {
-            for (one, best) in corner.1.iter_mut().zip(best.1) {
-                *one = f64::midpoint(best, *one);
+            for (one, best) in corner.1.iter_mut().zip(&best.1) {
+                *one = f64::midpoint(*best, *one);
             }
-            *corner = at(corner.1);
+            *corner = at(std::mem::take(&mut corner.1));
         }
     }
     simplex.into_iter().min_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or((0.0, begin))

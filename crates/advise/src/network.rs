@@ -79,6 +79,9 @@ pub struct Network {
     pub delays_ns: Vec<f64>,
     /// How many requests the device works on at a time; infinite: as many as there are.
     pub device_width: f64,
+    /// Whether each of these has a queue of its own, as the dies of flash do: a request waits for
+    /// the one that has its data, and not for the first that is free.
+    pub has_lanes: bool,
 }
 
 /// What requests arrive.
@@ -177,6 +180,13 @@ struct CoreState {
     busy_ns: f64,
 }
 
+/// A part of the device.
+#[derive(Debug, Default)]
+struct Lane {
+    working: usize,
+    waiting: VecDeque<usize>,
+}
+
 /// Where a request goes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -208,8 +218,8 @@ enum Event {
     Arrival,
     /// A core's turn ends.
     TurnEnd(usize),
-    /// The device and the wire have a request's data.
-    Delayed(usize),
+    /// The device and the wire have a request's data, by a lane.
+    Delayed(usize, usize),
 }
 
 impl Eq for Moment {}
@@ -239,12 +249,11 @@ struct Simulation<'a> {
     /// Requests that wait for the depth.
     held: VecDeque<usize>,
     under_way: usize,
-    /// Requests in the device, and those that wait for it.
-    in_device: usize,
-    before_device: VecDeque<usize>,
+    /// Those of the device; one where it has none.
+    lanes: Vec<Lane>,
     latencies: Vec<(f64, f64)>,
-    /// Of arrivals and delays, so that other parameters meet the same chance.
-    random: [Random; 2],
+    /// Of arrivals, delays and lanes, so that other parameters meet the same chance.
+    random: [Random; 3],
     #[cfg(test)]
     truth: tests::Truth,
 }
@@ -272,10 +281,9 @@ impl Network {
             requests: Vec::new(),
             held: VecDeque::new(),
             under_way: 0,
-            in_device: 0,
-            before_device: VecDeque::new(),
+            lanes: Vec::new(),
             latencies: Vec::new(),
-            random: [1, 2].map(|one| Random::new(seed.wrapping_mul(3).wrapping_add(one))),
+            random: [1, 2, 3].map(|one| Random::new(seed.wrapping_mul(3).wrapping_add(one))),
             #[cfg(test)]
             truth: tests::Truth::default(),
         }
@@ -301,7 +309,7 @@ impl Simulation<'_> {
             match moment.event {
                 Event::Arrival => self.arrive(),
                 Event::TurnEnd(core) => self.end_turn(core),
-                Event::Delayed(request) => self.delayed(request),
+                Event::Delayed(request, lane) => self.delayed(request, lane),
             }
         }
     }
@@ -361,10 +369,7 @@ impl Simulation<'_> {
     fn end_turn(&mut self, core: usize) {
         for request in std::mem::take(&mut self.cores[core].serving) {
             match self.requests[request].stage {
-                Stage::Sent => {
-                    self.before_device.push_back(request);
-                    self.feed_device();
-                }
+                Stage::Sent => self.wait_for_device(request),
                 Stage::Served => {
                     self.requests[request].stage = Stage::Received;
                     self.wait_for(self.host_of(request), request);
@@ -376,14 +381,36 @@ impl Simulation<'_> {
         self.admit();
     }
 
-    fn feed_device(&mut self) {
-        while (self.in_device as f64) < self.network.device_width
-            && let Some(request) = self.before_device.pop_front()
-        {
-            self.in_device += 1;
-            let delay = self.delay();
-            self.schedule(self.now + delay, Event::Delayed(request));
+    fn wait_for_device(&mut self, request: usize) {
+        let width = self.network.device_width;
+        if width.is_infinite() {
+            return self.begin_delay(request, usize::MAX);
         }
+        // The last lane of a number that is not whole has so much less of the data.
+        let has_lanes = self.network.has_lanes;
+        let lane = if has_lanes { whole(self.random[2].unit() * width) } else { 0 };
+        if self.lanes.len() <= lane {
+            self.lanes.resize_with(lane + 1, Lane::default);
+        }
+        self.lanes[lane].waiting.push_back(request);
+        self.feed(lane);
+    }
+
+    /// A lane works on one request, or all of the device on as many as it can.
+    fn feed(&mut self, at: usize) {
+        let most = if self.network.has_lanes { 1.0 } else { self.network.device_width };
+        while let Some(lane) = self.lanes.get_mut(at)
+            && (lane.working as f64) < most
+            && let Some(request) = lane.waiting.pop_front()
+        {
+            lane.working += 1;
+            self.begin_delay(request, at);
+        }
+    }
+
+    fn begin_delay(&mut self, request: usize, lane: usize) {
+        let delay = self.delay();
+        self.schedule(self.now + delay, Event::Delayed(request, lane));
     }
 
     /// Between two quantiles.
@@ -396,9 +423,11 @@ impl Simulation<'_> {
         low + (high - low) * (at - at.floor())
     }
 
-    fn delayed(&mut self, request: usize) {
-        self.in_device -= 1;
-        self.feed_device();
+    fn delayed(&mut self, request: usize, lane: usize) {
+        if let Some(of) = self.lanes.get_mut(lane) {
+            of.working -= 1;
+            self.feed(lane);
+        }
         let host_cores = self.network.host_cores.max(1);
         if self.network.target_cores == 0 {
             self.requests[request].stage = Stage::Received;

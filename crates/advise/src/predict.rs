@@ -63,6 +63,14 @@ pub struct Prediction {
     pub busy: [f64; 2],
 }
 
+impl Prediction {
+    /// Its latencies: quantiles, and the mean behind them.
+    pub(crate) fn numbers(&self) -> [f64; PARTS.len() + 1] {
+        let [p50, p99, p999] = self.quantiles_ns.map(|one| one.value);
+        [p50, p99, p999, self.mean_ns.value]
+    }
+}
+
 /// The parts of [`Prediction::quantiles_ns`].
 pub const PARTS: [f64; 3] = [0.5, 0.99, 0.999];
 
@@ -93,47 +101,79 @@ impl Fit {
         cores: [usize; 2],
         seed: u64,
     ) -> Result<Prediction, Refusal> {
-        let most = self.measured.iter().find(|one| one.0 == cores).map_or(0.0, |one| one.1);
+        let most = self.most(cores);
         if rate > BEYOND * most {
             return Err(Refusal::BeyondMeasured { most: BEYOND * most });
         }
-        let (deviation, most) = match self.correction(rate, cores) {
-            Some(correction) => (correction.deviations[1], CORRECTED),
+        let (found, deviation) = self.simulated(rate, depth, cores, seed);
+        let (deviation, most) = match deviation {
+            Some(deviation) => (deviation, CORRECTED),
             None => (self.deviation(|cell| cell.quantile(0.99)), EXPLAINED),
         };
         if deviation > most {
             return Err(Refusal::NotExplained { factor: deviation.exp() });
         }
-        Ok(self.simulated(rate, depth, cores, seed))
+        Ok(found)
     }
 
-    fn simulated(&self, rate: f64, depth: usize, cores: [usize; 2], seed: u64) -> Prediction {
-        let mut found = self.uncorrected(rate, depth, cores, seed);
-        if let Some(correction) = self.correction(rate, cores) {
-            let all = found.quantiles_ns.iter_mut().chain([&mut found.mean_ns]);
-            for (at, interval) in all.enumerate() {
-                let by = correction.logs[at].exp();
-                let own =
-                    Interval::around(by * interval.value, correction.deviations[at].max(CLOSEST));
-                // A quiet machine has no less than the model says, whatever is left of this one.
-                let low = own.low.min(interval.low * by.min(1.0));
-                *interval = Interval { low, high: own.high.max(by * interval.high), ..own };
-            }
-        }
-        found
+    /// The highest rate that was measured with these cores.
+    pub(crate) fn most(&self, cores: [usize; 2]) -> f64 {
+        self.measured.iter().find(|one| one.0 == cores).map_or(0.0, |one| one.1)
     }
 
-    /// What the network says, without what it leaves of its cells.
-    pub(crate) fn uncorrected(
+    /// What becomes of a closed loop with these cores and this depth, as the network has it.
+    #[must_use]
+    pub fn closed(&self, depth: usize, cores: [usize; 2], seed: u64) -> Prediction {
+        self.widened(self.uncorrected(Arrivals::Closed, depth, cores, seed))
+    }
+
+    /// The prediction, and how far its p99 may be off if it is corrected.
+    fn simulated(
         &self,
         rate: f64,
+        depth: usize,
+        cores: [usize; 2],
+        seed: u64,
+    ) -> (Prediction, Option<f64>) {
+        let mut found = self.uncorrected(Arrivals::Poisson(rate), depth, cores, seed);
+        let Some(correction) = self.correction(&found, rate, cores) else {
+            return (self.widened(found), None);
+        };
+        let all = found.quantiles_ns.iter_mut().chain([&mut found.mean_ns]);
+        for (interval, (log, deviation)) in all.zip(correction) {
+            let by = log.exp();
+            let own = Interval::around(by * interval.value, deviation.max(CLOSEST));
+            // A quiet machine has no less than the model says, whatever is left of this one.
+            let low = own.low.min(interval.low * by.min(1.0));
+            *interval = Interval { low, high: own.high.max(by * interval.high), ..own };
+        }
+        (found, Some(correction[1].1))
+    }
+
+    /// By how far the network is off in its own cells.
+    fn widened(&self, found: Prediction) -> Prediction {
+        let by = |interval: Interval, deviation: f64| {
+            let by = Interval::around(1.0, deviation.max(CLOSEST));
+            Interval { low: interval.low * by.low, high: interval.high * by.high, ..interval }
+        };
+        let mut quantiles_ns = found.quantiles_ns;
+        for (interval, part) in quantiles_ns.iter_mut().zip(PARTS) {
+            *interval = by(*interval, self.deviation(|cell| cell.quantile(part)));
+        }
+        let mean_ns = by(found.mean_ns, self.deviation(|cell| cell.mean));
+        Prediction { quantiles_ns, mean_ns, ..found }
+    }
+
+    /// What the network says, with fewer interruptions and without other programs, and with more.
+    pub(crate) fn uncorrected(
+        &self,
+        arrivals: Arrivals,
         depth: usize,
         cores: [usize; 2],
         seed: u64,
     ) -> Prediction {
         let [host_cores, target_cores] = cores;
         let network = Network { host_cores, target_cores, ..self.network.clone() };
-        let arrivals = Arrivals::Poisson(rate);
         let simulated = network.simulate(arrivals, depth, REQUESTS, seed);
         // Those that nobody counts, and those of other programs.
         let with = |unseen: f64, others: f64| {
@@ -146,18 +186,19 @@ impl Fit {
         };
         let none = with(1.0 / INTERRUPTED, 0.0);
         let [outcome, more] = [1.0, INTERRUPTED].map(|times| with(times, times));
-        let between = |of: &dyn Fn(&Outcome) -> f64, deviation: f64| {
-            let around = |one: &Outcome| Interval::around(of(one), deviation.max(CLOSEST));
-            Interval { low: around(&none).low, high: around(&more).high, ..around(&outcome) }
+        let between = |of: &dyn Fn(&Outcome) -> f64| Interval {
+            value: of(&outcome),
+            low: of(&none),
+            high: of(&more),
         };
-        let quantiles_ns = PARTS.map(|part| {
-            between(&|one| one.quantile(part), self.deviation(|cell| cell.quantile(part)))
-        });
         Prediction {
             iops: outcome.iops,
-            is_beyond_knee: outcome.iops < SERVED * rate,
-            mean_ns: between(&|outcome| outcome.mean(), self.deviation(|cell| cell.mean)),
-            quantiles_ns,
+            is_beyond_knee: match arrivals {
+                Arrivals::Poisson(rate) => outcome.iops < SERVED * rate,
+                Arrivals::Closed => false,
+            },
+            mean_ns: between(&Outcome::mean),
+            quantiles_ns: PARTS.map(|part| between(&|one| one.quantile(part))),
             busy: outcome.busy,
         }
     }
@@ -165,9 +206,9 @@ impl Fit {
     /// The highest rate at which a quantile is at most an objective, from what was measured.
     #[must_use]
     pub fn headroom(&self, part: usize, objective_ns: f64, depth: usize, cores: [usize; 2]) -> f64 {
-        let most = self.measured.iter().find(|one| one.0 == cores).map_or(0.0, |one| one.1);
+        let most = self.most(cores);
         let holds = |rate: f64| {
-            let prediction = self.simulated(rate, depth, cores, 1);
+            let (prediction, _) = self.simulated(rate, depth, cores, 1);
             !prediction.is_beyond_knee && prediction.quantiles_ns[part].value <= objective_ns
         };
         let (mut low, mut high) = (0.0, BEYOND * most);

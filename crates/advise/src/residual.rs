@@ -1,31 +1,36 @@
-//! What a fitted network leaves of the cells that it was fitted to.
+//! What a fitted network leaves of the cells that it was fitted to, and what a simpler law leaves.
 //!
-//! A network of a few parameters misses what it does not have. What is left of one rate is near
-//! what is left of the next, so that a prediction between two cells is corrected by both; and each
-//! cell, predicted from the others, says how far that may be off.
+//! A network of a few parameters misses what it does not have, and where other programs make most
+//! of a latency it knows little of it. So a prediction is the mean of two: that of the simulation,
+//! and that of the law of a queue, 1/(1 - ρ); each times the middle of what it is off by in the
+//! cells. Each cell, predicted from the others, says how much each of the two counts, and how far
+//! both together may be off.
 
 use crate::fit::{Cell, Fit};
 use crate::network::Arrivals;
-use crate::predict::PARTS;
+use crate::predict::{PARTS, Prediction};
 
 /// Quantiles, and the mean behind them.
 pub(crate) const KINDS: usize = PARTS.len() + 1;
 
-/// That of a cell.
+/// A law counts by this power of what it is off by, which is taken to be this at least (a natural
+/// logarithm).
+const POWER: i32 = -4;
+const LEAST: f64 = 0.01;
+
+/// The queue has so much to spare beyond the highest rate that was measured; its law says nothing
+/// beyond this part of what it can do.
+const SPARE: f64 = 1.02;
+const FULL: f64 = 0.98;
+
+/// Natural logarithms of measured by expected: of the simulation, and of the law of a queue.
+type Logs = [f64; 2];
+
+/// What is left of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Residual {
     cores: [usize; 2],
-    iops: f64,
-    /// The natural logarithms of measured by simulated.
-    logs: [f64; KINDS],
-}
-
-/// A correction, by natural logarithms.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Correction {
-    pub(crate) logs: [f64; KINDS],
-    /// The deviation of what remains.
-    pub(crate) deviations: [f64; KINDS],
+    logs: [Logs; KINDS],
 }
 
 impl Fit {
@@ -34,67 +39,72 @@ impl Fit {
         let is_open = |cell: &&Cell| cell.arrivals != Arrivals::Closed && cell.is_served();
         for cell in cells.iter().filter(is_open) {
             let cores = [cell.host_cores, cell.target_cores];
-            let simulated = self.uncorrected(cell.iops, cell.depth, cores, 1);
-            let of = |measured: Option<f64>, simulated: f64| {
-                measured.map_or(0.0, |measured| (measured.max(1.0) / simulated.max(1.0)).ln())
-            };
-            let mut logs = [of(Some(cell.mean_ns[1]), simulated.mean_ns.value); KINDS];
-            for (at, part) in PARTS.iter().enumerate() {
-                logs[at] = of(cell.quantile(*part), simulated.quantiles_ns[at].value);
-            }
-            self.residuals.push(Residual { cores, iops: cell.iops, logs });
+            let simulated =
+                self.uncorrected(Arrivals::Poisson(cell.iops), cell.depth, cores, 1).numbers();
+            let queue = self.queue(cell.iops, cores);
+            let logs = std::array::from_fn(|kind| {
+                let measured = match PARTS.get(kind) {
+                    Some(part) => cell.quantile(*part),
+                    None => Some(cell.mean_ns[1]),
+                };
+                // What was not measured is as it was expected.
+                let measured = measured.unwrap_or(simulated[kind]).max(1.0).ln();
+                [measured - simulated[kind].max(1.0).ln(), measured - queue]
+            });
+            self.residuals.push(Residual { cores, logs });
         }
-        self.residuals.sort_by(|one, other| one.iops.total_cmp(&other.iops));
         self
     }
 
-    /// The correction at a rate; none where fewer than three cells with these cores know one.
-    pub(crate) fn correction(&self, rate: f64, cores: [usize; 2]) -> Option<Correction> {
-        let known: Vec<&Residual> =
-            self.residuals.iter().filter(|one| one.cores == cores).collect();
-        let ends = (known.first()?.iops, known.last()?.iops);
+    /// The law of a queue, as a natural logarithm of how many times its latency is that of one
+    /// without others.
+    fn queue(&self, rate: f64, cores: [usize; 2]) -> f64 {
+        -(1.0 - (rate / (SPARE * self.most(cores))).min(FULL)).ln()
+    }
+
+    /// What a prediction is to be multiplied by, as a natural logarithm, and the deviation of what
+    /// remains, for each kind; none where fewer than three cells with these cores know it.
+    pub(crate) fn correction(
+        &self,
+        simulated: &Prediction,
+        rate: f64,
+        cores: [usize; 2],
+    ) -> Option<[(f64, f64); KINDS]> {
+        let known: Vec<&[Logs; KINDS]> =
+            self.residuals.iter().filter(|one| one.cores == cores).map(|one| &one.logs).collect();
         if known.len() < 3 {
             return None;
         }
-        let is_between = ends.0 <= rate && rate <= ends.1;
-        let mut squares = [0.0; KINDS];
-        let mut count = 0.0;
-        for (at, one) in known.iter().enumerate() {
-            // A cell at an end is predicted from one side, and says how well that is done.
-            if is_between && (at == 0 || at + 1 == known.len()) {
-                continue;
-            }
-            let others: Vec<&Residual> = known
-                .iter()
-                .enumerate()
-                .filter(|(place, _)| *place != at)
-                .map(|(_, of)| *of)
-                .collect();
-            let expected = interpolated(&others, one.iops);
-            count += 1.0;
-            for (square, (own, expected)) in squares.iter_mut().zip(one.logs.iter().zip(expected)) {
-                *square += (own - expected).powi(2);
-            }
-        }
-        let deviations = squares.map(|square: f64| (square / f64::max(count, 1.0)).sqrt());
-        Some(Correction { logs: interpolated(&known, rate), deviations })
+        let (simulated, queue) = (simulated.numbers(), self.queue(rate, cores));
+        Some(std::array::from_fn(|kind| {
+            let expected = [0.0, queue - simulated[kind].max(1.0).ln()];
+            let left = |law: usize| known.iter().map(move |logs| logs[kind][law]);
+            let errors = [0, 1].map(|law| from_the_others(&left(law).collect::<Vec<f64>>()));
+            let count = known.len() as f64;
+            let weight = |errors: &Vec<f64>| {
+                let error = errors.iter().map(|error| error.abs()).sum::<f64>() / count;
+                (error + LEAST).powi(POWER)
+            };
+            let weights = [weight(&errors[0]), weight(&errors[1])];
+            let blend = |of: [f64; 2]| {
+                (weights[0] * of[0] + weights[1] * of[1]) / (weights[0] + weights[1])
+            };
+            let squares = (0..known.len()).map(|at| blend([errors[0][at], errors[1][at]]).powi(2));
+            let deviation = (squares.sum::<f64>() / (count - 1.0)).sqrt();
+            let middles = [0, 1].map(|law| expected[law] + middle(left(law).collect()));
+            (blend(middles), deviation)
+        }))
     }
 }
 
-/// Between the two nearest, by the logarithm of the rate; that of the end beyond it.
-fn interpolated(known: &[&Residual], rate: f64) -> [f64; KINDS] {
-    let above = known.iter().position(|one| one.iops >= rate);
-    let (low, high) = match above {
-        Some(0) => (known.first(), known.first()),
-        Some(above) => (known.get(above - 1), known.get(above)),
-        None => (known.last(), known.last()),
-    };
-    let (Some(low), Some(high)) = (low, high) else { return [0.0; KINDS] };
-    let apart = (high.iops / low.iops).ln();
-    let at = if apart > 0.0 { (rate / low.iops).ln() / apart } else { 0.0 };
-    let mut logs = low.logs;
-    for (own, other) in logs.iter_mut().zip(high.logs) {
-        *own += at * (other - *own);
-    }
-    logs
+/// How far each is off from the middle of the others.
+fn from_the_others(all: &[f64]) -> Vec<f64> {
+    let others = |at: usize| [&all[..at], &all[at + 1..]].concat();
+    all.iter().enumerate().map(|(at, own)| own - middle(others(at))).collect()
+}
+
+fn middle(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    let count = all.len();
+    f64::midpoint(all[(count - 1) / 2], all[count / 2])
 }

@@ -16,6 +16,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_reactor::{Owner, Reactor};
 
+/// What is said of a path that is no block device.
+#[must_use]
+pub fn not_a_block_device(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "{path} is not a block device (give a file as file:{path}, --file {path} or \
+         file = \"{path}\")"
+    )
+}
+
 /// A namespace on a block device.
 #[derive(Debug)]
 pub struct BlockFactory {
@@ -40,9 +50,7 @@ impl BlockFactory {
         let system = |doing| move |error| OpenError::system(doing, path, error);
         let metadata = path.metadata().map_err(system("stat"))?;
         if !metadata.file_type().is_block_device() {
-            let path = path.display();
-            let what = format!("{path} is not a block device (for a file use file:{path})");
-            return Err(OpenError::Invalid(what));
+            return Err(OpenError::Invalid(not_a_block_device(path)));
         }
         let attributes = Attributes::of(metadata.rdev());
         let read_only = read_only || attributes.number("ro") == Some(1);

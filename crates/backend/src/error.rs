@@ -68,7 +68,9 @@ impl fmt::Display for ResizeError {
         match self {
             Self::Unsupported => f.write_str("this device cannot be resized"),
             Self::NotWholeBlocks { bytes, block_bytes } => {
-                write!(f, "{bytes} bytes is not a whole number of blocks of {block_bytes} bytes")
+                write!(f, "{bytes} bytes is not a whole number of blocks of {block_bytes} bytes")?;
+                let unit = " (a size has a unit, like 64MiB)";
+                f.write_str(if bytes < &u64::from(*block_bytes) { unit } else { "" })
             }
             Self::System(error) => write!(f, "cannot resize: {error}"),
         }

@@ -271,6 +271,16 @@ pub(crate) fn open_registered(
     }
 }
 
+/// What is said of a file that is not there, and is not to be created.
+#[must_use]
+pub fn missing_file(path: &Path) -> String {
+    let shown = path.display();
+    match path.starts_with("/dev") {
+        true => format!("there is no {shown} (lsblk lists the devices of this machine)"),
+        false => format!("{shown} does not exist (add size=1GiB to create it)"),
+    }
+}
+
 /// Whether there is such a file; if not, it is to be created.
 fn is_there(path: &Path, options: &FileOptions) -> Result<bool, OpenError> {
     let kind = match path.metadata() {
@@ -281,10 +291,7 @@ fn is_there(path: &Path, options: &FileOptions) -> Result<bool, OpenError> {
                 Some(bytes) if !options.read_only => {
                     choose_block_bytes(path, bytes, options).map(|_| false)
                 }
-                _ => Err(OpenError::Invalid(format!(
-                    "{} does not exist (add size=1GiB to create it)",
-                    path.display()
-                ))),
+                _ => Err(OpenError::Invalid(missing_file(path))),
             };
         }
         Err(error) => return Err(OpenError::system("stat", path, error)),

@@ -45,7 +45,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use text::{BLOCK_BYTES_MIN, check_block_size, checked_path, escape_commas, pairs, per_million};
-pub use text::{ParseSpecError, nearest, split_path};
+pub use text::{ParseSpecError, meant, nearest, split_path};
 pub(crate) use text::{block_size, size, switch, unknown};
 
 /// The description of a device.
@@ -519,13 +519,11 @@ fn gone(path: &Path, create_bytes: Option<u64>) -> String {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let (path, folder) = (path.display(), folder.unwrap_or(Path::new(".")).display());
     let empty = create_bytes.map_or(String::new(), |size| {
-        let size = bytes::exact(size);
-        format!("; if an empty one is wanted in its place, make it: truncate -s {size} {path}")
+        format!(". To start with an empty file: truncate -s {} {path}", bytes::exact(size))
     });
     format!(
-        "{path} was served before and is not there now: mount the file system of {folder}, or put \
-         the file back under this name, which a state keeps whatever the configuration says by now \
-         (give it another name while it is served, and reload){empty}"
+        "{path} was served before and is missing. Mount the file system of {folder}, or put the \
+         file back. The name is that of the state file, not of the configuration{empty}"
     )
 }
 
@@ -776,7 +774,11 @@ mod tests {
     #[test]
     fn sizes_are_whole_blocks_of_512_or_4096() {
         let error = parse("file:/x,size=3").expect_err("3 bytes").to_string();
-        assert_eq!(error, "size: 3 bytes is not a whole number of blocks of 512 bytes");
+        assert_eq!(
+            error,
+            "size: 3 bytes is not a whole number of blocks of 512 bytes (a size has a unit, like \
+             64MiB)"
+        );
         let delay = |inner| DeviceSpec::Delay {
             read: Duration::ZERO,
             write: Duration::ZERO,

@@ -47,7 +47,7 @@ pub(crate) struct Options {
     #[arg(value_name = "FILE.fio", conflicts_with_all = ["rw", "rwmixread", "bs"])]
     job: Option<PathBuf>,
     /// The latency that 99 % of the requests are to have at most, such as 300us.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = weft_backend::duration::parse)]
     p99: Duration,
     /// Requests a second, such as 200k.
     #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "job")]

@@ -8,15 +8,15 @@ use clap::{Parser, Subcommand};
 #[command(after_help = "What is named docs/NAME is in share/doc/weft where weft is installed.")]
 pub(crate) struct Arguments {
     /// Log more; twice: much more.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, help_heading = "Common", action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
     /// Form of log lines; by default journal where journald reads them, else text.
-    #[arg(long, global = true, value_enum, value_name = "FORMAT")]
+    #[arg(long, global = true, help_heading = "Common", value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<crate::logging::LogFormat>,
 
     /// Allow core dumps, and debuggers of the same user, although there are keys in memory.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Common")]
     pub(crate) core_dumps: bool,
 
     /// The subcommand.
@@ -87,7 +87,8 @@ pub(crate) enum Verb {
     Key(crate::key::Options),
     /// Show the RDMA devices of this machine.
     Rdma(crate::rdma::Options),
-    /// Say which transport holds a latency at a rate, and what it takes, from results.
+    /// Measure, and say which transport meets a p99 latency at a rate of IOPS, and how many
+    /// processors that takes.
     Advise(Box<crate::advise::Options>),
     /// Write an HTML report of results.
     Report(crate::report::Options),

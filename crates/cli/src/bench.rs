@@ -46,8 +46,9 @@ pub(crate) struct Options {
     /// Of a job file, only this section; may be given several times.
     #[arg(long, value_name = "NAME")]
     section: Vec<String>,
-    /// A second job on the same threads: what it has other than the first, out of iodepth, rw, bs,
-    /// numjobs and rate-iops, like iodepth=256,bs=128k. A rate is not taken over.
+    /// Run a second job on the same threads. It copies the first one except for the settings given
+    /// here: iodepth, rw, bs, numjobs, rate-iops, such as iodepth=256,bs=128k. A rate is not
+    /// copied.
     #[arg(long, value_name = "JOB", value_parser = beside)]
     beside: Option<Beside>,
     /// Serve the device by a target within this process and reach it over loopback: what the
@@ -488,11 +489,17 @@ fn named_place(options: &Options, section: &Section) -> Result<Place, Failure> {
     match text.parse().map_err(Failure::Because)? {
         Place::Local(spec) => {
             if let Some(path) = spec.path().filter(|path| !path.exists()) {
-                return Err(Failure::Because(format!(
-                    "job {job:?}: {} is not there, and files are not laid out: make it first, \
-                     with truncate -s SIZE",
-                    path.display()
-                )));
+                return Err(Failure::Because(match path.starts_with("/dev") {
+                    true => format!(
+                        "job {job:?}: {}; to drive a namespace: weft bench ADDRESS JOB.fio",
+                        weft_backend::missing_file(path)
+                    ),
+                    false => format!(
+                        "job {job:?}: {} is not there, and files are not laid out: make it first, \
+                         with truncate -s SIZE",
+                        path.display()
+                    ),
+                }));
             }
             // fio uses the page cache by default.
             let buffered =

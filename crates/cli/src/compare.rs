@@ -266,7 +266,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let set = folder.path().join("set");
         for session in ["1", "2"] {
-            let store = Store::open(&set.join(session)).expect("a store");
+            let mut store = Store::open(&set.join(session)).expect("a store");
             store.set_plan("").expect("a plan");
             store.set_environment(&Environment::default()).expect("an environment");
         }

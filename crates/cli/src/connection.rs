@@ -30,8 +30,8 @@ pub(crate) struct Connection {
     #[arg(value_name = "ADDRESS", num_args = 0.., help_heading = "Arguments")]
     place: Vec<String>,
 
-    /// The address is that of discovery controllers; the ports of the subsystem that they list are
-    /// its paths, also those that come and go meanwhile.
+    /// ADDRESS names discovery controllers. Each port that they list for the subsystem is a path;
+    /// ports that appear or vanish later are followed.
     #[arg(long)]
     discovery: bool,
 
@@ -169,6 +169,18 @@ impl Connection {
             return self.remote().map(Place::remote);
         }
         // A transport id may be given unquoted, as several arguments.
+        let is_transport_id =
+            self.place.iter().any(|word| word.to_ascii_lowercase().contains("trtype:"));
+        if let [first, second, ..] = self.place.as_slice()
+            && !is_transport_id
+        {
+            let place: Result<Place, String> = first.parse();
+            let wrong = if place.is_err() { first } else { second };
+            return Err(Failure::Because(format!(
+                "{wrong:?} is not an address: one is wanted here; the value of a flag stands \
+                 behind \"=\" (--direct=1)"
+            )));
+        }
         let text = self.place.join(" ");
         match text.parse().map_err(Failure::Because)? {
             Place::Remote(id) => self.amended(*id).map(Place::remote),

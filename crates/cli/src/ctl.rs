@@ -7,6 +7,7 @@ mod namespace;
 mod pair;
 mod qos;
 pub(crate) mod session;
+mod told;
 mod visibility;
 
 use clap::{Args, Subcommand};
@@ -15,7 +16,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use weft_backend::{DeviceSpec, ParseSpecError, bytes};
 use weft_nvmf::keys::{TlsMode, TlsRecords};
-use weft_rpc::CallError;
+use weft_rpc::{CallError, Code};
 use weft_target::config::Listen;
 
 use self::session::{
@@ -33,7 +34,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     target: ControlledTarget,
     /// Print JSON.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Common")]
     json: bool,
     #[command(subcommand)]
     noun: Noun,
@@ -56,19 +57,19 @@ enum Noun {
     /// Hosts that may connect to a subsystem.
     #[command(subcommand)]
     Host(HostVerb),
-    /// Key files by name, which hosts have.
+    /// Names for key files, used by `host allow`.
     #[command(subcommand)]
     Key(keys::Verb),
     /// Block devices by name, which keep their contents while no namespace uses them.
     #[command(subcommand)]
     Bdev(BdevVerb),
     /// Limits of IOPS and bandwidth, of a host, a subsystem, a namespace or any combination.
-    #[command(subcommand)]
+    #[command(subcommand, alias = "limit")]
     RateLimit(RateLimitVerb),
     /// Classes of queues: which are served between the commands of others.
     #[command(subcommand)]
     Qos(qos::Verb),
-    /// The pair of targets that it is a member of.
+    /// This target's pair: who is primary, and hand over.
     #[command(subcommand)]
     Pair(pair::Verb),
     /// Controllers that hosts have connected.
@@ -90,6 +91,7 @@ enum Noun {
 #[serde(untagged)]
 enum SubsystemVerb {
     /// Create a subsystem, to which no host may connect until one is allowed.
+    #[command(alias = "add")]
     Create {
         /// Its name.
         nqn: String,
@@ -112,6 +114,7 @@ enum SubsystemVerb {
         ana_reporting: bool,
     },
     /// Delete a subsystem; block devices of `bdev create` stay.
+    #[command(alias = "remove")]
     Delete {
         /// Its name.
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
@@ -138,6 +141,7 @@ enum NamespaceVerb {
     /// No longer show it to a host.
     RemoveHost(visibility::Host),
     /// Remove a namespace; a block device of `bdev create` stays.
+    #[command(alias = "delete")]
     Remove {
         /// The subsystem.
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
@@ -212,6 +216,7 @@ enum ListenerVerb {
         tls_records: Option<TlsRecords>,
     },
     /// No longer serve it there.
+    #[command(alias = "delete")]
     Remove {
         /// The subsystem.
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
@@ -232,6 +237,7 @@ enum ListenerVerb {
 #[derive(Debug, Subcommand)]
 enum HostVerb {
     /// Allow a host, or with `any` every host.
+    #[command(alias = "add")]
     Allow {
         /// The subsystem.
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
@@ -257,6 +263,7 @@ enum HostVerb {
         keys: keys::HostKeys,
     },
     /// No longer allow it.
+    #[command(alias = "delete")]
     Remove {
         /// The subsystem.
         #[arg(add = ArgValueCandidates::new(names::subsystems))]
@@ -277,6 +284,7 @@ enum HostVerb {
 #[serde(untagged)]
 enum BdevVerb {
     /// Create a block device.
+    #[command(alias = "add")]
     Create {
         /// Its name.
         name: String,
@@ -285,6 +293,7 @@ enum BdevVerb {
         device: DeviceSpec,
     },
     /// Delete it, and the namespace that uses it.
+    #[command(alias = "remove")]
     Delete {
         /// Its name.
         #[arg(add = ArgValueCandidates::new(names::bdevs))]
@@ -297,13 +306,15 @@ enum BdevVerb {
 #[derive(Debug, Subcommand, Serialize)]
 #[serde(untagged)]
 enum RateLimitVerb {
-    /// Set a limit, or change that for the same commands.
+    /// Set the limit for a host, subsystem or namespace; an earlier limit for the same ones is
+    /// replaced.
+    #[command(alias = "add")]
     Set {
         #[serde(flatten)]
         #[command(flatten)]
         of: LimitedCommands,
         /// Commands in a second, like 5000 or 20k.
-        #[arg(long, value_name = "NUMBER", value_parser = whole_rate)]
+        #[arg(long, alias = "iops", value_name = "NUMBER", value_parser = whole_rate)]
         rate_iops: Option<u64>,
         /// Bytes in a second, like 200MiB.
         #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -316,6 +327,7 @@ enum RateLimitVerb {
         force: bool,
     },
     /// Delete a limit.
+    #[command(alias = "remove")]
     Delete {
         #[serde(flatten)]
         #[command(flatten)]
@@ -328,16 +340,16 @@ enum RateLimitVerb {
 /// The commands that a limit is for, all together.
 #[derive(Debug, Args, Serialize)]
 struct LimitedCommands {
-    /// Those of this host, by NQN; given several times: those of all these together.
+    /// Limit the commands of this host (its NQN); given several times: of these hosts together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(add = ArgValueCandidates::new(names::hosts))]
     #[arg(long, value_name = "NQN")]
     host: Vec<String>,
-    /// Those to this subsystem, by NQN.
+    /// Limit the commands to this subsystem.
     #[arg(add = ArgValueCandidates::new(names::subsystems))]
     #[arg(long, value_name = "NQN")]
     subsystem: Option<String>,
-    /// Those to this namespace of the subsystem.
+    /// Limit the commands to this namespace of the subsystem.
     #[arg(add = ArgValueCandidates::new(names::namespaces))]
     #[arg(long, requires = "subsystem")]
     nsid: Option<u32>,
@@ -371,12 +383,17 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             let params = params.as_deref().map(serde_json::from_str).transpose();
             let params = params.map_err(|error| Failure::because(format!("{error} in PARAMS")))?;
             let answer = session.client.call_named(method, params.unwrap_or(Value::Null));
-            // Who calls a method by its name gets its error as it is.
-            let answer = answer.map_err(|error| match error {
-                CallError::Error(error) => Failure::because(error.message),
-                error => Failure::because(error),
-            })?;
-            output::print_json(&answer)
+            match answer {
+                Ok(answer) => output::print_json(&answer),
+                Err(CallError::Error(error)) if error.code == Code::METHOD_NOT_FOUND => {
+                    let known = session.call("rpc_get_methods", Value::Null)?;
+                    let near = weft_backend::meant(method, strings(&known));
+                    Err(Failure::Because(format!("{}{near}", error.message)))
+                }
+                // Who calls a method by its name gets its error as it is.
+                Err(CallError::Error(error)) => Err(Failure::because(error.message)),
+                Err(error) => Err(Failure::because(error)),
+            }
         }
     }
 }
@@ -441,7 +458,20 @@ impl Session {
                 let bdev = self.devices(nqn, Some(*nsid))?.pop();
                 let bdev =
                     bdev.ok_or_else(|| Failure::Because(format!("{nqn} has no namespace {nsid}")))?;
-                self.change("bdev_resize", json!({ "name": bdev, "size": size }))
+                let all = self.call("bdev_get_bdevs", json!({ "name": bdev }))?;
+                let number = |key: &str| list(&all).first().and_then(|one| one[key].as_u64());
+                let before = number("block_size")
+                    .zip(number("num_blocks"))
+                    .map(|(b, n)| b.saturating_mul(n));
+                self.change("bdev_resize", json!({ "name": bdev, "size": size }))?;
+                match before.filter(|before| before > size) {
+                    Some(before) => self.note(&format!(
+                        "what was beyond {} of {} is gone",
+                        bytes::exact(*size),
+                        bytes::exact(before)
+                    )),
+                    None => Ok(()),
+                }
             }
             NamespaceVerb::List { nqn } => self.namespaces(nqn.as_deref()),
         }
@@ -526,7 +556,13 @@ impl Session {
 
     fn rate_limit(&mut self, verb: &RateLimitVerb) -> Result<(), Failure> {
         match verb {
-            RateLimitVerb::Set { .. } => self.change("rate_limit_set", verb),
+            RateLimitVerb::Set { of, rate_iops, rate, burst, .. } => {
+                let all = self.call("rate_limit_get_all", Value::Null)?;
+                self.change("rate_limit_set", verb)?;
+                let given = [rate_iops.is_some(), rate.is_some(), burst.is_some()];
+                self.tell_what_is_gone(list(&all), of, given)?;
+                self.tell_what_is_missing(of.subsystem.as_deref(), of.nsid)
+            }
             RateLimitVerb::Delete { .. } => self.change("rate_limit_delete", verb),
             RateLimitVerb::List => {
                 let all = self.call("rate_limit_get_all", Value::Null)?;
@@ -540,7 +576,7 @@ impl Session {
                         shown("nsid", "all"),
                         shown("rw", "rw"),
                         shown("rate_iops", "-"),
-                        one["rate"].as_u64().map_or("-".to_owned(), bytes::exact),
+                        one["rate"].as_u64().map_or("-".to_owned(), per_second),
                         shown("burst", "-"),
                     ]);
                 }
@@ -550,13 +586,21 @@ impl Session {
     }
 }
 
+/// A bandwidth, in the unit in which it is a short number.
+fn per_second(rate: u64) -> String {
+    match rate.is_multiple_of(1_000_000) {
+        true => format!("{}MB/s", rate / 1_000_000),
+        false => format!("{}/s", bytes::exact(rate)),
+    }
+}
+
 impl Device {
     /// The device that is to be made; none: it exists.
     fn spec(&self) -> Result<Option<DeviceSpec>, Failure> {
         type Parse = fn(&str) -> Result<DeviceSpec, ParseSpecError>;
         let kinds: [(&Option<String>, Parse); 5] = [
-            (&self.file, DeviceSpec::file),
-            (&self.block, DeviceSpec::block),
+            (&absolute(&self.file), DeviceSpec::file),
+            (&absolute(&self.block), DeviceSpec::block),
             (&self.rbd, DeviceSpec::rbd),
             (&self.memory, DeviceSpec::memory),
             (&self.null, DeviceSpec::null),
@@ -564,6 +608,16 @@ impl Device {
         let found = kinds.into_iter().find_map(|(text, parse)| text.as_deref().map(parse));
         found.transpose().map_err(Failure::because)
     }
+}
+
+/// A path as the target finds it, whose folder is another one.
+fn absolute(path: &Option<String>) -> Option<String> {
+    let here = std::env::current_dir().ok()?;
+    path.as_deref().map(|path| match path.starts_with('/') {
+        true => path.to_owned(),
+        // A comma ends a path, unless it is written twice.
+        false => format!("{}/{path}", here.display().to_string().replace(',', ",,")),
+    })
 }
 
 /// The hosts that may connect to a subsystem.

@@ -1,7 +1,7 @@
 //! `weft key`.
 
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -155,7 +155,12 @@ fn random(length: usize) -> Result<SecretBytes, Failure> {
 fn write_secret(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
-    written.map_err(|error| Failure::io("write", &path.display(), &error))
+    written.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => {
+            Failure::Because(format!("{} is there; a key is never overwritten", path.display()))
+        }
+        _ => Failure::io("write", &path.display(), &error),
+    })
 }
 
 fn hmac(text: &str) -> Result<Hmac, String> {

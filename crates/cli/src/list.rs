@@ -51,6 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
     }
     match options.output_format {
+        Format::Human if failed && found.is_empty() => {}
         Format::Human => output::print(&human(&found))?,
         Format::Json => output::print_json(&as_json(&found))?,
     }

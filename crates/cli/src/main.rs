@@ -55,6 +55,7 @@ mod shell;
 mod signals;
 mod study;
 mod table;
+mod tips;
 mod top;
 mod trace;
 mod transfer;
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
     });
     let (arguments, matches) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return explained(&error),
+        Err(error) => return explained(&tips::with_tip(error)),
     };
     let target = matches!(arguments.verb, Verb::Target(_));
     logging::start(arguments.verbose, target, arguments.log_format);

@@ -1,5 +1,6 @@
 //! What can be accessed: a remote namespace, or a device of this machine.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -45,6 +46,9 @@ impl FromStr for Place {
         text.parse().map(Self::remote).map_err(|error| {
             if text.contains("://") || text.to_ascii_lowercase().contains("trtype") {
                 return format!("{text:?} is not an address: {error}");
+            }
+            if text.parse::<SocketAddr>().is_ok() {
+                return format!("{text:?} is not an address: write nvme-tcp://{text}/NQN");
             }
             format!(
                 "{text:?} is neither an address nor a local device or file (examples: \

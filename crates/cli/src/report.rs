@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use weft_lab::html;
+use weft_lab::{html, whole};
 
 use crate::failure::Failure;
 use crate::output::{self, Format};
@@ -22,12 +22,19 @@ pub(crate) struct Options {
     /// directory, where there is none, if there are several.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Write no page: say of each directory whether it is whole, as the run has left it, or why
+    /// not. The exit code is 1 if one is not.
+    #[arg(long, conflicts_with = "out")]
+    verify: bool,
     /// Format of the message.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if options.verify {
+        return verify(options);
+    }
     let out = match (&options.out, options.directories.as_slice()) {
         (Some(out), _) => out.clone(),
         (None, [one]) => one.join(PAGE),
@@ -50,5 +57,42 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     match options.output_format {
         Format::Human => output::print(&format!("{}\n", path.display())),
         Format::Json => output::print_json(&json!({ "report": path })),
+    }
+}
+
+/// Says of each directory whether it is whole.
+fn verify(options: &Options) -> Result<(), Failure> {
+    let verified: Vec<_> =
+        options.directories.iter().map(|directory| (directory, whole::verify(directory))).collect();
+    match options.output_format {
+        Format::Human => {
+            for (directory, found) in &verified {
+                let directory = directory.display();
+                let said = match (found.is_valid(), found.sealed) {
+                    (true, true) => "valid",
+                    (true, false) => "valid, as far as results without seals tell",
+                    (false, _) => "not valid",
+                };
+                output::print(&format!("{directory}: {said}\n"))?;
+                for fault in &found.faults {
+                    output::print(&format!("  {fault}\n"))?;
+                }
+            }
+        }
+        Format::Json => {
+            let said = verified.iter().map(|(directory, found)| {
+                json!({
+                    "directory": directory,
+                    "valid": found.is_valid(),
+                    "sealed": found.sealed,
+                    "faults": found.faults,
+                })
+            });
+            output::print_json(&json!({ "results": said.collect::<Vec<_>>() }))?;
+        }
+    }
+    match verified.iter().all(|(_, found)| found.is_valid()) {
+        true => Ok(()),
+        false => Err(Failure::Told),
     }
 }

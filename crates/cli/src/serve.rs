@@ -69,8 +69,8 @@ pub(crate) struct Options {
     /// Stop when standard input ends: for programs that start a target.
     #[arg(long)]
     stop_with_stdin: bool,
-    /// Keep what is served in this file, after each change, and serve it at the next start:
-    /// --config and flags then only say how, and what is served only where there is no such file.
+    /// Keep what is served in this file, after each change. Once the file exists, it says what is
+    /// served; --config and flags only say how (processors, driver, limits).
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Answer JSON-RPC 2.0 here: unix:PATH or tcp://ADDRESS:PORT. SPDK's tools change the target
@@ -203,7 +203,7 @@ struct Engine {
     /// Processors, like 0-3: one thread on each. By default one thread, not pinned.
     #[arg(long, value_parser = cpus, value_name = "CPUS")]
     cpus: Option<Cpus>,
-    /// Those of --cpus that serve only queues for which a rule of the class latency is.
+    /// Processors of --cpus that serve only queues to which a qos rule gives the class latency.
     #[arg(long, value_parser = cpus, value_name = "CPUS")]
     express_cpus: Option<Cpus>,
     /// Threads that run wherever the scheduler puts them, in place of --cpus.

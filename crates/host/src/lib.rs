@@ -117,10 +117,13 @@ pub use namespace::{CopySource, Namespace};
 pub use options::{Options, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
 pub use shared::{ControllerState, Ends};
 pub use sources::discover_ports;
+pub use weft_nvme::Nqn;
+pub use weft_nvmf::auth::Secret;
 pub use weft_nvmf::host::discovery::transport_id;
 pub use weft_nvmf::host::{
     AddressError, AddressFamily, AdminData, Change, ControllerInfo, ControllerKind,
     ControllerSnapshot, DiscoveryLog, Event, NamespaceIdentity, NamespaceInfo, Problem, Side, Step,
     Transport, TransportId,
 };
-pub use weft_transport::rdma::Provider;
+pub use weft_nvmf::keys::{Derivation, TlsKey, TlsRecords};
+pub use weft_transport::rdma::{Provider, RemoteAccess};

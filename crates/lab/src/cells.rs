@@ -290,9 +290,10 @@ impl Cells {
         })
     }
 
-    /// The probes of the raw link between the ends of a cell, over its protocol.
+    /// The probes of the raw link between the ends of a cell, over its protocol, but for those that
+    /// other programs spoilt.
     pub(crate) fn link(&self, cell: &Cell) -> impl Iterator<Item = &LinkProbe> {
-        self.environment.links(cell.connection.as_ref())
+        self.environment.links(cell.connection.as_ref()).filter(|probe| !probe.spoilt)
     }
 
     /// The foreground measured without a background.

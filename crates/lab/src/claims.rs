@@ -204,7 +204,7 @@ impl Claim {
         if self.rows.iter().any(|row| row.beside.is_some()) {
             head.extend([self.beside.as_str(), "its interval"]);
         }
-        head.push("at, and why not");
+        head.push("measured at; why there is no verdict");
         head
     }
 

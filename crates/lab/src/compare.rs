@@ -390,13 +390,15 @@ fn values(sessions: &[(u32, &Cell)], metric: &str, is_of_sessions: bool) -> BTre
 }
 
 impl Pair<'_> {
-    /// How far others may have moved a metric of either set, by the logarithm.
+    /// How far others may have moved a metric of either set, by the logarithm. Beyond all that is
+    /// told where they had too much of the time.
     fn slack(&self, metric: &str) -> f64 {
+        const MOST: f64 = 10.0;
         let of = |sessions: &[(u32, &Cell)]| {
             let each = sessions.iter().map(|(_, cell)| cell.slack(metric).into_iter().sum());
             Summary::of(each).mean
         };
-        of(&self.first).max(of(&self.second))
+        of(&self.first).max(of(&self.second)).min(MOST)
     }
 }
 

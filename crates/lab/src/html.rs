@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
 use crate::results::{self, LoadError};
-use crate::units;
+use crate::{units, whole};
 
 /// Why no page was written.
 #[derive(Debug)]
@@ -83,7 +83,8 @@ pub fn report(directories: &[&Path]) -> Result<String, ReportError> {
     for directory in directories {
         // One directory at a time: histograms are large, and a section does not keep them.
         let results = results::load(directory)?;
-        sections.push(section::Section::of(&results));
+        let faults = whole::verify(directory).faults;
+        sections.push(section::Section { faults, ..section::Section::of(&results) });
     }
     Ok(page::page(&sections))
 }

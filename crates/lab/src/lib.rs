@@ -19,3 +19,4 @@ pub mod summary;
 #[cfg(test)]
 mod testing;
 pub mod units;
+pub mod whole;

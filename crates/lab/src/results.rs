@@ -18,6 +18,7 @@ mod connection;
 mod csv;
 mod environment;
 mod record;
+pub(crate) mod seal;
 mod store;
 mod upgrade;
 mod value;
@@ -163,6 +164,10 @@ pub mod key {
     pub const IRQ_CPUS: &str = "irq_cpus";
     /// Whether packets are steered to the processor of their reader (accelerated RFS).
     pub const ARFS: &str = "arfs";
+    /// Packets that an interface loses of those that it is to send.
+    pub const LOSS_PERCENT: &str = "loss_percent";
+    /// Those that it holds back so that others overtake them.
+    pub const REORDER_PERCENT: &str = "reorder_percent";
     /// The congestion control of TCP.
     pub const CONGESTION_CONTROL: &str = "congestion_control";
     /// The frequency governor of all processors.

@@ -6,9 +6,10 @@ use crate::results::{
     Configuration, Core, Direction, LatencyRecord, Record, Role, Side, SideMachine, Status, Thread,
     Value, key, number,
 };
-use crate::study::capabilities::Capabilities;
+use crate::study::capabilities::{Apart, Capabilities};
 use crate::study::matrix::{self, Step, expand};
 use crate::study::plan::Plan;
+use crate::study::site;
 
 /// A record of one second of reads, each with a latency of `us`.
 pub(crate) fn record(role: Role, settings: &[(&str, Value)], iops: f64, us: u64) -> Record {
@@ -62,6 +63,20 @@ pub(crate) fn large_machine() -> Capabilities {
         tls: true,
         ..Capabilities::default()
     }
+}
+
+/// The same, with an agent and its loopback interface if the plan wants knobs.
+pub(crate) fn machine_of(plan: &Plan) -> Capabilities {
+    let apart = Apart {
+        load_cpus: (0..64).collect(),
+        one_machine: true,
+        loads: 1,
+        local: true,
+        links: [(site::LOOPBACK.to_owned(), false)].into(),
+        ..Apart::default()
+    };
+    let wants_knobs = plan.axes.contains_key(key::LOSS_PERCENT);
+    Capabilities { apart: wants_knobs.then_some(apart), ..large_machine() }
 }
 
 /// Results of every cell of a plan: they differ from cell to cell. Those that cannot run are

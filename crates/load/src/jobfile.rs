@@ -83,7 +83,7 @@ impl Engine {
             )),
             _ => Err(format!(
                 "{name:?} drives no block device: there are sync, psync, libaio, io_uring and \
-                 their relatives"
+                 their relatives; leave it out for NVMe over Fabrics, the address says it"
             )),
         }
     }
@@ -354,9 +354,12 @@ pub fn of_command_line<'a>(
 impl Draft {
     fn take(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         let Some(word) = words::find(name) else {
-            return Err(
-                "weft does not know this word: leave it out where it makes no difference".into()
-            );
+            let known = words::WORDS.iter().map(|word| word.name);
+            return Err(match weft_backend::nearest(&name.replace('-', "_"), known) {
+                Some(meant) => format!("weft does not know this word: did you mean {meant}?"),
+                None => "weft does not know this word: leave it out where it makes no difference"
+                    .to_owned(),
+            });
         };
         let text = match value {
             // These quotes tell a text from a number.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weft_reactor::thread_cpu_time;
-use weft_rpc::machine::RunDelay;
+use weft_rpc::machine::{RunDelay, ring_workers};
 
 /// Counters of the calling thread since its start, or the difference of two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The calling thread's counters now. What the kernel does not report is 0.
+    /// The calling thread's counters now, with the CPU time of the workers that io_uring has for
+    /// it. What the kernel does not report is 0.
     ///
     /// The sum of user and system time is exact; the kernel divides it in its ticks only (usually
     /// 10 ms).
@@ -37,7 +38,9 @@ impl Usage {
         let stat = fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let usage = Self::from_texts(thread_cpu_time(), &stat, &status);
-        Self { delay: RunDelay::of_this_thread(), ..usage }
+        let workers = ring_workers().remove(&rustix::thread::gettid().as_raw_pid().unsigned_abs());
+        let system = usage.system + Duration::from_nanos(workers.unwrap_or(0));
+        Self { system, delay: RunDelay::of_this_thread(), ..usage }
     }
 
     /// The counters of another process, all its threads together; zeros if it has ended.

@@ -11,6 +11,7 @@
 //! Where the specification leaves the order or the status open, this answers as Linux does.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use weft_nvme::fabrics::{
     ADMIN_QUEUE_ENTRIES_MIN, CONTROLLER_ID_DYNAMIC, CONTROLLER_ID_STATIC, Connect, ConnectData,
@@ -19,6 +20,7 @@ use weft_nvme::fabrics::{
 use weft_nvme::nqn::InvalidNqn;
 use weft_nvme::{Command, Completion, FabricsType, Nqn, Status, Wire};
 
+use crate::host::problem::connect_words;
 use crate::subsystem::{ControllerModel, SubsystemView};
 
 /// A Connect command with its data, read and well formed.
@@ -53,6 +55,18 @@ pub struct ConnectError {
     pub status: Status,
     /// Dword 0: for Connect Invalid Parameters, the position of the parameter.
     pub result: u32,
+}
+
+impl fmt::Display for ConnectError {
+    /// The words in which hosts are told of it, or the status.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names_parameter = self.status.code() == Status::CONNECT_INVALID_PARAMETERS.code();
+        let parameter = names_parameter.then_some(InvalidParameter(self.result));
+        match connect_words(self.status, parameter) {
+            Some(words) => f.write_str(words),
+            None => self.status.fmt(f),
+        }
+    }
 }
 
 impl ConnectError {

@@ -22,7 +22,14 @@ pub fn read_private_file(path: &Path) -> io::Result<Vec<u8>> {
 
 fn read(path: &Path, credentials: Option<&Path>) -> io::Result<Vec<u8>> {
     let refused = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-    let file = File::open(path)?;
+    let user = rustix::process::geteuid().as_raw();
+    let file = File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            let what = format!("{error}; chown it to user {user}, as which this runs");
+            io::Error::new(error.kind(), what)
+        }
+        _ => error,
+    })?;
     // Of what was opened: the name may lead elsewhere by now.
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -34,7 +41,6 @@ fn read(path: &Path, credentials: Option<&Path>) -> io::Result<Vec<u8>> {
     if mode & others != 0 {
         return refused(format!("others have access to it (mode {mode:04o}); chmod 600 it"));
     }
-    let user = rustix::process::geteuid().as_raw();
     if metadata.uid() != user && metadata.uid() != 0 {
         let owner = metadata.uid();
         return refused(format!("it belongs to user {owner}, not to this one ({user}) or root"));

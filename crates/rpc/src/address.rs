@@ -20,11 +20,12 @@ pub struct ParseAddressError(String);
 
 impl fmt::Display for ParseAddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is not a control address (examples: unix:/run/weft.sock, tcp://127.0.0.1:4430)",
-            self.0
-        )
+        let text = &self.0;
+        write!(f, "{text:?} is not a control address")?;
+        match text.starts_with(['/', '.']) {
+            true => write!(f, ": write unix:{text}"),
+            false => write!(f, " (examples: unix:/run/weft.sock, tcp://127.0.0.1:4430)"),
+        }
     }
 }
 

@@ -181,9 +181,10 @@ impl Stream {
                 ReadError::Invalid(error) if error.is_eof() => {
                     CallError::Io(io::ErrorKind::UnexpectedEof.into())
                 }
-                ReadError::Invalid(error) => {
-                    CallError::Peer(format!("is not a JSON-RPC response: {error}"))
-                }
+                ReadError::Invalid(error) => CallError::Peer(format!(
+                    "is not a JSON-RPC response: is this the --control of a weft target? \
+                         ({error})"
+                )),
             })?;
         if response.id != id {
             return Err(CallError::Peer("belongs to another request".to_owned()));

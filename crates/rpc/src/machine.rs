@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -290,7 +291,52 @@ pub fn threads(prefix: &str) -> Vec<Thread> {
         })
         .collect();
     threads.sort_by_key(|thread| thread.id);
+    let workers = ring_workers();
+    for thread in &mut threads {
+        let ns = workers.get(&thread.id).copied().unwrap_or(0);
+        thread.system_ns = thread.system_ns.saturating_add(ns);
+    }
     threads
+}
+
+/// CPU time of the workers that io_uring has for threads of this process, in ns, by the thread's
+/// identifier. The kernel counts it in the process and in none of its own threads. Of a worker that
+/// has ended it is what was last seen.
+#[must_use]
+pub fn ring_workers() -> BTreeMap<u32, u64> {
+    static SEEN: Mutex<RingWorkers> = Mutex::new(RingWorkers(BTreeMap::new()));
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.look(Path::new("/proc/self/task"));
+    seen.by_thread()
+}
+
+/// The last CPU time of each worker, by its thread and its own identifier.
+#[derive(Debug, Default)]
+struct RingWorkers(BTreeMap<(u32, u32), u64>);
+
+impl RingWorkers {
+    fn look(&mut self, tasks: &Path) {
+        let Ok(entries) = fs::read_dir(tasks) else { return };
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            let text = |name: &str| fs::read_to_string(path.join(name)).unwrap_or_default();
+            let of = text("comm").trim_end().strip_prefix("iou-wrk-").map(str::parse::<u32>);
+            let id = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+            let schedstat = text("schedstat");
+            let ns = schedstat.split_ascii_whitespace().next().map(str::parse::<u64>);
+            if let (Some(Ok(of)), Some(id), Some(Ok(ns))) = (of, id, ns) {
+                let seen = self.0.entry((of, id)).or_insert(0);
+                *seen = ns.max(*seen);
+            }
+        }
+    }
+
+    fn by_thread(&self) -> BTreeMap<u32, u64> {
+        let mut sums = BTreeMap::new();
+        for ((of, _), ns) in &self.0 {
+            *sums.entry(*of).or_insert(0) += ns;
+        }
+        sums
+    }
 }
 
 impl Thread {
@@ -449,5 +495,28 @@ mod tests {
         assert!(threads("weft-unseen").is_empty());
         drop(stop);
         assert!(thread.join().is_ok());
+    }
+
+    #[test]
+    fn workers_of_a_ring_count_for_its_thread_and_stay_counted_when_they_end() {
+        let folder = std::env::temp_dir().join(format!("weft-tasks-{}", std::process::id()));
+        let task = |id: u32, comm: &str, ns: u64| {
+            let path = folder.join(id.to_string());
+            fs::create_dir_all(&path).expect("a folder");
+            fs::write(path.join("comm"), format!("{comm}\n")).expect("a file");
+            fs::write(path.join("schedstat"), format!("{ns} 1 1\n")).expect("a file");
+        };
+        task(10, "weft-group-0", 500);
+        task(11, "iou-wrk-10", 70);
+        task(12, "iou-wrk-10", 5);
+        task(13, "iou-wrk-9", 1);
+        let mut workers = RingWorkers::default();
+        workers.look(&folder);
+        assert_eq!(workers.by_thread(), BTreeMap::from([(9, 1), (10, 75)]));
+        fs::remove_dir_all(folder.join("11")).expect("it ends");
+        task(12, "iou-wrk-10", 9);
+        workers.look(&folder);
+        assert_eq!(workers.by_thread()[&10], 79);
+        fs::remove_dir_all(&folder).expect("removed");
     }
 }

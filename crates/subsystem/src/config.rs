@@ -26,6 +26,7 @@ pub mod key_file;
 mod keys;
 mod limits;
 mod merge;
+mod nqn;
 pub mod nvmetcli;
 mod operated;
 mod pair;
@@ -50,6 +51,7 @@ pub use io_metrics::IoMetricsConfig;
 pub use keys::{HostKeys, Keyring};
 pub(crate) use keys::{Policies, Psks, unknown_key};
 pub use limits::{CNTLID_FIRST, CNTLID_LAST, Limits};
+pub use nqn::nqn_fault;
 pub use operated::Operated;
 pub use pair::{Arbiter, Etcd, EtcdTls, Pair};
 pub use port::{Port, PortSubsystems};
@@ -57,7 +59,6 @@ pub use qos::{QOS_WEIGHT_DEFAULT, QOS_WEIGHT_MAX, QosClass, QosRule, replaced_ke
 pub use rate_limit::{BdevLimits, RateLimit, RateLimitedCommands};
 pub use state::State;
 pub use subsystem::{HostNamespaces, Namespace, Subsystem};
-pub use validate::nqn_fault;
 pub use weft_nvmf::subsystem::{ControllerModel, NSID_MAX};
 
 use std::fmt;

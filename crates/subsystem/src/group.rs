@@ -6,6 +6,7 @@
 
 mod accept;
 mod admin;
+mod arrivals;
 mod authenticate;
 mod connect;
 mod connection;
@@ -83,7 +84,7 @@ pub(crate) struct Group {
     /// Controllers that have to learn of the present snapshot, unless they have meanwhile.
     outdated: VecDeque<ConnectionId>,
     /// Rounds that wait until no I/O queue is busy.
-    draining: Vec<(Arc<Round>, IsBusy)>,
+    waiting_for_idle: Vec<(Arc<Round>, IsBusy)>,
     /// Hosts that connect anew, whose connections here have to show that they are alive.
     doubts: Doubts,
     /// Rounds that wait for the commands that hold this.
@@ -120,7 +121,7 @@ impl Group {
                 pending_lines: Lines::default(),
                 fault_lines: Lines::default(),
                 host_lines: Lines::default(),
-                draining: false,
+                is_stopping: false,
             },
             connections: Connections::default(),
             listeners: Listeners::default(),
@@ -130,7 +131,7 @@ impl Group {
             deferred: Vec::new(),
             set_aside: VecDeque::new(),
             outdated: VecDeque::new(),
-            draining: Vec::new(),
+            waiting_for_idle: Vec::new(),
             doubts: Doubts::default(),
             settling: Vec::new(),
             stall_timer_set: false,
@@ -144,7 +145,7 @@ impl Group {
         let core = &mut self.core;
         let devices = core.devices.prepare(&needs.devices, &mut core.reactor);
         devices.map_err(|error| TargetError::new(error.to_string()))?;
-        let Some(ports) = needs.ports.as_ref().filter(|_| core.id == 0 && !core.draining) else {
+        let Some(ports) = needs.ports.as_ref().filter(|_| core.id == 0 && !core.is_stopping) else {
             return Ok(BTreeMap::new());
         };
         let listening = self.listeners.prepare(ports, core);
@@ -276,7 +277,7 @@ impl Group {
             Message::AbortDone { owner, abort_id, aborted } => {
                 self.tell_controller(owner, ControllerEvent::AbortDone { abort_id, aborted });
             }
-            Message::Protected { owner, command_id, status } => {
+            Message::WriteProtectApplied { owner, command_id, status } => {
                 self.protected(owner, command_id, status);
             }
             Message::Fatal { owner } => self.tell_controller(owner, ControllerEvent::Fatal),
@@ -302,8 +303,8 @@ impl Group {
             Message::Settle { device, hosts, round } => self.settle(device, &hosts, round),
             Message::Reserved(changed) => self.reserved(&changed),
             Message::NotifyReserved(changed) => self.notify_reserved(&changed),
-            Message::Idle { round } => self.draining.push((round, Io::is_busy)),
-            Message::DevicesIdle { round } => self.draining.push((round, Io::has_begun)),
+            Message::Idle { round } => self.waiting_for_idle.push((round, Io::is_busy)),
+            Message::DevicesIdle { round } => self.waiting_for_idle.push((round, Io::has_begun)),
             Message::Drain { round } => self.drain(round),
             Message::Stop => self.stop(),
             Message::Fail => self.failed = true,
@@ -436,8 +437,8 @@ impl Group {
     }
 
     fn drain(&mut self, round: Arc<Round>) {
-        self.core.draining = true;
-        self.draining.push((round, Io::is_busy));
+        self.core.is_stopping = true;
+        self.waiting_for_idle.push((round, Io::is_busy));
         self.listeners.close(&mut self.core);
     }
 

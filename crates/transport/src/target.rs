@@ -149,6 +149,11 @@ impl TargetConnection {
         each!(&self.inner, connection => connection.command(slot))
     }
 
+    /// Events that have come and were not polled.
+    pub fn events(&self) -> usize {
+        each!(&self.inner, connection => connection.events())
+    }
+
     /// Whether [`TargetConnection::poll_event`] would return an event.
     pub fn has_events(&self) -> bool {
         each!(&self.inner, connection => connection.has_events())

@@ -257,6 +257,11 @@ const TABLES: &str = r#"
         const around = () => frame.getBoundingClientRect();
         const inner = () => table.getBoundingClientRect();
         if (inner().width === 0) { say("it is not shown"); }
+        const columns = [...(table.tHead?.rows[0].cells ?? [])];
+        const far = columns.find((head) => head.textContent === "p99.99");
+        if (far && room >= 1200 && far.getBoundingClientRect().right > around().right + 1) {
+            say("p99.99 is out of sight");
+        }
         if (around().left < -1 || around().right > room + 1) { say("its frame is cut"); }
         if (inner().width > frame.clientWidth + 1) {
             seen.scrolled += 1;

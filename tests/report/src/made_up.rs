@@ -331,6 +331,7 @@ fn environment(plan: &Plan, machine: &Machine) -> Environment {
             connection: Some(Connection::over_loopback("tcp")),
             congestion: "reno".to_owned(),
             spinning,
+            spoilt: false,
             request_bytes: 72,
             response_bytes: 4120,
             round_trip: LatencyRecord::of(&latency),
@@ -347,6 +348,8 @@ fn environment(plan: &Plan, machine: &Machine) -> Environment {
             .map(str::to_owned)
             .to_vec(),
         weft_version: "0.1.0".to_owned(),
+        builds: vec!["made up".to_owned()],
+        cells: Vec::new(),
         seed: 7,
         started_at_ms: STARTED_AT_MS,
         ended_at_ms: STARTED_AT_MS + 900_000,
@@ -442,7 +445,9 @@ pub fn write(study: &str, machine: &Machine, directory: &Path) -> io::Result<()>
             records.push(one);
         }
     }
-    store.set_environment(&environment(&plan, machine))?;
+    let mut environment = environment(&plan, machine);
+    environment.cells = cells.steps().flat_map(Step::cells).map(|cell| cell.id.clone()).collect();
+    store.set_environment(&environment)?;
     store.set_plan(&plan.to_text().map_err(io::Error::other)?)?;
     for record in &records {
         store.add(record)?;
@@ -451,5 +456,6 @@ pub fn write(study: &str, machine: &Machine, directory: &Path) -> io::Result<()>
     if let Some(answer) = weft_lab::claims::answer(&results) {
         store.set_answer(&answer)?;
     }
-    store.set_table(&records)
+    store.set_table(&records)?;
+    store.set_environment(&environment)
 }

@@ -87,6 +87,28 @@ fn a_device_of_one_waits_as_its_queue_does() {
     }
 }
 
+/// Each lane is such a queue, however idle the others are: four serve four times as much with the
+/// same wait.
+#[test]
+fn a_request_waits_for_its_own_lane() {
+    let network = Network {
+        host_cores: 1,
+        delays_ns: vec![1000.0],
+        device_width: 4.0,
+        has_lanes: true,
+        ..Network::default()
+    };
+    for load in [0.3, 0.8] {
+        let outcome = network.simulate(Arrivals::Poisson(load * 4e6), 1 << 20, 400_000, 7);
+        let expected = 1000.0 + load * 1000.0 / (2.0 * (1.0 - load));
+        let error = (outcome.mean() / expected - 1.0).abs();
+        assert!(error < 0.03, "{load}: {} beside {expected}", outcome.mean());
+    }
+    let shared = Network { has_lanes: false, ..network };
+    let outcome = shared.simulate(Arrivals::Poisson(0.3 * 4e6), 1 << 20, 400_000, 7);
+    assert!(outcome.mean() < 1020.0, "{}", outcome.mean());
+}
+
 /// A closed loop has as many requests a second as its slowest station, and by Little's law a
 /// latency of depth / rate.
 #[test]

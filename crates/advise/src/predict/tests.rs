@@ -13,6 +13,7 @@ fn truth() -> Network {
         target_cores: 1,
         delays_ns: (0..=20).map(|step| 20_000.0 + f64::from(step) * 500.0).collect(),
         device_width: f64::INFINITY,
+        has_lanes: false,
     }
 }
 
@@ -81,6 +82,25 @@ fn what_was_not_fitted_is_predicted() {
         let medians = [0, 1, 2].map(median);
         assert!(within * 10 >= all * 8, "{name}: {within} of {all}");
         assert!(medians[0] < 0.05 && medians[1] < 0.08 && medians[2] < 0.15, "{name}: {medians:?}");
+    }
+}
+
+/// Each station can be the slow one, and the search finds which: the network comes near the cells
+/// that it was fitted to, uncorrected.
+#[test]
+fn the_slow_station_is_found() {
+    let local =
+        Network { host: Core { turn_ns: 5000.0, request_ns: 4000.0 }, target_cores: 0, ..truth() };
+    let device = |has_lanes| Network { device_width: 4.0, has_lanes, ..truth() };
+    for (name, network) in [
+        ("target", truth()),
+        ("host", local),
+        ("device", device(false)),
+        ("lanes of the device", device(true)),
+    ] {
+        let fit = Fit::new(&cells(&network), 1).expect("enough cells");
+        let deviation = fit.deviation(|cell| cell.mean);
+        assert!(deviation < 0.1, "{name}: {deviation} {:?}", fit.errors);
     }
 }
 

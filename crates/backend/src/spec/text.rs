@@ -72,16 +72,25 @@ pub(super) fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 pub(crate) fn unknown(key: &str, known: &str) -> ParseSpecError {
-    let meant = nearest(key, known.split(", "))
-        .map_or(String::new(), |known| format!(", did you mean {known}?"));
+    let meant = meant(key, known.split(", "));
     let comma = if known.contains("shared") { "; a comma in a path is written \",,\"" } else { "" };
     ParseSpecError(format!("{key:?} is not an option here{meant} (options: {known}{comma})"))
 }
 
-/// The known word with the smallest edit distance, if that is less than half its length.
+/// The shortest known word that ends with this one (`iops`: `rate-iops`), or else that with the
+/// smallest edit distance, if that is less than half its length.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let candidates = known.into_iter().map(|known| (edit_distance(word, known), known));
-    candidates.filter(|(distance, known)| 2 * distance < known.len()).min().map(|(_, known)| known)
+    let known: Vec<&str> = known.into_iter().collect();
+    let near = known.iter().map(|known| (edit_distance(word, known), *known));
+    let near = near.filter(|(distance, known)| 2 * distance < known.len()).min();
+    let ends = |known: &&&str| known.strip_suffix(word).is_some_and(|s| s.ends_with(['-', '_']));
+    let longer = known.iter().filter(ends).copied().min_by_key(|known| known.len());
+    longer.or(near.map(|(_, known)| known))
+}
+
+/// What is said behind a word that is not known: the nearest one, if there is one.
+pub fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(word, known).map_or(String::new(), |known| format!(", did you mean {known}?"))
 }
 
 /// The Levenshtein distance: characters to insert, delete or replace.
@@ -135,5 +144,18 @@ mod tests {
             ),
             (3, 3, 3)
         );
+    }
+
+    #[test]
+    fn the_nearest_word_ends_with_what_was_written_or_is_spelt_like_it() {
+        let known = ["loops", "rate-iops", "rate-iops-min", "iodepth"];
+        for (word, expected) in [
+            ("iops", ", did you mean rate-iops?"),
+            ("io_depth", ", did you mean iodepth?"),
+            ("loop", ", did you mean loops?"),
+            ("verify", ""),
+        ] {
+            assert_eq!(meant(word, known), expected, "{word}");
+        }
     }
 }

@@ -12,14 +12,15 @@ use crate::table::Table;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
-    /// Give the file of a key a name, by which hosts have it.
+    /// Give a key file a name, which `host allow` and `host set-keys` take.
     Add {
         /// The name.
         name: String,
         /// The file, on the target's machine; only its owner may have access to it.
         file: PathBuf,
     },
-    /// Take the name of a key away that no host has.
+    /// Remove the name of a key file; refused while a host uses it.
+    #[command(alias = "delete")]
     Remove {
         /// The name.
         name: String,

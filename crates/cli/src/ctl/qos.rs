@@ -14,6 +14,7 @@ use crate::table::Table;
 #[serde(untagged)]
 pub(super) enum Verb {
     /// Give queues a class, or change that of the same queues.
+    #[command(alias = "add")]
     Set {
         #[serde(flatten)]
         #[command(flatten)]
@@ -21,11 +22,13 @@ pub(super) enum Verb {
         /// Between the commands of others (latency), or in their turn (throughput).
         #[arg(long, value_parser = ["latency", "throughput"])]
         class: String,
-        /// Weight of these queues among those that are served in their turn; others have 100.
+        /// The queues' share of processor time among those of class throughput; 200 gets twice what
+        /// the default 100 gets.
         #[arg(long, value_name = "1-10000")]
         weight: Option<u16>,
     },
     /// Delete the rule for these queues.
+    #[command(alias = "remove")]
     Delete {
         #[serde(flatten)]
         #[command(flatten)]
@@ -56,7 +59,10 @@ pub(super) struct Queues {
 impl Session {
     pub(super) fn qos(&mut self, verb: &Verb) -> Result<(), Failure> {
         match verb {
-            Verb::Set { .. } => self.change("qos_set", verb),
+            Verb::Set { of, .. } => {
+                self.change("qos_set", verb)?;
+                self.tell_what_is_missing(of.subsystem.as_deref(), None)
+            }
             Verb::Delete { .. } => self.change("qos_delete", verb),
             Verb::List => {
                 let all = self.call("qos_get_all", Value::Null)?;

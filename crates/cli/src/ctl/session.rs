@@ -1,6 +1,7 @@
 //! The session of `weft ctl` with a target, and the values in its answers.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,11 +29,11 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct ControlledTarget {
     /// The control socket of the target: unix:PATH or tcp://ADDRESS:PORT; by default that of the
     /// variable WEFT_CONTROL.
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = "Common", value_name = "URL")]
     pub(crate) control: Option<String>,
     /// The token file of the target, for tcp: addresses; by default that of the variable
     /// WEFT_CONTROL_TOKEN_FILE.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = "Common", value_name = "FILE")]
     pub(crate) control_token_file: Option<PathBuf>,
 }
 
@@ -44,15 +45,23 @@ impl ControlledTarget {
 
     /// Connects to its control socket.
     pub(crate) fn connect(&self, timeout: Duration) -> Result<Client, Failure> {
-        let address = self.control.clone().or_else(|| std::env::var(VARIABLE).ok());
+        let variable = || std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
+        let address = self.control.clone().or_else(variable);
         let what = "no target is named: give --control unix:PATH or set WEFT_CONTROL";
         let address: Address =
             address.ok_or_else(|| Failure::because(what))?.parse().map_err(Failure::because)?;
         let file = self.control_token_file.clone();
         let file = file.or_else(|| std::env::var_os(TOKEN_VARIABLE).map(PathBuf::from));
         let token = file.as_deref().map(token).transpose()?;
-        Client::connect(&address, token.as_ref(), timeout)
-            .map_err(|error| Failure::io("reach the target at", &address, &error))
+        Client::connect(&address, token.as_ref(), timeout).map_err(|error| {
+            let remedy = match error.kind() {
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                    format!("; start the target with --control {address}")
+                }
+                _ => String::new(),
+            };
+            Failure::Because(format!("cannot reach the target at {address}: {error}{remedy}"))
+        })
     }
 }
 
@@ -70,7 +79,7 @@ impl Session {
             params.retain(|_, value| !value.is_null());
         }
         self.client.call_named(method, params).map_err(|error| match error {
-            CallError::Error(error) => Failure::because(sentence(&error.message)),
+            CallError::Error(error) => Failure::Because(in_flags(sentence(&error.message))),
             error => Failure::because(error),
         })
     }
@@ -98,6 +107,33 @@ impl Session {
         let is_nvm = |subsystem: &&Value| subsystem["subtype"] == "NVMe";
         Ok(list(&all).iter().filter(is_nvm).cloned().collect())
     }
+}
+
+/// A sentence of the target with this command's flags in place of the keys of a configuration,
+/// which stand in backticks or before a colon.
+fn in_flags(sentence: &str) -> String {
+    let key = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    let sentence = match sentence.split_once(": ") {
+        Some((name, rest)) if key(name) && is_given(&format!("--{name}")) => {
+            format!("--{name}: {rest}")
+        }
+        _ => sentence.to_owned(),
+    };
+    let parts = sentence.split('`').enumerate().map(|(index, part)| {
+        let (name, value) = part.split_once(" = ").unwrap_or((part, "true"));
+        match (index % 2 == 1, key(name), value) {
+            (false, ..) => part.to_owned(),
+            (true, false, _) => format!("`{part}`"),
+            (true, true, "true") => format!("--{name}"),
+            (true, true, value) => format!("--{name} {}", value.trim_matches('"')),
+        }
+    });
+    parts.collect()
+}
+
+/// Whether this command line has a flag.
+fn is_given(flag: &str) -> bool {
+    std::env::args().any(|word| word.split('=').next() == Some(flag))
 }
 
 /// The token of a file, which only its user may read.

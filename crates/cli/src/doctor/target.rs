@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weft_backend::StorageId;
+use weft_backend::{StorageId, bytes};
 use weft_rpc::Client;
 use weft_statistics::{GetStatistics, Statistics};
 
@@ -105,6 +106,8 @@ impl Seen {
         if self.process().is_some() {
             findings.extend(self.devices_twice());
             findings.extend(self.devices_in_use());
+            let files = self.devices.iter();
+            findings.extend(files.filter_map(|device| self.file_of(device)));
             findings.extend(self.files_used_up());
         } else {
             let why = "its limits and devices were not looked at";
@@ -114,11 +117,31 @@ impl Seen {
         findings.extend(self.reconnecting());
         findings.extend(busy(&between));
         findings.extend(stolen(&between));
-        // Of a target at rest, what its hosts have met so far.
-        let has_commands =
-            between.hosts.iter().any(|all| all.commands.iter().any(|c| c.count() > 0));
-        findings.extend(waits(if has_commands { &between } else { &self.after.statistics }));
+        findings.extend(waits(&between));
         findings
+    }
+
+    /// What may become of a file that is served: it is gone, or its file system too full for it.
+    fn file_of(&self, (name, path): &(String, String)) -> Option<Finding> {
+        let at = self.root.join(path.strip_prefix('/')?);
+        let gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        let found = match fs::metadata(&at) {
+            Ok(found) => found,
+            Err(error) if gone(&error) && !path.starts_with("/dev/") => {
+                let what = format!("{path}, namespace {name}, was removed while it is served");
+                let why = "its data is gone when the target stops";
+                let fd = format!("/proc/{}/fd", self.process()?);
+                let remedy = format!(
+                    "stop the hosts that write, then cp the one of {fd} that leads to it to \
+                     another place (ls -l {fd})"
+                );
+                return Some(Finding::new(Severity::Fault, what, why, &remedy));
+            }
+            Err(_) => return None,
+        };
+        let free = rustix::fs::statvfs(&at).ok().filter(|_| found.is_file())?;
+        let missing = found.len().saturating_sub(found.blocks() * 512);
+        space(name, path, found.len(), missing, free.f_bavail.saturating_mul(free.f_frsize))
     }
 
     fn storage(&self, path: &str) -> Option<StorageId> {
@@ -212,6 +235,27 @@ impl Seen {
     }
 }
 
+/// What a file of this length lacks that has `missing` bytes to be allocated yet.
+fn space(name: &str, path: &str, length: u64, missing: u64, free: u64) -> Option<Finding> {
+    let severity = if free == 0 { Severity::Fault } else { Severity::Warning };
+    let (length, shown) = (bytes::exact(length), bytes::exact(free & !0xfff));
+    let (what, why) = match severity {
+        Severity::Fault => (
+            format!("the file system of {path} (namespace {name}) has 0 bytes left"),
+            "writes fail with Capacity Exceeded",
+        ),
+        _ => (
+            format!(
+                "{path} (namespace {name}) may grow to {length} and its file system has {shown} \
+                 left"
+            ),
+            "writes fail with Capacity Exceeded then",
+        ),
+    };
+    let remedy = "free space, or weft ctl namespace remove NQN NSID";
+    (missing > free).then(|| Finding::new(severity, what, why, remedy))
+}
+
 fn busy(between: &Statistics) -> Vec<Finding> {
     let period = between.time_ns.max(1) as f64;
     let full = between.groups.iter().filter(|group| {
@@ -301,6 +345,7 @@ mod tests {
             ("dev/sda1", "root"),
             ("dev/sdb", "one"),
             ("dev/sdc", "other"),
+            ("srv/a.img", "third"),
         ] {
             let path = folder.join(path);
             fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -325,7 +370,8 @@ mod tests {
             ..before.clone()
         };
         let look = |statistics| Look { statistics, controllers: controllers.clone(), came: 3 };
-        let devices = [("1 of nqn.a", "/dev/sdb"), ("1 of nqn.b", "/dev/sdc")];
+        let devices =
+            [("1 of nqn.a", "/dev/sdb"), ("1 of nqn.b", "/dev/sdc"), ("2 of nqn.a", "/srv/a.img")];
         let devices = devices.map(|(name, path)| (name.to_owned(), path.to_owned())).to_vec();
         // The group and the machine of the first look are those of the second at rest.
         let mut first = look(before);
@@ -342,7 +388,22 @@ mod tests {
     /// A fault, and what is said of it: severity, a part of what it is, a part of what to do.
     type Case = (fn(&mut Seen), Severity, &'static str, &'static str);
 
-    const BROKEN: [Case; 12] = [
+    const BROKEN: [Case; 14] = [
+        (
+            |seen| fs::remove_file(seen.root.join("srv/a.img")).expect("it is there"),
+            Severity::Fault,
+            "/srv/a.img, namespace 2 of nqn.a, was removed while it is served",
+            "cp the one of /proc/7/fd",
+        ),
+        (
+            |seen| {
+                let file = fs::File::options().write(true).open(seen.root.join("srv/a.img"));
+                file.expect("a file").set_len(1 << 43).expect("a sparse file");
+            },
+            Severity::Warning,
+            "/srv/a.img (namespace 2 of nqn.a) may grow to 8TiB and its file system has",
+            "free space",
+        ),
         (
             |seen| seen.devices[1].1 = "/dev/../dev/sdb".to_owned(),
             Severity::Fault,
@@ -420,6 +481,24 @@ mod tests {
             "where it runs",
         ),
     ];
+
+    #[test]
+    fn a_full_file_system_is_a_fault() {
+        let of = |missing, free| space("1 of nqn.a", "/srv/a.img", 1 << 30, missing, free);
+        let found = of(4096, 0).expect("nothing is left");
+        assert!(found.severity == Severity::Fault && found.what.contains("0 bytes"), "{found:?}");
+        assert!(of(1 << 20, 1 << 19).is_some_and(|found| found.severity == Severity::Warning));
+        assert_eq!((of(0, 0), of(4096, 4096)), (None, None));
+    }
+
+    #[test]
+    fn a_target_at_rest_is_not_judged_by_what_was() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut seen = sound(folder.path());
+        waits_for(&mut seen, Waits { device_ns: 1_500_000, ..Waits::default() });
+        seen.before.statistics.hosts = seen.after.statistics.hosts.clone();
+        assert_eq!(seen.findings(), []);
+    }
 
     #[test]
     fn a_sound_target_has_nothing_to_do() {

@@ -11,6 +11,9 @@
 mod claim;
 mod gateway;
 
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -46,6 +49,8 @@ pub(super) struct Pair {
     config: config::Pair,
     role: Arc<Mutex<Role>>,
     orders: Sender<Order>,
+    /// The lock of its number, where both members have a file.
+    _number: Option<File>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +120,7 @@ impl Pair {
                 Some(timer.map_err(|error| Failure::io("make", &"a timer", &error))?)
             }
         };
+        let number = lock_number(config)?;
         let claim = Claim::new(config);
         let claim = claim.map_err(|error| Failure::io("open", &config.arbiter, &error))?;
         let role = Arc::new(Mutex::new(Role::Standby));
@@ -132,7 +138,7 @@ impl Pair {
         let started = thread::Builder::new().name("weft-pair".to_owned());
         let started = started.spawn(move || member.run());
         started.map_err(|error| Failure::io("start", &"a thread", &error))?;
-        Ok(Self { config: config.clone(), role, orders: order })
+        Ok(Self { config: config.clone(), role, orders: order, _number: number })
     }
 
     /// Gives up what this member has claimed, if it is primary: the process ends.
@@ -155,7 +161,10 @@ impl Pair {
     fn order(&self, order: impl FnOnce(Answer) -> Order) -> Result<(), String> {
         let stands_by = || {
             let member = self.config.member;
-            format!("member {member} stands by: the other one is primary, if it runs")
+            format!(
+                "member {member} stands by: the other one is primary, if it runs; call hand-over \
+                 at its --control"
+            )
         };
         if *lock(&self.role) == Role::Standby {
             return Err(stands_by());
@@ -164,6 +173,23 @@ impl Pair {
         self.orders.send(order(answer)).map_err(|_| stands_by())?;
         answered.recv().map_err(|_| stands_by())?
     }
+}
+
+/// Two members with one number would give hosts the same CNTLIDs.
+fn lock_number(config: &config::Pair) -> Result<Option<File>, Failure> {
+    let Arbiter::LockFile(path) = &config.arbiter else { return Ok(None) };
+    let mut beside = path.clone().into_os_string();
+    beside.push(format!(".{}", config.member));
+    weft_backend::files::lock_beside(Path::new(&beside)).map(Some).map_err(|error| {
+        let (member, other) = (config.member, 3 - config.member);
+        match error.kind() {
+            ErrorKind::WouldBlock => Failure::Because(format!(
+                "member {member} is taken by another process; write member = {other} in one of the \
+                 two files"
+            )),
+            _ => Failure::io("lock", &beside.display(), &error),
+        }
+    })
 }
 
 /// Whether the primary locks its devices as well: where the lock of a file decides, `flock` is what

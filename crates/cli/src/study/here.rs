@@ -47,9 +47,10 @@ pub(super) fn plan(name: &str) -> Result<Plan, Failure> {
     }
     let path = Path::new(name);
     if !name.ends_with(".toml") && !path.exists() {
+        let near = weft_backend::meant(name, builtin::BUILTINS.iter().map(|one| one.name));
         return Err(Failure::Because(format!(
-            "{name:?} is not a study: `weft study list` shows the built-in ones; a plan of your \
-             own is given as PLAN.toml"
+            "{name:?} is not a study{near}: `weft study list` shows the built-in ones; a plan of \
+             your own is given as PLAN.toml"
         )));
     }
     let text = read_text(path).map_err(|error| Failure::io("read", &name, &error))?;

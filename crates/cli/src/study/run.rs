@@ -129,11 +129,13 @@ struct Setup {
     #[arg(long, value_name = "DEVICE", value_parser = local)]
     local: Option<DeviceSpec>,
     /// What the host is: weft, linux (the kernel's, through nvme connect and its block device,
-    /// which needs root where the load runs), or spdk (its spdk_nvme_perf); several are an axis.
+    /// which needs root where the load runs), or spdk (its spdk_nvme_perf); of several values
+    /// (weft,linux) each is measured.
     #[arg(long, value_name = "SOFTWARE", value_delimiter = ',')]
     host_software: Vec<Software>,
     /// What the targets are that the study starts: weft, linux (nvmet, which needs root), or
-    /// spdk (an nvmf_tgt that runs there, or that the site file names); several are an axis.
+    /// spdk (an nvmf_tgt that runs there, or that the site file names); of several values each is
+    /// measured.
     #[arg(long, value_name = "SOFTWARE", value_delimiter = ',')]
     target_software: Vec<Software>,
     /// Measured time of each repeat of a cell.
@@ -226,6 +228,14 @@ fn begin(study: &str, how: &How, search: bool) -> Result<(), Failure> {
     environment.machines = fleet.as_ref().map(Fleet::machines).unwrap_or_default();
     let driver = how.driver.into();
     Session { plan, how, driver, directory, rerun_command, environment, fleet }.run()
+}
+
+/// Connects to a given target once: a wrong name is told before anything is measured.
+fn reach(address: &TransportId) -> Result<(), Failure> {
+    let mut options = weft_host::Options::new(address.clone());
+    options.ctrl_loss_tmo = Some(Duration::ZERO);
+    let reached = weft_host::connect(&options).and_then(|controller| controller.disconnect());
+    reached.map_err(|error| Failure::Because(format!("--target {error}")))
 }
 
 fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
@@ -464,11 +474,15 @@ impl Session<'_> {
             }
             destroy::allow("study", &at_risk, &self.how.yes_destroy)?;
         }
+        let is_refused = weft_lab::study::given::refusal(&self.plan, &capabilities).is_some();
+        if self.fleet.is_none() && !is_refused {
+            given.iter().try_for_each(|target| reach(&target.address))?;
+        }
         let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
         self.how.await_quiet(self.fleet.as_ref(), &stop)?;
         let mut store = Store::open(&self.directory)
             .map_err(|error| Failure::io("write", &self.directory.display(), &error))?;
-        self.complete_environment();
+        self.complete_environment()?;
         let linux = agent::linux();
         for what in linux.restore_left() {
             log::warn!("left by an earlier run: {what}");
@@ -502,8 +516,12 @@ impl Session<'_> {
         self.how.precondition || self.plan.precondition && local
     }
 
-    fn complete_environment(&mut self) {
+    fn complete_environment(&mut self) -> Result<(), Failure> {
         let environment = &mut self.environment;
+        let build = super::here::this_build()?.id;
+        if !environment.builds.contains(&build) {
+            environment.builds.push(build);
+        }
         environment.study.clone_from(&self.plan.name);
         environment.command_line = command_line();
         environment.weft_version = env!("CARGO_PKG_VERSION").to_owned();
@@ -513,6 +531,7 @@ impl Session<'_> {
         }
         environment.ended_at_ms = 0;
         environment.interrupted = false;
+        Ok(())
     }
 
     fn report(&self, outcome: &Outcome) -> Result<(), Failure> {

@@ -677,8 +677,7 @@ fn the_limits_of_a_block_device_change_under_load_and_are_kept() {
     is_held_to_20(&mut client);
     set(&mut client, json!({"w_mbytes_per_sec": 7, "rw_mbytes_per_sec": u64::MAX}));
     // It is taken, as by SPDK, but hosts may give up.
-    target
-        .log_until("128 commands of 1MiB take 18 s, and hosts give up after 30 s; 8947849 or more");
+    target.log_until("128 commands of 1MiB take 18 s, and hosts give up after 30 s; 9MiB or more");
     assert_eq!(assigned(&mut client), limits(20, 0, 0, 7), "what is not given stays");
     set(&mut client, json!({"rw_ios_per_sec": 0}));
     reads_go_on(&mut client, 1000);
@@ -724,8 +723,9 @@ fn rate_limits_are_set_and_deleted_under_load_and_kept() {
     drop(load);
     for (words, part) in [
         (format!("delete {at}"), "there is no rate limit for commands to namespace 3"),
-        (format!("set {at}"), "it limits nothing"),
-        (format!("set {at} --rate 1MiB"), "or set force"),
+        (format!("set {at}"), "it limits nothing; give --rate-iops, --rate or both"),
+        ("set --host noisy --rate-iops 9".to_owned(), "--host: \"noisy\" is no NQN"),
+        (format!("set {at} --rate 1MiB"), "give --rate 9MiB or more, or --force"),
         (format!("set {at} --rate-iops 100 --burst 61s"), "longer than 60s"),
         (format!("set {at} --rate-iops 100 --burst soon"), "soon"),
     ] {
@@ -734,6 +734,15 @@ fn rate_limits_are_set_and_deleted_under_load_and_kept() {
     }
     ctl("set --host nqn.2014-08.org.example:h --rate 100MiB --burst 50ms").text();
     ctl(&format!("set {at} --rate 1MiB --force")).text();
+    let told = ctl(&format!("set {at} --rate-iops 5000")).text();
+    assert_eq!(told, "note: the earlier limit of 1MiB/s is gone: a limit is set as a whole\n");
+    ctl(&format!("delete {at}")).text();
+    let told = ctl(&format!("set --subsystem {NQN} --nsid 77 --iops 5000")).text();
+    assert!(
+        told.contains("there is no namespace 77 of") && told.contains("waits for it"),
+        "{told}"
+    );
+    ctl(&format!("remove --subsystem {NQN} --nsid 77")).text();
     ctl(&format!("set {at} --rate 200MiB")).text();
     ctl("set --host nqn.example:b --host nqn.example:a --rate-iops 3000").text();
     let limits = json!([

@@ -34,7 +34,7 @@ fn a_new_key_is_its_users_alone_and_passes_the_check() {
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(key(&["check", text(&path)]).text(), expected);
         let again = key(&[&["generate"], words, &[text(&path)]].concat());
-        assert!(again.fault().contains("exists"), "a key is not overwritten");
+        assert!(again.fault().contains("a key is never overwritten"), "{}", again.fault());
     }
     let (first, second) = (folder.path("0"), folder.path("other"));
     key(&["generate", "tls", text(&second)]).text();

@@ -248,6 +248,18 @@ fn a_member_whose_lock_file_is_another_one_ends_and_the_other_one_serves() {
     own.running.into_iter().flatten().for_each(Target::stop);
 }
 
+#[test]
+fn two_members_of_one_number_do_not_run() {
+    let mut own = Members::none("pair-one-number", lock_file, DRIVERS[0]);
+    own.run(0);
+    own.wait_until_primary(0);
+    let config = std::fs::read_to_string(own.folder.path("member0.toml")).expect("a file");
+    let config = own.folder.write("again.toml", config);
+    let refused = weft(DRIVERS[0], ["target", "--config", text(&config)]).fault();
+    assert!(refused.contains("member 1 is taken") && refused.contains("member = 2"), "{refused}");
+    own.running[0].take().expect("it runs").stop();
+}
+
 /// Whoever is wrong about the lock file still cannot write: the primary has locked the devices.
 #[test]
 fn a_member_with_another_lock_file_does_not_serve() {

@@ -32,7 +32,16 @@ fn a_state_has_one_process_and_is_checked_without_a_configuration() {
     assert!(fault.contains("another process keeps what it serves there"), "{fault}");
     let said = weft("epoll", ["target", "--check", "--state", text(&state)]).text();
     assert!(said.contains("memory:1MiB"), "{said}");
+    // A limit that waits for what it is for is kept, and does not keep the target from its start.
     target.stop();
+    let control = format!("unix:{}", text(&folder.path("control")));
+    let words = ["--memory", "1MiB", "--state", text(&state), "--control", &control];
+    let target = Target::start("epoll", &words);
+    let limit = "rate-limit set --subsystem nqn.2024-01.io.example:later --rate-iops 500";
+    let words = ["ctl", "--control", &control].into_iter().chain(limit.split(' '));
+    assert!(weft("epoll", words).text().contains("the rule waits for it"));
+    target.stop();
+    weft("epoll", ["target", "--check", "--state", text(&state)]).text();
     let target = Target::start("epoll", &["--memory", "1MiB", "--state", text(&state)]);
     target.stop();
 }
@@ -56,9 +65,9 @@ fn a_disk_that_is_not_mounted_is_no_empty_one() {
     let serve = ["target", "--file", &file, "--state", text(&state), "--nqn", NQN];
     let serve = [&serve[..], &["--listen", "tcp://127.0.0.1:0"]].concat();
     let fault = mounted("mount -t tmpfs none \"$1\"", &disks, &serve);
-    assert!(fault.contains("disk.img was served before and is not there now"), "{fault}");
-    assert!(fault.contains("whatever the configuration says by now"), "a new name: {fault}");
-    assert!(fault.contains(&format!("mount the file system of {}", text(&disks))), "{fault}");
+    assert!(fault.contains("disk.img was served before and is missing"), "{fault}");
+    assert!(fault.contains("The name is that of the state file"), "a new name: {fault}");
+    assert!(fault.contains(&format!("Mount the file system of {}", text(&disks))), "{fault}");
     fs::rename(&disk, folder.path("away.img")).expect("moved away");
     let config = folder.write(
         "target.toml",

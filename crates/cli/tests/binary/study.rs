@@ -424,6 +424,10 @@ fn a_given_target_is_measured_and_its_end_is_reported() {
     assert_eq!(code, Some(1));
     assert!(said.contains("cells in a row failed") && said.contains("cells are missing"), "{said}");
     let records = records(&out);
+    let (out, wrong) = (folder.path("wrong"), "nvme-tcp://127.0.0.1:9/nqn.2024-01.io.example:x");
+    let words = ["study", "run", text(&plan), "--target", wrong, "--out", text(&out)];
+    assert!(weft("epoll", words).fault().contains("--target "), "before anything is measured");
+    assert!(!out.exists(), "nothing is left");
     assert!(records.iter().any(Record::is_measured), "what was measured is kept");
     let failed = records.iter().filter(|r| matches!(r.status, Status::Failed { .. })).count();
     assert_eq!(failed, 3, "{said}");
@@ -652,7 +656,7 @@ fn the_raw_link_is_a_study() {
 fn studies_are_listed_and_shown() {
     let list = weft("epoll", ["study", "list", "-o", "json"]).json();
     let list = list.as_array().expect("a list");
-    assert_eq!(list.len(), 32);
+    assert_eq!(list.len(), 33);
     assert!(list.iter().all(|study| study["cells"].as_u64() >= study["cells_here"].as_u64()));
     for study in list {
         let name = study["name"].as_str().expect("a name");

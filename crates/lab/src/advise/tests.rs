@@ -10,6 +10,7 @@ use crate::testing::record;
 /// A target of one core that needs so long for a request beside its delay.
 fn network(request_ns: f64, delay_ns: f64) -> Network {
     Network {
+        has_lanes: false,
         host: Core { turn_ns: 1000.0, request_ns: 500.0 },
         host_cores: 1,
         target: Core { turn_ns: 2000.0, request_ns },

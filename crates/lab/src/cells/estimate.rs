@@ -90,8 +90,10 @@ pub(crate) struct Estimate {
     /// Of the logarithms; none if a value has none.
     logs: Option<Moments>,
     /// How far below and above it the value on a quiet machine may lie, whatever the spread: by
-    /// the logarithm, of a difference by itself.
+    /// the logarithm, of a difference by itself. Infinite: nothing is known of it.
     slack: [f64; 2],
+    /// It is not below this, whatever the spread.
+    floor: f64,
 }
 
 impl Estimate {
@@ -112,7 +114,9 @@ impl Estimate {
         let mean = if scale == Scale::Log { own.mean.exp() } else { own.mean };
         let known = |moments: Moments| (count > 1).then_some(moments);
         let (own, logs) = (known(own), logs.and_then(known));
-        Some(Self { mean, least, most, count, pooled: false, scale, own, logs, slack: [0.0; 2] })
+        let floor = if scale == Scale::Signed { f64::NEG_INFINITY } else { 0.0 };
+        let slack = [0.0; 2];
+        Some(Self { mean, least, most, count, pooled: false, scale, own, logs, slack, floor })
     }
 
     /// The quotient of two values, by their logarithms.
@@ -129,6 +133,7 @@ impl Estimate {
             own: logs,
             logs,
             slack: [own.slack[0] + base.slack[1], own.slack[1] + base.slack[0]],
+            floor: 0.0,
         }
     }
 
@@ -147,6 +152,7 @@ impl Estimate {
             own: both.map(|(own, base)| Moments::sum([(own, 1.0), (base, -1.0)])),
             logs: None,
             slack: [mine[0] + theirs[1], mine[1] + theirs[0]],
+            floor: f64::NEG_INFINITY,
         }
     }
 
@@ -164,13 +170,19 @@ impl Estimate {
         let slack =
             [0, 1].map(|end| values.iter().map(|value| value.slack[end]).sum::<f64>() / weight);
         let scale = Scale::Log;
-        let typical = Self { mean, least, most, count, pooled, scale, own: logs, logs, slack };
+        let (own, floor) = (logs, 0.0);
+        let typical = Self { mean, least, most, count, pooled, scale, own, logs, slack, floor };
         mean.is_finite().then_some(typical)
     }
 
     /// The same, but for what others may have done to it.
     pub(crate) const fn widened(self, slack: [f64; 2]) -> Self {
         Self { slack, ..self }
+    }
+
+    /// The same, which cannot be less than this.
+    pub(crate) const fn at_least(self, floor: f64) -> Self {
+        Self { floor, ..self }
     }
 
     /// How far below and above it the value may lie because of others, on the scale of the values.
@@ -213,6 +225,7 @@ impl Estimate {
             own: None,
             logs: None,
             slack: [0.0; 2],
+            floor: 0.0,
         }
     }
 
@@ -226,14 +239,15 @@ impl Estimate {
 
     /// The 95 % interval, from three repeats on.
     pub(crate) fn interval(&self) -> Option<(f64, f64)> {
-        let own = self.own.filter(|_| self.count >= REPEATS_MIN)?;
+        let is_known = self.count >= REPEATS_MIN && self.slack.iter().all(|end| end.is_finite());
+        let own = self.own.filter(|_| is_known)?;
         let [down, up] = if self.scale == Scale::Log { self.slack } else { self.plain_slack() };
         let (low, high) = (own.mean - own.half() - down, own.mean + own.half() + up);
-        Some(match self.scale {
-            Scale::Plain => (low.max(0.0), high),
-            Scale::Signed => (low, high),
+        let (low, high) = match self.scale {
+            Scale::Plain | Scale::Signed => (low, high),
             Scale::Log => (low.exp(), high.exp()),
-        })
+        };
+        Some((low.max(self.floor), high))
     }
 
     /// How the interval is made.

@@ -73,6 +73,7 @@ pub(crate) const fn rule(mark: Mark, sentence: Sentence) -> Rule {
         | (Mark::NotSettled, _)
         | (Mark::NotAwaited, _)
         | (Mark::TargetMachine, _)
+        | (Mark::MixedTogether, _)
         | (Mark::BackgroundShort, _) => Rule::Named,
         (Mark::DeviceUnknown, Comparison | Published) => Rule::Named,
         (Mark::OpenLoop, _)

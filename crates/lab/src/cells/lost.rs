@@ -49,22 +49,24 @@ impl Lost {
     }
 
     /// How far below and above a metric of these latencies the value on a quiet machine may lie, by
-    /// the logarithm.
+    /// the logarithm. It is infinite where others had too much of the time.
     pub(super) fn slack(self, metric: &str, latency: &Latency) -> [f64; 2] {
+        if self.is_all() {
+            return [f64::INFINITY; 2];
+        }
         let down = |measured: f64, least: f64| match least > 0.0 {
             true => [(measured / least).ln().max(0.0), 0.0],
             false => [0.0; 2],
         };
         match (metric, percentile_of(metric)) {
             ("iops" | "bandwidth" | "saturation", _) if self.is_open => [0.0; 2],
-            ("iops" | "bandwidth" | "saturation", _) => {
-                [0.0, -(1.0 - self.time).max(f64::MIN_POSITIVE).ln()]
-            }
+            ("iops" | "bandwidth" | "saturation", _) => [0.0, -(1.0 - self.time).ln()],
             ("mean", _) => down(latency.mean_ns(), self.lowest_mean(latency)),
             (_, Some(percentile)) => {
                 let least = latency.percentile_ns(percentile * (1.0 - self.requests));
-                let both = latency.percentile_ns(percentile).zip(least);
-                both.map_or([0.0; 2], |(measured, least)| down(measured as f64, least as f64))
+                let least = least.unwrap_or(0).max(latency.min_ns());
+                let measured = latency.percentile_ns(percentile);
+                measured.map_or([0.0; 2], |measured| down(measured as f64, least as f64))
             }
             _ => [0.0; 2],
         }
@@ -82,7 +84,7 @@ impl Lost {
             count += times;
             sum += times * value as f64;
         }
-        if count > 0.0 { sum / count } else { 0.0 }
+        if count > 0.0 { sum / count } else { latency.min_ns() as f64 }
     }
 }
 

@@ -119,11 +119,14 @@ impl Metric {
             "target-cpu" => ("CPU of the target's threads", Unit::CorePercent, Less),
             "total-cpu" => ("CPU of host and target", Unit::CorePercent, Less),
             "cpu-per-io" => ("CPU time per request, host and target", Unit::Time, Less),
+            "p99-and-cpu" => ("geometric mean of p99 and CPU time of a request", Unit::Time, Less),
             "host-cpu-per-io" => ("CPU time per request, host", Unit::Time, Less),
             "target-cpu-per-io" => ("CPU time per request, target", Unit::Time, Less),
             "cores-per-miops" => ("cores for a million IOPS", Unit::Cores, Less),
             "host-cpu-per-gbps" => ("host CPU per Gb/s", Unit::CorePercentPerGbps, Less),
             "target-cpu-per-gbps" => ("target CPU per Gb/s", Unit::CorePercentPerGbps, Less),
+            "host-machine-cpu" => ("CPU of the host's whole machine", Unit::Share, Less),
+            "target-machine-cpu" => ("CPU of the target's whole machine", Unit::Share, Less),
             "machine-cpu" => {
                 ("CPU of everything on both machines, without idle", Unit::CorePercent, Less)
             }
@@ -214,7 +217,14 @@ impl Metric {
     /// The metric's value for a cell, and how far others may have moved it.
     pub(crate) fn read(&self, cells: &Cells, cell: &Cell) -> Reading {
         match self.measured(cells, cell) {
-            Reading::Is(estimate) => Reading::Is(estimate.widened(self.slack(cells, cell))),
+            Reading::Is(estimate) => {
+                let estimate = estimate.widened(self.slack(cells, cell));
+                Reading::Is(match self.is_latency() {
+                    // No request was faster.
+                    true => estimate.at_least(cell.latency().min_ns() as f64),
+                    false => estimate,
+                })
+            }
             unknown => unknown,
         }
     }
@@ -309,7 +319,7 @@ impl Metric {
                 each(cell, &|repeat| Some((simple(name, repeat)? - rate).max(0.0)))
             }
             // A sum with an unknown part is unknown.
-            "total-cpu" | "cpu-per-io" | "cores-per-miops"
+            "total-cpu" | "cpu-per-io" | "cores-per-miops" | "p99-and-cpu"
                 if cell.marks.contains(&Mark::TargetUnknown) =>
             {
                 Reading::Unknown
@@ -442,6 +452,10 @@ fn simple(name: &str, repeat: &Repeat) -> Option<f64> {
         "cpu-per-io" => {
             per_request(host?.cpu_seconds() + target.map_or(0.0, Side::cpu_seconds), repeat)
         }
+        "p99-and-cpu" => {
+            let p99 = repeat.latency.percentile_ns(99.0)?;
+            Some((p99 as f64 * simple("cpu-per-io", repeat)?).sqrt())
+        }
         "host-cpu-per-io" => per_request(host?.cpu_seconds(), repeat),
         "target-cpu-per-io" => per_request(target?.cpu_seconds(), repeat),
         // A million requests of 1 µs each take a second of a core.
@@ -502,6 +516,10 @@ fn counted(what: &str, side: Option<&Side>) -> Option<f64> {
         "polling" => {
             let polled: f64 = side.threads.iter().map(|thread| thread.polling_s).sum();
             return Some(100.0 * polled / side.seconds);
+        }
+        "machine-cpu" => {
+            let idle = [Part::Idle, Part::Iowait].map(|part| part.share(&[side], true));
+            return Some(1.0 - idle[0]? - idle[1]?);
         }
         "context-switches" => side.context_switches(),
         "interrupts" => side.machine.interrupts,

@@ -8,7 +8,7 @@ use crate::units;
 
 /// Settings that make a point, at which contenders are compared. All others that vary distinguish
 /// contenders.
-const POINTS: [&str; 16] = [
+const POINTS: [&str; 18] = [
     key::PATTERN,
     key::READ_PERCENT,
     key::BLOCK_BYTES,
@@ -25,6 +25,8 @@ const POINTS: [&str; 16] = [
     key::DEVICE_BYTES,
     key::THINKTIME_US,
     key::THINKTIME_BLOCKS,
+    key::LOSS_PERCENT,
+    key::REORDER_PERCENT,
 ];
 
 /// What a contender is compared with.
@@ -40,6 +42,8 @@ pub(crate) enum Beside {
     Parity,
     /// Its value without a background, along the load of that.
     Alone,
+    /// The same: the largest load beside which it is near that.
+    Borne,
     /// The second value of a setting, at each value of another.
     Second,
     /// The capacity, along the offered load.
@@ -96,7 +100,8 @@ impl Ask {
     pub(super) fn contending(&self, cells: &[&Cell]) -> Vec<String> {
         let mut keys: Vec<&String> =
             cells.iter().flat_map(|cell| cell.configuration.keys()).collect();
-        keys.sort_by_key(|key| crate::cells::rank(key));
+        // Those without a rank have the same, and are told apart by their names.
+        keys.sort_by_key(|key| (crate::cells::rank(key), key.as_str()));
         keys.dedup();
         let is_point = |key: &str| {
             (POINTS.contains(&key) || key == self.along)
@@ -215,6 +220,11 @@ fn tenants(plan: &Plan, cells: &Cells) -> Vec<Ask> {
         let at = Configuration::from([(key::FOREGROUND.to_owned(), name.clone())]);
         Ask { along: key::LOAD_PERCENT.to_owned(), ..ask.at(&at) }
     };
+    let borne = |ask: Ask| {
+        let name = ask.at.get(key::FOREGROUND).map(ToString::to_string).unwrap_or_default();
+        let question = format!("largest background that {name} bears");
+        [ask.clone(), Ask { question, beside: Beside::Borne, ..ask }]
+    };
     let mut names: Vec<&Value> = Vec::new();
     let foregrounds = cells.cells.iter().filter(|cell| cell.role == Role::Foreground);
     let planned = plan.axes.get(key::FOREGROUND).into_iter().flatten();
@@ -223,7 +233,7 @@ fn tenants(plan: &Plan, cells: &Cells) -> Vec<Ask> {
             names.push(name);
         }
     }
-    names.into_iter().map(of).collect()
+    names.into_iter().map(of).flat_map(borne).collect()
 }
 
 /// The criteria of tradeoffs, and whether a value is the mean over all points.
@@ -302,6 +312,12 @@ fn matrix(cells: &Cells) -> Vec<Ask> {
             );
             asks.push(Ask { along: (*axis).to_owned(), ..ask });
         }
+    }
+    if axis.is_some_and(|axis| *axis == key::JOBS) {
+        let question = "jobs with which p99 and CPU time are least together";
+        let ask = Ask::new(question, named("p99-and-cpu"), Role::Plain, Beside::Best);
+        let over = vec![key::JOBS.to_owned()];
+        asks.push(Ask { over, is_choice: true, is_aside: true, ..ask });
     }
     let one = Configuration::from([(key::DEPTH.to_owned(), 1u64.into())]);
     let ask = Ask::new(

@@ -118,6 +118,7 @@ impl Ask {
             Beside::Highest
             | Beside::Parity
             | Beside::Alone
+            | Beside::Borne
             | Beside::Second
             | Beside::Capacity => self.along(cells, &contenders),
         };

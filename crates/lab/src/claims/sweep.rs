@@ -11,6 +11,9 @@ use crate::units;
 /// A rate that is this share of its highest is near it.
 const NEAR: f64 = 0.9;
 
+/// A tenant bears a background beside which its p99 is at most so many times that alone.
+const BORNE: f64 = 2.0;
+
 /// A point of a curve: the best cell with a value of the setting.
 #[derive(Clone, Debug)]
 struct Point<'a> {
@@ -31,6 +34,8 @@ impl Ask {
         let what = match self.beside {
             Beside::Alone if self.metric.is_rate() => "of its value alone",
             Beside::Alone => "times its value alone",
+            Beside::Borne if self.metric.is_rate() => "of its value alone, at least 90 %",
+            Beside::Borne => "times its value alone, at most 2",
             Beside::Second => "times the second",
             Beside::Capacity => "of the capacity",
             _ => "of local there",
@@ -40,6 +45,7 @@ impl Ask {
             match self.beside {
                 Beside::Second => self.seconds(cells, contender, &mut made),
                 Beside::Alone => self.beside_a_neighbour(cells, contender, &mut made),
+                Beside::Borne => self.bears(cells, contender, &mut made),
                 Beside::Capacity => self.bend(cells, contender, &mut made),
                 _ if contender.is_local && self.beside == Beside::Parity => {}
                 Beside::Parity => self.parity(contender, &local, cells, &mut made),
@@ -299,6 +305,54 @@ impl Ask {
         row.at = format!("{setting}{onset}");
         row.verdict = judged.verdict;
         made.add(row, judged.marks);
+    }
+
+    /// The largest load of a background up to which a tenant stays near its value alone.
+    fn bears(&self, cells: &Cells, contender: &Contender<'_>, made: &mut Made) {
+        let curve = self.curve(cells, &contender.cells);
+        let bound = Estimate::exact(if self.metric.is_rate() { NEAR } else { BORNE });
+        let judge = |point: &Point<'_>| {
+            let made_from = self.metric.made_from(cells, point.cell);
+            let told =
+                compare(Sentence::Comparison, &self.metric, &made_from, &point.estimate, &bound);
+            let is_within = self.metric.is_better(point.estimate.mean, bound.mean);
+            (is_within && told.refusal().is_none(), told)
+        };
+        let judged: Vec<_> = curve.iter().map(judge).collect();
+        let Some(least) = curve.first() else {
+            return made.add(Row::without(contender, &self.why_missing(&contender.cells)), None);
+        };
+        let borne = judged.iter().take_while(|(is_borne, _)| *is_borne).count();
+        let load = |point: &Point<'_>| units::setting(&self.along, point.value);
+        let (point, mut at, mut verdict) = match borne.checked_sub(1).and_then(|at| curve.get(at)) {
+            Some(point) => (point, format!("up to {}", load(point)), Verdict::Yes),
+            None => (least, format!("not even {}", load(least)), Verdict::No),
+        };
+        let mut why = String::new();
+        match curve.get(borne).zip(judged.get(borne)) {
+            None => at += ", the highest that was measured",
+            Some((next, (_, told))) => {
+                if let Some(refusal) = told.refusal() {
+                    why = format!("{}: {refusal}", load(next));
+                    if borne == 0 {
+                        (verdict, at) = (Verdict::CannotTell, load(least));
+                    }
+                }
+            }
+        }
+        let made_from = self.metric.made_from(cells, point.cell);
+        let gate = gate(Sentence::Comparison, &self.metric, &made_from);
+        let mut row = Row::without(contender, &why);
+        if gate.refusal().is_none() {
+            let shown = self.shown();
+            let value = shown.read(cells, point.cell).estimate();
+            row.value = value.map(|value| Number::of(shown.unit, &value));
+            let unit = if self.metric.is_rate() { Unit::Share } else { Unit::Times };
+            row.beside = Some(Number::of(unit, &point.estimate));
+        }
+        row.cells = made_from.iter().map(|cell| cell.id.clone()).collect();
+        (row.at, row.verdict) = (at, verdict);
+        made.add(row, named(gate));
     }
 
     /// The load up to which latency does not rise.

@@ -4,11 +4,11 @@ use weft_host::Transport;
 
 use super::*;
 use crate::cells::gate::{Rule, Sentence, rule};
-use crate::results::{IdleRate, Role, Side, Status, Value, key};
+use crate::results::{IdleRate, Role, Side, Status, Thread, Value, key};
 use crate::study::capabilities::KnownTarget;
 use crate::study::capabilities::{Apart, Capabilities};
 use crate::study::plan::AnswerKind;
-use crate::testing::{large_machine, made_up, record, repeated};
+use crate::testing::{large_machine, machine_of, made_up, record, repeated};
 
 fn plan(name: &str) -> Plan {
     builtin::find(name).expect(name).plan().expect(name)
@@ -49,7 +49,7 @@ fn all(mut check: impl FnMut(&Plan, &[Record])) {
     for study in builtin::BUILTINS {
         let mut plan = study.plan().expect(study.name);
         plan.quicken();
-        check(&plan, &made_up(&plan, &large_machine()));
+        check(&plan, &made_up(&plan, &machine_of(&plan)));
     }
 }
 
@@ -386,7 +386,7 @@ fn a_percentile_is_the_same_number_everywhere() {
     };
     assert_eq!(crate::summary::lines(&results)[0].p99, told);
     let folder = tempfile::tempdir().expect("a folder");
-    let store = crate::results::Store::open(folder.path()).expect("a store");
+    let mut store = crate::results::Store::open(folder.path()).expect("a store");
     store.set_plan(&results.plan).expect("a plan");
     store.set_environment(&results.environment).expect("an environment");
     let mut store = store;
@@ -522,17 +522,42 @@ fn a_tenant_is_beside_itself_alone_at_every_load() {
     let records = [
         of(Role::Alone, "l-app", None, 1e4, 100),
         of(Role::Foreground, "l-app", Some(10), 9.9e3, 101),
-        of(Role::Foreground, "l-app", Some(50), 5e3, 200),
+        of(Role::Foreground, "l-app", Some(40), 8e3, 150),
+        of(Role::Foreground, "l-app", Some(50), 5e3, 230),
         of(Role::Foreground, "l-app", Some(90), 3e3, 300),
         of(Role::Alone, "t-app", None, 8e5, 100),
         of(Role::Foreground, "t-app", Some(90), 4e5, 200),
     ];
     let answer = answered("target-interference", &records);
-    let [p99, iops] = &answer.claims[..] else { panic!("{answer:?}") };
-    assert_eq!(p99.rows[0].at, "load 90 %, worse from load 50 % on", "{p99:?}");
+    let [p99, latency, iops, rate] = &answer.claims[..] else { panic!("{answer:?}") };
+    assert_eq!(p99.rows[0].at, "load 90 %, worse from load 40 % on", "{p99:?}");
+    let borne = |claim: &Claim| (claim.rows[0].verdict, claim.rows[0].at.clone());
+    assert_eq!(borne(latency), (Verdict::Yes, "up to load 40 %".to_owned()), "{latency:?}");
+    assert_eq!(borne(rate), (Verdict::No, "not even load 90 %".to_owned()), "{rate:?}");
+    assert_eq!(latency.rows[0].beside.as_ref().map(|of| of.text.as_str()), Some("1.50 ×"));
     assert_eq!(p99.rows[0].beside.as_ref().map(|of| of.text.as_str()), Some("3.00 ×"));
     assert_eq!(iops.rows[0].beside.as_ref().map(|of| of.text.as_str()), Some("50.0 %"));
     assert_eq!((p99.rows[0].verdict, iops.rows[0].verdict), (Verdict::No, Verdict::No));
+}
+
+/// Latency and CPU together: of few jobs each request costs more, and of many it waits longer.
+#[test]
+fn jobs_are_chosen_by_latency_and_cpu_together() {
+    let of = |jobs: u64, us: u64, busy_s: f64| {
+        let settings = [(key::TRANSPORT, Value::from("tcp")), (key::JOBS, jobs.into())];
+        let mut record = point(&settings, 1e5, us);
+        let thread = Thread { user_s: busy_s, ..Thread::default() };
+        let side = Side { seconds: 1.0, threads: vec![thread], ..Side::default() };
+        (record.host, record.target) = (Some(side.clone()), Some(side));
+        record
+    };
+    let records = repeated(&[of(1, 40, 0.9), of(4, 50, 0.3), of(16, 400, 0.25)]);
+    let cells = Cells::of(&records, &Environment::default());
+    let asked = findings(&plan("parallelism"), &cells);
+    let claims: Vec<Claim> = asked.iter().map(|ask| ask.claim(&cells)).collect();
+    let claim = claims.iter().find(|claim| claim.question.starts_with("jobs with which"));
+    let claim = claim.expect("the claim");
+    assert!(claim.consequence.contains("take 4 jobs"), "{}", claim.consequence);
 }
 
 #[test]

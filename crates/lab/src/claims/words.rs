@@ -14,7 +14,9 @@ impl Ask {
             Beside::Best => best(&rows, self.is_choice),
             Beside::Second => by_verdict(&rows),
             Beside::Local | Beside::Alone => each(&rows, &made.beside, false),
-            Beside::Highest | Beside::Parity | Beside::Capacity => each(&rows, &made.beside, true),
+            Beside::Highest | Beside::Parity | Beside::Borne | Beside::Capacity => {
+                each(&rows, &made.beside, true)
+            }
         };
         let question = match self.beside {
             Beside::Second => format!("{}, {}", self.question, made.beside),

@@ -130,7 +130,7 @@ fn at(point: &advise::Point, way: &str, what: &str) -> Point {
     let text = format!("{}, {what}<br>{iops}<br>{}", figure::plain(way), show(&point.p99_ns));
     let Interval { value, low, high } = point.p99_ns;
     let value = Estimate::pooled(value, 1).within(low, high);
-    Point { x: Place::Number(point.iops), value, text, chosen: None }
+    Point::new(Place::Number(point.iops), value, text)
 }
 
 fn points(series: &[Series]) -> Grid {

@@ -10,7 +10,8 @@ use super::figure::{
 };
 use super::styles::Styles;
 use super::units;
-use crate::cells::{Cell, Cells, Estimate, Metric, Part, Reading, Scale, knee, value_order};
+use crate::cells::gate::{Sentence, gate};
+use crate::cells::{Cell, Cells, Estimate, Metric, Part, Reading, Scale, Unit, knee, value_order};
 use crate::published::PublishedResult;
 use crate::results::{Role, Side, Value, key, number};
 use crate::study::plan::{Kind, Plan, Plot, PlotKind};
@@ -45,6 +46,10 @@ pub(super) fn figures(
             PlotKind::Stack => figures.extend(group.stack()),
             PlotKind::Table => figures.extend(group.table()),
         }
+    }
+    let mut charts: Vec<&mut Json> = figures.iter_mut().filter_map(Figure::data_mut).collect();
+    if !plot.split.is_empty() {
+        figure::share_x(&mut charts);
     }
     figures
 }
@@ -249,6 +254,9 @@ impl<'a> Group<'a> {
             if column.kind == SeriesKind::Measured {
                 text += &format!(", n = {}", point.value.count);
             }
+            if point.hollow {
+                text += ", hollow";
+            }
             if let Some(chosen) = &point.chosen {
                 text += &format!(", {} {chosen}", units::axis(&self.plot.best_over));
             }
@@ -297,28 +305,12 @@ impl<'a> Group<'a> {
         self.series(keys).into_iter().filter_map(of).collect()
     }
 
-    /// Published numbers without a unit, if the plot can show them.
+    /// Published numbers of the group's settings, if they have a place on the axis.
     fn overlay(&self, metric: &Metric) -> Vec<Series> {
-        let theirs = match metric.name.as_str() {
-            "latency-interference" => "latency_interference",
-            "throughput-sustained" => "throughput_sustained",
-            "concurrency" => "concurrency_max",
-            _ => return Vec::new(),
-        };
-        let pattern = |result: &PublishedResult| {
-            let pattern = result.pattern.as_deref();
-            let named = self.plot.split.iter().any(|key| key == key::PATTERN);
-            !named || self.group.iter().all(|cell| pattern == Some(cell.text(key::PATTERN)))
-        };
+        let theirs = published_names(metric);
         let mut series: Vec<Series> = Vec::new();
-        for result in self.published {
-            let x = match self.plot.x.as_str() {
-                key::LOAD_PERCENT => result.load_percent(),
-                key::DEPTH => result.qd,
-                key::BLOCK_BYTES => result.bs_bytes,
-                _ => None,
-            };
-            let Some(x) = x.filter(|_| result.metric == theirs && pattern(result)) else {
+        for result in self.published.iter().filter(|of| theirs.contains(&of.metric.as_str())) {
+            let Some(x) = self.place_of_published(result).filter(|_| self.has(result)) else {
                 continue;
             };
             // The depth tells to which tenant a number belongs.
@@ -330,11 +322,11 @@ impl<'a> Group<'a> {
                 Some(whose) => format!("{}, {whose}", result.source),
                 None => result.source.clone(),
             };
-            let text =
-                format!("{name}, {}<br>{}", result.figure, units::show(metric.unit, result.value));
-            let value = Estimate::pooled(result.value, 1);
-            let x = Place::Number(x as f64);
-            let point = Point { x, value, text, chosen: None };
+            let of_percent = metric.unit == Unit::Share && result.unit == "%";
+            let value = result.plain_value() / if of_percent { 100.0 } else { 1.0 };
+            let (figure, shown) = (&result.figure, units::show(metric.unit, value));
+            let text = format!("{name}, {figure}<br>{shown}");
+            let point = Point::new(x, Estimate::pooled(value, 1), text);
             match series.iter_mut().find(|series| series.name == name) {
                 Some(series) => series.points.push(point),
                 None => {
@@ -345,6 +337,32 @@ impl<'a> Group<'a> {
             }
         }
         series
+    }
+
+    /// Where a published number is on the axis.
+    fn place_of_published(&self, result: &PublishedResult) -> Option<Place> {
+        let number = match self.plot.x.as_str() {
+            key::DEPTH => result.qd,
+            key::BLOCK_BYTES => result.bs_bytes,
+            key::JOBS => result.jobs,
+            key::CORES => result.cores,
+            key => result.settings.get(key)?.as_integer(),
+        };
+        number.map(|number| Place::Number(number as f64))
+    }
+
+    /// Whether cells of the group have the settings of a published number, where they have such.
+    fn has(&self, result: &PublishedResult) -> bool {
+        let settings = [
+            (key::PATTERN, result.pattern.as_deref().map(Value::from)),
+            (key::BLOCK_BYTES, result.bs_bytes.map(Value::from)),
+            (key::DEPTH, result.qd.filter(|_| !result.metric.ends_with("_max")).map(Value::from)),
+            (key::JOBS, result.jobs.map(Value::from)),
+        ];
+        settings.iter().filter(|(key, _)| *key != self.plot.x).all(|(key, theirs)| {
+            let mut own = self.group.iter().filter_map(|cell| cell.value(key)).peekable();
+            theirs.is_none() || own.peek().is_none() || own.any(|own| theirs.as_ref() == Some(own))
+        })
     }
 
     fn axis_x(&self) -> AxisX {
@@ -388,7 +406,9 @@ impl<'a> Group<'a> {
             let text = hover(self.cells, cell, Some((metric, &reading)));
             let chosen = cell.value(&self.plot.best_over);
             let chosen = chosen.map(|value| units::short(&self.plot.best_over, value));
-            let point = Point { x: place, value: estimate, text, chosen };
+            let made_from = metric.made_from(self.cells, cell);
+            let hollow = gate(Sentence::Comparison, metric, &made_from).reason().is_some();
+            let point = Point { x: place, value: estimate, text, chosen, hollow };
             match points.iter_mut().find(|(known, _)| *known == value) {
                 Some((_, best)) if metric.is_better(estimate.mean, best.value.mean) => {
                     *best = point;
@@ -423,6 +443,9 @@ impl<'a> Group<'a> {
                 let name = units::axis(&self.plot.best_over);
                 note += &format!(" The number at a point is its {name}.");
             }
+        }
+        if series.iter().flat_map(|series| &series.points).any(|point| point.hollow) {
+            note += " Hollow: its marks, which it shows when pointed at, forbid a comparison.";
         }
         if series.iter().flat_map(|series| &series.points).any(|point| point.value.pooled) {
             note +=
@@ -569,6 +592,29 @@ impl<'a> Group<'a> {
             about_cpu: metrics.iter().any(Metric::is_cpu),
             content: Content::Table(Grid { head, rows: rows.collect() }),
         })
+    }
+}
+
+/// How publications call a metric.
+fn published_names(metric: &Metric) -> Vec<&'static str> {
+    match metric.name.as_str() {
+        "latency-interference" => vec!["latency_interference"],
+        "throughput-sustained" => vec!["throughput_sustained"],
+        "concurrency" => vec!["concurrency_max"],
+        "iops" => vec!["iops", "iops_max"],
+        "saturation" => vec!["iops_saturation"],
+        "bandwidth" => vec!["bandwidth", "bandwidth_peak"],
+        "delta" => vec!["lat_added"],
+        "host-machine-cpu" => vec!["host_cpu"],
+        "target-machine-cpu" => vec!["target_cpu"],
+        "mean" => vec!["lat_mean"],
+        "p20" => vec!["lat_p20"],
+        "p50" => vec!["lat_p50"],
+        "p80" => vec!["lat_p80"],
+        "p90" => vec!["lat_p90"],
+        "p95" => vec!["lat_p95"],
+        "p99" => vec!["lat_p99"],
+        _ => Vec::new(),
     }
 }
 

@@ -33,12 +33,11 @@ pub(super) fn drift(cells: &Cells) -> Option<Drift> {
         let at = format!("{:.1} min", minutes(repeat));
         let shown = units::show(Unit::Iops, repeat.iops);
         let p99 = repeat.metric("p99").map(|ns| units::show(Unit::Time, ns));
-        points.push(Point {
-            x: Place::Number(minutes(repeat)),
-            value: Estimate::exact(repeat.iops),
-            text: format!("{at}<br>{shown} IOPS"),
-            chosen: None,
-        });
+        points.push(Point::new(
+            Place::Number(minutes(repeat)),
+            Estimate::exact(repeat.iops),
+            format!("{at}<br>{shown} IOPS"),
+        ));
         rows.push(vec![at, shown, p99.unwrap_or_else(|| "unresolved".to_owned())]);
     }
     let kind = SeriesKind::Measured;

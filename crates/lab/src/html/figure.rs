@@ -23,6 +23,16 @@ pub(super) struct Figure {
     pub(super) content: Content,
 }
 
+impl Figure {
+    /// The data of a chart.
+    pub(super) const fn data_mut(&mut self) -> Option<&mut Json> {
+        match &mut self.content {
+            Content::Chart { data, .. } => Some(data),
+            Content::Table(_) => None,
+        }
+    }
+}
+
 /// The content of a figure.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
@@ -43,6 +53,20 @@ impl Grid {
     /// The head of a column of words, which may take several lines.
     pub(super) const MARKS: &str = "marks";
 }
+
+/// What is left beside the outermost points of an axis, of its length or of a decade.
+const ROOM: f64 = 0.04;
+
+/// Ticks of a distribution: the requests beyond, in percent.
+const BEYOND: [(f64, &str); 7] = [
+    (100.0, "100"),
+    (50.0, "50 (p50)"),
+    (10.0, "10 (p90)"),
+    (1.0, "1 (p99)"),
+    (0.1, "0.1 (p99.9)"),
+    (0.01, "0.01 (p99.99)"),
+    (0.001, "0.001"),
+];
 
 /// Colour and dash of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +94,15 @@ pub(super) struct Point {
     pub(super) text: String,
     /// The value of the setting over which it is the best.
     pub(super) chosen: Option<String>,
+    /// Whether its marks forbid to compare it.
+    pub(super) hollow: bool,
+}
+
+impl Point {
+    /// One that nothing is said against.
+    pub(super) const fn new(x: Place, value: Estimate, text: String) -> Self {
+        Self { x, value, text, chosen: None, hollow: false }
+    }
 }
 
 /// A position on the x axis.
@@ -294,6 +327,9 @@ fn chart(series: &[Series], x: &AxisX, y: &AxisY, form: impl Fn(&Series) -> Json
                 "published": series.kind == SeriesKind::Published,
                 "rings": series.kind == SeriesKind::Rings,
             });
+            if series.points.iter().any(|point| point.hollow) {
+                trace["meta"]["hollow"] = series.points.iter().map(|point| point.hollow).collect();
+            }
             trace
         })
         .collect();
@@ -310,7 +346,43 @@ pub(super) struct Curve {
     pub(super) text: String,
 }
 
-/// Cumulative distributions over latency on a logarithmic axis.
+/// One range for the x axes of charts that are compared, with the ticks of all.
+pub(super) fn share_x(charts: &mut [&mut Json]) {
+    let numbers =
+        |of: &Json| of.as_array().into_iter().flatten().filter_map(Json::as_f64).collect();
+    let mut all: Vec<f64> = Vec::new();
+    let mut ticks: Vec<(f64, Json)> = Vec::new();
+    for chart in charts.iter() {
+        let axis = &chart["layout"]["xaxis"];
+        let places: Vec<f64> = numbers(&axis["tickvals"]);
+        let texts = axis["ticktext"].as_array().into_iter().flatten().cloned();
+        ticks.extend(places.into_iter().zip(texts));
+        for trace in chart["traces"].as_array().into_iter().flatten() {
+            let x: Vec<f64> = numbers(&trace["x"]);
+            all.extend(x);
+        }
+    }
+    ticks.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    ticks.dedup_by(|(one, _), (other, _)| one == other);
+    let least = all.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    for chart in charts.iter_mut().filter(|_| least < most) {
+        let axis = &mut chart["layout"]["xaxis"];
+        let ends = match axis["type"].as_str() {
+            Some("log") if least > 0.0 => [least.log10(), most.log10()],
+            Some("linear") => [least, most],
+            _ => return,
+        };
+        let room = (ends[1] - ends[0]) * ROOM;
+        axis["range"] = json!([ends[0] - room, ends[1] + room]);
+        if !ticks.is_empty() {
+            axis["tickvals"] = ticks.iter().map(|(place, _)| json!(place)).collect();
+            axis["ticktext"] = ticks.iter().map(|(_, text)| text.clone()).collect();
+        }
+    }
+}
+
+/// Cumulative distributions over latency, both axes logarithmic: the tail is what is compared.
 pub(super) fn distributions(curves: &[Curve]) -> Json {
     let all = || curves.iter().flat_map(|curve| &curve.steps).map(|(ns, _)| *ns);
     let least = all().fold(f64::INFINITY, f64::min);
@@ -322,6 +394,7 @@ pub(super) fn distributions(curves: &[Curve]) -> Json {
         ticks: ticks.iter().map(|ns| (json!(ns), tick_text(Unit::Time, *ns))).collect(),
         ..AxisX::default()
     };
+    let beyond = |(_, share): &(f64, f64)| 100.0 * (1.0 - share);
     let traces: Vec<Json> = curves
         .iter()
         .map(|curve| {
@@ -332,13 +405,20 @@ pub(super) fn distributions(curves: &[Curve]) -> Json {
             json!({
                 "type": "scatter", "mode": "lines", "name": curve.name,
                 "x": curve.steps.iter().map(|(ns, _)| *ns).collect::<Vec<f64>>(),
-                "y": curve.steps.iter().map(|(_, share)| 100.0 * share).collect::<Vec<f64>>(),
+                "y": curve.steps.iter().map(beyond).collect::<Vec<f64>>(),
                 "hovertext": curve.steps.iter().map(text).collect::<Vec<String>>(),
                 "meta": { "colour": curve.style.colour, "dash": curve.style.dash },
             })
         })
         .collect();
-    let y = json!({ "title": { "text": "requests, %" }, "type": "linear", "range": [0, 101] });
+    // Downwards, so that curves rise as those of shares do.
+    let all = curves.iter().flat_map(|curve| &curve.steps).map(beyond);
+    let least = all.filter(|percent| *percent > 0.0).fold(10.0, f64::min);
+    let (places, texts): (Vec<f64>, Vec<&str>) = BEYOND.into_iter().unzip();
+    let y = json!({
+        "title": { "text": "requests that take longer, %" }, "type": "log",
+        "range": [2.0 + ROOM, least.log10() - ROOM], "tickvals": places, "ticktext": texts,
+    });
     json!({ "traces": traces, "layout": { "xaxis": x.json(), "yaxis": y } })
 }
 
@@ -392,7 +472,7 @@ mod tests {
 
     fn point(x: f64, values: &[f64]) -> Point {
         let value = Estimate::of(values, crate::cells::Scale::Plain).expect("values");
-        Point { x: Place::Number(x), value, text: format!("at {x}"), chosen: None }
+        Point::new(Place::Number(x), value, format!("at {x}"))
     }
 
     fn series() -> Series {
@@ -437,11 +517,14 @@ mod tests {
         let curve = Curve {
             name: "tcp".to_owned(),
             style: Style::default(),
-            steps: vec![(1e4, 0.5), (2e4, 1.0)],
+            steps: vec![(1e4, 0.5), (2e4, 0.75), (9e4, 0.9990)],
             text: "tcp, n = 3".to_owned(),
         };
         let data = distributions(&[curve]);
-        assert_eq!(data["traces"][0]["y"], json!([50.0, 100.0]));
+        let beyond: Vec<f64> = serde_json::from_value(data["traces"][0]["y"].clone()).expect("y");
+        assert_eq!(beyond[..2], [50.0, 25.0]);
+        let range = &data["layout"]["yaxis"]["range"];
+        assert!(range[1].as_f64().is_some_and(|end| (-1.1..-1.0).contains(&end)), "{range}");
         assert_eq!(data["traces"][0]["hovertext"][0], "tcp, n = 3<br>50.0 % within 10.00 µs");
         let texts = data["layout"]["xaxis"]["ticktext"].as_array().expect("ticks");
         assert!(texts.contains(&json!("10 µs")), "{texts:?}");

@@ -229,12 +229,8 @@ impl Moment {
 
     fn point(&self, value: f64) -> Point {
         let [at, iops, p99, part] = &self.row()[..] else { unreachable!("a row has four") };
-        Point {
-            x: Place::Number(self.at_s),
-            value: Estimate::exact(value),
-            text: format!("{at}, {part}<br>{iops} IOPS<br>p99 {p99}"),
-            chosen: None,
-        }
+        let text = format!("{at}, {part}<br>{iops} IOPS<br>p99 {p99}");
+        Point::new(Place::Number(self.at_s), Estimate::exact(value), text)
     }
 }
 

@@ -45,6 +45,14 @@
     if (meta.published) {
       result.marker = { color: hue, size: 10, symbol: "star-open", line: { width: 2 } };
     }
+    if (meta.hollow && trace.type === "scatter") {
+      const { symbol } = result.marker;
+      result.marker.symbol = meta.hollow.map((hollow) => (hollow ? `${symbol}-open` : symbol));
+      result.marker.line = { width: 2 };
+    } else if (meta.hollow) {
+      result.marker.line = { color: hue, width: 1.5 };
+      result.marker.color = meta.hollow.map((hollow) => (hollow ? "rgba(0,0,0,0)" : hue));
+    }
     if (meta.rings) {
       result.marker = { color: hue, size: 16, symbol: "circle-open", line: { width: 2.5 } };
     }

@@ -121,6 +121,9 @@ fn study(
             @if several { h2 { (plan.title) } }
             @if !plan.question.is_empty() { p .question { (plan.question) } }
             @if let Some(banner) = section.environment.banner() { p .warning.banner { (banner) } }
+            @if !section.faults.is_empty() { p .warning.banner {
+                "These results are not whole: " (section.faults.join("; ")) "."
+            } }
             @if let Some(advice) = &section.advice { (advised(advice)) }
             @if let Some(answer) = &section.answer { (answered(answer)) }
             p .facts {
@@ -357,12 +360,20 @@ fn grid(name: &str, grid: &Grid) -> Markup {
                         @let unresolved = cell == "unresolved";
                         @let words = grid.head.get(index).is_some_and(|head| head == Grid::MARKS);
                         @if index == 0 { th scope="row" { (cell) } }
-                        @else { td .unresolved[unresolved] .text[words] { (cell) } }
+                        @else if words { td .text { (cell) } }
+                        @else { td .unresolved[unresolved] { (with_spread(cell)) } }
                     }
                 } }
             }
         } }
     }
+}
+
+/// A number with what follows it on a line of its own, so that a table has room.
+fn with_spread(cell: &str) -> Markup {
+    let at = [" ± ", " ("].iter().filter_map(|begin| cell.find(begin)).min();
+    let (number, spread) = cell.split_at(at.unwrap_or(cell.len()));
+    html! { (number) @if !spread.is_empty() { span .spread { (spread) } } }
 }
 
 /// Contenders of all criteria, in the order of the first that names them.

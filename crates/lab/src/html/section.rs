@@ -24,6 +24,8 @@ pub(super) struct Section {
     /// Why the plan could not be read.
     pub(super) plan_fault: Option<String>,
     pub(super) extent: String,
+    /// Why the directory is not whole.
+    pub(super) faults: Vec<String>,
     /// Reservations, shown first.
     pub(super) warnings: Vec<String>,
     pub(super) answer: Option<Answer>,
@@ -87,6 +89,7 @@ impl Section {
             answer,
             advice,
             extent: extent(&cells, &plan),
+            faults: Vec::new(),
             warnings,
             findings: findings.collect(),
             tradeoffs: tradeoffs(&cells, &plan),
@@ -172,11 +175,6 @@ fn warnings(cells: &Cells, plan: &Plan) -> Vec<String> {
             units::time(plan.measure.runtime.as_secs_f64() * 1e9)
         ));
     }
-    if cells.environment.interrupted {
-        warnings.push("The run was interrupted: cells are missing.".to_owned());
-    } else if cells.environment.ended_at_ms == 0 {
-        warnings.push("The run did not finish: cells may be missing.".to_owned());
-    }
     if cells.cells.iter().any(|cell| cell.marks.contains(&Mark::OpenLoop)) {
         warnings.push(
             "Cells marked as open loop start requests when they are due, and latency counts from \
@@ -244,7 +242,10 @@ fn link(environment: &Environment) -> Option<Grid> {
             ns.map_or("unresolved".to_owned(), |ns| units::time(ns as f64))
         };
         vec![
-            probe.between.clone(),
+            match probe.spoilt {
+                true => format!("{} (other programs used the processors)", probe.between),
+                false => probe.between.clone(),
+            },
             probe.connection.as_ref().map_or_else(String::new, |ends| ends.protocol.clone()),
             if probe.spinning { "both poll" } else { "both sleep" }.to_owned(),
             format!("{} B, {} B", probe.request_bytes, probe.response_bytes),

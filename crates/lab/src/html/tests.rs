@@ -2,9 +2,10 @@ use serde_json::json;
 
 use super::figure::{Content, Grid};
 use super::section::Section;
+use crate::cells::gate::{Sentence, gate};
 use crate::claims::Verdict;
 use crate::results::{
-    Environment, Record, Results, Role, Side, Status, Thread, Value, key, number,
+    Environment, Mark, Record, Results, Role, Side, Status, Thread, Value, key, number,
 };
 use crate::study::builtin;
 use crate::study::plan::Plan;
@@ -79,6 +80,95 @@ fn published_numbers_are_in_the_figure_of_their_tenant() {
     let (_, summary) = section.paper.first().expect("what the paper says");
     assert!(summary.starts_with("Published numbers: 8, "), "{summary}");
     assert!(!summary.contains(" 0 "), "{summary}");
+}
+
+fn section(study: &str, records: Vec<Record>) -> Section {
+    Section::of(&Results {
+        directory: "made-up".into(),
+        records,
+        environment: Environment::default(),
+        plan: plan(study).to_text().expect("a plan"),
+    })
+}
+
+/// lab.md: "IOPS relative to local" was drawn to three digits beside "generator saturated (12 of 12
+/// points)". A point is hollow for its own marks, and for those of what it is relative to.
+#[test]
+fn points_that_may_not_be_compared_are_hollow() {
+    let of = |transport: &str, depth: u64, mark: Option<Mark>| {
+        let mut record = point(transport, depth, 1e5 * depth as f64, 10);
+        mark.into_iter().for_each(|mark| record.mark(mark));
+        record
+    };
+    for mark in Mark::ALL {
+        let records = [of("local", 1, Some(mark)), of("local", 128, None), of("tcp", 128, None)];
+        let section = section("concurrency", repeated(&records));
+        let metric = crate::cells::Metric::named("concurrency").expect("a metric");
+        let cells = crate::cells::Cells::of(&repeated(&records), &Environment::default());
+        let base = gate(Sentence::Comparison, &metric, &[&cells.cells[0]]).refusal().is_some();
+        let chart = section.charts().next().expect("concurrency");
+        let traces = chart["traces"].as_array().expect("traces");
+        let measured = traces.iter().filter(|trace| trace["meta"]["published"] == false);
+        let hollow: Vec<_> = measured.map(|trace| trace["meta"].get("hollow").cloned()).collect();
+        let expected = |points: usize| base.then(|| json!(vec![true; points]));
+        assert_eq!(hollow, [expected(2), expected(1)], "{mark:?}: {chart}");
+        let figure = &section.figures[0];
+        assert_eq!(figure.note.contains("Hollow:"), base, "{}", figure.note);
+        let numbers = format!("{:?}", grid_of(&section, 0));
+        assert_eq!(numbers.contains(", hollow"), base, "{numbers}");
+    }
+}
+
+#[test]
+fn panels_that_are_compared_have_one_range() {
+    let of = |transport: &str, cores: u64, us: u64| {
+        let settings = [
+            (key::TRANSPORT, Value::from(transport)),
+            (key::CORES, cores.into()),
+            (key::BLOCK_BYTES, 4096u64.into()),
+        ];
+        record(Role::Plain, &settings, 1e5, us)
+    };
+    let records = [of("local", 1, 3), of("tcp", 1, 60), of("local", 2, 2), of("tcp", 2, 9000)];
+    let section = section("latency-cdf", repeated(&records));
+    let panels: Vec<_> = section.charts().map(|chart| &chart["layout"]["xaxis"]).collect();
+    assert!(panels.len() >= 2, "{panels:?}");
+    let range = panels[0]["range"].as_array().expect("a range");
+    let ends: Vec<f64> = range.iter().filter_map(serde_json::Value::as_f64).collect();
+    assert!(ends[0] < (2e3_f64).log10() && ends[1] > (9e6_f64).log10(), "{ends:?}");
+    assert!(panels.iter().all(|panel| panel == &panels[0]), "{panels:?}");
+}
+
+/// A publication's number is in the chart of its metric, at its place, with the settings of the
+/// group.
+#[test]
+fn published_numbers_are_in_the_charts_of_their_metric() {
+    let records: Vec<Record> = [1u64, 32, 128]
+        .into_iter()
+        .flat_map(|depth| ["local", "rdma"].map(|transport| point(transport, depth, 1e5, 100)))
+        .map(|mut record| {
+            record.configuration.insert(key::PATTERN.to_owned(), "read".into());
+            record
+        })
+        .collect();
+    let section = section("one-target-core", repeated(&records));
+    let chart = |title: &str| {
+        let figure = section.figures.iter().find(|figure| figure.title == title).expect(title);
+        let Content::Chart { data, .. } = &figure.content else { panic!("a chart") };
+        let traces = data["traces"].as_array().expect("traces").iter();
+        let published = traces.filter(|trace| trace["meta"]["published"] == true);
+        published.map(|trace| trace["x"].as_array().expect("places").len()).sum::<usize>()
+    };
+    let theirs = |metric: &str| {
+        let all = crate::published::published().of_study("one-target-core");
+        all.filter(|result| result.metric == metric).count()
+    };
+    for (title, metric) in
+        [("Latency: p80 latency", "lat_p80"), ("Latency: p95 latency", "lat_p95")]
+    {
+        assert!(chart(title) > 0 && chart(title) == theirs(metric), "{title}");
+    }
+    assert_eq!(chart("Latency: p99 latency"), 0, "nobody published it");
 }
 
 /// The numbers of a section's chart.

@@ -20,6 +20,12 @@ pub struct Environment {
     pub command_line: Vec<String>,
     /// Version of this program.
     pub weft_version: String,
+    /// The builds that measured, by their linker's IDs: more than one if another build went on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub builds: Vec<String>,
+    /// The cells of the plan on this machine; none of an earlier version.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<String>,
     /// Seed of the order of cells, and of the random numbers of the load.
     pub seed: u64,
     /// When it began, in ms since 1970.
@@ -282,6 +288,9 @@ pub struct LinkProbe {
     pub congestion: String,
     /// Whether both ends polled (otherwise they slept in the kernel).
     pub spinning: bool,
+    /// Whether other programs took more than a tenth of its time: then it is nobody's floor.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub spoilt: bool,
     /// Bytes of a request (72: header and command of a read).
     pub request_bytes: u64,
     /// Bytes of a response (4120: header and data of a 4 KiB read).

@@ -126,7 +126,8 @@ impl Record {
             return;
         };
         let same = |probe: &&LinkProbe| {
-            probe.connection.as_ref().is_some_and(|probed| probed.is_like(connection))
+            !probe.spoilt
+                && probe.connection.as_ref().is_some_and(|probed| probed.is_like(connection))
         };
         let most =
             |of: fn(&LinkProbe) -> f64| probes.iter().filter(same).map(of).fold(0.0, f64::max);
@@ -304,13 +305,15 @@ pub enum Mark {
     DeviceUnknown,
     /// Measured threads did not get their processors: others used them.
     Disturbed,
+    /// The host does not tell reads from writes: its mix is counted as reads.
+    MixedTogether,
     /// A machine of it was busy before the run: set by who reads it, of what the environment says.
     BusyMachine,
 }
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::SharedCores,
         Self::LoadLimited,
         Self::NotSettled,
@@ -325,6 +328,7 @@ impl Mark {
         Self::AboveFloor,
         Self::DeviceUnknown,
         Self::Disturbed,
+        Self::MixedTogether,
         Self::BusyMachine,
     ];
 
@@ -346,6 +350,7 @@ impl Mark {
             Self::AboveFloor => "above its floor",
             Self::DeviceUnknown => "local and remote devices may be unrelated",
             Self::Disturbed => "disturbed",
+            Self::MixedTogether => "mix counted as reads",
             Self::BusyMachine => "busy machine",
         }
     }
@@ -372,6 +377,7 @@ impl Mark {
                 "the target was given: its device is not known to be the local one"
             }
             Self::BusyMachine => "the machine was busy before the run",
+            Self::MixedTogether => "reads and writes of the mix are counted together, as reads",
             Self::Disturbed => "disturbed: others used the processors of the measured threads",
         }
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::seal::{self, Whole};
 use super::{Environment, Record, SCHEMA, csv, file, upgrade};
 
 /// Everything in a directory of results.
@@ -98,6 +99,15 @@ fn records(path: &Path) -> Result<Vec<Record>, LoadError> {
 pub struct Store {
     directory: PathBuf,
     records: File,
+    whole: Whole,
+}
+
+/// The environment with what it says of the other files.
+#[derive(Serialize)]
+struct Sealed<'a> {
+    #[serde(flatten)]
+    environment: &'a Environment,
+    whole: &'a Whole,
 }
 
 impl Store {
@@ -114,7 +124,14 @@ impl Store {
             trim_last_line(&path)?;
             records = OpenOptions::new().append(true).open(&path)?;
         }
-        Ok(Self { directory: directory.to_owned(), records })
+        let text = fs::read_to_string(&path)?;
+        let files = [file::PLAN, file::ANSWER, file::TABLE].into_iter().filter_map(|name| {
+            let text = fs::read(directory.join(name)).ok()?;
+            Some((name.to_owned(), seal::digest("", &text)))
+        });
+        let (lines, chain) = (text.lines().count(), seal::after(text.lines()));
+        let whole = Whole { files: files.collect(), lines, chain };
+        Ok(Self { directory: directory.to_owned(), records, whole })
     }
 
     /// Its path.
@@ -128,26 +145,26 @@ impl Store {
     /// # Errors
     /// It cannot be written.
     pub fn add(&mut self, record: &Record) -> io::Result<()> {
-        let mut line = serde_json::to_vec(record)?;
-        line.push(b'\n');
-        self.records.write_all(&line)?;
+        let (line, seal) = seal::line(&self.whole.chain, &serde_json::to_string(record)?);
+        self.records.write_all(line.as_bytes())?;
+        (self.whole.lines, self.whole.chain) = (self.whole.lines + 1, seal);
         self.records.sync_data()
     }
 
-    /// Writes the environment.
+    /// Writes the environment, with what is in the other files by now.
     ///
     /// # Errors
     /// As [`Store::add`].
-    pub fn set_environment(&self, environment: &Environment) -> io::Result<()> {
-        let text = serde_json::to_string_pretty(environment)?;
-        self.replace(file::ENVIRONMENT, &format!("{text}\n"))
+    pub fn set_environment(&mut self, environment: &Environment) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(&Sealed { environment, whole: &self.whole })?;
+        self.replace(file::ENVIRONMENT, &seal::environment(&text))
     }
 
     /// Writes the plan.
     ///
     /// # Errors
     /// As [`Store::add`].
-    pub fn set_plan(&self, text: &str) -> io::Result<()> {
+    pub fn set_plan(&mut self, text: &str) -> io::Result<()> {
         self.replace(file::PLAN, text)
     }
 
@@ -155,7 +172,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::add`].
-    pub fn set_table(&self, records: &[Record]) -> io::Result<()> {
+    pub fn set_table(&mut self, records: &[Record]) -> io::Result<()> {
         self.replace(file::TABLE, &csv::table(records))
     }
 
@@ -163,15 +180,18 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::add`].
-    pub fn set_answer(&self, answer: &impl Serialize) -> io::Result<()> {
+    pub fn set_answer(&mut self, answer: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_string_pretty(answer)?;
         self.replace(file::ANSWER, &format!("{text}\n"))
     }
 
     /// Replaces a file as a whole, so that it is never half written.
-    fn replace(&self, name: &str, text: &str) -> io::Result<()> {
+    fn replace(&mut self, name: &str, text: &str) -> io::Result<()> {
         let new = self.directory.join(format!(".{name}.new"));
         fs::write(&new, text)?;
+        if name != file::ENVIRONMENT {
+            self.whole.files.insert(name.to_owned(), seal::digest("", text.as_bytes()));
+        }
         fs::rename(new, self.directory.join(name))
     }
 }

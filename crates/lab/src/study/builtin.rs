@@ -25,6 +25,7 @@ pub const BUILTINS: &[Builtin] = builtins![
     "first-look",
     "latency-vs-load",
     "protocol-floor",
+    "loss",
     "tls-cost",
     "size-sweep",
     "core-sweep",

@@ -159,7 +159,9 @@ impl Waits {
             let cpu_s = thread.user_s + thread.system_s;
             let fellows_s = if is_crowded { side.cpu_seconds() - cpu_s } else { 0.0 };
             let measured_s = rivals_s + fellows_s;
-            let wake_ups_s = WAKE_UP.as_secs_f64() * own.runs as f64;
+            // A run after which the processor was taken begins with a wait that is no wake-up's.
+            let wake_ups = own.runs.saturating_sub(own.involuntary_switches);
+            let wake_ups_s = WAKE_UP.as_secs_f64() * wake_ups as f64;
             let beyond_s = (own.waited_s - wake_ups_s - measured_s).max(0.0);
             waited_s = Some(beyond_s.max(waited_s.unwrap_or(0.0)));
             if measured_s <= 0.0 {
@@ -260,6 +262,8 @@ mod tests {
         // A wake-up is a wait as well, and nobody's fault.
         assert!(!is_marked(side(0.5, 0.0, waits(0.8, 20_000)), None));
         assert!(is_marked(side(0.5, 0.0, waits(1.3, 20_000)), None));
+        let taken = Delay { involuntary_switches: 19_000, ..waits(0.4, 20_000).expect("waits") };
+        assert!(is_marked(side(0.5, 0.0, Some(taken)), None), "few of them were wake-ups");
     }
 
     #[test]

@@ -93,6 +93,9 @@ pub(super) fn no_target(
         Some(spoken) => {
             format!("the given target speaks {spoken}, and these cells speak {wanted} {how}")
         }
+        None if !capabilities.targets.is_empty() => {
+            format!("the given target is on this machine; {transport} needs one on another {how}")
+        }
         None => format!("needs a target on another machine {how}"),
     })
 }
@@ -119,7 +122,7 @@ pub(super) fn unsettable(varied: impl IntoIterator<Item = impl AsRef<str>>) -> O
 }
 
 /// Why a plan cannot run with the given targets: it varies a setting that they keep.
-pub(super) fn refusal(plan: &Plan, capabilities: &Capabilities) -> Option<String> {
+pub fn refusal(plan: &Plan, capabilities: &Capabilities) -> Option<String> {
     let knob = unsettable(plan.axes.keys().filter(|key| *key != OF_WEFT))?;
     let default = [Value::from("tcp")];
     let varied = plan.axes.get(key::TRANSPORT).map(Vec::as_slice);

@@ -9,11 +9,15 @@ use weft_load::floor::{Floor, FloorResult};
 use weft_load::network::{COMMAND_BYTES, DATA_HEADER_BYTES};
 use weft_reactor::congestion_between;
 
+use super::disturbed::{self, Beside};
 use super::given::protocol;
 use super::matrix::Cell;
 use super::plan::Measure;
 use super::side;
-use crate::results::{Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, key};
+use crate::cells::is_spoilt;
+use crate::results::{
+    Configuration, Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, key,
+};
 use crate::results::{integer, text};
 
 /// The stream consists of responses of this size, several in flight.
@@ -55,11 +59,16 @@ pub fn probe(address: IpAddr, cpus: &[usize], each: Duration) -> io::Result<Vec<
         let one = run(4096, 1)?;
         let many = run(4096, MESSAGES_DEPTH)?;
         let stream = run(STREAM_BYTES, STREAM_DEPTH)?;
+        let is_spoilt = |result: &FloorResult| {
+            let record = Record::new("", "", Role::Link, Configuration::new());
+            is_spoilt(&filled(record, result, 0, each / 5, pair))
+        };
         probes.push(LinkProbe {
             between: format!("this machine and itself ({address})"),
             connection: Some(connection(&one)),
             congestion: congestion_between(address, address).unwrap_or_default().to_owned(),
             spinning,
+            spoilt: [&one, &many, &stream].into_iter().any(is_spoilt),
             request_bytes: COMMAND_BYTES as u64,
             response_bytes: (4096 + DATA_HEADER_BYTES) as u64,
             round_trip: LatencyRecord::of(&one.latency),
@@ -127,15 +136,35 @@ pub(super) fn measure(
     let floor = floor(data, size(key::DEPTH, 1), address, address);
     let floor = Floor { spin, cpus, runtime: measure.runtime, ramp: measure.ramp, ..floor };
     let result = floor.measure().map_err(|error| error.to_string())?;
-    let mut record = Record::new(study, &cell.id, Role::Link, configuration.clone());
-    record.connection = Some(connection(&result));
-    record.read = Some(direction(&result, data));
-    let (host, target) = side::ends(&result, measure.ramp.as_secs_f64(), cpus);
-    record.host = Some(host);
-    record.target = Some(target);
+    let record = Record::new(study, &cell.id, Role::Link, configuration.clone());
+    let mut record = filled(record, &result, data, measure.ramp, cpus);
     record.mark(Mark::Loopback);
     record.mark(Mark::NotAwaited);
     Ok(record)
+}
+
+/// A record with what was measured, marked if other programs had the processors.
+fn filled(
+    mut record: Record,
+    result: &FloorResult,
+    data: usize,
+    ramp: Duration,
+    cpus: Option<(usize, usize)>,
+) -> Record {
+    record.connection = Some(connection(result));
+    record.read = Some(direction(result, data));
+    let (host, target) = side::ends(result, ramp.as_secs_f64(), cpus);
+    (record.host, record.target) = (Some(host), Some(target));
+    let p99_s = result.latency.percentile_ns(99.0).map(|ns| ns as f64 / 1e9);
+    disturbed::mark(&mut [Beside {
+        record: &mut record,
+        machines: Vec::new(),
+        target: Some(0),
+        p99_s,
+        is_alone: [true; 2],
+        is_beside_network: false,
+    }]);
+    record
 }
 
 fn direction(result: &FloorResult, data: usize) -> Direction {
@@ -157,7 +186,6 @@ mod tests {
     use weft_reactor::Reactor;
 
     use super::*;
-    use crate::results::Configuration;
 
     const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 

@@ -493,9 +493,10 @@ fn no_tls(
     Tls::named(text(configuration, key::TLS))?;
     let several = |key: &str| integer(configuration, key).is_some_and(|count| count > 1);
     match protocol(text(configuration, key::TRANSPORT)) {
-        Some(Transport::Tcp) if !capabilities.tls => {
-            Some("this weft was built without TLS (build it with the cargo feature `tls`)")
-        }
+        Some(Transport::Tcp) if !capabilities.tls => Some(
+            "this weft was built without TLS (build it with the cargo feature `tls`, or take a \
+                 package of docs/install.md)",
+        ),
         Some(Transport::Tcp) if capabilities.apart.is_some() => {
             Some("keys of TLS are not given to agents")
         }

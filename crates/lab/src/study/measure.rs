@@ -513,6 +513,11 @@ impl Context<'_> {
         if self.step.deployment.shared {
             record.mark(Mark::SharedCores);
         }
+        let pattern = self.load.job.pattern;
+        let is_mix = pattern.reads() && pattern.writes();
+        if is_mix && self.load.host.software == Software::Spdk {
+            record.mark(Mark::MixedTogether);
+        }
         if self.load.place.is_remote() {
             let given = matches!(self.load.place, Place::Given { .. });
             let connection = self.device.connection.as_ref();

@@ -1,6 +1,8 @@
 //! The definition of a study.
 
 mod check;
+
+pub(crate) use check::{is_setting, no_setting};
 mod read;
 
 pub use self::read::with_repeats;
@@ -370,7 +372,9 @@ pub const METRICS: &[(&str, &str)] = &[
     ("iops", "IOPS"),
     ("bandwidth", "bytes/s"),
     ("mean", "ns"),
+    ("p20", "ns"),
     ("p50", "ns"),
+    ("p80", "ns"),
     ("p90", "ns"),
     ("p95", "ns"),
     ("p99", "ns"),
@@ -379,7 +383,10 @@ pub const METRICS: &[(&str, &str)] = &[
     ("host-cpu", "% of a core, of the host's threads"),
     ("target-cpu", "% of a core, of the target's threads"),
     ("total-cpu", "% of a core, of both"),
+    ("host-machine-cpu", "share of all processors of the host's machine, as mpstat has it"),
+    ("target-machine-cpu", "share of all processors of the target's machine"),
     ("cpu-per-io", "µs, host and target together"),
+    ("p99-and-cpu", "ns, geometric mean of p99 and cpu-per-io"),
     ("host-cpu-per-io", "µs"),
     ("target-cpu-per-io", "µs"),
     ("cores-per-miops", "cores, host and target together"),

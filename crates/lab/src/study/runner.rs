@@ -23,7 +23,7 @@ use super::launch::{GivenTarget, Launcher};
 use super::linux::Linux;
 use super::matrix::{self, Matrix, Step};
 use super::observe::{Position, StudyObserver};
-use super::plan::{Kind, Plan, PlanError};
+use super::plan::{self, Kind, Plan, PlanError};
 use super::target_set::TargetSet;
 use super::{link, precondition, side, software};
 use crate::cells::{Estimate, Metric, Repeat};
@@ -138,11 +138,14 @@ pub fn run(
     if matrix.is_empty() {
         return Err(StartError(no_cells(&only)));
     }
+    let directory = store.directory().to_owned();
     let unwritable = |error: std::io::Error| {
-        StartError(format!("{} cannot be written: {error}", store.directory().display()))
+        StartError(format!("{} cannot be written: {error}", directory.display()))
     };
     store.set_plan(&plan.to_text()?).map_err(unwritable)?;
-    store.set_environment(&settings.environment).map_err(unwritable)?;
+    let mut environment = current(&settings.environment);
+    environment.cells = matrix.steps().flat_map(Step::cells).map(|cell| cell.id.clone()).collect();
+    store.set_environment(&environment).map_err(unwritable)?;
     let before = results::load(store.directory()).map_err(|error| StartError(error.to_string()))?;
     let target_set = TargetSet::new(
         launcher,
@@ -160,7 +163,7 @@ pub fn run(
         store,
         observer,
         stop,
-        environment: current(&settings.environment),
+        environment,
         records: Vec::new(),
         history: BTreeMap::new(),
         passed: BTreeMap::new(),
@@ -192,6 +195,9 @@ fn current(before: &Environment) -> Environment {
 fn no_cells(only: &Configuration) -> String {
     if only.is_empty() {
         return "the study has no cells".to_owned();
+    }
+    if let Some(key) = only.keys().find(|key| !plan::is_setting(key) && *key != "target") {
+        return plan::no_setting(key);
     }
     let words: Vec<String> = only.iter().map(|(key, value)| format!("{key}={value}")).collect();
     format!("no cell of the study has {}", words.join(","))
@@ -314,9 +320,7 @@ impl Runner<'_> {
             self.environment.notes.push(what);
         }
         self.claim()?;
-        if self.environment.idle.is_none() {
-            self.measure_idle()?;
-        }
+        self.measure_idle()?;
         if self.environment.link.is_empty() {
             self.probe_link()?;
         }
@@ -703,6 +707,8 @@ impl Runner<'_> {
             let answered = answer.map_or(Ok(()), |answer| self.store.set_answer(&answer));
             answered
                 .and_then(|()| self.store.set_table(&results.records))
+                // The environment seals the others.
+                .and_then(|()| self.store.set_environment(&self.environment))
                 .map_err(|error| error.to_string())
         });
         if let Some(error) = written.err().map(|error| error.to_string()).or(table.err()) {

@@ -254,21 +254,18 @@ fn not_of_perf(
     let number = |key: &str| integer(configuration, key).unwrap_or(1);
     let cores = number(key::HOST_CORES).min(number(key::JOBS)).max(1);
     let is_offered = [key::RATE_IOPS, key::LOAD_PERCENT];
-    match text(configuration, key::PATTERN) {
-        "rw" | "randrw" => Some("SPDK's perf does not tell reads from writes"),
-        _ if is_offered.iter().any(|key| configuration.contains_key(*key)) => {
-            Some("SPDK's perf has no rate")
-        }
-        _ if configuration.contains_key(key::THINKTIME_US) => Some("SPDK's perf has no pauses"),
-        _ if role == Role::Saturation => Some("SPDK's perf does not say when it is full"),
-        _ if !number(key::JOBS).is_multiple_of(cores) => {
-            Some("SPDK's perf has as many queues on each processor: jobs are a multiple of them")
-        }
-        _ if capabilities.apart.as_ref().is_some_and(|apart| apart.loads > 1) => {
-            Some("SPDK's perf begins when it is ready, not with those of other machines")
-        }
-        _ => None,
-    }
+    let loads = capabilities.apart.as_ref().map_or(1, |apart| apart.loads);
+    let reasons = [
+        (is_offered.iter().any(|key| configuration.contains_key(*key)), "SPDK's perf has no rate"),
+        (configuration.contains_key(key::THINKTIME_US), "SPDK's perf has no pauses"),
+        (role == Role::Saturation, "SPDK's perf does not say when it is full"),
+        (
+            !number(key::JOBS).is_multiple_of(cores),
+            "SPDK's perf has as many queues on each processor: jobs are a multiple of them",
+        ),
+        (loads > 1, "SPDK's perf begins when it is ready, not with those of other machines"),
+    ];
+    reasons.into_iter().find_map(|(is_so, why)| is_so.then_some(why))
 }
 
 /// Why a cell whose host or target is not weft cannot run here.

@@ -182,6 +182,10 @@ fn verification_is_what_is_asked_for_or_more() {
 #[test]
 fn what_is_refused_says_so_with_its_place() {
     for (lines, part) in [
+        ("io_depth=9", "io_depth: weft does not know this word: did you mean iodepth?"),
+        ("iops=9", "iops: weft does not know this word: did you mean rate_iops?"),
+        ("rate_iops=5k", "fio takes no k here"),
+        ("percentile_list=50,99", "separate them by colons: 50:99"),
         ("no_such_word=1", "job.fio:2: no_such_word: weft does not know this word"),
         ("bs=4k\nflow=2", "job.fio:3: flow: this is not done: give each job its rate_iops"),
         ("zonemode=zbd", "zoned devices are not driven"),

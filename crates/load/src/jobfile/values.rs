@@ -68,7 +68,10 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
 /// A number that may have a fraction.
 pub(super) fn real(text: &str) -> Result<f64, String> {
     let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
-    number.ok_or_else(|| format!("{text:?} is not a number"))
+    number.ok_or_else(|| match text.trim().strip_suffix(['k', 'K']) {
+        Some(_) => format!("{text:?} is not a number: fio takes no k here, write 5000 for 5k"),
+        None => format!("{text:?} is not a number"),
+    })
 }
 
 /// A percentage, 0 to 100.

@@ -230,7 +230,7 @@ pub static WORDS: &[Word] = &[
     word(
         "percentage_random",
         &[],
-        "Of a hundred requests of a random pattern so many are",
+        "How many of 100 requests of a random pattern are random; the others are sequential",
         |d, v| {
             let percents = directions(v, ',', percent)?;
             match percents {
@@ -270,7 +270,7 @@ pub static WORDS: &[Word] = &[
     word("number_ios", &[], "End after so many requests", |d, v| {
         set(&mut d.number_ios, count(v).map(Some))
     }),
-    word("loops", &[], "Do all of it so often", |d, v| set(&mut d.loops, whole32(v))),
+    word("loops", &[], "Run the job this many times", |d, v| set(&mut d.loops, whole32(v))),
     word(
         "runtime",
         &["timeout"],
@@ -293,8 +293,8 @@ pub static WORDS: &[Word] = &[
     word(
         "rate",
         &[],
-        "Start so many bytes a second, in each copy, whatever becomes of them (open \
-        loop); latency then counts from when each was due",
+        "Start this many bytes a second in each copy, whether or not earlier requests have \
+        completed (open loop); latency then counts from when each was due",
         |d, v| {
             let kilo = d.kilo;
             set(&mut d.rate, directions(v, ',', |text| bytes(text, kilo)))
@@ -354,7 +354,7 @@ pub static WORDS: &[Word] = &[
             _ => Err(format!("{v:?} is none of none, sync, dsync")),
         },
     ),
-    flag_word("fua", "The same", |d, v| set(&mut d.durable, flag(v))),
+    flag_word("fua", "Write through to the medium, as sync", |d, v| set(&mut d.durable, flag(v))),
     refused("sync_file_range", &[], "a namespace has no ranges to be synced: see fsync"),
     refused("write_barrier", &[], "see fsync"),
     // Verification.
@@ -497,8 +497,10 @@ pub static WORDS: &[Word] = &[
         _ => Err(format!("{v:?} is neither 1000 nor 1024")),
     }),
     word("percentile_list", &[], "Percentiles of the report, like 50:99:99.9", |d, v| {
-        let list: Result<Vec<f64>, String> = v.split(':').map(real).collect();
-        let list = list?;
+        if v.contains(',') {
+            return Err(format!("{v:?}: separate them by colons: {}", v.replace(',', ":")));
+        }
+        let list = v.split(':').map(real).collect::<Result<Vec<f64>, String>>()?;
         if list.iter().any(|percentile| !(*percentile > 0.0 && *percentile <= 100.0)) {
             return Err(format!("{v:?}: percentiles are above 0 and at most 100"));
         }
@@ -515,10 +517,13 @@ pub static WORDS: &[Word] = &[
     word("latency_window", &[], "How many µs each depth is tried", |d, v| {
         set(&mut d.target.window, time(v, MICROSECOND))
     }),
-    word("latency_percentile", &[], "How many of a hundred requests are to keep it", |d, v| {
-        set(&mut d.target.percentile, real(v))
-    }),
-    flag_word("latency_run", "Go on when it is found, and follow it", |d, v| {
+    word(
+        "latency_percentile",
+        &[],
+        "Percentage of requests that must stay within latency_target",
+        |d, v| set(&mut d.target.percentile, real(v)),
+    ),
+    flag_word("latency_run", "After the depth is found, keep running and adjust it", |d, v| {
         set(&mut d.target.goes_on, flag(v))
     }),
     // Logs.
@@ -577,7 +582,7 @@ pub static WORDS: &[Word] = &[
     }),
     flag_word(
         "lat_percentiles",
-        "Percentiles of a terse report count from when each was due",
+        "In a terse report, measure percentiles from the time at which each request was due",
         |d, v| set(&mut d.percentiles_of_lat, flag(v)),
     ),
     nothing("clat_percentiles", &[]),

@@ -106,11 +106,12 @@ impl Controller {
             LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS => self.effects_page(&get)?,
             LogPageId::ASYMMETRIC_NAMESPACE_ACCESS => self.ana_page(&get),
             LogPageId::RESERVATION_NOTIFICATION => self.reservation_log.page(),
-            _ => {
+            LogPageId::SUPPORTED_LOG_PAGES => {
                 let mut page = SupportedLogPages::new(&supported);
                 page.set_specific(LogPageId::PERSISTENT_EVENT_LOG, READS_HEADER);
                 page.bytes().to_vec()
             }
+            _ => return Err(LOG_PAGE),
         };
         let part = window(&page, get.offset, length).ok_or(OFFSET)?;
         if !get.retain_event {

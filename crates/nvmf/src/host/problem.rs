@@ -294,11 +294,20 @@ fn refusal(
     status: Status,
     parameter: Option<InvalidParameter>,
 ) -> fmt::Result {
-    if let Some(words) = parameter.and_then(parameter_words) {
-        return write!(formatter, "the controller refused {step}: {words}");
+    let is_connect = matches!(step, Step::ConnectAdmin | Step::ConnectQueue(_));
+    match connect_words(status, parameter).filter(|_| is_connect) {
+        Some(words) => write!(formatter, "the controller refused {step}: {words}"),
+        None => write!(formatter, "the controller refused {step}: {status}"),
     }
-    if matches!(step, Step::ConnectAdmin | Step::ConnectQueue(_)) {
-        let words = match status.code() {
+}
+
+/// Why a Connect was refused, in words.
+pub(crate) fn connect_words(
+    status: Status,
+    parameter: Option<InvalidParameter>,
+) -> Option<&'static str> {
+    parameter.and_then(parameter_words).or_else(|| {
+        Some(match status.code() {
             StatusCode::CONNECT_INVALID_HOST => {
                 "this host NQN is not allowed to connect to the subsystem"
             }
@@ -309,11 +318,9 @@ fn refusal(
             code if code == Status::CONNECT_RESTART_DISCOVERY.code() => {
                 "the subsystem has moved, discovery has to be done again"
             }
-            _ => return write!(formatter, "the controller refused {step}: {status}"),
-        };
-        return write!(formatter, "the controller refused {step}: {words}");
-    }
-    write!(formatter, "the controller refused {step}: {status}")
+            _ => return None,
+        })
+    })
 }
 
 fn parameter_words(parameter: InvalidParameter) -> Option<&'static str> {

@@ -110,6 +110,10 @@ impl Rule for QosRule {
         (&self.host, &self.subsystem, self.port) == (&other.host, &other.subsystem, other.port)
     }
 
+    fn hosts(&self) -> Option<&Hosts> {
+        self.host.as_ref()
+    }
+
     fn subsystem(&self) -> Option<&str> {
         self.subsystem.as_deref()
     }

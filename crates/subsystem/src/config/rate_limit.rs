@@ -103,7 +103,8 @@ impl RateLimit {
     fn check_wait(&self, at: &str, limits: &Limits) -> Result<(), ConfigError> {
         let Some(stall) = self.stall(limits) else { return Ok(()) };
         let error = ConfigError::new(format!("{at}.{}", stall.key), stall.what);
-        Err(error.remedy(format!("give {} or more, or set force", stall.least)))
+        let Stall { key, least, .. } = stall;
+        Err(error.remedy(format!("give `{key} = {least}` or more, or `force = true`")))
     }
 
     /// Why a host may give up at this rate, if it may.
@@ -117,7 +118,9 @@ impl RateLimit {
         rates.into_iter().find_map(|(key, rate, cost, what)| {
             let rate = rate.filter(|rate| DEPTH * cost > WAIT_MAX.saturating_mul(*rate))?;
             let least = (DEPTH * cost).div_ceil(WAIT_MAX);
-            let least = if cost == 1 { least.to_string() } else { bytes::exact(least) };
+            // The next size that is easily written.
+            let mebibytes = least.div_ceil(1 << 20);
+            let least = if cost == 1 { least.to_string() } else { format!("\"{mebibytes}MiB\"") };
             let seconds = DEPTH * cost / rate;
             let what = format!("{what} take {seconds} s, and hosts give up after 30 s");
             Some(Stall { key, what, least })
@@ -149,6 +152,10 @@ impl Rule for RateLimit {
         (scope(self), &self.bdev) == (scope(other), &other.bdev)
     }
 
+    fn hosts(&self) -> Option<&Hosts> {
+        self.host.as_ref()
+    }
+
     fn subsystem(&self) -> Option<&str> {
         self.subsystem.as_deref()
     }
@@ -161,12 +168,15 @@ impl Rule for RateLimit {
         let error = |key: &str, what: String| ConfigError::new(format!("{at}.{key}"), what);
         if self.rate_iops.is_none() && self.rate.is_none() {
             return Err(error("rate", "it limits nothing".to_owned())
-                .remedy("give rate-iops, rate or both"));
+                .remedy("give `rate-iops`, `rate` or both"));
         }
         if self.rate_iops == Some(0) || self.rate == Some(0) {
             let key = if self.rate == Some(0) { "rate" } else { "rate-iops" };
-            return Err(error(key, "no command could ever begin".to_owned())
-                .remedy("give 1 or more; hosts that are not allowed are kept away"));
+            let what = "a rate of 0 would stop the host for ever".to_owned();
+            return Err(error(key, what).remedy(
+                "give 1 or more; to keep a host away, leave it out of allowed-hosts (weft ctl \
+                 host remove NQN HOST)",
+            ));
         }
         if self.burst > BURST_MAX {
             return Err(error("burst", "it is longer than 60s".to_owned())
@@ -208,7 +218,7 @@ impl BdevLimits {
     pub fn warning(&self, bdev: &str, limits: &Limits) -> Option<String> {
         let own = self.of_namespace(bdev, "", 0);
         let stall = own.iter().find_map(|limit| limit.stall(limits))?;
-        let Stall { what, least, .. } = stall;
+        let (what, least) = (stall.what, stall.least.trim_matches('"'));
         Some(format!("the limit of {bdev}: {what}; {least} or more in a second avoids that"))
     }
 
@@ -274,7 +284,11 @@ mod tests {
     #[test]
     fn a_rate_that_stalls_hosts_needs_force() {
         let slow = refusal("rate = \"1MiB\"");
-        for part in ["rate-limit[0].rate", "128 commands of 1MiB take 128 s", "or set force"] {
+        for part in [
+            "rate-limit[0].rate",
+            "128 commands of 1MiB take 128 s",
+            "give `rate = \"9MiB\"` or more, or `force = true`",
+        ] {
             assert!(slow.contains(part), "{slow}");
         }
         assert_eq!(refusal("rate = \"1MiB\"\nforce = true"), "");
@@ -286,7 +300,7 @@ mod tests {
     fn bad_rate_limits_are_refused_with_a_sentence() {
         for (keys, part) in [
             ("", "it limits nothing"),
-            ("rate-iops = 0", "no command could ever begin"),
+            ("rate-iops = 0", "a rate of 0 would stop the host"),
             ("rate-iops = 100\nburst = \"61s\"", "longer than 60s"),
             ("rate-iops = 100\nnsid = 1", "name the subsystem"),
             ("rate-iops = 100\nsubsystem = \"nqn.2024-01.a:c\"", "there is no subsystem"),

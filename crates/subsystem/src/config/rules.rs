@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use super::{ConfigError, Limits};
+use super::nqn::check_nqn;
+use super::{ConfigError, Hosts, Limits};
 
 /// A rule.
 pub(crate) trait Rule: Clone + PartialEq + fmt::Display {
@@ -22,6 +23,9 @@ pub(crate) trait Rule: Clone + PartialEq + fmt::Display {
 
     /// Whether it is for the same as another one.
     fn has_scope_of(&self, other: &Self) -> bool;
+
+    /// The hosts that it is for, if it names any.
+    fn hosts(&self) -> Option<&Hosts>;
 
     /// The subsystem that it is for, if it names one.
     fn subsystem(&self) -> Option<&str>;
@@ -59,6 +63,11 @@ pub(super) fn validate<T: Rule>(rules: &[T], limits: &Limits) -> Result<(), Conf
     for (index, rule) in rules.iter().enumerate() {
         let at = format!("{}[{index}]", T::KEY);
         rule.check(&at, limits)?;
+        // They may come later, but under no name that is none.
+        for host in rule.hosts().into_iter().flat_map(Hosts::names) {
+            check_nqn(&format!("{at}.host"), host)?;
+        }
+        rule.subsystem().map_or(Ok(()), |nqn| check_nqn(&format!("{at}.subsystem"), nqn))?;
         if let Some(first) = rules.iter().take(index).position(|one| one.has_scope_of(rule)) {
             let what = format!("it is for the same {} as {}[{first}]", T::SCOPE, T::KEY);
             return Err(ConfigError::new(at, what).remedy(T::TWICE));

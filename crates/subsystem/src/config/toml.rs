@@ -21,11 +21,11 @@ use super::pair::PairKeys;
 use super::qos::replaced_key;
 use super::{Config, ConfigError, Operated, Pair};
 
-/// Keys that only the state of a target has, by table.
+/// Keys that only the state of a target has, or nvmet, by table.
 const KEPT: [(&str, &[&str]); 3] = [
     ("port", &["made-at-run-time"]),
     ("subsystem", &["listed-hosts"]),
-    ("namespace", &["by-position", "bdev"]),
+    ("namespace", &["by-position", "bdev", "path", "device_path"]),
 ];
 
 /// Reads and checks a configuration.
@@ -153,7 +153,7 @@ impl<'i> File<'i> {
             Some((key, _)) => {
                 let what = format!("unknown field `{}`", key.get_ref());
                 Err(ConfigError::new(&**key.get_ref(), what)
-                    .remedy("docs/config.toml shows every key")
+                    .remedy(elsewhere(key.get_ref()).unwrap_or_else(|| EVERY_KEY.to_owned()))
                     .on_line(Some(line_at(self.text, key.span().start))))
             }
         }
@@ -353,14 +353,16 @@ fn from_toml(text: &str, error: &::toml::de::Error) -> ConfigError {
     let message = error.message().trim().replace('\n', ", ");
     let span = error.span().filter(|span| span.start <= text.len());
     let Some(span) = span else {
-        return ConfigError::new("", message).remedy("docs/config.toml shows every key");
+        return ConfigError::new("", message).remedy(EVERY_KEY);
     };
     let start = text.floor_char_boundary(span.start);
     let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
     let line = text[line_start..].lines().next().unwrap_or_default();
-    let key = line.split_once('=').map_or("", |(key, _)| key).trim();
+    let (key, value) = line.split_once('=').unwrap_or_default();
+    let (key, value) = (key.trim(), value.trim());
     let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
-    let meant = meant(&message, line.trim());
+    let remedy = unknown.map_or_else(|| right_form(&message, key, value), elsewhere);
+    let meant = meant(&message, line.trim()).filter(|_| remedy.is_none());
     let message = match (unknown, unknown.and_then(replaced_key)) {
         (_, Some(replaced)) => replaced,
         // Those that are known are too many for a sentence.
@@ -372,8 +374,54 @@ fn from_toml(text: &str, error: &::toml::de::Error) -> ConfigError {
         None => message,
     };
     ConfigError::new(key, message)
-        .remedy("docs/config.toml shows every key")
+        .remedy(remedy.unwrap_or_else(|| EVERY_KEY.to_owned()))
         .on_line(Some(line_at(text, start)))
+}
+
+const EVERY_KEY: &str = "docs/config.toml shows every key";
+
+/// Words that are no keys where they stand, and what to write: those of nvmet, of flags, and of the
+/// whole target.
+const ELSEWHERE: [(&[&str], &str); 5] = [
+    (
+        &["cpus", "express-cpus", "threads", "driver", "idle-poll", "express", "register", "mdns"],
+        "it belongs above the first [table]",
+    ),
+    (
+        &["control", "control-token-file", "metrics", "state"],
+        "it is a flag: weft target --control unix:PATH, --metrics PORT, --state FILE",
+    ),
+    (&["traddr", "trsvcid", "trtype"], "write `listen = \"tcp://ADDRESS:PORT\"`"),
+    (&["attr_allow_any_host", "allow-any-host"], "leave `allowed-hosts` out"),
+    (&["path", "device_path"], "write `file = \"PATH\"` or `block = \"PATH\"`"),
+];
+
+fn elsewhere(name: &str) -> Option<String> {
+    let found = ELSEWHERE.iter().find(|(names, _)| names.contains(&name));
+    found.map(|(_, remedy)| (*remedy).to_owned())
+}
+
+/// How a value is written that has another form than its key wants.
+fn right_form(message: &str, key: &str, value: &str) -> Option<String> {
+    let (wrong, wanted) = message.split_once(", expected ").unwrap_or((message, ""));
+    let is_text = value.starts_with(['"', '\'']);
+    Some(match wrong {
+        _ if is_text && wanted.starts_with("a sequence") => {
+            format!("write a list: {key} = [{value}]")
+        }
+        _ if is_text && wrong.starts_with("invalid type: string") && wanted.starts_with('u') => {
+            format!("write a number without quotes and unit: {key} = 5000")
+        }
+        _ if wrong.starts_with("invalid type: integer") && wanted.starts_with("a string") => {
+            format!("write it in quotes, a time with its unit: {key} = \"{value}s\"")
+        }
+        _ if value.starts_with(|first: char| first.is_ascii_alphabetic())
+            && !["true", "false"].contains(&value) =>
+        {
+            format!("put the value in quotes: {key} = \"{value}\"")
+        }
+        _ => return None,
+    })
 }
 
 /// Tables within others, which are looked for at the top.

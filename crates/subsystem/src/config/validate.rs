@@ -10,15 +10,13 @@ use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_nvmf::registration::{LABEL_BYTES_MAX, LABEL_BYTES_MIN};
 
 use super::index::Index;
+use super::nqn::check_nqn;
 use super::rules::{self, Rule};
 use super::subsystem::OWN_FILE;
 use super::{
     CNTLID_LAST, Config, ConfigError, HostNamespaces, IDLE_POLL_FOREVER, Limits, Listen, NSID_MAX,
     Namespace, Port, PortSubsystems, Referral, Subsystem, THREADS_MAX, Transport,
 };
-
-/// Longest NQN, without its terminating zero (NVMe Base 2.1, NVMe Qualified Names).
-const NQN_BYTES_MAX: usize = 223;
 
 /// The well-known name of every discovery subsystem.
 const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
@@ -46,12 +44,14 @@ impl Config {
     pub(super) fn check_serves(&self) -> Result<(), ConfigError> {
         if self.ports.is_empty() {
             return Err(ConfigError::new("", "no port to listen on")
-                .remedy("add one, like `listen = \"tcp://127.0.0.1:4420\"`"));
+                .remedy("add [[port]] with `listen = \"tcp://127.0.0.1:4420\"`"));
         }
         let refers = self.ports.iter().any(|port| !port.referrals.is_empty());
         if self.subsystems.is_empty() && !refers && !self.centralized_discovery {
-            return Err(ConfigError::new("", "no subsystem to serve")
-                .remedy("add one with a namespace, like `memory = \"1GiB\"`"));
+            return Err(ConfigError::new("", "no subsystem to serve").remedy(
+                "add [[subsystem]] with `nqn`, and below it [[subsystem.namespace]] with \
+                     `memory = \"1GiB\"`",
+            ));
         }
         check_scopes(&self.rate_limits, self)?;
         check_scopes(&self.qos_rules, self)
@@ -512,26 +512,6 @@ fn check_hosts<'a>(list: &str, hosts: impl Iterator<Item = &'a String>) -> Resul
         }
     }
     Ok(())
-}
-
-fn check_nqn(key: &str, nqn: &str) -> Result<(), ConfigError> {
-    let remedy = "write it like nqn.2014-08.org.nvmexpress:uuid:…";
-    nqn_fault(nqn).map_or(Ok(()), |what| Err(ConfigError::new(key, what).remedy(remedy)))
-}
-
-/// What is wrong with the NQN of a host or subsystem, wherever it was given.
-pub fn nqn_fault(nqn: &str) -> Option<String> {
-    Some(if nqn.is_empty() {
-        "it is empty".to_owned()
-    } else if nqn.strip_prefix("nqn.").is_none_or(str::is_empty) {
-        format!("{nqn:?} is no NQN, which begins with \"nqn.\"")
-    } else if nqn.len() > NQN_BYTES_MAX {
-        format!("{} bytes are too long for an NQN, which has at most {NQN_BYTES_MAX}", nqn.len())
-    } else if nqn.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        format!("{nqn:?} has a space or control character in it")
-    } else {
-        return None;
-    })
 }
 
 /// The text fields of Identify Controller are printable ASCII of a fixed length.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use uuid::Uuid;
-use weft_backend::{bytes, duration};
+use weft_backend::{DeviceSpec, bytes, duration};
 use weft_nvme::Nqn;
 use weft_nvmf::subsystem::{NamespaceView, SubsystemView};
 
@@ -156,7 +156,7 @@ fn namespaces(
     lines: &mut Vec<String>,
 ) {
     let (was, is) = (devices(old_config, &new.nqn), devices(new_config, &new.nqn));
-    let name = |names: &BTreeMap<u32, String>, nsid: u32| names.get(&nsid).cloned();
+    let name = |of: &BTreeMap<u32, &DeviceSpec>, nsid: u32| of.get(&nsid).map(ToString::to_string);
     for namespace in old.iter().flat_map(|old| old.namespaces.iter()) {
         let nsid = namespace.nsid;
         if new.namespaces.get(nsid).is_none() {
@@ -182,6 +182,8 @@ fn namespaces(
         }
         if before.blocks != namespace.blocks {
             say(&format!("resized from {} to {}", size(before), size(namespace)));
+        } else if is_not_cut(&was, &is, namespace) {
+            say(&format!("keeps its {}: a file is never cut to a smaller size", size(namespace)));
         }
         if before.capabilities.read_only != namespace.capabilities.read_only {
             let read_only = namespace.capabilities.read_only;
@@ -209,10 +211,25 @@ fn seen_by(view: &SubsystemView, nsid: u32) -> String {
 }
 
 /// The devices of a subsystem as they are configured.
-fn devices(config: &Config, nqn: &Nqn) -> BTreeMap<u32, String> {
+fn devices<'a>(config: &'a Config, nqn: &Nqn) -> BTreeMap<u32, &'a DeviceSpec> {
     let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn.as_str());
-    let namespaces = subsystem.iter().flat_map(|subsystem| &subsystem.namespaces);
-    namespaces.map(|namespace| (namespace.nsid, namespace.device.to_string())).collect()
+    let namespaces = subsystem.into_iter().flat_map(|subsystem| &subsystem.namespaces);
+    namespaces.map(|namespace| (namespace.nsid, &namespace.device)).collect()
+}
+
+/// Whether what is stored has got a smaller size in the configuration.
+fn is_not_cut(
+    was: &BTreeMap<u32, &DeviceSpec>,
+    is: &BTreeMap<u32, &DeviceSpec>,
+    namespace: &NamespaceView,
+) -> bool {
+    let configured = |of: &BTreeMap<u32, &DeviceSpec>| {
+        of.get(&namespace.nsid)
+            .filter(|spec| spec.stored_name().is_some())
+            .and_then(|spec| spec.configured_bytes())
+    };
+    let there = namespace.blocks.saturating_mul(namespace.block_bytes.into());
+    configured(is).is_some_and(|bytes| bytes < there && configured(was) != Some(bytes))
 }
 
 fn size(namespace: &NamespaceView) -> String {

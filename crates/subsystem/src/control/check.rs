@@ -9,7 +9,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use weft_backend::{DeviceSpec, StorageId, part_beside_whole, same_blocks};
+use weft_backend::{
+    DeviceSpec, StorageId, missing_file, not_a_block_device, part_beside_whole, same_blocks,
+};
 
 use crate::config::{Config, Subsystem, identity};
 use crate::control::nsids;
@@ -43,12 +45,13 @@ struct Examined {
     is_created: bool,
 }
 
-/// The namespaces that a target would serve that starts with this configuration.
+/// The namespaces that a target would serve that starts with this configuration. Whether there must
+/// be any is for its caller to say, as at a start.
 ///
 /// # Errors
 /// One sentence that names what is not available.
 pub fn check(config: &Config) -> Result<Vec<CheckedNamespace>, TargetError> {
-    config.validate().map_err(|error| TargetError::new(error.to_string()))?;
+    config.check_consistent().map_err(|error| TargetError::new(error.to_string()))?;
     crate::shared::tls::check(config)?;
     check_machine(config)?;
     let mut checked = Vec::new();
@@ -71,8 +74,11 @@ fn check_machine(config: &Config) -> Result<(), TargetError> {
         let pin = || weft_reactor::system::pin_current_thread(cpu);
         let pinned = thread::scope(|scope| scope.spawn(pin).join());
         if let Ok(Err(error)) = pinned {
-            let what = format!("processor {cpu} of `cpus` or `express-cpus`: {error}");
-            return Err(TargetError::new(what));
+            let what =
+                format!("there is no processor {cpu} for `cpus` or `express-cpus` ({error})");
+            let here = weft_reactor::system::cpus_of_current_thread().unwrap_or_default();
+            let here: Vec<String> = here.iter().map(ToString::to_string).collect();
+            return Err(TargetError::new(format!("{what}; there are {}", here.join(","))));
         }
     }
     for port in &config.ports {
@@ -168,10 +174,7 @@ fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
             let found = length(path, false)?;
             let create_bytes = create_bytes.filter(|_| !read_only);
             let Some(bytes) = create_bytes.max(found) else {
-                return Err(format!(
-                    "{} does not exist (add size=1GiB to create it)",
-                    path.display()
-                ));
+                return Err(missing_file(path));
             };
             if bytes < block_bytes.unwrap_or(512).into() {
                 return Err(format!("{} is shorter than a block", path.display()));
@@ -216,10 +219,7 @@ fn length(path: &Path, is_block: bool) -> Result<Option<u64>, String> {
     };
     match is_block {
         true if !kind.is_block_device() => {
-            return Err(format!(
-                "{0} is not a block device (for a file use file:{0})",
-                path.display()
-            ));
+            return Err(not_a_block_device(path));
         }
         false if !kind.is_file() => {
             return Err(format!("{} is not a regular file", path.display()));

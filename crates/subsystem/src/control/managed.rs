@@ -21,23 +21,37 @@ use crate::shared::message::NamespaceRequest;
 /// How the names of block devices begin that hosts have made.
 const PREFIX: &str = "host-made-";
 
+/// Whoever makes the steps of a request, between which nobody else makes any.
+pub trait Changes {
+    /// Makes a step.
+    ///
+    /// # Errors
+    /// It is not possible, and nothing has changed.
+    fn step(&mut self, step: &Step) -> Result<StepOutcome, StepError>;
+
+    /// Has what is served now be served after a restart as well.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn keep(&mut self) -> Result<(), StepError>;
+}
+
 impl NamespaceRequest {
-    /// Makes the change in a subsystem by steps. What is done is done if a later step fails.
+    /// Makes the change in a subsystem by steps: all of it, kept, or nothing. A file is deleted
+    /// once no state names it any more.
     ///
     /// # Errors
     /// The status for the host.
     pub fn carry_out(
         &self,
         subsystem: &Subsystem,
-        mut step: impl FnMut(&Step) -> Result<StepOutcome, StepError>,
+        changes: &mut impl Changes,
     ) -> Result<u32, Status> {
         let settings = subsystem.host_namespaces.as_ref();
         let settings = settings.ok_or(Status::INVALID_OPCODE.with_dnr())?;
-        let nqn = &subsystem.nqn;
         let find = |nsid: u32| subsystem.namespaces.iter().find(|one| one.nsid == nsid);
         let made = |nsid| find(nsid).filter(|one| is_made(one));
         let made = |nsid| made(nsid).ok_or(Status::INVALID_NAMESPACE.with_dnr());
-        let mut step = |one: Step| step(&one).map_err(|error| self.status(&error));
         match &self.change {
             NamespaceChange::Create { blocks, block_bytes, ana_group } => {
                 let bytes = blocks.saturating_mul(u64::from(*block_bytes));
@@ -47,49 +61,93 @@ impl NamespaceRequest {
                     return Err(Status::NAMESPACE_INSUFFICIENT_CAPACITY.with_dnr());
                 }
                 let bdev = settings.bdev(bytes, *block_bytes);
-                let (name, device) = (bdev.name.clone(), bdev.device.clone());
-                let namespace = Box::new(Namespace {
-                    ana_group: *ana_group,
-                    visible_to: Some(Vec::new()),
-                    ..Namespace::on_bdev(&name)
-                });
-                let added = step(Step::CreateBdev(bdev)).and_then(|_| {
-                    step(Step::AddNamespace { nqn: nqn.clone(), namespace }).inspect_err(|_| {
-                        let _ = step(Step::DeleteBdev { name, kind: None });
-                    })
-                });
-                match added {
-                    Ok(StepOutcome::Nsid(nsid)) => Ok(nsid),
-                    Ok(StepOutcome::Done) => Err(Status::INTERNAL_ERROR),
-                    Err(status) => {
-                        // Without a namespace nobody would find it.
-                        delete_storage(&device);
-                        Err(status)
+                self.create(&subsystem.nqn, bdev, *ana_group, changes)
+            }
+            NamespaceChange::Delete(nsids) => {
+                let gone = nsids.iter().map(|nsid| made(*nsid)).collect::<Result<Vec<_>, _>>()?;
+                self.delete(&gone, changes)
+            }
+            NamespaceChange::Attach(nsid, hosts) | NamespaceChange::Detach(nsid, hosts) => {
+                let seen_by = made(*nsid)?.visible_to.as_deref().unwrap_or_default();
+                let is_attach = matches!(self.change, NamespaceChange::Attach(..));
+                let hosts = hosts.iter().map(ToString::to_string);
+                let hosts = hosts.filter(|host| seen_by.contains(host) != is_attach);
+                let show = |host: &String, is_shown: bool| Step::SetVisible {
+                    nqn: subsystem.nqn.clone(),
+                    nsid: *nsid,
+                    visible: match is_shown {
+                        true => Visible::To(host.clone()),
+                        false => Visible::NotTo(host.clone()),
+                    },
+                };
+                let mut done = Vec::new();
+                let mut result = Ok(StepOutcome::Done);
+                for host in hosts {
+                    result = changes.step(&show(&host, is_attach));
+                    if result.is_err() {
+                        break;
+                    }
+                    done.push(host);
+                }
+                match result.and_then(|_| changes.keep()) {
+                    Ok(()) => Ok(0),
+                    Err(error) => {
+                        for host in &done {
+                            undo(&show(host, !is_attach), changes);
+                        }
+                        Err(self.status(&error))
                     }
                 }
             }
-            NamespaceChange::Delete(nsids) => {
-                for nsid in nsids {
-                    let namespace = made(*nsid)?;
-                    let name = namespace.bdev.clone().unwrap_or_default();
-                    step(Step::DeleteBdev { name, kind: None })?;
-                    delete_storage(&namespace.device);
+        }
+    }
+
+    fn create(
+        &self,
+        nqn: &str,
+        bdev: Bdev,
+        ana_group: Option<u32>,
+        changes: &mut impl Changes,
+    ) -> Result<u32, Status> {
+        let (name, device) = (bdev.name.clone(), bdev.device.clone());
+        let namespace =
+            Namespace { ana_group, visible_to: Some(Vec::new()), ..Namespace::on_bdev(&name) };
+        let add = Step::AddNamespace { nqn: nqn.to_owned(), namespace: Box::new(namespace) };
+        if let Err(error) = changes.step(&Step::CreateBdev(bdev)) {
+            // What was made of it nobody would find.
+            delete_storage(&device);
+            return Err(self.status(&error));
+        }
+        let added = changes.step(&add).and_then(|made| changes.keep().map(|()| made));
+        match added {
+            Ok(StepOutcome::Nsid(nsid)) => Ok(nsid),
+            other => {
+                if undo(&Step::DeleteBdev { name, kind: None }, changes) {
+                    delete_storage(&device);
                 }
-                Ok(0)
-            }
-            NamespaceChange::Attach(nsid, hosts) | NamespaceChange::Detach(nsid, hosts) => {
-                made(*nsid)?;
-                for host in hosts {
-                    let host = host.to_string();
-                    let visible = match self.change {
-                        NamespaceChange::Attach(..) => Visible::To(host),
-                        _ => Visible::NotTo(host),
-                    };
-                    step(Step::SetVisible { nqn: nqn.clone(), nsid: *nsid, visible })?;
-                }
-                Ok(0)
+                Err(other.err().map_or(Status::INTERNAL_ERROR, |error| self.status(&error)))
             }
         }
+    }
+
+    fn delete(&self, gone: &[&Namespace], changes: &mut impl Changes) -> Result<u32, Status> {
+        // It cannot be undone, so there has to be room for a state, which then gets no larger.
+        changes.keep().map_err(|error| self.status(&error))?;
+        let (mut deleted, mut result) = (Vec::new(), Ok(StepOutcome::Done));
+        for namespace in gone {
+            let name = namespace.bdev.clone().unwrap_or_default();
+            result = changes.step(&Step::DeleteBdev { name, kind: None });
+            if result.is_err() {
+                break;
+            }
+            deleted.push(&namespace.device);
+        }
+        if let Err(error) = changes.keep() {
+            log::error!("{error}: the data of deleted namespaces is kept: {deleted:?}");
+            return Err(self.status(&error));
+        }
+        deleted.into_iter().for_each(delete_storage);
+        result.map(|_| 0).map_err(|error| self.status(&error))
     }
 
     /// The status for a host whose change is not possible; the reason is for the operator.
@@ -103,6 +161,12 @@ impl NamespaceRequest {
             StepErrorKind::Failed => Status::NAMESPACE_INSUFFICIENT_CAPACITY,
         }
     }
+}
+
+/// Takes a step back. Whether that was possible.
+fn undo(step: &Step, changes: &mut impl Changes) -> bool {
+    let undone = changes.step(step);
+    undone.inspect_err(|error| log::error!("a change cannot be taken back: {error}")).is_ok()
 }
 
 /// Bytes of the namespaces of a subsystem that hosts have made.

@@ -732,7 +732,7 @@ fn reporting<'a>(config: &'a mut Config, nqn: &str) -> Result<&'a mut Subsystem,
     if found.ana_reporting {
         return Ok(found);
     }
-    let what = "does not report access states; create it anew with ANA reporting";
+    let what = "does not report access states; create it anew with `ana-reporting = true`";
     Err(StepError::invalid(format!("{nqn} {what}")))
 }
 

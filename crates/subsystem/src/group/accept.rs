@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::listen::ListenerEvent;
 use super::owners::{CONNECTIONS, transport_tag};
 use super::{Group, Message};
-use crate::shared::classes::Grant;
+use crate::shared::classes::ClassSource;
 use crate::shared::message::{Endpoints, MovedConnection};
 
 impl Group {
@@ -110,7 +110,7 @@ impl Group {
         }
         self.core.directory.connection_came();
         let rules = &self.core.snapshot.qos_rules;
-        let is_ruled_express = Grant::is_ruled_express(rules, ("", ""), port_id);
+        let is_ruled_express = ClassSource::is_ruled_express(rules, ("", ""), port_id);
         let group = self.core.directory.place_queue(is_ruled_express);
         match self.core.posts.get(group).cloned() {
             Some(post) if group != self.core.id => {

@@ -437,7 +437,10 @@ impl Connection {
         match guard.authenticator.standing() {
             Standing::Failed(reason) => {
                 let (peer, host) = (self.endpoints.peer, guard.names.host);
-                let what = format_args!("{peer}: {host} was not authenticated: {reason}");
+                let what = format_args!(
+                    "{peer}: {host} was not authenticated: {reason}: compare the host's key with \
+                     the one here"
+                );
                 core.warn_of_pending(what, 1);
                 self.close(CloseReason::Requested("the host was not authenticated"), core);
             }

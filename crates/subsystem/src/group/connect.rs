@@ -18,7 +18,7 @@ use super::connection::{Connection, Placement, Role, StaleCheck};
 use super::core::{Context, Core};
 use super::io::Io;
 use super::owners::{DRAIN_TIMERS, timer};
-use crate::shared::classes::{ClassWord, Grant};
+use crate::shared::classes::{ClassSource, ClassWord};
 use crate::shared::directory::{ConnectedQueue, QueueAuthentication};
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::message::Message;
@@ -80,7 +80,7 @@ impl Connection {
         self.endpoints.has_tls = self.transport.tls_identity().is_some();
         if let Err(error) = self.check(&request, core) {
             let (peer, ConnectRequest { host, subsystem, .. }) = (self.endpoints.peer, &request);
-            let what = format_args!("{peer}: {host} is refused at {subsystem}: {}", error.status);
+            let what = format_args!("{peer}: {host} is refused at {subsystem}: {error}");
             core.say_fault(log::Level::Info, what);
             self.refuse(slot, &command, error);
             return Placement::Stay;
@@ -104,7 +104,11 @@ impl Connection {
     fn is_ruled_express(&self, request: &ConnectRequest, core: &Core) -> bool {
         let names = (request.host.as_str(), request.subsystem.as_str());
         request.queue_id > 0
-            && Grant::is_ruled_express(&core.snapshot.qos_rules, names, self.endpoints.port_id)
+            && ClassSource::is_ruled_express(
+                &core.snapshot.qos_rules,
+                names,
+                self.endpoints.port_id,
+            )
     }
 
     /// Continues a Connect that this group answers.
@@ -222,7 +226,7 @@ impl Connection {
     }
 
     fn check(&self, request: &ConnectRequest, core: &Core) -> Result<(), ConnectError> {
-        if core.draining {
+        if core.is_stopping {
             return Err(ConnectError::status(Status::CONNECT_CONTROLLER_BUSY));
         }
         let view = core.snapshot.connected(&request.subsystem, &self.endpoints, &request.host)?;

@@ -13,12 +13,13 @@ use weft_transport::target::{Event, TargetConnection};
 use weft_transport::{CloseReason, Slot};
 
 use super::admin::{Admin, end_reason};
+use super::arrivals::Arrivals;
 use super::authenticate::Guard;
 use super::core::{Context, Core};
 use super::devices;
 use super::io::Io;
 use super::owners::{DRAIN_TIMERS, timer};
-use super::schedule::{Outcome, Shares, TenantId};
+use super::schedule::{MemoryTry, Shares, TenantId};
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::{THROTTLED_SHARE, TLS_WARNINGS};
 use crate::shared::message::{Endpoints, MovedConnection};
@@ -44,6 +45,8 @@ pub(crate) struct Connection {
     /// An admin queue's: its Host Identifier belongs to its host.
     pub(super) host_id_claim: Option<Arc<str>>,
     pub(super) turn: TurnState,
+    /// When the events have come that its transport has, if commands are measured.
+    pub(super) arrivals: Arrivals,
     /// It counts as one of this group's queues.
     pub(crate) placed: bool,
     /// Bytes of its copied responses when they were last counted.
@@ -134,6 +137,7 @@ impl Connection {
             is_pending: false,
             holds_key: false,
             turn: TurnState::Idle,
+            arrivals: Arrivals::default(),
             placed,
             host_id_claim: None,
             copied: 0,
@@ -160,25 +164,34 @@ impl Connection {
     pub(crate) fn handle(&mut self, completion: weft_reactor::ReactorCompletion, core: &mut Core) {
         self.prefetch_hint(&completion, core);
         self.transport.handle(&mut core.reactor, completion);
+        self.note_arrivals(core);
         if self.transport.wanted().is_some() {
             let host = if let Role::Io(io) = &self.role { io.host_hash() } else { 0 };
             core.schedule.memory.wait(self.id.index, host, core.reactor.turn_time());
         }
     }
 
+    /// Events may have come. They may wait for several turns.
+    fn note_arrivals(&mut self, core: &Core) {
+        if core.is_measured() {
+            self.arrivals.note(self.transport.events(), core.time());
+        }
+    }
+
     /// Retries the command that has waited longest for memory.
-    pub(crate) fn retry(&mut self, core: &mut Core) -> Outcome {
-        let of_commands = self.with_io(core, Io::retry).unwrap_or(Outcome::NotWaiting);
+    pub(crate) fn retry(&mut self, core: &mut Core) -> MemoryTry {
+        let of_commands = self.with_io(core, Io::retry).unwrap_or(MemoryTry::NotWaiting);
         match (of_commands, self.transport.wanted()) {
-            (Outcome::Served { has_more }, wanted) => {
-                Outcome::Served { has_more: has_more || wanted.is_some() }
+            (MemoryTry::Served { has_more }, wanted) => {
+                MemoryTry::Served { has_more: has_more || wanted.is_some() }
             }
-            (Outcome::NotWaiting, Some(bytes)) => {
+            (MemoryTry::NotWaiting, Some(bytes)) => {
                 let Some(buffer) = core.schedule.memory.grant(bytes) else {
-                    return Outcome::Refused;
+                    return MemoryTry::Refused;
                 };
                 self.transport.provide(&mut core.reactor, buffer);
-                Outcome::Served { has_more: self.transport.wanted().is_some() }
+                self.note_arrivals(core);
+                MemoryTry::Served { has_more: self.transport.wanted().is_some() }
             }
             (outcome, _) => outcome,
         }
@@ -228,6 +241,7 @@ impl Connection {
         while core.schedule.allowance.may_begin()
             && let Some(event) = self.transport.poll_event()
         {
+            let arrived = self.arrivals.take().unwrap_or_else(|| core.time());
             if let Event::Closed { reason } = event {
                 self.handle_closed(reason, core);
                 return Placement::Stay;
@@ -250,7 +264,8 @@ impl Connection {
                     admin.handle(event, &mut Context { transport: &mut self.transport, core });
                 }
                 Role::Io(io) => {
-                    io.handle(event, &mut Context { transport: &mut self.transport, core });
+                    let context = &mut Context { transport: &mut self.transport, core };
+                    io.handle(event, arrived, context);
                 }
                 // A host that sends commands before its Connect is answered breaks the protocol.
                 Role::Connecting(_) => {
@@ -261,11 +276,22 @@ impl Connection {
                 }
                 Role::Gone => {}
             }
+            self.continue_copy(core);
+            if core.is_express_due() && !self.is_express() {
+                return Placement::Interrupted;
+            }
+        }
+        while core.schedule.allowance.may_begin() && self.continue_copy(core) {
             if core.is_express_due() && !self.is_express() {
                 return Placement::Interrupted;
             }
         }
         Placement::Stay
+    }
+
+    /// Begins the next piece of a Copy command. Whether there was one.
+    fn continue_copy(&mut self, core: &mut Core) -> bool {
+        self.with_io(core, |io, context| io.continue_copy(context)).unwrap_or(false)
     }
 
     /// A device has completed a request of it.
@@ -315,7 +341,7 @@ impl Connection {
     /// The same of a connection that has work.
     pub(super) fn tenant_with_work(&mut self, core: &mut Core) -> Option<TenantId> {
         match &mut self.role {
-            Role::Io(io) if self.transport.has_events() => io.enter_tenant(core),
+            Role::Io(io) if self.transport.has_events() || io.has_copies() => io.enter_tenant(core),
             _ => None,
         }
     }
@@ -326,6 +352,17 @@ impl Connection {
             io.regrant(core);
             self.settle_class(core.reactor.turn_time(), core);
         }
+    }
+
+    /// Requests of an I/O queue that devices have.
+    pub(super) fn requests(&self) -> usize {
+        if let Role::Io(io) = &self.role { io.requests() } else { 0 }
+    }
+
+    /// Whether it has commands, or pieces of Copy commands, that could begin now.
+    pub(super) fn has_work(&self) -> bool {
+        let copies = matches!(&self.role, Role::Io(io) if io.has_copies());
+        copies || self.transport.has_events()
     }
 
     /// Makes it an express queue, or one like the others, if it is to be that now.

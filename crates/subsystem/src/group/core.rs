@@ -41,7 +41,7 @@ pub(crate) struct Core {
     /// Lines about hosts that come and go.
     pub(crate) host_lines: Lines,
     /// No new command is begun: the target is about to stop.
-    pub(crate) draining: bool,
+    pub(crate) is_stopping: bool,
 }
 
 /// What a connection's role works with: the connection itself, and what all of them share.
@@ -82,6 +82,11 @@ impl Core {
     /// The time as of the current turn, or the time at which an express queue is served within it.
     pub(crate) fn time(&self) -> Duration {
         self.schedule.express.served_since().unwrap_or(self.reactor.turn_time())
+    }
+
+    /// Whether times of commands are recorded.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.directory.io_metrics().is_some() || self.tracer.is_some()
     }
 
     /// Submits an operation of a connection's command. `false`: there is no such device. What an

@@ -205,7 +205,7 @@ impl Group {
             io.class.served(now);
         }
         connection.settle_class(now, core);
-        if connection.transport.has_events() || connection.is_gone() {
+        if connection.has_work() || connection.is_gone() {
             connection.mark_active(core);
         }
         self.connections.put(connection);

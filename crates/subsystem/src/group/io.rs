@@ -2,12 +2,13 @@
 //!
 //! A read takes a buffer and goes to its device. A write comes with its data or fetches it first. A
 //! fused pair goes to the device when both commands have their data. A flush of all namespaces
-//! waits for all its devices. A command without a buffer waits for its turn ([`Work::Starved`]).
+//! waits for all its devices. A command without a buffer waits for its turn
+//! ([`SlotState::Starved`]).
 
 mod copy;
 mod ending;
 mod flows;
-mod pair;
+mod fused;
 mod reserve;
 mod share;
 mod waiting;
@@ -30,13 +31,14 @@ use self::copy::Copying;
 pub(super) use self::ending::Hold;
 use self::flows::Flows;
 use super::core::{Context, Core};
-use super::devices::{GONE, status_of};
+use super::devices::{NO_DEVICE, status_of};
 use super::meter::Meter;
-use super::schedule::{Outcome, QueueClass, TenantId};
+use super::schedule::{MemoryTry, QueueClass, TenantId};
 use super::tracer::{QueueTrace, Tracer};
-use crate::shared::classes::Grant;
+use crate::shared::classes::ClassSource;
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::io_metrics::Wait;
+use crate::shared::limits::COMMAND_BYTES;
 use crate::shared::message::{Endpoints, Message};
 
 /// An I/O queue.
@@ -55,13 +57,16 @@ pub(crate) struct Io {
     /// A hash of it, by which hosts are told apart where they wait for memory.
     host_hash: u64,
     /// Commands in flight, by slot.
-    work: Vec<Work>,
+    work: Vec<SlotState>,
     /// Commands that wait for a buffer, oldest first. One that was aborted may still be here.
     starved: VecDeque<Slot>,
     /// What waits for a rate limit, if any applies.
     flows: Option<Box<Flows>>,
     /// How long its commands take, if that is measured.
     meter: Option<Box<Meter>>,
+    /// Copy commands whose next piece may begin, in their order. One that was aborted may still be
+    /// here.
+    copies: VecDeque<Slot>,
     /// What its commands go through, while that is recorded.
     trace: Option<Box<QueueTrace>>,
     /// Whether it is served between the commands of others.
@@ -85,7 +90,7 @@ pub(crate) struct Io {
 
 /// The state of the command in a slot. It changes with every command, and is kept small.
 #[derive(Debug, Default)]
-enum Work {
+enum SlotState {
     /// No command, or a completed one.
     #[default]
     Idle,
@@ -126,11 +131,11 @@ impl Io {
         core: &mut Core,
     ) -> Self {
         let mut work = Vec::new();
-        work.resize_with(grant.entries as usize, Work::default);
+        work.resize_with(grant.entries as usize, SlotState::default);
         let (host, priority) = (HostKey::of(request), grant.priority);
         let queue = IoQueue::new(grant, view);
         let now = core.reactor.turn_time();
-        let grant = grant_of(&host, endpoints.port_id, priority, core);
+        let grant = class_source_of(&host, endpoints.port_id, priority, core);
         let group = &core.schedule.express;
         let class = QueueClass::new(grant, id.index, host.names().0, group, now);
         let host_hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(host.names().0);
@@ -143,6 +148,7 @@ impl Io {
             owner,
             flows: Flows::new(id, &host, core),
             meter: Meter::new(core),
+            copies: VecDeque::new(),
             trace: None,
             tenant: None,
             class,
@@ -161,13 +167,19 @@ impl Io {
         }
     }
 
-    /// Handles an event of the connection.
-    pub(super) fn handle(&mut self, event: Event, context: &mut Context<'_>) {
+    /// Requests that devices have.
+    pub(super) const fn requests(&self) -> usize {
+        self.at_devices
+    }
+
+    /// Handles an event that came at this time.
+    pub(super) fn handle(&mut self, event: Event, arrived: Duration, context: &mut Context<'_>) {
         match event {
             // Commands that arrive while the target stops are left to the next target.
-            Event::Command { .. } if context.core.draining || self.stopped => {}
+            Event::Command { .. } if context.core.is_stopping || self.stopped => {}
             Event::Data { .. } if self.stopped => {}
             Event::Command { slot, data } => {
+                self.measure_from(slot, arrived, context);
                 self.handle_command(slot, data, context);
             }
             Event::Data { slot, buffer, result } => {
@@ -198,7 +210,7 @@ impl Io {
         }
         let status = status_of(done.result);
         match self.take(slot) {
-            Work::AtDevice(device) => {
+            SlotState::AtDevice(device) => {
                 let completion = self.queue.complete_device(&device, status);
                 self.measure(slot, completion.status(), now, context.core);
                 match (device.transfer, done.buffer) {
@@ -208,19 +220,19 @@ impl Io {
                     _ => context.transport.complete(slot, completion),
                 }
             }
-            Work::Copying(copy) => self.piece_done(slot, copy, done, now, context),
-            Work::Flushing { command_id, missing, status: first } => {
+            SlotState::Copying(copy) => self.piece_done(slot, copy, done, now, context),
+            SlotState::Flushing { command_id, missing, status: first } => {
                 let status = if first.is_success() { status } else { first };
                 if missing > 1 {
                     let missing = missing - 1;
-                    self.put(slot, Work::Flushing { command_id, missing, status });
+                    self.put(slot, SlotState::Flushing { command_id, missing, status });
                 } else {
                     self.measure(slot, status, now, context.core);
                     context.transport.complete(slot, self.queue.complete(command_id, status));
                 }
             }
-            Work::Paired { write, first } => {
-                if let Work::Compared(compare) = self.take(first) {
+            SlotState::Paired { write, first } => {
+                if let SlotState::Compared(compare) = self.take(first) {
                     let [one, two] = self.queue.complete_fused(&compare, &write, status);
                     for (slot, completion) in [(first, one), (slot, two)] {
                         self.measure(slot, completion.status(), now, context.core);
@@ -230,7 +242,7 @@ impl Io {
             }
             other => self.put(slot, other),
         }
-        if !self.work.get(slot.index()).is_some_and(Work::is_begun) {
+        if !self.work.get(slot.index()).is_some_and(SlotState::is_begun) {
             self.let_go(slot);
         }
     }
@@ -333,7 +345,7 @@ impl Io {
 
     /// Other rules of classes are in force.
     pub(super) fn regrant(&mut self, core: &mut Core) {
-        let grant = grant_of(&self.host, self.endpoints.port_id, self.priority, core);
+        let grant = class_source_of(&self.host, self.endpoints.port_id, self.priority, core);
         self.class.regrant(grant, &mut core.schedule.express);
     }
 
@@ -344,25 +356,25 @@ impl Io {
             return false;
         };
         match self.work.get(slot.index()) {
-            Some(Work::Held { .. }) => {
+            Some(SlotState::Held { .. }) => {
                 let Some(completion) = self.queue.abort_held(command_id) else { return false };
                 self.take(slot);
                 self.complete(slot, completion, context);
                 true
             }
             // Fused commands are aborted only while they wait for a rate limit.
-            Some(&Work::First { second, .. }) => self.abort_pair(slot, second, context),
-            Some(&Work::Second { first, .. }) => self.abort_pair(first, slot, context),
+            Some(&SlotState::First { second, .. }) => self.abort_pair(slot, second, context),
+            Some(&SlotState::Second { first, .. }) => self.abort_pair(first, slot, context),
             _ => self.end_parked(slot, Status::ABORT_REQUESTED, context),
         }
     }
 
     /// The command that has waited longest for a buffer tries again.
-    pub(super) fn retry(&mut self, context: &mut Context<'_>) -> Outcome {
+    pub(super) fn retry(&mut self, context: &mut Context<'_>) -> MemoryTry {
         while let Some(slot) = self.starved.front().copied() {
             let bytes = match self.work.get(slot.index()) {
-                Some(Work::Starved(device)) => Some(device.transfer.bytes()),
-                Some(Work::Copying(copy)) => copy.step.wanted(),
+                Some(SlotState::Starved(device)) => Some(device.transfer.bytes()),
+                Some(SlotState::Copying(copy)) => copy.step.wanted(),
                 _ => None,
             };
             let Some(bytes) = bytes else {
@@ -370,39 +382,45 @@ impl Io {
                 continue;
             };
             let Some(buffer) = context.core.schedule.memory.grant(bytes) else {
-                return Outcome::Refused;
+                return MemoryTry::Refused;
             };
             self.starved.pop_front();
             match self.take(slot) {
                 // The namespace, or who may use it, may have changed meanwhile.
-                Work::Starved(device) => match self.queue.recheck(&device) {
+                SlotState::Starved(device) => match self.queue.recheck(&device) {
                     Ok(()) => self.begin_with(slot, device, buffer, context),
                     Err(status) => self.end(slot, &device, status, context),
                 },
-                Work::Copying(copy) => self.read_piece(slot, copy, buffer, context),
+                SlotState::Copying(copy) => self.read_piece(slot, copy, buffer, context),
                 other => self.put(slot, other),
             }
-            return Outcome::Served { has_more: !self.starved.is_empty() };
+            return MemoryTry::Served { has_more: !self.starved.is_empty() };
         }
-        Outcome::NotWaiting
+        MemoryTry::NotWaiting
     }
 
     /// A command waits until there is a buffer for it.
     fn starve(&mut self, slot: Slot, device: DeviceCommand, core: &mut Core) {
         self.wait(slot, Wait::Memory, core);
-        self.put(slot, Work::Starved(device));
+        self.put(slot, SlotState::Starved(device));
         self.starved.push_back(slot);
         core.schedule.memory.wait(self.id.index, self.host_hash, core.reactor.turn_time());
     }
 
-    fn handle_command(&mut self, slot: Slot, data: CapsuleData, context: &mut Context<'_>) {
+    /// A command is measured from when it came.
+    fn measure_from(&mut self, slot: Slot, arrived: Duration, context: &Context<'_>) {
         let Some(command) = context.transport.command(slot) else { return };
         if let Some(meter) = &mut self.meter {
-            meter.begin(slot, command, &self.host, self.queue.namespaces(), context.core);
+            let namespaces = self.queue.namespaces();
+            meter.begin(slot, command, arrived, &self.host, namespaces, context.core);
         }
         if let Some(trace) = &mut self.trace {
-            trace.received(slot, command, context.core.time());
+            trace.received(slot, command, arrived);
         }
+    }
+
+    fn handle_command(&mut self, slot: Slot, data: CapsuleData, context: &mut Context<'_>) {
+        let Some(command) = context.transport.command(slot) else { return };
         let data = match data.into_result() {
             Ok(data) => data,
             Err(status) => {
@@ -416,20 +434,23 @@ impl Io {
         match action {
             IoAction::Complete(completion) => self.complete(slot, completion, context),
             IoAction::Device(device) => {
-                let (in_flight, bytes) = (context.transport.in_flight(), weight_of(&device));
-                let now = context.core.time();
-                self.class.count(&mut context.core.schedule.express, in_flight, bytes, now);
+                self.count(effective_bytes(&device), context);
                 if let Some(flows) = &mut self.flows
                     && !flows.admit(slot, &device, None, context.core)
                 {
                     self.wait(slot, Wait::Limit, context.core);
-                    return self.put(slot, Work::Throttled(device, data));
+                    return self.put(slot, SlotState::Throttled(device, data));
                 }
                 self.begin(slot, device, data, context);
             }
-            IoAction::FlushAll { command_id } => self.flush_all(slot, command_id, context),
-            IoAction::Held { command_id } => self.put(slot, Work::Held { command_id, data }),
+            IoAction::FlushAll { command_id } => {
+                self.count(COMMAND_BYTES, context);
+                self.flush_all(slot, command_id, context);
+            }
+            IoAction::Held { command_id } => self.put(slot, SlotState::Held { command_id, data }),
             IoAction::Fused { compare, write } => {
+                let bytes = effective_bytes(&compare).saturating_add(effective_bytes(&write));
+                self.count(bytes, context);
                 self.pair(slot, [compare, write], data, context);
             }
             IoAction::Disconnect(completion) => {
@@ -439,6 +460,12 @@ impl Io {
                 self.stop(context.core);
             }
         }
+    }
+
+    /// Counts a command of so many bytes for the class of the queue.
+    fn count(&mut self, bytes: usize, context: &mut Context<'_>) {
+        let (in_flight, now) = (context.transport.in_flight(), context.core.time());
+        self.class.count(&mut context.core.schedule.express, in_flight, bytes, now);
     }
 
     /// Completes a first fused command that the queue has given up.
@@ -558,7 +585,7 @@ impl Io {
             if let Some(trace) = &mut self.trace {
                 trace.begun(slot, context.core.reactor.now());
             }
-            self.put(slot, Work::Fetching(device));
+            self.put(slot, SlotState::Fetching(device));
             context.transport.receive(slot, buffer);
         } else {
             self.submit(slot, device, Some(buffer), context);
@@ -573,26 +600,26 @@ impl Io {
         context: &mut Context<'_>,
     ) {
         match (self.take(slot), result) {
-            (Work::Fetching(device), Ok(())) => match self.queue.recheck(&device) {
+            (SlotState::Fetching(device), Ok(())) => match self.queue.recheck(&device) {
                 Ok(()) => self.submit(slot, device, Some(buffer), context),
                 Err(status) => self.end(slot, &device, status, context),
             },
-            (Work::Fetching(device), Err(DataDigestError)) => {
+            (SlotState::Fetching(device), Err(DataDigestError)) => {
                 self.end(slot, &device, TRANSIENT, context);
             }
-            (Work::First { compare, second, .. }, Ok(())) => {
-                self.put(slot, Work::First { compare, second, data: Some(buffer) });
+            (SlotState::First { compare, second, .. }, Ok(())) => {
+                self.put(slot, SlotState::First { compare, second, data: Some(buffer) });
                 self.submit_pair(slot, second, context);
             }
-            (Work::Second { write, first, .. }, Ok(())) => {
-                self.put(slot, Work::Second { write, first, data: Some(buffer) });
+            (SlotState::Second { write, first, .. }, Ok(())) => {
+                self.put(slot, SlotState::Second { write, first, data: Some(buffer) });
                 self.submit_pair(first, slot, context);
             }
-            (work @ Work::First { second, .. }, Err(DataDigestError)) => {
+            (work @ SlotState::First { second, .. }, Err(DataDigestError)) => {
                 self.put(slot, work);
                 self.fail_pair(slot, second, TRANSIENT, context);
             }
-            (work @ Work::Second { first, .. }, Err(DataDigestError)) => {
+            (work @ SlotState::Second { first, .. }, Err(DataDigestError)) => {
                 self.put(slot, work);
                 self.fail_pair(first, slot, TRANSIENT, context);
             }
@@ -632,9 +659,9 @@ impl Io {
         }
         if context.core.submit(device.device, self.id, slot, operation) {
             self.at_devices += 1;
-            self.put(slot, Work::AtDevice(device));
+            self.put(slot, SlotState::AtDevice(device));
         } else {
-            self.end(slot, &device, GONE, context);
+            self.end(slot, &device, NO_DEVICE, context);
         }
     }
 
@@ -673,9 +700,10 @@ impl Io {
         self.trace_submitted(slot, 0, context.core);
         let (mut missing, mut status) = (0, Status::SUCCESS);
         for namespace in self.queue.namespaces().iter() {
+            context.core.schedule.allowance.spend(COMMAND_BYTES);
             match context.core.submit(namespace.device, self.id, slot, Operation::Flush) {
                 true => missing += 1,
-                false => status = GONE,
+                false => status = NO_DEVICE,
             }
         }
         self.at_devices += missing;
@@ -684,31 +712,31 @@ impl Io {
             let completion = self.queue.complete(command_id, status);
             self.complete(slot, completion, context);
         } else {
-            self.put(slot, Work::Flushing { command_id, missing, status });
+            self.put(slot, SlotState::Flushing { command_id, missing, status });
         }
     }
 
-    fn put(&mut self, slot: Slot, work: Work) {
+    fn put(&mut self, slot: Slot, work: SlotState) {
         if self.work.len() <= slot.index() {
-            self.work.resize_with(slot.index() + 1, Work::default);
+            self.work.resize_with(slot.index() + 1, SlotState::default);
         }
         if let Some(place) = self.work.get_mut(slot.index()) {
-            self.busy += usize::from(!matches!(work, Work::Idle));
+            self.busy += usize::from(!matches!(work, SlotState::Idle));
             *place = work;
         }
     }
 
-    fn take(&mut self, slot: Slot) -> Work {
+    fn take(&mut self, slot: Slot) -> SlotState {
         let work = self.work.get_mut(slot.index()).map(std::mem::take).unwrap_or_default();
-        self.busy = self.busy.saturating_sub(usize::from(!matches!(work, Work::Idle)));
+        self.busy = self.busy.saturating_sub(usize::from(!matches!(work, SlotState::Idle)));
         work
     }
 }
 
-const _: () = assert!(size_of::<Work>() <= 64);
+const _: () = assert!(size_of::<SlotState>() <= 64);
 const TRANSIENT: Status = Status::TRANSIENT_TRANSPORT_ERROR;
 
-impl Work {
+impl SlotState {
     /// The command in this slot.
     fn command_id(&self) -> Option<u16> {
         match self {
@@ -727,12 +755,12 @@ impl Work {
 }
 
 /// Who decides the class of a host's queue that came to a port.
-fn grant_of(host: &HostKey, port_id: u16, priority: Option<u8>, core: &Core) -> Grant {
-    Grant::of(&core.snapshot.qos_rules, host.names(), port_id, priority)
+fn class_source_of(host: &HostKey, port_id: u16, priority: Option<u8>, core: &Core) -> ClassSource {
+    ClassSource::of(&core.snapshot.qos_rules, host.names(), port_id, priority)
 }
 
 /// How many bytes a command is as large as: it may be small and have the device do much.
-fn weight_of(device: &DeviceCommand) -> usize {
+fn effective_bytes(device: &DeviceCommand) -> usize {
     match device.operation {
         DeviceOperation::WriteZeroes { .. }
         | DeviceOperation::Deallocate { .. }

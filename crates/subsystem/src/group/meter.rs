@@ -12,7 +12,9 @@ use weft_transport::Slot;
 
 use super::core::Core;
 use crate::shared::ids::HostKey;
-use crate::shared::io_metrics::{Completed, ErrorClass, IoKind, IoMetrics, PairCounters, Wait};
+use crate::shared::io_metrics::{
+    Completed, ErrorClass, HostNamespaceCounters, IoKind, IoMetrics, Wait,
+};
 
 /// What is measured of a queue.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ struct Metered {
     nsid: u32,
     /// The device that it had when the last command began.
     device: u32,
-    pair: Arc<PairCounters>,
+    pair: Arc<HostNamespaceCounters>,
     device_counters: Arc<IoCounters>,
 }
 
@@ -67,12 +69,13 @@ impl Meter {
         Some(Box::new(Self { metrics, group: core.id, begun: Vec::new(), pairs: Vec::new() }))
     }
 
-    /// A host's command begins. One for no namespace in particular, or for one that there is not,
+    /// A host's command has come. One for no namespace in particular, or for one that there is not,
     /// is not counted: a host cannot have counters made by what it names.
     pub(super) fn begin(
         &mut self,
         slot: Slot,
         command: &Command,
+        at: Duration,
         host: &HostKey,
         namespaces: &Namespaces,
         core: &Core,
@@ -86,7 +89,6 @@ impl Meter {
             };
             let bytes = u64::from(blocks) * u64::from(namespace.block_bytes);
             let pair = self.pair(host, namespace, core);
-            let at = core.time();
             Measurement { at, pair, kind, bytes, wait: None, waits_ns: [0; 4], timed: None }
         });
         if self.begun.len() <= slot.index() {

@@ -25,17 +25,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use weft_reactor::{Pool, Reactor};
-use weft_transport::Slot;
 
 pub(crate) use self::allowance::{Allowance, Interrupted};
 pub(crate) use self::class::{Express, QueueClass};
-pub(crate) use self::limits::{Charge, FlowKey, Throttle, Turn, WaitingFlow};
-pub(crate) use self::memory::{Memory, Outcome};
+pub(crate) use self::limits::{Charge, FlowKey, LimitAnswer, Throttle, WaitingFlow};
+pub(crate) use self::memory::{Memory, MemoryTry};
 pub(crate) use self::pieces::Pieces;
 pub(crate) use self::tenants::{Shares, TenantId, TenantKey, Visit};
 pub(crate) use self::window::{ExpressDelay, Window};
 
-use crate::shared::ids::ConnectionId;
 use crate::shared::snapshot::Snapshot;
 
 /// Pieces of requests in a turn: what a memory device zeroes in one.
@@ -54,9 +52,6 @@ pub(crate) struct Schedule {
     pub(crate) express: Express,
     /// Who is served when, by weight.
     pub(crate) shares: Shares,
-    /// Copy commands whose next piece may begin, in their order. One that was aborted may still be
-    /// here.
-    pub(crate) copies: VecDeque<(ConnectionId, Slot)>,
     /// Connections that may have events, in their order.
     arrived: VecDeque<usize>,
     /// Those of a turn that it could not finish: they go behind new ones, but only once.
@@ -65,9 +60,8 @@ pub(crate) struct Schedule {
     pub(crate) polled: Vec<usize>,
     /// Flows that may ask their rate limit in this turn.
     due: VecDeque<WaitingFlow>,
-    /// Pieces of requests, and of Copy commands, that the turn may still begin.
+    /// Pieces of requests that the turn may still begin.
     pieces_left: usize,
-    copies_left: usize,
 }
 
 /// What a turn does next.
@@ -75,8 +69,6 @@ pub(crate) struct Schedule {
 pub(crate) enum Work {
     /// Begins a piece of a large request without data.
     Piece,
-    /// Begins a piece of this Copy command.
-    Copy(ConnectionId, Slot),
     /// Has the first command of a flow ask its rate limit again.
     Limited(WaitingFlow),
     /// Has a connection wait for its tenant's turn, or polls one of nobody.
@@ -96,22 +88,20 @@ impl Schedule {
             throttle: Throttle::new(group),
             express: Express::new(snapshot.express),
             shares: Shares::default(),
-            copies: VecDeque::new(),
             arrived: VecDeque::new(),
             postponed: Vec::new(),
             polled: Vec::new(),
             due: VecDeque::new(),
             pieces_left: 0,
-            copies_left: 0,
         }
     }
 
-    /// A turn begins; `is_draining`: no rate limit holds anything up any more.
-    pub(crate) fn begin_turn(&mut self, now: Duration, is_draining: bool) {
+    /// A turn begins; `is_stopping`: no rate limit holds anything up any more.
+    pub(crate) fn begin_turn(&mut self, now: Duration, is_stopping: bool) {
         self.allowance.begin_turn();
         self.arrived.extend(self.postponed.drain(..));
-        self.due = self.throttle.take_due(now, is_draining);
-        (self.pieces_left, self.copies_left) = (PIECES_MAX, self.copies.len());
+        self.due = self.throttle.take_due(now, is_stopping);
+        self.pieces_left = PIECES_MAX;
         self.memory.begin_tries();
     }
 
@@ -124,10 +114,6 @@ impl Schedule {
         }
         if !self.allowance.may_begin() {
             return None;
-        }
-        if self.copies_left > 0 {
-            self.copies_left -= 1;
-            return self.copies.pop_front().map(|(id, slot)| Work::Copy(id, slot));
         }
         let limited = self.due.pop_front().map(Work::Limited);
         limited
@@ -151,11 +137,11 @@ impl Schedule {
     }
 
     /// What a flow's rate limit has said.
-    pub(crate) fn asked(&mut self, flow: WaitingFlow, turn: Turn) {
-        match turn {
-            Turn::Begin(_) => self.due.push_back(self.throttle.served(flow)),
-            Turn::Wait(at) => self.throttle.wait_until(at, flow),
-            Turn::Empty => {}
+    pub(crate) fn asked(&mut self, flow: WaitingFlow, answer: LimitAnswer) {
+        match answer {
+            LimitAnswer::Begin(_) => self.due.push_back(self.throttle.served(flow)),
+            LimitAnswer::Wait(at) => self.throttle.wait_until(at, flow),
+            LimitAnswer::Empty => {}
         }
     }
 
@@ -183,7 +169,6 @@ impl Schedule {
     pub(crate) fn has_left(&self) -> bool {
         !self.arrived.is_empty()
             || !self.postponed.is_empty()
-            || !self.copies.is_empty()
             || self.shares.has_backlog()
             || (self.memory.waits_since().is_some() && !self.allowance.may_begin())
     }

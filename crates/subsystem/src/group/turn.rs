@@ -7,7 +7,7 @@ use weft_transport::CloseReason;
 
 use super::connection::{Placement, Role, TurnState};
 use super::owners::STALL_TIMER;
-use super::schedule::{Outcome, TenantId, Turn, Visit, WaitingFlow, Work};
+use super::schedule::{LimitAnswer, MemoryTry, TenantId, Visit, WaitingFlow, Work};
 use super::{Group, devices};
 
 impl Group {
@@ -17,8 +17,8 @@ impl Group {
         if self.failed {
             return false;
         }
-        let (now, is_draining) = (self.core.reactor.turn_time(), self.core.draining);
-        self.core.schedule.begin_turn(now, is_draining);
+        let (now, is_stopping) = (self.core.reactor.turn_time(), self.core.is_stopping);
+        self.core.schedule.begin_turn(now, is_stopping);
         self.update_controllers();
         loop {
             while let Some(work) = self.core.next_work() {
@@ -62,12 +62,6 @@ impl Group {
     fn execute(&mut self, work: Work) {
         match work {
             Work::Piece => self.begin_piece(),
-            Work::Copy(id, slot) => {
-                self.with_id(id, |connection, core| {
-                    connection.with_io(core, |io, context| io.continue_copy(slot, context));
-                });
-                self.charge(id.index);
-            }
             Work::Limited(flow) => self.ask_limit(flow),
             Work::Connection(index) => self.queue(index),
             Work::Visit(visit) => self.visit(visit),
@@ -85,25 +79,25 @@ impl Group {
 
     /// The first command of a flow that has waited for a rate limit asks again.
     fn ask_limit(&mut self, flow: WaitingFlow) {
-        let mut turn = Turn::Empty;
+        let mut answer = LimitAnswer::Empty;
         if self.connections.get(flow.connection).is_some() {
             self.with_if_changed(flow.connection.index, |connection, core| {
                 let asked =
                     connection.with_io(core, |io, context| io.retry_throttled(flow.flow, context));
-                turn = asked.unwrap_or(Turn::Empty);
-                matches!(turn, Turn::Begin(_))
+                answer = asked.unwrap_or(LimitAnswer::Empty);
+                matches!(answer, LimitAnswer::Begin(_))
             });
             self.charge(flow.connection.index);
         }
-        self.core.schedule.asked(flow, turn);
+        self.core.schedule.asked(flow, answer);
     }
 
     /// A connection that waits for memory asks again.
     fn ask_memory(&mut self, index: usize) {
-        let mut outcome = Outcome::NotWaiting;
+        let mut outcome = MemoryTry::NotWaiting;
         self.with_if_changed(index, |connection, core| {
             outcome = connection.retry(core);
-            matches!(outcome, Outcome::Served { .. })
+            matches!(outcome, MemoryTry::Served { .. })
         });
         let now = self.core.reactor.turn_time();
         self.core.schedule.memory.end_try(outcome, now);
@@ -138,6 +132,10 @@ impl Group {
         }
         let begun = self.core.schedule.allowance.begin_visit(visit.bytes);
         self.handle_events(index);
+        if self.core.schedule.shares.is_divided() {
+            // What a device does at once is its tenant's time.
+            self.core.devices.flush(&mut self.core.reactor);
+        }
         let bytes = self.core.schedule.allowance.end_visit(begun);
         self.charge_to(Some(visit.tenant));
         let mut has_more = false;
@@ -172,15 +170,25 @@ impl Group {
         let mut any = false;
         let turn = self.core.reactor.turn_time();
         // Latencies end here, not when the turn began; one reading of the clock serves all.
-        let is_measured = self.core.directory.io_metrics().is_some() || self.core.tracer.is_some();
-        let now = if is_measured { self.core.reactor.now() } else { turn };
+        let now = if self.core.is_measured() { self.core.reactor.now() } else { turn };
         while let Some(done) = self.set_aside.pop_front().or_else(|| self.core.poll_completion()) {
             any = true;
             let is_any = self.core.schedule.express.queues() > 0;
             let done = if is_any { self.finish_express(done) } else { Err(done) };
             let Err(done) = done else { continue };
             let (index, _) = devices::origin(done.tag);
-            self.with(index, |connection, core| connection.handle_done(done, now, core));
+            let mut goes_on = false;
+            self.with(index, |connection, core| {
+                let requests = connection.requests();
+                connection.handle_done(done, now, core);
+                goes_on = requests > 0 && connection.requests() >= requests;
+            });
+            if goes_on && self.core.schedule.shares.is_divided() {
+                // The next request of a Copy is no time of whose turn comes next.
+                self.charge_to(None);
+                self.core.devices.flush(&mut self.core.reactor);
+                self.charge(index);
+            }
             self.serve_express();
         }
         // It is everybody's, and not that of whom is charged next.
@@ -218,7 +226,7 @@ impl Group {
             self.core.directory.connection_gone();
             return;
         }
-        if connection.transport.has_events() {
+        if connection.has_work() {
             connection.turn = TurnState::Arrived;
             self.core.schedule.postpone(index);
         }
@@ -351,7 +359,7 @@ impl Group {
 
     fn check_drained(&mut self) {
         let (connections, core) = (&self.connections, &self.core);
-        self.draining.retain(|(round, is_busy)| {
+        self.waiting_for_idle.retain(|(round, is_busy)| {
             let waits = connections.any(|connection| match &connection.role {
                 Role::Io(io) => is_busy(io),
                 _ => false,

@@ -8,7 +8,7 @@ use crate::config::{QosClass, QosRule};
 
 /// Who decides the class of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Grant {
+pub(crate) enum ClassSource {
     /// The rule at this place.
     Rule(QosClass, usize),
     /// The host, which has chosen weighted round robin and given the queue a priority.
@@ -55,7 +55,7 @@ impl ClassReason {
     }
 }
 
-impl Grant {
+impl ClassSource {
     /// Who decides the class of a queue, by the names of its host and subsystem, that came to a
     /// port; `priority` is the one that the host has given it, if it has chosen weighted round
     /// robin.
@@ -169,19 +169,19 @@ mod tests {
             ("h", "t", 2, 4),
             ("h", "s", 2, 5),
         ] {
-            let expected = Grant::Rule(rules[place].class, place);
-            assert_eq!(Grant::of(&rules, (host, subsystem), port, Some(0)), expected);
+            let expected = ClassSource::Rule(rules[place].class, place);
+            assert_eq!(ClassSource::of(&rules, (host, subsystem), port, Some(0)), expected);
         }
     }
 
     #[test]
     fn without_a_rule_the_priority_decides_where_the_host_chose_one() {
         let other = [rule(Some("other"), None, None, QosClass::Latency)];
-        let of = |priority| Grant::of(&other, ("h", "s"), 1, priority);
-        assert_eq!(of(None), Grant::Automatic);
-        assert_eq!(of(Some(0)), Grant::Connect(QosClass::Latency));
+        let of = |priority| ClassSource::of(&other, ("h", "s"), 1, priority);
+        assert_eq!(of(None), ClassSource::Automatic);
+        assert_eq!(of(Some(0)), ClassSource::Connect(QosClass::Latency));
         for priority in 1..4 {
-            assert_eq!(of(Some(priority)), Grant::Connect(QosClass::Throughput));
+            assert_eq!(of(Some(priority)), ClassSource::Connect(QosClass::Throughput));
         }
     }
 
@@ -189,7 +189,8 @@ mod tests {
     fn a_class_is_read_as_it_was_written() {
         let word = ClassWord::default();
         for class in [QosClass::Latency, QosClass::Throughput] {
-            let grants = [Grant::Rule(class, 7), Grant::Connect(class), Grant::Automatic];
+            let grants =
+                [ClassSource::Rule(class, 7), ClassSource::Connect(class), ClassSource::Automatic];
             for (grant, is_express, is_off) in grants.into_iter().flat_map(|grant| {
                 [(grant, false, false), (grant, true, false), (grant, true, true)]
             }) {
@@ -198,7 +199,7 @@ mod tests {
                 assert_eq!(word.get(), shown);
             }
         }
-        let shown = Grant::Automatic.shown(false, true);
+        let shown = ClassSource::Automatic.shown(false, true);
         assert_eq!((shown.class, shown.reason), (QosClass::Throughput, ClassReason::Default));
     }
 }

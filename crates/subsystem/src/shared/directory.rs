@@ -126,7 +126,7 @@ struct State {
     /// The queues that hosts have connected, and the classes of I/O queues.
     connected: BTreeMap<ConnectionId, (ConnectedQueue, Option<Arc<ClassWord>>)>,
     /// Admin and I/O queues that were connected since the start, by group.
-    came: Vec<(u64, u64)>,
+    connected_total: Vec<(u64, u64)>,
     pending: PendingPeers,
     handshakes: PendingPeers,
     /// Discovery controllers of each address, to which anybody may connect.
@@ -170,7 +170,7 @@ impl Directory {
                 protected: BTreeMap::new(),
                 manager: None,
                 connected: BTreeMap::new(),
-                came: vec![(0, 0); groups],
+                connected_total: vec![(0, 0); groups],
                 pending: PendingPeers::default(),
                 handshakes: PendingPeers::default(),
                 discoverers: BTreeMap::new(),
@@ -423,7 +423,7 @@ impl Directory {
         class: Option<Arc<ClassWord>>,
     ) {
         let mut state = self.lock();
-        if let Some((admin, io)) = state.came.get_mut(queue.group) {
+        if let Some((admin, io)) = state.connected_total.get_mut(queue.group) {
             *(if queue.queue_id == 0 { admin } else { io }) += 1;
         }
         state.connected.insert(id, (queue, class));
@@ -431,7 +431,7 @@ impl Directory {
 
     /// Admin and I/O queues that were connected since the start, by group.
     pub(crate) fn queues_that_came(&self) -> Vec<(u64, u64)> {
-        self.lock().came.clone()
+        self.lock().connected_total.clone()
     }
 
     /// Connections whose handshake with TLS is not over.

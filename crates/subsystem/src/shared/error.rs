@@ -23,7 +23,8 @@ impl TargetError {
 
     pub(crate) fn listen(address: Listen, error: &std::io::Error) -> Self {
         let is_address_in_use = error.kind() == std::io::ErrorKind::AddrInUse;
-        Self { is_address_in_use, ..Self::new(format!("cannot listen on {address}: {error}")) }
+        let by = if is_address_in_use { "; ss -ltnp shows by whom" } else { "" };
+        Self { is_address_in_use, ..Self::new(format!("cannot listen on {address}: {error}{by}")) }
     }
 
     pub(crate) fn name(name: &str, error: &impl fmt::Display) -> Self {

@@ -117,7 +117,7 @@ pub(crate) struct IoMetrics {
     groups: usize,
     /// The first I/O command of a queue to a namespace, and readers, take the lock.
     pairs: Mutex<Pairs>,
-    overflow: Arc<PairCounters>,
+    overflow: Arc<HostNamespaceCounters>,
     bounds_ns: Vec<u64>,
 }
 
@@ -131,7 +131,7 @@ struct Pairs {
 /// The counters that a host and a namespace have for themselves.
 #[derive(Clone, Debug)]
 struct OwnCounters {
-    counters: Arc<PairCounters>,
+    counters: Arc<HostNamespaceCounters>,
     /// When no queue was first found to use them.
     unused_since: Option<Duration>,
 }
@@ -159,7 +159,7 @@ impl Pairs {
 
 /// The counters of a host and a namespace, by group.
 #[derive(Debug)]
-pub(crate) struct PairCounters(Vec<[KindCounters; 3]>);
+pub(crate) struct HostNamespaceCounters(Vec<[KindCounters; 3]>);
 
 /// The counters of a kind of command in one group.
 #[derive(Debug)]
@@ -187,13 +187,18 @@ pub(crate) struct Completed {
 impl IoMetrics {
     pub(crate) fn new(config: IoMetricsConfig, groups: usize) -> Self {
         let bounds_ns: Vec<u64> = config.bounds.iter().copied().map(ns).collect();
-        let overflow = Arc::new(PairCounters::new(groups, bounds_ns.len()));
+        let overflow = Arc::new(HostNamespaceCounters::new(groups, bounds_ns.len()));
         let pairs = Mutex::new(Pairs { kept: BTreeMap::new(), gone: by_kind() });
         Self { config, groups, pairs, overflow, bounds_ns }
     }
 
     /// The counters of a host and a namespace, for a queue that uses them from `now` on.
-    pub(crate) fn pair(&self, host: &HostKey, nsid: u32, now: Duration) -> Arc<PairCounters> {
+    pub(crate) fn pair(
+        &self,
+        host: &HostKey,
+        nsid: u32,
+        now: Duration,
+    ) -> Arc<HostNamespaceCounters> {
         let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         pairs.take_back(now);
         let kept = &mut pairs.kept;
@@ -201,7 +206,7 @@ impl IoMetrics {
         if kept.len() >= self.config.pairs && !kept.contains_key(&key) {
             return Arc::clone(&self.overflow);
         }
-        let counters = || Arc::new(PairCounters::new(self.groups, self.bounds_ns.len()));
+        let counters = || Arc::new(HostNamespaceCounters::new(self.groups, self.bounds_ns.len()));
         let new = || OwnCounters { counters: counters(), unused_since: None };
         let one = kept.entry(key).or_insert_with(new);
         one.unused_since = None;
@@ -209,7 +214,7 @@ impl IoMetrics {
     }
 
     /// Counts a command that a group has completed.
-    pub(crate) fn count(&self, pair: &PairCounters, group: usize, done: Completed) {
+    pub(crate) fn count(&self, pair: &HostNamespaceCounters, group: usize, done: Completed) {
         let Some(counters) = pair.0.get(group).and_then(|kinds| kinds.get(done.kind as usize))
         else {
             return;
@@ -259,7 +264,7 @@ fn by_kind() -> [HostCommands; 3] {
     IoKind::NAMES.map(|name| HostCommands { command: name.to_owned(), ..HostCommands::default() })
 }
 
-impl PairCounters {
+impl HostNamespaceCounters {
     fn new(groups: usize, bounds: usize) -> Self {
         let counters = |_| KindCounters {
             buckets: (0..=bounds).map(|_| Counter::default()).collect(),

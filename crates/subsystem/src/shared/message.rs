@@ -160,7 +160,7 @@ pub(crate) enum Message {
     /// Tell the hosts that it concerns.
     NotifyReserved(Arc<Changed>),
     /// To the owner: the round that Set Features waited for is over.
-    Protected { owner: ConnectionId, command_id: u16, status: Status },
+    WriteProtectApplied { owner: ConnectionId, command_id: u16, status: Status },
     /// To the owner: its controller cannot go on.
     Fatal { owner: ConnectionId },
     /// To the owner: its NVM subsystem is reset.

@@ -36,13 +36,13 @@ pub(crate) struct LimitBucket {
 }
 
 /// A host, and the namespace that its commands are for; none: all that are counted together.
-type TenantKey = Option<(HostKey, u32)>;
+type HostNamespace = Option<(HostKey, u32)>;
 
 /// Who has waited for a bucket.
 #[derive(Debug, Default)]
 struct Tenants {
     /// The first command of a flow that waits, and readers, take the lock.
-    all: Mutex<BTreeMap<TenantKey, Arc<TenantTime>>>,
+    all: Mutex<BTreeMap<HostNamespace, Arc<TenantTime>>>,
 }
 
 /// How long a tenant's flows have waited for a bucket, by group.

@@ -71,7 +71,7 @@ impl Round {
                 Some((changed.asker.connection, Message::Reserved(Arc::clone(changed))))
             }
             Waiter::Feature { owner, command_id, status } => {
-                Some((owner, Message::Protected { owner, command_id, status }))
+                Some((owner, Message::WriteProtectApplied { owner, command_id, status }))
             }
         }
     }

@@ -6,15 +6,35 @@ use weft_nvme::event::Event;
 use weft_nvme::identify::{self, Cns, ControllerList, FormattedLbaSize, Identify, NamespaceList};
 use weft_nvme::wire::{U32, U64};
 use weft_nvme::{AdminOpcode, Command, Status, Wire};
-use weft_target::Target;
 use weft_target::config::{Config, HostNamespaces, State};
-use weft_target::steps::{Step, StepError};
+use weft_target::steps::{Step, StepError, StepOutcome};
+use weft_target::{Changes, Target};
 use weft_transport::host::HostData;
 
 use crate::support::peer::{ConnectFields, Peer};
 use crate::support::{HOST, address, config_of_two_groups, pattern, start};
 
 const BLOCK: usize = 4096;
+
+/// Steps of a target that keeps its state as often as it is told that it can.
+struct Steps<F> {
+    step: F,
+    kept: Box<dyn FnMut() -> bool>,
+}
+
+impl<F: FnMut(&Step) -> Result<StepOutcome, StepError>> Changes for Steps<F> {
+    fn step(&mut self, step: &Step) -> Result<StepOutcome, StepError> {
+        (self.step)(step)
+    }
+
+    fn keep(&mut self) -> Result<(), StepError> {
+        (self.kept)().then_some(()).ok_or_else(|| StepError::failed("the disk is full"))
+    }
+}
+
+fn kept<F>(step: F) -> Steps<F> {
+    Steps { step, kept: Box::new(|| true) }
+}
 
 /// A target whose hosts may make namespaces, with somebody who makes them.
 fn managed(folder: Option<std::path::PathBuf>) -> Arc<Mutex<Target>> {
@@ -29,9 +49,10 @@ fn managed(folder: Option<std::path::PathBuf>) -> Arc<Mutex<Target>> {
         for request in requests {
             let Some(target) = operated.upgrade() else { return };
             let subsystem = target.lock().expect("no panic").config().subsystems[0].clone();
-            let result = request.carry_out(&subsystem, |step| {
+            let step = |step: &Step| {
                 target.lock().map_err(|_| StepError::failed("it has ended"))?.step(step)
-            });
+            };
+            let result = request.carry_out(&subsystem, &mut kept(step));
             request.answer(result);
         }
     });
@@ -146,13 +167,14 @@ fn what_does_not_become_a_namespace_leaves_no_file() {
         let manager = scope.spawn(move || {
             let request = requests.recv().expect("a request");
             let mut counted = None;
-            let result = request.carry_out(&subsystem, |step| match step {
+            let step = |step: &Step| match step {
                 Step::AddNamespace { .. } => {
                     counted = Some(count());
                     Err(StepError::failed("as a test"))
                 }
                 other => target.lock().expect("no panic").step(other),
-            });
+            };
+            let result = request.carry_out(&subsystem, &mut kept(step));
             request.answer(result);
             counted
         });
@@ -161,6 +183,62 @@ fn what_does_not_become_a_namespace_leaves_no_file() {
     });
     assert_eq!((counted, count()), (Some(1), 0), "it was there, and is deleted");
     assert!(target.lock().expect("no panic").config().operated.bdevs.is_empty());
+}
+
+/// Whichever change it is, and whichever of its states cannot be written: all of it is made and
+/// kept, or nothing. A file is there as long as a state may name it.
+#[test]
+fn a_change_of_a_host_that_cannot_be_kept_is_not_made() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config: Config = config_of_two_groups(&["memory:1MiB"]);
+    let own = Some(folder.path().to_owned());
+    config.subsystems[0].host_namespaces =
+        Some(HostNamespaces { capacity: 8 << 20, folder: own, rbd: None });
+    let target = start(config);
+    let requests = target.namespace_requests();
+    let (mut admin, controller) = Peer::admin(address(&target));
+    let target = Arc::new(Mutex::new(target));
+    let (operated, limit) = (Arc::downgrade(&target), Arc::new(Mutex::new(usize::MAX)));
+    let left = Arc::clone(&limit);
+    std::thread::spawn(move || {
+        for request in requests {
+            let Some(target) = operated.upgrade() else { return };
+            let subsystem = target.lock().expect("no panic").config().subsystems[0].clone();
+            let step = |step: &Step| target.lock().expect("no panic").step(step);
+            let left = Arc::clone(&left);
+            let kept = Box::new(move || {
+                let mut left = left.lock().expect("no panic");
+                *left = left.saturating_sub(1);
+                *left > 0
+            });
+            request.answer(request.carry_out(&subsystem, &mut Steps { step, kept }));
+        }
+    });
+    let files = || std::fs::read_dir(folder.path()).expect("a folder").count();
+    let served = || target.lock().expect("no panic").config().clone();
+    let fails_after = |states: usize| *limit.lock().expect("no panic") = states.saturating_add(1);
+    let refused = Status::NAMESPACE_INSUFFICIENT_CAPACITY;
+    let before = served();
+    fails_after(0);
+    assert_eq!(create(&mut admin, 256), Err(refused));
+    assert_eq!((served(), files()), (before, 0));
+    fails_after(usize::MAX);
+    let nsid = create(&mut admin, 256).expect("there is room");
+    let before = served();
+    fails_after(0);
+    assert_eq!(attach(&mut admin, nsid, 0, controller), refused);
+    assert_eq!(served(), before, "not attached");
+    assert_eq!(delete(&mut admin, nsid), refused);
+    assert_eq!((served(), files()), (before, 1));
+    fails_after(usize::MAX);
+    assert_eq!(attach(&mut admin, nsid, 0, controller), Status::SUCCESS);
+    let attached = served();
+    fails_after(0);
+    assert_eq!(attach(&mut admin, nsid, 1, controller), refused);
+    assert_eq!(served(), attached, "still attached");
+    fails_after(1);
+    assert_eq!(delete(&mut admin, nsid), refused);
+    assert_eq!(files(), 1, "a state may still name it");
 }
 
 /// However many are under way when one is asked for.

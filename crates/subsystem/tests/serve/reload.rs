@@ -216,7 +216,9 @@ fn a_file_is_never_cut() {
     let bytes = pattern(BLOCK, 1);
     queues[0].write(1, 511, 1, &bytes).succeeded();
     let smaller = config(&[&sized("1MiB")]);
-    target.reload(Config { ports: target.config().ports.clone(), ..smaller }).expect("a reload");
+    let smaller = Config { ports: target.config().ports.clone(), ..smaller };
+    let said = target.reload(smaller).expect("a reload");
+    assert!(said.iter().any(|line| line.contains("a file is never cut")), "{said:?}");
     assert!(queues[1].read(1, 511, 1, BLOCK).bytes() == bytes, "it is there");
     assert_eq!(file.as_file().metadata().expect("a file").len(), 2 << 20);
     target.stop().expect("a clean stop");

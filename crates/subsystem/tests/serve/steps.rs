@@ -231,7 +231,7 @@ fn access_states_are_those_of_a_listener() {
     };
     let (first, second) = ("127.0.0.1:0", "[::1]:0");
     let (kind, told) = refused(&mut target, &set(first, None, AnaState::Change));
-    assert!(kind == Invalid && told.contains("ANA reporting"), "{told}");
+    assert!(kind == Invalid && told.contains("ana-reporting"), "{told}");
     make(&mut target, Step::DeleteSubsystem { nqn: NQN.to_owned() });
     let reporting = Subsystem { ana_reporting: true, ..Subsystem::new(NQN) };
     make(&mut target, Step::CreateSubsystem(Box::new(reporting)));

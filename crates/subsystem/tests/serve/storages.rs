@@ -136,7 +136,7 @@ fn a_file_that_was_served_is_not_made_anew() {
             assert!(error.contains(&format!("{} was served before", path.display())), "{error}");
             let mount = place.display().to_string();
             let mount = mount.trim_end_matches('/');
-            assert!(error.contains(&format!("mount the file system of {mount}")), "{error}");
+            assert!(error.contains(&format!("Mount the file system of {mount}")), "{error}");
             assert!(error.contains("truncate -s 1MiB"), "a remedy: {error}");
             assert!(!path.exists(), "nothing is made");
         }

@@ -17,7 +17,7 @@ use weft_nvmf::registration::{Change, Entity, Registered};
 use weft_reactor::simulation::{Intercepted, NetworkConditions, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
 use weft_statistics::Group;
-use weft_target::config::{Config, QosClass, QosRule};
+use weft_target::config::{Config, IoMetricsConfig, QosClass, QosRule};
 use weft_target::{ClassReason, LocalTarget, ServedClass};
 use weft_transport::CloseReason;
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
@@ -278,6 +278,27 @@ fn a_turn_begins_so_much_of_a_connection_and_no_more() {
         assert_eq!(scene.turns(), expected, "{count} reads of {blocks} blocks");
         assert_eq!(scene.collect(), [0, count], "all are answered");
     }
+}
+
+/// 120 reads that came at once begin in two turns, 10 ms apart.
+#[test]
+fn a_command_is_measured_from_when_it_came_however_many_turns_it_waits() {
+    let ms = Duration::from_millis;
+    let mut scene = Scene::with(1, |config| config.io_metrics = Some(IoMetricsConfig::default()));
+    scene.submit_reads(1, 120, 1);
+    scene.deliver();
+    for _ in 0..4 {
+        scene.target.turn();
+        scene.world.pass(ms(10));
+    }
+    let now = scene.world.now();
+    let commands = scene.target.watch().io_metrics(now).expect("it is measured").commands;
+    let reads = commands.iter().find(|one| one.command == "read").expect("there are some");
+    assert_eq!(reads.count(), 120);
+    let waited = Duration::from_nanos(reads.total_ns);
+    // 64 in the first turn, and 56 in the one after.
+    assert!((ms(560)..ms(570)).contains(&waited), "{waited:?}");
+    assert_eq!(scene.collect(), [0, 120]);
 }
 
 /// What is left of one connection goes behind what others want, and of all together a turn begins

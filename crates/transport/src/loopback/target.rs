@@ -118,6 +118,10 @@ impl LoopbackTargetConnection {
         state.in_flight.then_some(&state.command)
     }
 
+    pub(crate) fn events(&self) -> usize {
+        self.events.len()
+    }
+
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }

@@ -262,6 +262,10 @@ impl RdmaTargetConnection {
         state.in_flight.then_some(&state.command)
     }
 
+    pub(crate) fn events(&self) -> usize {
+        self.events.len()
+    }
+
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }

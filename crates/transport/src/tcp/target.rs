@@ -252,6 +252,10 @@ impl TcpTargetConnection {
         state.in_flight.then_some(&state.command)
     }
 
+    pub(crate) fn events(&self) -> usize {
+        self.events.len()
+    }
+
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty() && !self.is_backed_up()
     }

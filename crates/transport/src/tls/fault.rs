@@ -40,7 +40,8 @@ impl fmt::Display for TlsFault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotBuilt => formatter.write_str(
-                "this weft was built without TLS (build it with the cargo feature `tls`)",
+                "this weft was built without TLS (build it with the cargo feature `tls`, or take a \
+                 package of docs/install.md)",
             ),
             Self::NotTcp => formatter.write_str("only TCP has TLS"),
             Self::InTheClear => formatter.write_str("the peer does not speak TLS"),

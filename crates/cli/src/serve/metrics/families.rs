@@ -310,7 +310,8 @@ fn rate_limits(text: &mut Exposition, watch: &StatisticsReader) {
     );
     family(
         "weft_rate_limit_throttled_seconds_total",
-        "How long queues have waited for a rate limit rather than for another one.",
+        "Time that queues waited for this rate limit, counted at the one limit that held them \
+         back.",
         &|limit| seconds(limit.throttled_ns),
     );
 }

@@ -8,7 +8,9 @@ const KINDS: [&str; 4] =
 
 /// The sentence of an error, for who does not know of methods and parameters.
 pub(crate) fn sentence(message: &str) -> &str {
-    KINDS.iter().find_map(|kind| message.strip_prefix(kind)).unwrap_or(message)
+    let creating = || message.strip_prefix("Unable to create subsystem ")?.split_once(": ");
+    let kind = KINDS.iter().find_map(|kind| message.strip_prefix(kind));
+    kind.or_else(|| creating().map(|(_, what)| what)).unwrap_or(message)
 }
 
 /// An error in the parameters of a method.

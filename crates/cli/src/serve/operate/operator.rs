@@ -10,7 +10,7 @@ use weft_nvme::Status;
 use weft_rpc::{Code, ErrorObject};
 use weft_target::config::{self as served, Config};
 use weft_target::steps::{Step, StepError, StepErrorKind, StepOutcome};
-use weft_target::{NamespaceRequest, Settled, StatisticsReader, Target, replace_file};
+use weft_target::{Changes, NamespaceRequest, Settled, StatisticsReader, Target, replace_file};
 
 use super::error::{invalid, no_device};
 use super::found::{bdevs, implied};
@@ -68,6 +68,26 @@ struct PendingChange {
     /// It is answered after this, whether or not it could be kept.
     settled: Settled,
     kept: Result<(), String>,
+}
+
+/// The steps of a request of a host.
+struct HostChanges<'a> {
+    operator: &'a Operator,
+    state: &'a mut State,
+    unsettled: Vec<Settled>,
+}
+
+impl Changes for HostChanges<'_> {
+    fn step(&mut self, step: &Step) -> Result<StepOutcome, StepError> {
+        let (made, settled) = self.state.begin_step(step)?;
+        self.unsettled.push(settled);
+        Ok(made)
+    }
+
+    fn keep(&mut self) -> Result<(), StepError> {
+        self.operator.changed().iter().for_each(|Changed(call)| call());
+        self.operator.write(self.state).map_err(StepError::failed)
+    }
 }
 
 impl Operator {
@@ -149,14 +169,17 @@ impl Operator {
 
     fn has_changed(&self, state: &mut State) -> Result<(), String> {
         self.changed().iter().for_each(|Changed(call)| call());
-        let Some(path) = &self.kept_in else { return Ok(()) };
-        let kept = keep(path, state.text());
         let made = |error| {
             format!(
                 "the change is made, but {error}: until it is, a restart brings back the last one"
             )
         };
-        kept.map_err(made).inspect_err(|error| log::error!("{error}"))
+        self.write(state).map_err(made).inspect_err(|error| log::error!("{error}"))
+    }
+
+    /// Writes what is served into the file that it is kept in, if there is one.
+    fn write(&self, state: &mut State) -> Result<(), String> {
+        self.kept_in.as_ref().map_or(Ok(()), |path| keep(path, state.text()))
     }
 
     /// Stops the target.
@@ -232,21 +255,17 @@ impl Operator {
 
     fn serve_host(&self, request: &NamespaceRequest) -> (Result<u32, Status>, Vec<Settled>) {
         let (host, nqn) = (request.host, request.subsystem.as_str());
-        let find = |target: &mut Target| {
-            let mut subsystems = target.config().subsystems.iter();
-            subsystems.find(|subsystem| subsystem.nqn == nqn).cloned()
-        };
-        let Some(subsystem) = self.with(find).ok().flatten() else {
+        // Nobody changes what it is about meanwhile.
+        let mut state = self.lock();
+        let config = state.target.as_ref().map(Target::config);
+        let named = config.and_then(|config| config.subsystems.iter().find(|one| one.nqn == nqn));
+        let Some(subsystem) = named.cloned() else {
             return (Err(Status::INTERNAL_ERROR), Vec::new());
         };
-        let mut unsettled = Vec::new();
-        let step = |step: &Step| {
-            let stops = |error: ErrorObject| StepError::failed(error.to_string());
-            let PendingChange { made, settled, kept } = self.begin_step(step).map_err(stops)??;
-            unsettled.push(settled);
-            kept.map(|()| made).map_err(StepError::failed)
-        };
-        let result = request.carry_out(&subsystem, step);
+        let mut changes = HostChanges { operator: self, state: &mut state, unsettled: Vec::new() };
+        let result = request.carry_out(&subsystem, &mut changes);
+        let unsettled = changes.unsettled;
+        drop(state);
         match &result {
             Ok(nsid) => log::info!("{host}: {nqn}: {} ({nsid})", request.change),
             Err(status) => log::warn!("{host}: {nqn}: {}: {status}", request.change),
@@ -269,15 +288,13 @@ impl Operator {
 
     fn begin_step(&self, step: &Step) -> Result<Result<PendingChange, StepError>, ErrorObject> {
         let mut state = self.lock();
-        let before = state.sizes_concerned(step);
-        let target = state.target.as_mut();
-        let target = target.ok_or_else(|| ErrorObject::new(Code(-1), "the target stops"))?;
-        let (made, settled) = match target.begin_step(step) {
+        if state.target.is_none() {
+            return Err(ErrorObject::new(Code(-1), "the target stops"));
+        }
+        let (made, settled) = match state.begin_step(step) {
             Ok(begun) => begun,
             Err(error) => return Ok(Err(error)),
         };
-        let after = state.sizes_concerned(step);
-        state.notify(&before, &after);
         let kept = self.has_changed(&mut state);
         Ok(Ok(PendingChange { made, settled, kept }))
     }
@@ -314,6 +331,17 @@ impl Operator {
 }
 
 impl State {
+    /// Makes a step, and notes what became of block devices.
+    fn begin_step(&mut self, step: &Step) -> Result<(StepOutcome, Settled), StepError> {
+        let before = self.sizes_concerned(step);
+        let target = self.target.as_mut();
+        let target = target.ok_or_else(|| StepError::failed("the target stops"))?;
+        let begun = target.begin_step(step)?;
+        let after = self.sizes_concerned(step);
+        self.notify(&before, &after);
+        Ok(begun)
+    }
+
     /// The block devices and their sizes in blocks, to see what a change has made of them.
     fn bdev_sizes(&self) -> BTreeMap<String, u64> {
         let found = self.target.as_ref().map(bdevs).unwrap_or_default();

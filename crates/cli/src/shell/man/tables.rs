@@ -301,6 +301,7 @@ pub(super) const EXAMPLES: &[&str] = &[
     "weft key show-identity key --hostnqn nqn.2014-08.org.example:h --subsysnqn NQN",
     "weft rdma devices",
     "weft report results",
+    "weft report --verify results",
     "weft advise --p99 300us --iops 200k",
     "weft advise --p99 300us --iops 200k --from results",
     "weft first-look",

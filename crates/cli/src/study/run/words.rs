@@ -63,7 +63,11 @@ fn value_of(key: &str, value: &str) -> Value {
     match (size, value.parse::<u64>()) {
         (Some(size), _) => Value::Integer(size),
         (None, Ok(number)) => Value::Integer(number),
-        (None, Err(_)) => Value::from(value),
+        // `inf` is a word.
+        (None, Err(_)) => match value.parse::<f64>() {
+            Ok(number) if value.starts_with(|c: char| c.is_ascii_digit()) => Value::from(number),
+            _ => Value::from(value),
+        },
     }
 }
 
@@ -77,6 +81,10 @@ mod tests {
         assert_eq!(values["block_bytes"], Value::Integer(4096));
         assert_eq!(values["depth"], Value::Integer(16));
         assert_eq!(values["transport"], Value::from("tcp"));
+        let Only(values) = only("loss_percent=0.1,governor=inf,irq_cpus=0-3").expect("values");
+        assert_eq!(values["loss_percent"], Value::from(0.1));
+        assert_eq!(values["governor"], Value::from("inf"));
+        assert_eq!(values["irq_cpus"], Value::from("0-3"));
         assert!(only("depth").is_err());
     }
 

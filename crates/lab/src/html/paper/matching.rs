@@ -284,7 +284,7 @@ impl<'a> Sought<'a> {
                 if candidates.iter().any(is_one) {
                     return Err("it is of a whole machine, which host and target share here".into());
                 }
-                processors(metric, candidates)
+                processors(metric, cells, candidates)
             }
             metric => plain(metric, cells, candidates),
         };
@@ -427,7 +427,11 @@ fn plain(metric: &str, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
 }
 
 /// Shares of the time of all processors of a machine, in percent.
-fn processors(metric: &str, candidates: &[&Cell]) -> Option<f64> {
+fn processors(metric: &str, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
+    let busy = |name: &str| {
+        let first = candidates.first()?;
+        Some(100.0 * Metric::named(name)?.read(cells, first).mean()?)
+    };
     let share = |parts: &[Part], target: bool| {
         let sides = draw::sides(candidates.first()?, target);
         let shares: Option<Vec<f64>> = parts.iter().map(|part| part.share(&sides, true)).collect();
@@ -437,8 +441,8 @@ fn processors(metric: &str, candidates: &[&Cell]) -> Option<f64> {
         "cpu_usr" => share(&[Part::User], false),
         "cpu_sys" => share(&[Part::System, Part::Softirq], false),
         "cpu_iowait" => share(&[Part::Iowait], false),
-        "host_cpu" | "host_cpu_max" => Some(100.0 - share(&[Part::Idle, Part::Iowait], false)?),
-        "target_cpu" => Some(100.0 - share(&[Part::Idle, Part::Iowait], true)?),
+        "host_cpu" | "host_cpu_max" => busy("host-machine-cpu"),
+        "target_cpu" => busy("target-machine-cpu"),
         _ => None,
     }
 }

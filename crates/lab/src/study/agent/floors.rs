@@ -46,6 +46,7 @@ impl Fleet {
                 // That of connections to another machine is the system's.
                 congestion: String::new(),
                 spinning,
+                spoilt: false,
                 request_bytes: COMMAND_BYTES as u64,
                 response_bytes: (4096 + DATA_HEADER_BYTES) as u64,
                 round_trips_per_s: per_s(&one),

@@ -73,7 +73,7 @@ fn a_link_is_that_of_a_target_elsewhere() {
     assert_eq!((missing(&matrix, "tcp"), missing(&matrix, "tcp-link")), Default::default());
     assert_eq!(given_targets(&plan, "tcp", &with(&[target(Transport::Tcp, true)])), None);
     let matrix = expanded(&[target(Transport::Tcp, false)]);
-    assert!(missing(&matrix, "tcp-link").contains("needs a target on another machine"));
+    assert!(missing(&matrix, "tcp-link").contains("is on this machine; tcp-link needs one"));
     let matrix = expanded(&[target(Transport::Rdma, true)]);
     assert!(missing(&matrix, "tcp-link").contains("speaks RDMA, and these cells speak TCP"));
     assert_eq!(missing(&matrix, "rdma"), "");

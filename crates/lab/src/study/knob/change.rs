@@ -13,6 +13,8 @@ use crate::results::key;
 use crate::study::linux::fabrics;
 use crate::study::spdk::process;
 
+mod netem;
+
 /// Entries of the table of flows of aRFS.
 const FLOWS: usize = 32_768;
 
@@ -23,6 +25,8 @@ pub struct Machine {
     root: PathBuf,
     /// The system's ethtool.
     ethtool: PathBuf,
+    /// Its tc.
+    tc: PathBuf,
 }
 
 impl Default for Machine {
@@ -45,6 +49,8 @@ pub(in crate::study) enum Change {
     Offload { interface: String, name: String, value: String },
     /// Interrupt moderation: `ethtool -C`.
     Moderation { interface: String, name: String, value: String },
+    /// Packets that are lost or held back: `tc qdisc … netem`.
+    Netem { interface: String, name: String, value: String },
     /// A link or a folder of configfs, which is put back by removing it. This and what follows has
     /// no value.
     Made { path: PathBuf },
@@ -64,6 +70,7 @@ impl fmt::Display for Change {
             Self::Moderation { interface, name, .. } => {
                 write!(f, "ethtool -C {interface} {name}")
             }
+            Self::Netem { interface, name, .. } => write!(f, "tc qdisc {interface} netem {name}"),
             Self::Made { path } => path.display().fmt(f),
             Self::Connected { nqn, .. } => write!(f, "the kernel's connection to {nqn}"),
             Self::Process { id, .. } => write!(f, "the process {id}"),
@@ -77,7 +84,8 @@ impl Change {
         match self {
             Self::File { value, .. }
             | Self::Offload { value, .. }
-            | Self::Moderation { value, .. } => value,
+            | Self::Moderation { value, .. }
+            | Self::Netem { value, .. } => value,
             Self::Made { .. }
             | Self::Connected { .. }
             | Self::Process { .. }
@@ -91,7 +99,8 @@ impl Change {
         match &mut other {
             Self::File { value: own, .. }
             | Self::Offload { value: own, .. }
-            | Self::Moderation { value: own, .. } => value.clone_into(own),
+            | Self::Moderation { value: own, .. }
+            | Self::Netem { value: own, .. } => value.clone_into(own),
             Self::Made { .. }
             | Self::Connected { .. }
             | Self::Process { .. }
@@ -112,6 +121,9 @@ impl Change {
             let digits = text.trim_start_matches('0');
             if digits.is_empty() && !text.is_empty() { "0".to_owned() } else { digits.to_owned() }
         };
+        if let Self::Netem { value, .. } = self {
+            return value.parse::<f64>().map(netem::percent).is_ok_and(|wanted| wanted == read);
+        }
         let is_mask = matches!(self, Self::File { path, .. } if path.ends_with("rps_cpus"));
         match is_mask {
             true => plain(read) == plain(self.value()),
@@ -134,10 +146,10 @@ fn printed(name: &str) -> &str {
 }
 
 impl Machine {
-    /// One with these files and this program.
+    /// One with these files and this program, beside which is tc.
     #[must_use]
     pub fn new(root: PathBuf, ethtool: PathBuf) -> Self {
-        Self { root, ethtool }
+        Self { root, tc: ethtool.with_file_name("tc"), ethtool }
     }
 
     /// What has to be changed for a wish; `interface` is that of its link.
@@ -183,6 +195,9 @@ impl Machine {
             key::CHECKSUM => vec![offload("rx", value), offload("tx", value)],
             key::RX_USECS => vec![moderation("rx-usecs")],
             key::ADAPTIVE_RX => vec![moderation("adaptive-rx")],
+            key::LOSS_PERCENT | key::REORDER_PERCENT => {
+                vec![Change::Netem { interface, name: knob.to_owned(), value: value.to_owned() }]
+            }
             key::RPS => {
                 let mask = if value == "all" { self.all_cpus() } else { "0".to_owned() };
                 let paths = self.queues(&net, "rps_cpus");
@@ -293,6 +308,9 @@ impl Machine {
                 let value = value.filter(|value| *value != "n/a");
                 value.map(str::to_owned).ok_or_else(|| format!("{interface} has no {name}"))
             }
+            Change::Netem { interface, name, .. } => {
+                Ok(netem::Netem::read(&self.tc, interface)?.part(name))
+            }
             Change::Made { .. }
             | Change::Connected { .. }
             | Change::Process { .. }
@@ -315,6 +333,10 @@ impl Machine {
             Change::Moderation { interface, name, value } => {
                 self.ethtool(&["-C", interface, name, value]).map(|_| ())
             }
+            Change::Netem { interface, name, value } => {
+                let present = netem::Netem::read(&self.tc, interface)?;
+                present.with(name, value)?.write(&self.tc, interface)
+            }
             Change::Made { path } => removed(path).map_err(|error| error.to_string()),
             Change::Connected { nqn, hostnqn } => {
                 fabrics::disconnect(nqn, hostnqn).map_err(|error| error.to_string())
@@ -330,7 +352,9 @@ impl Machine {
     pub(super) fn has(&self, change: &Change) -> bool {
         match change {
             Change::File { path, .. } => self.root.join(path).exists(),
-            Change::Offload { interface, .. } | Change::Moderation { interface, .. } => {
+            Change::Offload { interface, .. }
+            | Change::Moderation { interface, .. }
+            | Change::Netem { interface, .. } => {
                 self.root.join("sys/class/net").join(interface).exists()
             }
             // These see for themselves.
@@ -362,21 +386,29 @@ impl Machine {
     }
 
     fn ethtool(&self, words: &[&str]) -> Result<String, String> {
-        let output = Command::new(&self.ethtool).env("LC_ALL", "C").args(words).output();
-        let output = output.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => "the program ethtool is not there: install it".to_owned(),
-            _ => format!("ethtool cannot be run: {error}"),
-        })?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        Err(format!(
-            "the driver refuses it ({}): leave it out of the plan, or take an adapter that has it",
-            said.join("; ")
-        ))
+        printed_by(&self.ethtool, words)?.map_err(|said| {
+            format!(
+                "the driver refuses it ({said}): leave it out of the plan, or take an adapter that \
+                 has it"
+            )
+        })
     }
+}
+
+/// What a program prints, or what it says where it fails.
+fn printed_by(program: &Path, words: &[&str]) -> Result<Result<String, String>, String> {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let output = Command::new(program).env("LC_ALL", "C").args(words).output();
+    let output = output.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("the program {name} is not there: install it"),
+        _ => format!("{name} cannot be run: {error}"),
+    })?;
+    if output.status.success() {
+        return Ok(Ok(String::from_utf8_lossy(&output.stdout).into_owned()));
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    Ok(Err(said.join("; ")))
 }
 
 /// The value behind a name and a colon.

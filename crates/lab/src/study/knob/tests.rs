@@ -32,6 +32,27 @@ case $1 in
 esac
 "#;
 
+/// A tc that keeps what netem does to eth1 in a file, and a kernel that has netem unless told.
+const TC: &str = r#"#!/bin/sh
+state=$(dirname "$0")/tc-state
+case "$*" in
+*show*) cat "$state" 2>/dev/null ||
+    echo '[{"kind":"mq","handle":"0:","root":true},{"kind":"fq","parent":":1","handle":"0:"}]' ;;
+*netem*) [ -e "$state-none" ] && { echo "Error: Specified qdisc kind is unknown." >&2; exit 2; }
+    options='"limit":1000'
+    while [ $# -gt 0 ]; do case $1 in
+    loss) options="$options,\"loss-random\":{\"loss\":$(echo "${2%\%} 100" |
+        awk '{printf "%.9f", $1 / $2 - 1e-9}'),\"correlation\":0}" ;;
+    delay) options="$options,\"delay\":{\"delay\":0.0001,\"jitter\":0,\"correlation\":0}" ;;
+    reorder) options="$options,\"reorder\":{\"reorder\":$(echo "${2%\%} 100" |
+        awk '{printf "%.9f", $1 / $2 - 1e-9}'),\"correlation\":0},\"gap\":1" ;;
+    esac; shift; done
+    root='"kind":"netem","handle":"8001:","root":true'
+    echo "[{$root,\"options\":{$options}}]" > "$state" ;;
+*del*) rm "$state" ;;
+esac
+"#;
+
 impl MadeUp {
     fn new() -> Self {
         let made_up = Self { folder: tempfile::tempdir().expect("a folder") };
@@ -59,6 +80,9 @@ impl MadeUp {
         let ethtool = made_up.path("ethtool");
         fs::write(&ethtool, ETHTOOL).expect("a file");
         fs::set_permissions(&ethtool, fs::Permissions::from_mode(0o755)).expect("a program");
+        let tc = made_up.path("tc");
+        fs::write(&tc, TC).expect("a file");
+        fs::set_permissions(&tc, fs::Permissions::from_mode(0o755)).expect("a program");
         made_up
     }
 
@@ -139,6 +163,8 @@ fn all_that_was_set_is_put_back_at_the_end() {
         wish(key::RPS, "all"),
         wish(key::IRQ_CPUS, "1"),
         wish(key::ARFS, "on"),
+        wish(key::LOSS_PERCENT, "0.1"),
+        wish(key::REORDER_PERCENT, "2"),
         wish(key::CONGESTION_CONTROL, "reno"),
         wish(key::GOVERNOR, "performance"),
         wish(key::IDLE_STATES, "shallow"),
@@ -159,7 +185,9 @@ fn all_that_was_set_is_put_back_at_the_end() {
     let (files, words) = read();
     assert_eq!(files, ["performance", "0", "1", "3", "16384", "1"]);
     assert_eq!(words, ["off", "off", "off", "0", "off", "on"]);
+    assert!(made_up.path("tc-state").exists());
     drop(knobs);
+    assert!(!made_up.path("tc-state").exists(), "the interface has no netem any more");
     let (files, words) = read();
     assert_eq!(files, ["powersave", "0", "0", "0", "0", "0-1"]);
     assert_eq!(words, ["on", "on", "on", "8", "on", "off"]);
@@ -186,7 +214,7 @@ fn what_a_driver_refuses_is_a_sentence_and_leaves_nothing_changed() {
         let why = knobs.arrange(std::slice::from_ref(&wish), interface).expect_err(part);
         assert!(why.contains(part), "{why}");
     }
-    let none = Machine::new(made_up.folder.path().to_owned(), made_up.path("none"));
+    let none = Machine::new(made_up.folder.path().to_owned(), made_up.path("none/ethtool"));
     let keeper = Keeper::new(none, made_up.path("journals"), Box::new(|_, _| Err("no".into())));
     let mut knobs = Knobs::new(Arc::new(keeper));
     let why = knobs.arrange(&[wish(key::TSO, "off")], Some("eth1")).expect_err("no ethtool");
@@ -299,4 +327,47 @@ fn knobs_of_interfaces_belong_to_cells_of_links() {
     assert_eq!(wishes(&configuration, "roce100"), all);
     assert_eq!(wishes(&configuration, ""), all[1..]);
     assert_eq!(of_interface(&configuration), Some(key::MTU));
+}
+
+/// Lost and held back packets are of one queueing discipline, and each is put back by itself, also
+/// from the journal of a dead process.
+#[test]
+fn packets_are_lost_and_held_back_until_nobody_wants_it() {
+    let made_up = MadeUp::new();
+    let state = || fs::read_to_string(made_up.path("tc-state")).unwrap_or_default();
+    let mut knobs = made_up.knobs();
+    let (loss, reorder) = (wish(key::LOSS_PERCENT, "0.01"), wish(key::REORDER_PERCENT, "5"));
+    let applied = knobs.arrange(&[loss.clone(), reorder], Some("eth1")).expect("both");
+    let seen: Vec<_> = applied.iter().map(|one| (&one.before[..], &one.value[..])).collect();
+    assert_eq!(seen, [("0", "0.01"), ("0", "5")]);
+    assert!(state().contains("loss-random") && state().contains("reorder"), "{}", state());
+    knobs.arrange(&[loss], Some("eth1")).expect("one of them");
+    assert!(state().contains("loss-random") && !state().contains("reorder"), "{}", state());
+    let [path] = &made_up.journals()[..] else { panic!("one journal") };
+    let done = restore(&made_up.machine(), path).expect("all");
+    assert_eq!(
+        (done, state()),
+        (vec!["tc qdisc eth1 netem loss_percent 0".to_owned()], String::new())
+    );
+
+    // None is what an interface without netem has.
+    let mut knobs = made_up.knobs();
+    knobs.arrange(&[wish(key::LOSS_PERCENT, "0")], Some("eth1")).expect("it has that");
+    assert!(made_up.journals().is_empty() && state().is_empty());
+    for (own, part) in [
+        (r#"[{"kind":"htb","handle":"1:","root":true}]"#, "discipline of its own (htb)"),
+        (
+            r#"[{"kind":"netem","handle":"8001:","root":true,"options":{"delay":{"delay":1}}}]"#,
+            "discipline of its own (netem)",
+        ),
+    ] {
+        fs::write(made_up.path("tc-state"), own).expect("a file");
+        let why = knobs.arrange(&[wish(key::LOSS_PERCENT, "1")], Some("eth1")).expect_err(part);
+        assert!(why.contains(part) && state() == own, "{why}");
+    }
+    fs::remove_file(made_up.path("tc-state")).expect("a file");
+    fs::write(made_up.path("tc-state-none"), "").expect("a file");
+    let why = knobs.arrange(&[wish(key::LOSS_PERCENT, "1")], Some("eth1")).expect_err("no netem");
+    assert!(why.ends_with("load it (modprobe sch_netem), or leave this out of the plan"), "{why}");
+    assert!(made_up.journals().is_empty(), "nothing was changed");
 }

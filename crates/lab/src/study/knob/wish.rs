@@ -14,7 +14,7 @@ pub(in crate::study) enum Scope {
 }
 
 /// Every knob.
-pub(in crate::study) const KNOBS: [(&str, Scope); 13] = [
+pub(in crate::study) const KNOBS: [(&str, Scope); 15] = [
     (key::MTU, Scope::Interface),
     (key::TSO, Scope::Interface),
     (key::GRO, Scope::Interface),
@@ -25,6 +25,8 @@ pub(in crate::study) const KNOBS: [(&str, Scope); 13] = [
     (key::RPS, Scope::Interface),
     (key::IRQ_CPUS, Scope::Interface),
     (key::ARFS, Scope::Interface),
+    (key::LOSS_PERCENT, Scope::Interface),
+    (key::REORDER_PERCENT, Scope::Interface),
     (key::CONGESTION_CONTROL, Scope::Machine),
     (key::GOVERNOR, Scope::Machine),
     (key::IDLE_STATES, Scope::Machine),

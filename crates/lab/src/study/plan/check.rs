@@ -21,6 +21,8 @@ enum Allowed {
     WholeOr(u64, u64, &'static [&'static str]),
     /// A number above 0.
     Positive,
+    /// A percentage.
+    Percent,
     /// One of these.
     Words(&'static [&'static str]),
     /// Any text.
@@ -76,6 +78,8 @@ const SETTINGS: &[Setting] = &[
     Setting { key: key::RPS, allowed: Allowed::Words(&["off", "all"]) },
     Setting { key: key::IRQ_CPUS, allowed: Allowed::AnyWord },
     Setting { key: key::ARFS, allowed: Allowed::Words(ON_OFF) },
+    Setting { key: key::LOSS_PERCENT, allowed: Allowed::Percent },
+    Setting { key: key::REORDER_PERCENT, allowed: Allowed::Percent },
     Setting { key: key::CONGESTION_CONTROL, allowed: Allowed::AnyWord },
     Setting { key: key::GOVERNOR, allowed: Allowed::AnyWord },
     Setting { key: key::IDLE_STATES, allowed: Allowed::Words(&["all", "shallow"]) },
@@ -337,10 +341,22 @@ fn check_values(configuration: &Configuration) -> Result<(), PlanError> {
     configuration.iter().try_for_each(|(key, value)| check_value(key, value))
 }
 
+pub(crate) fn is_setting(key: &str) -> bool {
+    SETTINGS.iter().any(|setting| setting.key == key)
+}
+
+/// What is said of a key that is no setting.
+pub(crate) fn no_setting(key: &str) -> String {
+    let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+    match weft_backend::nearest(key, known.iter().copied()) {
+        Some(near) => format!("{key} is not a setting, did you mean {near}?"),
+        None => format!("{key} is not a setting; there are {}", known.join(", ")),
+    }
+}
+
 fn check_value(key: &str, value: &Value) -> Result<(), PlanError> {
     let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
-        let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
-        return fault(format!("{key} is not a setting; there are {}", known.join(", ")));
+        return fault(no_setting(key));
     };
     let whole = |low, high| value.as_integer().is_some_and(|value| (low..=high).contains(&value));
     let among = |words: &[&str]| value.as_text().is_some_and(|text| words.contains(&text));
@@ -353,6 +369,10 @@ fn check_value(key: &str, value: &Value) -> Result<(), PlanError> {
         Allowed::Positive => (
             value.as_number().is_some_and(|number| number.is_finite() && number > 0.0),
             "a number above 0".to_owned(),
+        ),
+        Allowed::Percent => (
+            value.as_number().is_some_and(|number| (0.0..=100.0).contains(&number)),
+            "a number from 0 to 100".to_owned(),
         ),
         Allowed::Words(words) => (among(words), words.join(" or ")),
         Allowed::AnyWord => (value.as_text().is_some(), "a text".to_owned()),

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weft_host::Transport;
+use weft_load::random::Random;
 use weft_load::report::fio;
 use weft_reactor::monotonic_time;
 
@@ -254,7 +255,8 @@ impl Runner<'_> {
             plan,
             capabilities: self.settings.capabilities,
             local: self.settings.local.as_ref(),
-            seed: self.seed,
+            // Repeats that had the same arrivals would agree on what chance has made.
+            seed: Random::new(self.seed, u64::from(repeat)).word(),
             driver: self.settings.driver,
         };
         let deployment = planner.deployment(step, offered)?;

@@ -50,8 +50,8 @@ impl Perf {
         let namespaces = u32::try_from(self.targets.len()).unwrap_or(u32::MAX).max(1);
         let queues = job.copies / namespaces;
         let cores = u32::try_from(job.cpus.len()).unwrap_or(u32::MAX).clamp(1, queues.max(1));
-        if job.pattern.reads() && job.pattern.writes() || job.rate.is_some() {
-            return Err("SPDK's perf tells no reads from writes, and has no rate".to_owned());
+        if job.rate.is_some() {
+            return Err("SPDK's perf has no rate".to_owned());
         }
         if queues == 0 || !queues.is_multiple_of(cores) {
             return Err(format!(
@@ -75,6 +75,9 @@ impl Perf {
         .into_iter()
         .flat_map(|(flag, value)| [flag.to_owned(), value])
         .collect();
+        if job.pattern.reads() && job.pattern.writes() {
+            words.extend(["-M".to_owned(), job.read_percent.to_string()]);
+        }
         if !job.ramp.is_zero() {
             words.extend(["-a".to_owned(), whole_seconds(job.ramp).to_string()]);
         }
@@ -126,7 +129,8 @@ impl Perf {
             ..DirectionResult::default()
         };
         let mut lane = LaneResult { usage, submitted: direction.requests, ..LaneResult::default() };
-        let place = if job.pattern.writes() { &mut lane.write } else { &mut lane.read };
+        // Of a mix it tells the sum alone.
+        let place = if job.pattern.reads() { &mut lane.read } else { &mut lane.write };
         std::mem::swap(place, &mut direction);
         let elapsed = ramp + runtime;
         Ok(RunResult { lanes: vec![(0, lane)], elapsed, ..RunResult::default() })

@@ -287,7 +287,7 @@ fn a_namespace_has_one_device_and_what_belongs_to_it() {
     assert_eq!(
         fault("file = '/a'\nsize = 3"),
         "line 8: `subsystem[0].namespace[0]`: size: 3 bytes is not a whole number of blocks of 512 \
-         bytes"
+         bytes (a size has a unit, like 64MiB)"
     );
     assert!(fault("memory = '-5MiB'").contains("\"-5MiB\" is not a size: it is negative"));
 }
@@ -311,6 +311,20 @@ fn a_fault_is_named_with_its_line_and_key() {
     ] {
         let found = fault(&SMALL.replacen(right, wrong, 1));
         assert!(found.contains(&format!("did you mean {meant}?")), "{wrong}: {found}");
+    }
+    for (right, wrong, said) in [
+        ("nqn =", "allowed-hosts = 'nqn.a'\nnqn =", "write a list: allowed-hosts = ['nqn.a']"),
+        ("[[port]]", "[limits]\nconnect-timeout = 10\n[[port]]", "connect-timeout = \"10s\""),
+        ("\"tcp://127.0.0.1:4420\"", "tcp://127.0.0.1", "in quotes: listen = \"tcp://127.0.0.1\""),
+        ("[[port]]", "[[port]]\nthreads = 2", "it belongs above the first [table]"),
+        ("[[port]]", "metrics = 9464\n[[port]]", "it is a flag: weft target"),
+        ("listen =", "traddr = '::'\nlisten =", "write `listen = \"tcp://ADDRESS:PORT\"`"),
+        ("nqn =", "attr_allow_any_host = 1\nnqn =", "leave `allowed-hosts` out"),
+        ("memory =", "path = '/x'\nmemory =", "`path`; write `file = \"PATH\"`"),
+        ("[[port]]", "[[rate-limit]]\niops = 9\n[[port]]", "did you mean `rate-iops`?"),
+    ] {
+        let found = fault(&SMALL.replacen(right, wrong, 1));
+        assert!(found.starts_with("line ") && found.contains(said), "{wrong}: {found}");
     }
     let size = fault(&SMALL.replace("1GiB", "1 gigabyte"));
     assert!(size.starts_with("line 9: `memory`: \"1 gigabyte\" is not a size"), "{size}");

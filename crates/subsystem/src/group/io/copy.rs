@@ -13,9 +13,9 @@ use weft_nvmf::queue::{CopyError, CopyRange, DeviceCommand, DeviceOperation, Tra
 use weft_reactor::Buffer;
 use weft_transport::Slot;
 
-use super::{Io, Work};
+use super::{Io, SlotState};
 use crate::group::core::Context;
-use crate::group::devices::{GONE, status_of};
+use crate::group::devices::{NO_DEVICE, status_of};
 use crate::shared::io_metrics::Wait;
 
 /// Bytes of a piece: reading and writing them takes some tens of microseconds of a processor.
@@ -32,13 +32,13 @@ pub(super) struct Copying {
     /// The next block to be written.
     to: u64,
     durable: bool,
-    pub(super) step: Step,
+    pub(super) step: CopyStep,
 }
 
 /// What a Copy command waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// The next turn.
+pub(super) enum CopyStep {
+    /// A turn of its tenant.
     Turn,
     /// A rate limit, for this read and this write.
     Limit([DeviceCommand; 2]),
@@ -50,7 +50,7 @@ pub(super) enum Step {
     Write,
 }
 
-impl Step {
+impl CopyStep {
     /// The read and the write that a rate limit is asked for.
     pub(super) const fn limited(&self) -> Option<[DeviceCommand; 2]> {
         if let Self::Limit(halves) = self { Some(*halves) } else { None }
@@ -119,41 +119,50 @@ impl Io {
         match ranges {
             Ok(ranges) => {
                 self.trace_submitted(slot, command.transfer.bytes(), context.core);
-                let (to, step) = (sdlba, Step::Turn);
+                let (to, step) = (sdlba, CopyStep::Turn);
                 let copy = Copying { command, ranges, range: 0, done: 0, to, durable, step };
-                self.wait_for_turn(slot, Box::new(copy), context);
+                self.wait_for_turn(slot, Box::new(copy));
             }
             Err(error) => self.fail_copy(slot, &command, error, context),
         }
     }
 
-    fn wait_for_turn(&mut self, slot: Slot, mut copy: Box<Copying>, context: &mut Context<'_>) {
-        copy.step = Step::Turn;
-        self.put(slot, Work::Copying(copy));
-        context.core.schedule.copies.push_back((self.id, slot));
+    fn wait_for_turn(&mut self, slot: Slot, mut copy: Box<Copying>) {
+        copy.step = CopyStep::Turn;
+        self.put(slot, SlotState::Copying(copy));
+        self.copies.push_back(slot);
     }
 
-    /// The turn of a Copy command has come.
-    pub(in crate::group) fn continue_copy(&mut self, slot: Slot, context: &mut Context<'_>) {
+    /// Whether a Copy command has a piece that could begin now.
+    pub(in crate::group) fn has_copies(&self) -> bool {
+        !self.copies.is_empty() && !self.stopped
+    }
+
+    /// Begins the next piece of the Copy command whose turn it is. Whether there was one.
+    pub(in crate::group) fn continue_copy(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(slot) = self.copies.pop_front().filter(|_| !self.stopped) else { return false };
         match self.take(slot) {
-            Work::Copying(copy) if copy.step == Step::Turn => self.admit_piece(slot, copy, context),
+            SlotState::Copying(copy) if copy.step == CopyStep::Turn => {
+                self.admit_piece(slot, copy, context)
+            }
             // It was aborted, and its slot may have another command.
             other => self.put(slot, other),
         }
+        true
     }
 
     /// Asks the rate limits for the next piece of a Copy command.
     fn admit_piece(&mut self, slot: Slot, mut copy: Box<Copying>, context: &mut Context<'_>) {
         let Some((piece, bytes)) = self.next_piece(&copy) else {
-            return self.fail_piece(slot, &copy, GONE, context);
+            return self.fail_piece(slot, &copy, NO_DEVICE, context);
         };
         let [read, write] = copy.halves(&piece, bytes);
         if let Some(flows) = &mut self.flows
             && !flows.admit(slot, &write, Some(&read), context.core)
         {
             self.wait(slot, Wait::Limit, context.core);
-            copy.step = Step::Limit([read, write]);
-            return self.put(slot, Work::Copying(copy));
+            copy.step = CopyStep::Limit([read, write]);
+            return self.put(slot, SlotState::Copying(copy));
         }
         self.begin_piece(slot, copy, context);
     }
@@ -168,7 +177,7 @@ impl Io {
     pub(super) fn refusal_of_copy(&self, copy: &Copying) -> Option<Status> {
         match self.next_piece(copy) {
             Some((piece, _)) => self.queue.recheck_copy(&copy.command, &piece).err(),
-            None => Some(GONE),
+            None => Some(NO_DEVICE),
         }
     }
 
@@ -180,14 +189,14 @@ impl Io {
         context: &mut Context<'_>,
     ) {
         let Some((_, bytes)) = self.next_piece(&copy) else {
-            return self.fail_piece(slot, &copy, GONE, context);
+            return self.fail_piece(slot, &copy, NO_DEVICE, context);
         };
         match context.core.schedule.memory.take(bytes as usize) {
             Some(buffer) => self.read_piece(slot, copy, buffer, context),
             None => {
                 self.wait(slot, Wait::Memory, context.core);
-                copy.step = Step::Memory(bytes as usize);
-                self.put(slot, Work::Copying(copy));
+                copy.step = CopyStep::Memory(bytes as usize);
+                self.put(slot, SlotState::Copying(copy));
                 self.starved.push_back(slot);
                 let now = context.core.reactor.turn_time();
                 context.core.schedule.memory.wait(self.id.index, self.host_hash, now);
@@ -205,21 +214,21 @@ impl Io {
         let Some((piece, bytes)) =
             self.next_piece(&copy).filter(|(_, bytes)| into.len() == *bytes as usize)
         else {
-            return self.fail_piece(slot, &copy, GONE, context);
+            return self.fail_piece(slot, &copy, NO_DEVICE, context);
         };
         if let Err(status) = self.queue.recheck_copy(&copy.command, &piece) {
             return self.fail_piece(slot, &copy, status, context);
         }
         context.core.schedule.allowance.spend(bytes as usize);
         let operation = Operation::Read { slba: piece.slba, nlb: piece.nlb, into };
-        self.submit_piece(slot, copy, Step::Read, piece.device, operation, context);
+        self.submit_piece(slot, copy, CopyStep::Read, piece.device, operation, context);
     }
 
     fn submit_piece(
         &mut self,
         slot: Slot,
         mut copy: Box<Copying>,
-        step: Step,
+        step: CopyStep,
         device: u32,
         operation: Operation,
         context: &mut Context<'_>,
@@ -228,11 +237,11 @@ impl Io {
             meter.submit(slot, &copy.command.operation, context.core.time());
         }
         if !context.core.submit(device, self.id, slot, operation) {
-            return self.fail_piece(slot, &copy, GONE, context);
+            return self.fail_piece(slot, &copy, NO_DEVICE, context);
         }
         self.at_devices += 1;
         copy.step = step;
-        self.put(slot, Work::Copying(copy));
+        self.put(slot, SlotState::Copying(copy));
     }
 
     /// A device has read or written a piece of a Copy command.
@@ -245,22 +254,22 @@ impl Io {
         context: &mut Context<'_>,
     ) {
         let Some((piece, _)) = self.next_piece(&copy) else {
-            return self.fail_piece(slot, &copy, GONE, context);
+            return self.fail_piece(slot, &copy, NO_DEVICE, context);
         };
         let checked = match (done.result, copy.step) {
             (Err(_), _) => Err(status_of(done.result)),
-            (Ok(()), Step::Read) => self.queue.recheck_copy(&copy.command, &piece),
+            (Ok(()), CopyStep::Read) => self.queue.recheck_copy(&copy.command, &piece),
             (Ok(()), _) => Ok(()),
         };
         match (checked, copy.step, done.buffer) {
             (Err(status), ..) => self.fail_piece(slot, &copy, status, context),
-            (Ok(()), Step::Read, Some(from)) => {
+            (Ok(()), CopyStep::Read, Some(from)) => {
                 let (slba, nlb, durable) = (copy.to, piece.nlb, copy.durable);
                 let operation = Operation::Write { slba, nlb, from, durable };
                 let device = copy.command.device;
-                self.submit_piece(slot, copy, Step::Write, device, operation, context);
+                self.submit_piece(slot, copy, CopyStep::Write, device, operation, context);
             }
-            _ if copy.advance(piece.nlb) => self.wait_for_turn(slot, copy, context),
+            _ if copy.advance(piece.nlb) => self.wait_for_turn(slot, copy),
             _ => {
                 let completion = self.queue.complete(copy.command.command_id, Status::SUCCESS);
                 self.measure(slot, completion.status(), now, context.core);
@@ -317,7 +326,7 @@ mod tests {
                 operation: DeviceOperation::Flush,
                 transfer: Transfer::None,
             };
-            let (to, step) = (500, Step::Turn);
+            let (to, step) = (500, CopyStep::Turn);
             let mut copy = Copying {
                 command,
                 ranges: ranges.clone(),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use weft_nvme::Status;
 use weft_transport::Slot;
 
-use super::copy::Step;
-use super::{Io, Work};
+use super::copy::CopyStep;
+use super::{Io, SlotState};
 use crate::group::core::{Context, Core};
 
 /// Held by each command that a change waits for, until its device is done with it.
@@ -26,7 +26,7 @@ impl Io {
         core.directory.begin_drain(&self.host);
         for work in &mut self.work {
             if !work.is_begun() {
-                *work = Work::Idle;
+                *work = SlotState::Idle;
             }
         }
         self.busy = self.work.iter().filter(|work| work.is_begun()).count();
@@ -37,11 +37,11 @@ impl Io {
     /// A device is done with a command of a queue that has stopped.
     pub(super) fn end_stopped(&mut self, slot: Slot) {
         match self.take(slot) {
-            Work::Flushing { command_id, missing, status } if missing > 1 => {
+            SlotState::Flushing { command_id, missing, status } if missing > 1 => {
                 let missing = missing - 1;
-                return self.put(slot, Work::Flushing { command_id, missing, status });
+                return self.put(slot, SlotState::Flushing { command_id, missing, status });
             }
-            Work::Paired { first, .. } => drop(self.take(first)),
+            SlotState::Paired { first, .. } => drop(self.take(first)),
             _ => {}
         }
         self.let_go(slot);
@@ -55,20 +55,20 @@ impl Io {
         context: &mut Context<'_>,
     ) -> bool {
         match self.take(slot) {
-            Work::Starved(device) | Work::Fetching(device) => {
+            SlotState::Starved(device) | SlotState::Fetching(device) => {
                 self.end(slot, &device, status, context);
             }
-            Work::Throttled(device, _) => {
+            SlotState::Throttled(device, _) => {
                 self.leave_flow(slot, &device, context.core);
                 self.end(slot, &device, status, context);
             }
-            Work::Copying(copy) if !copy.step.is_at_device() => {
-                if let (Some(flows), Step::Limit([_, write])) = (&mut self.flows, &copy.step) {
+            SlotState::Copying(copy) if !copy.step.is_at_device() => {
+                if let (Some(flows), CopyStep::Limit([_, write])) = (&mut self.flows, &copy.step) {
                     flows.remove(slot, write, context.core);
                 }
                 self.fail_piece(slot, &copy, status, context);
             }
-            work @ Work::Second { first, write, .. } => {
+            work @ SlotState::Second { first, write, .. } => {
                 self.put(slot, work);
                 self.leave_flow(slot, &write, context.core);
                 self.fail_pair(first, slot, status, context);
@@ -119,27 +119,27 @@ impl Io {
     }
 
     /// The status with which the queue would refuse a command now.
-    fn refusal(&self, work: &Work) -> Option<Status> {
+    fn refusal(&self, work: &SlotState) -> Option<Status> {
         match work {
-            Work::Throttled(command, _)
-            | Work::Starved(command)
-            | Work::Fetching(command)
-            | Work::AtDevice(command)
-            | Work::Reserving(command)
-            | Work::Second { write: command, .. }
-            | Work::Paired { write: command, .. } => self.queue.recheck(command).err(),
-            Work::Copying(copy) => self.refusal_of_copy(copy),
+            SlotState::Throttled(command, _)
+            | SlotState::Starved(command)
+            | SlotState::Fetching(command)
+            | SlotState::AtDevice(command)
+            | SlotState::Reserving(command)
+            | SlotState::Second { write: command, .. }
+            | SlotState::Paired { write: command, .. } => self.queue.recheck(command).err(),
+            SlotState::Copying(copy) => self.refusal_of_copy(copy),
             // A first half goes with its second.
-            Work::Idle
-            | Work::Flushing { .. }
-            | Work::Held { .. }
-            | Work::First { .. }
-            | Work::Compared(_) => None,
+            SlotState::Idle
+            | SlotState::Flushing { .. }
+            | SlotState::Held { .. }
+            | SlotState::First { .. }
+            | SlotState::Compared(_) => None,
         }
     }
 }
 
-impl Work {
+impl SlotState {
     /// Whether a device has it, or it changes reservations: it cannot be taken back.
     pub(super) fn is_begun(&self) -> bool {
         match self {

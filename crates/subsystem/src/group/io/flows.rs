@@ -14,7 +14,7 @@ use weft_nvmf::queue::{DeviceCommand, DeviceOperation};
 use weft_transport::Slot;
 
 use crate::group::core::Core;
-use crate::group::schedule::{Charge, FlowKey, Turn};
+use crate::group::schedule::{Charge, FlowKey, LimitAnswer};
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::rate_limits::TenantTime;
 
@@ -121,24 +121,24 @@ impl Flows {
         with: Option<&DeviceCommand>,
         key: FlowKey,
         core: &mut Core,
-    ) -> Turn {
+    ) -> LimitAnswer {
         let (with_buckets, with_bytes) = self.beside(with, core);
-        let Some(flow) = self.flows.get_mut(&key) else { return Turn::Empty };
+        let Some(flow) = self.flows.get_mut(&key) else { return LimitAnswer::Empty };
         let (Some(command), Some(slot)) = (command, flow.waiting.front().copied()) else {
             flow.count(None, &self.host, key.0, core);
             flow.is_known = false;
-            return Turn::Empty;
+            return LimitAnswer::Empty;
         };
         let (buckets, bytes) = (&*flow.buckets, command.transfer.bytes());
         let charge = Charge { buckets, bytes, with_buckets: &with_buckets, with_bytes };
         let taken = core.schedule.throttle.take(&charge, core.reactor.turn_time());
-        if let (Err(refused), false) = (taken, core.draining) {
+        if let (Err(refused), false) = (taken, core.is_stopping) {
             flow.count(Some(refused.bucket), &self.host, key.0, core);
-            return Turn::Wait(refused.at);
+            return LimitAnswer::Wait(refused.at);
         }
         flow.count(None, &self.host, key.0, core);
         flow.waiting.pop_front();
-        Turn::Begin(slot)
+        LimitAnswer::Begin(slot)
     }
 
     /// A command was aborted. Says whether it waited.

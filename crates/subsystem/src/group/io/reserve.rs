@@ -8,7 +8,7 @@ use weft_nvmf::reservation::{HostId, Operation};
 use weft_reactor::Buffer;
 use weft_transport::Slot;
 
-use super::{Hold, Io, Work};
+use super::{Hold, Io, SlotState};
 use crate::group::core::Context;
 use crate::shared::message::Asker;
 use crate::shared::reservations::Change;
@@ -39,7 +39,7 @@ impl Io {
             request,
         };
         self.reserving += 1;
-        self.put(slot, Work::Reserving(device));
+        self.put(slot, SlotState::Reserving(device));
         core.directory.reserver().change(change, &core.posts);
     }
 
@@ -48,8 +48,8 @@ impl Io {
         self.reserving = self.reserving.saturating_sub(1);
         self.let_go(slot);
         match self.take(slot) {
-            Work::Reserving(_) if self.stopped => {}
-            Work::Reserving(device) => self.end(slot, &device, status, context),
+            SlotState::Reserving(_) if self.stopped => {}
+            SlotState::Reserving(device) => self.end(slot, &device, status, context),
             other => self.put(slot, other),
         }
     }

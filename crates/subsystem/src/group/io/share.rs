@@ -5,7 +5,7 @@ use weft_nvme::fabrics::ConnectAttributes;
 use super::Io;
 use crate::group::core::Core;
 use crate::group::schedule::{Shares, TenantId, TenantKey};
-use crate::shared::classes::Grant;
+use crate::shared::classes::ClassSource;
 
 impl Io {
     /// Whose share its commands are part of, if that is known.
@@ -26,8 +26,8 @@ impl Io {
             return Some(tenant);
         }
         let rule = match self.class.grant() {
-            Grant::Rule(_, place) => Some(place),
-            Grant::Connect(_) | Grant::Automatic => None,
+            ClassSource::Rule(_, place) => Some(place),
+            ClassSource::Connect(_) | ClassSource::Automatic => None,
         };
         let weight = rule.and_then(|place| core.snapshot.qos_rules.get(place)?.weight);
         let key = match (rule, weight) {

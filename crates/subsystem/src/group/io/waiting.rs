@@ -3,9 +3,9 @@
 use weft_nvmf::queue::DeviceCommand;
 use weft_transport::Slot;
 
-use super::{Io, Work};
+use super::{Io, SlotState};
 use crate::group::core::{Context, Core};
-use crate::group::schedule::{FlowKey, Turn};
+use crate::group::schedule::{FlowKey, LimitAnswer};
 
 impl Io {
     /// The first command of a flow that has waited for a rate limit asks again.
@@ -13,31 +13,31 @@ impl Io {
         &mut self,
         flow: FlowKey,
         context: &mut Context<'_>,
-    ) -> Turn {
-        let Some(flows) = &self.flows else { return Turn::Empty };
+    ) -> LimitAnswer {
+        let Some(flows) = &self.flows else { return LimitAnswer::Empty };
         let work = |slot: Slot| self.work.get(slot.index());
         let (device, with) = match flows.first(flow).and_then(work) {
-            Some(Work::Throttled(device, _)) => (Some(*device), None),
-            Some(Work::Second { write, first, .. }) => match work(*first) {
-                Some(Work::First { compare, .. }) => (Some(*write), Some(*compare)),
+            Some(SlotState::Throttled(device, _)) => (Some(*device), None),
+            Some(SlotState::Second { write, first, .. }) => match work(*first) {
+                Some(SlotState::First { compare, .. }) => (Some(*write), Some(*compare)),
                 _ => (Some(*write), None),
             },
-            Some(Work::Copying(copy)) => {
+            Some(SlotState::Copying(copy)) => {
                 copy.step.limited().map_or((None, None), |[read, write]| (Some(write), Some(read)))
             }
             _ => (None, None),
         };
-        let Some(flows) = &mut self.flows else { return Turn::Empty };
+        let Some(flows) = &mut self.flows else { return LimitAnswer::Empty };
         let turn = flows.retry(device.as_ref(), with.as_ref(), flow, context.core);
-        let Turn::Begin(slot) = turn else { return turn };
+        let LimitAnswer::Begin(slot) = turn else { return turn };
         match self.take(slot) {
             // The namespace may have changed meanwhile.
-            Work::Throttled(device, data) => match self.queue.recheck(&device) {
+            SlotState::Throttled(device, data) => match self.queue.recheck(&device) {
                 Ok(()) => self.begin(slot, device, data, context),
                 Err(status) => self.end(slot, &device, status, context),
             },
-            Work::Copying(copy) => self.begin_piece(slot, copy, context),
-            pair @ Work::Second { first, .. } => {
+            SlotState::Copying(copy) => self.begin_piece(slot, copy, context),
+            pair @ SlotState::Second { first, .. } => {
                 self.put(slot, pair);
                 self.begin_pair(first, slot, context);
             }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::QosClass;
-use crate::shared::classes::{ClassWord, Grant};
+use crate::shared::classes::{ClassSource, ClassWord};
 
 /// Commands in flight of an express queue, at most: one that waits for each answer has one, and two
 /// if it has sent the next one before the answer to the last was handed to the network.
@@ -102,7 +102,7 @@ struct Place {
 #[derive(Debug)]
 pub(crate) struct QueueClass {
     /// Who decides it.
-    grant: Grant,
+    grant: ClassSource,
     /// Its connection, and whose it is.
     place: Place,
     is_express: bool,
@@ -257,7 +257,7 @@ fn turns<'a>(all: impl Iterator<Item = &'a Place>, places: usize) -> Vec<usize> 
 impl QueueClass {
     /// The class of a host's queue that is granted now.
     pub(crate) fn new(
-        grant: Grant,
+        grant: ClassSource,
         connection: usize,
         host: &str,
         group: &Express,
@@ -268,7 +268,7 @@ impl QueueClass {
             place: Place {
                 connection,
                 host: host.into(),
-                is_ruled: matches!(grant, Grant::Rule(..)),
+                is_ruled: matches!(grant, ClassSource::Rule(..)),
             },
             is_express: false,
             has_place: false,
@@ -283,9 +283,9 @@ impl QueueClass {
     }
 
     /// It is granted another class.
-    pub(crate) fn regrant(&mut self, grant: Grant, group: &mut Express) {
+    pub(crate) fn regrant(&mut self, grant: ClassSource, group: &mut Express) {
         self.grant = grant;
-        self.place.is_ruled = matches!(grant, Grant::Rule(..));
+        self.place.is_ruled = matches!(grant, ClassSource::Rule(..));
         self.has_place = self.is_express && !self.place.is_ruled;
         self.wait_no_longer(group);
         let (connection, is_ruled) = (self.place.connection, self.place.is_ruled);
@@ -304,7 +304,7 @@ impl QueueClass {
     }
 
     /// Who decides it.
-    pub(crate) const fn grant(&self) -> Grant {
+    pub(crate) const fn grant(&self) -> ClassSource {
         self.grant
     }
 
@@ -324,11 +324,12 @@ impl QueueClass {
     ) {
         let is_large = in_flight > IN_FLIGHT_MAX || bytes > BYTES_MAX;
         match self.grant {
-            Grant::Automatic if is_large => {
+            ClassSource::Automatic if is_large => {
                 self.since = now;
                 group.others_at = Some(now);
             }
-            Grant::Rule(QosClass::Throughput, _) | Grant::Connect(QosClass::Throughput) => {
+            ClassSource::Rule(QosClass::Throughput, _)
+            | ClassSource::Connect(QosClass::Throughput) => {
                 group.others_at = Some(now);
             }
             _ => {}
@@ -402,15 +403,16 @@ impl QueueClass {
     /// Whether it is to be express, if there is a place.
     fn is_wanted(&self, group: &Express, now: Duration) -> bool {
         match self.grant {
-            Grant::Automatic => {
+            ClassSource::Automatic => {
                 group.takes(self, now) && now.saturating_sub(self.since) >= PROBATION
             }
-            Grant::Connect(QosClass::Latency) => group.takes(self, now),
+            ClassSource::Connect(QosClass::Latency) => group.takes(self, now),
             // The operator's word: it holds beside whatever others, and without commands as well.
-            Grant::Rule(QosClass::Latency, _) => {
+            ClassSource::Rule(QosClass::Latency, _) => {
                 self.is_express() || group.queues.len() < QUEUES_RULED_MAX
             }
-            Grant::Rule(QosClass::Throughput, _) | Grant::Connect(QosClass::Throughput) => false,
+            ClassSource::Rule(QosClass::Throughput, _)
+            | ClassSource::Connect(QosClass::Throughput) => false,
         }
     }
 }
@@ -428,12 +430,12 @@ mod tests {
         Express::new(true)
     }
 
-    fn class_of(grant: Grant, connection: usize, group: &Express) -> QueueClass {
+    fn class_of(grant: ClassSource, connection: usize, group: &Express) -> QueueClass {
         QueueClass::new(grant, connection, "nqn.2024-01.a:h", group, us(0))
     }
 
     fn automatic(group: &Express) -> QueueClass {
-        class_of(Grant::Automatic, 0, group)
+        class_of(ClassSource::Automatic, 0, group)
     }
 
     /// A queue, and a group in which another one has had large commands at `others_at`.
@@ -486,7 +488,7 @@ mod tests {
         assert!(settle(&mut queue, &mut group, us(5000)));
         for (is_on, expected) in [(false, false), (true, true)] {
             group.replace(is_on);
-            queue.regrant(Grant::Automatic, &mut group);
+            queue.regrant(ClassSource::Automatic, &mut group);
             assert_eq!(settle(&mut queue, &mut group, us(5000)), expected);
         }
     }
@@ -496,7 +498,7 @@ mod tests {
     fn a_rule_decides_alone() {
         let mut group = Express::new(false);
         let [latency, throughput] =
-            [QosClass::Latency, QosClass::Throughput].map(|class| Grant::Rule(class, 0));
+            [QosClass::Latency, QosClass::Throughput].map(|class| ClassSource::Rule(class, 0));
         let mut queue = class_of(latency, 0, &group);
         assert!(settle(&mut queue, &mut group, us(0)));
         queue.count(&mut group, 128, 1 << 20, us(1));
@@ -515,12 +517,12 @@ mod tests {
     #[test]
     fn a_priority_decides_beside_others() {
         let (_, mut group) = self::queue(us(5000));
-        let urgent = Grant::Connect(QosClass::Latency);
+        let urgent = ClassSource::Connect(QosClass::Latency);
         let mut queue = class_of(urgent, 0, &group);
         queue.count(&mut group, 128, 1 << 20, us(5000));
         assert!(settle(&mut queue, &mut group, us(5000)));
         assert!(!settle(&mut queue, &mut group, us(105_000)), "the others have gone");
-        let mut other = class_of(Grant::Connect(QosClass::Throughput), 1, &group);
+        let mut other = class_of(ClassSource::Connect(QosClass::Throughput), 1, &group);
         other.count(&mut group, 1, 512, us(105_000));
         assert!(!other.is_to_change(&mut group, us(105_000)));
         assert!(settle(&mut queue, &mut group, us(105_000)));
@@ -604,7 +606,7 @@ mod tests {
     fn a_group_has_so_many_express_queues_at_most() {
         let (_, mut group) = queue(us(5000));
         let mut queues: Vec<_> =
-            (0..QUEUES_MAX + 9).map(|one| class_of(Grant::Automatic, one, &group)).collect();
+            (0..QUEUES_MAX + 9).map(|one| class_of(ClassSource::Automatic, one, &group)).collect();
         let express = settle_all(&mut queues, &mut group, us(5000));
         assert_eq!(express, (0..QUEUES_MAX).collect::<Vec<_>>());
         assert_eq!((group.queues(), group.waiting.len()), (QUEUES_MAX, 9));
@@ -620,10 +622,10 @@ mod tests {
     #[test]
     fn queues_take_turns_and_hosts_have_equally_many() {
         let (_, mut group) = queue(us(5000));
-        let ruled = Grant::Rule(QosClass::Latency, 0);
+        let ruled = ClassSource::Rule(QosClass::Latency, 0);
         let of_host = |connection: usize, group: &Express| {
             let host = if connection == 200 { "nqn.2024-01.a:other" } else { "nqn.2024-01.a:h" };
-            let grant = if connection == 201 { ruled } else { Grant::Automatic };
+            let grant = if connection == 201 { ruled } else { ClassSource::Automatic };
             QueueClass::new(grant, connection, host, group, us(0))
         };
         let mut queues: Vec<_> = (0..203).map(|one| of_host(one, &group)).collect();

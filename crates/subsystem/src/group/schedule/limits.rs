@@ -210,7 +210,7 @@ impl Throttle {
 
 /// Whether the first command of a flow may begin now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum LimitAnswer {
     /// It begins, and perhaps there are more.
     Begin(Slot),
     /// It asks again then.

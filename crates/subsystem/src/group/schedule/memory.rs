@@ -3,10 +3,9 @@
 //!
 //! While no connection waits, a command's buffer and memory for the data in its capsule come from
 //! the pool. As soon as a connection waits, [`Pool::take`] returns nothing: freed memory goes to
-//! the waiting connections, the hosts in turn and each one's in their order, and new commands wait
-//! with them. A connection that
-//! cannot be served yet is passed over, as others may need less; but after [`PASSED_OVER_MAX`]
-//! times all freed memory is kept for it.
+//! the waiting connections, the hosts in turn and the connections of each in their order, and new
+//! commands wait with them. A connection that cannot be served yet is passed over, as others may
+//! need less; but after [`PASSED_OVER_MAX`] times all freed memory is kept for it.
 //!
 //! The last part of the pool is a reserve: for admin and Fabrics commands, for fused pairs (half a
 //! pair must not wait for the other's memory), and for connections that hold memory which cannot
@@ -64,7 +63,7 @@ struct Waiter {
 
 /// The outcome of another attempt to get memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum MemoryTry {
     /// A command has a buffer, and others of the connection may still wait.
     Served { has_more: bool },
     /// There is no memory for it.
@@ -146,24 +145,24 @@ impl Memory {
 
     /// The outcome for the connection whose turn it was. If more of its commands wait, they wait
     /// behind the others.
-    pub(crate) fn end_try(&mut self, outcome: Outcome, now: Duration) {
-        if outcome == Outcome::Refused {
+    pub(crate) fn end_try(&mut self, outcome: MemoryTry, now: Duration) {
+        if outcome == MemoryTry::Refused {
             self.position += 1;
             return;
         }
         let Some(waiter) = self.waiting.remove(self.position) else { return };
         match outcome {
             _ if self.position == 0 => self.passed_over = 0,
-            Outcome::Served { .. } => self.passed_over += 1,
+            MemoryTry::Served { .. } => self.passed_over += 1,
             _ => {}
         }
         if let Some(waits) = self.waits.get_mut(waiter.index) {
             *waits = false;
         }
-        if matches!(outcome, Outcome::Served { .. }) {
+        if matches!(outcome, MemoryTry::Served { .. }) {
             self.rank_served = self.rank_served.max(waiter.rank);
         }
-        if outcome == (Outcome::Served { has_more: true }) {
+        if outcome == (MemoryTry::Served { has_more: true }) {
             self.wait(waiter.index, waiter.host, now);
         }
         self.set_reserve();
@@ -202,7 +201,7 @@ mod tests {
 
     const NOW: Duration = Duration::ZERO;
     const HOST: u64 = 1;
-    const SERVED: Outcome = Outcome::Served { has_more: false };
+    const SERVED: MemoryTry = MemoryTry::Served { has_more: false };
     const POOL: usize = 16 << 20;
 
     fn memory() -> Memory {
@@ -210,7 +209,7 @@ mod tests {
     }
 
     /// Tries all; those that `outcome` serves do not wait any more.
-    fn tries(memory: &mut Memory, mut outcome: impl FnMut(usize) -> Outcome) -> Vec<usize> {
+    fn tries(memory: &mut Memory, mut outcome: impl FnMut(usize) -> MemoryTry) -> Vec<usize> {
         let mut tried = Vec::new();
         memory.begin_tries();
         while let Some(index) = memory.next_try() {
@@ -241,7 +240,7 @@ mod tests {
         // It waits already.
         memory.wait(1, HOST, NOW);
         let mut more = true;
-        let served = |_| Outcome::Served { has_more: std::mem::take(&mut more) };
+        let served = |_| MemoryTry::Served { has_more: std::mem::take(&mut more) };
         assert_eq!(tries(&mut memory, served), [1, 2, 3, 1]);
         assert!(tries(&mut memory, |_| SERVED).is_empty());
     }
@@ -253,7 +252,7 @@ mod tests {
         let mut memory = memory();
         (1..=5).for_each(|index| memory.wait(index, HOST, NOW));
         memory.wait(9, HOST + 1, NOW);
-        let served = |_| Outcome::Served { has_more: true };
+        let served = |_| MemoryTry::Served { has_more: true };
         let mut order = Vec::new();
         for _ in 0..8 {
             memory.begin_tries();
@@ -274,13 +273,13 @@ mod tests {
         let mut outcome = |index| match index {
             2 if passed < 1000 => {
                 passed += 1;
-                Outcome::Served { has_more: true }
+                MemoryTry::Served { has_more: true }
             }
-            _ => Outcome::Refused,
+            _ => MemoryTry::Refused,
         };
         while tries(&mut memory, &mut outcome).len() > 1 {}
         assert_eq!(passed, PASSED_OVER_MAX);
-        assert_eq!(tries(&mut memory, |_| Outcome::Refused), [1], "nobody else is tried");
+        assert_eq!(tries(&mut memory, |_| MemoryTry::Refused), [1], "nobody else is tried");
         assert_eq!(tries(&mut memory, |_| SERVED), [1, 3, 2]);
     }
 
@@ -299,7 +298,7 @@ mod tests {
         let taken: Vec<_> = std::iter::from_fn(|| memory.grant(256 << 10)).collect();
         assert_eq!(taken.len(), 52);
         drop(taken);
-        assert_eq!(tries(&mut memory, |_| Outcome::NotWaiting), [1]);
+        assert_eq!(tries(&mut memory, |_| MemoryTry::NotWaiting), [1]);
         memory.recount_copied(1 << 20, 1000);
         memory.recount_copied(1 << 20, 0);
         memory.recount_copied(1000, 0);
@@ -358,19 +357,19 @@ mod tests {
                 memory.begin_tries();
                 while let Some(index) = memory.next_try() {
                     let outcome = match asks[index].sizes.front() {
-                        None => Outcome::NotWaiting,
+                        None => MemoryTry::NotWaiting,
                         Some(bytes) => match memory.grant(*bytes) {
-                            None => Outcome::Refused,
+                            None => MemoryTry::Refused,
                             Some(buffer) => {
                                 held.push(buffer);
                                 asks[index].sizes.pop_front();
-                                Outcome::Served { has_more: !asks[index].sizes.is_empty() }
+                                MemoryTry::Served { has_more: !asks[index].sizes.is_empty() }
                             }
                         },
                     };
                     let ahead = memory.waiting.len() - 1;
                     memory.end_try(outcome, NOW);
-                    if let Outcome::Served { .. } = outcome {
+                    if let MemoryTry::Served { .. } = outcome {
                         asks.iter_mut().for_each(|one| one.passed += 1);
                         asks[index].passed = 0;
                         asks[index].bound = (ahead + 1) * (PASSED_OVER_MAX as usize + 1);

@@ -77,10 +77,14 @@ fn it_is_asked_in_its_own_words() {
     let fewer = Job { copies: 1, ..job() };
     let words = perf(PathBuf::new(), 1).words(&fewer).expect("words").join(" ");
     assert!(words.contains("-c [2] "), "{words}");
+    let mix = Job { pattern: Pattern::RandRw, read_percent: 70.0, ..job() };
+    let words = perf(PathBuf::new(), 1).words(&mix).expect("words").join(" ");
+    assert!(words.contains(" -w randrw ") && words.contains(" -M 70 "), "{words}");
     let odd = Job { copies: 3, ..job() };
     assert!(perf(PathBuf::new(), 1).words(&odd).is_err_and(|why| why.contains("3 jobs")));
-    let mixed = Job { pattern: Pattern::RandRw, ..job() };
-    assert!(perf(PathBuf::new(), 1).words(&mixed).is_err());
+    let rate = weft_load::Rate { iops: 10.0, process: weft_load::pacer::Process::Fixed };
+    let paced = Job { rate: Some(rate), ..job() };
+    assert!(perf(PathBuf::new(), 1).words(&paced).is_err());
 }
 
 #[test]
@@ -147,6 +151,9 @@ fn a_run_has_its_requests_its_latencies_and_its_time() {
     let write = Job { pattern: Pattern::RandWrite, ..job() };
     let result = perf.run(&write, &AtomicBool::new(false), &mut Seen::default()).expect("a result");
     assert_eq!((result.total().write.requests, result.total().read.requests), (3000, 0));
+    let mix = Job { pattern: Pattern::RandRw, ..job() };
+    let result = perf.run(&mix, &AtomicBool::new(false), &mut Seen::default()).expect("a result");
+    assert_eq!((result.total().write.requests, result.total().read.requests), (0, 3000));
 }
 
 #[test]

@@ -6,9 +6,9 @@ use weft_nvmf::queue::{DeviceCommand, DeviceOperation};
 use weft_reactor::Buffer;
 use weft_transport::Slot;
 
-use super::{Io, Work};
+use super::{Io, SlotState};
 use crate::group::core::Context;
-use crate::group::devices::GONE;
+use crate::group::devices::NO_DEVICE;
 use crate::shared::io_metrics::Wait;
 
 impl Io {
@@ -24,11 +24,11 @@ impl Io {
         let first = held.and_then(|slot| u16::try_from(slot).ok()).map(Slot);
         let Some(first) = first else { return };
         let compare_data = match self.take(first) {
-            Work::Held { data, .. } => data,
+            SlotState::Held { data, .. } => data,
             _ => None,
         };
-        self.put(first, Work::First { compare, second, data: compare_data });
-        self.put(second, Work::Second { write, first, data: write_data });
+        self.put(first, SlotState::First { compare, second, data: compare_data });
+        self.put(second, SlotState::Second { write, first, data: write_data });
         if let Some(flows) = &mut self.flows
             && !flows.admit(second, &write, Some(&compare), context.core)
         {
@@ -43,8 +43,8 @@ impl Io {
     pub(super) fn begin_pair(&mut self, first: Slot, second: Slot, context: &mut Context<'_>) {
         for slot in [first, second] {
             let device = match self.work.get(slot.index()) {
-                Some(Work::First { compare, data: None, .. }) => *compare,
-                Some(Work::Second { write, data: None, .. }) => *write,
+                Some(SlotState::First { compare, data: None, .. }) => *compare,
+                Some(SlotState::Second { write, data: None, .. }) => *write,
                 _ => continue,
             };
             match context.core.schedule.memory.take_reserved(device.transfer.bytes()) {
@@ -67,7 +67,9 @@ impl Io {
         second: Slot,
         context: &mut Context<'_>,
     ) -> bool {
-        let Some(&Work::Second { write, .. }) = self.work.get(second.index()) else { return false };
+        let Some(&SlotState::Second { write, .. }) = self.work.get(second.index()) else {
+            return false;
+        };
         let waited = self.leave_flow(second, &write, context.core);
         if waited {
             self.fail_pair(first, second, Status::ABORT_REQUESTED, context);
@@ -79,8 +81,8 @@ impl Io {
         let (one, two) = (self.take(first), self.take(second));
         match (one, two) {
             (
-                Work::First { compare, second, data: Some(compare_data) },
-                Work::Second { write, first, data: Some(write_data) },
+                SlotState::First { compare, second, data: Some(compare_data) },
+                SlotState::Second { write, first, data: Some(write_data) },
             ) => {
                 let halves = [compare, write];
                 if let Err(status) = self.queue.recheck(&write) {
@@ -102,10 +104,10 @@ impl Io {
                 }
                 if context.core.submit(write.device, self.id, second, operation) {
                     self.at_devices += 1;
-                    self.put(first, Work::Compared(compare));
-                    self.put(second, Work::Paired { write, first });
+                    self.put(first, SlotState::Compared(compare));
+                    self.put(second, SlotState::Paired { write, first });
                 } else {
-                    self.fail_halves([first, second], halves, GONE, context);
+                    self.fail_halves([first, second], halves, NO_DEVICE, context);
                 }
             }
             (one, two) => {
@@ -122,7 +124,7 @@ impl Io {
         status: Status,
         context: &mut Context<'_>,
     ) {
-        if let (Work::First { compare, .. }, Work::Second { write, .. }) =
+        if let (SlotState::First { compare, .. }, SlotState::Second { write, .. }) =
             (self.take(first), self.take(second))
         {
             self.fail_halves([first, second], [compare, write], status, context);
