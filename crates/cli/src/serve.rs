@@ -106,7 +106,8 @@ pub(crate) struct Options {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Metrics")]
 struct Metrics {
-    /// Serve metrics by HTTP at /metrics, of each host's commands by latency as well. A port
+    /// Serve metrics by HTTP at /metrics, of each host's commands by latency as well; /healthz is
+    /// answered as long as the process is alive, and /readyz while a port is open. A port
     /// without an address is on 127.0.0.1. Anyone who can reach the port may read.
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::address)]
     metrics: Option<SocketAddr>,
@@ -326,6 +327,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
             }
         }
     }
+    operator.begin_stop();
     tell_manager(NotifyState::Stopping);
     announced.stop();
     registered.stop();

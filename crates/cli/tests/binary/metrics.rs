@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
 
-use crate::weft::{Folder, Target, command, weft};
+use crate::weft::{Folder, NQN, Target, command, weft};
 
 /// Sends these bytes; returns the whole answer.
 fn ask(target: &Target, request: &str) -> String {
@@ -95,6 +95,32 @@ fn what_is_scraped_is_what_the_load_did() {
     let (head, open) = get(&target, "/metrics", "application/openmetrics-text;version=1.0.0");
     assert!(head.contains("application/openmetrics-text"), "{head}");
     assert!(open.ends_with("# EOF\n"), "{open}");
+    target.stop();
+}
+
+#[test]
+fn a_target_is_ready_while_a_port_is_open() {
+    let folder = Folder::new("ready");
+    let control = format!("unix:{}", folder.path("control").display());
+    let mut empty = command("epoll");
+    empty.args(["target", "--stop-with-stdin", "-o", "json", "--metrics", "0"]);
+    empty.args(["--control", &control]);
+    let target = Target::spawn("epoll", empty);
+    let of = |path: &str| {
+        let (head, body) = get(&target, path, "*/*");
+        (head.split(' ').nth(1).expect("a status").to_owned(), body)
+    };
+    let answer = |status: &str, body: &str| (status.to_owned(), body.to_owned());
+    assert_eq!(of("/healthz"), answer("200", "alive\n"));
+    assert_eq!(of("/readyz"), answer("503", "no port is open yet\n"));
+    let ctl = |words: &[&str]| {
+        let all = [&["ctl", "--control", &control][..], words].concat();
+        weft("epoll", all).text()
+    };
+    ctl(&["subsystem", "create", NQN, "--allow-any-host"]);
+    ctl(&["listener", "add", NQN, "tcp://127.0.0.1:0"]);
+    assert_eq!(of("/readyz"), answer("200", "ready\n"));
+    ctl(&["subsystem", "delete", NQN]);
     target.stop();
 }
 
