@@ -10,6 +10,7 @@ pub mod lines;
 pub mod package;
 pub mod packages;
 pub mod python;
+pub mod release;
 pub mod report;
 pub mod supply;
 pub mod test;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::test::Extent;
-use xtask::{bench, cargo, docs, fuzz, instructions, lines, package, supply, test, tidy};
+use xtask::{bench, cargo, docs, fuzz, instructions, lines, package, release, supply, test, tidy};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "Developers' tasks of weft", after_help = MORE)]
@@ -42,6 +42,8 @@ enum Task {
     Docs,
     /// Build packages, serve from each of them, and write their SHA256SUMS
     Package(package::Options),
+    /// Make everything that the page of a release needs, and install from it
+    Release(release::Options),
     /// Fuzz one target of fuzz/
     Fuzz {
         target: String,
@@ -99,6 +101,7 @@ fn run(task: Task) -> Result<ExitCode> {
             package::test_static(root, &mut report);
             report.finish()
         }
+        Task::Release(options) => release::run(root, &options).map(|()| true)?,
         Task::Package(options) => package::run(root, &options).map(|()| true)?,
         Task::Fuzz { target, seconds } => fuzz::run(root, &target, seconds).map(|()| true)?,
         Task::Peers(words) => {

@@ -1,14 +1,16 @@
 //! `cargo xtask package`: the ways in which weft is installed without a compiler.
 //!
-//! A Debian package, a container image that is made of it, a Python wheel that carries the binary,
-//! and a static binary. The first three share one binary, which needs no newer C library than the
-//! oldest one that wheels are built for. Each is tried where it will run: in a root, an
-//! environment or alone, with a target that serves and a load that reads from it.
+//! A Debian package, an RPM of the same files, a container image that is made of the first, a
+//! Python wheel that carries the binary, and a static binary. The first four share one binary,
+//! which needs no newer C library than the oldest one that wheels are built for. Each is tried
+//! where it will run: in a root, an environment or alone, with a target that serves and a load that
+//! reads from it.
 
 mod binary;
 mod deb;
 mod image;
 mod parts;
+mod rpm;
 mod serve;
 mod static_binary;
 mod wheel;
@@ -17,8 +19,13 @@ use crate::cargo::{build_binary, target_folder};
 use crate::python::succeeded;
 use crate::report::Report;
 use anyhow::{Result, ensure};
+use binary::{DIST, QUICK};
 use clap::{Args, ValueEnum};
-use parts::{Arch, Parts};
+pub(crate) use deb::SUITE;
+pub use parts::{Arch, VERSION, tar, time};
+pub(crate) use parts::{date, empty};
+
+use parts::Parts;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,6 +53,8 @@ pub struct Options {
 enum Kind {
     /// A Debian package
     Deb,
+    /// A package for Fedora, RHEL, openSUSE and their relatives
+    Rpm,
     /// A container image, as an OCI archive
     Image,
     /// A Python wheel that carries the binary
@@ -76,30 +85,55 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     };
     let mut built = Vec::new();
     for arch in options.arch.iter().copied() {
-        if wants(Kind::Deb) || wants(Kind::Image) || wants(Kind::Wheel) {
-            let binary = match &options.binary {
-                Some(binary) => binary.clone(),
-                None => binary::shared(root, arch)?,
-            };
-            let parts = Parts::new(root, arch, &binary, &native)?;
-            built.extend(shared(&parts, wants)?);
-        }
-        if wants(Kind::Static) {
-            let binary = binary::alone(root, arch, &["--profile", "dist"])?;
-            let parts = Parts::new(root, arch, &binary, &native)?;
-            built.push(static_binary::build(&parts)?);
-            if parts.runs_here() {
-                static_binary::check(&parts)?;
-            }
-        }
+        built.extend(of_arch(root, arch, &native, options.binary.as_deref(), wants, DIST)?);
     }
     checksums(&target_folder(root).join("package"), &built)
 }
 
-/// All kinds of packages for all processors, as they are shipped.
-pub fn everything(root: &Path) -> Result<()> {
-    let arch = Arch::value_variants().to_vec();
-    run(root, &Options { kinds: Vec::new(), arch, binary: None, test: false })
+/// The packages for a processor.
+fn of_arch(
+    root: &Path,
+    arch: Arch,
+    native: &Path,
+    given: Option<&Path>,
+    wants: impl Fn(Kind) -> bool,
+    profile: &[&str],
+) -> Result<Vec<PathBuf>> {
+    let mut built = Vec::new();
+    if [Kind::Deb, Kind::Rpm, Kind::Image, Kind::Wheel].into_iter().any(&wants) {
+        let binary = match given {
+            Some(binary) => binary.to_owned(),
+            None => binary::shared(root, arch, profile)?,
+        };
+        built.extend(shared(&Parts::new(root, arch, &binary, native)?, &wants)?);
+    }
+    if wants(Kind::Static) {
+        let binary = binary::alone(root, arch, profile)?;
+        let parts = Parts::new(root, arch, &binary, native)?;
+        built.push(static_binary::build(&parts)?);
+        if parts.runs_here() {
+            static_binary::check(&parts)?;
+        }
+    }
+    Ok(built)
+}
+
+/// All kinds of packages for these processors, as they are shipped or soon.
+pub fn build(root: &Path, arch: &[Arch], quick: bool) -> Result<Vec<PathBuf>> {
+    let native = build_binary(root)?;
+    let profile = if quick { QUICK } else { DIST };
+    let of = |arch: &Arch| of_arch(root, *arch, &native, None, |_| true, profile);
+    Ok(arch.iter().map(of).collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// Serves from what is installed in a root.
+pub(crate) fn serve_in(root: &Path) -> Result<()> {
+    serve::serve(&parts::inside(root, "/usr/bin/weft")?, root)
+}
+
+/// What an RPM of this machine's processor needs, where no distribution has it.
+pub(crate) fn base_rpm(root: &Path) -> Result<PathBuf> {
+    rpm::base(root)
 }
 
 /// Installs the Debian package of a binary in a root of its own that has systemd.
@@ -117,6 +151,9 @@ fn shared(parts: &Parts<'_>, wants: impl Fn(Kind) -> bool) -> Result<Vec<PathBuf
             deb::check(parts, &deb)?;
         }
         built.push(deb.clone());
+    }
+    if wants(Kind::Rpm) {
+        built.push(rpm::build(parts)?);
     }
     if wants(Kind::Image) {
         let image = image::build(parts, &deb)?;
@@ -152,9 +189,7 @@ pub fn test(root: &Path, report: &mut Report, all: bool) {
 /// A static binary, of which every part is compiled for this test alone.
 pub fn test_static(root: &Path, report: &mut Report) {
     report.check("package/static", || {
-        // It has little to do.
-        let quick = ["--config", "profile.dev.opt-level=0", "--config", "profile.dev.debug=false"];
-        let binary = binary::alone(root, Arch::here(), &quick)?;
+        let binary = binary::alone(root, Arch::here(), QUICK)?;
         let parts = Parts::new(root, Arch::here(), &binary, &binary)?;
         static_binary::build(&parts)?;
         static_binary::check(&parts)

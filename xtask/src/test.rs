@@ -5,7 +5,7 @@
 
 use crate::cargo::{self, EPOLL, FEATURES, TestProgram, cargo, cargo_command};
 use crate::report::Report;
-use crate::{docs, fuzz, instructions, lines, package, packages, supply, tidy};
+use crate::{docs, fuzz, instructions, lines, package, packages, release, supply, tidy};
 use anyhow::{Result, bail};
 use std::path::Path;
 
@@ -53,7 +53,8 @@ pub fn run(root: &Path, extent: Extent) -> Result<bool> {
         // Each harness also runs briefly among the tests of the crates.
         report.announce("fuzz targets");
         fuzz::all(root, &mut report, FUZZ_SECONDS);
-        report.check("packages as shipped", || package::everything(root));
+        report.check("crates as published", || supply::publish(root));
+        report.check("a release, twice", || release::test(root));
     }
     if extent != Extent::Quick {
         package::test(root, &mut report, extent == Extent::All);

@@ -18,10 +18,10 @@ use crate::table::Table;
 use crate::values::{pattern, rate, size, time};
 
 /// No way holds the objective, as far as it is known.
-const NONE_HOLDS: u8 = 3;
+pub(crate) const NONE_HOLDS: u8 = 3;
 
 /// The way that was advised did not hold it when it was measured.
-const NOT_CONFIRMED: u8 = 4;
+pub(crate) const NOT_CONFIRMED: u8 = 4;
 
 /// The study that is measured, and its loads: with the capacity six cells for each way.
 const STUDY: &str = "latency-vs-load";

@@ -18,7 +18,7 @@ use std::time::Duration;
 use clap::{ArgGroup, ArgMatches, Args};
 use sd_notify::NotifyState;
 use weft_backend::{Resized, files};
-use weft_rpc::Token;
+use weft_rpc::{ParseListeningError, Token};
 use weft_target::config::{
     Config, IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER, Limits, Listen, State, Transport, socket_address,
 };
@@ -74,10 +74,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Answer JSON-RPC 2.0 here: unix:PATH or tcp://ADDRESS:PORT. SPDK's tools change the target
-    /// through it (docs/control.md); one without namespaces starts and waits. On 127.0.0.1 every
-    /// user of this machine may call; other addresses need --control-token-file.
+    /// through it (docs/control.md); one without namespaces starts and waits. Only the target's
+    /// user may call at a Unix socket, or with unix:PATH,mode=0660,group=GROUP a group as well. On
+    /// 127.0.0.1 every user of this machine may call; other addresses need --control-token-file.
     #[arg(long, value_name = "URL", value_parser = control_address)]
-    control: Option<weft_rpc::Address>,
+    control: Option<weft_rpc::Listening>,
     /// Over TCP answer only callers that have the same file: one line of at least 16 characters.
     #[arg(long, value_name = "FILE", requires = "control")]
     control_token_file: Option<PathBuf>,
@@ -105,7 +106,8 @@ pub(crate) struct Options {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Metrics")]
 struct Metrics {
-    /// Serve metrics by HTTP at /metrics, of each host's commands by latency as well. A port
+    /// Serve metrics by HTTP at /metrics, of each host's commands by latency as well; /healthz is
+    /// answered as long as the process is alive, and /readyz while a port is open. A port
     /// without an address is on 127.0.0.1. Anyone who can reach the port may read.
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::address)]
     metrics: Option<SocketAddr>,
@@ -299,7 +301,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     if let Some(pair) = &pair {
         operator.set_pair(Pair::start(pair, &operator)?);
     }
-    let start = |address| Control::start(address, token, &operator, wish, options.loads);
+    let start = |at| Control::start(at, token, &operator, wish, options.loads);
     let control = options.control.as_ref().map(start).transpose()?;
     let metrics = |at| metrics::start(at, Arc::clone(&operator));
     let at = Reached {
@@ -325,6 +327,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
             }
         }
     }
+    operator.begin_stop();
     tell_manager(NotifyState::Stopping);
     announced.stop();
     registered.stop();
@@ -361,8 +364,8 @@ fn reload(
     outcome
 }
 
-fn control_address(text: &str) -> Result<weft_rpc::Address, String> {
-    text.parse().map_err(|error: weft_rpc::ParseAddressError| error.to_string())
+fn control_address(text: &str) -> Result<weft_rpc::Listening, String> {
+    text.parse().map_err(|error: ParseListeningError| error.to_string())
 }
 
 /// The configuration, read again at each reload. `nqn` is the name of the subsystem that the flags
@@ -420,7 +423,7 @@ impl Options {
     /// What callers over TCP must show.
     fn control_token(&self) -> Result<Option<Token>, Failure> {
         let token = self.control_token_file.as_deref().map(session::token).transpose()?;
-        match &self.control {
+        match self.control.as_ref().map(weft_rpc::Listening::address) {
             Some(address) if address.is_remote() && token.is_none() => {
                 Err(Failure::Because(format!(
                     "--control {address} would let everyone who reaches this port change the \

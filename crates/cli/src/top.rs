@@ -1,5 +1,8 @@
 //! `weft top`: what a target does now, read over its control socket.
 
+mod keys;
+mod view;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,6 +13,8 @@ use weft_load::units;
 use weft_rpc::Client;
 use weft_statistics::{GetStatistics, HostCommands, RateLimit, Served, Statistics, Waits};
 
+use self::keys::Keyboard;
+use self::view::{Reading, View, no_keyboard, pause};
 use crate::ctl::session;
 use crate::failure::Failure;
 use crate::output;
@@ -24,11 +29,8 @@ const SLOWEST: usize = 3;
 /// A name has at least as many, whatever the terminal's width.
 const NAME_COLUMNS_MIN: usize = 8;
 
-/// Cursor to the first place, and the screen cleared.
-const CLEAR: &str = "\x1b[H\x1b[2J";
-
 /// Options of `weft top`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     target: session::ControlledTarget,
@@ -79,8 +81,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut client = options.target.connect(session::TIMEOUT)?;
     let read = |client: &mut Client| client.call::<GetStatistics>(&()).map_err(Failure::because);
     let mut before = read(&mut client)?;
-    loop {
-        std::thread::sleep(options.interval);
+    let is_live = !options.once && !options.json && output::columns().is_some();
+    let keyboard = if is_live { Keyboard::open().map_err(no_keyboard)? } else { None };
+    let mut view =
+        View { options: options.clone(), has_keys: keyboard.is_some(), shows_keys: false };
+    let mut last = None;
+    while pause(keyboard.as_ref(), &mut view, last.as_ref())? {
         let now = read(&mut client)?;
         if now.process_id != before.process_id {
             // Another target serves there: its counters began anew.
@@ -88,22 +94,20 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             continue;
         }
         let between = now.since(&before);
-        let queues = if options.queues { queues(&mut client)? } else { Vec::new() };
+        let queues = if view.options.queues { queues(&mut client)? } else { Vec::new() };
         if options.json {
             output::print(&format!("{}\n", as_json(&between, &now, &queues, options)))?;
         } else {
-            let columns = output::columns();
-            let clear = if columns.is_some() && !options.once { CLEAR } else { "" };
-            let period = if options.since_start { now.whole() } else { between };
-            let screen = screen(&period, &queues, options, columns.unwrap_or(COLUMNS));
-            output::print_bytes(clear.as_bytes())?;
-            output::print(&screen)?;
+            let reading = Reading { between, whole: now.whole(), queues };
+            view.show(&reading, is_live)?;
+            last = Some(reading);
         }
         if options.once {
             return Ok(());
         }
         before = now;
     }
+    Ok(())
 }
 
 /// Rates and latencies of a period.
@@ -536,7 +540,7 @@ mod tests {
 
     use super::*;
 
-    fn options(sort: Sort, filter: Option<&str>) -> Options {
+    pub(super) fn options(sort: Sort, filter: Option<&str>) -> Options {
         Options {
             target: session::ControlledTarget::default(),
             interval: Duration::from_secs(1),

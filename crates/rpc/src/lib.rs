@@ -12,6 +12,7 @@
 //! - Whatever a peer sends, it gets an error or its connection is closed; nothing panics, and no
 //!   buffer grows beyond [`limits`].
 //! - A call without a reply in time fails; it never hangs.
+//! - Nobody but its user may connect to a Unix socket, unless [`Listening`] names a group.
 //! - Over TCP a server that has a [`Token`] answers nobody who does not show it first.
 //! - Nothing here runs on a data path: each connection has a thread of its own, which blocks.
 
@@ -20,6 +21,7 @@ mod caller;
 mod client;
 mod codec;
 pub mod limits;
+mod listening;
 pub mod machine;
 mod message;
 mod method;
@@ -30,6 +32,7 @@ pub use address::{Address, ParseAddressError};
 pub use caller::Caller;
 pub use client::{CallError, Client};
 pub use codec::{ReadError, read_value};
+pub use listening::{Listening, ParseListeningError};
 pub use message::{Code, ErrorObject, Id, Request, Response};
 pub use method::{Method, Methods};
 pub use server::{Server, serve};

@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{fs, thread};
 
-use rustix::fs::Mode;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::Value;
 
 use crate::address::Address;
@@ -23,6 +21,7 @@ use crate::limits::{
     ANSWER_TIMEOUT, AUTHENTICATE_READS, AUTHENTICATE_TIMEOUT, BATCH_MAX, CONNECTIONS_MAX,
     REQUEST_BYTES_MAX, SEND_TIMEOUT, SILENCE_MAX,
 };
+use crate::listening::Listening;
 use crate::message::{Code, ErrorObject, Id, Request, Response, VERSION};
 use crate::method::{Method, Methods};
 use crate::token::{Authenticate, AuthenticateParams, Token};
@@ -37,9 +36,6 @@ pub struct Server {
 
 /// How often a server that ends looks whether all calls are answered.
 const ANSWER_CHECK: Duration = Duration::from_millis(1);
-
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 128;
 
 /// State shared by a server's connections.
 #[derive(Debug)]
@@ -58,17 +54,22 @@ impl Server {
     ///
     /// # Errors
     /// The address cannot be used.
-    pub fn start(address: &Address, methods: Methods, token: Option<Token>) -> io::Result<Self> {
+    pub fn start(
+        at: impl Into<Listening>,
+        methods: Methods,
+        token: Option<Token>,
+    ) -> io::Result<Self> {
+        let listening = at.into();
         let (connections, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let served = Arc::new(Shared { methods, token, connections, calls });
         let shared = Arc::clone(&served);
-        let address = match address {
+        let address = match listening.address() {
             Address::Unix(path) => {
-                let listener = listen_unix(path)?;
+                let listener = listen_unix(&listening, path)?;
                 spawn("weft-control", move || {
                     accept(&shared, || listener.accept().map(|(stream, _)| stream), Stream::Unix);
                 })?;
-                address.clone()
+                listening.address
             }
             Address::Tcp(wanted) => {
                 let listener = TcpListener::bind(wanted)?;
@@ -113,18 +114,12 @@ impl Drop for Server {
     }
 }
 
-fn listen_unix(path: &Path) -> io::Result<UnixListener> {
+fn listen_unix(listening: &Listening, path: &Path) -> io::Result<UnixListener> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err() {
         fs::remove_file(path)?;
     }
-    // Only this process's user may control it, from the moment the path exists.
-    let socket =
-        net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    net::listen(&socket, BACKLOG)?;
-    Ok(socket.into())
+    listening.listen_unix(path).map(Into::into)
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {

@@ -25,6 +25,10 @@
 //!   that Connect is never begun.
 //! * A peer costs others at most their share of the machine.
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod config;
 mod control;
 mod group;

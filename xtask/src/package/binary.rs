@@ -10,22 +10,32 @@ use std::process::Command;
 
 /// The oldest C library that Rust's standard library runs on, and that of manylinux2014.
 const GLIBC: &str = "2.17";
+/// What is shipped.
+pub(super) const DIST: &[&str] = &["--profile", "dist"];
+/// What has little to do, and is built soon.
+pub(super) const QUICK: &[&str] =
+    &["--config", "profile.dev.opt-level=0", "--config", "profile.dev.debug=false"];
+
 /// It links for an older C library than this machine's, and for another processor.
 const ZIGBUILD: &str = "cargo-zigbuild==0.24.1";
 
 /// A binary with shared libraries, for every distribution since CentOS 7.
-pub(super) fn shared(root: &Path, arch: Arch) -> Result<PathBuf> {
+pub(super) fn shared(root: &Path, arch: Arch, profile: &[&str]) -> Result<PathBuf> {
     let target = format!("{}-unknown-linux-gnu", arch.name());
-    zigbuild(root, &target, &format!("{target}.{GLIBC}"), &["--profile", "dist"])?;
-    Ok(target_folder(root).join(target).join("dist/weft"))
+    zigbuild(root, &target, &format!("{target}.{GLIBC}"), profile)?;
+    Ok(built(root, &target, profile))
 }
 
 /// A binary without shared libraries; `profile` are cargo's options.
 pub(super) fn alone(root: &Path, arch: Arch, profile: &[&str]) -> Result<PathBuf> {
     let target = format!("{}-unknown-linux-musl", arch.name());
     zigbuild(root, &target, &target, profile)?;
+    Ok(built(root, &target, profile))
+}
+
+fn built(root: &Path, target: &str, profile: &[&str]) -> PathBuf {
     let folder = if profile.contains(&"dist") { "dist" } else { "debug" };
-    Ok(target_folder(root).join(target).join(folder).join("weft"))
+    target_folder(root).join(target).join(folder).join("weft")
 }
 
 /// Builds the binary, with TLS, whose library is written in C: zig is its compiler and the linker.
@@ -39,7 +49,25 @@ fn zigbuild(root: &Path, target: &str, versioned: &str, profile: &[&str]) -> Res
     }
     let mut command = cargo_command(root);
     command.args(["zigbuild", "--package", "weft-cli", "--target", versioned]);
+    command
+        .env("CARGO_ENCODED_RUSTFLAGS", names_of_folders(root, "--remap-path-prefix=")?.join(FLAG));
+    command.env("TARGET_CFLAGS", names_of_folders(root, "-ffile-prefix-map=")?.join(" "));
     run(command.args(FEATURES).args(profile).env("PATH", path))
+}
+
+/// What is between flags in cargo's variable.
+const FLAG: &str = "\x1f";
+
+/// Flags by which no folder of this machine is in the binary, which is then the same wherever it is
+/// built.
+fn names_of_folders(root: &Path, flag: &str) -> Result<Vec<String>> {
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo"));
+    let registry = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home);
+    let registry = registry.context("neither CARGO_HOME nor HOME is set")?;
+    // What comes later counts: the target folder may be below the root.
+    let folders =
+        [(registry, "/cargo"), (root.to_owned(), "/weft"), (target_folder(root), "/target")];
+    Ok(folders.map(|(folder, name)| format!("{flag}{}={name}", folder.display())).to_vec())
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -6,6 +6,7 @@
 use super::binary;
 use super::parts::{Parts, VERSION, inside, list_of_parts, place, place_documents};
 use super::serve::serve;
+use crate::cargo::target_folder;
 use crate::packages;
 use crate::python::succeeded;
 use anyhow::{Context, Result};
@@ -14,16 +15,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The Debian release of roots that are made for the package.
-pub(super) const SUITE: &str = "bookworm";
+pub(crate) const SUITE: &str = "bookworm";
 
 /// Builds the package and returns its path.
 pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
     packages::need("dpkg-deb builds the package", &[("dpkg-deb", "dpkg")])?;
-    let tree = parts.empty("tree")?;
-    place(&tree, "usr/bin/weft", &fs::read(&parts.binary)?, 0o755)?;
-    shell_files(&parts.native, &tree)?;
-    documents(parts.root, &tree)?;
-    list_of_parts(parts, "gnu", &tree, "usr/share/doc/weft/sbom.cdx.json")?;
+    let tree = files(parts, "usr/share/zsh/vendor-completions/_weft")?;
     let control = control(parts, kib(&tree)?)?;
     place(&tree, "DEBIAN/control", control.as_bytes(), 0o644)?;
     for script in ["postinst", "prerm", "postrm"] {
@@ -31,14 +28,24 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
         place(&tree, &format!("DEBIAN/{script}"), &text, 0o755)?;
     }
     let package = parts.folder.join(format!("weft_{VERSION}_{}.deb", parts.arch.debian()));
-    let mut command = Command::new("dpkg-deb");
+    let mut command = parts.command("dpkg-deb");
     command.args(["--build", "--root-owner-group", "-Zxz"]).arg(&tree).arg(&package);
     succeeded(&mut command)?;
     Ok(package)
 }
 
+/// A folder with the files that the package installs; `zsh` is where its completions are.
+pub(super) fn files(parts: &Parts<'_>, zsh: &str) -> Result<PathBuf> {
+    let tree = parts.empty("tree")?;
+    place(&tree, "usr/bin/weft", &fs::read(&parts.binary)?, 0o755)?;
+    shell_files(&parts.native, &tree, zsh)?;
+    documents(parts.root, &tree)?;
+    list_of_parts(parts, "gnu", &tree, "usr/share/doc/weft/sbom.cdx.json")?;
+    Ok(tree)
+}
+
 /// Man pages and completions, which the binary makes itself.
-fn shell_files(weft: &Path, tree: &Path) -> Result<()> {
+fn shell_files(weft: &Path, tree: &Path, zsh: &str) -> Result<()> {
     let pages = tree.join("usr/share/man/man1");
     fs::create_dir_all(&pages)?;
     succeeded(Command::new(weft).arg("man").arg(&pages))?;
@@ -47,7 +54,7 @@ fn shell_files(weft: &Path, tree: &Path) -> Result<()> {
     }
     for (shell, path) in [
         ("bash", "usr/share/bash-completion/completions/weft"),
-        ("zsh", "usr/share/zsh/vendor-completions/_weft"),
+        ("zsh", zsh),
         ("fish", "usr/share/fish/vendor_completions.d/weft.fish"),
     ] {
         let script = succeeded(Command::new(weft).args(["completion", shell]))?;
@@ -83,25 +90,29 @@ fn documents(root: &Path, tree: &Path) -> Result<()> {
 /// reads from its target.
 pub(super) fn check(parts: &Parts<'_>, package: &Path) -> Result<()> {
     let folder = parts.empty("root")?;
-    let downloads = parts.folder.join("depends");
-    fs::create_dir_all(&downloads)?;
-    for name in field(package, "Depends")? {
-        if !has_package(&downloads, &name)? {
-            packages::download(&downloads, &name)?;
-        }
-    }
-    let mut packages = vec![package.to_owned()];
-    for entry in fs::read_dir(&downloads)? {
-        packages.push(entry?.path());
-    }
-    for package in packages {
-        extract(&package, &folder)?;
-    }
-    // Debian's /lib and /lib64 are links into /usr.
-    for link in ["lib", "lib64"] {
-        merge_usr(&folder, link)?;
-    }
+    extract_here(parts.root, &folder, &field(package, "Depends")?, &[package])?;
     serve(&inside(&folder, "/usr/bin/weft")?, &folder)
+}
+
+/// Unpacks these packages of Debian and these files into a root.
+pub(super) fn extract_here(
+    root: &Path,
+    folder: &Path,
+    names: &[String],
+    files: &[&Path],
+) -> Result<()> {
+    let downloads = target_folder(root).join("package/depends");
+    fs::create_dir_all(&downloads)?;
+    for name in names {
+        if package_file(&downloads, name)?.is_none() {
+            packages::download(&downloads, name)?;
+        }
+        let file = package_file(&downloads, name)?;
+        extract(&file.with_context(|| format!("there is no package {name}"))?, folder)?;
+    }
+    files.iter().try_for_each(|file| extract(file, folder))?;
+    // Debian's /lib and /lib64 are links into /usr.
+    ["lib", "lib64"].iter().try_for_each(|link| merge_usr(folder, link))
 }
 
 /// Installs a package with dpkg, which runs its scripts, in a new root that has systemd.
@@ -128,14 +139,15 @@ pub(super) fn field(package: &Path, field: &str) -> Result<Vec<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
-fn has_package(folder: &Path, name: &str) -> Result<bool> {
+fn package_file(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
     let prefix = format!("{name}_");
     for entry in fs::read_dir(folder)? {
-        if entry?.file_name().to_string_lossy().starts_with(&prefix) {
-            return Ok(true);
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            return Ok(Some(entry.path()));
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 fn merge_usr(folder: &Path, link: &str) -> Result<()> {

@@ -5,7 +5,7 @@
 //! nothing of another processor has to run.
 
 use super::deb;
-use super::parts::{Parts, VERSION, inside, place};
+use super::parts::{Parts, VERSION, date, inside, place, tar};
 use super::serve::serve;
 use crate::packages;
 use crate::python::succeeded;
@@ -29,27 +29,35 @@ pub(super) fn build(parts: &Parts<'_>, deb: &Path) -> Result<PathBuf> {
     umoci(&["init", "--layout"], &layout)?;
     let image = tagged(&layout);
     umoci(&["new", "--image"], &image)?;
+    let created = date(&parts.time, "--iso-8601=seconds")?;
     for (tree, what) in [(libraries(parts, deb)?, deb::SUITE), (weft(parts, deb)?, "weft")] {
+        set_times(&tree, &parts.time)?;
         let comment = format!("--history.comment={what}");
-        succeeded(Command::new("umoci").args(["insert", &comment, "--image"]).args([
-            image.as_path(),
-            &tree,
-            Path::new("/"),
-        ]))?;
+        let mut insert = Command::new("umoci");
+        insert.args(["insert", &comment, "--history.created", &created, "--image"]);
+        succeeded(insert.args([image.as_path(), &tree, Path::new("/")]))?;
     }
     let mut command = Command::new("umoci");
     command.args(["config", "--architecture", parts.arch.debian(), "--os", "linux"]);
     command.args(["--config.entrypoint", "/usr/bin/weft", "--config.cmd", "--help"]);
     command.args(["--config.workingdir", "/var/lib/weft", "--config.exposedports", "4420/tcp"]);
+    command.args(["--created", &created, "--history.created", &created]);
     command.arg(format!("--config.user={USER}:{USER}"));
     command.arg(format!("--config.label=org.opencontainers.image.version={VERSION}"));
     command.args(["--config.label", "org.opencontainers.image.licenses=MIT OR Apache-2.0"]);
     succeeded(command.arg("--image").arg(&image))?;
     umoci(&["gc", "--layout"], &layout)?;
     let archive = parts.folder.join(format!("weft-{VERSION}-{}.oci.tar", parts.arch.debian()));
-    let parts = ["blobs", "index.json", "oci-layout"];
-    succeeded(Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&layout).args(parts))?;
+    tar(&parts.time, &archive, &layout, &["blobs", "index.json", "oci-layout"])?;
     Ok(archive)
+}
+
+/// Sets the time of all files, which a layer has.
+fn set_times(tree: &Path, time: &str) -> Result<()> {
+    let touch = format!("--date=@{time}");
+    let mut find = Command::new("find");
+    let touch = ["-depth", "-exec", "touch", "--no-dereference", &touch, "{}", "+"];
+    succeeded(find.arg(tree).args(touch)).map(drop)
 }
 
 fn need() -> Result<()> {
@@ -74,7 +82,7 @@ fn tagged(layout: &Path) -> PathBuf {
 fn libraries(parts: &Parts<'_>, deb: &Path) -> Result<PathBuf> {
     let names = [deb::field(deb, "Depends")?, deb::field(deb, "Recommends")?].concat();
     let tree = parts.empty("libraries")?;
-    let mut command = Command::new("mmdebstrap");
+    let mut command = parts.command("mmdebstrap");
     command.args(["--quiet", "--variant=extract", "--architectures", parts.arch.debian()]);
     command.arg(format!("--include={}", names.join(",")));
     succeeded(command.arg(deb::SUITE).arg(&tree))?;

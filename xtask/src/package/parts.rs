@@ -3,34 +3,38 @@
 
 use super::binary;
 use crate::cargo::target_folder;
+use crate::python::succeeded;
 use crate::supply;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// All packages of a version have the workspace's.
-pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A processor's architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Arch {
+pub enum Arch {
+    /// Of AMD and Intel.
     #[value(name = "x86_64")]
     X86,
+    /// Of Arm.
     #[value(name = "aarch64")]
     Arm,
 }
 
 impl Arch {
     /// This machine's.
-    pub(super) fn here() -> Self {
+    pub(crate) fn here() -> Self {
         if std::env::consts::ARCH == "aarch64" { Self::Arm } else { Self::X86 }
     }
 
     /// As the compiler, the C library and wheels call it.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::X86 => "x86_64",
             Self::Arm => "aarch64",
@@ -58,6 +62,24 @@ pub(super) struct Parts<'a> {
     pub(super) native: PathBuf,
     /// Where packages and their parts go.
     pub(super) folder: PathBuf,
+    /// The time that all files of packages have, in seconds.
+    pub(super) time: String,
+}
+
+/// What programs of distributions take a time from.
+pub(super) const TIME: &str = "SOURCE_DATE_EPOCH";
+
+/// The time of the commit that packages are made from, unless the environment has another.
+pub fn time(root: &Path) -> Result<String> {
+    if let Ok(time) = std::env::var(TIME) {
+        return Ok(time);
+    }
+    let mut log = Command::new("git");
+    let said = succeeded(log.current_dir(root).args(["log", "-1", "--format=%ct"]));
+    Ok(said
+        .with_context(|| format!("{TIME} is not set, and there is no commit"))?
+        .trim()
+        .to_owned())
 }
 
 impl<'a> Parts<'a> {
@@ -67,23 +89,51 @@ impl<'a> Parts<'a> {
         let stripped = folder.join(format!("weft-{}", arch.name()));
         fs::create_dir_all(&folder)?;
         binary::strip(arch, binary, &stripped)?;
-        Ok(Self { root, arch, binary: stripped, native: native.to_owned(), folder })
+        let time = time(root)?;
+        Ok(Self { root, arch, binary: stripped, native: native.to_owned(), folder, time })
     }
 
     /// An empty folder for what a package is made of.
     pub(super) fn empty(&self, name: &str) -> Result<PathBuf> {
-        let folder = self.folder.join(name);
-        if folder.exists() {
-            fs::remove_dir_all(&folder)?;
-        }
-        fs::create_dir_all(&folder)?;
-        Ok(folder)
+        empty(self.root, name)
+    }
+
+    /// A command that takes the time of what it makes from the commit.
+    pub(super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env(TIME, &self.time);
+        command
     }
 
     /// Whether what is built can run here.
     pub(super) fn runs_here(&self) -> bool {
         self.arch == Arch::here()
     }
+}
+
+/// A time in another form.
+pub(crate) fn date(time: &str, form: &str) -> Result<String> {
+    let mut date = Command::new("date");
+    Ok(succeeded(date.args(["--utc", form, &format!("--date=@{time}")]))?.trim().to_owned())
+}
+
+/// Packs what is in a folder: the same bytes for the same files.
+pub fn tar(time: &str, archive: &Path, folder: &Path, what: &[&str]) -> Result<()> {
+    let form = if archive.extension().is_some_and(|end| end == "xz") { "-cJf" } else { "-cf" };
+    let mut command = Command::new("tar");
+    command.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"]);
+    command.args(["--mode=u+rwX,go+rX,go-w", &format!("--mtime=@{time}")]);
+    succeeded(command.arg(form).arg(archive).arg("-C").arg(folder).args(what)).map(drop)
+}
+
+/// An empty folder for what is made beside packages.
+pub(crate) fn empty(root: &Path, name: &str) -> Result<PathBuf> {
+    let folder = target_folder(root).join("package").join(name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
 }
 
 /// A command in a root of its own.
@@ -137,6 +187,7 @@ fn documents(root: &Path) -> Result<Vec<String>> {
             names.push(format!("docs/{name}"));
         }
     }
+    names.sort();
     Ok(names)
 }
 

@@ -1,9 +1,8 @@
 //! The static binary: one file that runs on every Linux, without RDMA.
 
 use super::binary;
-use super::parts::{Parts, VERSION, licences, list_of_parts, place, place_documents};
+use super::parts::{Parts, VERSION, licences, list_of_parts, place, place_documents, tar};
 use super::serve::{serve, with};
-use crate::python::succeeded;
 use anyhow::{Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,9 +17,7 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
     place_documents(parts.root, &tree, &name)?;
     list_of_parts(parts, "musl", &tree, &format!("{name}/sbom.cdx.json"))?;
     let archive = parts.folder.join(format!("{name}.tar.xz"));
-    let mut command = Command::new("tar");
-    command.args(["--owner=0", "--group=0", "-cJf"]).arg(&archive).arg("-C").arg(&tree);
-    succeeded(command.arg(&name))?;
+    tar(&parts.time, &archive, &tree, &[&name])?;
     Ok(archive)
 }
 

@@ -37,11 +37,11 @@ pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
     list_of_parts(parts, "gnu", &tree, &format!("{facts}/sboms/weft.cdx.json"))?;
     let program = python::install(parts.root, WHEEL, "wheel")?.join("wheel");
     // It lists the files with their checksums.
-    let mut pack = Command::new(&program);
+    let mut pack = parts.command(&program);
     succeeded(pack.arg("pack").arg(&tree).arg("--dest-dir").arg(&parts.folder))?;
     let untagged = parts.folder.join(format!("{name}-{tag}.whl"));
     let platform = platform(parts, &untagged)?;
-    let mut tags = Command::new(&program);
+    let mut tags = parts.command(&program);
     succeeded(tags.args(["tags", "--remove", "--platform-tag", &platform]).arg(&untagged))?;
     Ok(parts.folder.join(format!("{name}-py3-none-{platform}.whl")))
 }

@@ -25,7 +25,7 @@ const TOKEN_VARIABLE: &str = "WEFT_CONTROL_TOKEN_FILE";
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The target that is meant.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ControlledTarget {
     /// The control socket of the target: unix:PATH or tcp://ADDRESS:PORT; by default that of the
     /// variable WEFT_CONTROL.

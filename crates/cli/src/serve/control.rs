@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use weft_lab::study::inside;
-use weft_rpc::{Address, Caller, Code, ErrorObject, Method, Methods, Server, Token};
+use weft_rpc::{Address, Caller, Code, ErrorObject, Listening, Method, Methods, Server, Token};
 use weft_statistics::{GetStatistics, Reload};
 
 use super::operate::error::invalid;
@@ -33,7 +33,7 @@ impl Control {
     /// Listens at an address, answers for the target, and sends reloads to `wish`. With `loads`
     /// callers may run loads inside the target.
     pub(super) fn start(
-        address: &Address,
+        at: &Listening,
         token: Option<Token>,
         operator: &Arc<Operator>,
         wish: Sender<Wish>,
@@ -52,8 +52,8 @@ impl Control {
                 let lines = outcome.map_err(|what| ErrorObject::new(Code::FAILED, what))?;
                 Ok(lines.into())
             });
-        let server = Server::start(address, operate::methods(methods, operator), token)
-            .map_err(|error| Failure::io("listen for control on", address, &error))?;
+        let server = Server::start(at.clone(), operate::methods(methods, operator), token)
+            .map_err(|error| Failure::io("listen for control on", at.address(), &error))?;
         Ok(Self { server, waiting })
     }
 

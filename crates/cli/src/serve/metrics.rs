@@ -1,4 +1,4 @@
-//! `weft target --metrics`: what Prometheus scrapes.
+//! `weft target --metrics`: what Prometheus scrapes, and what orchestrators probe.
 //!
 //! It reads counters only, on threads of its own; the data path does not know of it.
 
@@ -116,7 +116,17 @@ fn answer(mut stream: &TcpStream, operator: &Arc<Operator>) -> io::Result<()> {
         Some(Request { ref path, format, .. }) if path == "/metrics" => {
             ("200 OK", format.content_type(), families::text(operator, format))
         }
-        Some(_) => ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned()),
+        Some(Request { ref path, .. }) if path == "/healthz" => {
+            ("200 OK", "text/plain", "alive\n".to_owned())
+        }
+        Some(Request { ref path, .. }) if path == "/readyz" => match operator.readiness() {
+            Ok(()) => ("200 OK", "text/plain", "ready\n".to_owned()),
+            Err(why) => ("503 Service Unavailable", "text/plain", format!("{why}\n")),
+        },
+        Some(_) => {
+            let there = "metrics are at /metrics, states at /healthz and /readyz\n";
+            ("404 Not Found", "text/plain", there.to_owned())
+        }
     };
     let length = body.len();
     let head = format!(

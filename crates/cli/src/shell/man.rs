@@ -1,4 +1,7 @@
-//! Man pages: what the definition of the command line says, with exit status, files and examples.
+//! Man pages: what the definition of the command line says, with exit status, environment, files,
+//! examples and what to read next.
+
+mod tables;
 
 use std::path::Path;
 use std::{fs, io};
@@ -7,216 +10,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::{compare, doctor, signals};
-
-/// Exit codes, and the pages that have them; no page: all.
-const EXIT_STATUS: &[(&[&str], u8, &str)] = &[
-    (
-        &[],
-        0,
-        "What was asked is done, or the reader of the output has ended early \
-         (weft list | head -1).",
-    ),
-    (&[], 1, "It could not be done: a line on standard error says why."),
-    (&[], 2, "The words of the command line are wrong."),
-    (
-        &["weft-study-compare", "weft-study-run"],
-        compare::SLOWER,
-        "Of two sets of results that were compared, the second is slower by more than the margin, \
-         with confidence.",
-    ),
-    (
-        &["weft-study-compare", "weft-study-run"],
-        compare::INCOMPLETE,
-        "Nothing is slower, but cells of the first set have no result in the second.",
-    ),
-    (
-        &["weft-study-compare", "weft-study-run"],
-        compare::UNDECIDED,
-        "Undecided: something may be slower by more than one would mind.",
-    ),
-    (&["weft-doctor"], doctor::WARNED, "There is a warning, and no fault."),
-    (&["weft-doctor"], doctor::FAULTY, "There is a fault: it does not work, or loses data."),
-    (
-        &["weft-target"],
-        weft_target::EXIT_CODE_OF_A_FAILED_GROUP,
-        "A poll group has failed: it is a fault of weft.",
-    ),
-    (
-        &["weft-bench", "weft-first-look", "weft-study-run"],
-        signals::INTERRUPTED,
-        "SIGINT or SIGTERM has interrupted it; what was measured until then stays.",
-    ),
-];
-
-/// Files that are read, and the option or page that has to do with them; neither: all.
-const FILES: &[(Of, &str, &str)] = &[
-    (
-        Of::Page("weft-target"),
-        "/etc/weft/target.toml",
-        "The configuration that weft.service serves; docs/config.toml shows every key.",
-    ),
-    (Of::Page("weft-target"), "/var/lib/weft", "The working folder of weft.service."),
-    (
-        Of::Page("weft-target"),
-        "/run/weft/control.sock",
-        "The control socket of weft.service, for weft ctl, top and trace.",
-    ),
-    (
-        Of::Page("weft-target"),
-        "/etc/machine-id",
-        "The name of a subsystem that has none is made of it.",
-    ),
-    (
-        Of::Option("rbd"),
-        "/etc/ceph/ceph.conf",
-        "The Ceph cluster, and where its keyring is, unless conf= names another one.",
-    ),
-    (Of::Option("hostnqn"), weft_host::HOST_NQN_FILE, "The NQN of this host."),
-    (
-        Of::Option("hostnqn"),
-        weft_host::HOST_ID_FILE,
-        "The Host Identifier of this host; without both files each process makes its own.",
-    ),
-    (
-        Of::Option("site"),
-        "weft-site.toml",
-        "Machines and links: in this folder, in weft of $XDG_CONFIG_HOME or ~/.config, or in \
-         /etc/weft.",
-    ),
-    (Of::All, "/usr/share/doc/weft/docs", "What is named docs/NAME here and in messages."),
-];
-
-/// Which pages something is for.
-#[derive(Debug, PartialEq)]
-enum Of {
-    /// All of them.
-    All,
-    /// The one of this name.
-    Page(&'static str),
-    /// Those of commands that have this option and do not need it.
-    Option(&'static str),
-}
-
-/// Commands, by the page that shows them.
-const EXAMPLES: &[(&str, &[&str])] = &[
-    (
-        "weft",
-        &[
-            "weft first-look",
-            "weft target --memory 1GiB",
-            "weft discover tcp://127.0.0.1:4420",
-            "weft bench nvme-tcp://127.0.0.1:4420/NQN --rw randread --bs 4k --iodepth 32",
-        ],
-    ),
-    (
-        "weft-target",
-        &[
-            "weft target --listen tcp://0.0.0.0:4420 --file /var/lib/disk.img,size=10GiB",
-            "weft target --config /etc/weft/target.toml --control unix:/run/weft/control.sock",
-            "weft target --check --config /etc/weft/target.toml",
-        ],
-    ),
-    (
-        "weft-ctl",
-        &[
-            "weft ctl --control unix:/run/weft/control.sock subsystem list",
-            "weft ctl --control unix:/run/weft/control.sock reload",
-        ],
-    ),
-    ("weft-top", &["weft top --control unix:/run/weft/control.sock"]),
-    ("weft-trace", &["weft trace --control unix:/run/weft/control.sock --seconds 2"]),
-    ("weft-convert", &["weft convert /etc/nvmet/config.json"]),
-    (
-        "weft-doctor",
-        &[
-            "weft doctor",
-            "weft doctor --control unix:/run/weft/control.sock nvme-tcp://192.0.2.1:4420/NQN",
-        ],
-    ),
-    ("weft-discover", &["weft discover tcp://192.0.2.1:4420", "weft discover --mdns"]),
-    (
-        "weft-identify",
-        &[
-            "weft identify nvme-tcp://192.0.2.1:4420/NQN",
-            "weft identify ns nvme-tcp://192.0.2.1:4420/NQN --namespace-id 1",
-        ],
-    ),
-    ("weft-list", &["weft list tcp://192.0.2.1:4420"]),
-    ("weft-read", &["weft read nvme-tcp://192.0.2.1:4420/NQN --block-count 8 --data blocks"]),
-    ("weft-write", &["weft write nvme-tcp://192.0.2.1:4420/NQN --start-block 8 --data blocks"]),
-    ("weft-flush", &["weft flush nvme-tcp://192.0.2.1:4420/NQN"]),
-    ("weft-copy", &["weft copy nvme-tcp://192.0.2.1:4420/NQN --slbs 0 --blocks 8 --sdlba 1024"]),
-    ("weft-compare", &["weft compare nvme-tcp://192.0.2.1:4420/NQN --start-block 8 --data blocks"]),
-    (
-        "weft-write-zeroes",
-        &["weft write-zeroes nvme-tcp://192.0.2.1:4420/NQN --start-block 8 --block-count 8"],
-    ),
-    ("weft-dsm", &["weft dsm nvme-tcp://192.0.2.1:4420/NQN --ad --slbs 0,64 --blocks 8,8"]),
-    ("weft-get-feature", &["weft get-feature nvme-tcp://192.0.2.1:4420/NQN --feature-id 7"]),
-    (
-        "weft-set-feature",
-        &["weft set-feature nvme-tcp://192.0.2.1:4420/NQN --feature-id 0x84 --nsid 1 --value 1"],
-    ),
-    (
-        "weft-namespace",
-        &[
-            "weft namespace create nvme-tcp://192.0.2.1:4420/NQN --nsze 262144 --flbas 1",
-            "weft namespace attach nvme-tcp://192.0.2.1:4420/NQN --nsid 2",
-            "weft namespace delete nvme-tcp://192.0.2.1:4420/NQN --nsid 2",
-        ],
-    ),
-    (
-        "weft-reservation",
-        &[
-            "weft reservation register nvme-tcp://192.0.2.1:4420/NQN --nrkey 0xa",
-            "weft reservation acquire nvme-tcp://192.0.2.1:4420/NQN --crkey 0xa --rtype 1",
-            "weft reservation report nvme-tcp://192.0.2.1:4420/NQN",
-        ],
-    ),
-    (
-        "weft-attach",
-        &[
-            "weft attach nvme-tcp://192.0.2.1:4420/NQN",
-            "weft attach nvme-tcp://192.0.2.1:4420/NQN --recover 0",
-        ],
-    ),
-    ("weft-detach", &["weft detach /dev/ublkb0"]),
-    ("weft-log", &["weft log smart nvme-tcp://192.0.2.1:4420/NQN"]),
-    (
-        "weft-bench",
-        &[
-            "weft bench nvme-tcp://192.0.2.1:4420/NQN --rw randread --bs 4k --runtime 10 \
-             --time_based",
-            "weft bench nvme-tcp://192.0.2.1:4420/NQN job.fio",
-        ],
-    ),
-    ("weft-floor", &["weft floor"]),
-    (
-        "weft-study",
-        &[
-            "weft study list",
-            "weft study run concurrency --quick",
-            "weft study compare before after",
-        ],
-    ),
-    ("weft-site", &["weft site check --site weft-site.toml"]),
-    ("weft-agent", &["ssh server weft agent"]),
-    ("weft-key", &["weft key generate tls key", "weft key check key"]),
-    ("weft-rdma", &["weft rdma devices"]),
-    ("weft-report", &["weft report results", "weft report --verify results"]),
-    (
-        "weft-advise",
-        &[
-            "weft advise --p99 300us --iops 200k",
-            "weft advise --p99 300us --iops 200k --from results",
-            "weft advise --p99 300us --iops 200k --from results --what-if link=25Gb/s,rtt=30us",
-            "weft advise jobs.fio --p99 300us --cost prices.toml",
-        ],
-    ),
-    ("weft-first-look", &["weft first-look"]),
-    ("weft-completion", &["weft completion bash"]),
-];
+use tables::{ENVIRONMENT, EXAMPLES, EXIT_STATUS, FILES, FIRST_EXAMPLES, Of, SEE_ALSO};
 
 /// Writes a page for a command and for each of its subcommands.
 pub(super) fn write(command: Command, folder: &Path) -> io::Result<()> {
@@ -252,17 +46,17 @@ fn rendered(page: &Man, command: &Command) -> io::Result<Vec<u8>> {
         page.render_extra_section(&mut bytes)?;
     }
     let mut roff = Roff::new();
-    let codes = exit_status(command).map(|(code, what)| (code.to_string(), what));
-    section("EXIT STATUS", codes, &mut roff);
-    let files = files(command).map(|(path, what)| (path.to_owned(), what));
-    section("FILES", files, &mut roff);
-    let mut lines = examples(command).peekable();
-    if lines.peek().is_some() {
-        roff.control("SH", ["EXAMPLES"]);
-        for line in lines {
-            roff.control("PP", []).text([roman(line)]);
-        }
+    let codes = EXIT_STATUS.iter().filter(|(of, ..)| is_for(of, command));
+    section("EXIT STATUS", codes.map(|(_, code, what)| (code.to_string(), *what)), &mut roff);
+    for (title, things) in [("ENVIRONMENT", ENVIRONMENT), ("FILES", FILES)] {
+        let things = things.iter().filter(|(of, ..)| is_for(of, command));
+        section(title, things.map(|(_, name, what)| ((*name).to_owned(), *what)), &mut roff);
     }
+    roff.control("SH", ["EXAMPLES"]);
+    for line in examples(command) {
+        roff.control("PP", []).text([roman(line)]);
+    }
+    roff.control("SH", ["SEE ALSO"]).text([roman(see_also(command).join(", "))]);
     roff.to_writer(&mut bytes)?;
     page.render_version_section(&mut bytes)?;
     Ok(bytes)
@@ -281,28 +75,48 @@ fn name(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
-fn exit_status(command: &Command) -> impl Iterator<Item = (u8, &'static str)> {
-    let page = name(command).to_owned();
-    let all = EXIT_STATUS.iter();
-    all.filter(move |(pages, ..)| pages.is_empty() || pages.contains(&page.as_str()))
-        .map(|(_, code, what)| (*code, *what))
-}
-
-fn files(command: &Command) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let is_for = |of: &Of| match of {
+/// Whether something is for the page of a command.
+fn is_for(of: &Of, command: &Command) -> bool {
+    match of {
         Of::All => true,
-        Of::Page(page) => name(command) == *page,
+        Of::Pages(pages) => pages.contains(&name(command)),
+        // The target's is where it listens.
+        Of::Option("control") if name(command) == "weft-target" => false,
         Of::Option(option) => command
             .get_arguments()
             .any(|one| one.get_long() == Some(*option) && !one.is_required_set()),
-    };
-    FILES.iter().filter(move |(of, ..)| is_for(of)).map(|(_, path, what)| (*path, *what))
+    }
 }
 
+/// Examples of a command, and of the commands below it.
 fn examples(command: &Command) -> impl Iterator<Item = &'static str> {
     let page = name(command).to_owned();
-    let own = EXAMPLES.iter().find(|(of, _)| *of == page);
-    own.map(|(_, lines)| lines.iter().copied()).into_iter().flatten()
+    let lines = if page == "weft" { FIRST_EXAMPLES } else { EXAMPLES };
+    let is_own = move |line: &&&str| {
+        let rest = own_words(line).replace(' ', "-");
+        rest.strip_prefix(&page).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    lines.iter().filter(is_own).copied()
+}
+
+/// The words of an example that are of this program.
+fn own_words(line: &str) -> &str {
+    line.find("weft").map_or(line, |at| &line[at..])
+}
+
+/// The pages of the commands above, and others that have to do with it.
+fn see_also(command: &Command) -> Vec<String> {
+    let own = name(command);
+    let above = own.match_indices('-').map(|(at, _)| &own[..at]);
+    // Not each dash is between two words.
+    let is_page = |page: &&str| {
+        let mut all = EXAMPLES.iter().map(|line| own_words(line));
+        all.any(|line| line.match_indices(' ').any(|(at, _)| line[..at].replace(' ', "-") == *page))
+    };
+    let above = above.filter(is_page);
+    let above = above.map(|page| format!("{page}(1)"));
+    let others = SEE_ALSO.iter().filter(|(of, _)| is_for(of, command));
+    above.chain(others.map(|(_, what)| (*what).to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -310,11 +124,21 @@ mod tests {
     use super::*;
     use crate::arguments::Arguments;
     use clap::CommandFactory;
+    use std::collections::BTreeSet;
 
     fn built() -> Command {
         let mut command = Arguments::command();
         command.build();
         command
+    }
+
+    fn built_pages() -> Vec<String> {
+        let mut pages = Vec::new();
+        let found = each(&built(), &mut |command: &Command| {
+            pages.push(name(command).to_owned());
+            Ok(())
+        });
+        found.map(|()| pages).expect("no file")
     }
 
     /// Each page's name and text.
@@ -330,58 +154,109 @@ mod tests {
     }
 
     #[test]
-    fn each_page_has_the_exit_status_and_files() {
+    fn each_page_has_each_section() {
         let pages = pages();
         assert!(pages.iter().any(|(name, _)| name == "weft-ctl-subsystem-create.1"), "{pages:?}");
+        let titles = ["NAME", "SYNOPSIS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES"];
         for (name, text) in &pages {
-            for title in ["NAME", "SYNOPSIS", "EXIT STATUS", "FILES", "VERSION"] {
+            for title in titles.into_iter().chain(["SEE ALSO", "VERSION"]) {
                 let heading = |line: &str| line.strip_prefix(".SH ").map(|t| t.replace('"', ""));
-                let count = text.lines().filter(|l| heading(l).is_some_and(|t| t == title)).count();
-                assert_eq!(count, 1, "{name} has {title} {count} times:\n{text}");
+                let mut found = text.lines().filter(|l| heading(l).is_some_and(|t| t == title));
+                assert!(found.next().is_some() && found.next().is_none(), "{name}: {title}");
             }
+            let sections = text.split("\n.SH ").map(|section| section.lines().count());
+            assert!(
+                sections.skip(1).all(|lines| lines > 1),
+                "{name} has an empty section:\n{text}"
+            );
         }
     }
 
-    /// What is an example of one subcommand is read by it; and each has one.
     #[test]
-    fn each_command_has_examples_that_it_can_read() {
-        let verbs = built();
-        let verbs = verbs.get_subcommands().filter(|one| !one.is_hide_set());
-        for verb in verbs.filter(|verb| verb.get_name() != "help") {
-            assert!(examples(verb).next().is_some(), "{} has no example", name(verb));
-        }
-        for (page, lines) in EXAMPLES {
-            for line in *lines {
-                let own = line.find("weft").map_or(*line, |at| &line[at..]);
-                assert!(own.replace(' ', "-").starts_with(page), "{page}: {line}");
-                let words = own.split_whitespace();
-                let read = Arguments::command().try_get_matches_from(words);
-                assert!(read.is_ok(), "{line}: {}", read.expect_err("it is wrong"));
-            }
+    fn each_example_is_read_by_its_command() {
+        for line in EXAMPLES.iter().chain(FIRST_EXAMPLES) {
+            let words = own_words(line).split_whitespace();
+            let read = Arguments::command().try_get_matches_from(words);
+            assert!(read.is_ok(), "{line}: {}", read.expect_err("it is wrong"));
         }
     }
 
     #[test]
     fn what_pages_and_options_are_named_for_is_there() {
-        let (mut pages, mut options) = (Vec::new(), Vec::new());
+        let (pages, mut options) = (built_pages(), Vec::new());
         each(&built(), &mut |command: &Command| {
-            pages.push(name(command).to_owned());
             let own = command.get_arguments().filter_map(|one| one.get_long());
             options.extend(own.map(str::to_owned));
+            for page in see_also(command).iter().filter_map(|one| one.strip_suffix("(1)")) {
+                assert!(pages.iter().any(|one| one == page), "{}: {page}", name(command));
+            }
             Ok(())
         })
         .expect("no file");
-        let known = |page: &str| assert!(pages.iter().any(|one| one == page), "{page}");
-        EXIT_STATUS.iter().flat_map(|(pages, ..)| *pages).for_each(|page| known(page));
-        EXAMPLES.iter().for_each(|(page, _)| known(page));
-        for (of, ..) in FILES {
+        let all = EXIT_STATUS.iter().map(|(of, ..)| of).chain(SEE_ALSO.iter().map(|(of, _)| of));
+        for of in all.chain(ENVIRONMENT.iter().chain(FILES).map(|(of, ..)| of)) {
             match of {
                 Of::All => {}
-                Of::Page(page) => known(page),
+                Of::Pages(of) => of.iter().for_each(|page| {
+                    assert!(pages.iter().any(|one| one == page), "{page}");
+                }),
                 Of::Option(option) => assert!(options.iter().any(|one| one == option), "{option}"),
             }
         }
         let wrong = Arguments::command().try_get_matches_from(["weft", "--nothing"]);
         assert_eq!(wrong.expect_err("no such option").exit_code(), 2);
+    }
+
+    /// The code of all crates, without their tests.
+    fn code() -> String {
+        fn read(folder: &Path, text: &mut String) {
+            for entry in fs::read_dir(folder).expect("a folder").flatten() {
+                let path = entry.path();
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if path.is_dir() {
+                    read(&path, text);
+                } else if name.ends_with(".rs") && !["tests.rs", "tables.rs"].contains(&&*name) {
+                    let file = fs::read_to_string(path).expect("a text");
+                    *text += file.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+                }
+            }
+        }
+        let mut text = String::new();
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for one in fs::read_dir(crates).expect("crates").flatten() {
+            read(&one.path().join("src"), &mut text);
+        }
+        text
+    }
+
+    /// What begins with `before` and has only these characters.
+    fn after<'c>(code: &'c str, before: &'c str, of: fn(char) -> bool) -> BTreeSet<&'c str> {
+        let rest = code.match_indices(before).map(|(at, _)| &code[at + before.len()..]);
+        rest.map(|rest| rest.split(|c| !of(c)).next().unwrap_or_default()).collect()
+    }
+
+    #[test]
+    fn pages_name_the_variables_and_the_exit_codes_of_the_code() {
+        let code = code();
+        for (_, name, _) in ENVIRONMENT {
+            assert!(code.contains(name), "nothing reads {name}");
+        }
+        let is_name = |c: char| c.is_ascii_uppercase() || c == '_';
+        for name in after(&code, "\"WEFT_", is_name) {
+            let is_of_tests =
+                name.starts_with("TEST_") || ["SEEDS", "TLS_KEY_BYTES"].contains(&name);
+            let name = format!("WEFT_{name}");
+            let is_named = ENVIRONMENT.iter().any(|(_, one, _)| *one == name);
+            assert!(is_of_tests || is_named, "no page names {name}");
+        }
+        // Exit codes are constants, each in a row by its name.
+        let rows = include_str!("man/tables.rs");
+        let is_path = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
+        let codes = after(&code, "Failure::Exit(", is_path);
+        assert!(codes.len() > 5, "{codes:?}");
+        for path in codes.into_iter().filter(|path| !["_", "code", "u8"].contains(path)) {
+            let constant = path.rsplit("::").next().expect("a name");
+            assert!(rows.contains(&format!("::{constant},")), "no page has the exit code {path}");
+        }
     }
 }

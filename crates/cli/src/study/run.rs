@@ -51,7 +51,7 @@ const RESULTS: &str = "weft-results";
 pub(crate) const REPORT: &str = "report.html";
 
 /// The exit code of a run that waited in vain for a quiet machine.
-const NOT_QUIET: u8 = 6;
+pub(crate) const NOT_QUIET: u8 = 6;
 
 /// Options of `weft study run`.
 #[derive(Debug, Args)]

@@ -1,12 +1,14 @@
 //! Tests of the binary.
 
 mod agents;
+mod compatibility;
 #[cfg(feature = "tls")]
 mod concat;
 mod control;
 mod copy;
 mod ctl;
 mod doctor;
+mod documents;
 mod dumps;
 mod faults;
 mod key;

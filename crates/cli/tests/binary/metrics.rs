@@ -2,9 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use crate::weft::{Folder, Target, command, weft};
+use crate::weft::{Folder, NQN, Target, command, weft};
 
 /// Sends these bytes; returns the whole answer.
 fn ask(target: &Target, request: &str) -> String {
@@ -95,6 +95,32 @@ fn what_is_scraped_is_what_the_load_did() {
     let (head, open) = get(&target, "/metrics", "application/openmetrics-text;version=1.0.0");
     assert!(head.contains("application/openmetrics-text"), "{head}");
     assert!(open.ends_with("# EOF\n"), "{open}");
+    target.stop();
+}
+
+#[test]
+fn a_target_is_ready_while_a_port_is_open() {
+    let folder = Folder::new("ready");
+    let control = format!("unix:{}", folder.path("control").display());
+    let mut empty = command("epoll");
+    empty.args(["target", "--stop-with-stdin", "-o", "json", "--metrics", "0"]);
+    empty.args(["--control", &control]);
+    let target = Target::spawn("epoll", empty);
+    let of = |path: &str| {
+        let (head, body) = get(&target, path, "*/*");
+        (head.split(' ').nth(1).expect("a status").to_owned(), body)
+    };
+    let answer = |status: &str, body: &str| (status.to_owned(), body.to_owned());
+    assert_eq!(of("/healthz"), answer("200", "alive\n"));
+    assert_eq!(of("/readyz"), answer("503", "no port is open yet\n"));
+    let ctl = |words: &[&str]| {
+        let all = [&["ctl", "--control", &control][..], words].concat();
+        weft("epoll", all).text()
+    };
+    ctl(&["subsystem", "create", NQN, "--allow-any-host"]);
+    ctl(&["listener", "add", NQN, "tcp://127.0.0.1:0"]);
+    assert_eq!(of("/readyz"), answer("200", "ready\n"));
+    ctl(&["subsystem", "delete", NQN]);
     target.stop();
 }
 
@@ -213,5 +239,42 @@ fn top_says_who_is_slow_and_what_it_waits_for() {
     let read = slowest.iter().find(|line| line.contains(" read ")).expect("reads");
     assert!(write.contains(" rate limit ") && read.contains(" device "), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    target.stop();
+}
+
+/// `script` is the terminal, and what reads its output here is the person.
+#[test]
+fn keys_change_what_top_shows_and_leave_the_terminal_as_it_was() {
+    let folder = Folder::new("top-keys");
+    let control = format!("unix:{}", folder.path("control").display());
+    let target = Target::start("epoll", &["--memory", "1MiB", "--control", &control]);
+    let weft = env!("CARGO_BIN_EXE_weft");
+    let steps =
+        format!("stty cols 80 && {weft} top --control {control} --interval 100ms && stty -a");
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &steps, "/dev/null"]);
+    script.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut script = script.spawn().expect("script, of util-linux");
+    let (mut keys, mut screen) = (script.stdin.take().expect("one"), script.stdout.take());
+    let screen = screen.as_mut().expect("one");
+    let mut seen = String::new();
+    let mut until = |seen: &mut String, text: &str| {
+        let mut piece = [0; 4096];
+        while !seen.contains(text) {
+            let count = screen.read(&mut piece).expect("a screen");
+            assert_ne!(count, 0, "it ends before {text:?}: {seen}");
+            seen.push_str(&String::from_utf8_lossy(&piece[..count]));
+        }
+    };
+    until(&mut seen, "? shows the keys");
+    assert!(!seen.contains("b bandwidth"), "{seen}");
+    keys.write_all(b"?").expect("a key");
+    until(&mut seen, "b bandwidth");
+    keys.write_all(b"q").expect("a key");
+    until(&mut seen, "icanon");
+    until(&mut seen, " echo ");
+    assert!(!seen.contains("-icanon"), "{seen}");
+    drop(keys);
+    assert!(script.wait().expect("an end").success(), "{seen}");
     target.stop();
 }

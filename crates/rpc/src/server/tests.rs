@@ -1,4 +1,4 @@
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
@@ -96,6 +96,29 @@ fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
     fs::write(&path, "precious").expect("a file");
     assert!(Server::start(&address, methods(), None).is_err(), "a file is not a socket");
     assert_eq!(fs::read_to_string(&path).expect("the file"), "precious");
+}
+
+#[test]
+fn a_group_may_use_the_socket_that_is_for_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("control");
+    let own = fs::metadata(directory.path()).expect("a directory");
+    let is_root = own.uid() == 0;
+    // Root may give a file to any group, others to one of their own.
+    let group = if is_root { 4711 } else { own.gid() };
+    let at: Listening = format!("unix:{},group={group}", path.display()).parse().expect("a place");
+    let server = Server::start(at.clone(), methods(), None).expect("a server");
+    assert_eq!(server.address(), &Address::Unix(path.clone()));
+    let found = fs::metadata(&path).expect("a socket");
+    assert_eq!((found.permissions().mode() & 0o777, found.gid()), (0o660, group));
+    drop(server);
+    if !is_root {
+        let other = format!("unix:{},group=0", path.display());
+        assert!(
+            Server::start(other.parse::<Listening>().expect("a place"), methods(), None).is_err()
+        );
+    }
+    assert!(!path.exists());
 }
 
 #[test]

@@ -42,6 +42,12 @@ impl StatisticsReader {
         self.directory.io_metrics().is_some()
     }
 
+    /// Whether hosts can connect at a port.
+    #[must_use]
+    pub fn is_listening(&self) -> bool {
+        !self.directory.listening().is_empty()
+    }
+
     /// The namespaces of all subsystems. Looks at every file.
     #[must_use]
     pub fn namespaces(&self) -> Vec<NamespaceState> {

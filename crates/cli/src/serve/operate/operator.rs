@@ -32,6 +32,8 @@ pub(in crate::serve) struct Operator {
     kept_in: Option<PathBuf>,
     /// The pair that it is a member of.
     pair: OnceLock<Pair>,
+    /// Set once the process is to end.
+    stopping: OnceLock<()>,
     /// What is called after every change.
     changed: Mutex<Vec<Changed>>,
 }
@@ -101,9 +103,9 @@ impl Operator {
         let (notifications, notified) = (VecDeque::new(), 0);
         let mut state = State { target: Some(target), notifications, notified, applied };
         let text = state.text();
-        let (pair, changed) = (OnceLock::new(), Mutex::default());
+        let (pair, stopping, changed) = (OnceLock::new(), OnceLock::new(), Mutex::default());
         let state = Mutex::new(state);
-        let operator = Arc::new(Self { state, watch, kept_in, pair, changed });
+        let operator = Arc::new(Self { state, watch, kept_in, pair, stopping, changed });
         match &operator.kept_in {
             Some(path) => keep(path, text).map(|()| operator).map_err(|error| {
                 format!("{error}: make room for it there, or give --state another file")
@@ -126,6 +128,21 @@ impl Operator {
     /// The pair that it is a member of.
     pub(in crate::serve) fn pair(&self) -> Option<&Pair> {
         self.pair.get()
+    }
+
+    /// The process is to end: hosts had better not come any more.
+    pub(in crate::serve) fn begin_stop(&self) {
+        // A second time changes nothing.
+        let _ = self.stopping.set(());
+    }
+
+    /// Whether hosts may come, or why not. It waits for no change.
+    pub(in crate::serve) fn readiness(&self) -> Result<(), &'static str> {
+        match (self.stopping.get(), self.watch.is_listening()) {
+            (Some(()), _) => Err("the target stops"),
+            (None, false) => Err("no port is open yet"),
+            (None, true) => Ok(()),
+        }
     }
 
     /// Calls this after every change; it must not wait for the target.

@@ -90,7 +90,8 @@ fn commands() -> Vec<(String, Vec<String>)> {
     for fence in fences() {
         let mut variables = BTreeMap::<String, String>::new();
         for line in fence.text.lines() {
-            let mut line = line.split(" #").next().unwrap_or_default().trim().to_owned();
+            let line = line.split(" #").next().unwrap_or_default().trim();
+            let mut line = line.trim_start_matches("$ ").to_owned();
             for (name, value) in &variables {
                 line = line.replace(&format!("${name}"), value);
             }
