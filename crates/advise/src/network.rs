@@ -382,7 +382,7 @@ impl<'a> Simulation<'a> {
                 Event::Arrival(class) => self.arrive(class),
                 Event::TurnEnd(core) => self.end_turn(core),
                 Event::Delayed(request, lane) => self.delayed(request, lane),
-                Event::Linked(request) => self.to_target(request),
+                Event::Linked(request) => self.reach_target(request),
             }
             let all = self.classes.iter().map(|class| class.latencies.len());
             (ended, enough) = all.fold((0, 0), |(ended, enough), one| {
@@ -528,14 +528,14 @@ impl<'a> Simulation<'a> {
             self.feed(lane);
         }
         let state = &mut self.classes[self.requests[request].class];
-        let Some(link) = state.class.link else { return self.to_target(request) };
+        let Some(link) = state.class.link else { return self.reach_target(request) };
         let way = usize::from(state.random[3].unit() < link.read_part);
         self.link_until[way] = self.link_until[way].max(self.now) + link.request_ns;
         self.schedule(self.link_until[way], Event::Linked(request));
     }
 
     /// The target has it, or the host has it back where there is none.
-    fn to_target(&mut self, request: usize) {
+    fn reach_target(&mut self, request: usize) {
         if self.target_cores == 0 {
             self.requests[request].stage = Stage::Received;
             return self.wait_for(self.host_of(request), request);
