@@ -172,7 +172,8 @@ fn row(
 ) -> Row {
     let among = |(place, known)| Among { way, known, place, all };
     let among: Vec<Among<'_>> = known.iter().copied().enumerate().map(among).collect();
-    let said = Load::new(&among, questions, &terms.what_if)
+    let of_way = if way.is_local() { terms.what_if.of_local() } else { terms.what_if.clone() };
+    let said = Load::new(&among, questions, &of_way)
         .and_then(|load| Ok((load.at(1.0, &load.deepest())?, load)));
     let (said, load) = match said {
         Ok(said) => said,

@@ -31,8 +31,8 @@ fn known(before: &Outcome) -> Prediction {
     }
 }
 
-/// Without a change the value is what it was, and the interval has what a simulation is off by; a longer delay is in it at least as it is and at
-/// most as much longer as the measured one was.
+/// Without a change the value is what it was, and the interval has what a simulation is off by; a
+/// longer delay is in it at least as it is and at most as much longer as the measured one was.
 #[test]
 fn a_prediction_changes_as_the_simulation_does() {
     let rate = 200_000.0;

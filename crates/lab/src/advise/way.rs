@@ -79,9 +79,12 @@ fn without(configuration: &Configuration, keys: &[&str]) -> Configuration {
     rest
 }
 
-/// The link, then the other settings in which the ways differ.
+/// The link, then the other settings in which the ways differ: one over a network does not differ
+/// from the local device by what only a network has.
 pub(super) fn label_of(way: &Configuration, all: &[Way]) -> String {
-    let differs = |key: &str| all.iter().any(|other| other.configuration.get(key) != way.get(key));
+    let is_local = text(way, key::TRANSPORT) == "local";
+    let others = || all.iter().filter(|other| is_local || !other.is_local());
+    let differs = |key: &str| others().any(|other| other.configuration.get(key) != way.get(key));
     let link = way.get(key::TRANSPORT).map(|value| units::short(key::TRANSPORT, value));
     let others = way.iter().filter(|(key, _)| *key != key::TRANSPORT && differs(key));
     let others = others.map(|(key, value)| units::setting(key, value));

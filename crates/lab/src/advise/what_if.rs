@@ -91,6 +91,11 @@ impl WhatIf {
         })
     }
 
+    /// What of it the local device has: no link, and no target.
+    pub(super) fn of_local(&self) -> Self {
+        Self { link: None, rtt: None, cores: [self.cores[0], None], ..self.clone() }
+    }
+
     /// Whether something is replaced.
     #[must_use]
     pub fn is_any(&self) -> bool {

@@ -89,6 +89,11 @@ fn what_was_not_measured_apart_is_not_replaced() {
     let device = Network { target_cores: 0, ..network(0.0, 100_000.0) };
     let ways = [("tcp", network(1500.0, 120_000.0)), ("local", device)];
     let both = results(&ways, &[(key::DEVICE, "file:/a".into())]);
+    let other = "rtt=30us,target-cores=1".parse().expect("what is replaced");
+    let terms = Terms { what_if: other, ..Terms::default() };
+    let rows = super::super::advise(&both, &[question(1000.0, 50_000.0)], &terms).expect("rows");
+    let local = rows.rows.last().filter(|row| row.is_local() && row.refusal.is_none());
+    assert!(local.is_some_and(|row| row.notes.is_empty()), "it has no link: {rows:?}");
     let row = asked(&both, "device=delay:read=10us", 1000.0, 50_000.0);
     let [p50, ..] = row.quantiles_ns.expect("known");
     let truth = network(1500.0, 0.0);

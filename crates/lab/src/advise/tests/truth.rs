@@ -125,3 +125,28 @@ fn an_unresolved_percentile_is_no_answer() {
     assert_eq!(row.verdict, Verdict::Unknown, "{row:?}");
     assert!(row.refusal.is_some_and(|why| why.starts_with("too few requests for a p99")));
 }
+
+/// In nine of ten questions the advised way takes at most a tenth more processors than the least
+/// one that holds. What takes less is slower here, so that no way is the best for all.
+#[test]
+fn an_advice_takes_little_more_than_the_best_way() {
+    let ways =
+        [("a", network(4000.0, 20e3)), ("b", network(2500.0, 90e3)), ("c", network(1500.0, 200e3))];
+    let all = noisy(&ways, 1);
+    let mut close = 0;
+    for (rate, part) in [80e3, 120e3, 150e3, 170e3, 190e3].iter().flat_map(|at| [(at, 0), (at, 1)])
+    {
+        let truth = ways.each_ref().map(|(name, network)| {
+            let found = network.simulate(Arrivals::Poisson(*rate), 128, 60_000, 9);
+            (*name, found.quantile(0.99), found.busy[0] + found.busy[1])
+        });
+        // Between the first and the second, or the second and the third.
+        let p99_ns = (truth[part].1 * truth[part + 1].1).sqrt();
+        let advice = advise(&all, &question(p99_ns / 1e3, *rate)).expect("advice");
+        let holds = |one: &&(&str, f64, f64)| one.1 <= p99_ns;
+        let least = truth.iter().filter(holds).map(|one| one.2).fold(f64::INFINITY, f64::min);
+        let own = advice.advised().and_then(|row| truth.iter().find(|one| one.0 == row.way));
+        close += usize::from(own.filter(holds).is_some_and(|own| own.2 <= 1.1 * least));
+    }
+    assert!(close >= 9, "{close}");
+}
