@@ -118,11 +118,13 @@ fn of_arch(
     Ok(built)
 }
 
-/// All kinds of packages for these processors, as they are shipped or soon.
+/// All kinds of packages for these processors, as they are shipped; or soon, without the static
+/// binary, which is compiled for itself.
 pub fn build(root: &Path, arch: &[Arch], quick: bool) -> Result<Vec<PathBuf>> {
     let native = build_binary(root)?;
     let profile = if quick { QUICK } else { DIST };
-    let of = |arch: &Arch| of_arch(root, *arch, &native, None, |_| true, profile);
+    let wants = |kind| !quick || kind != Kind::Static;
+    let of = |arch: &Arch| of_arch(root, *arch, &native, None, wants, profile);
     Ok(arch.iter().map(of).collect::<Result<Vec<_>>>()?.concat())
 }
 

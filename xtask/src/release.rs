@@ -30,7 +30,7 @@ pub struct Options {
     /// For which processors
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Arch::X86, Arch::Arm])]
     arch: Vec<Arch>,
-    /// Binaries without optimization: to try it
+    /// Binaries without optimization, and no static one: to try it
     #[arg(long)]
     quick: bool,
     /// Build everything once more in another folder, and compare

@@ -2,9 +2,10 @@
 //!
 //! [`source`] is a Rust source file without comments and strings, [`files`] says which file uses
 //! which; the rules are here: dependencies between crates and between the target's planes, circles
-//! of files, `unsafe`, clocks, sizes, leftovers, and that every test exists that the conformance
-//! matrix and the table of promises name.
+//! of files, `unsafe`, clocks, sizes, leftovers, the length of the documents, and that every test
+//! exists that the conformance matrix and the table of promises name.
 
+mod documents;
 mod files;
 mod matrix;
 mod source;
@@ -62,7 +63,7 @@ const PEERS_TEXT: &[(&[&str], &[&str])] = &[
         &[
             "crates/cli/src/output.rs",
             "crates/cli/src/shell.rs",
-            "crates/cli/src/top.rs",
+            "crates/cli/src/top/view.rs",
             "crates/cli/src/transfer.rs",
         ],
     ),
@@ -119,6 +120,7 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
     faults.extend(planes(&sources, &layers(root, PLANES)?));
     faults.extend(circles(&sources));
     faults.extend(matrix::check(root, &sources)?);
+    faults.extend(documents::check(root)?);
     let listed = fs::read_to_string(root.join(ORDERING))?;
     faults.extend(sources.iter().filter_map(|source| unlisted_atomic(source, &listed)));
     faults.sort();

@@ -1,8 +1,8 @@
 //! The package for Fedora, RHEL, openSUSE and their relatives: the files of the Debian package.
 //!
 //! `rpmbuild` and `rpmsign` of the distribution make it, as `dpkg-deb` makes the other one, and
-//! read what the binary needs from its symbols. The crate `rpm` would bring 45 packages into each build
-//! of this program, and cargo-generate-rpm would be compiled from its source.
+//! read what the binary needs from its symbols. The crate `rpm` would bring 45 packages into each
+//! build of this program, and cargo-generate-rpm would be compiled from its source.
 
 use super::deb;
 use super::parts::{Arch, Parts, TIME, VERSION, empty, place, time};

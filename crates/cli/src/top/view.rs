@@ -13,7 +13,7 @@ use crate::output;
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// What the keys do; the first ones say what comes first.
-const KEYS: &str = "\ni IOPS  b bandwidth  p p99  e errors  |  s since the start or the last interval\n\
+const KEYS: &str = "\ni IOPS  b bandwidth  p p99  e errors  |  s since the start, or not\n\
                     u queues  |  ? hides the keys  |  q ends\n";
 
 pub(super) fn no_keyboard(error: std::io::Error) -> Failure {
