@@ -246,7 +246,8 @@ fn verdict(comparison: &Comparison) -> String {
         format!("SLOWER by more than {margin} %, with confidence\n")
     } else if comparison.is_undecided() {
         format!(
-            "undecided: something may be slower by more than {margin} %; see \"least it would find\"\n"
+            "undecided: something may be slower by more than {margin} %; see \"least it would \
+             find\"\n"
         )
     } else if comparison.missing.is_empty() {
         format!(

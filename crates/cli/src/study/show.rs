@@ -71,7 +71,8 @@ fn described(plan: &Plan, matrix: &Matrix) -> String {
         (1, 1) => "once".to_owned(),
         (least, most) if least == most => format!("{least} times"),
         (least, most) => format!(
-            "{least} to {most} times, until the 95 % confidence interval is within {} % of the mean",
+            "{least} to {most} times, until the 95 % confidence interval is within {} % of the \
+             mean",
             measure.confidence_percent
         ),
     };

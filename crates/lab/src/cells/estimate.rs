@@ -14,8 +14,8 @@ const T_95: [f64; 30] = [
 ];
 
 /// Why a percentile of all repeats together decides nothing.
-pub(crate) const POOLED: &str = "it is a percentile of all repeats together, since each has too few requests for it: longer \
-     repeats would be needed";
+pub(crate) const POOLED: &str = "it is a percentile of all repeats together, since each has too \
+                                 few requests for it: longer repeats would be needed";
 
 /// Fewest repeats that have an interval.
 pub(crate) const REPEATS_MIN: usize = 3;

@@ -2,9 +2,9 @@
 //! fio-plot).
 //!
 //! Values that weft does not have are left out or marked: `slat_ns` is the mean wait between due
-//! time and submission and exists in an open loop only, and a percentile that the samples do not resolve
-//! is missing. All copies of a job are one entry, as with `group_reporting`. `disk_util` is added
-//! by who knows the disks ([`Disks`](super::disks::Disks)).
+//! time and submission and exists in an open loop only, and a percentile that the samples do not
+//! resolve is missing. All copies of a job are one entry, as with `group_reporting`. `disk_util` is
+//! added by who knows the disks ([`Disks`](super::disks::Disks)).
 
 use std::time::Duration;
 
