@@ -43,8 +43,8 @@ impl<'a> Knee<'a> {
 }
 
 /// The knee of a curve: from the load with the least p99 of those that are served upwards, the last
-/// one at which p99 is within twice that least value and 98 % of the offered rate are served. A load
-/// below that of the least p99 does not count: idle processors make it slower, not a queue.
+/// one at which p99 is within twice that least value and 98 % of the offered rate are served. What
+/// is below the least p99 does not count: idle processors make it slower, not a queue.
 pub(crate) fn knee<'a>(cells: &Cells, curve: &[&'a Cell]) -> Option<Knee<'a>> {
     let p99 = Metric::named("p99")?;
     let offered =
