@@ -80,7 +80,7 @@ fn run(directories: &[String]) -> Result<(), String> {
     println!("| rate | p99 at most | advised | its p99 | least that holds | regret |");
     println!("|---|---|---|---|---|---|");
     for (question, truth) in questions(&all, &held)? {
-        let advice = advise(&known, &[question.clone()], &Terms::default())?;
+        let advice = advise(&known, std::slice::from_ref(&question), &Terms::default())?;
         let holds = |one: &&Truth| one.p99_ns <= question.p99_ns;
         let least = truth.iter().filter(holds);
         let least = least.min_by(|one, other| one.processors.total_cmp(&other.processors));
