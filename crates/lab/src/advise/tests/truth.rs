@@ -2,8 +2,11 @@
 
 use super::*;
 
-/// Of each truth, with noise of its own. A fit takes a second.
-const RUNS: u64 = 8;
+/// Runs of each truth, with noise of their own: a fit takes a second, so that there are 20 only where
+/// the simulator has more seeds as well (`cargo xtask test --all`).
+fn runs() -> u64 {
+    if std::env::var_os("WEFT_SEEDS").is_some() { 20 } else { 2 }
+}
 
 /// With noise: each run has latencies of its own, so many percent apart.
 fn noisy(ways: &[(&str, Network)], seed: u64) -> Vec<Results> {
@@ -37,7 +40,7 @@ fn with_p99(p99_ns: f64, rate: f64) -> Network {
 fn the_right_one_of_two_targets_is_chosen_in_each_run() {
     let rate = 150_000.0;
     let ways = [("a", with_p99(270e3, rate)), ("b", with_p99(330e3, rate))];
-    for seed in 1..=RUNS {
+    for seed in 1..=runs() {
         let advice = advise(&noisy(&ways, seed), &question(300.0, rate)).expect("advice");
         assert!(advice.advised().is_some_and(|row| row.way == "a"), "{seed}: {advice:?}");
         let other = advice.rows.iter().find(|row| row.way == "b").expect("a row");
@@ -49,12 +52,12 @@ fn the_right_one_of_two_targets_is_chosen_in_each_run() {
 /// measured.
 #[test]
 fn nothing_holds_on_a_busy_machine() {
-    for seed in 1..=RUNS {
+    for seed in 1..=runs() {
         let mut all = noisy(&[("a", network(1500.0, 100_000.0))], seed);
         for record in &mut all[0].records {
             record.marks.push(Mark::Disturbed);
             let host = record.host.as_mut().expect("a side");
-            (host.lost_s, host.interruptions) = (Some(0.2 + 0.05 * seed as f64), 100);
+            (host.lost_s, host.interruptions) = (Some(0.2 + 0.03 * seed as f64), 100);
         }
         let advice = advise(&all, &question(1e6, 10_000.0)).expect("advice");
         assert_eq!(advice.rows[0].verdict, Verdict::Unknown, "{seed}: {advice:?}");
@@ -133,9 +136,13 @@ fn an_advice_takes_little_more_than_the_best_way() {
     let ways =
         [("a", network(4000.0, 20e3)), ("b", network(2500.0, 90e3)), ("c", network(1500.0, 200e3))];
     let all = noisy(&ways, 1);
-    let mut close = 0;
-    for (rate, part) in [80e3, 120e3, 150e3, 170e3, 190e3].iter().flat_map(|at| [(at, 0), (at, 1)])
-    {
+    let rates: &[f64] = match runs() {
+        20 => &[80e3, 120e3, 150e3, 170e3, 190e3],
+        _ => &[80e3, 190e3],
+    };
+    let (mut close, mut asked) = (0, 0);
+    for (rate, part) in rates.iter().flat_map(|at| [(at, 0), (at, 1)]) {
+        asked += 1;
         let truth = ways.each_ref().map(|(name, network)| {
             let found = network.simulate(Arrivals::Poisson(*rate), 128, 60_000, 9);
             (*name, found.quantile(0.99), found.busy[0] + found.busy[1])
@@ -148,5 +155,5 @@ fn an_advice_takes_little_more_than_the_best_way() {
         let own = advice.advised().and_then(|row| truth.iter().find(|one| one.0 == row.way));
         close += usize::from(own.filter(holds).is_some_and(|own| own.2 <= 1.1 * least));
     }
-    assert!(close >= 9, "{close}");
+    assert!(10 * close >= 9 * asked, "{close} of {asked}");
 }
