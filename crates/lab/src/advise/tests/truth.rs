@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Runs of each truth, with noise of their own: a fit takes a second, so that there are 20 only where
+/// Runs of each truth, with noise of their own. A fit takes a second, so there are 20 only where
 /// the simulator has more seeds as well (`cargo xtask test --all`).
 fn runs() -> u64 {
     if std::env::var_os("WEFT_SEEDS").is_some() { 20 } else { 2 }
