@@ -1,10 +1,11 @@
 //! Results in the format of fio 3's `--output-format=json`, for programs that read it (such as
 //! fio-plot).
 //!
-//! Values that weft does not have are left out or marked: `slat_ns` is the mean wait between due
-//! time and submission and exists in an open loop only, and a percentile that the samples do not
-//! resolve is missing. All copies of a job are one entry, as with `group_reporting`. `disk_util` is
-//! added by who knows the disks ([`Disks`](super::disks::Disks)).
+//! Values that weft does not have are left out or marked: `slat_ns` is the wait between due time
+//! and submission and exists in an open loop only, with a mean and a bound, and a percentile that
+//! the samples do not resolve is missing. All copies of a job are one entry, as with
+//! `group_reporting`. `disk_util` is added by who knows the disks
+//! ([`Disks`](super::disks::Disks)).
 
 use std::time::Duration;
 
@@ -293,7 +294,9 @@ fn latency(latency: &Latency, percentiles: &[f64]) -> Value {
 fn waiting(latency: &Latency, completion: Option<&Latency>) -> Value {
     let Some(completion) = completion else { return self::latency(&Latency::new(), &[]) };
     let mean = (latency.mean_ns() - completion.mean_ns()).max(0.0);
-    json!({ "mean": mean, "N": latency.count() })
+    // Only the mean is known: no wait was longer than the whole.
+    let most = if mean > 0.0 { latency.max_ns() } else { 0 };
+    json!({ "min": 0, "max": most, "mean": mean, "stddev": 0.0, "N": latency.count() })
 }
 
 /// Of how often something was at each level, the shares in percent.
