@@ -8,6 +8,7 @@ use weft_lab::advise::{self, Advice, Confirmation, Prices, Question, Row, Terms,
 use weft_lab::html;
 use weft_lab::results::file::ADVICE;
 use weft_lab::results::{self, Configuration, Results, Value, key};
+use weft_lab::whole;
 use weft_load::jobfile::{self, Section};
 use weft_load::{Pattern, units};
 
@@ -92,6 +93,9 @@ pub(crate) struct Options {
 impl Options {
     /// What is asked, of each job.
     fn questions(&self) -> Result<Vec<Question>, Failure> {
+        if self.p99.is_some_and(|p99| p99.is_zero()) {
+            return Err(Failure::because("--p99: no request takes 0 s"));
+        }
         let p99_ns = self.p99.map(|p99| p99.as_secs_f64() * 1e9);
         let Some(path) = &self.job else {
             return Ok(vec![Question {
@@ -144,6 +148,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         false => options.from.clone(),
     };
     let results = measured.iter().map(|path| load(path)).collect::<Result<Vec<_>, Failure>>()?;
+    for path in &options.from {
+        let faults = whole::verify(path).faults;
+        if !faults.is_empty() {
+            let (shown, why) = (path.display(), faults.join("; "));
+            output::print_error(&format!("weft advise: {shown} is not whole: {why}"));
+        }
+    }
     let mut advice = advise::advise(&results, &questions, &terms).map_err(Failure::Because)?;
     let is_human = options.how.output_format == Format::Human;
     if is_human {

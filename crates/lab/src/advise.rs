@@ -18,8 +18,9 @@ mod question;
 mod way;
 mod what_if;
 
+use std::collections::BTreeMap;
 use std::panic::resume_unwind;
-use std::thread;
+use std::{ptr, thread};
 
 pub use answer::{Advice, Confirmation, Point, Row, Tenant, Verdict};
 use conclusion::conclusion;
@@ -35,7 +36,7 @@ pub use weft_advise::Interval;
 pub use what_if::WhatIf;
 
 use crate::cells::{Cell, Cells};
-use crate::results::{Mark, Results, Role};
+use crate::results::{Mark, Record, Results, Role};
 
 /// Points of a predicted curve.
 const CURVE: u32 = 24;
@@ -64,6 +65,9 @@ pub fn advise(
     questions: &[Question],
     terms: &Terms,
 ) -> Result<Advice, String> {
+    if let Some((one, other)) = same_run(results) {
+        return Err(format!("{one} and {other} are of one run, which counts once"));
+    }
     let ways = ways(results);
     let cells: Vec<&Cell> = ways.iter().flat_map(|way| &way.cells).collect();
     if cells.is_empty() {
@@ -125,6 +129,22 @@ fn at_once<T: Sync, R: Send>(all: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<R> {
     })
 }
 
+/// Two results that have a repeat in common.
+fn same_run(results: &[Results]) -> Option<(String, String)> {
+    let mut known: BTreeMap<(&str, u32, u64), &Results> = BTreeMap::new();
+    let measured = |one: &&Record| one.is_measured() && one.started_at_ms > 0;
+    for one in results {
+        for record in one.records.iter().filter(measured) {
+            let repeat = (record.cell.as_str(), record.repeat, record.started_at_ms);
+            if let Some(other) = known.insert(repeat, one).filter(|other| !ptr::eq(*other, one)) {
+                let name = |of: &Results| of.directory.display().to_string();
+                return Some((name(other), name(one)));
+            }
+        }
+    }
+    None
+}
+
 /// The ways that were measured.
 fn ways(results: &[Results]) -> Vec<Way> {
     let mut ways: Vec<Way> = Vec::new();
@@ -173,8 +193,13 @@ fn row(
     let among = |(place, known)| Among { way, known, place, all };
     let among: Vec<Among<'_>> = known.iter().copied().enumerate().map(among).collect();
     let of_way = if way.is_local() { terms.what_if.of_local() } else { terms.what_if.clone() };
-    let said = Load::new(&among, questions, &of_way)
-        .and_then(|load| Ok((load.at(1.0, &load.deepest())?, load)));
+    let load = Load::new(&among, questions, &of_way);
+    if let Ok(load) = &load
+        && let Err(why) = load.carried(1.0)
+    {
+        return Row { verdict: Verdict::Fails, ..blank.refused(why) };
+    }
+    let said = load.and_then(|load| Ok((load.at(1.0, &load.deepest())?, load)));
     let (said, load) = match said {
         Ok(said) => said,
         Err(why) => return blank.refused(why),
@@ -240,6 +265,9 @@ fn tenants(load: &Load<'_>, said: &[Said], questions: &[Question]) -> Vec<Tenant
 /// What was not measured as it is asked for, and what was not modelled.
 fn notes(load: &Load<'_>, said: &[Said], known: &[&Known]) -> Vec<String> {
     let mut notes: Vec<String> = load.note.clone().into_iter().collect();
+    if said.iter().any(|said| said.prediction.is_beyond_knee) {
+        notes.push("this rate is beyond the knee: requests would be left over".to_owned());
+    }
     if said.iter().any(|said| said.is_measured) {
         let why = "measured, not modelled: the model does not explain these cells";
         notes.push(why.to_owned());
@@ -284,12 +312,13 @@ fn predicted(load: &Load<'_>, iops: f64) -> Vec<Point> {
 
 fn verdict(said: &Said, question: &Question) -> Verdict {
     let [_, p99, _] = said.prediction.quantiles_ns;
-    if said.prediction.is_beyond_knee || p99.low > question.p99_ns {
-        Verdict::Fails
-    } else if p99.high <= question.p99_ns {
-        Verdict::Holds
-    } else {
-        Verdict::Unknown
+    match (p99.low > question.p99_ns, p99.high <= question.p99_ns) {
+        (true, _) => Verdict::Fails,
+        (false, true) if !said.prediction.is_beyond_knee => Verdict::Holds,
+        // Whether what is left over waits for ever is not known as well as that.
+        (false, true) => Verdict::Unknown,
+        (false, false) if said.prediction.is_beyond_knee => Verdict::Fails,
+        (false, false) => Verdict::Unknown,
     }
 }
 

@@ -73,6 +73,9 @@ pub(crate) struct Repeat {
 impl Repeat {
     pub(crate) fn of(record: &Record) -> Result<Self, String> {
         let mut latency = Latency::new();
+        if record.directions().any(|direction| !(0.0..f64::INFINITY).contains(&direction.seconds)) {
+            return Err("its measured time is no time".to_owned());
+        }
         for direction in record.directions() {
             latency.add(&direction.latency.latency().map_err(|error| error.to_string())?);
         }

@@ -201,7 +201,7 @@ fn terms_of_an_advice(folder: &Folder, out: &Path) {
         assert_eq!(row["money"].is_number(), is_said, "{row}");
         assert_eq!(row["notes"][0].as_str().is_some(), is_said, "{row}");
     }
-    let job = "[global]\nrw=randread\nbs=8k\nrate_iops=5k\n[a]\nlatency_target=900ms\n\
+    let job = "[global]\nrw=randread\nbs=8k\nrate_iops=5000\n[a]\nlatency_target=900ms\n\
                latency_window=1s\nlatency_percentile=99\n[b]\n";
     std::fs::write(&jobs, job).expect("a job file");
     for row in rows(&["advise", text(&jobs), "--p99", "1s"]) {

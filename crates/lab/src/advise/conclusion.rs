@@ -30,7 +30,11 @@ pub(super) fn conclusion(rows: &[Row], questions: &[Question], prices: Option<&P
                     doubt(row)
                 )
             }
-            None => format!("No way that was measured holds {objective}."),
+            None => {
+                let has_local = rows.iter().any(|row| row.verdict == Verdict::Holds);
+                let over = if has_local { " over a network" } else { "" };
+                format!("No way{over} that was measured holds {objective}.")
+            }
         };
     };
     let depth = match first.least_depth {

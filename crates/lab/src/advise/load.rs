@@ -24,6 +24,14 @@ struct Tenant<'a> {
 }
 
 impl Tenant<'_> {
+    /// The part of the time in which it has the link, in the direction that has more.
+    fn link_use(&self, times: f64) -> f64 {
+        self.link.as_ref().map_or(0.0, |link| {
+            let busier = link.read_part.max(1.0 - link.read_part);
+            times * self.rate * busier * link.request_ns / 1e9
+        })
+    }
+
     /// Its requests at so many times their rate, at one of the networks.
     fn class(&self, end: usize, times: f64, depth: usize) -> Class<'_> {
         let arrivals = Arrivals::Poisson(times * self.rate);
@@ -71,12 +79,21 @@ impl<'a> Load<'a> {
         Ok(Self { tenants, is_measured, note, cores })
     }
 
+    /// # Errors
+    /// The link that is put in does not carry so many times the rates.
+    pub(super) fn carried(&self, times: f64) -> Result<(), String> {
+        let used: f64 = self.tenants.iter().map(|one| one.link_use(times)).sum();
+        let refused = || format!("the link carries {:.0} % of this rate", 100.0 / used);
+        (used <= 1.0).then_some(()).ok_or_else(refused)
+    }
+
     /// What becomes of each tenant at so many times its rate and this depth.
     ///
     /// # Errors
     /// It would be a guess.
     pub(super) fn at(&self, times: f64, depths: &[usize]) -> Result<Vec<Said>, String> {
         let all = || self.tenants.iter().zip(depths);
+        self.carried(times)?;
         if self.is_measured {
             return all().map(|(one, depth)| one.known.at(times * one.rate, *depth)).collect();
         }

@@ -25,6 +25,9 @@ pub struct Prices {
     pub port: BTreeMap<String, f64>,
 }
 
+/// No price is higher.
+const PRICE_MAX: f64 = 1e12;
+
 /// Transports that have ports.
 const PORTS: [&str; 2] = ["tcp", "rdma"];
 
@@ -36,9 +39,13 @@ impl FromStr for Prices {
         let cores = [("host_core", prices.host_core), ("target_core", prices.target_core)];
         let ports = prices.port.iter().map(|(name, price)| (name.as_str(), *price));
         for (name, price) in cores.into_iter().chain(ports) {
-            if !(price.is_finite() && price >= 0.0) {
-                return Err(format!("{name}: {price} is no price"));
+            if !(0.0..=PRICE_MAX).contains(&price) {
+                return Err(format!("{name}: {price} is no price (0 to {PRICE_MAX:e})"));
             }
+        }
+        let is_shown = |text: &str| text.chars().count() <= 40 && !text.contains(char::is_control);
+        if !is_shown(&prices.currency) {
+            return Err("currency: expected at most 40 characters in a line".to_owned());
         }
         if let Some(name) = prices.port.keys().find(|name| !PORTS.contains(&name.as_str())) {
             let near = nearest(name, PORTS).unwrap_or("tcp or rdma");

@@ -103,6 +103,18 @@ fn question(p99_us: f64, iops: f64) -> Question {
     Question { p99_ns: p99_us * 1e3, iops, ..Question::default() }
 }
 
+#[test]
+fn a_run_counts_once() {
+    let mut all = results(&[("tcp", network(1500.0, 50_000.0))], &[]);
+    for (record, at) in all[0].records.iter_mut().zip(1..) {
+        record.started_at_ms = at;
+    }
+    let again = Results { directory: "copy".into(), ..all[0].clone() };
+    all.push(again);
+    let why = advise(&all, &question(1e4, 10_000.0)).expect_err("one run twice");
+    assert_eq!(why, "made-up and copy are of one run, which counts once");
+}
+
 /// Two targets whose p99 at the rate is below and above the objective: the right one is advised,
 /// and ✓ is never said of the other, whichever is named first.
 #[test]

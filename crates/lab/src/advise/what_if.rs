@@ -104,7 +104,14 @@ impl WhatIf {
 }
 
 fn span(text: &str) -> Result<Duration, String> {
-    duration::parse(text).map_err(|error| error.to_string())
+    within(duration::parse(text).map_err(|error| error.to_string())?)
+}
+
+/// A part that takes longer leaves nothing to be simulated.
+fn within(part: Duration) -> Result<Duration, String> {
+    const LONGEST: Duration = Duration::from_secs(1);
+    let shown = duration::exact(part);
+    (part <= LONGEST).then_some(part).ok_or_else(|| format!("{shown} is longer than a second"))
 }
 
 fn bits(text: &str) -> Result<f64, String> {
@@ -124,7 +131,7 @@ fn delays(text: &str) -> Result<[Duration; 2], String> {
     }
     match format!("{text}:null:1GiB").parse().map_err(|error| format!("{error}"))? {
         DeviceSpec::Delay { read, write, inner } if matches!(*inner, DeviceSpec::Null { .. }) => {
-            Ok([read, write])
+            Ok([within(read)?, within(write)?])
         }
         _ => Err(other()),
     }

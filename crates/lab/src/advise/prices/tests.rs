@@ -10,6 +10,8 @@ fn prices_are_read() {
     for (from, to, why) in [
         ("= 12", "= -1", "host_core: -1 is no price"),
         ("= 12", "= nan", "host_core: NaN is no price"),
+        ("= 12", "= 1e300", "is no price (0 to 1e12)"),
+        ("EUR", "\\u001b[2J", "currency: expected"),
         ("tcp =", "rdna =", "port: \"rdna\" is no transport, did you mean rdma?"),
         ("host_core", "host_cores", "unknown field `host_cores`"),
         ("target_core = 9.5\n", "", "missing field `target_core`"),

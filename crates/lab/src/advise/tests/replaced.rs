@@ -56,6 +56,8 @@ fn another_device_and_link_are_put_in_place_of_the_measured_ones() {
     assert_near(&asked(&all, "link=2Gb/s", 1000.0, 40_000.0), &class(40_000.0), "link");
     let slow = asked(&all, "link=2Gb/s", 1000.0, 80_000.0);
     assert_eq!(slow.verdict, Verdict::Fails, "{slow:?}");
+    let why = slow.refusal.expect("a reason");
+    assert_eq!(why, "the link carries 76 % of this rate");
     assert!(class(80_000.0).iops < 70_000.0);
 }
 
