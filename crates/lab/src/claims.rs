@@ -165,6 +165,7 @@ impl Number {
             }
             Some(Interval { low, high, .. }) => range(*low, *high),
             None if estimate.pooled => "all repeats together".to_owned(),
+            None if estimate.count > 1 => "not known".to_owned(),
             None => "one repeat".to_owned(),
         };
         Self {

@@ -300,6 +300,7 @@ fn a_disturbed_cell_is_compared_with_nothing() {
     let answer = answered("first-look", &[local, tcp]);
     assert!(!answer.is_answered && !answer.sentence.contains("29.00 µs"), "{}", answer.sentence);
     assert!(!answer.text().contains("29.00 µs"), "{}", answer.text());
+    assert!(!answer.text().contains("one repeat"), "there are three: {}", answer.text());
     assert!(answer.sentence.contains(Mark::Disturbed.explained()), "{}", answer.sentence);
 }
 
