@@ -353,11 +353,7 @@ impl Metric {
             }
             name @ ("host-interrupts" | "host-softirqs" | "target-interrupts"
             | "target-softirqs") => {
-                let idle = idle(cells, cell, name.starts_with("target-"));
-                let rate = idle.map_or(0.0, |idle| match name.ends_with("softirqs") {
-                    true => idle.network_softirqs,
-                    false => idle.interrupts,
-                });
+                let rate = idle_rate(cells, cell, name);
                 each(cell, &|repeat| Some((simple(name, repeat)? - rate).max(0.0)))
             }
             // A sum with an unknown part is unknown.
@@ -540,6 +536,15 @@ fn idle<'a>(cells: &'a Cells, cell: &Cell, of_target: bool) -> Option<&'a IdleRa
         true => cells.environment.target_idle.get(cell.text(key::TARGET)),
         false => cells.environment.idle.as_ref(),
     }
+}
+
+/// How often a machine is interrupted without a load, by the name of the metric.
+fn idle_rate(cells: &Cells, cell: &Cell, name: &str) -> f64 {
+    let idle = idle(cells, cell, name.starts_with("target-"));
+    idle.map_or(0.0, |idle| match name.ends_with("softirqs") {
+        true => idle.network_softirqs,
+        false => idle.interrupts,
+    })
 }
 
 /// CPU time of everything that ran on the machine or on both, beyond their idle rates, in seconds.

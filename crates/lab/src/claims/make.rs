@@ -432,17 +432,26 @@ impl Ask {
         contenders: Vec<Contender<'a>>,
         made: &mut Made,
     ) -> Vec<Entry<'a>> {
-        if !self.is_typical {
-            let of = |contender: Contender<'a>| {
-                let found = self.best(cells, &contender);
-                (contender, found)
-            };
-            let entries: Vec<Entry<'a>> = contenders.into_iter().map(of).collect();
-            return match self.beside == Beside::Best && !self.metric.is_rate() {
-                true => self.at_one_point(cells, entries),
-                false => entries,
-            };
+        if self.is_typical {
+            return self.typical_entries(cells, contenders, made);
         }
+        let of = |contender: Contender<'a>| {
+            let found = self.best(cells, &contender);
+            (contender, found)
+        };
+        let entries: Vec<Entry<'a>> = contenders.into_iter().map(of).collect();
+        match self.beside == Beside::Best && !self.metric.is_rate() {
+            true => self.at_one_point(cells, entries),
+            false => entries,
+        }
+    }
+
+    fn typical_entries<'a>(
+        &self,
+        cells: &'a Cells,
+        contenders: Vec<Contender<'a>>,
+        made: &mut Made,
+    ) -> Vec<Entry<'a>> {
         let value = |contender: &Contender<'a>, place: &str| {
             let same = |cell: &&&'a Cell| cell.is_measured() && self.place(cell) == place;
             let cell = *contender.cells.iter().find(same)?;
@@ -570,38 +579,24 @@ impl Ask {
                 continue;
             };
             let of: Vec<&Cell> = own.cells.iter().chain(&local.cells).copied().collect();
-            let quotient = |own: &Found<'_>, base: &Found<'_>| {
-                let cells_of = own.cells.first().zip(base.cells.first());
-                let paired = cells_of
-                    .filter(|_| !self.is_typical)
-                    .and_then(|(own, base)| self.metric.quotient(cells, own, base));
-                paired.unwrap_or_else(|| Estimate::ratio(&own.estimate, &base.estimate))
+            let advantage = match self.metric.better {
+                Better::More => self.quotient(cells, own, &local),
+                Better::Less => self.quotient(cells, &local, own),
             };
-            let judged = self.judged_by(
-                &match self.metric.better {
-                    Better::More => quotient(own, &local),
-                    Better::Less => quotient(&local, own),
-                },
-                &of,
-            );
+            let judged = self.judged_by(&advantage, &of);
             let beside = match is_time {
                 true => self.above(cells, own, &local),
-                false => quotient(own, &local),
+                false => self.quotient(cells, own, &local),
             };
             let unit = if is_time { Unit::Time } else { Unit::Share };
             row.beside = Some(Number::of(unit, &beside));
             row.beside = row.beside.filter(|_| !judged.is_forbidden);
             (row.verdict, row.why) = (judged.verdict, judged.why);
             if !is_time {
-                let others = self.others(cells, contender, own);
-                row.at = [row.at, others]
-                    .into_iter()
-                    .filter(|part| !part.is_empty())
-                    .collect::<Vec<_>>()
-                    .join("; ");
+                row.at = joined([row.at, self.others(cells, contender, &own.cells)]);
             }
             if row.verdict != Verdict::CannotTell && is_time {
-                least = Some(least.map_or(local.estimate, |least| least));
+                least = least.or(Some(local.estimate));
             }
             made.add(row, judged.marks);
         }
@@ -612,7 +607,20 @@ impl Ask {
     }
 }
 
+/// The parts that say something.
+pub(super) fn joined(parts: [String; 2]) -> String {
+    let parts = parts.into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<String>>().join("; ")
+}
+
 impl Ask {
+    /// How many times another value one is, by repeats where both are of one cell.
+    fn quotient(&self, cells: &Cells, own: &Found<'_>, base: &Found<'_>) -> Estimate {
+        let both = own.cells.first().zip(base.cells.first()).filter(|_| !self.is_typical);
+        let paired = both.and_then(|(own, base)| self.metric.quotient(cells, own, base));
+        paired.unwrap_or_else(|| Estimate::ratio(&own.estimate, &base.estimate))
+    }
+
     /// How far a value is above that of local. A mean is so in each repeat.
     fn above(&self, cells: &Cells, own: &Found<'_>, local: &Found<'_>) -> Estimate {
         let delta = Metric::named("delta").filter(|_| self.metric.name == "mean");
@@ -623,9 +631,8 @@ impl Ask {
 
     /// The shares of local at the points of a contender that a value is not at; empty if there are
     /// none.
-    pub(super) fn others(&self, cells: &Cells, of: &Contender<'_>, found: &Found<'_>) -> String {
-        let is_other =
-            |cell: &&&Cell| !found.cells.iter().any(|known| std::ptr::eq(*known, **cell));
+    pub(super) fn others(&self, cells: &Cells, of: &Contender<'_>, found: &[&Cell]) -> String {
+        let is_other = |cell: &&&Cell| !found.iter().any(|known| std::ptr::eq(*known, **cell));
         let share = |cell: &&Cell| {
             let local = cells.local(cell).filter(|local| local.is_measured())?;
             let both = [*cell, local];

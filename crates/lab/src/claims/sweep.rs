@@ -1,7 +1,7 @@
 //! Claims along a setting: from which value on something holds.
 
 use super::ask::{Ask, Beside};
-use super::make::{CLOSE, Contender, Found, Judged, Made};
+use super::make::{CLOSE, Contender, Found, Judged, Made, joined};
 use super::{Number, Row, Verdict};
 use crate::cells::gate::{Gate, Sentence, compare, gate};
 use crate::cells::{Cell, Cells, Estimate, MOST_REACHED, Metric, Unit, knee, value_order};
@@ -23,6 +23,19 @@ struct Point<'a> {
     value: &'a Value,
     cell: &'a Cell,
     estimate: Estimate,
+}
+
+/// A point beside local, of which it is a share.
+struct Pair<'a> {
+    own: Point<'a>,
+    base: &'a Cell,
+    share: Estimate,
+}
+
+impl Pair<'_> {
+    fn reaches(&self) -> bool {
+        is_surely(&self.share, 1.0 - CLOSE)
+    }
 }
 
 /// Whether a share is above a bound beyond doubt.
@@ -184,71 +197,61 @@ impl Ask {
         cells: &Cells,
         made: &mut Made,
     ) {
-        let curve = self.curve(cells, &contender.cells);
-        let mut pairs = Vec::new();
-        for point in &curve {
-            if let Some(local) = local.iter().find(|of| of.value == point.value)
-                && let Some(share) = self.metric.quotient(cells, point.cell, local.cell)
-            {
-                pairs.push((point.cell, local.cell, share, point.estimate, point.value));
-            }
-        }
-        let reaches = |(_, _, share, ..): &(&Cell, &Cell, Estimate, Estimate, &Value)| {
-            is_surely(share, 1.0 - CLOSE)
-        };
-        let from = pairs.iter().rposition(|pair| !reaches(pair)).map_or(0, |last| last + 1);
-        let by_share = |one: &&(_, _, Estimate, _, _), other: &&(_, _, Estimate, _, _)| {
-            one.2.mean.total_cmp(&other.2.mean)
-        };
-        // Where some values reach it and the highest does not, the answer is the farthest.
-        let reaching: Vec<String> = pairs
-            .iter()
-            .filter(|pair| reaches(pair))
-            .map(|(.., value)| units::setting(&self.along, value))
+        let pairs: Vec<Pair<'_>> = self
+            .curve(cells, &contender.cells)
+            .into_iter()
+            .filter_map(|own| {
+                let base = local.iter().find(|of| of.value == own.value)?.cell;
+                Some(Pair { share: self.metric.quotient(cells, own.cell, base)?, own, base })
+            })
             .collect();
+        let from = pairs.iter().rposition(|pair| !pair.reaches()).map_or(0, |last| last + 1);
+        let setting = |pair: &Pair<'_>| units::setting(&self.along, pair.own.value);
+        let by_share =
+            |one: &&Pair<'_>, other: &&Pair<'_>| one.share.mean.total_cmp(&other.share.mean);
+        // Where some values reach it and the highest does not, the answer is the farthest.
+        let reaching: Vec<String> =
+            pairs.iter().filter(|pair| pair.reaches()).map(setting).collect();
         let nearest = match reaching.is_empty() {
             true => pairs.iter().max_by(by_share),
             false => pairs.iter().min_by(by_share),
         };
-        let Some((cell, base, share, estimate, value)) = pairs.get(from).or(nearest) else {
+        let Some(pair) = pairs.get(from).or(nearest) else {
             let why = match contender.cells.iter().any(|cell| cell.is_measured()) {
                 true => "local was not measured beside it".to_owned(),
                 false => self.why_missing(cells, &contender.cells),
             };
             return made.add(Row::without(contender, &why), None);
         };
-        let setting = units::setting(&self.along, value);
-        let is_found = from < pairs.len();
+        let (is_found, setting, both) =
+            (from < pairs.len(), setting(pair), [pair.own.cell, pair.base]);
         let (at, judged) = if is_found {
             // That they are apart from the bound is known; what holds from there on is said of all.
-            let on = pairs.iter().skip(from).flat_map(|pair| [pair.0, pair.1]);
+            let on = pairs.iter().skip(from).flat_map(|pair| [pair.own.cell, pair.base]);
             let told = gate(Sentence::Comparison, &self.metric, &on.collect::<Vec<&Cell>>());
             (format!("from {setting} on"), Judged::of(told, true))
         } else {
             let bound = Estimate::exact(1.0 - CLOSE);
-            let told = compare(Sentence::Comparison, &self.metric, &[*cell, *base], share, &bound);
+            let told = compare(Sentence::Comparison, &self.metric, &both, &pair.share, &bound);
             let at = match reaching.is_empty() {
                 true => format!("nowhere; nearest at {setting}"),
                 false => format!("only at {}; farthest at {setting}", reaching.join(", ")),
             };
             (at, Judged::of(told, false))
         };
-        let own = Found::of_cell(*estimate, String::new(), vec![*cell]);
         let others = match is_found {
-            true => self.others(cells, &self.from(contender, value), &own),
+            true => self.others(cells, &self.from(contender, pair.own.value), &both[..1]),
             false => String::new(),
         };
-        let at = [at, others].into_iter().filter(|part| !part.is_empty());
-        let at = at.collect::<Vec<String>>().join("; ");
-        let mut row = self.row(contender, &Point { value, cell, estimate: *estimate }, at);
+        let mut row = self.row(contender, &pair.own, joined([at, others]));
         if judged.verdict == Verdict::CannotTell && !is_found && judged.marks.is_empty() {
             row.at = setting;
         }
-        row.cells.push(base.id.clone());
-        row.beside = Some(Number::of(Unit::Share, share));
+        row.cells.push(pair.base.id.clone());
+        row.beside = Some(Number::of(Unit::Share, &pair.share));
         (row.verdict, row.why) = (judged.verdict, judged.why);
         if row.verdict == Verdict::CannotTell
-            && gate(Sentence::Comparison, &self.metric, &[*cell, *base]).refusal().is_some()
+            && gate(Sentence::Comparison, &self.metric, &both).refusal().is_some()
         {
             (row.value, row.beside) = (None, None);
         }
