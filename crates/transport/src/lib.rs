@@ -48,6 +48,8 @@ mod reason;
 mod slots;
 mod subscriptions;
 pub mod target;
+mod target_event;
+mod target_limits;
 mod tcp;
 pub mod tls;
 

@@ -1,8 +1,5 @@
 //! The target side of a connection.
 
-mod event;
-mod limits;
-
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,11 +10,11 @@ use weft_nvmf::tcp::Negotiated;
 use weft_reactor::{Buffer, Life, Owner, Reactor, SocketId};
 
 use crate::listen::RequestState;
+pub use crate::target_event::{CapsuleData, Event};
+pub use crate::target_limits::Limits;
 use crate::tcp::target::{DetachedConnection, TcpTargetConnection};
 use crate::tls::{TlsAcceptor, TlsFault, TlsMode, TlsRecords};
 use crate::{CloseReason, Incoming, Slot, loopback, rdma};
-pub use event::{CapsuleData, Event};
-pub use limits::Limits;
 
 /// The location and length of a command's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,16 +8,16 @@ use crate::{CloseReason, DataDigestError, Slot};
 /// Events of a connection.
 #[derive(Debug)]
 pub enum Event {
-    /// A command with all of its in-capsule data. [`command`](super::TargetConnection::command)
-    /// returns it; its slot is in flight until [`send`](super::TargetConnection::send) or
-    /// [`complete`](super::TargetConnection::complete).
+    /// A command with all of its in-capsule data. [`command`](crate::target::TargetConnection::command)
+    /// returns it; its slot is in flight until [`send`](crate::target::TargetConnection::send) or
+    /// [`complete`](crate::target::TargetConnection::complete).
     Command {
         /// The command's slot.
         slot: Slot,
         /// Its in-capsule data.
         data: CapsuleData,
     },
-    /// All data requested by [`receive`](super::TargetConnection::receive).
+    /// All data requested by [`receive`](crate::target::TargetConnection::receive).
     Data {
         /// The command's slot.
         slot: Slot,
