@@ -41,15 +41,47 @@ fn git(root: &Path, arguments: &[&str]) -> Result<String> {
 
 /// The lines of each crate among `files`.
 fn tally(files: &str, read: impl Fn(&str) -> Result<String>) -> Result<BTreeMap<String, Lines>> {
-    let mut crates = BTreeMap::<String, Lines>::new();
+    let mut texts = Vec::new();
     for file in files.lines() {
         if let Some(name) = crate_of(file) {
-            let text = read(file).with_context(|| file.to_owned())?;
-            let lines = if file.ends_with(".sh") { of_shell(&text) } else { of_rust(file, &text) };
-            crates.entry(name).or_default().add(lines);
+            texts.push((name, file, read(file).with_context(|| file.to_owned())?));
         }
     }
+    let tests: Vec<String> =
+        texts.iter().flat_map(|(_, file, text)| test_modules(file, text)).collect();
+    let mut crates = BTreeMap::<String, Lines>::new();
+    for (name, file, text) in texts {
+        let is_test = tests.iter().any(|module| is_of_module(file, module));
+        let lines = match file.ends_with(".sh") {
+            true => of_shell(&text),
+            false => of_rust(file, &text, is_test),
+        };
+        crates.entry(name).or_default().add(lines);
+    }
     Ok(crates)
+}
+
+/// The modules of a file that only tests or fuzz targets have, as paths without `.rs`.
+fn test_modules(file: &str, text: &str) -> Vec<String> {
+    let stem = file.trim_end_matches(".rs");
+    let is_root = ["/lib", "/main", "/mod"].iter().any(|root| stem.ends_with(root));
+    let folder =
+        if is_root { stem.rsplit_once('/').map_or("", |(folder, _)| folder) } else { stem };
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let of = |pair: &[&str]| {
+        let [attribute, module] = pair else { return None };
+        let only = ["#[cfg(test)]", "#[cfg(feature = \"fuzzing\")]", "#[cfg(any(test, "];
+        only.iter().find(|only| attribute.starts_with(**only))?;
+        let (_, name) = module.strip_suffix(';')?.rsplit_once("mod ")?;
+        Some(format!("{folder}/{name}"))
+    };
+    lines.windows(2).filter_map(of).collect()
+}
+
+/// Whether a file is a module, or within it.
+fn is_of_module(file: &str, module: &str) -> bool {
+    let rest = file.strip_prefix(module);
+    rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
 
 /// The crate of a source file; the scripts of the peers' tests are counted with theirs.
@@ -71,11 +103,11 @@ fn of_shell(text: &str) -> Lines {
 }
 
 /// All lines of a file of tests are tests, and those of a module `tests` at the end of another one.
-fn of_rust(file: &str, text: &str) -> Lines {
+fn of_rust(file: &str, text: &str, is_test_module: bool) -> Lines {
     let is_test = |part: &str| part == "tests" || part == "tests.rs";
     let within = file.split('/').skip(1).any(is_test) && !file.starts_with("tests/");
     let mut lines = Lines::default();
-    let mut in_tests = within;
+    let mut in_tests = within || is_test_module;
     let mut all = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
     while let Some(line) = all.next() {
         let begins =
@@ -127,10 +159,22 @@ mod tests {
         let tests = "#[cfg(test)]\nmod tests {\n    // A comment.\n    fn t() {}\n}\n";
         let text = &[code, tests].concat();
         let lines = Lines { code: 2, comments: 3, tests: 4 };
-        assert_eq!(of_rust("crates/x/src/lib.rs", text), lines);
+        assert_eq!(of_rust("crates/x/src/lib.rs", text, false), lines);
         let lines = Lines { code: 0, comments: 3, tests: 6 };
-        assert_eq!(of_rust("crates/x/src/lib/tests.rs", text), lines);
+        assert_eq!(of_rust("crates/x/src/lib/tests.rs", text, false), lines);
+        assert_eq!(of_rust("crates/x/src/attack.rs", text, true), lines);
         assert_eq!(of_shell("# a\n\n b\nc # d\n"), Lines { code: 2, comments: 1, tests: 0 });
+    }
+
+    #[test]
+    fn modules_that_only_tests_have_are_tests() {
+        let text = "#[cfg(test)]\nmod attack;\nmod plain;\n#[cfg(feature = \"fuzzing\")]\n\
+                    pub mod fuzzing;\n#[cfg(test)]\nmod tests {\n";
+        assert_eq!(test_modules("a/src/lib.rs", text), ["a/src/attack", "a/src/fuzzing"]);
+        assert_eq!(test_modules("a/src/x.rs", text), ["a/src/x/attack", "a/src/x/fuzzing"]);
+        for (file, is_of) in [("m/a.rs", true), ("m/a/b.rs", true), ("m/ab.rs", false)] {
+            assert_eq!(is_of_module(file, "m/a"), is_of, "{file}");
+        }
     }
 
     #[test]

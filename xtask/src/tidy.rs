@@ -235,7 +235,7 @@ pub(crate) fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
         for entry in entries {
             let entry = entry?;
             let path = folder.join(entry.file_name());
-            // A build folder has a marker file; a folder `target` without it is a crate.
+            // A build folder has a marker file.
             let is_build = root.join(&path).join("CACHEDIR.TAG").exists();
             if entry.file_type()?.is_dir() && !is_build {
                 folders.push(path);
@@ -258,6 +258,9 @@ fn check_source(source: &Source, faults: &mut Vec<String>) {
         if folder.rsplit('/').nth(1).is_none_or(|above| above != "tests") {
             fault(0, format!("a module with files of its own is {folder}.rs"));
         }
+    }
+    if source.path.split('/').any(|part| part == "target") {
+        fault(0, "many tools leave out folders of the name target".into());
     }
     for (at, line) in source.code.iter().enumerate() {
         if !within(UNSAFE) && source::has_word(line, "unsafe") {
@@ -520,6 +523,12 @@ mod tests {
         assert_eq!(fault(path, code, "| `host/src/a.rs` |"), None);
         assert_eq!(fault(path, "// AtomicU64\n", ""), None);
         assert_eq!(fault(path, &format!("#[cfg(test)]\nmod tests {{\n{code}}}\n"), ""), None);
+    }
+
+    #[test]
+    fn a_folder_of_the_name_target_is_found() {
+        assert_eq!(faults_of("crates/host/src/target/a.rs", "").len(), 1);
+        assert_eq!(faults_of("crates/host/src/target.rs", ""), [""; 0]);
     }
 
     #[test]
