@@ -5,6 +5,7 @@
 //! of it. What a target and a host reach on the same machine is to be read as a share of this.
 
 mod crowd;
+pub mod rdma;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};

@@ -65,3 +65,14 @@ pub const RDMA_ADMIN_CAPSULE_BYTES: u32 = 8192;
 
 /// The fraction of the pool that buffers for in-capsule data leave free.
 pub const RESERVE_SHARE: usize = 16;
+
+/// Most requests in flight of a probe of the raw link: more than fill any link, and less than half
+/// the entries of every adapter's queues.
+pub const PROBE_DEPTH_MAX: u16 = 1024;
+
+/// How long a probe waits for an answer. The connection manager gives up a peer earlier.
+pub const PROBE_SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// The longest life of the end that answers a probe, which does not notice a client whose machine
+/// has vanished.
+pub const PROBE_TIME_MAX: Duration = Duration::from_secs(600);

@@ -2,7 +2,8 @@
 //!
 //! [`verbs`] is the interface to devices and the connection manager. An `engine` is what the
 //! connections of one reactor share: completion queues, registered memory, events. A `pair` is one
-//! queue pair with a record of the posted work; `target` and `host` are the two sides.
+//! queue pair with a record of the posted work; `target` and `host` are the two sides. [`probe`]
+//! measures the raw link.
 //!
 //! # Memory
 //!
@@ -26,6 +27,7 @@ mod engine;
 pub(crate) mod host;
 mod listen;
 mod pair;
+pub mod probe;
 pub(crate) mod target;
 pub mod verbs;
 

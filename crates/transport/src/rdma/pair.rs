@@ -467,7 +467,7 @@ fn may_be_inline(operation: SendOperation, soft_iwarp: bool) -> bool {
 /// Soft-iWARP copies a message of one short piece from its user address. If its kernel thread does
 /// so before the posting system call returns, it has no user address space, and the queue pair
 /// fails. The pages of a message of two pieces are mapped instead.
-fn without_short_piece(operation: SendOperation, pieces: Pieces) -> Pieces {
+pub(super) fn without_short_piece(operation: SendOperation, pieces: Pieces) -> Pieces {
     let [first, second] = pieces;
     let is_read = matches!(operation, SendOperation::Read { .. });
     if is_read || second.bytes > 0 || !(2..=SOFT_IWARP_SHORT_BYTES).contains(&first.bytes) {
