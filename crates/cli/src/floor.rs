@@ -1,11 +1,16 @@
 //! `weft floor`.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use weft_backend::duration::exact;
+use weft_load::floor::rdma::{
+    CAPSULE_BYTES, Probe, ProbeOperation, Provider, RESPONSE_BYTES, RdmaFloor,
+};
 use weft_load::floor::{Crowd, Floor, FloorResult};
+use weft_load::network::{COMMAND_BYTES, DATA_HEADER_BYTES};
 use weft_load::pacer::Process;
 use weft_load::{Rate, units};
 
@@ -15,16 +20,24 @@ use crate::values::{Cpus, cpus, size, time};
 
 /// Options of `weft floor`.
 ///
-/// A client keeps requests in flight over TCP on this machine, and a server answers each with a
-/// response. The defaults are one connection and the sizes of a 4 KiB read.
+/// A client keeps requests in flight over TCP or RDMA on this machine, and a server answers each
+/// with a response. The defaults are one TCP connection and the sizes of a 4 KiB read.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Bytes of a request: 72 for a read.
-    #[arg(long, default_value = "72", value_parser = size, value_name = "SIZE")]
-    request: u64,
-    /// Bytes of a response: for a read the data and 24.
-    #[arg(long, default_value = "4120", value_parser = size, value_name = "SIZE")]
-    response: u64,
+    /// Measure RDMA between two queue pairs at this address of an RDMA device, instead of TCP.
+    #[arg(long, value_name = "ADDRESS",
+        conflicts_with_all = ["connections", "rate_iops", "think", "congestion"])]
+    rdma: Option<IpAddr>,
+    /// With --rdma: SENDs that are answered by SENDs, or RDMA READs of the server's memory.
+    #[arg(long, value_enum, default_value_t, requires = "rdma")]
+    operation: RdmaOperation,
+    /// Bytes of a request; by default a read's, 72 over TCP and 64 over RDMA. A READ has none.
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    request: Option<u64>,
+    /// Bytes of a response; by default a 4 KiB read's, 4120 over TCP and 4112 over RDMA. Of a READ
+    /// the bytes that it reads, by default 4096.
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    response: Option<u64>,
     /// Requests in flight of each connection.
     #[arg(long, default_value_t = 1, value_name = "DEPTH")]
     iodepth: usize,
@@ -66,6 +79,16 @@ pub(crate) struct Options {
     output_format: Format,
 }
 
+/// What is done over RDMA.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum RdmaOperation {
+    /// A SEND each way.
+    #[default]
+    Send,
+    /// An RDMA READ.
+    Read,
+}
+
 /// How requests of an open loop follow each other, with fio's names.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum Arrivals {
@@ -88,9 +111,10 @@ enum Wait {
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let floor = floor(options)?;
-    let result = match options.connections {
-        Some(connections) => Crowd { floor: floor.clone(), connections }.measure(),
-        None => floor.measure(),
+    let result = match (options.rdma, options.connections) {
+        (Some(address), _) => rdma(options, &floor).measure(address),
+        (None, Some(connections)) => Crowd { floor: floor.clone(), connections }.measure(),
+        (None, None) => floor.measure(),
     };
     let result = result.map_err(|error| Failure::Because(error.to_string()))?;
     match options.output_format {
@@ -105,9 +129,19 @@ fn floor(options: &Options) -> Result<Floor, Failure> {
         Some([server, client]) => Some((*server, *client)),
         Some(_) => return Err(Failure::because("--cpus takes two: the server's and the client's")),
     };
+    let (request, response) = match (options.rdma, options.operation) {
+        (None, _) => (COMMAND_BYTES, DATA_HEADER_BYTES + READ_BYTES),
+        (Some(_), RdmaOperation::Send) => {
+            (capsule(CAPSULE_BYTES), capsule(RESPONSE_BYTES) + READ_BYTES)
+        }
+        (Some(_), RdmaOperation::Read) => (capsule(CAPSULE_BYTES), READ_BYTES),
+    };
+    let bytes = |given: Option<u64>, otherwise| {
+        given.map_or(otherwise, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    };
     Ok(Floor {
-        request_bytes: usize::try_from(options.request).unwrap_or(usize::MAX),
-        response_bytes: usize::try_from(options.response).unwrap_or(usize::MAX),
+        request_bytes: bytes(options.request, request),
+        response_bytes: bytes(options.response, response),
         depth: options.iodepth,
         spin: options.spin,
         rate: options.rate_iops.map(|iops| Rate { iops, process: options.rate_process.process() }),
@@ -117,8 +151,38 @@ fn floor(options: &Options) -> Result<Floor, Failure> {
         cpus,
         think: options.think,
         congestion: options.congestion.clone(),
-        address: std::net::Ipv4Addr::LOCALHOST.into(),
+        address: Ipv4Addr::LOCALHOST.into(),
     })
+}
+
+/// Data of a read whose messages are the default.
+const READ_BYTES: usize = 4096;
+
+fn capsule(bytes: u32) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// The same messages over RDMA.
+fn rdma(options: &Options, floor: &Floor) -> RdmaFloor {
+    let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let depth = u16::try_from(floor.depth).unwrap_or(u16::MAX);
+    let operation = match options.operation {
+        RdmaOperation::Send => ProbeOperation::Send,
+        RdmaOperation::Read => ProbeOperation::Read,
+    };
+    RdmaFloor {
+        probe: Probe {
+            operation,
+            request_bytes: bytes(floor.request_bytes),
+            response_bytes: bytes(floor.response_bytes),
+            depth,
+            spin: floor.spin,
+        },
+        runtime: floor.runtime,
+        ramp: floor.ramp,
+        cpus: floor.cpus,
+        provider: Provider::System,
+    }
 }
 
 impl Arrivals {
@@ -169,9 +233,10 @@ fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
     });
     let bytes = rate * (floor.request_bytes + floor.response_bytes) as f64;
     format!(
-        "tcp floor: request {} response {} depth {}{} {}{}{}\n  \
+        "{} floor: request {} response {} depth {}{} {}{}{}\n  \
          {} messages/s{missed}, {} both ways\n  \
          latency: min {}, mean {}, p50 {}, p99 {}, p99.9 {}, max {}\n",
+        protocol(options),
         floor.request_bytes,
         floor.response_bytes,
         floor.depth,
@@ -188,6 +253,14 @@ fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
         percentile(result, 99.9),
         units::time(result.latency.max_ns() as f64),
     )
+}
+
+fn protocol(options: &Options) -> &'static str {
+    match (options.rdma, options.operation) {
+        (None, _) => "tcp",
+        (Some(_), RdmaOperation::Send) => "rdma send",
+        (Some(_), RdmaOperation::Read) => "rdma read",
+    }
 }
 
 fn thinking(server: Duration, client: Duration) -> String {
@@ -210,6 +283,7 @@ fn nanoseconds(time: Duration) -> u64 {
 
 fn as_json(options: &Options, floor: &Floor, result: &FloorResult) -> serde_json::Value {
     json!({
+        "protocol": protocol(options),
         "request_bytes": floor.request_bytes,
         "response_bytes": floor.response_bytes,
         "iodepth": floor.depth,
