@@ -4,13 +4,14 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use weft_host::Transport;
+use weft_host::{Provider, Transport};
+use weft_load::floor::rdma::{self, Probe, RdmaFloor};
 use weft_load::floor::{Floor, FloorResult};
 use weft_load::network::{COMMAND_BYTES, DATA_HEADER_BYTES};
 use weft_reactor::congestion_between;
 
 use super::disturbed::{self, Beside};
-use super::given::protocol;
+use super::given::protocol_name;
 use super::matrix::Cell;
 use super::plan::Measure;
 use super::side;
@@ -30,12 +31,65 @@ pub(super) const MESSAGES_DEPTH: usize = 128;
 /// How often each is measured; the best one counts.
 const PARTS: u32 = 3;
 
-/// Probes TCP between this machine and itself at one of its addresses: once with both ends polling,
-/// if there is a processor for each, and once with both ends asleep until they are woken.
+/// A link between this machine and itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Link<'a> {
+    /// TCP or RDMA.
+    pub transport: Transport,
+    /// The address of both ends.
+    pub address: IpAddr,
+    /// Where RDMA devices come from.
+    pub rdma: &'a Provider,
+}
+
+/// How a link is used.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    data: usize,
+    depth: usize,
+    spin: bool,
+    cpus: Option<(usize, usize)>,
+    runtime: Duration,
+    ramp: Duration,
+}
+
+impl Link<'_> {
+    /// Reads of so many bytes, as messages without storage.
+    fn measure(&self, how: Use) -> io::Result<FloorResult> {
+        let Use { data, depth, spin, cpus, runtime, ramp } = how;
+        if self.transport == Transport::Rdma {
+            let probe = rdma_reads(data, depth, spin)?;
+            let provider = self.rdma.clone();
+            return RdmaFloor { probe, runtime, ramp, cpus, provider }.measure(self.address);
+        }
+        let floor = floor(data, depth, self.address, self.address);
+        Floor { spin, cpus, runtime, ramp, ..floor }.measure()
+    }
+}
+
+/// Reads of so many bytes over RDMA.
+pub(super) fn rdma_reads(data: usize, depth: usize, spin: bool) -> io::Result<Probe> {
+    let bytes = u32::try_from(data).map_err(io::Error::other)?;
+    let depth = u16::try_from(depth).map_err(io::Error::other)?;
+    Ok(rdma::read_of(bytes, depth, spin))
+}
+
+/// Bytes of request and response that carry 4 KiB.
+pub(super) const fn message_bytes(transport: Transport) -> (u64, u64) {
+    match transport {
+        Transport::Rdma => (rdma::CAPSULE_BYTES as u64, 4096 + rdma::RESPONSE_BYTES as u64),
+        Transport::Tcp | Transport::Loopback => {
+            (COMMAND_BYTES as u64, 4096 + DATA_HEADER_BYTES as u64)
+        }
+    }
+}
+
+/// Probes a link: once with both ends polling, if there is a processor for each, and once with both
+/// ends asleep until they are woken.
 ///
 /// # Errors
-/// A socket cannot be opened.
-pub fn probe(address: IpAddr, cpus: &[usize], each: Duration) -> io::Result<Vec<LinkProbe>> {
+/// A socket or device cannot be opened.
+pub fn probe(link: &Link<'_>, cpus: &[usize], each: Duration) -> io::Result<Vec<LinkProbe>> {
     let pair = pair(cpus);
     let mut probes = Vec::new();
     for spinning in [true, false] {
@@ -43,13 +97,12 @@ pub fn probe(address: IpAddr, cpus: &[usize], each: Duration) -> io::Result<Vec<
             continue;
         }
         let run = |data: usize, depth: usize| {
-            let floor = floor(data, depth, address, address);
-            let (runtime, ramp) = (each, each / 5);
-            let floor = Floor { spin: spinning, cpus: pair, runtime, ramp, ..floor };
+            let (spin, cpus, runtime, ramp) = (spinning, pair, each, each / 5);
+            let how = Use { data, depth, spin, cpus, runtime, ramp };
             // The floor is what the link can do: a part in which the machine was slower is none.
-            let mut best = floor.measure()?;
+            let mut best = link.measure(how)?;
             for _ in 1..PARTS {
-                let next = floor.measure()?;
+                let next = link.measure(how)?;
                 if next.messages_per_second() > best.messages_per_second() {
                     best = next;
                 }
@@ -61,16 +114,22 @@ pub fn probe(address: IpAddr, cpus: &[usize], each: Duration) -> io::Result<Vec<
         let stream = run(STREAM_BYTES, STREAM_DEPTH)?;
         let is_spoilt = |result: &FloorResult| {
             let record = Record::new("", "", Role::Link, Configuration::new());
-            is_spoilt(&filled(record, result, 0, each / 5, pair))
+            is_spoilt(&filled(record, link.transport, result, 0, each / 5, pair))
+        };
+        let (address, (request_bytes, response_bytes)) =
+            (link.address, message_bytes(link.transport));
+        let congestion = match link.transport {
+            Transport::Rdma => None,
+            Transport::Tcp | Transport::Loopback => congestion_between(address, address),
         };
         probes.push(LinkProbe {
             between: format!("this machine and itself ({address})"),
-            connection: Some(connection(&one)),
-            congestion: congestion_between(address, address).unwrap_or_default().to_owned(),
+            connection: Some(connection(link.transport, &one)),
+            congestion: congestion.unwrap_or_default().to_owned(),
             spinning,
             spoilt: [&one, &many, &stream].into_iter().any(is_spoilt),
-            request_bytes: COMMAND_BYTES as u64,
-            response_bytes: (4096 + DATA_HEADER_BYTES) as u64,
+            request_bytes,
+            response_bytes,
             round_trip: LatencyRecord::of(&one.latency),
             round_trips_per_s: one.messages_per_second(),
             messages_per_s: many.messages_per_second(),
@@ -107,23 +166,20 @@ pub(super) fn floor(data: usize, depth: usize, near: IpAddr, far: IpAddr) -> Flo
     }
 }
 
-fn connection(result: &FloorResult) -> Connection {
+fn connection(transport: Transport, result: &FloorResult) -> Connection {
     let (host, target) = result.ends;
-    Connection::new("tcp", host, target)
+    Connection::new(protocol_name(transport), host, target)
 }
 
-/// Measures a cell of the raw link: TCP between this machine and itself at one of its addresses.
+/// Measures a cell of the raw link between this machine and itself.
 pub(super) fn measure(
     study: &str,
     cell: &Cell,
     measure: &Measure,
-    address: IpAddr,
+    link: &Link<'_>,
     cpus: &[usize],
 ) -> Result<Record, String> {
     let configuration = &cell.configuration;
-    if protocol(text(configuration, key::TRANSPORT)) != Some(Transport::Tcp) {
-        return Err("the raw link is measured over TCP only".to_owned());
-    }
     let size = |key, otherwise| {
         integer(configuration, key).and_then(|n| usize::try_from(n).ok()).unwrap_or(otherwise)
     };
@@ -133,11 +189,11 @@ pub(super) fn measure(
     if spin && cpus.is_none() {
         return Err("two ends that poll need a processor each".to_owned());
     }
-    let floor = floor(data, size(key::DEPTH, 1), address, address);
-    let floor = Floor { spin, cpus, runtime: measure.runtime, ramp: measure.ramp, ..floor };
-    let result = floor.measure().map_err(|error| error.to_string())?;
+    let (depth, runtime, ramp) = (size(key::DEPTH, 1), measure.runtime, measure.ramp);
+    let how = Use { data, depth, spin, cpus, runtime, ramp };
+    let result = link.measure(how).map_err(|error| error.to_string())?;
     let record = Record::new(study, &cell.id, Role::Link, configuration.clone());
-    let mut record = filled(record, &result, data, measure.ramp, cpus);
+    let mut record = filled(record, link.transport, &result, data, measure.ramp, cpus);
     record.mark(Mark::Loopback);
     record.mark(Mark::NotAwaited);
     Ok(record)
@@ -146,12 +202,13 @@ pub(super) fn measure(
 /// A record with what was measured, marked if other programs had the processors.
 fn filled(
     mut record: Record,
+    transport: Transport,
     result: &FloorResult,
     data: usize,
     ramp: Duration,
     cpus: Option<(usize, usize)>,
 ) -> Record {
-    record.connection = Some(connection(result));
+    record.connection = Some(connection(transport, result));
     record.read = Some(direction(result, data));
     let (host, target) = side::ends(result, ramp.as_secs_f64(), cpus);
     (record.host, record.target) = (Some(host), Some(target));
@@ -191,7 +248,8 @@ mod tests {
 
     #[test]
     fn a_link_has_a_round_trip_and_a_bandwidth() {
-        let probes = probe(LOCALHOST, &[0], Duration::from_millis(40)).expect("a link");
+        let link = Link { transport: Transport::Tcp, address: LOCALHOST, rdma: &Provider::System };
+        let probes = probe(&link, &[0], Duration::from_millis(40)).expect("a link");
         assert_eq!(probes.len(), 1, "one processor is not enough for two ends that poll");
         let probe = &probes[0];
         assert!(!probe.spinning && probe.round_trip.count > 0);
@@ -224,10 +282,32 @@ mod tests {
     }
 
     #[test]
-    fn an_rdma_link_is_not_measured_over_tcp() {
-        let configuration = Configuration::from([(key::TRANSPORT.to_owned(), "rdma".into())]);
+    fn a_link_over_rdma_is_probed_and_measured_by_its_own_verbs() {
+        let rdma = &Provider::Software(weft_transport::rdma::software::Fabric::default());
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let link = Link { transport: Transport::Rdma, address, rdma };
+        let probes = probe(&link, &[0], Duration::from_millis(20)).expect("a link");
+        let probe = &probes[0];
+        assert_eq!((probe.request_bytes, probe.response_bytes), (64, 4112));
+        assert!(probe.messages_per_s > 0.0 && probe.stream_bytes_per_s > 0.0);
+        assert_eq!(probe.connection.as_ref().map(|ends| &*ends.protocol), Some("rdma"));
+        assert_eq!(probe.congestion, "", "it has none of TCP's");
+
+        let configuration = Configuration::from([
+            (key::TRANSPORT.to_owned(), "rdma".into()),
+            (key::BLOCK_BYTES.to_owned(), 131_072u64.into()),
+            (key::DEPTH.to_owned(), 16u64.into()),
+        ]);
         let cell = Cell { id: "x".to_owned(), role: Role::Link, configuration, missing: None };
-        let error = measure("mine", &cell, &Measure::default(), LOCALHOST, &[0]);
-        assert!(error.is_err_and(|why| why.contains("over TCP only")));
+        let plan = Measure {
+            runtime: Duration::from_millis(20),
+            ramp: Duration::from_millis(5),
+            ..Measure::default()
+        };
+        let record = measure("mine", &cell, &plan, &link, &[0]).expect("measured");
+        let read = record.read.as_ref().expect("reads");
+        assert!(read.requests > 0 && read.bytes == read.requests * 131_072);
+        let ends = record.connection.as_ref().expect("both ends");
+        assert!(ends.protocol == "rdma" && ends.target.ip() == address, "{ends:?}");
     }
 }

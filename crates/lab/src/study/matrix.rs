@@ -520,9 +520,6 @@ fn not_apart(
 ) -> Option<&'static str> {
     let same_core = text(configuration, key::PLACEMENT) == "same-core";
     match text(configuration, key::TRANSPORT) {
-        transport if role == Role::Link && protocol(transport) == Some(Transport::Rdma) => {
-            Some("needs a probe of the link over RDMA, which weft does not have")
-        }
         _ if matches!(role, Role::Alone | Role::Foreground | Role::Background)
             && tenants_together(plan, role, configuration, apart).is_some() =>
         {
@@ -625,13 +622,12 @@ fn missing(
             return said("this machine has no RDMA device with an IPv4 address");
         }
         "local" if plan.kind == Kind::Link => return said("a local device has no link"),
-        "rdma" if plan.kind == Kind::Link => {
-            return said("needs a probe of the link over RDMA, which weft does not have");
-        }
         "tcp" | "tcp-link" | "rdma" if no_target(plan, transport, capabilities).is_some() => {
             return no_target(plan, transport, capabilities);
         }
-        "tcp" | "tcp-link" if plan.kind == Kind::Link && is_far(plan, transport, capabilities) => {
+        "tcp" | "tcp-link" | "rdma"
+            if plan.kind == Kind::Link && is_far(plan, transport, capabilities) =>
+        {
             return said("needs a probe at the other end of the link, which weft does not have");
         }
         "loopback" if !capabilities.own_target => return said("no target was given"),

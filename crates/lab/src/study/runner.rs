@@ -250,6 +250,11 @@ struct Measurement {
     judged: Option<f64>,
 }
 
+/// What a cell was judged by in each repeat.
+fn judged(repeats: Option<&BTreeMap<u32, Measurement>>) -> impl Iterator<Item = Option<f64>> + '_ {
+    repeats.into_iter().flat_map(BTreeMap::values).map(|repeat| repeat.judged)
+}
+
 /// The repeats that a step has before it.
 #[derive(Clone, Copy, Debug, Default)]
 struct RepeatsLeft {
@@ -377,22 +382,22 @@ impl Runner<'_> {
         self.write_environment()
     }
 
-    /// Probes TCP between this machine and itself, at each address that a cell uses.
+    /// Probes the link between this machine and itself, at each address that a cell uses.
     fn probe_link(&mut self) -> Result<(), Stop> {
         let matrix = self.matrix;
         let cells = matrix.steps().filter(|step| step.missing().is_none()).flat_map(Step::cells);
         if let Some(fleet) = self.settings.fleet {
             return self.probe_links_apart(fleet, cells.collect());
         }
-        let mut addresses: Vec<IpAddr> = Vec::new();
+        let mut paths: Vec<(Transport, IpAddr)> = Vec::new();
         for cell in cells {
             let transport = crate::results::text(&cell.configuration, key::TRANSPORT);
-            let path = self.path(transport).filter(|path| !addresses.contains(path));
-            addresses.extend(path);
+            paths.extend(self.path(transport).filter(|path| !paths.contains(path)));
         }
-        for address in addresses {
-            self.observer.note(&format!("probing the raw link at {address}"));
-            match link::probe(address, &self.settings.capabilities.cpus, LINK_PROBE) {
+        for (transport, address) in paths {
+            let link = link::Link { transport, address, rdma: &self.settings.rdma };
+            self.observer.note(&format!("probing the raw link over {transport} at {address}"));
+            match link::probe(&link, &self.settings.capabilities.cpus, LINK_PROBE) {
                 Ok(link) => self.environment.link.extend(link),
                 Err(error) => self.not_probed(&error),
             }
@@ -406,20 +411,19 @@ impl Runner<'_> {
         self.environment.notes.push(what);
     }
 
-    /// Probes TCP between the machines of agents, over each link that a cell uses.
+    /// Probes the links between the machines of agents that a cell uses.
     fn probe_links_apart(&mut self, fleet: &Fleet, cells: Vec<&matrix::Cell>) -> Result<(), Stop> {
-        let mut links: Vec<&str> = Vec::new();
+        let mut links: Vec<(Transport, &str)> = Vec::new();
         for cell in cells {
             let transport = crate::results::text(&cell.configuration, key::TRANSPORT);
-            let link = super::site::link_of(transport);
-            if protocol(transport) == Some(Transport::Tcp) && !links.contains(&link) {
-                links.push(link);
-            }
+            let spoken = protocol(transport).filter(|spoken| *spoken != Transport::Loopback);
+            let link = spoken.map(|spoken| (spoken, super::site::link_of(transport)));
+            links.extend(link.filter(|link| !links.contains(link)));
         }
-        for link in links {
+        for (spoken, link) in links {
             let name = if link.is_empty() { "between the machines" } else { link };
-            self.observer.note(&format!("probing the raw link {name}"));
-            match fleet.probe_link(link, LINK_PROBE) {
+            self.observer.note(&format!("probing the raw link {name} over {spoken}"));
+            match fleet.probe_link(spoken, link, LINK_PROBE) {
                 Ok(probes) => self.environment.link.extend(probes),
                 Err(error) => self.not_probed(&error),
             }
@@ -427,17 +431,23 @@ impl Runner<'_> {
         self.write_environment()
     }
 
-    /// The address of both ends of cells of a transport, if they speak TCP within this machine.
-    fn path(&self, transport: &str) -> Option<IpAddr> {
-        if protocol(transport) != Some(Transport::Tcp) || self.settings.fleet.is_some() {
+    /// The protocol and the address of both ends of cells of a transport, if they are within this
+    /// machine.
+    fn path(&self, transport: &str) -> Option<(Transport, IpAddr)> {
+        let spoken = protocol(transport).filter(|spoken| *spoken != Transport::Loopback)?;
+        if self.settings.fleet.is_some() {
             return None;
         }
         let Settings { plan, capabilities, given, .. } = self.settings;
-        let Some(targets) = given_targets(plan, transport, capabilities) else {
-            return Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let address = match given_targets(plan, transport, capabilities) {
+            Some(targets) => {
+                let address = &given.get(*targets.first()?)?.address;
+                environment::addresses_here(&address.traddr).next()?
+            }
+            None if spoken == Transport::Rdma => environment::rdma_address()?,
+            None => IpAddr::V4(Ipv4Addr::LOCALHOST),
         };
-        let address = &given.get(*targets.first()?)?.address;
-        environment::addresses_here(&address.traddr).next()
+        Some((spoken, address))
     }
 
     /// Locks a file or block device for the load and targets of this run, against other processes.
@@ -563,8 +573,7 @@ impl Runner<'_> {
         if repeat > measure.repeats_max {
             return false;
         }
-        let values = repeats.into_iter().flat_map(BTreeMap::values).map(|repeat| repeat.judged);
-        !self.is_narrow(values)
+        !self.is_narrow(judged(repeats))
     }
 
     /// The fewest repeats of a step.
@@ -616,8 +625,7 @@ impl Runner<'_> {
         if beyond == 0 || certain > 0 {
             return RepeatsLeft { certain, most: certain + beyond, known };
         }
-        let values = repeats.into_iter().flat_map(BTreeMap::values).map(|repeat| repeat.judged);
-        match self.is_narrow(values) {
+        match self.is_narrow(judged(repeats)) {
             true => RepeatsLeft { known, ..RepeatsLeft::default() },
             false => RepeatsLeft { certain: 1, most: beyond, known },
         }

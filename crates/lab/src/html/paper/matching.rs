@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::cells::gate::{Gate, Sentence, gate};
 use crate::cells::{Cell, Cells, Metric, Part, Reading, value_order};
 use crate::html::draw;
-use crate::published::{PublishedResult, Source};
+use crate::published::{PublishedResult, Source, published};
 use crate::results::{Connection, Role, Value, key};
 use crate::study::matrix::is_network;
 use crate::study::plan::{Kind, Plan};
@@ -90,10 +90,6 @@ impl<'a> Sought<'a> {
 
     /// Whether cells have the document's own settings that nothing stands for.
     fn has_what_was_printed(&self) -> Result<(), String> {
-        let is_rdma = self.result.transport.as_ref().is_some_and(|name| name.starts_with("rdma"));
-        if self.role == Role::Link && is_rdma {
-            return Err("the raw link is probed over TCP only".to_owned());
-        }
         let own = self.result.printed.iter();
         let own = own.filter(|(name, _)| !self.result.settings.contains_key(*name));
         for (key, value) in own.flat_map(|(_, settings)| settings) {
@@ -155,10 +151,12 @@ impl<'a> Sought<'a> {
         if let Some(name) = printed.filter(|name| present.contains(name.as_str())) {
             return Ok(name);
         }
-        let is_other = |name: &str| {
-            let own = link_of(name);
-            self.source.links.values().any(|known| known == own)
-        };
+        // The role of another link, of this document or of another one about the same study.
+        let published = published();
+        let of_study = published.results.iter().filter(|one| one.study == self.result.study);
+        let sources = of_study.filter_map(|one| published.source.get(&one.source));
+        let roles: BTreeSet<&String> = sources.flat_map(|source| source.links.values()).collect();
+        let is_other = |name: &str| roles.iter().any(|known| *known == link_of(name));
         let is_over_a_link = |name: &&&str| {
             name.split('@').next() == Some(protocol) && !link_of(name).is_empty() && !is_other(name)
         };
@@ -345,6 +343,10 @@ fn nearest(result: &PublishedResult, candidates: &mut Vec<&Cell>) -> Vec<String>
         } else if candidates.iter().any(|cell| is(cell, "sleep")) {
             differences.push("hosts that sleep measured, hosts that poll published".to_owned());
         }
+    }
+    if result.study == "link-probe" && result.metric == "latency" {
+        let what = "a round trip with 4 KiB measured; published is no size and no direction";
+        differences.push(what.to_owned());
     }
     for (name, published, keys) in [
         ("jobs", result.jobs, &[key::JOBS][..]),

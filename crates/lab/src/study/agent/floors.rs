@@ -1,30 +1,32 @@
 //! The raw link between the machines of a study, as the reference of what is measured over it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use weft_load::network::{COMMAND_BYTES, DATA_HEADER_BYTES};
+use weft_host::Transport;
 
 use super::calls::{ProbeListen, ProbeRun};
 use super::fleet::Fleet;
 use super::probe::{Probe, ProbeResult, Way};
 use crate::results::{Connection, Direction, LinkProbe, Mark, Record, Role, Side, key};
 use crate::results::{integer, text};
-use crate::study::link::{MESSAGES_DEPTH, STREAM_BYTES, STREAM_DEPTH};
+use crate::study::given::{protocol, protocol_name};
+use crate::study::link::{MESSAGES_DEPTH, STREAM_BYTES, STREAM_DEPTH, message_bytes};
 use crate::study::matrix::Cell;
 use crate::study::plan::Measure;
 use crate::study::side;
 use crate::study::site::link_of;
 
 impl Fleet {
-    /// Probes TCP from the target's machine to the first load's over a link, or over the address
-    /// that all loads reach: once with both ends polling, if they have processors for that, and
+    /// Probes a protocol from the target's machine to the first load's over a link, or over the
+    /// address that all loads reach: once with both ends polling, if they have processors for that, and
     /// once with both asleep until they are woken.
     ///
     /// # Errors
     /// One sentence that names the machine.
     pub(in crate::study) fn probe_link(
         &self,
+        transport: Transport,
         link: &str,
         each: Duration,
     ) -> Result<Vec<LinkProbe>, String> {
@@ -33,7 +35,11 @@ impl Fleet {
             if spinning && self.is_one_machine() && self.target().description.cpus.len() < 2 {
                 continue;
             }
-            let read = |bytes, depth| self.read_over(link, bytes, depth, spinning, each);
+            let read = |bytes, depth| {
+                let probe = Reads { transport, bytes, depth, spin: spinning };
+                self.read_over(link, probe, each)
+            };
+            let (request_bytes, response_bytes) = message_bytes(transport);
             let (one, connection) = read(4096, 1)?;
             let (many, _) = read(4096, MESSAGES_DEPTH)?;
             let (stream, _) = read(STREAM_BYTES, STREAM_DEPTH)?;
@@ -47,8 +53,8 @@ impl Fleet {
                 congestion: String::new(),
                 spinning,
                 spoilt: false,
-                request_bytes: COMMAND_BYTES as u64,
-                response_bytes: (4096 + DATA_HEADER_BYTES) as u64,
+                request_bytes,
+                response_bytes,
                 round_trips_per_s: per_s(&one),
                 round_trip: one.round_trip,
                 messages_per_s: per_s(&many),
@@ -73,9 +79,11 @@ impl Fleet {
             integer(configuration, key).and_then(|n| usize::try_from(n).ok()).unwrap_or(otherwise)
         };
         let (bytes, depth) = (size(key::BLOCK_BYTES, 4096), size(key::DEPTH, 1));
-        let spins = text(configuration, key::HOST_POLLING) == "spin";
-        let link = link_of(text(configuration, key::TRANSPORT));
-        let (found, connection) = self.read_over(link, bytes, depth, spins, measure.runtime)?;
+        let spin = text(configuration, key::HOST_POLLING) == "spin";
+        let name = text(configuration, key::TRANSPORT);
+        let transport = protocol(name).ok_or_else(|| format!("{name} has no link"))?;
+        let reads = Reads { transport, bytes, depth, spin };
+        let (found, connection) = self.read_over(link_of(name), reads, measure.runtime)?;
         let mut record = Record::new(study, &cell.id, Role::Link, configuration.clone());
         if connection.is_within_a_machine() {
             record.mark(Mark::Loopback);
@@ -100,23 +108,28 @@ impl Fleet {
         Ok(record)
     }
 
-    /// Reads over TCP, and the connection that they went over.
+    /// Reads over a link, and the connection that they went over.
     fn read_over(
         &self,
         link: &str,
-        bytes: usize,
-        depth: usize,
-        spin: bool,
+        reads: Reads,
         runtime: Duration,
     ) -> Result<(ProbeResult, Connection), String> {
+        let Reads { transport, bytes, depth, spin } = reads;
         let to: IpAddr = match self.listens_at(link)? {
             Some(address) => address,
+            // The agent knows where its RDMA device is.
+            None if transport == Transport::Rdma => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             None => self.route()?,
         };
         let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
         let from = self.connects_from(link, 0)?;
-        let within = to.is_loopback();
-        let probe = Probe::Read { bytes, depth, spin, within };
+        let probe = match transport {
+            Transport::Rdma => Probe::ReadRdma { bytes, depth, spin },
+            Transport::Tcp | Transport::Loopback => {
+                Probe::Read { bytes, depth, spin, within: to.is_loopback() }
+            }
+        };
         let at = self.target().call::<ProbeListen>(&(probe, to))?;
         let loads = self.loads();
         let load = loads.first().ok_or("there is no machine for the load")?;
@@ -124,7 +137,16 @@ impl Fleet {
         let way = Way { probe, from: from.unwrap_or(any), interface, to: at, runtime };
         let found = load.call::<ProbeRun>(&way)?;
         let (host, target) = found.ends.ok_or("a probe has no ends")?;
-        let ends = Connection::new("tcp", host, target).within(self.is_one_machine());
-        Ok((found, self.over_link(link, ends)?))
+        let ends = Connection::new(protocol_name(transport), host, target);
+        Ok((found, self.over_link(link, ends.within(self.is_one_machine()))?))
     }
+}
+
+/// Reads that are probed.
+#[derive(Clone, Copy, Debug)]
+struct Reads {
+    transport: Transport,
+    bytes: usize,
+    depth: usize,
+    spin: bool,
 }

@@ -3,15 +3,19 @@
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::mpsc;
 use std::time::Duration;
 use std::{fs, thread};
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde::{Deserialize, Serialize};
+use weft_host::Provider;
 use weft_load::floor::Floor;
+use weft_load::floor::rdma::{ProbeServer, RdmaFloor};
 use weft_load::usage::Usage;
 use weft_reactor::monotonic_time;
 
+use crate::environment;
 use crate::results::LatencyRecord;
 use crate::study::link;
 
@@ -44,6 +48,15 @@ pub(super) enum Probe {
         /// Whether both ends are one machine.
         within: bool,
     },
+    /// The same over RDMA.
+    ReadRdma {
+        /// Bytes of data.
+        bytes: usize,
+        /// How many are in flight.
+        depth: usize,
+        /// Whether both ends poll.
+        spin: bool,
+    },
 }
 
 /// Where it is probed from, and where to.
@@ -73,17 +86,19 @@ pub(super) struct ProbeResult {
     pub(super) ends: Option<(SocketAddr, SocketAddr)>,
 }
 
-fn floor(probe: Probe, address: IpAddr, runtime: Duration) -> Floor {
+/// A way over TCP; none of one over RDMA.
+fn floor(probe: Probe, address: IpAddr, runtime: Duration) -> Option<Floor> {
     let (response_bytes, depth) = match probe {
         Probe::RoundTrip => (PING_BYTES, 1),
         Probe::Stream => (STREAM_BYTES, STREAM_DEPTH),
+        Probe::ReadRdma { .. } => return None,
         Probe::Read { bytes, depth, spin, within } => {
             let near = if within { address } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
             let of_read = link::floor(bytes, depth, near, address);
-            return Floor { spin, runtime, ramp: runtime / 5, ..of_read };
+            return Some(Floor { spin, runtime, ramp: runtime / 5, ..of_read });
         }
     };
-    Floor {
+    Some(Floor {
         rate: None,
         spin_until_due: false,
         request_bytes: PING_BYTES,
@@ -96,12 +111,44 @@ fn floor(probe: Probe, address: IpAddr, runtime: Duration) -> Floor {
         think: (Duration::ZERO, Duration::ZERO),
         congestion: None,
         address,
-    }
+    })
+}
+
+/// A way over RDMA; none of one over TCP.
+fn rdma_floor(probe: Probe, runtime: Duration) -> io::Result<Option<RdmaFloor>> {
+    let Probe::ReadRdma { bytes, depth, spin } = probe else { return Ok(None) };
+    let probe = link::rdma_reads(bytes, depth, spin)?;
+    let (ramp, cpus, provider) = (runtime / 5, None, Provider::System);
+    Ok(Some(RdmaFloor { probe, runtime, ramp, cpus, provider }))
+}
+
+/// Listens for one other end over RDMA, and answers it.
+fn listen_rdma(floor: RdmaFloor, address: IpAddr) -> io::Result<SocketAddr> {
+    let own = match address.is_unspecified() {
+        true => environment::rdma_address().ok_or(ErrorKind::NotFound)?,
+        false => address,
+    };
+    let (ready, listening) = mpsc::channel();
+    let answering = thread::Builder::new().name("weft-probe".to_owned());
+    answering.spawn(move || {
+        match ProbeServer::listen(&floor.provider, SocketAddr::new(own, 0)) {
+            Ok(server) => {
+                let _ = ready.send(server.local_address());
+                // What fails here fails at the other end, which says so.
+                let _ = floor.serve(server);
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        }
+    })?;
+    listening.recv().map_err(io::Error::other)?
 }
 
 /// Listens for one other end, and answers it.
 pub(super) fn listen(probe: Probe, address: IpAddr) -> Result<SocketAddr, String> {
     let fault = |error: io::Error| format!("cannot listen at {address}: {error}");
+    if let Some(floor) = rdma_floor(probe, Duration::ZERO).map_err(fault)? {
+        return listen_rdma(floor, address).map_err(fault);
+    }
     let listener = TcpListener::bind((address, 0)).map_err(fault)?;
     listener.set_nonblocking(true).map_err(fault)?;
     let at = listener.local_addr().map_err(fault)?;
@@ -112,7 +159,7 @@ pub(super) fn listen(probe: Probe, address: IpAddr) -> Result<SocketAddr, String
                 Ok((stream, _)) => {
                     // What fails here fails at the other end, which says so.
                     let _ = stream.set_nonblocking(false);
-                    let _ = floor(probe, address, Duration::ZERO).serve(stream);
+                    let _ = floor(probe, address, Duration::ZERO).map(|floor| floor.serve(stream));
                     return;
                 }
                 Err(_) => thread::sleep(Duration::from_millis(2)),
@@ -126,21 +173,25 @@ pub(super) fn listen(probe: Probe, address: IpAddr) -> Result<SocketAddr, String
 /// Probes the way to another end.
 pub(super) fn run(way: &Way) -> Result<ProbeResult, String> {
     let fault = |error: io::Error| format!("{} from {}: {error}", way.to, way.from);
-    let floor = floor(way.probe, way.from, way.runtime);
-    let stream = connected(way.from, way.to).map_err(fault)?;
     let received = || {
         let path = Path::new("/sys/class/net").join(&way.interface).join("statistics/rx_bytes");
         fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok())
     };
-    floor.check().map_err(fault)?;
+    let drive = || match floor(way.probe, way.from, way.runtime) {
+        Some(floor) => floor.check().and_then(|()| floor.drive(connected(way.from, way.to)?)),
+        None => {
+            let floor = rdma_floor(way.probe, way.runtime)?.ok_or(ErrorKind::InvalidInput)?;
+            floor.drive(Some(way.from).filter(|from| !from.is_unspecified()), way.to)
+        }
+    };
     let (before, began) = (received(), monotonic_time());
-    let result = floor.drive(stream).map_err(fault)?;
+    let result = drive().map_err(fault)?;
     let lasted = monotonic_time().saturating_sub(began).as_secs_f64();
     let counted = received().zip(before).map(|(after, before)| after.saturating_sub(before));
     let size = match way.probe {
         Probe::RoundTrip => PING_BYTES,
         Probe::Stream => STREAM_BYTES,
-        Probe::Read { bytes, .. } => bytes,
+        Probe::Read { bytes, .. } | Probe::ReadRdma { bytes, .. } => bytes,
     };
     Ok(ProbeResult {
         round_trip: LatencyRecord::of(&result.latency),

@@ -118,11 +118,13 @@ fn a_plan_that_varies_such_a_setting_is_refused() {
 }
 
 #[test]
-fn a_raw_link_over_rdma_has_no_probe() {
+fn a_raw_link_is_probed_where_both_ends_are() {
     let plan = plan("kind = \"link\"\n[axes]\ntransport = [\"local\", \"tcp\", \"rdma\"]\n");
     let matrix = expand(&plan, &with(&[]), &Configuration::new());
     assert_eq!(missing(&matrix, "tcp"), "");
-    assert!(missing(&matrix, "rdma").contains("needs a probe of the link over RDMA"));
+    assert_eq!(missing(&matrix, "rdma"), "");
+    let without = expand(&plan, &Capabilities { rdma: false, ..with(&[]) }, &Configuration::new());
+    assert!(missing(&without, "rdma").contains("no RDMA device"));
     assert!(missing(&matrix, "local").contains("no link"));
     let far = expand(&plan, &with(&[target(Transport::Tcp, true)]), &Configuration::new());
     assert!(missing(&far, "tcp").contains("needs a probe at the other end"));

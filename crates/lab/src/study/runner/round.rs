@@ -9,8 +9,9 @@ use weft_load::random::Random;
 use weft_load::report::fio;
 use weft_reactor::monotonic_time;
 
-use super::{FAILURES_MAX, Position, Runner, Stop};
+use super::{FAILURES_MAX, Position, Runner, Stop, judged};
 use crate::cells::{Estimate, Repeat, Scale};
+use crate::limits::INTERVAL_REPEATS;
 use crate::results::{
     IdleRate, KnobRecord, Mark, Record, Role, Status, TestedTarget, Value, key, number,
 };
@@ -22,9 +23,6 @@ use crate::study::measure::{MeasureOptions, Measured, measure};
 use crate::study::plan::Kind;
 use crate::study::software::Software;
 use crate::study::{knob, link, site};
-
-/// Fewest repeats that have a confidence interval.
-const INTERVAL_REPEATS: u32 = 3;
 
 /// What ends a step.
 enum Trouble {
@@ -163,8 +161,7 @@ impl Runner<'_> {
         let most = plan.measure.repeats_max.max(plan.repeats_of(&record.configuration));
         let is_last = record.repeat == most && record.role != Role::Reference;
         if is_last && record.repeat >= INTERVAL_REPEATS {
-            let earlier = self.history.get(&record.cell).into_iter().flat_map(BTreeMap::values);
-            let earlier = earlier.map(|repeat| repeat.judged);
+            let earlier = judged(self.history.get(&record.cell));
             let last = Repeat::of(record).ok().and_then(|last| last.metric(&self.judged_by));
             if !self.is_narrow(earlier.chain([last])) {
                 record.mark(Mark::WideInterval);
@@ -244,8 +241,10 @@ impl Runner<'_> {
             }
             let cpus = &self.settings.capabilities.cpus;
             let transport = text(&cell.configuration, key::TRANSPORT);
-            let address = self.path(transport).ok_or("its other end is on another machine")?;
-            let record = link::measure(&plan.name, cell, &plan.measure, address, cpus)?;
+            let path = self.path(transport).ok_or("its other end is on another machine")?;
+            let rdma = &self.settings.rdma;
+            let link = link::Link { transport: path.0, address: path.1, rdma };
+            let record = link::measure(&plan.name, cell, &plan.measure, &link, cpus)?;
             return Ok(vec![record]);
         }
         let reference = self.reference(step)?;
