@@ -216,7 +216,23 @@ express() {
     kernel_is_content
 }
 
-# A study of local, TCP and RDMA, with its report
+# SENDs and READs between two queue pairs, without storage
+raw_link() {
+    local operation wait
+    for operation in send read; do
+        for wait in "" --spin; do
+            # shellcheck disable=SC2086
+            $WEFT floor --rdma $ADDRESS --operation $operation $wait --iodepth 4 --runtime 500ms \
+                --output-format json >/tmp/floor.json
+            jq -e --arg operation "rdma $operation" '.protocol == $operation and .messages > 10 and
+                .latency_ns.min > 0' /tmp/floor.json || { cat /tmp/floor.json; fail "no floor"; }
+        done
+    done
+    ! $WEFT floor --rdma 127.0.0.1 --runtime 100ms 2>/tmp/floor.txt || fail "loopback has no adapter"
+    cat /tmp/floor.txt
+}
+
+# A study of local, TCP and RDMA, with its report, and one of the raw link
 study() {
     fresh
     rm -rf /share/study
@@ -230,6 +246,12 @@ study() {
     grep -q 'is software' /share/study/environment.json
     grep -q '"contender": *"rdma' /share/study/answer.json
     grep -q '<th scope="row">rdma' /share/study/report.html
+    # Its environment has the raw link over RDMA, of which cells are a share.
+    jq -e '[.link[].connection.protocol] | index("rdma")' /share/study/environment.json
+    rm -rf /share/link
+    $WEFT study run link-probe --quick --only transport=rdma --runtime 300ms --repeats 1 \
+        --out /share/link
+    grep -q "transport=rdma,link,1,measured" /share/link/results.csv || fail "no raw link"
 }
 
 # The four pairings of host and target, weft's and the kernel's.

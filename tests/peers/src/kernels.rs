@@ -188,7 +188,7 @@ fn run_suite(report: &mut Report, setup: &Setup<'_>, suite: &Suite, steps: &[&St
             left -= 1;
             report.check(&format!("{}/{} ({})", suite.name, step.name, setup.driver), || {
                 bench.begin();
-                (step.run)(&mut bench).map_err(|error| bench.explain(error))
+                step.run(&mut bench).map_err(|error| bench.explain(error))
             });
         }
     }

@@ -2,7 +2,7 @@
 //! access states (ANA) are changed under load.
 
 use super::bench::{Bench, NQN};
-use super::suite::{Step, Suite, long, step};
+use super::suite::{Step, Suite, inside, long, step};
 use crate::guest::Kernel;
 use anyhow::{Context, Result};
 use std::fs::{self, File};
@@ -21,12 +21,12 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 const STEPS: &[Step] = &[
-    step("identified", |bench| bench.guest("identified").map(drop)),
+    inside("identified"),
     step("states_change_under_load", |bench| states_change_under_load(bench, CHANGES)),
     long("a_thousand_changes", |bench| states_change_under_load(bench, 1000)),
     step("a_port_is_cut", a_port_is_cut),
     long("namespaces_are_remapped", namespaces_are_remapped),
-    step("without_multipath", |bench| bench.guest("without_multipath").map(drop)),
+    inside("without_multipath"),
 ];
 
 /// How often the states change: each pair of states twice. Each time takes as long as the host

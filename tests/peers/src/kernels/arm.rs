@@ -1,7 +1,7 @@
 //! weft's target on an emulated processor of Arm, Linux' host in a guest beside it.
 
 use super::bench::{Bench, NQN};
-use super::suite::{Suite, long};
+use super::suite::{Suite, inside};
 use crate::guest::Kernel;
 use crate::guest::arm::ArmGuest;
 use crate::process::Process;
@@ -15,7 +15,7 @@ pub(super) const SUITE: Suite = Suite {
     forwards: false,
     modules: &["nvme-tcp"],
     setup,
-    steps: &[long("serves", |bench| bench.guest("serves").map(drop))],
+    steps: &[inside("serves").long()],
 };
 
 /// Two guests without hardware support boot in this time on a busy machine.

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, NQN};
 use super::pairings::records;
-use super::suite::{Suite, long, step};
+use super::suite::{Suite, inside, long, step};
 use crate::guest::Kernel;
 use crate::guest::machine::has_kvm;
 use anyhow::{Result, ensure};
@@ -20,13 +20,13 @@ pub(super) const SUITE: Suite = Suite {
     modules: &["ublk_drv"],
     setup,
     steps: &[
-        step("missing", |bench| bench.guest("missing").map(drop)),
-        step("geometry", |bench| bench.guest("geometry").map(drop)),
-        step("data", |bench| bench.guest("data").map(drop)),
-        long("express", |bench| bench.guest("express").map(drop)),
-        step("file_system", |bench| bench.guest("file_system").map(drop)),
-        step("recovery", |bench| bench.guest("recovery").map(drop)),
-        step("given_up", |bench| bench.guest("given_up").map(drop)),
+        inside("missing"),
+        inside("geometry"),
+        inside("data"),
+        inside("express").long(),
+        inside("file_system"),
+        inside("recovery"),
+        inside("given_up"),
         long("target_killed_under_load", target_killed_under_load),
         long("two_paths", two_paths),
         step("not_resized", not_resized),
@@ -38,7 +38,7 @@ pub(super) const SUITE: Suite = Suite {
 pub(super) const NEWER: Suite = Suite {
     name: "attach_newer",
     kernel: Kernel::Backports,
-    steps: &[long("resized", resized), long("recovery", |bench| bench.guest("recovery").map(drop))],
+    steps: &[long("resized", resized), inside("recovery").long()],
     ..SUITE
 };
 

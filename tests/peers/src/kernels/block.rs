@@ -1,7 +1,7 @@
 //! weft's target inside the guest, on block devices that count the requests that reach them.
 
 use super::bench::Bench;
-use super::suite::{Step, Suite, step};
+use super::suite::{Step, Suite, inside, step};
 use crate::guest::Kernel;
 use anyhow::Result;
 
@@ -16,10 +16,10 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 const STEPS: &[Step] = &[
-    step("flush", |bench| bench.guest("flush").map(drop)),
-    step("fua", |bench| bench.guest("fua").map(drop)),
-    step("discard", |bench| bench.guest("discard").map(drop)),
-    step("data", |bench| bench.guest("data").map(drop)),
+    inside("flush"),
+    inside("fua"),
+    inside("discard"),
+    inside("data"),
     step("io_uring_forbidden", |bench| bench.guest("forbidden").map(drop)),
 ];
 

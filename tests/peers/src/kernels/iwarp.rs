@@ -2,7 +2,7 @@
 //! sink of a READ needs remote write access, and connections are set up over TCP.
 
 use super::bench::Bench;
-use super::suite::{Step, Suite, long};
+use super::suite::{Step, Suite, inside};
 use crate::guest::{Image, Kernel, siw};
 use anyhow::{Context, Result};
 use std::fs;
@@ -21,17 +21,18 @@ pub(super) const SUITE: Suite = Suite {
 /// gigabyte of packages and a compiler, and what does not depend on the protocol below the verbs
 /// runs over soft-RoCE each time.
 const STEPS: &[Step] = &[
-    long("discover", |bench| bench.guest("discover").map(drop)),
-    long("kernel_host_data", |bench| bench.guest("kernel_host_data").map(drop)),
-    long("kernel_host_filesystem", |bench| bench.guest("kernel_host_filesystem").map(drop)),
-    long("kernel_target", |bench| bench.guest("kernel_target").map(drop)),
-    long("access", |bench| bench.guest("access").map(drop)),
-    long("express", |bench| bench.guest("express").map(drop)),
-    long("both_ends", |bench| bench.guest("both_ends").map(drop)),
-    long("silent_target", |bench| bench.guest("silent_target").map(drop)),
-    long("killed_under_load", |bench| bench.guest("killed_under_load").map(drop)),
-    long("nothing_is_left_behind", |bench| bench.guest("nothing_is_left_behind").map(drop)),
-    long("link_goes", |bench| bench.guest("link_goes").map(drop)),
+    inside("raw_link").long(),
+    inside("discover").long(),
+    inside("kernel_host_data").long(),
+    inside("kernel_host_filesystem").long(),
+    inside("kernel_target").long(),
+    inside("access").long(),
+    inside("express").long(),
+    inside("both_ends").long(),
+    inside("silent_target").long(),
+    inside("killed_under_load").long(),
+    inside("nothing_is_left_behind").long(),
+    inside("link_goes").long(),
 ];
 
 /// Builds the module of this suite; other suites need none.

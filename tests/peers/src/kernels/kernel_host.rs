@@ -2,7 +2,7 @@
 
 use super::authentication::{self, ALL, FEW};
 use super::bench::Bench;
-use super::suite::{Step, Suite, long, step};
+use super::suite::{Step, Suite, inside, long, step};
 use crate::guest::Kernel;
 use anyhow::{Result, ensure};
 use std::fs::{self, File};
@@ -20,38 +20,38 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 const STEPS: &[Step] = &[
-    step("discover", |bench| bench.guest("discover").map(drop)),
-    step("connect_all", |bench| bench.guest("connect_all").map(drop)),
-    long("persistent_discovery", |bench| bench.guest("persistent_discovery").map(drop)),
+    inside("discover"),
+    inside("connect_all"),
+    inside("persistent_discovery").long(),
     step("registered", registered),
-    step("identify", |bench| bench.guest("identify").map(drop)),
-    step("logs", |bench| bench.guest("logs").map(drop)),
-    step("features", |bench| bench.guest("features").map(drop)),
-    step("commands", |bench| bench.guest("commands").map(drop)),
-    step("managed_namespaces", |bench| bench.guest("managed_namespaces").map(drop)),
+    inside("identify"),
+    inside("logs"),
+    inside("features"),
+    inside("commands"),
+    inside("managed_namespaces"),
     long("data_of_memory", |bench| bench.guest("data 1 512").map(drop)),
     step("data_of_file", |bench| bench.guest("data 2 4096").map(drop)),
     long("data_with_digests", |bench| bench.guest("data 2 4096 -g -G").map(drop)),
-    step("mixed", |bench| bench.guest("mixed").map(drop)),
-    step("digests", |bench| bench.guest("digests").map(drop)),
+    inside("mixed"),
+    inside("digests"),
     step("queues", |bench| bench.guest("queues --nr-io-queues=2 --queue-size=16").map(drop)),
-    long("queues_of_all_kinds", |bench| bench.guest("queues_of_all_kinds").map(drop)),
+    inside("queues_of_all_kinds").long(),
     step("filesystem", |bench| bench.guest("filesystem /etc /usr/bin/fio").map(drop)),
     long("larger_filesystem", |bench| {
         bench.guest("filesystem /etc /usr/bin/fio /usr/share/bash-completion /usr/lib/modules")?;
         Ok(())
     }),
-    step("write_cache", |bench| bench.guest("write_cache").map(drop)),
+    inside("write_cache"),
     step("deallocate", deallocate),
-    long("two_hosts", |bench| bench.guest("two_hosts").map(drop)),
-    step("reservations", |bench| bench.guest("reservations").map(drop)),
+    inside("two_hosts").long(),
+    inside("reservations"),
     step("block_reservations", block_reservations),
     step("allowed_hosts", allowed_hosts),
     step("authentication", |bench| authentication::of_kernel_host(bench, FEW)),
     long("authentication_of_all_groups", |bench| authentication::of_kernel_host(bench, ALL)),
     step("wrong_keys", authentication::wrong_keys_of_kernel_host),
     long("new_key", authentication::new_key_of_kernel_host),
-    long("reset", |bench| bench.guest("reset").map(drop)),
+    inside("reset").long(),
     long("subsystem_reset", |bench| bench.guest("reset subsystem-reset").map(drop)),
     step("identity_survives_a_restart", identity_survives_a_restart),
     step("namespaces_change", namespaces_change),

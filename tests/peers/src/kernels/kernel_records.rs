@@ -2,7 +2,7 @@
 //! this machine's kernel may have none.
 
 use super::bench::Bench;
-use super::suite::{Suite, long, step};
+use super::suite::{Suite, inside, long, step};
 use crate::guest::Kernel;
 use anyhow::Result;
 
@@ -20,13 +20,13 @@ pub(super) const SUITE: Suite = Suite {
     steps: &[
         long("each_way_of_sha256", |bench| bench.guest("each_way sha256").map(drop)),
         long("each_way_of_sha384", |bench| bench.guest("each_way sha384").map(drop)),
-        step("shown", |bench| bench.guest("shown").map(drop)),
+        inside("shown"),
         long("renewed_of_sha256", |bench| bench.guest("renewed sha256").map(drop)),
         long("renewed_of_sha384", |bench| bench.guest("renewed sha384").map(drop)),
         long("concatenation", |bench| bench.guest("concatenated_both").map(drop)),
         step("renewal_is_asked_for", |bench| bench.guest("asked").map(drop)),
-        step("linux_host", |bench| bench.guest("linux_host").map(drop)),
-        step("linux_target", |bench| bench.guest("linux_target").map(drop)),
+        inside("linux_host"),
+        inside("linux_target"),
         long("target_killed", |bench| bench.guest("killed").map(drop)),
     ],
 };
@@ -39,8 +39,8 @@ pub(super) const OLDER: Suite = Suite {
     setup: prepare,
     steps: &[
         long("each_way_of_sha256", |bench| bench.guest("each_way sha256").map(drop)),
-        long("not_renewed", |bench| bench.guest("not_renewed").map(drop)),
-        long("missing", |bench| bench.guest("missing").map(drop)),
+        inside("not_renewed").long(),
+        inside("missing").long(),
     ],
     ..SUITE
 };

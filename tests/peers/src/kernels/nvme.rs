@@ -1,7 +1,7 @@
 //! weft inside the guest on an emulated NVMe SSD without the block layer.
 
 use super::bench::Bench;
-use super::suite::{Step, Suite, long, step};
+use super::suite::{Step, Suite, inside, long};
 use crate::guest::Kernel;
 use anyhow::Result;
 
@@ -16,13 +16,13 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 const STEPS: &[Step] = &[
-    step("identified", |bench| bench.guest("identified").map(drop)),
-    step("data", |bench| bench.guest("data").map(drop)),
-    step("commands", |bench| bench.guest("commands").map(drop)),
-    step("bad_block", |bench| bench.guest("bad_block").map(drop)),
-    step("refused", |bench| bench.guest("refused").map(drop)),
+    inside("identified"),
+    inside("data"),
+    inside("commands"),
+    inside("bad_block"),
+    inside("refused"),
     long("baseline", baseline),
-    step("vanished", |bench| bench.guest("vanished").map(drop)),
+    inside("vanished"),
 ];
 
 fn setup(bench: &mut Bench) -> Result<()> {

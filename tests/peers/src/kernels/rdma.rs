@@ -3,7 +3,7 @@
 
 use super::bench::Bench;
 use super::pairings;
-use super::suite::{Step, Suite, long, step};
+use super::suite::{Step, Suite, inside, long};
 use crate::guest::Kernel;
 use anyhow::Result;
 
@@ -18,22 +18,23 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 const STEPS: &[Step] = &[
-    long("study", |bench| bench.guest("study").map(drop)),
+    inside("study").long(),
     long("pairings", |bench| {
         bench.guest("pairings")?;
         pairings::all_four(bench, "pairings", "pairings.json", "rdma")
     }),
-    step("discover", |bench| bench.guest("discover").map(drop)),
-    step("kernel_host_data", |bench| bench.guest("kernel_host_data").map(drop)),
-    long("kernel_host_filesystem", |bench| bench.guest("kernel_host_filesystem").map(drop)),
-    step("kernel_target", |bench| bench.guest("kernel_target").map(drop)),
-    long("access", |bench| bench.guest("access").map(drop)),
-    long("express", |bench| bench.guest("express").map(drop)),
-    step("both_ends", |bench| bench.guest("both_ends").map(drop)),
-    long("silent_target", |bench| bench.guest("silent_target").map(drop)),
-    step("killed_under_load", |bench| bench.guest("killed_under_load").map(drop)),
-    long("nothing_is_left_behind", |bench| bench.guest("nothing_is_left_behind").map(drop)),
-    long("link_goes", |bench| bench.guest("link_goes").map(drop)),
+    inside("raw_link"),
+    inside("discover"),
+    inside("kernel_host_data"),
+    inside("kernel_host_filesystem").long(),
+    inside("kernel_target"),
+    inside("access").long(),
+    inside("express").long(),
+    inside("both_ends"),
+    inside("silent_target").long(),
+    inside("killed_under_load"),
+    inside("nothing_is_left_behind").long(),
+    inside("link_goes").long(),
 ];
 
 fn setup(bench: &mut Bench) -> Result<()> {

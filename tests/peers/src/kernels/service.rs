@@ -1,7 +1,7 @@
 //! The Debian package's unit under systemd, inside the guest.
 
 use super::bench::Bench;
-use super::suite::{Step, Suite, step};
+use super::suite::{Step, Suite, inside};
 use crate::guest::Kernel;
 use anyhow::Result;
 use xtask::package;
@@ -16,12 +16,8 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[
-    step("serves", |bench| bench.guest("serves").map(drop)),
-    step("credentials", |bench| bench.guest("credentials").map(drop)),
-    step("reloads", |bench| bench.guest("reloads").map(drop)),
-    step("stops", |bench| bench.guest("stops").map(drop)),
-];
+const STEPS: &[Step] =
+    &[inside("serves"), inside("credentials"), inside("reloads"), inside("stops")];
 
 fn setup(bench: &mut Bench) -> Result<()> {
     package::install(&bench.root, &bench.weft, &bench.folder.join("root"))?;

@@ -8,19 +8,39 @@ use anyhow::Result;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     pub(super) name: &'static str,
-    pub(super) run: fn(&mut Bench) -> Result<()>,
+    /// What is done outside the guest; `None`: all of it is the guest's function of its name.
+    outside: Option<fn(&mut Bench) -> Result<()>>,
     /// Whether it takes minutes, and is left to `--all` and to who names it.
     pub(super) long: bool,
 }
 
 /// A step that always runs.
 pub(super) const fn step(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
-    Step { name, run, long: false }
+    Step { name, outside: Some(run), long: false }
 }
 
 /// A step that runs only with `--all`, or if it is named.
 pub(super) const fn long(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
-    Step { name, run, long: true }
+    step(name, run).long()
+}
+
+/// A step that is a function of the guest's script.
+pub(super) const fn inside(name: &'static str) -> Step {
+    Step { name, outside: None, long: false }
+}
+
+impl Step {
+    /// The same, but only with `--all`, or if it is named.
+    pub(super) const fn long(self) -> Self {
+        Self { long: true, ..self }
+    }
+
+    pub(super) fn run(&self, bench: &mut Bench) -> Result<()> {
+        match self.outside {
+            Some(run) => run(bench),
+            None => bench.guest(self.name).map(drop),
+        }
+    }
 }
 
 /// Steps that share a guest.
