@@ -221,9 +221,10 @@ impl Framing {
     /// request; without its digest.
     #[must_use]
     pub fn header(&self) -> &[u8] {
+        // HLEN may be what is wrong: the common header is in the request whatever it says.
         let length = match self.header.get(2) {
-            Some(length) if self.filled >= COMMON_HEADER_LENGTH => usize::from(*length),
-            _ => self.filled,
+            Some(length) => usize::from(*length).max(COMMON_HEADER_LENGTH),
+            None => self.filled,
         };
         &self.header[..self.filled.min(length)]
     }

@@ -151,6 +151,18 @@ fn common_headers() {
 }
 
 #[test]
+fn a_termination_has_the_common_header_whatever_its_length_says() {
+    for length in [0, 2, 7, 8, 24, 71, 73, 128, 255] {
+        let bytes = edited(capsule(0), |c| c.header_length = length);
+        let mut session = target_session(false);
+        let error = drive(&mut session, &bytes).expect_err("HLEN of a capsule is 72");
+        let mut sent = Vec::new();
+        session.terminate(&error, &mut sent);
+        assert_eq!(sent[TerminateRequest::SIZE..], bytes[..8], "HLEN {length}");
+    }
+}
+
+#[test]
 fn digest_flags_and_digests() {
     let agreed = Negotiated { header_digest: true, data_digest: true, ..PLAIN };
     let mut good = Vec::new();
