@@ -282,7 +282,7 @@ impl Connection {
         }
         let (peer, host) = (self.endpoints.peer, guard.names.host);
         let what = format_args!("{peer}: {host} did not authenticate itself in time");
-        core.warn_of_pending(what, 1);
+        core.count_failed_authentication(what, 1);
         self.close(CloseReason::Requested("the host did not authenticate itself in time"), core);
     }
 
@@ -441,7 +441,7 @@ impl Connection {
                     "{peer}: {host} was not authenticated: {reason}: compare the host's key with \
                      the one here"
                 );
-                core.warn_of_pending(what, 1);
+                core.count_failed_authentication(what, 1);
                 self.close(CloseReason::Requested("the host was not authenticated"), core);
             }
             Standing::Authenticated if !guard.authenticator.is_under_way() => {

@@ -296,7 +296,7 @@ impl Connection {
                 "{peer}: {host} is refused at {nqn}: its Host Identifier {id} is that of {owner}, \
                  which is connected or has registered; give each host an identifier of its own"
             );
-            core.warn_of_pending(what, 1);
+            core.say_fault(log::Level::Warn, what);
             ConnectError::invalid(InvalidParameter::HOST_ID)
         })?;
         if !self.is_untrusted() {

@@ -535,7 +535,7 @@ impl Connection {
         match reason {
             CloseReason::Tls(_) if self.may_be_unconnected() => {
                 let what = format_args!("{peer}: {what} ended: {reason}");
-                core.warn_of_pending(what, TLS_WARNINGS);
+                core.count_failed_authentication(what, TLS_WARNINGS);
             }
             CloseReason::Protocol(_)
             | CloseReason::Violation(_)

@@ -135,7 +135,7 @@ impl Core {
 
     /// Counts a host that has failed to authenticate itself, or a handshake with TLS that has
     /// failed, and warns of it: at most `most` times in a second, as there may be a flood.
-    pub(crate) fn warn_of_pending(&mut self, what: std::fmt::Arguments<'_>, most: u64) {
+    pub(crate) fn count_failed_authentication(&mut self, what: std::fmt::Arguments<'_>, most: u64) {
         self.directory.pending(|pending| pending.note(false));
         let now = self.reactor.turn_time();
         self.pending_lines.say(log::Level::Warn, what, most, now);

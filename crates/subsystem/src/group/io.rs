@@ -692,7 +692,17 @@ impl Io {
             (DeviceOperation::WriteUncorrectable { slba, nlb }, _) => {
                 Operation::WriteUncorrectable { slba, nlb }
             }
-            _ => return Err(Status::INTERNAL_ERROR),
+            // A command with data always has its buffer, and no other comes here.
+            (
+                DeviceOperation::Read { .. }
+                | DeviceOperation::Write { .. }
+                | DeviceOperation::Compare { .. }
+                | DeviceOperation::Deallocate { .. }
+                | DeviceOperation::Copy { .. }
+                | DeviceOperation::Reserve(_)
+                | DeviceOperation::ReportReservations,
+                _,
+            ) => return Err(Status::INTERNAL_ERROR),
         })
     }
 
@@ -766,6 +776,12 @@ fn effective_bytes(device: &DeviceCommand) -> usize {
         | DeviceOperation::Deallocate { .. }
         | DeviceOperation::Copy { .. }
         | DeviceOperation::Verify { .. } => usize::MAX,
-        _ => device.transfer.bytes(),
+        DeviceOperation::Read { .. }
+        | DeviceOperation::Write { .. }
+        | DeviceOperation::Flush
+        | DeviceOperation::Compare { .. }
+        | DeviceOperation::WriteUncorrectable { .. }
+        | DeviceOperation::Reserve(_)
+        | DeviceOperation::ReportReservations => device.transfer.bytes(),
     }
 }

@@ -66,7 +66,7 @@ impl ClassSource {
         priority: Option<u8>,
     ) -> Self {
         let (host, subsystem) = names;
-        // Of equals the last is taken.
+        // Of equals the first rule decides: `max_by_key` takes the last one that it sees.
         let applying = rules.iter().enumerate().rev();
         let applying = applying.filter(|(_, rule)| rule.applies_to(host, subsystem, port));
         if let Some((place, rule)) = applying.max_by_key(|(_, rule)| rule.rank()) {
@@ -161,6 +161,12 @@ mod tests {
             rule(Some("h"), None, None, Throughput),
             rule(Some("h"), Some("s"), None, Latency),
         ];
+        // Of two that say as much the first decides.
+        let group = |names: &str| rule(Some(names), None, None, Latency);
+        let equals = [group("a*"), group("*z")];
+        assert_eq!(equals[0].rank(), equals[1].rank());
+        let expected = ClassSource::Rule(Latency, 0);
+        assert_eq!(ClassSource::of(&equals, ("a to z", "t"), 1, None), expected);
         for (host, subsystem, port, place) in [
             ("g", "t", 1, 0),
             ("g", "t", 2, 1),

@@ -154,7 +154,10 @@ impl CounterWriter {
                 let blocks: u64 = ranges.iter().map(|(_, nlb)| u64::from(*nlb)).sum();
                 counters.count_deallocate(blocks * u64::from(block_bytes));
             }
-            _ => counters.count_other(),
+            Operation::Flush
+            | Operation::WriteZeroes { .. }
+            | Operation::Verify { .. }
+            | Operation::WriteUncorrectable { .. } => counters.count_other(),
         }
     }
 

@@ -172,6 +172,8 @@ fn only_an_authenticated_host_has_its_identifier() {
     let answer = Peer::open(address(&target), HostOptions::default()).connect(&borrowed);
     assert_eq!(answer.status(), Status::CONNECT_INVALID_PARAMETERS.with_dnr());
     admin.run(read_version(), HostData::None).succeeded();
+    let counted = target.watch().authentications();
+    assert_eq!((counted.succeeded, counted.failed), (2, 0), "both are who they say");
 }
 
 #[test]
