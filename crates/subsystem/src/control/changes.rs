@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::Serialize;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 use weft_backend::{DeviceSpec, bytes, duration};
 use weft_nvme::Nqn;
 use weft_nvmf::subsystem::{NamespaceView, SubsystemView};
 
 use crate::config::rules::Rule;
-use crate::config::{Config, Limits, Psks};
+use crate::config::{Config, Limits, Namespace, Psks, Subsystem};
 use crate::shared::snapshot::{PortView, Snapshot};
 
 /// Added to changes that take a restart.
@@ -27,7 +29,7 @@ pub(crate) type State<'a> = (&'a Config, &'a Snapshot, &'a AllPsks);
 /// The changes from one state to the next.
 pub(crate) fn between(old: State<'_>, new: State<'_>) -> Vec<String> {
     let mut lines = Vec::new();
-    ports(old.1, new.1, &mut lines);
+    ports(old, new, &mut lines);
     for nqn in old.1.subsystems.keys().filter(|nqn| !new.1.subsystems.contains_key(*nqn)) {
         lines.push(format!("subsystem {nqn} removed"));
     }
@@ -35,7 +37,12 @@ pub(crate) fn between(old: State<'_>, new: State<'_>) -> Vec<String> {
         let before = old.1.subsystems.get(nqn);
         match before {
             None => lines.push(format!("subsystem {nqn} added")),
-            Some(before) => subsystem(before, view, &mut lines),
+            Some(before) => {
+                subsystem(before, view, &mut lines);
+                let of = |config: &Config| find_subsystem(config, &view.nqn).cloned();
+                let what = format!("subsystem {nqn}");
+                keys(&what, (of(old.0), of(new.0)), &SUBSYSTEM_KEYS, &mut lines);
+            }
         }
         if let (Some(before), Some(after)) = (old.2.get(nqn), new.2.get(nqn)) {
             psks(nqn, before, after, &mut lines);
@@ -46,6 +53,53 @@ pub(crate) fn between(old: State<'_>, new: State<'_>) -> Vec<String> {
     rules(&old.0.qos_rules, &new.0.qos_rules, &mut lines);
     process_settings(old.0, new.0, &mut lines);
     lines
+}
+
+/// Keys of a subsystem whose changes have sentences of their own.
+const SUBSYSTEM_KEYS: [&str; 10] = [
+    "nqn",
+    "serial",
+    "model",
+    "firmware",
+    "allowed-hosts",
+    "controllers",
+    "cntlid-min",
+    "cntlid-max",
+    "host",
+    "namespace",
+];
+
+/// The same of a namespace.
+const NAMESPACE_KEYS: [&str; 8] =
+    ["nsid", "by-position", "device", "uuid", "nguid", "eui64", "read-only", "visible-to"];
+
+/// The same of a port.
+const PORT_KEYS: [&str; 3] = ["id", "listen", "made-at-run-time"];
+
+/// Every key of an object that has changed, but those with a sentence of their own.
+fn keys<T: Serialize>(
+    what: &str,
+    (old, new): (Option<T>, Option<T>),
+    told: &[&str],
+    lines: &mut Vec<String>,
+) {
+    let map = |of: &T| match serde_json::to_value(of) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    let (Some(old), Some(new)) = (old.as_ref().map(map), new.as_ref().map(map)) else { return };
+    let text = |of: &Map<String, Value>, key: &str| match of.get(key) {
+        None => "its default".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    let all: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    for key in all.into_iter().filter(|key| !told.contains(&key.as_str())) {
+        if old.get(key) != new.get(key) {
+            let (was, is) = (text(&old, key), text(&new, key));
+            lines.push(format!("{what}: {key} changed from {was} to {is}"));
+        }
+    }
 }
 
 /// What rules give to the scope of each.
@@ -66,7 +120,11 @@ fn rules<T: Rule>(old: &[T], new: &[T], lines: &mut Vec<String>) {
     }
 }
 
-fn ports(old: &Snapshot, new: &Snapshot, lines: &mut Vec<String>) {
+fn ports(
+    (old_config, old, _): State<'_>,
+    (new_config, new, _): State<'_>,
+    lines: &mut Vec<String>,
+) {
     let find = |snapshot: &Snapshot, port: &PortView| {
         let same = |other: &&PortView| (other.id, other.listen) == (port.id, port.listen);
         snapshot.ports.iter().find(same).cloned()
@@ -77,10 +135,12 @@ fn ports(old: &Snapshot, new: &Snapshot, lines: &mut Vec<String>) {
     for port in &new.ports {
         match find(old, port) {
             None => lines.push(format!("listening on {} (port {})", port.listen, port.id)),
-            Some(old) if old != *port => {
-                lines.push(format!("port {} on {} has other settings", port.id, port.listen));
+            Some(_) => {
+                let of =
+                    |config: &Config| config.ports.iter().find(|one| one.id == port.id).cloned();
+                let what = format!("port {} on {}", port.id, port.listen);
+                keys(&what, (of(old_config), of(new_config)), &PORT_KEYS, lines);
             }
-            Some(_) => {}
         }
     }
 }
@@ -100,7 +160,7 @@ fn subsystem(old: &SubsystemView, new: &SubsystemView, lines: &mut Vec<String>) 
     for host in before.iter().filter(|host| !new.allows(host)) {
         lines.push(format!("subsystem {nqn}: host {host} is no longer allowed"));
     }
-    keys(old, new, lines);
+    authentication(old, new, lines);
     let texts =
         |view: &SubsystemView| (view.serial.clone(), view.model.clone(), view.firmware.clone());
     if texts(old) != texts(new) {
@@ -113,7 +173,7 @@ fn subsystem(old: &SubsystemView, new: &SubsystemView, lines: &mut Vec<String>) 
 }
 
 /// Hosts whose keys are others, by name only.
-fn keys(old: &SubsystemView, new: &SubsystemView, lines: &mut Vec<String>) {
+fn authentication(old: &SubsystemView, new: &SubsystemView, lines: &mut Vec<String>) {
     let nqn = &new.nqn;
     for (host, policy) in new.policies.iter() {
         match old.policies.get(host) {
@@ -195,7 +255,18 @@ fn namespaces(
         if (before.nguid, before.eui64) != (namespace.nguid, namespace.eui64) {
             say("has another NGUID or EUI-64");
         }
+        let of = |config: &Config| find_namespace(config, &new.nqn, nsid).cloned();
+        let what = format!("namespace {nsid} of {}", new.nqn);
+        keys(&what, (of(old_config), of(new_config)), &NAMESPACE_KEYS, lines);
     }
+}
+
+fn find_subsystem<'a>(config: &'a Config, nqn: &Nqn) -> Option<&'a Subsystem> {
+    config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn.as_str())
+}
+
+fn find_namespace<'a>(config: &'a Config, nqn: &Nqn, nsid: u32) -> Option<&'a Namespace> {
+    find_subsystem(config, nqn)?.namespaces.iter().find(|namespace| namespace.nsid == nsid)
 }
 
 /// Which hosts see a namespace.
@@ -212,8 +283,8 @@ fn seen_by(view: &SubsystemView, nsid: u32) -> String {
 
 /// The devices of a subsystem as they are configured.
 fn devices<'a>(config: &'a Config, nqn: &Nqn) -> BTreeMap<u32, &'a DeviceSpec> {
-    let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn.as_str());
-    let namespaces = subsystem.into_iter().flat_map(|subsystem| &subsystem.namespaces);
+    let subsystem = find_subsystem(config, nqn).into_iter();
+    let namespaces = subsystem.flat_map(|subsystem| &subsystem.namespaces);
     namespaces.map(|namespace| (namespace.nsid, &namespace.device)).collect()
 }
 

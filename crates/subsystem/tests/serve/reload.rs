@@ -662,3 +662,48 @@ fn two_namespaces_never_share_a_file() {
     }
     target.stop().expect("a clean stop");
 }
+
+/// Whatever a file says otherwise of what stays is in the lines of the reload.
+#[test]
+fn each_key_that_a_reload_changes_has_a_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let text = |port: &str, subsystem: &str, namespace: &str| {
+        let written = format!(
+            "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n{port}\n\
+             [[subsystem]]\nnqn = \"{SUBSYSTEM}\"\n{subsystem}\n\
+             [[subsystem.namespace]]\nmemory = \"1MiB\"\n{namespace}\n"
+        );
+        weft_target::config::toml::parse(&written).expect("a configuration")
+    };
+    let changes: [(&str, &str, String); 17] = [
+        ("port", "discovery", "discovery = false".to_owned()),
+        ("port", "advertise", "advertise = \"192.0.2.1:4420\"".to_owned()),
+        ("subsystem", "admin-label", "admin-label = \"shelf\"".to_owned()),
+        ("subsystem", "namespaces-max", "namespaces-max = 7".to_owned()),
+        ("subsystem", "qid-max", "qid-max = 2".to_owned()),
+        ("subsystem", "ana-reporting", "ana-reporting = true".to_owned()),
+        ("subsystem", "subsystem-reset", "subsystem-reset = true".to_owned()),
+        ("subsystem", "host-namespaces", "host-namespaces = { capacity = \"1MiB\" }".to_owned()),
+        ("subsystem", "serial", "serial = \"one\"".to_owned()),
+        ("subsystem", "model", "model = \"two\"".to_owned()),
+        ("subsystem", "firmware", "firmware = \"3\"".to_owned()),
+        ("subsystem", "controller", "controllers = \"static\"".to_owned()),
+        ("subsystem", "allowed", format!("allowed-hosts = [\"{HOST}\"]")),
+        ("namespace", "read-only", "read-only = true".to_owned()),
+        ("namespace", "seen by", format!("visible-to = [\"{HOST}\"]")),
+        ("namespace", "NGUID", "nguid = \"00112233445566778899aabbccddeeff\"".to_owned()),
+        ("namespace", "ptpl-file", format!("ptpl-file = \"{}\"", file("ptpl"))),
+    ];
+    let mut target = start(text("", "", ""));
+    for (of, word, line) in changes {
+        let with = |name: &str| if of == name { line.as_str() } else { "" };
+        let changed = text(with("port"), with("subsystem"), with("namespace"));
+        let lines = target.reload(changed).expect("a reload");
+        assert!(lines.iter().any(|line| line.contains(word)), "{word}: {lines:?}");
+        let back = target.reload(text("", "", "")).expect("a reload back");
+        assert!(!back.is_empty(), "{word}");
+        assert_eq!(target.reload(text("", "", "")).expect("the same"), Vec::<String>::new());
+    }
+    target.stop().expect("a clean stop");
+}
