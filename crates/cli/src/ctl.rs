@@ -112,6 +112,10 @@ enum SubsystemVerb {
         /// Tell hosts how well each address reaches its namespaces (ANA).
         #[arg(long)]
         ana_reporting: bool,
+        /// Another parameter of `nvmf_create_subsystem` (docs/control.md), such as qid_max=4.
+        #[serde(flatten, serialize_with = "session::as_map")]
+        #[arg(long, value_name = "KEY=VALUE", value_parser = session::setting)]
+        set: Vec<session::Setting>,
     },
     /// Delete a subsystem; block devices of `bdev create` stay.
     #[command(alias = "remove")]
@@ -374,7 +378,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Noun::Pair(verb) => session.pair(*verb),
         Noun::Controller(controller::Verb::List { nqn }) => session.controllers(nqn.as_deref()),
         Noun::Reload => {
-            let lines = session.call("reload", Value::Null)?;
+            let lines = session.call(session::RELOAD, Value::Null)?;
             let text =
                 strings(&lines).into_iter().fold(String::new(), |text, line| text + line + "\n");
             session.show(&lines, &text)

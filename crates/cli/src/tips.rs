@@ -4,7 +4,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 /// A subcommand, how a word of it begins that it does not have, and what to write.
-const TIPS: [(&str, &[&str], &str); 7] = [
+const TIPS: [(&str, &[&str], &str); 8] = [
     (
         "target",
         &["--tls", "--psk", "--dhchap", "--rate", "--burst", "--host", "--qos", "--weight"],
@@ -14,6 +14,11 @@ const TIPS: [(&str, &[&str], &str); 7] = [
     ("target", &["--size", "size="], "a device has its size: --file PATH,size=SIZE"),
     ("bench", &["--iops"], "--rate-iops"),
     ("bench", &["--qd", "--queue-depth", "--depth"], "--iodepth"),
+    (
+        "ctl",
+        &["--budget", "--latency-target", "--max-throughput-loss"],
+        "--weight; the class latency always has half of a group's time (docs/isolation.md)",
+    ),
     ("ctl", &["--nsid"], "the NSID stands behind the NQN, without a flag"),
     ("connect", &["connect"], "weft attach, or nvme connect of a Linux host"),
 ];

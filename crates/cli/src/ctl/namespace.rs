@@ -7,7 +7,7 @@ use uuid::Uuid;
 use weft_backend::bytes;
 
 use super::Device;
-use super::session::{Session, as_text, list, stands_on, text};
+use super::session::{Session, Setting, as_map, as_text, list, setting, stands_on, text};
 use crate::failure::Failure;
 use crate::output;
 use crate::table::Table;
@@ -25,6 +25,10 @@ pub(super) struct Added {
     /// Only hosts that are added to it see it.
     #[arg(long)]
     no_auto_visible: bool,
+    /// Another parameter of `nvmf_subsystem_add_ns` (docs/control.md), such as read_only=true.
+    #[serde(flatten, serialize_with = "as_map")]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
+    set: Vec<Setting>,
 }
 
 /// How the names begin of block devices without a file that nobody named.

@@ -71,6 +71,9 @@ pub(super) struct Session {
     pub(super) json: bool,
 }
 
+/// The method that reads the file of the configuration again.
+pub(super) const RELOAD: &str = "reload";
+
 impl Session {
     /// Calls a method. Options that were not given are no parameters.
     pub(super) fn call(&mut self, method: &str, params: impl Serialize) -> Result<Value, Failure> {
@@ -79,6 +82,10 @@ impl Session {
             params.retain(|_, value| !value.is_null());
         }
         self.client.call_named(method, params).map_err(|error| match error {
+            // A reload is refused for the file, in the words of that.
+            CallError::Error(error) if method == RELOAD => {
+                Failure::Because(sentence(&error.message).to_owned())
+            }
             CallError::Error(error) => Failure::Because(in_flags(sentence(&error.message))),
             error => Failure::because(error),
         })
@@ -151,6 +158,21 @@ pub(super) fn as_text<S: Serializer>(
     to: S,
 ) -> Result<S::Ok, S::Error> {
     value.as_ref().map(ToString::to_string).serialize(to)
+}
+
+/// A parameter by its name.
+pub(super) type Setting = (String, Value);
+
+/// `KEY=VALUE`, whose value is JSON or text.
+pub(super) fn setting(text: &str) -> Result<Setting, String> {
+    let (key, value) = text.split_once('=').ok_or("a parameter is KEY=VALUE, like qid_max=4")?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    Ok((key.replace('-', "_"), value))
+}
+
+/// Parameters beside those that are fields.
+pub(super) fn as_map<S: Serializer>(all: &[Setting], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(all.iter().map(|(key, value)| (key, value)))
 }
 
 /// A value as its text.

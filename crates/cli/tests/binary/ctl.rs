@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::control::waiting;
+use crate::control::{call, waiting};
 use crate::weft::{DRIVERS, Folder, NQN, Ran, text, weft};
 
 /// Runs `weft ctl` for the target at this address.
@@ -144,5 +144,34 @@ fn a_link_local_address_is_shown_with_its_interface() {
     let (target, mut client) = waiting(&folder, &words);
     let kept = crate::control::call(&mut client, "nvmf_discovery_get_referrals", json!({}));
     assert_eq!(kept.expect("a list")[0]["address"]["traddr"], "fe80::1%lo");
+    target.stop();
+}
+
+/// Parameters without an option of their own are given by their names.
+#[test]
+fn every_parameter_of_a_subsystem_and_a_namespace_can_be_set() {
+    let folder = Folder::new("ctl-set");
+    let (target, mut client) = waiting(&folder, &[]);
+    let control = target.said["control"].as_str().expect("said").to_owned();
+    ctl(
+        &control,
+        "subsystem create nqn.2026-01.io.weft:set --set qid-max=2 --set admin_label=shelf",
+    )
+    .text();
+    ctl(
+        &control,
+        "namespace add nqn.2026-01.io.weft:set --memory 1MiB --set read_only=true \
+         --set nguid=00112233445566778899aabbccddeeff",
+    )
+    .text();
+    let saved = call(&mut client, "framework_get_config", json!({"name": "nvmf"})).expect("it");
+    let saved = saved.to_string();
+    for part in ["\"qid_max\":2", "\"admin_label\":\"shelf\"", "\"read_only\":true"] {
+        assert!(saved.contains(part), "{part}: {saved}");
+    }
+    let fault = ctl(&control, "subsystem create nqn.2026-01.io.weft:b --set no_such=1").fault();
+    assert!(fault.contains("no_such") || fault.contains("no-such"), "{fault}");
+    let ran = ctl(&control, "subsystem create nqn.2026-01.io.weft:b --set qid");
+    assert!(ran.code != Some(0) && ran.stderr.contains("KEY=VALUE"), "{}", ran.stderr);
     target.stop();
 }

@@ -384,7 +384,9 @@ fn subsystem_json(target: &Target, subsystem: &Subsystem) -> Value {
     let namespaces: Vec<Value> = namespaces.collect();
     let most = subsystem.namespaces_max.unwrap_or(target.config().limits.namespaces);
     let (first, last) = subsystem.controller_ids(target.config().pair.as_ref());
-    let mut json = json!({
+    // What is configured, and over it what is the case.
+    let mut json = Value::Object(parameters_of(subsystem, SUBSYSTEM));
+    let live = json!({
         "nqn": nqn,
         "subtype": "NVMe",
         "listen_addresses": addresses_json(target, nqn),
@@ -398,8 +400,8 @@ fn subsystem_json(target: &Target, subsystem: &Subsystem) -> Value {
         "ana_reporting": subsystem.ana_reporting,
         "namespaces": namespaces,
     });
-    if let Some(label) = &subsystem.admin_label {
-        json["admin_label"] = label.as_str().into();
+    if let (Value::Object(all), Value::Object(live)) = (&mut json, live) {
+        all.extend(live);
     }
     json
 }
