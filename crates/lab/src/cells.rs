@@ -15,6 +15,7 @@ pub(crate) use weft_load::units::Unit;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::limits::INTERVAL_REPEATS;
 use crate::results::{
     Configuration, Connection, Environment, LinkProbe, LoadPart, Mark, Record, Role, Side, Status,
     Value, Window, key,
@@ -46,6 +47,9 @@ pub(crate) struct Cell {
     pub(crate) repeats: Vec<Repeat>,
     /// The status of each repeat without a result.
     pub(crate) missing: Vec<Status>,
+    /// How many repeats have a result that does not count, since other programs had too much of
+    /// their time.
+    pub(crate) left_out: usize,
 }
 
 /// One repeat that has a result.
@@ -118,6 +122,16 @@ impl Cell {
         cell.is_measured().then_some(cell)
     }
 
+    /// Leaves spoilt repeats out where enough others have an interval without them. That depends on
+    /// what other programs did, and not on the numbers.
+    fn leave_out_spoilt(&mut self) {
+        let spoilt = self.repeats.iter().filter(|repeat| repeat.lost.is_all()).count();
+        if spoilt > 0 && self.repeats.len() - spoilt >= INTERVAL_REPEATS as usize {
+            self.repeats.retain(|repeat| !repeat.lost.is_all());
+            self.left_out = spoilt;
+        }
+    }
+
     /// The slack of a metric, as the mean of the repeats.
     pub(crate) fn slack(&self, metric: &str) -> [f64; 2] {
         let count = self.repeats.len().max(1) as f64;
@@ -156,6 +170,7 @@ impl Cell {
             marks: self.marks.clone(),
             repeats: Vec::new(),
             missing: self.missing.clone(),
+            left_out: self.left_out,
         }
     }
 
@@ -199,6 +214,7 @@ impl Cells {
                     marks: Vec::new(),
                     repeats: Vec::new(),
                     missing: Vec::new(),
+                    left_out: 0,
                 });
                 cells.len() - 1
             });
@@ -210,6 +226,7 @@ impl Cells {
             if was_busy(cell, environment) {
                 cell.marks.push(Mark::BusyMachine);
             }
+            cell.leave_out_spoilt();
             cell.repeats.sort_by_key(|repeat| repeat.number);
             cell.marks.sort_unstable();
         }

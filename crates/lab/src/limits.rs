@@ -43,3 +43,6 @@ pub const BUSY: f64 = 0.10;
 /// The kernel's unit of the times of processors, and how often, at the least, it looks what runs on
 /// one.
 pub const TICK: Duration = Duration::from_millis(10);
+
+/// Fewest repeats that have a confidence interval.
+pub(crate) const INTERVAL_REPEATS: u32 = 3;

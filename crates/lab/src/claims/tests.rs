@@ -321,6 +321,33 @@ fn a_cell_that_lost_little_is_compared_within_what_it_lost() {
     assert!(!spoilt.is_answered, "{}", spoilt.sentence);
 }
 
+/// Whether a repeat counts depends on what others did: one that lost a fifth of its time is left out
+/// where three remain, and without three the cell is compared with nothing.
+#[test]
+fn a_spoilt_repeat_is_left_out_where_three_others_remain() {
+    let spoil = |record: &mut Record| {
+        let lost_s = Some(0.2);
+        record.mark(Mark::Disturbed);
+        record.host = Some(Side { seconds: 1.0, lost_s, interruptions: 20, ..Side::default() });
+    };
+    let mut records = repeated(&[over("local", 1, 1e5, 10), over("tcp", 1, 4e4, 39)]);
+    let mut more = over("tcp", 1, 2e4, 90);
+    more.repeat = 4;
+    spoil(&mut more);
+    let answer_of = |records: &[Record]| {
+        of_records(&plan("first-look"), records, &Environment::default()).expect("an answer")
+    };
+    records.push(more);
+    let answer = answer_of(&records);
+    assert!(answer.is_answered && answer.sentence.contains("29.00 µs"), "{}", answer.sentence);
+    assert!(answer.sentence.contains("disturbed"), "{}", answer.sentence);
+    let cells = Cells::of(&records, &Environment::default());
+    let tcp = cells.cells.iter().find(|cell| cell.text(key::TRANSPORT) == "tcp").expect("it");
+    assert_eq!((tcp.repeats.len(), tcp.left_out), (3, 1));
+    spoil(&mut records[1]);
+    assert!(!answer_of(&records).is_answered, "two are too few");
+}
+
 #[test]
 fn a_full_generator_forbids_rates_and_says_so() {
     let mut records =

@@ -158,7 +158,8 @@ fn extent(cells: &Cells, plan: &Plan) -> String {
         measured.len(),
         cells.cells.len().max(cells.environment.cells.len()),
         units::time(each * 1e9),
-        units::time(seconds * 1e9),
+        // The sum of nothing is -0.
+        units::time((seconds + 0.0) * 1e9),
     )
 }
 
@@ -383,7 +384,10 @@ fn all(cells: &Cells) -> Grid {
             row.push(status.to_owned());
             row.extend(metrics.iter().skip(1).map(|_| String::new()));
         }
-        row.push(cell.repeats.len().to_string());
+        row.push(match (cell.repeats.len(), cell.left_out) {
+            (counted, 0) => counted.to_string(),
+            (counted, left_out) => format!("{counted} of {}", counted + left_out),
+        });
         let marks: Vec<&str> = cell.marks.iter().map(|mark| mark.explained()).collect();
         row.push(marks.join("; "));
         row
