@@ -1,6 +1,6 @@
 //! The cells of a study, for a table on a terminal.
 
-use crate::cells::gate::{Rule, Sentence, rule};
+use crate::cells::gate::{Rule, Sentence, gate, rule};
 use crate::cells::{Cell, Cells, Metric};
 use crate::results::{Mark, Results};
 use crate::units;
@@ -12,13 +12,14 @@ pub struct Line {
     pub label: String,
     /// Its IOPS.
     pub iops: String,
-    /// They as a share of those of the local cell with the same settings; of that itself `local`.
+    /// They as a share of those of the local cell with the same settings; of that itself `local`,
+    /// and `?` where marks forbid it.
     pub of_local: String,
     /// Percentiles of the latency; one that is not resolved is `-`.
     pub p50: String,
     /// The same.
     pub p99: String,
-    /// CPU time of host and target for each request.
+    /// CPU time of host and target for each request, or `?`.
     pub cpu: String,
     /// Remarks, but for those that most cells have; also those that forbid to compare with local.
     pub marks: Vec<Mark>,
@@ -36,8 +37,21 @@ fn line(cells: &Cells, cell: &Cell) -> Line {
     let shown = |name: &str, show: fn(f64) -> String| read(name).map_or("-".to_owned(), show);
     let local = cells.local(cell);
     let is_local = local.is_some_and(|local| std::ptr::eq(local, cell));
-    let of_local =
-        if is_local { "local".to_owned() } else { shown("share-of-local", units::percent) };
+    let is_forbidden = |sentence: Sentence, name: &str, of: &[&Cell]| {
+        Metric::named(name).is_some_and(|metric| gate(sentence, &metric, of).refusal().is_some())
+    };
+    let forbidden = || "?".to_owned();
+    let of_local = match local {
+        Some(_) if is_local => "local".to_owned(),
+        Some(local) if is_forbidden(Sentence::Comparison, "share-of-local", &[cell, local]) => {
+            forbidden()
+        }
+        _ => shown("share-of-local", units::percent),
+    };
+    let cpu = match is_forbidden(Sentence::Value, "cpu-per-io", &[cell]) {
+        true => forbidden(),
+        false => shown("cpu-per-io", units::time),
+    };
     // Marks of every cell are left to the report. Those of the local one are told where they forbid
     // to compare it.
     let silent = [Mark::Loopback, Mark::NotAwaited];
@@ -53,7 +67,7 @@ fn line(cells: &Cells, cell: &Cell) -> Line {
         of_local,
         p50: shown("p50", units::time),
         p99: shown("p99", units::time),
-        cpu: shown("cpu-per-io", units::time),
+        cpu,
         marks,
     }
 }
@@ -92,7 +106,8 @@ mod tests {
         assert_eq!(found.len(), 5);
         let has = |one: [&str; 4]| assert!(told.contains(&one), "{one:?} is not in {told:?}");
         has(["local, depth 1", "80.0 K", "local", "10.00 µs"]);
-        has(["tcp, depth 1", "20.0 K", "25 %", "40.00 µs"]);
+        // The generator was full: a share of local would be that of its processor.
+        has(["tcp, depth 1", "20.0 K", "?", "40.00 µs"]);
         has(["tcp, depth 32", "60.0 K", "6.0 %", "500.0 µs"]);
         has(["tcp, depth 64", "60.0 K", "-", "900.0 µs"]);
         let marked: Vec<&Vec<Mark>> = found.iter().map(|line| &line.marks).collect();

@@ -573,7 +573,11 @@ impl Ask {
             };
             let Some(local) = local.filter(|_| !contender.is_local) else {
                 if !contender.is_local {
-                    row.why = "there is no local cell beside it".to_owned();
+                    let of_local = entries.iter().find(|(contender, _)| contender.is_local);
+                    row.why = match of_local {
+                        Some((_, Err(why))) => format!("local: {why}"),
+                        _ => "there is no local cell beside it".to_owned(),
+                    };
                 }
                 made.add(row, None);
                 continue;

@@ -130,7 +130,7 @@ impl Ask {
         if let Some(why) = gate.refusal() {
             return made.add(Row::without(contender, &why), None);
         }
-        let (at, verdict, why) = self.reached(&curve, found, highest);
+        let (at, verdict, why) = self.reached(contender, &curve, found, highest);
         let mut row = self.row(contender, found, at);
         (row.verdict, row.why) = (verdict, why);
         let twin = local.iter().find(|point| point.value == found.value && !contender.is_local);
@@ -157,6 +157,7 @@ impl Ask {
     /// Where a curve is near its highest, whether that is known, and why not.
     fn reached(
         &self,
+        contender: &Contender<'_>,
         curve: &[Point<'_>],
         found: &Point<'_>,
         highest: &Point<'_>,
@@ -171,7 +172,16 @@ impl Ask {
         };
         let (at, verdict, why) = match curve {
             [_] => {
-                let why = format!("other values of {} were not measured", units::axis(&self.along));
+                let others = contender.cells.iter().filter(|cell| cell.is_measured());
+                let others = others.filter(|cell| cell.value(&self.along) != Some(found.value));
+                let why =
+                    others.map(|cell| gate(Sentence::Capacity, &self.metric, &[cell]).refusal());
+                let why = match why.flatten().next() {
+                    Some(why) => format!("other values of {}: {why}", units::axis(&self.along)),
+                    None => {
+                        format!("other values of {} were not measured", units::axis(&self.along))
+                    }
+                };
                 return (setting, Verdict::CannotTell, why);
             }
             [before @ .., last] if is_last(last, before) => {

@@ -10,7 +10,7 @@ impl Ask {
         let rows: Vec<&Row> =
             made.rows.iter().filter(|row| row.verdict != Verdict::Reference).collect();
         let parts = match self.beside {
-            _ if rows.is_empty() => vec![self.nothing()],
+            _ if rows.is_empty() => vec![self.nothing(!made.rows.is_empty())],
             Beside::Best => {
                 best(&rows, made.leader.and_then(|at| made.rows.get(at)), self.is_choice)
             }
@@ -29,8 +29,11 @@ impl Ask {
 }
 
 impl Ask {
-    /// Why there is no row.
-    fn nothing(&self) -> String {
+    /// Why there is no row, but for the local one if there is that.
+    fn nothing(&self, has_local: bool) -> String {
+        if has_local {
+            return "no answer: nothing was measured beside local".to_owned();
+        }
         let at = self.at.iter().map(|(key, value)| units::setting(key, value));
         let at = at.collect::<Vec<String>>().join(", ");
         let cells = if at.is_empty() { "cell".to_owned() } else { format!("cell with {at}") };

@@ -210,12 +210,21 @@ impl AxisX {
     }
 }
 
+/// A tick of a scale of times, with its own unit.
+fn time_tick(ns: f64) -> String {
+    let scale = units::scale(Unit::Time, ns);
+    format!("{} {}", trimmed(ns / scale.divisor), scale.name)
+}
+
 impl AxisY {
     /// The axis for values from `least` to `most`, and its scale.
     fn json(&self, least: f64, most: f64) -> (Json, Scale) {
         let scale = units::scale(self.unit, most);
         let unit = if scale.name == "×" { "times" } else { scale.name };
-        let title = if self.label == "IOPS" && unit.ends_with("IOPS") {
+        let has_own_units = self.log && self.unit == Unit::Time;
+        let title = if has_own_units {
+            self.label.clone()
+        } else if self.label == "IOPS" && unit.ends_with("IOPS") {
             unit.to_owned()
         } else {
             format!("{}, {unit}", self.label)
@@ -223,7 +232,12 @@ impl AxisY {
         let axis = if self.log {
             let (least, most) = (least / scale.divisor, most / scale.divisor);
             let ticks = units::log_ticks(least, most);
-            let texts: Vec<String> = ticks.iter().map(|tick| trimmed(*tick)).collect();
+            // Times of a scale from microseconds to seconds have the unit of each.
+            let text = |tick: f64| match has_own_units {
+                true => time_tick(tick * scale.divisor),
+                false => trimmed(tick),
+            };
+            let texts: Vec<String> = ticks.iter().map(|tick| text(*tick)).collect();
             json!({
                 "title": { "text": title }, "type": "log", "tickvals": ticks, "ticktext": texts,
             })
@@ -505,7 +519,13 @@ mod tests {
         let y = AxisY { label: "p99 latency".to_owned(), unit: Unit::Time, log: true };
         let data = lines(&[series()], &AxisX::default(), &y);
         assert_eq!(data["layout"]["yaxis"]["type"], "log");
-        assert_eq!(data["layout"]["yaxis"]["title"]["text"], "p99 latency, ms");
+        assert_eq!(data["layout"]["yaxis"]["title"]["text"], "p99 latency");
+        let ticks: Vec<String> =
+            serde_json::from_value(data["layout"]["yaxis"]["ticktext"].clone()).expect("texts");
+        assert!(
+            ["10 µs", "1 ms"].iter().all(|text| ticks.contains(&(*text).to_owned())),
+            "{ticks:?}"
+        );
         let mut zero = series();
         zero.points.push(point(3.0, &[0.0]));
         let data = lines(&[zero], &AxisX::default(), &y);

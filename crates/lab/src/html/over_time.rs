@@ -20,7 +20,7 @@ const CELLS_MAX: usize = 8;
 const POINTS_MAX: usize = 240;
 
 /// Fewest windows of the measured time that are drawn.
-const WINDOWS_MIN: usize = 2;
+const WINDOWS_MIN: usize = 3;
 
 /// A shorter ramp cannot be told from the time that a window takes to arrive.
 const RAMP_S_MIN: f64 = 0.05;

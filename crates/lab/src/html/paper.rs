@@ -356,7 +356,7 @@ pub(super) fn summary(paper: &PaperComparison) -> String {
     let ratio = rows.len() - alike - differ - withheld - missing;
     let counts = [
         (alike, "agree within a quarter"),
-        (differ, "do not"),
+        (differ, "differ"),
         (ratio, "have a plain quotient only"),
         (withheld, "allow no verdict"),
         (missing, "were not measured"),

@@ -76,7 +76,11 @@ fn records(path: &Path) -> Result<Vec<Record>, LoadError> {
         let record: Record = match serde_json::from_slice(&line) {
             Ok(record) => record,
             Err(_) if lines.peek().is_none() => break,
-            Err(error) => return Err(fault(path, &format!("line {}: {error}", number + 1))),
+            Err(error) => {
+                let newer =
+                    if error.is_data() { "; a newer build may have written it" } else { "" };
+                return Err(fault(path, &format!("line {}: {error}{newer}", number + 1)));
+            }
         };
         if record.schema > SCHEMA {
             let what = format!("it is of version {}; this build knows {SCHEMA}", record.schema);

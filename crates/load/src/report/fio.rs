@@ -106,7 +106,7 @@ fn entry(of: &Entry, ended: Duration) -> Value {
         "job_start": millis(ended.saturating_sub(result.elapsed)),
         "error": error(total),
         "eta": 0,
-        "elapsed": result.elapsed.as_secs_f64().ceil(),
+        "elapsed": millis(result.elapsed).div_ceil(1000),
         "job options": options(job, device),
         "read": direction(job, &total.read),
         "write": direction(job, &total.write),
