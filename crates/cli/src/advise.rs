@@ -8,13 +8,13 @@ use weft_lab::advise::{self, Advice, Confirmation, Prices, Question, Row, Terms,
 use weft_lab::html;
 use weft_lab::results::file::ADVICE;
 use weft_lab::results::{self, Configuration, Results, Value, key};
-use weft_lab::whole;
 use weft_load::jobfile::{self, Section};
 use weft_load::{Pattern, units};
 
+use crate::compare::tell_faults;
 use crate::failure::Failure;
 use crate::output::{self, Format};
-use crate::study::{Asked, How, REPORT};
+use crate::study::{AdviceRun, How, REPORT};
 use crate::table::Table;
 use crate::values::{pattern, rate, size, time};
 
@@ -149,11 +149,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     let results = measured.iter().map(|path| load(path)).collect::<Result<Vec<_>, Failure>>()?;
     for path in &options.from {
-        let faults = whole::verify(path).faults;
-        if !faults.is_empty() {
-            let (shown, why) = (path.display(), faults.join("; "));
-            output::print_error(&format!("weft advise: {shown} is not whole: {why}"));
-        }
+        tell_faults("weft advise", path);
     }
     let mut advice = advise::advise(&results, &questions, &terms).map_err(Failure::Because)?;
     let is_human = options.how.output_format == Format::Human;
@@ -236,8 +232,8 @@ fn measure(options: &Options, questions: &[Question]) -> Result<Vec<PathBuf>, Fa
             1 => directory.clone(),
             more => directory.with_file_name(format!("{}-{more}", name_of(&directory))),
         };
-        let asked = Asked { settings, only: Configuration::new(), budget };
-        options.how.measure(STUDY, &directory, asked)?;
+        let wanted = AdviceRun { settings, only: Configuration::new(), budget };
+        options.how.measure(STUDY, &directory, wanted)?;
         measured.push(directory);
     }
     Ok(measured)
@@ -260,8 +256,8 @@ fn confirm(
     let text = plan.to_text().map_err(Failure::because)?;
     std::fs::write(&path, text).map_err(|error| Failure::io("write", &path.display(), &error))?;
     let directory = results.directory.join(CONFIRMATION);
-    let asked = Asked { settings: Vec::new(), only, budget: None };
-    options.how.of_a_plan().measure(&path.to_string_lossy(), &directory, asked)?;
+    let wanted = AdviceRun { settings: Vec::new(), only, budget: None };
+    options.how.of_a_plan().measure(&path.to_string_lossy(), &directory, wanted)?;
     advise::confirm(&load(&directory)?, row, question).map_err(Failure::Because)
 }
 

@@ -7,6 +7,7 @@ use clap::Args;
 use weft_lab::compare::{self, Answer, Compared, Comparison, Needed, Parameters};
 use weft_lab::results::{self, Results, file};
 use weft_lab::units;
+use weft_lab::whole;
 
 use crate::failure::Failure;
 use crate::output::{self, Format};
@@ -86,7 +87,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 
 /// The sessions of a set: those in a directory of theirs, or the directory itself.
 fn sessions(set: &Path) -> Result<Vec<Results>, Failure> {
-    let load = |path: &Path| results::load(path).map_err(Failure::because);
+    let load = |path: &Path| {
+        tell_faults("weft study compare", path);
+        results::load(path).map_err(Failure::because)
+    };
     let is_session = |path: &Path| path.join(file::RECORDS).exists();
     if set.join(COMPARISON).exists() {
         return Err(Failure::Because(format!(
@@ -101,6 +105,18 @@ fn sessions(set: &Path) -> Result<Vec<Results>, Failure> {
     match is_session(set) || paths.is_empty() {
         true => Ok(vec![load(set)?]),
         false => paths.iter().map(|path| load(path)).collect(),
+    }
+}
+
+/// Says why results are not whole, before what is made of them.
+pub(crate) fn tell_faults(who: &str, path: &Path) {
+    let faults = whole::verify(path).faults;
+    if !faults.is_empty() {
+        output::print_error(&format!(
+            "{who}: {} is not whole: {}",
+            path.display(),
+            faults.join("; ")
+        ));
     }
 }
 

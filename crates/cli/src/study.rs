@@ -14,7 +14,7 @@ pub(crate) mod site;
 mod summary;
 
 pub(crate) use against::{COMPARISON, OTHER, THIS};
-pub(crate) use run::{Asked, How, NOT_QUIET, REPORT};
+pub(crate) use run::{AdviceRun, How, NOT_QUIET, REPORT};
 
 use clap::{Args, Subcommand};
 

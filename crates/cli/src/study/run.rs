@@ -26,10 +26,10 @@ use weft_lab::{claims, environment, html};
 use weft_load::random::split_mix;
 use weft_reactor::DriverKind;
 
-mod asked;
+mod advice_run;
 mod words;
 
-pub(crate) use self::asked::Asked;
+pub(crate) use self::advice_run::AdviceRun;
 use self::words::{Only, only};
 use super::against::Turns;
 use super::agents::Agents;

@@ -16,7 +16,7 @@ use crate::study::here;
 const REPEAT: (f64, f64) = (0.5, 10.0);
 
 /// A run for an advice.
-pub(crate) struct Asked {
+pub(crate) struct AdviceRun {
     /// Settings in place of the plan's, before those of the command line.
     pub(crate) settings: Vec<(&'static str, Vec<Value>)>,
     /// Only cells with these values.
@@ -44,19 +44,19 @@ impl How {
         &self,
         study: &str,
         directory: &Path,
-        asked: Asked,
+        wanted: AdviceRun,
     ) -> Result<(), Failure> {
         let mut how = Self { told_elsewhere: true, ..self.clone() };
         how.setup.out = Some(directory.to_owned());
-        let settings = asked.settings.into_iter();
+        let settings = wanted.settings.into_iter();
         let settings = settings.map(|(key, values)| words::Setting { key: key.to_owned(), values });
         how.setup.set.splice(0..0, settings);
-        if !asked.only.is_empty() {
-            how.setup.only = Some(Only(asked.only));
+        if !wanted.only.is_empty() {
+            how.setup.only = Some(Only(wanted.only));
         }
         // Within a budget nothing waits for a steady state.
-        how.setup.quick |= asked.budget.is_some();
-        if let (Some(budget), None) = (asked.budget, how.setup.runtime) {
+        how.setup.quick |= wanted.budget.is_some();
+        if let (Some(budget), None) = (wanted.budget, how.setup.runtime) {
             let mut plan = here::plan(study)?;
             how.amend(&mut plan, &how.agents)?;
             how.setup.runtime = Some(how.time_of_a_repeat(&plan, budget)?);
