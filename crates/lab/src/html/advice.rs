@@ -12,10 +12,11 @@ use super::units;
 use crate::advise::{self, Advice, Interval, Row, Tenant};
 use crate::cells::{Estimate, Unit};
 use crate::results::file::ADVICE;
+use crate::results::from_json;
 
 /// The advice beside the results, if there is one that can be read.
 pub(super) fn of(directory: &Path) -> Option<Advice> {
-    serde_json::from_str(&fs::read_to_string(directory.join(ADVICE)).ok()?).ok()
+    from_json(&fs::read(directory.join(ADVICE)).ok()?).ok()
 }
 
 /// The rows, and the p99 of each way over the rate.
