@@ -124,7 +124,7 @@ fn judge(tables: &mut [Table; 2], way: &str, cells: &[Cell], held: &[usize], all
             table.refused += 1;
             continue;
         };
-        let [_, own, _] = found.quantiles_ns;
+        let [_, own, _] = *found.quantiles_ns;
         let mean = found.mean_ns;
         let is_in = |low: f64, high: f64, of: f64| usize::from(low <= of && of <= high);
         table.within[0] += is_in(own.low, own.high, p99);

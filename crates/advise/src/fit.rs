@@ -15,6 +15,7 @@
 //! the requests that may have waited for other programs.
 
 use crate::network::{Arrivals, Core, Interruptions, Network, Outcome};
+use crate::predict::is_served;
 use crate::residual::Residual;
 
 /// A cell that was measured.
@@ -71,12 +72,11 @@ impl Cell {
         Some((low.max(1.0).ln() * (1.0 - at) + high.max(1.0).ln() * at).exp())
     }
 
-    /// Whether what arrived was served: what waits grows without a bound otherwise, and its latency
-    /// says how long the run was.
+    /// Whether what arrived was served: otherwise its latency says how long the run was.
     #[must_use]
     pub fn is_served(&self) -> bool {
         match self.arrivals {
-            Arrivals::Poisson(rate) => self.iops >= 0.98 * rate,
+            Arrivals::Poisson(rate) => is_served(rate, self.iops),
             Arrivals::Closed => true,
         }
     }
@@ -200,6 +200,12 @@ impl Fit {
         Some(fit.with_residuals(cells))
     }
 
+    /// What interrupts each core, seen by a scheduler or not.
+    #[must_use]
+    pub const fn interrupted_by(&self) -> [Interruptions; 2] {
+        [self.interruptions, self.others]
+    }
+
     /// The root of the mean square of the errors of a kind, by the cells beyond the parameters.
     #[must_use]
     pub fn deviation(&self, of: impl Fn(&CellErrors) -> Option<f64>) -> f64 {
@@ -307,6 +313,7 @@ impl Search<'_> {
             target_cores: cell.target_cores,
             delays_ns: delays_ns.collect(),
             device_width: if width > WIDE / 10.0 { f64::INFINITY } else { width },
+            wire_ns: 0.0,
             has_lanes: self.has_lanes,
         }
     }

@@ -17,4 +17,4 @@ pub mod transfer;
 
 pub use self::fit::{Cell, Fit};
 pub use self::network::{Arrivals, Network, Outcome};
-pub use self::predict::{Interval, Prediction, Refusal};
+pub use self::predict::{Interval, Prediction, Quantiles, Refusal};

@@ -80,6 +80,9 @@ pub struct Network {
     /// How long the wire and the device take for a request that meets no other: quantiles at equal
     /// distances from 0 to 1, in ns. Without any it takes no time.
     pub delays_ns: Vec<f64>,
+    /// How much longer the wire takes than it did in these delays, or shorter: nothing waits for
+    /// that but the request.
+    pub wire_ns: f64,
     /// How many requests the device works on at a time; infinite: as many as there are.
     pub device_width: f64,
     /// Whether each of these has a queue of its own, as the dies of flash do: a request waits for
@@ -113,23 +116,43 @@ impl Outcome {
     /// The same where cores of this network are interrupted, by one kind or several.
     #[must_use]
     pub fn interrupted(
-        mut self,
+        self,
         network: &Network,
         arrivals: Arrivals,
         kinds: &[Interruptions],
     ) -> Self {
         let mean = self.mean();
-        let met = |by: &Interruptions, core: Core, cores: usize| match arrivals {
-            _ if cores == 0 => 0.0,
+        match arrivals {
             Arrivals::Poisson(rate) => {
-                by.met_at(rate.min(self.iops) / cores as f64 * core.least_ns() / 1e9)
+                let loads = network.loads(rate.min(self.iops));
+                self.interrupted_at(network, loads, kinds)
             }
-            Arrivals::Closed => by.met_by(mean),
-        };
+            Arrivals::Closed => self.met(network, kinds, |by, _| by.met_by(mean)),
+        }
+    }
+
+    /// The same where each core of the host, and of the target, works for such a part of its time,
+    /// whoever for.
+    #[must_use]
+    pub fn interrupted_at(
+        self,
+        network: &Network,
+        loads: [f64; 2],
+        kinds: &[Interruptions],
+    ) -> Self {
+        self.met(network, kinds, |by, side| by.met_at(loads[side]))
+    }
+
+    fn met(
+        mut self,
+        network: &Network,
+        kinds: &[Interruptions],
+        at: impl Fn(&Interruptions, usize) -> f64,
+    ) -> Self {
+        let sides = [network.host_cores, network.target_cores];
         let of = |by: &Interruptions| {
-            let host = met(by, network.host, network.host_cores);
-            let target = met(by, network.target, network.target_cores);
-            ((host + target).min(0.95), by.mean_ns)
+            let met = (0..2).filter(|side| sides[*side] > 0).map(|side| at(by, side));
+            (met.sum::<f64>().min(0.95), by.mean_ns)
         };
         self.met = kinds.iter().filter(|by| by.share > 0.0).map(of).collect();
         self
@@ -158,7 +181,7 @@ impl Outcome {
         let Some(own) = self.latencies.get(at - 1).copied() else { return 0.0 };
         let Some(longest) = self.met.iter().map(|one| one.1).reduce(f64::max) else { return own };
         let (mut low, mut high) = (own, 2.0 * own + 40.0 * longest);
-        while high > 1.001 * low {
+        while high > 1.00001 * low {
             let middle = (low * high).sqrt();
             if self.beyond(middle) > 1.0 - part { low = middle } else { high = middle }
         }
@@ -217,6 +240,9 @@ pub struct Class<'a> {
     pub depth: usize,
     /// The link that they share with other classes; none: it is part of the delays.
     pub link: Option<Link>,
+    /// Times from one arrival to the next as they were recorded, over and over, by their mean;
+    /// none: at random moments.
+    pub gaps: &'a [f64],
 }
 
 /// A link that has one request after the other in each direction.
@@ -226,6 +252,14 @@ pub struct Link {
     pub request_ns: f64,
     /// Which part of the requests are reads, whose data goes the other way.
     pub read_part: f64,
+}
+
+impl Link {
+    /// The part of the time for which a rate has it, in the direction that has more.
+    #[must_use]
+    pub fn used(&self, rate: f64) -> f64 {
+        rate * self.read_part.max(1.0 - self.read_part) * self.request_ns / 1e9
+    }
 }
 
 /// A moment, ordered by time and then by number, so that a simulation is the same on each machine.
@@ -244,6 +278,8 @@ enum Event {
     TurnEnd(usize),
     /// The device and the wire have a request's data, by a lane.
     Delayed(usize, usize),
+    /// A lane may have the next request.
+    Freed(usize),
     /// The link has it.
     Linked(usize),
 }
@@ -269,6 +305,7 @@ struct ClassState<'a> {
     /// Requests that wait for the depth.
     held: VecDeque<usize>,
     under_way: usize,
+    arrived: usize,
     latencies: Vec<(f64, f64)>,
     /// Of arrivals, delays and lanes, so that other parameters meet the same chance, and of the
     /// link.
@@ -297,7 +334,7 @@ impl Network {
     /// What becomes of so many requests, of which the first tenth is not counted.
     #[must_use]
     pub fn simulate(&self, arrivals: Arrivals, depth: usize, count: usize, seed: u64) -> Outcome {
-        let class = Class { network: self, arrivals, depth, link: None };
+        let class = Class { network: self, arrivals, depth, link: None, gaps: &[] };
         together(&[class], count, seed).pop().unwrap_or_default()
     }
 
@@ -344,7 +381,8 @@ impl<'a> Simulation<'a> {
             let random = |one| Random::new(seed.wrapping_mul(3).wrapping_add(one + (place << 32)));
             let class = Class { depth: class.depth.max(1), ..*class };
             let (held, latencies) = Default::default();
-            ClassState { class, held, under_way: 0, latencies, random: [1, 2, 3, 4].map(random) }
+            let random = [1, 2, 3, 4].map(random);
+            ClassState { class, held, under_way: 0, arrived: 0, latencies, random }
         };
         Self {
             classes: (0..).zip(classes).map(state).collect(),
@@ -382,6 +420,7 @@ impl<'a> Simulation<'a> {
                 Event::Arrival(class) => self.arrive(class),
                 Event::TurnEnd(core) => self.end_turn(core),
                 Event::Delayed(request, lane) => self.delayed(request, lane),
+                Event::Freed(lane) => self.free(lane),
                 Event::Linked(request) => self.reach_target(request),
             }
             let all = self.classes.iter().map(|class| class.latencies.len());
@@ -398,10 +437,15 @@ impl<'a> Simulation<'a> {
 
     fn arrive(&mut self, class: usize) {
         let state = &mut self.classes[class];
-        let next = match state.class.arrivals {
-            Arrivals::Poisson(rate) => Some(state.random[0].exponential(1e9 / rate.max(1e-9))),
-            Arrivals::Closed => None,
+        let Class { arrivals, gaps, .. } = state.class;
+        let next = match (arrivals, gaps.len()) {
+            (Arrivals::Poisson(rate), 0) => Some(state.random[0].exponential(1e9 / rate.max(1e-9))),
+            (Arrivals::Poisson(rate), count) => {
+                Some(gaps[state.arrived % count] * 1e9 / rate.max(1e-9))
+            }
+            (Arrivals::Closed, _) => None,
         };
+        state.arrived += 1;
         state.held.push_back(self.requests.len());
         self.requests.push(Request { arrived: self.now, stage: Stage::Sent, class });
         if let Some(next) = next {
@@ -508,7 +552,21 @@ impl<'a> Simulation<'a> {
 
     fn begin_delay(&mut self, request: usize, lane: usize) {
         let delay = self.delay(request);
-        self.schedule(self.now + delay, Event::Delayed(request, lane));
+        let wire_ns = self.network_of(request).wire_ns;
+        if wire_ns == 0.0 {
+            return self.schedule(self.now + delay, Event::Delayed(request, lane));
+        }
+        if lane < self.lanes.len() {
+            self.schedule(self.now + delay, Event::Freed(lane));
+        }
+        self.schedule(self.now + (delay + wire_ns).max(0.0), Event::Delayed(request, usize::MAX));
+    }
+
+    fn free(&mut self, lane: usize) {
+        if let Some(of) = self.lanes.get_mut(lane) {
+            of.working -= 1;
+            self.feed(lane);
+        }
     }
 
     /// Between two quantiles.
@@ -523,10 +581,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn delayed(&mut self, request: usize, lane: usize) {
-        if let Some(of) = self.lanes.get_mut(lane) {
-            of.working -= 1;
-            self.feed(lane);
-        }
+        self.free(lane);
         let state = &mut self.classes[self.requests[request].class];
         let Some(link) = state.class.link else { return self.reach_target(request) };
         let way = usize::from(state.random[3].unit() < link.read_part);
@@ -568,7 +623,14 @@ impl<'a> Simulation<'a> {
             let mut latencies: Vec<f64> = counted.iter().map(|one| one.1).collect();
             latencies.sort_unstable_by(f64::total_cmp);
             let seconds = (self.now - begun).max(1.0) / 1e9;
-            Outcome { iops: latencies.len() as f64 / seconds, latencies, busy, met: Vec::new() }
+            let iops = match class.class.arrivals {
+                // As many arrive in a part of a recording as there are, whatever the mean is.
+                Arrivals::Poisson(rate) if !class.class.gaps.is_empty() => {
+                    rate * class.latencies.len() as f64 / class.arrived.max(1) as f64
+                }
+                _ => latencies.len() as f64 / seconds,
+            };
+            Outcome { iops, latencies, busy, met: Vec::new() }
         };
         self.classes.iter().map(of).collect()
     }

@@ -1,16 +1,22 @@
 //! What a fitted network says of a rate, with its interval, or why it says nothing.
 
+use std::ops::Deref;
+
 use crate::fit::Fit;
 use crate::network::{Arrivals, Interruptions, Network, Outcome};
 
 /// Half the width of a 90 % interval, in deviations.
-const DEVIATIONS: f64 = 1.645;
+pub const NORMAL: f64 = 1.645;
 
 /// The highest rate that is predicted, as a multiple of the highest that was measured.
 const BEYOND: f64 = 1.25;
 
-/// Less than this part of what arrives is served beyond the knee.
-pub(crate) const SERVED: f64 = 0.985;
+/// Whether what arrives is served, but for what a part of a run may leave over: beyond the knee
+/// what waits grows without a bound.
+#[must_use]
+pub fn is_served(rate: f64, iops: f64) -> bool {
+    iops >= 0.98 * rate
+}
 
 /// A fit whose p99 is off by more than this (a natural logarithm) does not explain its own cells;
 /// where each cell was predicted from the others, what it is off by is in the interval as well.
@@ -19,7 +25,7 @@ const CORRECTED: f64 = 1.0;
 
 /// No prediction is closer than this (a natural logarithm): machines differ by as much from minute
 /// to minute.
-pub(crate) const CLOSEST: f64 = 0.04;
+pub const CLOSEST: f64 = 0.04;
 
 /// A run of seconds has few interruptions, so that they may take so many times less of the time, or
 /// more in pieces so many times longer. The lower end of an interval has none of other programs.
@@ -43,8 +49,35 @@ impl Interval {
     /// Around a value, by the deviation of its natural logarithm.
     #[must_use]
     pub fn around(value: f64, deviation: f64) -> Self {
-        let by = (DEVIATIONS * deviation).exp();
+        let by = (NORMAL * deviation).exp();
         Self { value, low: value / by, high: value * by }
+    }
+}
+
+/// Latencies, by the parts of the requests that have at most this ([`PARTS`]), in ns. Each is
+/// predicted for itself; but none is below that of a smaller part, nor are its ends.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Quantiles([Interval; PARTS.len()]);
+
+impl Quantiles {
+    /// Of these, of which a later one is raised to those before it.
+    #[must_use]
+    pub fn new(mut all: [Interval; PARTS.len()]) -> Self {
+        for at in 1..all.len() {
+            let (before, own) = (all[at - 1], &mut all[at]);
+            own.value = own.value.max(before.value);
+            own.low = own.low.max(before.low);
+            own.high = own.high.max(before.high);
+        }
+        Self(all)
+    }
+}
+
+impl Deref for Quantiles {
+    type Target = [Interval; PARTS.len()];
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }
 
@@ -57,8 +90,8 @@ pub struct Prediction {
     pub is_beyond_knee: bool,
     /// Mean latency, in ns.
     pub mean_ns: Interval,
-    /// Latencies, in ns, by the part of requests that have at most this.
-    pub quantiles_ns: [Interval; 3],
+    /// Latencies.
+    pub quantiles_ns: Quantiles,
     /// Part of its time that each core of the host, and of the target, has work.
     pub busy: [f64; 2],
 }
@@ -135,19 +168,26 @@ impl Fit {
         cores: [usize; 2],
         seed: u64,
     ) -> (Prediction, Option<f64>) {
-        let mut found = self.uncorrected(Arrivals::Poisson(rate), depth, cores, seed);
+        let found = self.uncorrected(Arrivals::Poisson(rate), depth, cores, seed);
         let Some(correction) = self.correction(&found, rate, cores) else {
             return (self.widened(found), None);
         };
-        let all = found.quantiles_ns.iter_mut().chain([&mut found.mean_ns]);
-        for (interval, (log, deviation)) in all.zip(correction) {
+        let corrected = |interval: Interval, (log, deviation): (f64, f64)| {
             let by = log.exp();
             let own = Interval::around(by * interval.value, deviation.max(CLOSEST));
             // A quiet machine has no less than the model says, whatever is left of this one.
             let low = own.low.min(interval.low * by.min(1.0));
-            *interval = Interval { low, high: own.high.max(by * interval.high), ..own };
-        }
-        (found, Some(correction[1].1))
+            Interval { low, high: own.high.max(by * interval.high), ..own }
+        };
+        let [.., of_mean] = correction;
+        let quantiles_ns =
+            [0, 1, 2].map(|kind| corrected(found.quantiles_ns[kind], correction[kind]));
+        let corrected = Prediction {
+            quantiles_ns: Quantiles::new(quantiles_ns),
+            mean_ns: corrected(found.mean_ns, of_mean),
+            ..found
+        };
+        (corrected, Some(correction[1].1))
     }
 
     /// By how far the network is off in its own cells.
@@ -156,10 +196,10 @@ impl Fit {
             let by = Interval::around(1.0, deviation.max(CLOSEST));
             Interval { low: interval.low * by.low, high: interval.high * by.high, ..interval }
         };
-        let mut quantiles_ns = found.quantiles_ns;
-        for (interval, part) in quantiles_ns.iter_mut().zip(PARTS) {
-            *interval = by(*interval, self.deviation(|cell| cell.quantile(part)));
-        }
+        let of = |kind: usize| {
+            by(found.quantiles_ns[kind], self.deviation(|cell| cell.quantile(PARTS[kind])))
+        };
+        let quantiles_ns = Quantiles::new([0, 1, 2].map(of));
         let mean_ns = by(found.mean_ns, self.deviation(|cell| cell.mean));
         Prediction { quantiles_ns, mean_ns, ..found }
     }
@@ -194,29 +234,13 @@ impl Fit {
         Prediction {
             iops: outcome.iops,
             is_beyond_knee: match arrivals {
-                Arrivals::Poisson(rate) => outcome.iops < SERVED * rate,
+                Arrivals::Poisson(rate) => !is_served(rate, outcome.iops),
                 Arrivals::Closed => false,
             },
             mean_ns: between(&Outcome::mean),
-            quantiles_ns: PARTS.map(|part| between(&|one| one.quantile(part))),
+            quantiles_ns: Quantiles::new(PARTS.map(|part| between(&|one| one.quantile(part)))),
             busy: outcome.busy,
         }
-    }
-
-    /// The highest rate at which a quantile is at most an objective, from what was measured.
-    #[must_use]
-    pub fn headroom(&self, part: usize, objective_ns: f64, depth: usize, cores: [usize; 2]) -> f64 {
-        let most = self.most(cores);
-        let holds = |rate: f64| {
-            let (prediction, _) = self.simulated(rate, depth, cores, 1);
-            !prediction.is_beyond_knee && prediction.quantiles_ns[part].value <= objective_ns
-        };
-        let (mut low, mut high) = (0.0, BEYOND * most);
-        for _ in 0..8 {
-            let middle = f64::midpoint(low, high);
-            if holds(middle) { low = middle } else { high = middle }
-        }
-        low
     }
 }
 

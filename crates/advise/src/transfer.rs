@@ -1,19 +1,24 @@
 //! What a network with other parts does, from what is known of the one that was measured.
 //!
 //! A prediction has what was measured in it and its interval. Both networks are simulated, and the
-//! prediction changes as the simulation does. What the model does not have of the measured network
-//! may stay as it is or grow with the rest, so that the interval holds both; it also holds what the
-//! other network may be at the least and at the most.
+//! prediction changes as the simulation does. Where cores have other work, what the model does not
+//! have of the measured network may stay as it is or grow with the rest, so that the interval holds
+//! both. Where a request only waits longer or shorter, what it met besides stays: a round trip of
+//! 30 µs more makes a latency of 3 ms, which interruptions made, no longer than by 30 µs. The
+//! interval also holds what the other network may be at the least and at the most.
 
 use crate::network::{Core, Network, Outcome};
-use crate::predict::{CLOSEST, Interval, PARTS, Prediction, SERVED};
+use crate::predict::{CLOSEST, Interval, PARTS, Prediction, Quantiles, is_served};
 
 /// Simulations of a rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     /// Of what was measured, at the rate at which the prediction is.
     pub before: &'a Outcome,
-    /// Of the other network: as it is thought to be, and where it may be different.
+    /// With the cores and all that arrives at them, but the measured delays: as it is thought to
+    /// be, and where it may be different.
+    pub worked: &'a [Outcome],
+    /// The same with the other delays.
     pub after: &'a [Outcome],
 }
 
@@ -23,40 +28,50 @@ impl Change<'_> {
     #[must_use]
     pub fn of(&self, known: &Prediction, rate: f64) -> Option<Prediction> {
         let first = self.after.first()?;
-        let is_beyond = |outcome: &Outcome| outcome.iops < SERVED * rate;
+        let is_beyond = |outcome: &Outcome| !is_served(rate, outcome.iops);
         let is_beyond_knee = is_beyond(first);
         if known.is_beyond_knee && !self.after.iter().all(is_beyond) {
             return None;
         }
-        let moved = |interval: &Interval, of: &dyn Fn(&Outcome) -> f64| {
-            let before = of(self.before).max(1.0);
-            let both = |after: &Outcome| {
-                let after = of(after);
-                let by = |one: f64| [one * after / before, (one + after - before).max(1.0)];
-                [interval.low, interval.value, interval.high].map(by)
-            };
-            let [_, value, _] = both(first);
-            let all: Vec<[[f64; 2]; 3]> = self.after.iter().map(both).collect();
-            let ends = |end: usize| all.iter().flat_map(move |one| one[end]);
-            // A change that was simulated is off by something itself.
-            let own = Interval::around(1.0, CLOSEST);
-            Interval {
-                value: (value[0] * value[1]).sqrt(),
-                low: own.low * ends(0).fold(f64::INFINITY, f64::min),
-                high: own.high * ends(2).fold(0.0, f64::max),
-            }
-        };
-        let mut quantiles_ns = known.quantiles_ns;
-        for (interval, part) in quantiles_ns.iter_mut().zip(PARTS) {
-            *interval = moved(interval, &|outcome| outcome.quantile(part));
-        }
-        let mean_ns = moved(&known.mean_ns, &Outcome::mean);
+        let [p50, p99, p999] = known.quantiles_ns.map(|one| one);
+        let of = |interval, part| self.moved(interval, |outcome| outcome.quantile(part));
+        let quantiles_ns = [of(p50, PARTS[0])?, of(p99, PARTS[1])?, of(p999, PARTS[2])?];
         Some(Prediction {
             iops: first.iops,
             is_beyond_knee,
-            mean_ns,
-            quantiles_ns,
+            mean_ns: self.moved(known.mean_ns, Outcome::mean)?,
+            quantiles_ns: Quantiles::new(quantiles_ns),
             busy: first.busy,
+        })
+    }
+
+    fn moved(&self, known: Interval, of: impl Fn(&Outcome) -> f64) -> Option<Interval> {
+        let before = of(self.before).max(1.0);
+        // What was simulated is off by something itself: other work all of it, another delay by
+        // itself.
+        let doubt = Interval::around(1.0, CLOSEST).high - 1.0;
+        let both = |(worked, after): (&Outcome, &Outcome)| {
+            let (worked, after) = (of(worked), of(after));
+            move |one: f64| {
+                [one * worked / before, (one + worked - before).max(1.0)].map(|other| {
+                    let moved = other + after - worked;
+                    // What is taken out is no larger a part of it than it was in the simulation.
+                    let kept = if after < worked { other * after / worked } else { 0.0 };
+                    let is_other = (worked - before).abs() > f64::EPSILON * before;
+                    let size = if is_other { other } else { (after - worked).abs() };
+                    (moved.max(kept).max(1.0), doubt * size)
+                })
+            }
+        };
+        let all: Vec<_> = self.worked.iter().zip(self.after).map(both).collect();
+        let [(grown, _), (moved, _)] = all.first()?(known.value);
+        let value = (grown * moved).sqrt();
+        let low = all.iter().flat_map(|by| by(known.low)).map(|(one, doubt)| one - doubt);
+        let high = all.iter().flat_map(|by| by(known.high)).map(|(one, doubt)| one + doubt);
+        Some(Interval {
+            value,
+            low: low.fold(value, f64::min).max(1.0),
+            high: high.fold(value, f64::max),
         })
     }
 }
@@ -81,7 +96,7 @@ impl Prediction {
             iops: sum(&|one| one.iops),
             is_beyond_knee: first.is_beyond_knee,
             mean_ns: between(&|one| one.mean_ns),
-            quantiles_ns: [0, 1, 2].map(|at| between(&|one| one.quantiles_ns[at])),
+            quantiles_ns: Quantiles::new([0, 1, 2].map(|at| between(&|one| one.quantiles_ns[at]))),
             busy: [0, 1].map(|side| sum(&|one| one.busy[side])),
         })
     }

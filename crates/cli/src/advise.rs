@@ -21,7 +21,7 @@ use crate::values::{pattern, rate, size, time};
 /// No way holds the objective, as far as it is known.
 pub(crate) const NONE_HOLDS: u8 = 3;
 
-/// The way that was advised did not hold it when it was measured.
+/// The way that was advised did not hold it when it was measured, or could not be measured.
 pub(crate) const NOT_CONFIRMED: u8 = 4;
 
 /// The study that is measured, and its loads: with the capacity six cells for each way.
@@ -39,25 +39,21 @@ const CONFIRMATION_PLAN: &str = "confirmation.toml";
                         then the way that it advises, for half a minute at the rate that was asked \
                         for. With --from it measures nothing: the results are those of any study \
                         with several rates or depths of each transport. Exit codes: 0: a way holds \
-                        the objective; 3: none is known to; 4: the one that was advised did not \
-                        when it was measured; 1: the results say nothing of it."
+                        the objective; 3: none is known to; 4: the one that is advised did not, or \
+                        could not be measured; 1: there is no answer, and an error says why; 2: \
+                        the command line has a fault."
 )]
 pub(crate) struct Options {
     /// A job file of fio whose jobs say what the requests are, and how many a second (rate_iops).
     /// Several jobs are tenants of the same cores, each with an objective of its own if it has a
     /// latency_target with a latency_percentile of 99.
-    #[arg(value_name = "FILE.fio", conflicts_with_all = ["rw", "rwmixread", "bs"])]
+    #[arg(value_name = "FILE.fio")]
     job: Option<PathBuf>,
     /// The latency that 99 % of the requests are to have at most, such as 300us.
-    #[arg(
-        long,
-        value_name = "TIME",
-        value_parser = weft_backend::duration::parse,
-        required_unless_present = "job"
-    )]
+    #[arg(long, value_name = "TIME", value_parser = weft_backend::duration::parse)]
     p99: Option<Duration>,
     /// Requests a second, such as 200k.
-    #[arg(long, value_name = "RATE", value_parser = rate, required_unless_present = "job")]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     iops: Option<f64>,
     /// What the requests are, as for weft bench; by default random reads, or what the results have.
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
@@ -68,7 +64,8 @@ pub(crate) struct Options {
     /// Size of a request; by default 4 KiB, or that of the results.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     bs: Option<u64>,
-    /// Directories of results, as `weft study run` writes them: nothing is measured.
+    /// Directories of results, as `weft study run` writes them: nothing is measured. A file among
+    /// them is the job file.
     #[arg(long, num_args = 1.., value_name = "DIR", conflicts_with_all = ["Setup", "Agents"])]
     from: Vec<PathBuf>,
     /// What is not as it was measured, such as link=25Gb/s,rtt=30us or target-cores=8 or
@@ -91,20 +88,39 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The job file, and the directories of results: both may follow --from.
+    fn given(&self) -> Result<(Option<&PathBuf>, Vec<PathBuf>), Failure> {
+        let (jobs, from): (Vec<_>, Vec<_>) = self.from.iter().partition(|path| path.is_file());
+        let jobs: Vec<&PathBuf> = jobs.into_iter().chain(&self.job).collect();
+        if !self.from.is_empty() && from.is_empty() {
+            return Err(Failure::because("--from: give a directory of results"));
+        }
+        let is_plain = self.rw.is_none() && self.rwmixread.is_none() && self.bs.is_none();
+        match jobs[..] {
+            [] => Ok((None, from.into_iter().cloned().collect())),
+            [job] if is_plain => Ok((Some(job), from.into_iter().cloned().collect())),
+            [_] => Err(Failure::because("--rw, --rwmixread and --bs are those of the job file")),
+            _ => Err(Failure::because("there is more than one job file")),
+        }
+    }
+
     /// What is asked, of each job.
-    fn questions(&self) -> Result<Vec<Question>, Failure> {
+    fn questions(&self, job: Option<&PathBuf>) -> Result<Vec<Question>, Failure> {
         if self.p99.is_some_and(|p99| p99.is_zero()) {
             return Err(Failure::because("--p99: no request takes 0 s"));
         }
         let p99_ns = self.p99.map(|p99| p99.as_secs_f64() * 1e9);
-        let Some(path) = &self.job else {
+        let Some(path) = job else {
+            let (Some(p99_ns), Some(iops)) = (p99_ns, self.iops) else {
+                return Err(Failure::because("give --p99 and --iops, or a job file"));
+            };
             return Ok(vec![Question {
-                name: String::new(),
-                p99_ns: p99_ns.unwrap_or_default(),
-                iops: self.iops.unwrap_or_default(),
+                p99_ns,
+                iops,
                 pattern: self.rw.map(|pattern| pattern.name().to_owned()),
                 read_percent: self.rwmixread,
                 block_bytes: self.bs,
+                ..Question::default()
             }]);
         };
         let sections = jobfile::read(path).map_err(Failure::Because)?;
@@ -142,13 +158,14 @@ impl Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let (questions, terms) = (options.questions()?, options.terms()?);
-    let measured = match options.from.is_empty() {
+    let (job, from) = options.given()?;
+    let (questions, terms) = (options.questions(job)?, options.terms()?);
+    let measured = match from.is_empty() {
         true => measure(options, &questions)?,
-        false => options.from.clone(),
+        false => from.clone(),
     };
     let results = measured.iter().map(|path| load(path)).collect::<Result<Vec<_>, Failure>>()?;
-    for path in &options.from {
+    for path in &from {
         tell_faults("weft advise", path);
     }
     let mut advice = advise::advise(&results, &questions, &terms).map_err(Failure::Because)?;
@@ -157,11 +174,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         output::print(&human(&advice))?;
     }
     let mut unconfirmed = None;
-    if options.from.is_empty() {
-        // What is not there cannot be measured, and tenants have no study.
+    if from.is_empty() {
+        // What is not there cannot be measured, and tenants and recordings have no study.
         if let ([question], [results]) = (&questions[..], &results[..])
             && let Some(row) = advice.advised().filter(|_| !options.no_confirm)
             && !terms.what_if.is_any()
+            && question.gaps.is_empty()
         {
             // Without it the advice is still one.
             match confirm(options, results, row, question) {
@@ -179,11 +197,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
         false => output::print_json(&serde_json::to_value(&advice).map_err(Failure::because)?)?,
     }
-    if let Some(failure) = unconfirmed {
-        return Err(failure);
+    if let Some(Failure::Because(why)) = &unconfirmed {
+        output::print_error(&format!("weft advise: {why}"));
     }
     match (advice.advised(), confirmed.map(|confirmed| confirmed.verdict)) {
         (None, _) => Err(Failure::Exit(NONE_HOLDS)),
+        _ if unconfirmed.is_some() => Err(Failure::Exit(NOT_CONFIRMED)),
         (Some(_), Some(Verdict::Fails | Verdict::Unknown)) => Err(Failure::Exit(NOT_CONFIRMED)),
         (Some(_), Some(Verdict::Holds) | None) => Ok(()),
     }
@@ -265,7 +284,7 @@ fn human(advice: &Advice) -> String {
     let mut head = vec![
         "",
         "WAY",
-        ">P50",
+        ">P50 (90 %)",
         ">P99 (90 %)",
         ">P99.9 (90 %)",
         ">DEPTH",
@@ -300,12 +319,11 @@ fn unknown() -> String {
 }
 
 fn latencies(quantiles_ns: Option<[advise::Interval; 3]>) -> [String; 3] {
-    let Some([p50, p99, p999]) = quantiles_ns else { return [unknown(), unknown(), unknown()] };
     let between = |one: advise::Interval| {
         let [value, low, high] = [one.value, one.low, one.high].map(units::time);
         format!("{value} ({low} to {high})")
     };
-    [units::time(p50.value), between(p99), between(p999)]
+    quantiles_ns.map_or_else(|| [unknown(), unknown(), unknown()], |all| all.map(between))
 }
 
 fn cells(row: &Row) -> Vec<String> {
@@ -314,7 +332,7 @@ fn cells(row: &Row) -> Vec<String> {
     cells.extend(latencies(row.quantiles_ns));
     cells.extend([
         row.least_depth.map_or_else(unknown, |depth| depth.to_string()),
-        row.headroom_iops.map_or_else(unknown, units::count),
+        row.up_to().unwrap_or_else(unknown),
         processors(row.processors[0]),
         processors(row.processors[1]),
     ]);

@@ -7,6 +7,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use rustix::termios::tcgetwinsize;
 use serde_json::Value;
+use weft_load::text;
 
 use crate::failure::Failure;
 
@@ -32,9 +33,7 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 }
 
 fn is_obeyed(one: char) -> bool {
-    let turns =
-        matches!(one, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    turns || one.is_control() && !matches!(one, '\n' | '\t')
+    text::is_obeyed(one) && !matches!(one, '\n' | '\t')
 }
 
 /// Writes text to standard output.

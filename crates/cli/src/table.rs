@@ -18,9 +18,9 @@ impl Table {
         }
     }
 
-    /// Adds a row.
+    /// Adds a row: a cell of it has no end of a line or tab, whoever wrote it.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        self.rows.push(cells.into_iter().map(|cell| cell.replace(char::is_control, "?")).collect());
     }
 
     /// The table as text; each line ends with a newline.

@@ -27,7 +27,7 @@ use conclusion::conclusion;
 pub use confirm::{confirm, confirming, only};
 use kind::Kind;
 use load::Load;
-use measured::{mean_iops, p99_of};
+use measured::{mean_iops, point_of};
 use model::{Known, Said};
 pub use prices::Prices;
 pub use question::Question;
@@ -37,6 +37,7 @@ pub use what_if::WhatIf;
 
 use crate::cells::{Cell, Cells};
 use crate::results::{Mark, Record, Results, Role};
+use crate::units;
 
 /// Points of a predicted curve.
 const CURVE: u32 = 24;
@@ -78,37 +79,38 @@ pub fn advise(
     if !kinds.iter().all(|kind| ways.iter().any(|way| kind.is_within(&way.cells))) {
         return Err(kind::none_has(&cells));
     }
+    let what_if = &terms.what_if;
+    let refused = |way: &Way| refused(way, &ways, &kinds, questions, what_if);
+    let is_wanted = |way: &Way| way.is_nearest(&ways, what_if);
     // A fit takes seconds.
+    let is_any = ways.iter().any(|way| is_wanted(way) && refused(way).is_none());
     let known = at_once(&ways, |way| {
-        let beside = way.beside(&ways, &terms.what_if);
-        kinds.iter().map(|kind| Known::of(kind, &way.cells, &beside)).collect::<Vec<_>>()
+        let beside = way.beside(&ways, what_if);
+        let of = |kind| match is_any {
+            true => Known::of(kind, &way.cells, &beside),
+            false => Err(String::new()),
+        };
+        kinds.iter().map(of).collect::<Vec<_>>()
     });
     let all: Vec<_> = ways.iter().cloned().zip(known).collect();
-    let wanted: Vec<_> =
-        all.iter().filter(|(way, _)| way.is_nearest(&ways, &terms.what_if)).collect();
+    let wanted: Vec<_> = all.iter().filter(|(way, _)| is_wanted(way)).collect();
     let mut rows = at_once(&wanted, |(way, known)| {
         let name = label_of(&way.configuration, &ways);
         let blank = blank(name, way, &kinds);
+        if let Some((verdict, why)) = refused(way) {
+            return Row { verdict, ..blank.refused(why) };
+        }
         let known: Result<Vec<&Known>, &String> = known.iter().map(Result::as_ref).collect();
         match known {
             Ok(known) => row(blank, way, &known, &all, questions, terms),
             Err(why) => blank.refused(why.clone()),
         }
     });
-    let rank = |row: &Row| match row.verdict {
-        _ if row.is_local() => (3, 0.0),
-        Verdict::Holds => {
-            let cost = if terms.prices.is_some() { row.money } else { row.cost() };
-            (0, cost.unwrap_or(f64::INFINITY))
-        }
-        Verdict::Unknown => (1, 0.0),
-        Verdict::Fails => (2, 0.0),
-    };
+    let prices = terms.prices.as_ref();
     rows.sort_by(|one, other| {
-        let (one, other) = (rank(one), rank(other));
+        let [one, other] = [one, other].map(|row| rank(row, prices));
         one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
     });
-    let prices = terms.prices.as_ref();
     Ok(Advice {
         p99_ns: questions.iter().map(|one| one.p99_ns).fold(f64::INFINITY, f64::min),
         iops: questions.iter().map(|one| one.iops).sum(),
@@ -117,6 +119,16 @@ pub fn advise(
         rows,
         confirmation: None,
     })
+}
+
+/// The place of a row: the cheapest that holds first, and the local device last.
+fn rank(row: &Row, prices: Option<&Prices>) -> (u8, f64) {
+    match row.verdict {
+        _ if row.is_local() => (3, 0.0),
+        Verdict::Holds => (0, row.cost(prices).unwrap_or(f64::INFINITY)),
+        Verdict::Unknown => (1, 0.0),
+        Verdict::Fails => (2, 0.0),
+    }
 }
 
 /// Of each, on a thread of its own.
@@ -167,6 +179,28 @@ fn ways(results: &[Results]) -> Vec<Way> {
     ways
 }
 
+/// What needs no fit to be refused, and whether it fails.
+fn refused(
+    way: &Way,
+    ways: &[Way],
+    kinds: &[Kind],
+    questions: &[Question],
+    what_if: &WhatIf,
+) -> Option<(Verdict, String)> {
+    let of_way = of_way(way, what_if);
+    if let Err(why) = way.replaceable(ways, &of_way) {
+        return Some((Verdict::Unknown, why));
+    }
+    let uses = kinds.iter().zip(questions).map(|(kind, question)| (kind, question.iops));
+    let uses = uses.filter_map(|(kind, rate)| Some(of_way.link(kind)?.used(rate)));
+    load::carried(uses).err().map(|why| (Verdict::Fails, why))
+}
+
+/// What is replaced of a way.
+fn of_way(way: &Way, what_if: &WhatIf) -> WhatIf {
+    if way.is_local() { what_if.of_local() } else { what_if.clone() }
+}
+
 /// A row of which nothing is known yet.
 fn blank(name: String, way: &Way, kinds: &[Kind]) -> Row {
     let mut configuration = way.configuration.clone();
@@ -177,7 +211,7 @@ fn blank(name: String, way: &Way, kinds: &[Kind]) -> Row {
         configuration.extend(kind::OF_THE_REQUESTS.iter().filter_map(own));
     }
     let is_open = |cell: &&&Cell| cell.marks.contains(&Mark::OpenLoop);
-    let point = |cell: &&Cell| Some(Point { iops: mean_iops(cell), p99_ns: p99_of(cell)? });
+    let point = |cell: &&Cell| Some(Point { iops: mean_iops(cell), p99_ns: point_of(cell)? });
     let measured = cells.iter().filter(is_open).filter_map(point).collect();
     Row { measured, ..Row::new(name, configuration, cells.len()) }
 }
@@ -192,13 +226,7 @@ fn row(
 ) -> Row {
     let among = |(place, known)| Among { way, known, place, all };
     let among: Vec<Among<'_>> = known.iter().copied().enumerate().map(among).collect();
-    let of_way = if way.is_local() { terms.what_if.of_local() } else { terms.what_if.clone() };
-    let load = Load::new(&among, questions, &of_way);
-    if let Ok(load) = &load
-        && let Err(why) = load.carried(1.0)
-    {
-        return Row { verdict: Verdict::Fails, ..blank.refused(why) };
-    }
+    let load = Load::new(&among, questions, &of_way(way, &terms.what_if));
     let said = load.and_then(|load| Ok((load.at(1.0, &load.deepest())?, load)));
     let (said, load) = match said {
         Ok(said) => said,
@@ -210,9 +238,12 @@ fn row(
         (Verdict::Unknown, _) | (_, Verdict::Unknown) => Verdict::Unknown,
         (Verdict::Holds, Verdict::Holds) => Verdict::Holds,
     };
+    let (headroom_iops, is_headroom_least) = headroom(&load, questions);
     let mut row = Row {
         verdict: tenants.iter().fold(Verdict::Holds, worst),
-        headroom_iops: Some(headroom(&load, questions)),
+        headroom_iops: Some(headroom_iops),
+        is_headroom_least,
+        is_beyond_knee: said.iter().any(|said| said.prediction.is_beyond_knee),
         processors: load.processors(),
         notes: notes(&load, &said, known),
         cells: known.iter().map(|known| known.cells().count()).sum(),
@@ -255,7 +286,7 @@ fn tenants(load: &Load<'_>, said: &[Said], questions: &[Question]) -> Vec<Tenant
             Verdict::Holds => depths.take_while(|depth| *depth < most).find(holds).or(Some(most)),
             Verdict::Fails | Verdict::Unknown => None,
         };
-        let quantiles_ns = said.prediction.quantiles_ns;
+        let quantiles_ns = *said.prediction.quantiles_ns;
         let Question { name, p99_ns, iops, .. } = question.clone();
         Tenant { name, p99_ns, iops, verdict, quantiles_ns, least_depth }
     };
@@ -265,6 +296,13 @@ fn tenants(load: &Load<'_>, said: &[Said], questions: &[Question]) -> Vec<Tenant
 /// What was not measured as it is asked for, and what was not modelled.
 fn notes(load: &Load<'_>, said: &[Said], known: &[&Known]) -> Vec<String> {
     let mut notes: Vec<String> = load.note.clone().into_iter().collect();
+    if load.is_recorded() {
+        notes.push("not measured, but simulated: arrivals as they were recorded".to_owned());
+    }
+    notes.extend(load.below().map(|least| {
+        let least = units::count(least);
+        format!("below {least} IOPS nothing was measured: what sleeps then may be slower")
+    }));
     if said.iter().any(|said| said.prediction.is_beyond_knee) {
         notes.push("this rate is beyond the knee: requests would be left over".to_owned());
     }
@@ -278,8 +316,9 @@ fn notes(load: &Load<'_>, said: &[Said], known: &[&Known]) -> Vec<String> {
     notes
 }
 
-/// The highest rate at which each p99 is expected to be within its objective.
-fn headroom(load: &Load<'_>, questions: &[Question]) -> f64 {
+/// The highest rate at which each p99 is expected to be within its objective, and whether it is
+/// only the highest of which something is said.
+fn headroom(load: &Load<'_>, questions: &[Question]) -> (f64, bool) {
     let deepest = load.deepest();
     let holds = |times: f64| {
         load.at(times, &deepest).is_ok_and(|found| {
@@ -289,12 +328,18 @@ fn headroom(load: &Load<'_>, questions: &[Question]) -> f64 {
             })
         })
     };
-    let (mut low, mut high) = (0.0, BEYOND * load.most());
+    let all: f64 = questions.iter().map(|question| question.iops).sum();
+    // What is said ends just there.
+    let most = BEYOND * load.most() * (1.0 - 1e-9);
+    if holds(most) {
+        return (most * all, true);
+    }
+    let (mut low, mut high) = (0.0, most);
     for _ in 0..8 {
         let middle = f64::midpoint(low, high);
         if holds(middle) { low = middle } else { high = middle }
     }
-    low * questions.iter().map(|question| question.iops).sum::<f64>()
+    (low * all, false)
 }
 
 /// The prediction at some rates, up to the knee.
@@ -307,11 +352,12 @@ fn predicted(load: &Load<'_>, iops: f64) -> Vec<Point> {
         let point = Point { iops: times * iops, p99_ns: found.quantiles_ns[1] };
         (!found.is_beyond_knee).then_some(point)
     };
-    all.map_while(at).collect()
+    // Nothing may be said of the lowest ones.
+    all.map(at).skip_while(Option::is_none).map_while(|point| point).collect()
 }
 
 fn verdict(said: &Said, question: &Question) -> Verdict {
-    let [_, p99, _] = said.prediction.quantiles_ns;
+    let [_, p99, _] = *said.prediction.quantiles_ns;
     match (p99.low > question.p99_ns, p99.high <= question.p99_ns) {
         (true, _) => Verdict::Fails,
         (false, true) if !said.prediction.is_beyond_knee => Verdict::Holds,

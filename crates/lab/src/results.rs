@@ -32,6 +32,7 @@ pub use record::{
     Core, Delay, Direction, KnobRecord, LoadPart, Mark, Record, Role, Served, Side, SideMachine,
     Status, Thread, Window,
 };
+pub(crate) use store::from_json;
 pub use store::{LoadError, Results, Store, load};
 pub use value::{Configuration, Value, integer, text};
 pub use weft_load::histogram::{LatencyRecord, LatencyRecordError};

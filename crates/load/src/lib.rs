@@ -38,6 +38,7 @@ pub mod replay;
 pub mod report;
 mod run;
 pub mod statistics;
+pub mod text;
 pub mod units;
 pub mod usage;
 pub mod verify;

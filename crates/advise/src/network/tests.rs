@@ -56,7 +56,7 @@ impl Network {
         count: usize,
         seed: u64,
     ) -> Outcome {
-        let class = Class { network: self, arrivals, depth, link: None };
+        let class = Class { network: self, arrivals, depth, link: None, gaps: &[] };
         let mut simulation = Simulation::new(&[class], seed);
         simulation.truth = Truth { by, random: Random::new(seed + 99), next: Vec::new() };
         simulation.run(count);
@@ -108,6 +108,52 @@ fn a_request_waits_for_its_own_lane() {
     let shared = Network { has_lanes: false, ..network };
     let outcome = shared.simulate(Arrivals::Poisson(0.3 * 4e6), 1 << 20, 400_000, 7);
     assert!(outcome.mean() < 1020.0, "{}", outcome.mean());
+}
+
+/// A wire that takes longer makes each request longer by that, and nothing else waits for it.
+#[test]
+fn a_longer_wire_holds_no_lane() {
+    for (has_lanes, device_width) in [(true, 4.0), (false, 4.0), (false, f64::INFINITY)] {
+        let network = Network {
+            host_cores: 1,
+            delays_ns: vec![800.0, 1200.0],
+            device_width,
+            has_lanes,
+            ..Network::default()
+        };
+        let of = |wire_ns: f64| {
+            let network = Network { wire_ns, ..network.clone() };
+            network.simulate(Arrivals::Poisson(0.7 * 4e6), 1 << 20, 50_000, 7)
+        };
+        let (before, after) = (of(0.0), of(30_000.0));
+        for part in [0.5, 0.99, 0.999] {
+            let longer = after.quantile(part) - before.quantile(part);
+            assert!((longer / 30_000.0 - 1.0).abs() < 0.02, "{has_lanes} {part}: {longer}");
+        }
+        assert!((after.iops / before.iops - 1.0).abs() < 0.02);
+        assert!(of(-5000.0).quantile(0.5) < before.quantile(0.5));
+    }
+}
+
+/// Arrivals as they were recorded: a device that takes as long as they are apart makes none wait,
+/// and of those that come four at once the last one waits for three.
+#[test]
+fn recorded_arrivals_come_as_they_were_recorded() {
+    let network =
+        Network { host_cores: 1, delays_ns: vec![1000.0], device_width: 1.0, ..Network::default() };
+    let of = |gaps: &[f64], rate: f64| {
+        let arrivals = Arrivals::Poisson(rate);
+        let class = Class { network: &network, arrivals, depth: 1 << 20, link: None, gaps };
+        together(&[class], 20_000, 5).remove(0)
+    };
+    let even = of(&[1.0], 1e6);
+    assert!((even.quantile(0.999) - 1000.0).abs() < 1.0, "{}", even.quantile(0.999));
+    let bursts = of(&[0.0, 0.0, 0.0, 4.0], 0.5e6);
+    assert!((bursts.quantile(0.2) - 1000.0).abs() < 1.0, "{}", bursts.quantile(0.2));
+    assert!((bursts.quantile(0.99) - 4000.0).abs() < 1.0, "{}", bursts.quantile(0.99));
+    assert!((bursts.iops / 0.5e6 - 1.0).abs() < 0.01, "{}", bursts.iops);
+    let much = of(&[0.0, 0.0, 0.0, 4.0], 2e6);
+    assert!(much.iops < 1.05e6, "{}", much.iops);
 }
 
 /// A closed loop has as many requests a second as its slowest station, and by Little's law a
@@ -179,6 +225,7 @@ fn classes_share_the_cores() {
         arrivals: Arrivals::Poisson(400_000.0),
         depth: 1000,
         link: None,
+        gaps: &[],
     };
     let both = together(&[half, half], 100_000, 3);
     let one = network.simulate(Arrivals::Poisson(800_000.0), 1000, 200_000, 3);
@@ -204,7 +251,7 @@ fn a_link_waits_as_its_queue_does() {
     let of = |read_part: f64, rate: f64| {
         let link = Some(Link { request_ns: 1000.0, read_part });
         let arrivals = Arrivals::Poisson(rate);
-        let class = Class { network: &network, arrivals, depth: 10_000, link };
+        let class = Class { network: &network, arrivals, depth: 10_000, link, gaps: &[] };
         together(&[class], 200_000, 5).remove(0)
     };
     for part in [0.5, 0.8] {

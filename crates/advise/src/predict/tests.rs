@@ -13,6 +13,7 @@ fn truth() -> Network {
         target_cores: 1,
         delays_ns: (0..=20).map(|step| 20_000.0 + f64::from(step) * 500.0).collect(),
         device_width: f64::INFINITY,
+        wire_ns: 0.0,
         has_lanes: false,
     }
 }
@@ -62,7 +63,7 @@ fn what_was_not_fitted_is_predicted() {
                 let held = measure(&network, Arrivals::Poisson(rate), depth, 77);
                 let error = |one: f64, other: f64| (one / other).ln().abs();
                 let p99 = held.quantile(0.99).expect("known");
-                for (part, interval) in PARTS.iter().zip(found.quantiles_ns) {
+                for (part, interval) in PARTS.iter().zip(found.quantiles_ns.iter()) {
                     let truth = held.quantile(*part).expect("known");
                     within += usize::from(interval.low <= truth && truth <= interval.high);
                     all += 1;
@@ -117,10 +118,6 @@ fn beyond_the_knee_is_said_and_far_beyond_is_refused() {
     assert!(matches!(refused, Err(Refusal::BeyondMeasured { .. })), "{refused:?}");
     let refused = fit.predict(0.5 * most, 256, [1, 2], 1);
     assert!(matches!(refused, Err(Refusal::BeyondMeasured { most }) if most == 0.0), "{refused:?}");
-    let headroom = fit.headroom(1, 60_000.0, 256, [1, 1]);
-    let at = |rate| measure(&network, Arrivals::Poisson(rate), 256, 3).quantile(0.99);
-    let (below, above) = (at(0.9 * headroom), at(1.1 * headroom));
-    assert!(below < Some(75_000.0) && above > Some(50_000.0), "{headroom}: {below:?} {above:?}");
 }
 
 /// Numbers that no network of this kind has are not explained.

@@ -11,6 +11,7 @@ fn network(delay_ns: f64, target_cores: usize) -> Network {
         target_cores,
         delays_ns: vec![delay_ns, 1.5 * delay_ns],
         device_width: f64::INFINITY,
+        wire_ns: 0.0,
         has_lanes: false,
     }
 }
@@ -26,35 +27,48 @@ fn known(before: &Outcome) -> Prediction {
         iops: before.iops,
         is_beyond_knee: false,
         mean_ns: of(before.mean()),
-        quantiles_ns: PARTS.map(|part| of(before.quantile(part))),
+        quantiles_ns: Quantiles::new(PARTS.map(|part| of(before.quantile(part)))),
         busy: before.busy,
     }
 }
 
-/// Without a change the value is what it was, and the interval has what a simulation is off by; a
-/// longer delay is in it at least as it is and at most as much longer as the measured one was.
+/// Without a change the prediction is what it was; a longer delay is in it as it is, whatever made
+/// the rest, and cores that are slower are at least as they are and at most as much slower as the
+/// measured ones were.
 #[test]
 fn a_prediction_changes_as_the_simulation_does() {
     let rate = 200_000.0;
     let before = simulated(&network(20_000.0, 1), rate);
     let known = known(&before);
     let all = [before.clone()];
-    let same = Change { before: &before, after: &all }.of(&known, rate).expect("known");
+    let change = |worked, after| Change { before: &before, worked, after };
+    let same = change(&all, &all).of(&known, rate).expect("known");
     let is_near = |one: f64, other: f64| (one / other - 1.0).abs() < 1e-9;
-    for (one, other) in same.quantiles_ns.iter().zip(known.quantiles_ns) {
-        let high = Interval::around(other.high, CLOSEST).high;
-        assert!(is_near(one.value, other.value) && is_near(one.high, high), "{one:?}");
+    for (one, other) in same.quantiles_ns.iter().zip(known.quantiles_ns.iter()) {
+        assert!(is_near(one.value, other.value) && is_near(one.high, other.high), "{one:?}");
     }
     let after = [simulated(&network(100_000.0, 1), rate)];
-    let found = Change { before: &before, after: &after }.of(&known, rate).expect("known");
+    let found = change(&all, &after).of(&known, rate).expect("known");
     let [p99, longer] = [known.quantiles_ns[1], found.quantiles_ns[1]];
     let (was, is) = (before.quantile(0.99), after[0].quantile(0.99));
-    assert!(longer.low <= p99.value + is - was && 1.5 * is <= longer.high, "{longer:?}");
+    assert!(is_near(longer.value, p99.value + is - was), "{longer:?}");
+    let worked = change(&after, &after).of(&known, rate).expect("known").quantiles_ns[1];
+    assert!(worked.low <= p99.value + is - was && 1.5 * is <= worked.high, "{worked:?}");
     assert!(longer.low < longer.value && longer.value < longer.high, "{longer:?}");
-    assert!(longer.high / longer.low > p99.high / p99.low, "{longer:?} {p99:?}");
+    assert!(longer.high - longer.low > p99.high - p99.low, "{longer:?} {p99:?}");
+    // What is taken out is no larger a part of it than it was: of a prediction that is half of what
+    // is simulated a half is left, too.
+    let small = Prediction {
+        quantiles_ns: Quantiles::new([Interval::around(1e4, 0.02); 3]),
+        ..known.clone()
+    };
+    let back = Change { before: &after[0], worked: &after, after: &all };
+    let back = back.of(&small, rate).expect("known").quantiles_ns[1];
+    assert!(is_near(back.value, 1e4 * was / is), "{back:?}");
     // What may be slower is in the interval only.
     let doubted = [after[0].clone(), simulated(&network(120_000.0, 1), rate)];
-    let wider = Change { before: &before, after: &doubted }.of(&known, rate).expect("known");
+    let twice = [before.clone(), before.clone()];
+    let wider = change(&twice, &doubted).of(&known, rate).expect("known");
     assert!(is_near(wider.quantiles_ns[1].value, longer.value), "{wider:?}");
     assert!(wider.quantiles_ns[1].high > longer.high + 20_000.0, "{wider:?}");
 }
@@ -66,11 +80,12 @@ fn the_knee_is_that_of_the_other_network() {
     let before = simulated(&network(20_000.0, 2), 300_000.0);
     let known = known(&before);
     let slower = [simulated(&network(20_000.0, 1), 600_000.0)];
-    let found = Change { before: &before, after: &slower }.of(&known, 600_000.0).expect("known");
+    let change = |all| Change { before: &before, worked: all, after: all };
+    let found = change(&slower).of(&known, 600_000.0).expect("known");
     assert!(found.is_beyond_knee, "{found:?}");
     let beyond = Prediction { is_beyond_knee: true, ..known };
     let faster = [before.clone()];
-    assert_eq!(Change { before: &before, after: &faster }.of(&beyond, 300_000.0), None);
+    assert_eq!(change(&faster).of(&beyond, 300_000.0), None);
 }
 
 /// Between two mixes the value is between theirs, and the interval holds both.
@@ -85,4 +100,36 @@ fn between_two_predictions_the_interval_holds_both() {
     let beyond = Prediction { is_beyond_knee: true, ..other };
     assert_eq!(Prediction::between(&[(0.5, one), (0.5, beyond)]), None);
     assert_eq!(Prediction::between(&[]), None);
+}
+
+/// A percentile and its ends are not below those of a smaller part of the requests, in whatever way
+/// a prediction is made.
+#[test]
+fn percentiles_of_one_prediction_are_ordered() {
+    let is_ordered = |all: &Quantiles| {
+        let of = |one: &Interval| [one.low, one.value, one.high];
+        let pairs = all.windows(2).map(|two| (of(&two[0]), of(&two[1])));
+        pairs.into_iter().all(|(one, other)| (0..3).all(|end| one[end] <= other[end]))
+    };
+    let crossed = |shift: f64| {
+        Quantiles::new([
+            Interval { value: 100e3 * shift, low: 10e3, high: 900e3 },
+            Interval { value: 90e3, low: 50e3 * shift, high: 700e3 },
+            Interval { value: 95e3, low: 20e3, high: 100e3 },
+        ])
+    };
+    let fast = simulated(&network(20_000.0, 1), 200_000.0);
+    let slow = simulated(&network(200_000.0, 1), 200_000.0);
+    let of = |shift| Prediction { quantiles_ns: crossed(shift), ..known(&fast) };
+    for shift in [0.5, 1.0, 2.0] {
+        assert!(is_ordered(&crossed(shift)), "{:?}", crossed(shift));
+        for (before, after) in [(&fast, &slow), (&slow, &fast)] {
+            let (worked, after) = ([before.clone()], [after.clone()]);
+            let change = Change { before, worked: &worked, after: &after };
+            let found = change.of(&of(shift), 200_000.0).expect("known");
+            assert!(is_ordered(&found.quantiles_ns), "{found:?}");
+        }
+        let between = Prediction::between(&[(0.5, of(shift)), (0.5, of(1.0))]).expect("both");
+        assert!(is_ordered(&between.quantiles_ns), "{between:?}");
+    }
 }

@@ -204,7 +204,13 @@ fn terms_of_an_advice(folder: &Folder, out: &Path) {
     let job = "[global]\nrw=randread\nbs=8k\nrate_iops=5000\n[a]\nlatency_target=900ms\n\
                latency_window=1s\nlatency_percentile=99\n[b]\n";
     std::fs::write(&jobs, job).expect("a job file");
-    for row in rows(&["advise", text(&jobs), "--p99", "1s"]) {
+    // The job file may stand before or after --from.
+    let after =
+        weft("epoll", ["advise", "--p99", "1s", "--from", text(out), text(&jobs), "-o", "json"]);
+    let after: Value = serde_json::from_slice(&after.stdout).expect("JSON");
+    let before = rows(&["advise", text(&jobs), "--p99", "1s"]);
+    assert_eq!(after["rows"].as_array(), Some(&before), "{after}");
+    for row in before {
         let names: Vec<&str> = row["tenants"]
             .as_array()
             .into_iter()
@@ -222,7 +228,8 @@ fn terms_of_an_advice(folder: &Folder, out: &Path) {
             &["advise", "--p99", "1s", "--iops", "5", "--what-if", "rtt=3"][..],
             "is not a span of time",
         ),
-        (2, &["advise", "--iops", "5"][..], "--p99"),
+        (1, &["advise", "--iops", "5"][..], "give --p99"),
+        (1, &["advise", text(&jobs), "--p99", "1s", "--bs", "4k"][..], "those of the job file"),
     ] {
         let ran = run(words);
         assert!(ran.code == Some(code) && ran.stderr.contains(why), "{words:?}: {}", ran.stderr);

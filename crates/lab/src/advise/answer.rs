@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use weft_advise::Interval;
 
+use super::prices::Prices;
 use crate::results::{Configuration, key};
 use crate::units;
 
@@ -71,6 +72,9 @@ pub struct Row {
     /// p50, p99 and p99.9 at the rate, in ns, with 90 % intervals; of several tenants each has its
     /// own.
     pub quantiles_ns: Option<[Interval; 3]>,
+    /// Whether less is served at the rate than arrives, so that these have no bound.
+    #[serde(default)]
+    pub is_beyond_knee: bool,
     /// The least depth, a power of two, at which it holds.
     pub least_depth: Option<usize>,
     /// Each of several tenants.
@@ -79,6 +83,9 @@ pub struct Row {
     /// The rate up to which the p99 is expected to be within the objective, of all tenants
     /// together.
     pub headroom_iops: Option<f64>,
+    /// Whether that is only the highest rate of which something is said: it may be held beyond.
+    #[serde(default)]
+    pub is_headroom_least: bool,
     /// Processors of the host and of the target that it takes at the rate, between the cells with
     /// the nearest rates; of a target that reports none, none.
     pub processors: [Option<f64>; 2],
@@ -94,8 +101,8 @@ pub struct Row {
     pub configuration: Configuration,
     /// What is expected at several rates at its greatest depth, up to the knee.
     pub predicted: Vec<Point>,
-    /// What was measured with random arrivals: as measured, and without what may be of other
-    /// programs' making.
+    /// What was measured with random arrivals: as measured, and what another count of such requests
+    /// and the repeats may have, at the least without what may be of other programs' making.
     pub measured: Vec<Point>,
 }
 
@@ -108,9 +115,11 @@ impl Row {
             refusal: None,
             notes: Vec::new(),
             quantiles_ns: None,
+            is_beyond_knee: false,
             least_depth: None,
             tenants: Vec::new(),
             headroom_iops: None,
+            is_headroom_least: false,
             processors: [None; 2],
             money: None,
             repeats: 0,
@@ -130,9 +139,20 @@ impl Row {
         self.configuration.get(key::TRANSPORT).is_some_and(|name| name.as_text() == Some("local"))
     }
 
-    /// Processors of both sides, if the host's are known.
-    pub(super) fn cost(&self) -> Option<f64> {
-        Some(self.processors[0]? + self.processors[1].unwrap_or(0.0))
+    /// The rate up to which it is expected to hold, where nothing is known beyond with a sign for
+    /// that.
+    #[must_use]
+    pub fn up_to(&self) -> Option<String> {
+        let sign = if self.is_headroom_least { "≥ " } else { "" };
+        Some(format!("{sign}{}", units::count(self.headroom_iops?)))
+    }
+
+    /// Its money, or without prices the processors of both sides, if the host's are known.
+    pub(super) fn cost(&self, prices: Option<&Prices>) -> Option<f64> {
+        match prices {
+            Some(_) => self.money,
+            None => Some(self.processors[0]? + self.processors[1].unwrap_or(0.0)),
+        }
     }
 }
 
@@ -171,7 +191,7 @@ pub(super) fn advised(rows: &[Row]) -> Option<&Row> {
 pub struct Confirmation {
     /// Requests a second.
     pub iops: f64,
-    /// The p99: as measured, and what of it may be of other programs' making.
+    /// The p99: as measured, with the ends that a measured point has.
     pub p99_ns: Interval,
     /// Whether it is within the objective; unknown where other programs make the difference.
     pub verdict: Verdict,

@@ -19,10 +19,17 @@ pub(super) fn conclusion(rows: &[Row], questions: &[Question], prices: Option<&P
         ),
         all => format!("the objectives of {} jobs", all.len()),
     };
-    let unknown = rows.iter().find(|row| row.verdict == Verdict::Unknown && !row.is_local());
+    let others = || rows.iter().filter(|row| !row.is_local());
+    let unknown = others().find(|row| row.verdict == Verdict::Unknown);
     let doubt = |row: &Row| doubt(row, questions);
     let Some(first) = advised(rows) else {
-        return match unknown {
+        let nearest = others().filter_map(|row| Some((row, would_hold(row, questions)?)));
+        let near = nearest.min_by(|(one, _), (other, _)| p99(one).total_cmp(&p99(other)));
+        let near = near.map(|(row, would)| {
+            let way = units::capital(&row.way);
+            format!(" {way} would hold {would}.")
+        });
+        let text = match unknown {
             Some(row) => {
                 let way = &row.way;
                 format!(
@@ -36,30 +43,82 @@ pub(super) fn conclusion(rows: &[Row], questions: &[Question], prices: Option<&P
                 format!("No way{over} that was measured holds {objective}.")
             }
         };
+        return text + &near.unwrap_or_default();
     };
     let depth = match first.least_depth {
         Some(depth) => format!(" from depth {depth} on,"),
         None => ",".to_owned(),
     };
-    let processors = first
-        .cost()
-        .map_or_else(String::new, |cost| format!(", {} processors", units::digits(cost)));
-    let money =
-        |money: f64, prices: &Prices| format!("{} {}", units::digits(money), prices.currency);
-    let price = prices.and_then(|prices| Some(format!(", {}", money(first.money?, prices))));
+    let more = if first.is_headroom_least { " or more" } else { "" };
     let mut text = format!(
-        "{} holds {objective}{depth} up to {} IOPS{processors}{}.",
+        "{} holds {objective}{depth} up to {} IOPS{more}{}{}.",
         units::capital(&first.way),
         units::count(first.headroom_iops.unwrap_or(0.0)),
-        price.unwrap_or_default()
+        shown(first.cost(None), "processors"),
+        prices.map_or_else(String::new, |prices| shown(first.money, &prices.currency)),
     );
-    if let Some(prices) = prices {
-        text += &cheaper(rows, first, prices).unwrap_or_default();
-    }
+    let cheaper = prices.and_then(|prices| cheaper(rows, first, prices));
+    text += &cheaper.or_else(|| better(rows, first, questions, prices)).unwrap_or_default();
     if let Some(row) = unknown {
         text += &format!(" Of {} it cannot be told{}.", row.way, doubt(row));
     }
     text
+}
+
+/// After a comma, if it is known.
+fn shown(cost: Option<f64>, of: &str) -> String {
+    cost.map_or_else(String::new, |cost| format!(", {} {of}", units::digits(cost)))
+}
+
+fn p99(row: &Row) -> f64 {
+    row.quantiles_ns.map_or(f64::INFINITY, |[_, p99, _]| p99.high)
+}
+
+/// The next better way, and what would have to be true for it: one that costs less and does not
+/// hold, or else one that is faster and costs more.
+fn better(
+    rows: &[Row],
+    first: &Row,
+    questions: &[Question],
+    prices: Option<&Prices>,
+) -> Option<String> {
+    let cost = |row: &Row| row.cost(prices);
+    let own = cost(first)?;
+    let others = || rows.iter().skip(1).filter(|row| !row.is_local());
+    let currency = prices.map_or("processors", |prices| &prices.currency);
+    let cheaper = others()
+        .filter(|row| row.verdict == Verdict::Fails && cost(row).is_some_and(|cost| cost < own));
+    let cheaper = cheaper.min_by(|one, other| p99(one).total_cmp(&p99(other)));
+    let would = cheaper.and_then(|row| Some((row, would_hold(row, questions)?)));
+    if let Some((row, would)) = would {
+        let (way, taken) = (units::capital(&row.way), shown(cost(row), currency));
+        return Some(format!(" {way}{taken}, would hold {would}."));
+    }
+    let faster = others()
+        .filter(|row| row.verdict == Verdict::Holds && p99(row) < p99(first))
+        .min_by(|one, other| p99(one).total_cmp(&p99(other)))?;
+    Some(format!(
+        " {}{}, would be the choice for a p99 of {} to {}.",
+        units::capital(&faster.way),
+        shown(cost(faster), currency),
+        units::time(p99(faster)),
+        units::time(p99(first)),
+    ))
+}
+
+/// The objective that a way which does not hold this one would.
+fn would_hold(row: &Row, questions: &[Question]) -> Option<String> {
+    let [question] = questions else { return None };
+    if row.verdict != Verdict::Fails {
+        return None;
+    }
+    let up_to = row.headroom_iops.filter(|iops| *iops > 0.0);
+    let up_to = up_to.map(|iops| format!("this p99 up to {} IOPS", units::count(iops)));
+    let at_rate = p99(row);
+    let at_rate = (at_rate.is_finite() && at_rate > question.p99_ns && !row.is_beyond_knee)
+        .then(|| format!("a p99 of {} at this rate", units::time(at_rate)));
+    let all: Vec<String> = at_rate.into_iter().chain(up_to).collect();
+    (!all.is_empty()).then(|| all.join(", or "))
 }
 
 /// At which price of its ports the next way that holds would be the cheapest.

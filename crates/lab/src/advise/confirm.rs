@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use weft_advise::predict::is_served;
+
 use super::answer::{Confirmation, Row, Verdict};
 use super::measured::{OF_THE_LOAD, p99_of};
 use super::question::Question;
@@ -9,15 +11,26 @@ use crate::cells::Cells;
 use crate::results::{Configuration, Results, key};
 use crate::study::plan::{Kind, Measure, Plan};
 
-/// How long the advised way is measured.
+/// How long the advised way is measured, and at a low rate at most.
 const CONFIRMED: Duration = Duration::from_secs(30);
+const CONFIRMED_MOST: Duration = Duration::from_secs(300);
+
+/// So many requests have a p99.
+const REQUESTS_MIN: f64 = 1200.0;
 
 /// The plan that measures an advised way at the rate that was asked for: the one that was measured,
 /// with this load in place of its own.
 ///
 /// # Errors
-/// The results have no plan that can be read.
+/// The results have no plan that can be read, or there would be too few requests.
 pub fn confirming(results: &Results, row: &Row, question: &Question) -> Result<Plan, String> {
+    let seconds = REQUESTS_MIN / question.iops;
+    if seconds > CONFIRMED_MOST.as_secs_f64() {
+        return Err(
+            "not measured: five minutes at this rate have too few requests for a p99".to_owned()
+        );
+    }
+    let runtime = CONFIRMED.max(Duration::from_secs_f64(seconds));
     let mut plan: Plan = results.plan.parse().map_err(|error| format!("{error}"))?;
     for key in OF_THE_LOAD {
         plan.axes.remove(key);
@@ -27,13 +40,8 @@ pub fn confirming(results: &Results, row: &Row, question: &Question) -> Result<P
     plan.fixed.insert(key::RATE_PROCESS.to_owned(), "poisson".into());
     let depth = row.least_depth.unwrap_or(1) as u64;
     plan.fixed.insert(key::DEPTH.to_owned(), depth.into());
-    plan.measure = Measure {
-        runtime: CONFIRMED,
-        repeats: 1,
-        repeats_max: 1,
-        settle: Duration::ZERO,
-        ..plan.measure
-    };
+    plan.measure =
+        Measure { runtime, repeats: 1, repeats_max: 1, settle: Duration::ZERO, ..plan.measure };
     (plan.quick, plan.rdma) = Default::default();
     Ok(Plan { kind: Kind::Matrix, answer: None, plots: Vec::new(), run: None, ..plan })
 }
@@ -61,7 +69,9 @@ pub fn confirm(results: &Results, row: &Row, question: &Question) -> Result<Conf
     let p99_ns = p99_of(cell).ok_or("too few requests for a p99")?;
     let verdict = match () {
         () if cell.is_spoilt() => Verdict::Unknown,
-        () if repeat.iops < 0.98 * question.iops || p99_ns.low > question.p99_ns => Verdict::Fails,
+        () if !is_served(question.iops, repeat.iops) || p99_ns.low > question.p99_ns => {
+            Verdict::Fails
+        }
         () if p99_ns.high <= question.p99_ns => Verdict::Holds,
         () => Verdict::Unknown,
     };

@@ -5,8 +5,8 @@
 //! their intervals. An interval is that of another run, by what all repeats are apart.
 
 use weft_advise::fit::Cell as FittedCell;
-use weft_advise::predict::PARTS;
-use weft_advise::{Arrivals, Interval, Prediction};
+use weft_advise::predict::{CLOSEST, NORMAL, PARTS};
+use weft_advise::{Arrivals, Interval, Prediction, Quantiles};
 
 use super::measured::fitted_cell;
 use crate::cells::{Cell, Repeat};
@@ -14,11 +14,6 @@ use crate::units;
 
 /// Student's t that leaves 5 % on either side, by degrees of freedom from 1, and beyond.
 const T_90: [f64; 10] = [6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812];
-const NORMAL: f64 = 1.645;
-
-/// No deviation is less than this, as a natural logarithm: machines differ by as much from minute
-/// to minute.
-const CLOSEST: f64 = 0.04;
 
 /// The quantiles, and the mean behind them.
 const KINDS: usize = PARTS.len() + 1;
@@ -68,7 +63,7 @@ pub(super) fn at(cells: &[Cell], rate: f64, depth: usize) -> Result<Prediction, 
                     requests: measure them twice, and longer"
             .to_owned());
     };
-    let quantiles_ns = [p50, p99, p999];
+    let quantiles_ns = Quantiles::new([p50, p99, p999]);
     let (iops, is_beyond_knee) = (knee.unwrap_or(rate), knee.is_some());
     Ok(Prediction { iops, is_beyond_knee, mean_ns, quantiles_ns, busy: [0.0; 2] })
 }

@@ -2,6 +2,7 @@
 
 use weft_advise::fit::Cell as FittedCell;
 use weft_advise::network::Interruptions;
+use weft_advise::predict::{CLOSEST, NORMAL};
 use weft_advise::{Arrivals, Interval};
 
 use crate::cells::{Cell, Repeat};
@@ -20,6 +21,20 @@ pub(super) fn p99_of(cell: &Cell) -> Option<Interval> {
     let value = cell.latency().percentile_ns(99.0)? as f64;
     let [down, _] = cell.slack("p99");
     Some(Interval { value, low: value * (-down).exp(), high: value })
+}
+
+/// The p99 of a cell with what another run may have: as many requests at random, one of its
+/// repeats, or a machine that differs from minute to minute; at the least without other programs.
+pub(super) fn point_of(cell: &Cell) -> Option<Interval> {
+    let (own, latency) = (p99_of(cell)?, cell.latency());
+    let apart = 100.0 * NORMAL * (0.99 * 0.01 / latency.count() as f64).sqrt();
+    let at = |percentile| latency.percentile_ns(percentile).unwrap_or(latency.max_ns()) as f64;
+    let around = Interval::around(own.value, CLOSEST);
+    let repeats = cell.repeats.iter().filter_map(|repeat| repeat.latency.percentile_ns(99.0));
+    let repeats: Vec<f64> = repeats.map(|ns| ns as f64).collect();
+    let low = repeats.iter().copied().fold(around.low.min(at(99.0 - apart)), f64::min);
+    let high = repeats.into_iter().fold(around.high.max(at(99.0 + apart)), f64::max);
+    Some(Interval { low: low * own.low / own.value, high, ..own })
 }
 
 /// A setting that counts something; 1 if it is not set.

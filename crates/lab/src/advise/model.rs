@@ -1,6 +1,7 @@
 //! What the measured cells of a way say of a rate.
 
 use weft_advise::fit::{Cell as FittedCell, Fit};
+use weft_advise::network::Interruptions;
 use weft_advise::{Network, Prediction, Refusal};
 
 use super::isotonic;
@@ -20,6 +21,9 @@ pub(super) const LEFT_OUT: Mark = Mark::GeneratorFull;
 /// What an objective is about, and so many cells have to know it.
 const P99: f64 = 0.99;
 const CELLS_MIN: usize = 3;
+
+/// How many times the lowest rate that was measured a rate is below it of which nothing is said.
+const BELOW: f64 = 100.0;
 
 /// Of each prediction, so that the same results give the same advice.
 pub(super) const SEED: u64 = 1;
@@ -79,7 +83,7 @@ impl Model {
         let beside = beside.iter().copied().filter(says_more).filter_map(Cell::unspoilt);
         let beside = beside.filter_map(|cell| fitted_cell(&cell));
         let all: Vec<FittedCell> = fitted.iter().cloned().chain(beside).collect();
-        let fit = Fit::new(&all, SEED).ok_or(
+        let fit = fit_of(&all).ok_or(
             "at least three cells are needed, one of them at half of the highest rate or less: \
              weft study run latency-vs-load",
         )?;
@@ -92,6 +96,14 @@ impl Model {
     }
 
     fn at(&self, rate: f64, depth: usize) -> Result<Said, String> {
+        let least = self.slowest() / BELOW;
+        if rate < least {
+            return Err(format!(
+                "nothing is said below {} IOPS, a hundredth of the least that was measured: what \
+                 sleeps between requests is slower",
+                units::count(least)
+            ));
+        }
         let said = |is_measured| move |prediction| Said { prediction, is_measured };
         match self.fit.predict(rate, depth, self.cores, SEED) {
             Ok(prediction) => Ok(said(false)(prediction)),
@@ -104,6 +116,32 @@ impl Model {
             )),
         }
     }
+
+    /// The lowest rate that was measured.
+    fn slowest(&self) -> f64 {
+        self.cells.iter().map(mean_iops).fold(f64::INFINITY, f64::min)
+    }
+}
+
+#[cfg(not(test))]
+fn fit_of(cells: &[FittedCell]) -> Option<Fit> {
+    Fit::new(cells, SEED)
+}
+
+/// The same cells have the same fit, and many tests ask of the same ones.
+#[cfg(test)]
+fn fit_of(cells: &[FittedCell]) -> Option<Fit> {
+    type Fits = std::sync::Mutex<Vec<(Vec<FittedCell>, Option<Fit>)>>;
+    static KNOWN: Fits = Fits::new(Vec::new());
+    let find = |known: &[(Vec<FittedCell>, Option<Fit>)]| {
+        known.iter().find(|(of, _)| of == cells).map(|(_, fit)| fit.clone())
+    };
+    if let Some(fit) = find(&KNOWN.lock().expect("not poisoned")) {
+        return fit;
+    }
+    let fit = Fit::new(cells, SEED);
+    KNOWN.lock().expect("not poisoned").push((cells.to_vec(), fit.clone()));
+    fit
 }
 
 impl Known {
@@ -153,6 +191,15 @@ impl Known {
         Network { host_cores, target_cores, ..Network::between(&networks.collect::<Vec<_>>()) }
     }
 
+    /// What interrupts its cores.
+    pub(super) fn interrupted_by(&self) -> Vec<Interruptions> {
+        let part =
+            |weight: f64, by: Interruptions| Interruptions { share: weight * by.share, ..by };
+        let of =
+            |(weight, model): &(f64, Model)| model.fit.interrupted_by().map(|by| part(*weight, by));
+        self.models.iter().flat_map(of).collect()
+    }
+
     pub(super) fn cores(&self) -> [usize; 2] {
         self.models.first().map_or([1, 0], |(_, model)| model.cores)
     }
@@ -177,6 +224,11 @@ impl Known {
 
     pub(super) fn fastest(&self) -> f64 {
         self.least(|model| model.cells.iter().map(mean_iops).fold(0.0, f64::max))
+    }
+
+    /// The lowest rate of any cell.
+    pub(super) fn slowest(&self) -> f64 {
+        self.models.iter().map(|(_, model)| model.slowest()).fold(0.0, f64::max)
     }
 
     /// Processors of the host and of the target at a rate.

@@ -1,6 +1,11 @@
 //! What is asked.
 
-use weft_load::{Job, Pattern};
+use std::sync::Arc;
+
+use weft_load::pacer::Process;
+use weft_load::replay::{Action, Recorded, Replay};
+use weft_load::units::whole;
+use weft_load::{Direction, Job, Pattern, Rate};
 
 /// The percentile of an objective.
 const P99: f64 = 99.0;
@@ -20,6 +25,9 @@ pub struct Question {
     pub read_percent: Option<u64>,
     /// Their size; none: that of the results, if they have one only.
     pub block_bytes: Option<u64>,
+    /// Times from one arrival to the next as they were recorded, by their mean; none: they arrive
+    /// at random.
+    pub gaps: Arc<[f64]>,
 }
 
 impl Question {
@@ -30,6 +38,8 @@ impl Question {
     /// It has no latency or no rate, or something that no plan of a study has: a sentence without
     /// its subject.
     pub fn of(job: &Job, p99_ns: Option<f64>, iops: Option<f64>) -> Result<Self, String> {
+        let recorded = job.replay.as_ref().map(|replay| recorded(job, replay)).transpose()?;
+        let (job, gaps) = recorded.unwrap_or_else(|| (job.clone(), Arc::default()));
         let own = job.rate.map(|rate| rate.iops * f64::from(job.copies));
         let iops = iops.or(own).ok_or("the job has no rate_iops: give --iops")?;
         let p99_ns = match job.latency_target {
@@ -55,21 +65,53 @@ impl Question {
             (job.spread != known.spread, "random_distribution"),
             (job.random_percent != known.random_percent, "percentage_random"),
             (job.think != known.think, "thinktime"),
-            (job.replay.is_some(), "read_iolog"),
             (job.verify, "verify"),
         ];
         if let Some((_, what)) = differs.into_iter().find(|(differs, _)| *differs) {
             return Err(format!("the job has {what}, which no study measures"));
         }
         let mixed = [Pattern::RandRw, Pattern::ReadWrite].contains(&job.pattern);
-        let whole = format!("{:.0}", job.read_percent).parse().ok().filter(|_| mixed);
         Ok(Self {
             name: job.name.clone(),
             p99_ns,
             iops,
             pattern: Some(job.pattern.name().to_owned()),
-            read_percent: whole,
+            read_percent: mixed.then(|| whole(job.read_percent.round())),
             block_bytes: Some(job.block_bytes.into()),
+            gaps,
         })
     }
+}
+
+/// What a job has that replays a recording: the times from one arrival to the next by their mean,
+/// and with them the rate and the pattern of one kind of requests.
+fn recorded(job: &Job, replay: &Replay) -> Result<(Job, Arc<[f64]>), String> {
+    let requests = &replay.requests;
+    let times = replay.times.as_deref().unwrap_or_default();
+    let apart = times.windows(2).map(|two| two[1].saturating_sub(two[0]) as f64);
+    let mean_ns = apart.clone().sum::<f64>() / apart.len().max(1) as f64;
+    if mean_ns <= 0.0 {
+        return Err("the recording has no times".to_owned());
+    }
+    let bytes = replay.longest();
+    let [read, write] = [Direction::Read, Direction::Write].map(Action::Transfer);
+    let is_plain = |one: &Recorded| [read, write].contains(&one.action) && one.bytes == bytes;
+    if !requests.iter().all(is_plain) || job.copies != 1 {
+        return Err("the recording has trims, flushes, several sizes or copies, which no study \
+                    measures"
+            .to_owned());
+    }
+    let is_next = |two: &&[Recorded]| two[1].offset == two[0].offset.saturating_add(bytes.into());
+    let in_order = 2 * requests.windows(2).filter(is_next).count() > requests.len();
+    let pattern = match (in_order, job.pattern) {
+        (true, own) => own,
+        (false, Pattern::Read) => Pattern::RandRead,
+        (false, Pattern::Write) => Pattern::RandWrite,
+        (false, _) => Pattern::RandRw,
+    };
+    let reads = requests.iter().filter(|one| one.action == read).count();
+    let read_percent = 100.0 * reads as f64 / requests.len() as f64;
+    let rate = Some(Rate { iops: 1e9 / mean_ns, process: Process::Poisson });
+    let gaps = apart.map(|gap| gap / mean_ns).collect();
+    Ok((Job { pattern, read_percent, rate, ..job.clone() }, gaps))
 }

@@ -6,7 +6,7 @@ mod tenants;
 mod truth;
 
 use weft_advise::Arrivals;
-use weft_advise::network::{Core, Network};
+use weft_advise::network::{Class, Core, Network, together};
 use weft_load::Latency;
 
 use super::model::{LEFT_OUT, SPOILT};
@@ -26,6 +26,7 @@ fn network(request_ns: f64, delay_ns: f64) -> Network {
         target_cores: 1,
         delays_ns: vec![delay_ns, 1.3 * delay_ns],
         device_width: f64::INFINITY,
+        wire_ns: 0.0,
     }
 }
 
@@ -85,12 +86,20 @@ fn simulated(
 
 /// A run with latencies that are so many times as long.
 fn longer(record: &mut Record, times: f64) {
+    longer_from(record, 0.0, times);
+}
+
+/// A run whose latencies beyond a percentile are so many times as long.
+fn longer_from(record: &mut Record, percentile: f64, times: f64) {
     let read = record.read.as_mut().expect("reads");
     let own = read.latency.latency().expect("a histogram");
     let mut latency = Latency::new();
-    for part in 0..10_000_u32 {
-        let at = own.percentile_ns((f64::from(part) + 0.5) / 100.0).unwrap_or(own.max_ns());
-        latency.record(weft_load::units::whole(times * at as f64));
+    // A histogram takes long to find a percentile.
+    for part in 0..1000_u32 {
+        let part = (f64::from(part) + 0.5) / 10.0;
+        let at = own.percentile_ns(part).unwrap_or(own.max_ns()) as f64;
+        let ns = weft_load::units::whole(if part < percentile { at } else { times * at });
+        latency.record_times(ns, 10);
     }
     read.latency = LatencyRecord::of(&latency);
 }
@@ -256,6 +265,28 @@ fn a_job_is_a_question() {
         ..question(1000.0, 0.0)
     };
     assert_eq!(mixed, expected);
+    let log = |lines: &str| format!("fio version 3 iolog\n0 /d add\n0 /d open\n{lines}");
+    let recorded = |lines: &str, iops| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        std::fs::write(&path, log(lines)).expect("a file");
+        of(&format!("read_iolog={}", path.display()), iops)
+    };
+    let four = "5 /d read 0 4096\n5 /d read 8192 4096\n5 /d write 0 4096\n35 /d read 4096 4096\n";
+    let question = recorded(four, None).expect("a question");
+    assert!((question.iops - 1e5).abs() < 1.0, "three of 10 µs: {question:?}");
+    assert_eq!(question.gaps[..], [0.0, 0.0, 3.0]);
+    assert_eq!((question.pattern.as_deref(), question.read_percent), (Some("randrw"), Some(75)));
+    assert_eq!(recorded(four, Some(5.0)).map(|question| question.iops), Ok(5.0));
+    let next = recorded("5 /d read 0 4096\n15 /d read 4096 4096\n25 /d read 8192 4096", None);
+    assert_eq!(next.expect("a question").pattern.as_deref(), Some("read"));
+    for (lines, why) in [
+        ("5 /d read 0 4096\n6 /d read 0 512", "several sizes"),
+        ("5 /d read 0 4096\n5 /d read 0 4096", "no times"),
+        ("5 /d read 0 4096\n6 /d sync", "flushes"),
+    ] {
+        assert!(recorded(lines, None).is_err_and(|error| error.contains(why)), "{lines}");
+    }
     assert_eq!(of(job, Some(5.0)).map(|question| question.iops), Ok(5.0));
     assert_eq!(of("rw=randread", Some(5.0)).map(|question| question.read_percent), Ok(None));
     assert!(of("rw=randread", None).is_err_and(|why| why.contains("give --iops")));
@@ -266,6 +297,102 @@ fn a_job_is_a_question() {
     ] {
         let refused = of(&format!("rw=randread\n{what}"), Some(5.0)).expect_err(what);
         assert!(refused.contains(named), "{refused}");
+    }
+}
+
+/// Arrivals as they were recorded are simulated: what comes four at once waits longer than what
+/// comes at random, and each is near its truth.
+#[test]
+fn recorded_arrivals_are_simulated() {
+    let own = network(1500.0, 30_000.0);
+    let all = results(&[("tcp", own.clone())], &[]);
+    let rate = 150_000.0;
+    let ask = |gaps: &[f64]| {
+        advise(&all, &Question { gaps: gaps.into(), ..question(1000.0, rate) }).expect("advice")
+    };
+    let burst: Vec<f64> = (0..32).map(|at| if at == 31 { 32.0 } else { 0.0 }).collect();
+    let [random, bursts] = [&[][..], &burst].map(|gaps| {
+        let row = ask(gaps).rows.remove(0);
+        let arrivals = Arrivals::Poisson(rate);
+        let class = Class { network: &own, arrivals, depth: 128, link: None, gaps };
+        let truth = together(&[class], 60_000, 9).remove(0).quantile(0.99);
+        let [_, p99, _] = row.quantiles_ns.expect("known");
+        assert!((p99.value / truth).ln().abs() < 0.2, "{truth} {p99:?}");
+        assert!(p99.low <= truth && truth <= p99.high, "{truth} {p99:?}");
+        let is_said = row.notes.iter().any(|note| note.contains("as they were recorded"));
+        assert_eq!(is_said, !gaps.is_empty(), "{row:?}");
+        p99.value
+    });
+    assert!(bursts > 1.3 * random, "{random} {bursts}");
+}
+
+/// Far below what was measured nothing is said, and a little below it comes with a note.
+#[test]
+fn far_below_what_was_measured_nothing_is_said() {
+    let all = results(&[("tcp", network(1500.0, 50_000.0))], &[]);
+    let least = all[0].records.iter().map(Record::iops).fold(f64::INFINITY, f64::min);
+    let row = |rate| advise(&all, &question(1000.0, rate)).expect("rows").rows.remove(0);
+    let below = row(0.5 * least);
+    assert_eq!(below.verdict, Verdict::Holds, "{below:?}");
+    assert!(below.notes[0].ends_with("what sleeps then may be slower"), "{below:?}");
+    assert!(row(1.5 * least).notes.is_empty());
+    let far = row(3.0);
+    assert_eq!(far.verdict, Verdict::Unknown, "{far:?}");
+    assert!(far.refusal.is_some_and(|why| why.starts_with("nothing is said below")));
+}
+
+/// How far an objective is held is a rate at which its p99 is that, or at least the highest one of
+/// which something is said; and the sentence has what the next better way is.
+#[test]
+fn how_far_an_objective_is_held_is_said_and_what_another_way_would() {
+    let (near, far) = (network(4000.0, 20_000.0), network(1500.0, 200_000.0));
+    let ways = [("near", near.clone()), ("far", far), ("local", network(0.0, 1000.0))];
+    let all = results(&ways, &[]);
+    // Of a third of what it serves nothing more was measured.
+    let mut low = results(&ways[1..2], &[]);
+    low[0].records = [0, 1, 3].map(|at| low[0].records[at].clone()).to_vec();
+    let wide = advise(&low, &question(1e6, 20_000.0)).expect("advice").rows.remove(0);
+    let most = low[0].records.iter().map(Record::iops).fold(0.0, f64::max);
+    assert!(wide.is_headroom_least && wide.headroom_iops > Some(1.2 * most), "{wide:?}");
+    assert!(wide.up_to().is_some_and(|text| text.starts_with("≥ ")), "{wide:?}");
+    let row = |of: &Advice, way: &str| of.rows.iter().find(|row| row.way == way).cloned();
+    let tight = advise(&all, &question(100.0, 100_000.0)).expect("advice");
+    let own = row(&tight, "near").expect("a row");
+    let up_to = own.headroom_iops.expect("a rate");
+    let at = |rate| near.simulate(Arrivals::Poisson(rate), 128, 60_000, 9).quantile(0.99);
+    assert!(!own.is_headroom_least && at(0.9 * up_to) < 110e3 && at(1.1 * up_to) > 90e3, "{own:?}");
+    let said = &tight.conclusion;
+    assert!(said.starts_with("Near holds") && said.contains("Far, "), "{said}");
+    assert!(said.contains(" would hold a p99 of 2") && said.contains(" at this rate"), "{said}");
+    let loose = advise(&all, &question(400.0, 100_000.0)).expect("advice");
+    let (first, said) = (&loose.rows[0], &loose.conclusion);
+    assert_eq!(first.way, "far", "it takes fewer processors: {said}");
+    assert!(
+        said.contains(" Near, ") && said.contains("would be the choice for a p99 of"),
+        "{said}"
+    );
+    let none = advise(&all[..1], &question(10.0, 100_000.0)).expect("advice").conclusion;
+    assert!(none.contains("Near would hold a p99 of"), "{none}");
+}
+
+/// A measured point has an interval on both sides: other runs differ.
+#[test]
+fn a_measured_point_is_between_its_ends() {
+    let mut all = results(&[("tcp", network(1500.0, 50_000.0))], &[]);
+    let mut again = all[0].records.clone();
+    for record in &mut again {
+        record.repeat = 2;
+        longer(record, 1.5);
+    }
+    let points = |all: &[Results]| {
+        let cells = ways(all).remove(0).cells;
+        cells.iter().map(|cell| point_of(cell).expect("a p99")).collect::<Vec<_>>()
+    };
+    let once = points(&all);
+    all[0].records.extend(again);
+    for (once, twice) in once.iter().zip(points(&all)) {
+        assert!(once.low < once.value && once.value < 0.99 * once.high, "{once:?}");
+        assert!(twice.low <= once.value && 1.4 * once.value < twice.high, "{once:?} {twice:?}");
     }
 }
 

@@ -22,6 +22,27 @@ const LINK_FREE: f64 = 0.5;
 /// A second core has to serve so many times as much as one, or something else was slow.
 const SECOND_CORE: f64 = 1.1;
 
+/// What is replaced, in words.
+const SIDES: [&str; 2] = ["host", "target"];
+const DEVICE_UNKNOWN: &str =
+    "what the device takes was not measured: measure the local device with it";
+
+fn another_core(name: &str, have: usize) -> String {
+    let more = 2 * have;
+    format!(
+        "what another {name} core costs was not measured: measure {have} and {more} \
+         (--set {name}_cores={have},{more})"
+    )
+}
+
+/// What is known of a device.
+enum Device<'a> {
+    /// Quantiles of what it takes.
+    Named(Vec<f64>),
+    /// They are those of this way without a network.
+    Of(&'a Way),
+}
+
 /// A way, with its cells.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
@@ -118,6 +139,73 @@ impl Way {
         self.wanted(what_if) == other.wanted(what_if) && rest(self) == rest(other)
     }
 
+    /// Why something cannot be put in place of a part of it, as far as that is known without a fit.
+    ///
+    /// # Errors
+    /// It would be a guess.
+    pub(super) fn replaceable(&self, all: &[Self], what_if: &WhatIf) -> Result<(), String> {
+        if (what_if.link.is_some() || what_if.rtt.is_some()) && !self.is_local() {
+            self.wire.clone()?;
+        }
+        if what_if.device.is_some() {
+            self.device(all.iter(), 1.0)?;
+        }
+        self.with_fewer(all.iter(), what_if).map(|_| ())
+    }
+
+    /// What its device takes: by what it is, or as it was measured without a network.
+    fn device<'a>(
+        &self,
+        mut all: impl Iterator<Item = &'a Self>,
+        read_part: f64,
+    ) -> Result<Device<'a>, String> {
+        if self.configuration.contains_key(key::TARGET) {
+            return Err(DEVICE_UNKNOWN.to_owned());
+        }
+        let name = self.configuration.get(key::DEVICE);
+        match name.and_then(Value::as_text).map(|name| (name, name.parse::<DeviceSpec>())) {
+            None
+            | Some(
+                ("memory" | "null", _)
+                | (_, Ok(DeviceSpec::Memory { .. } | DeviceSpec::Null { .. })),
+            ) => {
+                return Ok(Device::Named(vec![0.0]));
+            }
+            Some((_, Ok(DeviceSpec::Delay { read, write, inner })))
+                if matches!(*inner, DeviceSpec::Memory { .. } | DeviceSpec::Null { .. }) =>
+            {
+                return Ok(Device::Named(mixed([read, write], read_part)));
+            }
+            _ => {}
+        }
+        let local = all.find(|way| way.is_local() && way.configuration.get(key::DEVICE) == name);
+        local.map(Device::Of).ok_or_else(|| DEVICE_UNKNOWN.to_owned())
+    }
+
+    /// The way that tells what more cores cost, and on which side; none where no others are wanted.
+    fn with_fewer<'a>(
+        &self,
+        all: impl Iterator<Item = &'a Self>,
+        what_if: &WhatIf,
+    ) -> Result<Option<(usize, &'a Self)>, String> {
+        let (own, wanted) = (self.cores(), self.wanted(what_if));
+        if own == wanted {
+            return Ok(None);
+        }
+        let side = usize::from(own[0] == wanted[0]);
+        let (name, have) = (SIDES[side], own[side]);
+        if (0..2).any(|side| own[side] > wanted[side]) {
+            return Err(format!("with fewer {name} cores than {have} nothing was measured"));
+        }
+        let has_fewer = |way: &&Self| {
+            let cores = way.cores();
+            self.is_beside(way, what_if)
+                && (0..2).all(|side| (cores[side] < own[side]) == (own[side] < wanted[side]))
+        };
+        let fewer = all.filter(has_fewer).max_by_key(|way| way.cores()[side]);
+        fewer.map(|way| Some((side, way))).ok_or_else(|| another_core(name, have))
+    }
+
     /// Cells of the ways that differ in the replaced cores alone: with other cores on one side only
     /// it shows what a request takes there.
     pub(super) fn beside(&self, all: &[Self], what_if: &WhatIf) -> Vec<Cell> {
@@ -160,9 +248,10 @@ impl Among<'_> {
     /// # Errors
     /// It would be a guess.
     pub(super) fn parts(&self, what_if: &WhatIf) -> Result<(Parts, [String; 2]), String> {
-        let (read_part, block_bytes) = (self.known.kind.read_part(), self.known.kind.bytes());
+        let kind = &self.known.kind;
+        let (read_part, block_bytes) = (kind.read_part(), kind.bytes());
         let cores = self.way.wanted(what_if);
-        let mut parts = Parts { read_part, block_bytes, cores, ..Parts::default() };
+        let mut parts = Parts { read_part, cores, ..Parts::default() };
         if (what_if.link.is_some() || what_if.rtt.is_some()) && !self.way.is_local() {
             let wire = self.way.wire.clone()?;
             let carried = self.known.fastest() * block_bytes;
@@ -187,29 +276,24 @@ impl Among<'_> {
         Ok((parts, words))
     }
 
-    /// Quantiles of what the device takes: by what it is, or as it was measured without a network.
+    /// Quantiles of what the device takes.
     fn device(&self, read_part: f64) -> Result<Vec<f64>, String> {
-        let unknown = "what the device takes was not measured: measure the local device with it";
-        if self.way.configuration.contains_key(key::TARGET) {
-            return Err(unknown.to_owned());
-        }
-        let name = self.way.configuration.get(key::DEVICE);
-        match name.and_then(Value::as_text).map(|name| (name, name.parse::<DeviceSpec>())) {
-            None | Some(("memory" | "null", _)) => return Ok(vec![0.0]),
-            Some((_, Ok(DeviceSpec::Memory { .. } | DeviceSpec::Null { .. }))) => {
-                return Ok(vec![0.0]);
+        match self.way.device(self.ways(), read_part)? {
+            Device::Named(quantiles) => Ok(quantiles),
+            Device::Of(local) => {
+                Ok(self.known_of(local).ok_or(DEVICE_UNKNOWN)?.network().delays_ns)
             }
-            Some((_, Ok(DeviceSpec::Delay { read, write, inner })))
-                if matches!(*inner, DeviceSpec::Memory { .. } | DeviceSpec::Null { .. }) =>
-            {
-                return Ok(mixed([read, write], read_part));
-            }
-            _ => {}
         }
-        let is_its = |way: &Way| way.is_local() && way.configuration.get(key::DEVICE) == name;
-        let local = self.all.iter().filter(|(way, _)| is_its(way));
-        let known = local.filter_map(|(_, known)| known.get(self.place)?.as_ref().ok()).next();
-        known.map(|known| known.network().delays_ns).ok_or_else(|| unknown.to_owned())
+    }
+
+    fn ways(&self) -> impl Iterator<Item = &Way> {
+        self.all.iter().map(|(way, _)| way)
+    }
+
+    /// What is known of another way.
+    fn known_of(&self, other: &Way) -> Option<&Known> {
+        let is_it = |(way, _): &&(Way, _)| way.configuration == other.configuration;
+        self.all.iter().find(is_it)?.1.get(self.place)?.as_ref().ok()
     }
 
     /// How much more a request takes at each core with more of them: each doubling costs what the
@@ -222,32 +306,11 @@ impl Among<'_> {
         let own = self.way.cores();
         let mut slower = [[1.0; 3]; 2];
         let mut words = [String::new(), String::new()];
-        if own == wanted {
+        let Some((side, way)) = self.way.with_fewer(self.ways(), what_if)? else {
             return Ok((slower, words));
-        }
-        let side = usize::from(own[0] == wanted[0]);
-        let sides = ["host", "target"];
-        let name = sides[side];
-        let (have, want) = (own[side], wanted[side]);
-        if (0..2).any(|side| own[side] > wanted[side]) {
-            return Err(format!("with fewer {name} cores than {have} nothing was measured"));
-        }
-        let fewer = |(way, _): &&(Way, _)| {
-            let cores = way.cores();
-            self.way.is_beside(way, what_if)
-                && (0..2).all(|side| (cores[side] < own[side]) == (own[side] < wanted[side]))
         };
-        let smaller = self.all.iter().filter(fewer).max_by_key(|(way, _)| way.cores()[side]);
-        let known =
-            smaller.and_then(|(way, known)| Some((way, known.get(self.place)?.as_ref().ok()?)));
-        let Some((way, known)) = known else {
-            return Err(format!(
-                "what another {name} core costs was not measured: measure {have} and {} \
-                 (--set {name}_cores={have},{})",
-                2 * have,
-                2 * have
-            ));
-        };
+        let (name, have, want) = (SIDES[side], own[side], wanted[side]);
+        let known = self.known_of(way).ok_or_else(|| another_core(name, have))?;
         let less = way.cores()[side];
         let gain = self.known.fastest() / known.fastest();
         if gain < SECOND_CORE {

@@ -11,6 +11,7 @@ use weft_advise::Network;
 use weft_advise::network::Link;
 use weft_backend::{DeviceSpec, duration, nearest};
 
+use super::kind::Kind;
 use crate::units;
 
 /// What is replaced.
@@ -96,6 +97,11 @@ impl WhatIf {
         Self { link: None, rtt: None, cores: [self.cores[0], None], ..self.clone() }
     }
 
+    /// What of it changes the work of the cores.
+    pub(super) fn of_cores(&self) -> Self {
+        Self { cores: self.cores, ..Self::default() }
+    }
+
     /// Whether something is replaced.
     #[must_use]
     pub fn is_any(&self) -> bool {
@@ -154,9 +160,8 @@ pub(super) struct Parts {
     pub(super) slower: [[f64; 3]; 2],
     /// The cores that are wanted.
     pub(super) cores: [usize; 2],
-    /// Part of the requests that read, and bytes of each.
+    /// Part of the requests that read.
     pub(super) read_part: f64,
-    pub(super) block_bytes: f64,
 }
 
 impl WhatIf {
@@ -174,11 +179,10 @@ impl WhatIf {
             if let Some(rtt) = self.rtt {
                 // What was taken out at the most leaves the least.
                 let own = parts.rtt_ns[[0, 2, 1][end]];
-                let longer = rtt.as_secs_f64() * 1e9 - own;
-                shift(&mut network.delays_ns, parts.trips * longer);
+                network.wire_ns += parts.trips * (rtt.as_secs_f64() * 1e9 - own);
             }
             if self.link.is_some() && end < 2 {
-                shift(&mut network.delays_ns, -parts.data_ns);
+                network.wire_ns -= parts.data_ns;
             }
             if let Some(delays) = self.device {
                 without(&mut network.delays_ns, &parts.device_ns, end);
@@ -190,10 +194,9 @@ impl WhatIf {
     }
 
     /// The link that is put in.
-    pub(super) fn link(&self, parts: &Parts) -> Option<Link> {
-        let bits = self.link?;
-        let request_ns = parts.block_bytes * 8e9 / bits;
-        Some(Link { request_ns, read_part: parts.read_part })
+    pub(super) fn link(&self, kind: &Kind) -> Option<Link> {
+        let request_ns = kind.bytes() * 8e9 / self.link?;
+        Some(Link { request_ns, read_part: kind.read_part() })
     }
 
     /// What is replaced, in words: that of the cores comes with their cost.
@@ -218,11 +221,6 @@ pub(super) fn mixed(delays: [Duration; 2], read_part: f64) -> Vec<f64> {
     let (short, part) = if read < write { (read, read_part) } else { (write, 1.0 - read_part) };
     let at = |step: u32| if f64::from(step) < part * 50.0 { short } else { read.max(write) };
     (0..50).map(at).collect()
-}
-
-/// So much longer, or shorter.
-fn shift(delays: &mut [f64], by: f64) {
-    delays.iter_mut().for_each(|delay| *delay = (*delay + by).max(0.0));
 }
 
 /// Without a part that is in all of these: quantile by quantile as it is thought to be, and the

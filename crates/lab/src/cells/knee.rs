@@ -1,14 +1,13 @@
 //! The knee of latency against load.
 
+use weft_advise::predict::is_served;
+
 use super::gate::distinguish;
 use super::{Cell, Cells, Estimate, Metric, Scale};
 use crate::results::{key, number};
 
 /// Up to the knee p99 is at most so many times the least p99 of the curve.
 const LATENCY_TIMES: f64 = 2.0;
-
-/// Up to the knee at least this share of the offered rate is served.
-const SERVED: f64 = 0.98;
 
 /// What an offered load is a share of, if that may not be called a capacity.
 pub(crate) const MOST_REACHED: &str = "the most that was reached";
@@ -57,19 +56,19 @@ pub(crate) fn knee<'a>(cells: &Cells, curve: &[&'a Cell]) -> Option<Knee<'a>> {
     if points.len() < 3 {
         return None;
     }
-    let is_served = |(offered, _, cell): &(f64, Estimate, &Cell)| {
-        mean(cell, |repeat| Some(repeat.iops)).unwrap_or(0.0) >= SERVED * offered
+    let is_within = |(offered, _, cell): &(f64, Estimate, &Cell)| {
+        is_served(*offered, mean(cell, |repeat| Some(repeat.iops)).unwrap_or(0.0))
     };
     let by_latency = |(_, one): &(usize, f64), (_, other): &(usize, f64)| one.total_cmp(other);
-    let served = points.iter().enumerate().filter(|(_, point)| is_served(point));
+    let served = points.iter().enumerate().filter(|(_, point)| is_within(point));
     let (from, least) = served.map(|(at, (_, p99, _))| (at, p99.mean)).min_by(by_latency)?;
     let bound = LATENCY_TIMES * least;
-    let good = |point: &(f64, Estimate, &Cell)| point.1.mean <= bound && is_served(point);
+    let good = |point: &(f64, Estimate, &Cell)| point.1.mean <= bound && is_within(point);
     let rising = points.get(from..)?;
     let count = rising.iter().take_while(|point| good(point)).count();
     let (.., cell) = rising.get(count.checked_sub(1)?)?;
     let beyond = rising.get(count);
-    let unsure = beyond.filter(|point| is_served(point)).and_then(|(_, p99, cell)| {
+    let unsure = beyond.filter(|point| is_within(point)).and_then(|(_, p99, cell)| {
         Some((*cell, distinguish(p99, &Estimate::exact(bound)).refusal()?))
     });
     let ends = rising.first().into_iter().chain(beyond).map(|(.., cell)| *cell).collect();

@@ -12,10 +12,11 @@ use super::units;
 use crate::advise::{self, Advice, Interval, Row, Tenant};
 use crate::cells::{Estimate, Unit};
 use crate::results::file::ADVICE;
+use crate::results::from_json;
 
 /// The advice beside the results, if there is one that can be read.
 pub(super) fn of(directory: &Path) -> Option<Advice> {
-    serde_json::from_str(&fs::read_to_string(directory.join(ADVICE)).ok()?).ok()
+    from_json(&fs::read(directory.join(ADVICE)).ok()?).ok()
 }
 
 /// The rows, and the p99 of each way over the rate.
@@ -49,8 +50,8 @@ pub(super) fn figures(advice: &Advice) -> [Figure; 2] {
         title: "p99, predicted and measured".to_owned(),
         stands_for: String::new(),
         note:
-            "Lines are predicted, up to the knee; points were measured. A bar goes down to what a \
-               quiet machine may have had."
+            "Lines are predicted, up to the knee; points were measured. A bar has what another run \
+               may have had, and goes down to what a quiet machine may."
                 .to_owned(),
         about_cpu: false,
         content: Content::Chart { data: figure::lines(&series, &x, &y), numbers: points(&series) },
@@ -68,13 +69,13 @@ fn rows(advice: &Advice) -> Grid {
         ["", "way", "p50", "p99", "p99.9", "depth", "up to", "host cores", "target cores", "notes"];
     let unknown = || "–".to_owned();
     let row = |row: &Row| {
-        let (p50, p99, p999) = match &row.quantiles_ns {
-            Some([p50, p99, p999]) => (units::show(Unit::Time, p50.value), show(p99), show(p999)),
-            None => (unknown(), unknown(), unknown()),
+        let [p50, p99, p999] = match &row.quantiles_ns {
+            Some(all) => all.each_ref().map(show),
+            None => [unknown(), unknown(), unknown()],
         };
         let [host, target] =
             row.processors.map(|of| of.map_or_else(unknown, |cores| format!("{cores:.2}")));
-        let up_to = row.headroom_iops.map_or_else(unknown, |iops| units::show(Unit::Iops, iops));
+        let up_to = row.up_to().unwrap_or_else(unknown);
         let depth = row.least_depth.map_or_else(unknown, |depth| depth.to_string());
         let (sign, way) = (row.verdict.sign().to_owned(), row.way.clone());
         let notes = row.refusal.iter().chain(&row.notes).cloned().collect::<Vec<_>>().join("; ");
@@ -82,11 +83,10 @@ fn rows(advice: &Advice) -> Grid {
         let mut cells = vec![sign, way, p50, p99, p999, depth, up_to, host, target, notes];
         cells.extend(advice.currency.as_ref().map(|_| money));
         let of = |tenant: &Tenant| {
-            let [p50, p99, p999] = &tenant.quantiles_ns;
+            let [p50, p99, p999] = tenant.quantiles_ns.each_ref().map(show);
             let (sign, way) = (tenant.verdict.sign(), format!("{}, {}", row.way, tenant.name));
             let depth = tenant.least_depth.map_or_else(unknown, |depth| depth.to_string());
-            let p50 = units::show(Unit::Time, p50.value);
-            let mut own = vec![sign.to_owned(), way, p50, show(p99), show(p999), depth];
+            let mut own = vec![sign.to_owned(), way, p50, p99, p999, depth];
             own.resize(cells.len(), String::new());
             own
         };

@@ -7,6 +7,9 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+use weft_load::text::is_obeyed;
 
 use super::seal::{self, Whole};
 use super::{Environment, Record, SCHEMA, csv, file, upgrade};
@@ -50,7 +53,7 @@ pub fn load(directory: &Path) -> Result<Results, LoadError> {
         fs::read_to_string(&path).map_err(|error| fault(&path, &error))
     };
     let environment = text(file::ENVIRONMENT)?;
-    let mut environment: Environment = serde_json::from_str(&environment)
+    let mut environment: Environment = from_json(environment.as_bytes())
         .map_err(|error| fault(&directory.join(file::ENVIRONMENT), &error))?;
     upgrade::environment(&mut environment);
     let mut records = records(&directory.join(file::RECORDS))?;
@@ -63,6 +66,32 @@ fn fault(path: &Path, what: &dyn fmt::Display) -> LoadError {
     LoadError { path: path.to_owned(), what: what.to_string() }
 }
 
+/// From JSON with `?` in its texts for what a terminal would obey, and for ends of lines: whoever
+/// wrote them, names of results are shown in lines, tables and pages.
+pub(crate) fn from_json<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
+    // Most lines have no escape and nothing beyond ASCII.
+    if json.iter().all(|byte| matches!(byte, b' '..=b'~') && *byte != b'\\') {
+        return serde_json::from_slice(json);
+    }
+    let mut value = serde_json::from_slice(json)?;
+    make_printable(&mut value);
+    serde_json::from_value(value)
+}
+
+fn make_printable(value: &mut Json) {
+    let printable = |text: &str| text.replace(is_obeyed, "?");
+    match value {
+        Json::String(text) => *text = printable(text),
+        Json::Array(all) => all.iter_mut().for_each(make_printable),
+        Json::Object(all) => {
+            all.values_mut().for_each(make_printable);
+            let known = std::mem::take(all).into_iter();
+            *all = known.map(|(key, value)| (printable(&key), value)).collect();
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) => {}
+    }
+}
+
 fn records(path: &Path) -> Result<Vec<Record>, LoadError> {
     let opened = File::open(path).map_err(|error| fault(path, &error))?;
     let mut lines = BufReader::new(opened).split(b'\n').enumerate().peekable();
@@ -73,7 +102,7 @@ fn records(path: &Path) -> Result<Vec<Record>, LoadError> {
         if line.is_empty() {
             continue;
         }
-        let record: Record = match serde_json::from_slice(&line) {
+        let record: Record = match from_json(&line) {
             Ok(record) => record,
             Err(_) if lines.peek().is_none() => break,
             Err(error) => {
@@ -277,6 +306,33 @@ mod tests {
         store.add(&record(3, 1)).expect("a record");
         let records = load(directory.path()).expect("results").records;
         assert_eq!(records, [record(1, 1), record(3, 1)]);
+    }
+
+    /// Whoever wrote results: no text of them, nor a name of one, has what a terminal obeys or what
+    /// ends a line, and the rest of them is as it was.
+    #[test]
+    fn no_text_of_results_is_obeyed() {
+        let evil = "a\u{1b}[2J\n✓ b\t\u{9b}\u{7f}\r\u{202e}ü\"\\";
+        let shown = "a?[2J?✓ b?????ü\"\\";
+        let named = |name: &str| {
+            let mut one = record(1, 1);
+            one.cell = name.to_owned();
+            one.status = Status::Failed { reason: name.to_owned() };
+            one.configuration.insert(key::TRANSPORT.to_owned(), name.into());
+            one.configuration.insert(name.to_owned(), 0.1.into());
+            one.values.insert(name.to_owned(), 1.0 / 3.0);
+            one
+        };
+        let directory = written(&[named(evil), record(2, 1)]);
+        let path = directory.path().join(file::ENVIRONMENT);
+        let text = fs::read_to_string(&path).expect("an environment");
+        let mut environment: Json = serde_json::from_str(&text).expect("JSON");
+        let kernel = environment.as_object_mut().expect("an object");
+        kernel.insert("kernel".to_owned(), evil.into());
+        fs::write(&path, environment.to_string()).expect("a write");
+        let results = load(directory.path()).expect("results");
+        assert_eq!(results.records, [named(shown), record(2, 1)]);
+        assert_eq!(results.environment.kernel, shown);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use weft_advise::predict::is_served;
 use weft_load::limits::{WINDOW, WINDOWS_MAX};
 use weft_load::usage::Usage;
 use weft_load::{
@@ -30,9 +31,6 @@ use crate::results::{
     Connection, Direction, IdleRate, LatencyRecord, LinkProbe, LoadPart, Mark, Record, Role,
     Served, Side, Status, Window, fairness, key, number,
 };
-
-/// A background has reached its rate if it reaches at least this share of it.
-const REACHED: f64 = 0.98;
 
 /// A reading of all counters at one time.
 struct Sample {
@@ -553,7 +551,7 @@ impl Context<'_> {
         }
         if let Some(offered) = self.offered() {
             record.mark(Mark::OpenLoop);
-            if record.role == Role::Background && record.iops() < offered * REACHED {
+            if record.role == Role::Background && !is_served(offered, record.iops()) {
                 record.mark(Mark::BackgroundShort);
             }
         }

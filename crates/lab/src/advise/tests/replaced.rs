@@ -1,7 +1,9 @@
 //! What is replaced, held against networks that have it.
 
-use weft_advise::network::{Class, Link, together};
+use weft_advise::network::Link;
 
+use super::super::load::Load;
+use super::super::way::{All, Among};
 use super::*;
 use crate::results::Connection;
 
@@ -50,7 +52,8 @@ fn another_device_and_link_are_put_in_place_of_the_measured_ones() {
     }
     let link = Some(Link { request_ns: 4096.0 * 8.0 / 2.0, read_part: 1.0 });
     let class = |rate: f64| {
-        let class = Class { network: &own, arrivals: Arrivals::Poisson(rate), depth: 128, link };
+        let arrivals = Arrivals::Poisson(rate);
+        let class = Class { network: &own, arrivals, depth: 128, link, gaps: &[] };
         together(&[class], 60_000, 9).remove(0)
     };
     assert_near(&asked(&all, "link=2Gb/s", 1000.0, 40_000.0), &class(40_000.0), "link");
@@ -59,6 +62,78 @@ fn another_device_and_link_are_put_in_place_of_the_measured_ones() {
     let why = slow.refusal.expect("a reason");
     assert_eq!(why, "the link carries 76 % of this rate");
     assert!(class(80_000.0).iops < 70_000.0);
+}
+
+/// A round trip that is so much longer makes each percentile longer by that, whatever made the
+/// rest: cores, a device with lanes, or interruptions that are a hundred times as long.
+#[test]
+fn a_longer_round_trip_moves_each_percentile_by_as_much() {
+    let plain = network(1500.0, 20_000.0);
+    let lanes = Network { device_width: 8.0, has_lanes: true, ..plain.clone() };
+    for (what, network, late) in
+        [("cores", &plain, 1.0), ("lanes", &lanes, 1.0), ("late", &plain, 100.0)]
+    {
+        let mut all = measured(&[("tcp", network.clone())]);
+        for record in &mut all[0].records {
+            // Every twentieth request meets an interruption.
+            longer_from(record, 95.0, late);
+        }
+        let most = all[0].records[2].iops();
+        let known = fitted(&all);
+        for part in [0.1, 0.3, 0.5] {
+            let before = said(&known, "", part * most);
+            for us in [5, 30, 100] {
+                let after = said(&known, &format!("rtt={us}us"), part * most);
+                let by = f64::from(us) * 1e3;
+                for (one, other) in before.quantiles_ns.iter().zip(after.quantiles_ns.iter()) {
+                    let value = (other.value - one.value) / by;
+                    let [low, high] =
+                        [other.low - one.low, other.high - one.high].map(|one| one / by);
+                    let all =
+                        format!("{what} {part} {us}: {value} {low} {high}, {one:?} {other:?}");
+                    assert!((0.7..1.4).contains(&value), "{all}");
+                    assert!(low > -10.0 && high < 10.0 && low <= high, "{all}");
+                }
+            }
+        }
+    }
+}
+
+/// What is known of the first way.
+fn fitted(all: &[Results]) -> Vec<(Way, Vec<Result<Known, String>>)> {
+    let of = |way: Way| {
+        let known = Known::of(&Kind::of(&way.cells[0]), &way.cells, &[]);
+        (way, vec![known])
+    };
+    ways(all).into_iter().map(of).collect()
+}
+
+fn said(all: &All, what_if: &str, rate: f64) -> weft_advise::Prediction {
+    let (way, known) = &all[0];
+    let among = Among { way, known: known[0].as_ref().expect("a fit"), place: 0, all };
+    let what_if = what_if.parse().expect("what is replaced");
+    let load = Load::new(&[among], &[question(1e6, rate)], &what_if).expect("a load");
+    load.at(1.0, &load.deepest()).expect("known").remove(0).prediction
+}
+
+/// What needs no fit to be refused is refused first: there are too few cells for one here.
+#[test]
+fn what_needs_no_fit_is_refused_before_one() {
+    let mut all = measured(&[("tcp", network(1500.0, 20_000.0))]);
+    all[0].records.truncate(2);
+    let of = |all: &[Results], what_if| {
+        let row = asked(all, what_if, 1000.0, 80_000.0);
+        (row.verdict, row.refusal.expect("a refusal"))
+    };
+    let (verdict, why) = of(&all, "rtt=30us");
+    assert!(verdict == Verdict::Unknown && why.starts_with("at least three"), "{why}");
+    let (verdict, why) = of(&all, "link=2Gb/s");
+    assert!(verdict == Verdict::Fails && why.starts_with("the link carries"), "{why}");
+    let (_, why) = of(&all, "target-cores=4");
+    assert!(why.starts_with("what another target core costs was not measured"), "{why}");
+    all[0].records.iter_mut().for_each(|record| record.connection = None);
+    let (_, why) = of(&all, "rtt=30us");
+    assert!(why.starts_with("what its link takes was not measured"), "{why}");
 }
 
 fn assert_near_plain(row: &Row) {

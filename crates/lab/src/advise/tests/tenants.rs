@@ -1,7 +1,5 @@
 //! Several jobs at the same cores, and requests between those that were measured.
 
-use weft_advise::network::{Class, together};
-
 use super::*;
 
 fn of_kind(network: &Network, pattern: &str, percent: Option<u64>, bytes: u64) -> Vec<Results> {
@@ -42,6 +40,7 @@ fn tenants_share_the_cores() {
         arrivals: Arrivals::Poisson(rate),
         depth: 128,
         link: None,
+        gaps: &[],
     };
     let classes = [class(&small, 150_000.0), class(&large, 20_000.0)];
     let truth = together(&classes, 60_000, 9);

@@ -74,7 +74,8 @@ fn a_part_is_taken_out_before_another_is_put_in() {
         ..Parts::default()
     };
     let middle = |what: &str| {
-        parsed(what).replaced(&measured, &parts).map(|network| between(&network.delays_ns, 0.5))
+        let of = |network: Network| between(&network.delays_ns, 0.5) + network.wire_ns;
+        parsed(what).replaced(&measured, &parts).map(of)
     };
     assert_eq!(middle("device=delay:read=80us"), [110_000.0, 100_000.0, 120_000.0]);
     assert_eq!(middle("rtt=30us"), [90_000.0, 88_000.0, 95_000.0]);
