@@ -10,6 +10,7 @@ mod failover;
 mod flood;
 mod machine;
 mod options;
+mod page;
 mod process;
 mod results;
 mod rows;
@@ -41,7 +42,9 @@ pub fn run(root: &Path, options: &Options) -> Result<bool> {
     let user = User::choose(options.as_root);
     let program = Program::install(&binary(root, options)?, user, "this")?;
     let folder = target_folder(root).join("bench");
-    let mut results = Results::create(&folder, &machine::environment(root, options, &program))?;
+    let environment = machine::environment(root, options, &program);
+    let page = options.page.then(|| root.to_owned());
+    let mut results = Results::create(&folder, environment, page)?;
     let there = machine::processors();
     // One takes two in turns, which a warning tells.
     let (experiments, lacking): (Vec<_>, Vec<_>) =

@@ -12,6 +12,9 @@ use std::time::Instant;
 /// What is tested has TLS, which takes a C compiler and some minutes to build, and multicast DNS.
 pub const FEATURES: [&str; 2] = ["--features", "tls,mdns"];
 
+/// Names another folder with this repository, for which the tasks are then.
+pub const ROOT: &str = "WEFT_ROOT";
+
 /// Builds the binary for the tests that run it and returns its path; or the path in
 /// `WEFT_BINARY`, for the test of another build.
 pub fn build_binary(root: &Path) -> Result<PathBuf> {
@@ -45,6 +48,22 @@ pub fn cargo_command(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).stdin(Stdio::null());
     command
+}
+
+/// A program of crates.io, which cargo builds below `target/` if it is not there.
+pub fn install(root: &Path, name: &str, version: &str, features: &[&str]) -> Result<PathBuf> {
+    let folder = target_folder(root).join("cargo").join(format!("{name}-{version}"));
+    let program = folder.join("bin").join(name);
+    if !program.exists() {
+        let mut install = cargo_command(root);
+        install.args(["install", "--locked", "--quiet", name, "--version", version]);
+        install.args(features).arg("--root").arg(&folder);
+        // What it is made of is of no use to the builds of this repository.
+        install.arg("--target-dir").arg(folder.join("build"));
+        succeeded(&mut install)?;
+        std::fs::remove_dir_all(folder.join("build"))?;
+    }
+    Ok(program)
 }
 
 /// The program of the tests beside programs and kernels of others; its arguments follow.

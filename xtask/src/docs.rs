@@ -6,7 +6,7 @@
 
 mod check;
 
-use crate::cargo::{cargo_command, target_folder};
+use crate::cargo::{install, target_folder};
 use crate::python::succeeded;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,18 +54,7 @@ pub fn build(root: &Path) -> Result<PathBuf> {
 
 /// The program, which cargo builds below `target/` if it is not there.
 fn mdbook(root: &Path) -> Result<PathBuf> {
-    let folder = target_folder(root).join("cargo").join(format!("mdbook-{MDBOOK}"));
-    let program = folder.join("bin/mdbook");
-    if !program.exists() {
-        let mut install = cargo_command(root);
-        install.args(["install", "--locked", "--quiet", "mdbook", "--version", MDBOOK]);
-        install.args(["--no-default-features", "--features", "search", "--root"]).arg(&folder);
-        // What it is made of is of no use to the builds of this repository.
-        install.arg("--target-dir").arg(folder.join("build"));
-        succeeded(&mut install)?;
-        fs::remove_dir_all(folder.join("build"))?;
-    }
-    Ok(program)
+    install(root, "mdbook", MDBOOK, &["--no-default-features", "--features", "search"])
 }
 
 /// What the site is made of.

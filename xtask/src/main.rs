@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::test::Extent;
@@ -68,7 +68,9 @@ fn main() -> ExitCode {
 }
 
 fn run(task: Task) -> Result<ExitCode> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no workspace")?;
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no workspace")?;
+    let other = std::env::var_os(cargo::ROOT).map(PathBuf::from);
+    let root = other.as_deref().unwrap_or(own);
     let mut report = Report::begin();
     let passed = match task {
         Task::Test { quick, all } => {

@@ -23,7 +23,7 @@ use binary::{DIST, QUICK};
 use clap::{Args, ValueEnum};
 pub(crate) use deb::SUITE;
 pub use parts::{Arch, VERSION, tar, time};
-pub(crate) use parts::{date, empty};
+pub(crate) use parts::{date, empty, scratch};
 
 use parts::Parts;
 use std::fs;
@@ -79,13 +79,9 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         true => options.binary.is_none() || kind != Kind::Static,
         false => options.kinds.contains(&kind),
     };
-    let native = match &options.binary {
-        Some(binary) => binary.clone(),
-        None => build_binary(root)?,
-    };
     let mut built = Vec::new();
     for arch in options.arch.iter().copied() {
-        built.extend(of_arch(root, arch, &native, options.binary.as_deref(), wants, DIST)?);
+        built.extend(of_arch(root, arch, options.binary.as_deref(), wants, DIST)?);
     }
     checksums(&target_folder(root).join("package"), &built)
 }
@@ -94,7 +90,6 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
 fn of_arch(
     root: &Path,
     arch: Arch,
-    native: &Path,
     given: Option<&Path>,
     wants: impl Fn(Kind) -> bool,
     profile: &[&str],
@@ -105,11 +100,21 @@ fn of_arch(
             Some(binary) => binary.to_owned(),
             None => binary::shared(root, arch, profile)?,
         };
-        built.extend(shared(&Parts::new(root, arch, &binary, native)?, &wants)?);
+        // The binary writes its man pages itself, or this machine's does.
+        let native = match arch == Arch::here() {
+            true => binary.clone(),
+            false => binary::shared(root, Arch::here(), profile)?,
+        };
+        let parts = Parts::new(root, arch, &binary, &native)?;
+        if given.is_none() {
+            binary::check_names(root, &parts.binary)?;
+        }
+        built.extend(shared(&parts, &wants)?);
     }
     if wants(Kind::Static) {
         let binary = binary::alone(root, arch, profile)?;
-        let parts = Parts::new(root, arch, &binary, native)?;
+        let parts = Parts::new(root, arch, &binary, &binary)?;
+        binary::check_names(root, &parts.binary)?;
         built.push(static_binary::build(&parts)?);
         if parts.runs_here() {
             static_binary::check(&parts)?;
@@ -118,14 +123,18 @@ fn of_arch(
     Ok(built)
 }
 
-/// All kinds of packages for these processors, as they are shipped; or soon, without the static
-/// binary, which is compiled for itself.
-pub fn build(root: &Path, arch: &[Arch], quick: bool) -> Result<Vec<PathBuf>> {
-    let native = build_binary(root)?;
+/// All packages of binaries for these processors and C libraries, as they are shipped or as soon as
+/// possible.
+pub fn build(root: &Path, binaries: &[(Arch, &str)], quick: bool) -> Result<Vec<PathBuf>> {
     let profile = if quick { QUICK } else { DIST };
-    let wants = |kind| !quick || kind != Kind::Static;
-    let of = |arch: &Arch| of_arch(root, *arch, &native, None, wants, profile);
-    Ok(arch.iter().map(of).collect::<Result<Vec<_>>>()?.concat())
+    let of = |arch| {
+        let wants = |kind| {
+            let libc = if kind == Kind::Static { "musl" } else { "gnu" };
+            binaries.contains(&(arch, libc))
+        };
+        of_arch(root, arch, None, wants, profile)
+    };
+    Ok([Arch::X86, Arch::Arm].into_iter().map(of).collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// Serves from what is installed in a root.

@@ -4,10 +4,11 @@
 //! builds in two folders are the same byte for byte.
 
 mod again;
+mod crates;
 mod repository;
 mod signature;
 
-use crate::cargo::target_folder;
+use crate::cargo::{need_target, target_folder};
 use crate::package::{self, Arch};
 use crate::python::succeeded;
 use crate::{docs, supply};
@@ -30,12 +31,16 @@ pub struct Options {
     /// For which processors
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Arch::X86, Arch::Arm])]
     arch: Vec<Arch>,
-    /// Binaries without optimization, and no static one: to try it
-    #[arg(long)]
+    /// Binaries without optimization, no static one, and crates that are packed and not built: to
+    /// try it
+    #[arg(long, requires = "untagged")]
     quick: bool,
     /// Build everything once more in another folder, and compare
     #[arg(long)]
     again: bool,
+    /// That other build: what has the same bytes is not tried once more
+    #[arg(long, hide = true)]
+    compared: bool,
 }
 
 /// The folder of what is released, with a list of it.
@@ -49,43 +54,77 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
+    let signer = Signer::new(root, options.key.as_deref(), &package::time(root)?)?;
+    let done = make(root, options, &signer, &folder);
+    signer.end()?;
+    done?;
+    Ok(fs::remove_dir_all(package::scratch(root))?)
+}
+
+/// Makes all files of it, tries them, and lists them.
+fn make(root: &Path, options: &Options, signer: &Signer, folder: &Path) -> Result<()> {
     let time = package::time(root)?;
-    let signer = Signer::new(root, options.key.as_deref(), &time)?;
+    match (options.compared, options.quick) {
+        (true, _) => {}
+        (false, true) => crates::pack(root)?,
+        (false, false) => crates::check(root, options.untagged)?,
+    }
     for (name, text) in [("NOTES.md", notes(root)?), ("weft.asc", signer.public_key()?)] {
         fs::write(folder.join(name), text)?;
     }
-    for arch in &options.arch {
-        for libc in ["gnu", "musl"] {
-            let target = format!("{}-unknown-linux-{libc}", arch.name());
-            let list = supply::parts(root, &target)?;
-            fs::write(folder.join(format!("weft-{}-{target}.cdx.json", package::VERSION)), list)?;
-        }
+    let binaries = binaries(root, options)?;
+    for (arch, libc) in &binaries {
+        let target = arch.target(libc);
+        let list = supply::parts(root, &target)?;
+        fs::write(folder.join(format!("weft-{}-{target}.cdx.json", package::VERSION)), list)?;
     }
     let site = docs::build(root)?;
     let name = format!("weft-{}-docs.tar.xz", package::VERSION);
     package::tar(&time, &folder.join(name), &site, &["."])?;
-    for package in package::build(root, &options.arch, options.quick)? {
+    for package in package::build(root, &binaries, options.quick)? {
         let name = package.file_name().context("no name")?;
         if package.extension().is_some_and(|end| end == "rpm") {
             signer.sign_rpm(&package)?;
         }
         fs::copy(&package, folder.join(name))?;
     }
-    repository::apt(&folder, &signer, &time)?;
-    repository::dnf(&folder, &signer, &time)?;
-    repository::check(root, &folder)?;
-    let sums = checksums(&folder)?;
+    repository::apt(folder, signer, &time)?;
+    repository::dnf(folder, signer, &time)?;
+    match binaries.contains(&(Arch::here(), "gnu")) {
+        _ if options.compared => {}
+        true => repository::check(root, folder)?,
+        false => println!("!!! nothing was installed: no package is for this processor"),
+    }
+    let sums = checksums(folder)?;
     fs::write(folder.join("SHA256SUMS"), &sums)?;
     signer.sign(&folder.join("SHA256SUMS"), "SHA256SUMS.asc")?;
     print!("{sums}");
     println!("in {}", folder.display());
-    if options.again { again::compare(root, options, &signer, &folder) } else { Ok(()) }
+    if options.again { again::compare(root, options, signer, folder) } else { Ok(()) }
 }
 
-/// As the tests: both processors, twice, with a key of its own.
+/// As the tests: both processors, soon, twice, with a key of its own.
 pub fn test(root: &Path) -> Result<()> {
-    let arch = vec![Arch::X86, Arch::Arm];
-    run(root, &Options { untagged: true, key: None, arch, quick: false, again: true })
+    let (arch, key) = (vec![Arch::X86, Arch::Arm], None);
+    let options = Options { untagged: true, key, arch, quick: true, again: true, compared: false };
+    run(root, &options)
+}
+
+/// For which processors and C libraries binaries are built. Only a trial goes without what this
+/// machine cannot build, and says so.
+fn binaries(root: &Path, options: &Options) -> Result<Vec<(Arch, &'static str)>> {
+    let all = options.arch.iter().flat_map(|arch| ["gnu", "musl"].map(|libc| (*arch, libc)));
+    let mut binaries = Vec::new();
+    for (arch, libc) in all.filter(|(_, libc)| !options.quick || *libc == "gnu") {
+        match need_target(root, &arch.target(libc)) {
+            Err(error) if options.untagged => println!("!!! this trial has less: {error:#}"),
+            needed => {
+                needed?;
+                binaries.push((arch, libc));
+            }
+        }
+    }
+    Ok(binaries)
 }
 
 /// The tree has to be the tag of this version.

@@ -45,7 +45,7 @@ pub fn run(root: &Path, report: &mut Report) {
 }
 
 /// Published crates say what they are, and depend on nothing that is not published.
-fn check_crates(root: &Path) -> Result<()> {
+pub(crate) fn check_crates(root: &Path) -> Result<()> {
     let mut metadata = cargo_command(root);
     metadata.args(["metadata", "--no-deps", "--locked", "--format-version", "1"]);
     let all: Value = serde_json::from_str(&succeeded(&mut metadata)?)?;
@@ -72,8 +72,18 @@ fn check_crates(root: &Path) -> Result<()> {
 
 /// Packs every published crate, and builds each from what was packed.
 pub fn publish(root: &Path) -> Result<()> {
-    let words = ["publish", "--workspace", "--dry-run", "--locked", "--allow-dirty", "--quiet"];
-    succeeded(cargo_command(root).args(words)).map(drop)
+    succeeded(&mut dry_run(root)).map(drop)
+}
+
+/// Packs every published crate.
+pub(crate) fn pack(root: &Path) -> Result<()> {
+    succeeded(dry_run(root).arg("--no-verify")).map(drop)
+}
+
+fn dry_run(root: &Path) -> Command {
+    let mut cargo = cargo_command(root);
+    cargo.args(["publish", "--workspace", "--dry-run", "--locked", "--allow-dirty", "--quiet"]);
+    cargo
 }
 
 /// What the list of parts has to have.

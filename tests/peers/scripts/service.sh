@@ -125,3 +125,27 @@ stops() {
     pgrep -x weft && fail "it still runs"
     return 0
 }
+
+# A day that begins with nothing but the package: the steps of docs/operate.md, then the command
+# that the last of them shows, until this host reads.
+first_day() {
+    local connect device
+    inside systemctl disable --now weft.service
+    rm $ROOT/etc/weft/target.toml $ROOT/etc/systemd/system/weft.service.d/host.conf
+    inside systemctl daemon-reload
+    inside journalctl --rotate --vacuum-time=1s
+    # Whoever edits the file may leave it as it is: this host is the target's own machine.
+    (echo 'set -eu; editor() { test -w "$1"; }' && cat /share/first_day) >$ROOT/root/first_day
+    inside bash /root/first_day >/tmp/first_day || { cat /tmp/first_day; return 1; }
+    grep 'namespace 1: file:/var/lib/weft/disk1.img' /tmp/first_day
+    connect=$(grep -o 'nvme connect -t tcp .*' /tmp/first_day | tail -1)
+    echo "$connect"
+    NQN=${connect##* }
+    $connect
+    device=$(namespace 1)
+    expect size "$(blockdev --getsize64 "$device")" $((1 << 30))
+    all_zero "$device" 0 1
+    verified "$device" --name=all --bs=4k --iodepth=8 --size=1M
+    disconnect
+    inside systemctl disable --now weft.service
+}

@@ -2,7 +2,7 @@
 
 use super::options::Options;
 use super::process::Program;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -30,6 +30,7 @@ pub(crate) fn environment(root: &Path, options: &Options, program: &Program) -> 
         "rounds": options.rounds,
         "seconds": options.runtime().as_secs_f64(),
         "target": options.target,
+        "command": command(),
     })
 }
 
@@ -105,11 +106,24 @@ pub(crate) fn seconds_since_1970() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
+/// Today.
+pub(crate) fn date() -> Result<String> {
+    let date = output(Command::new("date").args(["--utc", "--iso-8601"]));
+    ensure!(!date.is_empty(), "no date");
+    Ok(date)
+}
+
 fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("model name"));
     let name = line.and_then(|line| line.split_once(':')).map_or("", |(_, name)| name);
     name.trim().to_owned()
+}
+
+/// The command that has started this.
+fn command() -> String {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    format!("cargo xtask {}", words.join(" "))
 }
 
 fn text(path: &str) -> String {

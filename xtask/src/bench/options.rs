@@ -49,6 +49,9 @@ pub struct Options {
     /// then, and a row fails if the whole 95 % interval of its ratio is below 0.97
     #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "steady"])]
     pub(super) against: Option<PathBuf>,
+    /// Write the figures into docs/performance.md
+    #[arg(long, conflicts_with_all = ["only", "target", "against", "binary"])]
+    pub(super) page: bool,
 }
 
 impl Options {

@@ -2,7 +2,7 @@
 
 use super::against::{Interval, LEAST};
 use super::experiment::{Experiment, Figure, Metric, Sample, Spread};
-use super::machine;
+use super::{machine, page};
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use std::fs::{self, File};
@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Results {
     file: File,
     path: PathBuf,
+    environment: Value,
+    /// The repository, into whose page the figures go.
+    page: Option<PathBuf>,
     rows: Vec<TableLine>,
     missed: usize,
     failed: usize,
@@ -24,24 +27,26 @@ pub(crate) struct Results {
 
 /// A line of the table.
 #[derive(Debug, PartialEq)]
-struct TableLine {
-    row: String,
-    what: String,
+pub(super) struct TableLine {
+    pub(super) row: String,
+    pub(super) what: String,
     /// What it is held against, and what it is, in their own units.
-    absolute: String,
-    value: String,
-    bar: String,
-    verdict: &'static str,
+    pub(super) absolute: String,
+    pub(super) value: String,
+    pub(super) bar: String,
+    pub(super) verdict: &'static str,
 }
 
 impl Results {
     /// Begins a file of its own in `folder`; its first line says where and of what it is.
-    pub(crate) fn create(folder: &Path, environment: &Value) -> Result<Self> {
+    pub(crate) fn create(folder: &Path, environment: Value, page: Option<PathBuf>) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let path = folder.join(format!("{}.jsonl", machine::seconds_since_1970()));
         let mut file = File::create(&path).with_context(|| path.display().to_string())?;
         writeln!(file, "{}", json!({ "environment": environment }))?;
-        Ok(Self { file, path, rows: Vec::new(), missed: 0, failed: 0, judged: 0, unsteady: 0 })
+        let (missed, failed, judged, unsteady) = (0, 0, 0, 0);
+        let rows = Vec::new();
+        Ok(Self { file, path, environment, page, rows, missed, failed, judged, unsteady })
     }
 
     /// Keeps one sample.
@@ -200,6 +205,11 @@ impl Results {
             );
         }
         println!("{} bars missed, {} rows not measured", self.missed, self.failed);
+        if let Some(root) = &self.page {
+            let rounds = (self.unsteady, self.judged);
+            let about = page::about(&self.environment, &machine::date()?, rounds);
+            page::write(root, &self.rows, &about)?;
+        }
         Ok(self.missed == 0 && self.failed == 0)
     }
 }

@@ -4,7 +4,7 @@ use super::parts::Arch;
 use crate::cargo::{FEATURES, cargo_command, need_target, target_folder};
 use crate::python::succeeded;
 use crate::{packages, python};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,22 +13,30 @@ const GLIBC: &str = "2.17";
 /// What is shipped.
 pub(super) const DIST: &[&str] = &["--profile", "dist"];
 /// What has little to do, and is built soon.
-pub(super) const QUICK: &[&str] =
-    &["--config", "profile.dev.opt-level=0", "--config", "profile.dev.debug=false"];
+pub(super) const QUICK: &[&str] = &[
+    "--config",
+    "profile.dev.opt-level=0",
+    "--config",
+    "profile.dev.debug=false",
+    "--config",
+    "profile.dev.package.crypto-bigint.opt-level=0",
+    "--config",
+    "profile.dev.package.weft-advise.opt-level=0",
+];
 
 /// It links for an older C library than this machine's, and for another processor.
 const ZIGBUILD: &str = "cargo-zigbuild==0.24.1";
 
 /// A binary with shared libraries, for every distribution since CentOS 7.
 pub(super) fn shared(root: &Path, arch: Arch, profile: &[&str]) -> Result<PathBuf> {
-    let target = format!("{}-unknown-linux-gnu", arch.name());
+    let target = arch.target("gnu");
     zigbuild(root, &target, &format!("{target}.{GLIBC}"), profile)?;
     Ok(built(root, &target, profile))
 }
 
 /// A binary without shared libraries; `profile` are cargo's options.
 pub(super) fn alone(root: &Path, arch: Arch, profile: &[&str]) -> Result<PathBuf> {
-    let target = format!("{}-unknown-linux-musl", arch.name());
+    let target = arch.target("musl");
     zigbuild(root, &target, &target, profile)?;
     Ok(built(root, &target, profile))
 }
@@ -51,7 +59,10 @@ fn zigbuild(root: &Path, target: &str, versioned: &str, profile: &[&str]) -> Res
     command.args(["zigbuild", "--package", "weft-cli", "--target", versioned]);
     command
         .env("CARGO_ENCODED_RUSTFLAGS", names_of_folders(root, "--remap-path-prefix=")?.join(FLAG));
-    command.env("TARGET_CFLAGS", names_of_folders(root, "-ffile-prefix-map=")?.join(" "));
+    // The name that counts before all others: what is built for this machine's own kind as well
+    // takes no flags of a `TARGET_`.
+    let flags = format!("CFLAGS_{}", target.replace('-', "_"));
+    command.env(flags, names_of_folders(root, "-ffile-prefix-map=")?.join(" "));
     run(command.args(FEATURES).args(profile).env("PATH", path))
 }
 
@@ -61,13 +72,28 @@ const FLAG: &str = "\x1f";
 /// Flags by which no folder of this machine is in the binary, which is then the same wherever it is
 /// built.
 fn names_of_folders(root: &Path, flag: &str) -> Result<Vec<String>> {
+    let folders = folders(root)?;
+    Ok(folders.map(|(folder, name)| format!("{flag}{}={name}", folder.display())).to_vec())
+}
+
+/// Folders of this machine that a compiler sees, and what a binary calls them. What comes later
+/// counts: the target folder may be below the root.
+fn folders(root: &Path) -> Result<[(PathBuf, &'static str); 3]> {
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo"));
     let registry = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home);
     let registry = registry.context("neither CARGO_HOME nor HOME is set")?;
-    // What comes later counts: the target folder may be below the root.
-    let folders =
-        [(registry, "/cargo"), (root.to_owned(), "/weft"), (target_folder(root), "/target")];
-    Ok(folders.map(|(folder, name)| format!("{flag}{}={name}", folder.display())).to_vec())
+    Ok([(registry, "/cargo"), (root.to_owned(), "/weft"), (target_folder(root), "/target")])
+}
+
+/// Fails if a binary without symbols has the name of a folder of this machine.
+pub(super) fn check_names(root: &Path, binary: &Path) -> Result<()> {
+    for (folder, _) in folders(root)? {
+        let mut grep = Command::new("grep");
+        grep.args(["--text", "--fixed-strings", "--only-matching", "--regexp"]);
+        let output = grep.arg(format!("{}/", folder.display())).arg(binary).output()?;
+        ensure!(output.status.code() == Some(1), "the binary names {}", folder.display());
+    }
+    Ok(())
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -111,19 +111,20 @@ pub(super) fn extract_here(
         extract(&file.with_context(|| format!("there is no package {name}"))?, folder)?;
     }
     files.iter().try_for_each(|file| extract(file, folder))?;
-    // Debian's /lib and /lib64 are links into /usr.
-    ["lib", "lib64"].iter().try_for_each(|link| merge_usr(folder, link))
+    // Debian's /bin, /lib and /lib64 are links into /usr.
+    ["bin", "lib", "lib64"].iter().try_for_each(|link| merge_usr(folder, link))
 }
 
-/// Installs a package with dpkg, which runs its scripts, in a new root that has systemd.
+/// Installs a package with apt, which runs its scripts, in a new root that has systemd.
 pub(super) fn install(package: &Path, folder: &Path) -> Result<()> {
     packages::need("mmdebstrap makes a root", &[("mmdebstrap", "mmdebstrap")])?;
     let file = package.file_name().context("no name")?.to_string_lossy();
     let mut command = Command::new("mmdebstrap");
     command.args(["--quiet", "--variant=essential"]);
-    command.arg(format!("--include=systemd,{}", field(package, "Depends")?.join(",")));
+    command.arg("--include=systemd,apt");
     command.arg(format!("--customize-hook=copy-in {} /tmp", package.display()));
-    command.arg(format!("--customize-hook=chroot \"$1\" dpkg --install /tmp/{file}"));
+    let install = "DEBIAN_FRONTEND=noninteractive chroot \"$1\" apt-get install --quiet --yes";
+    command.arg(format!("--customize-hook={install} /tmp/{file}"));
     succeeded(command.arg(SUITE).arg(folder)).map(drop)
 }
 
@@ -180,7 +181,16 @@ fn control(parts: &Parts<'_>, kib: u64) -> Result<String> {
     ))
 }
 
+/// As Debian's own tools count: the same on every file system.
 fn kib(folder: &Path) -> Result<u64> {
-    let said = succeeded(Command::new("du").args(["--summarize", "--block-size=1K"]).arg(folder))?;
-    Ok(said.split_whitespace().next().unwrap_or_default().parse()?)
+    let mut sum = 1;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let about = entry.metadata()?;
+        sum += match about.is_dir() {
+            true => kib(&entry.path())?,
+            false => about.len().div_ceil(1024),
+        };
+    }
+    Ok(sum)
 }

@@ -5,7 +5,7 @@
 //! nothing of another processor has to run.
 
 use super::deb;
-use super::parts::{Parts, VERSION, date, inside, place, tar};
+use super::parts::{Parts, VERSION, date, inside, place, scratch, tar};
 use super::serve::serve;
 use crate::packages;
 use crate::python::succeeded;
@@ -125,7 +125,7 @@ pub(super) fn check(parts: &Parts<'_>, image: &Path) -> Result<()> {
     ensure!(said["Layers"].as_array().map(Vec::len) == Some(2), "{said}");
     let bundle = parts.empty("bundle")?;
     fs::remove_dir(&bundle)?;
-    let layout = tagged(&parts.folder.join("layout"));
+    let layout = tagged(&scratch(parts.root).join("layout"));
     succeeded(Command::new("umoci").args(["unpack", "--image"]).arg(&layout).arg(&bundle))?;
     let folder = bundle.join("rootfs");
     ensure!(folder.join("usr/bin/weft").is_file(), "the image has no weft");

@@ -41,6 +41,11 @@ impl Arch {
         }
     }
 
+    /// What the compiler calls it with a C library.
+    pub(crate) fn target(self, libc: &str) -> String {
+        format!("{}-unknown-linux-{libc}", self.name())
+    }
+
     /// As Debian and container images call it.
     pub(super) fn debian(self) -> &'static str {
         match self {
@@ -126,9 +131,14 @@ pub fn tar(time: &str, archive: &Path, folder: &Path, what: &[&str]) -> Result<(
     succeeded(command.arg(form).arg(archive).arg("-C").arg(folder).args(what)).map(drop)
 }
 
-/// An empty folder for what is made beside packages.
+/// The folder of what packages are made of and tried in.
+pub(crate) fn scratch(root: &Path) -> PathBuf {
+    target_folder(root).join("package/scratch")
+}
+
+/// An empty folder below that one.
 pub(crate) fn empty(root: &Path, name: &str) -> Result<PathBuf> {
-    let folder = target_folder(root).join("package").join(name);
+    let folder = scratch(root).join(name);
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
@@ -157,8 +167,7 @@ pub(super) fn place(tree: &Path, path: &str, bytes: &[u8], mode: u32) -> Result<
 
 /// Places the list of parts (SBOM) of a binary for this C library.
 pub(super) fn list_of_parts(parts: &Parts<'_>, libc: &str, tree: &Path, path: &str) -> Result<()> {
-    let target = format!("{}-unknown-linux-{libc}", parts.arch.name());
-    place(tree, path, supply::parts(parts.root, &target)?.as_bytes(), 0o644)
+    place(tree, path, supply::parts(parts.root, &parts.arch.target(libc))?.as_bytes(), 0o644)
 }
 
 /// Places the licences.

@@ -6,6 +6,7 @@
 
 use super::deb;
 use super::parts::{Arch, Parts, TIME, VERSION, empty, place, time};
+use crate::cargo::target_folder;
 use crate::packages;
 use crate::python::succeeded;
 use anyhow::{Context, Result};
@@ -80,7 +81,7 @@ fn of_files(
     command.arg(format!("_topdir {}", folder.display())).arg(folder.join("weft.spec"));
     succeeded(&mut command)?;
     let file = format!("{name}-{VERSION}-1.{arch}.rpm");
-    let package = folder.with_file_name(&file);
+    let package = target_folder(root).join("package").join(&file);
     fs::rename(folder.join("RPMS").join(arch).join(&file), &package)
         .with_context(|| format!("rpmbuild has made no {file}"))?;
     Ok(package)
@@ -109,6 +110,7 @@ pub(super) fn base(root: &Path) -> Result<PathBuf> {
     fs::remove_dir_all(tree.join("usr/share"))?;
     std::os::unix::fs::symlink("dash", tree.join("usr/bin/sh"))
         .or_else(|error| if tree.join("usr/bin/sh").exists() { Ok(()) } else { Err(error) })?;
-    let about = "License: of its parts\nProvides: /bin/sh\n";
+    // As the packages of distributions with this C library and shell say it.
+    let about = "License: of its parts\nProvides: /bin/sh, rtld(GNU_HASH)\n";
     of_files(root, Arch::here(), "base", &tree, about, "")
 }

@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::signature::Signer;
-use crate::cargo::target_folder;
+use crate::cargo::{ROOT, target_folder};
 use crate::package;
 use crate::python::succeeded;
 use anyhow::{Result, bail};
@@ -17,9 +17,10 @@ pub(super) fn compare(root: &Path, options: &Options, signer: &Signer, first: &P
     let tree = folder.join("another/tree");
     let _ = fs::remove_dir_all(&folder);
     copy(root, &tree)?;
-    let mut release = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    release.current_dir(&tree).args(["xtask", "release", "--untagged"]);
+    let mut release = Command::new(std::env::current_exe()?);
+    release.current_dir(&tree).args(["release", "--untagged", "--compared"]);
     release.args(options.quick.then_some("--quick"));
+    release.env(ROOT, &tree);
     let arch = options
         .arch
         .iter()
@@ -56,7 +57,7 @@ pub(super) fn compare(root: &Path, options: &Options, signer: &Signer, first: &P
         bail!("two builds differ:\n{}", differ.join("\n"));
     }
     println!("{} files of another build in {} are the same", second.len(), tree.display());
-    Ok(fs::remove_dir_all(&folder)?)
+    Ok(fs::remove_dir_all(folder)?)
 }
 
 /// Copies what git has of the tree, as it is now.

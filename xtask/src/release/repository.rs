@@ -4,7 +4,7 @@ use super::signature::Signer;
 use crate::package;
 use crate::packages;
 use crate::python::succeeded;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -123,20 +123,22 @@ fn check_apt(root: &Path, copy: &Path, url: &str) -> Result<()> {
     let mut make = Command::new("mmdebstrap");
     succeeded(make.args(["--quiet", "--variant=apt", package::SUITE]).arg(&system))?;
     fs::copy(copy.join("weft.asc"), system.join("usr/share/keyrings/weft.asc"))?;
-    let list = format!("deb [signed-by=/usr/share/keyrings/weft.asc] {url}/apt stable main\n");
     // Nothing else.
-    fs::write(system.join("etc/apt/sources.list"), list)?;
+    fs::write(system.join("etc/apt/sources.list"), "")?;
+    let [_, list, _] = steps(root, url)?;
+    succeeded(Command::new("chroot").arg(&system).args(["sh", "-c", &list]))?;
     let apt = |words: &[&str]| {
         let mut apt = Command::new("chroot");
-        apt.arg(&system).args(["apt-get", "--quiet", "--yes", "--error-on=any"]).args(words);
+        apt.arg(&system).args(["apt-get", "--quiet", "--yes"]).args(words);
         succeeded(apt.env("DEBIAN_FRONTEND", "noninteractive"))
     };
-    apt(&["update"])?;
+    apt(&["update", "--error-on=any"])?;
     apt(&["install", "weft"])?;
     package::serve_in(&system)?;
-    let changed = files_named(copy, "Packages")?;
-    change(&changed)?;
-    ensure!(apt(&["update"]).is_err(), "apt takes a list that was not signed");
+    change(&files_named(copy, "Packages")?)?;
+    // As a machine that has not seen it before.
+    fs::remove_dir_all(system.join("var/lib/apt/lists"))?;
+    ensure!(apt(&["update", "--error-on=any"]).is_err(), "apt takes a list that was not signed");
     Ok(())
 }
 
@@ -149,23 +151,37 @@ fn check_dnf(root: &Path, copy: &Path, url: &str) -> Result<()> {
     let system = package::empty(root, "dnf-root")?;
     let sources = base.join("sources");
     fs::create_dir_all(&sources)?;
-    let text = format!(
-        "[weft]\nname=weft\nbaseurl={url}/rpm\ngpgcheck=1\nrepo_gpgcheck=1\ngpgkey={url}/weft.asc\n\
-         [base]\nname=base\nbaseurl=file://{}\ngpgcheck=0\n",
-        base.display()
-    );
-    fs::write(sources.join("weft.repo"), text)?;
+    let [.., list] = steps(root, url)?;
+    let list = list.replace("/etc/yum.repos.d", &sources.to_string_lossy());
+    succeeded(Command::new("sh").args(["-c", &list]))?;
+    let list = format!("[base]\nname=base\nbaseurl=file://{}\ngpgcheck=0\n", base.display());
+    fs::write(sources.join("base.repo"), list)?;
     let dnf = |words: &[&str]| {
         let mut dnf = Command::new("dnf");
         dnf.args(["--assumeyes", "--quiet", "--releasever=1", "--installroot"]).arg(&system);
         dnf.arg(format!("--setopt=reposdir={}", sources.display()));
-        succeeded(dnf.arg("--setopt=cachedir=/var/cache/dnf").args(words))
+        // Some configurations go on without a repository that they refuse.
+        dnf.args(["--setopt=cachedir=/var/cache/dnf", "--setopt=*.skip_if_unavailable=0"]);
+        succeeded(dnf.args(words))
     };
     dnf(&["install", "weft"])?;
     package::serve_in(&system)?;
     change(&files_named(copy, "repomd.xml")?)?;
     ensure!(dnf(&["--refresh", "makecache"]).is_err(), "dnf takes a list that was not signed");
     Ok(())
+}
+
+/// The commands of docs/install.md that make the repositories known: one fetches the key, one is
+/// for apt, one for dnf.
+fn steps(root: &Path, url: &str) -> Result<[String; 3]> {
+    let page = fs::read_to_string(root.join("docs/install.md"))?;
+    let (_, of) = page.split_once("## Repositories\n").context("no repositories")?;
+    let steps = of.split("```\n").nth(1).context("no commands")?;
+    let steps: Vec<String> = steps.lines().map(|step| step.replace("URL", url)).collect();
+    let all = <[String; 3]>::try_from(steps).map_err(|steps| anyhow!("{steps:?}"))?;
+    let are_so = all.iter().zip(["curl ", "echo ", "printf "]).all(|(one, so)| one.starts_with(so));
+    ensure!(are_so, "{all:?}");
+    Ok(all)
 }
 
 fn files_named(folder: &Path, name: &str) -> Result<Vec<PathBuf>> {

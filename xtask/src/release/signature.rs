@@ -46,6 +46,15 @@ impl Signer {
         Ok(signer)
     }
 
+    /// Ends the process that gpg has left behind for the trial's key.
+    pub(super) fn end(&self) -> Result<()> {
+        if self.key != TRIAL {
+            return Ok(());
+        }
+        let mut end = Command::new("gpgconf");
+        succeeded(end.arg("--homedir").arg(&self.home).args(["--kill", "all"])).map(drop)
+    }
+
     fn gpg(&self) -> Command {
         let mut gpg = Command::new("gpg");
         gpg.args(["--batch", "--yes", "--quiet", "--homedir"]).arg(&self.home);

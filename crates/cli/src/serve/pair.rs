@@ -47,7 +47,7 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Pair {
     config: config::Pair,
-    role: Arc<Mutex<Role>>,
+    standing: Arc<Mutex<Standing>>,
     orders: Sender<Order>,
     /// The lock of its number, where both members have a file.
     _number: Option<File>,
@@ -57,6 +57,18 @@ pub(super) struct Pair {
 enum Role {
     Primary,
     Standby,
+}
+
+/// What others see of a member.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    role: Role,
+    /// Until when the claim of a primary lasts, by [`lease_time`].
+    until: Duration,
+    /// How often it has become primary.
+    pub(super) terms: u64,
+    /// How often its claim could neither be made nor renewed, as nobody answered.
+    pub(super) failures: u64,
 }
 
 /// What becomes of a member's turn if its devices could not store everything.
@@ -83,7 +95,7 @@ enum Order {
 #[derive(Debug)]
 struct Member {
     operator: Arc<Operator>,
-    role: Arc<Mutex<Role>>,
+    standing: Arc<Mutex<Standing>>,
     orders: Receiver<Order>,
     claim: Claim,
     /// Until when it can be relied on, by [`lease_time`].
@@ -123,12 +135,13 @@ impl Pair {
         let number = lock_number(config)?;
         let claim = Claim::new(config);
         let claim = claim.map_err(|error| Failure::io("open", &config.arbiter, &error))?;
-        let role = Arc::new(Mutex::new(Role::Standby));
+        let standing =
+            Standing { role: Role::Standby, until: Duration::ZERO, terms: 0, failures: 0 };
+        let standing = Arc::new(Mutex::new(standing));
         let (order, orders) = channel();
-        let (operator, own_role) = (Arc::clone(operator), Arc::clone(&role));
         let member = Member {
-            operator,
-            role: own_role,
+            operator: Arc::clone(operator),
+            standing: Arc::clone(&standing),
             orders,
             claim,
             until: Duration::ZERO,
@@ -138,7 +151,7 @@ impl Pair {
         let started = thread::Builder::new().name("weft-pair".to_owned());
         let started = started.spawn(move || member.run());
         started.map_err(|error| Failure::io("start", &"a thread", &error))?;
-        Ok(Self { config: config.clone(), role, orders: order, _number: number })
+        Ok(Self { config: config.clone(), standing, orders: order, _number: number })
     }
 
     /// Gives up what this member has claimed, if it is primary: the process ends.
@@ -148,14 +161,14 @@ impl Pair {
         }
     }
 
-    /// Which member this is.
-    pub(super) const fn member(&self) -> u8 {
-        self.config.member
+    /// Which member this is, and who decides which of the two is primary.
+    pub(super) const fn config(&self) -> &config::Pair {
+        &self.config
     }
 
-    /// Whether it is primary now.
-    pub(super) fn is_primary(&self) -> bool {
-        *lock(&self.role) == Role::Primary
+    /// How it stands now.
+    pub(super) fn standing(&self) -> Standing {
+        *lock(&self.standing)
     }
 
     fn order(&self, order: impl FnOnce(Answer) -> Order) -> Result<(), String> {
@@ -166,12 +179,24 @@ impl Pair {
                  at its --control"
             )
         };
-        if *lock(&self.role) == Role::Standby {
+        if !self.standing().is_primary() {
             return Err(stands_by());
         }
         let (answer, answered) = channel();
         self.orders.send(order(answer)).map_err(|_| stands_by())?;
         answered.recv().map_err(|_| stands_by())?
+    }
+}
+
+impl Standing {
+    pub(super) fn is_primary(&self) -> bool {
+        self.role == Role::Primary
+    }
+
+    /// What is left of the claim of a primary, if that ends by itself.
+    pub(super) fn lease_left(&self) -> Option<Duration> {
+        let lasts = self.is_primary() && self.until < Duration::MAX;
+        lasts.then(|| self.until.saturating_sub(lease_time()))
     }
 }
 
@@ -198,8 +223,8 @@ fn locks_devices(config: &config::Pair) -> bool {
     matches!(config.arbiter, Arbiter::LockFile(_))
 }
 
-fn lock(role: &Mutex<Role>) -> MutexGuard<'_, Role> {
-    role.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(standing: &Mutex<Standing>) -> MutexGuard<'_, Standing> {
+    standing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Member {
@@ -216,6 +241,7 @@ impl Member {
                     }
                 }
                 Err(error) => {
+                    lock(&self.standing).failures += 1;
                     // A server may be away for long: once is enough.
                     let error = format!("pair: this member cannot become primary: {error}");
                     if told.as_ref() != Some(&error) {
@@ -243,13 +269,13 @@ impl Member {
                 return Some(answer);
             }
         }
-        *lock(&self.role) = Role::Primary;
+        self.take(Role::Primary);
         log::info!("pair: this member is primary");
         loop {
             match self.keep() {
                 Some(Order::HandOver(answer, loss)) => {
                     let outcome = self.hand_over(loss);
-                    let is_primary = *lock(&self.role) == Role::Primary;
+                    let is_primary = lock(&self.standing).is_primary();
                     match &outcome {
                         Ok(()) => log::info!("pair: the other member is primary"),
                         Err(error) => log::warn!("pair: no hand-over: {error}"),
@@ -303,6 +329,7 @@ impl Member {
                 None
             }
             Err(error) => {
+                lock(&self.standing).failures += 1;
                 log::warn!("pair: the lease cannot be renewed: {error}");
                 // Commands in flight can still end in order.
                 (lease_time() + self.claim.margin() < self.until).then_some(())
@@ -310,8 +337,15 @@ impl Member {
         }
     }
 
+    fn take(&self, role: Role) {
+        let mut standing = lock(&self.standing);
+        standing.role = role;
+        standing.terms += u64::from(role == Role::Primary);
+    }
+
     /// This process lives as long as its claim at most.
     fn rely_on_claim(&mut self) -> Result<(), String> {
+        lock(&self.standing).until = self.until;
         let (Some(timer), until) = (&mut self.timer, self.until) else { return Ok(()) };
         timer.set(until).map_err(|error| format!("the timer of the lease cannot be set: {error}"))
     }
@@ -352,7 +386,7 @@ impl Member {
     /// Stands by, and gives up the claim. If that is not possible the process ends with it: it
     /// cannot be relied on.
     fn leave(&mut self) {
-        *lock(&self.role) = Role::Standby;
+        self.take(Role::Standby);
         for _ in 0..LEAVE_ATTEMPTS {
             match self.step_down(IDLE_PATIENCE, Loss::Refused) {
                 Ok(()) => return self.release(),
@@ -366,7 +400,7 @@ impl Member {
 
     /// Gives up the claim of a process that is ending, or has it end with the process.
     fn end(&mut self) {
-        *lock(&self.role) = Role::Standby;
+        self.take(Role::Standby);
         match self.step_down(IDLE_PATIENCE, Loss::Refused) {
             Ok(()) => self.release(),
             Err(error) => log::error!("pair: the claim ends with this process: {error}"),
@@ -399,7 +433,7 @@ impl Member {
                 }
             };
         }
-        *lock(&self.role) = Role::Standby;
+        self.take(Role::Standby);
         self.release();
         let end = lease_time() + HAND_OVER_PATIENCE;
         while lease_time() < end {
@@ -421,7 +455,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "pair_get_state", |operator, params| {
         Params::of(params)?.end()?;
         let pair = pair(operator)?;
-        let is_primary = pair.is_primary();
+        let is_primary = pair.standing().is_primary();
         Ok(json!({
             "member": pair.config.member,
             "role": if is_primary { "primary" } else { "standby" },

@@ -11,6 +11,7 @@ mod doctor;
 mod documents;
 mod dumps;
 mod faults;
+mod first_day;
 mod key;
 mod look;
 mod metrics;

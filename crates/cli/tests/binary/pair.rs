@@ -1,5 +1,6 @@
 //! Two targets that serve one file, one at a time, and a host with a path to each.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -9,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use weft_rpc::Client;
 use weft_statistics::GetStatistics;
 
+use crate::metrics;
 use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, command, text, weft};
 
 /// Where `cargo xtask pair` has etcd.
@@ -67,7 +69,7 @@ impl Members {
         );
         let config = self.folder.write(&format!("member{member}.toml"), config);
         let control = format!("unix:{}", text(&self.control(member)));
-        let words = ["--config", text(&config), "--control", &control];
+        let words = ["--config", text(&config), "--control", &control, "--metrics", "0"];
         let target = Target::start(self.driver, &words);
         self.ports[member] = target.port(0);
         self.running[member] = Some(target);
@@ -82,6 +84,20 @@ impl Members {
         let shown = self.ctl(member, "pair show --json").json();
         assert_eq!(shown["member"], member + 1);
         shown["role"] == "primary"
+    }
+
+    /// The metrics of the pair at a member, by their names; they have these labels.
+    fn metrics(&self, member: usize) -> BTreeMap<String, f64> {
+        let (_, text) = metrics::get(self.target(member), "/metrics", "*/*");
+        let of_pair = text.lines().filter_map(|line| line.strip_prefix("weft_pair_"));
+        let of_pair = of_pair.map(|line| {
+            let (name, rest) = line.split_once('{').expect("labels");
+            let label = format!("member=\"{}\",arbiter=\"the ", member + 1);
+            assert!(rest.starts_with(&label), "{line}");
+            let value = rest.rsplit_once(' ').expect("a value").1;
+            (name.to_owned(), value.parse().expect("a number"))
+        });
+        of_pair.collect()
     }
 
     fn wait_until_primary(&self, member: usize) {
@@ -213,10 +229,18 @@ fn a_pair_with_a_lock_file_loses_nothing_when_it_is_handed_over_killed_or_stoppe
 fn a_hand_over_to_nobody_is_refused_and_the_member_stays_primary() {
     let mut own = Members::start("pair-alone", lock_file, DRIVERS[0]);
     own.wait_until_primary(0);
+    let of = |member, metric| own.metrics(member).get(metric).copied();
+    for (member, primary) in [(0, 1.0), (1, 0.0)] {
+        let found = ["primary", "terms_total", "failures_total", "lease_seconds"]
+            .map(|metric| of(member, metric));
+        assert_eq!(found, [Some(primary), Some(primary), Some(0.0), None], "a lock has no end");
+    }
     own.running[1].take().expect("it runs").stop();
     let told = own.ctl(0, "pair hand-over").fault();
     assert!(told.contains("does not claim to be primary"), "{told}");
     own.wait_until_primary(0);
+    let metrics = own.metrics(0);
+    assert_eq!(metrics["terms_total"], 2.0, "it was primary before as well");
     own.running[0].take().expect("it runs").stop();
 }
 
@@ -396,6 +420,9 @@ fn a_pair_with_etcd_loses_nothing_whatever_becomes_of_its_members() {
     let mut own = Members::start("pair-etcd", arbiter, DRIVERS[0]);
     let etcd = etcd.expect("started");
     let first = own.wait_for_primary();
+    let left = own.metrics(first)["lease_seconds"];
+    assert!((0.5..=2.25).contains(&left), "{left} s of three quarters of {ttl:?}");
+    assert_eq!(own.metrics(1 - first).get("lease_seconds"), None, "it has none");
     let load = own.load();
     own.goes_on(first, "the start");
     let mut at = first;
@@ -435,6 +462,8 @@ fn a_pair_with_etcd_loses_nothing_whatever_becomes_of_its_members() {
     }
     std::thread::sleep(ttl);
     assert!(!own.is_primary(0) && !own.is_primary(1));
+    let metrics = own.metrics(at);
+    assert!(metrics["failures_total"] >= 1.0 && metrics["primary"] == 0.0, "{metrics:?}");
     etcd.signal(Signal::CONT);
     let at = own.wait_for_primary();
     own.goes_on(at, "the return of etcd");

@@ -1,9 +1,11 @@
 //! The Debian package's unit under systemd, inside the guest.
 
 use super::bench::Bench;
-use super::suite::{Step, Suite, inside};
+use super::suite::{Step, Suite, inside, step};
 use crate::guest::Kernel;
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::path::Path;
 use xtask::package;
 
 pub(super) const SUITE: Suite = Suite {
@@ -16,10 +18,29 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] =
-    &[inside("serves"), inside("credentials"), inside("reloads"), inside("stops")];
+const STEPS: &[Step] = &[
+    inside("serves"),
+    inside("credentials"),
+    inside("reloads"),
+    inside("stops"),
+    step("first_day", |bench| {
+        fs::write(bench.folder.join("first_day"), first_steps(&bench.root)?)?;
+        bench.guest("first_day").map(drop)
+    }),
+];
 
 fn setup(bench: &mut Bench) -> Result<()> {
     package::install(&bench.root, &bench.weft, &bench.folder.join("root"))?;
     bench.guest("start").map(drop)
+}
+
+/// The steps of docs/operate.md as they stand there, behind the installation, which is the suite's
+/// own beginning.
+fn first_steps(root: &Path) -> Result<String> {
+    let page = fs::read_to_string(root.join("docs/operate.md"))?;
+    let (_, begin) = page.split_once("## Begin\n```\n").context("operate.md begins otherwise")?;
+    let (steps, _) = begin.split_once("```").context("no end")?;
+    let (install, steps) = steps.split_once('\n').context("one step")?;
+    ensure!(install.starts_with("apt install ./weft_"), "{install}");
+    Ok(steps.to_owned())
 }

@@ -179,13 +179,25 @@ fn namespace_states(text: &mut Exposition, watch: &StatisticsReader) {
     family("weft_namespace_size_bytes", "The size of a namespace.", |one| one.bytes);
 }
 
-/// The role of a member of a pair.
+/// A member of a pair: its role, and its claim to be primary.
 fn pair(text: &mut Exposition, operator: &Operator) {
     let Some(pair) = operator.pair() else { return };
+    let (of, standing) = (pair.config(), pair.standing());
+    let labels = [("member", &*of.member.to_string()), ("arbiter", &of.arbiter.to_string())];
+    let mut one = |name: &str, kind, help: &str, value: &dyn std::fmt::Display| {
+        text.family(name, kind, help);
+        text.sample(name, &labels, value);
+    };
     let help = "1 if this member of a pair is primary, 0 if it stands by.";
-    text.family("weft_pair_primary", Kind::Gauge, help);
-    let labels = [("member", &*pair.member().to_string())];
-    text.sample("weft_pair_primary", &labels, u8::from(pair.is_primary()));
+    one("weft_pair_primary", Kind::Gauge, help, &u8::from(standing.is_primary()));
+    let help = "How often this member has become primary.";
+    one("weft_pair_terms_total", Kind::Counter, help, &standing.terms);
+    let help = "How often this member could not make or renew its claim to be primary.";
+    one("weft_pair_failures_total", Kind::Counter, help, &standing.failures);
+    if let Some(left) = standing.lease_left() {
+        let help = "Time until the claim of a primary ends, unless it is renewed.";
+        one("weft_pair_lease_seconds", Kind::Gauge, help, &left.as_secs_f64());
+    }
 }
 
 /// The process, by the names that Prometheus' own clients use.
@@ -314,4 +326,47 @@ fn rate_limits(text: &mut Exposition, watch: &StatisticsReader) {
          back.",
         &|limit| seconds(limit.throttled_ns),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// The names of metrics in a text, each behind one of these characters.
+    fn named<'a>(text: &'a str, behind: &str) -> BTreeSet<&'a str> {
+        let found = text
+            .match_indices("weft_")
+            .filter(|(at, _)| text[..*at].ends_with(|one| behind.contains(one)));
+        found
+            .map(|(at, _)| {
+                let name = &text[at..];
+                name.split(|one: char| !one.is_ascii_lowercase() && one != '_')
+                    .next()
+                    .unwrap_or(name)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_reference_has_every_metric_and_what_is_watched_exists() {
+        let file = |name: &str| {
+            let path = format!("{}/../../{name}", env!("CARGO_MANIFEST_DIR"));
+            std::fs::read_to_string(path).expect(name)
+        };
+        let code = include_str!("families.rs").split("#[cfg(test)]").next().unwrap_or_default();
+        let there = named(code, "\"");
+        assert_eq!(named(&file("docs/metrics.md"), "`"), there);
+        for watches in ["monitoring/alerts.yml", "monitoring/dashboard.json"] {
+            let text = file(watches);
+            let watched = named(&text, " (\"");
+            assert!(watched.len() > 5, "{watches}: {watched:?}");
+            for name in watched {
+                let family = ["_bucket", "_count", "_sum"]
+                    .iter()
+                    .find_map(|end| name.strip_suffix(end))
+                    .unwrap_or(name);
+                assert!(there.contains(family), "{watches}: {name}");
+            }
+        }
+    }
 }
