@@ -8,8 +8,8 @@ use crate::{CloseReason, DataDigestError, Slot};
 /// Events of a connection.
 #[derive(Debug)]
 pub enum Event {
-    /// A command with all of its in-capsule data. [`command`](crate::target::TargetConnection::command)
-    /// returns it; its slot is in flight until [`send`](crate::target::TargetConnection::send) or
+    /// A command with all of its in-capsule data.
+    /// [`command`](crate::target::TargetConnection::command) returns it; its slot is in flight until [`send`](crate::target::TargetConnection::send) or
     /// [`complete`](crate::target::TargetConnection::complete).
     Command {
         /// The command's slot.

@@ -9,8 +9,8 @@ use crate::limits::{CLOSE_TIMEOUT_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 /// The limits of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Time until [`set_queue`](crate::target::TargetConnection::set_queue), without the time that the
-    /// owner takes for Connect.
+    /// Time until [`set_queue`](crate::target::TargetConnection::set_queue), without the time that
+    /// the owner takes for Connect.
     pub handshake_timeout: Duration,
     /// Time to send what is queued when the connection is closed.
     pub close_timeout: Duration,

@@ -46,11 +46,11 @@ pub(crate) fn check(root: &Path, sources: &[Source]) -> Result<Vec<String>> {
 /// Whether `name` is `suite/step` of the tests with real peers.
 fn has_step(sources: &[Source], name: &str) -> bool {
     let Some((suite, step)) = name.split_once('/') else { return false };
-    let [suite, step, long] =
-        [format!("name: \"{suite}\""), format!("step(\"{step}\""), format!("long(\"{step}\"")];
+    let suite = format!("name: \"{suite}\"");
+    let steps = ["step", "long", "inside"].map(|kind| format!("{kind}(\"{step}\""));
     let has = |source: &Source, text: &str| source.text.iter().any(|line| line.contains(text));
     let mut of_peers = sources.iter().filter(|source| source.path.starts_with(STEPS));
-    of_peers.any(|source| has(source, &suite) && (has(source, &step) || has(source, &long)))
+    of_peers.any(|source| has(source, &suite) && steps.iter().any(|step| has(source, step)))
 }
 
 /// The rows of the tables of `text` that have a column of tests, with their lines: the tests that
@@ -87,10 +87,11 @@ mod tests {
 
     #[test]
     fn a_step_is_in_the_file_of_its_suite() {
-        let text = "name: \"host\",\nsteps: &[step(\"reads\", reads), long(\"waits\", waits)],\n";
+        let text = "name: \"host\",\nsteps: &[step(\"reads\", reads), long(\"waits\", waits), \
+                    inside(\"writes\")],\n";
         let sources = [Source::parse(Path::new("tests/peers/src/kernels/host.rs"), text)];
         let has = |name| has_step(&sources, name);
-        assert!(has("host/reads") && has("host/waits"));
+        assert!(has("host/reads") && has("host/waits") && has("host/writes"));
         assert!(!has("host/nonsense") && !has("other/reads") && !has("reads"));
     }
 

@@ -321,8 +321,8 @@ fn a_cell_that_lost_little_is_compared_within_what_it_lost() {
     assert!(!spoilt.is_answered, "{}", spoilt.sentence);
 }
 
-/// Whether a repeat counts depends on what others did: one that lost a fifth of its time is left out
-/// where three remain, and without three the cell is compared with nothing.
+/// Whether a repeat counts depends on what others did: one that lost a fifth of its time is left
+/// out where three remain, and without three the cell is compared with nothing.
 #[test]
 fn a_spoilt_repeat_is_left_out_where_three_others_remain() {
     let spoil = |record: &mut Record| {

@@ -200,17 +200,19 @@ impl ProbeServer {
         })?;
         // One more than may be in flight: a request may come before its predecessor is polled.
         end.receive(usize::from(probe.depth) + 1)?;
-        let mut reply = number(end.memory.address())?.to_le_bytes().to_vec();
-        reply.extend(end.region.remote_key().to_le_bytes());
-        let most = end.device.attributes().responder_resources_max;
         // iWARP's connection requests need not say how many READs they want served.
         let wanted = match asked.responder_resources {
             0 => u8::try_from(probe.depth).unwrap_or(u8::MAX),
             wanted => wanted,
         };
+        let most = end.device.attributes().responder_resources_max;
+        let reads = if remote_read { wanted.min(most) } else { 0 };
+        let mut reply = number(end.memory.address())?.to_le_bytes().to_vec();
+        reply.extend(end.region.remote_key().to_le_bytes());
+        reply.push(reads);
         end.endpoint.accept(&Parameters {
             private_data: PrivateData::new(&reply),
-            responder_resources: if remote_read { wanted.min(most) } else { 0 },
+            responder_resources: reads,
             initiator_depth: 0,
         })?;
         Ok(end)
@@ -270,11 +272,10 @@ impl ProbeClient {
                 break parameters;
             }
         };
-        let far = far_memory(reply.private_data.bytes())
+        let (far, served) = far_end(reply.private_data.bytes())
             .ok_or_else(|| invalid("the other end is not a probe's"))?;
         // An adapter serves so many READs at a time: what is beyond waits, as it would there.
-        let depth =
-            if reads { wanted.min(reply.initiator_depth).max(1).into() } else { probe.depth };
+        let depth = if reads { wanted.min(served).max(1).into() } else { probe.depth };
         let probe = Probe { depth: depth.min(probe.depth), ..probe };
         Ok(Self { events, end, probe, far, ends: (near, remote) })
     }
@@ -329,11 +330,11 @@ impl ProbeClient {
     }
 }
 
-/// Address and key of the memory that a reply names.
-fn far_memory(reply: &[u8]) -> Option<(u64, u32)> {
+/// Address and key of the memory that a reply names, and how many READs of it are served at a time.
+fn far_end(reply: &[u8]) -> Option<((u64, u32), u8)> {
     let (address, rest) = reply.split_first_chunk()?;
-    let (key, _) = rest.split_first_chunk()?;
-    Some((u64::from_le_bytes(*address), u32::from_le_bytes(*key)))
+    let (key, rest) = rest.split_first_chunk()?;
+    Some(((u64::from_le_bytes(*address), u32::from_le_bytes(*key)), *rest.first()?))
 }
 
 fn invalid(why: &str) -> io::Error {
@@ -439,7 +440,8 @@ impl End {
             events.flags.push(flag);
         }
         let depth = u32::from(probe.depth);
-        // A request may have been answered before its own completion is found; one wakes the peer up.
+        // A request may have been answered before its own completion is found, and one wakes the
+        // peer up.
         let (sends, receives) = (2 * depth + 1, depth + 1);
         let queue = device.create_completion_queue(sends + receives)?;
         let domain = device.create_domain()?;
@@ -639,6 +641,7 @@ mod tests {
     #[test]
     fn no_more_reads_are_in_flight_than_the_adapter_serves() {
         let mut conditions = Conditions::default();
+        conditions.attributes.initiator_depth_max = 2;
         conditions.attributes.responder_resources_max = 2;
         let probe = Probe { operation: ProbeOperation::Read, depth: 64, ..PROBE };
         assert_eq!(answers(conditions.clone(), probe), (1000, 2));

@@ -19,7 +19,7 @@ use crate::study::site::link_of;
 
 impl Fleet {
     /// Probes a protocol from the target's machine to the first load's over a link, or over the
-    /// address that all loads reach: once with both ends polling, if they have processors for that, and
+    /// address that all loads reach: once with both ends polling, if they have processors, and
     /// once with both asleep until they are woken.
     ///
     /// # Errors
