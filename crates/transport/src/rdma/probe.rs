@@ -23,7 +23,8 @@ use super::verbs::{
 use crate::limits::{PROBE_DEPTH_MAX, PROBE_SILENCE_MAX, PROBE_TIME_MAX};
 
 /// Largest message: an outgoing and an incoming one lie in a buffer.
-pub const MESSAGE_BYTES_MAX: u32 = (BUFFER_BYTES_MAX / 2) as u32;
+pub const MESSAGE_BYTES_MAX: u32 = 2 << 20;
+const _: () = assert!(2 * MESSAGE_BYTES_MAX as usize <= BUFFER_BYTES_MAX);
 
 /// Begins the private data of a request, which no other program sends.
 const MAGIC: [u8; 8] = *b"weftprob";
