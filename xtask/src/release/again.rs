@@ -26,9 +26,7 @@ pub(super) fn compare(root: &Path, options: &Options, signer: &Signer, first: &P
         .iter()
         .filter_map(|arch| Some(arch.to_possible_value()?.get_name().to_owned()));
     release.arg("--arch").arg(arch.collect::<Vec<_>>().join(","));
-    release
-        .env("CARGO_TARGET_DIR", folder.join("built"))
-        .env("SOURCE_DATE_EPOCH", package::time(root)?);
+    release.env("CARGO_TARGET_DIR", folder.join("built")).env("SOURCE_DATE_EPOCH", &signer.time);
     // The programs that are kept, and the key, are the same.
     for kept in ["python", "cargo"] {
         let from = target_folder(root).join(kept);
@@ -66,6 +64,8 @@ fn copy(root: &Path, tree: &Path) -> Result<()> {
     let is_there = |file: &&str| root.join(file).symlink_metadata().is_ok();
     fs::create_dir_all(tree)?;
     let mut cp = Command::new("cp");
-    cp.current_dir(root).args(["--parents", "--no-dereference", "--target-directory"]).arg(tree);
+    cp.current_dir(root)
+        .args(["--parents", "--no-dereference", "--preserve=timestamps", "--target-directory"])
+        .arg(tree);
     succeeded(cp.args(files.lines().filter(is_there))).map(drop)
 }

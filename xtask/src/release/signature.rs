@@ -18,8 +18,8 @@ pub(super) struct Signer {
     /// The folder of gpg's that has it.
     pub(super) home: PathBuf,
     key: String,
-    /// When it signs, in seconds.
-    time: String,
+    /// When it signs, in seconds: the time of the whole release.
+    pub(super) time: String,
 }
 
 impl Signer {
