@@ -54,6 +54,11 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
+/// Whether this process can make a file in a folder.
+pub fn can_create_in(folder: &Path) -> io::Result<()> {
+    Ok(rustix::fs::access(folder, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?)
+}
+
 /// The canonical path of a file, also of one that does not exist yet.
 #[must_use]
 pub fn canonical(path: &Path) -> PathBuf {

@@ -365,11 +365,21 @@ fn a_configuration_is_checked_without_serving_it() {
     for (first, part) in [
         ("cpus = [4095]\n", "processor 4095"),
         ("[[port]]\nlisten = \"tcp://192.0.2.77:4420\"\n", "no address of this machine"),
+        // The loopback interface has no RDMA device, on any machine.
+        ("[[port]]\nlisten = \"rdma://127.0.0.1:4420\"\n", "rdma://127.0.0.1:4420: "),
     ] {
         let text = first.to_owned() + &std::fs::read_to_string(config(0, "")).expect("a file");
         folder.write("check.toml", text);
         let fault = check(&[]).fault();
         assert!(fault.contains(part), "{fault}");
+    }
+    // What cannot be written to, or made, is what the start would say: not even root may here.
+    for (kept, path) in
+        [("", "/sys/devices/system/cpu/online"), ("size = \"1MiB\"\n", "/proc/self/weft.img")]
+    {
+        config(0, &format!("[[subsystem.namespace]]\nfile = \"{path}\"\n{kept}"));
+        let fault = check(&[]).fault();
+        assert!(fault.contains(&format!(" {path}: ")) && fault.contains("cannot "), "{fault}");
     }
     target.stop();
 }

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use weft_backend::{
-    DeviceSpec, StorageId, missing_file, not_a_block_device, part_beside_whole, same_blocks,
+    DeviceSpec, StorageId, files, missing_file, not_a_block_device, part_beside_whole, same_blocks,
 };
+use weft_transport::Transport;
+use weft_transport::rdma::probe::ProbeServer;
 
 use crate::config::{Config, Subsystem, identity};
 use crate::control::nsids;
@@ -87,6 +89,11 @@ fn check_machine(config: &Config) -> Result<(), TargetError> {
         if let Err(error) = UdpSocket::bind(address) {
             let what = format!("{}: no address of this machine ({error})", port.listen);
             return Err(TargetError::new(what));
+        }
+        if port.listen.transport == Transport::Rdma
+            && let Err(error) = ProbeServer::listen(&config.rdma, address)
+        {
+            return Err(TargetError::new(format!("{}: {error}", port.listen)));
         }
     }
     Ok(())
@@ -171,7 +178,7 @@ fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
         | DeviceSpec::Fault { inner, .. }
         | DeviceSpec::Uncorrectable { inner, .. } => examine(inner),
         DeviceSpec::File { path, create_bytes, block_bytes, read_only, .. } => {
-            let found = length(path, false)?;
+            let found = length(path, false, !read_only)?;
             let create_bytes = create_bytes.filter(|_| !read_only);
             let Some(bytes) = create_bytes.max(found) else {
                 return Err(missing_file(path));
@@ -187,7 +194,7 @@ fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
         {
             Ok(stored(spec, None, false))
         }
-        DeviceSpec::Block { path, .. } => match length(path, true)? {
+        DeviceSpec::Block { path, read_only, .. } => match length(path, true, !read_only)? {
             Some(bytes) => Ok(stored(spec, Some(bytes), false)),
             None => Err(format!("{} does not exist", path.display())),
         },
@@ -204,16 +211,14 @@ fn stored(spec: &DeviceSpec, bytes: Option<u64>, is_created: bool) -> Examined {
 }
 
 /// The length of a file or block device; none: it does not exist and could be created.
-fn length(path: &Path, is_block: bool) -> Result<Option<u64>, String> {
+fn length(path: &Path, is_block: bool, is_written: bool) -> Result<Option<u64>, String> {
     let cannot = |doing: &str, error| format!("cannot {doing} {}: {error}", path.display());
     let kind = match path.metadata() {
         Ok(metadata) => metadata.file_type(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            return match parent.map_or(Ok(()), |parent| parent.metadata().map(drop)) {
-                Ok(()) => Ok(None),
-                Err(error) => Err(cannot("create", error)),
-            };
+            let can = files::can_create_in(parent.unwrap_or(Path::new(".")));
+            return can.map(|()| None).map_err(|error| cannot("create", error));
         }
         Err(error) => return Err(cannot("stat", error)),
     };
@@ -226,6 +231,7 @@ fn length(path: &Path, is_block: bool) -> Result<Option<u64>, String> {
         }
         _ => {}
     }
-    let end = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+    let opened = File::options().read(true).write(is_written).open(path);
+    let end = opened.and_then(|mut file| file.seek(SeekFrom::End(0)));
     end.map(Some).map_err(|error| cannot("open", error))
 }
