@@ -134,6 +134,8 @@ pub struct Fit {
     pub errors: Vec<CellErrors>,
     /// What the model leaves of the cells with random arrivals, by their rates.
     pub(crate) residuals: Vec<Residual>,
+    /// The mean latency of the cell with the lowest one.
+    pub(crate) alone_ns: f64,
     /// The highest rate that was measured for each number of cores (host, target).
     pub measured: Vec<([usize; 2], f64)>,
 }
@@ -196,7 +198,8 @@ impl Fit {
             }
         }
         let residuals = Vec::new();
-        let fit = Self { network, interruptions, others, errors, residuals, measured };
+        let alone_ns = alone.mean_ns[0].max(1.0);
+        let fit = Self { network, interruptions, others, errors, residuals, alone_ns, measured };
         Some(fit.with_residuals(cells))
     }
 

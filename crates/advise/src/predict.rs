@@ -157,7 +157,8 @@ impl Fit {
     /// What becomes of a closed loop with these cores and this depth, as the network has it.
     #[must_use]
     pub fn closed(&self, depth: usize, cores: [usize; 2], seed: u64) -> Prediction {
-        self.widened(self.uncorrected(Arrivals::Closed, depth, cores, seed))
+        let found = self.uncorrected(Arrivals::Closed, depth, cores, seed);
+        self.corrected(found, self.in_flight(depth), None).0
     }
 
     /// The prediction, and how far its p99 may be off if it is corrected.
@@ -169,7 +170,16 @@ impl Fit {
         seed: u64,
     ) -> (Prediction, Option<f64>) {
         let found = self.uncorrected(Arrivals::Poisson(rate), depth, cores, seed);
-        let Some(correction) = self.correction(&found, rate, cores) else {
+        self.corrected(found, self.queue(rate, cores), Some(cores))
+    }
+
+    fn corrected(
+        &self,
+        found: Prediction,
+        queue: f64,
+        cores: Option<[usize; 2]>,
+    ) -> (Prediction, Option<f64>) {
+        let Some(correction) = self.correction(&found, queue, cores) else {
             return (self.widened(found), None);
         };
         let corrected = |interval: Interval, (log, deviation): (f64, f64)| {

@@ -29,19 +29,24 @@ type Logs = [f64; 2];
 /// What is left of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Residual {
-    cores: [usize; 2],
+    /// None of a closed loop, whose cells count whatever cores they have.
+    cores: Option<[usize; 2]>,
     logs: [Logs; KINDS],
 }
 
 impl Fit {
     /// With what it leaves of these cells.
     pub(crate) fn with_residuals(mut self, cells: &[Cell]) -> Self {
-        let is_open = |cell: &&Cell| cell.arrivals != Arrivals::Closed && cell.is_served();
-        for cell in cells.iter().filter(is_open) {
+        for cell in cells.iter().filter(|cell| cell.is_served()) {
             let cores = [cell.host_cores, cell.target_cores];
-            let simulated =
-                self.uncorrected(Arrivals::Poisson(cell.iops), cell.depth, cores, 1).numbers();
-            let queue = self.queue(cell.iops, cores);
+            let (arrivals, queue) = match cell.arrivals {
+                Arrivals::Closed => (Arrivals::Closed, self.in_flight(cell.depth)),
+                Arrivals::Poisson(_) => {
+                    (Arrivals::Poisson(cell.iops), self.queue(cell.iops, cores))
+                }
+            };
+            let simulated = self.uncorrected(arrivals, cell.depth, cores, 1).numbers();
+            let cores = (arrivals != Arrivals::Closed).then_some(cores);
             let logs = std::array::from_fn(|kind| {
                 let measured = match PARTS.get(kind) {
                     Some(part) => cell.quantile(*part),
@@ -58,8 +63,14 @@ impl Fit {
 
     /// The law of a queue, as a natural logarithm of how many times its latency is that of one
     /// without others.
-    fn queue(&self, rate: f64, cores: [usize; 2]) -> f64 {
+    pub(crate) fn queue(&self, rate: f64, cores: [usize; 2]) -> f64 {
         -(1.0 - (rate / (SPARE * self.most(cores))).min(FULL)).ln()
+    }
+
+    /// That of a closed loop: a latency without others, and one after the other of those under way.
+    pub(crate) fn in_flight(&self, depth: usize) -> f64 {
+        let most = self.measured.iter().map(|one| one.1).fold(1.0, f64::max);
+        (self.alone_ns + (depth.max(1) - 1) as f64 * 1e9 / most).ln()
     }
 
     /// What a prediction is to be multiplied by, as a natural logarithm, and the deviation of what
@@ -67,15 +78,15 @@ impl Fit {
     pub(crate) fn correction(
         &self,
         simulated: &Prediction,
-        rate: f64,
-        cores: [usize; 2],
+        queue: f64,
+        cores: Option<[usize; 2]>,
     ) -> Option<[(f64, f64); KINDS]> {
         let known: Vec<&[Logs; KINDS]> =
             self.residuals.iter().filter(|one| one.cores == cores).map(|one| &one.logs).collect();
         if known.len() < 3 {
             return None;
         }
-        let (simulated, queue) = (simulated.numbers(), self.queue(rate, cores));
+        let simulated = simulated.numbers();
         Some(std::array::from_fn(|kind| {
             let expected = [0.0, queue - simulated[kind].max(1.0).ln()];
             let left = |law: usize| known.iter().map(move |logs| logs[kind][law]);

@@ -154,3 +154,26 @@ fn what_is_left_of_the_cells_corrects_what_is_between_them() {
     assert!((0.9..1.1).contains(&ratio), "{plain:?} {found:?}");
     assert!(found.high / found.value >= plain.high / plain.value * 0.99, "{plain:?} {found:?}");
 }
+
+/// A closed loop is corrected by what is left of the cells with closed loops, also of tails that no
+/// network has, and between their depths.
+#[test]
+fn a_closed_loop_is_corrected_as_well() {
+    let network = truth();
+    let mut measured = cells(&network);
+    let all = measured.iter_mut().filter(|cell| cell.arrivals == Arrivals::Closed);
+    for cell in all {
+        cell.quantiles.iter_mut().filter(|one| one.0 > 0.95).for_each(|one| one.1 *= 2.0);
+    }
+    let fit = Fit::new(&measured, 1).expect("enough cells");
+    let plain = Fit { residuals: Vec::new(), ..fit.clone() };
+    let errors = [&plain, &fit].map(|fit| {
+        let error = |depth: usize| {
+            let truth = measure(&network, Arrivals::Closed, depth, 77).quantile(0.99);
+            let p99 = fit.closed(depth, [1, 1], 5).quantiles_ns[1].value;
+            (p99 / (2.0 * truth.expect("known"))).ln().abs()
+        };
+        [4, 16, 64].map(error).iter().sum::<f64>()
+    });
+    assert!(errors[1] < 0.8 * errors[0], "{errors:?}");
+}
