@@ -14,6 +14,8 @@ pub(crate) struct ZeroesOptions {
     connection: Connection,
     #[command(flatten)]
     namespace: NamespaceChoice,
+    #[command(flatten)]
+    telling: output::Telling,
     /// First logical block (SLBA).
     #[arg(long, default_value_t = 0, value_name = "BLOCK")]
     start_block: u64,
@@ -30,7 +32,8 @@ pub(crate) fn write_zeroes(options: &ZeroesOptions) -> Result<(), Failure> {
     let offset = bytes_of(options.start_block, &namespace)?;
     let length = bytes_of(options.block_count, &namespace)?;
     namespace.write_zeroes(offset, length, options.deac)?;
-    output::print_error(&format!("zeroed {length} bytes of namespace {}", namespace.nsid()));
+    let nsid = namespace.nsid();
+    options.telling.done(&format!("zeroed {length} bytes of namespace {nsid}"), nsid, length)?;
     Ok(controller.disconnect()?)
 }
 
@@ -41,6 +44,8 @@ pub(crate) struct DsmOptions {
     connection: Connection,
     #[command(flatten)]
     namespace: NamespaceChoice,
+    #[command(flatten)]
+    telling: output::Telling,
     /// Deallocate: what the blocks hold is given up. There is no other attribute here.
     #[arg(long, required = true)]
     ad: bool,
@@ -65,6 +70,7 @@ pub(crate) fn dsm(options: &DsmOptions) -> Result<(), Failure> {
     let ranges: Vec<(u64, u64)> = ranges.collect::<Result<_, Failure>>()?;
     namespace.deallocate(&ranges)?;
     let bytes: u64 = ranges.iter().map(|(_, length)| length).sum();
-    output::print_error(&format!("deallocated {bytes} bytes of namespace {}", namespace.nsid()));
+    let nsid = namespace.nsid();
+    options.telling.done(&format!("deallocated {bytes} bytes of namespace {nsid}"), nsid, bytes)?;
     Ok(controller.disconnect()?)
 }

@@ -14,6 +14,8 @@ pub(crate) struct Options {
     connection: Connection,
     #[command(flatten)]
     namespace: NamespaceChoice,
+    #[command(flatten)]
+    telling: output::Telling,
     /// First logical block that is written (SDLBA).
     #[arg(long, value_name = "BLOCK")]
     sdlba: u64,
@@ -47,7 +49,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let sources = sources(options, &namespace)?;
     namespace.copy(bytes_of(options.sdlba, &namespace)?, &sources, options.fua)?;
     let bytes: u64 = sources.iter().map(|source| source.length).sum();
-    output::print_error(&format!("copied {bytes} bytes to namespace {}", namespace.nsid()));
+    let nsid = namespace.nsid();
+    options.telling.done(&format!("copied {bytes} bytes to namespace {nsid}"), nsid, bytes)?;
     Ok(controller.disconnect()?)
 }
 

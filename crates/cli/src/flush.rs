@@ -13,11 +13,14 @@ pub(crate) struct Options {
     connection: Connection,
     #[command(flatten)]
     namespace: NamespaceChoice,
+    #[command(flatten)]
+    telling: output::Telling,
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (controller, namespace) = options.connection.namespace(&options.namespace)?;
     namespace.flush()?;
-    output::print_error(&format!("flushed namespace {}", namespace.nsid()));
+    let nsid = namespace.nsid();
+    options.telling.done(&format!("flushed namespace {nsid}"), nsid, 0)?;
     Ok(controller.disconnect()?)
 }

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use rustix::termios::tcgetwinsize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use weft_load::text;
 
 use crate::failure::Failure;
@@ -60,6 +60,30 @@ pub(crate) fn json(text: &str) -> String {
         false => one.to_string(),
     };
     text.chars().map(escaped).collect()
+}
+
+/// How a verb that has treated blocks tells it.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Telling {
+    /// Output format: a line on standard error, or an object on standard output.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
+}
+
+impl Telling {
+    /// Whether standard output is for programs.
+    pub(crate) fn is_json(self) -> bool {
+        matches!(self.output_format, Format::Json)
+    }
+
+    /// So many bytes of a namespace were treated, as the text says.
+    pub(crate) fn done(self, text: &str, nsid: u32, bytes: u64) -> Result<(), Failure> {
+        if self.is_json() {
+            return print_json(&json!({ "nsid": nsid, "bytes": bytes }));
+        }
+        print_error(text);
+        Ok(())
+    }
 }
 
 /// Writes a line to standard error, ignoring errors.

@@ -22,6 +22,8 @@ pub(crate) struct Options {
     connection: Connection,
     #[command(flatten)]
     namespace: NamespaceChoice,
+    #[command(flatten)]
+    telling: output::Telling,
     /// First logical block (SLBA).
     #[arg(long, default_value_t = 0, value_name = "BLOCK")]
     start_block: u64,
@@ -40,6 +42,9 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn read(options: &Options) -> Result<(), Failure> {
+    if options.telling.is_json() && options.data.is_none() {
+        return Err(Failure::because("standard output is for JSON: give --data FILE"));
+    }
     let (controller, namespace) = options.connection.namespace(&options.namespace)?;
     let length = length(options, &namespace)?;
     let Some(length) = length else {
@@ -60,6 +65,9 @@ pub(crate) fn read(options: &Options) -> Result<(), Failure> {
         left -= now;
     }
     sink.finish()?;
+    if options.telling.is_json() {
+        options.telling.done("", namespace.nsid(), length)?;
+    }
     Ok(controller.disconnect()?)
 }
 
@@ -118,7 +126,8 @@ fn each_piece(
         done += got;
         left -= got;
     }
-    output::print_error(&format!("{what} {done} bytes {how} namespace {}", namespace.nsid()));
+    let nsid = namespace.nsid();
+    options.telling.done(&format!("{what} {done} bytes {how} namespace {nsid}"), nsid, done)?;
     Ok(controller.disconnect()?)
 }
 

@@ -9,7 +9,8 @@ use crate::{CloseReason, DataDigestError, Slot};
 #[derive(Debug)]
 pub enum Event {
     /// A command with all of its in-capsule data.
-    /// [`command`](crate::target::TargetConnection::command) returns it; its slot is in flight until [`send`](crate::target::TargetConnection::send) or
+    /// [`command`](crate::target::TargetConnection::command) returns it. Its slot is in flight
+    /// until [`send`](crate::target::TargetConnection::send) or
     /// [`complete`](crate::target::TargetConnection::complete).
     Command {
         /// The command's slot.

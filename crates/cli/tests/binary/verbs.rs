@@ -188,3 +188,33 @@ fn reservations_are_made_preempted_and_reported() {
         assert_eq!(reserve(HOST, "report -o json").json()["regctl"], 0);
     }
 }
+
+/// Verbs that only treat blocks tell programs how many.
+#[test]
+fn treated_blocks_are_told_as_json() {
+    let folder = Folder::new("verbs-json");
+    let target = Target::start(DRIVERS[0], &["--memory", "8MiB"]);
+    let block = 4096;
+    let file = folder.write("data", pattern(2 * block));
+    let (file, out) = (text(&file), folder.path("out"));
+    let read_into = format!("--block-count 2 --data {}", text(&out));
+    for (verb, words, blocks) in [
+        ("write", format!("--data {file}"), 2),
+        ("compare", format!("--data {file}"), 2),
+        ("read", read_into, 2),
+        ("copy", "--sdlba 4 --slbs 0 --blocks 1".to_owned(), 1),
+        ("write-zeroes", "--block-count 3".to_owned(), 3),
+        ("dsm", "--ad --slbs 10,20 --blocks 1,2".to_owned(), 3),
+        ("flush", String::new(), 0),
+    ] {
+        let told = run(&target, verb, &format!("{words} -o json")).json();
+        assert_eq!(
+            (&told["nsid"], &told["bytes"]),
+            (&1.into(), &(blocks * block).into()),
+            "{verb}"
+        );
+    }
+    let fault = run(&target, "read", "--block-count 1 -o json").fault();
+    assert!(fault.contains("--data FILE"), "{fault}");
+    target.stop();
+}
