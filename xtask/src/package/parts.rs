@@ -187,13 +187,16 @@ pub(super) fn place_documents(root: &Path, tree: &Path, folder: &str) -> Result<
     Ok(())
 }
 
-/// The documents of packages, each as docs/NAME.
+/// The documents of packages, with what they link to, by their paths in the repository.
 fn documents(root: &Path) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(root.join("docs"))? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if name.ends_with(".md") || name.ends_with(".toml") {
-            names.push(format!("docs/{name}"));
+    let mut names = ["ARCHITECTURE.md", "SECURITY.md"].map(str::to_owned).to_vec();
+    for folder in ["docs", "docs/notebook", "monitoring"] {
+        for entry in fs::read_dir(root.join(folder))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            let ends = [".md", ".toml", ".svg", ".png", ".json", "alerts.yml"];
+            if ends.iter().any(|end| name.ends_with(end)) {
+                names.push(format!("{folder}/{name}"));
+            }
         }
     }
     names.sort();
@@ -214,6 +217,32 @@ mod tests {
             let end = [".md", ".toml"].iter().find_map(|end| Some(name.find(end)? + end.len()));
             end.map(|end| name[..end].to_owned())
         })
+    }
+
+    /// What is not installed: pictures of reports, and the source.
+    const ABSENT: [&str; 2] = ["docs/gallery/", "crates/"];
+
+    #[test]
+    fn links_of_installed_documents_are_installed() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository");
+        let have = documents(root).expect("documents");
+        let mut count = 0;
+        for name in have.iter().filter(|name| name.ends_with(".md")) {
+            let text = fs::read_to_string(root.join(name)).expect("a text");
+            let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+            for link in links.filter(|link| !link.is_empty() && !link.contains(':')) {
+                let folder = Path::new(name).parent().expect("a folder");
+                let mut path = Vec::new();
+                for part in folder.join(link).iter().map(|part| part.to_string_lossy()) {
+                    if part == ".." { drop(path.pop()) } else { path.push(part.into_owned()) }
+                }
+                let path = path.join("/");
+                count += 1;
+                let is_absent = ABSENT.iter().any(|absent| path.starts_with(absent));
+                assert!(is_absent || have.contains(&path), "{name}: {link} ({path})");
+            }
+        }
+        assert!(count > 100, "{count} links");
     }
 
     /// Messages, help and man pages are made of literals and of comments of options.
