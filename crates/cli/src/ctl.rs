@@ -492,7 +492,7 @@ impl Session {
                 self.change("nvmf_subsystem_add_listener", verb)
             }
             ListenerVerb::Remove { .. } => self.change("nvmf_subsystem_remove_listener", verb),
-            ListenerVerb::List { nqn } => self.show_each(nqn.as_deref(), "address", addresses),
+            ListenerVerb::List { nqn } => self.listeners(nqn.as_deref()),
         }
     }
 
@@ -513,22 +513,33 @@ impl Session {
             HostVerb::Remove { nqn, host } => {
                 self.change("nvmf_subsystem_remove_host", one(nqn, host))
             }
-            HostVerb::List { nqn } => self.show_each(nqn.as_deref(), "host", hosts),
+            HostVerb::List { nqn } => self.hosts(nqn.as_deref()),
         }
     }
 
-    /// Prints something that a subsystem has several of.
-    fn show_each(
-        &mut self,
-        nqn: Option<&str>,
-        name: &str,
-        of: fn(&Value) -> Vec<String>,
-    ) -> Result<(), Failure> {
-        let (mut table, mut all) = (Table::new(&["subsystem", name]), Vec::new());
+    /// The addresses at which subsystems are served, and whether hosts come with TLS there.
+    fn listeners(&mut self, nqn: Option<&str>) -> Result<(), Failure> {
+        let (mut table, mut all) = (Table::new(&["subsystem", "address", "tls"]), Vec::new());
         for subsystem in self.subsystems(nqn)? {
-            for value in of(&subsystem) {
-                all.push(json!({ "subsystem": subsystem["nqn"], name: value }));
-                table.row(vec![text(&subsystem["nqn"]), value]);
+            let params = json!({ "nqn": subsystem["nqn"] });
+            for one in list(&self.call("nvmf_subsystem_get_listeners", params)?) {
+                let (address, tls) = (session::url(&one["address"]), shown(&one["tls"], "off"));
+                table.row(vec![text(&subsystem["nqn"]), address.clone(), tls.clone()]);
+                all.push(json!({ "subsystem": subsystem["nqn"], "address": address, "tls": tls }));
+            }
+        }
+        self.show(&all.into(), &table.text())
+    }
+
+    /// The hosts that may connect, with the names of their keys.
+    fn hosts(&mut self, nqn: Option<&str>) -> Result<(), Failure> {
+        let (mut table, mut all) = (Table::new(&["subsystem", "host", "keys"]), Vec::new());
+        for subsystem in self.subsystems(nqn)? {
+            for host in hosts(&subsystem) {
+                let of = list(&subsystem["hosts"]).iter().find(|one| one["nqn"] == host.as_str());
+                let keys = of.map(keys).unwrap_or_default();
+                table.row(vec![text(&subsystem["nqn"]), host.clone(), keys.join(" ")]);
+                all.push(json!({ "subsystem": subsystem["nqn"], "host": host, "keys": keys }));
             }
         }
         self.show(&all.into(), &table.text())
@@ -625,6 +636,13 @@ fn absolute(path: &Option<String>) -> Option<String> {
 }
 
 /// The hosts that may connect to a subsystem.
+/// The kinds of keys that a host has, each with its name or file.
+fn keys(host: &Value) -> Vec<String> {
+    let all = host.as_object().into_iter().flatten();
+    let keys = all.filter(|(name, value)| *name != "nqn" && !value.is_null());
+    keys.map(|(name, value)| format!("{name}={}", shown(value, ""))).collect()
+}
+
 fn hosts(subsystem: &Value) -> Vec<String> {
     match subsystem["allow_any_host"] == true {
         true => vec!["any".to_owned()],

@@ -99,7 +99,7 @@ impl Session {
     pub(super) fn namespaces(&mut self, nqn: Option<&str>) -> Result<(), Failure> {
         let (subsystems, bdevs) =
             (self.subsystems(nqn)?, self.call("bdev_get_bdevs", Value::Null)?);
-        let head = ["subsystem", ">nsid", ">size", ">block", "uuid", "bdev", "device"];
+        let head = ["subsystem", ">nsid", ">size", ">block", "uuid", "bdev", "device", "hosts"];
         let mut table = Table::new(&head);
         let mut all = Vec::new();
         for subsystem in &subsystems {
@@ -115,6 +115,7 @@ impl Session {
                     text(&namespace["uuid"]),
                     text(&namespace["bdev_name"]),
                     bdev.map(stands_on).unwrap_or_default(),
+                    seen_by(namespace),
                 ]);
                 let mut one = namespace.clone();
                 one["device"] = bdev.map(stands_on).into();
@@ -126,6 +127,16 @@ impl Session {
         }
         self.show(&all.into(), &table.text())
     }
+}
+
+/// The hosts that see a namespace.
+fn seen_by(namespace: &Value) -> String {
+    if namespace["no_auto_visible"] != true {
+        return "all".to_owned();
+    }
+    let hosts: Vec<String> =
+        list(&namespace["hosts"]).iter().map(|one| text(&one["nqn"])).collect();
+    if hosts.is_empty() { "none".to_owned() } else { hosts.join(" ") }
 }
 
 /// Whether nobody named a block device: it is called like its file, or has a name of ours.

@@ -846,6 +846,11 @@ fn keys_have_names_are_changed_while_hosts_are_connected_and_are_kept() {
     let inline = weft(DRIVERS[0], inline).fault();
     assert!(inline.contains("not the secret") && !inline.contains("DHHC"), "{inline}");
 
+    let control = target.said["control"].as_str().expect("said");
+    let listed = weft(DRIVERS[0], ["ctl", "--control", control, "host", "list"]).text();
+    assert!(listed.contains("dhchap_key=key0 dhchap_ctrlr_key=key1"), "{listed}");
+    let listed = weft(DRIVERS[0], ["ctl", "--control", control, "listener", "list"]).text();
+    assert!(listed.contains("tls") && listed.contains(" off"), "{listed}");
     let shown = call(&mut client, "nvmf_get_subsystems", json!({"nqn": NQN})).expect("one");
     let named = json!([{"nqn": host, "dhchap_key": "key0", "dhchap_ctrlr_key": "key1"}]);
     assert_eq!(shown[0]["hosts"], named);
@@ -962,6 +967,11 @@ fn classes_are_set_and_deleted_under_load_and_kept() {
         let qos = class_of_queue(&mut client, 1);
         assert!(is_in_force(&qos), "{change}: {qos}");
     }
+    let listed = weft(DRIVERS[0], ["ctl", "--control", &control, "controller", "list", "--json"]);
+    let one = &listed.json()[0];
+    let peer = one["peer"].as_str().expect("the host is connected");
+    assert!(peer.starts_with("tcp://127.0.0.1:"), "{one}");
+    assert_eq!((&one["tls"], &one["authenticated"]), (&json!(false), &json!(false)));
     drop(load);
     for (words, part) in [
         ("delete", "there is no rule for all queues"),

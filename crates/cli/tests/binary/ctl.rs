@@ -164,6 +164,12 @@ fn every_parameter_of_a_subsystem_and_a_namespace_can_be_set() {
          --set nguid=00112233445566778899aabbccddeeff",
     )
     .text();
+    assert!(ctl(&control, "namespace list").text().contains(" all"), "every host sees it");
+    ctl(&control, "namespace add nqn.2026-01.io.weft:set --null 1MiB --no-auto-visible").text();
+    assert!(ctl(&control, "namespace list").text().contains(" none"));
+    ctl(&control, "namespace add-host nqn.2026-01.io.weft:set 2 nqn.2014-08.org.example:h").text();
+    let listed = ctl(&control, "namespace list").text();
+    assert!(listed.contains(" nqn.2014-08.org.example:h"), "{listed}");
     let saved = call(&mut client, "framework_get_config", json!({"name": "nvmf"})).expect("it");
     let saved = saved.to_string();
     for part in ["\"qid_max\":2", "\"admin_label\":\"shelf\"", "\"read_only\":true"] {
