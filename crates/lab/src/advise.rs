@@ -28,7 +28,7 @@ pub use confirm::{confirm, confirming, only};
 use kind::Kind;
 use load::Load;
 use measured::{mean_iops, point_of};
-use model::{Known, Said};
+use model::{Forecast, Known};
 pub use prices::Prices;
 pub use question::Question;
 use way::{All, Among, Way, Wire, label_of, way_of};
@@ -270,9 +270,9 @@ fn row(
 }
 
 /// Each tenant, with the least depth at which it holds while the others have their greatest.
-fn tenants(load: &Load<'_>, said: &[Said], questions: &[Question]) -> Vec<Tenant> {
+fn tenants(load: &Load<'_>, said: &[Forecast], questions: &[Question]) -> Vec<Tenant> {
     let deepest = load.deepest();
-    let of = |(place, (said, question)): (usize, (&Said, &Question))| {
+    let of = |(place, (said, question)): (usize, (&Forecast, &Question))| {
         let verdict = verdict(said, question);
         let holds = |depth: &usize| {
             let mut depths = deepest.clone();
@@ -294,7 +294,7 @@ fn tenants(load: &Load<'_>, said: &[Said], questions: &[Question]) -> Vec<Tenant
 }
 
 /// What was not measured as it is asked for, and what was not modelled.
-fn notes(load: &Load<'_>, said: &[Said], known: &[&Known]) -> Vec<String> {
+fn notes(load: &Load<'_>, said: &[Forecast], known: &[&Known]) -> Vec<String> {
     let mut notes: Vec<String> = load.note.clone().into_iter().collect();
     if load.is_recorded() {
         notes.push("not measured, but simulated: arrivals as they were recorded".to_owned());
@@ -356,7 +356,7 @@ fn predicted(load: &Load<'_>, iops: f64) -> Vec<Point> {
     all.map(at).skip_while(Option::is_none).map_while(|point| point).collect()
 }
 
-fn verdict(said: &Said, question: &Question) -> Verdict {
+fn verdict(said: &Forecast, question: &Question) -> Verdict {
     let [_, p99, _] = *said.prediction.quantiles_ns;
     match (p99.low > question.p99_ns, p99.high <= question.p99_ns) {
         (true, _) => Verdict::Fails,

@@ -34,7 +34,13 @@ fn a_target_that_serves_has_no_fault_and_what_cannot_be_reached_is_one() {
         assert!(found.iter().all(|one| one["severity"] != "fault"), "{found:#?}");
         let answers = one(&found, "answers, with 1 namespace");
         assert_eq!(answers["severity"], "ok");
-        one(&found, "nothing to do at the target");
+        // A hypervisor may take time from this machine meanwhile, which is something to do.
+        let is_quiet = |text: &str| {
+            ["nothing to do at the target", "the hypervisor takes"]
+                .iter()
+                .any(|of| text.contains(of))
+        };
+        assert!(found.iter().any(|one| one["what"].as_str().is_some_and(is_quiet)), "{found:#?}");
 
         // The addresses alone: one that nobody listens at, and a name that is not served.
         let closed = format!("nvme-tcp://127.0.0.1:1/{NQN}");

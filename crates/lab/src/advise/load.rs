@@ -6,7 +6,7 @@ use weft_advise::network::{Class, Link, together};
 use weft_advise::transfer::Change;
 use weft_advise::{Arrivals, Network, Outcome};
 
-use super::model::{Known, SEED, Said};
+use super::model::{Forecast, Known, SEED};
 use super::question::Question;
 use super::way::Among;
 use super::what_if::WhatIf;
@@ -101,7 +101,7 @@ impl<'a> Load<'a> {
     ///
     /// # Errors
     /// It would be a guess.
-    pub(super) fn at(&self, times: f64, depths: &[usize]) -> Result<Vec<Said>, String> {
+    pub(super) fn at(&self, times: f64, depths: &[usize]) -> Result<Vec<Forecast>, String> {
         let all = || self.tenants.iter().zip(depths);
         let link = |one: &Tenant<'_>| Some(one.steps[1].link?.used(times * one.rate));
         carried(self.tenants.iter().filter_map(link))?;
@@ -125,7 +125,7 @@ impl<'a> Load<'a> {
             let (worked, after): (Vec<_>, Vec<_>) = (own(&worked), own(&after));
             let found = Change { before: &before, worked: &worked, after: &after };
             let found = found.of(&known.prediction, times * tenant.rate);
-            let said = |prediction| Said { prediction, is_measured: false };
+            let said = |prediction| Forecast { prediction, is_measured: false };
             found.map(said).ok_or_else(|| {
                 "what was measured does not serve this rate, and what is put in its place may"
                     .to_owned()

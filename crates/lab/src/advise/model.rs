@@ -39,7 +39,7 @@ struct Model {
 
 /// What is said of a rate.
 #[derive(Clone, Debug)]
-pub(super) struct Said {
+pub(super) struct Forecast {
     pub(super) prediction: Prediction,
     /// Whether it comes from measured cells alone, since no model explains them.
     pub(super) is_measured: bool,
@@ -95,7 +95,7 @@ impl Model {
         })
     }
 
-    fn at(&self, rate: f64, depth: usize) -> Result<Said, String> {
+    fn at(&self, rate: f64, depth: usize) -> Result<Forecast, String> {
         let least = self.slowest() / BELOW;
         if rate < least {
             return Err(format!(
@@ -104,7 +104,7 @@ impl Model {
                 units::count(least)
             ));
         }
-        let said = |is_measured| move |prediction| Said { prediction, is_measured };
+        let said = |is_measured| move |prediction| Forecast { prediction, is_measured };
         match self.fit.predict(rate, depth, self.cores, SEED) {
             Ok(prediction) => Ok(said(false)(prediction)),
             Err(Refusal::NotExplained { .. }) => {
@@ -169,7 +169,7 @@ impl Known {
     ///
     /// # Errors
     /// It would be a guess.
-    pub(super) fn at(&self, rate: f64, depth: usize) -> Result<Said, String> {
+    pub(super) fn at(&self, rate: f64, depth: usize) -> Result<Forecast, String> {
         let [(_, only)] = &self.models[..] else {
             let one = |(weight, model): &(f64, Model)| Ok((*weight, model.at(rate, depth)?));
             let all = self.models.iter().map(one).collect::<Result<Vec<_>, String>>()?;
@@ -179,7 +179,7 @@ impl Known {
                 "of the measured requests on both sides of these some are served at this rate, \
                  and some are not",
             )?;
-            return Ok(Said { prediction, is_measured });
+            return Ok(Forecast { prediction, is_measured });
         };
         only.at(rate, depth)
     }

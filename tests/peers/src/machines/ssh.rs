@@ -64,7 +64,7 @@ fn write_other_build(program: &Path, path: &str) -> Result<()> {
 impl<'a> Ssh<'a> {
     fn start(bench: &'a Bench) -> Result<Self> {
         let (host, client) = (key(&bench.path("host")?)?, key(&bench.path("client")?)?);
-        key(&bench.path("stranger")?)?;
+        key(&bench.path("unknown")?)?;
         let greeted = key(&bench.path("greeted")?)?;
         let greeting = "command=\"echo This account is for mail only.\"";
         fs::write(bench.path("authorized")?, format!("{client}{greeting} {greeted}"))?;
@@ -80,7 +80,7 @@ impl<'a> Ssh<'a> {
         let config = [
             describe("wb", "10.77.1.2", &client, &known),
             describe("wc", "10.77.2.2", &client, &known),
-            describe("refused", "10.77.1.2", &bench.path("stranger")?, &known),
+            describe("refused", "10.77.1.2", &bench.path("unknown")?, &known),
             describe("greeting", "10.77.1.2", &bench.path("greeted")?, &known),
             describe("unverified", "10.77.1.2", &client, "/dev/null"),
             describe("closed", "10.77.1.1", &client, &known),

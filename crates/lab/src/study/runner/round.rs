@@ -241,7 +241,9 @@ impl Runner<'_> {
             }
             let cpus = &self.settings.capabilities.cpus;
             let transport = text(&cell.configuration, key::TRANSPORT);
-            let path = self.path(transport).ok_or("its other end is on another machine")?;
+            let path = self.path(transport).ok_or(
+                "its other end is on another machine, or no RDMA device here has an IPv4 address",
+            )?;
             let rdma = &self.settings.rdma;
             let link = link::Link { transport: path.0, address: path.1, rdma };
             let record = link::measure(&plan.name, cell, &plan.measure, &link, cpus)?;
