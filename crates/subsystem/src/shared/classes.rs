@@ -133,6 +133,7 @@ impl ClassWord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Hosts;
 
     fn rule(
         host: Option<&str>,
@@ -162,11 +163,14 @@ mod tests {
             rule(Some("h"), Some("s"), None, Latency),
         ];
         // Of two that say as much the first decides.
-        let group = |names: &str| rule(Some(names), None, None, Latency);
-        let equals = [group("a*"), group("*z")];
+        let group = |other: &str| QosRule {
+            host: Hosts::group(["h", other].map(str::to_owned)),
+            ..rule(None, None, None, Latency)
+        };
+        let equals = [group("a"), group("b")];
         assert_eq!(equals[0].rank(), equals[1].rank());
         let expected = ClassSource::Rule(Latency, 0);
-        assert_eq!(ClassSource::of(&equals, ("a to z", "t"), 1, None), expected);
+        assert_eq!(ClassSource::of(&equals, ("h", "t"), 1, None), expected);
         for (host, subsystem, port, place) in [
             ("g", "t", 1, 0),
             ("g", "t", 2, 1),
