@@ -626,7 +626,7 @@ impl ReactorDevice {
 }
 
 /// Watches a descriptor, if there is one.
-fn watch(
+pub(super) fn watch(
     reactor: &mut Reactor,
     descriptor: Option<BorrowedFd<'_>>,
 ) -> io::Result<Option<ReadyFlag>> {

@@ -4,16 +4,20 @@
 //! reads; what a poll has found is answered by one chain. The serving end of READs does nothing,
 //! since its adapter serves them.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 use weft_reactor::{
-    BUFFER_BYTES_MAX, Buffer, Config, Reactor, ReactorCompletion, ReadyFlag, WaitLimit,
+    BUFFER_BYTES_MAX, Buffer, Config, Outcome, Owner, Reactor, ReactorCompletion, ReadyFlag,
+    Source, Token, WaitLimit,
 };
 
-use super::engine::{number, short};
+use super::engine::{number, short, watch};
 use super::pair::without_short_piece;
 use super::verbs::{
     Access, CmEvent, CompletionQueue, Device, Domain, Endpoint, Incoming, Listener, Manager,
@@ -347,8 +351,33 @@ fn invalid(why: &str) -> io::Error {
 struct Events {
     manager: Manager,
     reactor: Reactor,
-    flags: Vec<ReadyFlag>,
+    flags: Flags,
     completions: Vec<ReactorCompletion>,
+}
+
+/// The flags of the descriptors, which end a sleep of the reactor.
+#[derive(Clone, Debug, Default)]
+struct Flags(Rc<RefCell<Vec<ReadyFlag>>>);
+
+impl Flags {
+    fn watch(&self, reactor: &mut Reactor, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let flag = watch(reactor, descriptor)?;
+        self.0.borrow_mut().extend(flag);
+        Ok(())
+    }
+}
+
+impl Source for Flags {
+    fn poll(&mut self, ready: &mut Vec<ReactorCompletion>) {
+        let token = Token::new(Owner(0), 0);
+        let set = self.0.borrow().iter().filter(|flag| flag.take()).count();
+        let completion = || ReactorCompletion { token, outcome: Outcome::SourceEvents };
+        ready.extend((0..set).map(|_| completion()));
+    }
+
+    fn arm(&mut self, ready: &mut Vec<ReactorCompletion>) {
+        self.poll(ready);
+    }
 }
 
 impl Events {
@@ -356,12 +385,9 @@ impl Events {
         let config = Config { pool_bytes: BUFFER_BYTES_MAX, ..Config::default() };
         let mut reactor = Reactor::new(config).map_err(io::Error::other)?;
         let manager = provider.open(reactor.waker())?;
-        let mut flags = Vec::new();
-        if let Some(descriptor) = manager.descriptor() {
-            let flag = ReadyFlag::new();
-            reactor.watch(descriptor, flag.clone())?;
-            flags.push(flag);
-        }
+        let flags = Flags::default();
+        flags.watch(&mut reactor, manager.descriptor())?;
+        reactor.add_source(Box::new(flags.clone()));
         Ok(Self { manager, reactor, flags, completions: Vec::new() })
     }
 
@@ -435,11 +461,7 @@ impl End {
         access: impl FnOnce(&Device) -> Access,
     ) -> io::Result<Self> {
         let device = endpoint.open_device()?;
-        if let Some(descriptor) = device.descriptor() {
-            let flag = ReadyFlag::new();
-            events.reactor.watch(descriptor, flag.clone())?;
-            events.flags.push(flag);
-        }
+        events.flags.watch(&mut events.reactor, device.descriptor())?;
         let depth = u32::from(probe.depth);
         // A request may have been answered before its own completion is found, and one wakes the
         // peer up.
