@@ -635,7 +635,6 @@ fn absolute(path: &Option<String>) -> Option<String> {
     })
 }
 
-/// The hosts that may connect to a subsystem.
 /// The kinds of keys that a host has, each with its name or file.
 fn keys(host: &Value) -> Vec<String> {
     let all = host.as_object().into_iter().flatten();
@@ -643,6 +642,7 @@ fn keys(host: &Value) -> Vec<String> {
     keys.map(|(name, value)| format!("{name}={}", shown(value, ""))).collect()
 }
 
+/// The hosts that may connect to a subsystem.
 fn hosts(subsystem: &Value) -> Vec<String> {
     match subsystem["allow_any_host"] == true {
         true => vec!["any".to_owned()],
