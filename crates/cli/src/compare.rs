@@ -88,8 +88,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 /// The sessions of a set: those in a directory of theirs, or the directory itself.
 fn sessions(set: &Path) -> Result<Vec<Results>, Failure> {
     let load = |path: &Path| {
+        let loaded = results::load(path).map_err(Failure::because)?;
         tell_faults("weft study compare", path);
-        results::load(path).map_err(Failure::because)
+        Ok(loaded)
     };
     let is_session = |path: &Path| path.join(file::RECORDS).exists();
     if set.join(COMPARISON).exists() {
