@@ -15,7 +15,7 @@ pub(crate) struct ZeroesOptions {
     #[command(flatten)]
     namespace: NamespaceChoice,
     #[command(flatten)]
-    telling: output::Telling,
+    report: output::BlockReport,
     /// First logical block (SLBA).
     #[arg(long, default_value_t = 0, value_name = "BLOCK")]
     start_block: u64,
@@ -33,7 +33,7 @@ pub(crate) fn write_zeroes(options: &ZeroesOptions) -> Result<(), Failure> {
     let length = bytes_of(options.block_count, &namespace)?;
     namespace.write_zeroes(offset, length, options.deac)?;
     let nsid = namespace.nsid();
-    options.telling.done(&format!("zeroed {length} bytes of namespace {nsid}"), nsid, length)?;
+    options.report.print(&format!("zeroed {length} bytes of namespace {nsid}"), nsid, length)?;
     Ok(controller.disconnect()?)
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct DsmOptions {
     #[command(flatten)]
     namespace: NamespaceChoice,
     #[command(flatten)]
-    telling: output::Telling,
+    report: output::BlockReport,
     /// Deallocate: what the blocks hold is given up. There is no other attribute here.
     #[arg(long, required = true)]
     ad: bool,
@@ -71,6 +71,6 @@ pub(crate) fn dsm(options: &DsmOptions) -> Result<(), Failure> {
     namespace.deallocate(&ranges)?;
     let bytes: u64 = ranges.iter().map(|(_, length)| length).sum();
     let nsid = namespace.nsid();
-    options.telling.done(&format!("deallocated {bytes} bytes of namespace {nsid}"), nsid, bytes)?;
+    options.report.print(&format!("deallocated {bytes} bytes of namespace {nsid}"), nsid, bytes)?;
     Ok(controller.disconnect()?)
 }

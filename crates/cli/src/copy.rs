@@ -15,7 +15,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     namespace: NamespaceChoice,
     #[command(flatten)]
-    telling: output::Telling,
+    report: output::BlockReport,
     /// First logical block that is written (SDLBA).
     #[arg(long, value_name = "BLOCK")]
     sdlba: u64,
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     namespace.copy(bytes_of(options.sdlba, &namespace)?, &sources, options.fua)?;
     let bytes: u64 = sources.iter().map(|source| source.length).sum();
     let nsid = namespace.nsid();
-    options.telling.done(&format!("copied {bytes} bytes to namespace {nsid}"), nsid, bytes)?;
+    options.report.print(&format!("copied {bytes} bytes to namespace {nsid}"), nsid, bytes)?;
     Ok(controller.disconnect()?)
 }
 

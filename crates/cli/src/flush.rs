@@ -14,13 +14,13 @@ pub(crate) struct Options {
     #[command(flatten)]
     namespace: NamespaceChoice,
     #[command(flatten)]
-    telling: output::Telling,
+    report: output::BlockReport,
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (controller, namespace) = options.connection.namespace(&options.namespace)?;
     namespace.flush()?;
     let nsid = namespace.nsid();
-    options.telling.done(&format!("flushed namespace {nsid}"), nsid, 0)?;
+    options.report.print(&format!("flushed namespace {nsid}"), nsid, 0)?;
     Ok(controller.disconnect()?)
 }

@@ -62,22 +62,22 @@ pub(crate) fn json(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
-/// How a verb that has treated blocks tells it.
+/// The report of a verb about the blocks of a namespace that it treated.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Telling {
+pub(crate) struct BlockReport {
     /// Output format: a line on standard error, or an object on standard output.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }
 
-impl Telling {
+impl BlockReport {
     /// Whether standard output is for programs.
     pub(crate) fn is_json(self) -> bool {
         matches!(self.output_format, Format::Json)
     }
 
     /// So many bytes of a namespace were treated, as the text says.
-    pub(crate) fn done(self, text: &str, nsid: u32, bytes: u64) -> Result<(), Failure> {
+    pub(crate) fn print(self, text: &str, nsid: u32, bytes: u64) -> Result<(), Failure> {
         if self.is_json() {
             return print_json(&json!({ "nsid": nsid, "bytes": bytes }));
         }

@@ -23,7 +23,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     namespace: NamespaceChoice,
     #[command(flatten)]
-    telling: output::Telling,
+    report: output::BlockReport,
     /// First logical block (SLBA).
     #[arg(long, default_value_t = 0, value_name = "BLOCK")]
     start_block: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn read(options: &Options) -> Result<(), Failure> {
-    if options.telling.is_json() && options.data.is_none() {
+    if options.report.is_json() && options.data.is_none() {
         return Err(Failure::because("standard output is for JSON: give --data FILE"));
     }
     let (controller, namespace) = options.connection.namespace(&options.namespace)?;
@@ -65,8 +65,8 @@ pub(crate) fn read(options: &Options) -> Result<(), Failure> {
         left -= now;
     }
     sink.finish()?;
-    if options.telling.is_json() {
-        options.telling.done("", namespace.nsid(), length)?;
+    if options.report.is_json() {
+        options.report.print("", namespace.nsid(), length)?;
     }
     Ok(controller.disconnect()?)
 }
@@ -127,7 +127,7 @@ fn each_piece(
         left -= got;
     }
     let nsid = namespace.nsid();
-    options.telling.done(&format!("{what} {done} bytes {how} namespace {nsid}"), nsid, done)?;
+    options.report.print(&format!("{what} {done} bytes {how} namespace {nsid}"), nsid, done)?;
     Ok(controller.disconnect()?)
 }
 
