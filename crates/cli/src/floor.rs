@@ -134,7 +134,7 @@ fn floor(options: &Options) -> Result<Floor, Failure> {
         (Some(_), RdmaOperation::Send) => {
             (capsule(CAPSULE_BYTES), capsule(RESPONSE_BYTES) + READ_BYTES)
         }
-        (Some(_), RdmaOperation::Read) => (capsule(CAPSULE_BYTES), READ_BYTES),
+        (Some(_), RdmaOperation::Read) => (0, READ_BYTES),
     };
     let bytes = |given: Option<u64>, otherwise| {
         given.map_or(otherwise, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))

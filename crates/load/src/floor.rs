@@ -327,10 +327,13 @@ impl Floor {
     }
 }
 
-/// What both ends came to. If the server failed, the client only saw the end of its connection.
+/// What both ends came to. If the server failed, the client only saw the end of its connection; if
+/// it waited in vain, the client says why.
 fn both(client: io::Result<FloorResult>, server: io::Result<Usage>) -> io::Result<FloorResult> {
-    let server = server?;
-    Ok(FloorResult { server, ..client? })
+    match (client, server) {
+        (Err(client), Err(server)) if server.kind() == io::ErrorKind::TimedOut => Err(client),
+        (client, server) => Ok(FloorResult { server: server?, ..client? }),
+    }
 }
 
 /// Both ends of a new connection.

@@ -1,4 +1,4 @@
-//! The same over RDMA: SENDs there and back, or READs, over one queue pair.
+//! The raw link over RDMA: SENDs there and back, or READs, over one queue pair.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -75,12 +75,18 @@ impl RdmaFloor {
     /// measures.
     ///
     /// # Errors
-    /// The connection cannot be made, or fails.
+    /// The connection cannot be made, or fails; or the adapters serve fewer READs at a time than
+    /// are to be in flight.
     pub fn drive(&self, from: Option<IpAddr>, remote: SocketAddr) -> io::Result<FloorResult> {
         self.cpus.map_or(Ok(()), |(_, cpu)| pin_current_thread(cpu))?;
         let from = from.map(|address| SocketAddr::new(address, 0));
         let client = ProbeClient::connect(&self.provider, self.probe, from, remote)?;
-        let ends = client.ends();
+        let (ends, depth) = (client.ends(), client.depth());
+        if depth < self.probe.depth {
+            let why =
+                format!("the adapters serve {depth} READs at a time: the depth is at most that");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
         let before = Usage::of_this_thread();
         let count_from = monotonic_time() + self.ramp;
         let end = count_from + self.runtime;
@@ -115,7 +121,7 @@ pub fn read_of(bytes: u32, depth: u16, spin: bool) -> Probe {
 
 #[cfg(test)]
 mod tests {
-    use weft_transport::rdma::software::Fabric;
+    use weft_transport::rdma::software::{Conditions, Fabric};
 
     use super::*;
 
@@ -129,17 +135,32 @@ mod tests {
         }
     }
 
+    fn reads(depth: u16, spin: bool) -> Probe {
+        let probe = read_of(4096, depth, spin);
+        Probe { operation: ProbeOperation::Read, request_bytes: 0, ..probe }
+    }
+
     #[test]
     fn answers_are_counted_after_the_ramp() {
-        for operation in [ProbeOperation::Send, ProbeOperation::Read] {
-            for spin in [false, true] {
-                let probe = Probe { operation, ..read_of(4096, 8, spin) };
+        for spin in [false, true] {
+            for probe in [read_of(4096, 8, spin), reads(8, spin)] {
                 let result = floor(probe).measure([10, 0, 0, 1].into()).expect("a result");
                 assert!(result.messages > 0 && result.measured >= Duration::from_millis(60));
                 assert_eq!(result.latency.count(), result.messages);
                 assert_eq!(result.ends.1.ip(), IpAddr::from([10, 0, 0, 1]));
             }
         }
+    }
+
+    #[test]
+    fn a_depth_that_the_adapters_do_not_serve_is_refused() {
+        let mut conditions = Conditions::default();
+        conditions.attributes.responder_resources_max = 2;
+        let provider = Provider::Software(Fabric::new(conditions));
+        let floor = |depth| RdmaFloor { provider: provider.clone(), ..floor(reads(depth, false)) };
+        assert!(floor(2).measure([10, 0, 0, 1].into()).is_ok());
+        let error = floor(3).measure([10, 0, 0, 1].into()).expect_err("beyond what is served");
+        assert!(error.to_string().contains("serve 2 READs at a time"), "{error}");
     }
 
     #[test]

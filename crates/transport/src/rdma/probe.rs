@@ -68,7 +68,7 @@ pub enum ProbeOperation {
 pub struct Probe {
     /// The operation.
     pub operation: ProbeOperation,
-    /// Bytes of a request; a READ has none.
+    /// Bytes of a request; 0 of a READ, which has none.
     pub request_bytes: u32,
     /// Bytes of a response, or of what is read.
     pub response_bytes: u32,
@@ -85,7 +85,12 @@ impl Probe {
     /// What is asked for is beyond a bound.
     pub fn check(&self) -> io::Result<()> {
         let sizes = 1..=MESSAGE_BYTES_MAX;
-        if !sizes.contains(&self.request_bytes) || !sizes.contains(&self.response_bytes) {
+        let has_request = self.operation == ProbeOperation::Send;
+        if !has_request && self.request_bytes > 0 {
+            return Err(invalid("a READ has no request"));
+        }
+        let request_fits = !has_request || sizes.contains(&self.request_bytes);
+        if !request_fits || !sizes.contains(&self.response_bytes) {
             return Err(invalid("a message over RDMA has 1 byte to 2 MiB"));
         }
         if !(1..=PROBE_DEPTH_MAX).contains(&self.depth) {
@@ -204,7 +209,9 @@ impl ProbeServer {
             ..Access::default()
         })?;
         // One more than may be in flight: a request may come before its predecessor is polled.
-        end.receive(usize::from(probe.depth) + 1)?;
+        if !remote_read {
+            end.receive(usize::from(probe.depth) + 1)?;
+        }
         // iWARP's connection requests need not say how many READs they want served.
         let wanted = match asked.responder_resources {
             0 => u8::try_from(probe.depth).unwrap_or(u8::MAX),
@@ -625,6 +632,8 @@ mod tests {
         spin: false,
     };
 
+    const READ: Probe = Probe { operation: ProbeOperation::Read, request_bytes: 0, ..PROBE };
+
     /// Answers of a probe whose two ends are on a fabric, and the requests in flight.
     fn answers(conditions: Conditions, probe: Probe) -> (u64, u16) {
         let provider = Provider::Software(Fabric::new(conditions));
@@ -654,8 +663,8 @@ mod tests {
     #[test]
     fn sends_and_reads_are_answered() {
         for spin in [false, true] {
-            for operation in [ProbeOperation::Send, ProbeOperation::Read] {
-                let probe = Probe { operation, spin, ..PROBE };
+            for probe in [PROBE, READ] {
+                let probe = Probe { spin, ..probe };
                 assert_eq!(answers(Conditions::default(), probe), (1000, 4), "{probe:?}");
             }
         }
@@ -666,7 +675,7 @@ mod tests {
         let mut conditions = Conditions::default();
         conditions.attributes.initiator_depth_max = 2;
         conditions.attributes.responder_resources_max = 2;
-        let probe = Probe { operation: ProbeOperation::Read, depth: 64, ..PROBE };
+        let probe = Probe { depth: 64, ..READ };
         assert_eq!(answers(conditions.clone(), probe), (1000, 2));
         assert_eq!(answers(conditions, Probe { depth: 64, ..PROBE }), (1000, 64));
     }
@@ -680,8 +689,8 @@ mod tests {
             ..Conditions::default().attributes
         };
         let conditions = Conditions { attributes, ..Conditions::default() };
-        for operation in [ProbeOperation::Send, ProbeOperation::Read] {
-            let probe = Probe { operation, depth: 1, ..PROBE };
+        for probe in [PROBE, READ] {
+            let probe = Probe { depth: 1, ..probe };
             assert_eq!(answers(conditions.clone(), probe), (1000, 1));
         }
     }
@@ -700,6 +709,8 @@ mod tests {
             Probe { depth: PROBE_DEPTH_MAX + 1, ..PROBE },
             Probe { response_bytes: 0, ..PROBE },
             Probe { request_bytes: MESSAGE_BYTES_MAX + 1, ..PROBE },
+            Probe { request_bytes: 0, ..PROBE },
+            Probe { request_bytes: 1, ..READ },
         ] {
             assert_eq!(Probe::of_private_data(bad.to_private_data().bytes()), None, "{bad:?}");
             assert_eq!(bad.check().expect_err("beyond a bound").kind(), ErrorKind::InvalidInput);
