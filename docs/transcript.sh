@@ -43,7 +43,7 @@ This page shows an operator how SPDK's own client (\`rpc.py\`, $("$rpc" --versio
 nothing, changes it under load, saves it and loads it again. \`docs/transcript.sh\` has made the page
 with $("$weft" --version).
 
-\`\`\`
+\`\`\`console needs the clients of SPDK
 EOF
     start "weft target --control unix:first" target.log
     target=$started
@@ -56,7 +56,7 @@ EOF
     run "rpc.py -s first nvmf_subsystem_add_listener $nqn -t tcp -a 127.0.0.1 -s 24420"
     echo '```'
     echo "A load that lasts while the rest is done:"
-    echo '```'
+    echo '```console needs the clients of SPDK'
     start "weft bench nvme-tcp://127.0.0.1:24420/$nqn?nsid=1 --rw randread --bs 4k --iodepth 8 --runtime 6 --time_based --output-format json" load.json
     load=$started
     sleep 2
@@ -74,7 +74,7 @@ EOF
     wait "$target"
     echo '```'
     echo "A new process, which has nothing until the file is loaded:"
-    echo '```'
+    echo '```console needs the clients of SPDK'
     start "weft target --control unix:second" second.log
     until_there second
     run "rpc.py -s second load_config < saved.json"

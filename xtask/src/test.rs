@@ -26,6 +26,9 @@ const FIO_REQUIRED: (&str, &str) = ("WEFT_TEST_FIO_REQUIRED", "1");
 /// The runs of the simulator with `--all`.
 const MORE_SEEDS: (&str, &str) = ("WEFT_SEEDS", "0..1000");
 
+/// With this the steps of documents that take minutes are run.
+const SLOW_STEPS: (&str, &str) = ("WEFT_TEST_SLOW_STEPS", "1");
+
 /// How many test programs run at the same time: most tests wait.
 const PROGRAMS_AT_A_TIME: usize = 2;
 
@@ -44,8 +47,8 @@ pub fn run(root: &Path, extent: Extent) -> Result<bool> {
     report.announce("tests of the crates");
     let fio = extent != Extent::Quick && report.check("fio and its examples", need_fio);
     let fio: &[_] = if fio { &[FIO_REQUIRED] } else { &[] };
-    let seeds: &[_] = if extent == Extent::All { &[MORE_SEEDS] } else { &[] };
-    run_tests(root, &mut report, &[fio, seeds].concat());
+    let slow: &[_] = if extent == Extent::All { &[MORE_SEEDS, SLOW_STEPS] } else { &[] };
+    run_tests(root, &mut report, &[fio, slow].concat());
 
     if extent == Extent::All {
         // What is compiled for it alone, which takes minutes.

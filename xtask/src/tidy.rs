@@ -119,8 +119,9 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
     }
     faults.extend(planes(&sources, &layers(root, PLANES)?));
     faults.extend(circles(&sources));
-    faults.extend(matrix::check(root, &sources)?);
-    faults.extend(documents::check(root)?);
+    let tests = matrix::Tests::of(root, &sources);
+    faults.extend(matrix::check(&tests)?);
+    faults.extend(documents::check(root, &tests)?);
     let listed = fs::read_to_string(root.join(ORDERING))?;
     faults.extend(sources.iter().filter_map(|source| unlisted_atomic(source, &listed)));
     faults.sort();

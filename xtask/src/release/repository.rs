@@ -176,8 +176,9 @@ fn check_dnf(root: &Path, copy: &Path, url: &str) -> Result<()> {
 fn steps(root: &Path, url: &str) -> Result<[String; 3]> {
     let page = fs::read_to_string(root.join("docs/install.md"))?;
     let (_, of) = page.split_once("## Repositories\n").context("no repositories")?;
-    let steps = of.split("```\n").nth(1).context("no commands")?;
-    let steps: Vec<String> = steps.lines().map(|step| step.replace("URL", url)).collect();
+    let fence = of.split("```").nth(1).context("no commands")?;
+    let steps = fence.lines().filter_map(|line| line.strip_prefix("$ "));
+    let steps: Vec<String> = steps.map(|step| step.replace("URL", url)).collect();
     let all = <[String; 3]>::try_from(steps).map_err(|steps| anyhow!("{steps:?}"))?;
     let are_so = all.iter().zip(["curl ", "echo ", "printf "]).all(|(one, so)| one.starts_with(so));
     ensure!(are_so, "{all:?}");

@@ -1,5 +1,7 @@
-//! Documents: their length in all, and that of their lines and paragraphs.
+//! Documents: their length in all, that of their lines and paragraphs, and what runs their
+//! commands.
 
+use super::matrix::Tests;
 use anyhow::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +17,7 @@ const PARAGRAPH_LINES_MAX: usize = 6;
 const FOLDERS: [&str; 4] = ["docs", "crates", "tests", "fuzz"];
 
 /// One sentence for each fault of the documents.
-pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
+pub(super) fn check(root: &Path, tests: &Tests<'_>) -> Result<Vec<String>> {
     let mut files = Vec::new();
     list(root, Path::new(""), &mut files)?;
     let (mut faults, mut count) = (Vec::new(), 0);
@@ -24,7 +26,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         if !path.starts_with(NOTEBOOK) {
             count += words(&text);
         }
-        let of_page = faults_of(&text).into_iter();
+        let of_page = faults_of(&text).into_iter().chain(commands(&text, |name| tests.has(name)));
         faults.extend(of_page.map(|(line, what)| format!("{}:{line}: {what}", path.display())));
     }
     if count > WORDS_MAX {
@@ -51,9 +53,12 @@ fn list(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// What has a letter or a digit: not the bars of tables, dashes of lists and fences.
+/// What has a letter or a digit: not the bars of tables, dashes of lists, and fences, whose first
+/// lines no page shows.
 fn words(text: &str) -> usize {
-    text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count()
+    let shown = text.lines().filter(|line| !line.trim_start().starts_with("```"));
+    let words = shown.flat_map(str::split_whitespace);
+    words.filter(|word| word.chars().any(char::is_alphanumeric)).count()
 }
 
 /// Lines and paragraphs that are too long, with the numbers of their lines. Commands, files and
@@ -85,6 +90,38 @@ fn faults_of(text: &str) -> Vec<(usize, String)> {
     faults
 }
 
+/// Fences whose commands nobody runs. A fence of commands is `console`, and `$ ` begins a step; a
+/// test of the binary runs all steps, but those of a fence with a mark, which no page shows: `slow`
+/// (with `--all`), `needs` and what, or `run by` and a test.
+fn commands(text: &str, is_test: impl Fn(&str) -> bool) -> Vec<(usize, String)> {
+    let (mut faults, mut info) = (Vec::new(), None);
+    for (line, at) in text.lines().map(str::trim_start).zip(1..) {
+        let (is_step, is_bare) = (line.starts_with("$ "), line.starts_with("weft "));
+        match (line.strip_prefix("```"), info) {
+            (Some(_), Some(_)) => info = None,
+            (Some(of), None) => {
+                info = Some(of);
+                let mark = of.strip_prefix("console").map(str::trim_start);
+                let is_known = mark.is_none_or(|mark| match mark.split_once(' ') {
+                    None => ["", "slow"].contains(&mark),
+                    Some(("needs", what)) => !what.is_empty(),
+                    Some(("run", by)) => by.strip_prefix("by ").is_some_and(&is_test),
+                    Some(_) => false,
+                });
+                if !is_known {
+                    faults.push((at, format!("nothing runs a fence of {of:?}")));
+                }
+            }
+            (None, Some("")) if is_step || is_bare => {
+                let what = "a command stands behind `$ ` in a fence of `console`";
+                faults.push((at, what.to_owned()));
+            }
+            _ => {}
+        }
+    }
+    faults
+}
+
 fn is_number((number, _): (&str, &str)) -> bool {
     number.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -96,6 +133,24 @@ mod tests {
     #[test]
     fn what_has_a_letter_or_a_digit_is_a_word() {
         assert_eq!(words("# A page\n| a | `--b` | 1 |\n|---|---|\n- c, d → e\n```\n"), 8);
+    }
+
+    #[test]
+    fn a_fence_of_commands_says_who_runs_them() {
+        let is_test = |name: &str| name == "suite/step";
+        for (fence, faults) in [
+            ("```console\n$ weft list\nit lists\n```", 0),
+            ("```console slow\n$ weft list\n```", 0),
+            ("```console needs a disk\n$ weft list\n```", 0),
+            ("```console run by suite/step\n$ weft list\n```", 0),
+            ("```console run by nobody\n$ weft list\n```", 1),
+            ("```console later\n$ weft list\n```", 1),
+            ("```\nweft list\n```", 1),
+            ("```\n$ weft list\n```", 1),
+            ("```toml\na = 1\n```\nweft lists", 0),
+        ] {
+            assert_eq!(commands(fence, is_test).len(), faults, "{fence}");
+        }
     }
 
     #[test]

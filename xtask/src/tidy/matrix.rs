@@ -17,11 +17,10 @@ const STEPS: &str = "tests/peers/src/kernels/";
 
 /// One sentence for each test that a page names and that does not exist, and for each promise
 /// without a test.
-pub(crate) fn check(root: &Path, sources: &[Source]) -> Result<Vec<String>> {
+pub(super) fn check(tests: &Tests<'_>) -> Result<Vec<String>> {
     let mut faults = Vec::new();
-    let functions: BTreeSet<&str> = sources.iter().flat_map(Source::names).collect();
     for page in [MATRIX, PROMISES] {
-        let path = root.join(page);
+        let path = tests.root.join(page);
         if !path.exists() {
             continue; // A test of tidy has other pages.
         }
@@ -30,17 +29,34 @@ pub(crate) fn check(root: &Path, sources: &[Source]) -> Result<Vec<String>> {
                 faults.push(format!("{page}:{line}: no test keeps this promise"));
             }
             for name in names {
-                let function = name.rsplit("::").next().unwrap_or(&name);
-                let exists = functions.contains(function)
-                    || has_step(sources, &name)
-                    || (name.contains('/') && root.join(&name).exists());
-                if !exists {
+                if !tests.has(&name) {
                     faults.push(format!("{page}:{line}: no test is called {name}"));
                 }
             }
         }
     }
     Ok(faults)
+}
+
+/// All that may be named as a test.
+pub(super) struct Tests<'a> {
+    root: &'a Path,
+    sources: &'a [Source],
+    functions: BTreeSet<&'a str>,
+}
+
+impl<'a> Tests<'a> {
+    pub(super) fn of(root: &'a Path, sources: &'a [Source]) -> Self {
+        Self { root, sources, functions: sources.iter().flat_map(Source::names).collect() }
+    }
+
+    /// Whether it is a function, a step with real peers or a file.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let function = name.rsplit("::").next().unwrap_or(name);
+        self.functions.contains(function)
+            || has_step(self.sources, name)
+            || (name.contains('/') && self.root.join(name).exists())
+    }
 }
 
 /// Whether `name` is `suite/step` of the tests with real peers.

@@ -1,112 +1,272 @@
-//! Commands and files of the documents run as they stand there, but for addresses, paths and times.
+//! Commands and files of the documents run as they stand there, on a machine of their own.
 
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 use crate::weft::{Folder, Target, command, text, weft};
 
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
 fn document(name: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    fs::read_to_string(root.join(name)).expect("a document")
+    fs::read_to_string(root().join(name)).expect("a document")
 }
 
-/// A port that is free now.
-fn free_port() -> u16 {
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
-    socket.local_addr().expect("an address").port()
+/// All documents, by their names in the repository.
+fn documents() -> Vec<String> {
+    let mut names = vec!["README.md".to_owned(), "CONTRIBUTING.md".to_owned()];
+    for folder in ["docs", "docs/gallery", "docs/notebook"] {
+        let entries = fs::read_dir(root().join(folder)).expect("a folder").flatten();
+        let files = entries.map(|entry| format!("{folder}/{}", entry.file_name().display()));
+        names.extend(files.filter(|name| name.ends_with(".md")));
+    }
+    names.sort();
+    names
 }
 
-/// A load may be shorter than a reader wants it.
+/// What the word after `console` says of a fence's steps, which no page shows; `cargo xtask tidy`
+/// knows the same words.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mark {
+    /// Each step runs here.
+    Runs,
+    /// Only where there are minutes for it (`cargo xtask test --all`).
+    Slow,
+    /// It needs what is not here, or another test runs it.
+    Elsewhere,
+}
+
+/// A part of a section: a file that it shows, or steps.
+enum Part {
+    File(String, String),
+    Steps(Mark, Vec<String>),
+}
+
+/// The parts of a section. The name of a file stands at the end of the text before it.
+fn parts(section: &str) -> Vec<Part> {
+    let mut found = Vec::new();
+    let mut before = "";
+    for (index, part) in section.split("```").enumerate() {
+        if index % 2 == 0 {
+            before = part.trim_end().trim_end_matches([':', '.']);
+            continue;
+        }
+        let (language, fence) = part.split_once('\n').expect("a line");
+        let mark = match language.split(' ').collect::<Vec<_>>().as_slice() {
+            ["console"] => Mark::Runs,
+            ["console", "slow"] => Mark::Slow,
+            ["console", ..] => Mark::Elsewhere,
+            _ => {
+                let name = before.rsplit('`').nth(1).filter(|_| before.ends_with('`'));
+                found.extend(name.map(|name| Part::File(name.to_owned(), fence.to_owned())));
+                continue;
+            }
+        };
+        found.push(Part::Steps(mark, steps(fence)));
+    }
+    found
+}
+
+/// The steps of a fence: lines after the prompt, and those that continue them.
+fn steps(fence: &str) -> Vec<String> {
+    let mut steps: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for line in fence.lines().map(str::trim_start) {
+        let last = steps.last_mut().filter(|_| goes_on);
+        match (line.strip_prefix("$ "), last) {
+            (Some(step), _) => steps.push(step.to_owned()),
+            (None, Some(step)) => *step += &format!("\n{line}"),
+            // What a step prints.
+            (None, None) => continue,
+        }
+        goes_on = line.ends_with('\\');
+    }
+    steps
+}
+
+/// A load may be shorter than a reader wants it; one beside which others are run, less so.
 fn shortened(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let mut short = words.clone();
     for (index, pair) in words.windows(2).enumerate() {
         if pair[0] == "--runtime" {
-            short[index + 1] = if pair[1] == "30" { "5" } else { "200ms" };
+            short[index + 1] = if pair[1] == LASTING { "5" } else { "200ms" };
         }
     }
     short.join(" ")
 }
 
-/// A script of the steps of a tutorial, and the files that it shows: what serves or loads runs
-/// beside what comes after, and has to end well.
-fn script(section: &str, folder: &Folder) -> String {
-    let mut script =
-        "set -eu -o pipefail\ntrap 'kill $targets 2> /dev/null || :' EXIT\n".to_owned();
-    script += "targets= loads=\n";
-    let mut name = String::new();
-    for (index, part) in section.split("```").enumerate() {
-        if index % 2 == 0 {
-            // The file that comes next is called so.
-            let last = part.trim_end().trim_end_matches([':', '.']);
-            name = last.rsplit('`').nth(1).unwrap_or_default().to_owned();
-            continue;
+/// The time of a load that goes on while the next steps are made.
+const LASTING: &str = "30";
+
+/// One step as a line of a script. What serves runs until the section ends, a load beside what
+/// comes after, and what shows something live for a moment.
+fn line_of(step: &str, count: usize) -> String {
+    let step = shortened(step.split("  #").next().unwrap_or(step).trim_end());
+    let step = step.strip_suffix(" &").unwrap_or(&step);
+    let is_lasting = |step: &str| !step.contains("--once");
+    match step.split(' ').collect::<Vec<_>>().as_slice() {
+        ["weft", "target", ..] => format!(
+            "{step} > said.{count} 2>&1 <&9 & targets=\"$targets $!\"\n\
+             until [ -s said.{count} ]; do kill -0 $!; sleep 0.05; done\n"
+        ),
+        ["weft", "bench", ..] if step.contains("--runtime 5") => {
+            format!("{step} > said.{count} & loads=\"$loads $!\"\nsleep 1\n")
         }
-        let (language, fence) = part.split_once('\n').expect("a line");
-        if language == "toml" {
-            folder.write(&name, fence);
-            continue;
+        ["weft", "top", ..] if is_lasting(step) => {
+            format!("timeout 3 {step} > said.{count} || test $? = 124\ntest -s said.{count}\n")
         }
-        assert_eq!(language, "console", "{section}");
-        for line in fence.lines() {
-            let step = line.strip_prefix("$ ").unwrap_or_else(|| panic!("{line} is no step"));
-            let step = shortened(step);
-            let count = script.len();
-            script += &format!("echo {}\n", shell_word(line));
-            script += &match step.split(' ').nth(1).filter(|_| step.starts_with("weft ")) {
-                Some("target") => format!(
-                    "{step} > said.{count} 2>&1 & targets=\"$targets $!\"\n\
-                     until [ -s said.{count} ]; do kill -0 $!; sleep 0.05; done\n"
-                ),
-                Some("bench") => format!("{step} > said.{count} & loads=\"$loads $!\"\nsleep 1\n"),
-                _ => format!("{step}\n"),
-            };
+        // What they found is in their exit codes.
+        ["weft", "doctor" | "advise", ..] => format!("{step} || test $? = 3 || test $? = 4\n"),
+        _ => format!("{step}\n"),
+    }
+}
+
+/// A machine of its own: folders that are empty or copied, the others as they are, addresses of
+/// the documents, and what a reader has, which is the binary, a job, blocks and, where a section
+/// uses its socket, the service of the package.
+const MACHINE: &str = r#"
+set -eu -o pipefail
+mount -t tmpfs none "$MACHINE"
+for at in /*; do
+    own=$MACHINE$at
+    case $at in
+    /home | /media | /mnt | /root | /run | /srv | /tmp | /var) mkdir -m 1777 "$own" ;;
+    /etc) cp -r --preserve=mode,links /etc "$MACHINE" 2> /dev/null || : ;;
+    *) if [ -L "$at" ]; then cp -a "$at" "$own"; elif [ -d "$at" ]; then
+        mkdir "$own"; mount --rbind "$at" "$own"; fi ;;
+    esac
+done
+mkdir -p "$MACHINE"/{own/bin,run/weft,var/lib/weft,var/tmp,etc/weft/keys}
+touch "$MACHINE/own/bin/weft"
+mount --bind "$WEFT" "$MACHINE/own/bin/weft"
+ip link set lo up
+for address in 192.0.2.1 192.0.2.7 192.0.2.8 198.51.100.1; do
+    ip address add $address/32 dev lo
+done
+export PATH=/own/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+exec chroot "$MACHINE" bash -c "$STEPS"
+"#;
+
+/// The beginning of the steps of a section.
+const BEGIN: &str = r#"
+set -eu -o pipefail
+cd /root
+targets= loads=
+trap 'kill -9 $targets 2> /dev/null || :' EXIT
+mkfifo /run/open
+exec 9<> /run/open
+printf '[job]
+rw=randread
+bs=4k
+runtime=200ms
+time_based
+' > job.fio
+head -c 32768 /dev/urandom > blocks.bin
+"#;
+
+/// The package's service, of which a section uses the socket.
+const SERVICE: &str = "weft target --listen tcp://192.0.2.1:4420 --memory 64MiB \
+                       --control unix:/run/weft/control.sock";
+
+/// The script of the steps of a section that run here; none: there is no such step.
+fn script(section: &str, with_slow: bool) -> Option<String> {
+    let mut script = BEGIN.to_owned();
+    let mut count = 0;
+    let mut add = |script: &mut String, step: &str| {
+        count += 1;
+        *script += &format!("echo {}\n{}", shell_word(&format!("$ {step}")), line_of(step, count));
+    };
+    let parts = parts(section);
+    let runs = |mark: Mark| mark == Mark::Runs || (with_slow && mark == Mark::Slow);
+    let all: Vec<&String> = parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::Steps(mark, steps) if runs(*mark) => Some(steps),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if all.iter().any(|step| step.contains("/run/weft/control.sock")) {
+        add(&mut script, SERVICE);
+    }
+    for part in &parts {
+        if let Part::File(name, text) = part {
+            script += &format!("printf %s {} > {name}\n", shell_word(text));
         }
     }
-    script + "for load in $loads; do wait $load; done\n"
+    all.iter().for_each(|step| add(&mut script, step));
+    script += "for load in $loads; do wait $load; done\n";
+    (!all.is_empty()).then_some(script)
 }
 
 fn shell_word(line: &str) -> String {
     format!("'{}'", line.replace('\'', "'\\''"))
 }
 
+/// Runs a section in a network and with folders of its own; returns what went wrong.
+fn run(place: &str, script: &str) -> Option<String> {
+    let folder = Folder::new("steps");
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", "--net", "--mount", "bash", "-c", MACHINE]);
+    unshare.env("MACHINE", folder.path(".")).env("WEFT", env!("CARGO_BIN_EXE_weft"));
+    unshare.env("STEPS", script).env_remove("WEFT_LOG").stdin(Stdio::null());
+    let ran = unshare.output().expect("unshare");
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let error = String::from_utf8_lossy(&ran.stderr);
+    (!ran.status.success()).then(|| format!("{place}:\n{said}{error}"))
+}
+
+/// Every fence whose steps are for here is run as it stands, but for the times of loads. What is
+/// marked otherwise is read by the parser of the command line (`study::run::examples`).
 #[test]
-fn the_steps_of_the_tutorials_run() {
-    let page = document("docs/tutorials.md");
-    let (mut run, mut others) = (Vec::new(), Vec::new());
-    for section in page.split("\n## ").skip(1) {
-        let title = section.lines().next().expect("a title");
-        // What root, a network or a minute is needed for runs in `attach` and `machines` of the
-        // tests beside kernels, and among the tests of studies.
-        if !["Serve a disk in five minutes", "A pair of targets"].contains(&title) {
-            others.push(title);
-            continue;
+fn the_steps_of_the_documents_run() {
+    let with_slow = std::env::var_os("WEFT_TEST_SLOW_STEPS").is_some();
+    let mut scripts = Vec::new();
+    for name in documents() {
+        let page = document(&name);
+        for section in page.split("\n## ") {
+            let title = section.lines().next().unwrap_or_default();
+            let script = script(section, with_slow);
+            scripts.extend(script.map(|script| (format!("{name}, {title}"), script)));
         }
-        let folder = Folder::new("tutorial");
-        let mut section = section.to_owned();
-        for port in ["4420", "4421", "4422"] {
-            section = section.replace(port, &free_port().to_string());
-        }
-        symlink(env!("CARGO_BIN_EXE_weft"), folder.path("weft")).expect("a link");
-        let script = script(&section, &folder);
-        let path = std::env::var("PATH").unwrap_or_default();
-        let mut bash = Command::new("bash");
-        bash.args(["-c", &script]).current_dir(folder.path(".")).stdin(Stdio::null());
-        bash.env("PATH", format!("{}:{path}", text(&folder.path(".")))).env_remove("WEFT_LOG");
-        let output = bash.output().expect("bash");
-        let said = String::from_utf8_lossy(&output.stdout);
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{title}: {said}{error}");
-        run.push(title);
     }
-    assert_eq!(run.len(), 2);
-    assert_eq!(
-        others,
-        ["Measure what a network costs", "Attach a namespace", "Several machines"],
-        "does a step of a new tutorial run here?"
-    );
+    let count = scripts.len();
+    let next = Mutex::new(scripts);
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                while let Some((place, script)) = next.lock().expect("a list").pop() {
+                    let fault = run(&place, &script);
+                    failed.lock().expect("a list").extend(fault);
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().expect("a list");
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    assert!(count >= 12, "{count} sections have steps");
+}
+
+/// Most sections wait.
+const AT_A_TIME: usize = 4;
+
+#[test]
+fn a_fence_is_run_unless_its_mark_says_otherwise() {
+    let page = "`a.toml`:\n```toml\nx = 1\n```\n```console\n$ echo one \\\n  two\nthree\n```\n\
+                ```console slow\n$ four\n```\n```console needs a disk\n$ five\n```\n\
+                ```\nsix\n```\n";
+    let of = |with_slow| script(page, with_slow).expect("steps");
+    assert!(of(false).contains("> a.toml\n") && of(false).contains("\necho one \\\ntwo\n"));
+    assert!(!of(false).contains("three") && !of(false).contains("four"));
+    assert!(of(true).contains("\nfour\n") && !of(true).contains("five"));
+    assert_eq!(script("```console needs a disk\n$ five\n```\n", true), None);
+    let broken = run("here", &(BEGIN.to_owned() + "echo out\nfalse\n")).expect("a fault");
+    assert!(broken.contains("out"), "{broken}");
 }
 
 /// Each key of it is used by a target that starts; what this machine has not is replaced.

@@ -38,9 +38,10 @@ fn setup(bench: &mut Bench) -> Result<()> {
 /// own beginning.
 fn first_steps(root: &Path) -> Result<String> {
     let page = fs::read_to_string(root.join("docs/operate.md"))?;
-    let (_, begin) = page.split_once("## Begin\n```\n").context("operate.md begins otherwise")?;
-    let (steps, _) = begin.split_once("```").context("no end")?;
-    let (install, steps) = steps.split_once('\n').context("one step")?;
+    let (_, begin) = page.split_once("## Begin\n```").context("operate.md begins otherwise")?;
+    let (fence, _) = begin.split_once("```").context("no end")?;
+    let mut steps = fence.lines().filter_map(|line| line.strip_prefix("$ "));
+    let install = steps.next().context("no step")?;
     ensure!(install.starts_with("apt install ./weft_"), "{install}");
-    Ok(steps.to_owned())
+    Ok(steps.map(|step| format!("{step}\n")).collect())
 }
