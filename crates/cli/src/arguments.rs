@@ -107,6 +107,41 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
+    /// Verbs without `-o json`, and why.
+    const WITHOUT_JSON: [(&str, &str); 4] = [
+        ("trace", "-o names its file, which is JSON"),
+        ("agent", "it speaks to another weft, in a protocol of its own"),
+        ("completion", "it prints a script of a shell"),
+        ("man", "it writes man pages"),
+    ];
+
+    #[test]
+    fn every_verb_prints_json_or_says_why_not() {
+        let mut command = Arguments::command();
+        command.build();
+        let mut count = 0;
+        for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
+            let name = verb.get_name();
+            let mut open = vec![verb];
+            while let Some(verb) = open.pop() {
+                let verbs = || verb.get_subcommands().filter(|one| one.get_name() != "help");
+                open.extend(verbs());
+                if verbs().next().is_some() {
+                    continue;
+                }
+                let format =
+                    verb.get_arguments().find(|one| one.get_long() == Some("output-format"));
+                let values = format.map(|format| format.get_possible_values()).unwrap_or_default();
+                let has = values.iter().any(|value| value.get_name() == "json")
+                    && format.is_some_and(|format| format.get_short() == Some('o'));
+                let is_excepted = WITHOUT_JSON.iter().any(|(without, _)| *without == name);
+                assert_ne!(has, is_excepted, "weft {name}: {}", verb.get_name());
+                count += 1;
+            }
+        }
+        assert!(count > 60, "{count} verbs");
+    }
+
     #[test]
     fn the_command_line_definition_is_valid() {
         Arguments::command().debug_assert();

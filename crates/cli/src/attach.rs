@@ -18,6 +18,7 @@ use std::time::Duration;
 use clap::Args;
 use rustix::io::Errno;
 use sd_notify::NotifyState;
+use serde_json::json;
 use weft_backend::{Geometry, bytes};
 use weft_reactor::system;
 use weft_reactor::ublk::{Control, DeviceInfo, Features, State};
@@ -28,6 +29,7 @@ use self::tools::{block_device, hold, mark, open_control, refused};
 use crate::connection::{Connection, NamespaceChoice};
 use crate::driven::Driven;
 use crate::failure::Failure;
+use crate::output::Format;
 use crate::service_manager::tell_manager;
 use crate::values::{Driver, PollingMode};
 use crate::{output, signals};
@@ -78,6 +80,9 @@ pub(crate) struct Options {
     /// How the threads wait: adaptive looks for a while, then sleeps.
     #[arg(long, value_enum, default_value_t)]
     polling: PollingMode,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
 }
 
 #[expect(clippy::mem_forget, reason = "controllers that must not be closed")]
@@ -225,7 +230,15 @@ impl Served {
     ) -> Result<(), Failure> {
         let path = block_device(self.info.id);
         let geometry = driven.factory.geometry();
-        let said = output::print(&format!("{}\n", path.display()));
+        let about = json!({
+            "device": path,
+            "namespace": driven.name,
+            "bytes": geometry.bytes(),
+            "block_bytes": geometry.block_bytes,
+            "queues": self.info.queues,
+            "queue_depth": self.info.depth,
+        });
+        let said = options.output_format.print(&format!("{}\n", path.display()), &about);
         said.map_err(Failure::before_serving)?;
         output::print_error(&format!(
             "weft attach: {} is {}: {}, blocks of {} bytes, {} queues of {}",

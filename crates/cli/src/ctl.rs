@@ -24,6 +24,7 @@ use self::session::{
     strings, text,
 };
 use crate::failure::Failure;
+use crate::output::Format;
 use crate::table::Table;
 use crate::values::{size, whole_rate};
 use crate::{names, output};
@@ -33,9 +34,12 @@ use crate::{names, output};
 pub(crate) struct Options {
     #[command(flatten)]
     target: ControlledTarget,
-    /// Print JSON.
+    /// Print JSON, as -o json does.
     #[arg(long, global = true, help_heading = "Common")]
     json: bool,
+    /// Output format.
+    #[arg(short, long, global = true, help_heading = "Common", value_enum, default_value_t)]
+    output_format: Format,
     #[command(subcommand)]
     noun: Noun,
 }
@@ -364,7 +368,8 @@ struct LimitedCommands {
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let client = options.target.connect(TIMEOUT)?;
-    let mut session = Session { client, json: options.json };
+    let json = options.json || options.output_format == Format::Json;
+    let mut session = Session { client, json };
     match &options.noun {
         Noun::Subsystem(verb) => session.subsystem(verb),
         Noun::Namespace(verb) => session.namespace(verb),

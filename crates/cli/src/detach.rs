@@ -1,10 +1,12 @@
 //! `weft detach`.
 
 use clap::Args;
+use serde_json::json;
 use weft_reactor::ublk::State;
 
 use crate::attach::tools::{block_device, delete, hold, open_control, own_device, refused};
 use crate::failure::Failure;
+use crate::output::Format;
 
 /// Options of `weft detach`.
 ///
@@ -19,6 +21,9 @@ pub(crate) struct Options {
     /// them.
     #[arg(short, long)]
     force: bool,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
@@ -39,7 +44,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     control.stop(id).map_err(|error| refused("to stop the device", &error))?;
     drop(held);
-    delete(&mut control, id)
+    delete(&mut control, id)?;
+    options.output_format.print("", &json!({ "device": block_device(id) }))
 }
 
 fn number(text: &str) -> Result<u32, String> {

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
 use weft_nvme::Nqn;
 use weft_nvmf::auth::{HashFunction, Secret, SecretBytes};
 use weft_nvmf::keys::{Derivation, IdentityVersion, Key, SecretText, TlsKey};
@@ -13,7 +14,7 @@ use weft_reactor::system::random_bytes;
 use weft_target::key_file;
 
 use crate::failure::Failure;
-use crate::output;
+use crate::output::Format;
 
 /// Options of `weft key`.
 #[derive(Debug, Args)]
@@ -47,6 +48,9 @@ struct Generate {
     /// Length of the key in bytes, where the hash function does not decide it: 32, 48 or 64.
     #[arg(short = 'l', long, value_name = "BYTES")]
     key_length: Option<usize>,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -82,6 +86,9 @@ struct ShowIdentity {
     /// psk IDENTITY %:.nvme < FILE).
     #[arg(long, value_name = "FILE", requires = "identity")]
     psk_file: Option<PathBuf>,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +96,9 @@ struct Check {
     /// The key file.
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
@@ -111,7 +121,9 @@ fn generate(options: &Generate) -> Result<(), Failure> {
             .text(),
     };
     let line = SecretText::new(format!("{}\n", *text));
-    write_secret(&options.file, line.as_bytes())
+    write_secret(&options.file, line.as_bytes())?;
+    let hash = hash.map(|hash| hash.to_string());
+    options.output_format.print("", &json!({ "file": options.file, "hash": hash, "bytes": length }))
 }
 
 fn show_identity(options: &ShowIdentity) -> Result<(), Failure> {
@@ -122,17 +134,19 @@ fn show_identity(options: &ShowIdentity) -> Result<(), Failure> {
         Some(_) => &[IdentityVersion::V1],
         None => &[IdentityVersion::V0, IdentityVersion::V1],
     };
+    let mut identities = Vec::new();
     for version in versions {
         let (host, subsystem) = (options.hostnqn.as_str(), options.subsysnqn.as_str());
         let psk = key.psk(*version, derivation, host, subsystem).ok_or_else(|| {
             Failure::because("the names are too long for an identity of version 0: use version 1")
         })?;
-        output::print(&format!("{}\n", psk.identity))?;
         if let Some(path) = &options.psk_file {
             write_secret(path, &psk.secret)?;
         }
+        identities.push(psk.identity);
     }
-    Ok(())
+    let text: String = identities.iter().map(|one| format!("{one}\n")).collect();
+    options.output_format.print(&text, &json!({ "identities": identities }))
 }
 
 fn check(options: &Check) -> Result<(), Failure> {
@@ -140,8 +154,10 @@ fn check(options: &Check) -> Result<(), Failure> {
         Key::Tls(key) => ("TLS", key.hash(), key.length()),
         Key::Dhchap(key) => ("DH-HMAC-CHAP", key.hash(), key.length()),
     };
-    let hash = hash.map_or("no hash function".to_owned(), |hash| hash.to_string());
-    output::print(&format!("a key of {kind}, {hash}, {length} bytes\n"))
+    let hash = hash.map(|hash| hash.to_string());
+    let shown = hash.as_deref().unwrap_or("no hash function");
+    let text = format!("a key of {kind}, {shown}, {length} bytes\n");
+    options.output_format.print(&text, &json!({ "kind": kind, "hash": hash, "bytes": length }))
 }
 
 fn random(length: usize) -> Result<SecretBytes, Failure> {

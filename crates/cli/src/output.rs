@@ -22,6 +22,16 @@ pub(crate) enum Format {
     Json,
 }
 
+impl Format {
+    /// Prints a result, as a text or as JSON.
+    pub(crate) fn print(self, text: &str, json: &Value) -> Result<(), Failure> {
+        match self {
+            Self::Human => print(text),
+            Self::Json => print_json(json),
+        }
+    }
+}
+
 /// A text with `?` for what a terminal would obey rather than show: control characters, and those
 /// that change the direction of text. Whatever is written passes here, since much of it is what a
 /// peer has sent.

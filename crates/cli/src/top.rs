@@ -17,7 +17,7 @@ use self::keys::Keyboard;
 use self::view::{Reading, View, no_keyboard, pause};
 use crate::ctl::session;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Format};
 use crate::table::Table;
 
 /// Columns of an output that is no terminal.
@@ -46,15 +46,25 @@ pub(crate) struct Options {
     /// Show the queues that hosts have connected as well.
     #[arg(long)]
     queues: bool,
-    /// Print JSON, one object a line, with what was done since the target's start as well.
+    /// Print JSON, as -o json does: one object a line, with what was done since the target's start
+    /// as well.
     #[arg(long)]
     json: bool,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
     /// What comes first.
     #[arg(long, value_enum, default_value_t)]
     sort: Sort,
     /// Show only hosts and subsystems whose name has this text.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
+}
+
+impl Options {
+    fn is_json(&self) -> bool {
+        self.json || self.output_format == Format::Json
+    }
 }
 
 /// By what hosts are sorted.
@@ -81,7 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut client = options.target.connect(session::TIMEOUT)?;
     let read = |client: &mut Client| client.call::<GetStatistics>(&()).map_err(Failure::because);
     let mut before = read(&mut client)?;
-    let is_live = !options.once && !options.json && output::columns().is_some();
+    let is_live = !options.once && !options.is_json() && output::columns().is_some();
     let keyboard = if is_live { Keyboard::open().map_err(no_keyboard)? } else { None };
     let mut view =
         View { options: options.clone(), has_keys: keyboard.is_some(), shows_keys: false };
@@ -95,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
         let between = now.since(&before);
         let queues = if view.options.queues { queues(&mut client)? } else { Vec::new() };
-        if options.json {
+        if options.is_json() {
             output::print(&format!("{}\n", as_json(&between, &now, &queues, options)))?;
         } else {
             let reading = Reading { between, whole: now.whole(), queues };
@@ -548,6 +558,7 @@ mod tests {
             since_start: false,
             queues: true,
             json: false,
+            output_format: Format::Human,
             sort,
             filter: filter.map(str::to_owned),
         }

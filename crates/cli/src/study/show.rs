@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use clap::Args;
+use serde_json::json;
 use weft_lab::results::{Configuration, Value};
 use weft_lab::study::matrix::{Matrix, Step, expand};
 use weft_lab::study::plan::Plan;
@@ -11,7 +12,7 @@ use weft_lab::study::plan::Plan;
 use super::here;
 use super::list::{about, runnable, time};
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Format};
 
 /// Options of `weft study show`.
 #[derive(Debug, Args)]
@@ -28,6 +29,9 @@ pub(super) struct Options {
     /// Show a quick run.
     #[arg(long)]
     quick: bool,
+    /// Output format: JSON has every cell.
+    #[arg(short, long, value_enum, default_value_t, conflicts_with = "toml")]
+    output_format: Format,
 }
 
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
@@ -41,6 +45,16 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
         return output::print(&plan.to_text().map_err(Failure::because)?);
     }
     let matrix = expand(&plan, &here::capabilities(), &Configuration::new());
+    if options.output_format == Format::Json {
+        let cells = matrix.steps().flat_map(Step::cells);
+        let cells = cells.map(|cell| json!({ "id": cell.id, "missing": cell.missing }));
+        return output::print_json(&json!({
+            "name": plan.name,
+            "title": plan.title,
+            "question": plan.question,
+            "cells": cells.collect::<Vec<_>>(),
+        }));
+    }
     let mut text = described(&plan, &matrix);
     if options.cells {
         text += "\nCells\n";

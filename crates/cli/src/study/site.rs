@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 use weft_lab::study::agent::{Findings, FoundEnd, FoundWay, Survey};
 use weft_load::units;
 
@@ -47,6 +48,9 @@ struct Check {
 struct Restore {
     #[command(flatten)]
     which: Which,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
 }
 
 /// Which site.
@@ -71,12 +75,11 @@ fn survey(which: &Which) -> Result<Survey, Failure> {
 
 fn restore(options: &Restore) -> Result<(), Failure> {
     let (restored, unreached) = survey(&options.which)?.restored();
-    for what in &restored {
-        output::print(&format!("{what}\n"))?;
-    }
-    if restored.is_empty() && unreached.is_empty() {
-        output::print("nothing is left changed\n")?;
-    }
+    let text = match restored.is_empty() && unreached.is_empty() {
+        true => "nothing is left changed\n".to_owned(),
+        false => restored.iter().map(|what| format!("{what}\n")).collect(),
+    };
+    options.output_format.print(&text, &json!({ "restored": restored, "unreached": unreached }))?;
     match unreached.is_empty() {
         true => Ok(()),
         false => Err(Failure::Because(unreached.join("; "))),

@@ -40,6 +40,9 @@ fn what_is_wrong_is_said_in_the_words_of_ctl() {
     ] {
         ctl(&control, &made).text();
     }
+    let list = |form: &str| ctl(&control, &format!("namespace list {form}")).json();
+    assert_eq!(list("-o json"), list("--json"));
+    assert_eq!(list("-o json").as_array().map(Vec::len), Some(3));
     let long = "x".repeat(41);
     let host = "nqn.2014-08.org.example:h";
     for (wrong, part) in [

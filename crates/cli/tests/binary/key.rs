@@ -42,6 +42,20 @@ fn a_new_key_is_its_users_alone_and_passes_the_check() {
 }
 
 #[test]
+fn what_is_said_of_keys_is_json_for_programs() {
+    let folder = Folder::new("key-json");
+    let path = folder.path("key");
+    let made = key(&["generate", "tls", text(&path), "-o", "json"]).json();
+    assert_eq!(made, serde_json::json!({ "file": path, "hash": "sha256", "bytes": 32 }));
+    let found = key(&["check", text(&path), "-o", "json"]).json();
+    assert_eq!(found, serde_json::json!({ "kind": "TLS", "hash": "sha256", "bytes": 32 }));
+    let show = [&["show-identity", text(&path)], &NAMES[..]].concat();
+    let lines = key(&show).text();
+    let identities = &key(&[&show[..], &["-o", "json"]].concat()).json()["identities"];
+    assert_eq!(*identities, serde_json::json!(lines.lines().collect::<Vec<_>>()));
+}
+
+#[test]
 fn wrong_lengths_and_hashes_are_refused() {
     let folder = Folder::new("key-refused");
     let path = folder.path("key");

@@ -423,6 +423,9 @@ fn a_configuration_of_nvmetcli_is_converted_and_served() {
     assert!(error.contains("weft convert"), "{error}");
     let converted = weft("epoll", ["convert", text(&saved)]);
     assert!(converted.stderr.contains("ports[1]"), "{}", converted.stderr);
+    let said = weft("epoll", ["convert", text(&saved), "-o", "json"]).json();
+    assert_eq!(said["configuration"], converted.text().as_str());
+    assert!(said["notes"].to_string().contains("ports[1]"), "{said}");
     let path = folder.write("weft.toml", converted.text());
     let target = Target::start("epoll", &["--config", text(&path)]);
     let list = target.weft("list", 5, &["-o", "json"]).json();
