@@ -235,12 +235,13 @@ fn the_steps_of_the_documents_run() {
         }
     }
     let count = scripts.len();
-    let next = Mutex::new(scripts);
+    let scripts = Mutex::new(scripts);
+    let next = || scripts.lock().expect("a list").pop();
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
             scope.spawn(|| {
-                while let Some((place, script)) = next.lock().expect("a list").pop() {
+                while let Some((place, script)) = next() {
                     let fault = run(&place, &script);
                     failed.lock().expect("a list").extend(fault);
                 }
