@@ -5,6 +5,7 @@
 //! [`target::Seen`]), so that tests make machines and targets up.
 
 mod finding;
+mod host;
 mod machine;
 mod reach;
 mod target;
@@ -47,7 +48,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         process = seen.process();
         findings = section("the target", seen.findings());
     }
-    let of_machine = machine::Machine::own(process).findings();
+    let machine = machine::Machine::own(process);
+    let of_machine = [machine.findings(), host::findings(&machine)].concat();
     findings.splice(0..0, section("this machine", of_machine));
     for connection in options.connection.each() {
         findings.push(reach::finding(&connection)?);

@@ -18,6 +18,10 @@ const RINGS_BYTES: u64 = 64 << 20;
 /// An idle state that a processor needs longer to leave than this is seen in latencies.
 const DEEP_US: u64 = 50;
 
+/// Of fewer segments nothing is said, and of more a share of this is too much in a machine room.
+const SEGMENTS_MIN: u64 = 100_000;
+const SENT_AGAIN_PERCENT: f64 = 0.5;
+
 /// Clock sources that are read without a system call.
 const FAST_CLOCKS: [&str; 4] =
     ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"];
@@ -34,7 +38,7 @@ pub(super) struct Machine {
 
 type Check = fn(&Machine, &Environment) -> Option<Finding>;
 
-const CHECKS: [Check; 10] = [
+const CHECKS: [Check; 11] = [
     files,
     locked_memory,
     io_uring,
@@ -43,6 +47,7 @@ const CHECKS: [Check; 10] = [
     governor,
     clock_source,
     clock,
+    sent_again,
     soft_roce,
     modules,
 ];
@@ -64,11 +69,11 @@ impl Machine {
         CHECKS.iter().filter_map(|check| check(self, &environment)).collect()
     }
 
-    fn text(&self, path: impl AsRef<Path>) -> String {
+    pub(super) fn text(&self, path: impl AsRef<Path>) -> String {
         fs::read_to_string(self.root.join(path)).unwrap_or_default().trim().to_owned()
     }
 
-    fn names(&self, folder: &str) -> Vec<PathBuf> {
+    pub(super) fn names(&self, folder: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.root.join(folder)).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).collect()
     }
@@ -179,6 +184,25 @@ fn clock(machine: &Machine, _: &Environment) -> Option<Finding> {
     is_wrong.then(|| Finding::new(Severity::Warning, what, why, remedy))
 }
 
+/// What the networks of this machine have lost since it was started.
+fn sent_again(machine: &Machine, _: &Environment) -> Option<Finding> {
+    let table = machine.text("proc/net/snmp");
+    let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let value = |name: &str| {
+        let at = names.split(' ').position(|one| one == name)?;
+        values.split(' ').nth(at)?.parse::<u64>().ok()
+    };
+    let (sent, again) = (value("OutSegs")?, value("RetransSegs")?);
+    let percent = again as f64 / sent.max(1) as f64 * 100.0;
+    let what = format!("{percent:.1} % of the TCP segments were sent again since the start");
+    let why = "each loss holds a connection up, for 200 ms if nothing comes after it";
+    let remedy = "ip -s link and ethtool -S INTERFACE (dropped, discarded), flow control and \
+                  buffers of the switch, one MTU at all ends; nstat shows whether it goes on";
+    let is_lossy = sent >= SEGMENTS_MIN && percent >= SENT_AGAIN_PERCENT;
+    is_lossy.then(|| Finding::new(Severity::Warning, what, why, remedy))
+}
+
 /// The kernel whose memory windows of soft-RoCE crash.
 fn soft_roce(_: &Machine, environment: &Environment) -> Option<Finding> {
     let is_soft = environment.notes.iter().any(|note| note.contains("is software"));
@@ -208,7 +232,7 @@ fn modules(machine: &Machine, environment: &Environment) -> Option<Finding> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const LIMITS: &str = "Limit              Soft Limit  Hard Limit  Units\n\
@@ -216,13 +240,13 @@ mod tests {
                           Max locked memory  unlimited   unlimited   bytes\n";
 
     /// A machine that has what it should, in a folder of its own.
-    struct Made {
-        machine: Machine,
+    pub(in crate::doctor) struct Made {
+        pub(in crate::doctor) machine: Machine,
         _folder: tempfile::TempDir,
     }
 
     impl Made {
-        fn sound() -> Self {
+        pub(in crate::doctor) fn sound() -> Self {
             let folder = tempfile::tempdir().expect("a folder");
             let machine = Machine {
                 root: folder.path().to_owned(),
@@ -233,6 +257,7 @@ mod tests {
             let made = Self { machine, _folder: folder };
             for (path, text) in [
                 ("proc/self/limits", LIMITS),
+                ("proc/net/snmp", "Tcp: InSegs OutSegs RetransSegs\nTcp: 1 1000000 1000\n"),
                 ("proc/sys/kernel/osrelease", "6.12.9-amd64\n"),
                 ("proc/sys/kernel/io_uring_disabled", "0\n"),
                 ("proc/sys/net/ipv4/tcp_congestion_control", "cubic\n"),
@@ -249,8 +274,12 @@ mod tests {
             made
         }
 
-        fn write(&self, path: &str, text: &str) {
-            let path = self.machine.root.join(path);
+        pub(in crate::doctor) fn path(&self, path: &str) -> PathBuf {
+            self.machine.root.join(path)
+        }
+
+        pub(in crate::doctor) fn write(&self, path: &str, text: &str) {
+            let path = self.path(path);
             fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
             fs::write(path, text).expect("a file");
         }
@@ -264,7 +293,7 @@ mod tests {
     /// A fault, and what is said of it: severity, a part of what it is, a part of what to do.
     type Case = (fn(&mut Made), Severity, &'static str, &'static str);
 
-    const BROKEN: [Case; 14] = [
+    const BROKEN: [Case; 15] = [
         (
             |made| made.write("proc/self/limits", &LIMITS.replace("65536", "64")),
             Severity::Warning,
@@ -338,6 +367,15 @@ mod tests {
             Severity::Warning,
             "clock source is hpet",
             "tsc=reliable",
+        ),
+        (
+            |made| {
+                let text = "Tcp: InSegs OutSegs RetransSegs\nTcp: 1 1000000 12000\n";
+                made.write("proc/net/snmp", text);
+            },
+            Severity::Warning,
+            "1.2 % of the TCP segments",
+            "ethtool -S",
         ),
         (
             |made| made.machine.is_clock_synchronized = Some(false),

@@ -52,6 +52,8 @@ pub(super) struct Seen {
     root: PathBuf,
     /// The namespaces and the files or nodes that they stand on.
     devices: Vec<(String, String)>,
+    /// Where hosts may connect.
+    addresses: BTreeSet<String>,
 }
 
 impl Look {
@@ -90,7 +92,8 @@ impl Seen {
                 devices.extend(path.map(|path| (name, path)));
             }
         }
-        Ok(Self { before, after, root: PathBuf::from("/"), devices })
+        let addresses = list(&subsystems).iter().flat_map(session::addresses).collect();
+        Ok(Self { before, after, root: PathBuf::from("/"), devices, addresses })
     }
 
     /// Its process, if it runs on this machine and can be seen.
@@ -114,6 +117,7 @@ impl Seen {
             let what = "the target runs on another machine, or in a container";
             findings.push(Finding::new(Severity::Note, what, why, "run weft doctor where it runs"));
         }
+        findings.extend(self.here_alone());
         findings.extend(self.reconnecting());
         findings.extend(busy(&between));
         findings.extend(stolen(&between));
@@ -207,6 +211,19 @@ impl Seen {
         let remedy = "LimitNOFILE=65536 in `systemctl edit weft`, and restart it";
         let is_full = there.saturating_mul(10) > limit.saturating_mul(8);
         is_full.then(|| Finding::new(Severity::Fault, what, why, remedy))
+    }
+
+    /// Addresses that no other machine reaches.
+    fn here_alone(&self) -> Option<Finding> {
+        let is_here = |address: &String| {
+            ["://127.", "://[::1]"].iter().any(|loopback| address.contains(loopback))
+        };
+        let all: Vec<&str> = self.addresses.iter().map(String::as_str).collect();
+        let what = format!("the target listens on this machine alone ({})", all.join(", "));
+        let why = "hosts of other machines cannot connect";
+        let remedy = "another `listen` in its configuration, or weft ctl listener add NQN URL";
+        (!all.is_empty() && self.addresses.iter().all(is_here))
+            .then(|| Finding::new(Severity::Note, what, why, remedy))
     }
 
     /// Hosts that came again between the looks, or connections that come and go all the time.
@@ -373,11 +390,12 @@ mod tests {
         let devices =
             [("1 of nqn.a", "/dev/sdb"), ("1 of nqn.b", "/dev/sdc"), ("2 of nqn.a", "/srv/a.img")];
         let devices = devices.map(|(name, path)| (name.to_owned(), path.to_owned())).to_vec();
+        let addresses = ["tcp://127.0.0.1:4420", "tcp://192.0.2.1:4420"].map(str::to_owned).into();
         // The group and the machine of the first look are those of the second at rest.
         let mut first = look(before);
         first.statistics.groups = vec![Group::default()];
         first.statistics.machine = after.machine.clone();
-        Seen { before: first, after: look(after), root: folder.to_owned(), devices }
+        Seen { before: first, after: look(after), root: folder.to_owned(), devices, addresses }
     }
 
     fn waits_for(seen: &mut Seen, waits: Waits) {
@@ -388,7 +406,7 @@ mod tests {
     /// A fault, and what is said of it: severity, a part of what it is, a part of what to do.
     type Case = (fn(&mut Seen), Severity, &'static str, &'static str);
 
-    const BROKEN: [Case; 14] = [
+    const BROKEN: [Case; 15] = [
         (
             |seen| fs::remove_file(seen.root.join("srv/a.img")).expect("it is there"),
             Severity::Fault,
@@ -442,6 +460,12 @@ mod tests {
             Severity::Warning,
             "host connects to nqn.a again and again",
             "journalctl -u weft",
+        ),
+        (
+            |seen| seen.addresses.retain(|address| address.contains("127.")),
+            Severity::Note,
+            "listens on this machine alone (tcp://127.0.0.1:4420)",
+            "listener add",
         ),
         (|seen| seen.after.came = 900, Severity::Note, "900 controllers", "journalctl -u weft"),
         (
