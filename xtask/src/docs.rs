@@ -201,7 +201,7 @@ fn page(root: &Path, path: &Path) -> Result<String> {
 }
 
 /// A relative path, with the folders that it goes up.
-fn joined(folder: &Path, link: &str) -> PathBuf {
+pub(crate) fn joined(folder: &Path, link: &str) -> PathBuf {
     let mut path = PathBuf::new();
     for part in folder.join(link).components() {
         match part {

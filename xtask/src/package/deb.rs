@@ -72,7 +72,6 @@ fn documents(root: &Path, tree: &Path) -> Result<()> {
         ("packaging/nvmf_tgt", "usr/share/doc/weft/examples/nvmf_tgt"),
         ("monitoring/dashboard.json", "usr/share/doc/weft/examples/dashboard.json"),
         ("monitoring/alerts.yml", "usr/share/doc/weft/examples/alerts.yml"),
-        ("CHANGELOG.md", "usr/share/doc/weft/CHANGELOG.md"),
     ] {
         let text = fs::read(root.join(from)).with_context(|| from.to_owned())?;
         place(tree, to, &text, 0o644)?;
