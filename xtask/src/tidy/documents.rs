@@ -26,7 +26,8 @@ pub(super) fn check(root: &Path, tests: &Tests<'_>) -> Result<Vec<String>> {
         if !path.starts_with(NOTEBOOK) {
             count += words(&text);
         }
-        let of_page = faults_of(&text).into_iter().chain(commands(&text, |name| tests.has(name)));
+        let of_page = faults_of(&text).into_iter().chain(claims(&text));
+        let of_page = of_page.chain(commands(&text, |name| tests.has(name)));
         faults.extend(of_page.map(|(line, what)| format!("{}:{line}: {what}", path.display())));
     }
     if count > WORDS_MAX {
@@ -56,7 +57,8 @@ fn list(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 /// What has a letter or a digit: not the bars of tables, dashes of lists, and fences, whose first
 /// lines no page shows.
 fn words(text: &str) -> usize {
-    let shown = text.lines().filter(|line| !line.trim_start().starts_with("```"));
+    let shown =
+        text.lines().filter(|line| !line.trim_start().starts_with("```") && !is_address(line));
     let words = shown.flat_map(str::split_whitespace);
     words.filter(|word| word.chars().any(char::is_alphanumeric)).count()
 }
@@ -72,7 +74,10 @@ fn faults_of(text: &str) -> Vec<(usize, String)> {
             paragraph = 0;
             continue;
         }
-        let is_prose = !is_code && !line.starts_with("    ") && !start.starts_with(['|', '#']);
+        let is_prose = !is_code
+            && !is_address(line)
+            && !line.starts_with("    ")
+            && !start.starts_with(['|', '#']);
         if !is_prose || start.is_empty() {
             paragraph = 0;
             continue;
@@ -86,6 +91,26 @@ fn faults_of(text: &str) -> Vec<(usize, String)> {
         if paragraph == PARAGRAPH_LINES_MAX + 1 {
             faults.push((at + 1, format!("a paragraph of more than {PARAGRAPH_LINES_MAX} lines")));
         }
+    }
+    faults
+}
+
+/// Cells of the table beside other targets that lead to no evidence and do not say so; of links by
+/// a name, the name has to be there.
+fn claims(text: &str) -> Vec<(usize, String)> {
+    let Some((before, of)) = text.split_once("\n## Beside others\n") else { return Vec::new() };
+    let start = before.lines().count() + 2;
+    let mut faults = Vec::new();
+    let rows = of.lines().zip(start..).take_while(|(line, _)| !line.starts_with("## "));
+    for (row, line) in rows.filter(|(line, _)| line.starts_with('|')).skip(2) {
+        let cells = row.trim_matches('|').split('|').skip(1).map(str::trim);
+        let is_named = |cell: &str| {
+            let name = cell.rsplit_once("][").and_then(|(_, rest)| rest.split(']').next());
+            name.is_some_and(|name| text.contains(&format!("\n[{name}]: https://")))
+        };
+        let bare =
+            cells.filter(|cell| !is_named(cell) && !cell.contains("](") && *cell != "not known");
+        faults.extend(bare.map(|cell| (line, format!("{cell:?} leads to no evidence"))));
     }
     faults
 }
@@ -122,6 +147,11 @@ fn commands(text: &str, is_test: impl Fn(&str) -> bool) -> Vec<(usize, String)> 
     faults
 }
 
+/// Whether a line says where a link by a name leads.
+fn is_address(line: &str) -> bool {
+    line.starts_with('[') && line.contains("]: https://")
+}
+
 fn is_number((number, _): (&str, &str)) -> bool {
     number.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -133,6 +163,26 @@ mod tests {
     #[test]
     fn what_has_a_letter_or_a_digit_is_a_word() {
         assert_eq!(words("# A page\n| a | `--b` | 1 |\n|---|---|\n- c, d → e\n```\n"), 8);
+    }
+
+    #[test]
+    fn each_claim_about_another_leads_to_its_evidence() {
+        let page = |cells: &str| {
+            let head = "# T\n## Beside others\n| | a | b |\n|---|---|---|\n";
+            format!("{head}| x | {cells} |\n\n[k]: https://e\n")
+        };
+        for (cells, faults) in [
+            ("[yes](a.md) | [yes][k]", 0),
+            ("[yes](a.md) | not known", 0),
+            ("[yes](a.md) | [yes][l]", 1),
+            ("yes | no", 2),
+        ] {
+            assert_eq!(claims(&page(cells)).len(), faults, "{cells}");
+        }
+        assert_eq!(
+            claims(&page("yes | [yes](a.md)")),
+            [(5, "\"yes\" leads to no evidence".into())]
+        );
     }
 
     #[test]
