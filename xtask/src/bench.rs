@@ -161,7 +161,7 @@ pub fn built(root: &Path) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("WEFT_BINARY") {
         return Ok(Path::new(&path).canonicalize()?);
     }
-    cargo(root, &["build", "--profile", "dist", "--package", "weft-cli"])?;
+    cargo(root, &["build", "--profile", "dist", "--package", "weft-nvmeof"])?;
     let path = target_folder(root).join("dist/weft");
     if path.exists() { Ok(path) } else { bail!("cargo has built no {}", path.display()) }
 }

@@ -52,13 +52,13 @@ pub(crate) fn check_crates(root: &Path) -> Result<()> {
     let packages = all["packages"].as_array().context("no packages")?;
     let published = || packages.iter().filter(|package| package["publish"].is_null());
     let names: BTreeSet<&str> = published().filter_map(|one| one["name"].as_str()).collect();
-    ensure!(names.len() > 10 && names.contains("weft-cli"), "only {names:?} are published");
+    ensure!(names.len() > 10 && names.contains("weft-nvmeof"), "only {names:?} are published");
     for package in published() {
         let name = &package["name"];
         for field in ["description", "readme", "license", "rust_version"] {
             ensure!(package[field].is_string(), "{name} has no {field}");
         }
-        let of = if name == "weft-cli" { "binstall" } else { "docs" };
+        let of = if name == "weft-nvmeof" { "binstall" } else { "docs" };
         ensure!(package["metadata"][of].is_object(), "{name} says nothing to {of}");
         for need in package["dependencies"].as_array().into_iter().flatten() {
             let is_ours = !need["path"].is_null() && need["kind"] != "dev";

@@ -126,7 +126,7 @@ fn binary(root: &Path, options: &Options) -> Result<PathBuf> {
     if let Some(path) = &options.binary {
         return Ok(path.canonicalize()?);
     }
-    cargo(root, &["build", "--profile", "dist", "--package", "weft-cli"])?;
+    cargo(root, &["build", "--profile", "dist", "--package", "weft-nvmeof"])?;
     Ok(target_folder(root).join("dist/weft"))
 }
 

@@ -106,7 +106,7 @@ pub(crate) fn build(root: &Path, folder: &Path) -> Result<PathBuf> {
     packages::need("the binary is built for Arm", PROGRAMS)?;
     need_target(root, TARGET)?;
     let mut command = cross(root);
-    command.args(["build", "--quiet", "--package", "weft-cli", "--target", TARGET]);
+    command.args(["build", "--quiet", "--package", "weft-nvmeof", "--target", TARGET]);
     let status = command.status()?;
     ensure!(status.success(), "{command:?}: {status}");
     let (from, to) = (target_folder(root).join(TARGET).join("debug/weft"), folder.join("weft-arm"));

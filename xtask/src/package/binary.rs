@@ -56,7 +56,7 @@ fn zigbuild(root: &Path, target: &str, versioned: &str, profile: &[&str]) -> Res
         path.push(rest);
     }
     let mut command = cargo_command(root);
-    command.args(["zigbuild", "--package", "weft-cli", "--target", versioned]);
+    command.args(["zigbuild", "--package", "weft-nvmeof", "--target", versioned]);
     command
         .env("CARGO_ENCODED_RUSTFLAGS", names_of_folders(root, "--remap-path-prefix=")?.join(FLAG));
     // The name that counts before all others: what is built for this machine's own kind as well

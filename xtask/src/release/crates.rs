@@ -49,7 +49,7 @@ fn build_with_oldest(root: &Path) -> Result<()> {
     let folder = target_folder(root).join("oldest");
     let mut check = Command::new("rustup");
     check.current_dir(root).args(["run", OLDEST, "cargo", "check", "--locked", "--quiet"]);
-    check.args(["--package", "weft-cli"]).args(FEATURES).arg("--target-dir").arg(&folder);
+    check.args(["--package", "weft-nvmeof"]).args(FEATURES).arg("--target-dir").arg(&folder);
     succeeded(&mut check)?;
     Ok(std::fs::remove_dir_all(folder)?)
 }
