@@ -103,6 +103,9 @@ pub(crate) enum Verb {
 }
 
 #[cfg(test)]
+mod defaults;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;

@@ -38,7 +38,7 @@ use crate::{output, signals};
 const REQUEST_BYTES_MAX: u32 = 512 << 10;
 
 /// Queues, unless a number is given.
-const QUEUES_DEFAULT: u16 = 4;
+pub(crate) const QUEUES_DEFAULT: u16 = 4;
 
 /// How often signals and the size are looked at.
 const WATCH: Duration = Duration::from_millis(200);
