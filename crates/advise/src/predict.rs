@@ -52,6 +52,11 @@ impl Interval {
         let by = (NORMAL * deviation).exp();
         Self { value, low: value / by, high: value * by }
     }
+
+    fn at_least(self, least: f64) -> Self {
+        let [value, low, high] = [self.value, self.low, self.high].map(|one| one.max(least));
+        Self { value, low, high }
+    }
 }
 
 /// Latencies, by the parts of the requests that have at most this ([`PARTS`]), in ns. Each is
@@ -70,6 +75,11 @@ impl Quantiles {
             own.high = own.high.max(before.high);
         }
         Self(all)
+    }
+
+    /// None of them below that.
+    fn at_least(self, ns: f64) -> Self {
+        Self(self.0.map(|one| one.at_least(ns)))
     }
 }
 
@@ -97,6 +107,13 @@ pub struct Prediction {
 }
 
 impl Prediction {
+    /// The same where no request takes less than that.
+    #[must_use]
+    pub fn at_least(self, ns: f64) -> Self {
+        let (mean_ns, quantiles_ns) = (self.mean_ns.at_least(ns), self.quantiles_ns.at_least(ns));
+        Self { mean_ns, quantiles_ns, ..self }
+    }
+
     /// Its latencies: quantiles, and the mean behind them.
     pub(crate) fn numbers(&self) -> [f64; PARTS.len() + 1] {
         let [p50, p99, p999] = self.quantiles_ns.map(|one| one.value);

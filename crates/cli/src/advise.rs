@@ -37,7 +37,8 @@ const CONFIRMATION_PLAN: &str = "confirmation.toml";
 #[command(
     after_help = "Without --from it measures the study latency-vs-load with five loads, and \
                         then the way that it advises, for half a minute at the rate that was asked \
-                        for. With --from it measures nothing: the results are those of any study \
+                        for; where none is known to hold, up to three that are likely to, until \
+                        one does. With --from it measures nothing: the results are those of any study \
                         with several rates or depths of each transport. Exit codes: 0: a way holds \
                         the objective; 3: none is known to; 4: the one that is advised did not, or \
                         could not be measured; 1: there is no answer, and an error says why; 2: \
@@ -177,13 +178,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if from.is_empty() {
         // What is not there cannot be measured, and tenants and recordings have no study.
         if let ([question], [results]) = (&questions[..], &results[..])
-            && let Some(row) = advice.advised().filter(|_| !options.no_confirm)
+            && !options.no_confirm
             && !terms.what_if.is_any()
             && question.gaps.is_empty()
         {
             // Without it the advice is still one.
-            match confirm(options, results, row, question) {
-                Ok(confirmation) => advice.confirmation = Some(confirmation),
+            match confirmed(options, results, &advice, question) {
+                Ok(confirmation) => advice.confirmation = confirmation,
                 Err(failure) => unconfirmed = Some(failure),
             }
         }
@@ -201,6 +202,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         output::print_error(&format!("weft advise: {why}"));
     }
     match (advice.advised(), confirmed.map(|confirmed| confirmed.verdict)) {
+        (None, Some(Verdict::Holds)) => Ok(()),
         (None, _) => Err(Failure::Exit(NONE_HOLDS)),
         _ if unconfirmed.is_some() => Err(Failure::Exit(NOT_CONFIRMED)),
         (Some(_), Some(Verdict::Fails | Verdict::Unknown)) => Err(Failure::Exit(NOT_CONFIRMED)),
@@ -262,11 +264,30 @@ fn name_of(directory: &Path) -> String {
     directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Measures the way that is advised at the rate that was asked for.
+/// Measures the way that is advised, or those that are likely to hold until one does.
+fn confirmed(
+    options: &Options,
+    results: &Results,
+    advice: &Advice,
+    question: &Question,
+) -> Result<Option<Confirmation>, Failure> {
+    let mut last = None;
+    for (number, row) in (1..).zip(advice.candidates()) {
+        let one = confirm(options, results, (number, row), question)?;
+        let holds = one.verdict == Verdict::Holds;
+        last = Some(one);
+        if holds {
+            break;
+        }
+    }
+    Ok(last)
+}
+
+/// Measures a way at the rate that was asked for.
 fn confirm(
     options: &Options,
     results: &Results,
-    row: &Row,
+    (number, row): (u32, &Row),
     question: &Question,
 ) -> Result<Confirmation, Failure> {
     let plan = advise::confirming(results, row, question).map_err(Failure::Because)?;
@@ -274,7 +295,11 @@ fn confirm(
     let path = results.directory.join(CONFIRMATION_PLAN);
     let text = plan.to_text().map_err(Failure::because)?;
     std::fs::write(&path, text).map_err(|error| Failure::io("write", &path.display(), &error))?;
-    let directory = results.directory.join(CONFIRMATION);
+    let name = match number {
+        1 => CONFIRMATION.to_owned(),
+        more => format!("{CONFIRMATION}-{more}"),
+    };
+    let directory = results.directory.join(name);
     let wanted = AdviceRun { settings: Vec::new(), only, budget: None };
     options.how.of_a_plan().measure(&path.to_string_lossy(), &directory, wanted)?;
     advise::confirm(&load(&directory)?, row, question).map_err(Failure::Because)

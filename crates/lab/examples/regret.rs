@@ -84,8 +84,16 @@ fn run(directories: &[String]) -> Result<(), String> {
         let holds = |one: &&Truth| one.p99_ns <= question.p99_ns;
         let least = truth.iter().filter(holds);
         let least = least.min_by(|one, other| one.processors.total_cmp(&other.processors));
-        let advised = advice.advised().map(|row| row.way.as_str());
-        let own = truth.iter().find(|one| Some(one.way.as_str()) == advised);
+        // Those of which it cannot be told are measured until one holds.
+        let ways: Vec<&str> = advice.candidates().map(|row| row.way.as_str()).collect();
+        let of = |way: &&str| truth.iter().find(|one| one.way == **way);
+        let held = ways.iter().copied().find(|way| of(way).is_some_and(|one| holds(&one)));
+        let advised = held.or(ways.first().copied());
+        let own = advised.and_then(|way| of(&way));
+        let how = match (advice.advised(), ways.iter().position(|way| Some(*way) == advised)) {
+            (None, Some(before)) => format!(" (measured, {} of {})", before + 1, ways.len()),
+            _ => String::new(),
+        };
         let regret = match (own.filter(holds), least) {
             (Some(own), Some(least)) => {
                 format!("{:.0} %", 100.0 * (own.processors / least.processors - 1.0))
@@ -94,7 +102,7 @@ fn run(directories: &[String]) -> Result<(), String> {
             _ => "none advised".to_owned(),
         };
         println!(
-            "| {} | {} | {} | {} | {} | {regret} |",
+            "| {} | {} | {}{how} | {} | {} | {regret} |",
             units::count(question.iops),
             units::time(question.p99_ns),
             advised.unwrap_or("–"),

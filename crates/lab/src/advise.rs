@@ -121,13 +121,16 @@ pub fn advise(
     })
 }
 
-/// The place of a row: the cheapest that holds first, and the local device last.
+/// The place of a row: the cheapest that holds first, then those that may, and the local device
+/// last.
 fn rank(row: &Row, prices: Option<&Prices>) -> (u8, f64) {
+    let cost = row.cost(prices).unwrap_or(f64::INFINITY);
     match row.verdict {
-        _ if row.is_local() => (3, 0.0),
-        Verdict::Holds => (0, row.cost(prices).unwrap_or(f64::INFINITY)),
-        Verdict::Unknown => (1, 0.0),
-        Verdict::Fails => (2, 0.0),
+        _ if row.is_local() => (4, 0.0),
+        Verdict::Holds => (0, cost),
+        Verdict::Unknown if row.is_likely => (1, cost),
+        Verdict::Unknown => (2, 0.0),
+        Verdict::Fails => (3, 0.0),
     }
 }
 
@@ -239,8 +242,11 @@ fn row(
         (Verdict::Holds, Verdict::Holds) => Verdict::Holds,
     };
     let (headroom_iops, is_headroom_least) = headroom(&load, questions);
+    let verdict = tenants.iter().fold(Verdict::Holds, worst);
     let mut row = Row {
-        verdict: tenants.iter().fold(Verdict::Holds, worst),
+        verdict,
+        is_likely: verdict == Verdict::Unknown
+            && said.iter().zip(questions).all(|(said, question)| is_expected(said, question)),
         headroom_iops: Some(headroom_iops),
         is_headroom_least,
         is_beyond_knee: said.iter().any(|said| said.prediction.is_beyond_knee),
@@ -269,7 +275,8 @@ fn row(
     row
 }
 
-/// Each tenant, with the least depth at which it holds while the others have their greatest.
+/// Each tenant, with the least depth at which it holds, or is expected to where that cannot be
+/// told, while the others have their greatest.
 fn tenants(load: &Load<'_>, said: &[Forecast], questions: &[Question]) -> Vec<Tenant> {
     let deepest = load.deepest();
     let of = |(place, (said, question)): (usize, (&Forecast, &Question))| {
@@ -278,13 +285,16 @@ fn tenants(load: &Load<'_>, said: &[Forecast], questions: &[Question]) -> Vec<Te
             let mut depths = deepest.clone();
             depths[place] = *depth;
             let found = load.at(1.0, &depths);
-            found.is_ok_and(|found| self::verdict(&found[place], question) == Verdict::Holds)
+            found.is_ok_and(|found| match verdict {
+                Verdict::Holds => self::verdict(&found[place], question) == Verdict::Holds,
+                Verdict::Unknown | Verdict::Fails => is_expected(&found[place], question),
+            })
         };
         let depths = std::iter::successors(Some(1), |depth| Some(2 * depth));
         let most = deepest[place];
         let least_depth = match verdict {
-            Verdict::Holds => depths.take_while(|depth| *depth < most).find(holds).or(Some(most)),
-            Verdict::Fails | Verdict::Unknown => None,
+            Verdict::Unknown | Verdict::Fails if !is_expected(said, question) => None,
+            _ => depths.take_while(|depth| *depth < most).find(holds).or(Some(most)),
         };
         let quantiles_ns = *said.prediction.quantiles_ns;
         let Question { name, p99_ns, iops, .. } = question.clone();
@@ -322,10 +332,7 @@ fn headroom(load: &Load<'_>, questions: &[Question]) -> (f64, bool) {
     let deepest = load.deepest();
     let holds = |times: f64| {
         load.at(times, &deepest).is_ok_and(|found| {
-            found.iter().zip(questions).all(|(one, question)| {
-                let one = &one.prediction;
-                !one.is_beyond_knee && one.quantiles_ns[1].value <= question.p99_ns
-            })
+            found.iter().zip(questions).all(|(one, question)| is_expected(one, question))
         })
     };
     let all: f64 = questions.iter().map(|question| question.iops).sum();
@@ -354,6 +361,12 @@ fn predicted(load: &Load<'_>, iops: f64) -> Vec<Point> {
     };
     // Nothing may be said of the lowest ones.
     all.map(at).skip_while(Option::is_none).map_while(|point| point).collect()
+}
+
+/// Whether the p99 is within the objective, whatever its interval.
+fn is_expected(said: &Forecast, question: &Question) -> bool {
+    let one = &said.prediction;
+    !one.is_beyond_knee && one.quantiles_ns[1].value <= question.p99_ns
 }
 
 fn verdict(said: &Forecast, question: &Question) -> Verdict {

@@ -152,11 +152,13 @@ fn an_objective_is_answered_by_measuring() {
     let expected = match (rows[0]["verdict"].as_str(), confirmed["verdict"].as_str()) {
         (Some("holds"), Some("holds")) => 0,
         (Some("holds"), Some(_)) => 4,
-        (Some(_), None) => 3,
+        // Of what is likely to hold it was measured whether it does.
+        (Some("unknown"), Some("holds")) => 0,
+        (Some("unknown"), Some(_)) | (Some(_), None) => 3,
         other => panic!("{other:?}: {advice}"),
     };
     assert_eq!(ran.code, Some(expected), "{advice} {}", ran.stderr);
-    if expected != 3 {
+    if !confirmed.is_null() {
         assert!(confirmed["iops"].as_f64().is_some_and(|iops| iops > 1000.0), "{advice}");
         assert!(out.join("confirmation/results.jsonl").exists());
     }

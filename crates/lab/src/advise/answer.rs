@@ -7,6 +7,9 @@ use super::prices::Prices;
 use crate::results::{Configuration, key};
 use crate::units;
 
+/// So many ways are worth being measured at most, where it cannot be told of them.
+const CANDIDATES_MAX: usize = 3;
+
 /// Whether a way holds the objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -53,7 +56,8 @@ pub struct Tenant {
     pub verdict: Verdict,
     /// p50, p99 and p99.9, in ns, with 90 % intervals.
     pub quantiles_ns: [Interval; 3],
-    /// The least depth, a power of two, at which it holds, with the others at their greatest.
+    /// The least depth, a power of two, at which it holds, or is likely to, with the others at
+    /// their greatest.
     pub least_depth: Option<usize>,
 }
 
@@ -64,6 +68,10 @@ pub struct Row {
     pub way: String,
     /// Whether it holds the objective.
     pub verdict: Verdict,
+    /// Whether the expected p99 is within the objective although its interval is not: whether it
+    /// holds is worth being measured.
+    #[serde(default)]
+    pub is_likely: bool,
     /// Why nothing is said of it.
     pub refusal: Option<String>,
     /// What of it was not measured as it is asked for.
@@ -75,7 +83,7 @@ pub struct Row {
     /// Whether less is served at the rate than arrives, so that these have no bound.
     #[serde(default)]
     pub is_beyond_knee: bool,
-    /// The least depth, a power of two, at which it holds.
+    /// The least depth, a power of two, at which it holds, or is likely to.
     pub least_depth: Option<usize>,
     /// Each of several tenants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -112,6 +120,7 @@ impl Row {
         Self {
             way,
             verdict: Verdict::Unknown,
+            is_likely: false,
             refusal: None,
             notes: Vec::new(),
             quantiles_ns: None,
@@ -180,15 +189,26 @@ impl Advice {
     pub fn advised(&self) -> Option<&Row> {
         advised(&self.rows)
     }
+
+    /// The ways that are worth being measured, the cheapest first: the one that is advised, or
+    /// where none is, some that are likely to hold.
+    pub fn candidates(&self) -> impl Iterator<Item = &Row> {
+        let likely = self.rows.iter().filter(|row| row.is_likely && !row.is_local());
+        let likely = likely.filter(|_| self.advised().is_none());
+        self.advised().into_iter().chain(likely).take(CANDIDATES_MAX)
+    }
 }
 
 pub(super) fn advised(rows: &[Row]) -> Option<&Row> {
     rows.first().filter(|row| row.verdict == Verdict::Holds)
 }
 
-/// What was measured of an advised way at the rate that was asked for.
+/// What was measured of a way at the rate that was asked for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Confirmation {
+    /// The way.
+    #[serde(default)]
+    pub way: String,
     /// Requests a second.
     pub iops: f64,
     /// The p99: as measured, with the ends that a measured point has.
@@ -203,17 +223,17 @@ impl Confirmation {
     /// In a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let p99 = self.p99_ns;
+        let (way, p99) = (&self.way, self.p99_ns);
         let within = format!("p99 {} at {} IOPS", units::time(p99.value), units::count(self.iops));
         let predicted = match self.is_predicted {
             true => "as predicted",
             false => "which is not what was predicted",
         };
         match self.verdict {
-            Verdict::Holds => format!("Measured: it holds, {within}, {predicted}."),
-            Verdict::Fails => format!("Measured: it does not hold, {within}, {predicted}."),
+            Verdict::Holds => format!("Measured: {way} holds, {within}, {predicted}."),
+            Verdict::Fails => format!("Measured: {way} does not hold, {within}, {predicted}."),
             Verdict::Unknown => format!(
-                "Measured: {within}, of which other programs may have made what is above {}: \
+                "Measured: {way}, {within}, of which other programs may have made what is above {}: \
                  measure on a quiet machine (--wait-for-quiet).",
                 units::time(p99.low)
             ),

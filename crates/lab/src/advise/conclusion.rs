@@ -31,11 +31,12 @@ pub(super) fn conclusion(rows: &[Row], questions: &[Question], prices: Option<&P
         });
         let text = match unknown {
             Some(row) => {
-                let way = &row.way;
-                format!(
-                    "No way is known to hold {objective}; of {way} it cannot be told{}.",
-                    doubt(row)
-                )
+                let (way, doubt) = (&row.way, doubt(row));
+                let what = match row.is_likely {
+                    true => format!("the cheapest that is likely to is {way}"),
+                    false => format!("of {way} it cannot be told"),
+                };
+                format!("No way is known to hold {objective}; {what}{doubt}.")
             }
             None => {
                 let has_local = rows.iter().any(|row| row.verdict == Verdict::Holds);

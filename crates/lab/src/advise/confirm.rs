@@ -78,5 +78,6 @@ pub fn confirm(results: &Results, row: &Row, question: &Question) -> Result<Conf
     let predicted = row.quantiles_ns.map(|[_, p99, _]| p99);
     let is_predicted =
         predicted.is_some_and(|one| one.low <= p99_ns.high && p99_ns.low <= one.high);
-    Ok(Confirmation { iops: repeat.iops, p99_ns, verdict, is_predicted })
+    let way = row.way.clone();
+    Ok(Confirmation { way, iops: repeat.iops, p99_ns, verdict, is_predicted })
 }

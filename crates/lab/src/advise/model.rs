@@ -106,7 +106,7 @@ impl Model {
         }
         let said = |is_measured| move |prediction| Forecast { prediction, is_measured };
         match self.fit.predict(rate, depth, self.cores, SEED) {
-            Ok(prediction) => Ok(said(false)(prediction)),
+            Ok(prediction) => Ok(said(false)(prediction.at_least(self.fastest_request_ns()))),
             Err(Refusal::NotExplained { .. }) => {
                 isotonic::at(&self.cells, rate, depth).map(said(true))
             }
@@ -115,6 +115,12 @@ impl Model {
                 units::count(most)
             )),
         }
+    }
+
+    /// What no request took less than.
+    fn fastest_request_ns(&self) -> f64 {
+        let least = self.cells.iter().map(Cell::min_ns).min();
+        least.unwrap_or(0) as f64
     }
 
     /// The lowest rate that was measured.

@@ -218,6 +218,48 @@ fn an_advice_is_confirmed_or_not() {
     assert!(confirm(&nothing, row, &question).is_err());
 }
 
+/// Where no interval is within the objective, a way whose p99 is expected to be is worth being
+/// measured, at a depth that is expected to hold; no other one is, and of what holds only the
+/// cheapest.
+#[test]
+fn what_is_likely_to_hold_is_worth_being_measured() {
+    let [near, far] = [network(1500.0, 200_000.0), network(1500.0, 280_000.0)];
+    let local = ("local", network(1500.0, 100_000.0));
+    let all = results(&[("near", near.clone()), ("far", far), local], &[]);
+    let rate = 200_000.0;
+    let at = |p99_us: f64| advise(&all, &question(p99_us, rate)).expect("advice");
+    let own = |advice: &Advice| {
+        let row = advice.rows.iter().find(|row| row.way == "near").expect("a row");
+        row.quantiles_ns.expect("latencies")[1]
+    };
+    let p99 = own(&at(1000.0));
+    let inside = |part: f64| (p99.value + part * (p99.high - p99.value)) / 1e3;
+    let candidates = |advice: &Advice| -> Vec<String> {
+        advice.candidates().map(|row| row.way.clone()).collect()
+    };
+    let unknown = at(inside(0.5));
+    assert_eq!(candidates(&unknown), ["near"], "{unknown:#?}");
+    let row = unknown.candidates().next().expect("a candidate");
+    assert_eq!(row.verdict, Verdict::Unknown);
+    assert!(row.least_depth.is_some_and(|depth| (32..=128).contains(&depth)), "{row:?}");
+    assert!(unknown.conclusion.contains("likely to is near: its p99 may be"), "{unknown:?}");
+    assert!(candidates(&at(p99.value / 1e3 * 0.999)).is_empty(), "not expected to");
+    let both = at(10_000.0);
+    assert_eq!(candidates(&both).len(), 1, "what is advised, and no other: {both:?}");
+}
+
+/// No request is expected to take less than the fastest of those that were measured.
+#[test]
+fn nothing_takes_less_than_the_fastest_request() {
+    let mut all = results(&[("tcp", network(1500.0, 50_000.0))], &[]);
+    // What is left of one cell makes the intervals wide.
+    longer(&mut all[0].records[3], 2.0);
+    let advice = advise(&all, &question(1000.0, 100_000.0)).expect("advice");
+    let all_ns = advice.rows[0].quantiles_ns.expect("latencies");
+    assert!(all_ns[0].high > 1.3 * all_ns[0].value, "{all_ns:?}");
+    assert!(all_ns.iter().all(|one| one.low >= 50_000.0), "{all_ns:?}");
+}
+
 /// The plan that confirms is the one that was measured, at the advised depth and the wanted rate.
 #[test]
 fn the_plan_that_confirms_has_the_advised_way_only() {
