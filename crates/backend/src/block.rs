@@ -3,7 +3,7 @@
 //! Its geometry is read from sysfs. Where sysfs is not mounted (some containers), the geometry is
 //! what the device node's ioctls return, with a volatile cache and without discard.
 
-use crate::claim::{self, Claim, Claimed};
+use crate::claim::{self, Claim, ClaimedFile};
 use crate::engine::Shared;
 use crate::{
     BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Storage, StorageId,
@@ -71,7 +71,7 @@ impl BlockFactory {
         let file = Arc::new(file);
         // What the path leads to may be another device by now.
         let id = StorageId::of_metadata(&file.metadata().map_err(system("stat"))?);
-        let claimed = Claimed { path, file: &file, id: &id, is_created: false };
+        let claimed = ClaimedFile { path, file: &file, id: &id, is_created: false };
         let claim = claim::claim(claimed, read_only || shared)?;
         let block_bytes = rustix::fs::ioctl_blksszget(&file)
             .map_err(|error| OpenError::system("read the block size of", path, error.into()))?;

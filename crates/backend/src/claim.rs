@@ -16,7 +16,7 @@
 //! Of two processes that take turns with the same files one holds the locks at a time
 //! ([`lock_devices`], [`unlock_devices`]); the other one has the files open meanwhile.
 
-use crate::storage::Beneath;
+use crate::storage::UnderlyingStorage;
 use crate::{OpenError, Storage, StorageId, part_beside_whole, same_blocks};
 use core::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -67,7 +67,7 @@ pub(crate) struct Claim {
 struct Lock {
     path: PathBuf,
     /// The open file descriptions that hold the locks.
-    files: Vec<Locked>,
+    files: Vec<LockedFile>,
     storage: Arc<Storage>,
     /// How many claims are not shared. Changes only while [`LOCKS`] is locked.
     exclusive: AtomicUsize,
@@ -75,7 +75,7 @@ struct Lock {
 
 /// A file that is locked.
 #[derive(Debug)]
-struct Locked {
+struct LockedFile {
     file: Arc<File>,
     /// Whether other processes may have other parts of it.
     has_parts: bool,
@@ -83,7 +83,7 @@ struct Locked {
 
 /// What is claimed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Claimed<'a> {
+pub(crate) struct ClaimedFile<'a> {
     pub(crate) path: &'a Path,
     pub(crate) file: &'a Arc<File>,
     pub(crate) id: &'a StorageId,
@@ -116,7 +116,7 @@ pub(crate) fn is_claimed(id: &StorageId) -> bool {
 }
 
 /// Claims what is open. The lock is exclusive while one claim of this process is not shared.
-pub(crate) fn claim(claimed: Claimed<'_>, shared: bool) -> Result<Claim, OpenError> {
+pub(crate) fn claim(claimed: ClaimedFile<'_>, shared: bool) -> Result<Claim, OpenError> {
     claim_in(&LOCKS, claimed, shared)
 }
 
@@ -126,10 +126,10 @@ fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
 
 fn claim_in(
     table: &'static Mutex<Table>,
-    claimed: Claimed<'_>,
+    claimed: ClaimedFile<'_>,
     shared: bool,
 ) -> Result<Claim, OpenError> {
-    let Claimed { path, file, id, is_created } = claimed;
+    let ClaimedFile { path, file, id, is_created } = claimed;
     let mut locked = self::lock(table);
     let locks = locked.live();
     let known = locks.iter().find(|lock| lock.storage.id() == id).cloned();
@@ -237,7 +237,7 @@ impl Table {
     fn end_turn(&mut self) {
         self.turn = Turn::Other;
         for lock in self.locks.iter().filter_map(Weak::upgrade) {
-            for Locked { file, .. } in &lock.files {
+            for LockedFile { file, .. } in &lock.files {
                 if let Err(error) = rustix::fs::flock(file, FlockOperation::Unlock) {
                     log::debug!("{} cannot be unlocked: {error}", lock.path.display());
                 }
@@ -287,8 +287,8 @@ impl Drop for Lock {
 }
 
 /// What is to be locked for a storage that was opened as `file`.
-fn files_of(file: &Arc<File>, id: &StorageId) -> Vec<Locked> {
-    let mut files = vec![Locked { file: Arc::clone(file), has_parts: false }];
+fn files_of(file: &Arc<File>, id: &StorageId) -> Vec<LockedFile> {
+    let mut files = vec![LockedFile { file: Arc::clone(file), has_parts: false }];
     let open = |path: &Path| {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         rustix::fs::open(path, flags, Mode::empty()).map(File::from)
@@ -297,11 +297,11 @@ fn files_of(file: &Arc<File>, id: &StorageId) -> Vec<Locked> {
         let inode = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
         inode(other).ok() == inode(file).ok()
     };
-    for Beneath { id, path, has_parts } in id.beneath() {
+    for UnderlyingStorage { id, path, has_parts } in id.beneath() {
         match open(&path) {
             Ok(file) if is_own(&file) => {}
             Ok(file) if file.metadata().is_ok_and(|it| StorageId::of_metadata(&it) == id) => {
-                files.push(Locked { file: Arc::new(file), has_parts });
+                files.push(LockedFile { file: Arc::new(file), has_parts });
             }
             Ok(_) | Err(_) if matches!(id, StorageId::File { .. }) => log::warn!(
                 "a loop device has its blocks in a file that is not at {} here: see to it that \
@@ -357,7 +357,7 @@ mod tests {
         shared: bool,
     ) -> Result<Claim, OpenError> {
         let id = &StorageId::of_metadata(&file.metadata().unwrap());
-        super::claim_in(table, Claimed { path, file, id, is_created: false }, shared)
+        super::claim_in(table, ClaimedFile { path, file, id, is_created: false }, shared)
     }
 
     #[test]

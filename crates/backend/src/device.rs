@@ -1,6 +1,8 @@
 //! The interface of a device: a handle on one reactor, and the factory that opens it on each.
 
-use crate::{Geometry, OpenError, Request, RequestCompletion, ResizeError, Resized, Storage};
+use crate::{
+    Geometry, OpenError, Request, RequestCompletion, ResizeCallback, ResizeError, Storage,
+};
 use core::fmt;
 use std::io;
 use std::sync::Arc;
@@ -94,7 +96,7 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
 
     /// Calls this, from any thread, after the size has changed by itself, or a file may no longer
     /// be where it was opened. Devices that do not notice have no use for it.
-    fn when_resized(&self, resized: Resized) {
+    fn when_resized(&self, resized: ResizeCallback) {
         if let Some(storage) = self.storage() {
             storage.when_changed(resized);
         }

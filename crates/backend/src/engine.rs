@@ -156,7 +156,7 @@ impl Syncs {
 struct Job {
     tag: u64,
     operation: Operation<()>,
-    step: Step,
+    step: JobState,
     /// The submitter's buffer, unless the reactor has it.
     buffer: Option<Buffer>,
     /// The data that a compare-and-write compares with.
@@ -172,7 +172,7 @@ struct Job {
 
 /// The step that a job is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum JobState {
     /// Not started.
     Begin,
     /// Waiting until earlier writes have ended, before a compare-and-write.
@@ -200,7 +200,7 @@ enum Access {
 }
 
 /// What happens after a step.
-enum Next {
+enum StepResult {
     /// An operation is in flight.
     Busy,
     /// Retry this step later.
@@ -235,7 +235,7 @@ impl BlockDevice for FileDevice {
         let job = Job {
             tag: request.tag,
             operation,
-            step: Step::Begin,
+            step: JobState::Begin,
             buffer,
             compare,
             scratch: None,
@@ -259,7 +259,7 @@ impl BlockDevice for FileDevice {
         let result = job.take_back(completion.outcome);
         let sync = job.sync;
         match (self.continue_after(reactor, index, result), sync) {
-            (Next::End(result), Some(sync)) => self.end_synced(index, sync, result),
+            (StepResult::End(result), Some(sync)) => self.end_synced(index, sync, result),
             (next, _) => self.handle_next(reactor, index, next),
         }
     }
@@ -310,17 +310,17 @@ impl FileDevice {
     fn resume(&mut self, reactor: &mut Reactor, index: u32) {
         let step = self.jobs.get(index as usize).and_then(Option::as_ref).map(|job| job.step);
         let next = match step {
-            Some(Step::Drain) => self.drain(reactor, index),
+            Some(JobState::Drain) => self.drain(reactor, index),
             Some(_) => self.begin(reactor, index),
             None => return,
         };
         self.handle_next(reactor, index, next);
     }
 
-    fn handle_next(&mut self, reactor: &mut Reactor, index: u32, next: Next) {
+    fn handle_next(&mut self, reactor: &mut Reactor, index: u32, next: StepResult) {
         match next {
-            Next::Busy => {}
-            Next::Wait => {
+            StepResult::Busy => {}
+            StepResult::Wait => {
                 self.waiting.push_back(index);
                 if !self.retry_armed {
                     self.retry_armed = true;
@@ -328,7 +328,7 @@ impl FileDevice {
                     reactor.set_timer(Token::new(self.owner, RETRY_TAG), at);
                 }
             }
-            Next::End(result) => self.end(index, result),
+            StepResult::End(result) => self.end(index, result),
         }
     }
 
@@ -378,13 +378,13 @@ impl FileDevice {
     }
 
     /// Starts a job.
-    fn begin(&mut self, reactor: &mut Reactor, index: u32) -> Next {
-        let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
+    fn begin(&mut self, reactor: &mut Reactor, index: u32) -> StepResult {
+        let Some(job) = self.jobs[index as usize].as_mut() else { return StepResult::Busy };
         if let (None, Some(nlb)) = (&job.scratch, job.scanned_nlb()) {
             let bytes = self.geometry.bytes_of(nlb);
             job.scratch = take_scratch(reactor, bytes, self.geometry.block_bytes);
             if job.scratch.is_none() {
-                return Next::Wait;
+                return StepResult::Wait;
             }
         }
         if !job.operation.kind().is_write() {
@@ -397,32 +397,32 @@ impl FileDevice {
             .map(|(slba, nlb)| Stripes::of(geometry.offset_of(slba), geometry.bytes_of(nlb)));
         let stripes = each.fold(Stripes::default(), Stripes::with);
         if let Operation::CompareAndWrite { .. } = job.operation {
-            let Some(excluded) = self.handle.exclude(stripes) else { return Next::Wait };
+            let Some(excluded) = self.handle.exclude(stripes) else { return StepResult::Wait };
             job.access = Access::ExcludedStripes(excluded);
-            job.step = Step::Drain;
+            job.step = JobState::Drain;
             return self.drain(reactor, index);
         }
-        let Some(write) = self.handle.begin_write(stripes) else { return Next::Wait };
+        let Some(write) = self.handle.begin_write(stripes) else { return StepResult::Wait };
         job.access = Access::CountedWrite(write);
         self.submit_next(reactor, index)
     }
 
-    fn drain(&mut self, reactor: &mut Reactor, index: u32) -> Next {
-        let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
+    fn drain(&mut self, reactor: &mut Reactor, index: u32) -> StepResult {
+        let Some(job) = self.jobs[index as usize].as_mut() else { return StepResult::Busy };
         let Access::ExcludedStripes(excluded) = &job.access else {
-            return Next::End(Err(Failure::Gone));
+            return StepResult::End(Err(Failure::Gone));
         };
         match self.handle.drain_state(excluded) {
             DrainState::Drained => self.submit_next(reactor, index),
-            DrainState::Pending => Next::Wait,
-            DrainState::Lost => Next::End(Err(Failure::Gone)),
+            DrainState::Pending => StepResult::Wait,
+            DrainState::Lost => StepResult::End(Err(Failure::Gone)),
         }
     }
 
     /// Submits the job's next operation to the reactor.
-    fn submit_next(&mut self, reactor: &mut Reactor, index: u32) -> Next {
-        let Some(file) = self.file else { return Next::End(Err(Failure::Gone)) };
-        let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
+    fn submit_next(&mut self, reactor: &mut Reactor, index: u32) -> StepResult {
+        let Some(file) = self.file else { return StepResult::End(Err(Failure::Gone)) };
+        let Some(job) = self.jobs[index as usize].as_mut() else { return StepResult::Busy };
         match job.next(file, &self.geometry) {
             Some((step, operation)) => {
                 job.step = step;
@@ -430,10 +430,10 @@ impl FileDevice {
                     job.sync = Some(self.syncs.begin());
                 }
                 reactor.submit(Token::new(self.owner, index), operation);
-                Next::Busy
+                StepResult::Busy
             }
             // The job has lost its buffer, which the reactor rules out.
-            None => Next::End(Err(Failure::Device(Errno::INVAL.raw_os_error()))),
+            None => StepResult::End(Err(Failure::Device(Errno::INVAL.raw_os_error()))),
         }
     }
 
@@ -443,28 +443,32 @@ impl FileDevice {
         reactor: &mut Reactor,
         index: u32,
         result: Result<(), Failure>,
-    ) -> Next {
-        let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
+    ) -> StepResult {
+        let Some(job) = self.jobs[index as usize].as_mut() else { return StepResult::Busy };
         match (job.step, result) {
-            (Step::Last, Err(Failure::NoSpace)) if job.writes_through_cache(&self.shared) => {
-                job.step = Step::Probe;
+            (JobState::Last, Err(Failure::NoSpace)) if job.writes_through_cache(&self.shared) => {
+                job.step = JobState::Probe;
                 self.submit_next(reactor, index)
             }
-            (Step::Probe, Ok(())) => {
+            (JobState::Probe, Ok(())) => {
                 self.shared.lost_writes().record();
-                Next::End(Err(Failure::NoSpace))
+                StepResult::End(Err(Failure::NoSpace))
             }
             (_, Err(failure)) => {
                 if job.may_flush(&self.shared) {
                     self.shared.lost_writes().flush_failed(failure);
                 }
-                Next::End(Err(failure))
+                StepResult::End(Err(failure))
             }
-            (Step::Last | Step::Begin | Step::Drain | Step::Sync, Ok(())) => Next::End(Ok(())),
-            (Step::Scan, Ok(())) if !job.scanned_matches() => Next::End(Err(Failure::Mismatch)),
-            (Step::Scan | Step::Zero | Step::Discard, Ok(())) => {
+            (JobState::Last | JobState::Begin | JobState::Drain | JobState::Sync, Ok(())) => {
+                StepResult::End(Ok(()))
+            }
+            (JobState::Scan, Ok(())) if !job.scanned_matches() => {
+                StepResult::End(Err(Failure::Mismatch))
+            }
+            (JobState::Scan | JobState::Zero | JobState::Discard, Ok(())) => {
                 match job.count_step(&self.geometry) {
-                    JobProgress::None => Next::End(Ok(())),
+                    JobProgress::None => StepResult::End(Ok(())),
                     JobProgress::More => self.submit_next(reactor, index),
                 }
             }
@@ -501,7 +505,7 @@ impl Job {
     }
 
     /// The next operation and its step.
-    fn next(&mut self, file: FileId, geometry: &Geometry) -> Option<(Step, FileOperation)> {
+    fn next(&mut self, file: FileId, geometry: &Geometry) -> Option<(JobState, FileOperation)> {
         let at = match self.operation {
             Operation::Discard { .. } => usize::try_from(self.position).ok()?,
             _ => 0,
@@ -512,26 +516,26 @@ impl Job {
             Operation::Read { .. } => {
                 let buffer = self.buffer.take()?;
                 let range = 0..buffer.len();
-                (Step::Last, FileOperation::Read { file, offset, buffer, range })
+                (JobState::Last, FileOperation::Read { file, offset, buffer, range })
             }
-            _ if self.step == Step::Probe => {
-                (Step::Probe, write(file, offset, self.buffer.take()?, false))
+            _ if self.step == JobState::Probe => {
+                (JobState::Probe, write(file, offset, self.buffer.take()?, false))
             }
             Operation::Write { durable, .. } => {
-                (Step::Last, write(file, offset, self.buffer.take()?, durable))
+                (JobState::Last, write(file, offset, self.buffer.take()?, durable))
             }
-            Operation::Flush => (Step::Sync, FileOperation::Sync { file }),
+            Operation::Flush => (JobState::Sync, FileOperation::Sync { file }),
             Operation::Discard { .. } => {
-                (Step::Discard, FileOperation::Discard { file, offset, length })
+                (JobState::Discard, FileOperation::Discard { file, offset, length })
             }
             Operation::WriteZeroes { .. } if self.position == length => {
-                (Step::Sync, FileOperation::Sync { file })
+                (JobState::Sync, FileOperation::Sync { file })
             }
             Operation::WriteZeroes { deallocate: unmap, .. } => {
-                (Step::Zero, FileOperation::WriteZeroes { file, offset, length, unmap })
+                (JobState::Zero, FileOperation::WriteZeroes { file, offset, length, unmap })
             }
             Operation::CompareAndWrite { durable, .. } if self.position == length => {
-                (Step::Last, write(file, offset, self.buffer.take()?, durable))
+                (JobState::Last, write(file, offset, self.buffer.take()?, durable))
             }
             Operation::Compare { .. }
             | Operation::CompareAndWrite { .. }
@@ -539,7 +543,7 @@ impl Job {
                 let mut buffer = self.scratch.take()?;
                 truncate(&mut buffer, length - self.position);
                 let (offset, range) = (offset + self.position, 0..buffer.len());
-                (Step::Scan, FileOperation::Read { file, offset, buffer, range })
+                (JobState::Scan, FileOperation::Read { file, offset, buffer, range })
             }
             // `Operation::check` refuses it: a file cannot mark blocks.
             Operation::WriteUncorrectable { .. } => return None,
@@ -561,8 +565,8 @@ impl Job {
     /// Whether its step has the operating system flush, or may do so.
     fn may_flush(&self, shared: &Shared) -> bool {
         match self.step {
-            Step::Sync => true,
-            Step::Last => self.writes_through_cache(shared),
+            JobState::Sync => true,
+            JobState::Last => self.writes_through_cache(shared),
             _ => false,
         }
     }
@@ -570,7 +574,7 @@ impl Job {
     /// Takes the buffer of a completed operation back, and returns the result.
     fn take_back(&mut self, outcome: Outcome) -> Result<(), Failure> {
         let direction = match (&self.operation, self.step) {
-            (Operation::Read { .. }, _) | (_, Step::Scan) => Direction::Read,
+            (Operation::Read { .. }, _) | (_, JobState::Scan) => Direction::Read,
             _ => Direction::Write,
         };
         let (result, buffer) = match outcome {
@@ -583,7 +587,7 @@ impl Job {
             _ => (Err(Failure::Aborted), None),
         };
         match self.step {
-            Step::Scan => self.scratch = buffer,
+            JobState::Scan => self.scratch = buffer,
             _ if buffer.is_some() => self.buffer = buffer,
             _ => {}
         }

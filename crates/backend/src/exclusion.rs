@@ -338,9 +338,9 @@ mod tests {
     }
 
     /// Ends the writers' loops, also after a panic.
-    struct Done<'a>(&'a AtomicU32);
+    struct EndGuard<'a>(&'a AtomicU32);
 
-    impl Drop for Done<'_> {
+    impl Drop for EndGuard<'_> {
         fn drop(&mut self) {
             self.0.fetch_sub(1, Relaxed);
         }
@@ -380,7 +380,7 @@ mod tests {
             }
             for _ in 0..2 {
                 scope.spawn(move || {
-                    let _done = Done(excluders);
+                    let _done = EndGuard(excluders);
                     let handle = exclusion.open().unwrap();
                     // Until each writer has run often enough to overlap with an exclusion.
                     let mut rounds = 0;

@@ -12,7 +12,7 @@
 //! sector. So a compare-and-write of several blocks is atomic for all writers, but for readers only
 //! block by block, and the geometry reports one block.
 
-use crate::claim::{self, Claim, Claimed};
+use crate::claim::{self, Claim, ClaimedFile};
 use crate::engine::Shared;
 use crate::error::check_size;
 use crate::watch::Watch;
@@ -73,7 +73,7 @@ impl FileFactory {
         let system = |doing| move |error| OpenError::system(doing, path, error);
         let metadata = file.metadata().map_err(system("stat"))?;
         let claimed =
-            Claimed { path, file: &file, id: &StorageId::of_metadata(&metadata), is_created };
+            ClaimedFile { path, file: &file, id: &StorageId::of_metadata(&metadata), is_created };
         let claim = claim::claim(claimed, options.read_only || options.shared)?;
         let mut bytes = metadata.len();
         if let Some(wanted) = options.create_bytes.filter(|wanted| *wanted > bytes) {

@@ -67,6 +67,6 @@ pub use fault::{Effect, FaultRule};
 pub use file::missing_file;
 pub use geometry::{BLOCK_BYTES_DEFAULT, Capabilities, Geometry, is_block_size};
 pub use request::{Operation, OperationKind, Request, RequestCompletion};
-pub use shared::Resized;
+pub use shared::ResizeCallback;
 pub use spec::{DeviceSpec, ParseSpecError, meant, nearest, split_path};
 pub use storage::{Storage, StorageId, part_beside_whole, same_blocks};

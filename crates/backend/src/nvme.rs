@@ -5,7 +5,7 @@
 //! added and checked by the device (PRACT); other metadata is not carried, and such a namespace is
 //! refused. The namespace's block device is held meanwhile, so that nobody else writes to it.
 
-use crate::claim::{self, Claim, Claimed};
+use crate::claim::{self, Claim, ClaimedFile};
 use crate::engine::Shared;
 use crate::{
     BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Storage, StorageId,
@@ -62,8 +62,8 @@ impl NvmeFactory {
             zeroes: command_set.map_or(0, |identified| identified[1]),
             kernel_bytes: held.as_ref().and_then(|block| kernel_bytes_max(block)),
         };
-        let described = Described::of(&identified, &controller, limits, read_only);
-        let Described { geometry, format } =
+        let described = IdentifiedNamespace::of(&identified, &controller, limits, read_only);
+        let IdentifiedNamespace { geometry, format } =
             described.map_err(|why| OpenError::Invalid(format!("{} {why}", path.display())))?;
         let opened = namespace.file().metadata().map_err(system("stat"))?;
         let id = StorageId::of_metadata(&opened);
@@ -76,7 +76,7 @@ impl NvmeFactory {
             }
         });
         let file = held.as_ref().unwrap_or(namespace.file());
-        let claimed = Claimed { path, file, id: &id, is_created: false };
+        let claimed = ClaimedFile { path, file, id: &id, is_created: false };
         let claim = claim::claim(claimed, read_only || shared)?;
         let path = path.canonicalize().map_err(system("resolve"))?;
         claim.storage().set_bytes(geometry.bytes());
@@ -159,12 +159,12 @@ fn limit_bytes(limit: u8) -> Option<u64> {
 
 /// What Identify says.
 #[derive(Debug, PartialEq, Eq)]
-struct Described {
+struct IdentifiedNamespace {
     geometry: Geometry,
     format: NvmeFormat,
 }
 
-impl Described {
+impl IdentifiedNamespace {
     /// Reads both structures; `Err` ends a sentence that begins with the device.
     fn of(
         namespace: &[u8],
@@ -283,8 +283,8 @@ mod tests {
         namespace: &[u8],
         controller: &[u8],
         read_only: bool,
-    ) -> Result<Described, String> {
-        Described::of(namespace, controller, Limits::default(), read_only)
+    ) -> Result<IdentifiedNamespace, String> {
+        IdentifiedNamespace::of(namespace, controller, Limits::default(), read_only)
     }
 
     #[test]

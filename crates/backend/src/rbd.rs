@@ -34,15 +34,15 @@ pub use spec::{CephSpec, RbdSpec};
 
 use crate::error::check_size;
 use crate::{
-    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized, Storage,
-    bytes, geometry,
+    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeCallback, ResizeError,
+    Storage, bytes, geometry,
 };
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
 use device::RbdDevice;
-use librbd::{Changed, Cluster, Image};
+use librbd::{ChangeCallback, Cluster, Image};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::{io, thread};
 use weft_reactor::system::monotonic_time;
@@ -76,7 +76,7 @@ struct Shared {
     follower: mpsc::Sender<Event>,
     base: Geometry,
     blocks: AtomicU64,
-    resized: Mutex<Option<Resized>>,
+    resized: Mutex<Option<ResizeCallback>>,
 }
 
 /// What the thread that follows an image is told.
@@ -154,7 +154,7 @@ type Follower = (mpsc::Sender<Event>, mpsc::Receiver<Event>);
 /// Opens an image, with the channel that tells of its changes.
 fn open_image(cluster: Arc<Cluster>, spec: &RbdSpec) -> io::Result<(Arc<Image>, Follower)> {
     let (follower, events) = mpsc::channel();
-    let changed = || -> Changed {
+    let changed = || -> ChangeCallback {
         let told = follower.clone();
         // Who would be told may have gone.
         Box::new(move || {
@@ -236,7 +236,7 @@ impl DeviceFactory for RbdFactory {
         Some(&self.storage)
     }
 
-    fn when_resized(&self, resized: Resized) {
+    fn when_resized(&self, resized: ResizeCallback) {
         *self.shared.resized.lock().unwrap_or_else(PoisonError::into_inner) = Some(resized);
     }
 }

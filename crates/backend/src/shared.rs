@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 /// What is called when a device has changed its size by itself.
 #[derive(Clone)]
-pub struct Resized(Arc<dyn Fn() + Send + Sync>);
+pub struct ResizeCallback(Arc<dyn Fn() + Send + Sync>);
 
-impl Resized {
+impl ResizeCallback {
     /// Calls this.
     pub fn new(action: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Arc::new(action))
@@ -22,7 +22,7 @@ impl Resized {
     }
 }
 
-impl fmt::Debug for Resized {
+impl fmt::Debug for ResizeCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Resized")
     }

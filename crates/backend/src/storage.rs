@@ -6,7 +6,7 @@
 //! [`claim`](crate::claim)), whatever their paths, wrappers and block sizes.
 
 use crate::exclusion::Exclusion;
-use crate::shared::{LostWrites, Resized};
+use crate::shared::{LostWrites, ResizeCallback};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::collections::BTreeSet;
@@ -79,7 +79,7 @@ impl StorageId {
     }
 
     /// What a block device has its blocks on, beginning with itself.
-    pub(crate) fn beneath(&self) -> Vec<Beneath> {
+    pub(crate) fn beneath(&self) -> Vec<UnderlyingStorage> {
         beneath(self, &Machine::own())
     }
 
@@ -154,7 +154,7 @@ fn wholes(id: &StorageId, machine: &Machine) -> BTreeSet<StorageId> {
 }
 
 /// What a block device is a part of, or has its blocks on.
-struct Whole {
+struct WholeDevice {
     id: StorageId,
     path: Option<PathBuf>,
     /// Whether other parts may be used beside it.
@@ -163,12 +163,12 @@ struct Whole {
 
 /// The disk of a partition, what a loop device has its blocks on, and the devices below one of the
 /// device mapper, of md or of bcache.
-fn whole_of(machine: &Machine, device: u64) -> Vec<Whole> {
+fn whole_of(machine: &Machine, device: u64) -> Vec<WholeDevice> {
     let Some(directory) = directory_of(&machine.sysfs, "block", device) else { return Vec::new() };
     let mut wholes = Vec::new();
     let block = |directory: &Path| {
         let id = StorageId::Block { device: number_of(directory)? };
-        Some(Whole { id, path: node_in(directory), has_parts: true })
+        Some(WholeDevice { id, path: node_in(directory), has_parts: true })
     };
     if directory.join("partition").exists() {
         wholes.extend(directory.parent().and_then(block));
@@ -181,7 +181,7 @@ fn whole_of(machine: &Machine, device: u64) -> Vec<Whole> {
 
 /// What a loop device has its blocks on. What the kernel says in words is only where that may be
 /// found, and is believed only if the device itself cannot be asked.
-fn backing_of(machine: &Machine, device: u64, directory: &Path) -> Option<Whole> {
+fn backing_of(machine: &Machine, device: u64, directory: &Path) -> Option<WholeDevice> {
     let text = fs::read_to_string(directory.join("loop/backing_file")).ok()?;
     let path = PathBuf::from(text.trim_end_matches('\n'));
     let node = node_in(directory);
@@ -190,7 +190,7 @@ fn backing_of(machine: &Machine, device: u64, directory: &Path) -> Option<Whole>
         Some(Ok(LoopBacking::Block { device })) => StorageId::Block { device },
         Some(Err(_)) | None => StorageId::of(&path)?,
     };
-    Some(Whole { id, path: Some(path), has_parts: false })
+    Some(WholeDevice { id, path: Some(path), has_parts: false })
 }
 
 /// The node that the kernel has made for the device with this directory in sysfs.
@@ -202,27 +202,29 @@ fn node_in(directory: &Path) -> Option<PathBuf> {
 
 /// A file or node that a device has its blocks on, by which other processes are kept away.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Beneath {
+pub(crate) struct UnderlyingStorage {
     pub(crate) id: StorageId,
     pub(crate) path: PathBuf,
     /// Whether other processes may use other parts of it.
     pub(crate) has_parts: bool,
 }
 
-fn beneath(id: &StorageId, machine: &Machine) -> Vec<Beneath> {
+fn beneath(id: &StorageId, machine: &Machine) -> Vec<UnderlyingStorage> {
     let StorageId::Block { device } = id else { return Vec::new() };
     let path =
         directory_of(&machine.sysfs, "block", *device).and_then(|directory| node_in(&directory));
-    let mut next = vec![Whole { id: id.clone(), path, has_parts: false }];
-    let mut found: Vec<Beneath> = Vec::new();
-    while let Some(Whole { id, path, has_parts }) = next.pop() {
+    let mut next = vec![WholeDevice { id: id.clone(), path, has_parts: false }];
+    let mut found: Vec<UnderlyingStorage> = Vec::new();
+    while let Some(WholeDevice { id, path, has_parts }) = next.pop() {
         if let StorageId::Block { device } = id {
             let wholes = whole_of(machine, device).into_iter();
-            next.extend(wholes.map(|one| Whole { has_parts: has_parts || one.has_parts, ..one }));
+            next.extend(
+                wholes.map(|one| WholeDevice { has_parts: has_parts || one.has_parts, ..one }),
+            );
         }
         match path {
             Some(path) if !found.iter().any(|one| one.id == id) => {
-                found.push(Beneath { id, path, has_parts });
+                found.push(UnderlyingStorage { id, path, has_parts });
             }
             _ => {}
         }
@@ -231,7 +233,7 @@ fn beneath(id: &StorageId, machine: &Machine) -> Vec<Beneath> {
 }
 
 /// The ways from a device to what it has its blocks on, one after the other.
-fn ways(id: &StorageId, machine: &Machine) -> Vec<(StorageId, Whole)> {
+fn ways(id: &StorageId, machine: &Machine) -> Vec<(StorageId, WholeDevice)> {
     let mut next = vec![id.clone()];
     let mut found = Vec::new();
     while let Some(id) = next.pop() {
@@ -247,7 +249,7 @@ fn ways(id: &StorageId, machine: &Machine) -> Vec<(StorageId, Whole)> {
 /// Whether they meet at something that one of them has as a whole: two partitions of a disk do not.
 fn overlaps(one: &StorageId, other: &StorageId, machine: &Machine) -> bool {
     let (ones, others) = (ways(one, machine), ways(other, machine));
-    let ends = |ways: &[(StorageId, Whole)]| -> BTreeSet<StorageId> {
+    let ends = |ways: &[(StorageId, WholeDevice)]| -> BTreeSet<StorageId> {
         ways.iter().map(|(_, whole)| whole.id.clone()).collect()
     };
     let common = &ends(&ones) & &ends(&others);
@@ -285,7 +287,7 @@ pub struct Storage {
     bytes: AtomicU64,
     pub(crate) exclusion: Arc<Exclusion>,
     pub(crate) lost_writes: Arc<LostWrites>,
-    changed: Mutex<Option<Resized>>,
+    changed: Mutex<Option<ResizeCallback>>,
     trial: Mutex<Trial>,
 }
 
@@ -363,14 +365,14 @@ impl Storage {
     }
 
     /// Calls this when something about it has changed.
-    pub(crate) fn when_changed(&self, changed: Resized) {
+    pub(crate) fn when_changed(&self, changed: ResizeCallback) {
         *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(changed);
     }
 
     /// Tells who has asked.
     pub(crate) fn tell(&self) {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        changed.iter().for_each(Resized::tell);
+        changed.iter().for_each(ResizeCallback::tell);
     }
 }
 
@@ -465,7 +467,7 @@ mod tests {
         let backing = StorageId::of(file.path()).unwrap();
         let of = |major, minor| -> Vec<_> {
             let found = beneath(&block(major, minor), &machine).into_iter();
-            found.map(|Beneath { id, path, has_parts }| (id, path, has_parts)).collect()
+            found.map(|UnderlyingStorage { id, path, has_parts }| (id, path, has_parts)).collect()
         };
         let node = |name: &str| Path::new("/dev").join(name);
         let text = PathBuf::from(format!("{} (deleted)", file.path().display()));

@@ -18,11 +18,11 @@ static WATCHER: OnceLock<Option<Watcher>> = OnceLock::new();
 #[derive(Debug)]
 struct Watcher {
     inotify: OwnedFd,
-    watched: Mutex<BTreeMap<i32, Watched>>,
+    watched: Mutex<BTreeMap<i32, WatchEntry>>,
 }
 
 #[derive(Debug)]
-struct Watched {
+struct WatchEntry {
     storage: Weak<Storage>,
     /// How many open files watch it.
     watches: usize,
@@ -47,8 +47,9 @@ impl Watch {
         let number = inotify::add_watch(&watcher.inotify, path, names);
         let number =
             number.inspect_err(|error| log::debug!("a file is not watched: {error}")).ok()?;
-        let one =
-            watched.entry(number).or_insert_with(|| Watched { storage: Weak::new(), watches: 0 });
+        let one = watched
+            .entry(number)
+            .or_insert_with(|| WatchEntry { storage: Weak::new(), watches: 0 });
         one.storage = Arc::downgrade(storage);
         one.watches += 1;
         Some(Self { watcher, number })
@@ -84,7 +85,7 @@ impl Watcher {
         Ok(Self { inotify, watched: Mutex::default() })
     }
 
-    fn watched(&self) -> MutexGuard<'_, BTreeMap<i32, Watched>> {
+    fn watched(&self) -> MutexGuard<'_, BTreeMap<i32, WatchEntry>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -6,7 +6,7 @@ use std::{fmt, io};
 use weft_reactor::{Owner, Reactor};
 
 use crate::storage::Storage;
-use crate::{BlockDevice, DeviceFactory, Geometry, OpenError, ResizeError, Resized};
+use crate::{BlockDevice, DeviceFactory, Geometry, OpenError, ResizeCallback, ResizeError};
 
 /// The factory of a device around another one, as which it answers but for what it says itself.
 pub(crate) trait Wrapper: fmt::Debug + Send + Sync {
@@ -57,7 +57,7 @@ impl<T: Wrapper> DeviceFactory for T {
         self.inner().refresh().map(|inner| self.geometry_of(inner))
     }
 
-    fn when_resized(&self, resized: Resized) {
+    fn when_resized(&self, resized: ResizeCallback) {
         self.inner().when_resized(resized);
     }
 

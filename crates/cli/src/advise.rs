@@ -14,7 +14,7 @@ use weft_load::{Pattern, units};
 use crate::compare::tell_faults;
 use crate::failure::Failure;
 use crate::output::{self, Format};
-use crate::study::{AdviceRun, How, REPORT};
+use crate::study::{AdviceRun, REPORT, RunOptions};
 use crate::table::Table;
 use crate::values::{pattern, rate, size, time};
 
@@ -85,7 +85,7 @@ pub(crate) struct Options {
     #[arg(long)]
     no_confirm: bool,
     #[command(flatten)]
-    how: How,
+    how: RunOptions,
 }
 
 impl Options {

@@ -24,7 +24,7 @@ use weft_reactor::system;
 use weft_reactor::ublk::{Control, DeviceInfo, Features, State};
 
 use self::parameters::{SECTOR_BYTES, parameters, sectors};
-use self::queue::{News, Order};
+use self::queue::{Order, ThreadEvent};
 use self::tools::{block_device, hold, mark, open_control, refused};
 use crate::connection::{Connection, NamespaceChoice};
 use crate::driven::Driven;
@@ -99,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         log::debug!("memory may be made free by writing to the device: {error}");
     }
     let driven = connect(options)?;
-    let served = match Served::begin(options, &mut control, features, &driven) {
+    let served = match AttachedDevice::begin(options, &mut control, features, &driven) {
         Ok(served) => served,
         Err(failure) => return driven.close().and(Err(failure)),
     };
@@ -128,16 +128,16 @@ fn connect(options: &Options) -> Result<Driven, Failure> {
 }
 
 /// A device of the kernel, and the threads that serve it.
-struct Served {
+struct AttachedDevice {
     info: DeviceInfo,
     /// Its size, as the kernel knows it.
     sectors: u64,
     threads: Vec<JoinHandle<()>>,
-    news: Receiver<News>,
+    news: Receiver<ThreadEvent>,
     stop: Arc<AtomicBool>,
 }
 
-impl Served {
+impl AttachedDevice {
     /// Makes the device, or takes it over, and starts it.
     fn begin(
         options: &Options,
@@ -190,7 +190,7 @@ impl Served {
         options: &Options,
         control: &Control,
         driven: &Driven,
-        news: &Sender<News>,
+        news: &Sender<ThreadEvent>,
     ) -> Result<(), Failure> {
         let device = control.device(&self.info);
         let device = device
@@ -211,9 +211,9 @@ impl Served {
         }
         for _ in 0..self.info.queues {
             match self.news.recv() {
-                Ok(News::Ready) => {}
-                Ok(News::Ended(Err(why))) => return Err(Failure::Because(why)),
-                Ok(News::Ended(Ok(()))) | Err(_) => {
+                Ok(ThreadEvent::Ready) => {}
+                Ok(ThreadEvent::Ended(Err(why))) => return Err(Failure::Because(why)),
+                Ok(ThreadEvent::Ended(Ok(()))) | Err(_) => {
                     return Err(Failure::because("the device was removed while it was started"));
                 }
             }
@@ -336,10 +336,10 @@ enum DeviceEvent {
     Stopped,
 }
 
-fn hear(news: &Receiver<News>, id: u32) -> DeviceEvent {
+fn hear(news: &Receiver<ThreadEvent>, id: u32) -> DeviceEvent {
     match news.recv_timeout(WATCH) {
         Err(RecvTimeoutError::Timeout) => DeviceEvent::Nothing,
-        Ok(News::Ended(Err(why))) => DeviceEvent::Failed(Failure::Because(format!(
+        Ok(ThreadEvent::Ended(Err(why))) => DeviceEvent::Failed(Failure::Because(format!(
             "a queue of {} has ended: {why}; weft attach --recover {id} serves it",
             block_device(id).display(),
         ))),

@@ -21,7 +21,7 @@ use crate::connection::{Connection, NamespaceChoice};
 use crate::driven::Driven;
 use crate::failure::Failure;
 use crate::output::{self, LiveLine};
-use crate::place::Place;
+use crate::place::Location;
 use crate::values::{pattern, rate, size32};
 use crate::within::TargetWithin;
 use crate::words::Words;
@@ -254,7 +254,7 @@ impl<'a> Bench<'a> {
     fn open(
         options: &'a Options,
         sections: &'a [Section],
-        of_sections: Vec<Place>,
+        of_sections: Vec<Location>,
     ) -> Result<Self, Failure> {
         let mut bench = Self {
             options,
@@ -263,7 +263,7 @@ impl<'a> Bench<'a> {
             driven: Vec::new(),
             drives: Vec::new(),
         };
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<Location> = Vec::new();
         for place in of_sections {
             let known = places.iter().position(|known| *known == place);
             bench.drives.push(known.unwrap_or(places.len()));
@@ -425,10 +425,10 @@ fn grouped(entries: Vec<Entry>, sections: &[Section]) -> Vec<Entry> {
 /// What each job drives. Files and block devices of this machine are waited for asleep unless the
 /// job says otherwise, as fio waits: who polls on a busy machine is off its processor when the
 /// completion comes.
-fn places(options: &Options, sections: &mut [Section]) -> Result<Vec<Place>, Failure> {
+fn places(options: &Options, sections: &mut [Section]) -> Result<Vec<Location>, Failure> {
     let place = |section: &mut Section| {
         let place = place_of(options, section)?;
-        let is_of_the_kernel = matches!(&place, Place::Local(spec) if spec.path().is_some());
+        let is_of_the_kernel = matches!(&place, Location::Local(spec) if spec.path().is_some());
         if is_of_the_kernel && !options.loopback && !section.hipri && !section.says_polling {
             section.job.polling = Polling::Sleep;
         }
@@ -438,25 +438,25 @@ fn places(options: &Options, sections: &mut [Section]) -> Result<Vec<Place>, Fai
 }
 
 /// What a job drives, polled if it asks for that.
-fn place_of(options: &Options, section: &Section) -> Result<Place, Failure> {
+fn place_of(options: &Options, section: &Section) -> Result<Location, Failure> {
     match named_place(options, section)? {
-        Place::Local(spec) if section.hipri => {
-            spec.into_polled().map(Place::Local).map_err(Failure::Because)
+        Location::Local(spec) if section.hipri => {
+            spec.into_polled().map(Location::Local).map_err(Failure::Because)
         }
-        Place::Remote(id) if section.hipri => {
+        Location::Remote(id) if section.hipri => {
             output::print_error(&format!(
                 "weft bench: job {:?}: hipri: a namespace across the network has no queues to \
                  poll here; --polling spin polls its sockets",
                 section.job.name
             ));
-            Ok(Place::Remote(id))
+            Ok(Location::Remote(id))
         }
         place => Ok(place),
     }
 }
 
 /// What the command line names, or else the job's own filename.
-fn named_place(options: &Options, section: &Section) -> Result<Place, Failure> {
+fn named_place(options: &Options, section: &Section) -> Result<Location, Failure> {
     let (files, connection) = options.connection.without_job_files();
     let job = &section.job.name;
     if !connection.is_empty() {
@@ -466,8 +466,8 @@ fn named_place(options: &Options, section: &Section) -> Result<Place, Failure> {
             ));
         }
         return Ok(match (connection.place()?, section.direct) {
-            (Place::Local(spec), Some(direct)) => Place::Local(spec.with_direct(direct)),
-            (Place::Local(spec), None) => Place::Local(spec),
+            (Location::Local(spec), Some(direct)) => Location::Local(spec.with_direct(direct)),
+            (Location::Local(spec), None) => Location::Local(spec),
             (remote, direct) => unbuffered(job, remote, direct),
         });
     }
@@ -482,12 +482,12 @@ fn named_place(options: &Options, section: &Section) -> Result<Place, Failure> {
         };
     };
     let is_plain = !filename.contains("://") && !filename.starts_with(['/', '.']);
-    let text = match filename.parse::<Place>() {
+    let text = match filename.parse::<Location>() {
         Err(_) if is_plain => format!("./{filename}"),
         _ => filename.clone(),
     };
     match text.parse().map_err(Failure::Because)? {
-        Place::Local(spec) => {
+        Location::Local(spec) => {
             if let Some(path) = spec.path().filter(|path| !path.exists()) {
                 return Err(Failure::Because(match path.starts_with("/dev") {
                     true => format!(
@@ -504,7 +504,7 @@ fn named_place(options: &Options, section: &Section) -> Result<Place, Failure> {
             // fio uses the page cache by default.
             let buffered =
                 if files.is_empty() { section.direct } else { section.direct.or(Some(false)) };
-            Ok(Place::Local(match buffered {
+            Ok(Location::Local(match buffered {
                 Some(direct) => spec.with_direct(direct),
                 None => spec,
             }))
@@ -514,7 +514,7 @@ fn named_place(options: &Options, section: &Section) -> Result<Place, Failure> {
 }
 
 /// A namespace; that it is not buffered is said to who asks for that.
-fn unbuffered(job: &str, remote: Place, direct: Option<bool>) -> Place {
+fn unbuffered(job: &str, remote: Location, direct: Option<bool>) -> Location {
     if direct == Some(false) {
         output::print_error(&format!(
             "weft bench: job {job:?}: direct=0: there is no page cache before a namespace"
@@ -523,27 +523,27 @@ fn unbuffered(job: &str, remote: Place, direct: Option<bool>) -> Place {
     remote
 }
 
-fn open(options: &Options, place: Place, jobs: &[&Job]) -> Result<Driven, Failure> {
-    if let Place::Local(spec) = &place
+fn open(options: &Options, place: Location, jobs: &[&Job]) -> Result<Driven, Failure> {
+    if let Location::Local(spec) = &place
         && jobs.iter().any(|job| job.pattern.writes() || job.pattern.trims())
     {
         destroy::allow("job", destroy::existing(spec).as_slice(), &options.yes_destroy)?;
     }
     match place {
-        Place::Local(spec) if options.loopback => {
+        Location::Local(spec) if options.loopback => {
             let driver = jobs.first().map(|job| job.driver).unwrap_or_default();
             let target = TargetWithin::serve(&spec, driver).map_err(Failure::Because)?;
             let driven = remote(options, target.address().clone(), jobs)?;
             Ok(driven.served_by(format!("{spec} over loopback"), target))
         }
-        Place::Local(spec) => {
+        Location::Local(spec) => {
             let unit = jobs.iter().map(|job| job.granularity()).min();
             Driven::local(&spec, unit.unwrap_or(1))
         }
-        Place::Remote(_) if options.loopback => Err(Failure::because(
+        Location::Remote(_) if options.loopback => Err(Failure::because(
             "a loopback is within this process: give a device, like memory:1GiB --loopback",
         )),
-        Place::Remote(id) => remote(options, *id, jobs),
+        Location::Remote(id) => remote(options, *id, jobs),
     }
 }
 

@@ -16,7 +16,7 @@ use weft_target::key_file;
 use weft_transport::rdma::RemoteAccess;
 
 use crate::failure::Failure;
-use crate::place::Place;
+use crate::place::Location;
 use crate::values;
 
 /// Options of every subcommand that connects to a controller, with nvme-cli's names and letters.
@@ -164,9 +164,9 @@ pub(crate) struct NamespaceChoice {
 
 impl Connection {
     /// The selected location, which may be a device of this machine.
-    pub(crate) fn place(&self) -> Result<Place, Failure> {
+    pub(crate) fn place(&self) -> Result<Location, Failure> {
         if self.place.is_empty() {
-            return self.remote().map(Place::remote);
+            return self.remote().map(Location::remote);
         }
         // A transport id may be given unquoted, as several arguments.
         let is_transport_id =
@@ -174,7 +174,7 @@ impl Connection {
         if let [first, second, ..] = self.place.as_slice()
             && !is_transport_id
         {
-            let place: Result<Place, String> = first.parse();
+            let place: Result<Location, String> = first.parse();
             let wrong = if place.is_err() { first } else { second };
             return Err(Failure::Because(format!(
                 "{wrong:?} is not an address: one is wanted here; the value of a flag stands \
@@ -183,9 +183,9 @@ impl Connection {
         }
         let text = self.place.join(" ");
         match text.parse().map_err(Failure::Because)? {
-            Place::Remote(id) => self.amended(*id).map(Place::remote),
+            Location::Remote(id) => self.amended(*id).map(Location::remote),
             local if self.traddr.is_none() && self.nqn.is_none() => Ok(local),
-            Place::Local(spec) => {
+            Location::Local(spec) => {
                 Err(Failure::Because(format!("{spec} is a local device; --traddr does not apply")))
             }
         }
@@ -194,7 +194,7 @@ impl Connection {
     /// The node of an NVMe device of this machine, if that is what is selected.
     pub(crate) fn local_node(&self) -> Option<PathBuf> {
         match self.place() {
-            Ok(Place::Local(DeviceSpec::Block { path, .. })) if !self.place.is_empty() => {
+            Ok(Location::Local(DeviceSpec::Block { path, .. })) if !self.place.is_empty() => {
                 Some(path)
             }
             _ => None,
@@ -248,8 +248,8 @@ impl Connection {
     /// Options for the selected address, which must be remote.
     pub(crate) fn options(&self) -> Result<Options, Failure> {
         match self.place()? {
-            Place::Remote(id) => self.options_for(*id),
-            Place::Local(spec) => {
+            Location::Remote(id) => self.options_for(*id),
+            Location::Local(spec) => {
                 Err(Failure::Because(format!("{spec} is a local device, not a remote address")))
             }
         }

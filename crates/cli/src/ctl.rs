@@ -142,7 +142,7 @@ enum NamespaceVerb {
         #[command(flatten)]
         device: Box<Device>,
         #[command(flatten)]
-        namespace: namespace::Added,
+        namespace: namespace::AddOptions,
     },
     /// Show a namespace that not every host sees to one more host.
     AddHost(visibility::Host),

@@ -2,7 +2,7 @@
 //! what to do about it.
 //!
 //! Each finding is made of facts that were collected before ([`machine::Machine`],
-//! [`target::Seen`]), so that tests make machines and targets up.
+//! [`target::Observations`]), so that tests make machines and targets up.
 
 mod finding;
 mod host;
@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut process = None;
     let mut findings = Vec::new();
     if options.target.is_named() {
-        let seen = target::Seen::collect(&options.target)?;
+        let seen = target::Observations::collect(&options.target)?;
         process = seen.process();
         findings = section("the target", seen.findings());
     }

@@ -14,7 +14,7 @@ use weft_nvme::log_page::{
     CommandEffects, CommandsSupportedAndEffects, ErrorInformation, FirmwareSlots, GetLogPage,
     Health, KELVIN_AT_0_CELSIUS, LogPageId, PersistentEventAction, SupportedLogPages,
 };
-use weft_nvme::{AdminOpcode, NvmOpcode, Truncated, Wire};
+use weft_nvme::{AdminOpcode, NvmOpcode, TruncationError, Wire};
 
 use weft_reactor::NvmeNamespace;
 
@@ -142,7 +142,7 @@ fn of_local(options: &Options, node: &Path, id: LogPageId) -> Result<Page, Failu
     })
 }
 
-fn short(_: Truncated) -> Failure {
+fn short(_: TruncationError) -> Failure {
     Failure::because("the controller sent less than the whole log page")
 }
 

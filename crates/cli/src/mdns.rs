@@ -24,7 +24,7 @@ pub(crate) type Services = BTreeMap<(u16, &'static str), BTreeSet<IpAddr>>;
 
 /// A discovery controller that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct DiscoveredController {
     /// What announces it.
     pub(crate) name: String,
     /// What its addresses begin with.
@@ -33,7 +33,7 @@ pub(crate) struct Found {
     addresses: Vec<SocketAddr>,
 }
 
-impl Found {
+impl DiscoveredController {
     /// Its addresses, as other commands take them.
     pub(crate) fn urls(&self) -> impl Iterator<Item = String> {
         self.addresses.iter().map(|address| format!("{}://{address}", self.scheme))

@@ -13,21 +13,21 @@ const DEVICE_KINDS: [&str; 7] = ["memory:", "null:", "file:", "block:", "rbd:", 
 
 /// The location of a namespace or device.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// Remote, at this address.
     Remote(Box<TransportId>),
     /// On this machine.
     Local(DeviceSpec),
 }
 
-impl Place {
+impl Location {
     /// Remote, at this address.
     pub(crate) fn remote(id: TransportId) -> Self {
         Self::Remote(Box::new(id))
     }
 }
 
-impl FromStr for Place {
+impl FromStr for Location {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -84,14 +84,14 @@ mod tests {
     #[test]
     fn local_devices_are_recognized() {
         let local = |text: &str| match text.parse() {
-            Ok(Place::Local(spec)) => spec.to_string(),
+            Ok(Location::Local(spec)) => spec.to_string(),
             other => panic!("{text}: {other:?}"),
         };
         assert_eq!(local("memory:1GiB"), "memory:1GiB");
         assert_eq!(local("null:1TiB,block=512"), "null:1TiB,block=512");
         // Tests run in the folder of the crate's manifest.
         assert_eq!(local("Cargo.toml,block=512"), "file:Cargo.toml,block=512");
-        assert!("no-such.img".parse::<Place>().is_err_and(|error| error.contains("neither")));
+        assert!("no-such.img".parse::<Location>().is_err_and(|error| error.contains("neither")));
         assert_eq!(local("/var/lib/disk.img"), "file:/var/lib/disk.img");
         assert_eq!(local("./disk.img,direct=off"), "file:./disk.img,direct=off");
         assert_eq!(local("block:/dev/sdb"), "block:/dev/sdb");
@@ -106,7 +106,7 @@ mod tests {
             "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:4420 \
              subnqn:nqn.2014-08.org.nvmexpress:uuid:x nsid:2",
         ] {
-            let Ok(Place::Remote(id)) = text.parse() else { panic!("{text}") };
+            let Ok(Location::Remote(id)) = text.parse() else { panic!("{text}") };
             assert_eq!((id.traddr.as_str(), id.port(), id.nsid), ("127.0.0.1", 4420, Some(2)));
         }
     }
@@ -114,15 +114,15 @@ mod tests {
     #[test]
     fn invalid_locations_are_refused_with_examples() {
         for text in ["", "storage", "http://x/", "memory:1x", "floppy:1"] {
-            assert!(text.parse::<Place>().is_err(), "{text}");
+            assert!(text.parse::<Location>().is_err(), "{text}");
         }
         for text in ["nvme-tcp://host:0/x", "trtype:TCP traddr:host nsid:0"] {
-            let error = text.parse::<Place>().expect_err(text);
+            let error = text.parse::<Location>().expect_err(text);
             assert!(error.contains("is not an address: the "), "{error}");
             assert!(!error.contains("/dev/sdb"), "the error names only addresses: {error}");
         }
-        let error = "elsewhere".parse::<Place>().expect_err("no place");
+        let error = "elsewhere".parse::<Location>().expect_err("no place");
         assert!(error.contains("nvme-tcp://HOST") && error.contains("memory:1GiB"), "{error}");
-        assert!("memory".parse::<Place>().is_err_and(|error| error.contains("needs a size")));
+        assert!("memory".parse::<Location>().is_err_and(|error| error.contains("needs a size")));
     }
 }

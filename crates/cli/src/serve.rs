@@ -17,26 +17,26 @@ use std::time::Duration;
 
 use clap::{ArgGroup, ArgMatches, Args};
 use sd_notify::NotifyState;
-use weft_backend::{Resized, files};
+use weft_backend::{ResizeCallback, files};
 use weft_rpc::{ParseListeningError, Token};
 use weft_target::config::{
     Config, IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER, Limits, Listen, State, Transport, socket_address,
 };
 use weft_target::{IoMetricsConfig, Target};
 
-use self::announce::Reached;
-use self::announced::Announced;
+use self::announce::ServiceAddresses;
+use self::announced::Announcement;
 use self::control::Control;
 pub(crate) use self::operate::error::sentence;
 use self::operate::operator::Operator;
 use self::pair::Pair;
-use self::registered::Registered;
+use self::registered::RegistrationThreads;
 use crate::ctl::session;
 use crate::failure::Failure;
 use crate::mdns;
 use crate::output::Format;
 use crate::service_manager::tell_manager;
-use crate::signals::{self, Wish};
+use crate::signals::{self, ServerRequest};
 use crate::values::{Cpus, Driver, PollingMode, cpus, size, size32, time};
 
 /// Options of `weft target`.
@@ -291,8 +291,8 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     pair.iter().for_each(Pair::prepare);
     let mut target = started(config)?;
     let rescan = wish.clone();
-    target.when_resized(Resized::new(move || {
-        let _ = rescan.send(Wish::Rescan);
+    target.when_resized(ResizeCallback::new(move || {
+        let _ = rescan.send(ServerRequest::Rescan);
     }));
     let applied = applied.unwrap_or_else(|| target.config().clone());
     let operator = Operator::new(target, applied, options.state.clone());
@@ -304,24 +304,24 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     let start = |at| Control::start(at, token, &operator, wish, options.loads);
     let control = options.control.as_ref().map(start).transpose()?;
     let metrics = |at| metrics::start(at, Arc::clone(&operator));
-    let at = Reached {
+    let at = ServiceAddresses {
         is_of_flags: options.config.is_none(),
         control: control.as_ref().map(Control::address),
         metrics: options.metrics.metrics.map(metrics).transpose()?,
     };
     let announced = operator.with(|target| announce::announce(target, at, options.output_format));
     announced.map_err(Failure::because)?.map_err(Failure::before_serving)?;
-    let announced = Announced::start(&operator)?;
-    let registered = Registered::start(&register, &operator)?;
+    let announced = Announcement::start(&operator)?;
+    let registered = RegistrationThreads::start(&register, &operator)?;
     tell_manager(NotifyState::Ready);
     while let Ok(wish) = wishes.recv() {
         match wish {
-            Wish::Stop(who) => {
+            ServerRequest::Stop(who) => {
                 log::info!("{who}: stopping");
                 break;
             }
-            Wish::Rescan => operator.rescan(),
-            Wish::Reload(who) => {
+            ServerRequest::Rescan => operator.rescan(),
+            ServerRequest::Reload(who) => {
                 let outcome = reload(&operator, options.read_again(configuration), &who);
                 control.iter().for_each(|control| control.reloaded(&outcome));
             }

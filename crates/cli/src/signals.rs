@@ -14,7 +14,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 
 /// A request to a running server, and who has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum ServerRequest {
     /// Shut down cleanly.
     Stop(String),
     /// Reload the configuration.
@@ -26,7 +26,7 @@ pub(crate) enum Wish {
 
 /// Requests from signals, and a sender for requests from elsewhere. A second request to stop ends
 /// the program at once.
-pub(crate) fn wishes() -> io::Result<(Sender<Wish>, Receiver<Wish>)> {
+pub(crate) fn wishes() -> io::Result<(Sender<ServerRequest>, Receiver<ServerRequest>)> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let (other, wishes) = channel();
     let wish = other.clone();
@@ -34,12 +34,12 @@ pub(crate) fn wishes() -> io::Result<(Sender<Wish>, Receiver<Wish>)> {
         let mut stopping = false;
         for signal in signals.forever() {
             let wanted = match signal {
-                SIGHUP => Wish::Reload("SIGHUP".to_owned()),
+                SIGHUP => ServerRequest::Reload("SIGHUP".to_owned()),
                 _ if std::mem::replace(&mut stopping, true) => {
                     std::process::exit(INTERRUPTED.into())
                 }
-                SIGINT => Wish::Stop("SIGINT".to_owned()),
-                _ => Wish::Stop("SIGTERM".to_owned()),
+                SIGINT => ServerRequest::Stop("SIGINT".to_owned()),
+                _ => ServerRequest::Stop("SIGTERM".to_owned()),
             };
             if wish.send(wanted).is_err() {
                 return;
@@ -50,12 +50,12 @@ pub(crate) fn wishes() -> io::Result<(Sender<Wish>, Receiver<Wish>)> {
 }
 
 /// Requests a stop at the end of standard input, that is, when the parent process has ended.
-pub(crate) fn stop_with_stdin(wish: Sender<Wish>) -> io::Result<()> {
+pub(crate) fn stop_with_stdin(wish: Sender<ServerRequest>) -> io::Result<()> {
     thread::Builder::new().name("weft-stdin".to_owned()).spawn(move || {
         let mut stdin = io::stdin().lock();
         // The data is ignored; only its end matters.
         let _ = io::copy(&mut stdin, &mut io::sink());
-        let _ = wish.send(Wish::Stop("the end of standard input".to_owned()));
+        let _ = wish.send(ServerRequest::Stop("the end of standard input".to_owned()));
     })?;
     Ok(())
 }

@@ -14,7 +14,7 @@ pub(crate) mod site;
 mod summary;
 
 pub(crate) use against::{COMPARISON, OTHER, THIS};
-pub(crate) use run::{AdviceRun, How, NOT_QUIET, REPORT};
+pub(crate) use run::{AdviceRun, NOT_QUIET, REPORT, RunOptions};
 
 use clap::{Args, Subcommand};
 
@@ -58,5 +58,5 @@ pub(crate) fn first_look(options: &FirstLook) -> Result<(), Failure> {
 #[derive(Debug, Args)]
 pub(crate) struct FirstLook {
     #[command(flatten)]
-    how: run::How,
+    how: run::RunOptions,
 }

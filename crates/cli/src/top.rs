@@ -546,7 +546,7 @@ fn as_json(between: &Statistics, now: &Statistics, queues: &[Queue], options: &O
 
 #[cfg(test)]
 mod tests {
-    use weft_statistics::{Express, Group, Hosts, ThrottledTenant};
+    use weft_statistics::{ExpressStatistics, Group, Hosts, ThrottledTenant};
 
     use super::*;
 
@@ -592,7 +592,7 @@ mod tests {
             read_bytes: 18_022_400,
             ..Served::default()
         };
-        let express = Express {
+        let express = ExpressStatistics {
             queues: 3,
             served: 2_000,
             commands: 3_000,

@@ -139,10 +139,10 @@ fn drive(mut reactor: Reactor, mut device: Box<dyn BlockDevice>, mailbox: &Mailb
 
 /// Where the reader's thread leaves the data of a read.
 #[derive(Default)]
-struct Answer(Mutex<Waiting>);
+struct Answer(Mutex<AnswerState>);
 
 #[derive(Default)]
-struct Waiting {
+struct AnswerState {
     result: Option<Result<Vec<u8>, Failure>>,
     waker: Option<Waker>,
 }

@@ -9,15 +9,15 @@ use weft_nvme::log_page::{GetLogPage, LogPageId};
 use weft_nvme::{Command, Completion, Status};
 use weft_nvmf::auth::Secret;
 use weft_nvmf::host::{
-    AdminData, ControllerInfo, ControllerKind, DiscoveryLog, DiscoveryReader, Event, NamespaceInfo,
-    Problem, Step,
+    AdminData, AssociationStep, ControllerInfo, ControllerKind, DiscoveryLog, DiscoveryReader,
+    Event, NamespaceInfo, Problem,
 };
 
 use crate::device::NamespaceFactory;
 use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::options::Options;
-use crate::shared::{ControllerState, Ends, Shared};
+use crate::shared::{ConnectionEnds, ControllerState, Shared};
 use crate::worker::{self, Call, Calls};
 use crate::{limits, sources};
 
@@ -105,7 +105,7 @@ pub(crate) fn admin_command_checked(
     if status.is_success() {
         return Ok(answer);
     }
-    let step = Step::UserCommand;
+    let step = AssociationStep::UserCommand;
     Err(shared.error(Problem::Refused { step, status, parameter: None }))
 }
 
@@ -170,7 +170,7 @@ impl Controller {
 
     /// Both ends of the last connection.
     #[must_use]
-    pub fn ends(&self) -> Option<Ends> {
+    pub fn ends(&self) -> Option<ConnectionEnds> {
         self.shared.ends()
     }
 

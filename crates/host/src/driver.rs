@@ -29,8 +29,8 @@ use crate::options::Options;
 use crate::queue::{host_data, host_options, side_of, transport_options};
 use crate::resolve::resolve;
 use crate::shared::{
-    Activity, ControllerState, DriverMessage, Ends, LiveController, QueueMessage, Security, Shared,
-    credentials, secure,
+    Activity, ConnectionEnds, ControllerState, DriverMessage, LiveController, QueueMessage,
+    Security, Shared, credentials, secure,
 };
 
 /// The result of an admin command: its completion and the data from the controller.
@@ -423,7 +423,8 @@ impl ControllerDriver {
                             let address = &self.shared.options.address;
                             log::info!("{address}: TLS: records of {}", records.place());
                         }
-                        let ends = Ends { transport, local, remote, marking, tls_records };
+                        let ends =
+                            ConnectionEnds { transport, local, remote, marking, tls_records };
                         self.shared.set_ends(ends);
                     }
                     self.association.handle_opened(now);

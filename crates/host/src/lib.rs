@@ -115,15 +115,15 @@ pub use identity::{HOST_ID_FILE, HOST_NQN_FILE};
 pub use multipath::{IoPolicy, Multipath, MultipathFactory, PathInfo};
 pub use namespace::{CopySource, Namespace};
 pub use options::{Options, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
-pub use shared::{ControllerState, Ends};
+pub use shared::{ConnectionEnds, ControllerState};
 pub use sources::discover_ports;
 pub use weft_nvme::Nqn;
 pub use weft_nvmf::auth::Secret;
 pub use weft_nvmf::host::discovery::transport_id;
 pub use weft_nvmf::host::{
-    AddressError, AddressFamily, AdminData, Change, ControllerInfo, ControllerKind,
-    ControllerSnapshot, DiscoveryLog, Event, NamespaceIdentity, NamespaceInfo, Problem, Side, Step,
-    Transport, TransportId,
+    AddressError, AddressFamily, AdminData, AssociationStep, Change, ControllerInfo,
+    ControllerKind, ControllerSnapshot, DiscoveryLog, Event, NamespaceIdentity, NamespaceInfo,
+    Problem, Side, Transport, TransportId,
 };
 pub use weft_nvmf::keys::{Derivation, TlsKey, TlsRecords};
 pub use weft_transport::rdma::{Provider, RemoteAccess};

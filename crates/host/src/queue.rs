@@ -29,11 +29,11 @@ use weft_backend::{Failure, Request, RequestCompletion};
 use weft_nvme::status::StatusCode;
 use weft_nvme::{Command, Completion};
 use weft_nvmf::host::request_table::{
-    CommandResult, Issue, Kind, Part, RequestError, RequestId, RequestTable,
+    CommandResult, Issue, Kind, RequestError, RequestId, RequestPart, RequestTable,
 };
 use weft_nvmf::host::{
-    AdminData, AuthenticationProgress, ControllerSnapshot, NamespaceInfo, Problem,
-    QueueAuthentication, Step, connect_queue,
+    AdminData, AssociationStep, AuthenticationProgress, ControllerSnapshot, NamespaceInfo, Problem,
+    QueueAuthentication, connect_queue,
 };
 use weft_reactor::{Buffer, Mailbox, Outcome, Owner, Pool, Reactor, Token};
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions, NotSubmitted};
@@ -43,11 +43,11 @@ use weft_transport::{CloseReason, Slot, tag_of};
 use crate::limits;
 use crate::shared::{Activity, DriverMessage, LiveController, QueueMessage, Shared, secure};
 use authenticate::Reauthentication;
-pub(crate) use buffers::{Copying, Reserving};
+pub(crate) use buffers::{CopyRequest, ReservationCommand};
 use buffers::{RequestBuffers, RequestRange, failure_of};
 pub(crate) use connection::{host_data, host_options, side_of, transport_options};
 use path::PathState;
-pub(crate) use path::{Ended, Outlook, Why, is_of_access};
+pub(crate) use path::{Outlook, RequestEnd, ReturnReason, is_of_access};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -455,7 +455,8 @@ impl QueuePair {
                         let what = "its data digest is wrong";
                         self.connected(reactor, Err(Problem::InvalidResponse { step, what }));
                     } else if self.again.is_in(slot) {
-                        let (step, what) = (Step::Authenticate, "its data digest is wrong");
+                        let (step, what) =
+                            (AssociationStep::Authenticate, "its data digest is wrong");
                         let problem = Problem::InvalidResponse { step, what };
                         self.exchange_failed(reactor, problem);
                     } else {
@@ -512,10 +513,10 @@ impl QueuePair {
         }
     }
 
-    fn handshake_step(&self) -> Step {
+    fn handshake_step(&self) -> AssociationStep {
         match &self.authentication {
-            Some(_) => Step::Authenticate,
-            None => Step::ConnectQueue(self.queue_id),
+            Some(_) => AssociationStep::Authenticate,
+            None => AssociationStep::ConnectQueue(self.queue_id),
         }
     }
 
@@ -688,7 +689,12 @@ impl QueuePair {
 
     /// Sends one part. A part that has to wait goes back into the request table; the error says
     /// what is wrong with this side, if anything is.
-    fn send(&mut self, part: &Part, pool: &Pool, epoch: u32) -> Result<(), Option<CloseReason>> {
+    fn send(
+        &mut self,
+        part: &RequestPart,
+        pool: &Pool,
+        epoch: u32,
+    ) -> Result<(), Option<CloseReason>> {
         let buffers = &mut self.request_buffers[part.request.0 as usize];
         let command = buffers.command(part, pool);
         let (Some((command, data)), Some(connection)) = (command, &mut self.connection) else {
@@ -739,8 +745,8 @@ impl QueuePair {
         if silent {
             let step = match self.state {
                 State::Handshake(_) => self.handshake_step(),
-                _ if self.again.is_overdue(now, timeout) => Step::Authenticate,
-                _ => Step::InputOutput,
+                _ if self.again.is_overdue(now, timeout) => AssociationStep::Authenticate,
+                _ => AssociationStep::InputOutput,
             };
             self.lose(reactor, Problem::TimedOut { step, waited: timeout });
         }

@@ -128,7 +128,7 @@ pub enum ControllerState {
 
 /// Both ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ends {
+pub struct ConnectionEnds {
     /// Its transport.
     pub transport: Transport,
     /// The host's address.
@@ -146,7 +146,7 @@ struct State {
     state: ControllerState,
     snapshot: Option<Arc<ControllerSnapshot>>,
     /// That of the admin queue; I/O queues use the same transport and address.
-    ends: Option<Ends>,
+    ends: Option<ConnectionEnds>,
     /// By queue identifier; that of the admin queue is in use from the start.
     queue_ids_in_use: Vec<bool>,
     /// The identifier that was allocated last: the one that was free longest comes next.
@@ -254,11 +254,11 @@ impl Shared {
         self.lock().snapshot.clone()
     }
 
-    pub(crate) fn ends(&self) -> Option<Ends> {
+    pub(crate) fn ends(&self) -> Option<ConnectionEnds> {
         self.lock().ends
     }
 
-    pub(crate) fn set_ends(&self, ends: Ends) {
+    pub(crate) fn set_ends(&self, ends: ConnectionEnds) {
         self.lock().ends = Some(ends);
     }
 

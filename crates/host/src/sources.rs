@@ -45,18 +45,18 @@ struct Source {
     /// Whether its first answer is still to be waited for.
     is_pending: bool,
     /// What was in the log page.
-    listed: Listed,
+    listed: DiscoveryEntries,
     /// When it is connected, or else read again.
     due: Duration,
 }
 
 #[derive(Debug, Default)]
-struct Listed {
+struct DiscoveryEntries {
     ports: Vec<TransportId>,
     referrals: Vec<TransportId>,
 }
 
-impl Listed {
+impl DiscoveryEntries {
     /// What a controller lists that is at one of these endpoints.
     fn read(
         controller: &Controller,
@@ -100,7 +100,7 @@ impl Sources {
         let controller = connect_discovery(&options)?;
         let endpoints: Vec<TransportId> = options.address.endpoints().collect();
         let first = Source {
-            listed: Listed::read(&controller, &endpoints, subsystem.as_ref())?,
+            listed: DiscoveryEntries::read(&controller, &endpoints, subsystem.as_ref())?,
             controller: Some(controller),
             is_read: true,
             is_pending: false,
@@ -196,7 +196,7 @@ impl Source {
             controller: None,
             is_read: false,
             is_pending: true,
-            listed: Listed::default(),
+            listed: DiscoveryEntries::default(),
             due: Duration::ZERO,
         }
     }
@@ -248,7 +248,7 @@ impl Source {
         if !is_due {
             return false;
         }
-        match Listed::read(controller, &self.endpoints, subsystem) {
+        match DiscoveryEntries::read(controller, &self.endpoints, subsystem) {
             Ok(listed) => {
                 self.listed = listed;
                 (self.is_read, self.is_pending) = (true, false);
@@ -319,7 +319,7 @@ mod tests {
         fn list(&mut self, source: u16, ports: &[u16], referrals: &[u16]) {
             let all = |list: &[u16]| list.iter().copied().map(at).collect();
             let known = self.all.iter_mut().find(|one| one.is_at(&at(source))).unwrap();
-            known.listed = Listed { ports: all(ports), referrals: all(referrals) };
+            known.listed = DiscoveryEntries { ports: all(ports), referrals: all(referrals) };
             self.follow();
         }
 

@@ -16,7 +16,7 @@ use crate::driver::{AdminResult, ControllerDriver};
 use crate::error::Error;
 use crate::limits;
 use crate::options::Options;
-use crate::queue::{Copying, QueuePair, Reserving};
+use crate::queue::{CopyRequest, QueuePair, ReservationCommand};
 use crate::shared::{Secrets, Shared};
 
 const DRIVER: Owner = Owner(0);
@@ -27,7 +27,7 @@ const QUEUE: Owner = Owner(1);
 pub(crate) type IoResult = Result<Vec<u8>, Result<(Failure, u32), String>>;
 
 /// Why a request was not begun.
-type Why = Result<Failure, String>;
+type StartFailure = Result<Failure, String>;
 
 /// The operation of a blocking request: that of a block device, with its own bytes.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ pub(crate) enum IoKind {
     CompareAndWrite { expected: Vec<u8> },
     Verify,
     Copy { ranges: Box<[CopyRange]>, durable: bool },
-    Reservation(Box<Reserving>),
+    Reservation(Box<ReservationCommand>),
 }
 
 /// A source range of a Copy.
@@ -96,7 +96,7 @@ pub(crate) enum Call {
     Stop,
 }
 
-pub(crate) type Started = Result<(Arc<Shared>, Calls), Error>;
+pub(crate) type StartResult = Result<(Arc<Shared>, Calls), Error>;
 
 /// The calls to the thread. Once the thread has ended it accepts none: a call without an answer
 /// would be waited for forever.
@@ -119,7 +119,7 @@ impl Calls {
 }
 
 /// The thread's main function. It first reports its mailbox, or why it failed.
-pub(crate) fn run(options: &Options, kind: ControllerKind, started: &Sender<Started>) {
+pub(crate) fn run(options: &Options, kind: ControllerKind, started: &Sender<StartResult>) {
     let mut worker = match Worker::new(options, kind) {
         Ok((worker, calls)) => {
             let shared = Arc::clone(worker.driver.shared());
@@ -275,10 +275,10 @@ impl Worker {
     }
 
     /// Hands a request to the queue; its tag there.
-    fn hand_over(&mut self, io: Io) -> Result<u64, Why> {
+    fn hand_over(&mut self, io: Io) -> Result<u64, StartFailure> {
         let Io { namespace, kind, slba, nlb, data, .. } = io;
-        self.open_queue().map_err(Why::Err)?;
-        let gone = || Why::Ok(Failure::Gone);
+        self.open_queue().map_err(StartFailure::Err)?;
+        let gone = || StartFailure::Ok(Failure::Gone);
         let queue = self.queue.as_mut().ok_or_else(gone)?;
         // The queue has at least the state of the controller that the caller has seen.
         queue.listen(&mut self.reactor);
@@ -296,20 +296,21 @@ impl Worker {
             _ => data.len(),
         };
         let work = work(&self.reactor, namespace.nsid, slba, nlb, kind, &data, length);
-        let no_room = || Why::Err("the host's buffer pool has no room for the request".into());
+        let no_room =
+            || StartFailure::Err("the host's buffer pool has no room for the request".into());
         let work = work.ok_or_else(no_room)?;
         let shape = geometry(&snapshot.controller, current);
         let tag = self.next_tag + 1;
         self.next_tag = tag;
         match work {
             Work::Device(operation) => {
-                operation.check(&shape).map_err(Why::Ok)?;
+                operation.check(&shape).map_err(StartFailure::Ok)?;
                 queue.submit(current, Request { tag, operation });
             }
             Work::Copy(copy, ranges) => {
                 // It needs what a write of these blocks needs.
                 let write = Operation::WriteZeroes { slba, nlb, deallocate: false, durable: false };
-                write.check(&shape).map_err(Why::Ok)?;
+                write.check(&shape).map_err(StartFailure::Ok)?;
                 queue.submit_copy(current, tag, copy, ranges);
             }
             Work::Reservation(what, data) => queue.submit_reservation(current, tag, what, data),
@@ -339,8 +340,8 @@ impl Drop for Worker {
 /// A request for the queue.
 enum Work {
     Device(Operation),
-    Copy(Copying, Buffer),
-    Reservation(Reserving, Buffer),
+    Copy(CopyRequest, Buffer),
+    Reservation(ReservationCommand, Buffer),
 }
 
 /// The request with buffers of the reactor; `None` where the pool has none.
@@ -386,7 +387,7 @@ fn work(
             }
             let mut command = CopyCommand::new(slba, u16::try_from(ranges.len()).ok()?, format);
             command.control = command.control.with_force_unit_access(durable);
-            let copy = Copying { command, sources: sources.collect() };
+            let copy = CopyRequest { command, sources: sources.collect() };
             return Some(Work::Copy(copy, filled(&bytes)?));
         }
     }))

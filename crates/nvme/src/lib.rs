@@ -85,4 +85,4 @@ pub use completion::Completion;
 pub use nqn::Nqn;
 pub use opcode::{AdminOpcode, FabricsType, NvmOpcode};
 pub use status::Status;
-pub use wire::{Truncated, Wire};
+pub use wire::{TruncationError, Wire};

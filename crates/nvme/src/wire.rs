@@ -13,34 +13,34 @@ pub trait Wire: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + Si
     const SIZE: usize = size_of::<Self>();
 
     /// The layout at the beginning of `bytes`, in place; what follows it is ignored.
-    fn view(bytes: &[u8]) -> Result<&Self, Truncated> {
+    fn view(bytes: &[u8]) -> Result<&Self, TruncationError> {
         match Self::ref_from_prefix(bytes) {
             Ok((layout, _)) => Ok(layout),
-            Err(_) => Err(Truncated { needed: Self::SIZE, available: bytes.len() }),
+            Err(_) => Err(TruncationError { needed: Self::SIZE, available: bytes.len() }),
         }
     }
 
     /// The layout at the beginning of `bytes`, in place and writable.
-    fn view_mut(bytes: &mut [u8]) -> Result<&mut Self, Truncated> {
+    fn view_mut(bytes: &mut [u8]) -> Result<&mut Self, TruncationError> {
         let available = bytes.len();
         match Self::mut_from_prefix(bytes) {
             Ok((layout, _)) => Ok(layout),
-            Err(_) => Err(Truncated { needed: Self::SIZE, available }),
+            Err(_) => Err(TruncationError { needed: Self::SIZE, available }),
         }
     }
 
     /// The layout at the beginning of `bytes`, copied out.
-    fn read(bytes: &[u8]) -> Result<Self, Truncated> {
+    fn read(bytes: &[u8]) -> Result<Self, TruncationError> {
         match Self::read_from_prefix(bytes) {
             Ok((layout, _)) => Ok(layout),
-            Err(_) => Err(Truncated { needed: Self::SIZE, available: bytes.len() }),
+            Err(_) => Err(TruncationError { needed: Self::SIZE, available: bytes.len() }),
         }
     }
 
     /// Copies the layout to the beginning of `bytes`.
-    fn write(&self, bytes: &mut [u8]) -> Result<(), Truncated> {
+    fn write(&self, bytes: &mut [u8]) -> Result<(), TruncationError> {
         let available = bytes.len();
-        self.write_to_prefix(bytes).map_err(|_| Truncated { needed: Self::SIZE, available })
+        self.write_to_prefix(bytes).map_err(|_| TruncationError { needed: Self::SIZE, available })
     }
 
     /// The bytes as they go on the wire.
@@ -58,20 +58,20 @@ impl<T: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned> Wire for T 
 
 /// There were fewer bytes than the layout has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Truncated {
+pub struct TruncationError {
     /// Bytes that the layout has.
     pub needed: usize,
     /// Bytes that there were.
     pub available: usize,
 }
 
-impl fmt::Display for Truncated {
+impl fmt::Display for TruncationError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} bytes where {} are needed", self.available, self.needed)
     }
 }
 
-impl core::error::Error for Truncated {}
+impl core::error::Error for TruncationError {}
 
 /// Reserved bytes: sent as zero, ignored on receipt, and not worth printing.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -165,7 +165,7 @@ pub(crate) mod test_support {
     pub(crate) fn check_truncations<T: Wire>(vector: &[u8]) {
         assert_eq!(vector.len(), T::SIZE, "the vector must be exactly one layout");
         for length in 0..vector.len() {
-            let expected = Truncated { needed: T::SIZE, available: length };
+            let expected = TruncationError { needed: T::SIZE, available: length };
             assert_eq!(T::view(&vector[..length]).err(), Some(expected));
             assert_eq!(T::read(&vector[..length]).err(), Some(expected));
         }
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(bytes, [0, 4, 3, 2, 1]);
         assert_eq!(
             U32::view_mut(&mut bytes[2..]).err(),
-            Some(Truncated { needed: 4, available: 3 })
+            Some(TruncationError { needed: 4, available: 3 })
         );
         assert_eq!(U16::new(0xabcd).write(&mut bytes[4..]).unwrap_err().available, 1);
         U16::new(0xabcd).write(&mut bytes).unwrap();

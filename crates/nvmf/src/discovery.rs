@@ -18,7 +18,7 @@ use weft_nvme::wire::{U16, U32};
 use weft_nvme::{Nqn, Wire};
 
 use crate::keys::TlsMode;
-use crate::registration::{Entries, Registered, Registrations};
+use crate::registration::{Entries, RegisteredEntry, Registrations};
 
 /// Bytes of the log page's header, and of each entry.
 const RECORD_BYTES: usize = 1024;
@@ -141,7 +141,7 @@ impl DiscoveryEntry {
     /// Its bytes in the extended format.
     fn extended_bytes(&self) -> usize {
         let label = self.admin_label.as_deref();
-        Registered::EXTENDED_BYTES_MIN + label.map_or(0, Registered::label_bytes)
+        RegisteredEntry::EXTENDED_BYTES_MIN + label.map_or(0, RegisteredEntry::label_bytes)
     }
 
     fn to_wire(&self, address: IpAddr) -> log_page::DiscoveryEntry {
@@ -232,14 +232,18 @@ impl DiscoveryLogPage {
     pub fn part(&self, offset: u64, length: usize, extended: bool) -> Option<Vec<u8>> {
         let offset = usize::try_from(offset).ok()?;
         let wanted = offset..offset.saturating_add(length);
-        let mut part = Part { wanted, at: 0, first: None, bytes: Vec::new() };
+        let mut part = PageSlice { wanted, at: 0, first: None, bytes: Vec::new() };
         part.add(RECORD_BYTES, |bytes| bytes.extend_from_slice(self.header(extended).bytes()));
         for entry in self.own() {
             let own = record_bytes(extended, entry.extended_bytes());
             part.add(own, |bytes| {
                 if let Some(address) = entry.address_for(self.local_address) {
                     let label = entry.admin_label.as_deref();
-                    append(&Registered::labelled(entry.to_wire(address), label), extended, bytes);
+                    append(
+                        &RegisteredEntry::labelled(entry.to_wire(address), label),
+                        extended,
+                        bytes,
+                    );
                 }
             });
         }
@@ -288,7 +292,7 @@ const fn record_bytes(extended: bool, extended_bytes: usize) -> usize {
     if extended { extended_bytes } else { RECORD_BYTES }
 }
 
-fn append(entry: &Registered, extended: bool, bytes: &mut Vec<u8>) {
+fn append(entry: &RegisteredEntry, extended: bool, bytes: &mut Vec<u8>) {
     #[cfg(test)]
     tests::count_entry();
     match extended {
@@ -298,7 +302,7 @@ fn append(entry: &Registered, extended: bool, bytes: &mut Vec<u8>) {
 }
 
 /// A part of the page that is being made.
-struct Part {
+struct PageSlice {
     /// Where in the page it is.
     wanted: Range<usize>,
     /// Where the next record is.
@@ -308,7 +312,7 @@ struct Part {
     bytes: Vec<u8>,
 }
 
-impl Part {
+impl PageSlice {
     /// Whether it has some of the next so many bytes of the page.
     const fn has(&self, bytes: usize) -> bool {
         self.at < self.wanted.end && self.at + bytes > self.wanted.start
@@ -476,7 +480,7 @@ pub(crate) mod tests {
         let entries = vec![labelled, DiscoveryEntry { port: 4421, ..entry("192.0.2.1") }];
         let view = DiscoveryView { entries: entries.into(), ..DiscoveryView::default() };
         let log = DiscoveryLogPage::new(Arc::new(view), &host, address("192.0.2.1"));
-        let least = Registered::EXTENDED_BYTES_MIN;
+        let least = RegisteredEntry::EXTENDED_BYTES_MIN;
         let whole = 1024 + 2 * least + 4 + 8;
         let page = log.part(0, whole + 4, true).expect("a page");
         assert_eq!(log.part(whole as u64 + 1, 4, true), None, "nothing is behind it");

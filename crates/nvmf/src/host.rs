@@ -45,9 +45,9 @@ pub use config::{ControllerKind, HostConfig};
 pub use discovery::{DiscoveryLog, DiscoveryReader};
 pub use event::Event;
 pub use initialise::{check_queue_connected, connect_queue};
-pub use problem::{Problem, Side, Step};
+pub use problem::{AssociationStep, Problem, Side};
 pub use reconnect::ReconnectPolicy;
 pub use snapshot::{
     Change, ControllerInfo, ControllerSnapshot, NamespaceIdentity, NamespaceInfo, Namespaces,
-    Unusable,
+    UnusableNamespaces,
 };

@@ -43,14 +43,14 @@ pub(crate) type Origin = (u16, u16);
 
 /// What outlasts a restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KeptEvents {
+pub struct SavedEvents {
     /// How often the subsystem was started (Power Cycle Count).
     pub power_cycles: u64,
     /// The events as they are in the log page, newest first.
     pub events: Vec<Arc<[u8]>>,
 }
 
-impl KeptEvents {
+impl SavedEvents {
     /// Whether each is one event, and they are no more than a log page has.
     #[must_use]
     pub fn is_valid(&self) -> bool {
@@ -73,13 +73,13 @@ pub struct EventLog {
     started: Duration,
     /// The time since 1970 at which the monotonic clock began; zero if that is not known.
     epoch: Duration,
-    recorded: Mutex<Recorded>,
+    recorded: Mutex<LogState>,
     /// Who keeps the events, and is told of new ones.
     keeper: Option<SyncSender<()>>,
 }
 
 #[derive(Debug)]
-struct Recorded {
+struct LogState {
     power_cycles: u64,
     /// The start has been recorded.
     is_on: bool,
@@ -100,7 +100,7 @@ pub(crate) struct EventSnapshot {
 
 impl Default for EventLog {
     fn default() -> Self {
-        Self::new(Duration::ZERO, Duration::ZERO, KeptEvents::default(), None)
+        Self::new(Duration::ZERO, Duration::ZERO, SavedEvents::default(), None)
     }
 }
 
@@ -111,10 +111,10 @@ impl EventLog {
     pub fn new(
         started: Duration,
         epoch: Duration,
-        kept: KeptEvents,
+        kept: SavedEvents,
         keeper: Option<SyncSender<()>>,
     ) -> Self {
-        let recorded = Recorded {
+        let recorded = LogState {
             power_cycles: kept.power_cycles.saturating_add(1),
             is_on: false,
             bytes: kept.events.iter().map(|event| event.len()).sum(),
@@ -127,9 +127,9 @@ impl EventLog {
 
     /// What is to be kept.
     #[must_use]
-    pub fn kept(&self) -> KeptEvents {
+    pub fn kept(&self) -> SavedEvents {
         let EventSnapshot { power_cycles, events, .. } = self.snapshot_of(&self.lock());
-        KeptEvents { power_cycles, events }
+        SavedEvents { power_cycles, events }
     }
 
     /// The subsystem is served with this firmware revision, since it was started; recorded once.
@@ -243,7 +243,7 @@ impl EventLog {
         }
     }
 
-    fn snapshot_of(&self, recorded: &Recorded) -> EventSnapshot {
+    fn snapshot_of(&self, recorded: &LogState) -> EventSnapshot {
         EventSnapshot {
             generation: recorded.generation,
             power_cycles: recorded.power_cycles,
@@ -251,13 +251,13 @@ impl EventLog {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Recorded> {
+    fn lock(&self) -> MutexGuard<'_, LogState> {
         // Nothing that is done under the lock can panic halfway.
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Recorded {
+impl LogState {
     /// Whether there were too many of this type a short time ago.
     fn is_flooded(&self, next: &PersistentEvent) -> bool {
         let time = |event: &PersistentEvent| Timestamp(event.timestamp.get()).milliseconds();
@@ -336,7 +336,7 @@ mod tests {
         let log = EventLog::new(
             Duration::ZERO,
             Duration::from_secs(1_700_000_000),
-            KeptEvents::default(),
+            SavedEvents::default(),
             None,
         );
         let set = log.timestamp(Duration::from_millis(5));
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn what_was_kept_is_there_again() {
         let (keeper, told) = std::sync::mpsc::sync_channel(1);
-        let none = KeptEvents::default();
+        let none = SavedEvents::default();
         let log = EventLog::new(Duration::ZERO, Duration::ZERO, none, Some(keeper));
         log.record_power_on("0.1");
         log.record_power_on("0.1");
@@ -355,13 +355,13 @@ mod tests {
         let kept = log.kept();
         assert_eq!((kept.power_cycles, kept.events.len()), (1, 2));
         let again = EventLog::new(Duration::ZERO, Duration::ZERO, kept.clone(), None);
-        assert_eq!(again.kept(), KeptEvents { power_cycles: 2, ..kept.clone() });
-        let with = |event: &[u8]| KeptEvents { events: vec![event.into()], ..kept.clone() };
+        assert_eq!(again.kept(), SavedEvents { power_cycles: 2, ..kept.clone() });
+        let with = |event: &[u8]| SavedEvents { events: vec![event.into()], ..kept.clone() };
         let event = &kept.events[0];
         assert!(with(event).is_valid());
         assert!(!with(&event[1..]).is_valid() && !with(&[]).is_valid());
         assert!(!with(&[&event[..], &event[..]].concat()).is_valid());
-        let many = KeptEvents { events: vec![Arc::clone(event); 3000], ..kept };
+        let many = SavedEvents { events: vec![Arc::clone(event); 3000], ..kept };
         assert!(!many.is_valid(), "more than a log page has");
     }
 

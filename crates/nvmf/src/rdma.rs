@@ -11,7 +11,7 @@ mod connect;
 mod data;
 
 pub use connect::{QUEUE_ENTRIES_MIN, Refusal, Reply, Request};
-pub use data::{Data, Part, REMOTE_DESCRIPTORS_MAX, Remote, data_of};
+pub use data::{Data, REMOTE_DESCRIPTORS_MAX, Remote, RemoteTransfer, data_of};
 
 /// In-capsule data that an I/O queue takes at most: it costs memory for every entry of the queue,
 /// used or not. As much as the targets of Linux and SPDK take unless configured otherwise.

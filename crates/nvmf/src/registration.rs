@@ -31,7 +31,7 @@ pub const GRACE: Duration = Duration::from_secs(60);
 
 /// Bytes of a basic entry, and of an extended one without attributes.
 const BASIC_BYTES: usize = DiscoveryEntry::SIZE;
-const EXTENDED_BYTES: usize = Registered::EXTENDED_BYTES_MIN;
+const EXTENDED_BYTES: usize = RegisteredEntry::EXTENDED_BYTES_MIN;
 
 /// Most bytes of the attributes of an entry: a host identifier, two labels, and as much again and
 /// more of a vendor's. With the bounds above, 20 MiB are registered at most.
@@ -58,7 +58,7 @@ pub struct Entity {
 
 /// An entry, with its extended attributes as they are on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registered {
+pub struct RegisteredEntry {
     /// The fields of a basic entry.
     pub entry: DiscoveryEntry,
     /// Number of extended attributes.
@@ -67,7 +67,7 @@ pub struct Registered {
     pub attribute_bytes: Vec<u8>,
 }
 
-impl Registered {
+impl RegisteredEntry {
     /// Bytes of one without attributes, in the extended format.
     pub const EXTENDED_BYTES_MIN: usize = BASIC_BYTES + ExtendedEntryTail::SIZE;
 
@@ -125,7 +125,7 @@ pub struct Change {
     /// What tells one entry from another (EKTYPE).
     pub key: EntryKeyType,
     /// The entries; of an update the old one and the new one.
-    pub entries: Vec<Registered>,
+    pub entries: Vec<RegisteredEntry>,
 }
 
 impl Change {
@@ -202,7 +202,7 @@ fn read_entries(
     count: usize,
     format: DiscoveryEntryFormat,
     is_direct: bool,
-) -> Result<Vec<Registered>, Status> {
+) -> Result<Vec<RegisteredEntry>, Status> {
     let invalid = Status::INVALID_FIELD;
     // No entry is shorter.
     if count > rest.len() / BASIC_BYTES {
@@ -213,7 +213,9 @@ fn read_entries(
         let entry = DiscoveryEntry::read(rest).map_err(|_| invalid)?;
         let (registered, length) = match format {
             // Only NVM subsystems may be described without attributes.
-            DiscoveryEntryFormat::BASIC if is_direct => (Registered::basic(entry), BASIC_BYTES),
+            DiscoveryEntryFormat::BASIC if is_direct => {
+                (RegisteredEntry::basic(entry), BASIC_BYTES)
+            }
             DiscoveryEntryFormat::EXTENDED => read_extended(entry, rest)?,
             _ => return Err(invalid),
         };
@@ -230,7 +232,7 @@ fn read_entries(
     Ok(entries)
 }
 
-fn read_extended(entry: DiscoveryEntry, bytes: &[u8]) -> Result<(Registered, usize), Status> {
+fn read_extended(entry: DiscoveryEntry, bytes: &[u8]) -> Result<(RegisteredEntry, usize), Status> {
     let invalid = Status::INVALID_FIELD;
     let tail = bytes.get(BASIC_BYTES..).ok_or(invalid)?;
     let tail = ExtendedEntryTail::read(tail).map_err(|_| invalid)?;
@@ -259,10 +261,10 @@ fn read_extended(entry: DiscoveryEntry, bytes: &[u8]) -> Result<(Registered, usi
     if !rest.is_empty() {
         return Err(invalid);
     }
-    Ok((Registered { entry, attributes, attribute_bytes: attribute_bytes.to_vec() }, length))
+    Ok((RegisteredEntry { entry, attributes, attribute_bytes: attribute_bytes.to_vec() }, length))
 }
 
-impl Registered {
+impl RegisteredEntry {
     fn attribute_kinds(&self) -> impl Iterator<Item = ExtendedAttributeType> {
         let mut rest = self.attribute_bytes.as_slice();
         std::iter::from_fn(move || {
@@ -294,12 +296,12 @@ impl Registered {
 /// The entries of one association, in the order of their bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entries {
-    all: Arc<[Arc<Registered>]>,
+    all: Arc<[Arc<RegisteredEntry>]>,
     extended_bytes: usize,
 }
 
-impl FromIterator<Arc<Registered>> for Entries {
-    fn from_iter<T: IntoIterator<Item = Arc<Registered>>>(entries: T) -> Self {
+impl FromIterator<Arc<RegisteredEntry>> for Entries {
+    fn from_iter<T: IntoIterator<Item = Arc<RegisteredEntry>>>(entries: T) -> Self {
         let mut all: Vec<_> = entries.into_iter().collect();
         all.sort_by(|one, other| one.entry.bytes().cmp(other.entry.bytes()));
         let extended_bytes = all.iter().map(|one| one.extended_bytes()).sum();
@@ -308,7 +310,7 @@ impl FromIterator<Arc<Registered>> for Entries {
 }
 
 impl Deref for Entries {
-    type Target = [Arc<Registered>];
+    type Target = [Arc<RegisteredEntry>];
 
     fn deref(&self) -> &Self::Target {
         &self.all
@@ -384,7 +386,7 @@ impl<A: Copy + Ord> Registrations<A> {
         for (by, record) in &mut records {
             // What is registered again replaces that of this association, and of ended ones.
             let replaces = *by == association || record.ends.is_some();
-            let stays = |one: &&Arc<Registered>| {
+            let stays = |one: &&Arc<RegisteredEntry>| {
                 let key = one.key(key);
                 !(gone.contains(&key) || replaces && new.contains_key(&key))
             };
@@ -463,7 +465,7 @@ fn len<A>(records: &Records<A>) -> usize {
 }
 
 /// The subsystems of one host, whatever the association over which each came.
-fn subsystems<A>(records: &Records<A>) -> Vec<&Arc<Registered>> {
+fn subsystems<A>(records: &Records<A>) -> Vec<&Arc<RegisteredEntry>> {
     let each = records.values().filter_map(Record::subsystems);
     let mut all: Vec<_> = each.flat_map(|entries| entries.iter()).collect();
     all.sort_by(|one, other| one.entry.bytes().cmp(other.entry.bytes()));

@@ -32,9 +32,9 @@ const FIELD: Status = Status::INVALID_FIELD.with_dnr();
 
 /// What is refused to a host: bits of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Refused(pub(crate) u8);
+pub struct Refusals(pub(crate) u8);
 
-impl Refused {
+impl Refusals {
     /// Nothing.
     pub const NONE: Self = Self(0);
     /// Commands that read.
@@ -118,7 +118,7 @@ pub struct Notice {
 
 /// The reservation that is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct CurrentReservation {
     /// Its type.
     pub kind: ReservationType,
     /// The host that acquired it. If all registrants hold it, one of them.
@@ -132,7 +132,7 @@ pub struct Reservations {
     registrants: BTreeMap<HostId, u64>,
     /// The names of the hosts that have registered, as far as they are known.
     owners: BTreeMap<HostId, Arc<str>>,
-    held: Option<Held>,
+    held: Option<CurrentReservation>,
     persists: bool,
 }
 
@@ -140,7 +140,10 @@ impl Reservations {
     /// Those that persisted; `None` if the holder is not one of the registrants, or they are too
     /// many.
     #[must_use]
-    pub fn restored(registrants: BTreeMap<HostId, u64>, held: Option<Held>) -> Option<Self> {
+    pub fn restored(
+        registrants: BTreeMap<HostId, u64>,
+        held: Option<CurrentReservation>,
+    ) -> Option<Self> {
         let is_right =
             held.is_none_or(|held| held.kind.is_held() && registrants.contains_key(&held.holder));
         let fits = registrants.len() <= REGISTRANTS_MAX;
@@ -169,7 +172,7 @@ impl Reservations {
 
     /// The reservation that is held.
     #[must_use]
-    pub const fn held(&self) -> Option<Held> {
+    pub const fn held(&self) -> Option<CurrentReservation> {
         self.held
     }
 
@@ -181,16 +184,16 @@ impl Reservations {
 
     /// What is refused to a host.
     #[must_use]
-    pub fn refused_to(&self, host: &HostId) -> Refused {
-        let Some(held) = self.held else { return Refused::NONE };
+    pub fn refused_to(&self, host: &HostId) -> Refusals {
+        let Some(held) = self.held else { return Refusals::NONE };
         let is_free = match held.kind.is_of_holder() {
             true => held.holder == *host,
             false => self.registrants.contains_key(host),
         };
         match (is_free, held.kind.reserves_reading()) {
-            (true, _) => Refused::NONE,
-            (false, false) => Refused::WRITES,
-            (false, true) => Refused::ALL,
+            (true, _) => Refusals::NONE,
+            (false, false) => Refusals::WRITES,
+            (false, true) => Refusals::ALL,
         }
     }
 
@@ -320,7 +323,7 @@ impl Reservations {
 
     fn acquire(&mut self, host: HostId, kind: ReservationType) -> Result<(), Status> {
         match self.held {
-            None => self.held = Some(Held { kind, holder: host }),
+            None => self.held = Some(CurrentReservation { kind, holder: host }),
             Some(held) if held.kind == kind && self.is_holder(&host) => {}
             Some(_) => return Err(CONFLICT),
         }
@@ -358,7 +361,7 @@ impl Reservations {
             self.unregister(one);
         }
         if takes {
-            self.held = Some(Held { kind, holder: host });
+            self.held = Some(CurrentReservation { kind, holder: host });
         }
         self.generation = self.generation.wrapping_add(1);
         let preempted = gone.into_iter().filter(|one| *one != host);

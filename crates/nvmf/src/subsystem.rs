@@ -288,7 +288,7 @@ impl SubsystemView {
 /// command.
 #[derive(Debug, Default)]
 pub struct SubsystemShared {
-    counted: Mutex<Counted>,
+    counted: Mutex<CounterList>,
     associations_lost: AtomicU64,
     reservations: ReservationTable,
     controllers: Mutex<Vec<Arc<ListedController>>>,
@@ -317,7 +317,7 @@ impl Drop for Listing {
 }
 
 #[derive(Debug, Default)]
-struct Counted {
+struct CounterList {
     counters: Vec<Arc<IoCounters>>,
     /// The sum of those that are gone.
     totals: Totals,
@@ -353,7 +353,7 @@ impl SubsystemShared {
     #[must_use]
     pub fn counters(&self) -> Arc<IoCounters> {
         let mut counted = self.lock();
-        let Counted { counters, totals } = &mut *counted;
+        let CounterList { counters, totals } = &mut *counted;
         counters.retain_mut(|one| {
             let unused = Arc::get_mut(one).map(|one| one.totals());
             *totals = totals.plus(unused.unwrap_or_default());
@@ -408,7 +408,7 @@ impl SubsystemShared {
     }
 
     /// Nothing that is done under the lock can panic halfway.
-    fn lock(&self) -> MutexGuard<'_, Counted> {
+    fn lock(&self) -> MutexGuard<'_, CounterList> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -19,7 +19,7 @@ pub struct Message {
 #[derive(Debug, Default)]
 struct Inner {
     arena: Vec<u8>,
-    parts: Vec<Part>,
+    parts: Vec<MessagePart>,
     len: usize,
     /// Sent so far: all parts before this one,
     sent_parts: usize,
@@ -30,7 +30,7 @@ struct Inner {
 }
 
 #[derive(Debug)]
-enum Part {
+enum MessagePart {
     /// A range of the arena.
     Bytes(Range<usize>),
     /// A range of a buffer.
@@ -70,7 +70,7 @@ impl Message {
             return;
         }
         self.inner.len += range.len();
-        self.inner.parts.push(Part::Buffer(buffer, range));
+        self.inner.parts.push(MessagePart::Buffer(buffer, range));
     }
 
     /// Bytes in all, sent or not.
@@ -176,16 +176,16 @@ impl Inner {
         let end = self.arena.len();
         self.len += end - start;
         match self.parts.last_mut() {
-            Some(Part::Bytes(range)) if range.end == start => range.end = end,
+            Some(MessagePart::Bytes(range)) if range.end == start => range.end = end,
             _ if start == end => {}
-            _ => self.parts.push(Part::Bytes(start..end)),
+            _ => self.parts.push(MessagePart::Bytes(start..end)),
         }
     }
 
-    fn part<'a>(&'a self, part: &'a Part) -> &'a [u8] {
+    fn part<'a>(&'a self, part: &'a MessagePart) -> &'a [u8] {
         match part {
-            Part::Bytes(range) => &self.arena[range.clone()],
-            Part::Buffer(buffer, range) => &buffer[range.clone()],
+            MessagePart::Bytes(range) => &self.arena[range.clone()],
+            MessagePart::Buffer(buffer, range) => &buffer[range.clone()],
         }
     }
 

@@ -7,7 +7,7 @@
 //!
 //! The layouts are those of `linux/nvme_ioctl.h`, the commands those of the NVM command set.
 
-use crate::driver::step::Step;
+use crate::driver::step::KernelRequest;
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
 use std::ffi::c_void;
@@ -268,7 +268,7 @@ impl Commands {
     /// blocks may be deallocated, `range` is for the blocks that are.
     pub(crate) fn command(
         &self,
-        step: Step,
+        step: KernelRequest,
         unmaps: bool,
         range: &mut DeallocatedRange,
     ) -> ([u8; 80], u64) {
@@ -281,20 +281,20 @@ impl Commands {
         };
         let most = self.format.transfer_bytes_max;
         let (opcode, memory, offset, length, dword12) = match step {
-            Step::Read { memory, len, offset } => {
+            KernelRequest::Read { memory, len, offset } => {
                 (READ, memory.cast_const(), offset, most.min(len as u64), protection)
             }
-            Step::Write { memory, len, offset, durable } => {
+            KernelRequest::Write { memory, len, offset, durable } => {
                 let fua = if durable { FUA } else { 0 };
                 (WRITE, memory, offset, most.min(len as u64), protection | fua)
             }
-            Step::DeviceZero { offset, length } => {
+            KernelRequest::DeviceZero { offset, length } => {
                 let deallocate = if unmaps && self.format.deallocates_zeroes { DEAC } else { 0 };
                 let length = length.min(self.format.zeroes_bytes_max).min(BLOCKS_MAX << shift);
                 let protection = protection & PRACT;
                 (WRITE_ZEROES, std::ptr::null(), offset, length, protection | deallocate)
             }
-            Step::DeviceDiscard { offset, length } => {
+            KernelRequest::DeviceDiscard { offset, length } => {
                 return self.deallocate(offset, length, range);
             }
             _ => return (padded(&encoded(FLUSH, self.nsid, std::ptr::null(), 0)), 0),
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn a_transfer_is_a_command_of_as_many_blocks_as_the_device_takes() {
         let memory = std::ptr::without_provenance_mut(0x1122_3344_5566_7000);
-        let step = Step::Write { memory, len: 1 << 20, offset: 3 << 12, durable: true };
+        let step = KernelRequest::Write { memory, len: 1 << 20, offset: 3 << 12, durable: true };
         let (command, covered) = commands().command(step, false, &mut [0; 16]);
         assert_eq!(covered, 64 << 10);
         assert_eq!(command[..8], [&[1, 0, 0, 0][..], &7_u32.to_ne_bytes()].concat());
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn protection_information_is_made_and_checked_by_the_device() {
         let memory = std::ptr::without_provenance_mut(4096);
-        let step = Step::Read { memory, len: 4096, offset: (5 << 32 | 9) << 12 };
+        let step = KernelRequest::Read { memory, len: 4096, offset: (5 << 32 | 9) << 12 };
         for (protection_type, dword12, tag) in [(0, 0, 0), (1, 0x3400_0000, 9), (3, 0x3000_0000, 0)]
         {
             let mut protected = commands();
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn blocks_are_zeroed_and_deallocated_without_data() {
-        let step = Step::DeviceZero { offset: 1 << 12, length: 1 << 40 };
+        let step = KernelRequest::DeviceZero { offset: 1 << 12, length: 1 << 40 };
         let (command, covered) = commands().command(step, true, &mut [0; 16]);
         assert_eq!((command[0], covered), (8, 1 << 28));
         assert_eq!(command[24..40], [0; 16]);
@@ -448,13 +448,13 @@ mod tests {
         assert_eq!((command[0], covered), (8, 3 << 12));
         assert_eq!(u32::from_ne_bytes(field(&command, 48)), 2);
         let mut range = [0; 16];
-        let step = Step::DeviceDiscard { offset: 2 << 12, length: 5 << 12 };
+        let step = KernelRequest::DeviceDiscard { offset: 2 << 12, length: 5 << 12 };
         let (command, covered) = commands().command(step, false, &mut range);
         assert_eq!((command[0], covered), (9, 5 << 12));
         assert_eq!(u32::from_ne_bytes(field(&command, 44)), 4);
         assert_eq!(range[4..8], 5_u32.to_le_bytes());
         assert_eq!(range[8..], 2_u64.to_le_bytes());
-        let (command, covered) = commands().command(Step::Sync, false, &mut range);
+        let (command, covered) = commands().command(KernelRequest::Sync, false, &mut range);
         assert_eq!((command[0], covered), (0, 0));
     }
 }

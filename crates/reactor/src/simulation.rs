@@ -22,7 +22,7 @@ mod state;
 
 pub use conditions::{NetworkConditions, SimulatedFile, StorageConditions};
 pub use driver::DRIVER_NAME;
-pub use network::{Detached, Intercepted};
+pub use network::{Detached, Interception};
 pub use random::Random;
 
 pub(crate) use driver::SimulatedDriver;
@@ -116,7 +116,7 @@ impl World {
     /// arrives.
     pub fn intercept(
         &self,
-        intercept: impl FnMut(Duration, [SocketAddr; 2], Vec<u8>) -> Vec<Intercepted> + 'static,
+        intercept: impl FnMut(Duration, [SocketAddr; 2], Vec<u8>) -> Vec<Interception> + 'static,
     ) {
         self.state.borrow_mut().interceptor.0 = Some(Box::new(intercept));
     }

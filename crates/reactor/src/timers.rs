@@ -45,7 +45,7 @@ struct Timer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Queued<K> {
+struct QueueEntry<K> {
     at: Duration,
     order: u64,
     id: u64,
@@ -56,7 +56,7 @@ struct Queued<K> {
 #[derive(Debug)]
 pub(crate) struct Timers<K> {
     timers: NumberMap<K, Timer>,
-    queue: BinaryHeap<Reverse<Queued<K>>>,
+    queue: BinaryHeap<Reverse<QueueEntry<K>>>,
     counter: u64,
 }
 
@@ -77,7 +77,7 @@ impl<K: Copy + Ord + Hash> Timers<K> {
             return;
         }
         self.timers.insert(key, Timer { at, order, queued: order });
-        self.queue.push(Reverse(Queued { at, order, id: order, key }));
+        self.queue.push(Reverse(QueueEntry { at, order, id: order, key }));
         if self.queue.len() > 2 * self.timers.len() + 64 {
             let timers = &self.timers;
             self.queue.retain(|Reverse(entry)| is_live(timers, entry));
@@ -113,7 +113,7 @@ impl<K: Copy + Ord + Hash> Timers<K> {
     }
 
     /// Brings the queue's head in line with its timer; the head, which is live and accurate.
-    fn next_live(&mut self) -> Option<Queued<K>> {
+    fn next_live(&mut self) -> Option<QueueEntry<K>> {
         loop {
             let Reverse(entry) = *self.queue.peek()?;
             match self.timers.get(&entry.key) {
@@ -121,7 +121,7 @@ impl<K: Copy + Ord + Hash> Timers<K> {
                     if (timer.at, timer.order) == (entry.at, entry.order) {
                         return Some(entry);
                     }
-                    let moved = Queued { at: timer.at, order: timer.order, ..entry };
+                    let moved = QueueEntry { at: timer.at, order: timer.order, ..entry };
                     self.queue.pop();
                     self.queue.push(Reverse(moved));
                 }
@@ -133,7 +133,7 @@ impl<K: Copy + Ord + Hash> Timers<K> {
     }
 }
 
-fn is_live<K: Copy + Ord + Hash>(timers: &NumberMap<K, Timer>, entry: &Queued<K>) -> bool {
+fn is_live<K: Copy + Ord + Hash>(timers: &NumberMap<K, Timer>, entry: &QueueEntry<K>) -> bool {
     timers.get(&entry.key).is_some_and(|timer| timer.queued == entry.id)
 }
 

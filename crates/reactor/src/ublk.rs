@@ -16,7 +16,7 @@ mod queue;
 
 pub(crate) use control::{COMMIT_AND_FETCH_REQ, FETCH_REQ};
 pub use control::{Control, Device};
-pub(crate) use queue::Place;
+pub(crate) use queue::QueueInfo;
 pub use queue::{Kind, Queue, Request};
 
 /// A device as the kernel knows it (`struct ublksrv_ctrl_dev_info`).

@@ -133,13 +133,13 @@ enum Stream {
 }
 
 /// A reader that fails after a number of reads: each byte on its own would renew the time-out.
-struct Counted<R> {
+struct BoundedReader<R> {
     inner: R,
     /// None: as many as there are.
     left: Rc<Cell<Option<u32>>>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for BoundedReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self.left.get() {
             Some(0) => return Err(io::ErrorKind::TimedOut.into()),
@@ -177,7 +177,7 @@ impl Stream {
                 stream.set_write_timeout(Some(SEND_TIMEOUT))?;
                 let trusted = stream.try_clone()?;
                 let reads = Rc::new(Cell::new(Some(AUTHENTICATE_READS)));
-                let reader = Counted { inner: stream.try_clone()?, left: Rc::clone(&reads) };
+                let reader = BoundedReader { inner: stream.try_clone()?, left: Rc::clone(&reads) };
                 Ok(Connection {
                     caller: stream.peer_addr().map_or(Caller::Unknown, Caller::Address),
                     reader: BufReader::new(Box::new(reader)),
@@ -308,10 +308,10 @@ impl Drop for Call<'_> {
 }
 
 /// The methods, and who calls them.
-type Called<'a> = (&'a Methods, &'a Caller);
+type CallContext<'a> = (&'a Methods, &'a Caller);
 
 /// The response to one message; `None` to a notification.
-fn respond(called: Called<'_>, message: Value) -> Option<Value> {
+fn respond(called: CallContext<'_>, message: Value) -> Option<Value> {
     match message {
         Value::Array(batch) if batch.is_empty() => {
             refuse(Code::INVALID_REQUEST, "the batch is empty")
@@ -329,7 +329,7 @@ fn respond(called: Called<'_>, message: Value) -> Option<Value> {
     }
 }
 
-fn respond_to_one((methods, caller): Called<'_>, request: Value) -> Option<Value> {
+fn respond_to_one((methods, caller): CallContext<'_>, request: Value) -> Option<Value> {
     let request: Request = match serde_json::from_value(request) {
         Ok(request) => request,
         Err(error) => return refuse(Code::INVALID_REQUEST, error),

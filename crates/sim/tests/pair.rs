@@ -48,14 +48,14 @@ struct Run {
     pauses: u32,
 }
 
-struct Pair {
+struct TargetPair {
     primary: usize,
     phase: Phase,
     timer: Timer,
     run: Run,
 }
 
-impl Pair {
+impl TargetPair {
     /// What happens now, at random if nothing is due.
     fn step(&mut self, testbed: &mut Testbed, random: &mut Random) {
         let (now, old) = (testbed.world.now(), self.primary);
@@ -137,7 +137,7 @@ fn run(seed: u64, timer: Timer, requests: u64) -> Run {
     let mut clients = Client::of_each_host(&testbed, seed, BLOCKS);
     let mut random = Random::new(seed ^ 0xd1ce);
     let (phase, counts) = (Phase::Calm, Run::default());
-    let mut pair = Pair { primary: 0, phase, timer, run: counts };
+    let mut pair = TargetPair { primary: 0, phase, timer, run: counts };
     while clients.iter().any(|client| client.ended() < requests) {
         for client in clients.iter_mut().filter(|client| client.ended() < requests) {
             client.begin(&mut testbed);

@@ -16,7 +16,7 @@ use weft_nvme::reservation::{
 use weft_nvme::wire::U32;
 use weft_nvme::{Command, Completion, NvmOpcode, Status, Wire};
 use weft_nvmf::reservation::{
-    HostId, Operation as Change, Refused, Request as ChangeRequest, Reservations,
+    HostId, Operation as Change, Refusals, Request as ChangeRequest, Reservations,
 };
 use weft_reactor::simulation::{NetworkConditions, Random, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
@@ -318,7 +318,7 @@ impl Run {
 
     fn may_write(&self, state: usize, host: usize) -> bool {
         let refused = self.states[state].refused_to(&host_id(host));
-        refused == Refused::NONE || refused == Refused::READS
+        refused == Refusals::NONE || refused == Refusals::READS
     }
 
     /// What is answered must be what one of the states says that were there meanwhile.

@@ -287,7 +287,7 @@ pub struct Group {
     /// Its I/O queues.
     pub queues: u64,
     /// What it did for express queues.
-    pub express: Express,
+    pub express: ExpressStatistics,
     /// Requests by namespace.
     pub served: Vec<Served>,
 }
@@ -295,7 +295,7 @@ pub struct Group {
 /// The express queues of a poll group, and what it did for them since the target's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Express {
+pub struct ExpressStatistics {
     /// Queues that are express now.
     pub queues: u64,
     /// How often one of them was served between the commands of others.
@@ -308,7 +308,7 @@ pub struct Express {
     pub refused: u64,
 }
 
-impl Express {
+impl ExpressStatistics {
     /// The difference to an earlier reading.
     fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -452,7 +452,12 @@ mod tests {
 
     fn statistics(reads: u64, idle_ns: u64) -> Statistics {
         let served = Served { subsystem: "nqn.x".to_owned(), nsid: 1, reads, ..Served::default() };
-        let express = Express { queues: 2, served: reads, refused: 1, ..Express::default() };
+        let express = ExpressStatistics {
+            queues: 2,
+            served: reads,
+            refused: 1,
+            ..ExpressStatistics::default()
+        };
         let served = vec![served];
         let group =
             Group { group: 1, idle_ns, connections: 3, express, served, ..Group::default() };
@@ -465,7 +470,7 @@ mod tests {
         assert_eq!(between.time_ns, 800);
         let group = &between.groups[0];
         assert_eq!((group.idle_ns, group.connections, group.served[0].reads), (400, 3, 6));
-        let Express { queues, served, refused, .. } = group.express;
+        let ExpressStatistics { queues, served, refused, .. } = group.express;
         assert_eq!((queues, served, refused), (2, 6, 0));
         let mut other = statistics(4, 100);
         other.groups[0].served[0].nsid = 2;

@@ -52,7 +52,7 @@ pub use keys::{HostKeys, Keyring};
 pub(crate) use keys::{Policies, Psks, unknown_key};
 pub use limits::{CNTLID_FIRST, CNTLID_LAST, Limits};
 pub use nqn::nqn_fault;
-pub use operated::Operated;
+pub use operated::RuntimeObjects;
 pub use pair::{Arbiter, Etcd, EtcdTls, Pair};
 pub use port::{Port, PortSubsystems};
 pub use qos::{QOS_WEIGHT_DEFAULT, QOS_WEIGHT_MAX, QosClass, QosRule, replaced_key};
@@ -118,7 +118,7 @@ pub struct Config {
     pub limits: Limits,
     /// What was made at run time; not part of files that people write, nor of flags.
     #[serde(skip)]
-    pub operated: Operated,
+    pub operated: RuntimeObjects,
     /// Limits of rates.
     #[serde(rename = "rate-limit", skip_serializing_if = "Vec::is_empty")]
     pub rate_limits: Vec<RateLimit>,
@@ -170,7 +170,7 @@ impl Default for Config {
             driver: DriverKind::Auto,
             rdma: Provider::System,
             limits: Limits::default(),
-            operated: Operated::default(),
+            operated: RuntimeObjects::default(),
             rate_limits: Vec::new(),
             qos_rules: Vec::new(),
             keyring: Keyring::new(),

@@ -59,14 +59,14 @@ use self::tracer::Tracer;
 use crate::shared::directory::Directory;
 use crate::shared::error::TargetError;
 use crate::shared::ids::ConnectionId;
-use crate::shared::message::{Message, MovedConnection, Prepared};
+use crate::shared::message::{Message, MovedConnection, PrepareResult};
 use crate::shared::round::Round;
-use crate::shared::snapshot::Needs;
+use crate::shared::snapshot::Requirements;
 use crate::shared::statistics::CounterWriter;
 use crate::shared::trace::Trace;
 
 /// What a round waits for.
-type IsBusy = fn(&Io) -> bool;
+type BusyCheck = fn(&Io) -> bool;
 
 /// One thread's share of the target.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ pub(crate) struct Group {
     /// Controllers that have to learn of the present snapshot, unless they have meanwhile.
     outdated: VecDeque<ConnectionId>,
     /// Rounds that wait until no I/O queue is busy.
-    waiting_for_idle: Vec<(Arc<Round>, IsBusy)>,
+    waiting_for_idle: Vec<(Arc<Round>, BusyCheck)>,
     /// Hosts that connect anew, whose connections here have to show that they are alive.
     doubts: Doubts,
     /// Rounds that wait for the commands that hold this.
@@ -141,7 +141,7 @@ impl Group {
     }
 
     /// Opens what a reload needs. If it fails, nothing stays open.
-    pub(crate) fn prepare(&mut self, needs: &Needs) -> Prepared {
+    pub(crate) fn prepare(&mut self, needs: &Requirements) -> PrepareResult {
         let core = &mut self.core;
         let devices = core.devices.prepare(&needs.devices, &mut core.reactor);
         devices.map_err(|error| TargetError::new(error.to_string()))?;

@@ -44,7 +44,7 @@ pub use control::check::{CheckedNamespace, check};
 pub use control::local::LocalTarget;
 pub use control::managed::Changes;
 pub use control::reader::StatisticsReader;
-pub use control::settled::Settled;
+pub use control::settled::Settlement;
 pub use control::steps;
 pub use control::target::{ServedNamespace, Target};
 pub use shared::classes::{ClassReason, ServedClass};

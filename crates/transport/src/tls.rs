@@ -25,7 +25,7 @@ use weft_reactor::Message;
 
 pub(crate) use engine::Engine;
 pub use fault::TlsFault;
-pub(crate) use kernel::{HandedOver, KernelRecords, kernel_has};
+pub(crate) use kernel::{KernelRecords, TlsSecrets, kernel_has};
 
 /// After so many bytes the sending key is renewed: far fewer than AES-GCM allows.
 const KEY_BYTES: u64 = 1 << 34;

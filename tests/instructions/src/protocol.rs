@@ -47,8 +47,9 @@ impl Script {
 pub(crate) fn run(script: &Script, count: usize) {
     let view = view();
     let mut controller = controller(&view, script);
-    let mut pairs: Vec<Pair> =
-        (1..=script.queues).map(|id| Pair::new(id, &mut controller, &view, script)).collect();
+    let mut pairs: Vec<ProtocolPair> = (1..=script.queues)
+        .map(|id| ProtocolPair::new(id, &mut controller, &view, script))
+        .collect();
     let mut left = count;
     while left > 0 {
         for pair in &mut pairs {
@@ -102,7 +103,7 @@ fn payload(length: u32) -> &'static [u8] {
 
 /// A host's end, a target's end and the queue.
 #[derive(Debug)]
-struct Pair {
+struct ProtocolPair {
     host: host::Session,
     target: target::Session,
     queue: IoQueue,
@@ -113,7 +114,7 @@ struct Pair {
     completed: usize,
 }
 
-impl Pair {
+impl ProtocolPair {
     fn new(id: u16, controller: &mut Controller, view: &SubsystemView, script: &Script) -> Self {
         let grant = controller.attach_queue(&request(id, script, view.nqn)).expect("a queue");
         let mut host = host::Config { depth: DEPTH, ..host::Config::default() };
@@ -177,21 +178,22 @@ impl Pair {
     }
 
     fn hear(&mut self, bytes: &mut &[u8]) {
-        use target::Received;
+        use target::SessionEvent;
         loop {
             let received = self.target.handle_input(bytes, &mut self.to_host);
             match received.expect("a good host") {
-                Received::Starved => return,
-                Received::Command { slot, data_length } => {
+                SessionEvent::Starved => return,
+                SessionEvent::Command { slot, data_length } => {
                     let command = *self.target.command().expect("it has just come");
                     self.begin(slot, &command, data_length);
                 }
-                Received::CapsuleEnd { slot, intact } | Received::TransferEnd { slot, intact } => {
+                SessionEvent::CapsuleEnd { slot, intact }
+                | SessionEvent::TransferEnd { slot, intact } => {
                     assert!(intact, "a good digest");
                     self.end(slot);
                 }
-                Received::Initialized(_) | Received::Data { .. } => {}
-                Received::Terminated { .. } => unreachable!("the host does not terminate"),
+                SessionEvent::Initialized(_) | SessionEvent::Data { .. } => {}
+                SessionEvent::Terminated { .. } => unreachable!("the host does not terminate"),
             }
         }
     }
@@ -261,16 +263,16 @@ impl Pair {
     }
 
     fn learn(&mut self, bytes: &mut &[u8]) {
-        use host::Received;
+        use host::SessionEvent;
         loop {
             match self.host.handle_input(bytes).expect("a good target") {
-                Received::Starved => return,
-                Received::Completed { completion, intact, .. } => {
+                SessionEvent::Starved => return,
+                SessionEvent::Completed { completion, intact, .. } => {
                     assert!(completion.status().is_success() && intact, "{completion:?}");
                     self.completed += 1;
                 }
-                Received::Ready(_) | Received::Data { .. } => {}
-                Received::Terminated { .. } => unreachable!("the target does not terminate"),
+                SessionEvent::Ready(_) | SessionEvent::Data { .. } => {}
+                SessionEvent::Terminated { .. } => unreachable!("the target does not terminate"),
             }
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use loom::thread::{self, JoinHandle};
 
-use bucket::{Bucket, Lease};
+use bucket::{Bucket, BucketShare};
 use exclusion::{DrainState, Exclusion, Stripes};
 use mailbox::Waker;
 use sync::atomic::Ordering::Relaxed;
@@ -207,7 +207,7 @@ pub fn groups_share_a_rate() {
         let bucket = Arc::new(Bucket::new(1000, Duration::from_millis(1), 2));
         let admitted = Arc::new(AtomicU64::new(0));
         let take = move |group, bucket: &Bucket, admitted: &AtomicU64| {
-            let mut lease = Lease::new(group);
+            let mut lease = BucketShare::new(group);
             for _ in 0..2 {
                 if bucket.take(&mut lease, 1, now).is_ok() {
                     admitted.fetch_add(1, Relaxed);

@@ -10,7 +10,7 @@ mod judge;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use fio::Program;
-use judge::{Pair, Verdict};
+use judge::{ComparedPair, Verdict};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -111,10 +111,10 @@ fn beside_fio(
         // fio, weft and fio in turn; every other round begins with weft.
         let pair = if round % 2 == 0 {
             let (fio, ours, again) = (fio()?, ours()?, fio()?);
-            Pair { ours, fio, again }
+            ComparedPair { ours, fio, again }
         } else {
             let (ours, fio, again) = (ours()?, fio()?, fio()?);
-            Pair { ours, fio, again }
+            ComparedPair { ours, fio, again }
         };
         println!("  {round:>2} {pair}");
         pairs.push(pair);

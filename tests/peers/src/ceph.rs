@@ -22,9 +22,9 @@ use xtask::cargo::{build_binary, target_folder};
 use xtask::report::Report;
 
 /// A step and its name.
-type Step = (&'static str, fn(&Scene) -> Result<()>);
+type CephTest = (&'static str, fn(&Scene) -> Result<()>);
 
-const STEPS: &[Step] = &[
+const STEPS: &[CephTest] = &[
     ("data is where other clients of the cluster find it", images::data),
     ("flush and FUA reach the cluster past librbd's cache", images::durable),
     ("deallocated blocks free their objects", images::deallocated),

@@ -2,7 +2,7 @@
 //!
 //! Each script is where the Debian package puts it, and found there by the shell itself.
 
-use crate::spdk::{NQN, Operated};
+use crate::spdk::{NQN, OperatedTarget};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::io::{Read, Write};
@@ -23,24 +23,24 @@ const LINES: [(&str, &str); 2] =
 
 /// Completes what there is in a target that runs.
 pub(crate) fn run(root: &Path, report: &mut Report) {
-    for (shell, check) in [("zsh", zsh as fn(&Completed) -> Result<()>), ("fish", fish)] {
+    for (shell, check) in [("zsh", zsh as fn(&CompletionScene) -> Result<()>), ("fish", fish)] {
         report.check(&format!("{shell} completes the names that exist"), || {
             packages::need("its completion is tested", &[(shell, shell)])?;
-            let operated = Operated::start(root, Path::new(""))?;
-            check(&Completed::new(root, shell, operated)?)
+            let operated = OperatedTarget::start(root, Path::new(""))?;
+            check(&CompletionScene::new(root, shell, operated)?)
         });
     }
 }
 
 /// A target with a subsystem, and the script of a shell.
-struct Completed {
-    operated: Operated,
+struct CompletionScene {
+    operated: OperatedTarget,
     /// Before all other programs.
     path: String,
 }
 
-impl Completed {
-    fn new(root: &Path, shell: &str, operated: Operated) -> Result<Self> {
+impl CompletionScene {
+    fn new(root: &Path, shell: &str, operated: OperatedTarget) -> Result<Self> {
         let weft = cargo::build_binary(root)?;
         let create = ["ctl", "subsystem", "create", NQN];
         succeeded(Command::new(&weft).args(create).env("WEFT_CONTROL", operated.control()))?;
@@ -60,7 +60,7 @@ impl Completed {
     }
 }
 
-fn fish(of: &Completed) -> Result<()> {
+fn fish(of: &CompletionScene) -> Result<()> {
     let folder = of.operated.folder().display();
     for (line, word) in LINES {
         let script = format!("set -p fish_complete_path {folder}; complete -C '{line}'");
@@ -72,7 +72,7 @@ fn fish(of: &Completed) -> Result<()> {
 }
 
 /// Zsh completes at a terminal alone, which `script` gives it.
-fn zsh(of: &Completed) -> Result<()> {
+fn zsh(of: &CompletionScene) -> Result<()> {
     for (line, word) in LINES {
         let mut command = of.shell("script");
         command.args(["--quiet", "--command", "zsh -f -i", "/dev/null"]);

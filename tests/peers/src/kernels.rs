@@ -32,7 +32,7 @@ use anyhow::Result;
 use bench::{Bench, Setup};
 use std::collections::VecDeque;
 use std::path::Path;
-use suite::{Step, Suite};
+use suite::{Suite, SuiteTest};
 use xtask::cargo::build_binary;
 use xtask::report::Report;
 
@@ -44,7 +44,7 @@ const GUESTS_AT_A_TIME: usize = 2;
 struct Job {
     suite: &'static Suite,
     driver: Driver,
-    steps: Vec<&'static Step>,
+    steps: Vec<&'static SuiteTest>,
 }
 
 const SUITES: &[&Suite] = &[
@@ -153,12 +153,12 @@ fn jobs(drivers: &[Driver], filter: Option<&str>) -> VecDeque<Job> {
     let all = drivers.contains(&Driver::Epoll) && drivers.contains(&Driver::Uring);
     for driver in drivers {
         for suite in SUITES {
-            let chosen = |step: &&Step| {
+            let chosen = |step: &&SuiteTest| {
                 let name = format!("{}/{}", suite.name, step.name);
                 (!step.long || all || filter == Some(&name))
                     && filter.is_none_or(|filter| name.contains(filter))
             };
-            let steps: Vec<&Step> = suite.steps.iter().filter(chosen).collect();
+            let steps: Vec<&SuiteTest> = suite.steps.iter().filter(chosen).collect();
             if !steps.is_empty() {
                 jobs.push_back(Job { suite, driver: *driver, steps });
             }
@@ -167,7 +167,7 @@ fn jobs(drivers: &[Driver], filter: Option<&str>) -> VecDeque<Job> {
     jobs
 }
 
-fn run_suite(report: &mut Report, setup: &Setup<'_>, suite: &Suite, steps: &[&Step]) {
+fn run_suite(report: &mut Report, setup: &Setup<'_>, suite: &Suite, steps: &[&SuiteTest]) {
     report.announce(&format!("{} over {}", suite.name, setup.driver));
     let mut steps = steps.iter();
     let mut left = steps.len();

@@ -38,7 +38,7 @@ const CHECKS: &[Check] = &[
 
 /// Which checks run.
 #[derive(Clone, Copy)]
-pub(crate) enum Which<'a> {
+pub(crate) enum Selection<'a> {
     /// Those that take long as well.
     All,
     /// Not those.
@@ -47,7 +47,7 @@ pub(crate) enum Which<'a> {
     One(&'a str),
 }
 
-impl Which<'_> {
+impl Selection<'_> {
     fn has(self, name: &str) -> bool {
         match self {
             Self::All => true,
@@ -58,7 +58,7 @@ impl Which<'_> {
 }
 
 /// Runs them.
-pub(crate) fn run(root: &Path, report: &mut Report, which: Which<'_>) {
+pub(crate) fn run(root: &Path, report: &mut Report, which: Selection<'_>) {
     if !rustix::process::geteuid().is_root() {
         let why = "needs root, to make network namespaces and a cluster";
         report.skip("studies on several machines", CHECKS.len() + 1, why);

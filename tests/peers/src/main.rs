@@ -188,7 +188,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Completion => completion::run(root, &mut report),
         Task::Security => security::run(root, &mut report),
         Task::Machines { name } => {
-            let which = name.as_deref().map_or(machines::Which::All, machines::Which::One);
+            let which = name.as_deref().map_or(machines::Selection::All, machines::Selection::One);
             machines::run(root, &mut report, which);
         }
         Task::Pair => pair::run(root, &mut report),
@@ -228,7 +228,11 @@ fn run_programs(root: &Path, report: &mut Report, all: bool) {
     report.announce("a Ceph cluster");
     ceph::test(root, report, all);
     report.announce("studies on several machines");
-    machines::run(root, report, if all { machines::Which::All } else { machines::Which::Short });
+    machines::run(
+        root,
+        report,
+        if all { machines::Selection::All } else { machines::Selection::Short },
+    );
     report.announce("SPDK's own clients");
     spdk::run(root, report);
     report.announce("completions");

@@ -24,10 +24,10 @@ const START_MAX: Duration = Duration::from_secs(2);
 const ADD_MAX: Duration = Duration::from_millis(10);
 
 /// Subsystems and namespaces.
-type Served = (usize, usize);
-const FEW: Served = (1, 10);
-const MANY: Served = (1024, 10_000);
-const SERVED: [Served; 4] = [FEW, (1, 8000), (1024, 1024), MANY];
+type Population = (usize, usize);
+const FEW: Population = (1, 10);
+const MANY: Population = (1024, 10_000);
+const SERVED: [Population; 4] = [FEW, (1, 8000), (1024, 1024), MANY];
 
 const HOSTS: [usize; 3] = [10, 100, 1000];
 
@@ -63,7 +63,7 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
 }
 
 /// A row of the first table.
-fn serve(binary: &Path, folder: &Path, served: Served) -> Result<()> {
+fn serve(binary: &Path, folder: &Path, served: Population) -> Result<()> {
     let begun = Instant::now();
     let target = Target::start(binary, folder, served)?;
     let mut control = target.control()?;
@@ -172,7 +172,7 @@ struct Target {
 }
 
 impl Target {
-    fn start(binary: &Path, folder: &Path, (subsystems, namespaces): Served) -> Result<Self> {
+    fn start(binary: &Path, folder: &Path, (subsystems, namespaces): Population) -> Result<Self> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let mut text = format!(
             "[limits]\nnamespaces = 8192\n\n[[port]]\nlisten = \"tcp://127.0.0.1:{port}\"\n"

@@ -30,9 +30,9 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
         Ok(())
     });
     let Some(client) = client else { return };
-    let mut life = |name: &str, check: fn(&Operated) -> Result<()>| {
+    let mut life = |name: &str, check: fn(&OperatedTarget) -> Result<()>| {
         report.check(name, || {
-            let operated = Operated::start(root, &client)?;
+            let operated = OperatedTarget::start(root, &client)?;
             let log = operated.folder.join("log");
             check(&operated).with_context(|| std::fs::read_to_string(log).unwrap_or_default())
         });
@@ -42,14 +42,14 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
 }
 
 /// A target that started with nothing to serve.
-pub(crate) struct Operated {
+pub(crate) struct OperatedTarget {
     weft: PathBuf,
     client: PathBuf,
     folder: PathBuf,
     process: RefCell<Option<Process>>,
 }
 
-impl Operated {
+impl OperatedTarget {
     /// `client` is the folder of SPDK's clients.
     pub(crate) fn start(root: &Path, client: &Path) -> Result<Self> {
         let weft = cargo::build_binary(root)?;
@@ -97,7 +97,7 @@ impl Operated {
     }
 }
 
-impl Drop for Operated {
+impl Drop for OperatedTarget {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -123,7 +123,7 @@ fn equal(what: &str, found: &Value, expected: &Value) -> Result<()> {
 }
 
 /// From nothing to a namespace under load, which is resized, saved, and loaded by a new process.
-fn rpc(operated: &Operated) -> Result<()> {
+fn rpc(operated: &OperatedTarget) -> Result<()> {
     let port = free_port()?;
     build(operated, port)?;
     refusals(operated, port)?;
@@ -149,7 +149,7 @@ fn rpc(operated: &Operated) -> Result<()> {
 }
 
 /// Creates everything there is to create.
-fn build(operated: &Operated, port: u16) -> Result<()> {
+fn build(operated: &OperatedTarget, port: u16) -> Result<()> {
     let file = operated.folder.join("disk.img");
     File::create(&file)?.set_len(64 << 20)?;
     let other = operated.folder.join("other.img");
@@ -194,7 +194,7 @@ fn build(operated: &Operated, port: u16) -> Result<()> {
 }
 
 /// A referral, with SPDK's own answer.
-fn refer(operated: &Operated) -> Result<()> {
+fn refer(operated: &OperatedTarget) -> Result<()> {
     let at = "-t TCP -a 127.0.0.1 -f ipv4 -s";
     for port in ["8009", "8010"] {
         operated.rpc(&format!("nvmf_discovery_add_referral {at} {port}"))?;
@@ -208,7 +208,7 @@ fn refer(operated: &Operated) -> Result<()> {
 }
 
 /// The names of SPDK's counters of a block device, of which the load has filled some.
-fn iostat(operated: &Operated) -> Result<()> {
+fn iostat(operated: &OperatedTarget) -> Result<()> {
     let found = operated.rpc("bdev_get_iostat --names N0")?;
     let bdev = found["bdevs"][0].as_object().context("no counters")?;
     let count = |name: &str| bdev.get(name).and_then(Value::as_u64);
@@ -226,7 +226,7 @@ fn iostat(operated: &Operated) -> Result<()> {
 }
 
 /// What SPDK refuses is refused with its error code.
-fn refusals(operated: &Operated, port: u16) -> Result<()> {
+fn refusals(operated: &OperatedTarget, port: u16) -> Result<()> {
     let at = format!("-t TCP -a 127.0.0.1 -s {port} -f ipv4");
     for (words, code) in [
         ("nvmf_create_transport -t TCP".to_owned(), "-32603"),
@@ -246,7 +246,7 @@ fn refusals(operated: &Operated, port: u16) -> Result<()> {
 }
 
 /// Changes while a host reads.
-fn under_load(operated: &Operated) -> Result<()> {
+fn under_load(operated: &OperatedTarget) -> Result<()> {
     let queues = (0..100).find_map(|_| {
         std::thread::sleep(Duration::from_millis(50));
         let queues = operated.rpc(&format!("nvmf_subsystem_get_qpairs {NQN}")).ok()?;
@@ -277,7 +277,7 @@ fn under_load(operated: &Operated) -> Result<()> {
 }
 
 /// A new process makes the same from what was saved.
-fn save_and_load(operated: &Operated) -> Result<()> {
+fn save_and_load(operated: &OperatedTarget) -> Result<()> {
     let (saved, shown) = (operated.rpc("save_config")?, operated.rpc("nvmf_get_subsystems")?);
     let file = operated.folder.join("saved.json");
     std::fs::write(&file, saved.to_string())?;
@@ -288,7 +288,7 @@ fn save_and_load(operated: &Operated) -> Result<()> {
     equal("what is shown", &operated.rpc("nvmf_get_subsystems")?, &shown)
 }
 
-fn unmake(operated: &Operated, port: u16) -> Result<()> {
+fn unmake(operated: &OperatedTarget, port: u16) -> Result<()> {
     let at = format!("-t TCP -a 127.0.0.1 -s {port} -f ipv4");
     operated.rpc(&format!("nvmf_subsystem_remove_ns {NQN} 5"))?;
     operated.rpc("bdev_malloc_delete M0")?;
@@ -303,7 +303,7 @@ fn unmake(operated: &Operated, port: u16) -> Result<()> {
 }
 
 /// SPDK's shell makes objects and shows them.
-fn cli(operated: &Operated) -> Result<()> {
+fn cli(operated: &OperatedTarget) -> Result<()> {
     let port = free_port()?;
     for words in [
         "/bdevs/malloc create 32 512 Malloc1".to_owned(),

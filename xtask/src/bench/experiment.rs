@@ -10,7 +10,7 @@ pub(crate) struct Experiment {
     pub(crate) about: &'static str,
     /// Targets that run meanwhile; a step names one by its place here.
     pub(crate) targets: Vec<TargetSpec>,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<BenchStep>,
     pub(crate) figures: Vec<Figure>,
     /// Rounds that are run even if fewer are asked for.
     pub(crate) rounds_min: usize,
@@ -38,7 +38,7 @@ pub(crate) enum Device {
 
 /// One measurement.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) struct BenchStep {
     pub(crate) label: &'static str,
     pub(crate) action: Action,
 }
@@ -167,7 +167,7 @@ pub(crate) enum Bar {
 impl Experiment {
     /// How many processors it needs. Targets that a step does not use are stopped meanwhile.
     pub(crate) fn processors(&self) -> usize {
-        let of_load = |step: &Step| match &step.action {
+        let of_load = |step: &BenchStep| match &step.action {
             Action::Load(load) => load.cores,
             _ => 1,
         };
@@ -177,7 +177,7 @@ impl Experiment {
 
     /// Whether it can measure a target that this run did not start.
     pub(crate) fn suits_any_target(&self) -> bool {
-        let ours = |step: &Step| match &step.action {
+        let ours = |step: &BenchStep| match &step.action {
             Action::Floor(_) => false,
             Action::Load(load) => load.target > 0 || load.all_paths,
             Action::Idle { .. }
@@ -194,7 +194,7 @@ impl Experiment {
 
 impl Figure {
     /// The figure of one round, if its steps have brought what it is made of.
-    pub(crate) fn value(&self, steps: &[Step], samples: &[Sample]) -> Option<f64> {
+    pub(crate) fn value(&self, steps: &[BenchStep], samples: &[Sample]) -> Option<f64> {
         let find = |(label, metric): (&str, Metric)| {
             let at = steps.iter().position(|step| step.label == label)?;
             samples.get(at)?.get(&metric).copied()
@@ -298,8 +298,10 @@ mod tests {
 
     #[test]
     fn a_figure_divides_what_one_round_brought() {
-        let steps =
-            [Step { label: "raw", action: floor() }, Step { label: "on", action: Action::StartUp }];
+        let steps = [
+            BenchStep { label: "raw", action: floor() },
+            BenchStep { label: "on", action: Action::StartUp },
+        ];
         let sample = |value| Sample::from([(Metric::Iops, value)]);
         let samples = [sample(200.0), sample(120.0)];
         let figure = |of, per| Figure { label: "", of, per, bar: Bar::None };

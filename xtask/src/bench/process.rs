@@ -141,11 +141,11 @@ pub(crate) fn signal(process: u32, signal: Signal) -> Result<()> {
 
 /// A process of the binary that runs beside this one. Dropping it kills it.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningProcess {
     child: Child,
 }
 
-impl Running {
+impl RunningProcess {
     /// Starts a process and discards its output.
     pub(crate) fn start(program: &Program, arguments: &[String]) -> Result<Self> {
         let mut command = program.command(arguments, None);
@@ -175,7 +175,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -185,7 +185,7 @@ impl Drop for Running {
 /// A target that listens. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Target {
-    running: Running,
+    running: RunningProcess,
     /// How a host reaches it.
     pub(crate) address: String,
     /// The same by all its ports.
@@ -202,7 +202,8 @@ impl Target {
     ) -> Result<Self> {
         let mut command = program.command(arguments, confined_to);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut running = Running { child: command.spawn().context("cannot start a target")? };
+        let mut running =
+            RunningProcess { child: command.spawn().context("cannot start a target")? };
         let stdout = running.child.stdout.take().context("no output")?;
         let mut line = String::new();
         BufReader::new(stdout.take(1 << 20)).read_line(&mut line)?;

@@ -288,7 +288,7 @@ fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::experiment::{Action, Bar, Step};
+    use super::super::experiment::{Action, Bar, BenchStep};
     use super::*;
 
     #[test]
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_figure_is_shown_with_its_spread_and_both_its_sides() {
-        let step = |label| Step { label, action: Action::StartUp };
+        let step = |label| BenchStep { label, action: Action::StartUp };
         let figure = Figure {
             label: "flow control on",
             of: ("on", Metric::Iops),

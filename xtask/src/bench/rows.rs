@@ -1,7 +1,8 @@
 //! The bars, row by row.
 
 use super::experiment::{
-    Action, Bar, Device, Experiment, Figure, Flood, Floor, Load, Metric, PathEnd, Step, TargetSpec,
+    Action, Bar, BenchStep, Device, Experiment, Figure, Flood, Floor, Load, Metric, PathEnd,
+    TargetSpec,
 };
 
 /// A command capsule: header and submission queue entry.
@@ -96,8 +97,10 @@ fn throughput() -> Vec<Experiment> {
     }
     for (name, about, block_bytes, depth, bar) in writes {
         let load = Load { depth, ..load("randwrite", block_bytes) };
-        let mut steps =
-            vec![raw(&load, None, true), Step { label: OFF, action: Action::Load(load.clone()) }];
+        let mut steps = vec![
+            raw(&load, None, true),
+            BenchStep { label: OFF, action: Action::Load(load.clone()) },
+        ];
         let mut figures = vec![per_raw("", OFF, Metric::Iops, Bar::AtLeast(bar))];
         add_equal_terms(&load, &mut steps, &mut figures);
         rows.push(experiment(name, about, vec![target(MEMORY, &[])], steps, figures));
@@ -136,7 +139,7 @@ fn latency() -> Vec<Experiment> {
             "randwrite-4k-1-polling",
             "4 KiB random writes, depth 1, both ends polling, memory",
             spinning(),
-            vec![raw(&write, None, true), Step { label: OFF, action: Action::Load(write) }],
+            vec![raw(&write, None, true), BenchStep { label: OFF, action: Action::Load(write) }],
             vec![mean("mean", OFF), per_raw("p99", OFF, Metric::P99Us, Bar::None)],
         ),
         experiment(
@@ -195,8 +198,8 @@ fn digests() -> Vec<Experiment> {
             } else {
                 ["without", "with", "with ÷ without"]
             };
-            steps.push(Step { label: bare, action: Action::Load(without) });
-            steps.push(Step { label: digests, action: Action::Load(with) });
+            steps.push(BenchStep { label: bare, action: Action::Load(without) });
+            steps.push(BenchStep { label: digests, action: Action::Load(with) });
             let (of, per) = ((digests, Metric::Iops), Some((bare, Metric::Iops)));
             figures.push(Figure { label, of, per, bar: Bar::AtLeast(bar) });
         }
@@ -264,7 +267,8 @@ fn independent() -> Vec<Experiment> {
     let row = |(name, about, load): (_, _, Load)| {
         let alone = Load { depth: 1, ..load.clone() };
         let load = Load { flow_control: true, ..load };
-        let steps = vec![raw(&alone, None, true), Step { label: ON, action: Action::Load(load) }];
+        let steps =
+            vec![raw(&alone, None, true), BenchStep { label: ON, action: Action::Load(load) }];
         let figures = vec![
             per_raw(
                 "median latency, beside one raw message at a time",
@@ -307,9 +311,9 @@ fn fairness() -> Experiment {
         let deep = Load { depth: 256, ..one };
         // What is not paced comes first and last: it tells whether the machine was steady.
         let mut three = vec![
-            Step { label: deep_alone, action: Action::Load(deep) },
-            Step { label: alone, action: Action::Load(shallow) },
-            Step { label: beside, action: Action::Load(both) },
+            BenchStep { label: deep_alone, action: Action::Load(deep) },
+            BenchStep { label: alone, action: Action::Load(shallow) },
+            BenchStep { label: beside, action: Action::Load(both) },
         ];
         three.rotate_left(usize::from(!flow_control));
         steps.extend(three);
@@ -339,8 +343,8 @@ fn reactors() -> Experiment {
     let load =
         |target| Load { target, depth: 64, copies: 2, no_ramp: true, ..load("randread", 4096) };
     let steps = vec![
-        Step { label: "one", action: Action::Load(load(0)) },
-        Step { label: "two", action: Action::Load(load(1)) },
+        BenchStep { label: "one", action: Action::Load(load(0)) },
+        BenchStep { label: "two", action: Action::Load(load(1)) },
     ];
     let figure = Figure {
         label: "CPU time for a command, 2 reactors ÷ 1",
@@ -364,7 +368,7 @@ fn paths() -> Vec<Experiment> {
     let row = |name, about, load: Load, arguments, in_turns, metric, bar| {
         let all = Load { all_paths: true, ..load.clone() };
         let turns = Load { arguments: in_turns, ..all.clone() };
-        let step = |label, load| Step { label, action: Action::Load(load) };
+        let step = |label, load| BenchStep { label, action: Action::Load(load) };
         let steps = vec![step(one, load), step(two, all), step(in_turn, turns)];
         let figure =
             |label, of, bar| Figure { label, of: (of, metric), per: Some((one, metric)), bar };
@@ -407,8 +411,8 @@ fn two_cores() -> Experiment {
         bar: Bar::AtLeast(1.6),
     };
     let steps = vec![
-        Step { label: "one core", action: Action::Load(one) },
-        Step { label: "two cores", action: Action::Load(two) },
+        BenchStep { label: "one core", action: Action::Load(one) },
+        BenchStep { label: "two cores", action: Action::Load(two) },
     ];
     let targets = vec![target(MEMORY, &[]), TargetSpec { cores: 2, ..target(MEMORY, TWO_PORTS) }];
     let about =
@@ -424,7 +428,7 @@ fn standing() -> Vec<Experiment> {
         per: None,
         bar: Bar::AtMost(most),
     };
-    let one = |label, action| vec![Step { label, action }];
+    let one = |label, action| vec![BenchStep { label, action }];
     vec![
         experiment(
             "idle",
@@ -468,8 +472,8 @@ fn standing() -> Vec<Experiment> {
             "the longest request of a host, of whose two paths the first one ends under load",
             Vec::new(),
             vec![
-                Step { label: "death", action: Action::Failover(PathEnd::Death) },
-                Step { label: "command", action: Action::Failover(PathEnd::Command) },
+                BenchStep { label: "death", action: Action::Failover(PathEnd::Death) },
+                BenchStep { label: "command", action: Action::Failover(PathEnd::Command) },
             ],
             vec![
                 absolute("ms, its target is killed", "death", Metric::Milliseconds, 1000.0),
@@ -486,7 +490,7 @@ fn floods() -> Vec<Experiment> {
     let row = |name, about, idle_poll| {
         let step = |label, authenticates| {
             let action = Action::Flood(Flood { authenticates, idle_poll });
-            Step { label, action }
+            BenchStep { label, action }
         };
         let rate = Figure {
             label: "of these a second",
@@ -524,7 +528,7 @@ fn experiment(
     name: &'static str,
     about: &'static str,
     targets: Vec<TargetSpec>,
-    steps: Vec<Step>,
+    steps: Vec<BenchStep>,
     figures: Vec<Figure>,
 ) -> Experiment {
     Experiment { name, about, targets, steps, figures, rounds_min: 1 }
@@ -550,17 +554,17 @@ fn load(pattern: &'static str, block_bytes: u32) -> Load {
 }
 
 /// The raw socket, and a load with flow control and without.
-fn beside_raw(load: &Load, connections: Option<u32>, spin: bool) -> Vec<Step> {
+fn beside_raw(load: &Load, connections: Option<u32>, spin: bool) -> Vec<BenchStep> {
     let of_load = |label, flow_control| {
         let action = Action::Load(Load { flow_control, ..load.clone() });
-        Step { label, action }
+        BenchStep { label, action }
     };
     vec![raw(load, connections, spin), of_load(ON, true), of_load(OFF, false)]
 }
 
 /// The raw socket with the messages of this load.
-fn raw(load: &Load, connections: Option<u32>, spin: bool) -> Step {
-    Step { label: RAW, action: Action::Floor(floor(load, connections, spin)) }
+fn raw(load: &Load, connections: Option<u32>, spin: bool) -> BenchStep {
+    BenchStep { label: RAW, action: Action::Floor(floor(load, connections, spin)) }
 }
 
 fn floor(load: &Load, connections: Option<u32>, spin: bool) -> Floor {
@@ -578,12 +582,12 @@ fn floor(load: &Load, connections: Option<u32>, spin: bool) -> Floor {
 
 /// Messages so large that the system's congestion control may pace them are set beside `reno`, too;
 /// the bars are beside what the system has chosen.
-fn add_equal_terms(load: &Load, steps: &mut Vec<Step>, figures: &mut Vec<Figure>) {
+fn add_equal_terms(load: &Load, steps: &mut Vec<BenchStep>, figures: &mut Vec<Figure>) {
     if load.block_bytes <= 4096 {
         return;
     }
     let floor = Floor { congestion: Some("reno"), ..floor(load, None, true) };
-    steps.push(Step { label: RENO, action: Action::Floor(floor) });
+    steps.push(BenchStep { label: RENO, action: Action::Floor(floor) });
     figures.push(Figure {
         label: "flow control off, beside raw with reno",
         of: (OFF, Metric::Iops),

@@ -1,10 +1,10 @@
 //! The targets that run, and samples taken of them.
 
 use super::experiment::{
-    Action, Device, Experiment, Floor, Load, Metric, Sample, Step, TargetSpec,
+    Action, BenchStep, Device, Experiment, Floor, Load, Metric, Sample, TargetSpec,
 };
 use super::options::Options;
-use super::process::{Program, Running, Target, signal, words};
+use super::process::{Program, RunningProcess, Target, signal, words};
 use super::rows::MANY_QUEUES;
 use super::{failover, flood, machine};
 use anyhow::{Context, Result, bail};
@@ -73,7 +73,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Takes one sample.
-    pub(crate) fn take(&self, experiment: &Experiment, step: &Step) -> Result<Sample> {
+    pub(crate) fn take(&self, experiment: &Experiment, step: &BenchStep) -> Result<Sample> {
         let before = machine::stolen_ticks();
         let mut sample = match &step.action {
             Action::Floor(floor) => {
@@ -270,7 +270,7 @@ impl<'a> Stage<'a> {
         let before = machine::sockets(target.id())?;
         let mut arguments = self.idle_load(target, connections);
         arguments.extend(words(&["--rate-iops", "0.001"]));
-        let load = Running::start(&self.program, &arguments)?;
+        let load = RunningProcess::start(&self.program, &arguments)?;
         target.wait_for_connections(before + connections)?;
         std::thread::sleep(SETTLE);
         let (start, used) = (Instant::now(), machine::cpu_time(target.id())?);
@@ -288,7 +288,7 @@ impl<'a> Stage<'a> {
         let mut rest = self.idle_load(target, connections);
         let mut work = rest.clone();
         rest.extend(words(&["--rate-iops", "0.001"]));
-        let load = Running::start(&self.program, &rest)?;
+        let load = RunningProcess::start(&self.program, &rest)?;
         target.wait_for_connections(sockets + connections)?;
         std::thread::sleep(SETTLE);
         let idle = machine::resident_bytes(target.id())?;
@@ -297,7 +297,7 @@ impl<'a> Stage<'a> {
         // A host that is stopped under load keeps its connections and sends nothing; without a
         // keep-alive timeout the target does not end them.
         work.extend(words(&["--keep-alive-tmo", "0"]));
-        let load = Running::start(&self.program, &work)?;
+        let load = RunningProcess::start(&self.program, &work)?;
         target.wait_for_connections(sockets + connections)?;
         std::thread::sleep(Duration::from_secs(1));
         load.freeze()?;
@@ -331,7 +331,8 @@ impl<'a> Stage<'a> {
             no_ramp: true,
         };
         let sockets = machine::sockets(target.id())?;
-        let running = Running::start(&self.program, &self.load_words(&target.address, &load))?;
+        let running =
+            RunningProcess::start(&self.program, &self.load_words(&target.address, &load))?;
         target.wait_for_connections(sockets + SOAK_CONNECTIONS as usize)?;
         let start = Instant::now();
         while start.elapsed() < soak / 10 {

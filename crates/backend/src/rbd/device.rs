@@ -1,7 +1,7 @@
 //! The handle of an image on one reactor.
 
 use super::Shared;
-use super::librbd::{Completions, Flights, Image, Io, Landed};
+use super::librbd::{Completions, FlightResult, Flights, Image, Io};
 use crate::{
     BlockDevice, DEVICE_TAGS, Direction, Failure, Geometry, OpenError, Operation, Request,
     RequestCompletion, duration,
@@ -200,7 +200,7 @@ impl RbdDevice {
         }
     }
 
-    fn land(&mut self, landed: Landed) {
+    fn land(&mut self, landed: FlightResult) {
         // The job of an operation that took too long has ended already.
         let Some(index) = self.flying[landed.slot].take() else { return };
         let Some(job) = self.jobs.get_mut(index).and_then(Option::as_mut) else { return };
@@ -304,7 +304,11 @@ impl Job {
     }
 
     /// Takes the result of an operation. None: another one follows.
-    fn finish(&mut self, landed: &Landed, geometry: &Geometry) -> Option<Result<(), Failure>> {
+    fn finish(
+        &mut self,
+        landed: &FlightResult,
+        geometry: &Geometry,
+    ) -> Option<Result<(), Failure>> {
         if landed.result < 0 {
             return Some(Err(self.failure(landed.result)));
         }

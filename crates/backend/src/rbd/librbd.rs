@@ -18,5 +18,5 @@ mod library;
 pub(super) mod software;
 
 pub(super) use cluster::Cluster;
-pub(super) use flights::{Completions, Flights, Io, Landed};
-pub(super) use image::{Changed, Image, in_background, wait_until_closed};
+pub(super) use flights::{Completions, FlightResult, Flights, Io};
+pub(super) use image::{ChangeCallback, Image, in_background, wait_until_closed};

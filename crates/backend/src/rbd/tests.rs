@@ -456,7 +456,7 @@ fn a_new_size_is_seen_at_once() {
     let mut rig = Rig::new("");
     let told = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&told);
-    rig.factory.when_resized(Resized::new(move || {
+    rig.factory.when_resized(ResizeCallback::new(move || {
         count.fetch_add(1, SeqCst);
     }));
     assert_eq!(rig.read(256, 1).result, Err(Failure::OutOfRange));

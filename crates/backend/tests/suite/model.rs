@@ -9,7 +9,7 @@ use weft_reactor::DriverKind;
 const BLOCKS: u64 = 64;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelStep {
     Read {
         block: u64,
         blocks: u32,
@@ -52,29 +52,31 @@ enum Step {
     Reopen,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<ModelStep>> {
     let range = (0..BLOCKS + 2, 0u32..9);
     let flip = prop::option::of(any::<prop::sample::Index>().prop_map(|at| at.index(512)));
     let step = prop_oneof![
-        4 => range.clone().prop_map(|(block, blocks)| Step::Read { block, blocks }),
+        4 => range.clone().prop_map(|(block, blocks)| ModelStep::Read { block, blocks }),
         4 => (range.clone(), any::<u64>(), any::<bool>()).prop_map(
-            |((block, blocks), seed, durable)| Step::Write { block, blocks, seed, durable }
+            |((block, blocks), seed, durable)| ModelStep::Write { block, blocks, seed, durable }
         ),
         2 => (range.clone(), any::<bool>(), any::<bool>()).prop_map(
             |((block, blocks), deallocate, durable)| {
-                Step::Zeroes { block, blocks, deallocate, durable }
+                ModelStep::Zeroes { block, blocks, deallocate, durable }
             }
         ),
-        2 => prop::collection::vec(range.clone(), 0..4).prop_map(|ranges| Step::Discard { ranges }),
-        2 => (range.clone(), flip.clone())
-            .prop_map(|((block, blocks), flip)| Step::Compare { block, blocks, flip }),
-        2 => (range.clone(), flip, any::<u64>()).prop_map(|((block, blocks), flip, seed)| {
-            Step::CompareAndWrite { block, blocks, flip, seed }
+        2 => prop::collection::vec(range.clone(), 0..4).prop_map(|ranges| {
+            ModelStep::Discard { ranges }
         }),
-        1 => range.prop_map(|(block, blocks)| Step::Verify { block, blocks }),
-        1 => Just(Step::Flush),
-        1 => (1..BLOCKS + 1).prop_map(|blocks| Step::Resize { blocks }),
-        1 => Just(Step::Reopen),
+        2 => (range.clone(), flip.clone())
+            .prop_map(|((block, blocks), flip)| ModelStep::Compare { block, blocks, flip }),
+        2 => (range.clone(), flip, any::<u64>()).prop_map(|((block, blocks), flip, seed)| {
+            ModelStep::CompareAndWrite { block, blocks, flip, seed }
+        }),
+        1 => range.prop_map(|(block, blocks)| ModelStep::Verify { block, blocks }),
+        1 => Just(ModelStep::Flush),
+        1 => (1..BLOCKS + 1).prop_map(|blocks| ModelStep::Resize { blocks }),
+        1 => Just(ModelStep::Reopen),
     ];
     prop::collection::vec(step, 1..40)
 }
@@ -104,9 +106,9 @@ impl Disk {
     }
 }
 
-fn take(rig: &mut Rig, disk: &mut Disk, step: &Step) {
+fn take(rig: &mut Rig, disk: &mut Disk, step: &ModelStep) {
     match *step {
-        Step::Read { block, blocks } => {
+        ModelStep::Read { block, blocks } => {
             let operation = rig.read_of(block, blocks);
             let completion = rig.run(operation);
             let expected = disk.range(block, blocks);
@@ -115,7 +117,7 @@ fn take(rig: &mut Rig, disk: &mut Disk, step: &Step) {
                 assert!(completion.buffer.as_deref() == Some(&disk.bytes[range]), "{}", rig.name);
             }
         }
-        Step::Write { block, blocks, seed, durable } => {
+        ModelStep::Write { block, blocks, seed, durable } => {
             let bytes = rig.pattern(seed, blocks);
             let from = rig.buffer(&bytes);
             let result = rig.result(Operation::Write { slba: block, nlb: blocks, from, durable });
@@ -125,20 +127,20 @@ fn take(rig: &mut Rig, disk: &mut Disk, step: &Step) {
                 disk.bytes[range].copy_from_slice(&bytes);
             }
         }
-        Step::Zeroes { block, blocks, deallocate, durable } => {
+        ModelStep::Zeroes { block, blocks, deallocate, durable } => {
             let zeroes = Operation::WriteZeroes { slba: block, nlb: blocks, deallocate, durable };
             assert_eq!(rig.result(zeroes), disk.fill(&[(block, blocks)]), "{}", rig.name);
         }
-        Step::Discard { ref ranges } => {
+        ModelStep::Discard { ref ranges } => {
             let discard = Operation::Discard { ranges: ranges.clone().into() };
             assert_eq!(rig.result(discard), disk.fill(ranges), "{}", rig.name);
         }
-        Step::Compare { block, blocks, flip } => {
+        ModelStep::Compare { block, blocks, flip } => {
             let (with, expected) = comparison(rig, disk, block, blocks, flip);
             let operation = rig.compare_of(block, &with);
             assert_eq!(rig.result(operation), expected, "{}", rig.name);
         }
-        Step::CompareAndWrite { block, blocks, flip, seed } => {
+        ModelStep::CompareAndWrite { block, blocks, flip, seed } => {
             let (with, expected) = comparison(rig, disk, block, blocks, flip);
             let bytes = rig.pattern(seed, blocks);
             let operation = rig.compare_and_write_of(block, &with, &bytes);
@@ -148,19 +150,19 @@ fn take(rig: &mut Rig, disk: &mut Disk, step: &Step) {
                 disk.bytes[range].copy_from_slice(&bytes);
             }
         }
-        Step::Verify { block, blocks } => {
+        ModelStep::Verify { block, blocks } => {
             let result = rig.result(Operation::Verify { slba: block, nlb: blocks });
             assert_eq!(result, disk.range(block, blocks).map(|_| ()), "{}", rig.name);
         }
-        Step::Flush => rig.ok(Operation::Flush),
+        ModelStep::Flush => rig.ok(Operation::Flush),
         // Nothing there can be resized.
-        Step::Resize { .. } if rig.world.is_some() => {}
-        Step::Resize { blocks } => {
+        ModelStep::Resize { .. } if rig.world.is_some() => {}
+        ModelStep::Resize { blocks } => {
             let bytes = usize::try_from(blocks).unwrap() * disk.block_bytes;
             rig.factory.resize(bytes as u64).unwrap();
             disk.bytes.resize(bytes, 0);
         }
-        Step::Reopen => {
+        ModelStep::Reopen => {
             rig.finish();
             rig.device = rig.factory.open(&mut rig.reactor, crate::rig::OWNER).unwrap();
         }
@@ -185,7 +187,7 @@ fn comparison(
     }
 }
 
-fn play(mut rig: Rig, steps: &[Step]) {
+fn play(mut rig: Rig, steps: &[ModelStep]) {
     let block_bytes = rig.block_bytes();
     let mut disk = Disk { bytes: vec![0; BLOCKS as usize * block_bytes], block_bytes };
     assert_eq!(rig.device.geometry().bytes(), disk.bytes.len() as u64, "{}", rig.name);
@@ -197,7 +199,7 @@ fn play(mut rig: Rig, steps: &[Step]) {
     rig.finish();
 }
 
-fn on_kernel(spec: &dyn Fn(&Path) -> DeviceSpec, driver: DriverKind, steps: &[Step]) {
+fn on_kernel(spec: &dyn Fn(&Path) -> DeviceSpec, driver: DriverKind, steps: &[ModelStep]) {
     let directory = tempfile::tempdir().unwrap();
     let Some(reactor) = kernel_reactor(driver) else { return };
     let spec = spec(directory.path());

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use weft_backend::{DeviceFactory, DeviceSpec, Failure, Operation, Resized};
+use weft_backend::{DeviceFactory, DeviceSpec, Failure, Operation, ResizeCallback};
 
 fn build(text: &str) -> Arc<dyn DeviceFactory> {
     let spec: DeviceSpec = text.parse().unwrap();
@@ -76,7 +76,7 @@ fn a_size_and_a_loss_are_those_of_all() {
     let ways = ways(folder.path());
     let told = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&told);
-    ways[3].when_resized(Resized::new(move || {
+    ways[3].when_resized(ResizeCallback::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
     }));
     for (way, bytes) in [(0, 16 << 20), (2, 4 << 20), (3, 12 << 20)] {

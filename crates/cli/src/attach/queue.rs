@@ -40,7 +40,7 @@ const POOL_BYTES_SPARE: usize = 32 << 20;
 
 /// What a thread tells.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum ThreadEvent {
     /// Its tags are the kernel's.
     Ready,
     /// It has ended: the device is stopped, or this has failed.
@@ -57,16 +57,16 @@ pub(super) struct Order {
     pub(super) polling: PollingMode,
     /// Small requests have a queue pair of their own.
     pub(super) express: bool,
-    pub(super) news: Sender<News>,
+    pub(super) news: Sender<ThreadEvent>,
 }
 
 /// Tells of a thread that ends by a fault of this program.
-struct Watch(Sender<News>);
+struct Watch(Sender<ThreadEvent>);
 
 impl Drop for Watch {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let _ = self.0.send(News::Ended(Err("by a fault of this program".to_owned())));
+            let _ = self.0.send(ThreadEvent::Ended(Err("by a fault of this program".to_owned())));
         }
     }
 }
@@ -76,13 +76,13 @@ pub(super) fn work(order: Order) {
     let _watch = Watch(order.news.clone());
     let outcome = Server::open(&order).and_then(|mut server| {
         // If nobody listens the process is about to end.
-        let _ = order.news.send(News::Ready);
+        let _ = order.news.send(ThreadEvent::Ready);
         server.run()
     });
     let Order { device, news, .. } = order;
     // The kernel removes a device only when nobody has it open.
     drop(device);
-    let _ = news.send(News::Ended(outcome));
+    let _ = news.send(ThreadEvent::Ended(outcome));
 }
 
 /// A queue and what serves it.

@@ -14,7 +14,7 @@ use crate::table::Table;
 
 /// What is said of a namespace that is added.
 #[derive(Debug, Args, Serialize)]
-pub(super) struct Added {
+pub(super) struct AddOptions {
     /// Its number; by default the first that is free.
     #[arg(long)]
     nsid: Option<u32>,
@@ -67,7 +67,7 @@ impl Session {
         &mut self,
         nqn: &str,
         device: &Device,
-        namespace: &Added,
+        namespace: &AddOptions,
     ) -> Result<(), Failure> {
         let (name, made) = match device.spec()? {
             None => (device.bdev.clone().unwrap_or_default(), false),

@@ -360,13 +360,13 @@ fn paths_of(id: &str, line: &str, connected: &BTreeSet<SocketAddr>) -> Option<Fi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::machine::tests::Made;
+    use crate::doctor::machine::tests::MachineFixture;
 
     const NQN: &str = "nqn.2024-01.io.example:disk";
 
     /// A host with two live paths to a subsystem, and a `weft attach` with two.
-    fn sound() -> Made {
-        let made = Made::sound();
+    fn sound() -> MachineFixture {
+        let made = MachineFixture::sound();
         for (name, traddr) in [("nvme0", "192.0.2.1"), ("nvme1", "198.51.100.1")] {
             let address = format!("traddr={traddr},trsvcid=4420,src_addr=192.0.2.9");
             for (file, text) in [
@@ -420,7 +420,7 @@ mod tests {
         made
     }
 
-    fn all(made: &Made, file: &str, text: &str) {
+    fn all(made: &MachineFixture, file: &str, text: &str) {
         for name in ["nvme0", "nvme1"] {
             made.write(&format!("sys/class/nvme/{name}/{file}"), text);
         }
@@ -428,7 +428,7 @@ mod tests {
 
     /// What was made of a host, and what is said of it: how many findings, the severity, a part of
     /// what the first is, and of what to do.
-    type Case = (fn(&Made), usize, Severity, &'static str, &'static str);
+    type Case = (fn(&MachineFixture), usize, Severity, &'static str, &'static str);
 
     const BROKEN: [Case; 14] = [
         (
@@ -540,7 +540,7 @@ mod tests {
     #[test]
     fn a_sound_host_has_nothing_to_do() {
         assert_eq!(findings(&sound().machine), []);
-        assert_eq!(findings(&Made::sound().machine), []);
+        assert_eq!(findings(&MachineFixture::sound().machine), []);
     }
 
     #[test]

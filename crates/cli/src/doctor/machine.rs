@@ -240,12 +240,12 @@ pub(super) mod tests {
                           Max locked memory  unlimited   unlimited   bytes\n";
 
     /// A machine that has what it should, in a folder of its own.
-    pub(in crate::doctor) struct Made {
+    pub(in crate::doctor) struct MachineFixture {
         pub(in crate::doctor) machine: Machine,
         _folder: tempfile::TempDir,
     }
 
-    impl Made {
+    impl MachineFixture {
         pub(in crate::doctor) fn sound() -> Self {
             let folder = tempfile::tempdir().expect("a folder");
             let machine = Machine {
@@ -287,11 +287,11 @@ pub(super) mod tests {
 
     #[test]
     fn a_sound_machine_has_nothing_to_do() {
-        assert_eq!(Made::sound().machine.findings(), []);
+        assert_eq!(MachineFixture::sound().machine.findings(), []);
     }
 
     /// A fault, and what is said of it: severity, a part of what it is, a part of what to do.
-    type Case = (fn(&mut Made), Severity, &'static str, &'static str);
+    type Case = (fn(&mut MachineFixture), Severity, &'static str, &'static str);
 
     const BROKEN: [Case; 15] = [
         (
@@ -409,7 +409,7 @@ pub(super) mod tests {
     #[test]
     fn each_broken_machine_has_its_finding_and_no_other() {
         for (fault, severity, what, remedy) in BROKEN {
-            let mut made = Made::sound();
+            let mut made = MachineFixture::sound();
             fault(&mut made);
             let findings = made.machine.findings();
             let [found] = findings.as_slice() else { panic!("{what}: {findings:?}") };

@@ -35,7 +35,7 @@ const CAME_PER_MINUTE: u64 = 2;
 
 /// A look at a target.
 #[derive(Clone, Default)]
-pub(super) struct Look {
+pub(super) struct Observation {
     statistics: Statistics,
     /// Host, subsystem and CNTLID.
     controllers: BTreeSet<(String, String, u64)>,
@@ -45,9 +45,9 @@ pub(super) struct Look {
 
 /// What was seen of a target.
 #[derive(Default)]
-pub(super) struct Seen {
-    before: Look,
-    after: Look,
+pub(super) struct Observations {
+    before: Observation,
+    after: Observation,
     /// Where `/proc` and `/dev` are.
     root: PathBuf,
     /// The namespaces and the files or nodes that they stand on.
@@ -56,7 +56,7 @@ pub(super) struct Seen {
     addresses: BTreeSet<String>,
 }
 
-impl Look {
+impl Observation {
     fn of(client: &mut Client, subsystems: &[Value]) -> Result<Self, Failure> {
         let statistics = client.call::<GetStatistics>(&()).map_err(Failure::because)?;
         let mut call = |method, params| client.call_named(method, params).map_err(Failure::because);
@@ -74,15 +74,15 @@ impl Look {
     }
 }
 
-impl Seen {
+impl Observations {
     pub(super) fn collect(target: &ControlledTarget) -> Result<Self, Failure> {
         let mut client = target.connect(session::TIMEOUT)?;
         let mut call = |method| client.call_named(method, Value::Null).map_err(Failure::because);
         let subsystems = call("nvmf_get_subsystems")?;
         let bdevs = call("bdev_get_bdevs")?;
-        let before = Look::of(&mut client, list(&subsystems))?;
+        let before = Observation::of(&mut client, list(&subsystems))?;
         std::thread::sleep(INTERVAL);
-        let after = Look::of(&mut client, list(&subsystems))?;
+        let after = Observation::of(&mut client, list(&subsystems))?;
         let mut devices = Vec::new();
         for subsystem in list(&subsystems) {
             for namespace in list(&subsystem["namespaces"]) {
@@ -313,10 +313,10 @@ fn waits(of: &Statistics) -> Vec<Finding> {
     found.into_iter().take(WAITS_SHOWN).map(|(_, finding)| finding).collect()
 }
 
-type Waited<'a> = ((&'a str, &'a str, u32), (u64, u64, [u64; 4]));
+type WaitEntry<'a> = ((&'a str, &'a str, u32), (u64, u64, [u64; 4]));
 
 fn limits_whom(
-    ((host, subsystem, nsid), (count, total, by_cause)): Waited,
+    ((host, subsystem, nsid), (count, total, by_cause)): WaitEntry,
 ) -> Option<(u64, Finding)> {
     let words = [
         (Severity::Note, "a rate limit", "it is what was configured", "weft ctl rate-limit list"),
@@ -354,7 +354,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     /// A target at work with nothing wrong, on a machine in a folder of its own.
-    fn sound(folder: &Path) -> Seen {
+    fn sound(folder: &Path) -> Observations {
         for (path, text) in [
             ("proc/7/comm", "weft\n"),
             ("proc/7/limits", "Max open files            4         4         files\n"),
@@ -386,7 +386,8 @@ mod tests {
             machine: Machine { cores: vec![Core::default()], ..Machine::default() },
             ..before.clone()
         };
-        let look = |statistics| Look { statistics, controllers: controllers.clone(), came: 3 };
+        let look =
+            |statistics| Observation { statistics, controllers: controllers.clone(), came: 3 };
         let devices =
             [("1 of nqn.a", "/dev/sdb"), ("1 of nqn.b", "/dev/sdc"), ("2 of nqn.a", "/srv/a.img")];
         let devices = devices.map(|(name, path)| (name.to_owned(), path.to_owned())).to_vec();
@@ -395,16 +396,16 @@ mod tests {
         let mut first = look(before);
         first.statistics.groups = vec![Group::default()];
         first.statistics.machine = after.machine.clone();
-        Seen { before: first, after: look(after), root: folder.to_owned(), devices, addresses }
+        Observations { before: first, after: look(after), root: folder.to_owned(), devices, addresses }
     }
 
-    fn waits_for(seen: &mut Seen, waits: Waits) {
+    fn waits_for(seen: &mut Observations, waits: Waits) {
         let hosts = seen.after.statistics.hosts.as_mut().expect("hosts");
         hosts.commands[0].waits = waits;
     }
 
     /// A fault, and what is said of it: severity, a part of what it is, a part of what to do.
-    type Case = (fn(&mut Seen), Severity, &'static str, &'static str);
+    type Case = (fn(&mut Observations), Severity, &'static str, &'static str);
 
     const BROKEN: [Case; 15] = [
         (

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use weft_nvme::log_page::{GetLogPage, LogPageId, TelemetryHeader, TelemetryParameter};
-use weft_nvme::{Truncated, Wire};
+use weft_nvme::{TruncationError, Wire};
 
 use super::{Page, short};
 use crate::failure::Failure;
@@ -83,7 +83,7 @@ impl Telemetry {
         };
         let needed = length as usize;
         if data.len() != needed {
-            return Err(short(Truncated { needed, available: data.len() }));
+            return Err(short(TruncationError { needed, available: data.len() }));
         }
         if header(&part(false, true, 0, BLOCK)?, id)?.generation() != first.generation() {
             return Err(Failure::because("the log has changed while it was read: read it again"));

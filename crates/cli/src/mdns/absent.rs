@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Found, Services};
+use super::{DiscoveredController, Services};
 
 const ABSENT: &str =
     "this build has no multicast DNS: take a package, or build it with --features mdns";
@@ -12,7 +12,7 @@ pub(crate) fn check() -> Result<(), String> {
     Err(ABSENT.to_owned())
 }
 
-pub(crate) fn browse(_: Duration) -> Result<Vec<Found>, String> {
+pub(crate) fn browse(_: Duration) -> Result<Vec<DiscoveredController>, String> {
     Err(ABSENT.to_owned())
 }
 

@@ -8,7 +8,7 @@ use mdns_sd::{IfKind, ResolvedService, ScopedIp, ServiceDaemon, ServiceEvent, Se
 use weft_nvme::Nqn;
 use weft_target::steps::DISCOVERY_NQN;
 
-use super::{ALL, ALL_OF_IPV4, Found, Services};
+use super::{ALL, ALL_OF_IPV4, DiscoveredController, Services};
 
 /// The type of service.
 const SERVICE: &str = "_nvme-disc._tcp.local.";
@@ -20,7 +20,7 @@ const NQN: &str = "NQN";
 /// How long it may take to tell others that an announcement is taken back.
 const GOODBYE_PATIENCE: Duration = Duration::from_secs(1);
 
-impl Found {
+impl DiscoveredController {
     /// None if it announces nothing that hosts could use.
     fn of(service: &ResolvedService) -> Option<Self> {
         let text = |key| service.txt_properties.get_property_val_str(key);
@@ -60,7 +60,7 @@ pub(crate) const fn check() -> Result<(), String> {
 }
 
 /// Listens for this time to who answers.
-pub(crate) fn browse(time: Duration) -> Result<Vec<Found>, String> {
+pub(crate) fn browse(time: Duration) -> Result<Vec<DiscoveredController>, String> {
     let daemon = ServiceDaemon::new().map_err(text)?;
     let answers = daemon.browse(SERVICE).map_err(text)?;
     let end = Instant::now() + time;
@@ -68,7 +68,7 @@ pub(crate) fn browse(time: Duration) -> Result<Vec<Found>, String> {
     while let Ok(event) = answers.recv_deadline(end) {
         match event {
             ServiceEvent::ServiceResolved(service) => {
-                if let Some(one) = Found::of(&service) {
+                if let Some(one) = DiscoveredController::of(&service) {
                     found.insert(service.fullname.clone(), one);
                 }
             }

@@ -14,7 +14,7 @@ use crate::output::{self, Format};
 
 /// Where it is reached by those that are no hosts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reached<'a> {
+pub(super) struct ServiceAddresses<'a> {
     pub(super) control: Option<&'a weft_rpc::Address>,
     pub(super) metrics: Option<SocketAddr>,
     /// Whether the flags say alone what is served, and to whom.
@@ -22,7 +22,11 @@ pub(super) struct Reached<'a> {
 }
 
 /// Says it on standard output.
-pub(super) fn announce(target: &Target, at: Reached<'_>, format: Format) -> Result<(), Failure> {
+pub(super) fn announce(
+    target: &Target,
+    at: ServiceAddresses<'_>,
+    format: Format,
+) -> Result<(), Failure> {
     let config = target.config();
     let address_of =
         |port: &Port| target.addresses().get(&port.id).copied().unwrap_or(port.listen.address);

@@ -14,7 +14,7 @@ use crate::mdns::{ALL, ALL_OF_IPV4, Announcer, Services};
 
 /// What announces a target until it is stopped.
 #[derive(Debug)]
-pub(super) struct Announced {
+pub(super) struct Announcement {
     orders: Sender<Order>,
     thread: JoinHandle<()>,
 }
@@ -26,7 +26,7 @@ enum Order {
     Stop,
 }
 
-impl Announced {
+impl Announcement {
     pub(super) fn start(operator: &Arc<Operator>) -> Result<Self, Failure> {
         let (order, orders) = channel();
         let run = {

@@ -14,10 +14,10 @@ use super::operate::operator::Operator;
 use super::operate::parameters::Params;
 use super::operate::{self};
 use crate::failure::Failure;
-use crate::signals::Wish;
+use crate::signals::ServerRequest;
 
 /// The callers of `reload` that wait for its outcome.
-type Waiting = Arc<Mutex<Vec<Sender<Result<Vec<String>, String>>>>>;
+type ReloadCallers = Arc<Mutex<Vec<Sender<Result<Vec<String>, String>>>>>;
 
 /// How long a caller of `reload` waits for its outcome.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -26,7 +26,7 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Control {
     server: Server,
-    waiting: Waiting,
+    waiting: ReloadCallers,
 }
 
 impl Control {
@@ -36,10 +36,10 @@ impl Control {
         at: &Listening,
         token: Option<Token>,
         operator: &Arc<Operator>,
-        wish: Sender<Wish>,
+        wish: Sender<ServerRequest>,
         loads: bool,
     ) -> Result<Self, Failure> {
-        let waiting: Waiting = Arc::default();
+        let waiting: ReloadCallers = Arc::default();
         let asked = Arc::clone(&waiting);
         let watch = operator.watch().clone();
         let methods = if loads { with_loads(operator) } else { Methods::new() };
@@ -48,7 +48,7 @@ impl Control {
             .with_named("spdk_kill_instance", kill(wish.clone()))
             .with_named(Reload::NAME, move |caller, _| {
                 let who = format!("control: {caller}");
-                let outcome = wait_for_reload(Wish::Reload(who), &wish, &asked);
+                let outcome = wait_for_reload(ServerRequest::Reload(who), &wish, &asked);
                 let lines = outcome.map_err(|what| ErrorObject::new(Code::FAILED, what))?;
                 Ok(lines.into())
             });
@@ -77,7 +77,7 @@ impl Control {
 
 /// SPDK's method that sends a signal to the process: those that it has a meaning for here.
 fn kill(
-    wish: Sender<Wish>,
+    wish: Sender<ServerRequest>,
 ) -> impl Fn(&Caller, Value) -> Result<Value, ErrorObject> + Send + Sync + 'static {
     move |caller, params| {
         let mut params = Params::of(params)?;
@@ -86,8 +86,8 @@ fn kill(
         let who = format!("control: {caller}");
         let name = signal.as_str().map_or_else(|| signal.to_string(), str::to_uppercase);
         let wanted = match name.trim_start_matches("SIG") {
-            "INT" | "2" | "TERM" | "15" => Wish::Stop(who),
-            "HUP" | "1" => Wish::Reload(who),
+            "INT" | "2" | "TERM" | "15" => ServerRequest::Stop(who),
+            "HUP" | "1" => ServerRequest::Reload(who),
             _ => return Err(invalid("sig_name: give SIGINT, SIGTERM or SIGHUP")),
         };
         wish.send(wanted).map_err(|_| ErrorObject::new(Code(-1), "the target stops"))?;
@@ -97,9 +97,9 @@ fn kill(
 
 /// Has the configuration read again, and waits for the outcome.
 fn wait_for_reload(
-    wanted: Wish,
-    wish: &Sender<Wish>,
-    waiting: &Waiting,
+    wanted: ServerRequest,
+    wish: &Sender<ServerRequest>,
+    waiting: &ReloadCallers,
 ) -> Result<Vec<String>, String> {
     let (answer, answered) = channel();
     waiting.lock().unwrap_or_else(PoisonError::into_inner).push(answer);

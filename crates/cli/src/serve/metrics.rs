@@ -52,7 +52,7 @@ struct Open {
 
 /// One of them, until its thread is over.
 #[derive(Debug)]
-struct Place {
+struct ConnectionGuard {
     open: Arc<Open>,
     stream: Arc<TcpStream>,
 }
@@ -63,7 +63,7 @@ impl Open {
     }
 
     /// Waits for a place, which the oldest connection has to leave if there is none.
-    fn enter(self: &Arc<Self>, stream: TcpStream) -> Place {
+    fn enter(self: &Arc<Self>, stream: TcpStream) -> ConnectionGuard {
         let stream = Arc::new(stream);
         let mut streams = self.streams();
         while streams.len() >= CONNECTIONS_MAX {
@@ -73,11 +73,11 @@ impl Open {
         }
         streams.push_back(Arc::clone(&stream));
         drop(streams);
-        Place { open: Arc::clone(self), stream }
+        ConnectionGuard { open: Arc::clone(self), stream }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.open.streams().retain(|stream| !Arc::ptr_eq(stream, &self.stream));
         self.open.ended.notify_one();

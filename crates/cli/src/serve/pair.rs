@@ -25,7 +25,7 @@ use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::TargetError;
 use weft_target::config::{self, Arbiter};
 
-use self::claim::{Claim, Renewed};
+use self::claim::{Claim, RenewalResult};
 use super::operate::method::method;
 use super::operate::operator::Operator;
 use super::operate::parameters::Params;
@@ -47,7 +47,7 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Pair {
     config: config::Pair,
-    standing: Arc<Mutex<Standing>>,
+    standing: Arc<Mutex<MemberState>>,
     orders: Sender<Order>,
     /// The lock of its number, where both members have a file.
     _number: Option<File>,
@@ -61,7 +61,7 @@ enum Role {
 
 /// What others see of a member.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Standing {
+pub(super) struct MemberState {
     role: Role,
     /// Until when the claim of a primary lasts, by [`lease_time`].
     until: Duration,
@@ -95,7 +95,7 @@ enum Order {
 #[derive(Debug)]
 struct Member {
     operator: Arc<Operator>,
-    standing: Arc<Mutex<Standing>>,
+    standing: Arc<Mutex<MemberState>>,
     orders: Receiver<Order>,
     claim: Claim,
     /// Until when it can be relied on, by [`lease_time`].
@@ -136,7 +136,7 @@ impl Pair {
         let claim = Claim::new(config);
         let claim = claim.map_err(|error| Failure::io("open", &config.arbiter, &error))?;
         let standing =
-            Standing { role: Role::Standby, until: Duration::ZERO, terms: 0, failures: 0 };
+            MemberState { role: Role::Standby, until: Duration::ZERO, terms: 0, failures: 0 };
         let standing = Arc::new(Mutex::new(standing));
         let (order, orders) = channel();
         let member = Member {
@@ -167,7 +167,7 @@ impl Pair {
     }
 
     /// How it stands now.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn standing(&self) -> MemberState {
         *lock(&self.standing)
     }
 
@@ -188,7 +188,7 @@ impl Pair {
     }
 }
 
-impl Standing {
+impl MemberState {
     pub(super) fn is_primary(&self) -> bool {
         self.role == Role::Primary
     }
@@ -223,7 +223,7 @@ fn locks_devices(config: &config::Pair) -> bool {
     matches!(config.arbiter, Arbiter::LockFile(_))
 }
 
-fn lock(standing: &Mutex<Standing>) -> MutexGuard<'_, Standing> {
+fn lock(standing: &Mutex<MemberState>) -> MutexGuard<'_, MemberState> {
     standing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -315,12 +315,12 @@ impl Member {
     /// Has the claim last longer; none: it is not to be relied on.
     fn renew(&mut self) -> Option<()> {
         match self.claim.renew() {
-            Ok(Renewed::Until(until)) => {
+            Ok(RenewalResult::Until(until)) => {
                 self.until = until;
                 let set = self.rely_on_claim().inspect_err(|error| log::error!("pair: {error}"));
                 set.ok()
             }
-            Ok(Renewed::Lost) => {
+            Ok(RenewalResult::Lost) => {
                 if let Some(why) = self.claim.end_if_lost() {
                     log::error!("pair: {why}");
                     std::process::abort();

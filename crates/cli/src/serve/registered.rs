@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use weft_host::{AdminData, Controller, Error, Event, Options, TransportId};
 use weft_nvme::discovery_information::{DiscoveryTask, EntityType, EntryKeyType};
 use weft_nvme::log_page::DiscoveryEntry;
-use weft_nvmf::registration::{Change, Entity, Registered as Entry};
+use weft_nvmf::registration::{Change, Entity, RegisteredEntry as Entry};
 use weft_target::config::Listen;
 
 use super::operate::operator::Operator;
@@ -28,7 +28,7 @@ const ENTRIES: usize = 16;
 
 /// What keeps a target registered until it is stopped: a thread for each controller.
 #[derive(Debug)]
-pub(super) struct Registered {
+pub(super) struct RegistrationThreads {
     threads: Vec<(Sender<Order>, JoinHandle<()>)>,
 }
 
@@ -39,7 +39,7 @@ enum Order {
     Stop,
 }
 
-impl Registered {
+impl RegistrationThreads {
     pub(super) fn start(with: &[Listen], operator: &Arc<Operator>) -> Result<Self, Failure> {
         let mut threads = Vec::new();
         for controller in with {

@@ -10,7 +10,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use tables::{ENVIRONMENT, EXAMPLES, EXIT_STATUS, FILES, FIRST_EXAMPLES, Of, SEE_ALSO};
+use tables::{ENVIRONMENT, EXAMPLES, EXIT_STATUS, FILES, FIRST_EXAMPLES, PageScope, SEE_ALSO};
 
 /// Writes a page for a command and for each of its subcommands.
 pub(super) fn write(command: Command, folder: &Path) -> io::Result<()> {
@@ -76,13 +76,13 @@ fn name(command: &Command) -> &str {
 }
 
 /// Whether something is for the page of a command.
-fn is_for(of: &Of, command: &Command) -> bool {
+fn is_for(of: &PageScope, command: &Command) -> bool {
     match of {
-        Of::All => true,
-        Of::Pages(pages) => pages.contains(&name(command)),
+        PageScope::All => true,
+        PageScope::Pages(pages) => pages.contains(&name(command)),
         // The target's is where it listens.
-        Of::Option("control") if name(command) == "weft-target" => false,
-        Of::Option(option) => command
+        PageScope::Option("control") if name(command) == "weft-target" => false,
+        PageScope::Option(option) => command
             .get_arguments()
             .any(|one| one.get_long() == Some(*option) && !one.is_required_set()),
     }
@@ -196,11 +196,13 @@ mod tests {
         let all = EXIT_STATUS.iter().map(|(of, ..)| of).chain(SEE_ALSO.iter().map(|(of, _)| of));
         for of in all.chain(ENVIRONMENT.iter().chain(FILES).map(|(of, ..)| of)) {
             match of {
-                Of::All => {}
-                Of::Pages(of) => of.iter().for_each(|page| {
+                PageScope::All => {}
+                PageScope::Pages(of) => of.iter().for_each(|page| {
                     assert!(pages.iter().any(|one| one == page), "{page}");
                 }),
-                Of::Option(option) => assert!(options.iter().any(|one| one == option), "{option}"),
+                PageScope::Option(option) => {
+                    assert!(options.iter().any(|one| one == option), "{option}")
+                }
             }
         }
         let wrong = Arguments::command().try_get_matches_from(["weft", "--nothing"]);

@@ -21,7 +21,7 @@ use weft_lab::study::matrix::{Step, expand};
 use weft_lab::study::plan::{Plan, with_repeats};
 use weft_reactor::DriverKind;
 
-use super::run::{How, several};
+use super::run::{RunOptions, several};
 use crate::failure::Failure;
 use crate::output::{self, Format};
 use crate::signals;
@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// What the two builds measure.
 pub(super) struct Turns<'a> {
-    pub(super) how: &'a How,
+    pub(super) how: &'a RunOptions,
     pub(super) directory: PathBuf,
 }
 

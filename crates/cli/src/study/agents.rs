@@ -34,7 +34,7 @@ pub(super) struct Agents {
     /// Where the loads run, each of them the whole load of a cell: PLACE,PLACE. May be repeated; a
     /// place with exec: has an option of its own.
     #[arg(long, value_name = "PLACES", requires = "target_on", value_parser = several)]
-    load_on: Vec<Several>,
+    load_on: Vec<AgentPlaces>,
     /// The address of the target's machine for the loads; by default the first that all of their
     /// machines reach.
     #[arg(long, value_name = "ADDRESS", requires = "target_on")]
@@ -75,16 +75,16 @@ const ELSEWHERE: [&str; 3] = ["target", "control", "against"];
 
 /// Several places; a type of its own, since clap would take several values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Several(Vec<AgentPlace>);
+struct AgentPlaces(Vec<AgentPlace>);
 
-fn several(text: &str) -> Result<Several, String> {
+fn several(text: &str) -> Result<AgentPlaces, String> {
     // A command may have commas in it.
     let places: Vec<&str> = match text.trim_start().starts_with("exec:") {
         true => vec![text],
         false => text.split(',').filter(|place| !place.trim().is_empty()).collect(),
     };
     let places = places.into_iter().map(str::parse).collect::<Result<Vec<_>, String>>()?;
-    if places.is_empty() { Err("it names no place".to_owned()) } else { Ok(Several(places)) }
+    if places.is_empty() { Err("it names no place".to_owned()) } else { Ok(AgentPlaces(places)) }
 }
 
 impl Agents {
@@ -98,7 +98,7 @@ impl Agents {
         let address = Some(&run.target_address).filter(|text| !text.is_empty());
         Ok(Self {
             target_on: Some(read(&run.target_on)?),
-            load_on: vec![Several(loads)],
+            load_on: vec![AgentPlaces(loads)],
             target_address: address
                 .map(|text| text.parse().map_err(|error| Failure::Because(format!("{error}"))))
                 .transpose()?,
@@ -156,13 +156,13 @@ impl Agents {
         let of = |node: &str| AgentPlace::Slurm(node.to_owned());
         Ok(Self {
             target_on: Some(of(target)),
-            load_on: vec![Several(loads.into_iter().map(of).collect())],
+            load_on: vec![AgentPlaces(loads.into_iter().map(of).collect())],
             ..self.clone()
         })
     }
 
     fn loads(&self) -> impl Iterator<Item = &AgentPlace> {
-        self.load_on.iter().flat_map(|Several(places)| places)
+        self.load_on.iter().flat_map(|AgentPlaces(places)| places)
     }
 
     /// Starts the agents, if there are any.
@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn several_places_are_separated_by_commas_except_a_command() {
-        let of = |text| several(text).map(|Several(places)| places.len());
+        let of = |text| several(text).map(|AgentPlaces(places)| places.len());
         assert_eq!(of("a,b, c"), Ok(3));
         assert_eq!(of("exec:sh -c a,b"), Ok(1));
         assert!(of("a,-b").is_err() && of(",").is_err());
@@ -426,7 +426,10 @@ mod tests {
         let place = |text: &str| text.parse::<AgentPlace>().expect(text);
         let agents = Agents {
             target_on: Some(place("server")),
-            load_on: vec![Several(vec![place("a"), place("b")]), several("exec:c d").expect("one")],
+            load_on: vec![
+                AgentPlaces(vec![place("a"), place("b")]),
+                several("exec:c d").expect("one"),
+            ],
             target_address: Some("10.0.0.1".parse().expect("an address")),
             agent_program: None,
             deploy: true,

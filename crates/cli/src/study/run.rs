@@ -30,7 +30,7 @@ mod advice_run;
 mod words;
 
 pub(crate) use self::advice_run::AdviceRun;
-use self::words::{Only, only};
+use self::words::{FixedValues, only};
 use super::against::Turns;
 use super::agents::Agents;
 use super::child::Children;
@@ -40,7 +40,7 @@ use crate::bench::time_of_day;
 use crate::ctl::session;
 use crate::failure::Failure;
 use crate::output::{self, Format};
-use crate::place::Place;
+use crate::place::Location;
 use crate::values::{Driver, time};
 use crate::{agent, destroy, signals};
 
@@ -64,12 +64,12 @@ pub(super) struct Options {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "Setup", "Agents"])]
     resume: Option<PathBuf>,
     #[command(flatten)]
-    how: How,
+    how: RunOptions,
 }
 
 /// How a study is run.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct How {
+pub(crate) struct RunOptions {
     #[command(flatten)]
     setup: Setup,
     /// The token file of these targets (their --control-token-file).
@@ -152,7 +152,7 @@ struct Setup {
     quick: bool,
     /// Only cells with these values: KEY=VALUE,KEY=VALUE (a comma in a value is written twice).
     #[arg(long, value_name = "VALUES", value_parser = only)]
-    only: Option<Only>,
+    only: Option<FixedValues>,
     /// A setting in place of the plan's: KEY=VALUE for all cells, KEY=VALUE,VALUE as an axis (a
     /// comma in a value is written twice); may be repeated.
     #[arg(long, value_name = "KEY=VALUES", value_parser = words::setting)]
@@ -177,12 +177,12 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-pub(super) fn first_look(how: &How) -> Result<(), Failure> {
+pub(super) fn first_look(how: &RunOptions) -> Result<(), Failure> {
     // It is about this machine, unless it is told otherwise.
     begin("first-look", how, false)
 }
 
-fn begin(study: &str, how: &How, search: bool) -> Result<(), Failure> {
+fn begin(study: &str, how: &RunOptions, search: bool) -> Result<(), Failure> {
     let is_here = !how.setup.target.is_empty() || how.setup.against.is_some();
     let search = search && !is_here;
     let agents = match search {
@@ -238,7 +238,7 @@ fn reach(address: &TransportId) -> Result<(), Failure> {
     reached.map_err(|error| Failure::Because(format!("--target {error}")))
 }
 
-fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
+fn resume(directory: &Path, how: &RunOptions) -> Result<(), Failure> {
     if against::is_comparison(directory) {
         return Turns { how, directory: directory.to_owned() }.resume();
     }
@@ -257,7 +257,7 @@ fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
     Session { plan, how, driver, directory, rerun_command, environment, fleet }.run()
 }
 
-impl How {
+impl RunOptions {
     /// The number of repeats that was asked for.
     pub(super) const fn repeats(&self) -> Option<u32> {
         self.setup.repeats
@@ -378,7 +378,7 @@ impl How {
     /// The same of a turn's first repeat, with the selection of cells.
     fn words_of_a_turn(&self, study: &str, plan: &Plan) -> Vec<String> {
         let mut words = self.words(study, plan, &self.agents);
-        if let Some(Only(values)) = &self.setup.only {
+        if let Some(FixedValues(values)) = &self.setup.only {
             let pairs: Vec<String> =
                 values.iter().map(|(key, value)| format!("{key}={}", value.as_word())).collect();
             words.extend(option("--only", &pairs.join(",")));
@@ -446,7 +446,7 @@ fn option(flag: &str, value: &str) -> [String; 2] {
 /// A run from start to report.
 struct Session<'a> {
     plan: Plan,
-    how: &'a How,
+    how: &'a RunOptions,
     driver: DriverKind,
     directory: PathBuf,
     rerun_command: String,
@@ -752,15 +752,15 @@ fn fresh_directory(name: &str) -> PathBuf {
 }
 
 fn target(text: &str) -> Result<TransportId, String> {
-    match text.parse::<Place>()? {
-        Place::Remote(id) if id.is_discovery() => {
+    match text.parse::<Location>()? {
+        Location::Remote(id) if id.is_discovery() => {
             Err(format!("{text} names no subsystem (example: nvme-tcp://HOST:4420/NQN)"))
         }
-        Place::Remote(id) if id.is_multipath() => {
+        Location::Remote(id) if id.is_multipath() => {
             Err(format!("{text} has several endpoints: a study measures one path"))
         }
-        Place::Remote(id) => Ok(*id),
-        Place::Local(_) => Err(format!("{text} is a local device: use --local {text}")),
+        Location::Remote(id) => Ok(*id),
+        Location::Local(_) => Err(format!("{text} is a local device: use --local {text}")),
     }
 }
 
@@ -773,9 +773,9 @@ fn local(text: &str) -> Result<DeviceSpec, String> {
     match text {
         "memory" => Ok(DeviceSpec::Memory { bytes: DEVICE_BYTES, block_bytes }),
         "null" => Ok(DeviceSpec::Null { bytes: DEVICE_BYTES, block_bytes }),
-        text => match text.parse::<Place>()? {
-            Place::Local(spec) => Ok(spec),
-            Place::Remote(_) => Err(format!("{text} is a remote address: use --target {text}")),
+        text => match text.parse::<Location>()? {
+            Location::Local(spec) => Ok(spec),
+            Location::Remote(_) => Err(format!("{text} is a remote address: use --target {text}")),
         },
     }
 }
@@ -824,7 +824,7 @@ mod tests {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
-            how: How,
+            how: RunOptions,
         }
         let command = |words: &[&str]| {
             let line: Line = clap::Parser::try_parse_from([&["weft"], words].concat()).expect("it");

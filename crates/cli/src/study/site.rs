@@ -34,7 +34,7 @@ enum Action {
 #[derive(Debug, Args)]
 struct Check {
     #[command(flatten)]
-    which: Which,
+    which: SiteOptions,
     /// Write what was found into this file as well, as JSON.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -47,7 +47,7 @@ struct Check {
 #[derive(Debug, Args)]
 struct Restore {
     #[command(flatten)]
-    which: Which,
+    which: SiteOptions,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
@@ -55,7 +55,7 @@ struct Restore {
 
 /// Which site.
 #[derive(Debug, Args)]
-struct Which {
+struct SiteOptions {
     /// The site file; by default weft-site.toml in this folder, in the user's configuration folder
     /// or in /etc/weft.
     #[arg(long, value_name = "FILE")]
@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-fn survey(which: &Which) -> Result<Survey, Failure> {
+fn survey(which: &SiteOptions) -> Result<Survey, Failure> {
     agents::survey(which.site.as_ref())
 }
 

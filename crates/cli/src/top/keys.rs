@@ -20,7 +20,7 @@ pub(super) struct Keyboard {
 
 /// What has ended a wait.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Waited {
+pub(super) enum WaitEnd {
     /// The time is over.
     Time,
     Key(char),
@@ -48,24 +48,24 @@ impl Keyboard {
     }
 
     /// Waits until a time for a key.
-    pub(super) fn wait(&self, until: Instant) -> io::Result<Waited> {
+    pub(super) fn wait(&self, until: Instant) -> io::Result<WaitEnd> {
         let stdin = io::stdin();
         while !self.stop.load(Ordering::Relaxed) {
             let left = until.saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
             let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
             match poll(&mut ready, Some(&timeout)) {
-                Ok(0) => return Ok(Waited::Time),
+                Ok(0) => return Ok(WaitEnd::Time),
                 Err(Errno::INTR) => continue,
                 outcome => outcome?,
             };
             let mut key = [0; 1];
             return match rustix::io::read(&stdin, &mut key)? {
-                0 => Ok(Waited::End),
-                _ => Ok(Waited::Key(char::from(key[0]))),
+                0 => Ok(WaitEnd::End),
+                _ => Ok(WaitEnd::Key(char::from(key[0]))),
             };
         }
-        Ok(Waited::End)
+        Ok(WaitEnd::End)
     }
 }
 

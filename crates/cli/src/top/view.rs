@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use weft_statistics::Statistics;
 
-use super::keys::{Keyboard, Waited};
+use super::keys::{Keyboard, WaitEnd};
 use super::{COLUMNS, Options, Queue, Sort, screen};
 use crate::failure::Failure;
 use crate::output;
@@ -50,9 +50,9 @@ pub(super) fn pause(
     let until = Instant::now() + view.options.interval;
     loop {
         match keyboard.wait(until).map_err(no_keyboard)? {
-            Waited::Time => return Ok(true),
-            Waited::End | Waited::Key('q') => return Ok(false),
-            Waited::Key(key) => {
+            WaitEnd::Time => return Ok(true),
+            WaitEnd::End | WaitEnd::Key('q') => return Ok(false),
+            WaitEnd::Key(key) => {
                 if view.obey(key)
                     && let Some(last) = last
                 {

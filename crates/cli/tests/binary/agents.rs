@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use weft_lab::results::{self, Mark, Role, Status, number};
 
-use crate::study::{Running, lines, plan, records};
+use crate::study::{RunningStudy, lines, plan, records};
 use crate::weft::{Folder, command, text, weft};
 
 /// Long enough for clocks and for a busy machine, whose loads have to count at the same time.
@@ -125,7 +125,7 @@ fn a_killed_agent_voids_its_cell_and_the_study_goes_on() {
     let place = agent_after(&folder, "agent.sh", &format!("echo $$ > {}", text(&pid)));
     let (plan, out) = (plan(&folder, "[axes]\ndepth = [1, 2, 4]\n"), folder.path("out"));
     let how = ["--target-on", "here", "--load-on", &place, "--no-report"];
-    let mut running = Running::start(&run(&plan, &out, &how));
+    let mut running = RunningStudy::start(&run(&plan, &out, &how));
     running.wait_for_lines(&out, 1);
     // The second cell has begun, or is about to.
     thread::sleep(Duration::from_millis(900));

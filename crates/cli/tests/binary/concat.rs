@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use crate::paths::interrupted;
-use crate::tls::{Between, HOST, NEVER, is_tls};
-use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, command, pattern, text, weft};
+use crate::tls::{Adversary, HOST, NEVER, is_tls};
+use crate::weft::{CommandOutput, DRIVERS, Folder, NQN, Target, command, pattern, text, weft};
 
 /// A new secret in a file.
 fn secret(folder: &Folder, name: &str) -> PathBuf {
@@ -27,7 +27,13 @@ fn target(folder: &Folder, driver: &'static str, mode: &str, keys: &str) -> Targ
     Target::start(driver, &["--config", text(&config), "-vv"])
 }
 
-fn run(driver: &'static str, url: &str, verb: &str, secret: &Path, words: &[&str]) -> Ran {
+fn run(
+    driver: &'static str,
+    url: &str,
+    verb: &str,
+    secret: &Path,
+    words: &[&str],
+) -> CommandOutput {
     let own = ["--hostnqn", HOST, "--dhchap-secret-file", text(secret)];
     weft(driver, [&[verb], &own[..], words, &["--", url]].concat())
 }
@@ -61,7 +67,7 @@ fn after_the_authentication_no_byte_is_in_the_clear() {
         let (own, controllers) = (secret(&folder, "own"), secret(&folder, "controllers"));
         let keys = format!("dhchap-key = {own:?}\ndhchap-ctrlr-key = {controllers:?}");
         let target = target(&folder, driver, "allowed", &keys);
-        let between = Between::new(target.port(0));
+        let between = Adversary::new(target.port(0));
         let url = between.url();
         let data = pattern(3 << 20);
         let file = folder.write("data", &data);
@@ -156,7 +162,7 @@ fn a_byte_that_is_changed_shows_nothing_and_lets_nothing_through() {
     let folder = Folder::new("concat-changed");
     let own = secret(&folder, "own");
     let target = target(&folder, "epoll", "allowed", &format!("dhchap-key = {own:?}"));
-    let between = Between::new(target.port(0));
+    let between = Adversary::new(target.port(0));
     let data = pattern(64 << 10);
     let file = folder.write("data", &data);
     let words = ["--concat", "--data", text(&file)];
@@ -188,7 +194,7 @@ fn a_host_that_comes_back_makes_new_keys() {
     let own = secret(&folder, "own");
     let keys = format!("dhchap-key = {own:?}\ndhchap-concat = true");
     let target = target(&folder, "epoll", "allowed", &keys);
-    let between = Between::new(target.port(0));
+    let between = Adversary::new(target.port(0));
     let words = "bench --rw randrw --iodepth 8 --time_based --runtime 300 --quiet --concat \
                  --reconnect-delay 0";
     let load = command("epoll")

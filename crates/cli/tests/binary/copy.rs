@@ -1,6 +1,6 @@
 //! `weft copy` between namespaces of a target.
 
-use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, pattern, text, weft_with_stdin};
+use crate::weft::{CommandOutput, DRIVERS, Folder, NQN, Target, pattern, text, weft_with_stdin};
 
 /// Two namespaces of 96 MiB, one with other blocks, and one with a block that cannot be read.
 fn start(driver: &'static str) -> (Target, Folder) {
@@ -20,7 +20,7 @@ fn start(driver: &'static str) -> (Target, Folder) {
     (Target::start(driver, &["--config", text(&file)]), folder)
 }
 
-fn copy(target: &Target, nsid: u32, words: &str) -> Ran {
+fn copy(target: &Target, nsid: u32, words: &str) -> CommandOutput {
     target.weft("copy", nsid, &words.split(' ').collect::<Vec<&str>>())
 }
 

@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use crate::control::{call, waiting};
-use crate::weft::{DRIVERS, Folder, NQN, Ran, text, weft};
+use crate::weft::{CommandOutput, DRIVERS, Folder, NQN, text, weft};
 
 /// Runs `weft ctl` for the target at this address.
-fn ctl(control: &str, words: &str) -> Ran {
+fn ctl(control: &str, words: &str) -> CommandOutput {
     weft(DRIVERS[0], ["ctl", "--control", control].into_iter().chain(words.split(' ')))
 }
 

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, text, weft};
+use crate::weft::{CommandOutput, DRIVERS, Folder, NQN, Target, text, weft};
 
 /// The findings of a run, whose exit code must be that of the worst.
 #[track_caller]
-fn findings(ran: &Ran) -> Vec<Value> {
+fn findings(ran: &CommandOutput) -> Vec<Value> {
     let json: Value =
         serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
     let findings = json["findings"].as_array().expect("a list").clone();

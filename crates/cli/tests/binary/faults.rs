@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use weft_lab::results::{Record, Role, Status};
 
-use crate::study::{Running, SHORT, lines, plan, records};
+use crate::study::{RunningStudy, SHORT, lines, plan, records};
 use crate::weft::{Folder, Target, command, text, weft};
 
 #[test]
@@ -31,7 +31,8 @@ fn a_tenant_on_a_target_that_others_use_is_void() {
     let (code, said, alone) = run("alone");
     assert_eq!(code, Some(0), "{said}");
     assert!(alone.len() > 1 && alone.iter().all(Record::is_measured));
-    let _intruder = Running::start(&["bench", &url, "--runtime", "600", "--time_based", "--quiet"]);
+    let _intruder =
+        RunningStudy::start(&["bench", &url, "--runtime", "600", "--time_based", "--quiet"]);
     let (code, said, disturbed) = run("disturbed");
     assert_eq!(code, Some(1), "{said}");
     assert_eq!(disturbed.len(), alone.len(), "{said}");

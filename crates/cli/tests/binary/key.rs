@@ -8,7 +8,7 @@ use crate::weft::{DRIVERS, Folder, text, weft};
 const KEY: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:\n";
 const NAMES: [&str; 4] = ["--hostnqn", "nqn.psk-test-host", "--subsysnqn", "nqn.psk-test-subsys"];
 
-fn key(words: &[&str]) -> crate::weft::Ran {
+fn key(words: &[&str]) -> crate::weft::CommandOutput {
     weft(DRIVERS[0], [&["key"], words].concat())
 }
 

@@ -11,7 +11,7 @@ use weft_rpc::Client;
 use weft_statistics::GetStatistics;
 
 use crate::metrics;
-use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, command, text, weft};
+use crate::weft::{CommandOutput, DRIVERS, Folder, NQN, Target, command, text, weft};
 
 /// Where `cargo xtask pair` has etcd.
 const ETCD: &str = "WEFT_TEST_ETCD";
@@ -75,7 +75,7 @@ impl Members {
         self.running[member] = Some(target);
     }
 
-    fn ctl(&self, member: usize, words: &str) -> Ran {
+    fn ctl(&self, member: usize, words: &str) -> CommandOutput {
         let control = format!("unix:{}", text(&self.control(member)));
         weft(self.driver, ["ctl", "--control", &control].into_iter().chain(words.split(' ')))
     }

@@ -10,7 +10,7 @@ use weft_rpc::Client;
 use weft_statistics::GetStatistics;
 
 use crate::control::{call, waiting};
-use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, command, weft};
+use crate::weft::{CommandOutput, DRIVERS, Folder, NQN, Target, command, weft};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -39,7 +39,7 @@ impl TwoPorts {
         own
     }
 
-    fn run(&self, words: &str) -> Ran {
+    fn run(&self, words: &str) -> CommandOutput {
         let control = self.target.said["control"].as_str().expect("said");
         weft(DRIVERS[0], ["ctl", "--control", control].into_iter().chain(words.split(' ')))
     }

@@ -308,9 +308,9 @@ fn a_known_delay_is_measured_over_the_network() {
 }
 
 /// A running study.
-pub(crate) struct Running(Child);
+pub(crate) struct RunningStudy(Child);
 
-impl Running {
+impl RunningStudy {
     pub(crate) fn start(words: &[&str]) -> Self {
         let mut command = command("epoll");
         command.args(words).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -342,7 +342,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningStudy {
     fn drop(&mut self) {
         if let Ok(None) = self.0.try_wait() {
             let _ = self.0.kill();
@@ -360,7 +360,7 @@ fn a_stopped_study_is_resumed() {
     let how = ["--local", "null:1GiB", "--out", text(&out), "--no-report", "--quick"];
     let times = ["--runtime", "100ms", "--ramp-time", "20ms", "--repeats", "2"];
     let words = [&["study", "run", text(&plan)], &times[..], &how].concat();
-    let mut running = Running::start(&words);
+    let mut running = RunningStudy::start(&words);
     // Five cells are skipped before the first one is measured.
     running.wait_for_lines(&out, 5 + 4);
     running.interrupt();
@@ -417,7 +417,7 @@ fn a_given_target_is_measured_and_its_end_is_reported() {
     let how = ["--target", &url, "--out", text(&out), "--no-report", "--quick"];
     let times = ["--runtime", "200ms", "--ramp-time", "20ms", "--repeats", "1"];
     let words = [&["study", "run", text(&plan)], &times[..], &how].concat();
-    let mut running = Running::start(&words);
+    let mut running = RunningStudy::start(&words);
     running.wait_for_lines(&out, 1);
     target.signal(Signal::KILL);
     let (code, said) = running.wait();
@@ -605,7 +605,7 @@ fn a_target_holds_the_file_that_is_its_baseline() {
     let how = ["--local", text(&disk), "--out", text(&out), "--no-report", "--quick"];
     let times = ["--runtime", "400ms", "--ramp-time", "10ms", "--repeats", "2"];
     let words = [&["study", "run", text(&plan)], &times[..], &how].concat();
-    let mut running = Running::start(&words);
+    let mut running = RunningStudy::start(&words);
     running.wait_for_lines(&out, 1);
     let held = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(5));
@@ -748,7 +748,7 @@ fn a_stopped_comparison_goes_on_with_its_turn() {
     let how = ["--local", "null:1GiB", "--quick", "--repeats", "5", "--out", text(&out)];
     let times = ["--runtime", "100ms", "--ramp-time", "5ms", "--against", text(&other)];
     let words = [&["study", "run", text(&plan)], &how[..], &times].concat();
-    let mut running = Running::start(&words);
+    let mut running = RunningStudy::start(&words);
     // In the middle of its second turn, which is the third one.
     running.wait_for_lines(&out.join("this"), 3);
     running.interrupt();

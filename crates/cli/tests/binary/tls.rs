@@ -10,7 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::paths::PATIENCE;
-use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, pattern, text, weft, weft_with_stdin};
+use crate::weft::{
+    CommandOutput, DRIVERS, Folder, NQN, Target, pattern, text, weft, weft_with_stdin,
+};
 
 pub(crate) const HOST: &str = "nqn.2024-01.io.example:tls-host";
 const OTHER_HOST: &str = "nqn.2024-01.io.example:tls-other";
@@ -20,7 +22,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 
 /// What is done to the bytes that come together with a certain one.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Deed {
+pub(crate) enum Tampering {
     /// A bit of that byte is flipped.
     Flip,
     /// The connection ends before it.
@@ -32,27 +34,27 @@ pub(crate) enum Deed {
 }
 
 /// Carries connections to a target, keeps what it has seen, and changes what it is told to.
-pub(crate) struct Between {
+pub(crate) struct Adversary {
     port: u16,
-    seen: Arc<Seen>,
+    seen: Arc<Traffic>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct Traffic {
     /// What the host and the target have sent, of each connection.
     streams: Mutex<Vec<[Vec<u8>; 2]>>,
     sockets: Mutex<Vec<TcpStream>>,
     /// The byte of each connection to do something about, of which side, and what.
     at: AtomicU64,
     side: AtomicUsize,
-    deed: Mutex<Option<Deed>>,
+    deed: Mutex<Option<Tampering>>,
 }
 
-impl Between {
+impl Adversary {
     pub(crate) fn new(target: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let seen = Arc::new(Seen { at: NEVER.into(), ..Seen::default() });
+        let seen = Arc::new(Traffic { at: NEVER.into(), ..Traffic::default() });
         let shared = Arc::clone(&seen);
         thread::spawn(move || {
             for host in listener.incoming().map_while(Result::ok) {
@@ -102,11 +104,11 @@ impl Between {
 
     /// Flips a bit of the byte at this place of what one side sends on each connection.
     pub(crate) fn change(&self, side: usize, at: u64) {
-        self.meddle(Deed::Flip, side, at);
+        self.meddle(Tampering::Flip, side, at);
     }
 
     /// Does this at this place of what one side sends on each connection.
-    pub(crate) fn meddle(&self, deed: Deed, side: usize, at: u64) {
+    pub(crate) fn meddle(&self, deed: Tampering, side: usize, at: u64) {
         *self.seen.deed.lock().expect("no panic") = Some(deed);
         self.seen.side.store(side, Ordering::SeqCst);
         self.seen.at.store(at, Ordering::SeqCst);
@@ -118,7 +120,7 @@ impl Between {
     }
 }
 
-impl Seen {
+impl Traffic {
     fn carry(&self, index: usize, side: usize, mut from: TcpStream, mut to: TcpStream) {
         let mut buffer = [0; 16 << 10];
         let mut carried = 0;
@@ -135,21 +137,21 @@ impl Seen {
             let place = place.filter(|_| side == self.side.load(Ordering::SeqCst));
             let deed = *self.deed.lock().expect("no panic");
             let went_on = match (place, deed) {
-                (Some(place), Some(Deed::Flip)) => {
+                (Some(place), Some(Tampering::Flip)) => {
                     bytes[place] ^= 1;
                     to.write_all(bytes)
                 }
-                (Some(place), Some(Deed::Cut)) => {
+                (Some(place), Some(Tampering::Cut)) => {
                     // It may have ended already.
                     let _ = to.write_all(&bytes[..place]);
                     let _ = from.shutdown(Shutdown::Both);
                     let _ = to.shutdown(Shutdown::Both);
                     return;
                 }
-                (Some(_), Some(Deed::Repeat)) => {
+                (Some(_), Some(Tampering::Repeat)) => {
                     to.write_all(bytes).and_then(|()| to.write_all(bytes))
                 }
-                (Some(_), Some(Deed::Reflect)) => from.write_all(bytes),
+                (Some(_), Some(Tampering::Reflect)) => from.write_all(bytes),
                 _ => to.write_all(bytes),
             };
             if went_on.is_err() {
@@ -192,7 +194,7 @@ fn target(folder: &Folder, driver: &'static str, mode: &str, keys: &str) -> Targ
     Target::start(driver, &["--config", text(&config)])
 }
 
-pub(crate) fn run(url: &str, verb: &str, key: &Path, words: &[&str]) -> Ran {
+pub(crate) fn run(url: &str, verb: &str, key: &Path, words: &[&str]) -> CommandOutput {
     let tls = ["--hostnqn", HOST, "--tls", "--tls-key-file", text(key)];
     weft("epoll", [&[verb], &tls[..], words, &["--", url]].concat())
 }
@@ -203,7 +205,7 @@ fn no_byte_of_a_required_port_is_in_the_clear() {
         let folder = Folder::new("tls");
         let own = key(&folder, "own", &["--hmac", hash]);
         let target = target(&folder, driver, "required", &format!("psk = [{own:?}]"));
-        let between = Between::new(target.port(0));
+        let between = Adversary::new(target.port(0));
         let url = between.url();
         let data = pattern(3 << 20);
         let file = folder.write("data", &data);
@@ -271,7 +273,7 @@ fn an_allowed_port_serves_both() {
     let own = key(&folder, "own", &[]);
     let keys = format!("psk = [{own:?}]\npsk-compat = true");
     let target = target(&folder, "uring", "allowed", &keys);
-    let between = Between::new(target.port(0));
+    let between = Adversary::new(target.port(0));
     assert_eq!(run(&between.url(), "list", &own, &["--tls-compat"]).code, Some(0));
     assert!(between.take().iter().all(|[host, target]| is_tls(host) && is_tls(target)));
     let plain = weft("epoll", ["list", "--hostnqn", HOST, "--", &between.url()]);
@@ -286,7 +288,7 @@ fn a_byte_that_is_changed_on_the_way_lets_no_data_through() {
     let folder = Folder::new("tls-changed");
     let own = key(&folder, "own", &[]);
     let target = target(&folder, "epoll", "required", &format!("psk = [{own:?}]"));
-    let between = Between::new(target.port(0));
+    let between = Adversary::new(target.port(0));
     let data = pattern(64 << 10);
     let url = target.url(1);
     let words = ["--hostnqn", HOST, "--tls", "--tls-key-file", text(&own), "--", &url];
@@ -314,13 +316,13 @@ fn whatever_is_cut_repeated_or_sent_back_no_other_data_gets_through() {
     let folder = Folder::new("tls-meddled");
     let own = key(&folder, "own", &[]);
     let target = target(&folder, "epoll", "required", &format!("psk = [{own:?}]"));
-    let between = Between::new(target.port(0));
+    let between = Adversary::new(target.port(0));
     let data = pattern(64 << 10);
     let url = target.url(1);
     let words = ["--hostnqn", HOST, "--tls", "--tls-key-file", text(&own), "--", &url];
     weft_with_stdin("epoll", &[&["write"], &words[..]].concat(), &data);
     let mut ended = 0;
-    for deed in [Deed::Cut, Deed::Repeat, Deed::Reflect] {
+    for deed in [Tampering::Cut, Tampering::Repeat, Tampering::Reflect] {
         for side in [0, 1] {
             for at in (0..1100).step_by(89) {
                 between.meddle(deed, side, at);
@@ -349,7 +351,7 @@ fn a_host_comes_back_with_tls() {
     let folder = Folder::new("tls-reconnect");
     let own = key(&folder, "own", &[]);
     let target = target(&folder, "epoll", "required", &format!("psk = [{own:?}]"));
-    let between = Arc::new(Between::new(target.port(0)));
+    let between = Arc::new(Adversary::new(target.port(0)));
     let (cutter, url) = (Arc::clone(&between), between.url());
     let cuts = thread::spawn(move || {
         for _ in 0..3 {

@@ -9,7 +9,7 @@ use weft_rpc::{Address, Client};
 use weft_statistics::GetStatistics;
 use weft_statistics::trace::{ReadTrace, StartTrace, TraceOptions};
 
-use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, text, weft};
+use crate::weft::{CommandOutput, DRIVERS, Folder, NQN, Target, text, weft};
 
 /// Two poll groups with memory, which measure what hosts meet.
 fn start(driver: &'static str, folder: &Folder) -> Target {
@@ -24,7 +24,12 @@ fn client(target: &Target) -> Client {
 }
 
 /// Traces with these options while `load` runs; returns what it says, and the file.
-fn trace(target: &Target, folder: &Folder, more: &[&str], load: impl FnOnce()) -> (Ran, Value) {
+fn trace(
+    target: &Target,
+    folder: &Folder,
+    more: &[&str],
+    load: impl FnOnce(),
+) -> (CommandOutput, Value) {
     let (driver, file) = (target.driver, folder.path("trace.json"));
     let control = target.said["control"].as_str().expect("said");
     let words = ["trace", "--control", control, "--output", text(&file)];

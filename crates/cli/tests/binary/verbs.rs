@@ -1,11 +1,11 @@
 //! The verbs that send one command of a host.
 
-use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, pattern, text, weft};
+use crate::weft::{CommandOutput, DRIVERS, Folder, NQN, Target, pattern, text, weft};
 
 const HOST: [&str; 4] =
     ["-q", "nqn.2024-01.io.example:h", "-I", "11111111-1111-1111-1111-111111111111"];
 
-fn run(target: &Target, verb: &str, words: &str) -> Ran {
+fn run(target: &Target, verb: &str, words: &str) -> CommandOutput {
     target.weft(verb, 1, &words.split_whitespace().collect::<Vec<&str>>())
 }
 

@@ -25,13 +25,13 @@ pub(crate) fn command(driver: &str) -> Command {
 }
 
 /// The result of a command.
-pub(crate) struct Ran {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
 }
 
-impl Ran {
+impl CommandOutput {
     fn from(output: Output) -> Self {
         Self {
             code: output.status.code(),
@@ -65,8 +65,11 @@ impl Ran {
 }
 
 /// Runs a command to its end.
-pub(crate) fn weft<S: AsRef<OsStr>>(driver: &str, words: impl IntoIterator<Item = S>) -> Ran {
-    Ran::from(command(driver).args(words).output().expect("the binary"))
+pub(crate) fn weft<S: AsRef<OsStr>>(
+    driver: &str,
+    words: impl IntoIterator<Item = S>,
+) -> CommandOutput {
+    CommandOutput::from(command(driver).args(words).output().expect("the binary"))
 }
 
 /// A running target, stopped when dropped.
@@ -131,7 +134,7 @@ impl Target {
     }
 
     /// Runs a subcommand on one of its namespaces: the arguments, then the address.
-    pub(crate) fn weft(&self, verb: &str, nsid: u32, words: &[&str]) -> Ran {
+    pub(crate) fn weft(&self, verb: &str, nsid: u32, words: &[&str]) -> CommandOutput {
         let url = self.url(nsid);
         let address = ["--", url.as_str()];
         let address = if verb == "log" { &address[1..] } else { &address[..] };
@@ -235,7 +238,7 @@ pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
 }
 
 /// Runs a command with this standard input.
-pub(crate) fn weft_with_stdin(driver: &str, words: &[&str], stdin: &[u8]) -> Ran {
+pub(crate) fn weft_with_stdin(driver: &str, words: &[&str], stdin: &[u8]) -> CommandOutput {
     let mut child = command(driver)
         .args(words)
         .stdin(Stdio::piped())
@@ -247,7 +250,7 @@ pub(crate) fn weft_with_stdin(driver: &str, words: &[&str], stdin: &[u8]) -> Ran
     let _ = child.stdin.take().expect("a pipe").write_all(stdin);
     let mut stdout = Vec::new();
     child.stdout.take().expect("a pipe").read_to_end(&mut stdout).expect("bytes");
-    let mut ran = Ran::from(child.wait_with_output().expect("the binary"));
+    let mut ran = CommandOutput::from(child.wait_with_output().expect("the binary"));
     ran.stdout = stdout;
     ran
 }

@@ -1,10 +1,10 @@
 //! A namespace as one block device over several controllers, on one reactor.
 //!
-//! Each path has a queue, which returns what it cannot do ([`Ended::Back`]). A request that was not
-//! sent, or was refused, takes another path at once, or waits until there is one. One that was in
-//! flight when its path was lost may still be executed there: if it changes the medium it is kept
-//! until that cannot happen any more (`queue::path`), and then sent by another path, or fails if it
-//! must not be executed twice. So a caller never sees the end of a write that may be executed
+//! Each path has a queue, which returns what it cannot do ([`RequestEnd::Back`]). A request that
+//! was not sent, or was refused, takes another path at once, or waits until there is one. One that
+//! was in flight when its path was lost may still be executed there: if it changes the medium it is
+//! kept until that cannot happen any more (`queue::path`), and then sent by another path, or fails
+//! if it must not be executed twice. So a caller never sees the end of a write that may be executed
 //! later.
 
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use super::paths::AddedPaths;
 use super::policy::{BEST, Candidate, Chooser, Latency};
 use crate::device::geometry;
 use crate::limits;
-use crate::queue::{Ended, Outlook, QueuePair, Why, is_of_access};
+use crate::queue::{Outlook, QueuePair, RequestEnd, ReturnReason, is_of_access};
 use crate::shared::Shared;
 
 /// One path of a device.
@@ -47,7 +47,7 @@ struct Fenced {
 
 /// A request that waits for a path.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRequest {
     request: Request,
     /// Whether it may have been executed already.
     was_sent: bool,
@@ -65,7 +65,7 @@ pub(super) struct MultipathDevice {
     /// The namespace that the device is for.
     namespace: Arc<NamespaceInfo>,
     geometry: Geometry,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingRequest>,
     fenced: Vec<Fenced>,
     completions: VecDeque<RequestCompletion>,
     timer_at: Option<Duration>,
@@ -209,8 +209,8 @@ impl MultipathDevice {
         while let Some(ended) = self.paths[number].queue.poll_ended(reactor.pool()) {
             count += 1;
             match ended {
-                Ended::Done(completion) => self.completions.push_back(completion),
-                Ended::Back(request, why) => self.take_back(number, request, why, now),
+                RequestEnd::Done(completion) => self.completions.push_back(completion),
+                RequestEnd::Back(request, why) => self.take_back(number, request, why, now),
             }
         }
         if self.chooser.measures_latency() {
@@ -219,25 +219,25 @@ impl MultipathDevice {
         }
     }
 
-    fn take_back(&mut self, number: usize, request: Request, why: Why, now: Duration) {
+    fn take_back(&mut self, number: usize, request: Request, why: ReturnReason, now: Duration) {
         let path = &mut self.paths[number];
         let mut was_sent = false;
         match why {
-            Why::NotSent => {}
-            Why::Refused(status) => {
+            ReturnReason::NotSent => {}
+            ReturnReason::Refused(status) => {
                 // Even if the access state says something else.
                 path.avoid_until = now.saturating_add(limits::RETRY_DELAY);
                 if is_of_access(status) {
                     path.queue.reread_access();
                 }
             }
-            Why::Unknown if changes_nothing(&request.operation) => was_sent = true,
-            Why::Unknown => {
+            ReturnReason::Unknown if changes_nothing(&request.operation) => was_sent = true,
+            ReturnReason::Unknown => {
                 let until = path.queue.fence();
                 return self.fenced.push(Fenced { request, until });
             }
         }
-        self.waiting.push_back(Waiting { request, was_sent });
+        self.waiting.push_back(WaitingRequest { request, was_sent });
     }
 
     /// Takes the requests whose fence is over.
@@ -252,7 +252,7 @@ impl MultipathDevice {
             if is_executed_once(&request.operation) || self.closed {
                 self.completions.push_back(request.refuse(Failure::PathLost));
             } else {
-                self.waiting.push_back(Waiting { request, was_sent: true });
+                self.waiting.push_back(WaitingRequest { request, was_sent: true });
             }
         }
     }
@@ -260,14 +260,14 @@ impl MultipathDevice {
     /// Sends what waits, if there is a path now; whether something was sent.
     fn send_waiting(&mut self, now: Duration) -> bool {
         let before = self.waiting.len();
-        while let Some(Waiting { request, was_sent }) = self.waiting.pop_front() {
+        while let Some(WaitingRequest { request, was_sent }) = self.waiting.pop_front() {
             if let Some(request) = self.send(request, now) {
-                self.waiting.push_front(Waiting { request, was_sent });
+                self.waiting.push_front(WaitingRequest { request, was_sent });
                 break;
             }
         }
         if let Some(failure) = self.hopeless() {
-            for Waiting { request, was_sent } in self.waiting.drain(..) {
+            for WaitingRequest { request, was_sent } in self.waiting.drain(..) {
                 let failure = if was_sent { Failure::PathLost } else { failure };
                 self.completions.push_back(request.refuse(failure));
             }
@@ -320,7 +320,7 @@ impl BlockDevice for MultipathDevice {
             return self.completions.push_back(request.refuse(failure));
         }
         if let Some(request) = self.send(request, reactor.turn_time()) {
-            self.waiting.push_back(Waiting { request, was_sent: false });
+            self.waiting.push_back(WaitingRequest { request, was_sent: false });
         }
     }
 

@@ -8,7 +8,7 @@ use weft_nvme::{Command, NvmOpcode, Wire};
 
 use super::Namespace;
 use crate::error::Error;
-use crate::queue::Reserving;
+use crate::queue::ReservationCommand;
 use crate::worker::IoKind;
 
 /// Extended Data Structure (EDS): Host Identifiers of 128 bits.
@@ -71,7 +71,7 @@ impl Namespace {
         let command = Command::new(NvmOpcode::RESERVATION_REPORT)
             .with_cdw10(dwords_0s_based)
             .with_cdw11(EXTENDED);
-        let kind = IoKind::Reservation(Box::new(Reserving { command, is_report: true }));
+        let kind = IoKind::Reservation(Box::new(ReservationCommand { command, is_report: true }));
         // What the controller does not send stays zero.
         self.call(kind, 0, 0, vec![0; length])
     }
@@ -83,7 +83,7 @@ impl Namespace {
         data: &[u8],
     ) -> Result<(), Error> {
         let command = Command::new(opcode).with_cdw10(control.0);
-        let kind = IoKind::Reservation(Box::new(Reserving { command, is_report: false }));
+        let kind = IoKind::Reservation(Box::new(ReservationCommand { command, is_report: false }));
         self.call(kind, 0, 0, data.to_vec()).map(drop)
     }
 }

@@ -7,7 +7,7 @@ use weft_nvme::nvm::{
 };
 use weft_nvme::status::StatusCode;
 use weft_nvme::{Command, NvmOpcode, Status, Wire};
-use weft_nvmf::host::request_table::{FusedPart, Kind, Part, RequestError};
+use weft_nvmf::host::request_table::{FusedPart, Kind, RequestError, RequestPart};
 use weft_reactor::{Buffer, Pool};
 use weft_transport::host::HostData;
 
@@ -26,13 +26,13 @@ pub(super) struct RequestBuffers {
     /// The compared data of a compare-and-write.
     compare: Option<Buffer>,
     ranges: Box<[(u64, u32)]>,
-    copy: Option<Box<Copying>>,
-    reservation: Option<Box<Reserving>>,
+    copy: Option<Box<CopyRequest>>,
+    reservation: Option<Box<ReservationCommand>>,
 }
 
 /// A Copy of one command, whose source ranges are in a buffer.
 #[derive(Debug)]
-pub(crate) struct Copying {
+pub(crate) struct CopyRequest {
     pub(crate) command: CopyCommand,
     /// The namespaces that are read.
     pub(crate) sources: Box<[u32]>,
@@ -40,7 +40,7 @@ pub(crate) struct Copying {
 
 /// A reservation command, whose keys or report are in a buffer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reserving {
+pub(crate) struct ReservationCommand {
     pub(crate) command: Command,
     /// Whether the controller sends the data.
     pub(crate) is_report: bool,
@@ -96,12 +96,17 @@ impl RequestBuffers {
     }
 
     /// A Copy.
-    pub(super) fn of_copy(nsid: u32, tag: u64, copy: Copying, ranges: Buffer) -> Self {
+    pub(super) fn of_copy(nsid: u32, tag: u64, copy: CopyRequest, ranges: Buffer) -> Self {
         Self { tag, nsid, buffer: Some(ranges), copy: Some(Box::new(copy)), ..Self::default() }
     }
 
     /// A reservation command.
-    pub(super) fn of_reservation(nsid: u32, tag: u64, what: Reserving, data: Buffer) -> Self {
+    pub(super) fn of_reservation(
+        nsid: u32,
+        tag: u64,
+        what: ReservationCommand,
+        data: Buffer,
+    ) -> Self {
         let reservation = Some(Box::new(what));
         Self { tag, nsid, buffer: Some(data), reservation, ..Self::default() }
     }
@@ -155,7 +160,7 @@ impl RequestBuffers {
     }
 
     /// Bytes of data that a part moves.
-    pub(super) fn data_bytes(&self, part: &Part) -> usize {
+    pub(super) fn data_bytes(&self, part: &RequestPart) -> usize {
         let each = match part.kind {
             Kind::Read | Kind::Write | Kind::Compare | Kind::CompareAndWrite => self.block_bytes,
             Kind::Deallocate => u32::try_from(DatasetRange::SIZE).unwrap_or(0),
@@ -165,12 +170,16 @@ impl RequestBuffers {
     }
 
     /// The command of a part and its data; `None` while the pool has no buffer for it.
-    pub(super) fn command(&mut self, part: &Part, pool: &Pool) -> Option<(Command, HostData)> {
+    pub(super) fn command(
+        &mut self,
+        part: &RequestPart,
+        pool: &Pool,
+    ) -> Option<(Command, HostData)> {
         let data = self.data(part, pool)?;
         Some((self.dwords(part), data))
     }
 
-    fn data(&mut self, part: &Part, pool: &Pool) -> Option<HostData> {
+    fn data(&mut self, part: &RequestPart, pool: &Pool) -> Option<HostData> {
         let bytes = self.data_bytes(part);
         match part.kind {
             Kind::Read => {
@@ -216,7 +225,7 @@ impl RequestBuffers {
         }
     }
 
-    fn dwords(&self, part: &Part) -> Command {
+    fn dwords(&self, part: &RequestPart) -> Command {
         let read_write = |opcode, durable| {
             ReadWrite::new(part.slba, part.nlb)
                 .unwrap_or_default()
@@ -263,7 +272,7 @@ impl RequestBuffers {
     }
 
     /// The buffer of a part that is its whole request.
-    fn whole(&mut self, part: &Part) -> &mut Option<Buffer> {
+    fn whole(&mut self, part: &RequestPart) -> &mut Option<Buffer> {
         match part.fused {
             FusedPart::First => &mut self.compare,
             FusedPart::No | FusedPart::Second => &mut self.buffer,
@@ -274,7 +283,7 @@ impl RequestBuffers {
     /// not, a part of the buffer is still being sent and must not be used until then.
     pub(super) fn return_buffer(
         &mut self,
-        part: &Part,
+        part: &RequestPart,
         returned: Option<Buffer>,
         good: bool,
     ) -> bool {
@@ -293,7 +302,11 @@ impl RequestBuffers {
     }
 
     /// As [`RequestBuffers::return_buffer`], for a part whose data was not moved, or perhaps not.
-    pub(super) fn return_whole_buffer(&mut self, part: &Part, returned: Option<Buffer>) -> bool {
+    pub(super) fn return_whole_buffer(
+        &mut self,
+        part: &RequestPart,
+        returned: Option<Buffer>,
+    ) -> bool {
         match part.kind {
             Kind::Read
             | Kind::Write
@@ -346,9 +359,9 @@ mod tests {
     use super::*;
     use weft_nvmf::host::request_table::{PartId, RequestId};
 
-    fn part(kind: Kind, fused: FusedPart, slba: u64, nlb: u32, skipped: u32) -> Part {
+    fn part(kind: Kind, fused: FusedPart, slba: u64, nlb: u32, skipped: u32) -> RequestPart {
         let whole = skipped == 0;
-        Part { id: PartId(0), request: RequestId(0), kind, fused, slba, nlb, skipped, whole }
+        RequestPart { id: PartId(0), request: RequestId(0), kind, fused, slba, nlb, skipped, whole }
     }
 
     fn pool() -> Pool {

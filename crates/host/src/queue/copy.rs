@@ -5,7 +5,7 @@ use weft_nvmf::host::request_table::Kind;
 use weft_reactor::Buffer;
 
 use super::QueuePair;
-use super::buffers::{Copying, RequestBuffers, RequestRange, Reserving, failure_of};
+use super::buffers::{CopyRequest, RequestBuffers, RequestRange, ReservationCommand, failure_of};
 
 impl QueuePair {
     /// Accepts a Copy to blocks that were checked, with its source ranges.
@@ -13,7 +13,7 @@ impl QueuePair {
         &mut self,
         namespace: &NamespaceInfo,
         tag: u64,
-        copy: Copying,
+        copy: CopyRequest,
         ranges: Buffer,
     ) {
         let entry = RequestRange { kind: Kind::Copy, slba: copy.command.sdlba, nlb: 0 };
@@ -29,7 +29,7 @@ impl QueuePair {
         &mut self,
         namespace: &NamespaceInfo,
         tag: u64,
-        what: Reserving,
+        what: ReservationCommand,
         data: Buffer,
     ) {
         let entry = RequestRange { kind: Kind::Reservation, slba: 0, nlb: 0 };

@@ -31,7 +31,7 @@ use crate::shared::{DriverMessage, Shared};
 
 /// Why a request goes back to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum ReturnReason {
     /// None of its commands was in flight.
     NotSent,
     /// The connection was lost; it may have been executed, and may be until the fence is over.
@@ -42,11 +42,11 @@ pub(crate) enum Why {
 
 /// The end of a request on this path.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum RequestEnd {
     /// It is completed.
     Done(RequestCompletion),
     /// It is not.
-    Back(Request, Why),
+    Back(Request, ReturnReason),
 }
 
 /// Whether a path may be used again.
@@ -152,33 +152,33 @@ impl QueuePair {
     }
 
     /// The next request that ended here.
-    pub(crate) fn poll_ended(&mut self, pool: &Pool) -> Option<Ended> {
+    pub(crate) fn poll_ended(&mut self, pool: &Pool) -> Option<RequestEnd> {
         if let Some(completion) = self.completions.pop_front() {
-            return Some(Ended::Done(completion));
+            return Some(RequestEnd::Done(completion));
         }
         let (id, result) = self.requests.poll_finished()?;
         let buffers = std::mem::take(&mut self.request_buffers[id.0 as usize]);
         match result.err().and_then(|error| self.why(id, error)) {
-            None => Some(Ended::Done(buffers.complete(result.map_err(failure_of)))),
+            None => Some(RequestEnd::Done(buffers.complete(result.map_err(failure_of)))),
             Some(why) => {
                 let (kind, slba, nlb) = self.requests.range(id);
                 Some(match buffers.into_request(kind, slba, nlb, pool) {
-                    Ok(request) => Ended::Back(request, why),
+                    Ok(request) => RequestEnd::Back(request, why),
                     Err(buffers) => {
-                        Ended::Done(buffers.complete(Err(weft_backend::Failure::PathLost)))
+                        RequestEnd::Done(buffers.complete(Err(weft_backend::Failure::PathLost)))
                     }
                 })
             }
         }
     }
 
-    fn why(&self, id: RequestId, error: RequestError) -> Option<Why> {
+    fn why(&self, id: RequestId, error: RequestError) -> Option<ReturnReason> {
         match error {
-            RequestError::NotSent => Some(Why::NotSent),
-            RequestError::PathLost => Some(Why::Unknown),
+            RequestError::NotSent => Some(ReturnReason::NotSent),
+            RequestError::PathLost => Some(ReturnReason::Unknown),
             RequestError::Status(status) => {
                 let (kind, ..) = self.requests.range(id);
-                is_for_another_path(kind, status).then_some(Why::Refused(status))
+                is_for_another_path(kind, status).then_some(ReturnReason::Refused(status))
             }
             _ => None,
         }

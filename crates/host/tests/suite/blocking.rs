@@ -13,7 +13,7 @@ use weft_nvme::{AdminOpcode, Command, Status};
 use weft_reactor::{Config, Owner, Reactor, WaitLimit};
 
 use crate::controller::{BLOCK, SUBSYSTEM, TestNamespace, discovery_entry};
-use crate::running::Running;
+use crate::running::RunningTarget;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -32,7 +32,7 @@ fn pattern(length: usize, seed: u8) -> Vec<u8> {
 
 #[test]
 fn written_data_is_read_back_at_every_length() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
     assert_eq!((disk.block_bytes() as usize, disk.bytes()), (BLOCK, 4096 * 512));
@@ -52,7 +52,7 @@ fn written_data_is_read_back_at_every_length() {
 
 #[test]
 fn both_ends_of_the_connection_are_known() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let ends = controller.ends().expect("it is connected");
     assert_eq!((ends.transport, ends.remote), (Transport::Tcp, target.address));
@@ -62,7 +62,7 @@ fn both_ends_of_the_connection_are_known() {
 
 #[test]
 fn digests_change_nothing() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let options = Options { hdr_digest: true, data_digest: true, ..target.options() };
     let controller = connect(&options).unwrap();
     let disk = controller.namespace(1).unwrap();
@@ -77,7 +77,7 @@ fn digests_change_nothing() {
 /// waits behind it.
 #[test]
 fn the_shortest_queue_takes_no_fused_pair() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     for (queue_size, taken) in [(2, false), (3, true)] {
         let controller = connect(&Options { queue_size, ..target.options() }).unwrap();
         let disk = controller.namespace(1).unwrap();
@@ -96,7 +96,7 @@ fn the_shortest_queue_takes_no_fused_pair() {
 
 #[test]
 fn zeroes_discards_and_compare_and_write() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
     let data = pattern(8192, 3);
@@ -122,7 +122,7 @@ fn zeroes_discards_and_compare_and_write() {
 
 #[test]
 fn a_copy_takes_as_many_commands_as_its_limits_ask_for() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     target.with(|target, _| {
         target.behaviour.copies = true;
         target.namespaces.insert(2, TestNamespace::new(2, 4096));
@@ -150,7 +150,7 @@ fn a_copy_takes_as_many_commands_as_its_limits_ask_for() {
 
 #[test]
 fn a_copy_ends_with_each_of_its_namespaces() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     target.with(|target, _| {
         target.behaviour.copies = true;
         target.namespaces.insert(2, TestNamespace::new(2, 4096));
@@ -184,7 +184,7 @@ fn a_copy_ends_with_each_of_its_namespaces() {
 
 #[test]
 fn errors_say_what_is_wrong_and_where() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
     let source = CopySource { nsid: 1, offset: 0, length: 512 };
@@ -216,7 +216,7 @@ fn errors_say_what_is_wrong_and_where() {
 
 #[test]
 fn a_host_name_leads_to_whichever_of_its_addresses_answers() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let mut options = target.options();
     options.address.traddr = "localhost".into();
     options.address.family = None;
@@ -226,7 +226,7 @@ fn a_host_name_leads_to_whichever_of_its_addresses_answers() {
 
 #[test]
 fn discovery_finds_subsystems() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     target.with(|target, _| {
         let entries = (1..=9).map(|n| discovery_entry(SUBSYSTEM, "192.0.2.7", 4420 + n));
         target.discovery_entries = entries.collect();
@@ -239,7 +239,7 @@ fn discovery_finds_subsystems() {
 
 #[test]
 fn a_discovery_controller_that_is_kept_tells_of_changes() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let mut options = target.options();
     options.address.subnqn = None;
     let controller = weft_host::connect_discovery(&options).unwrap();
@@ -255,7 +255,7 @@ fn a_discovery_controller_that_is_kept_tells_of_changes() {
 
 #[test]
 fn admin_commands_and_log_pages() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let answer = controller.admin_command(Command::new(AdminOpcode(0xc5)), AdminData::None);
     assert_eq!(answer.unwrap().completion.status(), Status::INVALID_OPCODE.with_dnr());
@@ -270,7 +270,7 @@ fn admin_commands_and_log_pages() {
 
 #[test]
 fn namespaces_that_come_go_and_grow_are_seen() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
     target.with(|target, _| {
@@ -296,7 +296,7 @@ fn namespaces_that_come_go_and_grow_are_seen() {
 
 #[test]
 fn requests_wait_for_a_target_that_comes_back() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
     disk.write(0, &pattern(4096, 1)).unwrap();
@@ -318,7 +318,7 @@ fn requests_wait_for_a_target_that_comes_back() {
 
 #[test]
 fn a_lost_queue_reconnects_the_controller() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
     disk.write(0, &pattern(512, 1)).unwrap();
@@ -331,7 +331,7 @@ fn a_lost_queue_reconnects_the_controller() {
 
 #[test]
 fn a_write_on_the_wire_is_replayed_and_a_compare_is_not() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
     disk.flush().unwrap();
@@ -360,7 +360,7 @@ fn a_write_on_the_wire_is_replayed_and_a_compare_is_not() {
 
 #[test]
 fn a_transient_status_is_tried_again() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
     target.with(|target, _| target.behaviour.transient = 3);
@@ -370,7 +370,7 @@ fn a_transient_status_is_tried_again() {
 
 #[test]
 fn an_io_timeout_loses_the_controller() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let options = Options { io_timeout: Duration::from_millis(200), ..target.options() };
     let controller = connect(&options).unwrap();
     let disk = controller.namespace(1).unwrap();
@@ -390,7 +390,7 @@ fn an_io_timeout_loses_the_controller() {
 
 #[test]
 fn another_namespace_in_the_place_of_the_old_one_is_not_touched() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
     disk.write(0, &pattern(512, 1)).unwrap();
@@ -416,7 +416,7 @@ fn another_namespace_in_the_place_of_the_old_one_is_not_touched() {
 
 #[test]
 fn io_fails_fast_where_that_is_asked_and_the_controller_is_given_up() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let options = Options {
         fast_io_fail_tmo: Some(Duration::ZERO),
         ctrl_loss_tmo: Some(Duration::from_millis(300)),
@@ -440,7 +440,7 @@ fn io_fails_fast_where_that_is_asked_and_the_controller_is_given_up() {
 
 #[test]
 fn a_reset_is_survived() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
     wait_for(&controller, |event| matches!(event, Event::Connected { .. }));
@@ -453,7 +453,7 @@ fn a_reset_is_survived() {
 
 #[test]
 fn a_namespace_outlives_its_controller_without_hanging() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
     disk.flush().unwrap();
@@ -472,7 +472,7 @@ fn a_namespace_outlives_its_controller_without_hanging() {
 
 #[test]
 fn queues_are_granted_and_given_back() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     target.with(|target, _| target.behaviour.io_queues = 2);
     let controller = target.connect();
     assert_eq!(controller.info().unwrap().io_queues, 2);
@@ -497,7 +497,7 @@ fn queues_are_granted_and_given_back() {
 
 #[test]
 fn a_controller_that_refuses_queues_fails_their_requests() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
     target.with(|target, _| {

@@ -9,7 +9,7 @@ use weft_host::{Event, NamespaceFactory};
 use weft_reactor::{Config, Owner, Reactor, WaitLimit};
 
 use crate::controller::BLOCK;
-use crate::running::Running;
+use crate::running::RunningTarget;
 
 const OWNER: Owner = Owner(3);
 const SOON: Duration = Duration::from_secs(20);
@@ -96,7 +96,7 @@ fn work(factory: &NamespaceFactory, first: u64, stop: &AtomicBool) -> u64 {
 
 #[test]
 fn a_queue_that_is_not_free_yet_is_waited_for() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     target.with(|target, _| target.behaviour.io_queues = 1);
     let controller = target.connect();
     let factory = controller.factory(1).unwrap();
@@ -118,7 +118,7 @@ fn a_queue_that_is_not_free_yet_is_waited_for() {
 
 #[test]
 fn every_lane_continues_after_each_reconnect() {
-    let target = Running::start();
+    let target = RunningTarget::start();
     let controller = target.connect();
     let factory = controller.factory(1).unwrap();
     let stop = Arc::new(AtomicBool::new(false));

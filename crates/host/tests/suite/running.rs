@@ -14,13 +14,13 @@ const OWNER: Owner = Owner(4);
 type Order = Box<dyn FnOnce(&mut TestTarget, &mut Reactor) + Send>;
 
 /// The controller on a thread of its own, and a way to tell it what to do.
-pub(crate) struct Running {
+pub(crate) struct RunningTarget {
     pub(crate) address: SocketAddr,
     orders: MailboxSender<Option<Order>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl RunningTarget {
     pub(crate) fn start() -> Self {
         let (tell, hear) = mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -72,7 +72,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningTarget {
     fn drop(&mut self) {
         self.orders.post(None);
         if let Some(thread) = self.thread.take()

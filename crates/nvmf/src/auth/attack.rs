@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use weft_nvme::authentication::{HashId, MessageType, SecureChannel};
 
-use super::host::{self, Next};
+use super::host::{self, HostAction};
 use super::message::{self, Challenge, Message, Reply};
-use super::target::{self, Received, Standing};
+use super::target::{self, AuthState, ReceiveAnswer};
 use super::{Group, HashFunction, Names, Policy, Random, Secret};
 
 /// A reproducible choice.
@@ -34,7 +34,7 @@ impl Dice {
 struct Host {
     names: Names,
     end: host::Authenticator,
-    next: Next,
+    next: HostAction,
     challenge: Vec<u8>,
     reply: Vec<u8>,
 }
@@ -50,7 +50,7 @@ struct Target {
 }
 
 /// Exchanges at the same time, and every message that was seen of them.
-struct Between {
+struct Adversary {
     dice: Dice,
     policy: Arc<Policy>,
     hosts: Vec<Host>,
@@ -65,7 +65,7 @@ fn names(host: &str) -> Names {
     Names { host: nqn(host), subsystem: nqn("nqn.subsystem") }
 }
 
-impl Between {
+impl Adversary {
     /// Two hosts with the same secrets, which is the worst case, of which one comes twice; some
     /// make a key of TLS.
     fn new(seed: u64, group: Group) -> Self {
@@ -84,7 +84,7 @@ impl Between {
             if number == 2 && group != Group::Null {
                 end = end.with_secure_channel();
             }
-            let next = Next::Send(end.start());
+            let next = HostAction::Send(end.start());
             let (challenge, reply) = (Vec::new(), Vec::new());
             hosts.push(Host { names: names(host), end, next, challenge, reply });
             let end = target::Authenticator::new(names(host), SecureChannel::NEW_TLS_PSK);
@@ -98,8 +98,8 @@ impl Between {
     /// One step of one exchange. Once in `calm` messages it is not the right message that goes on.
     fn step(&mut self, calm: usize) {
         let number = self.dice.below(self.hosts.len());
-        match std::mem::replace(&mut self.hosts[number].next, Next::Done) {
-            Next::Send(message) => {
+        match std::mem::replace(&mut self.hosts[number].next, HostAction::Done) {
+            HostAction::Send(message) => {
                 if message::header(&message).is_ok_and(|(kind, _)| kind == MessageType::REPLY) {
                     self.hosts[number].reply.clone_from(&message);
                 }
@@ -111,7 +111,7 @@ impl Between {
                 let host = &mut self.hosts[number];
                 host.next = host.end.sent();
             }
-            Next::Receive(length) => {
+            HostAction::Receive(length) => {
                 let from = self.addressee(number, calm);
                 let message = self.receive(from, length);
                 self.seen.push(message.clone());
@@ -121,7 +121,7 @@ impl Between {
                 let host = &mut self.hosts[number];
                 host.next = host.end.received(&message, &random);
                 // A challenge that it does not answer, such as a second one, is none of its.
-                if let Next::Send(reply) = &host.next
+                if let HostAction::Send(reply) = &host.next
                     && message::header(reply).is_ok_and(|(kind, _)| kind == MessageType::REPLY)
                 {
                     host.challenge = message;
@@ -178,7 +178,7 @@ impl Between {
 
     fn receive(&mut self, number: usize, length: u32) -> Vec<u8> {
         let target = &mut self.targets[number];
-        let Received::Message(message) = target.end.receive(length) else {
+        let ReceiveAnswer::Message(message) = target.end.receive(length) else {
             panic!("the work is done")
         };
         if message::header(&message).is_ok_and(|(kind, _)| kind == MessageType::CHALLENGE) {
@@ -192,14 +192,14 @@ impl Between {
     fn check(&self, seed: u64) -> usize {
         let mut authenticated = 0;
         for (number, target) in self.targets.iter().enumerate() {
-            if target.end.standing() == Standing::Authenticated {
+            if target.end.standing() == AuthState::Authenticated {
                 authenticated += 1;
                 let answers = self.hosts.iter().any(|host| host.has_answered(target));
                 assert!(answers, "seed {seed}: target {number} believes a peer without the secret");
             }
         }
         for (number, host) in self.hosts.iter().enumerate() {
-            if host.next == Next::Done && !host.reply.is_empty() {
+            if host.next == HostAction::Done && !host.reply.is_empty() {
                 authenticated += 1;
                 let answers = self.targets.iter().any(|target| host.was_answered_by(target));
                 assert!(answers, "seed {seed}: host {number} believes a peer without the secret");
@@ -212,7 +212,7 @@ impl Between {
 impl Target {
     /// An exchange that ends well is that of the last challenge; another may begin after it.
     fn believe(&mut self) {
-        if self.end.standing() == Standing::Authenticated && !self.end.is_under_way() {
+        if self.end.standing() == AuthState::Authenticated && !self.end.is_under_way() {
             self.believed.clone_from(&self.challenge);
         }
     }
@@ -279,7 +279,7 @@ fn reply_of(bytes: &[u8]) -> Option<(u16, Reply<'_>)> {
 fn run(seeds: std::ops::Range<u64>, group: Group, calm: usize) -> (usize, usize) {
     let (mut authenticated, mut nevertheless) = (0, 0);
     for seed in seeds {
-        let mut between = Between::new(seed, group);
+        let mut between = Adversary::new(seed, group);
         for _ in 0..40 {
             between.step(calm);
         }
@@ -317,7 +317,7 @@ fn a_challenge_is_not_downgraded() {
         target.send(&end.start(), Some(&policy), &dice.random());
         let work = target.take_work().expect("a pair of keys");
         target.finish(work.run());
-        let Received::Message(bytes) = target.receive(4096) else { panic!("a challenge") };
+        let ReceiveAnswer::Message(bytes) = target.receive(4096) else { panic!("a challenge") };
         let Ok(Message::Challenge(mut challenge)) = Message::read(&bytes) else {
             panic!("a challenge")
         };
@@ -325,8 +325,8 @@ fn a_challenge_is_not_downgraded() {
         let value = vec![5; other.value_length()];
         (challenge.group, challenge.value) = (other, &value);
         let downgraded = Message::Challenge(challenge).write(1);
-        assert!(matches!(end.sent(), Next::Receive(_)));
-        let Next::Send(reply) = end.received(&downgraded, &dice.random()) else {
+        assert!(matches!(end.sent(), HostAction::Receive(_)));
+        let HostAction::Send(reply) = end.received(&downgraded, &dice.random()) else {
             panic!("both are allowed to the host")
         };
         target.send(&reply, Some(&policy), &dice.random());
@@ -334,6 +334,6 @@ fn a_challenge_is_not_downgraded() {
             target.finish(work.run());
         }
         target.receive(4096);
-        assert!(matches!(target.standing(), Standing::Failed(_)), "{other}");
+        assert!(matches!(target.standing(), AuthState::Failed(_)), "{other}");
     }
 }

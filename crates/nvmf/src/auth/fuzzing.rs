@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use weft_nvme::authentication::{Header, MessageType, SecureChannel};
 use weft_nvme::{Nqn, Wire};
 
-use super::host::{self, Next};
+use super::host::{self, HostAction};
 use super::message::Message;
-use super::target::{self, Received, Standing};
+use super::target::{self, AuthState, ReceiveAnswer};
 use super::{Group, HashFunction, Names, Policy, Random, Secret};
 
 /// A piece of the input: a length byte and as many bytes, which become a message. If the first
@@ -71,14 +71,18 @@ pub fn strange_host(mut input: &[u8]) {
         target.send(&message, Some(policy), &random(how));
         if let Some(work) = target.take_work() {
             if how & 0x80 != 0 {
-                assert_eq!(target.receive(4096), Received::Pending, "the work is not done");
+                assert_eq!(target.receive(4096), ReceiveAnswer::Pending, "the work is not done");
             }
             target.finish(work.run());
         }
         if how & 0x40 != 0 {
-            assert_ne!(target.receive(u32::from(how) * 16), Received::Pending, "nothing to do");
+            assert_ne!(
+                target.receive(u32::from(how) * 16),
+                ReceiveAnswer::Pending,
+                "nothing to do"
+            );
         }
-        assert_ne!(target.standing(), Standing::Authenticated, "by a peer without the secret");
+        assert_ne!(target.standing(), AuthState::Authenticated, "by a peer without the secret");
     }
 }
 
@@ -89,16 +93,16 @@ pub fn strange_host(mut input: &[u8]) {
 pub fn strange_controller(mut input: &[u8]) {
     let Some((policy, names)) = policy() else { return };
     let mut host = host::Authenticator::new(names.clone(), Arc::clone(policy), 0);
-    let mut next = Next::Send(host.start());
+    let mut next = HostAction::Send(host.start());
     loop {
         next = match next {
-            Next::Send(_) => host.sent(),
-            Next::Receive(_) => match take_message(&mut input) {
+            HostAction::Send(_) => host.sent(),
+            HostAction::Receive(_) => match take_message(&mut input) {
                 Some((how, message)) => host.received(&message, &random(how)),
                 None => return,
             },
-            Next::Done => unreachable!("a peer without the secret is believed"),
-            Next::Failed(..) => return,
+            HostAction::Done => unreachable!("a peer without the secret is believed"),
+            HostAction::Failed(..) => return,
         };
     }
 }
@@ -111,16 +115,16 @@ pub fn strange_concatenation(mut input: &[u8]) {
     let Some((policy, names)) = policy() else { return };
     let mut host = host::Authenticator::new(names.clone(), Arc::clone(policy), 0);
     host = host.with_secure_channel();
-    let mut next = Next::Send(host.start());
+    let mut next = HostAction::Send(host.start());
     loop {
         next = match next {
-            Next::Send(_) => host.sent(),
-            Next::Receive(_) => match take_message(&mut input) {
+            HostAction::Send(_) => host.sent(),
+            HostAction::Receive(_) => match take_message(&mut input) {
                 Some((how, message)) => host.received(&message, &random(how)),
                 None => return,
             },
-            Next::Done => unreachable!("a peer without the secret is believed"),
-            Next::Failed(..) => {
+            HostAction::Done => unreachable!("a peer without the secret is believed"),
+            HostAction::Failed(..) => {
                 assert!(
                     host.take_generated_psk().is_none(),
                     "a key of an exchange that has failed"

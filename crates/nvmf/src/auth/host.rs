@@ -14,7 +14,7 @@ use super::{GeneratedPsk, Policy, Random};
 
 /// What the host does next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum HostAction {
     /// Send this message with Authentication Send.
     Send(Vec<u8>),
     /// Fetch a message of up to this many bytes with Authentication Receive.
@@ -72,15 +72,15 @@ pub struct Authenticator {
 enum Phase {
     Negotiating,
     AwaitChallenge,
-    Replying(Box<Expected>),
-    AwaitSuccess1(Box<Expected>),
+    Replying(Box<ExpectedResponse>),
+    AwaitSuccess1(Box<ExpectedResponse>),
     Confirming,
     Ended,
 }
 
 /// What the controller has to prove.
 #[derive(Debug)]
-struct Expected {
+struct ExpectedResponse {
     hash: HashFunction,
     shared_secret: Option<super::SecretBytes>,
     challenge: Option<Vec<u8>>,
@@ -137,16 +137,16 @@ impl Authenticator {
     }
 
     /// The last message was sent and accepted.
-    pub fn sent(&mut self) -> Next {
+    pub fn sent(&mut self) -> HostAction {
         let (phase, next) = match std::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Negotiating => (Phase::AwaitChallenge, Next::Receive(MESSAGE_BYTES_MAX)),
+            Phase::Negotiating => (Phase::AwaitChallenge, HostAction::Receive(MESSAGE_BYTES_MAX)),
             Phase::Replying(expected) => {
-                (Phase::AwaitSuccess1(expected), Next::Receive(MESSAGE_BYTES_MAX))
+                (Phase::AwaitSuccess1(expected), HostAction::Receive(MESSAGE_BYTES_MAX))
             }
-            Phase::Confirming => (Phase::Ended, Next::Done),
+            Phase::Confirming => (Phase::Ended, HostAction::Done),
             phase => {
                 let problem = Problem::Invalid(FailureReason::INCORRECT_MESSAGE);
-                (phase, Next::Failed(problem, None))
+                (phase, HostAction::Failed(problem, None))
             }
         };
         self.phase = phase;
@@ -154,7 +154,7 @@ impl Authenticator {
     }
 
     /// A message was fetched. With DH groups this takes up to 20 ms of computing.
-    pub fn received(&mut self, bytes: &[u8], random: &Random) -> Next {
+    pub fn received(&mut self, bytes: &[u8], random: &Random) -> HostAction {
         let phase = std::mem::replace(&mut self.phase, Phase::Ended);
         let read = Message::read(bytes).and_then(|message| {
             let (_, transaction_id) = message::header(bytes)?;
@@ -164,10 +164,12 @@ impl Authenticator {
         });
         match (phase, read) {
             (_, Err(reason)) => self.invalid(reason),
-            (_, Ok(Message::Failure1(reason))) => Next::Failed(Problem::Refused(reason), None),
+            (_, Ok(Message::Failure1(reason))) => {
+                HostAction::Failed(Problem::Refused(reason), None)
+            }
             (Phase::AwaitChallenge, Ok(Message::Challenge(challenge))) => {
                 match self.reply(&challenge, random) {
-                    Ok(reply) => Next::Send(reply),
+                    Ok(reply) => HostAction::Send(reply),
                     Err(reason) => self.invalid(reason),
                 }
             }
@@ -184,9 +186,9 @@ impl Authenticator {
         self.secure_channel != SecureChannel::NONE
     }
 
-    fn invalid(&self, reason: FailureReason) -> Next {
+    fn invalid(&self, reason: FailureReason) -> HostAction {
         let message = Message::Failure2(reason).write(self.transaction_id);
-        Next::Failed(Problem::Invalid(reason), Some(message))
+        HostAction::Failed(Problem::Invalid(reason), Some(message))
     }
 
     fn reply(
@@ -232,7 +234,7 @@ impl Authenticator {
             value: &own_value,
         };
         let written = Message::Reply(reply).write(self.transaction_id);
-        self.phase = Phase::Replying(Box::new(Expected {
+        self.phase = Phase::Replying(Box::new(ExpectedResponse {
             hash,
             shared_secret,
             challenge: own_challenge.filter(|_| authenticates_controller),
@@ -241,10 +243,10 @@ impl Authenticator {
         Ok(written)
     }
 
-    fn success(&mut self, expected: &Expected, response: Option<&[u8]>) -> Next {
+    fn success(&mut self, expected: &ExpectedResponse, response: Option<&[u8]>) -> HostAction {
         let secret = self.policy.controller_secret.as_ref();
         let Some((secret, challenge)) = secret.zip(expected.challenge.as_deref()) else {
-            return Next::Done;
+            return HostAction::Done;
         };
         let shared_secret = expected.shared_secret.as_deref().map(Vec::as_slice);
         // Linux before 7.1 leaves SC_C out here. The host's own response, which the controller has
@@ -262,10 +264,10 @@ impl Authenticator {
         if !proves {
             self.generated_psk = None;
             let message = Message::Failure2(FailureReason::FAILED).write(self.transaction_id);
-            return Next::Failed(Problem::WrongController, Some(message));
+            return HostAction::Failed(Problem::WrongController, Some(message));
         }
         self.phase = Phase::Confirming;
-        Next::Send(Message::Success2.write(self.transaction_id))
+        HostAction::Send(Message::Success2.write(self.transaction_id))
     }
 
     const fn question<'a>(

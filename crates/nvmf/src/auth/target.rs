@@ -61,7 +61,7 @@ impl Work {
 
 /// The answer to Authentication Receive.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum ReceiveAnswer {
     /// This message.
     Message(Vec<u8>),
     /// It depends on work that is not done yet.
@@ -70,7 +70,7 @@ pub enum Received {
 
 /// How far the queue is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum AuthState {
     /// No exchange has succeeded yet.
     Unauthenticated,
     /// One has, and none has failed since.
@@ -153,11 +153,11 @@ impl Authenticator {
 
     /// How far the queue is.
     #[must_use]
-    pub const fn standing(&self) -> Standing {
+    pub const fn standing(&self) -> AuthState {
         match (&self.phase, self.authenticated) {
-            (Phase::Failed(reason), _) => Standing::Failed(*reason),
-            (_, true) => Standing::Authenticated,
-            (_, false) => Standing::Unauthenticated,
+            (Phase::Failed(reason), _) => AuthState::Failed(*reason),
+            (_, true) => AuthState::Authenticated,
+            (_, false) => AuthState::Unauthenticated,
         }
     }
 
@@ -186,7 +186,7 @@ impl Authenticator {
 
     /// The PSK that the last exchange has made, once; none of an exchange that has not succeeded.
     pub fn take_generated_psk(&mut self) -> Option<GeneratedPsk> {
-        let has_succeeded = self.standing() == Standing::Authenticated && !self.is_under_way();
+        let has_succeeded = self.standing() == AuthState::Authenticated && !self.is_under_way();
         self.generated_psk.take_if(|_| has_succeeded)
     }
 
@@ -213,11 +213,13 @@ impl Authenticator {
     }
 
     /// Gives the message that the host fetches, if there is room for it.
-    pub fn receive(&mut self, allocation_length: u32) -> Received {
+    pub fn receive(&mut self, allocation_length: u32) -> ReceiveAnswer {
         let room = usize::try_from(allocation_length).unwrap_or(usize::MAX);
         let written = match &self.phase {
-            Phase::Choosing(exchange, _) if exchange.waits_for_pair() => return Received::Pending,
-            Phase::Checking(..) => return Received::Pending,
+            Phase::Choosing(exchange, _) if exchange.waits_for_pair() => {
+                return ReceiveAnswer::Pending;
+            }
+            Phase::Checking(..) => return ReceiveAnswer::Pending,
             Phase::Choosing(exchange, _) => exchange.challenge(),
             Phase::Succeeded { transaction_id, response, hash } => {
                 let response = response.as_deref().map(Vec::as_slice);
@@ -238,7 +240,7 @@ impl Authenticator {
             return self.receive(allocation_length);
         }
         self.received();
-        Received::Message(written)
+        ReceiveAnswer::Message(written)
     }
 
     /// The next work, to be done on another thread.

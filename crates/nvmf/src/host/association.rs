@@ -43,9 +43,9 @@ use super::event::Event;
 use super::initialise::{Initialise, Progress, read_status};
 use super::keep_alive::{KeepAlive, KeepAliveAction};
 use super::limits;
-use super::problem::{Problem, Side, Step};
-use super::reconnect::{Next, Outage};
-use super::scan::{Found, Scan};
+use super::problem::{AssociationStep, Problem, Side};
+use super::reconnect::{Outage, ReconnectAction};
+use super::scan::{Scan, ScanResult};
 use super::snapshot::{Change, ControllerSnapshot};
 use again::Reauthentication;
 
@@ -209,7 +209,7 @@ impl Association {
         let mut initialise = Box::new(Initialise::new(&self.config, self.has_channel));
         let first = initialise.first(&self.config);
         self.phase = Phase::Initialising(initialise);
-        self.submit(Purpose::Initialise, Step::ConnectAdmin, first, now);
+        self.submit(Purpose::Initialise, AssociationStep::ConnectAdmin, first, now);
     }
 
     /// A command on the admin queue was completed. `data` is what the controller sent for it.
@@ -325,7 +325,7 @@ impl Association {
             Phase::Idle | Phase::Ended => {}
             Phase::Opening { since, until } if *until <= now => {
                 let waited = until.saturating_sub(*since);
-                self.handle_loss(Problem::TimedOut { step: Step::Open, waited }, now);
+                self.handle_loss(Problem::TimedOut { step: AssociationStep::Open, waited }, now);
             }
             Phase::Opening { .. } => {}
             Phase::Initialising(initialise) => {
@@ -354,7 +354,7 @@ impl Association {
                 } else if stop.poll_at.is_some_and(|at| at <= now) {
                     stop.poll_at = None;
                     self.phase = Phase::Stopping(stop);
-                    self.submit(Purpose::Stop, Step::AwaitReady, read_status(), now);
+                    self.submit(Purpose::Stop, AssociationStep::AwaitReady, read_status(), now);
                 }
             }
         }
@@ -428,7 +428,7 @@ impl Association {
     fn submit(
         &mut self,
         purpose: Purpose,
-        step: Step,
+        step: AssociationStep,
         command: (Command, AdminData),
         now: Duration,
     ) {
@@ -448,7 +448,7 @@ impl Association {
         while self.is_live() && self.queue.has_room_for_user() {
             let Some(user) = self.users.pop_front() else { return };
             let command = (user.command, user.data);
-            self.submit(Purpose::User(user.tag), Step::UserCommand, command, now);
+            self.submit(Purpose::User(user.tag), AssociationStep::UserCommand, command, now);
         }
     }
 
@@ -514,7 +514,7 @@ impl Association {
         self.report_unusable(before.as_deref(), &snapshot);
         let admin_commands = limits::ASYNCHRONOUS_EVENT_REQUESTS;
         for _ in 0..admin_commands {
-            self.submit(Purpose::Event, Step::AwaitEvent, await_event(), now);
+            self.submit(Purpose::Event, AssociationStep::AwaitEvent, await_event(), now);
         }
         self.submit_users(now);
     }
@@ -568,7 +568,7 @@ impl Association {
             return self.submit(Purpose::Scan, step, command, now);
         }
         if let (Some(scan), Some(before)) = (self.scan.take(), self.snapshot.clone()) {
-            let Found { namespaces, unusable, access } = scan.finish();
+            let ScanResult { namespaces, unusable, access } = scan.finish();
             let snapshot = ControllerSnapshot { namespaces, unusable, access, ..(*before).clone() };
             let changes = snapshot.changes_since(&before);
             let asked = core::mem::take(&mut self.scan_is_told);
@@ -591,7 +591,7 @@ impl Association {
     fn handle_keep_alive_completion(&mut self, completion: &Completion, now: Duration) {
         let status = completion.status();
         if !status.is_success() && self.is_live() {
-            let step = Step::KeepAlive;
+            let step = AssociationStep::KeepAlive;
             return self.handle_loss(Problem::Refused { step, status, parameter: None }, now);
         }
         if let Some(keep_alive) = &mut self.keep_alive {
@@ -605,11 +605,14 @@ impl Association {
             KeepAliveAction::Wait => {}
             KeepAliveAction::Send => {
                 let command = (Command::new(AdminOpcode::KEEP_ALIVE), AdminData::None);
-                self.submit(Purpose::KeepAlive, Step::KeepAlive, command, now);
+                self.submit(Purpose::KeepAlive, AssociationStep::KeepAlive, command, now);
             }
             KeepAliveAction::Expired => {
                 let waited = self.config.keep_alive_timeout;
-                self.handle_loss(Problem::TimedOut { step: Step::KeepAlive, waited }, now);
+                self.handle_loss(
+                    Problem::TimedOut { step: AssociationStep::KeepAlive, waited },
+                    now,
+                );
             }
         }
     }
@@ -633,7 +636,7 @@ impl Association {
             _ => self.actions.push_back(Action::Event(Event::Asynchronous(event))),
         }
         debug_assert!(event.as_notice().is_none() || event.event_type() == EventType::NOTICE);
-        self.submit(Purpose::Event, Step::AwaitEvent, await_event(), now);
+        self.submit(Purpose::Event, AssociationStep::AwaitEvent, await_event(), now);
     }
 
     fn stop(&mut self, reset: bool, now: Duration) {
@@ -659,15 +662,20 @@ impl Association {
             u64::from(configuration.0),
         );
         let command = (set.to_command(), AdminData::None);
-        self.submit(Purpose::Stop, Step::Stop, command, now);
+        self.submit(Purpose::Stop, AssociationStep::Stop, command, now);
     }
 
-    fn handle_stop_completion(&mut self, step: Step, completion: &Completion, now: Duration) {
+    fn handle_stop_completion(
+        &mut self,
+        step: AssociationStep,
+        completion: &Completion,
+        now: Duration,
+    ) {
         let Phase::Stopping(mut stop) = self.phase else { return };
         if !completion.status().is_success() {
             return self.finish_stop(stop, now);
         }
-        let done = step == Step::AwaitReady && {
+        let done = step == AssociationStep::AwaitReady && {
             let status = ControllerStatus(completion.dword0());
             if stop.reset {
                 !status.ready()
@@ -678,11 +686,11 @@ impl Association {
         if done {
             return self.finish_stop(stop, now);
         }
-        if step == Step::AwaitReady {
+        if step == AssociationStep::AwaitReady {
             stop.poll_at = Some(now.saturating_add(limits::READY_POLL));
             self.phase = Phase::Stopping(stop);
         } else {
-            self.submit(Purpose::Stop, Step::AwaitReady, read_status(), now);
+            self.submit(Purpose::Stop, AssociationStep::AwaitReady, read_status(), now);
         }
     }
 
@@ -713,10 +721,14 @@ impl Association {
             self.outage = Some(Outage::begin(self.config.reconnect, live_for, now));
         }
         let Some(outage) = &mut self.outage else { return };
-        let next = if problem.is_final() && !was_live { Next::GiveUp } else { outage.next(now) };
+        let next = if problem.is_final() && !was_live {
+            ReconnectAction::GiveUp
+        } else {
+            outage.next(now)
+        };
         let retry_in = match next {
-            Next::Attempt(at) => Some(at.saturating_sub(now)),
-            Next::GiveUp => None,
+            ReconnectAction::Attempt(at) => Some(at.saturating_sub(now)),
+            ReconnectAction::GiveUp => None,
         };
         let event = if was_live {
             Event::Lost { problem: problem.clone(), retry_in }
@@ -733,8 +745,8 @@ impl Association {
             self.actions.push_back(Action::FailIo);
         }
         match next {
-            Next::Attempt(at) => self.phase = Phase::Waiting { at },
-            Next::GiveUp => self.end(Some(problem)),
+            ReconnectAction::Attempt(at) => self.phase = Phase::Waiting { at },
+            ReconnectAction::GiveUp => self.end(Some(problem)),
         }
     }
 
@@ -795,7 +807,7 @@ mod tests {
     }
 
     /// Answers until nothing is on the wire but what the controller keeps.
-    fn settle(run: &mut AssociationRun) -> Vec<Step> {
+    fn settle(run: &mut AssociationRun) -> Vec<AssociationStep> {
         let mut steps = Vec::new();
         for _ in 0..200 {
             let kept = run.wire.iter().all(|command| {
@@ -836,21 +848,21 @@ mod tests {
         assert_eq!(
             steps,
             [
-                Step::ConnectAdmin,
-                Step::ReadCapabilities,
-                Step::ReadVersion,
-                Step::Enable,
-                Step::AwaitReady,
-                Step::AwaitReady,
-                Step::IdentifyController,
-                Step::IdentifyNvmController,
-                Step::SetQueueCount,
-                Step::SetEventConfiguration,
-                Step::ListNamespaces,
-                Step::IdentifyNamespace(1),
-                Step::DescribeNamespace(1),
-                Step::IdentifyNamespace(7),
-                Step::DescribeNamespace(7),
+                AssociationStep::ConnectAdmin,
+                AssociationStep::ReadCapabilities,
+                AssociationStep::ReadVersion,
+                AssociationStep::Enable,
+                AssociationStep::AwaitReady,
+                AssociationStep::AwaitReady,
+                AssociationStep::IdentifyController,
+                AssociationStep::IdentifyNvmController,
+                AssociationStep::SetQueueCount,
+                AssociationStep::SetEventConfiguration,
+                AssociationStep::ListNamespaces,
+                AssociationStep::IdentifyNamespace(1),
+                AssociationStep::DescribeNamespace(1),
+                AssociationStep::IdentifyNamespace(7),
+                AssociationStep::DescribeNamespace(7),
             ]
         );
         let snapshot = Arc::clone(run.association.snapshot().unwrap());
@@ -983,7 +995,7 @@ mod tests {
         run.pass(ms(1));
         let problem = run.ended.flatten().expect("a problem");
         let waited = ms(1900);
-        assert_eq!(problem, Problem::TimedOut { step: Step::Open, waited });
+        assert_eq!(problem, Problem::TimedOut { step: AssociationStep::Open, waited });
     }
 
     #[test]
@@ -1001,7 +1013,8 @@ mod tests {
         run.pass(ms(1));
         assert!(!run.live);
         let Event::Lost { problem, .. } = &run.events[0] else { panic!("{:?}", run.events) };
-        let silent = Problem::TimedOut { step: Step::KeepAlive, waited: Duration::from_secs(5) };
+        let silent =
+            Problem::TimedOut { step: AssociationStep::KeepAlive, waited: Duration::from_secs(5) };
         assert_eq!(*problem, silent);
     }
 
@@ -1111,7 +1124,8 @@ mod tests {
         run.collect();
         assert!(run.live);
         let status = Status::INVALID_QUEUE_ID.with_dnr();
-        let refused = Problem::Refused { step: Step::ConnectQueue(9), status, parameter: None };
+        let refused =
+            Problem::Refused { step: AssociationStep::ConnectQueue(9), status, parameter: None };
         run.association.handle_queue_lost(1, 9, refused.clone(), run.now);
         run.collect();
         assert!(run.live, "a queue that is refused for good is not worth a new association");
@@ -1128,9 +1142,12 @@ mod tests {
             let parameter = Some(InvalidParameter::CONTROLLER_ID);
             Problem::Refused { step, status, parameter }
         };
-        assert!(refused(Step::ConnectAdmin).is_final(), "this host asks for no controller");
+        assert!(
+            refused(AssociationStep::ConnectAdmin).is_final(),
+            "this host asks for no controller"
+        );
         let mut run = live();
-        let problem = refused(Step::ConnectQueue(2));
+        let problem = refused(AssociationStep::ConnectQueue(2));
         run.association.handle_queue_lost(1, 2, problem.clone(), run.now);
         run.collect();
         assert!(!run.live && !run.open);

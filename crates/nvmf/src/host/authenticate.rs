@@ -8,8 +8,8 @@ use weft_nvme::{Command, Completion, FabricsType};
 
 use super::admin_queue::AdminData;
 use super::config::HostConfig;
-use super::problem::{Problem, Step, refused};
-use crate::auth::host::{Authenticator, Next};
+use super::problem::{AssociationStep, Problem, refused};
+use crate::auth::host::{Authenticator, HostAction};
 use crate::auth::{GeneratedPsk, Names, Policy, Random};
 
 /// What a host proves its identity with, and the controller's.
@@ -148,7 +148,10 @@ impl QueueAuthentication {
             return AuthenticationProgress::Failed(problem);
         }
         if !completion.status().is_success() {
-            return AuthenticationProgress::Failed(refused(Step::Authenticate, completion));
+            return AuthenticationProgress::Failed(refused(
+                AssociationStep::Authenticate,
+                completion,
+            ));
         }
         let next = if self.receiving {
             let Some(random) = (self.random)() else {
@@ -158,15 +161,15 @@ impl QueueAuthentication {
         } else {
             self.authenticator.sent()
         };
-        self.receiving = matches!(next, Next::Receive(_));
+        self.receiving = matches!(next, HostAction::Receive(_));
         match next {
-            Next::Send(message) => AuthenticationProgress::Submit(send(message)),
-            Next::Receive(length) => AuthenticationProgress::Submit(receive(length)),
-            Next::Done => AuthenticationProgress::Done,
-            Next::Failed(problem, None) => {
+            HostAction::Send(message) => AuthenticationProgress::Submit(send(message)),
+            HostAction::Receive(length) => AuthenticationProgress::Submit(receive(length)),
+            HostAction::Done => AuthenticationProgress::Done,
+            HostAction::Failed(problem, None) => {
                 AuthenticationProgress::Failed(Problem::Authentication(problem))
             }
-            Next::Failed(problem, Some(farewell)) => {
+            HostAction::Failed(problem, Some(farewell)) => {
                 self.problem = Some(Problem::Authentication(problem));
                 AuthenticationProgress::Submit(send(farewell))
             }

@@ -33,8 +33,8 @@ use weft_nvme::{Command, Completion, Wire};
 use super::admin_queue::AdminData;
 use super::authenticate::{AuthenticationProgress, Credentials, QueueAuthentication};
 use super::config::{ControllerKind, HostConfig};
-use super::problem::{Problem, Step, refused};
-use super::scan::{Found, Scan};
+use super::problem::{AssociationStep, Problem, refused};
+use super::scan::{Scan, ScanResult};
 use super::snapshot::{ControllerInfo, ControllerSnapshot};
 use super::{admin_commands, limits};
 
@@ -46,7 +46,7 @@ pub(super) enum Progress {
     /// Nothing yet.
     Wait,
     /// The next command.
-    Submit(Step, Request),
+    Submit(AssociationStep, Request),
     /// The authentication has made a key of TLS: the steps begin again over TLS with it.
     Secured(Box<GeneratedPsk>),
     /// The controller is ready; whether its admin queue had to be authenticated.
@@ -64,7 +64,7 @@ impl From<Problem> for Progress {
 /// One run through the steps.
 #[derive(Debug)]
 pub(super) struct Initialise {
-    step: Step,
+    step: AssociationStep,
     controller: ControllerInfo,
     ready_until: Duration,
     ready_timeout: Duration,
@@ -79,7 +79,7 @@ pub(super) struct Initialise {
 impl Initialise {
     pub(super) fn new(config: &HostConfig, has_channel: bool) -> Self {
         Self {
-            step: Step::ConnectAdmin,
+            step: AssociationStep::ConnectAdmin,
             controller: ControllerInfo::unknown(config),
             ready_until: Duration::MAX,
             ready_timeout: Duration::ZERO,
@@ -106,7 +106,7 @@ impl Initialise {
             return Progress::Wait;
         }
         self.poll_at = None;
-        Progress::Submit(Step::AwaitReady, read_status())
+        Progress::Submit(AssociationStep::AwaitReady, read_status())
     }
 
     pub(super) fn handle_completion(
@@ -123,30 +123,32 @@ impl Initialise {
             let progress = authentication.handle_completion(completion, data);
             return self.authenticated(progress);
         }
-        let may_be_refused =
-            matches!(self.step, Step::IdentifyNvmController | Step::SetEventConfiguration);
+        let may_be_refused = matches!(
+            self.step,
+            AssociationStep::IdentifyNvmController | AssociationStep::SetEventConfiguration
+        );
         if !completion.status().is_success() && !may_be_refused {
             return refused(self.step, completion).into();
         }
         match self.step {
-            Step::ConnectAdmin => self.connected(config, completion),
-            Step::ReadCapabilities => self.capabilities(completion),
-            Step::ReadVersion => self.version(completion),
-            Step::Enable => self.enabled(now),
-            Step::AwaitReady => self.status(completion, now),
-            Step::IdentifyController => self.identified(config, data),
-            Step::IdentifyNvmController => {
+            AssociationStep::ConnectAdmin => self.connected(config, completion),
+            AssociationStep::ReadCapabilities => self.capabilities(completion),
+            AssociationStep::ReadVersion => self.version(completion),
+            AssociationStep::Enable => self.enabled(now),
+            AssociationStep::AwaitReady => self.status(completion, now),
+            AssociationStep::IdentifyController => self.identified(config, data),
+            AssociationStep::IdentifyNvmController => {
                 if completion.status().is_success() {
                     self.controller.set_nvm_limits(data);
                 }
                 self.ask_queue_count(config)
             }
-            Step::SetQueueCount => self.queue_count(config, completion),
+            AssociationStep::SetQueueCount => self.queue_count(config, completion),
             _ => self.begin_scan(),
         }
     }
 
-    fn go(&mut self, step: Step, request: Request) -> Progress {
+    fn go(&mut self, step: AssociationStep, request: Request) -> Progress {
         self.step = step;
         Progress::Submit(step, request)
     }
@@ -166,7 +168,7 @@ impl Initialise {
             Ok(Some(authentication)) => {
                 let first = authentication.first();
                 self.authentication = Some(Box::new(authentication));
-                self.go(Step::Authenticate, first)
+                self.go(AssociationStep::Authenticate, first)
             }
             Ok(None) => self.read_capabilities(),
             Err(problem) => problem.into(),
@@ -175,7 +177,7 @@ impl Initialise {
 
     fn authenticated(&mut self, progress: AuthenticationProgress) -> Progress {
         match progress {
-            AuthenticationProgress::Submit(next) => self.go(Step::Authenticate, next),
+            AuthenticationProgress::Submit(next) => self.go(AssociationStep::Authenticate, next),
             AuthenticationProgress::Done => {
                 self.is_authenticated = true;
                 match self.authentication.take().map(|own| own.finish()).transpose() {
@@ -189,7 +191,7 @@ impl Initialise {
     }
 
     fn read_capabilities(&mut self) -> Progress {
-        self.go(Step::ReadCapabilities, read_property(Offset::CONTROLLER_CAPABILITIES))
+        self.go(AssociationStep::ReadCapabilities, read_property(Offset::CONTROLLER_CAPABILITIES))
     }
 
     fn capabilities(&mut self, completion: &Completion) -> Progress {
@@ -202,7 +204,7 @@ impl Initialise {
             return self.invalid_response("CAP.CSS offers no command set that is known here");
         }
         self.controller.capabilities = capabilities;
-        self.go(Step::ReadVersion, read_property(Offset::VERSION))
+        self.go(AssociationStep::ReadVersion, read_property(Offset::VERSION))
     }
 
     fn version(&mut self, completion: &Completion) -> Progress {
@@ -224,14 +226,14 @@ impl Initialise {
         self.controller.configuration = configuration;
         let offset = Offset::CONTROLLER_CONFIGURATION;
         let set = PropertySet::new(offset, PropertySize::Four, u64::from(configuration.0));
-        self.go(Step::Enable, (set.to_command(), AdminData::None))
+        self.go(AssociationStep::Enable, (set.to_command(), AdminData::None))
     }
 
     fn enabled(&mut self, now: Duration) -> Progress {
         let claimed = Duration::from_millis(self.controller.capabilities.timeout_ms().into());
         self.ready_timeout = claimed.max(limits::READY_TIMEOUT_MIN);
         self.ready_until = now.saturating_add(self.ready_timeout);
-        self.go(Step::AwaitReady, read_status())
+        self.go(AssociationStep::AwaitReady, read_status())
     }
 
     fn status(&mut self, completion: &Completion, now: Duration) -> Progress {
@@ -240,7 +242,8 @@ impl Initialise {
             return Problem::Fatal.into();
         }
         if status.ready() {
-            return self.go(Step::IdentifyController, admin_commands::identify_controller());
+            return self
+                .go(AssociationStep::IdentifyController, admin_commands::identify_controller());
         }
         if now >= self.ready_until {
             return Problem::NotReady(self.ready_timeout).into();
@@ -257,13 +260,16 @@ impl Initialise {
             return self.request_events();
         }
         if self.controller.version >= Version::V2_0 {
-            return self.go(Step::IdentifyNvmController, admin_commands::identify_nvm_controller());
+            return self.go(
+                AssociationStep::IdentifyNvmController,
+                admin_commands::identify_nvm_controller(),
+            );
         }
         self.ask_queue_count(config)
     }
 
     fn ask_queue_count(&mut self, config: &HostConfig) -> Progress {
-        self.go(Step::SetQueueCount, admin_commands::set_queue_count(config.io_queues))
+        self.go(AssociationStep::SetQueueCount, admin_commands::set_queue_count(config.io_queues))
     }
 
     fn queue_count(&mut self, config: &HostConfig, completion: &Completion) -> Progress {
@@ -274,19 +280,19 @@ impl Initialise {
 
     fn request_events(&mut self) -> Progress {
         match admin_commands::set_event_configuration(self.controller.events_offered()) {
-            Some(request) => self.go(Step::SetEventConfiguration, request),
+            Some(request) => self.go(AssociationStep::SetEventConfiguration, request),
             None => self.begin_scan(),
         }
     }
 
     fn begin_scan(&mut self) -> Progress {
         if self.controller.kind == ControllerKind::Discovery {
-            return self.done(Found::default());
+            return self.done(ScanResult::default());
         }
         let scan = self.scan.insert(Scan::new(&self.controller, false));
         match scan.poll_command() {
             Some((step, request)) => Progress::Submit(step, request),
-            None => self.done(Found::default()),
+            None => self.done(ScanResult::default()),
         }
     }
 
@@ -302,7 +308,7 @@ impl Initialise {
         self.done(found)
     }
 
-    fn done(&mut self, found: Found) -> Progress {
+    fn done(&mut self, found: ScanResult) -> Progress {
         let controller = Arc::new(self.controller.clone());
         let snapshot = Box::new(ControllerSnapshot {
             generation: 0,
@@ -362,7 +368,7 @@ pub fn check_queue_connected(
     completion: &Completion,
 ) -> Result<Option<QueueAuthentication>, Problem> {
     if !completion.status().is_success() {
-        return Err(refused(Step::ConnectQueue(queue_id), completion));
+        return Err(refused(AssociationStep::ConnectQueue(queue_id), completion));
     }
     // A controller that is live has its secure channel, if the host makes one.
     let result = ConnectResult(completion.dword0());

@@ -40,7 +40,7 @@ impl Default for ReconnectPolicy {
 
 /// What comes next after a loss or a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum ReconnectAction {
     /// Try at this time.
     Attempt(Duration),
     /// Stop trying.
@@ -92,13 +92,13 @@ impl Outage {
 
     /// What comes after the loss, or after an attempt that failed at `now`.
     #[must_use]
-    pub fn next(&self, now: Duration) -> Next {
+    pub fn next(&self, now: Duration) -> ReconnectAction {
         let delay = if self.attempts == 0 { self.first_delay } else { self.policy.reconnect_delay };
         let at = now.saturating_add(delay);
         let too_many = self.policy.attempts_max.is_some_and(|most| self.attempts >= most);
         let is_final = self.policy.ctrl_loss_tmo.is_some_and(|timeout| timeout.is_zero());
         let too_late = is_final || self.ends_at().is_some_and(|end| at > end);
-        if too_many || too_late { Next::GiveUp } else { Next::Attempt(at) }
+        if too_many || too_late { ReconnectAction::GiveUp } else { ReconnectAction::Attempt(at) }
     }
 
     /// An attempt begins.
@@ -136,17 +136,17 @@ mod tests {
     #[test]
     fn the_first_attempt_is_quick_and_the_others_keep_their_distance() {
         let mut outage = Outage::begin(ReconnectPolicy::default(), LONG, s(100));
-        assert_eq!(outage.next(s(100)), Next::Attempt(s(100) + FIRST_ATTEMPT_DELAY));
+        assert_eq!(outage.next(s(100)), ReconnectAction::Attempt(s(100) + FIRST_ATTEMPT_DELAY));
         outage.attempt();
-        assert_eq!(outage.next(s(103)), Next::Attempt(s(113)));
+        assert_eq!(outage.next(s(103)), ReconnectAction::Attempt(s(113)));
         outage.attempt();
         assert_eq!((outage.attempts(), outage.since()), (2, s(100)));
         let outage = Outage::begin(ReconnectPolicy::default(), s(9), s(100));
-        assert_eq!(outage.next(s(100)), Next::Attempt(s(110)), "it had not lasted");
+        assert_eq!(outage.next(s(100)), ReconnectAction::Attempt(s(110)), "it had not lasted");
         let policy =
             ReconnectPolicy { reconnect_delay: Duration::from_millis(5), ..Default::default() };
         let outage = Outage::begin(policy, LONG, s(1));
-        assert_eq!(outage.next(s(1)), Next::Attempt(Duration::from_millis(1005)));
+        assert_eq!(outage.next(s(1)), ReconnectAction::Attempt(Duration::from_millis(1005)));
     }
 
     #[test]
@@ -158,25 +158,28 @@ mod tests {
         };
         let mut outage = Outage::begin(policy, LONG, s(0));
         outage.attempt();
-        assert_eq!(outage.next(s(20)), Next::Attempt(s(30)));
-        assert_eq!(outage.next(s(21)), Next::GiveUp);
+        assert_eq!(outage.next(s(20)), ReconnectAction::Attempt(s(30)));
+        assert_eq!(outage.next(s(21)), ReconnectAction::GiveUp);
         outage.attempt();
         outage.attempt();
-        assert_eq!(outage.next(s(5)), Next::GiveUp);
+        assert_eq!(outage.next(s(5)), ReconnectAction::GiveUp);
         let forever = ReconnectPolicy { ctrl_loss_tmo: None, ..policy };
         let forever = Outage::begin(ReconnectPolicy { attempts_max: None, ..forever }, LONG, s(0));
-        assert!(matches!(forever.next(Duration::MAX), Next::Attempt(_)));
+        assert!(matches!(forever.next(Duration::MAX), ReconnectAction::Attempt(_)));
         let never = ReconnectPolicy { ctrl_loss_tmo: Some(s(0)), ..Default::default() };
-        assert_eq!(Outage::begin(never, LONG, s(9)).next(s(9)), Next::GiveUp);
+        assert_eq!(Outage::begin(never, LONG, s(9)).next(s(9)), ReconnectAction::GiveUp);
     }
 
     #[test]
     fn a_time_shorter_than_the_delay_has_one_attempt() {
         let policy = ReconnectPolicy { ctrl_loss_tmo: Some(s(3)), ..Default::default() };
         let mut outage = Outage::begin(policy, s(1), s(100));
-        assert_eq!((outage.next(s(100)), outage.ends_at()), (Next::Attempt(s(103)), Some(s(103))));
+        assert_eq!(
+            (outage.next(s(100)), outage.ends_at()),
+            (ReconnectAction::Attempt(s(103)), Some(s(103)))
+        );
         outage.attempt();
-        assert_eq!(outage.next(s(104)), Next::GiveUp);
+        assert_eq!(outage.next(s(104)), ReconnectAction::GiveUp);
     }
 
     #[test]

@@ -166,7 +166,7 @@ pub enum FusedPart {
 
 /// A part that is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct RequestPart {
     /// The part, for [`RequestTable::submitted`] and [`RequestTable::put_back`].
     pub id: PartId,
     /// Its request.
@@ -189,9 +189,9 @@ pub struct Part {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Issue {
     /// One command.
-    Single(Part),
+    Single(RequestPart),
     /// Two commands that must follow one another on the queue.
-    Fused(Part, Part),
+    Fused(RequestPart, RequestPart),
 }
 
 /// How a command ended, as the transport reports it.
@@ -421,7 +421,11 @@ impl RequestTable {
     }
 
     /// The command in this slot ended. Its request may now be in [`RequestTable::poll_finished`].
-    pub fn completed(&mut self, slot: u16, ending: CommandResult) -> Result<Part, UnknownSlot> {
+    pub fn completed(
+        &mut self,
+        slot: u16,
+        ending: CommandResult,
+    ) -> Result<RequestPart, UnknownSlot> {
         let place = self.slots.get_mut(usize::from(slot)).ok_or(UnknownSlot(slot))?;
         let index = core::mem::replace(place, NO_PART);
         if index == NO_PART {
@@ -457,7 +461,7 @@ impl RequestTable {
 
     /// The part that is in flight in this slot.
     #[must_use]
-    pub fn in_slot(&self, slot: u16) -> Option<Part> {
+    pub fn in_slot(&self, slot: u16) -> Option<RequestPart> {
         match self.slots.get(usize::from(slot)) {
             None | Some(&NO_PART) => None,
             Some(&index) => Some(self.part(index)),
@@ -640,7 +644,7 @@ impl RequestTable {
         Some(Issue::Fused(self.part(first), self.part(second)))
     }
 
-    fn cut(&mut self, request: u32) -> Part {
+    fn cut(&mut self, request: u32) -> RequestPart {
         let entry = &mut self.requests[request as usize];
         let skipped = entry.cut;
         let rest = entry.nlb - skipped;
@@ -678,10 +682,10 @@ impl RequestTable {
         }
     }
 
-    fn part(&self, index: u32) -> Part {
+    fn part(&self, index: u32) -> RequestPart {
         let entry = &self.parts[index as usize];
         let request = &self.requests[entry.request as usize];
-        Part {
+        RequestPart {
             id: PartId(index),
             request: RequestId(entry.request),
             kind: request.kind,
@@ -781,7 +785,7 @@ mod tests {
     };
     const SUCCESS: CommandResult = CommandResult::Status(Status::SUCCESS);
 
-    fn single(table: &mut RequestTable, slot: u16) -> Part {
+    fn single(table: &mut RequestTable, slot: u16) -> RequestPart {
         match table.next(1) {
             Some(Issue::Single(part)) => {
                 table.submitted(part.id, slot, 0);
@@ -791,7 +795,7 @@ mod tests {
         }
     }
 
-    fn fused(table: &mut RequestTable) -> (Part, Part) {
+    fn fused(table: &mut RequestTable) -> (RequestPart, RequestPart) {
         assert_eq!(table.next(1), None, "a pair needs two slots");
         match table.next(2) {
             Some(Issue::Fused(first, second)) => {
@@ -807,7 +811,7 @@ mod tests {
     fn a_large_request_becomes_parts_and_ends_once() {
         let mut table = RequestTable::new(4);
         let id = table.begin(Kind::Write, 100, 20, &LIMITS);
-        let parts: Vec<Part> = (0..3).map(|slot| single(&mut table, slot)).collect();
+        let parts: Vec<RequestPart> = (0..3).map(|slot| single(&mut table, slot)).collect();
         let ranges: Vec<_> = parts.iter().map(|p| (p.slba, p.nlb, p.skipped)).collect();
         assert_eq!(ranges, [(100, 8, 0), (108, 8, 8), (116, 4, 16)]);
         assert!(parts.iter().all(|part| !part.whole));

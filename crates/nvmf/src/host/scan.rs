@@ -21,37 +21,43 @@ use weft_nvme::{Command, Completion, Status, Wire};
 
 use super::access::AccessStates;
 use super::admin_queue::AdminData;
-use super::problem::{Problem, Step, refused};
-use super::snapshot::{ControllerInfo, ControllerSnapshot, NamespaceInfo, Namespaces, Unusable};
+use super::problem::{AssociationStep, Problem, refused};
+use super::snapshot::{
+    ControllerInfo, ControllerSnapshot, NamespaceInfo, Namespaces, UnusableNamespaces,
+};
 use super::{admin_commands, limits};
 
 /// A scan in progress.
 #[derive(Debug)]
 pub(super) struct Scan {
     controller: ControllerInfo,
-    next: Option<Step>,
-    asked: Step,
+    next: Option<AssociationStep>,
+    asked: AssociationStep,
     waiting: VecDeque<u32>,
     /// The last full list's last namespace: there may be more behind it.
     more_after: Option<u32>,
     listed: usize,
     identify: Vec<u8>,
     found: Namespaces,
-    unusable: Unusable,
+    unusable: UnusableNamespaces,
     access: AccessStates,
 }
 
 /// What a scan has found.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ScanResult {
     pub(super) namespaces: Namespaces,
-    pub(super) unusable: Unusable,
+    pub(super) unusable: UnusableNamespaces,
     pub(super) access: AccessStates,
 }
 
 impl Scan {
     pub(super) fn new(controller: &ControllerInfo, read_log: bool) -> Self {
-        let first = if read_log { Step::ReadChangedNamespaces } else { Step::ListNamespaces };
+        let first = if read_log {
+            AssociationStep::ReadChangedNamespaces
+        } else {
+            AssociationStep::ListNamespaces
+        };
         Self {
             controller: controller.clone(),
             next: Some(first),
@@ -61,7 +67,7 @@ impl Scan {
             listed: 0,
             identify: Vec::new(),
             found: Namespaces::new(),
-            unusable: Unusable::new(),
+            unusable: UnusableNamespaces::new(),
             access: AccessStates::default(),
         }
     }
@@ -69,7 +75,7 @@ impl Scan {
     /// A scan of the access states alone; the namespaces are those of before.
     pub(super) fn of_access(before: &ControllerSnapshot) -> Self {
         Self {
-            next: before.controller.access_log_bytes.map(|_| Step::ReadAccessLog),
+            next: before.controller.access_log_bytes.map(|_| AssociationStep::ReadAccessLog),
             found: before.namespaces.clone(),
             unusable: before.unusable.clone(),
             access: before.access.clone(),
@@ -78,16 +84,16 @@ impl Scan {
     }
 
     /// The next command, once the last one was answered; `None` when the scan is complete.
-    pub(super) fn poll_command(&mut self) -> Option<(Step, (Command, AdminData))> {
+    pub(super) fn poll_command(&mut self) -> Option<(AssociationStep, (Command, AdminData))> {
         let step = self.next.take()?;
         self.asked = step;
         let request = match step {
-            Step::ReadAccessLog => {
+            AssociationStep::ReadAccessLog => {
                 admin_commands::access_log(self.controller.access_log_bytes.unwrap_or(0))
             }
-            Step::ReadChangedNamespaces => admin_commands::changed_namespaces(),
-            Step::IdentifyNamespace(nsid) => admin_commands::identify_namespace(nsid),
-            Step::DescribeNamespace(nsid) => admin_commands::describe_namespace(nsid),
+            AssociationStep::ReadChangedNamespaces => admin_commands::changed_namespaces(),
+            AssociationStep::IdentifyNamespace(nsid) => admin_commands::identify_namespace(nsid),
+            AssociationStep::DescribeNamespace(nsid) => admin_commands::describe_namespace(nsid),
             _ => admin_commands::list_namespaces(self.more_after.unwrap_or(0)),
         };
         Some((step, request))
@@ -101,7 +107,7 @@ impl Scan {
         let status = completion.status();
         match self.asked {
             // If it is refused or wrong, the states that were known go on.
-            Step::ReadAccessLog => {
+            AssociationStep::ReadAccessLog => {
                 let page = status.is_success().then_some(data);
                 let read = |page| AccessStates::read(page, &self.controller.identify);
                 if let Some(access) = page.and_then(read) {
@@ -109,18 +115,20 @@ impl Scan {
                 }
             }
             // Refused or not: the list follows.
-            Step::ReadChangedNamespaces => self.next = Some(Step::ListNamespaces),
-            Step::IdentifyNamespace(nsid) => {
+            AssociationStep::ReadChangedNamespaces => {
+                self.next = Some(AssociationStep::ListNamespaces)
+            }
+            AssociationStep::IdentifyNamespace(nsid) => {
                 if status.is_success() {
                     self.identify = data.to_vec();
-                    self.next = Some(Step::DescribeNamespace(nsid));
+                    self.next = Some(AssociationStep::DescribeNamespace(nsid));
                 } else if status.code() == StatusCode::INVALID_NAMESPACE {
                     self.go_on();
                 } else {
                     return Err(refused(self.asked, completion));
                 }
             }
-            Step::DescribeNamespace(nsid) => {
+            AssociationStep::DescribeNamespace(nsid) => {
                 if status.code() == StatusCode::INVALID_NAMESPACE {
                     self.go_on();
                 } else if !self.may_lack_descriptors(status) {
@@ -140,8 +148,8 @@ impl Scan {
         Ok(())
     }
 
-    pub(super) fn finish(self) -> Found {
-        Found { namespaces: self.found, unusable: self.unusable, access: self.access }
+    pub(super) fn finish(self) -> ScanResult {
+        ScanResult { namespaces: self.found, unusable: self.unusable, access: self.access }
     }
 
     /// Controllers older than 1.3 have no descriptors, and may refuse with any status. For others
@@ -194,9 +202,9 @@ impl Scan {
 
     fn go_on(&mut self) {
         self.next = match self.waiting.pop_front() {
-            Some(nsid) => Some(Step::IdentifyNamespace(nsid)),
-            None if self.more_after.is_some() => Some(Step::ListNamespaces),
-            None => self.controller.access_log_bytes.map(|_| Step::ReadAccessLog),
+            Some(nsid) => Some(AssociationStep::IdentifyNamespace(nsid)),
+            None if self.more_after.is_some() => Some(AssociationStep::ListNamespaces),
+            None => self.controller.access_log_bytes.map(|_| AssociationStep::ReadAccessLog),
         };
     }
 }
@@ -218,19 +226,19 @@ mod tests {
         version: Version,
         status: Status,
         change: &mut dyn FnMut(u32, &mut identify::Namespace),
-    ) -> Result<(Namespaces, Unusable), Problem> {
+    ) -> Result<(Namespaces, UnusableNamespaces), Problem> {
         let mut controller = ControllerInfo::unknown(&config());
         controller.version = version;
         let mut scan = Scan::new(&controller, false);
         let mut peer = Peer::new();
         while let Some((step, (command, _))) = scan.poll_command() {
             let (completion, mut data) = match step {
-                Step::DescribeNamespace(_) if !status.is_success() => {
+                AssociationStep::DescribeNamespace(_) if !status.is_success() => {
                     (Completion::new(0, status), Vec::new())
                 }
                 _ => peer.answer(&command),
             };
-            if let Step::IdentifyNamespace(nsid) = step {
+            if let AssociationStep::IdentifyNamespace(nsid) = step {
                 let mut identify = *identify::Namespace::view(&data).unwrap();
                 change(nsid, &mut identify);
                 data = identify.bytes().to_vec();

@@ -21,7 +21,7 @@ use super::request_table::BlockLimits;
 pub type Namespaces = BTreeMap<u32, Arc<NamespaceInfo>>;
 
 /// Namespaces that this host cannot use, each with the reason.
-pub type Unusable = BTreeMap<u32, &'static str>;
+pub type UnusableNamespaces = BTreeMap<u32, &'static str>;
 
 /// A controller and its namespaces.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub struct ControllerSnapshot {
     /// Its active namespaces.
     pub namespaces: Namespaces,
     /// Namespaces that are left out.
-    pub unusable: Unusable,
+    pub unusable: UnusableNamespaces,
     /// How well the controller reaches its namespaces, if the host follows that.
     pub access: AccessStates,
 }

@@ -10,7 +10,7 @@ use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, NvmOpcode, Status};
 
 use super::{CommandError, DeviceCommand, DeviceOperation, IoAction, IoQueue, Transfer, error};
-use crate::reservation::{Operation, Refused};
+use crate::reservation::{Operation, Refusals};
 use crate::subsystem::{CopyLimits, NamespaceView, SubsystemLimits, exponent_bytes, page_exponent};
 
 /// The limits of a controller that commands are held against, in bytes.
@@ -154,7 +154,7 @@ impl IoQueue {
             operation if operation.modifies() => self.check_writable(namespace),
             DeviceOperation::Read { .. }
             | DeviceOperation::Compare { .. }
-            | DeviceOperation::Verify { .. } => self.check_access(namespace, Refused::READS),
+            | DeviceOperation::Verify { .. } => self.check_access(namespace, Refusals::READS),
             _ => Ok(()),
         }
     }
@@ -183,7 +183,7 @@ impl IoQueue {
     /// written last, durable or not.
     fn check_read(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
-        self.check_access(namespace, Refused::READS)?;
+        self.check_access(namespace, Refusals::READS)?;
         let read = ReadWrite::from_command(command);
         let (slba, nlb) = (read.slba, read.nlb());
         let length = self.check_blocks(command, namespace, slba, nlb, Direction::ToHost)?;
@@ -207,7 +207,7 @@ impl IoQueue {
 
     fn check_compare(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
-        self.check_access(namespace, Refused::READS)?;
+        self.check_access(namespace, Refusals::READS)?;
         let compare = ReadWrite::from_command(command);
         let (slba, nlb) = (compare.slba, compare.nlb());
         let length = self.check_blocks(command, namespace, slba, nlb, Direction::FromHost)?;
@@ -224,7 +224,7 @@ impl IoQueue {
             return Ok(if any { IoAction::FlushAll { command_id } } else { done });
         }
         let namespace = self.namespace(nsid)?;
-        self.check_access(namespace, Refused::WRITES)?;
+        self.check_access(namespace, Refusals::WRITES)?;
         if !namespace.capabilities.volatile_cache {
             return Ok(done);
         }
@@ -272,7 +272,7 @@ impl IoQueue {
 
     fn check_verify(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
-        self.check_access(namespace, Refused::READS)?;
+        self.check_access(namespace, Refusals::READS)?;
         let verify = ReadWrite::from_command(command);
         let (slba, nlb) = (verify.slba, verify.nlb());
         check_range(namespace, slba, nlb)?;
@@ -372,14 +372,14 @@ impl IoQueue {
         if namespace.is_write_protected() {
             return Err(WRITE_PROTECTED);
         }
-        self.check_access(namespace, Refused::WRITES)
+        self.check_access(namespace, Refusals::WRITES)
     }
 
     /// The reservation of a namespace may refuse what the host wants.
     pub(super) fn check_access(
         &self,
         namespace: &NamespaceView,
-        what: Refused,
+        what: Refusals,
     ) -> Result<(), CommandError> {
         match self.access.refuses(namespace.nsid, what) {
             false => Ok(()),

@@ -5,7 +5,7 @@ use weft_nvme::{Command, Status, Wire};
 
 use super::check::{DATA_LENGTH, DIRECTIVE, Direction, RANGE, SIZE, check_range, device_command};
 use super::{CommandError, DeviceCommand, DeviceOperation, IoQueue, Transfer, error};
-use crate::reservation::Refused;
+use crate::reservation::Refusals;
 use crate::subsystem::{COPY_RANGES_MAX, NamespaceView};
 
 /// The descriptor format whose ranges are of the namespace that is written.
@@ -147,7 +147,7 @@ impl IoQueue {
         if from.blocks < range.slba.saturating_add(u64::from(range.nlb)) {
             return Err(RANGE);
         }
-        self.check_access(from, Refused::READS)?;
+        self.check_access(from, Refusals::READS)?;
         Ok(from)
     }
 }

@@ -7,7 +7,7 @@ use weft_nvme::sgl::Descriptor;
 use weft_nvme::status::StatusCode;
 
 use super::*;
-use crate::reservation::Refused;
+use crate::reservation::Refusals;
 use crate::subsystem::NamespaceView;
 use crate::subsystem::test_support::view;
 
@@ -603,10 +603,10 @@ fn a_copy_is_checked_again_with_each_piece() {
         "another namespace in its place"
     );
     let conflict = Err(Status::RESERVATION_CONFLICT.with_dnr());
-    for (nsid, what) in [(7, Refused::READS), (1, Refused::WRITES)] {
+    for (nsid, what) in [(7, Refusals::READS), (1, Refusals::WRITES)] {
         queue.access.set(nsid, what);
         assert_eq!(queue.recheck_copy(&command, &range(7)), conflict, "{nsid}");
-        queue.access.set(nsid, Refused::NONE);
+        queue.access.set(nsid, Refusals::NONE);
     }
     let mut view = test_view();
     view.namespaces.get_mut(1).expect("there").write_protected = true;

@@ -42,7 +42,7 @@ pub struct Remote {
 
 /// One transfer between contiguous local memory and contiguous memory of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct RemoteTransfer {
     /// Bytes from the beginning of the command's data.
     pub offset: u32,
     /// How many bytes.
@@ -75,12 +75,12 @@ impl Remote {
     }
 
     /// The transfers for the first `length` bytes.
-    pub fn parts(&self, length: u32) -> impl Iterator<Item = Part> + '_ {
+    pub fn parts(&self, length: u32) -> impl Iterator<Item = RemoteTransfer> + '_ {
         let blocks = self.blocks.iter().take(usize::from(self.count));
         let mut offset = 0;
         blocks.map_while(move |block| {
             let length = block.length.min(length.saturating_sub(offset));
-            let part = Part { offset, length, address: block.address, key: block.key };
+            let part = RemoteTransfer { offset, length, address: block.address, key: block.key };
             offset = offset.saturating_add(length);
             (length > 0).then_some(part)
         })
@@ -184,8 +184,8 @@ mod tests {
             panic!()
         };
         assert_eq!((remote.length(), remote.invalidate()), (4096, Some(7)));
-        let parts: Vec<Part> = remote.parts(4096).collect();
-        assert_eq!(parts, [Part { offset: 0, length: 4096, address: 0x1000, key: 7 }]);
+        let parts: Vec<RemoteTransfer> = remote.parts(4096).collect();
+        assert_eq!(parts, [RemoteTransfer { offset: 0, length: 4096, address: 0x1000, key: 7 }]);
         assert_eq!(remote.parts(512).next().unwrap().length, 512);
         assert_eq!(remote.parts(0).count(), 0);
         let Ok(Data::Remote(kept)) = of(Descriptor::keyed(0x1000, 1, 7, false), &[]) else {
@@ -205,9 +205,12 @@ mod tests {
         ]);
         let Ok(Data::Remote(remote)) = of(last_segment(0, 48), &capsule) else { panic!() };
         assert_eq!((remote.length(), remote.invalidate()), (1536, Some(2)));
-        let parts: Vec<Part> = remote.parts(600).collect();
-        let first = Part { offset: 0, length: 512, address: 0x1000, key: 1 };
-        assert_eq!(parts, [first, Part { offset: 512, length: 88, address: 0x3000, key: 2 }]);
+        let parts: Vec<RemoteTransfer> = remote.parts(600).collect();
+        let first = RemoteTransfer { offset: 0, length: 512, address: 0x1000, key: 1 };
+        assert_eq!(
+            parts,
+            [first, RemoteTransfer { offset: 512, length: 88, address: 0x3000, key: 2 }]
+        );
         assert_eq!(remote.parts(1536).map(|part| part.length).sum::<u32>(), 1536);
         assert!(matches!(of(last_segment(16, 32), &capsule), Ok(Data::Remote(_))));
     }

@@ -13,7 +13,7 @@ pub(super) fn count_entry() {
     ENTRIES.set(ENTRIES.get() + 1);
 }
 
-fn entry(address: &str, port_id: u16) -> Registered {
+fn entry(address: &str, port_id: u16) -> RegisteredEntry {
     let endpoint = Endpoint {
         transport_type: TransportType::TCP,
         address_family: AddressFamily::IPV4,
@@ -22,19 +22,19 @@ fn entry(address: &str, port_id: u16) -> Registered {
         port_id,
     };
     let entry = DiscoveryEntry::new(SubsystemType::NVM, &nqn(SUBSYSTEM), &endpoint, 32);
-    Registered::basic(entry)
+    RegisteredEntry::basic(entry)
 }
 
-fn of_host(address: &str) -> Registered {
+fn of_host(address: &str) -> RegisteredEntry {
     let head = ExtendedAttribute {
         raw_kind: U16::new(ExtendedAttributeType::HOST_ID.0),
         length: U16::new(16),
     };
     let attribute_bytes = [head.bytes(), &[7; 16]].concat();
-    Registered { attributes: 1, attribute_bytes, ..entry(address, 0) }
+    RegisteredEntry { attributes: 1, attribute_bytes, ..entry(address, 0) }
 }
 
-fn change(task: DiscoveryTask, entries: &[Registered]) -> Change {
+fn change(task: DiscoveryTask, entries: &[RegisteredEntry]) -> Change {
     let entity = Entity {
         kind: EntityType::DIRECT,
         id: nqn(HOST),
@@ -189,7 +189,7 @@ fn registrations_end_after_their_association() {
 #[test]
 fn there_is_no_room_for_more_than_the_bounds() {
     let mut all = Registrations::default();
-    let many = |host: usize, count: usize| -> Vec<Registered> {
+    let many = |host: usize, count: usize| -> Vec<RegisteredEntry> {
         (0..count).map(|at| entry(&format!("10.{host}.{}.{}", at / 256, at % 256), 1)).collect()
     };
     let too_many = Err(Status::INSUFFICIENT_DISCOVERY_RESOURCES);
@@ -213,7 +213,7 @@ fn the_bytes_of_an_entry_are_bounded() {
     let of = |length: u16| {
         let head = ExtendedAttribute { raw_kind: U16::new(0xff00), length: U16::new(length) };
         let attribute_bytes = [head.bytes(), &vec![7; usize::from(length)]].concat();
-        let entry = Registered { attributes: 1, attribute_bytes, ..entry("192.0.2.1", 1) };
+        let entry = RegisteredEntry { attributes: 1, attribute_bytes, ..entry("192.0.2.1", 1) };
         read(&change(REGISTER, &[entry])).map(|read| read.entries.len())
     };
     let most = u16::try_from(ATTRIBUTE_BYTES_MAX - ExtendedAttribute::SIZE).expect("16 bits");
@@ -227,7 +227,7 @@ fn the_bytes_of_an_entry_are_bounded() {
 #[test]
 fn a_command_costs_what_its_host_has() {
     let mut all = Registrations::default();
-    let many = |host: usize| -> Vec<Registered> {
+    let many = |host: usize| -> Vec<RegisteredEntry> {
         (0..ENTRIES_OF_HOST_MAX).map(|at| entry(&format!("10.0.{host}.{at}"), 1)).collect()
     };
     let name = |host: usize| nqn(&format!("nqn.host{host}"));

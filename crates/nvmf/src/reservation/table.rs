@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use weft_nvme::Nqn;
 
-use super::{HostId, Refused, Reservations};
+use super::{HostId, Refusals, Reservations};
 use crate::subsystem::NSID_MAX;
 
 /// What is refused to a host, for each namespace: the words that its queues look at.
@@ -18,7 +18,7 @@ pub struct HostAccess(OnceLock<Box<[AtomicU8]>>);
 
 impl HostAccess {
     /// Whether such a command to a namespace is refused.
-    pub(crate) fn refuses(&self, nsid: u32, what: Refused) -> bool {
+    pub(crate) fn refuses(&self, nsid: u32, what: Refusals) -> bool {
         match self.0.get() {
             None => false,
             Some(words) => is_refused(words, nsid, what),
@@ -26,8 +26,8 @@ impl HostAccess {
     }
 
     /// Release: what was done for the change before is seen by the queues.
-    pub(crate) fn set(&self, nsid: u32, refused: Refused) {
-        if refused == Refused::NONE && self.0.get().is_none() {
+    pub(crate) fn set(&self, nsid: u32, refused: Refusals) {
+        if refused == Refusals::NONE && self.0.get().is_none() {
             return;
         }
         let words = self.0.get_or_init(|| (0..=NSID_MAX).map(|_| AtomicU8::new(0)).collect());
@@ -38,7 +38,7 @@ impl HostAccess {
 }
 
 #[cold]
-fn is_refused(words: &[AtomicU8], nsid: u32, what: Refused) -> bool {
+fn is_refused(words: &[AtomicU8], nsid: u32, what: Refusals) -> bool {
     let word = words.get(nsid as usize).map(|word| word.load(Ordering::Acquire));
     word.is_some_and(|word| word & what.0 != 0)
 }

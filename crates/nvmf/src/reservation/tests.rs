@@ -61,7 +61,7 @@ fn all_types() -> impl Iterator<Item = Type> {
 /// The table of the specification: holder, another registrant, a host that is not registered.
 #[test]
 fn each_type_refuses_what_it_reserves() {
-    let (none, writes, all) = (Refused::NONE, Refused::WRITES, Refused::ALL);
+    let (none, writes, all) = (Refusals::NONE, Refusals::WRITES, Refusals::ALL);
     for (kind, expected) in [
         (Type::WRITE_EXCLUSIVE, [none, writes, writes]),
         (Type::EXCLUSIVE_ACCESS, [none, all, all]),
@@ -156,7 +156,7 @@ fn a_preempted_holder_is_unregistered_and_told() {
             let mut state = held_by_a(kind);
             let request = acquire(action, kind, key(B), key(A));
             assert_eq!(run(&mut state, B, &request), Ok(vec![(A, taken)]));
-            assert_eq!(state.held(), Some(Held { kind, holder: B }));
+            assert_eq!(state.held(), Some(CurrentReservation { kind, holder: B }));
             assert!(!state.registrants().contains_key(&A));
             // The type changes: those who stay are told as well.
             let other = ReservationType(kind.0 % 6 + 1);
@@ -171,13 +171,13 @@ fn a_preempted_holder_is_unregistered_and_told() {
         // A registrant that does not hold it only loses its registration.
         let third = acquire(AcquireAction::PREEMPT, kind, key(B), key(C));
         assert_eq!(run(&mut state, B, &third), Ok(vec![(C, taken)]));
-        assert_eq!(state.held(), Some(Held { kind, holder: A }));
+        assert_eq!(state.held(), Some(CurrentReservation { kind, holder: A }));
         // A holder changes the type of its own reservation.
         let other = ReservationType(kind.0 % 6 + 1);
         let own = acquire(AcquireAction::PREEMPT, other, key(A), key(A));
         let released = NoticeKind::RESERVATION_RELEASED;
         assert_eq!(run(&mut state, A, &own), Ok(vec![(B, released)]));
-        assert_eq!(state.held(), Some(Held { kind: other, holder: A }));
+        assert_eq!(state.held(), Some(CurrentReservation { kind: other, holder: A }));
     }
 }
 
@@ -191,7 +191,10 @@ fn what_all_registrants_hold_is_preempted_by_the_key_zero() {
         assert_eq!(state.held().map(|held| held.kind), Some(kind), "the others hold it still");
         let all = acquire(AcquireAction::PREEMPT, Type::EXCLUSIVE_ACCESS, key(B), 0);
         assert_eq!(run(&mut state, B, &all), Ok(vec![(C, taken)]));
-        assert_eq!(state.held(), Some(Held { kind: Type::EXCLUSIVE_ACCESS, holder: B }));
+        assert_eq!(
+            state.held(),
+            Some(CurrentReservation { kind: Type::EXCLUSIVE_ACCESS, holder: B })
+        );
         assert_eq!(state.registrants().len(), 1);
     }
 }
@@ -251,7 +254,10 @@ fn what_persists_needs_a_place() {
     assert_eq!(state.apply(A, &Request { operation, current: 0, other: 1 }, false), Ok(vec![]));
     assert!(!state.persists());
     assert_eq!(
-        Reservations::restored(BTreeMap::new(), Some(Held { kind: Type::NONE, holder: A })),
+        Reservations::restored(
+            BTreeMap::new(),
+            Some(CurrentReservation { kind: Type::NONE, holder: A })
+        ),
         None
     );
 }
@@ -271,19 +277,19 @@ fn registrants_are_bounded() {
 fn the_table_tells_every_host_what_is_refused() {
     let table = ReservationTable::default();
     let (a, other) = (table.access(&A), table.access(&[9; 16]));
-    assert!(!other.refuses(1, Refused::ALL));
+    assert!(!other.refuses(1, Refusals::ALL));
     let none = table.get(1);
     let held = held_by_a(Type::WRITE_EXCLUSIVE);
     assert_eq!(table.change(1, &none, held.clone()), Some(vec![[9; 16]]), "who loses");
     assert_eq!(table.change(1, &none, Reservations::default()), None, "it has changed meanwhile");
-    assert!(!a.refuses(1, Refused::ALL));
-    assert!(other.refuses(1, Refused::WRITES) && !other.refuses(1, Refused::READS));
-    assert!(!other.refuses(2, Refused::ALL), "another namespace");
+    assert!(!a.refuses(1, Refusals::ALL));
+    assert!(other.refuses(1, Refusals::WRITES) && !other.refuses(1, Refusals::READS));
+    assert!(!other.refuses(2, Refusals::ALL), "another namespace");
     let late = table.access(&B);
-    assert!(late.refuses(1, Refused::WRITES), "a host that comes later");
+    assert!(late.refuses(1, Refusals::WRITES), "a host that comes later");
     assert!(Arc::ptr_eq(&late, &table.access(&B)));
     assert_eq!(table.change(1, &held, Reservations::default()), Some(vec![]));
-    assert!(!other.refuses(1, Refused::ALL) && !late.refuses(1, Refused::ALL));
+    assert!(!other.refuses(1, Refusals::ALL) && !late.refuses(1, Refusals::ALL));
 }
 
 /// A namespace that comes back has its reservations still; another one of its number has not.
@@ -292,9 +298,9 @@ fn reservations_are_those_of_a_namespace() {
     let table = ReservationTable::default();
     table.serve(1, [1; 16], held_by_a(Type::EXCLUSIVE_ACCESS));
     let b = table.access(&B);
-    assert!(b.refuses(1, Refused::READS), "restored");
+    assert!(b.refuses(1, Refusals::READS), "restored");
     table.serve(1, [1; 16], Reservations::default());
-    assert!(b.refuses(1, Refused::READS), "the same one");
+    assert!(b.refuses(1, Refusals::READS), "the same one");
     table.serve(1, [2; 16], Reservations::default());
-    assert!(!b.refuses(1, Refused::READS));
+    assert!(!b.refuses(1, Refusals::READS));
 }

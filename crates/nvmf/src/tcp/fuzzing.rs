@@ -321,7 +321,7 @@ impl TargetModel {
     fn feed(&mut self, mut bytes: &[u8]) {
         loop {
             match self.session.handle_input(&mut bytes, &mut self.reader) {
-                Ok(target::Received::Starved) => break,
+                Ok(target::SessionEvent::Starved) => break,
                 Ok(received) => self.check(&received),
                 Err(error) => {
                     self.session.terminate(&error, &mut self.reader);
@@ -332,19 +332,19 @@ impl TargetModel {
         assert!(bytes.is_empty());
     }
 
-    fn check(&mut self, received: &target::Received<'_>) {
+    fn check(&mut self, received: &target::SessionEvent<'_>) {
         assert!(!self.ended, "something came after the end");
         match *received {
-            target::Received::Starved => {}
-            target::Received::Initialized(negotiated) => self.initialize(&negotiated),
-            target::Received::Command { slot, data_length, .. } => {
+            target::SessionEvent::Starved => {}
+            target::SessionEvent::Initialized(negotiated) => self.initialize(&negotiated),
+            target::SessionEvent::Command { slot, data_length, .. } => {
                 let state = match data_length {
                     0 => SlotModel::Owned,
                     left => SlotModel::Capsule { left },
                 };
                 assert_eq!(self.slots.insert(slot, state), None, "the slot was taken");
             }
-            target::Received::Data { slot, offset, piece } => {
+            target::SessionEvent::Data { slot, offset, piece } => {
                 let length = u32::try_from(piece.len()).expect("short");
                 match self.slots.get_mut(&slot).expect("a slot in flight") {
                     SlotModel::Capsule { left } => *left -= length,
@@ -354,18 +354,18 @@ impl TargetModel {
                     SlotModel::Owned => panic!("data for a command that awaits none"),
                 }
             }
-            target::Received::CapsuleEnd { slot, .. } => {
+            target::SessionEvent::CapsuleEnd { slot, .. } => {
                 let state = self.slots.insert(slot, SlotModel::Owned);
                 assert_eq!(state, Some(SlotModel::Capsule { left: 0 }));
             }
-            target::Received::TransferEnd { slot, .. } => {
+            target::SessionEvent::TransferEnd { slot, .. } => {
                 let state = self.slots.insert(slot, SlotModel::Owned);
                 assert!(matches!(state, Some(SlotModel::Receiving { .. })));
                 if let Some(SlotModel::Receiving { abandoned: true, .. }) = state {
                     self.respond(slot);
                 }
             }
-            target::Received::Terminated { .. } => self.ended = true,
+            target::SessionEvent::Terminated { .. } => self.ended = true,
         }
     }
 
@@ -528,7 +528,7 @@ impl HostModel {
     fn feed(&mut self, mut bytes: &[u8]) {
         loop {
             match self.session.handle_input(&mut bytes) {
-                Ok(host::Received::Starved) => break,
+                Ok(host::SessionEvent::Starved) => break,
                 Ok(received) => self.check(&received),
                 Err(error) => {
                     self.session.terminate(&error, &mut self.reader);
@@ -539,11 +539,11 @@ impl HostModel {
         assert!(bytes.is_empty());
     }
 
-    fn check(&mut self, received: &host::Received<'_>) {
+    fn check(&mut self, received: &host::SessionEvent<'_>) {
         assert!(!self.ended, "something came after the end");
         match *received {
-            host::Received::Starved => {}
-            host::Received::Ready(negotiated) => {
+            host::SessionEvent::Starved => {}
+            host::SessionEvent::Ready(negotiated) => {
                 self.reader.framing.set_parameters(Parameters {
                     header_digest: negotiated.header_digest,
                     data_digest: negotiated.data_digest,
@@ -555,17 +555,17 @@ impl HostModel {
                     negotiated.host_alignment,
                 );
             }
-            host::Received::Data { slot, offset, piece } => {
+            host::SessionEvent::Data { slot, offset, piece } => {
                 let (_, data, done) = self.commands.get_mut(&slot).expect("a slot in flight");
                 assert_eq!(offset, *done, "data twice or with a gap");
                 *done += u32::try_from(piece.len()).expect("short");
                 assert!(matches!(data, host::Data::FromController(length) if *done <= *length));
             }
-            host::Received::Completed { slot, completion, received, .. } => {
+            host::SessionEvent::Completed { slot, completion, received, .. } => {
                 let (id, _, done) = self.commands.remove(&slot).expect("a slot in flight");
                 assert_eq!((completion.command_id.get(), received), (id, done));
             }
-            host::Received::Terminated { .. } => self.ended = true,
+            host::SessionEvent::Terminated { .. } => self.ended = true,
         }
     }
 }

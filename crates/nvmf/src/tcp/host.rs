@@ -1,7 +1,7 @@
 //! The host's side of a connection.
 //!
-//! A slot is busy from [`Session::submit`] to [`Received::Completed`]. Between them, data comes or
-//! goes:
+//! A slot is busy from [`Session::submit`] to [`SessionEvent::Completed`]. Between them, data comes
+//! or goes:
 //!
 //! ```text
 //!   FromController: C2HData ... C2HData(LAST) CapsuleResp     or  ... C2HData(LAST, SUCCESS)
@@ -67,8 +67,8 @@ pub enum Data {
 
 /// A command that was submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Submitted {
-    /// The command's slot, until [`Received::Completed`].
+pub struct SubmittedCommand {
+    /// The command's slot, until [`SessionEvent::Completed`].
     pub slot: u16,
     /// Whether all of its data is to follow the header now, with its digest.
     pub in_capsule: bool,
@@ -76,7 +76,7 @@ pub struct Submitted {
 
 /// What was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Received<'a> {
+pub enum SessionEvent<'a> {
     /// Nothing more: all input has been taken.
     Starved,
     /// ICResp: commands may be submitted.
@@ -245,7 +245,7 @@ impl Session {
         mut command: Command,
         data: Data,
         sink: &mut impl Sink,
-    ) -> Option<Submitted> {
+    ) -> Option<SubmittedCommand> {
         if self.phase != Phase::Ready {
             return None;
         }
@@ -272,7 +272,7 @@ impl Session {
         };
         command.data_pointer = descriptor;
         self.encoder.put_command(&command, capsule, sink);
-        Some(Submitted { slot, in_capsule: capsule > 0 })
+        Some(SubmittedCommand { slot, in_capsule: capsule > 0 })
     }
 
     /// The digest that follows `payload`, if the connection has data digests.
@@ -316,16 +316,19 @@ impl Session {
 
     /// Takes input up to the next event.
     ///
-    /// To be called until it returns [`Received::Starved`]. After an error or
-    /// [`Received::Terminated`] all input is ignored.
-    pub fn handle_input<'a>(&mut self, input: &mut &'a [u8]) -> Result<Received<'a>, FatalError> {
+    /// To be called until it returns [`SessionEvent::Starved`]. After an error or
+    /// [`SessionEvent::Terminated`] all input is ignored.
+    pub fn handle_input<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+    ) -> Result<SessionEvent<'a>, FatalError> {
         loop {
             if self.phase == Phase::Ended {
                 *input = &[];
-                return Ok(Received::Starved);
+                return Ok(SessionEvent::Starved);
             }
             let received = match self.framing.next(input) {
-                Ok(Progress::Starved) => return Ok(Received::Starved),
+                Ok(Progress::Starved) => return Ok(SessionEvent::Starved),
                 Ok(Progress::Header(header)) => self.handle_header(header),
                 Ok(Progress::Data { offset, piece }) => Ok(self.handle_data(offset, piece)),
                 Ok(Progress::End { intact }) => Ok(self.handle_end(intact)),
@@ -364,12 +367,15 @@ impl Session {
         encode::put_termination(Kind::H2CTerminateRequest, error, self.framing.header(), sink);
     }
 
-    fn handle_header<'a>(&mut self, header: Header) -> Result<Option<Received<'a>>, FatalError> {
+    fn handle_header<'a>(
+        &mut self,
+        header: Header,
+    ) -> Result<Option<SessionEvent<'a>>, FatalError> {
         match (self.phase, header) {
             (_, Header::Terminate { status, information }) => {
                 self.phase = Phase::Ended;
                 self.current = Current::None;
-                Ok(Some(Received::Terminated { status, information }))
+                Ok(Some(SessionEvent::Terminated { status, information }))
             }
             (Phase::AwaitingResponse, Header::Response) => self.handle_response().map(Some),
             (Phase::AwaitingResponse, _) => Err(FatalError::sequence("a PDU came before ICResp")),
@@ -383,7 +389,7 @@ impl Session {
         }
     }
 
-    fn handle_response<'a>(&mut self) -> Result<Received<'a>, FatalError> {
+    fn handle_response<'a>(&mut self) -> Result<SessionEvent<'a>, FatalError> {
         let negotiated = self.config.parameters.accept(self.framing.layout()?)?;
         self.framing.set_parameters(Parameters {
             header_digest: negotiated.header_digest,
@@ -397,13 +403,13 @@ impl Session {
         );
         self.negotiated = Some(negotiated);
         self.phase = Phase::Ready;
-        Ok(Received::Ready(negotiated))
+        Ok(SessionEvent::Ready(negotiated))
     }
 
     fn handle_completion<'a>(
         &mut self,
         completion: Completion,
-    ) -> Result<Received<'a>, FatalError> {
+    ) -> Result<SessionEvent<'a>, FatalError> {
         let slot = self
             .find(completion.command_id.get())
             .ok_or(FatalError::field(COMPLETION_COMMAND_ID, "no such command is in flight"))?;
@@ -463,16 +469,16 @@ impl Session {
         Ok(())
     }
 
-    fn handle_data<'a>(&mut self, done: u32, piece: &'a [u8]) -> Option<Received<'a>> {
+    fn handle_data<'a>(&mut self, done: u32, piece: &'a [u8]) -> Option<SessionEvent<'a>> {
         match self.current {
             Current::None => None,
             Current::Transfer { slot, header } => {
-                Some(Received::Data { slot, offset: header.offset + done, piece })
+                Some(SessionEvent::Data { slot, offset: header.offset + done, piece })
             }
         }
     }
 
-    fn handle_end<'a>(&mut self, intact: bool) -> Option<Received<'a>> {
+    fn handle_end<'a>(&mut self, intact: bool) -> Option<SessionEvent<'a>> {
         let current = std::mem::replace(&mut self.current, Current::None);
         let Current::Transfer { slot, header } = current else { return None };
         let entry = self.slots.get_mut(usize::from(slot))?;
@@ -492,7 +498,7 @@ impl Session {
         self.command_id(slot).filter(|current| *current == id).map(|_| slot)
     }
 
-    fn complete<'a>(&mut self, slot: u16, completion: Completion) -> Received<'a> {
+    fn complete<'a>(&mut self, slot: u16, completion: Completion) -> SessionEvent<'a> {
         let entry = &mut self.slots[usize::from(slot)];
         entry.busy = false;
         let received = match entry.data {
@@ -501,7 +507,7 @@ impl Session {
         };
         let intact = entry.intact;
         self.free.push(slot);
-        Received::Completed { slot, completion, received, intact }
+        SessionEvent::Completed { slot, completion, received, intact }
     }
 }
 

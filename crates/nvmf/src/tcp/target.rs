@@ -64,13 +64,13 @@ impl Default for Config {
 
 /// What was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Received<'a> {
+pub enum SessionEvent<'a> {
     /// Nothing more: all input has been taken.
     Starved,
     /// ICReq; ICResp has been written to the sink.
     Initialized(Negotiated),
     /// A command, which is [`Session::command`]. If it has in-capsule data, pieces and
-    /// [`Received::CapsuleEnd`] follow.
+    /// [`SessionEvent::CapsuleEnd`] follow.
     Command {
         /// The command's slot, until [`Session::release`].
         slot: u16,
@@ -223,7 +223,7 @@ impl Session {
         self.slots.len() - self.free.len()
     }
 
-    /// The submission queue entry of the latest [`Received::Command`], until more is taken.
+    /// The submission queue entry of the latest [`SessionEvent::Command`], until more is taken.
     #[must_use]
     pub fn command(&self) -> Option<&Command> {
         self.framing.layout().ok().map(|capsule: &CapsuleCommand| &capsule.command)
@@ -237,20 +237,20 @@ impl Session {
 
     /// Takes input up to the next event; what is to be sent goes to `sink`.
     ///
-    /// To be called until it returns [`Received::Starved`]. After an error or
-    /// [`Received::Terminated`] all input is ignored.
+    /// To be called until it returns [`SessionEvent::Starved`]. After an error or
+    /// [`SessionEvent::Terminated`] all input is ignored.
     pub fn handle_input<'a>(
         &mut self,
         input: &mut &'a [u8],
         sink: &mut impl Sink,
-    ) -> Result<Received<'a>, FatalError> {
+    ) -> Result<SessionEvent<'a>, FatalError> {
         loop {
             if self.phase == Phase::Ended {
                 *input = &[];
-                return Ok(Received::Starved);
+                return Ok(SessionEvent::Starved);
             }
             let received = match self.framing.next(input) {
-                Ok(Progress::Starved) => return Ok(Received::Starved),
+                Ok(Progress::Starved) => return Ok(SessionEvent::Starved),
                 Ok(Progress::Header(header)) => self.handle_header(header, sink),
                 Ok(Progress::Data { offset, piece }) => Ok(self.handle_data(offset, piece)),
                 Ok(Progress::End { intact }) => Ok(self.handle_end(intact, sink)),
@@ -285,7 +285,7 @@ impl Session {
     }
 
     /// Asks for `length` bytes of a command's data, in as many R2Ts as it takes.
-    /// [`Received::TransferEnd`] says that all of it has come; until then the slot must not be
+    /// [`SessionEvent::TransferEnd`] says that all of it has come; until then the slot must not be
     /// released.
     pub fn request_data(&mut self, slot: u16, length: u32, sink: &mut impl Sink) {
         let Some(entry) = self.slots.get_mut(usize::from(slot)) else { return };
@@ -299,7 +299,7 @@ impl Session {
     }
 
     /// Asks for no more of a command's data than has been asked for already. Returns whether
-    /// [`Received::TransferEnd`] is still to come before the slot can be released.
+    /// [`SessionEvent::TransferEnd`] is still to come before the slot can be released.
     pub fn abandon(&mut self, slot: u16) -> bool {
         let Some(entry) = self.slots.get_mut(usize::from(slot)) else { return false };
         entry.length = entry.requested;
@@ -382,12 +382,12 @@ impl Session {
         &mut self,
         header: Header,
         sink: &mut impl Sink,
-    ) -> Result<Option<Received<'a>>, FatalError> {
+    ) -> Result<Option<SessionEvent<'a>>, FatalError> {
         match (self.phase, header) {
             (_, Header::Terminate { status, information }) => {
                 self.phase = Phase::Ended;
                 self.current = Current::None;
-                Ok(Some(Received::Terminated { status, information }))
+                Ok(Some(SessionEvent::Terminated { status, information }))
             }
             (Phase::AwaitingRequest, Header::Request) => self.handle_request(sink).map(Some),
             (Phase::AwaitingRequest, _) => Err(FatalError::sequence("a PDU came before ICReq")),
@@ -400,7 +400,7 @@ impl Session {
         }
     }
 
-    fn handle_request<'a>(&mut self, sink: &mut impl Sink) -> Result<Received<'a>, FatalError> {
+    fn handle_request<'a>(&mut self, sink: &mut impl Sink) -> Result<SessionEvent<'a>, FatalError> {
         let (response, negotiated) = self.config.parameters.answer(self.framing.layout()?)?;
         sink.put(response.bytes());
         self.framing.set_parameters(Parameters {
@@ -415,10 +415,10 @@ impl Session {
         );
         self.negotiated = Some(negotiated);
         self.phase = Phase::Ready;
-        Ok(Received::Initialized(negotiated))
+        Ok(SessionEvent::Initialized(negotiated))
     }
 
-    fn handle_command<'a>(&mut self, data_length: u32) -> Result<Received<'a>, FatalError> {
+    fn handle_command<'a>(&mut self, data_length: u32) -> Result<SessionEvent<'a>, FatalError> {
         let command_id = self.framing.layout::<CapsuleCommand>()?.command.command_id.get();
         if data_length > self.config.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES) {
             return Err(FatalError::limit("in-capsule data is longer than IOCCSZ allows"));
@@ -440,7 +440,7 @@ impl Session {
         entry.command_id = command_id;
         entry.phase = if data_length > 0 { SlotPhase::Capsule } else { SlotPhase::Owned };
         self.current = if data_length > 0 { Current::Capsule { slot } } else { Current::None };
-        Ok(Received::Command { slot, data_length })
+        Ok(SessionEvent::Command { slot, data_length })
     }
 
     fn handle_data_header(&mut self, data: &DataPdu) -> Result<(), FatalError> {
@@ -476,23 +476,23 @@ impl Session {
         Ok(())
     }
 
-    fn handle_data<'a>(&mut self, done: u32, piece: &'a [u8]) -> Option<Received<'a>> {
+    fn handle_data<'a>(&mut self, done: u32, piece: &'a [u8]) -> Option<SessionEvent<'a>> {
         match self.current {
             Current::None => None,
-            Current::Capsule { slot } => Some(Received::Data { slot, offset: done, piece }),
+            Current::Capsule { slot } => Some(SessionEvent::Data { slot, offset: done, piece }),
             Current::Transfer { slot, offset, .. } => {
-                Some(Received::Data { slot, offset: offset + done, piece })
+                Some(SessionEvent::Data { slot, offset: offset + done, piece })
             }
         }
     }
 
-    fn handle_end<'a>(&mut self, intact: bool, sink: &mut impl Sink) -> Option<Received<'a>> {
+    fn handle_end<'a>(&mut self, intact: bool, sink: &mut impl Sink) -> Option<SessionEvent<'a>> {
         match std::mem::replace(&mut self.current, Current::None) {
             Current::None => None,
             Current::Capsule { slot } => {
                 let entry = self.slots.get_mut(usize::from(slot))?;
                 entry.phase = SlotPhase::Owned;
-                Some(Received::CapsuleEnd { slot, intact })
+                Some(SessionEvent::CapsuleEnd { slot, intact })
             }
             Current::Transfer { slot, index, length, .. } => {
                 self.slots.get_mut(usize::from(slot))?.intact &= intact;
@@ -508,7 +508,7 @@ impl Session {
         index: usize,
         length: u32,
         sink: &mut impl Sink,
-    ) -> Option<Received<'a>> {
+    ) -> Option<SessionEvent<'a>> {
         let entry = self.slots.get_mut(usize::from(slot))?;
         let outstanding = entry.outstanding.get_mut(index)?;
         let request = outstanding.as_mut()?;
@@ -523,7 +523,7 @@ impl Session {
             return None;
         }
         entry.phase = SlotPhase::Owned;
-        Some(Received::TransferEnd { slot, intact: entry.intact })
+        Some(SessionEvent::TransferEnd { slot, intact: entry.intact })
     }
 
     fn request_more(&mut self, slot: u16, sink: &mut impl Sink) {

@@ -3,14 +3,14 @@
 //! One [`FileOperation`] is one operation of the caller. It may take several steps: the rest of a
 //! short transfer, or another method of zeroing where a file system does not support the first.
 
-use crate::driver::step::Step;
+use crate::driver::step::KernelRequest;
 use crate::limits::ZERO_BYTES;
 use crate::mapping::Mapping;
 use crate::operation::{Operation, Outcome, ReactorCompletion, Token};
 use crate::passthrough::{self, Commands, DeallocatedRange};
 use crate::pool::Buffer;
 use crate::slab::{Key, Slab};
-use crate::ublk::Place;
+use crate::ublk::QueueInfo;
 use rustix::fs::{FallocateFlags, FileType};
 use rustix::io::Errno;
 use std::fs::File;
@@ -29,7 +29,7 @@ pub(crate) struct OpenFile {
     /// Whether completions of reads and writes are polled.
     is_polled: bool,
     /// What it is of a ublk device.
-    ublk: Option<Place>,
+    ublk: Option<QueueInfo>,
     /// What it is without the block layer.
     commands: Option<Commands>,
 }
@@ -47,7 +47,7 @@ impl OpenFile {
     }
 
     /// A queue of a ublk device.
-    pub(crate) fn ublk(file: Arc<File>, place: Place) -> Self {
+    pub(crate) fn ublk(file: Arc<File>, place: QueueInfo) -> Self {
         Self { ublk: Some(place), ..Self::new(file, false) }
     }
 
@@ -214,43 +214,43 @@ impl FileOperation {
     }
 
     /// The next request to the kernel.
-    pub(crate) fn step(&mut self) -> Step {
+    pub(crate) fn step(&mut self) -> KernelRequest {
         let (offset, length) = self.range();
         let (offset, length) = (offset + self.done, length - self.done);
         match &self.operation {
             Operation::Read { buffer, range, .. } => {
                 let (memory, len) = self.memory(buffer, range);
-                Step::Read { memory, len, offset }
+                KernelRequest::Read { memory, len, offset }
             }
             Operation::Write { buffer, range, durable, .. } => {
                 let (memory, len) = self.memory(buffer, range);
-                Step::Write { memory, len, offset, durable: *durable }
+                KernelRequest::Write { memory, len, offset, durable: *durable }
             }
             Operation::Discard { .. }
                 if self.file.is_block_device || self.file.commands.is_some() =>
             {
-                Step::DeviceDiscard { offset, length }
+                KernelRequest::DeviceDiscard { offset, length }
             }
-            Operation::Discard { .. } => Step::Allocate { flags: hole(), offset, length },
+            Operation::Discard { .. } => KernelRequest::Allocate { flags: hole(), offset, length },
             Operation::WriteZeroes { .. } => match self.way {
-                ZeroMethod::PunchHole => Step::Allocate { flags: hole(), offset, length },
+                ZeroMethod::PunchHole => KernelRequest::Allocate { flags: hole(), offset, length },
                 ZeroMethod::ZeroRange => {
                     let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-                    Step::Allocate { flags, offset, length }
+                    KernelRequest::Allocate { flags, offset, length }
                 }
-                ZeroMethod::Device => Step::DeviceZero { offset, length },
+                ZeroMethod::Device => KernelRequest::DeviceZero { offset, length },
                 ZeroMethod::Write => {
                     let (memory, most) = zeroes();
                     let len = usize::try_from(length).map_or(most, |length| length.min(most));
-                    Step::Write { memory, len, offset, durable: false }
+                    KernelRequest::Write { memory, len, offset, durable: false }
                 }
             },
             Operation::FetchUblk { tag, result, buffer, .. } => {
                 let queue = self.file.ublk.map_or(u16::MAX, |place| place.queue);
                 let memory = buffer.pointer();
-                Step::FetchUblk { queue, tag: *tag, result: *result, memory }
+                KernelRequest::FetchUblk { queue, tag: *tag, result: *result, memory }
             }
-            _ => Step::Sync,
+            _ => KernelRequest::Sync,
         }
     }
 
@@ -261,7 +261,7 @@ impl FileOperation {
         let unmaps = matches!(self.operation, Operation::WriteZeroes { unmap: true, .. });
         let mut none = [0; 16];
         let range = match step {
-            Step::DeviceDiscard { .. } => &mut **self.deallocated.get_or_insert_default(),
+            KernelRequest::DeviceDiscard { .. } => &mut **self.deallocated.get_or_insert_default(),
             _ => &mut none,
         };
         let (command, covered) = commands.command(step, unmaps, range);
@@ -418,13 +418,16 @@ mod tests {
     fn a_short_read_goes_on_where_it_stopped() {
         let pool = Pool::new(1).unwrap();
         let mut operation = read(&pool, false);
-        let Step::Read { memory: start, len: 4096, offset: 1000 } = operation.step() else {
+        let KernelRequest::Read { memory: start, len: 4096, offset: 1000 } = operation.step()
+        else {
             panic!()
         };
         assert!(operation.advance(Ok(96)).is_none());
         assert!(operation.advance(Err(Errno::INTR)).is_none());
         assert!(operation.advance(Err(Errno::AGAIN)).is_none());
-        let Step::Read { memory, len: 4000, offset: 1096 } = operation.step() else { panic!() };
+        let KernelRequest::Read { memory, len: 4000, offset: 1096 } = operation.step() else {
+            panic!()
+        };
         assert_eq!(memory.addr(), start.addr() + 96);
         assert!(matches!(operation.advance(Ok(4000)), Some(Ok(()))));
         let completion = operation.end(Ok(()));
@@ -456,13 +459,14 @@ mod tests {
             let mut operation =
                 begin(false, |file| Operation::WriteZeroes { file, offset: 7, length, unmap });
             for expected in flags {
-                let Step::Allocate { flags, offset: 7, length: asked } = operation.step() else {
+                let KernelRequest::Allocate { flags, offset: 7, length: asked } = operation.step()
+                else {
                     panic!()
                 };
                 assert_eq!((flags, asked), (expected, length));
                 assert!(operation.advance(Err(Errno::OPNOTSUPP)).is_none());
             }
-            let Step::Write { memory, len: ZERO_BYTES, offset: 7, durable: false } =
+            let KernelRequest::Write { memory, len: ZERO_BYTES, offset: 7, durable: false } =
                 operation.step()
             else {
                 panic!()
@@ -471,7 +475,7 @@ mod tests {
             let bytes = unsafe { std::slice::from_raw_parts(memory, ZERO_BYTES) };
             assert!(bytes.iter().all(|byte| *byte == 0));
             assert!(operation.advance(Ok(ZERO_BYTES as u64)).is_none());
-            assert!(matches!(operation.step(), Step::Write { len: 5, .. }));
+            assert!(matches!(operation.step(), KernelRequest::Write { len: 5, .. }));
             assert!(matches!(operation.advance(Ok(5)), Some(Ok(()))));
         }
     }

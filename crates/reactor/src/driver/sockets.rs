@@ -53,7 +53,7 @@ pub(crate) struct Sockets {
     /// How many sockets are express.
     express: usize,
     scratch: Vec<Key>,
-    hot: Hot,
+    hot: HotStreams,
     connect_limits: Timers<Key>,
     pool: Pool,
     receive_bytes: usize,
@@ -64,13 +64,13 @@ pub(crate) struct Sockets {
 
 /// Which streams are hot: the last one that had bytes, until when, and until when there are others.
 #[derive(Debug, Default)]
-struct Hot {
+struct HotStreams {
     last: Option<Key>,
     until: Duration,
     several_until: Duration,
 }
 
-impl Hot {
+impl HotStreams {
     fn had_bytes(&mut self, key: Key, now: Duration) {
         if self.last != Some(key) && now < self.until {
             self.several_until = now + HOT_TIME;
@@ -165,7 +165,7 @@ impl Sockets {
             sliced: VecDeque::new(),
             express: 0,
             scratch: Vec::new(),
-            hot: Hot::default(),
+            hot: HotStreams::default(),
             connect_limits: Timers::new(),
             pool,
             receive_bytes: receive_bytes.clamp(RECEIVE_BYTES_MIN, BUFFER_BYTES_MAX),

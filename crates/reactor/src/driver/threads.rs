@@ -2,7 +2,7 @@
 //! requests to block devices that io_uring does not support.
 
 use crate::driver::files::FileOperation;
-use crate::driver::step::Step;
+use crate::driver::step::KernelRequest;
 use crate::mailbox::Waker;
 use crate::operation::{ReactorCompletion, Token};
 use crate::slab::{Key, Slab};
@@ -46,7 +46,7 @@ struct Queue {
 struct Job {
     key: Key,
     descriptor: RawFd,
-    step: Step,
+    step: KernelRequest,
 }
 
 // SAFETY: the pointers in a step lead to memory that the operation owns until its completion, and
@@ -213,29 +213,29 @@ fn execute_job(job: &Job) -> Result<u64, Errno> {
     // SAFETY: the operation that this job is a step of keeps the file open (see `Job`).
     let descriptor = unsafe { BorrowedFd::borrow_raw(job.descriptor) };
     match job.step {
-        Step::Read { memory, len, offset } => {
+        KernelRequest::Read { memory, len, offset } => {
             // SAFETY: the memory belongs to the operation, nobody else touches it (see `Job`),
             // and a buffer's memory is initialised.
             let bytes = unsafe { std::slice::from_raw_parts_mut(memory, len) };
             Ok(rustix::io::pread(descriptor, bytes, offset)? as u64)
         }
-        Step::Write { memory, len, offset, durable } => {
+        KernelRequest::Write { memory, len, offset, durable } => {
             // SAFETY: as for reading; here nobody writes to it.
             let bytes = unsafe { std::slice::from_raw_parts(memory, len) };
             let flags = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
             Ok(rustix::io::pwritev2(descriptor, &[IoSlice::new(bytes)], offset, flags)? as u64)
         }
-        Step::Sync => rustix::fs::fdatasync(descriptor).map(|()| 0),
-        Step::Allocate { flags, offset, length } => {
+        KernelRequest::Sync => rustix::fs::fdatasync(descriptor).map(|()| 0),
+        KernelRequest::Allocate { flags, offset, length } => {
             rustix::fs::fallocate(descriptor, flags, offset, length).map(|()| 0)
         }
-        Step::DeviceDiscard { offset, length } => {
+        KernelRequest::DeviceDiscard { offset, length } => {
             block_request::<BLKDISCARD>(descriptor, offset, length)
         }
-        Step::DeviceZero { offset, length } => {
+        KernelRequest::DeviceZero { offset, length } => {
             block_request::<BLKZEROOUT>(descriptor, offset, length)
         }
-        Step::FetchUblk { .. } => Err(Errno::OPNOTSUPP),
+        KernelRequest::FetchUblk { .. } => Err(Errno::OPNOTSUPP),
     }
 }
 
@@ -271,7 +271,7 @@ mod tests {
         let file = File::options().write(true).open(path).unwrap();
         let write = |durable| {
             let memory = name.as_ptr();
-            let step = Step::Write { memory, len: name.len(), offset: 0, durable };
+            let step = KernelRequest::Write { memory, len: name.len(), offset: 0, durable };
             let key = Slab::new().insert(());
             execute_job(&Job { key, descriptor: file.as_raw_fd(), step })
         };

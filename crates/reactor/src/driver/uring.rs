@@ -15,7 +15,7 @@ use self::side::{CommandRing, PolledRing};
 use crate::driver::Wait;
 use crate::driver::files::FileOperation;
 use crate::driver::poller::{Poller, Ready, timespec};
-use crate::driver::step::Step;
+use crate::driver::step::KernelRequest;
 use crate::driver::threads::Threads;
 use crate::limits::{COMPLETION_ENTRIES, SUBMISSION_ENTRIES};
 use crate::mailbox::Waker;
@@ -300,15 +300,15 @@ impl Uring {
             }
             return;
         }
-        let is_polled =
-            operation.is_polled() && matches!(step, Step::Read { .. } | Step::Write { .. });
+        let is_polled = operation.is_polled()
+            && matches!(step, KernelRequest::Read { .. } | KernelRequest::Write { .. });
         let descriptor = Fd(operation.descriptor().as_raw_fd());
         let entry = file_entry(descriptor, step).user_data(key.bits() | KIND_FILE << KIND_SHIFT);
         if let Some(polled) = self.polled.as_mut().filter(|_| is_polled) {
             return polled.push(entry);
         }
         self.push(entry);
-        if matches!(step, Step::FetchUblk { .. }) {
+        if matches!(step, KernelRequest::FetchUblk { .. }) {
             // All of a turn go together.
             return;
         }
@@ -557,28 +557,30 @@ fn watch_entry(descriptor: BorrowedFd<'_>, events: PollFlags, data: u64) -> sque
         .user_data(data)
 }
 
-fn file_entry(descriptor: Fd, step: Step) -> squeue::Entry {
+fn file_entry(descriptor: Fd, step: KernelRequest) -> squeue::Entry {
     let length_of = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     match step {
-        Step::Read { memory, len, offset } => {
+        KernelRequest::Read { memory, len, offset } => {
             opcode::Read::new(descriptor, memory, length_of(len)).offset(offset).build()
         }
-        Step::Write { memory, len, offset, durable } => {
+        KernelRequest::Write { memory, len, offset, durable } => {
             let flags = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
             opcode::Write::new(descriptor, memory, length_of(len))
                 .offset(offset)
                 .rw_flags(flags.bits().cast_signed())
                 .build()
         }
-        Step::Sync => opcode::Fsync::new(descriptor).flags(FsyncFlags::DATASYNC).build(),
-        Step::Allocate { flags, offset, length } => opcode::Fallocate::new(descriptor, length)
-            .offset(offset)
-            .mode(flags.bits().cast_signed())
-            .build(),
-        Step::DeviceDiscard { .. } | Step::DeviceZero { .. } => {
+        KernelRequest::Sync => opcode::Fsync::new(descriptor).flags(FsyncFlags::DATASYNC).build(),
+        KernelRequest::Allocate { flags, offset, length } => {
+            opcode::Fallocate::new(descriptor, length)
+                .offset(offset)
+                .mode(flags.bits().cast_signed())
+                .build()
+        }
+        KernelRequest::DeviceDiscard { .. } | KernelRequest::DeviceZero { .. } => {
             unreachable!("these are done by threads")
         }
-        Step::FetchUblk { queue, tag, result, memory } => {
+        KernelRequest::FetchUblk { queue, tag, result, memory } => {
             let operation = if result.is_some() { COMMIT_AND_FETCH_REQ } else { FETCH_REQ };
             let mut command = [0; 16];
             command[..2].copy_from_slice(&queue.to_ne_bytes());
@@ -617,7 +619,7 @@ mod tests {
     use rustix::fs::FallocateFlags;
 
     /// Opcode, descriptor, offset, length and flags as the kernel reads them.
-    fn fields(step: Step) -> (u8, i32, u64, u32, u32) {
+    fn fields(step: KernelRequest) -> (u8, i32, u64, u32, u32) {
         let entry = file_entry(Fd(7), step);
         // SAFETY: an entry is a submission queue entry of the kernel's, 64 bytes of plain numbers
         // (`transmute` checks the size).
@@ -655,14 +657,16 @@ mod tests {
     #[cfg(target_endian = "little")]
     fn the_kernel_is_asked_for_what_was_asked() {
         let null = std::ptr::null_mut();
-        let read = fields(Step::Read { memory: null, len: 512, offset: 1 << 40 });
+        let read = fields(KernelRequest::Read { memory: null, len: 512, offset: 1 << 40 });
         assert_eq!(read, (opcode::Read::CODE, 7, 1 << 40, 512, 0));
-        let write = |durable| fields(Step::Write { memory: null, len: 512, offset: 4096, durable });
+        let write = |durable| {
+            fields(KernelRequest::Write { memory: null, len: 512, offset: 4096, durable })
+        };
         assert_eq!(write(false), (opcode::Write::CODE, 7, 4096, 512, 0));
         assert_eq!(write(true), (opcode::Write::CODE, 7, 4096, 512, DSYNC));
-        assert_eq!(fields(Step::Sync), (opcode::Fsync::CODE, 7, 0, 0, DATASYNC));
+        assert_eq!(fields(KernelRequest::Sync), (opcode::Fsync::CODE, 7, 0, 0, DATASYNC));
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let hole = fields(Step::Allocate { flags, offset: 8192, length: 1 << 33 });
+        let hole = fields(KernelRequest::Allocate { flags, offset: 8192, length: 1 << 33 });
         assert_eq!(hole, (opcode::Fallocate::CODE, 7, 8192, flags.bits(), 0));
     }
 
@@ -671,7 +675,7 @@ mod tests {
     fn a_tag_is_fetched_with_its_buffer_and_the_result_of_its_last_request() {
         let memory = std::ptr::without_provenance_mut(0x1122_3344_5566_7000);
         let fetch = |result| {
-            let step = Step::FetchUblk { queue: 3, tag: 0x105, result, memory };
+            let step = KernelRequest::FetchUblk { queue: 3, tag: 0x105, result, memory };
             let entry = file_entry(Fd(7), step);
             // SAFETY: as in `fields`.
             let bytes: [u8; 64] = unsafe { std::mem::transmute(entry) };

@@ -182,22 +182,24 @@ fn compare_and_write_excludes_itself() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum RegionOperation {
     Write(u64, Vec<u8>),
     Zero(u64, u64),
     Discard(u64, u64),
     CompareAndWrite(u64, usize, u8, bool),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = RegionOperation> {
     let offset = 0..40_000u64;
     prop_oneof![
         (offset.clone(), proptest::collection::vec(any::<u8>(), 0..9000))
-            .prop_map(|(offset, bytes)| Step::Write(offset, bytes)),
-        (offset.clone(), 0..20_000u64).prop_map(|(offset, len)| Step::Zero(offset, len)),
-        (offset.clone(), 0..20_000u64).prop_map(|(offset, len)| Step::Discard(offset, len)),
-        (offset, 0..3000usize, any::<u8>(), any::<bool>())
-            .prop_map(|(offset, len, mark, spoil)| Step::CompareAndWrite(offset, len, mark, spoil)),
+            .prop_map(|(offset, bytes)| RegionOperation::Write(offset, bytes)),
+        (offset.clone(), 0..20_000u64).prop_map(|(offset, len)| RegionOperation::Zero(offset, len)),
+        (offset.clone(), 0..20_000u64)
+            .prop_map(|(offset, len)| RegionOperation::Discard(offset, len)),
+        (offset, 0..3000usize, any::<u8>(), any::<bool>()).prop_map(
+            |(offset, len, mark, spoil)| RegionOperation::CompareAndWrite(offset, len, mark, spoil)
+        ),
     ]
 }
 
@@ -214,20 +216,20 @@ proptest! {
         };
         for step in steps {
             match step {
-                Step::Write(offset, bytes) => {
+                RegionOperation::Write(offset, bytes) => {
                     region.write(offset, &bytes);
                     let range = cut(offset, bytes.len());
                     model[range.clone()].copy_from_slice(&bytes[..range.len()]);
                 }
-                Step::Zero(offset, count) => {
+                RegionOperation::Zero(offset, count) => {
                     region.zero(offset, count);
                     model[cut(offset, usize::try_from(count).unwrap())].fill(0);
                 }
-                Step::Discard(offset, count) => {
+                RegionOperation::Discard(offset, count) => {
                     region.discard(offset, count);
                     model[cut(offset, usize::try_from(count).unwrap())].fill(0);
                 }
-                Step::CompareAndWrite(offset, count, mark, spoil) => {
+                RegionOperation::CompareAndWrite(offset, count, mark, spoil) => {
                     let range = cut(offset, count);
                     let mut compare = model[range.clone()].to_vec();
                     if spoil && let Some(byte) = compare.last_mut() {

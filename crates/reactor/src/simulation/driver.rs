@@ -2,7 +2,7 @@
 
 use super::conditions::SimulatedFile;
 use super::network::{End, SocketEntry};
-use super::state::{Event, Express, Notice, State};
+use super::state::{Event, ExpressWork, Notice, State};
 use crate::driver::{Driver, Wait, unserved};
 use crate::limits::SEND_SLICE_BYTES;
 use crate::mailbox::Waker;
@@ -46,7 +46,7 @@ pub(crate) struct SimulatedDriver {
     /// To be tried in the next turn.
     runnable: Vec<Key>,
     /// What is apart from the others.
-    express: Express,
+    express: ExpressWork,
     /// Those that have more to send.
     sliced: VecDeque<Key>,
     files: Slab<SimulatedFile>,
@@ -104,7 +104,7 @@ impl SimulatedDriver {
             sockets: Slab::new(),
             tokens: NumberMap::default(),
             runnable: Vec::new(),
-            express: Express::default(),
+            express: ExpressWork::default(),
             sliced: VecDeque::new(),
             files: Slab::new(),
             operations: Slab::new(),

@@ -29,7 +29,7 @@ pub struct Detached {
 
 /// What somebody between the ends of a connection makes of bytes that one of them has sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Intercepted {
+pub enum Interception {
     /// These arrive at the other end.
     Forward(Vec<u8>),
     /// These arrive at the end that has sent.
@@ -42,7 +42,7 @@ pub enum Intercepted {
 #[derive(Default)]
 pub(super) struct Interceptor(pub(super) Option<Intercept>);
 
-pub(super) type Intercept = Box<dyn FnMut(Duration, [SocketAddr; 2], Vec<u8>) -> Vec<Intercepted>>;
+pub(super) type Intercept = Box<dyn FnMut(Duration, [SocketAddr; 2], Vec<u8>) -> Vec<Interception>>;
 
 impl std::fmt::Debug for Interceptor {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -255,9 +255,9 @@ impl State {
         };
         for arrival in intercept(now, [end.local, end.remote], bytes) {
             match arrival {
-                Intercepted::Forward(bytes) => self.send_to(peer, key, bytes),
-                Intercepted::Back(bytes) => self.transmit(key, bytes),
-                Intercepted::Cut => self.break_connection(key),
+                Interception::Forward(bytes) => self.send_to(peer, key, bytes),
+                Interception::Back(bytes) => self.transmit(key, bytes),
+                Interception::Cut => self.break_connection(key),
             }
         }
     }

@@ -39,7 +39,7 @@ pub(crate) struct State {
     /// Ends that are moved between reactors; dropping one closes it.
     pub(super) detached: Vec<(Key, Weak<()>)>,
     now: Duration,
-    events: BinaryHeap<Reverse<Scheduled>>,
+    events: BinaryHeap<Reverse<ScheduledEvent>>,
     order: u64,
     fingerprint: u64,
     reactors: Vec<ReactorState>,
@@ -77,7 +77,7 @@ pub(super) enum Event {
 
 /// What of a reactor is handed out apart from the rest: sockets, and operations on files.
 #[derive(Debug, Default)]
-pub(super) struct Express {
+pub(super) struct ExpressWork {
     pub(super) sockets: Vec<Key>,
     pub(super) operations: Vec<Key>,
 }
@@ -93,27 +93,27 @@ pub(super) enum Notice {
 }
 
 #[derive(Debug)]
-struct Scheduled {
+struct ScheduledEvent {
     at: Duration,
     order: u64,
     event: Event,
 }
 
-impl PartialEq for Scheduled {
+impl PartialEq for ScheduledEvent {
     fn eq(&self, other: &Self) -> bool {
         self.order == other.order
     }
 }
 
-impl Eq for Scheduled {}
+impl Eq for ScheduledEvent {}
 
-impl PartialOrd for Scheduled {
+impl PartialOrd for ScheduledEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Scheduled {
+impl Ord for ScheduledEvent {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.order).cmp(&(other.at, other.order))
     }
@@ -210,7 +210,7 @@ impl State {
 
     pub(super) fn schedule(&mut self, at: Duration, event: Event) {
         self.order += 1;
-        self.events.push(Reverse(Scheduled { at, order: self.order, event }));
+        self.events.push(Reverse(ScheduledEvent { at, order: self.order, event }));
     }
 
     /// A latency with its random part.
@@ -238,21 +238,21 @@ impl State {
     }
 
     /// Takes the first notice, but for those of what is express.
-    pub(super) fn take_notice(&mut self, reactor: usize, express: &Express) -> Option<Notice> {
+    pub(super) fn take_notice(&mut self, reactor: usize, express: &ExpressWork) -> Option<Notice> {
         let notices = &mut self.reactors[reactor].notices;
         let at = notices.iter().position(|notice| !is_change(notice, express))?;
         notices.remove(at)
     }
 
     /// Takes the first of these.
-    pub(super) fn take_change(&mut self, reactor: usize, express: &Express) -> Option<Notice> {
+    pub(super) fn take_change(&mut self, reactor: usize, express: &ExpressWork) -> Option<Notice> {
         let notices = &mut self.reactors[reactor].notices;
         let at = notices.iter().position(|notice| is_change(notice, express))?;
         notices.remove(at)
     }
 
     /// Whether there is such a notice.
-    pub(super) fn has_change(&self, reactor: usize, express: &Express) -> bool {
+    pub(super) fn has_change(&self, reactor: usize, express: &ExpressWork) -> bool {
         self.reactors[reactor].notices.iter().any(|notice| is_change(notice, express))
     }
 
@@ -278,7 +278,9 @@ impl State {
     }
 
     fn run_next_event(&mut self) -> bool {
-        let Some(Reverse(Scheduled { at, event, .. })) = self.events.pop() else { return false };
+        let Some(Reverse(ScheduledEvent { at, event, .. })) = self.events.pop() else {
+            return false;
+        };
         self.now = self.now.max(at);
         self.note(&event);
         if let Some(event) = self.cross(event) {
@@ -326,7 +328,7 @@ impl State {
     }
 }
 
-fn is_change(notice: &Notice, express: &Express) -> bool {
+fn is_change(notice: &Notice, express: &ExpressWork) -> bool {
     match notice {
         Notice::Changed(key) => express.sockets.contains(key),
         Notice::File(key) => express.operations.contains(key),

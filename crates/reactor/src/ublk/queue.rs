@@ -24,13 +24,13 @@ pub struct Queue {
     file: Arc<File>,
     descriptors: NonNull<u8>,
     mapped: usize,
-    place: Place,
+    place: QueueInfo,
     depth: u16,
 }
 
 /// What a reactor knows of a queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct QueueInfo {
     pub(crate) queue: u16,
     /// The kernel copies as many bytes from and to a buffer, at most.
     pub(crate) buffer_bytes: usize,
@@ -105,7 +105,7 @@ impl Queue {
             )
         }?;
         let descriptors = NonNull::new(address.cast()).ok_or(Errno::NOMEM)?;
-        let place = Place { queue: number, buffer_bytes: info.request_bytes_max as usize };
+        let place = QueueInfo { queue: number, buffer_bytes: info.request_bytes_max as usize };
         let file = Arc::clone(&device.file);
         Ok(Self { file, descriptors, mapped, place, depth: info.depth })
     }
@@ -122,7 +122,7 @@ impl Queue {
         self.place.buffer_bytes
     }
 
-    pub(crate) fn parts(&self) -> (Arc<File>, Place) {
+    pub(crate) fn parts(&self) -> (Arc<File>, QueueInfo) {
         (Arc::clone(&self.file), self.place)
     }
 

@@ -1,6 +1,6 @@
 //! Cases about files.
 
-use crate::harness::{Driver, Outside, outcome_of, pattern, token, wait_for};
+use crate::harness::{Driver, ExternalFile, outcome_of, pattern, token, wait_for};
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
@@ -293,7 +293,7 @@ pub(crate) fn zeroes_are_written_where_they_cannot_be_made(driver: &impl Driver)
     let mut reactor = driver.reactor();
     let Ok(under) = tempfile::tempfile_in("/dev/shm") else { return };
     let bytes = pattern(8, 3 << 20);
-    Outside::write(&Arc::new(under.try_clone().unwrap()), 0, &bytes);
+    ExternalFile::write(&Arc::new(under.try_clone().unwrap()), 0, &bytes);
     let file = reactor.add_file(under, false);
     for (round, unmap) in [false, true].into_iter().enumerate() {
         let offset = 1000 + round as u64;

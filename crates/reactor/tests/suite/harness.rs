@@ -23,14 +23,14 @@ pub(crate) trait Driver {
     }
 
     /// An empty file, and the same file seen from outside.
-    fn file(&self, reactor: &mut Reactor) -> (FileId, Box<dyn Outside>) {
+    fn file(&self, reactor: &mut Reactor) -> (FileId, Box<dyn ExternalFile>) {
         let file = Arc::new(tempfile::tempfile().unwrap());
         (reactor.add_file(Arc::clone(&file), false), Box::new(file))
     }
 }
 
 /// A file as somebody else sees it.
-pub(crate) trait Outside {
+pub(crate) trait ExternalFile {
     fn read(&self, offset: u64, into: &mut [u8]);
     fn write(&self, offset: u64, from: &[u8]);
     fn len(&self) -> u64;
@@ -38,7 +38,7 @@ pub(crate) trait Outside {
     fn allocated(&self) -> u64;
 }
 
-impl Outside for Arc<File> {
+impl ExternalFile for Arc<File> {
     fn read(&self, offset: u64, into: &mut [u8]) {
         self.read_exact_at(into, offset).unwrap();
     }
@@ -58,9 +58,9 @@ impl Outside for Arc<File> {
 }
 
 /// A world that cuts and delays whatever it can, without losing anything.
-pub(crate) struct Simulated(World);
+pub(crate) struct SimulatedWorld(World);
 
-impl Simulated {
+impl SimulatedWorld {
     pub(crate) fn new() -> Self {
         let network = NetworkConditions {
             jitter: Duration::from_micros(200),
@@ -76,7 +76,7 @@ impl Simulated {
     }
 }
 
-impl Driver for Simulated {
+impl Driver for SimulatedWorld {
     fn with(&self, config: Config) -> Reactor {
         self.0.set_memory(config.pool_bytes, config.receive_bytes);
         let reactor = Reactor::simulated(&self.0);
@@ -84,13 +84,13 @@ impl Driver for Simulated {
         reactor
     }
 
-    fn file(&self, reactor: &mut Reactor) -> (FileId, Box<dyn Outside>) {
+    fn file(&self, reactor: &mut Reactor) -> (FileId, Box<dyn ExternalFile>) {
         let file = self.0.add_file(0);
         (reactor.add_file(file, false), Box::new((self.0.clone(), file)))
     }
 }
 
-impl Outside for (World, SimulatedFile) {
+impl ExternalFile for (World, SimulatedFile) {
     fn read(&self, offset: u64, into: &mut [u8]) {
         assert!(offset + into.len() as u64 <= self.0.file_len(self.1));
         self.0.peek(self.1, offset, into);

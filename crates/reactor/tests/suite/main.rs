@@ -10,7 +10,7 @@ mod pressure;
 mod sockets;
 mod timing;
 
-use harness::{Epoll, Simulated, Uring};
+use harness::{Epoll, SimulatedWorld, Uring};
 use weft_reactor::RingMode;
 
 /// Makes a test of each case with each driver: `case::driver`.
@@ -23,7 +23,7 @@ macro_rules! cases {
             mod $case {
                 #[test]
                 fn simulated() {
-                    crate::$module::$case(&crate::Simulated::new());
+                    crate::$module::$case(&crate::SimulatedWorld::new());
                 }
                 cases!($module::$case);
             }

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use weft_reactor::simulation::{Intercepted, Random};
+use weft_reactor::simulation::{Interception, Random};
 use weft_sim::{Client, SUBSYSTEM, Security, Size, Testbed};
 
 const SIZE: Size = Size { groups: 2, hosts: 2, queues: 2 };
@@ -35,7 +35,7 @@ static ONE_RUN: Mutex<()> = Mutex::new(());
 
 /// What he does.
 #[derive(Clone, Copy, PartialEq)]
-enum How {
+enum Attack {
     /// One of so many pieces is something else.
     Sometimes(u64),
     /// Every connection has TLS only until he flips a bit in one of its first pieces, and in each
@@ -43,8 +43,8 @@ enum How {
     EachConnection,
 }
 
-struct Between {
-    how: How,
+struct Adversary {
+    how: Attack,
     dice: Random,
     /// What was seen of each connection, by the address of the host's end: the pieces in both
     /// directions, and from which on each is changed.
@@ -57,8 +57,8 @@ struct Between {
     clear: usize,
 }
 
-impl Between {
-    fn new(how: How, seed: u64) -> Rc<RefCell<Self>> {
+impl Adversary {
+    fn new(how: Attack, seed: u64) -> Rc<RefCell<Self>> {
         let connections = BTreeMap::new();
         let (dice, pieces) = (Random::new(seed ^ 0xad7e), Vec::new());
         let between = Self { how, dice, connections, pieces, held: None, meddled: 0, clear: 0 };
@@ -69,7 +69,7 @@ impl Between {
         usize::try_from(self.dice.below(end.max(1) as u64)).expect("small")
     }
 
-    fn pass(&mut self, [from, to]: [SocketAddr; 2], bytes: Vec<u8>) -> Vec<Intercepted> {
+    fn pass(&mut self, [from, to]: [SocketAddr; 2], bytes: Vec<u8>) -> Vec<Interception> {
         let host = if from.port() == 4420 { to } else { from };
         let first = self.dice.below(8);
         let (number, first) = {
@@ -84,12 +84,12 @@ impl Between {
         self.pieces.truncate(64);
         let is_exchange = self.is_exchange(host, is_clear);
         match self.how {
-            How::Sometimes(calm) if self.dice.below(calm) > 0 => {}
-            How::Sometimes(_) => return self.meddle(bytes),
-            How::EachConnection if number < first || is_exchange => {}
-            How::EachConnection => return vec![Intercepted::Forward(self.flip(bytes))],
+            Attack::Sometimes(calm) if self.dice.below(calm) > 0 => {}
+            Attack::Sometimes(_) => return self.meddle(bytes),
+            Attack::EachConnection if number < first || is_exchange => {}
+            Attack::EachConnection => return vec![Interception::Forward(self.flip(bytes))],
         }
-        vec![Intercepted::Forward(bytes)]
+        vec![Interception::Forward(bytes)]
     }
 
     /// Whether this connection is that of an exchange in the clear.
@@ -112,8 +112,8 @@ impl Between {
         bytes
     }
 
-    fn meddle(&mut self, mut bytes: Vec<u8>) -> Vec<Intercepted> {
-        use Intercepted::{Back, Cut, Forward};
+    fn meddle(&mut self, mut bytes: Vec<u8>) -> Vec<Interception> {
+        use Interception::{Back, Cut, Forward};
         self.meddled += 1;
         let place = self.below(bytes.len());
         match self.below(9) {
@@ -151,8 +151,8 @@ impl Between {
     }
 }
 
-fn stand_between(testbed: &Testbed, how: How, seed: u64) -> Rc<RefCell<Between>> {
-    let between = Between::new(how, seed);
+fn stand_between(testbed: &Testbed, how: Attack, seed: u64) -> Rc<RefCell<Adversary>> {
+    let between = Adversary::new(how, seed);
     let inner = Rc::clone(&between);
     testbed.world.intercept(move |_, ends, bytes| inner.borrow_mut().pass(ends, bytes));
     between
@@ -177,11 +177,11 @@ fn drain(testbed: &mut Testbed, clients: &mut [Client]) {
 
 /// A run with him in between for a while. Returns in how many pieces he has meddled, and how many
 /// requests ended meanwhile.
-fn run(security: &Security, how: How, seed: u64, time: Duration) -> (usize, u64) {
+fn run(security: &Security, how: Attack, seed: u64, time: Duration) -> (usize, u64) {
     let mut testbed = Testbed::secured(security.clone(), seed, DEVICE, SIZE);
     let mut clients = Client::of_each_host(&testbed, seed, BLOCKS);
     let between = stand_between(&testbed, how, seed);
-    if how == How::EachConnection {
+    if how == Attack::EachConnection {
         (0..SIZE.hosts).for_each(|host| testbed.reset(host));
     }
     let end = testbed.world.now() + time;
@@ -221,7 +221,7 @@ fn where_each_connection_is_changed_nothing_is_read_or_written() {
         for seed in 0..10 {
             drop(logged::take());
             let time = Duration::from_secs(8);
-            let (meddled, ended) = run(&security, How::EachConnection, seed, time);
+            let (meddled, ended) = run(&security, Attack::EachConnection, seed, time);
             assert!(meddled > 10, "seed {seed}: only {meddled} pieces were changed");
             assert_eq!(ended, 0, "seed {seed}: requests have ended");
             let lines = logged::take();
@@ -243,7 +243,7 @@ fn whatever_is_done_what_is_read_is_what_was_written_and_no_secret_is_logged() {
     for security in securities {
         for (seed, calm) in (0..15).zip([3, 30, 300].into_iter().cycle()) {
             let time = Duration::from_secs(8);
-            let (more, requests) = run(&security, How::Sometimes(calm), seed, time);
+            let (more, requests) = run(&security, Attack::Sometimes(calm), seed, time);
             (meddled, ended) = (meddled + more, ended + requests);
         }
     }

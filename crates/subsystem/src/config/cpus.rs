@@ -41,15 +41,15 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(
 ) -> Result<Vec<usize>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "processors are written as \"0-3\" or [0, 1]")]
-    enum Written {
+    enum Notation {
         Text(String),
         List(Vec<usize>),
         One(usize),
     }
-    match Written::deserialize(deserializer)? {
-        Written::Text(text) => parse(&text).map_err(D::Error::custom),
-        Written::List(list) => Ok(list),
-        Written::One(cpu) => Ok(vec![cpu]),
+    match Notation::deserialize(deserializer)? {
+        Notation::Text(text) => parse(&text).map_err(D::Error::custom),
+        Notation::List(list) => Ok(list),
+        Notation::One(cpu) => Ok(vec![cpu]),
     }
 }
 

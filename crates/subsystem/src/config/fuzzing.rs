@@ -6,7 +6,7 @@ use std::path::Path;
 use weft_backend::DeviceSpec;
 use weft_nvme::Nqn;
 
-use super::nvmetcli::{self, Loaded};
+use super::nvmetcli::{self, ImportResult};
 use super::{Config, ConfigError, toml};
 
 /// Reads `input` as either form of a configuration. Panics if an invariant is broken.
@@ -18,7 +18,7 @@ pub fn config(input: &[u8]) {
     }
     // The result must not depend on files of this machine.
     match nvmetcli::parse_with(text, &|path: &Path| path.starts_with("/dev")) {
-        Ok(Loaded { config, notes }) => {
+        Ok(ImportResult { config, notes }) => {
             check_config(&config);
             assert!(notes.iter().all(|note| !note.is_empty()));
         }

@@ -5,32 +5,32 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Hosts by NQN: one, or a group that a rule takes for one tenant. Written as a text, or as a list
+/// Hosts by NQN: one, or a group that a rule takes for one tenant. Notation as a text, or as a list
 /// of several.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "Written", into = "Written")]
+#[serde(try_from = "Notation", into = "Notation")]
 pub struct Hosts(BTreeSet<String>);
 
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "give a host's NQN, or a list of them")]
-enum Written {
+enum Notation {
     One(String),
     Group(Vec<String>),
 }
 
-impl TryFrom<Written> for Hosts {
+impl TryFrom<Notation> for Hosts {
     type Error = &'static str;
 
-    fn try_from(written: Written) -> Result<Self, Self::Error> {
+    fn try_from(written: Notation) -> Result<Self, Self::Error> {
         let hosts: BTreeSet<_> = match written {
-            Written::One(host) => [host].into(),
-            Written::Group(hosts) => hosts.into_iter().collect(),
+            Notation::One(host) => [host].into(),
+            Notation::Group(hosts) => hosts.into_iter().collect(),
         };
         if hosts.is_empty() { Err("a group has at least one host") } else { Ok(Self(hosts)) }
     }
 }
 
-impl From<Hosts> for Written {
+impl From<Hosts> for Notation {
     fn from(hosts: Hosts) -> Self {
         let mut hosts: Vec<_> = hosts.0.into_iter().collect();
         match (hosts.pop(), hosts.is_empty()) {

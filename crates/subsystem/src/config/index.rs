@@ -7,11 +7,11 @@ use super::subsystem::OWN_FILE;
 use super::{Config, ConfigError, Namespace};
 
 /// A namespace by its subsystem and number.
-pub(crate) type Place = (String, u32);
+pub(crate) type NamespaceKey = (String, u32);
 
 /// What only one namespace of a target may have.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Unique {
+enum UniqueKey {
     Uuid([u8; 16]),
     Nguid([u8; 16]),
     Eui64([u8; 8]),
@@ -19,7 +19,7 @@ enum Unique {
     Bdev(String),
 }
 
-impl Unique {
+impl UniqueKey {
     /// What a namespace of a configuration has of these, each with the key that says it.
     fn of(namespace: &Namespace) -> impl Iterator<Item = (&'static str, Self)> {
         let Namespace { uuid, nguid, eui64, bdev, .. } = namespace;
@@ -35,7 +35,7 @@ impl Unique {
 /// Which namespace has what only one may have.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Index {
-    places: HashMap<Unique, Place>,
+    places: HashMap<UniqueKey, NamespaceKey>,
 }
 
 impl Index {
@@ -50,15 +50,15 @@ impl Index {
 
     /// A namespace is there from now on.
     pub(crate) fn add(&mut self, nqn: &str, namespace: &Namespace) {
-        for (_, unique) in Unique::of(namespace) {
+        for (_, unique) in UniqueKey::of(namespace) {
             self.places.insert(unique, (nqn.to_owned(), namespace.nsid));
         }
     }
 
     /// It is no longer there.
     pub(crate) fn remove(&mut self, nqn: &str, namespace: &Namespace) {
-        let is_it = |place: &Place| place.0 == nqn && place.1 == namespace.nsid;
-        for (_, unique) in Unique::of(namespace) {
+        let is_it = |place: &NamespaceKey| place.0 == nqn && place.1 == namespace.nsid;
+        for (_, unique) in UniqueKey::of(namespace) {
             if self.places.get(&unique).is_some_and(is_it) {
                 self.places.remove(&unique);
             }
@@ -72,7 +72,7 @@ impl Index {
         config: &'a Config,
         bdev: &str,
     ) -> Option<(&'a str, &'a Namespace)> {
-        let (nqn, nsid, is_named) = match self.places.get(&Unique::Bdev(bdev.to_owned())) {
+        let (nqn, nsid, is_named) = match self.places.get(&UniqueKey::Bdev(bdev.to_owned())) {
             Some((nqn, nsid)) => (nqn.as_str(), *nsid, true),
             None => {
                 let (nqn, nsid) = bdev.rsplit_once(':')?;
@@ -87,7 +87,7 @@ impl Index {
 
     /// Whether nothing of a namespace belongs to one of another number or subsystem.
     pub(crate) fn check(&self, nqn: &str, namespace: &Namespace) -> Result<(), ConfigError> {
-        for (key, unique) in Unique::of(namespace) {
+        for (key, unique) in UniqueKey::of(namespace) {
             let other = self.places.get(&unique);
             if let Some((other, nsid)) = other
                 && (other.as_str(), *nsid) != (nqn, namespace.nsid)
@@ -95,8 +95,8 @@ impl Index {
                 let key = format!("namespace {} of {nqn}: {key}", namespace.nsid);
                 let what = format!("it is that of namespace {nsid} of {other} as well");
                 let remedy = match unique {
-                    Unique::File(_) => OWN_FILE,
-                    Unique::Bdev(_) => "give each namespace a block device of its own",
+                    UniqueKey::File(_) => OWN_FILE,
+                    UniqueKey::Bdev(_) => "give each namespace a block device of its own",
                     _ => "leave it out to have one derived",
                 };
                 return Err(ConfigError::new(key, what).remedy(remedy));

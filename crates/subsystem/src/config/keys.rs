@@ -12,7 +12,7 @@ use weft_nvme::Nqn;
 use weft_nvmf::auth::{Group, HashFunction, Policy, Secret};
 use weft_nvmf::keys::{Derivation, ParseKeyError, TlsKey};
 
-use super::{ConfigError, Operated, key_file, text};
+use super::{ConfigError, RuntimeObjects, key_file, text};
 
 /// What hosts of a subsystem have to prove, by name.
 pub(crate) type Policies = BTreeMap<Nqn, Arc<Policy>>;
@@ -128,7 +128,7 @@ impl HostKeys {
     pub(super) fn policy(
         &self,
         keyring: &Keyring,
-        of_all: &Operated,
+        of_all: &RuntimeObjects,
     ) -> Result<Option<Policy>, String> {
         let read = |key: &String| read_key::<Secret>(keyring, key);
         let Some(secret) = self.dhchap_key.as_ref().map(read).transpose()? else {

@@ -20,7 +20,7 @@ use super::{
 
 /// A configuration, and what of its text is not part of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Loaded {
+pub struct ImportResult {
     /// The configuration.
     pub config: Config,
     /// One sentence for each thing that is left out, to be shown to the user.
@@ -47,7 +47,7 @@ const NVMET_NR_QUEUES: u16 = 128;
 ///
 /// # Errors
 /// The text is not of this form, contradicts itself, or asks for what must not be ignored.
-pub fn parse(text: &str) -> Result<Loaded, ConfigError> {
+pub fn parse(text: &str) -> Result<ImportResult, ConfigError> {
     parse_with(text, &is_block_device)
 }
 
@@ -61,7 +61,7 @@ fn is_block_device(path: &Path) -> bool {
 pub(super) fn parse_with(
     text: &str,
     is_block: &dyn Fn(&Path) -> bool,
-) -> Result<Loaded, ConfigError> {
+) -> Result<ImportResult, ConfigError> {
     let saved_config: SavedConfig = serde_json::from_str(text).map_err(|error| {
         let message = error.to_string();
         let message = message.split(" at line ").next().unwrap_or_default().to_owned();
@@ -75,7 +75,7 @@ pub(super) fn parse_with(
         let key = reader.key_in_file(error.key());
         error.with_key(key)
     })?;
-    Ok(Loaded { config, notes: reader.notes })
+    Ok(ImportResult { config, notes: reader.notes })
 }
 
 #[derive(Deserialize)]

@@ -14,7 +14,7 @@ use super::{BdevLimits, Bdevs, Listen, Referral, Transport};
 #[serde_as]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Operated {
+pub struct RuntimeObjects {
     /// Block devices.
     pub bdevs: Bdevs,
     /// Transports that were created.

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Config, ConfigError, Keyring, Operated, Port, QosRule, RateLimit, Subsystem};
+use super::{Config, ConfigError, Keyring, Port, QosRule, RateLimit, RuntimeObjects, Subsystem};
 
 /// The version of the form.
 const VERSION: u32 = 2;
@@ -76,7 +76,7 @@ impl State {
                 subsystem.namespaces_max = Some(largest);
             }
         }
-        let mut applied = Config { operated: Operated::default(), ..settings.clone() };
+        let mut applied = Config { operated: RuntimeObjects::default(), ..settings.clone() };
         file.applied.put_into(&mut applied);
         config.check_consistent()?;
         Ok(Self { config, applied })
@@ -95,7 +95,7 @@ struct File {
     weft_state: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     transport_limits: Option<TransportLimits>,
-    operated: Operated,
+    operated: RuntimeObjects,
     served: Objects,
     applied: Objects,
 }
@@ -224,7 +224,7 @@ mod tests {
         config.limits.queue_entries = 64;
         let limits = BdevLimits { w_mbytes_per_sec: 3, ..BdevLimits::default() };
         let ceph = CephSpec { user: Some("weft".to_owned()), ..CephSpec::default() };
-        config.operated = Operated {
+        config.operated = RuntimeObjects {
             bdevs: [Bdev {
                 name: "m".to_owned(),
                 kind: BdevKind::Malloc,

@@ -19,7 +19,7 @@ pub(super) mod one_or_several {
 
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "give a name, or a list of names")]
-    enum Written {
+    enum Notation {
         One(String),
         Several(Vec<String>),
     }
@@ -37,9 +37,9 @@ pub(super) mod one_or_several {
     pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<String>, D::Error> {
-        Ok(match Written::deserialize(deserializer)? {
-            Written::One(text) => vec![text],
-            Written::Several(texts) => texts,
+        Ok(match Notation::deserialize(deserializer)? {
+            Notation::One(text) => vec![text],
+            Notation::Several(texts) => texts,
         })
     }
 }

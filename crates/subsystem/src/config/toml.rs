@@ -19,7 +19,7 @@ use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec, files};
 
 use super::pair::PairKeys;
 use super::qos::replaced_key;
-use super::{Config, ConfigError, Operated, Pair};
+use super::{Config, ConfigError, Pair, RuntimeObjects};
 
 /// Keys that only the state of a target has, or nvmet, by table.
 const KEPT: [(&str, &[&str]); 3] = [
@@ -58,7 +58,7 @@ pub fn read(text: &str) -> Result<Config, ConfigError> {
 /// # Errors
 /// It has something that is not part of a file: what was made at run time, or a pair.
 pub fn write(config: &Config) -> Result<String, String> {
-    if config.pair.is_some() || config.operated != Operated::default() {
+    if config.pair.is_some() || config.operated != RuntimeObjects::default() {
         return Err("what was made at run time, or a pair, is not written".to_owned());
     }
     let table = |config: &Config| ::toml::Table::try_from(config).map_err(|e| e.to_string());

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weft_backend::{DeviceFactory, DeviceSpec, Resized};
+use weft_backend::{DeviceFactory, DeviceSpec, ResizeCallback};
 use weft_nvmf::subsystem::{
     NamespaceView, SubsystemKind, SubsystemLimits, SubsystemShared, SubsystemView,
 };
@@ -36,7 +36,7 @@ use crate::control::reservations;
 use crate::shared::error::TargetError;
 use crate::shared::ids::DeviceId;
 use crate::shared::snapshot::{
-    Changes, Devices, Part, PortView, ReservationFiles, Scope, Snapshot, connections_max,
+    Changes, Devices, PartialScope, PortView, ReservationFiles, Scope, Snapshot, connections_max,
     transport_limits,
 };
 use crate::shared::tls;
@@ -58,7 +58,7 @@ pub(crate) struct Catalogue {
     /// Whether the first configuration is what an earlier process has served.
     is_restored: bool,
     /// What is called when a device changes its size by itself.
-    resized: Option<Resized>,
+    resized: Option<ResizeCallback>,
     /// The places in the groups' tables.
     slots: Slots,
     /// The namespaces that have a UUID.
@@ -137,7 +137,7 @@ impl Catalogue {
         let config = Config {
             ports: Vec::new(),
             subsystems: Vec::new(),
-            operated: config::Operated::default(),
+            operated: config::RuntimeObjects::default(),
             ..config.clone()
         };
         Ok((self.snapshot(&config, &Scope::All, &BTreeMap::new())?, config))
@@ -155,7 +155,7 @@ impl Catalogue {
             psks: BTreeMap::new(),
             bdevs: BTreeMap::new(),
             resizes: Vec::new(),
-            restored: reservations::Restored::new(),
+            restored: reservations::ReservationsByNamespace::new(),
             opened: Vec::new(),
             ports: None,
         };
@@ -260,7 +260,7 @@ impl Catalogue {
     fn forget_bdevs(&mut self, config: &Config, scope: &Scope) {
         match scope {
             Scope::All => self.bdevs.retain(|name, _| config.bdev(name).is_some()),
-            Scope::Only(Part { bdev: Some(name), .. }) if config.bdev(name).is_none() => {
+            Scope::Only(PartialScope { bdev: Some(name), .. }) if config.bdev(name).is_none() => {
                 self.bdevs.remove(name);
             }
             Scope::Only(_) => {}
@@ -577,8 +577,12 @@ mod tests {
         };
         let (_, before) = make(&config, Scope::All);
         assert_eq!(before.changes, None, "all may be others");
-        let scope =
-            || Scope::Only(Part { subsystems: vec!["nqn.a".to_owned()], ..Part::default() });
+        let scope = || {
+            Scope::Only(PartialScope {
+                subsystems: vec!["nqn.a".to_owned()],
+                ..PartialScope::default()
+            })
+        };
         config.subsystems[0].namespaces.push(null(1000));
         let (needs, after) = make(&config, scope());
         let needs = needs.expect("a device");

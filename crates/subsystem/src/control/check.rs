@@ -39,7 +39,7 @@ pub struct CheckedNamespace {
 }
 
 /// The properties of a device that is not opened.
-struct Examined {
+struct DeviceProperties {
     device: identity::Device,
     /// None: nothing but itself, or it is not there yet and has only its name.
     storage: Option<StorageId>,
@@ -167,12 +167,12 @@ fn check_subsystem(
     Ok(())
 }
 
-fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
+fn examine(spec: &DeviceSpec) -> Result<DeviceProperties, String> {
     match spec {
         DeviceSpec::Memory { .. } | DeviceSpec::Null { .. } => {
             let factory = spec.build().map_err(|error| error.to_string())?;
             let (device, bytes) = (identity::Device::of(&*factory), factory.geometry().bytes());
-            Ok(Examined { device, storage: None, bytes: Some(bytes), is_created: false })
+            Ok(DeviceProperties { device, storage: None, bytes: Some(bytes), is_created: false })
         }
         DeviceSpec::Delay { inner, .. }
         | DeviceSpec::Fault { inner, .. }
@@ -202,12 +202,12 @@ fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
     }
 }
 
-fn stored(spec: &DeviceSpec, bytes: Option<u64>, is_created: bool) -> Examined {
+fn stored(spec: &DeviceSpec, bytes: Option<u64>, is_created: bool) -> DeviceProperties {
     let identity = nsids::canonical_path(spec).unwrap_or_default();
     let device = identity::Device { identity, survives_restart: true };
     let storage = spec.path().and_then(StorageId::of);
     let storage = storage.or_else(|| Some(StorageId::Named(device.identity.clone())));
-    Examined { device, storage, bytes, is_created }
+    DeviceProperties { device, storage, bytes, is_created }
 }
 
 /// The length of a file or block device; none: it does not exist and could be created.

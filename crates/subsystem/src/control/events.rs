@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weft_backend::files::read_text;
-use weft_nvmf::persistent::{EventLog, KeptEvents};
+use weft_nvmf::persistent::{EventLog, SavedEvents};
 use weft_reactor::{monotonic_time, real_time};
 
 use crate::shared::error::TargetError;
@@ -37,12 +37,12 @@ struct EventFile {
 struct Logs {
     served: BTreeMap<String, Weak<EventLog>>,
     /// Those of subsystems that were not served since the start.
-    kept: BTreeMap<String, KeptEvents>,
+    kept: BTreeMap<String, SavedEvents>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Stored {
+struct StoredEvents {
     weft_events: u32,
     subsystems: BTreeMap<String, StoredLog>,
 }
@@ -75,7 +75,7 @@ impl EventLogs {
             None => (Duration::ZERO, Duration::ZERO),
         };
         let Some((file, news)) = &self.file else {
-            return Arc::new(EventLog::new(started, epoch, KeptEvents::default(), None));
+            return Arc::new(EventLog::new(started, epoch, SavedEvents::default(), None));
         };
         let mut logs = file.lock();
         let kept = logs.kept.remove(nqn).unwrap_or_default();
@@ -98,7 +98,7 @@ impl EventFile {
         let served = logs.served.iter().filter_map(|(nqn, log)| Some((nqn, log.upgrade()?.kept())));
         let kept = logs.kept.iter().map(|(nqn, kept)| (nqn, kept.clone()));
         let subsystems = kept.chain(served).map(|(nqn, kept)| (nqn.clone(), kept.into()));
-        let stored = Stored { weft_events: VERSION, subsystems: subsystems.collect() };
+        let stored = StoredEvents { weft_events: VERSION, subsystems: subsystems.collect() };
         let text = serde_json::to_string(&stored).map_err(|error| error.to_string())? + "\n";
         crate::replace_file(&self.path, text.as_bytes())
             .map_err(|error| format!("{}: {error}", self.path.display()))
@@ -110,17 +110,17 @@ impl EventFile {
     }
 }
 
-impl From<KeptEvents> for StoredLog {
-    fn from(kept: KeptEvents) -> Self {
+impl From<SavedEvents> for StoredLog {
+    fn from(kept: SavedEvents) -> Self {
         let hex = |event: &Arc<[u8]>| event.iter().map(|byte| format!("{byte:02x}")).collect();
         Self { power_cycles: kept.power_cycles, events: kept.events.iter().map(hex).collect() }
     }
 }
 
 impl StoredLog {
-    fn read(&self) -> Option<KeptEvents> {
+    fn read(&self) -> Option<SavedEvents> {
         let events = self.events.iter().map(|text| bytes(text)).collect::<Option<_>>()?;
-        Some(KeptEvents { power_cycles: self.power_cycles, events }).filter(KeptEvents::is_valid)
+        Some(SavedEvents { power_cycles: self.power_cycles, events }).filter(SavedEvents::is_valid)
     }
 }
 
@@ -143,7 +143,7 @@ fn start_writer(file: Arc<EventFile>, told: Receiver<()>) -> Result<(), TargetEr
 }
 
 /// Reads the logs; none if there is no file.
-fn read(path: &Path) -> Result<BTreeMap<String, KeptEvents>, String> {
+fn read(path: &Path) -> Result<BTreeMap<String, SavedEvents>, String> {
     let text = match read_text(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
@@ -154,8 +154,8 @@ fn read(path: &Path) -> Result<BTreeMap<String, KeptEvents>, String> {
     })
 }
 
-fn parse(text: &str) -> Result<BTreeMap<String, KeptEvents>, String> {
-    let stored: Stored = serde_json::from_str(text).map_err(|error| error.to_string())?;
+fn parse(text: &str) -> Result<BTreeMap<String, SavedEvents>, String> {
+    let stored: StoredEvents = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if stored.weft_events != VERSION {
         return Err(format!("version {} of Persistent Event Logs is unknown", stored.weft_events));
     }

@@ -15,7 +15,7 @@ use weft_nvme::Status;
 use weft_nvmf::controller::NamespaceChange;
 
 use crate::config::{Bdev, BdevKind, HostNamespaces, Namespace, Subsystem};
-use crate::control::steps::{Step, StepError, StepErrorKind, StepOutcome, Visible};
+use crate::control::steps::{NamespaceVisibility, Step, StepError, StepErrorKind, StepOutcome};
 use crate::shared::message::NamespaceRequest;
 
 /// How the names of block devices begin that hosts have made.
@@ -76,8 +76,8 @@ impl NamespaceRequest {
                     nqn: subsystem.nqn.clone(),
                     nsid: *nsid,
                     visible: match is_shown {
-                        true => Visible::To(host.clone()),
-                        false => Visible::NotTo(host.clone()),
+                        true => NamespaceVisibility::To(host.clone()),
+                        false => NamespaceVisibility::NotTo(host.clone()),
                     },
                 };
                 let mut done = Vec::new();

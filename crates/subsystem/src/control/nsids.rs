@@ -41,8 +41,11 @@ pub(crate) fn assign(
 ) -> Result<(), TargetError> {
     let nqn = subsystem.nqn.clone();
     let mut numbers: Vec<Option<u32>> = Vec::new();
-    let places: Vec<_> =
-        subsystem.namespaces.iter().map(|namespace| Place::of(&namespace.device)).collect();
+    let places: Vec<_> = subsystem
+        .namespaces
+        .iter()
+        .map(|namespace| DeviceLocation::of(&namespace.device))
+        .collect();
     for (namespace, place) in subsystem.namespaces.iter().zip(&places) {
         let known = || owners.iter().find(|owner| owner.is_named_by(namespace, place));
         let explicit = (!namespace.by_position).then_some(namespace.nsid);
@@ -84,19 +87,19 @@ pub(crate) fn assign(
 
 impl ServedNamespace<'_> {
     /// Whether a namespace has the UUID or the path of this one.
-    fn is_named_by(&self, namespace: &Namespace, place: &Place) -> bool {
+    fn is_named_by(&self, namespace: &Namespace, place: &DeviceLocation) -> bool {
         namespace.uuid == Some(self.uuid) || self.is_at(place)
     }
 
     /// Whether its device has this path, or stands on what is there.
-    fn is_at(&self, place: &Place) -> bool {
+    fn is_at(&self, place: &DeviceLocation) -> bool {
         self.path.is_some() && place.path.as_deref() == self.path
             || self.storage.is_some() && place.storage.as_ref() == self.storage
     }
 
     /// Whether a namespace with the same number is this one. A different size does not make another
     /// namespace, and a null device has no contents.
-    fn is_same(&self, namespace: &Namespace, place: &Place) -> bool {
+    fn is_same(&self, namespace: &Namespace, place: &DeviceLocation) -> bool {
         if namespace.bdev.is_some() || self.bdev.is_some() {
             return namespace.bdev.as_deref() == self.bdev;
         }
@@ -216,13 +219,13 @@ pub(crate) fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
 
 /// Where a device that may not be open is.
 #[derive(Debug)]
-struct Place {
+struct DeviceLocation {
     path: Option<String>,
     /// What is there now, where that can be seen.
     storage: Option<StorageId>,
 }
 
-impl Place {
+impl DeviceLocation {
     fn of(spec: &DeviceSpec) -> Self {
         Self { path: canonical_path(spec), storage: spec.path().and_then(StorageId::of) }
     }

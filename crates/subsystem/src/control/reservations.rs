@@ -13,7 +13,7 @@ use crate::shared::reservations::file;
 use crate::shared::snapshot::ReservationFiles;
 
 /// What was kept of reservations, by subsystem and NSID.
-pub(crate) type Restored = BTreeMap<(String, u32), Reservations>;
+pub(crate) type ReservationsByNamespace = BTreeMap<(String, u32), Reservations>;
 
 /// The files of these subsystems are those of a configuration from now on.
 pub(crate) fn keep_files(
@@ -50,8 +50,8 @@ pub(crate) fn restore<'a>(
     namespaces: impl IntoIterator<Item = &'a Namespace>,
     uuid: impl Fn(u32) -> Option<[u8; 16]>,
     known: impl Fn(u32) -> Option<[u8; 16]>,
-) -> Result<Restored, TargetError> {
-    let mut restored = Restored::new();
+) -> Result<ReservationsByNamespace, TargetError> {
+    let mut restored = ReservationsByNamespace::new();
     for namespace in namespaces {
         let nsid = namespace.nsid;
         if let (Some(path), Some(uuid)) = (&namespace.ptpl_file, uuid(nsid))
@@ -68,7 +68,7 @@ pub(crate) fn restore<'a>(
 /// These subsystems are about to be served: namespaces that are new have what was kept.
 pub(crate) fn serve<'a>(
     subsystems: impl Iterator<Item = (&'a String, &'a Arc<SubsystemView>)>,
-    mut restored: Restored,
+    mut restored: ReservationsByNamespace,
 ) {
     for (nqn, view) in subsystems {
         for namespace in view.namespaces.iter() {
@@ -79,7 +79,7 @@ pub(crate) fn serve<'a>(
 }
 
 /// The same for one namespace of a subsystem, if it is there.
-pub(crate) fn serve_one(view: &SubsystemView, nsid: u32, restored: Restored) {
+pub(crate) fn serve_one(view: &SubsystemView, nsid: u32, restored: ReservationsByNamespace) {
     if let Some(namespace) = view.namespaces.get(nsid) {
         let kept = restored.into_values().next().unwrap_or_default();
         view.shared.reservations().serve(nsid, namespace.uuid, kept);

@@ -16,13 +16,13 @@ use crate::shared::snapshot::{ServedDevice, Snapshot};
 /// that had begun before it.
 #[derive(Debug)]
 #[must_use = "a change is true once these commands have ended"]
-pub struct Settled {
+pub struct Settlement {
     done: Option<Receiver<()>>,
     patience: Duration,
     until: Duration,
 }
 
-impl Settled {
+impl Settlement {
     /// Nothing has changed.
     pub(crate) const fn at_once() -> Self {
         Self { done: None, patience: Duration::ZERO, until: Duration::ZERO }
@@ -67,9 +67,9 @@ impl Settled {
 
 /// Devices that changes have taken from namespaces, and that may still have their commands.
 #[derive(Debug, Default)]
-pub(crate) struct Leaving(Vec<(Weak<Round>, Vec<Weak<ServedDevice>>)>);
+pub(crate) struct RetiredDevices(Vec<(Weak<Round>, Vec<Weak<ServedDevice>>)>);
 
-impl Leaving {
+impl RetiredDevices {
     /// Notes what a snapshot no longer has of the one before, until this round is over.
     pub(crate) fn note(&mut self, before: &Snapshot, after: &Snapshot, settled: &Arc<Round>) {
         self.0.retain(|(round, _)| round.strong_count() > 0);

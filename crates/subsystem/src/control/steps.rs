@@ -11,8 +11,8 @@ mod hosts;
 mod saved;
 mod visible;
 
-pub(crate) use saved::Saved;
-pub use visible::Visible;
+pub(crate) use saved::Savepoint;
+pub use visible::NamespaceVisibility;
 
 use hosts::{add_host, add_key, change_keys, change_psks, remove_host, remove_key};
 use weft_backend::DeviceSpec;
@@ -26,7 +26,7 @@ use crate::config::{
     AnaRule, AnaState, Bdev, BdevKind, BdevLimits, Config, HostKeys, Limits, Listen, NSID_MAX,
     Namespace, Port, PortSubsystems, QosRule, RateLimit, Referral, Subsystem, Transport,
 };
-use crate::shared::snapshot::{Part, Scope};
+use crate::shared::snapshot::{PartialScope, Scope};
 
 /// The name of the discovery subsystem.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
@@ -172,7 +172,7 @@ pub enum Step {
         /// The namespace.
         nsid: u32,
         /// To which hosts.
-        visible: Visible,
+        visible: NamespaceVisibility,
     },
     /// Adds a key file to the keyring.
     AddKey {
@@ -292,7 +292,7 @@ type Outcome = Result<(StepOutcome, Scope), StepError>;
 /// What a step has done that touches these subsystems.
 fn done(subsystems: impl IntoIterator<Item = String>) -> Outcome {
     let subsystems = subsystems.into_iter().collect();
-    Ok((StepOutcome::Done, Scope::Only(Part { subsystems, ..Part::default() })))
+    Ok((StepOutcome::Done, Scope::Only(PartialScope { subsystems, ..PartialScope::default() })))
 }
 
 impl Step {
@@ -312,7 +312,11 @@ impl Step {
                 let subsystems = user.into_iter().map(|(nqn, _)| nqn).collect();
                 Ok((
                     StepOutcome::Done,
-                    Scope::Only(Part { subsystems, refresh: true, ..Part::default() }),
+                    Scope::Only(PartialScope {
+                        subsystems,
+                        refresh: true,
+                        ..PartialScope::default()
+                    }),
                 ))
             }
             Self::RegisterCluster { name, ceph } => register_cluster(config, name, ceph),

@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weft_backend::{DeviceFactory, DeviceSpec, Resized};
+use weft_backend::{DeviceFactory, DeviceSpec, ResizeCallback};
 use weft_nvme::Nqn;
 use weft_nvme::log_page::DiscoveryEntry;
 use weft_nvmf::registration::Record;
@@ -22,8 +22,8 @@ use crate::control::catalogue::plan::Plan;
 use crate::control::changes;
 use crate::control::events::EventLogs;
 use crate::control::reader::StatisticsReader;
-use crate::control::settled::{Leaving, Settled};
-use crate::control::steps::{Saved, Step, StepError, StepOutcome};
+use crate::control::settled::{RetiredDevices, Settlement};
+use crate::control::steps::{Savepoint, Step, StepError, StepOutcome};
 use crate::group::Group;
 use crate::shared::directory::{ConnectedController, ConnectedQueue, Directory};
 use crate::shared::error::TargetError;
@@ -31,7 +31,7 @@ use crate::shared::message::{Message, NamespaceRequest};
 use crate::shared::powers::Powers;
 use crate::shared::rate_limits::RateLimits;
 use crate::shared::round::{Round, Waiter};
-use crate::shared::snapshot::{Changes, Devices, Needs, Scope, Snapshot};
+use crate::shared::snapshot::{Changes, Devices, Requirements, Scope, Snapshot};
 use crate::shared::trace::{Trace, TraceConfig, TracedGroup};
 
 /// How long a reconfiguration may take until every group serves it. A group that does not answer
@@ -63,7 +63,7 @@ pub struct Target {
     posts: Vec<MailboxSender<Message>>,
     threads: Vec<JoinHandle<()>>,
     /// What is not yet given to other namespaces.
-    leaving: Leaving,
+    leaving: RetiredDevices,
 }
 
 /// A namespace as hosts see it.
@@ -81,7 +81,7 @@ pub struct ServedNamespace {
 
 /// What was made of a configuration and is not served yet.
 #[derive(Debug)]
-struct Change {
+struct PreparedChange {
     snapshot: Snapshot,
     scope: Scope,
     ports: bool,
@@ -133,7 +133,7 @@ impl Target {
             ),
             posts: Vec::new(),
             threads: Vec::new(),
-            leaving: Leaving::default(),
+            leaving: RetiredDevices::default(),
             config: empty,
             index: Index::default(),
         };
@@ -151,7 +151,7 @@ impl Target {
     ///
     /// # Errors
     /// One sentence that names what is not available: then the target continues as before, in every
-    /// group. Or [`Settled::wait`] has failed: the change is made.
+    /// group. Or [`Settlement::wait`] has failed: the change is made.
     pub fn reload(&mut self, config: Config) -> Result<Vec<String>, TargetError> {
         let (lines, settled) = self.begin_reload(config)?;
         settled.wait().map(|()| lines)
@@ -163,7 +163,10 @@ impl Target {
     /// # Errors
     /// One sentence that names what is not available. The target continues as before, in every
     /// group; or a device still has commands of a namespace that was taken away.
-    pub fn begin_reload(&mut self, config: Config) -> Result<(Vec<String>, Settled), TargetError> {
+    pub fn begin_reload(
+        &mut self,
+        config: Config,
+    ) -> Result<(Vec<String>, Settlement), TargetError> {
         let (old, before) = (self.config.clone(), self.directory.snapshot());
         let psks = self.catalogue.psks().clone();
         let mut config = config;
@@ -198,7 +201,7 @@ impl Target {
     }
 
     /// Serves a configuration by its plan, which gives no device to another namespace.
-    fn carry_out(&mut self, config: Config, plan: Plan) -> Result<Settled, TargetError> {
+    fn carry_out(&mut self, config: Config, plan: Plan) -> Result<Settlement, TargetError> {
         let change = self.make(&config, plan)?;
         (self.index, self.config) = (Index::of(&config), config);
         let limits = self.config.served_rate_limits();
@@ -209,7 +212,7 @@ impl Target {
     /// no device has a command that the change forbids.
     ///
     /// # Errors
-    /// The change is not possible: then the target continues as before. Or [`Settled::wait`] has
+    /// The change is not possible: then the target continues as before. Or [`Settlement::wait`] has
     /// failed: the change is made.
     pub fn step(&mut self, step: &Step) -> Result<StepOutcome, StepError> {
         let (made, settled) = self.begin_step(step)?;
@@ -221,11 +224,11 @@ impl Target {
     ///
     /// # Errors
     /// The change is not possible; the target continues as before.
-    pub fn begin_step(&mut self, step: &Step) -> Result<(StepOutcome, Settled), StepError> {
+    pub fn begin_step(&mut self, step: &Step) -> Result<(StepOutcome, Settlement), StepError> {
         // It is changed in place and changed back if the step is not possible: a copy would cost
         // what all other objects cost.
         let mut config = std::mem::take(&mut self.config);
-        let mut saved = Saved::before(step, &mut config, &self.index);
+        let mut saved = Savepoint::before(step, &mut config, &self.index);
         let made = self.try_step(step, &mut config, &mut saved);
         let (made, change) = match made {
             Ok(made) => made,
@@ -250,8 +253,8 @@ impl Target {
         &mut self,
         step: &Step,
         config: &mut Config,
-        saved: &mut Saved,
-    ) -> Result<(StepOutcome, Change), StepError> {
+        saved: &mut Savepoint,
+    ) -> Result<(StepOutcome, PreparedChange), StepError> {
         let (made, scope) = step.apply(config, &self.index)?;
         saved.made(step, made);
         saved.prune_limits(config, &self.index);
@@ -269,12 +272,12 @@ impl Target {
     }
 
     /// Makes what is served of another configuration by its plan. If it fails, nothing has changed.
-    fn make(&mut self, config: &Config, plan: Plan) -> Result<Change, TargetError> {
+    fn make(&mut self, config: &Config, plan: Plan) -> Result<PreparedChange, TargetError> {
         self.check_leaving(&plan)?;
         let addresses = self.prepare_patiently(&plan)?;
         let (scope, ports) = (plan.scope(), plan.changes_ports());
         match self.catalogue.apply(config, plan, &addresses) {
-            Ok(snapshot) => Ok(Change { snapshot, scope, ports, addresses }),
+            Ok(snapshot) => Ok(PreparedChange { snapshot, scope, ports, addresses }),
             Err(error) => {
                 self.rollback();
                 Err(error)
@@ -297,10 +300,10 @@ impl Target {
     /// Has every group serve what was made; no rate limits: they are as before.
     fn serve(
         &mut self,
-        change: Change,
+        change: PreparedChange,
         limits: Option<Vec<RateLimit>>,
-    ) -> Result<Settled, TargetError> {
-        let Change { mut snapshot, scope, ports, addresses } = change;
+    ) -> Result<Settlement, TargetError> {
+        let PreparedChange { mut snapshot, scope, ports, addresses } = change;
         let before = self.directory.snapshot();
         snapshot.rate_limits = match limits {
             None => Arc::clone(&before.rate_limits),
@@ -312,7 +315,7 @@ impl Target {
         let same_rules = Arc::ptr_eq(&before.rate_limits, &snapshot.rate_limits)
             && before.qos_rules == snapshot.qos_rules;
         if same_rules && snapshot.changes.as_ref().is_some_and(Changes::is_empty) {
-            return Ok(Settled::at_once());
+            return Ok(Settlement::at_once());
         }
         self.directory.set_listening(addresses);
         let snapshot = self.directory.replace_snapshot(snapshot, &scope);
@@ -326,7 +329,7 @@ impl Target {
         let made = self.round(message, ROUND_TIMEOUT);
         // Not by a group: what is no longer served is freed here.
         drop(before);
-        made.map(|()| Settled::when(is_done, self.config.limits.drain_timeout))
+        made.map(|()| Settlement::when(is_done, self.config.limits.drain_timeout))
     }
 
     /// Has every group open what a plan needs; an address in use is tried again for a while.
@@ -421,7 +424,7 @@ impl Target {
     /// Calls this, from any thread, after a device has changed its size by itself, or its file may
     /// no longer be where it was. Hosts know of it after [`Self::look_at_files`], and once the
     /// devices that [`Self::resized`] names are scanned again.
-    pub fn when_resized(&mut self, resized: Resized) {
+    pub fn when_resized(&mut self, resized: ResizeCallback) {
         self.catalogue.when_resized(resized);
     }
 
@@ -641,7 +644,7 @@ impl Target {
     }
 
     /// Has every group open what a reload needs. Returns where the target would listen.
-    fn prepare(&self, needs: Arc<Needs>) -> Result<BTreeMap<u16, SocketAddr>, TargetError> {
+    fn prepare(&self, needs: Arc<Requirements>) -> Result<BTreeMap<u16, SocketAddr>, TargetError> {
         let (done, is_done) = channel();
         for post in &self.posts {
             post.post(Message::Prepare { needs: Arc::clone(&needs), done: done.clone() });

@@ -21,7 +21,7 @@ use super::devices::status_of;
 use super::owners::{CONTROLLERS, REGISTRATION_TIMERS, timer};
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::limits::TURN_BYTES;
-use crate::shared::message::{Asker, Changed, Endpoints, Message, NamespaceRequest};
+use crate::shared::message::{Endpoints, Message, NamespaceRequest, Requester, ReservationResult};
 use crate::shared::reservations::Change;
 use crate::shared::round::Waiter;
 
@@ -37,7 +37,7 @@ pub(crate) struct Admin {
     /// Commands that are completed later, by their identifier.
     pending: BTreeMap<u16, Slot>,
     /// Namespaces that are being protected, by the identifier of the command.
-    protecting: BTreeMap<u16, Protecting>,
+    protecting: BTreeMap<u16, PendingProtection>,
     /// Their flushes, by the command's slot.
     flushing: BTreeMap<Slot, u16>,
     /// There is a snapshot of which it has not learned.
@@ -50,7 +50,7 @@ pub(crate) struct Admin {
 
 /// A namespace that is being protected.
 #[derive(Debug, Clone, Copy)]
-struct Protecting {
+struct PendingProtection {
     nsid: u32,
     /// The version of its snapshot.
     version: u64,
@@ -139,7 +139,7 @@ impl Admin {
     /// Releases the resources of the controller.
     pub(super) fn release(self, address: IpAddr, core: &mut Core) {
         core.reactor.clear_timer(timer(CONTROLLERS, self.id));
-        for Protecting { nsid, version } in self.protecting.values() {
+        for PendingProtection { nsid, version } in self.protecting.values() {
             core.directory.end_write_protect(&self.subsystem, *nsid, *version, true);
         }
         let controller_id = self.controller.controller_id();
@@ -212,7 +212,7 @@ impl Admin {
             self.flushing.insert(slot, command_id);
             return;
         }
-        if let Some(Protecting { nsid, version }) = self.protecting.remove(&command_id) {
+        if let Some(PendingProtection { nsid, version }) = self.protecting.remove(&command_id) {
             context.core.directory.end_write_protect(&self.subsystem, nsid, version, true);
         }
         let event = ControllerEvent::FeatureDone { command_id, status };
@@ -228,7 +228,7 @@ impl Admin {
     ) {
         let Some(command_id) = self.flushing.remove(&slot) else { return };
         let protecting = self.protecting.remove(&command_id);
-        let Some(Protecting { nsid, version }) = protecting else { return };
+        let Some(PendingProtection { nsid, version }) = protecting else { return };
         let status = status_of(result);
         let directory = &context.core.directory;
         let snapshot =
@@ -381,7 +381,7 @@ impl Admin {
         let snapshot = core.directory.set_write_protect(&self.subsystem, nsid, protect);
         let version = snapshot.version;
         if protect {
-            self.protecting.insert(command_id, Protecting { nsid, version });
+            self.protecting.insert(command_id, PendingProtection { nsid, version });
         } else {
             core.directory.end_write_protect(&self.subsystem, nsid, version, true);
         }
@@ -397,7 +397,7 @@ impl Admin {
             return;
         };
         let change = Change {
-            asker: Asker { connection: self.id, tag: command_id },
+            asker: Requester { connection: self.id, tag: command_id },
             file: core.snapshot.reservation_file(&view.nqn, nsid),
             view,
             nsid,
@@ -445,7 +445,11 @@ impl Admin {
     }
 
     /// Tells the host what another one has changed. Says whether there was something to tell.
-    pub(super) fn notify_reserved(&mut self, changed: &Changed, context: &mut Context<'_>) -> bool {
+    pub(super) fn notify_reserved(
+        &mut self,
+        changed: &ReservationResult,
+        context: &mut Context<'_>,
+    ) -> bool {
         let nsid = changed.nsid;
         let kinds: Vec<_> =
             changed.notices(self.host.subsystem(), self.controller.host_id()).collect();

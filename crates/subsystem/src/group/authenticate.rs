@@ -7,7 +7,7 @@ use weft_nvme::fabrics::{Authentication, ConnectResult, PropertySet};
 use weft_nvme::log_page::{GetLogPage, LogPageId};
 use weft_nvme::property::Offset;
 use weft_nvme::{AdminOpcode, Command, Completion, FabricsType, Status};
-use weft_nvmf::auth::target::{Authenticator, Received, Standing, WorkDone, message_length};
+use weft_nvmf::auth::target::{AuthState, Authenticator, ReceiveAnswer, WorkDone, message_length};
 use weft_nvmf::auth::{GeneratedPsk, Group, HashFunction, Names, Policy, Random};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::keys::{TlsIdentity, TlsMode, TlsPsk};
@@ -32,7 +32,7 @@ pub(crate) struct Guard {
     /// The Authentication Send whose message is being transferred.
     fetching: Option<Slot>,
     /// The Authentication Receive that waits for a power.
-    waiting: Option<Waiting>,
+    waiting: Option<PendingReceive>,
     /// What the exchange has agreed on.
     choice: Option<(HashFunction, Group)>,
     /// A timer runs: for the first exchange, for one that has begun since, or until a failure is
@@ -54,7 +54,7 @@ pub(crate) struct Guard {
 
 /// An Authentication Receive.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct PendingReceive {
     slot: Slot,
     command_id: u16,
     length: u32,
@@ -139,7 +139,7 @@ impl Guard {
     }
 
     fn is_authenticated(&self) -> bool {
-        self.authenticator.standing() == Standing::Authenticated
+        self.authenticator.standing() == AuthState::Authenticated
     }
 }
 
@@ -264,8 +264,8 @@ impl Connection {
     pub(crate) fn handle_power(&mut self, done: WorkDone, core: &mut Core) {
         let Some(guard) = &mut self.guard else { return };
         guard.authenticator.finish(done);
-        if let Some(Waiting { slot, command_id, length }) = guard.waiting.take() {
-            self.give_message(Waiting { slot, command_id, length }, core);
+        if let Some(PendingReceive { slot, command_id, length }) = guard.waiting.take() {
+            self.give_message(PendingReceive { slot, command_id, length }, core);
         }
         self.end_exchange_step(core);
     }
@@ -387,15 +387,15 @@ impl Connection {
             Ok(length)
         });
         match length {
-            Ok(length) => self.give_message(Waiting { slot, command_id, length }, core),
+            Ok(length) => self.give_message(PendingReceive { slot, command_id, length }, core),
             Err(status) => self.answer(slot, command_id, status),
         }
         self.end_exchange_step(core);
     }
 
     /// Gives the host the message that it fetches, as soon as there is one.
-    fn give_message(&mut self, receive: Waiting, core: &mut Core) {
-        let Waiting { slot, command_id, length } = receive;
+    fn give_message(&mut self, receive: PendingReceive, core: &mut Core) {
+        let PendingReceive { slot, command_id, length } = receive;
         let Some(guard) = &mut self.guard else { return };
         if guard.waiting.is_some() {
             return self.answer(slot, command_id, Status::COMMAND_SEQUENCE_ERROR.with_dnr());
@@ -411,8 +411,8 @@ impl Connection {
             return self.answer(slot, command_id, Status::INTERNAL_ERROR);
         };
         match guard.authenticator.receive(length) {
-            Received::Pending => guard.waiting = Some(receive),
-            Received::Message(bytes) => {
+            ReceiveAnswer::Pending => guard.waiting = Some(receive),
+            ReceiveAnswer::Message(bytes) => {
                 fill(&mut buffer, &bytes);
                 if let Some(completion) = self.completion(command_id, Status::SUCCESS) {
                     self.transport.send(slot, buffer, completion);
@@ -435,7 +435,7 @@ impl Connection {
             }
         }
         match guard.authenticator.standing() {
-            Standing::Failed(reason) => {
+            AuthState::Failed(reason) => {
                 let (peer, host) = (self.endpoints.peer, guard.names.host);
                 let what = format_args!(
                     "{peer}: {host} was not authenticated: {reason}: compare the host's key with \
@@ -444,7 +444,7 @@ impl Connection {
                 core.count_failed_authentication(what, 1);
                 self.close(CloseReason::Requested("the host was not authenticated"), core);
             }
-            Standing::Authenticated if !guard.authenticator.is_under_way() => {
+            AuthState::Authenticated if !guard.authenticator.is_under_way() => {
                 if let Some(generated) = guard.authenticator.take_generated_psk() {
                     guard.keep(&generated, (self.id, self.holds_key), core);
                 }
@@ -459,7 +459,7 @@ impl Connection {
                     self.claim_when_authenticated(core);
                 }
             }
-            Standing::Authenticated | Standing::Unauthenticated => self.time_exchange(core),
+            AuthState::Authenticated | AuthState::Unauthenticated => self.time_exchange(core),
         }
     }
 

@@ -64,7 +64,7 @@ pub(crate) enum Role {
         fetching: bool,
     },
     /// Its Connect waits for an answer.
-    Connecting(Box<Connecting>),
+    Connecting(Box<PendingConnect>),
     /// An admin queue, with the controller it belongs to.
     Admin(Box<Admin>),
     /// An I/O queue.
@@ -91,7 +91,7 @@ pub(crate) enum TurnState {
 /// A Connect that waits: for the check for stale connections, for its host's drain, or for the
 /// owner of the controller.
 #[derive(Debug)]
-pub(crate) struct Connecting {
+pub(crate) struct PendingConnect {
     pub(crate) slot: Slot,
     pub(crate) request: ConnectRequest,
     pub(crate) stale_check: StaleCheck,
@@ -148,7 +148,7 @@ impl Connection {
     /// Its Connect waits for an answer from now on.
     pub(crate) fn begin_connecting(&mut self, slot: Slot, request: ConnectRequest) {
         let stale_check = StaleCheck::Needed;
-        self.role = Role::Connecting(Box::new(Connecting { slot, request, stale_check }));
+        self.role = Role::Connecting(Box::new(PendingConnect { slot, request, stale_check }));
     }
 
     /// Has the device prefetch for the command that a completion brings, before it is processed.

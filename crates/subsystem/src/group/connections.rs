@@ -9,7 +9,7 @@ use crate::shared::ids::ConnectionId;
 /// A table of connections. A connection that is being handled is taken out of the table meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    places: Vec<Place>,
+    places: Vec<ConnectionSlot>,
     free: Vec<usize>,
     serial: u64,
     /// The queues of each subsystem.
@@ -17,7 +17,7 @@ pub(crate) struct Connections {
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct ConnectionSlot {
     serial: u64,
     connection: Option<Box<Connection>>,
     /// The subsystem whose queue it is.
@@ -29,7 +29,7 @@ impl Connections {
     pub(crate) fn reserve(&mut self, group: usize) -> ConnectionId {
         self.serial += 1;
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
+            self.places.push(ConnectionSlot::default());
             self.places.len() - 1
         });
         if let Some(place) = self.places.get_mut(index) {
@@ -102,7 +102,8 @@ impl Connections {
 
     /// The indices of all connections.
     pub(crate) fn indices(&self) -> Vec<usize> {
-        let taken = |(index, place): (usize, &Place)| place.connection.is_some().then_some(index);
+        let taken =
+            |(index, place): (usize, &ConnectionSlot)| place.connection.is_some().then_some(index);
         self.places.iter().enumerate().filter_map(taken).collect()
     }
 

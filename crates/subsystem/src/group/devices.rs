@@ -10,7 +10,7 @@ use weft_reactor::{Owner, Reactor};
 use weft_transport::Slot;
 
 use super::owners::DEVICES;
-use super::schedule::{ExpressDelay, Pieces, Window};
+use super::schedule::{DeviceWindow, ExpressDelay, Pieces};
 use crate::shared::ids::DeviceId;
 use crate::shared::snapshot::ServedDevice;
 use crate::shared::statistics::CounterWriter;
@@ -43,7 +43,7 @@ struct Handle {
     /// Its index is not used again as long as this exists.
     served: Arc<ServedDevice>,
     device: Box<dyn BlockDevice>,
-    window: Window,
+    window: DeviceWindow,
     /// Its failures are not logged until then.
     log_after: Duration,
     active: bool,
@@ -93,7 +93,7 @@ impl Devices {
                     id: device.id,
                     served: Arc::clone(device),
                     device: open,
-                    window: Window::default(),
+                    window: DeviceWindow::default(),
                     log_after: Duration::ZERO,
                     active: false,
                     removed: false,

@@ -27,7 +27,7 @@ use weft_statistics::trace::TracedQueue;
 use weft_transport::target::{CapsuleData, Event};
 use weft_transport::{CloseReason, DataDigestError, Slot};
 
-use self::copy::Copying;
+use self::copy::CopyState;
 pub(super) use self::ending::Hold;
 use self::flows::Flows;
 use super::core::{Context, Core};
@@ -103,7 +103,7 @@ enum SlotState {
     /// A device has it.
     AtDevice(DeviceCommand),
     /// It copies, piece by piece.
-    Copying(Box<Copying>),
+    Copying(Box<CopyState>),
     /// It has asked for a change of reservations.
     Reserving(DeviceCommand),
     /// Flushes of several devices; `status` is the first that was not a success.

@@ -13,7 +13,7 @@ use weft_transport::{Incoming, Listener};
 
 use super::core::Core;
 use super::owners::LISTENERS;
-use super::unconnected::Unconnected;
+use super::unconnected::ConnectBacklog;
 use crate::config::Listen;
 use crate::shared::snapshot::PortView;
 
@@ -30,7 +30,7 @@ pub(crate) struct Listeners {
     /// Number of listeners so far, so that a late completion is not taken for another listener's.
     begun: u32,
     /// Connections without Connect.
-    pub(super) unconnected: Unconnected,
+    pub(super) unconnected: ConnectBacklog,
     /// When a lack of room was last logged.
     refused_logged_at: Option<Duration>,
 }

@@ -13,7 +13,7 @@ use weft_transport::Slot;
 use super::core::Core;
 use crate::shared::ids::HostKey;
 use crate::shared::io_metrics::{
-    Completed, ErrorClass, HostNamespaceCounters, IoKind, IoMetrics, Wait,
+    CompletedCommand, ErrorClass, HostNamespaceCounters, IoKind, IoMetrics, Wait,
 };
 
 /// What is measured of a queue.
@@ -24,12 +24,12 @@ pub(super) struct Meter {
     /// Commands in flight, by slot.
     begun: Vec<Option<Measurement>>,
     /// The counters of the namespaces that the queue had commands for.
-    pairs: Vec<Metered>,
+    pairs: Vec<NamespaceMeter>,
 }
 
 /// Where commands to a namespace are counted.
 #[derive(Debug)]
-struct Metered {
+struct NamespaceMeter {
     nsid: u32,
     /// The device that it had when the last command began.
     device: u32,
@@ -124,9 +124,11 @@ impl Meter {
         let Some(mut begun) = begun else { return };
         begun.wait(None, now);
         let Measurement { at, pair, kind, bytes, waits_ns, timed, .. } = begun;
-        let Some(Metered { pair, device_counters, .. }) = self.pairs.get(pair) else { return };
+        let Some(NamespaceMeter { pair, device_counters, .. }) = self.pairs.get(pair) else {
+            return;
+        };
         let (latency, error) = (now.saturating_sub(at), ErrorClass::of(status));
-        let done = Completed { kind, latency, bytes, error, waits_ns };
+        let done = CompletedCommand { kind, latency, bytes, error, waits_ns };
         self.metrics.count(pair, self.group, done);
         if let Some(kind) = timed {
             device_counters.add_time(kind, waits_ns[Wait::Device as usize]);
@@ -146,7 +148,7 @@ impl Meter {
         }
         let (pair, device_counters) =
             (self.metrics.pair(host, nsid, core.time()), core.devices.counters().of(device));
-        self.pairs.push(Metered { nsid, device, pair, device_counters });
+        self.pairs.push(NamespaceMeter { nsid, device, pair, device_counters });
         self.pairs.len() - 1
     }
 }

@@ -10,7 +10,7 @@ use super::connection::Role;
 use super::core::Context;
 use super::io::Hold;
 use super::{Group, Message};
-use crate::shared::message::{Asker, Changed};
+use crate::shared::message::{Requester, ReservationResult};
 use crate::shared::round::Round;
 
 impl Group {
@@ -56,8 +56,8 @@ impl Group {
 
     /// A change of reservations that a host here has asked for is made, or is not: it is told, and
     /// so are the hosts that it concerns.
-    pub(super) fn reserved(&mut self, changed: &Arc<Changed>) {
-        let Asker { connection, tag } = changed.asker;
+    pub(super) fn reserved(&mut self, changed: &Arc<ReservationResult>) {
+        let Requester { connection, tag } = changed.asker;
         self.with_id(connection, |connection, core| {
             let context = &mut Context { transport: &mut connection.transport, core };
             match &mut connection.role {
@@ -79,7 +79,7 @@ impl Group {
     }
 
     /// Tells the hosts here what has changed for them.
-    pub(super) fn notify_reserved(&mut self, changed: &Changed) {
+    pub(super) fn notify_reserved(&mut self, changed: &ReservationResult) {
         for index in self.connections.indices() {
             self.with_if_changed(index, |connection, core| {
                 let told = connection

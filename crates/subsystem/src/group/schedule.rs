@@ -26,13 +26,13 @@ use std::time::Duration;
 
 use weft_reactor::{Pool, Reactor};
 
-pub(crate) use self::allowance::{Allowance, Interrupted};
+pub(crate) use self::allowance::{Allowance, SuspendedAllowance};
 pub(crate) use self::class::{Express, QueueClass};
 pub(crate) use self::limits::{Charge, FlowKey, LimitAnswer, Throttle, WaitingFlow};
 pub(crate) use self::memory::{Memory, MemoryTry};
 pub(crate) use self::pieces::Pieces;
 pub(crate) use self::tenants::{Shares, TenantId, TenantKey, Visit};
-pub(crate) use self::window::{ExpressDelay, Window};
+pub(crate) use self::window::{DeviceWindow, ExpressDelay};
 
 use crate::shared::snapshot::Snapshot;
 
@@ -123,13 +123,13 @@ impl Schedule {
     }
 
     /// An express queue is served from now on, until the turn [goes on](Self::resume).
-    pub(crate) fn interrupt(&mut self, now: Duration) -> Interrupted {
+    pub(crate) fn interrupt(&mut self, now: Duration) -> SuspendedAllowance {
         self.express.begin(now);
         self.allowance.interrupt()
     }
 
     /// The turn goes on. How long it was interrupted, which is no tenant's time.
-    pub(crate) fn resume(&mut self, turn: Interrupted, now: Duration) -> Duration {
+    pub(crate) fn resume(&mut self, turn: SuspendedAllowance, now: Duration) -> Duration {
         self.allowance.resume(turn);
         let took = self.express.end(now);
         self.shares.leave_out(took);

@@ -12,12 +12,12 @@ const PRUNED_MIN: usize = 64;
 /// Connections without Connect of each address, in the order of their arrival; some may have
 /// completed it since.
 #[derive(Debug, Default)]
-pub(super) struct Unconnected {
+pub(super) struct ConnectBacklog {
     by_address: BTreeMap<IpAddr, VecDeque<ConnectionId>>,
     count: usize,
 }
 
-impl Unconnected {
+impl ConnectBacklog {
     /// Adds one.
     pub(super) fn add(&mut self, address: IpAddr, id: ConnectionId) {
         self.by_address.entry(address).or_default().push_back(id);
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn whoever_opens_many_evicts_its_own() {
-        let mut unconnected = Unconnected::default();
+        let mut unconnected = ConnectBacklog::default();
         let id = |index| ConnectionId { group: 0, index, serial: index as u64 };
         let address = |last| IpAddr::from([192, 0, 2, last]);
         unconnected.add(address(1), id(0));

@@ -4,10 +4,10 @@
 //! has come, and moves it on by what the command costs; so a bucket is exceeded by one command at
 //! most. The word stays at most [`Bucket::tolerance_ns`] behind the time: that is the burst. With
 //! several groups, each takes a little more than its command needs from what has accrued (a
-//! [`Lease`]), so that most commands do not write to the word that the groups share.
+//! [`BucketShare`]), so that most commands do not write to the word that the groups share.
 //!
 //! Groups that wait for a bucket have equal shares of it for each flow that waits, whoever asks
-//! first: each has a tag of what it has taken ([`Claims`]), and one that is ahead of another that
+//! first: each has a tag of what it has taken ([`WaitTags`]), and one that is ahead of another that
 //! waits is refused while the other may still come.
 //!
 //! In any time, at most the rate of it, the burst, one command, and the rate of 1 ms for each group
@@ -48,14 +48,14 @@ pub(crate) struct Bucket {
     tolerance_ns: u64,
     /// The time until which the rate has been handed out.
     handed_out_ns: AtomicU64,
-    claims: Claims,
+    claims: WaitTags,
 }
 
 /// Who waits for a bucket, and how much each group has taken of it.
 #[derive(Debug)]
-struct Claims {
+struct WaitTags {
     /// By group; none if there is one group only.
-    groups: Box<[Claim]>,
+    groups: Box<[WaitTag]>,
     /// The largest tag with which a group has begun to take.
     begun: AtomicU64,
     patience_ns: u64,
@@ -64,11 +64,11 @@ struct Claims {
 /// The claim of a group, which it alone writes: its tag while a flow of it waits, else [`NOBODY`].
 #[derive(Debug)]
 #[repr(align(64))]
-struct Claim(AtomicU64);
+struct WaitTag(AtomicU64);
 
 /// A group's part of a bucket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Lease {
+pub(crate) struct BucketShare {
     /// The group's number.
     group: usize,
     /// What it has taken and not used, in units of the rate times ns.
@@ -79,7 +79,7 @@ pub(crate) struct Lease {
     flows: u64,
 }
 
-impl Lease {
+impl BucketShare {
     /// That of a group which has taken nothing.
     pub(crate) fn new(group: usize) -> Self {
         Self { group, ..Self::default() }
@@ -93,8 +93,8 @@ impl Bucket {
         let lease_ns = if groups > 1 { LEASE_NS } else { 0 };
         let slack_ns = groups.saturating_mul(SLACK_NS - lease_ns);
         let tolerance_ns = ns(burst).saturating_add(slack_ns);
-        let claims = Claims {
-            groups: (0..groups).filter(|_| groups > 1).map(|_| Claim::nobody()).collect(),
+        let claims = WaitTags {
+            groups: (0..groups).filter(|_| groups > 1).map(|_| WaitTag::nobody()).collect(),
             begun: AtomicU64::new(0),
             // What nobody takes within the tolerance is lost.
             patience_ns: (tolerance_ns / 2).min(PATIENCE_NS_MAX),
@@ -122,7 +122,7 @@ impl Bucket {
     /// Takes what a command costs. `Err` is the time to ask again.
     pub(crate) fn take(
         &self,
-        lease: &mut Lease,
+        lease: &mut BucketShare,
         units: u64,
         now: Duration,
     ) -> Result<(), Duration> {
@@ -134,7 +134,12 @@ impl Bucket {
     }
 
     /// When it is to ask again if it would not be admitted now.
-    pub(crate) fn refuses(&self, lease: Lease, units: u64, now: Duration) -> Option<Duration> {
+    pub(crate) fn refuses(
+        &self,
+        lease: BucketShare,
+        units: u64,
+        now: Duration,
+    ) -> Option<Duration> {
         if lease.held >= u128::from(units) * NS {
             return None;
         }
@@ -144,25 +149,25 @@ impl Bucket {
     }
 
     /// One more flow of a group waits for it.
-    pub(crate) fn enter(&self, lease: &mut Lease) {
+    pub(crate) fn enter(&self, lease: &mut BucketShare) {
         lease.flows += 1;
         self.claims.show(lease);
     }
 
     /// One fewer does.
-    pub(crate) fn leave(&self, lease: &mut Lease) {
+    pub(crate) fn leave(&self, lease: &mut BucketShare) {
         lease.flows = lease.flows.saturating_sub(1);
         self.claims.show(lease);
     }
 
     /// None does.
-    pub(crate) fn leave_all(&self, lease: &mut Lease) {
+    pub(crate) fn leave_all(&self, lease: &mut BucketShare) {
         lease.flows = 0;
         self.claims.show(lease);
     }
 
     /// When a group is to ask again if the rate is handed out until `from`.
-    fn is_refused(&self, lease: Lease, from: u64, now: u64) -> Option<u64> {
+    fn is_refused(&self, lease: BucketShare, from: u64, now: u64) -> Option<u64> {
         if from > now {
             return Some(from);
         }
@@ -177,7 +182,7 @@ impl Bucket {
     }
 
     /// Gives back what was taken for a command that does not begin.
-    pub(crate) fn give_back(&self, lease: &mut Lease, units: u64) {
+    pub(crate) fn give_back(&self, lease: &mut BucketShare, units: u64) {
         lease.held = lease.held.saturating_add(u128::from(units) * NS);
         let held_ns = u64::try_from(lease.held / u128::from(self.rate)).unwrap_or(u64::MAX);
         let surplus_ns = held_ns.saturating_sub(self.lease_ns);
@@ -189,7 +194,7 @@ impl Bucket {
 
     fn update(
         &self,
-        lease: &mut Lease,
+        lease: &mut BucketShare,
         units: u64,
         now: u64,
         refuses: impl Fn(u64) -> Option<u64>,
@@ -230,15 +235,15 @@ impl Bucket {
     }
 }
 
-impl Claim {
+impl WaitTag {
     fn nobody() -> Self {
         Self(AtomicU64::new(NOBODY))
     }
 }
 
-impl Claims {
+impl WaitTags {
     /// Whether a group has taken so much more than another one that waits that it is to wait.
-    fn is_ahead(&self, lease: Lease) -> bool {
+    fn is_ahead(&self, lease: BucketShare) -> bool {
         let all = self.groups.iter().enumerate();
         let mut others = all.filter(|(group, _)| *group != lease.group);
         let least = lease.tag.saturating_sub(LEAD_NS * STEPS);
@@ -247,7 +252,7 @@ impl Claims {
 
     /// What a group has left to others while it did not ask is not given to it later, but for what
     /// a command of this time needs.
-    fn catch_up(&self, lease: &mut Lease, time_ns: u64) {
+    fn catch_up(&self, lease: &mut BucketShare, time_ns: u64) {
         if self.groups.is_empty() {
             return;
         }
@@ -260,7 +265,7 @@ impl Claims {
     }
 
     /// A group has taken this much.
-    fn took(&self, lease: &mut Lease, taken_ns: u64) {
+    fn took(&self, lease: &mut BucketShare, taken_ns: u64) {
         if self.groups.is_empty() {
             return;
         }
@@ -272,7 +277,7 @@ impl Claims {
     }
 
     /// Lets the others know how much a group has taken, if it waits.
-    fn show(&self, lease: &Lease) {
+    fn show(&self, lease: &BucketShare) {
         if let Some(claim) = self.groups.get(lease.group) {
             let tag = if lease.flows > 0 { lease.tag } else { NOBODY };
             if claim.0.load(Ordering::Relaxed) != tag {
@@ -283,7 +288,7 @@ impl Claims {
 }
 
 /// Steps of a group's tag for this part of the rate.
-fn steps_of(taken_ns: u64, lease: &Lease) -> u64 {
+fn steps_of(taken_ns: u64, lease: &BucketShare) -> u64 {
     taken_ns.saturating_mul(STEPS) / lease.flows.max(1)
 }
 
@@ -333,7 +338,7 @@ mod tests {
             let tolerance = i128::from(ns(burst + MS)) * i128::from(rate);
             let mut reference =
                 Reference { rate: rate.into(), tolerance, theoretical_arrival: 0 };
-            let (mut lease, mut now) = (Lease::default(), 0);
+            let (mut lease, mut now) = (BucketShare::default(), 0);
             for (gap, units, _) in arrivals {
                 now += gap;
                 let taken = bucket.take(&mut lease, units, Duration::from_nanos(now));
@@ -357,7 +362,7 @@ mod tests {
         ) {
             let burst = Duration::from_micros(burst_us);
             let bucket = Bucket::new(rate, burst, groups);
-            let mut leases = [0, 1, 2, 3].map(Lease::new);
+            let mut leases = [0, 1, 2, 3].map(BucketShare::new);
             // All but the last say that they wait, whether or not they ask.
             leases[..groups - 1].iter_mut().for_each(|lease| bucket.enter(lease));
             let mut admitted: Vec<(u64, u128)> = Vec::new();
@@ -392,7 +397,7 @@ mod tests {
         #[test]
         fn the_rate_is_used_up(rate in 1_000..1_000_000_000_u64, groups in 1..5_usize) {
             let bucket = Bucket::new(rate, Duration::ZERO, groups);
-            let mut leases = [0, 1, 2, 3].map(Lease::new);
+            let mut leases = [0, 1, 2, 3].map(BucketShare::new);
             leases[..groups].iter_mut().for_each(|lease| bucket.enter(lease));
             let units = (rate / 10_000).max(1);
             let (mut sum, mut now) = (0_u128, Duration::from_secs(1));
@@ -418,7 +423,7 @@ mod tests {
     /// Groups that ask every 50 µs, always in the same order, with as many commands as they are
     /// given; what each takes in a time. `flows`: how many wait in each.
     fn shares(bucket: &Bucket, flows: &[u64], units: u64, time: Duration) -> Vec<u64> {
-        let mut leases: Vec<_> = (0..flows.len()).map(Lease::new).collect();
+        let mut leases: Vec<_> = (0..flows.len()).map(BucketShare::new).collect();
         for (lease, flows) in leases.iter_mut().zip(flows) {
             (0..*flows).for_each(|_| bucket.enter(lease));
         }
@@ -461,23 +466,24 @@ mod tests {
     fn what_a_group_leaves_goes_to_the_others() {
         for rate in [100, 100_000] {
             let bucket = Bucket::new(rate, Duration::ZERO, 2);
-            let (mut absent, mut other) = (Lease::new(0), Lease::new(1));
+            let (mut absent, mut other) = (BucketShare::new(0), BucketShare::new(1));
             bucket.enter(&mut absent);
             bucket.enter(&mut other);
-            let taken = |lease: &mut Lease, from: Duration, absent: Option<&mut Lease>| {
-                let mut absent = absent;
-                let mut taken = [0_u64, 0];
-                for at in 0..20_000 {
-                    let now = from + Duration::from_micros(50) * at;
-                    while bucket.take(lease, 1, now).is_ok() {
-                        taken[0] += 1;
+            let taken =
+                |lease: &mut BucketShare, from: Duration, absent: Option<&mut BucketShare>| {
+                    let mut absent = absent;
+                    let mut taken = [0_u64, 0];
+                    for at in 0..20_000 {
+                        let now = from + Duration::from_micros(50) * at;
+                        while bucket.take(lease, 1, now).is_ok() {
+                            taken[0] += 1;
+                        }
+                        while absent.as_mut().is_some_and(|it| bucket.take(it, 1, now).is_ok()) {
+                            taken[1] += 1;
+                        }
                     }
-                    while absent.as_mut().is_some_and(|it| bucket.take(it, 1, now).is_ok()) {
-                        taken[1] += 1;
-                    }
-                }
-                taken
-            };
+                    taken
+                };
             let [alone, _] = taken(&mut other, Duration::from_secs(1), None);
             assert!(alone.abs_diff(rate) <= rate / 50 + 1, "{alone} of {rate}");
             let beside = taken(&mut other, Duration::from_secs(2), Some(&mut absent));
@@ -490,23 +496,23 @@ mod tests {
     fn a_change_is_in_force_at_once_and_keeps_the_debt() {
         let now = Duration::from_secs(1);
         let slow = Bucket::new(1 << 10, Duration::ZERO, 1);
-        let mut lease = Lease::default();
+        let mut lease = BucketShare::default();
         slow.take(&mut lease, 1 << 20, now).expect("the first one");
         let wait = slow.take(&mut lease, 1, now).expect_err("a debt") - now;
         assert!(wait > Duration::from_secs(1023), "{wait:?}");
         let fast = Bucket::new(1 << 30, Duration::ZERO, 1).continue_from(&slow, now);
-        let wait = fast.take(&mut Lease::default(), 1, now).expect_err("a debt") - now;
+        let wait = fast.take(&mut BucketShare::default(), 1, now).expect_err("a debt") - now;
         assert!((900..1000).contains(&wait.as_micros()), "{wait:?}");
         // A burst is not given again with each change.
         let again = Bucket::new(1 << 29, Duration::from_secs(1), 1).continue_from(&fast, now);
-        assert!(again.take(&mut Lease::default(), 1, now).is_err());
+        assert!(again.take(&mut BucketShare::default(), 1, now).is_err());
     }
 
     #[test]
     fn what_is_given_back_is_there_for_every_group() {
         let now = Duration::from_secs(1);
         let bucket = Bucket::new(1 << 10, Duration::ZERO, 2);
-        let (mut one, mut other) = (Lease::new(0), Lease::new(1));
+        let (mut one, mut other) = (BucketShare::new(0), BucketShare::new(1));
         bucket.take(&mut one, 1 << 20, now).expect("the first one");
         assert!(bucket.take(&mut other, 1, now).is_err());
         bucket.give_back(&mut one, 1 << 20);

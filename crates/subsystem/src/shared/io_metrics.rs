@@ -174,7 +174,7 @@ struct KindCounters {
 
 /// A command that has completed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Completed {
+pub(crate) struct CompletedCommand {
     pub(crate) kind: IoKind,
     pub(crate) latency: Duration,
     pub(crate) bytes: u64,
@@ -214,7 +214,7 @@ impl IoMetrics {
     }
 
     /// Counts a command that a group has completed.
-    pub(crate) fn count(&self, pair: &HostNamespaceCounters, group: usize, done: Completed) {
+    pub(crate) fn count(&self, pair: &HostNamespaceCounters, group: usize, done: CompletedCommand) {
         let Some(counters) = pair.0.get(group).and_then(|kinds| kinds.get(done.kind as usize))
         else {
             return;
@@ -308,7 +308,7 @@ impl KindCounters {
 mod tests {
     use super::*;
 
-    const READ: Completed = Completed {
+    const READ: CompletedCommand = CompletedCommand {
         kind: IoKind::Read,
         latency: Duration::from_micros(20),
         bytes: 4096,
@@ -327,9 +327,9 @@ mod tests {
         let pair = metrics.pair(&HostKey::new("subsystem", "host"), 1, Duration::ZERO);
         for (group, us) in [(0, 0), (1, 10), (0, 11), (1, 20), (0, 50), (1, 51)] {
             let latency = Duration::from_micros(us);
-            metrics.count(&pair, group, Completed { latency, ..READ });
+            metrics.count(&pair, group, CompletedCommand { latency, ..READ });
         }
-        metrics.count(&pair, 0, Completed { error: Some(ErrorClass::Media), ..READ });
+        metrics.count(&pair, 0, CompletedCommand { error: Some(ErrorClass::Media), ..READ });
         let commands = metrics.read(Duration::ZERO).commands;
         let [read] = &commands[..] else { panic!("only reads came: {commands:?}") };
         assert_eq!((&*read.command, &read.buckets[..]), ("read", &[2, 3, 1, 1][..]));

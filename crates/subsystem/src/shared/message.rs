@@ -19,7 +19,7 @@ use weft_transport::target::Detached;
 use super::ids::{ConnectionId, HostKey};
 use crate::shared::error::TargetError;
 use crate::shared::round::Round;
-use crate::shared::snapshot::{Needs, Snapshot};
+use crate::shared::snapshot::{Requirements, Snapshot};
 use crate::shared::trace::Trace;
 
 /// The endpoints of a connection.
@@ -44,7 +44,7 @@ pub(crate) struct MovedConnection {
 
 /// The command that asks for a change of reservations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     pub(crate) connection: ConnectionId,
     /// The slot of a command of an I/O queue, the identifier of one of an admin queue.
     pub(crate) tag: u16,
@@ -52,15 +52,15 @@ pub(crate) struct Asker {
 
 /// What has become of a change of reservations that a host asked for.
 #[derive(Debug)]
-pub(crate) struct Changed {
-    pub(crate) asker: Asker,
+pub(crate) struct ReservationResult {
+    pub(crate) asker: Requester,
     pub(crate) status: Status,
     pub(super) subsystem: Nqn,
     pub(crate) nsid: u32,
     pub(super) notices: Vec<Notice>,
 }
 
-impl Changed {
+impl ReservationResult {
     /// Whether somebody is to be told.
     pub(crate) fn has_notices(&self) -> bool {
         !self.notices.is_empty()
@@ -143,7 +143,7 @@ pub(crate) enum Message {
     /// The answer to `Abort`.
     AbortDone { owner: ConnectionId, abort_id: u16, aborted: bool },
     /// Open what a reload needs, without serving it, and say where the target would listen.
-    Prepare { needs: Arc<Needs>, done: Sender<Prepared> },
+    Prepare { needs: Arc<Requirements>, done: Sender<PrepareResult> },
     /// Close what was opened for the reload, which is not executed.
     Rollback,
     /// Execute the reload: serve this from now on, with other ports if so, and acknowledge it.
@@ -156,9 +156,9 @@ pub(crate) enum Message {
     /// The same for commands of these hosts to a device: they have lost access to it.
     Settle { device: u32, hosts: Arc<[HostId]>, round: Arc<Round> },
     /// To the group of the host that asked: its change of reservations is made, or is not.
-    Reserved(Arc<Changed>),
+    Reserved(Arc<ReservationResult>),
     /// Tell the hosts that it concerns.
-    NotifyReserved(Arc<Changed>),
+    NotifyReserved(Arc<ReservationResult>),
     /// To the owner: the round that Set Features waited for is over.
     WriteProtectApplied { owner: ConnectionId, command_id: u16, status: Status },
     /// To the owner: its controller cannot go on.
@@ -182,4 +182,4 @@ pub(crate) enum Message {
 }
 
 /// Where the group listens, by port, if it has what a reload needs.
-pub(crate) type Prepared = Result<BTreeMap<u16, SocketAddr>, TargetError>;
+pub(crate) type PrepareResult = Result<BTreeMap<u16, SocketAddr>, TargetError>;

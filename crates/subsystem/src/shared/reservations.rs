@@ -20,13 +20,13 @@ use weft_nvmf::reservation::{HostId, Notice, Request, Reservations};
 use weft_nvmf::subsystem::{NamespaceView, SubsystemView};
 use weft_reactor::MailboxSender;
 
-use crate::shared::message::{Asker, Changed, Message};
+use crate::shared::message::{Message, Requester, ReservationResult};
 use crate::shared::round::{Round, Waiter};
 
 /// A change that a host asks for.
 #[derive(Debug)]
 pub(crate) struct Change {
-    pub(crate) asker: Asker,
+    pub(crate) asker: Requester,
     pub(crate) view: Arc<SubsystemView>,
     pub(crate) nsid: u32,
     pub(crate) host: HostId,
@@ -95,7 +95,7 @@ fn make(change: Change, posts: &[MailboxSender<Message>]) {
         Ok((notices, losers)) => (Status::SUCCESS, notices, losers),
         Err(status) => (status, Vec::new(), Vec::new()),
     };
-    let changed = Arc::new(Changed { asker, status, subsystem: view.nqn, nsid, notices });
+    let changed = Arc::new(ReservationResult { asker, status, subsystem: view.nqn, nsid, notices });
     let device = view.namespaces.get(nsid).map(|namespace| namespace.device);
     match device {
         Some(device) if !losers.is_empty() => {

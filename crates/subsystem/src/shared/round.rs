@@ -8,7 +8,7 @@ use weft_nvme::Status;
 use weft_reactor::MailboxSender;
 
 use crate::shared::ids::ConnectionId;
-use crate::shared::message::{Changed, Message};
+use crate::shared::message::{Message, ReservationResult};
 
 /// Counts acknowledgements down and notifies the waiter.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) enum Waiter {
     /// connections.
     Connect { connection: ConnectionId, stale_check: u64 },
     /// A host that has changed reservations.
-    Reservation(Arc<Changed>),
+    Reservation(Arc<ReservationResult>),
     /// A Set Features command of a controller, and its status so far.
     Feature { owner: ConnectionId, command_id: u16, status: Status },
 }

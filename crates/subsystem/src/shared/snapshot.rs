@@ -95,12 +95,12 @@ pub(crate) enum Scope {
     /// Everything; the sizes of files and devices are read again.
     All,
     /// A part.
-    Only(Part),
+    Only(PartialScope),
 }
 
 /// A part of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct PartialScope {
     /// Subsystems, by NQN.
     pub(crate) subsystems: Vec<String>,
     /// The one namespace of the one subsystem that is concerned.
@@ -122,7 +122,7 @@ impl Scope {
 
 /// What a change needs before it can be carried out.
 #[derive(Debug)]
-pub(crate) struct Needs {
+pub(crate) struct Requirements {
     /// Devices that are new.
     pub(crate) devices: Vec<Arc<ServedDevice>>,
     /// All ports; `None`: they are as before.

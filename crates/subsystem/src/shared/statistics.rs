@@ -12,7 +12,7 @@ use std::time::Duration;
 use weft_backend::{Failure, Operation};
 use weft_nvmf::subsystem::{DeviceTimes, IoCounters, SubsystemView, TimedKind, Totals};
 use weft_reactor::Pool;
-use weft_statistics::{Express, Group, Served, ns};
+use weft_statistics::{ExpressStatistics, Group, Served, ns};
 
 use crate::shared::ids::DeviceId;
 
@@ -91,7 +91,7 @@ impl GroupCounters {
             pool_bytes: self.pool_bytes.get(),
             pool_used_bytes: self.pool_used_bytes.get(),
             queues: queues as u64,
-            express: Express {
+            express: ExpressStatistics {
                 queues: self.express_queues.get(),
                 served: self.express_served.get(),
                 commands: self.express_commands.get(),

@@ -47,11 +47,11 @@ const QUEUES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Trace {
     pub(crate) time: Duration,
-    groups: Vec<Mutex<Part>>,
+    groups: Vec<Mutex<RingState>>,
 }
 
 #[derive(Debug)]
-enum Part {
+enum RingState {
     Empty(Ring),
     Recording,
     Done(TracedGroup),
@@ -61,7 +61,7 @@ impl Trace {
     /// Allocates the rings.
     pub(crate) fn new(config: TraceConfig, groups: usize) -> Self {
         let most = config.commands.clamp(1, TraceConfig::COMMANDS_MAX);
-        let ring = |_| Mutex::new(Part::Empty(Ring::new(most)));
+        let ring = |_| Mutex::new(RingState::Empty(Ring::new(most)));
         let time = config.time.min(TraceConfig::TIME_MAX);
         Self { time, groups: (0..groups).map(ring).collect() }
     }
@@ -69,8 +69,8 @@ impl Trace {
     /// Takes the ring of a group.
     pub(crate) fn begin(&self, group: usize) -> Option<Ring> {
         let mut part = self.groups.get(group)?.lock().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(&mut *part, Part::Recording) {
-            Part::Empty(ring) => Some(ring),
+        match std::mem::replace(&mut *part, RingState::Recording) {
+            RingState::Empty(ring) => Some(ring),
             other => {
                 *part = other;
                 None
@@ -81,14 +81,14 @@ impl Trace {
     /// A group's time is over.
     pub(crate) fn end(&self, group: usize, ring: Ring) {
         if let Some(part) = self.groups.get(group) {
-            *part.lock().unwrap_or_else(PoisonError::into_inner) = Part::Done(ring.recorded);
+            *part.lock().unwrap_or_else(PoisonError::into_inner) = RingState::Done(ring.recorded);
         }
     }
 
     /// Whether all groups have recorded.
     pub(crate) fn is_complete(&self) -> bool {
         self.groups.iter().all(|part| {
-            matches!(*part.lock().unwrap_or_else(PoisonError::into_inner), Part::Done(_))
+            matches!(*part.lock().unwrap_or_else(PoisonError::into_inner), RingState::Done(_))
         })
     }
 
@@ -99,9 +99,9 @@ impl Trace {
         }
         let taken = self.groups.iter().map(|part| {
             let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-            match std::mem::replace(&mut *part, Part::Recording) {
-                Part::Done(group) => Some(group),
-                Part::Empty(_) | Part::Recording => None,
+            match std::mem::replace(&mut *part, RingState::Recording) {
+                RingState::Done(group) => Some(group),
+                RingState::Empty(_) | RingState::Recording => None,
             }
         });
         taken.collect()

@@ -9,7 +9,7 @@ use weft_nvme::property::Offset;
 use weft_nvme::{AdminOpcode, Command, FabricsType, NvmOpcode, Status};
 #[cfg(feature = "tls")]
 use weft_nvme::{fabrics::PropertySet, log_page::LogPageId};
-use weft_nvmf::auth::host::{Authenticator, Next, Problem};
+use weft_nvmf::auth::host::{Authenticator, HostAction, Problem};
 use weft_nvmf::auth::{Group, HashFunction, Names, Policy, Random};
 use weft_reactor::system::random_bytes;
 use weft_target::Target;
@@ -78,22 +78,22 @@ fn run_exchange(
     mut exchange: Authenticator,
     change: impl Fn(usize, &mut Vec<u8>),
 ) -> Option<Problem> {
-    let mut next = Next::Send(exchange.start());
+    let mut next = HostAction::Send(exchange.start());
     let mut sent = 0;
     loop {
         next = match next {
-            Next::Send(mut message) => {
+            HostAction::Send(mut message) => {
                 change(sent, &mut message);
                 sent += 1;
                 assert!(send(peer, &message).is_success(), "the answer says what is wrong");
                 exchange.sent()
             }
-            Next::Receive(length) => {
+            HostAction::Receive(length) => {
                 let random = Random::new(random_bytes().expect("random bytes"));
                 exchange.received(&receive(peer, length), &random)
             }
-            Next::Done => return None,
-            Next::Failed(problem, _) => return Some(problem),
+            HostAction::Done => return None,
+            HostAction::Failed(problem, _) => return Some(problem),
         };
     }
 }
@@ -319,15 +319,15 @@ fn a_queue_is_authenticated_again_while_it_is_used() {
     let mut again = exchange(policy(KEY));
     assert!(send(&mut io, &again.start()).is_success());
     io.read(1, 0, 1, 4096).succeeded();
-    let Next::Receive(length) = again.sent() else { panic!("a challenge comes next") };
+    let HostAction::Receive(length) = again.sent() else { panic!("a challenge comes next") };
     let random = Random::new(random_bytes().expect("random bytes"));
-    let Next::Send(reply) = again.received(&receive(&mut io, length), &random) else {
+    let HostAction::Send(reply) = again.received(&receive(&mut io, length), &random) else {
         panic!("a reply comes next")
     };
     io.read(1, 0, 1, 4096).succeeded();
     assert!(send(&mut io, &reply).is_success());
-    let Next::Receive(length) = again.sent() else { panic!("a result comes next") };
-    assert_eq!(again.received(&receive(&mut io, length), &random), Next::Done);
+    let HostAction::Receive(length) = again.sent() else { panic!("a result comes next") };
+    assert_eq!(again.received(&receive(&mut io, length), &random), HostAction::Done);
     io.read(1, 0, 1, 4096).succeeded();
 
     // With another key, the old one ends the queue that tries it, and no other.

@@ -15,10 +15,10 @@ use crate::support::{address, config_of_two_groups, start, subsystem, wait_until
 const OTHER: &str = "nqn.2024-01.io.weft:other";
 
 /// An event: its type and its data.
-pub(crate) type Recorded = (PersistentEventType, Vec<u8>);
+pub(crate) type EventRecord = (PersistentEventType, Vec<u8>);
 
 /// The header of the log and its events, newest first.
-fn read(admin: &mut Peer) -> (PersistentEventHeader, Vec<Recorded>) {
+fn read(admin: &mut Peer) -> (PersistentEventHeader, Vec<EventRecord>) {
     let mut get = |action: PersistentEventAction, bytes: u32| {
         let get = GetLogPage::new(LogPageId::PERSISTENT_EVENT_LOG, 0, bytes);
         let command = GetLogPage { specific_parameter: action.0, ..get }.to_command();
@@ -35,7 +35,7 @@ fn read(admin: &mut Peer) -> (PersistentEventHeader, Vec<Recorded>) {
 }
 
 /// The events that are recorded, newest first.
-pub(crate) fn recorded(admin: &mut Peer) -> Vec<Recorded> {
+pub(crate) fn recorded(admin: &mut Peer) -> Vec<EventRecord> {
     read(admin).1
 }
 

@@ -15,7 +15,7 @@ use weft_nvme::reservation::{
 };
 use weft_nvme::wire::U32;
 use weft_nvme::{Command, Completion, NvmOpcode, Status, Wire};
-use weft_nvmf::reservation::{HostId, Operation, Refused, Request, Reservations};
+use weft_nvmf::reservation::{HostId, Operation, Refusals, Request, Reservations};
 use weft_reactor::simulation::{NetworkConditions, Random, World};
 use weft_reactor::{Buffer, Owner, Reactor, WaitLimit};
 use weft_target::LocalTarget;
@@ -294,8 +294,8 @@ impl Run {
     }
 
     fn may_write(&self, state: usize, host: usize) -> bool {
-        self.states[state].refused_to(&host_id(host)) == Refused::NONE
-            || self.states[state].refused_to(&host_id(host)) == Refused::READS
+        self.states[state].refused_to(&host_id(host)) == Refusals::NONE
+            || self.states[state].refused_to(&host_id(host)) == Refusals::READS
     }
 
     /// What is answered must be what one of the states says that were there meanwhile. Having

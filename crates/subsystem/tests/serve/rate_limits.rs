@@ -173,7 +173,7 @@ fn a_limit_that_comes_holds_for_queues_that_are_there() {
 
 /// A queue under a limit that nobody serves, filled with writes whose data comes in their capsules,
 /// as far as the target takes them.
-struct Filled {
+struct FullQueue {
     raw: Raw,
     /// What is not sent yet.
     rest: Vec<u8>,
@@ -181,7 +181,7 @@ struct Filled {
 
 const WRITES: u16 = 120;
 
-impl Filled {
+impl FullQueue {
     fn new(target: &Target, controller: u16, queue_id: u16) -> Self {
         let fields = ConnectFields::io(controller, queue_id);
         let raw = Raw::io(address(target), &fields, DigestOptions(0));
@@ -234,8 +234,9 @@ fn writes_that_wait_leave_memory_to_others() {
         config.limits.stall_timeout = Duration::from_secs(600);
         let mut target = start(config.clone());
         let (_admin, controller) = Peer::admin(address(&target));
-        let mut filled: Vec<_> = (1..=4).map(|id| Filled::new(&target, controller, id)).collect();
-        filled.iter_mut().for_each(Filled::fill);
+        let mut filled: Vec<_> =
+            (1..=4).map(|id| FullQueue::new(&target, controller, id)).collect();
+        filled.iter_mut().for_each(FullQueue::fill);
         let fields = ConnectFields::admin().of_other_host();
         let (_other_admin, other) = Peer::admin_as(address(&target), &fields);
         let fields = ConnectFields::io(other, 1).of_other_host();
@@ -247,7 +248,7 @@ fn writes_that_wait_leave_memory_to_others() {
         }
         assert!(filled.iter().any(|queue| !queue.rest.is_empty()), "the target takes a part");
         unlimited(&mut target, &config);
-        filled.into_iter().for_each(Filled::finish);
+        filled.into_iter().for_each(FullQueue::finish);
         target.stop().expect("a clean stop");
     }
 }

@@ -15,7 +15,7 @@ use weft_target::config::Config;
 use weft_transport::CloseReason;
 use weft_transport::host::{HostData, HostOptions};
 
-use crate::persistent::{Recorded, recorded};
+use crate::persistent::{EventRecord, recorded};
 use crate::support::peer::{ConnectFields, Peer};
 use crate::support::{
     HOST, LONG, OTHER_HOST, SUBSYSTEM, address, config, config_of_two_groups, drivers, pattern,
@@ -338,7 +338,7 @@ fn a_flush_that_failed_stays_failed_for_every_host() {
         assert_eq!(Event(told), Event::new(kind, information.0, LogPageId::HEALTH));
         until_warning(&mut admin, 4);
         until_warning(&mut other, 4);
-        let is_error = |event: &&Recorded| event.0 == PersistentEventType::HARDWARE_ERROR;
+        let is_error = |event: &&EventRecord| event.0 == PersistentEventType::HARDWARE_ERROR;
         let recorded = recorded(&mut other);
         let errors: Vec<_> = recorded.iter().filter(is_error).collect();
         assert_eq!(errors.len(), 1, "once for all groups and hosts");

@@ -14,7 +14,7 @@ use weft_nvme::Status;
 use weft_reactor::{Owner, Reactor, ReactorCompletion, Token};
 use weft_target::Target;
 use weft_target::config::{AnaState, Config, RateLimit, Subsystem};
-use weft_target::steps::{Step, Visible};
+use weft_target::steps::{NamespaceVisibility, Step};
 use weft_transport::host::HostOptions;
 
 use crate::support::peer::{ConnectFields, Peer};
@@ -164,7 +164,7 @@ fn changes() -> [(&'static str, Change, Option<Status>); 10] {
         (
             "hide namespace",
             |target| {
-                let visible = Visible::NotTo(HOST.to_owned());
+                let visible = NamespaceVisibility::NotTo(HOST.to_owned());
                 step(target, Step::SetVisible { nqn: nqn(), nsid: 1, visible })
             },
             gone,

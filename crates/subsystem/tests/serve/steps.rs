@@ -289,19 +289,19 @@ fn access_states_are_those_of_a_listener() {
 
 /// A device that counts how often it is looked at.
 #[derive(Debug)]
-struct Counted {
+struct CountingFactory {
     inner: Arc<dyn DeviceFactory>,
     looks: Arc<AtomicUsize>,
 }
 
-impl Counted {
+impl CountingFactory {
     fn look(&self) -> &dyn DeviceFactory {
         self.looks.fetch_add(1, Ordering::Relaxed);
         &*self.inner
     }
 }
 
-impl DeviceFactory for Counted {
+impl DeviceFactory for CountingFactory {
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
         self.look().open(reactor, owner)
     }
@@ -337,7 +337,7 @@ fn a_step_looks_at_no_namespace_of_another_subsystem() {
     other.namespaces = (1..=1000).map(|nsid| Namespace::new(nsid, spec.clone())).collect();
     let looks = Arc::<AtomicUsize>::default();
     let inner = spec.build().expect("a device");
-    let device = Counted { inner, looks: Arc::clone(&looks) };
+    let device = CountingFactory { inner, looks: Arc::clone(&looks) };
     let config = Config { subsystems: vec![other], ..config_of_two_groups(&[]) };
     let device: Arc<dyn DeviceFactory> = Arc::new(device);
     let mut target = Target::with_devices(config, vec![(spec, device)]).expect("a target");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weft_backend::Resized;
+use weft_backend::ResizeCallback;
 use weft_nvme::log_page::LogPageId;
 use weft_target::config::{Bdev, BdevKind, Config, Namespace};
 use weft_target::steps::Step;
@@ -88,7 +88,7 @@ fn two_subsystems_of_one_file_have_one_size() {
     let mut target = start(two("1MiB"));
     let told = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&told);
-    target.when_resized(Resized::new(move || {
+    target.when_resized(ResizeCallback::new(move || {
         count.fetch_add(1, Ordering::SeqCst);
     }));
     let name = format!("{SUBSYSTEM}:1");
@@ -161,8 +161,8 @@ fn a_file_that_was_served_is_not_made_anew() {
 /// A file that is removed, replaced or moved while it is served is told at once and at the end.
 #[test]
 fn a_file_that_goes_while_it_is_served_is_told() {
-    type Goes = fn(&Folder);
-    let gone: [(&str, Goes); 3] = [
+    type Removal = fn(&Folder);
+    let gone: [(&str, Removal); 3] = [
         ("was removed while it is served", |folder| {
             std::fs::remove_file(folder.at("only")).expect("removed");
         }),
@@ -180,7 +180,7 @@ fn a_file_that_goes_while_it_is_served_is_told() {
         let mut target = start(config(&[&format!("delay:read=1us:{}", folder.file("only"))]));
         let told = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&told);
-        target.when_resized(Resized::new(move || {
+        target.when_resized(ResizeCallback::new(move || {
             count.fetch_add(1, Ordering::SeqCst);
         }));
         let (mut admin, _) = Peer::admin(address(&target));

@@ -13,8 +13,8 @@ use weft_nvme::feature::{Arbitration, FeatureId, SetFeatures};
 use weft_nvme::log_page::{AddressFamily, DiscoveryEntry, Endpoint, SubsystemType, TransportType};
 use weft_nvme::property::{ControllerConfiguration, Offset};
 use weft_nvme::{AdminOpcode, Command, Nqn, NvmOpcode};
-use weft_nvmf::registration::{Change, Entity, Registered};
-use weft_reactor::simulation::{Intercepted, NetworkConditions, World};
+use weft_nvmf::registration::{Change, Entity, RegisteredEntry};
+use weft_reactor::simulation::{Interception, NetworkConditions, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
 use weft_statistics::Group;
 use weft_target::config::{Config, IoMetricsConfig, QosClass, QosRule};
@@ -389,7 +389,7 @@ fn registration(number: usize) -> Change {
         name: "a target".to_owned(),
         version: "1".to_owned(),
     };
-    let entries = vec![Registered::basic(entry)];
+    let entries = vec![RegisteredEntry::basic(entry)];
     Change { task: DiscoveryTask::REGISTER, entity, key: EntryKeyType::ADDRESS, entries }
 }
 
@@ -666,7 +666,7 @@ impl Scene {
             } else if from == port {
                 taken.borrow_mut().push(now.saturating_sub(arrived));
             }
-            vec![Intercepted::Forward(bytes)]
+            vec![Interception::Forward(bytes)]
         });
         times
     }

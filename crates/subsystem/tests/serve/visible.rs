@@ -5,7 +5,7 @@ use weft_nvme::identify::{Cns, Identify};
 use weft_nvme::log_page::LogPageId;
 use weft_nvme::{Command, Status};
 use weft_target::Target;
-use weft_target::steps::{Step, StepErrorKind, Visible};
+use weft_target::steps::{NamespaceVisibility, Step, StepErrorKind};
 use weft_transport::host::HostOptions;
 
 use crate::support::peer::{ConnectFields, Peer};
@@ -30,7 +30,7 @@ fn identified(admin: &mut Peer, nsid: u32) -> bool {
     answer.bytes().iter().any(|byte| *byte != 0)
 }
 
-fn set(target: &mut Target, nsid: u32, visible: Visible) {
+fn set(target: &mut Target, nsid: u32, visible: NamespaceVisibility) {
     let step = Step::SetVisible { nqn: SUBSYSTEM.to_owned(), nsid, visible };
     target.step(&step).unwrap_or_else(|error| panic!("{step:?}: {error}"));
 }
@@ -69,14 +69,14 @@ fn a_namespace_is_there_only_for_hosts_that_see_it() {
     // It is shown to one more host, which is told; the other one has nothing to hear.
     let (event, quiet) = (admin.begin_event_request(), other.begin_event_request());
     let mut queues = [io, Peer::io(address(&target), controller, 2)];
-    set(&mut target, 2, Visible::To(HOST.to_owned()));
+    set(&mut target, 2, NamespaceVisibility::To(HOST.to_owned()));
     hears(&mut admin, event, 2);
     assert_eq!(seen(&mut admin), [1, 2]);
     for io in &mut queues {
         assert!(io.read(2, 0, 1, BLOCK).bytes() == bytes, "the contents are the same");
     }
     let event = admin.begin_event_request();
-    set(&mut target, 2, Visible::NotTo(HOST.to_owned()));
+    set(&mut target, 2, NamespaceVisibility::NotTo(HOST.to_owned()));
     hears(&mut admin, event, 2);
     assert_eq!(seen(&mut admin), [1]);
     for io in &mut queues {
@@ -88,19 +88,19 @@ fn a_namespace_is_there_only_for_hosts_that_see_it() {
 
     // To all, and from then on hosts are not listed.
     let event = admin.begin_event_request();
-    set(&mut target, 2, Visible::ToAll);
+    set(&mut target, 2, NamespaceVisibility::ToAll);
     hears(&mut admin, event, 2);
     let step = Step::SetVisible {
         nqn: SUBSYSTEM.to_owned(),
         nsid: 2,
-        visible: Visible::NotTo(OTHER_HOST.to_owned()),
+        visible: NamespaceVisibility::NotTo(OTHER_HOST.to_owned()),
     };
     let error = target.step(&step).expect_err("every host sees it");
     assert_eq!(error.kind, StepErrorKind::Invalid, "{error}");
-    set(&mut target, 2, Visible::ToListed);
+    set(&mut target, 2, NamespaceVisibility::ToListed);
     assert_eq!((seen(&mut admin), seen(&mut other)), (vec![1], vec![1]));
     for (nsid, host) in [(3, OTHER_HOST), (2, "a b")] {
-        let visible = Visible::To(host.to_owned());
+        let visible = NamespaceVisibility::To(host.to_owned());
         let step = Step::SetVisible { nqn: SUBSYSTEM.to_owned(), nsid, visible };
         target.step(&step).expect_err("no such namespace, or no name of a host");
     }
@@ -141,7 +141,7 @@ fn each_of_many_hosts_is_told_and_knows_at_its_next_command() {
     let mut target = start(config_of_two_groups(&devices));
     let mut hosts: Vec<Peer> = (0..40).map(|_| Peer::admin(address(&target)).0).collect();
     let events: Vec<_> = hosts.iter_mut().map(Peer::begin_event_request).collect();
-    set(&mut target, 7, Visible::ToListed);
+    set(&mut target, 7, NamespaceVisibility::ToListed);
     for (admin, event) in hosts.iter_mut().zip(events) {
         assert!(!identified(admin, 7));
         hears(admin, event, 7);

@@ -20,7 +20,7 @@ use weft_reactor::{Buffer, Owner, Reactor, Token};
 
 use super::arena;
 use super::engine::{Engine, Role};
-use super::pair::{Ended, Pair, Sizes};
+use super::pair::{PairEvent, RdmaQueuePair, Sizes};
 use super::verbs::{
     Access, CmEvent, Endpoint, Parameters, Piece, PrivateData, RemoteAccess, SendOperation,
     WorkCompletion,
@@ -37,9 +37,9 @@ enum Stage {
     /// Resolving address and route.
     Resolving(Endpoint),
     /// Waiting for the connection.
-    Connecting(Box<Pair>),
+    Connecting(Box<RdmaQueuePair>),
     /// Commands may be submitted.
-    Live(Box<Pair>),
+    Live(Box<RdmaQueuePair>),
     /// Closed. Also while one of the other stages is being processed.
     Shut,
 }
@@ -72,7 +72,7 @@ struct Capsule {
 
 /// The access to a command's data.
 #[derive(Debug)]
-struct Opened {
+struct DataAccess {
     pointer: Descriptor,
     data: Option<Piece>,
     leased: Option<arena::Slot>,
@@ -94,7 +94,7 @@ pub(crate) struct RdmaHostConnection {
     open: VecDeque<(u16, u32)>,
     events: VecDeque<HostEvent>,
     work: Vec<WorkCompletion>,
-    ended: Vec<Ended>,
+    ended: Vec<PairEvent>,
     deadline: Deadline,
     /// The first command may not be noticed (on soft-iWARP), and has no response yet.
     may_be_overlooked: bool,
@@ -197,7 +197,7 @@ impl RdmaHostConnection {
                 (Some(buffer), expected)
             }
         };
-        let Opened { pointer, data, leased, key } = opened;
+        let DataAccess { pointer, data, leased, key } = opened;
         let (sending, binds) = (data.is_some(), key.is_some());
         let state = SlotState { buffer, leased, expected, sending, key, response: None };
         let Some((slot, command_id)) = self.slots.begin(state) else {
@@ -346,7 +346,7 @@ impl RdmaHostConnection {
             wide,
             leased: (access == RemoteAccess::Lease).then_some(both),
         };
-        let mut pair = match Pair::new(reactor, engine, subscription, endpoint, sizes) {
+        let mut pair = match RdmaQueuePair::new(reactor, engine, subscription, endpoint, sizes) {
             Ok(pair) => pair,
             Err(error) => {
                 // The endpoint is gone with the queue pair; the subscription is still held.
@@ -360,7 +360,7 @@ impl RdmaHostConnection {
         begun
     }
 
-    fn begin(&self, pair: &mut Pair, entries: u16) -> io::Result<()> {
+    fn begin(&self, pair: &mut RdmaQueuePair, entries: u16) -> io::Result<()> {
         for index in 0..u32::from(entries) {
             pair.push_receive(index, None)?;
         }
@@ -434,10 +434,10 @@ impl RdmaHostConnection {
         }
     }
 
-    fn handle_ended(&mut self, ended: Ended) -> Result<(), CloseReason> {
+    fn handle_ended(&mut self, ended: PairEvent) -> Result<(), CloseReason> {
         match ended {
             // In-capsule data was sent, or a window was invalidated: no command has both.
-            Ended::Sent { what } => {
+            PairEvent::Sent { what } => {
                 if let Some(state) = self.slots.get_mut(what) {
                     state.sending = false;
                     state.key = None;
@@ -447,7 +447,7 @@ impl RdmaHostConnection {
                 }
                 Ok(())
             }
-            Ended::Received { index, bytes, invalidated } => {
+            PairEvent::Received { index, bytes, invalidated } => {
                 self.handle_response(index, bytes, invalidated)
             }
         }
@@ -555,17 +555,17 @@ impl Drop for RdmaHostConnection {
 /// Prepares the data of this slot's command for the controller. The error is that of this side, or
 /// `None` if memory may be available later.
 fn open(
-    pair: &mut Pair,
+    pair: &mut RdmaQueuePair,
     slot: u16,
     data: &HostData,
     in_capsule_bytes: u32,
-) -> Result<Opened, Option<CloseReason>> {
+) -> Result<DataAccess, Option<CloseReason>> {
     let failed = |error: io::Error| {
         log::debug!("{error}");
         Some(CloseReason::from(&error))
     };
     let nothing = Descriptor::keyed(0, 0, 0, false);
-    let mut opened = Opened { pointer: nothing, data: None, leased: None, key: None };
+    let mut opened = DataAccess { pointer: nothing, data: None, leased: None, key: None };
     let (buffer, written) = match data {
         HostData::None => return Ok(opened),
         HostData::ToController(buffer) => (buffer, false),
@@ -606,7 +606,7 @@ fn open(
 
 /// Queues as many invalidations and capsules as the send queue has room for, and posts them.
 fn put(
-    pair: &mut Pair,
+    pair: &mut RdmaQueuePair,
     open: &mut VecDeque<(u16, u32)>,
     capsules: &mut VecDeque<Capsule>,
 ) -> io::Result<()> {

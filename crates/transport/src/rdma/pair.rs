@@ -18,8 +18,8 @@ use weft_reactor::{Buffer, Reactor};
 use super::arena::{Arena, Slot};
 use super::engine::{Engine, Lease, ReactorDevice, number, short};
 use super::verbs::{
-    Access, Endpoint, Opening, Parameters, Piece, Pieces, PostError, QueuePairOptions, ReceiveWork,
-    SOFT_IWARP_SHORT_BYTES, SendOperation, SendWork, WorkCompletion, WorkStatus,
+    Access, Endpoint, Parameters, Piece, Pieces, PostError, QueuePairOptions, ReceiveWork,
+    SOFT_IWARP_SHORT_BYTES, SendOperation, SendWork, WindowRange, WorkCompletion, WorkStatus,
 };
 use crate::CloseReason;
 use crate::subscriptions::Subscription;
@@ -48,7 +48,7 @@ pub(crate) struct Sizes {
 
 /// A send queue work request that has not ended.
 #[derive(Debug)]
-struct Posted {
+struct PostedRequest {
     sequence: u32,
     what: Option<u16>,
     kept: Option<Slot>,
@@ -58,7 +58,7 @@ struct Posted {
 
 /// The end of a work request.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum PairEvent {
     /// A message was received.
     Received {
         /// The receive's index.
@@ -76,10 +76,10 @@ pub(crate) enum Ended {
 }
 
 #[derive(Debug)]
-pub(crate) struct Pair {
+pub(crate) struct RdmaQueuePair {
     // Dropped first: then the device does not use the memory below any more.
     endpoint: Option<Endpoint>,
-    posted: VecDeque<Posted>,
+    posted: VecDeque<PostedRequest>,
     /// Bytes of data that it uses.
     posted_bytes: usize,
     /// Outgoing messages, one slot for each entry of the send queue.
@@ -100,7 +100,7 @@ pub(crate) struct Pair {
     engine: Engine,
 }
 
-impl Pair {
+impl RdmaQueuePair {
     /// Creates the queue pair of an endpoint.
     pub(crate) fn new(
         reactor: &mut Reactor,
@@ -254,7 +254,7 @@ impl Pair {
         }
         let (address, bytes) = (number(buffer.address())?, short(buffer.len())?);
         let endpoint = self.endpoint.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-        endpoint.prepare_window(window, region, Opening { address, bytes, written })
+        endpoint.prepare_window(window, region, WindowRange { address, bytes, written })
     }
 
     /// Whether commands have memory windows.
@@ -267,7 +267,7 @@ impl Pair {
         self.push(SendWork::of(SendOperation::Bind { window }), None);
     }
 
-    /// Queues the invalidation of a window's key, with `what` as its mark (see [`Ended::Sent`]).
+    /// Queues the invalidation of a window's key, with `what` as its mark ([`PairEvent::Sent`]).
     pub(crate) fn push_invalidate(&mut self, key: u32, what: u16) {
         let work = SendWork::of(SendOperation::Invalidate { key });
         self.push(SendWork { signalled: true, ..work }, Some(what));
@@ -287,7 +287,7 @@ impl Pair {
     }
 
     /// Queues a SEND of these bytes and of a piece that follows them, with `what` as its mark (see
-    /// [`Ended::Sent`]).
+    /// [`PairEvent::Sent`]).
     pub(crate) fn push_message(
         &mut self,
         operation: SendOperation,
@@ -344,7 +344,7 @@ impl Pair {
         self.sequence = self.sequence.wrapping_add(1) & !RECEIVE;
         self.chain.push(SendWork { work: self.subscription.work(sequence), ..work });
         let is_read = matches!(work.operation, SendOperation::Read { .. });
-        self.posted.push_back(Posted { sequence, what, kept: None, is_read, ended: false });
+        self.posted.push_back(PostedRequest { sequence, what, kept: None, is_read, ended: false });
     }
 
     /// Posts what is queued.
@@ -370,7 +370,7 @@ impl Pair {
     pub(crate) fn handle(
         &mut self,
         completion: &WorkCompletion,
-        mut tell: impl FnMut(Ended),
+        mut tell: impl FnMut(PairEvent),
     ) -> Result<(), CloseReason> {
         if completion.status != WorkStatus::SUCCESS {
             return Err(match completion.status {
@@ -385,7 +385,7 @@ impl Pair {
         let number = u32::try_from(completion.work & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         if number & RECEIVE != 0 {
             let (index, bytes) = (number & !RECEIVE, completion.bytes);
-            tell(Ended::Received { index, bytes, invalidated: completion.invalidated });
+            tell(PairEvent::Received { index, bytes, invalidated: completion.invalidated });
             return Ok(());
         }
         self.end_sends(number, tell);
@@ -393,7 +393,7 @@ impl Pair {
     }
 
     /// Ends the work with this number and all earlier work except READs.
-    fn end_sends(&mut self, number: u32, mut tell: impl FnMut(Ended)) {
+    fn end_sends(&mut self, number: u32, mut tell: impl FnMut(PairEvent)) {
         let Some(front) = self.posted.front() else { return };
         let distance = number.wrapping_sub(front.sequence) & !RECEIVE;
         let index = usize::try_from(distance).unwrap_or(usize::MAX);
@@ -412,7 +412,7 @@ impl Pair {
                 }
             }
             if let Some(what) = posted.what {
-                tell(Ended::Sent { what });
+                tell(PairEvent::Sent { what });
             }
         }
         while self.posted.front().is_some_and(|posted| posted.ended) {
@@ -448,7 +448,7 @@ impl Pair {
     }
 }
 
-impl Drop for Pair {
+impl Drop for RdmaQueuePair {
     fn drop(&mut self) {
         // Completions of this queue pair are ignored from now on.
         self.endpoint = None;

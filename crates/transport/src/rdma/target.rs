@@ -18,7 +18,7 @@ use super::arena::{self, Arena};
 use super::command::{Answer, SlotState, capsule_bytes, with_transport};
 use super::engine::{Engine, Role};
 use super::listen::Incoming;
-use super::pair::{Ended, Pair, Sizes};
+use super::pair::{PairEvent, RdmaQueuePair, Sizes};
 use super::verbs::{
     Access, CmEvent, Endpoint, Parameters, PrivateData, SendOperation, WorkCompletion,
 };
@@ -45,7 +45,7 @@ enum Stage {
 
 #[derive(Debug)]
 pub(crate) struct RdmaTargetConnection {
-    pair: Option<Pair>,
+    pair: Option<RdmaQueuePair>,
     owner: Owner,
     base: u32,
     stage: Stage,
@@ -158,7 +158,7 @@ impl RdmaTargetConnection {
             }
         };
         let responder_resources = 0;
-        let mut pair = Pair::new(reactor, engine, subscription, endpoint, sizes)?;
+        let mut pair = RdmaQueuePair::new(reactor, engine, subscription, endpoint, sizes)?;
         let begun = self.fill_receives(&mut pair, reactor.pool());
         let reply = Reply { controller_receives: request.entries };
         let depth = u8::try_from(self.initiator_depth).unwrap_or(u8::MAX);
@@ -210,7 +210,7 @@ impl RdmaTargetConnection {
         })
     }
 
-    fn fill_receives(&mut self, pair: &mut Pair, pool: &Pool) -> io::Result<()> {
+    fn fill_receives(&mut self, pair: &mut RdmaQueuePair, pool: &Pool) -> io::Result<()> {
         // A new queue does not wait for memory: it gets its slots or is refused.
         let reserve = pool.capacity() / RESERVE_SHARE;
         for index in 0..u32::try_from(self.slots.len()).unwrap_or(0) {
@@ -368,7 +368,7 @@ impl RdmaTargetConnection {
     }
 
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
-        if self.pair.as_ref().is_some_and(Pair::is_quiet) {
+        if self.pair.as_ref().is_some_and(RdmaQueuePair::is_quiet) {
             self.moved_at = reactor.turn_time();
         }
         if let Err(error) = self.put() {
@@ -477,7 +477,7 @@ impl RdmaTargetConnection {
 
     /// Frees the leased memory of an idle connection.
     fn release_idle(&mut self, reactor: &mut Reactor) {
-        if let Some(arena) = self.pair.as_mut().and_then(Pair::arena) {
+        if let Some(arena) = self.pair.as_mut().and_then(RdmaQueuePair::arena) {
             arena.release_idle();
             let at = reactor.now().saturating_add(IDLE_TIME);
             reactor.set_timer(self.token(CHORE), at);
@@ -511,8 +511,8 @@ impl RdmaTargetConnection {
         let Some(mut pair) = self.pair.take() else { return };
         let mut done = std::mem::take(&mut self.done);
         let handled = pair.handle(completion, |ended| match ended {
-            Ended::Received { index, bytes, .. } => self.arrived.push_back((index, bytes)),
-            Ended::Sent { what } => done.push(what),
+            PairEvent::Received { index, bytes, .. } => self.arrived.push_back((index, bytes)),
+            PairEvent::Sent { what } => done.push(what),
         });
         for slot in done.drain(..) {
             self.handle_read(&mut pair, slot);
@@ -525,7 +525,7 @@ impl RdmaTargetConnection {
     }
 
     /// Ends a READ of this slot.
-    fn handle_read(&mut self, pair: &mut Pair, slot: u16) {
+    fn handle_read(&mut self, pair: &mut RdmaQueuePair, slot: u16) {
         self.reads = self.reads.saturating_sub(1);
         let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
         state.reads = state.reads.saturating_sub(1);
@@ -626,7 +626,7 @@ impl RdmaTargetConnection {
         result
     }
 
-    fn put_on(&mut self, pair: &mut Pair) -> io::Result<()> {
+    fn put_on(&mut self, pair: &mut RdmaQueuePair) -> io::Result<()> {
         self.needs_slot = false;
         while let Some(answer) = self.answers.front()
             && pair.room() > self.parts_of(answer)
@@ -659,7 +659,7 @@ impl RdmaTargetConnection {
 
     /// Whether an answer's data may be written now: express connections do not wait for more than a
     /// slice of others'. What waits is written when the data before it has been.
-    fn may_post(&self, pair: &Pair, answer: &Answer) -> bool {
+    fn may_post(&self, pair: &RdmaQueuePair, answer: &Answer) -> bool {
         let Some(data) = &answer.data else { return true };
         self.is_express || pair.may_post(data.len(), SEND_SLICE_BYTES)
     }
@@ -675,7 +675,11 @@ impl RdmaTargetConnection {
     }
 
     /// Queues a response, or returns it if there is no memory to send its data from.
-    fn put_answer(&mut self, pair: &mut Pair, answer: Answer) -> io::Result<Option<Answer>> {
+    fn put_answer(
+        &mut self,
+        pair: &mut RdmaQueuePair,
+        answer: Answer,
+    ) -> io::Result<Option<Answer>> {
         let Some(state) = self.slots.get_mut(usize::from(answer.slot)) else { return Ok(None) };
         let from = match (&answer.data, pair.arena()) {
             (Some(buffer), Some(arena)) => {
@@ -714,7 +718,7 @@ impl RdmaTargetConnection {
     }
 
     /// Queues the READs of a command's data, unless there is no memory to read into.
-    fn put_fetch(&mut self, pair: &mut Pair, slot: u16) -> io::Result<bool> {
+    fn put_fetch(&mut self, pair: &mut RdmaQueuePair, slot: u16) -> io::Result<bool> {
         let Some(state) = self.slots.get_mut(usize::from(slot)) else { return Ok(true) };
         let (Some(remote), Some(buffer)) = (&state.remote, &state.buffer) else { return Ok(true) };
         if let Some(arena) = pair.arena() {
@@ -737,7 +741,7 @@ impl RdmaTargetConnection {
 
     /// Ends a connection that is being closed, once what was queued has been sent.
     fn finish_close(&mut self, reactor: &mut Reactor) {
-        let is_quiet = self.pair.as_ref().is_none_or(Pair::is_quiet);
+        let is_quiet = self.pair.as_ref().is_none_or(RdmaQueuePair::is_quiet);
         if self.stage == Stage::Closing && self.answers.is_empty() && is_quiet {
             self.shut(reactor, CloseReason::PeerClosed);
         }

@@ -42,9 +42,9 @@ use weft_reactor::{Pool, Waker};
 
 pub use real::{LocalDevice, devices};
 pub(crate) use types::{
-    Access, DeviceEvent, NotRegistered, Opening, Parameters, Piece, Pieces, PostError, PrivateData,
+    Access, DeviceEvent, NotRegistered, Parameters, Piece, Pieces, PostError, PrivateData,
     QueuePairLimits, QueuePairOptions, ReceiveWork, SOFT_IWARP_SHORT_BYTES, SendOperation,
-    SendWork, WorkCompletion,
+    SendWork, WindowRange, WorkCompletion,
 };
 pub use types::{Attributes, DeviceFault, DeviceKind, RemoteAccess, WorkStatus};
 
@@ -257,7 +257,7 @@ impl Endpoint {
         &mut self,
         window: u16,
         region: &Region,
-        opening: Opening,
+        opening: WindowRange,
     ) -> io::Result<u32> {
         match (self, region) {
             (Self::Real(endpoint), Region::Real(region)) => {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use weft_nvme::{Command, Completion};
 use weft_nvmf::tcp::handshake::HostParameters;
-use weft_nvmf::tcp::host::{Config, Data, Received, Session, Transfer};
+use weft_nvmf::tcp::host::{Config, Data, Session, SessionEvent, Transfer};
 use weft_nvmf::tcp::{FatalError, Negotiated, Sink};
 use weft_reactor::{Buffer, Marking, Operation, Owner, Reactor};
 
@@ -236,7 +236,7 @@ impl TcpHostConnection {
         let mut bytes = input.as_ref().map_or(&[][..], Input::bytes);
         while self.link.is_open() {
             match self.session.handle_input(&mut bytes) {
-                Ok(Received::Starved) => break,
+                Ok(SessionEvent::Starved) => break,
                 Ok(received) => self.handle_received(reactor, received),
                 Err(fault) => self.fail(reactor, &fault),
             }
@@ -244,20 +244,20 @@ impl TcpHostConnection {
         self.link.keep_input(input, 0);
     }
 
-    fn handle_received(&mut self, reactor: &mut Reactor, received: Received<'_>) {
+    fn handle_received(&mut self, reactor: &mut Reactor, received: SessionEvent<'_>) {
         match received {
-            Received::Starved => {}
-            Received::Ready(negotiated) => {
+            SessionEvent::Starved => {}
+            SessionEvent::Ready(negotiated) => {
                 self.ready = Some(negotiated);
                 if !self.link.is_for_kernel() {
                     self.start(reactor);
                 }
             }
-            Received::Data { slot, offset, piece } => self.store(slot, offset, piece),
-            Received::Completed { slot, completion, received, intact } => {
+            SessionEvent::Data { slot, offset, piece } => self.store(slot, offset, piece),
+            SessionEvent::Completed { slot, completion, received, intact } => {
                 self.handle_completed(slot, completion, received, intact);
             }
-            Received::Terminated { status, information } => {
+            SessionEvent::Terminated { status, information } => {
                 self.lose(reactor, CloseReason::PeerTerminated { status, information });
             }
         }

@@ -13,7 +13,7 @@ use weft_reactor::Message;
 
 use super::link::Input;
 use crate::tls::{
-    Engine, HandedOver, TlsAcceptor, TlsConnector, TlsFault, TlsMode, TlsRecords, Wire, key_bytes,
+    Engine, TlsAcceptor, TlsConnector, TlsFault, TlsMode, TlsRecords, TlsSecrets, Wire, key_bytes,
 };
 
 /// Most bytes of a record's plaintext.
@@ -61,7 +61,7 @@ enum Stage {
 
 /// Where plaintext goes.
 #[derive(Debug)]
-pub(crate) enum Plain {
+pub(crate) enum Plaintext {
     /// Nothing before more is received; the handshake may have gone on.
     Starved,
     /// So many bytes in the place that was given.
@@ -143,7 +143,7 @@ impl Layer {
         &mut self,
         is_quiet: bool,
         kernel_has: impl FnOnce([u8; 2]) -> bool,
-    ) -> Result<HandedOver, &'static str> {
+    ) -> Result<TlsSecrets, &'static str> {
         self.records = TlsRecords::User;
         let is_quiet = is_quiet
             && self.stage == Stage::Open
@@ -182,11 +182,11 @@ impl Layer {
     }
 
     /// Decrypts the next record's bytes into `place` if there is one, else into memory of its own.
-    pub(crate) fn open(&mut self, place: Option<&mut [u8]>) -> Result<Plain, TlsFault> {
+    pub(crate) fn open(&mut self, place: Option<&mut [u8]>) -> Result<Plaintext, TlsFault> {
         if self.stage == Stage::ShakingHands {
             if !self.with_wire(Engine::shake_hands)? {
                 self.has_more = false;
-                return Ok(Plain::Starved);
+                return Ok(Plaintext::Starved);
             }
             self.stage = Stage::Open;
         }
@@ -197,13 +197,13 @@ impl Layer {
     }
 
     /// Fills a place as far as what was received suffices.
-    fn fill(&mut self, place: &mut [u8]) -> Result<Plain, TlsFault> {
+    fn fill(&mut self, place: &mut [u8]) -> Result<Plaintext, TlsFault> {
         let mut filled = 0;
         while let Some(rest) = place.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match self.with_wire(|engine, wire| engine.open(wire, rest))? {
                 // What came before it counts first.
                 Some(0) if filled > 0 => break,
-                Some(0) => return Ok(Plain::Ended),
+                Some(0) => return Ok(Plaintext::Ended),
                 Some(bytes) => filled += bytes,
                 None => {
                     self.has_more = false;
@@ -211,18 +211,18 @@ impl Layer {
                 }
             }
         }
-        Ok(Plain::Placed(filled))
+        Ok(Plaintext::Placed(filled))
     }
 
-    fn input(&mut self) -> Result<Plain, TlsFault> {
+    fn input(&mut self) -> Result<Plaintext, TlsFault> {
         let mut plain = self.plain.take().unwrap_or_else(|| vec![0; RECORD_BYTES]);
         let opened = self.with_wire(|engine, wire| engine.open(wire, &mut plain));
         match opened? {
-            Some(bytes) if bytes > 0 => Ok(Plain::Input(Input::first(plain, bytes))),
+            Some(bytes) if bytes > 0 => Ok(Plaintext::Input(Input::first(plain, bytes))),
             ended => {
                 self.plain = Some(plain);
                 self.has_more = false;
-                Ok(if ended.is_some() { Plain::Ended } else { Plain::Starved })
+                Ok(if ended.is_some() { Plaintext::Ended } else { Plaintext::Starved })
             }
         }
     }
@@ -353,13 +353,13 @@ mod tests {
     }
 
     /// A host that offers PSKs, and a target that knows some.
-    pub(super) struct Pair {
+    pub(super) struct LayerPair {
         pub(super) ends: [Layer; 2],
         /// What each end has been sent and has decrypted.
         pub(super) opened: [Vec<u8>; 2],
     }
 
-    impl Pair {
+    impl LayerPair {
         pub(super) fn new(offered: Vec<TlsPsk>, known: Vec<TlsPsk>, mode: TlsMode) -> Self {
             let find =
                 move |identity: &str| known.iter().find(|psk| psk.identity == identity).cloned();
@@ -409,9 +409,9 @@ mod tests {
             }
             while layer.has_more() {
                 match layer.open(None)? {
-                    Plain::Input(input) => self.opened[end].extend_from_slice(input.bytes()),
-                    Plain::Ended => self.opened[end].extend_from_slice(b"(end)"),
-                    Plain::Starved | Plain::Placed(_) => {}
+                    Plaintext::Input(input) => self.opened[end].extend_from_slice(input.bytes()),
+                    Plaintext::Ended => self.opened[end].extend_from_slice(b"(end)"),
+                    Plaintext::Starved | Plaintext::Placed(_) => {}
                 }
             }
             Ok(())
@@ -455,7 +455,7 @@ mod tests {
         let offered = |hashes: &[u8]| {
             let all = hashes.iter().zip(1..);
             let psks = all.map(|(hash, fill)| psk(*hash, IdentityVersion::V1, fill));
-            Pair::new(psks.collect(), Vec::new(), TlsMode::Required).offered_suites()
+            LayerPair::new(psks.collect(), Vec::new(), TlsMode::Required).offered_suites()
         };
         assert_eq!(offered(&[2]), [0x13, 2]);
         assert_eq!(offered(&[2, 2]), [0x13, 2]);
@@ -473,7 +473,7 @@ mod tests {
                 // The target has several keys, and the host offers one that it does not know.
                 let known = vec![psk(1, IdentityVersion::V1, 9), own.clone()];
                 let offered = vec![psk(2, IdentityVersion::V1, 1), own.clone()];
-                let mut pair = Pair::new(offered, known, TlsMode::Required);
+                let mut pair = LayerPair::new(offered, known, TlsMode::Required);
                 pair.carry(|_, bytes| bytes).expect("a handshake");
                 assert_eq!(pair.opened[1], b"request");
                 assert_eq!(pair.ends[1].identity(), Some(own.identity));
@@ -484,11 +484,11 @@ mod tests {
     #[test]
     fn an_unknown_identity_and_a_wrong_key_end_the_handshake() {
         let mut pair =
-            Pair::new(vec![usual()], vec![psk(1, IdentityVersion::V1, 9)], TlsMode::Required);
+            LayerPair::new(vec![usual()], vec![psk(1, IdentityVersion::V1, 9)], TlsMode::Required);
         let fault = pair.carry(|_, bytes| bytes).expect_err("no key");
         assert_eq!(fault, TlsFault::UnknownIdentity);
         let wrong = TlsPsk { identity: usual().identity, ..psk(1, IdentityVersion::V1, 9) };
-        let mut pair = Pair::new(vec![usual()], vec![wrong], TlsMode::Required);
+        let mut pair = LayerPair::new(vec![usual()], vec![wrong], TlsMode::Required);
         pair.carry(|_, bytes| bytes).expect_err("another key of the same name");
         assert!(pair.opened.iter().all(Vec::is_empty));
     }
@@ -498,7 +498,7 @@ mod tests {
     fn a_psk_that_is_used_with_another_hash_function_than_its_own_ends_the_handshake() {
         let own = psk(2, IdentityVersion::V1, 7);
         let wrong = TlsPsk { hash: weft_nvmf::auth::HashFunction::Sha256, ..own.clone() };
-        let mut pair = Pair::new(vec![wrong], vec![own], TlsMode::Required);
+        let mut pair = LayerPair::new(vec![wrong], vec![own], TlsMode::Required);
         assert_eq!(pair.carry(|_, bytes| bytes), Err(TlsFault::OtherHash));
         assert!(pair.opened.iter().all(Vec::is_empty));
     }
@@ -506,20 +506,20 @@ mod tests {
     #[test]
     fn what_is_not_tls_is_served_only_where_that_is_allowed() {
         let clear = [0, 0, 128, 0];
-        let mut pair = Pair::new(vec![usual()], vec![usual()], TlsMode::Required);
+        let mut pair = LayerPair::new(vec![usual()], vec![usual()], TlsMode::Required);
         assert_eq!(pair.receive(1, &clear), Err(TlsFault::InTheClear));
         assert!(pair.sent(1).is_empty() && pair.opened[1].is_empty());
-        let mut pair = Pair::new(vec![usual()], vec![usual()], TlsMode::Allowed);
+        let mut pair = LayerPair::new(vec![usual()], vec![usual()], TlsMode::Allowed);
         assert_eq!(pair.receive(1, &clear), Ok(()));
         assert_eq!(pair.opened[1], clear);
-        let mut pair = Pair::new(vec![usual()], vec![usual()], TlsMode::Allowed);
+        let mut pair = LayerPair::new(vec![usual()], vec![usual()], TlsMode::Allowed);
         pair.carry(|_, bytes| bytes).expect("TLS is allowed, too");
         assert_eq!(pair.opened[1], b"request");
     }
 
     #[test]
     fn long_messages_come_back_in_any_pieces_and_into_a_place() {
-        let mut pair = Pair::connected();
+        let mut pair = LayerPair::connected();
         let payload: Vec<u8> = (0..100_000u32).map(|n| n.to_le_bytes()[n as usize % 3]).collect();
         let mut message = Message::new();
         message.bytes(&[1; 24]);
@@ -537,16 +537,16 @@ mod tests {
         let sent = pair.sent(0);
         pair.ends[1].take(Input::parked(sent)).expect("TLS");
         let mut place = vec![0; 50_000];
-        assert!(matches!(pair.ends[1].open(Some(&mut place)), Ok(Plain::Placed(50_000))));
+        assert!(matches!(pair.ends[1].open(Some(&mut place)), Ok(Plaintext::Placed(50_000))));
         assert_eq!(place, payload[..50_000]);
         assert!(pair.ends[1].has_more());
-        assert!(matches!(pair.ends[1].open(Some(&mut place)), Ok(Plain::Placed(50_000))));
+        assert!(matches!(pair.ends[1].open(Some(&mut place)), Ok(Plaintext::Placed(50_000))));
         assert_eq!(place, payload[50_000..]);
     }
 
     #[test]
     fn keys_are_renewed_by_both_ends_in_both_directions() {
-        let mut pair = Pair::connected();
+        let mut pair = LayerPair::connected();
         for round in 0..6u8 {
             for end in [0, 1] {
                 pair.ends[end].sealed = pair.ends[end].key_bytes;
@@ -562,7 +562,7 @@ mod tests {
 
     #[test]
     fn what_is_handed_over_is_the_same_at_both_ends_and_between_two_records() {
-        let mut pair = Pair::connected();
+        let mut pair = LayerPair::connected();
         // A second record of the host, after its request.
         pair.seal(0, b"more");
         let sent = pair.sent(0);
@@ -590,7 +590,7 @@ mod tests {
     fn a_socket_stays_as_it_is_if_the_kernel_cannot_have_the_records() {
         let untouched = || panic!("the kernel is asked for records");
         for is_quiet in [false, true] {
-            let [_, target] = Pair::connected().ends;
+            let [_, target] = LayerPair::connected().ends;
             let mut security = Security::Layer(target);
             security.hand_over(is_quiet, |_| false, untouched).expect("they stay here");
             assert!(security.layer().is_some_and(|layer| !layer.is_for_kernel()));
@@ -599,7 +599,7 @@ mod tests {
 
     #[test]
     fn an_end_is_told() {
-        let mut pair = Pair::connected();
+        let mut pair = LayerPair::connected();
         pair.ends[0].end();
         let sent = pair.sent(0);
         pair.receive(1, &sent).expect("an alert that closes");
@@ -608,7 +608,7 @@ mod tests {
 
     #[test]
     fn records_that_are_changed_repeated_dropped_or_reordered_are_not_accepted() {
-        let sealed = |pair: &mut Pair| -> [Vec<u8>; 2] {
+        let sealed = |pair: &mut LayerPair| -> [Vec<u8>; 2] {
             std::array::from_fn(|n| {
                 pair.seal(0, &[u8::try_from(n).expect("few"); 40]);
                 pair.sent(0)
@@ -621,14 +621,14 @@ mod tests {
             |[first, second]| [second, first].concat(),
         ];
         for run in runs {
-            let mut pair = Pair::connected();
+            let mut pair = LayerPair::connected();
             let sent = run(sealed(&mut pair));
             pair.opened[1].clear();
             pair.receive(1, &sent).expect_err("not accepted");
             assert!(pair.opened[1].len() <= 40, "at most what was genuine");
         }
         for at in 0..62 {
-            let mut pair = Pair::connected();
+            let mut pair = LayerPair::connected();
             let [mut sent, _] = sealed(&mut pair);
             pair.opened[1].clear();
             sent[at] ^= 1;
@@ -644,7 +644,7 @@ mod tests {
     #[test]
     fn a_handshake_that_is_changed_or_cut_at_any_byte_delivers_nothing() {
         let mut lengths = [0, 0];
-        Pair::usual()
+        LayerPair::usual()
             .carry(|end, bytes| {
                 lengths[end] += bytes.len();
                 bytes
@@ -656,7 +656,7 @@ mod tests {
         for (end, length) in lengths.into_iter().enumerate() {
             for at in 0..length {
                 for cut in [false, true] {
-                    let mut pair = Pair::usual();
+                    let mut pair = LayerPair::usual();
                     let mut seen = 0;
                     let outcome = pair.carry(|from, mut bytes| {
                         if from == end {

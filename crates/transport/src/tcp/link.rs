@@ -20,7 +20,7 @@ use weft_reactor::{
     Buffer, Message, Operation, Outcome, Owner, Reactor, ReactorCompletion, SocketId, Token,
 };
 
-use super::layer::{Layer, Plain};
+use super::layer::{Layer, Plaintext};
 use super::security::{DetachedSecurity, Security};
 use crate::CloseReason;
 use crate::deadline::Deadline;
@@ -399,20 +399,20 @@ impl Link {
         // The handshake may have an answer, and its end lets the session's messages go.
         self.send(reactor);
         match (plain, direct) {
-            (Ok(Plain::Placed(bytes)), Some(Direct { slot, buffer, range })) => {
+            (Ok(Plaintext::Placed(bytes)), Some(Direct { slot, buffer, range })) => {
                 let range = range.start..range.start + bytes;
                 LinkEvent::Direct(Direct { slot, buffer, range })
             }
-            (Ok(Plain::Input(input)), _) => {
+            (Ok(Plaintext::Input(input)), _) => {
                 self.input = Some(input);
                 LinkEvent::Input
             }
-            (Ok(Plain::Starved | Plain::Placed(_)), direct) => {
+            (Ok(Plaintext::Starved | Plaintext::Placed(_)), direct) => {
                 direct.map_or(LinkEvent::Nothing, |Direct { slot, buffer, range }| {
                     LinkEvent::Direct(Direct { slot, buffer, range: range.start..range.start })
                 })
             }
-            (Ok(Plain::Ended), direct) => self.lose(CloseReason::PeerClosed, direct),
+            (Ok(Plaintext::Ended), direct) => self.lose(CloseReason::PeerClosed, direct),
             (Err(fault), direct) => self.lose(CloseReason::Tls(fault), direct),
         }
     }

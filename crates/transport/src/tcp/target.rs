@@ -8,7 +8,7 @@ use std::time::Duration;
 use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, Status};
 use weft_nvmf::tcp::encode::DataPdu;
-use weft_nvmf::tcp::target::{Received, Session};
+use weft_nvmf::tcp::target::{Session, SessionEvent};
 use weft_nvmf::tcp::{FatalError, Negotiated, Sink};
 use weft_reactor::{Buffer, Life, Outcome, Owner, Reactor, SocketId, Stream};
 
@@ -488,7 +488,7 @@ impl TcpTargetConnection {
         let mut bytes = input.as_ref().map_or(&[][..], Input::bytes);
         while !self.is_paused() {
             match self.session.handle_input(&mut bytes, &mut self.link.outgoing) {
-                Ok(Received::Starved) => break,
+                Ok(SessionEvent::Starved) => break,
                 Ok(received) => self.handle_received(reactor, received),
                 Err(fault) => self.fail(reactor, &fault),
             }
@@ -497,17 +497,17 @@ impl TcpTargetConnection {
         self.link.keep_input(input, left);
     }
 
-    fn handle_received(&mut self, reactor: &mut Reactor, received: Received<'_>) {
+    fn handle_received(&mut self, reactor: &mut Reactor, received: SessionEvent<'_>) {
         match received {
-            Received::Starved => {}
-            Received::Initialized(_) => self.stage = Stage::Responding,
-            Received::Command { slot, data_length } => {
+            SessionEvent::Starved => {}
+            SessionEvent::Initialized(_) => self.stage = Stage::Responding,
+            SessionEvent::Command { slot, data_length } => {
                 self.handle_command(reactor, slot, data_length);
             }
-            Received::Data { slot, offset, piece } => self.store(slot, offset, piece),
-            Received::CapsuleEnd { slot, intact } => self.handle_capsule_end(slot, intact),
-            Received::TransferEnd { slot, intact } => self.handle_transfer_end(slot, intact),
-            Received::Terminated { status, information } => {
+            SessionEvent::Data { slot, offset, piece } => self.store(slot, offset, piece),
+            SessionEvent::CapsuleEnd { slot, intact } => self.handle_capsule_end(slot, intact),
+            SessionEvent::TransferEnd { slot, intact } => self.handle_transfer_end(slot, intact),
+            SessionEvent::Terminated { status, information } => {
                 self.lose(reactor, CloseReason::PeerTerminated { status, information });
             }
         }

@@ -2,7 +2,7 @@
 
 use weft_nvmf::keys::TlsPsk;
 
-use super::{FindPsk, HandedOver, TlsAcceptor, TlsConnector, TlsFault, TlsRecords, Wire};
+use super::{FindPsk, TlsAcceptor, TlsConnector, TlsFault, TlsRecords, TlsSecrets, Wire};
 
 /// There is none.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl Engine {
         match self.0 {}
     }
 
-    pub(crate) fn hand_over(&mut self) -> Option<HandedOver> {
+    pub(crate) fn hand_over(&mut self) -> Option<TlsSecrets> {
         match self.0 {}
     }
 

@@ -20,7 +20,7 @@ use s2n_tls::security::Policy;
 use weft_nvmf::auth::{HashFunction, SecretBytes};
 use weft_nvmf::keys::{TlsPsk, TrafficSecret};
 
-use super::{FindPsk, HandedOver, TlsAcceptor, TlsConnector, TlsFault, TlsRecords, Wire, hello};
+use super::{FindPsk, TlsAcceptor, TlsConnector, TlsFault, TlsRecords, TlsSecrets, Wire, hello};
 
 /// The longest identity: two NQNs and the digest of SHA-384, with what is between them.
 const IDENTITY_BYTES_MAX: usize = 2 * 223 + 64 + 16;
@@ -246,7 +246,7 @@ impl Engine {
 
     /// Takes what the connection goes on with elsewhere; the library does nothing more for it.
     /// None while part of a record is here: then it stays.
-    pub(crate) fn hand_over(&mut self) -> Option<HandedOver> {
+    pub(crate) fn hand_over(&mut self) -> Option<TlsSecrets> {
         let identity = self.identity();
         let mut bytes = vec![0; self.connection.serialization_length().ok()?];
         let serialized = self.connection.serialize(&mut bytes);
@@ -266,7 +266,7 @@ impl Engine {
             Mode::Client => (of_client, of_server),
             Mode::Server => (of_server, of_client),
         };
-        Some(HandedOver { suite, sending, receiving, identity })
+        Some(TlsSecrets { suite, sending, receiving, identity })
     }
 
     /// The identity of the PSK that the handshake has used.

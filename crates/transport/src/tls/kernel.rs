@@ -42,7 +42,7 @@ pub(crate) type Direction = (TrafficSecret, [u8; 8]);
 
 /// What the library has handed over.
 #[derive(Debug)]
-pub(crate) struct HandedOver {
+pub(crate) struct TlsSecrets {
     /// The number of the cipher suite.
     pub(crate) suite: [u8; 2],
     pub(crate) sending: Direction,
@@ -118,8 +118,8 @@ pub(crate) fn kernel_has(suite: [u8; 2]) -> bool {
 
 impl KernelRecords {
     /// Gives the kernel what was handed over.
-    pub(crate) fn begin(handed: HandedOver, records: &Records<'_>) -> Result<Self, TlsFault> {
-        let HandedOver { suite, sending, receiving, identity } = handed;
+    pub(crate) fn begin(handed: TlsSecrets, records: &Records<'_>) -> Result<Self, TlsFault> {
+        let TlsSecrets { suite, sending, receiving, identity } = handed;
         let unknown = TlsFault::Library("the cipher suite is unknown");
         let cipher = Cipher::of(suite).ok_or(unknown)?;
         for (direction, (secret, next)) in

@@ -10,23 +10,26 @@ use weft_transport::host::{HostData, HostOptions};
 use weft_transport::target::Limits;
 use weft_transport::{CloseReason, Slot};
 
-use crate::rig::{Behaviour, Ending, HANG, Host, Rig, Target, Via, drivers, pattern};
+use crate::rig::{
+    Behaviour, CommandOutcome, HANG, Host, Rig, Target, TestTransport, drivers, pattern,
+};
 
 const LENGTHS: [usize; 9] = [1, 512, 4096, 8192, 8193, 20_000, 65_536, 131_072, 1 << 20];
 
-const WRITTEN: Ending = Ending::Completed { status: Status::SUCCESS, received: 0, data: None };
+const WRITTEN: CommandOutcome =
+    CommandOutcome::Completed { status: Status::SUCCESS, received: 0, data: None };
 
 fn simulated() -> Reactor {
     Reactor::simulated(&World::new(1, NetworkConditions::default()))
 }
 
-fn rig(via: &Via) -> Rig {
+fn rig(via: &TestTransport) -> Rig {
     Rig::via(via, simulated(), Behaviour::default())
 }
 
-fn read(data: Vec<u8>) -> Ending {
+fn read(data: Vec<u8>) -> CommandOutcome {
     let received = u32::try_from(data.len()).expect("short");
-    Ending::Completed { status: Status::SUCCESS, received, data: Some(data) }
+    CommandOutcome::Completed { status: Status::SUCCESS, received, data: Some(data) }
 }
 
 /// Writes and reads all keys once, with all commands in flight.
@@ -49,7 +52,7 @@ fn exercise(rig: &mut Rig, host: usize) {
 
 #[test]
 fn data_arrives_in_every_length_on_every_driver() {
-    for via in Via::all() {
+    for via in TestTransport::all() {
         for reactor in drivers().into_iter().chain([simulated()]) {
             let mut rig = Rig::via(&via, reactor, Behaviour::default());
             let host = rig.connect(via.options());
@@ -63,7 +66,7 @@ fn data_arrives_in_every_length_on_every_driver() {
 
 #[test]
 fn a_full_queue_is_full_and_empties() {
-    for via in Via::all() {
+    for via in TestTransport::all() {
         let mut rig = rig(&via);
         let host = rig.connect(HostOptions { queue_depth: 31, ..via.options() });
         for round in 0..10 {
@@ -91,7 +94,7 @@ fn a_full_queue_is_full_and_empties() {
 
 #[test]
 fn a_host_that_gives_up_gets_its_buffers_back() {
-    for via in Via::all() {
+    for via in TestTransport::all() {
         let mut rig = rig(&via);
         let host = rig.connect(via.options());
         let mut slots = Vec::new();
@@ -120,7 +123,7 @@ fn a_host_that_gives_up_gets_its_buffers_back() {
 /// Commands of a host that closes the connection are not executed, unless they have arrived.
 #[test]
 fn commands_that_a_host_gives_up_do_not_reach_the_controller() {
-    for via in Via::all() {
+    for via in TestTransport::all() {
         let mut rig = rig(&via);
         let host = rig.connect(via.options());
         let before = rig.target.commands;
@@ -133,7 +136,7 @@ fn commands_that_a_host_gives_up_do_not_reach_the_controller() {
             rig.hosts[host].closed.is_some() && rig.target.connections.is_empty()
         });
         // Over the other transports the command may have arrived.
-        if matches!(via, Via::Loopback) {
+        if matches!(via, TestTransport::Loopback) {
             assert_eq!(rig.target.commands, before);
             assert!(rig.target.stored.is_empty());
         }
@@ -143,7 +146,7 @@ fn commands_that_a_host_gives_up_do_not_reach_the_controller() {
 
 #[test]
 fn a_target_that_closes_sends_what_it_has_answered() {
-    for via in Via::all() {
+    for via in TestTransport::all() {
         let mut rig = rig(&via);
         let host = rig.connect(via.options());
         let write = rig.hosts[host].write(&rig.reactor, 3, &pattern(3, 512));
@@ -163,7 +166,7 @@ fn a_target_that_closes_sends_what_it_has_answered() {
 
 #[test]
 fn nobody_listens() {
-    for via in Via::all() {
+    for via in TestTransport::all() {
         let mut rig = rig(&via);
         rig.target.stop(&mut rig.reactor);
         let host = rig.start(via.options());
@@ -176,7 +179,7 @@ fn nobody_listens() {
 
 #[test]
 fn a_silent_host_times_out() {
-    for via in Via::all() {
+    for via in TestTransport::all() {
         let handshake_timeout = Duration::from_secs(3);
         let limits = Limits { handshake_timeout, ..Limits::default() };
         let behaviour = Behaviour { limits, ..Behaviour::default() };
@@ -193,7 +196,7 @@ fn a_silent_host_times_out() {
 
 #[test]
 fn a_hundred_connections_come_and_go() {
-    for via in Via::all() {
+    for via in TestTransport::all() {
         let mut rig = rig(&via);
         for round in 0..100 {
             let host = rig.connect(via.options());
@@ -210,7 +213,7 @@ fn a_hundred_connections_come_and_go() {
 /// Host and target on a thread each, under load; the host closes at the end.
 #[test]
 fn two_threads() {
-    for via in Via::all() {
+    for via in TestTransport::all() {
         let reactor = || {
             let mut reactor = Reactor::new(Config { pool_bytes: 48 << 20, ..Config::default() });
             via.provide(reactor.as_mut().expect("a reactor"));
@@ -251,7 +254,7 @@ fn two_threads() {
                 run(&mut reactor, &mut host, |host| host.connection.in_flight() == 0);
                 let keys = std::mem::take(&mut host.endings).into_values();
                 let mut read = keys.map(|ending| match ending {
-                    Ending::Completed { data: Some(data), .. } => data,
+                    CommandOutcome::Completed { data: Some(data), .. } => data,
                     other => panic!("{other:?}"),
                 });
                 let mut expected: Vec<_> =

@@ -16,7 +16,7 @@ use weft_transport::host::HostOptions;
 use weft_transport::target::Limits;
 
 use crate::raw_peer::RawPeer;
-use crate::rig::{Behaviour, Ending, READ, Rig, WRITE, drivers, pattern};
+use crate::rig::{Behaviour, CommandOutcome, READ, Rig, WRITE, drivers, pattern};
 
 #[test]
 fn a_malformed_pdu_is_answered_and_the_connection_ends() {
@@ -257,7 +257,7 @@ fn a_host_that_reads_nothing() {
         for _ in 0..10 {
             rig.hosts[bystander].read(&rig.reactor, 3, 4096);
             let endings = rig.finish(bystander);
-            let expected = Ending::Completed {
+            let expected = CommandOutcome::Completed {
                 status: Status::SUCCESS,
                 received: 4096,
                 data: Some(pattern(3, 4096)),

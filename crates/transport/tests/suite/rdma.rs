@@ -14,7 +14,7 @@ use weft_transport::rdma::software::{Conditions, Fabric, ResourceCounts};
 use weft_transport::rdma::{DeviceFault, DeviceKind, RemoteAccess, WorkStatus};
 use weft_transport::{CloseReason, Slot};
 
-use crate::rig::{Behaviour, Ending, HANG, READ, Rig, drivers, pattern};
+use crate::rig::{Behaviour, CommandOutcome, HANG, READ, Rig, drivers, pattern};
 
 const LENGTHS: [usize; 9] = [1, 512, 4096, 8192, 8193, 16_384, 65_536, 131_072, 1 << 20];
 
@@ -40,12 +40,13 @@ fn rig(conditions: Conditions) -> (Fabric, Rig) {
     (fabric, rig)
 }
 
-fn read(received: usize, data: Vec<u8>) -> Ending {
+fn read(received: usize, data: Vec<u8>) -> CommandOutcome {
     let received = u32::try_from(received).expect("short");
-    Ending::Completed { status: Status::SUCCESS, received, data: Some(data) }
+    CommandOutcome::Completed { status: Status::SUCCESS, received, data: Some(data) }
 }
 
-const WRITTEN: Ending = Ending::Completed { status: Status::SUCCESS, received: 0, data: None };
+const WRITTEN: CommandOutcome =
+    CommandOutcome::Completed { status: Status::SUCCESS, received: 0, data: None };
 
 /// Writes and reads all keys once, with several commands in flight.
 fn exercise(rig: &mut Rig, host: usize) {

@@ -79,14 +79,14 @@ pub struct Target {
 
 /// The transport between host and target.
 #[derive(Debug, Clone)]
-pub enum Via {
+pub enum TestTransport {
     Tcp,
     Tls,
     Rdma(Fabric),
     Loopback,
 }
 
-impl Via {
+impl TestTransport {
     /// One of each transport.
     pub fn all() -> Vec<Self> {
         let mut all = vec![Self::Tcp, Self::Rdma(Fabric::default()), Self::Loopback];
@@ -339,7 +339,7 @@ impl Target {
 
 /// The result of a command.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum CommandOutcome {
     Completed { status: Status, received: u32, data: Option<Vec<u8>> },
     Failed,
 }
@@ -352,7 +352,7 @@ pub struct Host {
     pub ready: bool,
     /// It connects and sends nothing.
     pub mute: bool,
-    pub endings: BTreeMap<Slot, Ending>,
+    pub endings: BTreeMap<Slot, CommandOutcome>,
     /// Why it ended, and which commands were in flight, with a buffer or without.
     pub closed: Option<(CloseReason, Vec<(Slot, bool)>)>,
     reading: Vec<Slot>,
@@ -414,11 +414,11 @@ impl Host {
                     self.reading.retain(|other| *other != slot);
                     let data = buffer.filter(|_| reading).map(|buffer| buffer.to_vec());
                     let status = completion.status();
-                    let ending = Ending::Completed { status, received, data };
+                    let ending = CommandOutcome::Completed { status, received, data };
                     assert!(self.endings.insert(slot, ending).is_none(), "completed once");
                 }
                 HostEvent::Failed { slot, .. } => {
-                    assert!(self.endings.insert(slot, Ending::Failed).is_none());
+                    assert!(self.endings.insert(slot, CommandOutcome::Failed).is_none());
                 }
                 HostEvent::Closed { reason, in_flight } => {
                     let slots = in_flight.iter().map(|(slot, buffer)| (*slot, buffer.is_some()));
@@ -456,16 +456,16 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(reactor: Reactor, behaviour: Behaviour) -> Self {
-        Self::via(&Via::Tcp, reactor, behaviour)
+        Self::via(&TestTransport::Tcp, reactor, behaviour)
     }
 
     /// The same over a fabric.
     pub fn over(fabric: &Fabric, reactor: Reactor, behaviour: Behaviour) -> Self {
-        Self::via(&Via::Rdma(fabric.clone()), reactor, behaviour)
+        Self::via(&TestTransport::Rdma(fabric.clone()), reactor, behaviour)
     }
 
     /// The same over any transport.
-    pub fn via(via: &Via, mut reactor: Reactor, behaviour: Behaviour) -> Self {
+    pub fn via(via: &TestTransport, mut reactor: Reactor, behaviour: Behaviour) -> Self {
         via.provide(&mut reactor);
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let behaviour = Behaviour { tls: via.tls(), ..behaviour };
@@ -535,7 +535,7 @@ impl Rig {
     }
 
     /// Waits for all of a host's commands, and returns their results.
-    pub fn finish(&mut self, index: usize) -> BTreeMap<Slot, Ending> {
+    pub fn finish(&mut self, index: usize) -> BTreeMap<Slot, CommandOutcome> {
         self.flush(index);
         self.run("all commands done", |rig| rig.hosts[index].connection.in_flight() == 0);
         let closed = &self.hosts[index].closed;

@@ -13,7 +13,7 @@ use weft_transport::host::HostOptions;
 use weft_transport::target::Limits;
 use weft_transport::{CloseReason, Slot, Transport, tag_of};
 
-use crate::rig::{Behaviour, Ending, HOST, Host, Target, pattern};
+use crate::rig::{Behaviour, CommandOutcome, HOST, Host, Target, pattern};
 
 const LENGTHS: [usize; 9] = [1, 512, 4096, 8193, 16_384, 20_000, 65_536, 131_072, 200_000];
 const HOSTS: usize = 3;
@@ -23,7 +23,7 @@ const COMMANDS: u32 = 40;
 
 /// The expected result of a command.
 #[derive(Debug, Clone, Copy)]
-struct Expected {
+struct ExpectedResult {
     key: u32,
     length: usize,
     is_write: bool,
@@ -34,7 +34,7 @@ struct Life {
     host: Host,
     life: u32,
     submitted: u32,
-    expected: BTreeMap<Slot, Expected>,
+    expected: BTreeMap<Slot, ExpectedResult>,
 }
 
 struct Simulation {
@@ -191,7 +191,7 @@ impl Simulation {
             } else {
                 life.host.read(&self.host_reactor, key, length)
             };
-            life.expected.insert(slot, Expected { key, length, is_write });
+            life.expected.insert(slot, ExpectedResult { key, length, is_write });
             life.submitted += 1;
             submitted = true;
         }
@@ -209,9 +209,10 @@ impl Simulation {
     fn check_endings(&mut self, index: usize) {
         let life = &mut self.lives[index];
         for (slot, ending) in std::mem::take(&mut life.host.endings) {
-            let Expected { key, length, is_write } =
+            let ExpectedResult { key, length, is_write } =
                 life.expected.remove(&slot).expect("it was submitted");
-            let Ending::Completed { status: Status::SUCCESS, received, data } = ending else {
+            let CommandOutcome::Completed { status: Status::SUCCESS, received, data } = ending
+            else {
                 panic!("no data is corrupted here: {ending:?}");
             };
             if is_write {

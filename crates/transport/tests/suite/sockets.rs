@@ -10,7 +10,7 @@ use weft_transport::CloseReason;
 use weft_transport::host::{HostData, HostOptions};
 use weft_transport::target::Limits;
 
-use crate::rig::{Behaviour, Ending, HANG, Rig, drivers, pattern};
+use crate::rig::{Behaviour, CommandOutcome, HANG, Rig, drivers, pattern};
 
 /// Lengths on both sides of every boundary: in-capsule, copy or gather, direct receive, the
 /// receive buffer, MAXH2CDATA.
@@ -31,14 +31,14 @@ fn exercise(reactor: Reactor, behaviour: Behaviour, options: HostOptions) {
         let write = rig.hosts[index].write(&rig.reactor, key, &payload);
         let endings = rig.finish(index);
         assert!(
-            matches!(endings[&write], Ending::Completed { status: Status::SUCCESS, .. }),
+            matches!(endings[&write], CommandOutcome::Completed { status: Status::SUCCESS, .. }),
             "{length} bytes written: {endings:?}"
         );
         assert!(rig.target.stored[&key] == payload, "{length} bytes arrived");
         let read = rig.hosts[index].read(&rig.reactor, key, length);
         let mut endings = rig.finish(index);
         match endings.remove(&read) {
-            Some(Ending::Completed { status: Status::SUCCESS, received, data }) => {
+            Some(CommandOutcome::Completed { status: Status::SUCCESS, received, data }) => {
                 assert_eq!(received as usize, length);
                 assert!(data.as_ref() == Some(&payload), "{length} bytes read");
             }
@@ -105,7 +105,7 @@ fn a_queue_kept_full() {
             let endings = rig.finish(index);
             assert_eq!(endings.len(), 128);
             for (slot, key, length) in slots {
-                let Ending::Completed { status, received, data } = &endings[&slot] else {
+                let CommandOutcome::Completed { status, received, data } = &endings[&slot] else {
                     panic!("{endings:?}");
                 };
                 assert!(status.is_success());
@@ -136,7 +136,7 @@ fn several_hosts_at_once() {
         }
         rig.run("all read", |rig| rig.hosts.iter().all(|host| host.endings.len() == 16));
         for (key, host) in (0..).zip(&rig.hosts) {
-            let expected = Ending::Completed {
+            let expected = CommandOutcome::Completed {
                 status: Status::SUCCESS,
                 received: 4096,
                 data: Some(pattern(key, 4096)),
@@ -213,7 +213,7 @@ fn a_target_that_ends_a_connection_lets_what_is_queued_go_out() {
         rig.target.close_all(&mut rig.reactor);
         rig.run("the host's connection is closed", |rig| rig.hosts[index].closed.is_some());
         let data = Some(pattern(5, 1 << 20));
-        let whole = Ending::Completed { status: Status::SUCCESS, received: 1 << 20, data };
+        let whole = CommandOutcome::Completed { status: Status::SUCCESS, received: 1 << 20, data };
         assert!(rig.hosts[index].endings[&slot] == whole);
         assert_eq!(rig.hosts[index].closed, Some((CloseReason::PeerClosed, Vec::new())));
         rig.close();

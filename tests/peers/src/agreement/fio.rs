@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Measured {
+pub(crate) struct Measurement {
     pub(crate) iops: f64,
     pub(crate) least_us: f64,
     pub(crate) p50_us: f64,
@@ -43,7 +43,7 @@ impl Program {
         depth: u32,
         polling: &str,
         seconds: u32,
-    ) -> Result<Measured> {
+    ) -> Result<Measurement> {
         let mut command = Command::new(&self.weft);
         command
             .args(["bench", device, "--rw", "randread", "--bs", "4k", "--quiet", "-o", "json"])
@@ -57,7 +57,7 @@ impl Program {
     /// The same with fio: the same kernel interface, without page cache, sleeping until
     /// completions, blocks drawn independently of each other, and latency from the start of a
     /// request's submission.
-    pub(crate) fn fio(&self, path: &str, depth: u32, seconds: u32) -> Result<Measured> {
+    pub(crate) fn fio(&self, path: &str, depth: u32, seconds: u32) -> Result<Measurement> {
         let mut command = Command::new("fio");
         command
             .args(["--name=agreement", "--ioengine=io_uring", "--direct=1", "--thread"])
@@ -72,7 +72,7 @@ impl Program {
     }
 }
 
-fn said(command: &mut Command, latency: &str) -> Result<Measured> {
+fn said(command: &mut Command, latency: &str) -> Result<Measurement> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     if !output.status.success() {
         bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -85,11 +85,11 @@ fn said(command: &mut Command, latency: &str) -> Result<Measured> {
 }
 
 /// The values of reads in fio's JSON.
-fn measured(report: &Value, latency: &str) -> Option<Measured> {
+fn measured(report: &Value, latency: &str) -> Option<Measurement> {
     let read = &report["jobs"][0]["read"];
     let latency = &read[latency];
     let us = |value: &Value| value.as_f64().map(|ns| ns / 1e3);
-    Some(Measured {
+    Some(Measurement {
         iops: read["iops"].as_f64()?,
         least_us: us(&latency["min"])?,
         p50_us: us(&latency["percentile"]["50.000000"])?,
@@ -107,7 +107,7 @@ mod tests {
         let percentile = json!({ "50.000000": 2000, "99.000000": 9000 });
         let lat_ns = json!({ "min": 1000, "percentile": percentile });
         let report = json!({ "jobs": [{ "read": { "iops": 10.5, "lat_ns": lat_ns } }] });
-        let expected = Measured { iops: 10.5, least_us: 1.0, p50_us: 2.0, p99_us: 9.0 };
+        let expected = Measurement { iops: 10.5, least_us: 1.0, p50_us: 2.0, p99_us: 9.0 };
         assert_eq!(measured(&report, "lat_ns"), Some(expected));
         assert_eq!(measured(&report, "clat_ns"), None);
         assert_eq!(measured(&json!({}), "lat_ns"), None);

@@ -1,6 +1,6 @@
 //! Evaluates the runs.
 
-use super::fio::Measured;
+use super::fio::Measurement;
 use std::fmt;
 
 /// IOPS may differ by this share.
@@ -14,13 +14,13 @@ const LATE_US: f64 = 25.0;
 
 /// A run of weft between two of fio.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pair {
-    pub(crate) ours: Measured,
-    pub(crate) fio: Measured,
-    pub(crate) again: Measured,
+pub(crate) struct ComparedPair {
+    pub(crate) ours: Measurement,
+    pub(crate) fio: Measurement,
+    pub(crate) again: Measurement,
 }
 
-impl fmt::Display for Pair {
+impl fmt::Display for ComparedPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ours, fio, again } = self;
         write!(
@@ -52,7 +52,7 @@ impl Verdict {
     }
 
     /// Whether a delay was measured.
-    pub(crate) fn delay(delay_us: f64, measured: &Measured) -> Self {
+    pub(crate) fn delay(delay_us: f64, measured: &Measurement) -> Self {
         let most = delay_us * 1.05 + LATE_US;
         Self {
             what: format!("p50 with a delay of {delay_us} µs, µs"),
@@ -78,10 +78,10 @@ impl fmt::Display for Verdict {
 }
 
 /// The results of the pairs of one depth.
-pub(crate) fn pairs(depth: u32, pairs: &[Pair]) -> Vec<Verdict> {
-    let of = |what: &dyn Fn(&Measured) -> f64| {
-        let ratios = |upper: &dyn Fn(&Pair) -> Measured| {
-            let ratio = |pair: &Pair| what(&upper(pair)) / what(&pair.fio);
+pub(crate) fn pairs(depth: u32, pairs: &[ComparedPair]) -> Vec<Verdict> {
+    let of = |what: &dyn Fn(&Measurement) -> f64| {
+        let ratios = |upper: &dyn Fn(&ComparedPair) -> Measurement| {
+            let ratio = |pair: &ComparedPair| what(&upper(pair)) / what(&pair.fio);
             pairs.iter().map(ratio).collect::<Vec<f64>>()
         };
         (ratios(&|pair| pair.ours), ratios(&|pair| pair.again))
@@ -139,13 +139,16 @@ fn ends(values: &[f64]) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    fn of(iops: f64, p99_us: f64) -> Measured {
-        Measured { iops, p99_us, ..Measured::default() }
+    fn of(iops: f64, p99_us: f64) -> Measurement {
+        Measurement { iops, p99_us, ..Measurement::default() }
     }
 
     fn verdicts(ours: (f64, f64), again: (f64, f64)) -> Vec<bool> {
-        let pair =
-            Pair { ours: of(ours.0, ours.1), fio: of(1000.0, 100.0), again: of(again.0, again.1) };
+        let pair = ComparedPair {
+            ours: of(ours.0, ours.1),
+            fio: of(1000.0, 100.0),
+            again: of(again.0, again.1),
+        };
         pairs(1, &[pair; 10]).iter().map(Verdict::holds).collect()
     }
 
@@ -172,7 +175,7 @@ mod tests {
     #[test]
     fn a_delay_is_measured_or_missed() {
         let found = |least_us, p50_us| {
-            let measured = Measured { least_us, p50_us, ..Measured::default() };
+            let measured = Measurement { least_us, p50_us, ..Measurement::default() };
             Verdict::delay(200.0, &measured).holds()
         };
         assert!(found(200.1, 203.0));

@@ -1,7 +1,7 @@
 //! What weft costs beside Ceph's own clients: the same loads on one image by fio's rbd engine and
 //! by `rbd bench`, and over NVMe/TCP, in turns.
 
-use super::served::{Scene, Served};
+use super::served::{RunningTarget, Scene};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::process::Command;
@@ -33,7 +33,7 @@ const FIO_PATIENCE: Duration = Duration::from_secs(45);
 
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
-struct Measured {
+struct Measurement {
     iops: f64,
     mean_us: f64,
 }
@@ -64,7 +64,7 @@ pub(super) fn measure(scene: &Scene, rounds: usize, time: Duration) -> Result<()
 /// Measures a load; returns the bars that it misses.
 fn rounds_of(
     scene: &Scene,
-    served: &Served<'_>,
+    served: &RunningTarget<'_>,
     pattern: &str,
     of_rbd: &str,
     depth: u32,
@@ -78,7 +78,7 @@ fn rounds_of(
         if round % 2 == 1 {
             order.reverse();
         }
-        let mut of_round = [Measured { iops: 0.0, mean_us: 0.0 }; 3];
+        let mut of_round = [Measurement { iops: 0.0, mean_us: 0.0 }; 3];
         for at in order {
             of_round[at] = match at {
                 0 => over_tcp(served, pattern, depth, time)?,
@@ -93,7 +93,7 @@ fn rounds_of(
 }
 
 /// Prints the figures of a load; returns the bars that it misses.
-fn judge(pattern: &str, depth: u32, taken: &[[Measured; 3]]) -> Result<Vec<String>> {
+fn judge(pattern: &str, depth: u32, taken: &[[Measurement; 3]]) -> Result<Vec<String>> {
     let mut missed = Vec::new();
     for (at, client) in [(1, "fio's rbd engine"), (2, "rbd bench")] {
         let part = Spread::of(taken.iter().map(|one| one[0].iops / one[at].iops));
@@ -121,17 +121,22 @@ fn seconds(time: Duration) -> String {
 }
 
 /// What a report in fio's shape says.
-fn measured(report: &str, pattern: &str) -> Result<Measured> {
+fn measured(report: &str, pattern: &str) -> Result<Measurement> {
     // Notes come first.
     let report = report.get(report.find('{').context("no report")?..).unwrap_or_default();
     let report: Value = serde_json::from_str(report)?;
     let direction = if pattern == "randread" { "read" } else { "write" };
     let of = &report["jobs"][0][direction];
     let number = |value: &Value| value.as_f64().context("no number");
-    Ok(Measured { iops: number(&of["iops"])?, mean_us: number(&of["lat_ns"]["mean"])? / 1000.0 })
+    Ok(Measurement { iops: number(&of["iops"])?, mean_us: number(&of["lat_ns"]["mean"])? / 1000.0 })
 }
 
-fn over_tcp(served: &Served<'_>, pattern: &str, depth: u32, time: Duration) -> Result<Measured> {
+fn over_tcp(
+    served: &RunningTarget<'_>,
+    pattern: &str,
+    depth: u32,
+    time: Duration,
+) -> Result<Measurement> {
     let (depth, time) = (depth.to_string(), seconds(time));
     let words = ["--rw", pattern, "--bs", "4k", "--iodepth", &depth, "--time_based", "--quiet"];
     let more = ["--runtime", &time, "--ramp_time", "1", "-o", "json"];
@@ -139,7 +144,7 @@ fn over_tcp(served: &Served<'_>, pattern: &str, depth: u32, time: Duration) -> R
     measured(&String::from_utf8_lossy(&said), pattern)
 }
 
-fn by_fio(scene: &Scene, pattern: &str, depth: u32, time: Duration) -> Result<Measured> {
+fn by_fio(scene: &Scene, pattern: &str, depth: u32, time: Duration) -> Result<Measurement> {
     let mut fio = Command::new("timeout");
     fio.args(["--kill-after=5", &(time + FIO_PATIENCE).as_secs().to_string(), "fio"]);
     fio.env("CEPH_CONF", scene.cluster.configuration());
@@ -152,7 +157,7 @@ fn by_fio(scene: &Scene, pattern: &str, depth: u32, time: Duration) -> Result<Me
 }
 
 /// `rbd bench` has no time; it is told how much to do, and tells its rate.
-fn by_rbd(scene: &Scene, of_rbd: &str, depth: u32, time: Duration) -> Result<Measured> {
+fn by_rbd(scene: &Scene, of_rbd: &str, depth: u32, time: Duration) -> Result<Measurement> {
     let bench = |operations: f64| {
         let said = scene.cluster.rbd(&format!(
             "bench {IMAGE} --io-type {of_rbd} --io-pattern rand --io-size 4K --io-threads {depth} \
@@ -167,5 +172,5 @@ fn by_rbd(scene: &Scene, of_rbd: &str, depth: u32, time: Duration) -> Result<Mea
     let some = 1024.0;
     let rate = bench(some)?;
     let iops = bench(some.max(rate * time.as_secs_f64()))?;
-    Ok(Measured { iops, mean_us: f64::from(depth) * 1e6 / iops })
+    Ok(Measurement { iops, mean_us: f64::from(depth) * 1e6 / iops })
 }

@@ -1,7 +1,7 @@
 //! What images do when the cluster is not well.
 
 use super::images::owner;
-use super::served::{BLOCKS_OF_MIB, NQN, Scene, Served, VERIFIED};
+use super::served::{BLOCKS_OF_MIB, NQN, RunningTarget, Scene, VERIFIED};
 use crate::process::within;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
@@ -54,7 +54,7 @@ pub(super) fn hangs(scene: &Scene) -> Result<()> {
     served.stop()
 }
 
-fn while_it_hangs(scene: &Scene, served: &Served<'_>) -> Result<()> {
+fn while_it_hangs(scene: &Scene, served: &RunningTarget<'_>) -> Result<()> {
     let words = "--rw randread --bs 4k --iodepth 4 --runtime 300 --time_based -o json";
     let beside = served.load(2, words)?;
     let (file, _) = scene.data(12, MIB)?;
@@ -125,7 +125,7 @@ fn piece(scene: &Scene, number: usize) -> Result<(String, Vec<u8>)> {
 }
 
 /// Writes until there is no room; returns how many pieces there are.
-fn fill(scene: &Scene, served: &Served<'_>) -> Result<usize> {
+fn fill(scene: &Scene, served: &RunningTarget<'_>) -> Result<usize> {
     scene.cluster.set_full_ratio(0.06)?;
     let mut written = 0;
     let refused = loop {

@@ -73,7 +73,7 @@ pub(super) fn deallocated(scene: &Scene) -> Result<()> {
 }
 
 /// The size of a namespace as a host is told.
-fn size(served: &super::served::Served<'_>, nsid: u32) -> Result<u64> {
+fn size(served: &super::served::RunningTarget<'_>, nsid: u32) -> Result<u64> {
     let nsid = nsid.to_string();
     let words = ["--namespace-id", &nsid, "-o", "json"];
     let said: Value = serde_json::from_slice(&served.weft("identify", 1, &words)?)?;

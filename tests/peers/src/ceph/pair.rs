@@ -1,7 +1,7 @@
 //! A pair of targets on an image, of which the one is primary that has the lock of another image.
 
 use super::images::owner;
-use super::served::{NQN, Scene, Served, VERIFIED};
+use super::served::{NQN, RunningTarget, Scene, VERIFIED};
 use crate::process::within;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -20,7 +20,7 @@ const HAND_OVER_MOST: Duration = Duration::from_secs(1);
 const SOME: Duration = Duration::from_millis(800);
 
 /// One of the two targets.
-fn member<'a>(scene: &'a Scene, name: &str, number: u8) -> Result<Served<'a>> {
+fn member<'a>(scene: &'a Scene, name: &str, number: u8) -> Result<RunningTarget<'a>> {
     let conf = scene.cluster.configuration();
     let rest = format!(
         "{}[pair]\nmember = {number}\nrbd-lock = \"{LOCK},user=weft,conf={conf}\"\n",
@@ -30,7 +30,7 @@ fn member<'a>(scene: &'a Scene, name: &str, number: u8) -> Result<Served<'a>> {
 }
 
 /// The images, and both members, of which the first one is primary.
-fn pair<'a>(scene: &'a Scene, name: &str) -> Result<(Served<'a>, Served<'a>)> {
+fn pair<'a>(scene: &'a Scene, name: &str) -> Result<(RunningTarget<'a>, RunningTarget<'a>)> {
     if scene.cluster.rbd(&format!("info {LOCK}")).is_err() {
         scene.cluster.rbd(&format!("create --size 1M {LOCK}"))?;
         scene.cluster.rbd("create --size 16M pair")?;
@@ -42,13 +42,13 @@ fn pair<'a>(scene: &'a Scene, name: &str) -> Result<(Served<'a>, Served<'a>)> {
     Ok((one, two))
 }
 
-fn role(served: &Served<'_>) -> Result<String> {
+fn role(served: &RunningTarget<'_>) -> Result<String> {
     let state = served.call("pair_get_state", &json!({}))?;
     Ok(state["role"].as_str().with_context(|| state.to_string())?.to_owned())
 }
 
 /// Waits until a member is primary.
-fn is_primary(served: &Served<'_>) -> Result<()> {
+fn is_primary(served: &RunningTarget<'_>) -> Result<()> {
     within(PATIENCE, "a member is primary", || {
         ensure!(role(served)? == "primary", "{}", served.log());
         Ok(())
@@ -56,7 +56,7 @@ fn is_primary(served: &Served<'_>) -> Result<()> {
 }
 
 /// Waits until a load of the host has written by this member.
-fn goes_on(served: &Served<'_>) -> Result<()> {
+fn goes_on(served: &RunningTarget<'_>) -> Result<()> {
     let read = || served.weft("read", 1, &["--data-size", "1MiB"]);
     let before = read()?;
     within(PATIENCE, "the load goes on", || {
@@ -65,7 +65,7 @@ fn goes_on(served: &Served<'_>) -> Result<()> {
     })
 }
 
-fn paths(one: &Served<'_>, two: &Served<'_>) -> String {
+fn paths(one: &RunningTarget<'_>, two: &RunningTarget<'_>) -> String {
     format!("nvme-tcp://127.0.0.1:{},127.0.0.1:{}/{NQN}?nsid=1", one.port, two.port)
 }
 

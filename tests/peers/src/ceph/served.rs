@@ -45,7 +45,7 @@ impl Scene {
     }
 
     /// Serves images, as namespaces 1 and following, and behind them 16 MiB of memory.
-    pub(super) fn serve(&self, name: &str, images: &[&str]) -> Result<Served<'_>> {
+    pub(super) fn serve(&self, name: &str, images: &[&str]) -> Result<RunningTarget<'_>> {
         let mut namespaces: String = images.iter().map(|image| self.namespace(image)).collect();
         namespaces += "[[subsystem.namespace]]\nmemory = \"16MiB\"\n";
         self.serve_toml(name, "", &namespaces)
@@ -57,7 +57,7 @@ impl Scene {
         name: &str,
         of_port: &str,
         of_subsystem: &str,
-    ) -> Result<Served<'_>> {
+    ) -> Result<RunningTarget<'_>> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = self.folder.join(format!("{name}.toml"));
         let text = format!(
@@ -68,7 +68,7 @@ impl Scene {
         self.start(name, port, &["--config", &config.display().to_string()])
     }
 
-    fn start(&self, name: &str, port: u16, words: &[&str]) -> Result<Served<'_>> {
+    fn start(&self, name: &str, port: u16, words: &[&str]) -> Result<RunningTarget<'_>> {
         // The path of a socket is short.
         let control = format!("weft-ceph-{}-{name}", std::process::id());
         let control = std::env::temp_dir().join(control);
@@ -77,7 +77,7 @@ impl Scene {
         target.arg("--control").arg(format!("unix:{}", control.display()));
         let mut target = Process::start(&mut target, &self.folder.join(format!("{name}.log")))?;
         target.wait_for("control on", Duration::from_secs(30))?;
-        Ok(Served { scene: self, target, port, control })
+        Ok(RunningTarget { scene: self, target, port, control })
     }
 
     /// Starts a load.
@@ -106,14 +106,14 @@ impl Scene {
 
 /// A target that runs.
 #[derive(Debug)]
-pub(super) struct Served<'a> {
+pub(super) struct RunningTarget<'a> {
     pub(super) scene: &'a Scene,
     target: Process,
     pub(super) port: u16,
     control: PathBuf,
 }
 
-impl Served<'_> {
+impl RunningTarget<'_> {
     pub(super) fn url(&self, nsid: u32) -> String {
         format!("nvme-tcp://127.0.0.1:{}/{NQN}?nsid={nsid}", self.port)
     }

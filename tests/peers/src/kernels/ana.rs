@@ -2,7 +2,7 @@
 //! access states (ANA) are changed under load.
 
 use super::bench::{Bench, NQN};
-use super::suite::{Step, Suite, inside, long, step};
+use super::suite::{Suite, SuiteTest, inside, long, step};
 use crate::guest::Kernel;
 use anyhow::{Context, Result};
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[
+const STEPS: &[SuiteTest] = &[
     inside("identified"),
     step("states_change_under_load", |bench| states_change_under_load(bench, CHANGES)),
     long("a_thousand_changes", |bench| states_change_under_load(bench, 1000)),

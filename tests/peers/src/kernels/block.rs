@@ -1,7 +1,7 @@
 //! weft's target inside the guest, on block devices that count the requests that reach them.
 
 use super::bench::Bench;
-use super::suite::{Step, Suite, inside, step};
+use super::suite::{Suite, SuiteTest, inside, step};
 use crate::guest::Kernel;
 use anyhow::Result;
 
@@ -15,7 +15,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[
+const STEPS: &[SuiteTest] = &[
     inside("flush"),
     inside("fua"),
     inside("discard"),

@@ -2,7 +2,7 @@
 //! sink of a READ needs remote write access, and connections are set up over TCP.
 
 use super::bench::Bench;
-use super::suite::{Step, Suite, inside};
+use super::suite::{Suite, SuiteTest, inside};
 use crate::guest::{Image, Kernel, siw};
 use anyhow::{Context, Result};
 use std::fs;
@@ -20,7 +20,7 @@ pub(super) const SUITE: Suite = Suite {
 /// All but the studies, which find devices by an IP address in their GID. The module takes half a
 /// gigabyte of packages and a compiler, and what does not depend on the protocol below the verbs
 /// runs over soft-RoCE each time.
-const STEPS: &[Step] = &[
+const STEPS: &[SuiteTest] = &[
     inside("raw_link").long(),
     inside("discover").long(),
     inside("kernel_host_data").long(),

@@ -2,7 +2,7 @@
 
 use super::authentication::{self, ALL, FEW};
 use super::bench::Bench;
-use super::suite::{Step, Suite, inside, long, step};
+use super::suite::{Suite, SuiteTest, inside, long, step};
 use crate::guest::Kernel;
 use anyhow::{Result, ensure};
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[
+const STEPS: &[SuiteTest] = &[
     inside("discover"),
     inside("connect_all"),
     inside("persistent_discovery").long(),

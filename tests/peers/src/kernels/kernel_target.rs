@@ -2,7 +2,7 @@
 
 use super::authentication::{self, ALL, FEW};
 use super::bench::{Bench, NQN};
-use super::suite::{Step, Suite, long, step};
+use super::suite::{Suite, SuiteTest, long, step};
 use crate::guest::Kernel;
 use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};
@@ -20,7 +20,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[
+const STEPS: &[SuiteTest] = &[
     step("discover", discover),
     step("identify", identify),
     step("list", list),

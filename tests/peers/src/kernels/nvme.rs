@@ -1,7 +1,7 @@
 //! weft inside the guest on an emulated NVMe SSD without the block layer.
 
 use super::bench::Bench;
-use super::suite::{Step, Suite, inside, long};
+use super::suite::{Suite, SuiteTest, inside, long};
 use crate::guest::Kernel;
 use anyhow::Result;
 
@@ -15,7 +15,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[
+const STEPS: &[SuiteTest] = &[
     inside("identified"),
     inside("data"),
     inside("commands"),

@@ -2,7 +2,7 @@
 //! of which one is cut off, killed, stopped and handed over.
 
 use super::bench::{Bench, NQN};
-use super::suite::{Step, Suite, long, step};
+use super::suite::{Suite, SuiteTest, long, step};
 use crate::guest::Kernel;
 use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};
@@ -25,7 +25,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[
+const STEPS: &[SuiteTest] = &[
     step("cut_off_killed_and_handed_over", cut_off_killed_and_handed_over),
     long("stopped_for_a_minute", stopped_for_a_minute),
     long("stopped_for_a_minute_with_etcd", stopped_with_etcd),
@@ -38,7 +38,7 @@ const STOPPED: Duration = Duration::from_secs(60);
 
 /// A port of the primary goes, the primary is killed, comes back, and has it handed over.
 fn cut_off_killed_and_handed_over(bench: &mut Bench) -> Result<()> {
-    let mut pair = Pair::start(bench, lock_file)?;
+    let mut pair = TargetPair::start(bench, lock_file)?;
     bench.guest("begin")?;
     pair.configure(bench, 0, &[0])?;
     pair.reload(0)?;
@@ -60,7 +60,7 @@ fn cut_off_killed_and_handed_over(bench: &mut Bench) -> Result<()> {
 
 /// A primary that is stopped keeps its lock: hosts wait until it goes on.
 fn stopped_for_a_minute(bench: &mut Bench) -> Result<()> {
-    let pair = Pair::start(bench, lock_file)?;
+    let pair = TargetPair::start(bench, lock_file)?;
     bench.guest("begin")?;
     pair.member(0)?.signal(Signal::STOP)?;
     sleep(STOPPED);
@@ -81,7 +81,8 @@ fn stopped_with_etcd(bench: &mut Bench) -> Result<()> {
     command.arg(bench.folder.join("etcd"));
     let mut etcd = Process::start(&mut command, &bench.folder.join("etcd.log"))?;
     etcd.wait_for("ready to serve client requests", PATIENCE)?;
-    let mut pair = Pair::start(bench, |_| format!("etcd = [\"{}\"]\nttl = \"5s\"", url(client)))?;
+    let mut pair =
+        TargetPair::start(bench, |_| format!("etcd = [\"{}\"]\nttl = \"5s\"", url(client)))?;
     bench.guest("begin")?;
     pair.member(0)?.signal(Signal::STOP)?;
     pair.wait_until_primary(bench, 1)?;
@@ -104,13 +105,13 @@ fn free_port() -> Result<u16> {
 }
 
 /// Two targets of two ports each, the first one primary.
-struct Pair {
+struct TargetPair {
     arbiter: String,
     ports: [[u16; 2]; 2],
     members: [Option<Process>; 2],
 }
 
-impl Pair {
+impl TargetPair {
     fn start(bench: &mut Bench, arbiter: impl FnOnce(&Bench) -> String) -> Result<Self> {
         let port = free_port;
         let ports = [[port()?, port()?], [port()?, port()?]];

@@ -1,7 +1,7 @@
 //! Hosts and targets of either kind in one study: weft's and the kernel's, inside the guest.
 
 use super::bench::Bench;
-use super::suite::{Step, Suite, long, step};
+use super::suite::{Suite, SuiteTest, long, step};
 use crate::guest::Kernel;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[
+const STEPS: &[SuiteTest] = &[
     step("measured", |bench| {
         bench.guest("pairings")?;
         all_four(bench, "study", "outcome.json", "tcp")

@@ -3,7 +3,7 @@
 
 use super::bench::Bench;
 use super::pairings;
-use super::suite::{Step, Suite, inside, long};
+use super::suite::{Suite, SuiteTest, inside, long};
 use crate::guest::Kernel;
 use anyhow::Result;
 
@@ -17,7 +17,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[
+const STEPS: &[SuiteTest] = &[
     inside("study").long(),
     long("pairings", |bench| {
         bench.guest("pairings")?;

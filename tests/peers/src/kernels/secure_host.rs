@@ -2,7 +2,7 @@
 
 use super::bench::Bench;
 use super::secure::{self, HOST, VERSIONS, insert, make_key, path};
-use super::suite::{Step, Suite, long, step};
+use super::suite::{Suite, SuiteTest, long, step};
 use crate::guest::Kernel;
 use anyhow::Result;
 use std::fs::File;
@@ -18,7 +18,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[
+const STEPS: &[SuiteTest] = &[
     step("tls", tls),
     step("tls_is_allowed", tls_is_allowed),
     step("tls_of_sha384", tls_of_sha384),

@@ -3,7 +3,7 @@
 use super::authentication;
 use super::bench::{Bench, NQN};
 use super::secure::{self, HOST, VERSIONS, insert, make_key, path};
-use super::suite::{Step, Suite, long, step};
+use super::suite::{Suite, SuiteTest, long, step};
 use crate::guest::Kernel;
 use crate::process::Process;
 use anyhow::{Context, Result, bail, ensure};
@@ -19,7 +19,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[
+const STEPS: &[SuiteTest] = &[
     step("tls", tls),
     step("tls_is_allowed", tls_is_allowed),
     step("tls_of_sha384", tls_of_sha384),

@@ -1,7 +1,7 @@
 //! The Debian package's unit under systemd, inside the guest.
 
 use super::bench::Bench;
-use super::suite::{Step, Suite, inside, step};
+use super::suite::{Suite, SuiteTest, inside, step};
 use crate::guest::Kernel;
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -18,7 +18,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[
+const STEPS: &[SuiteTest] = &[
     inside("serves"),
     inside("credentials"),
     inside("reloads"),

@@ -2,7 +2,7 @@
 //! registers the host.
 
 use super::bench::{Bench, NQN};
-use super::suite::{Step, Suite, long};
+use super::suite::{Suite, SuiteTest, long};
 use crate::guest::{Kernel, stas};
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[long("connects_and_registers", connects_and_registers)];
+const STEPS: &[SuiteTest] = &[long("connects_and_registers", connects_and_registers)];
 
 /// Fetches what this suite needs; others need nothing.
 pub(super) fn prepare(suite: &Suite) -> Result<()> {

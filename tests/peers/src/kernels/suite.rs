@@ -6,7 +6,7 @@ use anyhow::Result;
 
 /// One test with a peer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct SuiteTest {
     pub(super) name: &'static str,
     /// What is done outside the guest; `None`: all of it is the guest's function of its name.
     outside: Option<fn(&mut Bench) -> Result<()>>,
@@ -15,21 +15,21 @@ pub(super) struct Step {
 }
 
 /// A step that always runs.
-pub(super) const fn step(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
-    Step { name, outside: Some(run), long: false }
+pub(super) const fn step(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> SuiteTest {
+    SuiteTest { name, outside: Some(run), long: false }
 }
 
 /// A step that runs only with `--all`, or if it is named.
-pub(super) const fn long(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
+pub(super) const fn long(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> SuiteTest {
     step(name, run).long()
 }
 
 /// A step that is a function of the guest's script.
-pub(super) const fn inside(name: &'static str) -> Step {
-    Step { name, outside: None, long: false }
+pub(super) const fn inside(name: &'static str) -> SuiteTest {
+    SuiteTest { name, outside: None, long: false }
 }
 
-impl Step {
+impl SuiteTest {
     /// The same, but only with `--all`, or if it is named.
     pub(super) const fn long(self) -> Self {
         Self { long: true, ..self }
@@ -57,5 +57,5 @@ pub(super) struct Suite {
     pub(super) modules: &'static [&'static str],
     /// Prepares what all steps need.
     pub(super) setup: fn(&mut Bench) -> Result<()>,
-    pub(super) steps: &'static [Step],
+    pub(super) steps: &'static [SuiteTest],
 }

@@ -238,9 +238,9 @@ pub(super) fn knobs(bench: &Bench) -> Result<()> {
 }
 
 /// A study that runs for long, with knobs.
-struct Long(Process);
+struct LongStudy(Process);
 
-impl Long {
+impl LongStudy {
     fn start(bench: &Bench, site: &str, out: &str) -> Result<Self> {
         let axes = "transport = [\"tcp@slow\"]\nmtu = [1400]";
         let mut command = bench.study_of(axes, out, &["--site", site, "--runtime", "60s"])?;
@@ -279,13 +279,13 @@ fn kill(of: &str, watchdogs: bool) -> Result<()> {
 
 pub(super) fn killed(bench: &Bench) -> Result<()> {
     let (site, before) = (bench.site()?, journals());
-    let long = Long::start(bench, &site, &bench.path("one")?)?;
+    let long = LongStudy::start(bench, &site, &bench.path("one")?)?;
     kill(NAMES[1], false)?;
     await_mtu(NAMES[1], "far3", 1500).context("its watchdog")?;
     long.end()?;
     await_mtu(NAMES[0], "near3", 1500).context("the agent that lives")?;
     ensure!(journals() == before, "a journal is left: {:?}", journals());
-    let long = Long::start(bench, &site, &bench.path("two")?)?;
+    let long = LongStudy::start(bench, &site, &bench.path("two")?)?;
     kill(NAMES[1], true)?;
     long.end()?;
     await_mtu(NAMES[0], "near3", 1500).context("the agent that lives")?;

@@ -73,7 +73,7 @@ struct Argument {
 
 /// An operation that has ended.
 #[derive(Debug)]
-pub(in crate::rbd) struct Landed {
+pub(in crate::rbd) struct FlightResult {
     pub(in crate::rbd) slot: usize,
     /// 0 or a number of bytes, or a negative error number.
     pub(in crate::rbd) result: i64,
@@ -170,7 +170,7 @@ impl Flights {
     }
 
     /// The next operation that has ended. Its slot is free.
-    pub(in crate::rbd) fn next_landed(&mut self) -> Option<Landed> {
+    pub(in crate::rbd) fn next_landed(&mut self) -> Option<FlightResult> {
         let Self { completions, slots, taken: (word, bits), .. } = self;
         if *bits == 0 {
             let mut words = completions.ready.iter().map(|word| word.swap(0, AcqRel));
@@ -189,7 +189,7 @@ impl Flights {
         }
         (slot.expected, slot.busy) = (None, false);
         self.free.push(index);
-        Some(Landed { slot: index, result, data })
+        Some(FlightResult { slot: index, result, data })
     }
 
     /// Whether any operation is in flight.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use std::{fmt, io, ptr, thread};
 
 /// What is done when the image has changed, on a thread of librbd's.
-pub(in crate::rbd) type Changed = Box<dyn Fn() + Send + Sync>;
+pub(in crate::rbd) type ChangeCallback = Box<dyn Fn() + Send + Sync>;
 
 /// An open image. The last owner does not wait until it is closed: see [`wait_until_closed`].
 pub(in crate::rbd) struct Image {
@@ -36,7 +36,7 @@ struct Open {
     /// Null until it is open.
     image: Handle,
     /// The watch of changes, and its callback's argument.
-    watch: Option<(u64, Arc<Changed>)>,
+    watch: Option<(u64, Arc<ChangeCallback>)>,
 }
 
 // SAFETY: an image and its context may be closed by any thread.
@@ -48,7 +48,7 @@ impl Image {
     pub(in crate::rbd) fn open(
         cluster: Arc<Cluster>,
         spec: &RbdSpec,
-        changed: Changed,
+        changed: ChangeCallback,
     ) -> io::Result<Self> {
         let mut open = Open::context(cluster, spec)?;
         let name = text(&spec.image)?;
@@ -296,12 +296,13 @@ impl Open {
         self.cluster.functions
     }
 
-    fn watch(&mut self, changed: Changed) -> io::Result<()> {
+    fn watch(&mut self, changed: ChangeCallback) -> io::Result<()> {
         let argument = Arc::new(changed);
         let pointer = Arc::as_ptr(&argument);
         let mut watch = 0;
-        // SAFETY: the image is open. `told` takes a pointer to a `Changed`, which lives until the
-        // watch has ended: `close` ends it first, after which librbd does not call it any more.
+        // SAFETY: the image is open. `told` takes a pointer to a `ChangeCallback`, which lives
+        // until the watch has ended: `close` ends it first, after which librbd does not call it any
+        // more.
         done(unsafe {
             (self.functions().rbd_update_watch)(
                 self.image,
@@ -319,7 +320,7 @@ impl Open {
 /// Called by librbd when the image has changed.
 unsafe extern "C" fn told(argument: *mut c_void) {
     // SAFETY: the argument that `watch` gave, which is there until the watch has ended.
-    let changed = unsafe { &*argument.cast::<Changed>().cast_const() };
+    let changed = unsafe { &*argument.cast::<ChangeCallback>().cast_const() };
     changed();
 }
 

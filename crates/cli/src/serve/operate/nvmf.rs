@@ -23,7 +23,7 @@ use super::ana;
 use super::error::invalid;
 use super::method::{address_json, method, thread_name};
 use super::operator::Operator;
-use super::parameters::{Params, Renamed, parameters_of};
+use super::parameters::{Params, Renames, parameters_of};
 
 type Answer = Result<Value, ErrorObject>;
 
@@ -32,7 +32,7 @@ const TARGET_NAME: &str = "nvmf_tgt";
 
 /// SPDK's names for what a subsystem is created with. What it has several of is added by calls of
 /// their own.
-pub(super) const SUBSYSTEM: Renamed = &[
+pub(super) const SUBSYSTEM: Renames = &[
     ("serial_number", "serial"),
     ("model_number", "model"),
     ("max_namespaces", "namespaces-max"),
@@ -46,7 +46,7 @@ pub(super) const SUBSYSTEM: Renamed = &[
 ];
 
 /// SPDK's names for what a namespace is added with.
-pub(super) const NAMESPACE: Renamed = &[
+pub(super) const NAMESPACE: Renames = &[
     ("bdev_name", "bdev"),
     ("anagrpid", "ana-group"),
     ("", "by-position"),
@@ -55,10 +55,10 @@ pub(super) const NAMESPACE: Renamed = &[
 ];
 
 /// SPDK's names for what a host is added with.
-pub(super) const HOST: Renamed = &[("host", "nqn")];
+pub(super) const HOST: Renames = &[("host", "nqn")];
 
 /// Those of them that are changed while the host is connected.
-const HOST_KEYS: Renamed = &[
+const HOST_KEYS: Renames = &[
     ("host", "nqn"),
     ("", "dhchap-hashes"),
     ("", "dhchap-groups"),
@@ -564,7 +564,7 @@ fn get_listeners(operator: &Operator, params: Value) -> Answer {
 }
 
 /// The hosts of a subsystem with the names of their keys, as parameters and results have them.
-pub(super) fn hosts_json(subsystem: &Subsystem, renamed: Renamed) -> Vec<Value> {
+pub(super) fn hosts_json(subsystem: &Subsystem, renamed: Renames) -> Vec<Value> {
     let hosts = subsystem.allowed_hosts.as_ref().unwrap_or(&subsystem.listed_hosts);
     let json = |host: &String| {
         let keys = subsystem.host_keys.iter().find(|keys| keys.nqn == *host);

@@ -10,7 +10,7 @@ use weft_nvme::Status;
 use weft_rpc::{Code, ErrorObject};
 use weft_target::config::{self as served, Config};
 use weft_target::steps::{Step, StepError, StepErrorKind, StepOutcome};
-use weft_target::{Changes, NamespaceRequest, Settled, StatisticsReader, Target, replace_file};
+use weft_target::{Changes, NamespaceRequest, Settlement, StatisticsReader, Target, replace_file};
 
 use super::error::{invalid, no_device};
 use super::found::{bdevs, implied};
@@ -35,13 +35,13 @@ pub(in crate::serve) struct Operator {
     /// Set once the process is to end.
     stopping: OnceLock<()>,
     /// What is called after every change.
-    changed: Mutex<Vec<Changed>>,
+    changed: Mutex<Vec<ChangeObserver>>,
 }
 
 /// Somebody who is told that something has changed.
-struct Changed(Box<dyn Fn() + Send + Sync>);
+struct ChangeObserver(Box<dyn Fn() + Send + Sync>);
 
-impl std::fmt::Debug for Changed {
+impl std::fmt::Debug for ChangeObserver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Changed")
     }
@@ -68,7 +68,7 @@ pub(super) struct Notification {
 struct PendingChange {
     made: StepOutcome,
     /// It is answered after this, whether or not it could be kept.
-    settled: Settled,
+    settled: Settlement,
     kept: Result<(), String>,
 }
 
@@ -76,7 +76,7 @@ struct PendingChange {
 struct HostChanges<'a> {
     operator: &'a Operator,
     state: &'a mut State,
-    unsettled: Vec<Settled>,
+    unsettled: Vec<Settlement>,
 }
 
 impl Changes for HostChanges<'_> {
@@ -87,7 +87,7 @@ impl Changes for HostChanges<'_> {
     }
 
     fn keep(&mut self) -> Result<(), StepError> {
-        self.operator.changed().iter().for_each(|Changed(call)| call());
+        self.operator.changed().iter().for_each(|ChangeObserver(call)| call());
         self.operator.write(self.state).map_err(StepError::failed)
     }
 }
@@ -147,7 +147,7 @@ impl Operator {
 
     /// Calls this after every change; it must not wait for the target.
     pub(in crate::serve) fn when_changed(&self, call: impl Fn() + Send + Sync + 'static) {
-        self.changed().push(Changed(Box::new(call)));
+        self.changed().push(ChangeObserver(Box::new(call)));
     }
 
     /// Does something with the target.
@@ -185,7 +185,7 @@ impl Operator {
     }
 
     fn has_changed(&self, state: &mut State) -> Result<(), String> {
-        self.changed().iter().for_each(|Changed(call)| call());
+        self.changed().iter().for_each(|ChangeObserver(call)| call());
         let made = |error| {
             format!(
                 "the change is made, but {error}: until it is, a restart brings back the last one"
@@ -237,7 +237,7 @@ impl Operator {
     /// Serves these requests until there are no more, and answers each when its change is true. The
     /// next one does not wait for that.
     fn serve_requests(&self, requests: &Receiver<NamespaceRequest>) {
-        let mut unsettled: Vec<(NamespaceRequest, u32, Vec<Settled>)> = Vec::new();
+        let mut unsettled: Vec<(NamespaceRequest, u32, Vec<Settlement>)> = Vec::new();
         loop {
             let next = match unsettled.is_empty() {
                 true => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -270,7 +270,7 @@ impl Operator {
         }
     }
 
-    fn serve_host(&self, request: &NamespaceRequest) -> (Result<u32, Status>, Vec<Settled>) {
+    fn serve_host(&self, request: &NamespaceRequest) -> (Result<u32, Status>, Vec<Settlement>) {
         let (host, nqn) = (request.host, request.subsystem.as_str());
         // Nobody changes what it is about meanwhile.
         let mut state = self.lock();
@@ -336,7 +336,7 @@ impl Operator {
         })
     }
 
-    fn changed(&self) -> MutexGuard<'_, Vec<Changed>> {
+    fn changed(&self) -> MutexGuard<'_, Vec<ChangeObserver>> {
         // Nothing fails while it is held.
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -349,7 +349,7 @@ impl Operator {
 
 impl State {
     /// Makes a step, and notes what became of block devices.
-    fn begin_step(&mut self, step: &Step) -> Result<(StepOutcome, Settled), StepError> {
+    fn begin_step(&mut self, step: &Step) -> Result<(StepOutcome, Settlement), StepError> {
         let before = self.sizes_concerned(step);
         let target = self.target.as_mut();
         let target = target.ok_or_else(|| StepError::failed("the target stops"))?;

@@ -83,7 +83,7 @@ impl Params {
     /// other names than the keys are in `renamed`.
     pub(super) fn object_of<T: Serialize + DeserializeOwned>(
         &mut self,
-        renamed: Renamed,
+        renamed: Renames,
         base: &T,
     ) -> Result<T, ErrorObject> {
         let Ok(Value::Object(mut object)) = serde_json::to_value(base) else {
@@ -147,10 +147,10 @@ impl Params {
 
 /// Pairs of a parameter and a key of the configuration, for those whose names differ by more than
 /// underscores in place of hyphens. A key with an empty name is no parameter.
-pub(super) type Renamed = &'static [(&'static str, &'static str)];
+pub(super) type Renames = &'static [(&'static str, &'static str)];
 
 /// The name of the parameter for a key.
-fn name_of<'a>(renamed: Renamed, key: &'a str) -> Option<Cow<'a, str>> {
+fn name_of<'a>(renamed: Renames, key: &'a str) -> Option<Cow<'a, str>> {
     match renamed.iter().find(|(_, of)| *of == key) {
         None => Some(key.replace('-', "_").into()),
         Some((name, _)) => Some(Cow::from(*name)).filter(|name| !name.is_empty()),
@@ -158,7 +158,7 @@ fn name_of<'a>(renamed: Renamed, key: &'a str) -> Option<Cow<'a, str>> {
 }
 
 /// An object of the configuration as the parameters that make it.
-pub(super) fn parameters_of(object: &impl Serialize, renamed: Renamed) -> Map<String, Value> {
+pub(super) fn parameters_of(object: &impl Serialize, renamed: Renames) -> Map<String, Value> {
     let Ok(Value::Object(keys)) = serde_json::to_value(object) else { return Map::new() };
     let named = |(key, value): (String, Value)| Some((name_of(renamed, &key)?.into_owned(), value));
     keys.into_iter().filter_map(named).collect()

@@ -14,10 +14,10 @@ use super::operator::Operator;
 const PART_COMMANDS: usize = 20_000;
 
 /// Groups whose commands have not all been read, with their numbers.
-type Unread = Mutex<VecDeque<(usize, TracedGroup)>>;
+type UnreadGroups = Mutex<VecDeque<(usize, TracedGroup)>>;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
-    let unread: Arc<Unread> = Arc::default();
+    let unread: Arc<UnreadGroups> = Arc::default();
     let (starts, reads) = (Arc::clone(operator), Arc::clone(operator));
     let dropped = Arc::clone(&unread);
     methods
@@ -44,7 +44,7 @@ fn config(options: TraceOptions) -> Result<TraceConfig, String> {
 }
 
 /// The next part, if the trace is complete.
-fn read(operator: &Operator, unread: &Unread) -> Result<Option<TracedCommands>, String> {
+fn read(operator: &Operator, unread: &UnreadGroups) -> Result<Option<TracedCommands>, String> {
     let mut unread = unread.lock().unwrap_or_else(PoisonError::into_inner);
     if unread.is_empty() {
         let taken = operator.with(|target| target.take_trace()).map_err(|error| error.message)?;

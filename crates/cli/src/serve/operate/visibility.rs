@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use weft_rpc::{ErrorObject, Methods};
 use weft_target::config::Namespace;
-use weft_target::steps::{Step, Visible};
+use weft_target::steps::{NamespaceVisibility, Step};
 
 use super::method::method;
 use super::nvmf;
@@ -26,17 +26,17 @@ pub(super) fn show(namespace: &Namespace, json: &mut Value) {
 }
 
 fn add_host(operator: &Operator, params: Value) -> Result<Value, ErrorObject> {
-    change(operator, params, Visible::To)
+    change(operator, params, NamespaceVisibility::To)
 }
 
 fn remove_host(operator: &Operator, params: Value) -> Result<Value, ErrorObject> {
-    change(operator, params, Visible::NotTo)
+    change(operator, params, NamespaceVisibility::NotTo)
 }
 
 fn change(
     operator: &Operator,
     params: Value,
-    visible: fn(String) -> Visible,
+    visible: fn(String) -> NamespaceVisibility,
 ) -> Result<Value, ErrorObject> {
     let mut params = nvmf::parameters(params)?;
     let (nqn, nsid) = (params.need("nqn")?, params.need("nsid")?);
@@ -51,7 +51,8 @@ fn set(operator: &Operator, params: Value) -> Result<Value, ErrorObject> {
     let (nqn, nsid) = (params.need("nqn")?, params.need("nsid")?);
     let auto_visible: bool = params.need("auto_visible")?;
     params.end()?;
-    let visible = if auto_visible { Visible::ToAll } else { Visible::ToListed };
+    let visible =
+        if auto_visible { NamespaceVisibility::ToAll } else { NamespaceVisibility::ToListed };
     operator.nvmf_step(&Step::SetVisible { nqn, nsid, visible })?;
     Ok(true.into())
 }

@@ -43,7 +43,7 @@ const STOPPED_MOST: Duration = Duration::from_mins(15);
 
 /// What became of a claim that was renewed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Renewed {
+pub(super) enum RenewalResult {
     /// The member is primary until then, by [`lease_time`].
     Until(Duration),
     /// It is primary no longer.
@@ -87,15 +87,15 @@ impl Claim {
     }
 
     /// Has the claim last longer.
-    pub(super) fn renew(&mut self) -> io::Result<Renewed> {
+    pub(super) fn renew(&mut self) -> io::Result<RenewalResult> {
         match self {
-            Self::LockFile(lock) if lock.is_current() => Ok(Renewed::Until(Duration::MAX)),
-            Self::LockFile(_) => Ok(Renewed::Lost),
+            Self::LockFile(lock) if lock.is_current() => Ok(RenewalResult::Until(Duration::MAX)),
+            Self::LockFile(_) => Ok(RenewalResult::Lost),
             Self::Etcd(key) => key.renew(),
             Self::RbdLock(lock) => match lock.is_kept() {
-                Ok(false) => Ok(Renewed::Lost),
+                Ok(false) => Ok(RenewalResult::Lost),
                 // Without an answer it may be broken: the cluster keeps the others' writes apart.
-                Ok(true) | Err(_) => Ok(Renewed::Until(lease_time() + STOPPED_MOST)),
+                Ok(true) | Err(_) => Ok(RenewalResult::Until(lease_time() + STOPPED_MOST)),
             },
         }
     }
@@ -285,16 +285,16 @@ impl EtcdKey {
         Ok(false)
     }
 
-    fn renew(&mut self) -> io::Result<Renewed> {
-        let Some(lease) = &self.lease else { return Ok(Renewed::Lost) };
+    fn renew(&mut self) -> io::Result<RenewalResult> {
+        let Some(lease) = &self.lease else { return Ok(RenewalResult::Lost) };
         let sent = lease_time();
         let told = self.call("/v3/lease/keepalive", &json!({ "ID": lease }))?;
         // One that has ended has no time left.
         match number(&told["result"]["TTL"]) {
-            Some(ttl) if ttl > 0 => Ok(Renewed::Until(self.until(sent))),
+            Some(ttl) if ttl > 0 => Ok(RenewalResult::Until(self.until(sent))),
             _ => {
                 self.lease = None;
-                Ok(Renewed::Lost)
+                Ok(RenewalResult::Lost)
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::{advise, compare, doctor, signals, study};
 
 /// Which pages something is for.
 #[derive(Debug, PartialEq)]
-pub(super) enum Of {
+pub(super) enum PageScope {
     /// All of them.
     All,
     /// Those of these names.
@@ -14,21 +14,22 @@ pub(super) enum Of {
 }
 
 /// Those that compare two sets of results.
-const COMPARES: Of = Of::Pages(&["weft-study-compare", "weft-study-run"]);
+const COMPARES: PageScope = PageScope::Pages(&["weft-study-compare", "weft-study-run"]);
 
 /// Those that measure, and keep what they have measured when they are interrupted.
-const MEASURES: Of = Of::Pages(&["weft-bench", "weft-first-look", "weft-study-run", "weft-advise"]);
+const MEASURES: PageScope =
+    PageScope::Pages(&["weft-bench", "weft-first-look", "weft-study-run", "weft-advise"]);
 
 /// Exit codes.
-pub(super) const EXIT_STATUS: &[(Of, u8, &str)] = &[
+pub(super) const EXIT_STATUS: &[(PageScope, u8, &str)] = &[
     (
-        Of::All,
+        PageScope::All,
         0,
         "What was asked is done, or the reader of the output has ended early \
          (weft list | head -1).",
     ),
-    (Of::All, 1, "It could not be done: a line on standard error says why."),
-    (Of::All, 2, "The words of the command line are wrong."),
+    (PageScope::All, 1, "It could not be done: a line on standard error says why."),
+    (PageScope::All, 2, "The words of the command line are wrong."),
     (
         COMPARES,
         compare::SLOWER,
@@ -45,29 +46,29 @@ pub(super) const EXIT_STATUS: &[(Of, u8, &str)] = &[
         compare::UNDECIDED,
         "Undecided: something may be slower by more than one would mind.",
     ),
-    (Of::Pages(&["weft-doctor"]), doctor::WARNED, "There is a warning, and no fault."),
+    (PageScope::Pages(&["weft-doctor"]), doctor::WARNED, "There is a warning, and no fault."),
     (
-        Of::Pages(&["weft-doctor"]),
+        PageScope::Pages(&["weft-doctor"]),
         doctor::FAULTY,
         "There is a fault: it does not work, or loses data.",
     ),
     (
-        Of::Pages(&["weft-advise"]),
+        PageScope::Pages(&["weft-advise"]),
         advise::NONE_HOLDS,
         "No way holds the objective, as far as it is known.",
     ),
     (
-        Of::Pages(&["weft-advise"]),
+        PageScope::Pages(&["weft-advise"]),
         advise::NOT_CONFIRMED,
         "The way that was advised did not hold the objective when it was measured.",
     ),
     (
-        Of::Option("wait-for-quiet"),
+        PageScope::Option("wait-for-quiet"),
         study::NOT_QUIET,
         "The machines were not quiet within the time of --wait-for-quiet.",
     ),
     (
-        Of::Pages(&["weft-target"]),
+        PageScope::Pages(&["weft-target"]),
         weft_target::EXIT_CODE_OF_A_FAILED_GROUP,
         "A poll group has failed: it is a fault of weft.",
     ),
@@ -77,31 +78,31 @@ pub(super) const EXIT_STATUS: &[(Of, u8, &str)] = &[
         "SIGINT or SIGTERM has interrupted it; what was measured until then stays.",
     ),
     (
-        Of::Pages(&["weft-target", "weft-attach"]),
+        PageScope::Pages(&["weft-target", "weft-attach"]),
         signals::INTERRUPTED,
         "A second SIGINT or SIGTERM has ended it while it stopped.",
     ),
 ];
 
 /// Those that talk to a target's control socket.
-const CONTROLS: Of = Of::Option("control");
+const CONTROLS: PageScope = PageScope::Option("control");
 
 /// Variables of the environment that are read.
-pub(super) const ENVIRONMENT: &[(Of, &str, &str)] = &[
+pub(super) const ENVIRONMENT: &[(PageScope, &str, &str)] = &[
     (
-        Of::All,
+        PageScope::All,
         "WEFT_LOG",
         "Which log lines are written, in place of --verbose: a level, or levels of modules, as \
          info,weft_rpc=warn.",
     ),
     (
-        Of::All,
+        PageScope::All,
         "JOURNAL_STREAM",
         "Set by systemd; log lines have journald's form if it names standard error.",
     ),
-    (Of::Option("hostnqn"), "WEFT_DRIVER", "How sockets are driven: auto, uring or epoll."),
+    (PageScope::Option("hostnqn"), "WEFT_DRIVER", "How sockets are driven: auto, uring or epoll."),
     (
-        Of::Pages(&[
+        PageScope::Pages(&[
             "weft-target",
             "weft-floor",
             "weft-first-look",
@@ -118,100 +119,100 @@ pub(super) const ENVIRONMENT: &[(Of, &str, &str)] = &[
         "The token file of the target where --control-token-file is not given.",
     ),
     (
-        Of::Option("tls-key-file"),
+        PageScope::Option("tls-key-file"),
         "CREDENTIALS_DIRECTORY",
         "Set by systemd; key files in this folder may be readable for their group.",
     ),
     (
-        Of::Pages(&["weft-target"]),
+        PageScope::Pages(&["weft-target"]),
         "CREDENTIALS_DIRECTORY",
         "Set by systemd; key files in this folder may be readable for their group.",
     ),
     (
-        Of::Pages(&["weft-target", "weft-attach"]),
+        PageScope::Pages(&["weft-target", "weft-attach"]),
         "NOTIFY_SOCKET",
         "Set by systemd, which is told when it serves, reloads and stops.",
     ),
     (
-        Of::Option("site"),
+        PageScope::Option("site"),
         "XDG_CONFIG_HOME",
         "The folder of weft/weft-site.toml; ~/.config (of HOME) if it is not set.",
     ),
     (
-        Of::Option("target-on"),
+        PageScope::Option("target-on"),
         "SLURM_JOB_ID",
         "Set by Slurm: the first node of the job runs the target, and the others loads, unless \
          machines are named.",
     ),
     (
-        Of::Pages(&["weft-agent"]),
+        PageScope::Pages(&["weft-agent"]),
         "SSH_CONNECTION",
         "Set by ssh: the link that carries this connection is not changed.",
     ),
 ];
 
 /// Files that are read, and the option or page that has to do with them.
-pub(super) const FILES: &[(Of, &str, &str)] = &[
+pub(super) const FILES: &[(PageScope, &str, &str)] = &[
     (
-        Of::Pages(&["weft-target"]),
+        PageScope::Pages(&["weft-target"]),
         "/etc/weft/target.toml",
         "The configuration that weft.service serves; docs/config.toml shows every key.",
     ),
-    (Of::Pages(&["weft-target"]), "/var/lib/weft", "The working folder of weft.service."),
+    (PageScope::Pages(&["weft-target"]), "/var/lib/weft", "The working folder of weft.service."),
     (
-        Of::Pages(&["weft-target"]),
+        PageScope::Pages(&["weft-target"]),
         "/run/weft/control.sock",
         "The control socket of weft.service, for weft ctl, top and trace.",
     ),
     (
-        Of::Pages(&["weft-target"]),
+        PageScope::Pages(&["weft-target"]),
         "/etc/machine-id",
         "The name of a subsystem that has none is made of it.",
     ),
     (
-        Of::Option("rbd"),
+        PageScope::Option("rbd"),
         "/etc/ceph/ceph.conf",
         "The Ceph cluster, and where its keyring is, unless conf= names another one.",
     ),
-    (Of::Option("hostnqn"), weft_host::HOST_NQN_FILE, "The NQN of this host."),
+    (PageScope::Option("hostnqn"), weft_host::HOST_NQN_FILE, "The NQN of this host."),
     (
-        Of::Option("hostnqn"),
+        PageScope::Option("hostnqn"),
         weft_host::HOST_ID_FILE,
         "The Host Identifier of this host; without both files each process makes its own.",
     ),
     (
-        Of::Option("site"),
+        PageScope::Option("site"),
         "weft-site.toml",
         "Machines and links: in this folder, in weft of $XDG_CONFIG_HOME or ~/.config, or in \
          /etc/weft.",
     ),
-    (Of::All, "/usr/share/doc/weft/docs", "What is named docs/NAME here and in messages."),
+    (PageScope::All, "/usr/share/doc/weft/docs", "What is named docs/NAME here and in messages."),
 ];
 
 /// What to read next; a document is at docs/NAME.
-pub(super) const SEE_ALSO: &[(Of, &str)] = &[
-    (Of::Pages(&["weft-target"]), "weft-ctl(1)"),
-    (Of::Pages(&["weft-target"]), "weft-convert(1)"),
-    (Of::Pages(&["weft-target", "weft-ctl"]), "weft-top(1)"),
-    (Of::Pages(&["weft-target", "weft-ctl"]), "weft-trace(1)"),
-    (Of::Pages(&["weft-target", "weft-attach", "weft-discover"]), "weft-doctor(1)"),
-    (Of::Pages(&["weft-bench"]), "weft-floor(1)"),
-    (Of::Pages(&["weft-attach"]), "weft-detach(1)"),
-    (Of::Pages(&["weft-detach"]), "weft-attach(1)"),
-    (Of::Pages(&["weft-study-run", "weft-bench"]), "weft-report(1)"),
-    (Of::Pages(&["weft-study-run"]), "weft-site(1)"),
-    (Of::Pages(&["weft-advise"]), "weft-study(1)"),
-    (Of::Option("tls-key-file"), "weft-key(1)"),
-    (Of::Pages(&["weft-target", "weft-convert", "weft-doctor"]), "docs/operate.md"),
-    (Of::Pages(&["weft-target"]), "docs/config.toml"),
+pub(super) const SEE_ALSO: &[(PageScope, &str)] = &[
+    (PageScope::Pages(&["weft-target"]), "weft-ctl(1)"),
+    (PageScope::Pages(&["weft-target"]), "weft-convert(1)"),
+    (PageScope::Pages(&["weft-target", "weft-ctl"]), "weft-top(1)"),
+    (PageScope::Pages(&["weft-target", "weft-ctl"]), "weft-trace(1)"),
+    (PageScope::Pages(&["weft-target", "weft-attach", "weft-discover"]), "weft-doctor(1)"),
+    (PageScope::Pages(&["weft-bench"]), "weft-floor(1)"),
+    (PageScope::Pages(&["weft-attach"]), "weft-detach(1)"),
+    (PageScope::Pages(&["weft-detach"]), "weft-attach(1)"),
+    (PageScope::Pages(&["weft-study-run", "weft-bench"]), "weft-report(1)"),
+    (PageScope::Pages(&["weft-study-run"]), "weft-site(1)"),
+    (PageScope::Pages(&["weft-advise"]), "weft-study(1)"),
+    (PageScope::Option("tls-key-file"), "weft-key(1)"),
+    (PageScope::Pages(&["weft-target", "weft-convert", "weft-doctor"]), "docs/operate.md"),
+    (PageScope::Pages(&["weft-target"]), "docs/config.toml"),
     (CONTROLS, "docs/control.md"),
-    (Of::Option("tls-key-file"), "docs/security.md"),
-    (Of::Pages(&["weft-attach", "weft-detach"]), "docs/attach.md"),
-    (Of::Pages(&["weft-bench", "weft-floor", "weft-study-run"]), "docs/measuring.md"),
-    (Of::Pages(&["weft-report", "weft-study-compare"]), "docs/results.md"),
-    (Of::Pages(&["weft-advise"]), "docs/advise.md"),
-    (Of::Option("site"), "docs/machines.md"),
-    (Of::All, "docs/README.md"),
+    (PageScope::Option("tls-key-file"), "docs/security.md"),
+    (PageScope::Pages(&["weft-attach", "weft-detach"]), "docs/attach.md"),
+    (PageScope::Pages(&["weft-bench", "weft-floor", "weft-study-run"]), "docs/measuring.md"),
+    (PageScope::Pages(&["weft-report", "weft-study-compare"]), "docs/results.md"),
+    (PageScope::Pages(&["weft-advise"]), "docs/advise.md"),
+    (PageScope::Option("site"), "docs/machines.md"),
+    (PageScope::All, "docs/README.md"),
 ];
 
 /// Commands: a page shows those of its command and of the commands below.

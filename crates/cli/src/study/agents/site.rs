@@ -6,7 +6,7 @@ use weft_backend::files::read_text;
 use weft_lab::study::site::Site;
 
 use super::place::AgentPlace;
-use super::{Agents, Several, SiteFile};
+use super::{AgentPlaces, Agents, SiteFile};
 use crate::failure::Failure;
 use crate::output;
 
@@ -65,7 +65,7 @@ impl Agents {
             }
             own.target_on = Some(AgentPlace::Ssh(site.target.clone()));
             let loads = site.loads.iter().map(|name| AgentPlace::Ssh(name.clone()));
-            own.load_on = vec![Several(loads.collect())];
+            own.load_on = vec![AgentPlaces(loads.collect())];
             own.found.places = true;
             if self.site.is_none() && !quiet {
                 output::print_error(&format!(
@@ -81,7 +81,7 @@ impl Agents {
         let target = own.target_on.as_ref().map(placed).transpose();
         own.target_on = target.map_err(Failure::Because)?;
         let loads = own.loads().map(placed).collect::<Result<Vec<AgentPlace>, String>>();
-        own.load_on = vec![Several(loads.map_err(Failure::Because)?)];
+        own.load_on = vec![AgentPlaces(loads.map_err(Failure::Because)?)];
         let target = own.target_on.as_ref().map(ToString::to_string).unwrap_or_default();
         let loads: Vec<String> = own.loads().map(ToString::to_string).collect();
         let loads: Vec<&str> = loads.iter().map(String::as_str).collect();

@@ -7,8 +7,8 @@ use weft_lab::results::{Configuration, Value};
 use weft_lab::study::matrix::expand;
 use weft_lab::study::plan::Plan;
 
-use super::words::{self, Only};
-use super::{How, begin, fresh_directory};
+use super::words::{self, FixedValues};
+use super::{RunOptions, begin, fresh_directory};
 use crate::failure::Failure;
 use crate::study::here;
 
@@ -25,7 +25,7 @@ pub(crate) struct AdviceRun {
     pub(crate) budget: Option<Duration>,
 }
 
-impl How {
+impl RunOptions {
     /// The directory of results, or a new one for this study.
     pub(crate) fn directory(&self, study: &str) -> PathBuf {
         self.setup.out.clone().unwrap_or_else(|| fresh_directory(study))
@@ -52,7 +52,7 @@ impl How {
         let settings = settings.map(|(key, values)| words::Setting { key: key.to_owned(), values });
         how.setup.set.splice(0..0, settings);
         if !wanted.only.is_empty() {
-            how.setup.only = Some(Only(wanted.only));
+            how.setup.only = Some(FixedValues(wanted.only));
         }
         // Within a budget nothing waits for a steady state.
         how.setup.quick |= wanted.budget.is_some();

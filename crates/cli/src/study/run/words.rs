@@ -7,7 +7,7 @@ use weft_lab::results::{Configuration, Value};
 
 /// Values that cells must have; a type of its own, since clap would take several values.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Only(pub(super) Configuration);
+pub(super) struct FixedValues(pub(super) Configuration);
 
 /// A setting, and its values.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,13 +23,13 @@ impl fmt::Display for Setting {
     }
 }
 
-pub(super) fn only(text: &str) -> Result<Only, String> {
+pub(super) fn only(text: &str) -> Result<FixedValues, String> {
     let mut values = Configuration::new();
     for pair in parts(text).iter().filter(|pair| !pair.trim().is_empty()) {
         let (key, value) = pair_of(pair)?;
         values.insert(key.to_owned(), value_of(key, value));
     }
-    Ok(Only(values))
+    Ok(FixedValues(values))
 }
 
 pub(super) fn setting(text: &str) -> Result<Setting, String> {
@@ -77,11 +77,12 @@ mod tests {
 
     #[test]
     fn cells_are_selected_by_values() {
-        let Only(values) = only("block_bytes=4k, depth=16,transport=tcp").expect("values");
+        let FixedValues(values) = only("block_bytes=4k, depth=16,transport=tcp").expect("values");
         assert_eq!(values["block_bytes"], Value::Integer(4096));
         assert_eq!(values["depth"], Value::Integer(16));
         assert_eq!(values["transport"], Value::from("tcp"));
-        let Only(values) = only("loss_percent=0.1,governor=inf,irq_cpus=0-3").expect("values");
+        let FixedValues(values) =
+            only("loss_percent=0.1,governor=inf,irq_cpus=0-3").expect("values");
         assert_eq!(values["loss_percent"], Value::from(0.1));
         assert_eq!(values["governor"], Value::from("inf"));
         assert_eq!(values["irq_cpus"], Value::from("0-3"));
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(set.values.len(), 2);
         assert_eq!(set.values[0], Value::from("file:/srv/a,size=1GiB"));
         assert_eq!(set.to_string(), text);
-        let Only(values) = only("device=file:/srv/a,,size=1GiB,depth=1").expect("values");
+        let FixedValues(values) = only("device=file:/srv/a,,size=1GiB,depth=1").expect("values");
         assert_eq!(values["device"], set.values[0]);
         assert_eq!(values["depth"], Value::Integer(1));
     }

@@ -11,7 +11,7 @@ use weft_nvme::{AdminOpcode, Wire};
 use super::*;
 use crate::discovery::tests::counted_entries;
 use crate::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
-use crate::registration::{Change, Entity, Registered};
+use crate::registration::{Change, Entity, RegisteredEntry};
 use crate::subsystem::SubsystemKind;
 use crate::subsystem::test_support::{HOST, SUBSYSTEM, nqn};
 
@@ -234,7 +234,7 @@ fn centralized() -> Controller {
     let entry = DiscoveryEntry { subsystem: nqn("nqn.registered"), ..entry };
     let view = DiscoveryView { entries: vec![entry].into(), ..DiscoveryView::default() };
     let entry = view.to_register(LOCAL)[0];
-    let other = Registered { entry, attributes: 1, attribute_bytes };
+    let other = RegisteredEntry { entry, attributes: 1, attribute_bytes };
     let mut subsystem = discovery_view(7, entries());
     subsystem.kind = SubsystemKind::Discovery(Arc::new(DiscoveryView {
         generation: 7,
@@ -251,7 +251,7 @@ fn centralized() -> Controller {
 
 fn registration(kind: EntityType) -> Change {
     let entry = DiscoveryView { entries: entries().into(), ..DiscoveryView::default() };
-    let mut entry = Registered::basic(entry.to_register(LOCAL)[0]);
+    let mut entry = RegisteredEntry::basic(entry.to_register(LOCAL)[0]);
     if kind == EntityType::HOST {
         let head = ExtendedAttribute {
             raw_kind: U16::new(ExtendedAttributeType::HOST_ID.0),

@@ -6,7 +6,8 @@ use weft_nvme::Status;
 
 use super::FuzzInput;
 use crate::host::request_table::{
-    BlockLimits, CommandResult, FusedPart, Issue, Kind, Part, RequestError, RequestId, RequestTable,
+    BlockLimits, CommandResult, FusedPart, Issue, Kind, RequestError, RequestId, RequestPart,
+    RequestTable,
 };
 
 const KINDS: [Kind; 11] = [
@@ -34,7 +35,7 @@ const LIMITS: BlockLimits = BlockLimits {
 
 /// What the harness itself knows of a request.
 #[derive(Debug)]
-struct Expected {
+struct RequestModel {
     kind: Kind,
     slba: u64,
     nlb: u32,
@@ -50,8 +51,8 @@ struct Expected {
 #[derive(Debug)]
 struct RequestTableRun {
     requests: RequestTable,
-    slots: BTreeMap<u16, Part>,
-    expected: BTreeMap<RequestId, Expected>,
+    slots: BTreeMap<u16, RequestPart>,
+    expected: BTreeMap<RequestId, RequestModel>,
     begun: usize,
     told: usize,
 }
@@ -106,7 +107,7 @@ impl RequestTableRun {
         };
         let slba = u64::from(fuzz_input.byte());
         let id = self.requests.begin(kind, slba, nlb, &LIMITS);
-        let expected = Expected {
+        let expected = RequestModel {
             kind,
             slba,
             nlb,
@@ -143,7 +144,7 @@ impl RequestTableRun {
         }
     }
 
-    fn submit(&mut self, part: Part, slot: u16) {
+    fn submit(&mut self, part: RequestPart, slot: u16) {
         let expected = &self.expected[&part.request];
         assert_eq!(part.kind, expected.kind);
         assert!(!expected.lost_for_good, "{part:?} is replayed");

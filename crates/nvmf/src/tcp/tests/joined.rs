@@ -6,7 +6,7 @@ use super::*;
 type Buffers = Vec<Vec<u8>>;
 
 /// Two sessions, and the bytes on their way between them.
-struct Pair {
+struct SessionPair {
     host: host::Session,
     target: target::Session,
     to_target: Vec<u8>,
@@ -51,7 +51,7 @@ fn pattern(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|index| (index * 7 + index / 251 + seed * 31) as u8).collect()
 }
 
-impl Pair {
+impl SessionPair {
     fn new(shape: Shape) -> Self {
         let mut pair = Self {
             host: host::Session::new(host::Config {
@@ -126,9 +126,9 @@ impl Pair {
                 Err(error) => return self.faults.push(error),
             };
             match received {
-                target::Received::Starved => return,
-                target::Received::Initialized(_) => {}
-                target::Received::Command { slot, data_length } => {
+                target::SessionEvent::Starved => return,
+                target::SessionEvent::Initialized(_) => {}
+                target::SessionEvent::Command { slot, data_length } => {
                     let command = *self.target.command().expect("it has just come");
                     self.commands[usize::from(slot)] = command.command_id.get();
                     self.target_buffers[usize::from(slot)] = vec![0; data_length as usize];
@@ -136,19 +136,19 @@ impl Pair {
                         self.execute(slot, &command);
                     }
                 }
-                target::Received::Data { slot, offset, piece } => {
+                target::SessionEvent::Data { slot, offset, piece } => {
                     let start = offset as usize;
                     self.target_buffers[usize::from(slot)][start..start + piece.len()]
                         .copy_from_slice(piece);
                 }
-                target::Received::CapsuleEnd { slot, intact }
-                | target::Received::TransferEnd { slot, intact } => {
+                target::SessionEvent::CapsuleEnd { slot, intact }
+                | target::SessionEvent::TransferEnd { slot, intact } => {
                     self.written.push(self.target_buffers[usize::from(slot)].clone());
                     let status =
                         if intact { Status::SUCCESS } else { Status::TRANSIENT_TRANSPORT_ERROR };
                     self.respond(slot, status);
                 }
-                target::Received::Terminated { .. } => panic!("the host terminated"),
+                target::SessionEvent::Terminated { .. } => panic!("the host terminated"),
             }
         }
     }
@@ -195,17 +195,17 @@ impl Pair {
     fn deliver_to_host(&mut self, mut input: &[u8]) {
         loop {
             match self.host.handle_input(&mut input) {
-                Ok(host::Received::Starved) => return,
-                Ok(host::Received::Ready(_)) => {}
-                Ok(host::Received::Data { slot, offset, piece }) => {
+                Ok(host::SessionEvent::Starved) => return,
+                Ok(host::SessionEvent::Ready(_)) => {}
+                Ok(host::SessionEvent::Data { slot, offset, piece }) => {
                     let start = offset as usize;
                     self.host_buffers[usize::from(slot)][start..start + piece.len()]
                         .copy_from_slice(piece);
                 }
-                Ok(host::Received::Completed { slot, completion, received, intact }) => {
+                Ok(host::SessionEvent::Completed { slot, completion, received, intact }) => {
                     self.completed.push((slot, completion, received, intact));
                 }
-                Ok(host::Received::Terminated { .. }) => panic!("the target terminated"),
+                Ok(host::SessionEvent::Terminated { .. }) => panic!("the target terminated"),
                 Err(error) => return self.faults.push(error),
             }
         }
@@ -283,7 +283,7 @@ fn shapes() -> Vec<Shape> {
 fn every_cut() {
     for shape in shapes() {
         for cut in (1..140).chain([200, 511, 4096, usize::MAX >> 1]) {
-            Pair::new(shape).exercise(&[1, 4, 512, 513, 1300], cut);
+            SessionPair::new(shape).exercise(&[1, 4, 512, 513, 1300], cut);
         }
     }
 }
@@ -291,7 +291,7 @@ fn every_cut() {
 #[test]
 fn long_transfers() {
     for shape in shapes() {
-        Pair::new(shape).exercise(&[4096, 65_536, 1 << 20, 16_384, 4097], 40_000);
+        SessionPair::new(shape).exercise(&[4096, 65_536, 1 << 20, 16_384, 4097], 40_000);
     }
 }
 
@@ -299,13 +299,13 @@ fn long_transfers() {
 #[test]
 fn one_cut_anywhere() {
     let shape = Shape { digests: true, flow_control: false, ..SHAPE };
-    let mut whole = Pair::new(shape);
+    let mut whole = SessionPair::new(shape);
     whole.run(usize::MAX >> 1);
     whole.write(&pattern(3, 40));
     whole.read(90);
     let bytes = std::mem::take(&mut whole.to_target);
     for cut in 0..=bytes.len() {
-        let mut pair = Pair::new(shape);
+        let mut pair = SessionPair::new(shape);
         pair.run(usize::MAX >> 1);
         pair.write(&pattern(3, 40));
         pair.read(90);
@@ -320,15 +320,16 @@ fn one_cut_anywhere() {
 
 #[test]
 fn a_corrupted_write_fails_alone() {
-    let mut pair = Pair::new(Shape { digests: true, ..SHAPE });
+    let mut pair = SessionPair::new(Shape { digests: true, ..SHAPE });
     pair.run(1000);
     let in_capsule = pair.write(&pattern(1, 100));
     let end = pair.to_target.len();
     pair.to_target[end - 5] ^= 0x40;
     let good = pair.write(&pattern(2, 100));
     pair.run(1000);
-    let status =
-        |pair: &Pair, slot| pair.completed.iter().find(|entry| entry.0 == slot).unwrap().1.status();
+    let status = |pair: &SessionPair, slot| {
+        pair.completed.iter().find(|entry| entry.0 == slot).unwrap().1.status()
+    };
     assert_eq!(status(&pair, in_capsule), Status::TRANSIENT_TRANSPORT_ERROR);
     assert!(status(&pair, good).is_success());
 
@@ -351,7 +352,7 @@ fn a_corrupted_write_fails_alone() {
 #[test]
 fn a_corrupted_read_fails_alone() {
     for flow_control in [true, false] {
-        let mut pair = Pair::new(Shape { digests: true, flow_control, ..SHAPE });
+        let mut pair = SessionPair::new(Shape { digests: true, flow_control, ..SHAPE });
         pair.run(1000);
         let bad = pair.read(700);
         let good = pair.read(600);
@@ -383,7 +384,7 @@ fn success_stands_for_a_completion_only_without_flow_control() {
 #[test]
 fn an_abandoned_transfer_ends_with_what_was_asked_for() {
     let shape = Shape { r2t_bytes: 1000, maximum_r2t: 2, ..SHAPE };
-    let mut pair = Pair::new(shape);
+    let mut pair = SessionPair::new(shape);
     pair.run(1000);
     pair.write(&pattern(1, 5000));
     let to_target = std::mem::take(&mut pair.to_target);
@@ -400,7 +401,7 @@ fn an_abandoned_transfer_ends_with_what_was_asked_for() {
 /// A command that is completed without its data having been fetched: its transfers are void.
 #[test]
 fn a_transfer_ends_with_its_command() {
-    let mut pair = Pair::new(SHAPE);
+    let mut pair = SessionPair::new(SHAPE);
     pair.run(1000);
     pair.write(&pattern(1, 5000));
     let to_target = std::mem::take(&mut pair.to_target);
@@ -417,7 +418,7 @@ fn a_transfer_ends_with_its_command() {
 
 #[test]
 fn generations_wrap_and_identifiers_stay_distinct() {
-    let mut pair = Pair::new(SHAPE);
+    let mut pair = SessionPair::new(SHAPE);
     pair.run(1000);
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..40 {
@@ -438,6 +439,6 @@ proptest! {
         lengths in proptest::collection::vec(1usize..20_000, 1..12),
         cut in 1usize..5000,
     ) {
-        Pair::new(shape).exercise(&lengths, cut);
+        SessionPair::new(shape).exercise(&lengths, cut);
     }
 }

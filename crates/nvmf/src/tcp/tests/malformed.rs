@@ -49,14 +49,14 @@ fn drive(session: &mut target::Session, bytes: &[u8]) -> Result<Option<&'static 
     let mut said = None;
     loop {
         said = Some(match session.handle_input(&mut input, &mut Vec::new())? {
-            target::Received::Starved => return Ok(said),
-            target::Received::Initialized(_) => "initialized",
-            target::Received::Command { .. } => "command",
-            target::Received::Data { .. } => "data",
-            target::Received::CapsuleEnd { intact: true, .. } => "capsule",
-            target::Received::CapsuleEnd { intact: false, .. } => "corrupt capsule",
-            target::Received::TransferEnd { .. } => "transfer",
-            target::Received::Terminated { .. } => "terminated",
+            target::SessionEvent::Starved => return Ok(said),
+            target::SessionEvent::Initialized(_) => "initialized",
+            target::SessionEvent::Command { .. } => "command",
+            target::SessionEvent::Data { .. } => "data",
+            target::SessionEvent::CapsuleEnd { intact: true, .. } => "capsule",
+            target::SessionEvent::CapsuleEnd { intact: false, .. } => "corrupt capsule",
+            target::SessionEvent::TransferEnd { .. } => "transfer",
+            target::SessionEvent::Terminated { .. } => "terminated",
         });
     }
 }
@@ -69,12 +69,12 @@ fn drive_host(
     let mut said = None;
     loop {
         said = Some(match session.handle_input(&mut input)? {
-            host::Received::Starved => return Ok(said),
-            host::Received::Ready(_) => "ready",
-            host::Received::Data { .. } => "data",
-            host::Received::Completed { intact: true, .. } => "completed",
-            host::Received::Completed { intact: false, .. } => "failed",
-            host::Received::Terminated { .. } => "terminated",
+            host::SessionEvent::Starved => return Ok(said),
+            host::SessionEvent::Ready(_) => "ready",
+            host::SessionEvent::Data { .. } => "data",
+            host::SessionEvent::Completed { intact: true, .. } => "completed",
+            host::SessionEvent::Completed { intact: false, .. } => "failed",
+            host::SessionEvent::Terminated { .. } => "terminated",
         });
     }
 }

@@ -82,9 +82,9 @@ mod tests {
     }
 
     /// A key that is not left there.
-    struct Made(KeyRing, Key);
+    struct TemporaryKey(KeyRing, Key);
 
-    impl Made {
+    impl TemporaryKey {
         fn new(ring: KeyRing, name: &str, contents: &[u8]) -> Self {
             Self(ring, ring.add_key(name, contents).expect("a key"))
         }
@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    impl Drop for Made {
+    impl Drop for TemporaryKey {
         fn drop(&mut self) {
             self.0.unlink_key(self.1).expect("it was there");
         }
@@ -105,12 +105,12 @@ mod tests {
         let Some(rings) = rings() else { return };
         for (place, ring) in rings.into_iter().enumerate() {
             let name = format!("weft-test:{}:{place}", std::process::id());
-            let made = Made::new(ring, &name, b"a secret");
+            let made = TemporaryKey::new(ring, &name, b"a secret");
             for name in [format!("%user:{name}"), made.serial()] {
                 assert_eq!(&**read(&name).expect("the key"), b"a secret", "{name}");
             }
             drop(made);
-            let another = Made::new(ring, &name, b"another");
+            let another = TemporaryKey::new(ring, &name, b"another");
             assert_eq!(&**read(&format!("%user:{name}")).expect("the key"), b"another");
             drop(another);
             read(&format!("%user:{name}")).expect_err("it is gone");
@@ -126,7 +126,7 @@ mod tests {
         for wrong in ["%", "%x", "%-3", "%0", "%:session", "%logon:x"] {
             assert!(said(wrong).contains("%user:NAME or %SERIAL"), "{wrong}");
         }
-        let made = Made::new(session, &name, &[b'x'; BYTES_MAX + 1]);
+        let made = TemporaryKey::new(session, &name, &[b'x'; BYTES_MAX + 1]);
         assert!(said(&format!("%user:{name}")).contains("too long"));
         made.1.revoke().expect("it is revoked");
         assert!(said(&made.serial()).contains("revoked"), "{}", said(&made.serial()));

@@ -122,7 +122,7 @@ const SAVED: &str = r#"{
 }
 "#;
 
-fn read(text: &str) -> Result<Loaded, ConfigError> {
+fn read(text: &str) -> Result<ImportResult, ConfigError> {
     parse_with(text, &|path| path.starts_with("/dev"))
 }
 
@@ -133,7 +133,7 @@ fn fault(from: &str, to: &str) -> String {
 
 #[test]
 fn what_nvmetcli_saves_is_read() {
-    let Loaded { config, notes } = read(SAVED).expect("a saved configuration");
+    let ImportResult { config, notes } = read(SAVED).expect("a saved configuration");
     let mut port = Port::new(2, "tcp://[::]:4420".parse().expect("an address"));
     port.subsystems = PortSubsystems::Only(vec!["nqn.2014-08.org.nvmexpress:test".to_owned()]);
     let address = "tcp://192.168.0.2:8009".parse().expect("an address");
@@ -171,7 +171,7 @@ fn what_nvmetcli_saves_is_read() {
 #[test]
 fn a_transport_that_is_not_served_is_left_out() {
     let text = SAVED.replace("\"trtype\": \"rdma\"", "\"trtype\": \"fc\"");
-    let Loaded { config, notes } = read(&text).expect("a saved configuration");
+    let ImportResult { config, notes } = read(&text).expect("a saved configuration");
     assert_eq!((config.ports.len(), config.ports[0].id), (1, 2));
     assert_eq!((config.limits.in_capsule_bytes, config.limits.queue_entries), (8192, 128));
     assert!(notes[0].starts_with("ports[0]") && notes[0].contains("fc"), "{notes:?}");
@@ -182,7 +182,7 @@ fn access_states_are_read_where_they_say_something() {
     let plain = read(SAVED).expect("a saved configuration").config;
     assert!(plain.subsystems.iter().all(|one| !one.ana_reporting));
     let text = SAVED.replacen("\"state\": \"optimized\"", "\"state\": \"inaccessible\"", 1);
-    let Loaded { config, .. } = read(&text).expect("a saved configuration");
+    let ImportResult { config, .. } = read(&text).expect("a saved configuration");
     let (first, port) = (&config.subsystems[0], &config.ports[1]);
     assert!(first.ana_reporting && !config.subsystems[1].ana_reporting);
     assert_eq!(first.ana_groups(), [1]);

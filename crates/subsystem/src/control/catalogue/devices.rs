@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weft_backend::delay::DelayFactory;
-use weft_backend::{DeviceFactory, DeviceSpec, OpenError, Resized};
+use weft_backend::{DeviceFactory, DeviceSpec, OpenError, ResizeCallback};
 
 use super::Catalogue;
 use super::checks::check_aliases;
@@ -170,7 +170,7 @@ impl Catalogue {
 
     /// Calls this after a device has changed its size by itself: one that is open, or is opened
     /// later.
-    pub(crate) fn when_resized(&mut self, resized: Resized) {
+    pub(crate) fn when_resized(&mut self, resized: ResizeCallback) {
         for factory in self.factories() {
             factory.when_resized(resized.clone());
         }

@@ -97,7 +97,7 @@ impl Catalogue {
         &mut self,
         config: &Config,
         one: OnePlan,
-        restored: reservations::Restored,
+        restored: reservations::ReservationsByNamespace,
     ) -> Snapshot {
         let OnePlan { nqn, nsid, entry, discovery } = one;
         let mut changes = Changes { subsystems: vec![nqn.clone()], ..Changes::default() };

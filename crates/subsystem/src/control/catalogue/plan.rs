@@ -10,7 +10,7 @@ use super::resize::Resize;
 use crate::config::{Bdev, Config, Namespace, Policies, Psks, identity};
 use crate::control::nsids::{self, same_device};
 use crate::control::reservations;
-use crate::shared::snapshot::{Needs, Part, PortView, Scope, ServedDevice};
+use crate::shared::snapshot::{PartialScope, PortView, Requirements, Scope, ServedDevice};
 
 /// The namespaces of a subsystem by NSID.
 pub(super) type Entries = BTreeMap<u32, Entry>;
@@ -66,7 +66,7 @@ impl Scope {
 
     /// The namespace that is all that is concerned of its subsystem.
     pub(super) fn one(&self) -> Option<(&str, u32)> {
-        let Self::Only(Part { subsystems, namespace, .. }) = self else { return None };
+        let Self::Only(PartialScope { subsystems, namespace, .. }) = self else { return None };
         let [nqn] = subsystems.as_slice() else { return None };
         Some((nqn, (*namespace)?))
     }
@@ -86,7 +86,7 @@ pub(crate) struct Plan {
     /// Block devices that are new, or have another size.
     pub(super) bdevs: BTreeMap<String, NamedDevice>,
     pub(super) resizes: Vec<Resize>,
-    pub(super) restored: reservations::Restored,
+    pub(super) restored: reservations::ReservationsByNamespace,
     /// Devices of namespaces that are new.
     pub(crate) opened: Vec<Arc<ServedDevice>>,
     /// The ports, if they may be others than before.
@@ -95,10 +95,11 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// What the groups need before it can be carried out, if they need anything.
-    pub(crate) fn needs(&self) -> Option<Arc<Needs>> {
+    pub(crate) fn needs(&self) -> Option<Arc<Requirements>> {
         let is_needed = self.ports.is_some() || !self.opened.is_empty();
-        is_needed
-            .then(|| Arc::new(Needs { devices: self.opened.clone(), ports: self.ports.clone() }))
+        is_needed.then(|| {
+            Arc::new(Requirements { devices: self.opened.clone(), ports: self.ports.clone() })
+        })
     }
 
     /// Whether the ports may be others than before.

@@ -2,26 +2,26 @@
 //! checked after it.
 
 use super::{Step, StepOutcome};
-use crate::config::index::{Index, Place};
+use crate::config::index::{Index, NamespaceKey};
 use crate::config::{
     Bdev, BdevLimits, Config, ConfigError, Namespace, Subsystem, implied_bdev_name,
 };
 use crate::shared::snapshot::Scope;
 
 /// Something with its place among others, if it was there.
-type Placed<T> = Option<(usize, T)>;
+type SavedEntry<T> = Option<(usize, T)>;
 
 /// What a step may change, as it was before.
 #[derive(Debug, Default)]
-pub(crate) struct Saved {
+pub(crate) struct Savepoint {
     /// Everything.
     all: Option<Box<Config>>,
     /// All but subsystems and block devices.
     frame: Option<Box<Config>>,
     /// A subsystem with its place, if it was there.
-    subsystem: Option<(String, Placed<Subsystem>)>,
+    subsystem: Option<(String, SavedEntry<Subsystem>)>,
     /// A namespace with its place, if it was there.
-    namespace: Option<(Place, Placed<Namespace>)>,
+    namespace: Option<(NamespaceKey, SavedEntry<Namespace>)>,
     /// A block device.
     bdev: Option<SavedBdev>,
 }
@@ -37,7 +37,7 @@ struct SavedBdev {
 
 /// The parts of a configuration that a step may change.
 #[derive(Debug, Default)]
-struct Touched {
+struct Footprint {
     frame: bool,
     /// A subsystem.
     nqn: Option<String>,
@@ -46,7 +46,7 @@ struct Touched {
     bdev: Option<String>,
 }
 
-impl Touched {
+impl Footprint {
     fn by(step: &Step, config: &Config, index: &Index) -> Self {
         let mut touched = Self::default();
         match step {
@@ -123,7 +123,7 @@ fn number(subsystem: &mut Subsystem) {
     subsystem.namespaces.iter_mut().for_each(|namespace| namespace.by_position = false);
 }
 
-impl Saved {
+impl Savepoint {
     /// Saves what a step touches.
     pub(crate) fn before(step: &Step, config: &mut Config, index: &Index) -> Self {
         let mut saved = Self::default();
@@ -133,7 +133,7 @@ impl Saved {
             config.subsystems.iter_mut().for_each(number);
             return saved;
         }
-        let Touched { frame, nqn, one, bdev } = Touched::by(step, config, index);
+        let Footprint { frame, nqn, one, bdev } = Footprint::by(step, config, index);
         saved.frame = frame.then(|| Box::new(config.frame()));
         saved.bdev = bdev.map(|name| {
             let known = config.operated.bdevs.with_place(&name);

@@ -5,7 +5,7 @@ use crate::config::Config;
 
 /// What becomes of a namespace for hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Visible {
+pub enum NamespaceVisibility {
     /// Every host sees it.
     ToAll,
     /// Only hosts that are listed see it, none of them at first.
@@ -17,20 +17,27 @@ pub enum Visible {
 }
 
 /// Shows a namespace to other hosts than before.
-pub(super) fn set(config: &mut Config, nqn: &str, nsid: u32, visible: &Visible) -> Outcome {
+pub(super) fn set(
+    config: &mut Config,
+    nqn: &str,
+    nsid: u32,
+    visible: &NamespaceVisibility,
+) -> Outcome {
     let hosts = &mut namespace(config, nqn, nsid)?.visible_to;
     match (visible, &mut *hosts) {
-        (Visible::ToAll, _) => *hosts = None,
-        (Visible::ToListed, None) => *hosts = Some(Vec::new()),
-        (Visible::ToListed, Some(_)) => {}
-        (Visible::To(_) | Visible::NotTo(_), None) => {
+        (NamespaceVisibility::ToAll, _) => *hosts = None,
+        (NamespaceVisibility::ToListed, None) => *hosts = Some(Vec::new()),
+        (NamespaceVisibility::ToListed, Some(_)) => {}
+        (NamespaceVisibility::To(_) | NamespaceVisibility::NotTo(_), None) => {
             let what = "every host sees it; add it anew as one that only some hosts see";
             return Err(StepError::invalid(format!("namespace {nsid} of {nqn}: {what}")));
         }
         // As with SPDK, what is so already is no error.
-        (Visible::To(host), Some(hosts)) if !hosts.contains(host) => hosts.push(host.clone()),
-        (Visible::To(_), Some(_)) => {}
-        (Visible::NotTo(host), Some(hosts)) => hosts.retain(|one| one != host),
+        (NamespaceVisibility::To(host), Some(hosts)) if !hosts.contains(host) => {
+            hosts.push(host.clone())
+        }
+        (NamespaceVisibility::To(_), Some(_)) => {}
+        (NamespaceVisibility::NotTo(host), Some(hosts)) => hosts.retain(|one| one != host),
     }
     done([nqn.to_owned()])
 }

@@ -23,7 +23,7 @@ const PIECE_BYTES: u32 = 128 << 10;
 
 /// A Copy command.
 #[derive(Debug)]
-pub(super) struct Copying {
+pub(super) struct CopyState {
     pub(super) command: DeviceCommand,
     ranges: Box<[CopyRange]>,
     /// The range that is being copied, and how much of it is done.
@@ -67,7 +67,7 @@ impl CopyStep {
     }
 }
 
-impl Copying {
+impl CopyState {
     /// The rest of its present range, as far as it is in the next piece.
     fn piece(&self, block_bytes: u32) -> Option<CopyRange> {
         let range = self.ranges.get(self.range)?;
@@ -120,14 +120,14 @@ impl Io {
             Ok(ranges) => {
                 self.trace_submitted(slot, command.transfer.bytes(), context.core);
                 let (to, step) = (sdlba, CopyStep::Turn);
-                let copy = Copying { command, ranges, range: 0, done: 0, to, durable, step };
+                let copy = CopyState { command, ranges, range: 0, done: 0, to, durable, step };
                 self.wait_for_turn(slot, Box::new(copy));
             }
             Err(error) => self.fail_copy(slot, &command, error, context),
         }
     }
 
-    fn wait_for_turn(&mut self, slot: Slot, mut copy: Box<Copying>) {
+    fn wait_for_turn(&mut self, slot: Slot, mut copy: Box<CopyState>) {
         copy.step = CopyStep::Turn;
         self.put(slot, SlotState::Copying(copy));
         self.copies.push_back(slot);
@@ -152,7 +152,7 @@ impl Io {
     }
 
     /// Asks the rate limits for the next piece of a Copy command.
-    fn admit_piece(&mut self, slot: Slot, mut copy: Box<Copying>, context: &mut Context<'_>) {
+    fn admit_piece(&mut self, slot: Slot, mut copy: Box<CopyState>, context: &mut Context<'_>) {
         let Some((piece, bytes)) = self.next_piece(&copy) else {
             return self.fail_piece(slot, &copy, NO_DEVICE, context);
         };
@@ -167,14 +167,14 @@ impl Io {
         self.begin_piece(slot, copy, context);
     }
 
-    fn next_piece(&self, copy: &Copying) -> Option<(CopyRange, u32)> {
+    fn next_piece(&self, copy: &CopyState) -> Option<(CopyRange, u32)> {
         let block_bytes = self.queue.namespaces().get(copy.command.nsid)?.block_bytes;
         let piece = copy.piece(block_bytes)?;
         Some((piece, piece.nlb.checked_mul(block_bytes)?))
     }
 
     /// The status with which the next piece of a Copy command would be refused now.
-    pub(super) fn refusal_of_copy(&self, copy: &Copying) -> Option<Status> {
+    pub(super) fn refusal_of_copy(&self, copy: &CopyState) -> Option<Status> {
         match self.next_piece(copy) {
             Some((piece, _)) => self.queue.recheck_copy(&copy.command, &piece).err(),
             None => Some(NO_DEVICE),
@@ -185,7 +185,7 @@ impl Io {
     pub(super) fn begin_piece(
         &mut self,
         slot: Slot,
-        mut copy: Box<Copying>,
+        mut copy: Box<CopyState>,
         context: &mut Context<'_>,
     ) {
         let Some((_, bytes)) = self.next_piece(&copy) else {
@@ -207,7 +207,7 @@ impl Io {
     pub(super) fn read_piece(
         &mut self,
         slot: Slot,
-        copy: Box<Copying>,
+        copy: Box<CopyState>,
         into: Buffer,
         context: &mut Context<'_>,
     ) {
@@ -227,7 +227,7 @@ impl Io {
     fn submit_piece(
         &mut self,
         slot: Slot,
-        mut copy: Box<Copying>,
+        mut copy: Box<CopyState>,
         step: CopyStep,
         device: u32,
         operation: Operation,
@@ -248,7 +248,7 @@ impl Io {
     pub(super) fn piece_done(
         &mut self,
         slot: Slot,
-        mut copy: Box<Copying>,
+        mut copy: Box<CopyState>,
         done: RequestCompletion,
         now: Duration,
         context: &mut Context<'_>,
@@ -281,7 +281,7 @@ impl Io {
     pub(super) fn fail_piece(
         &mut self,
         slot: Slot,
-        copy: &Copying,
+        copy: &CopyState,
         status: Status,
         context: &mut Context<'_>,
     ) {
@@ -327,7 +327,7 @@ mod tests {
                 transfer: Transfer::None,
             };
             let (to, step) = (500, CopyStep::Turn);
-            let mut copy = Copying {
+            let mut copy = CopyState {
                 command,
                 ranges: ranges.clone(),
                 range: 0,

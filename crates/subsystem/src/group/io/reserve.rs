@@ -10,7 +10,7 @@ use weft_transport::Slot;
 
 use super::{Hold, Io, SlotState};
 use crate::group::core::Context;
-use crate::shared::message::Asker;
+use crate::shared::message::Requester;
 use crate::shared::reservations::Change;
 
 impl Io {
@@ -31,7 +31,7 @@ impl Io {
             return self.end(slot, &device, status, context);
         };
         let change = Change {
-            asker: Asker { connection: self.id, tag: slot.0 },
+            asker: Requester { connection: self.id, tag: slot.0 },
             file: core.snapshot.reservation_file(&view.nqn, device.nsid),
             view,
             nsid: device.nsid,

@@ -12,7 +12,7 @@ pub(crate) struct Allowance {
 
 /// An allowance that was set aside.
 #[derive(Debug)]
-pub(crate) struct Interrupted(Allowance);
+pub(crate) struct SuspendedAllowance(Allowance);
 
 impl Allowance {
     /// A turn begins.
@@ -34,13 +34,13 @@ impl Allowance {
 
     /// Express work begins, which has an allowance of its own, until the turn
     /// [goes on](Self::resume).
-    pub(crate) const fn interrupt(&mut self) -> Interrupted {
+    pub(crate) const fn interrupt(&mut self) -> SuspendedAllowance {
         let own = Self { left: TURN_BYTES, spent: self.spent };
-        Interrupted(std::mem::replace(self, own))
+        SuspendedAllowance(std::mem::replace(self, own))
     }
 
     /// The turn goes on.
-    pub(crate) const fn resume(&mut self, turn: Interrupted) {
+    pub(crate) const fn resume(&mut self, turn: SuspendedAllowance) {
         *self = turn.0;
     }
 

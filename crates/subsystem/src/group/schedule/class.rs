@@ -57,9 +57,9 @@ pub(crate) struct Express {
     /// Since when one of them is being served.
     served_since: Option<Duration>,
     /// The oldest first.
-    queues: Vec<Place>,
+    queues: Vec<ExpressCandidate>,
     /// Others that are to be express when there is a place, in their order.
-    waiting: VecDeque<Place>,
+    waiting: VecDeque<ExpressCandidate>,
     /// When they were last looked through.
     looked_at: Duration,
     /// The last look at which nothing had come for one of them.
@@ -91,7 +91,7 @@ impl Credit {
 
 /// A queue that is express, or waits for that.
 #[derive(Debug, Clone)]
-struct Place {
+struct ExpressCandidate {
     connection: usize,
     host: Arc<str>,
     /// A rule decides it.
@@ -104,7 +104,7 @@ pub(crate) struct QueueClass {
     /// Who decides it.
     grant: ClassSource,
     /// Its connection, and whose it is.
-    place: Place,
+    place: ExpressCandidate,
     is_express: bool,
     /// It has a place among those without a rule.
     has_place: bool,
@@ -225,11 +225,12 @@ impl Express {
             turns(waiting.iter().chain(without_rule.clone()), QUEUES_MAX - ruled.min(QUEUES_MAX));
         chosen.sort_unstable();
         let has_turn = |connection: &usize| chosen.binary_search(connection).is_ok();
-        let leaving: Vec<Place> =
+        let leaving: Vec<ExpressCandidate> =
             without_rule.filter(|place| !has_turn(&place.connection)).cloned().collect();
-        let (entering, waiting): (Vec<Place>, Vec<Place>) =
+        let (entering, waiting): (Vec<ExpressCandidate>, Vec<ExpressCandidate>) =
             waiting.into_iter().partition(|place| has_turn(&place.connection));
-        let connections = |of: &[Place]| of.iter().map(|place| place.connection).collect();
+        let connections =
+            |of: &[ExpressCandidate]| of.iter().map(|place| place.connection).collect();
         let changes = (connections(&leaving), connections(&entering));
         // In their order, so that all have their turns equally often.
         self.waiting = waiting.into_iter().chain(leaving).collect();
@@ -239,7 +240,7 @@ impl Express {
 
 /// Who has the next turn of all that want a place, the longest wait first: hosts choose one of
 /// theirs one after the other.
-fn turns<'a>(all: impl Iterator<Item = &'a Place>, places: usize) -> Vec<usize> {
+fn turns<'a>(all: impl Iterator<Item = &'a ExpressCandidate>, places: usize) -> Vec<usize> {
     let mut hosts: BTreeMap<&str, VecDeque<usize>> = BTreeMap::new();
     for place in all {
         hosts.entry(&place.host).or_default().push_back(place.connection);
@@ -265,7 +266,7 @@ impl QueueClass {
     ) -> Self {
         let class = Self {
             grant,
-            place: Place {
+            place: ExpressCandidate {
                 connection,
                 host: host.into(),
                 is_ruled: matches!(grant, ClassSource::Rule(..)),

@@ -12,7 +12,7 @@ use weft_reactor::{Reactor, Token};
 use weft_transport::Slot;
 
 use crate::group::owners::RATE_TIMER;
-use crate::shared::bucket::Lease;
+use crate::shared::bucket::BucketShare;
 use crate::shared::ids::{ConnectionId, HostKey};
 use crate::shared::rate_limits::{LimitBucket, RateLimits};
 
@@ -43,7 +43,7 @@ pub(crate) struct Throttle {
     group: usize,
     limits: Arc<RateLimits>,
     /// By bucket.
-    leases: Vec<Lease>,
+    leases: Vec<BucketShare>,
     waiting: BTreeSet<WaitingFlow>,
     turn: u64,
 }
@@ -76,7 +76,7 @@ impl Charge<'_> {
 
 /// A command was not admitted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Refused {
+pub(crate) struct LimitRefusal {
     pub(crate) bucket: usize,
     pub(crate) at: Duration,
 }
@@ -100,7 +100,7 @@ impl Throttle {
             .map(|bucket| {
                 let index = old.buckets.iter().position(|before| Arc::ptr_eq(before, bucket));
                 let lease = index.and_then(|index| leases.get(index).copied());
-                let mut lease = lease.unwrap_or_else(|| Lease::new(self.group));
+                let mut lease = lease.unwrap_or_else(|| BucketShare::new(self.group));
                 // Those that wait will say so again.
                 bucket.bucket.leave_all(&mut lease);
                 lease
@@ -169,8 +169,8 @@ impl Throttle {
     }
 
     /// Takes from all buckets what is to be taken, or from none.
-    pub(crate) fn take(&mut self, charge: &Charge<'_>, now: Duration) -> Result<(), Refused> {
-        let refused = |bucket, at: Duration| Refused { bucket, at: at.min(now + WAIT_MAX) };
+    pub(crate) fn take(&mut self, charge: &Charge<'_>, now: Duration) -> Result<(), LimitRefusal> {
+        let refused = |bucket, at: Duration| LimitRefusal { bucket, at: at.min(now + WAIT_MAX) };
         // The later buckets seldom refuse what they have just not refused: another group may have
         // come between.
         let refusing = charge.buckets().filter_map(|index| {
@@ -193,7 +193,7 @@ impl Throttle {
         Ok(())
     }
 
-    fn bucket(&mut self, index: usize) -> Option<(&LimitBucket, &mut Lease)> {
+    fn bucket(&mut self, index: usize) -> Option<(&LimitBucket, &mut BucketShare)> {
         Some((self.limits.buckets.get(index)?, self.leases.get_mut(index)?))
     }
 

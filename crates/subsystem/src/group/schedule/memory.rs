@@ -308,7 +308,7 @@ mod tests {
     /// A connection of the simulation: what its commands ask for, oldest first, and after how many
     /// commands of others each may be late.
     #[derive(Default)]
-    struct Asks {
+    struct Demand {
         sizes: VecDeque<usize>,
         /// Commands of others that were served since this connection began to wait.
         passed: usize,
@@ -324,7 +324,7 @@ mod tests {
             steps in proptest::collection::vec((0..8_usize, 0..11_u32, any::<u16>()), 1..2000)
         ) {
             let mut memory = memory();
-            let mut asks: Vec<Asks> = (0..8).map(|_| Asks::default()).collect();
+            let mut asks: Vec<Demand> = (0..8).map(|_| Demand::default()).collect();
             let mut held: Vec<Buffer> = Vec::new();
             let mut steps = steps.into_iter();
             loop {

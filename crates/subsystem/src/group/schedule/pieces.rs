@@ -14,14 +14,14 @@ const DISCARD_BYTES: u64 = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     /// Those whose next piece may begin, in their order.
-    waiting: VecDeque<Pieced>,
+    waiting: VecDeque<PiecedRequest>,
     /// Those that a device has a piece of.
-    begun: Vec<Pieced>,
+    begun: Vec<PiecedRequest>,
 }
 
 /// A request.
 #[derive(Debug)]
-struct Pieced {
+struct PiecedRequest {
     device: u32,
     tag: u64,
     kind: Kind,
@@ -79,7 +79,7 @@ impl Pieces {
             return false;
         }
         let ranges = operation.ranges().collect();
-        self.waiting.push_back(Pieced { device, tag, kind, ranges, blocks, alignment });
+        self.waiting.push_back(PiecedRequest { device, tag, kind, ranges, blocks, alignment });
         true
     }
 
@@ -120,7 +120,7 @@ impl Pieces {
     }
 }
 
-impl Pieced {
+impl PiecedRequest {
     /// Of a range that is longer, so many blocks that the rest begins at a multiple, if it can.
     fn cut(&self, slba: u64, blocks: u32) -> u32 {
         let beyond = (slba + u64::from(blocks)) % u64::from(self.alignment);

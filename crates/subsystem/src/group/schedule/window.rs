@@ -87,7 +87,7 @@ impl ExpressDelay {
 
 /// The window of one device.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct DeviceWindow {
     size: usize,
     /// Requests of others that the device has: their tags, and when they went there.
     begun: Vec<(u64, Duration)>,
@@ -109,7 +109,7 @@ pub(crate) struct Window {
     at_once: usize,
 }
 
-impl Default for Window {
+impl Default for DeviceWindow {
     fn default() -> Self {
         Self {
             size: WINDOW_MIN,
@@ -138,7 +138,7 @@ fn kind_of(operation: &Operation) -> Option<usize> {
     Some(is_write * SIZES + size)
 }
 
-impl Window {
+impl DeviceWindow {
     /// A request of others has come; gives it back if it is to go to the device now.
     pub(crate) fn enter(&mut self, request: Request, now: Duration) -> Option<Request> {
         if kind_of(&request.operation).is_none() {
@@ -278,7 +278,7 @@ mod tests {
             operation: Operation::Read { slba: 0, nlb: 1, into: pool.take(4096).expect("room") },
         };
         let service = Duration::from_micros(100);
-        let (mut window, mut delay) = (Window::default(), ExpressDelay::default());
+        let (mut window, mut delay) = (DeviceWindow::default(), ExpressDelay::default());
         let (mut now, mut tag) = (Duration::from_secs(1), 0);
         let mut express_at = now;
         // When each channel is free, and what the device has by its end.
@@ -336,7 +336,7 @@ mod tests {
             tag,
             operation: Operation::Read { slba: 0, nlb: 1, into: pool.take(4096).expect("room") },
         };
-        let mut window = Window::default();
+        let mut window = DeviceWindow::default();
         let now = Duration::from_secs(1);
         assert_eq!(window.enter(read(1), now).map(|one| one.tag), Some(1));
         assert!(window.enter(read(2), now).is_none() && window.enter(read(3), now).is_none());
@@ -359,19 +359,19 @@ mod tests {
     fn the_delay_is_that_in_the_device() {
         let pool = Pool::new(1 << 20).expect("memory");
         let us = Duration::from_micros;
-        let pass = |window: &mut Window, tag, at, delay: &mut ExpressDelay| {
+        let pass = |window: &mut DeviceWindow, tag, at, delay: &mut ExpressDelay| {
             let into = pool.take(4096).expect("room");
             let operation = Operation::Read { slba: 0, nlb: 1, into };
             window.pass(&Request { tag, operation }, at, delay);
             assert!(delay.is_any_in_device() && window.has_begun());
         };
-        let (mut window, mut delay) = (Window::default(), ExpressDelay::default());
+        let (mut window, mut delay) = (DeviceWindow::default(), ExpressDelay::default());
         let start = Duration::from_secs(1);
         let times = [(3, 4), (80, 81), (80, 500), (160, 500)];
         let means = [None, Some(98), Some(98), Some((98 * 15 + 197) / 16)];
         for ((tag, (before, now)), mean) in (0..).zip(times).zip(means) {
             // The first is of a device that completes at once.
-            window = if tag == 1 { Window::default() } else { window };
+            window = if tag == 1 { DeviceWindow::default() } else { window };
             pass(&mut window, tag, start, &mut delay);
             window.completed(tag, start + us(before), start, start + us(now), &mut delay);
             assert!(!delay.is_any_in_device() && !window.has_begun());
@@ -383,9 +383,9 @@ mod tests {
     #[test]
     fn a_device_that_completes_at_once_has_no_window() {
         let pool = Pool::new(1 << 20).expect("memory");
-        let mut window = Window::default();
+        let mut window = DeviceWindow::default();
         let now = Duration::from_secs(1);
-        let enter = |window: &mut Window, tag, now| {
+        let enter = |window: &mut DeviceWindow, tag, now| {
             let into = pool.take(4096).expect("room");
             let operation = Operation::Read { slba: 0, nlb: 1, into };
             window.enter(Request { tag, operation }, now).is_some()

@@ -12,13 +12,13 @@ use serde_json::json;
 use uuid::Uuid;
 use weft_backend::files::read_text;
 use weft_nvme::reservation::ReservationType;
-use weft_nvmf::reservation::{Held, HostId, Reservations};
+use weft_nvmf::reservation::{CurrentReservation, HostId, Reservations};
 
 use crate::config::HexId;
 
 /// What is in the file.
 #[derive(Debug, Deserialize)]
-struct Stored {
+struct ReservationFile {
     /// Persist Through Power Loss.
     ptpl: bool,
     #[serde(default)]
@@ -117,7 +117,7 @@ fn read_owners(path: &Path) -> Result<Vec<(HostId, Arc<str>)>, String> {
 }
 
 fn parse(text: &str, uuid: &[u8; 16]) -> Result<Reservations, String> {
-    let stored: Stored = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let stored: ReservationFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if stored.bdev_uuid.0 != *uuid {
         let (other, own) = (Uuid::from_bytes(stored.bdev_uuid.0), Uuid::from_bytes(*uuid));
         return Err(format!("these reservations are of namespace {other}, and this one is {own}"));
@@ -127,7 +127,7 @@ fn parse(text: &str, uuid: &[u8; 16]) -> Result<Reservations, String> {
     }
     let registrants: BTreeMap<[u8; 16], u64> =
         stored.registrants.iter().map(|one| (one.host_uuid.0, one.rkey)).collect();
-    let held = (stored.rtype != 0).then(|| Held {
+    let held = (stored.rtype != 0).then(|| CurrentReservation {
         kind: ReservationType(stored.rtype),
         holder: stored.holder_uuid.map(|id| id.0).unwrap_or_default(),
     });
@@ -144,7 +144,7 @@ mod tests {
     fn reservations() -> Reservations {
         let registrants = BTreeMap::from([([1; 16], 0x11), ([2; 16], u64::MAX)]);
         let kind = ReservationType::WRITE_EXCLUSIVE_REGISTRANTS_ONLY;
-        let held = Held { kind, holder: [2; 16] };
+        let held = CurrentReservation { kind, holder: [2; 16] };
         Reservations::restored(registrants, Some(held)).expect("a registrant")
     }
 

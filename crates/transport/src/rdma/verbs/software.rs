@@ -22,8 +22,8 @@ use std::{fmt, io};
 use weft_reactor::{Pool, Waker};
 
 use super::types::{
-    self, Access, Attributes, DeviceEvent, DeviceFault, DeviceKind, NotRegistered, Opening,
-    Parameters, PostError, PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SendWork,
+    self, Access, Attributes, DeviceEvent, DeviceFault, DeviceKind, NotRegistered, Parameters,
+    PostError, PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SendWork, WindowRange,
     WorkCompletion, WorkStatus,
 };
 use state::{RegionState, State};
@@ -391,7 +391,7 @@ impl Endpoint {
         &mut self,
         window: u16,
         region: &Region,
-        opening: Opening,
+        opening: WindowRange,
     ) -> io::Result<u32> {
         self.fabric.lock().prepare_window(self.key, window, region.key, opening)
     }

@@ -248,7 +248,7 @@ pub(crate) struct QueuePairOptions {
 
 /// What a memory window gives access to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Opening {
+pub(crate) struct WindowRange {
     pub(crate) address: u64,
     pub(crate) bytes: u32,
     /// Remote write; otherwise remote read.

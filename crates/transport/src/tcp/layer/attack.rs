@@ -8,7 +8,7 @@
 use weft_nvmf::keys::{IdentityVersion, TlsPsk};
 use weft_reactor::Message;
 
-use super::tests::{Pair, psk};
+use super::tests::{LayerPair, psk};
 use crate::tls::{TlsFault, TlsMode};
 
 /// A reproducible choice.
@@ -29,7 +29,7 @@ impl Dice {
 
 /// A connection, what each end has sent in all and not sealed yet, and why it has ended.
 struct Connection {
-    pair: Pair,
+    pair: LayerPair,
     written: [Vec<u8>; 2],
     waiting: [Message; 2],
     faults: [Option<TlsFault>; 2],
@@ -48,7 +48,7 @@ const DOWNGRADES: [(&[u8], &[u8]); 6] = [
     (b"NVMe1R0", b"NVMe0R0"),
 ];
 
-struct Between {
+struct Adversary {
     dice: Dice,
     connections: Vec<Connection>,
     /// Every piece that was seen, of any connection and direction.
@@ -58,7 +58,7 @@ struct Between {
     meddled: usize,
 }
 
-impl Between {
+impl Adversary {
     fn new(seed: u64) -> Self {
         let known: Vec<TlsPsk> = [1, 2]
             .into_iter()
@@ -70,7 +70,7 @@ impl Between {
         let connections = (0..3).map(|number| {
             let offered = if number == 2 { known[2..].to_vec() } else { known[..2].to_vec() };
             Connection {
-                pair: Pair::new(offered, known.clone(), TlsMode::Required),
+                pair: LayerPair::new(offered, known.clone(), TlsMode::Required),
                 written: Default::default(),
                 waiting: [Message::new(), Message::new()],
                 faults: [None; 2],
@@ -196,7 +196,7 @@ impl Between {
 fn run(seeds: std::ops::Range<u64>, calm: usize) -> (usize, usize, usize) {
     let (mut decrypted, mut nevertheless, mut faults) = (0, 0, 0);
     for seed in seeds {
-        let mut between = Between::new(seed);
+        let mut between = Adversary::new(seed);
         for _ in 0..60 {
             between.step(calm);
         }

@@ -12,15 +12,17 @@ use std::ffi::{c_char, c_int, c_void};
 pub(super) struct Context {
     pub(super) device: *mut DeviceHandle,
     before: [*mut c_void; 7],
-    pub(super) alloc_mw: Option<unsafe extern "C" fn(*mut Domain, c_int) -> *mut Window>,
+    pub(super) alloc_mw: Option<unsafe extern "C" fn(*mut Domain, c_int) -> *mut RawWindow>,
     bind_mw: *mut c_void,
-    pub(super) dealloc_mw: Option<unsafe extern "C" fn(*mut Window) -> c_int>,
+    pub(super) dealloc_mw: Option<unsafe extern "C" fn(*mut RawWindow) -> c_int>,
     create_cq: *mut c_void,
     pub(super) poll_cq: unsafe extern "C" fn(*mut Queue, c_int, *mut Work) -> c_int,
     pub(super) req_notify_cq: unsafe extern "C" fn(*mut Queue, c_int) -> c_int,
     between: [*mut c_void; 12],
-    pub(super) post_send: unsafe extern "C" fn(*mut Pair, *mut Send, *mut *mut Send) -> c_int,
-    pub(super) post_recv: unsafe extern "C" fn(*mut Pair, *mut Receive, *mut *mut Receive) -> c_int,
+    pub(super) post_send:
+        unsafe extern "C" fn(*mut RawQueuePair, *mut Send, *mut *mut Send) -> c_int,
+    pub(super) post_recv:
+        unsafe extern "C" fn(*mut RawQueuePair, *mut Receive, *mut *mut Receive) -> c_int,
     behind: [*mut c_void; 5],
     cmd_fd: c_int,
     pub(super) async_fd: c_int,
@@ -39,7 +41,7 @@ pub(super) struct AsyncEvent {
 #[derive(Clone, Copy)]
 pub(super) union AsyncElement {
     pub(super) queue: *mut Queue,
-    pub(super) pair: *mut Pair,
+    pub(super) pair: *mut RawQueuePair,
     pub(super) port: c_int,
 }
 
@@ -110,7 +112,7 @@ pub(super) struct Queue {
 
 /// `struct ibv_qp`.
 #[repr(C)]
-pub(super) struct Pair {
+pub(super) struct RawQueuePair {
     pub(super) context: *mut Context,
     parts: [*mut c_void; 5],
     handle: u32,
@@ -131,7 +133,7 @@ pub(super) struct MemoryRegion {
 
 /// `struct ibv_mw`.
 #[repr(C)]
-pub(super) struct Window {
+pub(super) struct RawWindow {
     pub(super) context: *mut Context,
     domain: *mut Domain,
     pub(super) key: u32,
@@ -162,7 +164,7 @@ pub(super) struct Send {
     pub(super) remote_address: u64,
     pub(super) remote_key: u32,
     pub(super) behind: [u64; 3],
-    pub(super) window: *mut Window,
+    pub(super) window: *mut RawWindow,
     pub(super) window_key: u32,
     /// The `struct ibv_mw_bind_info` of a window.
     pub(super) region: *mut MemoryRegion,
@@ -232,7 +234,7 @@ pub(super) struct Identifier {
     channel: *mut EventChannel,
     /// The context given to `rdma_create_id`.
     pub(super) user: *mut c_void,
-    pub(super) pair: *mut Pair,
+    pub(super) pair: *mut RawQueuePair,
     pub(super) source: Address,
     pub(super) destination: Address,
     route: [u8; 60],
@@ -455,7 +457,7 @@ mod tests {
             (offset_of!(DeviceLimits, max_qp_init_rd_atom), 156),
             (offset_of!(PortState, link_layer), 46),
             (offset_of!(Channel, fd), 8),
-            (offset_of!(Pair, number), 52),
+            (offset_of!(RawQueuePair, number), 52),
             (offset_of!(MemoryRegion, local_key), 36),
             (offset_of!(MemoryRegion, remote_key), 40),
             (offset_of!(Send, pieces), 24),
@@ -470,8 +472,8 @@ mod tests {
             (offset_of!(Send, address), 104),
             (offset_of!(Send, length), 112),
             (offset_of!(Send, access), 120),
-            (size_of::<Window>(), 32),
-            (offset_of!(Window, key), 16),
+            (size_of::<RawWindow>(), 32),
+            (offset_of!(RawWindow, key), 16),
             (offset_of!(Receive, list), 16),
             (offset_of!(Receive, pieces), 24),
             (offset_of!(Work, status), 8),

@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use super::super::types::{PIECES, Pieces};
 use super::super::{
-    Opening, Parameters, PostError, QueuePairLimits, QueuePairOptions, ReceiveWork, SendOperation,
-    SendWork,
+    Parameters, PostError, QueuePairLimits, QueuePairOptions, ReceiveWork, SendOperation, SendWork,
+    WindowRange,
 };
 use super::abi::{self, Scatter, access, flag, opcode};
 use super::device::{CompletionQueue, Device, Domain, Queue, RawDomain, RawRegion, Region};
@@ -19,7 +19,7 @@ use super::library::{done, made, number};
 pub(crate) struct Endpoint {
     // Dropped in this order: windows before the queue pair that they are bound to (with soft-RoCE
     // they reference it), and that before the identifier.
-    windows: Vec<Window>,
+    windows: Vec<MemoryWindow>,
     pair: Option<QueuePair>,
     identifier: Identifier,
     sends: Vec<abi::Send>,
@@ -73,7 +73,7 @@ impl Endpoint {
                     _domain: Rc::clone(domain.inner()),
                 });
                 for _ in 0..options.windows {
-                    self.windows.push(Window::new(domain)?);
+                    self.windows.push(MemoryWindow::new(domain)?);
                 }
                 // SAFETY: the queue pair is alive; its number never changes.
                 let number = unsafe { (*raw.as_ptr()).number };
@@ -87,7 +87,7 @@ impl Endpoint {
         &mut self,
         window: u16,
         region: &Region,
-        opening: Opening,
+        opening: WindowRange,
     ) -> io::Result<u32> {
         let window = self.windows.get_mut(usize::from(window)).ok_or(io::ErrorKind::NotFound)?;
         Ok(window.prepare(region, opening))
@@ -169,7 +169,7 @@ impl Endpoint {
 /// A queue pair, destroyed before its identifier, completion queue and domain.
 #[derive(Debug)]
 struct QueuePair {
-    raw: NonNull<abi::Pair>,
+    raw: NonNull<abi::RawQueuePair>,
     identifier: *mut abi::Identifier,
     destroy: unsafe extern "C" fn(*mut abi::Identifier),
     _completions: Rc<Queue>,
@@ -178,15 +178,15 @@ struct QueuePair {
 
 /// A memory window of type 2, with the region that it was last bound to.
 #[derive(Debug)]
-struct Window {
-    raw: NonNull<abi::Window>,
-    opened: Option<(Rc<RawRegion>, Opening)>,
+struct MemoryWindow {
+    raw: NonNull<abi::RawWindow>,
+    opened: Option<(Rc<RawRegion>, WindowRange)>,
     /// The key of the next binding.
     key: u32,
     _domain: Rc<RawDomain>,
 }
 
-impl Window {
+impl MemoryWindow {
     fn new(domain: &Domain) -> io::Result<Self> {
         // SAFETY: the domain is alive, and with it its context, which has its operations.
         let create = unsafe { (*(*domain.raw()).context).alloc_mw };
@@ -198,7 +198,7 @@ impl Window {
         Ok(Self { raw, opened: None, key, _domain: Rc::clone(domain.inner()) })
     }
 
-    fn prepare(&mut self, region: &Region, opening: Opening) -> u32 {
+    fn prepare(&mut self, region: &Region, opening: WindowRange) -> u32 {
         self.opened = Some((Rc::clone(region.inner()), opening));
         // The low 8 bits of a key are chosen by the user, and must change each time.
         self.key = self.key & !0xff | self.key.wrapping_add(1) & 0xff;
@@ -225,7 +225,7 @@ impl Window {
     }
 }
 
-impl Drop for Window {
+impl Drop for MemoryWindow {
     fn drop(&mut self) {
         // SAFETY: the window is alive, and with it the context that has made it.
         let remove = unsafe { (*(*self.raw.as_ptr()).context).dealloc_mw };
@@ -265,7 +265,7 @@ fn wanted(
     }
 }
 
-fn raw_pair(pair: Option<&QueuePair>) -> Result<*mut abi::Pair, PostError> {
+fn raw_pair(pair: Option<&QueuePair>) -> Result<*mut abi::RawQueuePair, PostError> {
     pair.map(|pair| pair.raw.as_ptr()).ok_or_else(not_there)
 }
 

@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(port(8), Some(DeviceEvent::Fatal));
         assert_eq!(port(17), None, "clients are to register anew: nobody here has");
         // SAFETY: a queue pair is plain pointers and numbers, of which zeroes are some.
-        let mut pair: abi::Pair = unsafe { std::mem::zeroed() };
+        let mut pair: abi::RawQueuePair = unsafe { std::mem::zeroed() };
         pair.number = 77;
         for (kind, fault) in
             [(1, DeviceFault::QueuePair), (2, DeviceFault::Request), (3, DeviceFault::Access)]

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use super::state::State;
 use super::{
-    Access, CmEvent, DeviceEvent, DeviceFault, Opening, Parameters, PostError, QueuePairOptions,
-    ReceiveWork, SendWork, WorkCompletion, WorkStatus,
+    Access, CmEvent, DeviceEvent, DeviceFault, Parameters, PostError, QueuePairOptions,
+    ReceiveWork, SendWork, WindowRange, WorkCompletion, WorkStatus,
 };
 use crate::rdma::verbs::{SOFT_IWARP_SHORT_BYTES, SendOperation};
 
@@ -79,7 +79,7 @@ pub(super) struct WindowState {
     /// The end that owns it; only its peer has access.
     pub(super) end: u64,
     region: u32,
-    opening: Opening,
+    opening: WindowRange,
 }
 
 impl End {
@@ -154,7 +154,7 @@ impl State {
         key: u64,
         window: u16,
         region: u32,
-        opening: Opening,
+        opening: WindowRange,
     ) -> io::Result<u32> {
         let windows = &mut self.pair(key)?.windows;
         let window = windows.get_mut(usize::from(window)).ok_or(io::ErrorKind::NotFound)?;
@@ -300,7 +300,7 @@ impl State {
         let (domain, window) = (pair.domain, pair.windows.get_mut(usize::from(window)));
         let (key, state) = window.ok_or(LOCAL_OPERATION)?;
         let (key, state) = (*key, state.take().ok_or(LOCAL_OPERATION)?);
-        let Opening { address, bytes, written } = state.opening;
+        let WindowRange { address, bytes, written } = state.opening;
         let region = self.regions.get(&state.region).ok_or(WINDOW_BIND)?;
         let allowed = region.access.bind && region.domain == domain;
         let inside = Memory::of(address, bytes).is_within(region.address, region.bytes);
@@ -532,7 +532,7 @@ impl State {
         read: bool,
     ) -> Result<(), WorkStatus> {
         if let Some(window) = self.windows.get(&key) {
-            let Opening { address, bytes, written } = window.opening;
+            let WindowRange { address, bytes, written } = window.opening;
             let is_there = self.regions.contains_key(&window.region);
             let allowed = window.end == end && written != read && is_there;
             let inside = memory.is_within(address, bytes.into());

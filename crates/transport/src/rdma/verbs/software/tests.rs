@@ -371,7 +371,7 @@ fn a_window_gives_access_to_its_range_while_it_is_bound() {
     ] {
         let (mut target, mut host) = pair(&Fabric::default(), LOCAL, 1, 8);
         let first = host.piece(1, 4096);
-        let opening = Opening { address: first.address, bytes: 4096, written: true };
+        let opening = WindowRange { address: first.address, bytes: 4096, written: true };
         let key = host.endpoint.prepare_window(0, &host.region, opening).unwrap();
         host.send(1, SendOperation::Bind { window: 0 }, Piece::default()).unwrap();
         assert_eq!(host.done(), [(1, WorkStatus::SUCCESS)]);
@@ -395,7 +395,7 @@ fn a_window_gives_access_to_its_range_while_it_is_bound() {
 #[test]
 fn a_window_is_bound_once_at_a_time_with_a_key_of_its_own() {
     let (_target, mut host) = pair(&Fabric::default(), LOCAL, 1, 8);
-    let opening = Opening { address: host.piece(1, 16).address, bytes: 16, written: true };
+    let opening = WindowRange { address: host.piece(1, 16).address, bytes: 16, written: true };
     let first = host.endpoint.prepare_window(0, &host.region, opening).unwrap();
     host.send(1, SendOperation::Bind { window: 0 }, Piece::default()).unwrap();
     let second = host.endpoint.prepare_window(0, &host.region, opening).unwrap();
@@ -409,7 +409,7 @@ fn a_window_belongs_to_one_connection() {
     let fabric = Fabric::default();
     let (_target, mut host) = pair(&fabric, LOCAL, 1, 8);
     let piece = host.piece(1, 16);
-    let opening = Opening { address: piece.address, bytes: 16, written: true };
+    let opening = WindowRange { address: piece.address, bytes: 16, written: true };
     let key = host.endpoint.prepare_window(0, &host.region, opening).unwrap();
     host.send(1, SendOperation::Bind { window: 0 }, Piece::default()).unwrap();
     let (mut other, _its_host) = pair(&fabric, LOCAL, 1, 8);
