@@ -2,8 +2,8 @@
 //!
 //! [`source`] is a Rust source file without comments and strings, [`files`] says which file uses
 //! which; the rules are here: dependencies between crates and between the target's planes, circles
-//! of files, `unsafe`, clocks, sizes, leftovers, the length of the documents, and that every test
-//! exists that the conformance matrix and the table of promises name.
+//! of files, `unsafe`, clocks, sizes, names of types, leftovers, the length of the documents, and
+//! that every test exists that the conformance matrix and the table of promises name.
 
 mod documents;
 mod files;
@@ -104,6 +104,20 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("allow(dead_code", "remove what is not used"),
     ("allow(unused", "remove what is not used"),
 ];
+
+/// Names that are no types: a type is called by a noun, not by what became of it or what it does.
+const NO_NOUNS: &str = "Added Announced Answering Asked Asker Asks Beneath Between Called Changed \
+    Completed Compared Connected Connecting Copying Counted Described Done Drawn Ended Ending \
+    Examined Expected Filled Found Gathered Goes HandedOver Has Heard Held Hot How Interrupted \
+    IsBusy Issued Judged Known Lacks Landed Leaving Listed Loaded Locked Logged Long Made Measured \
+    Metered Needed Needs Next Of Only Opened Opening Operated Outside Pieced Placed Plain Posted \
+    Prepared Protecting Queued Ran Reached Received Recorded Refused Registered Renamed Renewed \
+    Reserving Resized Restored Running Said Saved Scheduled Sealed Seen Served Settled Several \
+    Shown Simulated Sought Started Stored Submitted Told Touched Truncated Unconnected Unique \
+    Unread Unusable Via Visible Waited Waiting Wanted Watched Which Whole Why Wish Written";
+
+/// Where types are still called so.
+const NAMES_LEFT: &[&str] = &["crates/lab/", "crates/load/", "crates/statistics/"];
 
 /// Checks the repository at `root` and returns one sentence for each thing that is wrong.
 pub fn check(root: &Path) -> Result<Vec<String>> {
@@ -249,6 +263,13 @@ pub(crate) fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// The name of the type that this line declares, if that is no noun.
+fn no_noun(line: &str) -> Option<&str> {
+    let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.find(|word| ["struct", "enum", "trait", "type"].contains(word))?;
+    words.next().filter(|name| NO_NOUNS.split_whitespace().any(|refused| refused == *name))
+}
+
 fn check_source(source: &Source, faults: &mut Vec<String>) {
     let within = |places: &[&str]| places.iter().any(|place| source.path.starts_with(place));
     let mut fault = |line: usize, what: String| {
@@ -278,6 +299,9 @@ fn check_source(source: &Source, faults: &mut Vec<String>) {
             if let Some(word) = found.filter(|_| !within(places)) {
                 fault(at, format!("{word}: what a peer has sent is shown through `output::print`"));
             }
+        }
+        if let Some(name) = no_noun(line).filter(|_| !within(NAMES_LEFT)) {
+            fault(at, format!("{name}: a type is called by a noun"));
         }
         for (text, instead) in FORBIDDEN {
             if line.contains(text) {
@@ -489,6 +513,15 @@ mod tests {
         assert_eq!(faults_of("crates/cli/src/a.rs", code).len(), 1);
         let words = "// unsafe Instant\nfn f() { log(\"unsafe SystemTime\"); not_unsafe() }\n";
         assert_eq!(faults_of("crates/host/src/a.rs", words).len(), 0);
+    }
+
+    #[test]
+    fn a_type_that_is_called_by_a_participle_is_found() {
+        for wrong in ["pub(crate) struct Asked<'a> {", "enum Next {", "    type Said = ();"] {
+            assert_eq!(faults_of("crates/host/src/a.rs", wrong).len(), 1, "{wrong}");
+        }
+        let fine = "struct Question {}\nimpl Asked {}\n// struct Asked\nfn f() { Asked }\n";
+        assert_eq!(faults_of("crates/host/src/a.rs", fine), [""; 0]);
     }
 
     #[test]
