@@ -1,5 +1,6 @@
 //! `weft ctl key`, and the keys of hosts: names of key files, never the keys themselves.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -25,7 +26,7 @@ pub(super) enum Verb {
         /// The name.
         name: String,
     },
-    /// List the names and files.
+    /// List the names and files, and the hosts that use them.
     List,
 }
 
@@ -54,6 +55,16 @@ pub(super) struct HostKeys {
     psk: Vec<String>,
 }
 
+/// The hosts of these subsystems that use a key.
+fn users(subsystems: &[Value], key: &Value) -> Vec<String> {
+    let uses = |host: &&Value| {
+        let mut values = host.as_object().into_iter().flatten().map(|(_, value)| value);
+        values.any(|value| value == key || list(value).contains(key))
+    };
+    let hosts = subsystems.iter().flat_map(|one| list(&one["hosts"])).filter(uses);
+    hosts.map(|host| text(&host["nqn"])).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
 impl Session {
     pub(super) fn key(&mut self, verb: &Verb) -> Result<(), Failure> {
         match verb {
@@ -66,10 +77,13 @@ impl Session {
                 self.change("keyring_file_remove_key", json!({ "name": name }))
             }
             Verb::List => {
-                let keys = self.call("keyring_get_keys", Value::Null)?;
-                let mut table = Table::new(&["key", "file"]);
-                for key in list(&keys) {
-                    table.row(vec![text(&key["name"]), text(&key["path"])]);
+                let mut keys = self.call("keyring_get_keys", Value::Null)?;
+                let subsystems = self.subsystems(None)?;
+                let mut table = Table::new(&["key", "file", "hosts"]);
+                for key in keys.as_array_mut().into_iter().flatten() {
+                    let hosts = users(&subsystems, &key["name"]);
+                    table.row(vec![text(&key["name"]), text(&key["path"]), hosts.join(" ")]);
+                    key["hosts"] = hosts.into();
                 }
                 self.show(&keys, &table.text())
             }
@@ -108,5 +122,21 @@ impl Session {
             answer = self.call(METHOD, Host { nqn, host, keys, dhchap_concat: None })?;
         }
         self.made(&answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_used_by_the_hosts_that_name_it() {
+        let subsystems = [
+            json!({ "hosts": [{ "nqn": "nqn.b", "psk": ["one", "two"] }, { "nqn": "nqn.c" }] }),
+            json!({ "hosts": [{ "nqn": "nqn.a", "dhchap_key": "one", "psk": "three" }] }),
+        ];
+        for (key, hosts) in [("one", &["nqn.a", "nqn.b"][..]), ("two", &["nqn.b"]), ("four", &[])] {
+            assert_eq!(users(&subsystems, &json!(key)), hosts, "{key}");
+        }
     }
 }
