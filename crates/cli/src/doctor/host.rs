@@ -294,6 +294,10 @@ fn attached(machine: &Machine, _: &[Controller]) -> Vec<Finding> {
         let Some(number) = name.strip_prefix("ublkb").filter(|of| !served.contains(*of)) else {
             continue;
         };
+        // Of another container's device the server is not seen either.
+        if !machine.root.join(format!("dev/ublkc{number}")).exists() {
+            continue;
+        }
         let what = format!("nothing serves /dev/{name}");
         let why = "its process has ended, and its requests wait";
         let remedy = format!("weft attach ADDRESS --recover {number}");
@@ -391,6 +395,8 @@ mod tests {
             ("sys/class/net/eth0/mtu", "9000\n"),
             ("sys/class/net/eth1/mtu", "9000\n"),
             ("sys/block/ublkb0/size", "8\n"),
+            ("sys/block/ublkb9/size", "8\n"),
+            ("dev/ublkc0", ""),
             ("proc/stat", "cpu 1\ncpu0 1\ncpu1 1\nintr 1\n"),
             ("dev/kmsg", "6,1,1,-;nvme nvme0: starting error recovery\n"),
             (
