@@ -102,22 +102,20 @@ fn shortened(line: &str) -> String {
 /// The time of a load that goes on while the next steps are made.
 const LASTING: &str = "30";
 
-/// One step as a line of a script. What serves runs until the section ends, a load beside what
-/// comes after, and what shows something live for a moment.
+/// One step as a line of a script. What serves or shows something live runs until the section ends,
+/// once it has said something, and a load beside what comes after.
 fn line_of(step: &str, count: usize) -> String {
     let step = shortened(step.split("  #").next().unwrap_or(step).trim_end());
     let step = step.strip_suffix(" &").unwrap_or(&step);
-    let is_lasting = |step: &str| !step.contains("--once");
     match step.split(' ').collect::<Vec<_>>().as_slice() {
-        ["weft", "target", ..] => format!(
-            "{step} > said.{count} 2>&1 <&9 & targets=\"$targets $!\"\n\
-             until [ -s said.{count} ]; do kill -0 $!; sleep 0.05; done\n"
-        ),
+        ["weft", verb, ..] if *verb == "target" || (*verb == "top" && !step.contains("--once")) => {
+            format!(
+                "{step} > said.{count} 2> log.{count} <&9 & targets=\"$targets $!\"\n\
+                 until [ -s said.{count} ]; do kill -0 $!; sleep 0.05; done\n"
+            )
+        }
         ["weft", "bench", ..] if step.contains("--runtime 5") => {
             format!("{step} > said.{count} & loads=\"$loads $!\"\nsleep 1\n")
-        }
-        ["weft", "top", ..] if is_lasting(step) => {
-            format!("timeout 3 {step} > said.{count} || test $? = 124\ntest -s said.{count}\n")
         }
         // What they found is in their exit codes.
         ["weft", "doctor" | "advise", ..] => format!("{step} || test $? = 3 || test $? = 4\n"),
@@ -156,7 +154,7 @@ const BEGIN: &str = r#"
 set -eu -o pipefail
 cd /root
 targets= loads=
-trap 'kill -9 $targets 2> /dev/null || :' EXIT
+trap 'code=$?; kill -9 $targets 2> /dev/null || :; [ $code = 0 ] || tail -n 9 log.* || :' EXIT
 mkfifo /run/open
 exec 9<> /run/open
 printf '[job]

@@ -1,5 +1,5 @@
-//! Every example of a site file, of a plan and of a command of studies in the documents is read by
-//! what reads those of users.
+//! Every example of a site file and of a plan in the documents, and every command of this program,
+//! is read by what reads those of users.
 
 use std::collections::BTreeMap;
 use std::fs;
