@@ -484,6 +484,21 @@ mod tests {
         }
     }
 
+    /// Of two ends that fail, one only sees that the other is gone.
+    #[test]
+    fn an_end_that_waited_in_vain_does_not_hide_the_others_error() {
+        let why = |client: io::Error, server: io::Result<Usage>| {
+            both(Err(client), server).expect_err("one end failed").to_string()
+        };
+        let cause = || io::Error::other("no such device");
+        let waited = || io::Error::from(ErrorKind::TimedOut);
+        assert_eq!(why(cause(), Err(waited())), "no such device");
+        assert_eq!(why(ErrorKind::UnexpectedEof.into(), Err(cause())), "no such device");
+        assert_eq!(why(waited(), Err(cause())), "no such device");
+        assert_eq!(why(cause(), Ok(Usage::default())), "no such device");
+        assert_eq!(why(waited(), Err(waited())), waited().to_string());
+    }
+
     #[test]
     fn latency_is_that_of_the_batch_a_request_went_out_with() {
         let ms = Duration::from_millis;
