@@ -30,6 +30,9 @@ const OF_THE_TARGET: [&str; 5] =
 const OF_THE_LOAD: [&str; 4] =
     [key::LOAD_PERCENT, key::RATE_IOPS, key::RATE_PROCESS, key::BACKGROUND];
 
+/// Why a cell of the plan has no result, if results have no line of it.
+const ABSENT: &str = "it has no line here";
+
 /// A cell with all its repeats.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
@@ -159,19 +162,63 @@ impl Cell {
         !self.repeats.is_empty()
     }
 
+    fn new(id: &str, role: Role, configuration: Configuration) -> Self {
+        Self {
+            id: id.to_owned(),
+            label: String::new(),
+            role,
+            configuration,
+            command: String::new(),
+            connection: None,
+            marks: Vec::new(),
+            repeats: Vec::new(),
+            missing: Vec::new(),
+            left_out: 0,
+        }
+    }
+
     fn without_repeats(&self) -> Self {
         Self {
-            id: self.id.clone(),
             label: self.label.clone(),
-            role: self.role,
-            configuration: self.configuration.clone(),
-            command: String::new(),
             connection: self.connection.clone(),
             marks: self.marks.clone(),
-            repeats: Vec::new(),
             missing: self.missing.clone(),
             left_out: self.left_out,
+            ..Self::new(&self.id, self.role, self.configuration.clone())
         }
+    }
+
+    /// A cell of the plan that has no line: what varies is in its name, and what does not is in
+    /// the others of its role.
+    fn absent(id: &str, others: &[Self]) -> Self {
+        let (role, varied) = named(id);
+        let is_local = |transport: Option<&str>| transport == Some("local");
+        let is_like = |cell: &&Self| {
+            let transport = varied.iter().find(|(key, _)| *key == key::TRANSPORT);
+            let wanted = is_local(transport.map(|(_, transport)| *transport));
+            cell.role == role && is_local(Some(cell.text(key::TRANSPORT))) == wanted
+        };
+        let value = |key: &str, text: &str| {
+            let mut known = others.iter().filter_map(|cell| cell.value(key));
+            let known = known.find(|value| value.to_string() == text).cloned();
+            let number = || text.parse().map(Value::Integer).ok();
+            known.or_else(number).unwrap_or_else(|| text.into())
+        };
+        let mut configuration: Configuration =
+            varied.iter().map(|(key, text)| ((*key).to_owned(), value(key, text))).collect();
+        for (key, value) in others.iter().filter(is_like).flat_map(|cell| &cell.configuration) {
+            let mut all = others.iter().filter(is_like).filter_map(|cell| cell.value(key));
+            if all.all(|other| other == value) {
+                configuration.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+        }
+        let reason = ABSENT.to_owned();
+        Self { missing: vec![Status::Failed { reason }], ..Self::new(id, role, configuration) }
+    }
+
+    /// Whether it is a cell of the plan that has no line.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.missing.iter().any(|status| status.reason() == Some(ABSENT))
     }
 
     /// The fastest request of all repeats.
@@ -204,24 +251,19 @@ impl Cells {
         let mut places: BTreeMap<(Role, &str), usize> = BTreeMap::new();
         for record in records {
             let place = *places.entry((record.role, &record.cell)).or_insert_with(|| {
-                cells.push(Cell {
-                    id: record.cell.clone(),
-                    label: String::new(),
-                    role: record.role,
-                    configuration: record.configuration.clone(),
-                    command: record.command.clone(),
-                    connection: None,
-                    marks: Vec::new(),
-                    repeats: Vec::new(),
-                    missing: Vec::new(),
-                    left_out: 0,
-                });
+                let configuration = record.configuration.clone();
+                let cell = Cell::new(&record.cell, record.role, configuration);
+                cells.push(Cell { command: record.command.clone(), ..cell });
                 cells.len() - 1
             });
             if let Some(cell) = cells.get_mut(place) {
                 add(cell, record);
             }
         }
+        let is_absent = |id: &&String| !cells.iter().any(|cell| cell.id == **id);
+        let absent = environment.cells.iter().filter(is_absent);
+        let absent: Vec<Cell> = absent.map(|id| Cell::absent(id, &cells)).collect();
+        cells.extend(absent);
         for cell in &mut cells {
             if was_busy(cell, environment) {
                 cell.marks.push(Mark::BusyMachine);
@@ -377,6 +419,14 @@ impl Cells {
         keys.sort_by_key(|key| rank(key));
         keys.into_iter().map(str::to_owned).collect()
     }
+}
+
+/// The role and the varied settings that the name of a cell gives, as text.
+fn named(id: &str) -> (Role, Vec<(&str, &str)>) {
+    let words = || id.split(' ').filter_map(|word| word.split_once('='));
+    let role = words().find(|(key, _)| *key == "role");
+    let role = role.and_then(|(_, name)| serde_json::from_value(name.into()).ok());
+    (role.unwrap_or(Role::Plain), words().filter(|(key, _)| *key != "role").collect())
 }
 
 /// Whether a machine of a cell was busy before the run.

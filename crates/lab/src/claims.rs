@@ -291,8 +291,7 @@ pub(crate) fn of_cells(plan: &Plan, cells: &Cells) -> Option<Answer> {
 /// What a reader has to know of results before everything else.
 pub(crate) fn banner(cells: &Cells) -> Option<String> {
     let planned = &cells.environment.cells;
-    let is_absent = |id: &&String| !cells.cells.iter().any(|cell| cell.id == **id);
-    let absent = planned.iter().filter(is_absent).count();
+    let absent = cells.cells.iter().filter(|cell| cell.is_absent()).count();
     let missing = (absent > 0).then(|| {
         format!(
             "{absent} of the {} cells of the plan have no line here: what they would say is \

@@ -13,6 +13,15 @@ pub(crate) const CLOSE: f64 = 0.05;
 /// Latency of a read from a real SSD, where there is none: 4 KiB from NAND flash.
 const SSD_NS: f64 = 80_000.0;
 
+/// Why there is nothing to compare a remote cell with.
+pub(super) const NO_LOCAL: &str = "local was not measured with its settings";
+
+/// The first words of why a contender without a result has no value.
+const NOT_MEASURED: &str = "not measured";
+
+/// Why contenders are not compared.
+const NOTHING_IN_COMMON: &str = "there is no point at which all of them have a value";
+
 /// Most points that are named.
 const POINTS_NAMED: usize = 4;
 
@@ -41,6 +50,18 @@ impl<'a> Found<'a> {
     pub(super) fn of_cell(estimate: Estimate, at: String, cells: Vec<&'a Cell>) -> Self {
         Self { estimate, at, cells, doubt: String::new() }
     }
+}
+
+/// A value at a point.
+#[derive(Clone, Debug)]
+struct Placed<'a> {
+    place: String,
+    estimate: Estimate,
+    cell: &'a Cell,
+}
+
+fn at<'p, 'a>(of: &'p [Placed<'a>], place: &str) -> Option<&'p Placed<'a>> {
+    of.iter().find(|of| of.place == *place)
 }
 
 /// A row before it is compared, or why there is no value.
@@ -77,6 +98,8 @@ pub(super) struct Made {
     pub(super) marks: Vec<Mark>,
     /// The row of the best contender, where contenders are compared with it.
     pub(super) leader: Option<usize>,
+    /// Whether local was measured, of which there is a row or not.
+    pub(super) has_local: bool,
     /// What follows the consequence.
     pub(super) remark: String,
     pub(super) points: String,
@@ -122,6 +145,8 @@ impl Ask {
 
     fn claimed(&self, cells: &Cells) -> Claim {
         let contenders = self.contenders(cells);
+        let is_measured = |of: &Contender<'_>| of.cells.iter().any(|cell| cell.is_measured());
+        let has_local = contenders.iter().any(|of| of.is_local && is_measured(of));
         let mut made = match self.beside {
             Beside::Best => self.among(cells, contenders),
             Beside::Local => self.beside_local(cells, contenders),
@@ -132,6 +157,7 @@ impl Ask {
             | Beside::Second
             | Beside::Capacity => self.along(cells, &contenders),
         };
+        made.has_local = has_local;
         made.marks.sort_unstable();
         made.marks.dedup();
         let is_answered = self.is_answered(&made.rows);
@@ -172,7 +198,7 @@ impl Ask {
     }
 
     /// The contenders that the plan had, in the order of their settings.
-    fn contenders<'a>(&self, cells: &'a Cells) -> Vec<Contender<'a>> {
+    pub(super) fn contenders<'a>(&self, cells: &'a Cells) -> Vec<Contender<'a>> {
         let at = |cell: &Cell| {
             let same = |(key, value): (&String, &Value)| cell.value(key) == Some(value);
             self.at.iter().all(same)
@@ -244,43 +270,71 @@ impl Ask {
 
     /// Why the best value of a contender may be another one: what its other cells would say if
     /// their marks allowed it.
-    fn doubt(&self, cells: &Cells, of: &Contender<'_>, telling: &[&Cell], best: f64) -> String {
+    pub(super) fn doubt(
+        &self,
+        cells: &Cells,
+        of: &Contender<'_>,
+        telling: &[&Cell],
+        best: f64,
+    ) -> String {
         let is_left_out = |cell: &&&Cell| !telling.iter().any(|told| std::ptr::eq(*told, **cell));
         let why = |cell: &&Cell| {
-            let place = || Some(self.place(cell)).filter(|place| !place.is_empty());
-            let place = || place().unwrap_or_else(|| "another cell".to_owned());
+            let along = cell.value(&self.along).map(|value| units::setting(&self.along, value));
+            let place = [along.unwrap_or_default(), self.place(cell)];
+            let place = Some(listed(place)).filter(|place| !place.is_empty());
+            let place = place.unwrap_or_else(|| "another cell".to_owned());
             if !cell.is_measured() {
                 let is_failed = |of: &Status| !matches!(of, Status::Skipped { .. });
                 let is_failed = self.metric.is_rate() && cell.missing.iter().any(is_failed);
-                return is_failed.then(|| format!("{} has no result", place()));
+                return is_failed.then(|| format!("{place} has no result"));
             }
             let value = self.metric.read(cells, cell).mean()?;
             let made_from = self.metric.made_from(cells, cell);
             let refused = gate(self.sentence(), &self.metric, &made_from).reason()?;
             let is_better = self.metric.is_better(value, best);
-            is_better.then(|| format!("{} may be better: {refused}", place()))
+            is_better.then(|| format!("{place} may be better: {refused}"))
         };
         of.cells.iter().filter(is_left_out).find_map(why).unwrap_or_default()
     }
 
+    /// Why these cells have no value.
     pub(super) fn why_missing(&self, cells: &Cells, of: &[&Cell]) -> String {
         let reason = of.iter().find_map(|cell| cell.missing.first()?.reason());
         let Some(cell) = of.iter().find(|cell| cell.is_measured()) else {
-            return format!("not measured: {}", reason.unwrap_or("no result"));
+            return format!("{NOT_MEASURED}: {}", reason.unwrap_or("no result"));
         };
-        if let Reading::Unresolved = self.metric.read(cells, cell) {
-            let count = cell.latency().count();
-            return format!("too few requests for its {} ({count})", self.metric.label);
-        }
-        match self.metric.name.as_str() {
-            "latency-interference" | "throughput-sustained" => {
+        let unknown = || format!("its {} is not known", self.metric.label);
+        match (self.metric.read(cells, cell), self.metric.name.as_str()) {
+            (Reading::Unresolved, _) => {
+                let count = cell.latency().count();
+                format!("too few requests for its {} ({count})", self.metric.label)
+            }
+            (Reading::Is(_), _) if !self.along.is_empty() && cell.value(&self.along).is_none() => {
+                format!("it has no {}", units::axis(&self.along))
+            }
+            (Reading::Unknown, "latency-interference" | "throughput-sustained")
+                if cells.alone(cell).is_none() =>
+            {
                 "it was not measured alone".to_owned()
             }
-            "delta" | "share-of-local" | "concurrency" => {
-                "there is no local cell beside it".to_owned()
+            (Reading::Unknown, "delta" | "share-of-local") if cells.local(cell).is_none() => {
+                NO_LOCAL.to_owned()
             }
-            _ => format!("its {} is not known", self.metric.label),
+            (Reading::Unknown, "concurrency") if cells.local_at_depth_1(cell).is_none() => {
+                "local was not measured at depth 1 beside it".to_owned()
+            }
+            _ => unknown(),
         }
+    }
+
+    /// Why these cells, some of which may have a value, have none that is told.
+    pub(super) fn why_untold(&self, cells: &Cells, of: &[&Cell]) -> String {
+        let measured = of.iter().filter(|cell| cell.is_measured());
+        let refused = |cell: &&Cell| gate(self.sentence(), &self.metric, &[*cell]).refusal();
+        measured
+            .copied()
+            .find_map(|cell| refused(&cell))
+            .unwrap_or_else(|| self.why_missing(cells, of))
     }
 
     /// The settings that vary and do not distinguish contenders.
@@ -355,7 +409,9 @@ impl Ask {
                 continue;
             }
             let judged = match is_best {
-                _ if is_sole => self.alone(own, found().count() > 1),
+                _ if is_sole => {
+                    self.alone(own, found().filter_map(|(_, found)| found.as_ref().err()))
+                }
                 false => {
                     let of: Vec<&Cell> = own.cells.iter().chain(&best.cells).copied().collect();
                     self.judged(&own.estimate, &best.estimate, &of)
@@ -379,8 +435,14 @@ impl Ask {
     }
 
     /// The only contender with a value: it is one, if it has an interval and no choice was asked
-    /// for.
-    fn alone(&self, own: &Found<'_>, is_missed: bool) -> Judged {
+    /// for. The others have the reasons why they have none.
+    fn alone<'f>(&self, own: &Found<'_>, others: impl Iterator<Item = &'f String>) -> Judged {
+        let mut others = others.peekable();
+        let is_missed = others.peek().is_some();
+        let why = match others.all(|why| why.starts_with(NOT_MEASURED)) {
+            true => "none of the others was measured beside it",
+            false => "none of the others has a value to compare it with",
+        };
         let gate = gate(self.sentence(), &self.metric, &own.cells);
         let value = |verdict, why: &str, marks| Judged {
             verdict,
@@ -393,7 +455,7 @@ impl Ask {
                 value(Verdict::CannotTell, own.estimate.why_no_interval(), Vec::new())
             }
             Gate::Allowed { .. } if self.is_choice && is_missed => {
-                value(Verdict::CannotTell, "none of the others was measured beside it", Vec::new())
+                value(Verdict::CannotTell, why, Vec::new())
             }
             Gate::Allowed { named } => value(Verdict::Value, "", named),
             refused => Judged::of(refused, false),
@@ -446,21 +508,37 @@ impl Ask {
         }
     }
 
+    /// The values of the first measured one of these cells at each place.
+    fn values<'a>(&self, cells: &Cells, of: &[&'a Cell]) -> Vec<Placed<'a>> {
+        let mut first: Vec<(String, &Cell)> = Vec::new();
+        for cell in of.iter().copied().filter(|cell| cell.is_measured()) {
+            let place = self.place(cell);
+            if !first.iter().any(|(known, _)| *known == place) {
+                first.push((place, cell));
+            }
+        }
+        let read = |(place, cell): (String, &'a Cell)| {
+            Some(Placed { place, cell, estimate: self.metric.read(cells, cell).estimate()? })
+        };
+        first.into_iter().filter_map(read).collect()
+    }
+
     fn typical_entries<'a>(
         &self,
         cells: &'a Cells,
         contenders: Vec<Contender<'a>>,
         made: &mut Made,
     ) -> Vec<Entry<'a>> {
-        let value = |contender: &Contender<'a>, place: &str| {
-            let same = |cell: &&&'a Cell| cell.is_measured() && self.place(cell) == place;
-            let cell = *contender.cells.iter().find(same)?;
-            Some((self.metric.read(cells, cell).estimate()?, cell))
+        let with_values = |contender: Contender<'a>| {
+            let values = self.values(cells, &contender.cells);
+            (contender, values)
         };
-        let is_measured = |of: &&Contender<'_>| of.cells.iter().any(|cell| cell.is_measured());
-        let compared: Vec<&Contender<'a>> = contenders.iter().filter(is_measured).collect();
+        let contenders: Vec<(Contender<'a>, Vec<Placed<'a>>)> =
+            contenders.into_iter().map(with_values).collect();
+        let compared: Vec<&(Contender<'a>, Vec<Placed<'a>>)> =
+            contenders.iter().filter(|(_, values)| !values.is_empty()).collect();
         let mut all: Vec<String> = Vec::new();
-        for place in compared.iter().flat_map(|of| &of.cells).map(|cell| self.place(cell)) {
+        for place in compared.iter().flat_map(|(of, _)| &of.cells).map(|cell| self.place(cell)) {
             if !all.contains(&place) {
                 all.push(place);
             }
@@ -468,13 +546,13 @@ impl Ask {
         let mut refused = None;
         let mut used = all.clone();
         used.retain(|place| {
-            let values: Option<Vec<_>> = compared.iter().map(|of| value(of, place)).collect();
+            let values: Option<Vec<_>> = compared.iter().map(|(_, of)| at(of, place)).collect();
             let Some(values) = values else { return false };
             let remote = values
                 .iter()
                 .zip(&compared)
-                .filter(|(_, of)| !of.is_local || self.beside == Beside::Local);
-            let made_from = remote.flat_map(|((_, cell), _)| self.metric.made_from(cells, cell));
+                .filter(|(_, (of, _))| !of.is_local || self.beside == Beside::Local);
+            let made_from = remote.flat_map(|(of, _)| self.metric.made_from(cells, of.cell));
             let why = gate(Sentence::Comparison, &self.metric, &made_from.collect::<Vec<&Cell>>())
                 .refusal();
             refused = refused.take().or(why.clone());
@@ -491,16 +569,17 @@ impl Ask {
                 named.join("; ")
             );
         }
-        let of = |contender: Contender<'a>| {
-            let values: Vec<(Estimate, &Cell)> =
-                used.iter().filter_map(|place| value(&contender, place)).collect();
+        let of = |(contender, placed): (Contender<'a>, Vec<Placed<'a>>)| {
+            let values = used.iter().filter_map(|place| at(&placed, place));
+            let values: Vec<(Estimate, &Cell)> = values.map(|of| (of.estimate, of.cell)).collect();
             let found = self.metric.typical(&values).map(|estimate| {
                 let from = values.iter().flat_map(|(_, cell)| self.metric.made_from(cells, cell));
                 Found::of_cell(estimate, String::new(), from.collect())
             });
-            let found = found.ok_or_else(|| match (is_measured(&&contender), &refused) {
-                (true, Some(why)) => why.clone(),
-                _ => self.why_missing(cells, &contender.cells),
+            let found = found.ok_or_else(|| match (placed.is_empty(), &refused) {
+                (false, Some(why)) => why.clone(),
+                (false, None) => NOTHING_IN_COMMON.to_owned(),
+                (true, _) => self.why_missing(cells, &contender.cells),
             });
             (contender, found)
         };
@@ -510,41 +589,41 @@ impl Ask {
     /// The same at one point: a latency or cost at one load is not compared with that at another.
     /// It is the point, of those that all contenders with a value have, where one is the best.
     fn at_one_point<'a>(&self, cells: &'a Cells, entries: Vec<Entry<'a>>) -> Vec<Entry<'a>> {
-        let at = |contender: &Contender<'a>, place: &str| {
-            let telling = self.telling(&contender.cells);
-            let cell = *telling.iter().find(|cell| self.place(cell) == place)?;
-            let made_from = self.metric.made_from(cells, cell);
-            let estimate = self.metric.read(cells, cell).estimate()?;
-            let is_told = gate(self.sentence(), &self.metric, &made_from).refusal().is_none();
-            is_told.then(|| Found::of_cell(estimate, place.to_owned(), made_from))
-        };
-        let compared: Vec<&Contender<'a>> = entries
-            .iter()
-            .filter(|(contender, found)| !contender.is_local && found.is_ok())
-            .map(|(contender, _)| contender)
-            .collect();
-        if compared.len() < 2 {
+        let is_compared = |(of, found): &Entry<'a>| found.is_ok() && !of.is_local;
+        if entries.iter().filter(|entry| is_compared(entry)).count() < 2 {
             return entries;
         }
-        let best = |place: String| {
-            let values: Option<Vec<f64>> =
-                compared.iter().map(|of| Some(at(of, &place)?.estimate.mean)).collect();
-            Some((values?.into_iter().fold(f64::INFINITY, f64::min), place))
+        let told = |entry: &Entry<'a>| {
+            let mut values = self.values(cells, &self.telling(&entry.0.cells));
+            values.retain(|of| {
+                let made_from = self.metric.made_from(cells, of.cell);
+                gate(self.sentence(), &self.metric, &made_from).refusal().is_none()
+            });
+            values
         };
-        let places = compared.iter().flat_map(|of| &of.cells).map(|cell| self.place(cell));
+        let values: Vec<Vec<Placed<'a>>> = entries.iter().map(told).collect();
+        let both = || entries.iter().zip(&values).filter(|(entry, _)| is_compared(entry));
+        let best = |place: &String| {
+            let values: Option<Vec<f64>> =
+                both().map(|(_, of)| Some(at(of, place)?.estimate.mean)).collect();
+            Some((values?.into_iter().fold(f64::INFINITY, f64::min), place.clone()))
+        };
+        let places = both().flat_map(|(_, of)| of).map(|of| &of.place);
         let common = places.filter_map(best).min_by(|one, other| one.0.total_cmp(&other.0));
-        let of = |(contender, found): Entry<'a>| {
+        let of = |((contender, found), values): (Entry<'a>, &Vec<Placed<'a>>)| {
+            let there = |place: &String| {
+                let of = at(values, place)?;
+                let made_from = self.metric.made_from(cells, of.cell);
+                Some(Found::of_cell(of.estimate, place.clone(), made_from))
+            };
             let found = match (&common, found) {
-                (Some((_, place)), Ok(found)) => Ok(at(&contender, place).unwrap_or(found)),
-                (None, Ok(found)) => Ok(Found {
-                    doubt: "the others were measured at other points".to_owned(),
-                    ..found
-                }),
+                (Some((_, place)), Ok(found)) => Ok(there(place).unwrap_or(found)),
+                (None, Ok(found)) => Ok(Found { doubt: NOTHING_IN_COMMON.to_owned(), ..found }),
                 (_, Err(why)) => Err(why),
             };
             (contender, found)
         };
-        entries.into_iter().map(of).collect()
+        entries.into_iter().zip(&values).map(of).collect()
     }
 
     /// Contenders beside local.
@@ -574,9 +653,11 @@ impl Ask {
             let Some(local) = local.filter(|_| !contender.is_local) else {
                 if !contender.is_local {
                     let of_local = entries.iter().find(|(contender, _)| contender.is_local);
-                    row.why = match of_local {
-                        Some((_, Err(why))) => format!("local: {why}"),
-                        _ => "there is no local cell beside it".to_owned(),
+                    let twin = own.cells.first().and_then(|cell| cells.local(cell));
+                    row.why = match (of_local, twin.filter(|_| is_time)) {
+                        (Some((_, Err(why))), _) => format!("local: {why}"),
+                        (_, Some(twin)) => format!("local: {}", self.why_missing(cells, &[twin])),
+                        _ => NO_LOCAL.to_owned(),
                     };
                 }
                 made.add(row, None);
@@ -613,8 +694,16 @@ impl Ask {
 
 /// The parts that say something.
 pub(super) fn joined(parts: [String; 2]) -> String {
-    let parts = parts.into_iter().filter(|part| !part.is_empty());
-    parts.collect::<Vec<String>>().join("; ")
+    said(parts).join("; ")
+}
+
+/// The same as the settings of a place.
+pub(super) fn listed(parts: [String; 2]) -> String {
+    said(parts).join(", ")
+}
+
+fn said(parts: [String; 2]) -> Vec<String> {
+    parts.into_iter().filter(|part| !part.is_empty()).collect()
 }
 
 impl Ask {

@@ -1,7 +1,7 @@
 //! Claims along a setting: from which value on something holds.
 
 use super::ask::{Ask, Beside};
-use super::make::{CLOSE, Contender, Found, Judged, Made, joined};
+use super::make::{CLOSE, Contender, Found, Judged, Made, NO_LOCAL, joined, listed};
 use super::{Number, Row, Verdict};
 use crate::cells::gate::{Gate, Sentence, compare, gate};
 use crate::cells::{Cell, Cells, Estimate, MOST_REACHED, Metric, Unit, knee, value_order};
@@ -25,6 +25,12 @@ struct Point<'a> {
     estimate: Estimate,
 }
 
+/// What others are compared with.
+struct Local<'a, 'c> {
+    cells: &'c [&'a Cell],
+    curve: Vec<Point<'a>>,
+}
+
 /// A point beside local, of which it is a share.
 struct Pair<'a> {
     own: Point<'a>,
@@ -46,7 +52,8 @@ fn is_surely(share: &Estimate, bound: f64) -> bool {
 impl Ask {
     pub(super) fn along<'a>(&self, cells: &'a Cells, contenders: &[Contender<'a>]) -> Made {
         let local = contenders.iter().find(|contender| contender.is_local);
-        let local = local.map(|local| self.curve(cells, &local.cells)).unwrap_or_default();
+        let local = local.map(|local| &local.cells[..]).unwrap_or_default();
+        let local = Local { cells: local, curve: self.curve(cells, local) };
         let what = match self.beside {
             Beside::Alone => "of its value alone",
             Beside::Borne if self.metric.is_rate() => "of its value alone, at least 90 %",
@@ -57,14 +64,19 @@ impl Ask {
         };
         let mut made = Made { beside: what.to_owned(), ..Made::default() };
         for contender in contenders {
-            match self.beside {
-                Beside::Second => self.seconds(cells, contender, &mut made),
-                Beside::Alone => self.beside_a_neighbour(cells, contender, &mut made),
-                Beside::Borne => self.bears(cells, contender, &mut made),
-                Beside::Capacity => self.bend(cells, contender, &mut made),
-                _ if contender.is_local && self.beside == Beside::Parity => {}
-                Beside::Parity => self.parity(contender, &local, cells, &mut made),
-                _ => self.reach(contender, &local, cells, &mut made),
+            let curve = self.curve(cells, &contender.cells);
+            match (self.beside, &curve[..]) {
+                (Beside::Second, _) => self.seconds(cells, contender, &mut made),
+                (Beside::Parity, _) if contender.is_local => {}
+                (_, []) => {
+                    let why = self.why_missing(cells, &contender.cells);
+                    made.add(Row::without(contender, &why), None);
+                }
+                (Beside::Alone, of) => self.beside_a_neighbour(cells, contender, of, &mut made),
+                (Beside::Borne, of) => self.bears(cells, contender, of, &mut made),
+                (Beside::Capacity, _) => self.bend(cells, contender, &mut made),
+                (Beside::Parity, of) => self.parity(contender, of, &local, cells, &mut made),
+                (_, of) => self.reach(contender, of, &local.curve, cells, &mut made),
             }
         }
         made
@@ -93,9 +105,7 @@ impl Ask {
 
     fn row(&self, contender: &Contender<'_>, point: &Point<'_>, at: String) -> Row {
         let (estimate, cells) = (point.estimate, vec![point.cell]);
-        let words = [at, self.place(point.cell)];
-        let words = words.into_iter().filter(|text| !text.is_empty());
-        let at = words.collect::<Vec<String>>().join(", ");
+        let at = listed([at, self.place(point.cell)]);
         Row::of(contender, self.metric.unit, &Found::of_cell(estimate, at, cells))
     }
 
@@ -103,20 +113,17 @@ impl Ask {
     fn reach(
         &self,
         contender: &Contender<'_>,
+        curve: &[Point<'_>],
         local: &[Point<'_>],
         cells: &Cells,
         made: &mut Made,
     ) {
-        let curve = self.curve(cells, &contender.cells);
         let better = |best: &Point<'_>, other: &Point<'_>| {
             self.metric.is_better(other.estimate.mean, best.estimate.mean)
         };
         let highest =
             curve.iter().reduce(|best, other| if better(best, other) { other } else { best });
-        let Some(highest) = highest else {
-            return made
-                .add(Row::without(contender, &self.why_missing(cells, &contender.cells)), None);
-        };
+        let Some(highest) = highest else { return };
         let near = |point: &Point<'_>| {
             let share = Estimate::ratio(&point.estimate, &highest.estimate);
             point.value == highest.value || is_surely(&share, NEAR)
@@ -130,7 +137,12 @@ impl Ask {
         if let Some(why) = gate.refusal() {
             return made.add(Row::without(contender, &why), None);
         }
-        let (at, verdict, why) = self.reached(contender, &curve, found, highest);
+        let (at, mut verdict, mut why) = self.reached(cells, contender, curve, [found, highest]);
+        let telling = self.telling(&contender.cells);
+        let doubt = self.doubt(cells, contender, &telling, highest.estimate.mean);
+        if verdict != Verdict::CannotTell && !doubt.is_empty() {
+            (verdict, why) = (Verdict::CannotTell, doubt);
+        }
         let mut row = self.row(contender, found, at);
         (row.verdict, row.why) = (verdict, why);
         let twin = local.iter().find(|point| point.value == found.value && !contender.is_local);
@@ -157,10 +169,10 @@ impl Ask {
     /// Where a curve is near its highest, whether that is known, and why not.
     fn reached(
         &self,
+        cells: &Cells,
         contender: &Contender<'_>,
         curve: &[Point<'_>],
-        found: &Point<'_>,
-        highest: &Point<'_>,
+        [found, highest]: [&Point<'_>; 2],
     ) -> (String, Verdict, String) {
         let setting = units::setting(&self.along, found.value);
         let is_last = |last: &Point<'_>, before: &[Point<'_>]| {
@@ -172,19 +184,21 @@ impl Ask {
         };
         let (at, verdict, why) = match curve {
             [_] => {
-                let others = contender.cells.iter().filter(|cell| cell.is_measured());
-                let others = others.filter(|cell| cell.value(&self.along) != Some(found.value));
-                let why =
-                    others.map(|cell| gate(Sentence::Capacity, &self.metric, &[cell]).refusal());
-                let why = match why.flatten().next() {
-                    Some(why) => format!("other values of {}: {why}", units::axis(&self.along)),
-                    None => {
-                        format!("other values of {} were not measured", units::axis(&self.along))
-                    }
+                let is_other = |cell: &&&Cell| {
+                    cell.is_measured() && cell.value(&self.along) != Some(found.value)
+                };
+                let others: Vec<&Cell> = contender.cells.iter().filter(is_other).copied().collect();
+                let axis = units::axis(&self.along);
+                let why = match others.is_empty() {
+                    true => format!("other values of {axis} were not measured"),
+                    false => format!("other values of {axis}: {}", self.why_untold(cells, &others)),
                 };
                 return (setting, Verdict::CannotTell, why);
             }
             [before @ .., last] if is_last(last, before) => {
+                if let Some(why) = self.beyond(cells, contender, last.value) {
+                    return (format!("still grows at {setting}"), Verdict::CannotTell, why);
+                }
                 let at = format!("still grows at {setting}, the last that was measured");
                 (at, Verdict::No, "")
             }
@@ -199,19 +213,32 @@ impl Ask {
         (at, verdict, why.to_owned())
     }
 
+    /// What is said against a value of the setting that was measured beyond the last one of a
+    /// curve; none if there is no such value.
+    fn beyond(&self, cells: &Cells, contender: &Contender<'_>, last: &Value) -> Option<String> {
+        let mut measured = contender.cells.iter().filter(|cell| cell.is_measured());
+        let (value, cell) = measured.find_map(|cell| {
+            let value = cell.value(&self.along)?;
+            value_order(&self.along, value, last).is_gt().then_some((value, *cell))
+        })?;
+        let setting = units::setting(&self.along, value);
+        Some(format!("{setting}: {}", self.why_untold(cells, &[cell])))
+    }
+
     /// From which value on a rate reaches the local one.
     fn parity(
         &self,
         contender: &Contender<'_>,
-        local: &[Point<'_>],
+        curve: &[Point<'_>],
+        local: &Local<'_, '_>,
         cells: &Cells,
         made: &mut Made,
     ) {
-        let pairs: Vec<Pair<'_>> = self
-            .curve(cells, &contender.cells)
-            .into_iter()
+        let pairs: Vec<Pair<'_>> = curve
+            .iter()
+            .cloned()
             .filter_map(|own| {
-                let base = local.iter().find(|of| of.value == own.value)?.cell;
+                let base = local.curve.iter().find(|of| of.value == own.value)?.cell;
                 Some(Pair { share: self.metric.quotient(cells, own.cell, base)?, own, base })
             })
             .collect();
@@ -227,10 +254,7 @@ impl Ask {
             false => pairs.iter().min_by(by_share),
         };
         let Some(pair) = pairs.get(from).or(nearest) else {
-            let why = match contender.cells.iter().any(|cell| cell.is_measured()) {
-                true => "local was not measured beside it".to_owned(),
-                false => self.why_missing(cells, &contender.cells),
-            };
+            let why = self.why_no_local(cells, local, curve);
             return made.add(Row::without(contender, &why), None);
         };
         let (is_found, setting, both) =
@@ -268,6 +292,22 @@ impl Ask {
         made.add(row, judged.marks);
     }
 
+    /// Why there is no local value beside any of these.
+    fn why_no_local(&self, cells: &Cells, local: &Local<'_, '_>, of: &[Point<'_>]) -> String {
+        let is_beside = |cell: &&Cell| {
+            let value = cell.value(&self.along);
+            of.iter().any(|point| value == Some(point.value))
+        };
+        let measured: Vec<&Cell> =
+            local.cells.iter().copied().filter(|cell| cell.is_measured()).collect();
+        let beside: Vec<&Cell> = measured.iter().copied().filter(is_beside).collect();
+        match (local.cells.is_empty(), measured.is_empty(), beside.is_empty()) {
+            (false, true, _) => format!("local: {}", self.why_missing(cells, local.cells)),
+            (_, _, true) => NO_LOCAL.to_owned(),
+            (_, _, false) => format!("local: {}", self.why_untold(cells, &beside)),
+        }
+    }
+
     /// The cells of a contender from a value of the setting on.
     fn from<'a>(&self, contender: &Contender<'a>, value: &Value) -> Contender<'a> {
         let is_beyond = |cell: &&&Cell| {
@@ -279,33 +319,53 @@ impl Ask {
     }
 
     /// At which values of one setting the first value of another is as good as the second.
-    fn seconds(&self, cells: &Cells, contender: &Contender<'_>, made: &mut Made) {
+    fn seconds<'a>(&self, cells: &Cells, contender: &Contender<'a>, made: &mut Made) {
         let over = self.over.first().map_or("", String::as_str);
         let mut values: Vec<&Value> =
             contender.cells.iter().filter_map(|cell| cell.value(over)).collect();
         values.sort_by(|one, other| value_order(over, one, other).reverse());
         values.dedup();
         let [first, second, ..] = values[..] else {
-            return made.add(
-                Row::without(contender, &format!("{} has one value here", units::axis(over))),
-                None,
-            );
+            let axis = units::axis(over);
+            let why = match values.is_empty() {
+                true => format!("it has no {axis}"),
+                false => format!("{axis} has one value here"),
+            };
+            return made.add(Row::without(contender, &why), None);
         };
         let name = |value: &Value| units::setting(over, value);
         made.beside = format!("{} beside {}", name(first), name(second));
-        let of = |wanted: &Value| {
-            let cells_of = contender.cells.iter().filter(|cell| cell.value(over) == Some(wanted));
-            self.curve(cells, &cells_of.copied().collect::<Vec<&Cell>>())
+        let of = |wanted: &Value| -> Vec<&Cell> {
+            let of = contender.cells.iter().filter(|cell| cell.value(over) == Some(wanted));
+            of.copied().collect()
         };
-        let (ones, others) = (of(first), of(second));
-        for one in &ones {
-            let setting = units::setting(&self.along, one.value);
-            let Some(other) = others.iter().find(|other| other.value == one.value) else {
-                continue;
+        let (ones, others) = (self.curve(cells, &of(first)), self.curve(cells, &of(second)));
+        let mut along: Vec<&Value> =
+            contender.cells.iter().filter_map(|cell| cell.value(&self.along)).collect();
+        along.sort_by(|one, other| value_order(&self.along, one, other));
+        along.dedup();
+        if along.is_empty() {
+            let why = format!("it has no {}", units::axis(&self.along));
+            made.add(Row::without(contender, &why), None);
+        }
+        for value in along {
+            let name_there = listed([contender.name.clone(), units::setting(&self.along, value)]);
+            let there = |curve: &[Point<'a>]| curve.iter().find(|of| of.value == value).cloned();
+            let (one, other) = match (there(&ones), there(&others)) {
+                (Some(one), Some(other)) => (one, other),
+                (one, _) => {
+                    let missing = if one.is_none() { first } else { second };
+                    let mut of = of(missing);
+                    of.retain(|cell| cell.value(&self.along) == Some(value));
+                    let why = format!("{}: {}", name(missing), self.why_untold(cells, &of));
+                    let contender = Contender { name: name_there, ..contender.clone() };
+                    made.add(Row::without(&contender, &why), None);
+                    continue;
+                }
             };
             let judged = self.judged(&one.estimate, &other.estimate, &[one.cell, other.cell]);
-            let mut row = self.row(contender, one, String::new());
-            row.contender = format!("{}, {setting}", contender.name);
+            let mut row = self.row(contender, &one, String::new());
+            row.contender = name_there;
             row.cells.push(other.cell.id.clone());
             if gate(Sentence::Comparison, &self.metric, &[one.cell, other.cell]).refusal().is_none()
             {
@@ -317,19 +377,17 @@ impl Ask {
             (row.verdict, row.why) = (judged.verdict, judged.why);
             made.add(row, judged.marks);
         }
-        if ones.is_empty() {
-            made.add(Row::without(contender, &self.why_missing(cells, &contender.cells)), None);
-        }
     }
 
     /// A tenant beside a background at its highest load, and from which load on it is worse.
-    fn beside_a_neighbour(&self, cells: &Cells, contender: &Contender<'_>, made: &mut Made) {
-        let curve = self.curve(cells, &contender.cells);
-        let Some(highest) = curve.last() else {
-            return made
-                .add(Row::without(contender, &self.why_missing(cells, &contender.cells)), None);
-        };
-        let shown = self.shown();
+    fn beside_a_neighbour(
+        &self,
+        cells: &Cells,
+        contender: &Contender<'_>,
+        curve: &[Point<'_>],
+        made: &mut Made,
+    ) {
+        let Some(highest) = curve.last() else { return };
         let judge = |point: &Point<'_>| {
             let made_from = self.metric.made_from(cells, point.cell);
             self.judged(&point.estimate, &Estimate::exact(1.0), &made_from)
@@ -354,29 +412,23 @@ impl Ask {
         };
         let worst =
             worst.filter(|point| point.value != highest.value).map_or_else(String::new, |point| {
-                let unit = if self.metric.is_rate() { Unit::Share } else { Unit::Times };
                 let load = units::setting(&self.along, point.value);
-                format!(", worst at {load}: {}", units::show(unit, point.estimate.mean))
+                format!(", worst at {load}: {}", units::show(self.times(), point.estimate.mean))
             });
-        let value = shown.read(cells, highest.cell).estimate();
-        let is_told =
-            gate(Sentence::Comparison, &self.metric, &self.metric.made_from(cells, highest.cell));
-        let mut row = Row::without(contender, &judged.why);
-        if is_told.refusal().is_none() {
-            row.value = value.map(|value| Number::of(shown.unit, &value));
-            let unit = if self.metric.is_rate() { Unit::Share } else { Unit::Times };
-            row.beside = Some(Number::of(unit, &highest.estimate));
-        }
-        row.cells =
-            self.metric.made_from(cells, highest.cell).iter().map(|cell| cell.id.clone()).collect();
+        let (mut row, _) = self.relative(cells, contender, highest);
         row.at = format!("{setting}{onset}{worst}");
-        row.verdict = judged.verdict;
+        (row.verdict, row.why) = (judged.verdict, judged.why);
         made.add(row, judged.marks);
     }
 
     /// The largest load of a background up to which a tenant stays near its value alone.
-    fn bears(&self, cells: &Cells, contender: &Contender<'_>, made: &mut Made) {
-        let curve = self.curve(cells, &contender.cells);
+    fn bears(
+        &self,
+        cells: &Cells,
+        contender: &Contender<'_>,
+        curve: &[Point<'_>],
+        made: &mut Made,
+    ) {
         let bound = Estimate::exact(if self.metric.is_rate() { NEAR } else { BORNE });
         let judge = |point: &Point<'_>| {
             let made_from = self.metric.made_from(cells, point.cell);
@@ -386,10 +438,7 @@ impl Ask {
             (is_within && told.refusal().is_none(), told)
         };
         let judged: Vec<_> = curve.iter().map(judge).collect();
-        let Some(least) = curve.first() else {
-            return made
-                .add(Row::without(contender, &self.why_missing(cells, &contender.cells)), None);
-        };
+        let Some(least) = curve.first() else { return };
         let borne = judged.iter().take_while(|(is_borne, _)| *is_borne).count();
         let load = |point: &Point<'_>| units::setting(&self.along, point.value);
         let (point, mut at, mut verdict) = match borne.checked_sub(1).and_then(|at| curve.get(at)) {
@@ -398,7 +447,10 @@ impl Ask {
         };
         let mut why = String::new();
         match curve.get(borne).zip(judged.get(borne)) {
-            None => at += ", the highest that was measured",
+            None => match curve.last().and_then(|last| self.beyond(cells, contender, last.value)) {
+                Some(beyond) => why = beyond,
+                None => at += ", the highest that was measured",
+            },
             Some((next, (_, told))) => {
                 if let Some(refusal) = told.refusal() {
                     why = format!("{}: {refusal}", load(next));
@@ -408,19 +460,30 @@ impl Ask {
                 }
             }
         }
+        let (mut row, gate) = self.relative(cells, contender, point);
+        row.why = why;
+        (row.at, row.verdict) = (at, verdict);
+        made.add(row, named(gate));
+    }
+
+    /// The row of a point that is relative to the tenant alone, and whether it may be told.
+    fn relative(&self, cells: &Cells, contender: &Contender<'_>, point: &Point<'_>) -> (Row, Gate) {
         let made_from = self.metric.made_from(cells, point.cell);
         let gate = gate(Sentence::Comparison, &self.metric, &made_from);
-        let mut row = Row::without(contender, &why);
+        let mut row = Row::without(contender, "");
         if gate.refusal().is_none() {
             let shown = self.shown();
             let value = shown.read(cells, point.cell).estimate();
             row.value = value.map(|value| Number::of(shown.unit, &value));
-            let unit = if self.metric.is_rate() { Unit::Share } else { Unit::Times };
-            row.beside = Some(Number::of(unit, &point.estimate));
+            row.beside = Some(Number::of(self.times(), &point.estimate));
         }
         row.cells = made_from.iter().map(|cell| cell.id.clone()).collect();
-        (row.at, row.verdict) = (at, verdict);
-        made.add(row, named(gate));
+        (row, gate)
+    }
+
+    /// The unit of what is relative.
+    fn times(&self) -> Unit {
+        if self.metric.is_rate() { Unit::Share } else { Unit::Times }
     }
 
     /// The load up to which latency does not rise.
@@ -429,11 +492,7 @@ impl Ask {
         let curve: Vec<&Cell> =
             contender.cells.iter().copied().filter(|cell| cell.is_measured()).collect();
         let Some(bend) = knee(cells, &curve) else {
-            let why = match curve.is_empty() {
-                true => self.why_missing(cells, &contender.cells),
-                false => KNEELESS.to_owned(),
-            };
-            return made.add(Row::without(contender, &why), None);
+            return made.add(Row::without(contender, KNEELESS), None);
         };
         let gate = gate(Sentence::Comparison, &p99, &bend.made_from());
         let read = |metric: &Metric| metric.read(cells, bend.cell).estimate();
@@ -446,8 +505,8 @@ impl Ask {
         let load = bend.cell.number(key::LOAD_PERCENT).unwrap_or_default();
         let of = if capacity.is_some() { "the capacity" } else { MOST_REACHED };
         let last = match (bend.is_last, bend.is_first) {
-            (true, _) => ", the highest load that was measured",
-            (false, true) => ", the lowest load that was measured: the knee may be lower",
+            (true, _) => ", the highest load with a p99",
+            (false, true) => ", the lowest load with a p99: the knee may be lower",
             (false, false) => "",
         };
         let at = format!(

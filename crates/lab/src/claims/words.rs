@@ -10,7 +10,7 @@ impl Ask {
         let rows: Vec<&Row> =
             made.rows.iter().filter(|row| row.verdict != Verdict::Reference).collect();
         let parts = match self.beside {
-            _ if rows.is_empty() => vec![self.nothing(!made.rows.is_empty())],
+            _ if rows.is_empty() => vec![self.nothing(made.has_local)],
             Beside::Best => {
                 best(&rows, made.leader.and_then(|at| made.rows.get(at)), self.is_choice)
             }
@@ -29,7 +29,7 @@ impl Ask {
 }
 
 impl Ask {
-    /// Why there is no row, but for the local one if there is that.
+    /// Why there is no row but that of local, if that was measured.
     fn nothing(&self, has_local: bool) -> String {
         if has_local {
             return "no answer: nothing was measured beside local".to_owned();

@@ -156,7 +156,7 @@ fn extent(cells: &Cells, plan: &Plan) -> String {
     format!(
         "{} of {} cells have a result, {n}; {} each, {} measured in all.",
         measured.len(),
-        cells.cells.len().max(cells.environment.cells.len()),
+        cells.cells.len(),
         units::time(each * 1e9),
         // The sum of nothing is -0.
         units::time((seconds + 0.0) * 1e9),
@@ -312,12 +312,7 @@ fn missing(cells: &Cells) -> Vec<(&'static str, String, Vec<String>)> {
     let mut reasons: Vec<(&'static str, String, Vec<String>)> = Vec::new();
     for cell in &cells.cells {
         for status in &cell.missing {
-            let what = match status {
-                Status::Skipped { .. } => "skipped",
-                Status::Void { .. } => "void",
-                Status::Failed { .. } => "failed",
-                Status::Measured => continue,
-            };
+            let what = word(status);
             let reason = status.reason().unwrap_or_default();
             let name = cell.label.clone();
             let known = reasons.iter_mut().find(|(w, r, _)| *w == what && r == reason);
@@ -329,6 +324,15 @@ fn missing(cells: &Cells) -> Vec<(&'static str, String, Vec<String>)> {
         }
     }
     reasons
+}
+
+/// What became of a repeat without a result.
+const fn word(status: &Status) -> &'static str {
+    match status {
+        Status::Skipped { .. } => "skipped",
+        Status::Void { .. } => "void",
+        Status::Failed { .. } | Status::Measured => "failed",
+    }
 }
 
 fn marks(cells: &Cells) -> Vec<(Mark, Vec<String>)> {
@@ -376,12 +380,7 @@ fn all(cells: &Cells) -> Grid {
                     .map(|metric| units::show_reading(metric.unit, &metric.read(cells, cell))),
             );
         } else {
-            let status = match cell.missing.first() {
-                Some(Status::Skipped { .. }) => "skipped",
-                Some(Status::Void { .. }) => "void",
-                _ => "failed",
-            };
-            row.push(status.to_owned());
+            row.push(cell.missing.first().map_or("failed", word).to_owned());
             row.extend(metrics.iter().skip(1).map(|_| String::new()));
         }
         row.push(match (cell.repeats.len(), cell.left_out) {
