@@ -9,7 +9,7 @@ use std::path::Path;
 use flate2::read::GzDecoder;
 use weft_rpc::machine::Machine;
 
-use crate::results::{Environment, Interface, Processor, SCHEMA};
+use crate::results::{Environment, Hardware, Interface, NvmeController, Processor, SCHEMA, Slot};
 
 /// Kernel settings that affect sockets, processors and memory.
 const SYSCTLS: &[&str] = &[
@@ -60,6 +60,7 @@ pub fn machine_at(root: &Path) -> Environment {
         machine: kernel("hostname"),
         processor,
         memory_bytes: memory_bytes(&text(&root.join("proc/meminfo"))),
+        hardware: hardware(&root.join("sys/class")),
         interfaces: interfaces(&root.join("sys/class/net")),
         sysctls,
         irq_time_accounting: irq_time_accounting(root, &kernel("osrelease")),
@@ -162,11 +163,47 @@ fn interfaces(directory: &Path) -> Vec<Interface> {
                 mtu: number("mtu").and_then(|mtu| u64::try_from(mtu).ok()).unwrap_or(0),
                 // -1 if there is no link.
                 speed_mbit_per_s: number("speed").and_then(|speed| u64::try_from(speed).ok()),
+                slot: path.join("device").exists().then(|| slot(&path.join("device"))),
             })
         })
         .collect();
     interfaces.sort_by(|one, other| one.name.cmp(&other.name));
     interfaces
+}
+
+/// The firmware and NVMe controllers of a machine, as far as anybody may read them.
+fn hardware(class: &Path) -> Hardware {
+    let words = |names: &[&str]| {
+        let words = names.iter().map(|name| line(&class.join("dmi/id").join(name)));
+        words.filter(|word| !word.is_empty()).collect::<Vec<String>>().join(" ")
+    };
+    let entries = fs::read_dir(class.join("nvme")).into_iter().flatten().flatten();
+    let mut nvme: Vec<NvmeController> = entries
+        .map(|entry| NvmeController {
+            name: entry.file_name().to_string_lossy().into_owned(),
+            model: line(&entry.path().join("model")),
+            firmware: line(&entry.path().join("firmware_rev")),
+            slot: slot(&entry.path().join("device")),
+        })
+        .collect();
+    nvme.sort_by(|one, other| one.name.cmp(&other.name));
+    Hardware {
+        product: words(&["sys_vendor", "product_name"]),
+        bios: words(&["bios_vendor", "bios_version", "bios_date"]),
+        nvme,
+    }
+}
+
+/// Where a device is. The kernel says -1 for no NUMA node, and no lanes or 255 of a link that it
+/// does not know.
+fn slot(device: &Path) -> Slot {
+    let number = |name: &str| line(&device.join(name)).parse::<u32>().ok();
+    let speed = line(&device.join("current_link_speed"));
+    Slot {
+        numa_node: number("numa_node"),
+        link_speed: if speed.starts_with("Unknown") { String::new() } else { speed },
+        link_width: number("current_link_width").filter(|lanes| (1..255).contains(lanes)),
+    }
 }
 
 /// Whether an address or a host's name is this machine's.
@@ -283,6 +320,45 @@ mod tests {
         assert!(processor.hypervisor);
         assert_eq!(memory_bytes("MemTotal:       16384 kB\nMemFree: 1 kB\n"), 16 << 20);
         assert_eq!(memory_bytes(""), 0);
+    }
+
+    #[test]
+    fn firmware_and_slots_are_known_as_far_as_the_kernel_tells_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join("sys/class").join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, text).expect("written");
+        };
+        for (name, text) in [
+            ("sys_vendor", "Supermicro\n"),
+            ("product_name", "SYS-1029\n"),
+            ("bios_vendor", "AMI\n"),
+            ("bios_version", "3.4\n"),
+            ("bios_date", "11/02/2020\n"),
+        ] {
+            write(&format!("dmi/id/{name}"), text);
+        }
+        write("nvme/nvme0/model", "P4800X  \n");
+        write("nvme/nvme0/firmware_rev", "E2010435\n");
+        write("nvme/nvme0/device/numa_node", "1\n");
+        write("nvme/nvme0/device/current_link_speed", "8.0 GT/s PCIe\n");
+        write("nvme/nvme0/device/current_link_width", "4\n");
+        write("net/lo/mtu", "65536\n");
+        write("net/ens1/mtu", "9000\n");
+        write("net/ens1/device/numa_node", "-1\n");
+        write("net/ens1/device/current_link_speed", "Unknown\n");
+        write("net/ens1/device/current_link_width", "0\n");
+        let environment = machine_at(folder.path());
+        let Hardware { product, bios, nvme } = environment.hardware;
+        assert_eq!((&*product, &*bios), ("Supermicro SYS-1029", "AMI 3.4 11/02/2020"));
+        assert_eq!((&*nvme[0].model, &*nvme[0].firmware), ("P4800X", "E2010435"));
+        assert_eq!(nvme[0].slot.to_string(), "PCIe at 8.0 GT/s x4, NUMA node 1");
+        let [adapter, lo] = &environment.interfaces[..] else { panic!("two interfaces") };
+        assert_eq!(adapter.slot.as_ref().map(Slot::to_string).as_deref(), Some("slot unknown"));
+        assert_eq!(lo.slot, None, "it has no device");
+        let nothing = machine_at(&folder.path().join("none"));
+        assert_eq!(nothing.hardware, Hardware::default());
     }
 
     #[test]

@@ -25,7 +25,8 @@ mod value;
 
 pub use connection::Connection;
 pub use environment::{
-    AgentMachine, Environment, IdleRate, Interface, LinkProbe, Processor, TestedTarget,
+    AgentMachine, Environment, Hardware, IdleRate, Interface, LinkProbe, NvmeController, Processor,
+    Slot, TestedTarget,
 };
 pub(crate) use record::fairness;
 pub use record::{

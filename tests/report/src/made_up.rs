@@ -341,7 +341,6 @@ fn environment(plan: &Plan, machine: &Machine) -> Environment {
         }
     };
     Environment {
-        machines: Vec::new(),
         schema: weft_lab::results::SCHEMA,
         study: plan.name.clone(),
         command_line: ["weft", "study", "run", &plan.name, "--seed", "7"]
@@ -349,7 +348,6 @@ fn environment(plan: &Plan, machine: &Machine) -> Environment {
             .to_vec(),
         weft_version: "0.1.0".to_owned(),
         builds: vec!["made up".to_owned()],
-        cells: Vec::new(),
         seed: 7,
         started_at_ms: STARTED_AT_MS,
         ended_at_ms: STARTED_AT_MS + 900_000,
@@ -367,7 +365,7 @@ fn environment(plan: &Plan, machine: &Machine) -> Environment {
             name: "lo".to_owned(),
             driver: String::new(),
             mtu: 65_536,
-            speed_mbit_per_s: None,
+            ..Interface::default()
         }],
         sysctls: [("net.core.busy_poll".to_owned(), "0".to_owned())].into(),
         driver: "io_uring".to_owned(),
@@ -391,6 +389,7 @@ fn environment(plan: &Plan, machine: &Machine) -> Environment {
         target_idle: Default::default(),
         link: vec![probe(true, 9.5), probe(false, 15.0)],
         notes: vec!["These results are made up: no machine was measured.".to_owned()],
+        ..Environment::default()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::advise::Advice;
 use crate::cells::Unit;
 use crate::claims::{Answer, Claim, Verdict};
 use crate::published::published;
-use crate::results::{Environment, Mark};
+use crate::results::{Environment, Hardware, Interface, Mark};
 
 /// plotly.js with its licence line, compressed.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plotly.js.gz"));
@@ -132,6 +132,7 @@ fn study(
                     ", after " (plan.source.figure) " of “" (source.title) "”"
                 }
                 ". " (section.extent)
+                @if !section.here.is_empty() { " On " (section.here) "." }
             }
             @for warning in &section.warnings { p .warning { (warning) } }
             @if let Some(fault) = &section.plan_fault {
@@ -609,17 +610,14 @@ fn environment(environment: &Environment) -> Markup {
             @for machine in &environment.machines {
                 dt { "machine of the " (machine.role) }
                 dd { (machine.described()) ", " (units::bytes_text(machine.memory_bytes)) }
+                (hardware(&machine.hardware, &machine.interfaces))
             }
             @for target in &environment.targets {
                 dt { "target" }
                 dd { (target.address) " " (target.device) " " (target.identity)
                      @if !target.statistics { " (no statistics)" } }
             }
-            @for interface in &environment.interfaces {
-                dt { "interface" }
-                dd { (interface.name) " " (interface.driver) ", MTU " (interface.mtu)
-                     @if let Some(speed) = interface.speed_mbit_per_s { ", " (speed) " Mb/s" } }
-            }
+            (hardware(&environment.hardware, &environment.interfaces))
             @for (name, value) in &environment.sysctls { dt { (name) } dd { (value) } }
             @if let Some(apart) = environment.irq_time_accounting {
                 dt { "interrupts" }
@@ -632,6 +630,27 @@ fn environment(environment: &Environment) -> Markup {
                      (units::show(Unit::PerSecond, idle.interrupts)) " interrupts" }
             }
             @for note in &environment.notes { dt { "note" } dd { (note) } }
+        }
+    }
+}
+
+/// The firmware of a machine, and where its adapters and controllers are.
+fn hardware(of: &Hardware, interfaces: &[Interface]) -> Markup {
+    html! {
+        @for (name, text) in [("model", &of.product), ("BIOS", &of.bios)] {
+            @if !text.is_empty() { dt { (name) } dd { (text) } }
+        }
+        @for controller in &of.nvme {
+            dt { (controller.name) }
+            dd { (controller.model) ", firmware "
+                 (if controller.firmware.is_empty() { "unknown" } else { &controller.firmware })
+                 ", " (controller.slot) }
+        }
+        @for interface in interfaces {
+            dt { "interface" }
+            dd { (interface.name) " " (interface.driver) ", MTU " (interface.mtu)
+                 @if let Some(speed) = interface.speed_mbit_per_s { ", " (speed) " Mb/s" }
+                 @if let Some(slot) = &interface.slot { ", " (slot) } }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The conditions of a run.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,8 @@ pub struct Environment {
     pub processor: Processor,
     /// Memory of the machine.
     pub memory_bytes: u64,
+    /// Its model, firmware and NVMe controllers.
+    pub hardware: Hardware,
     /// Network interfaces.
     pub interfaces: Vec<Interface>,
     /// Kernel settings that affect results, by their names in /proc/sys.
@@ -185,6 +188,8 @@ pub struct AgentMachine {
     pub processor: Processor,
     /// Memory of the machine.
     pub memory_bytes: u64,
+    /// Its model, firmware and NVMe controllers.
+    pub hardware: Hardware,
     /// Network interfaces.
     pub interfaces: Vec<Interface>,
     /// Kernel settings that affect results, by their names in /proc/sys.
@@ -246,6 +251,57 @@ impl IdleRate {
     }
 }
 
+/// What /sys says of a machine's firmware and slots. What it does not say is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Hardware {
+    /// Its vendor and model.
+    pub product: String,
+    /// Vendor, version and date of its BIOS.
+    pub bios: String,
+    /// Its NVMe controllers.
+    pub nvme: Vec<NvmeController>,
+}
+
+/// An NVMe controller of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NvmeController {
+    /// The kernel's name.
+    pub name: String,
+    /// Its model.
+    pub model: String,
+    /// The revision of its firmware.
+    pub firmware: String,
+    /// Where it is.
+    pub slot: Slot,
+}
+
+/// Where a device is. What is not known is missing or empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Slot {
+    /// The NUMA node.
+    pub numa_node: Option<u32>,
+    /// The speed of its PCIe link, in the kernel's words.
+    pub link_speed: String,
+    /// How many lanes that link has.
+    pub link_width: Option<u32>,
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lanes = self.link_width.map(|lanes| format!(" x{lanes}")).unwrap_or_default();
+        let link = Some(self.link_speed.trim_end_matches(" PCIe"))
+            .filter(|speed| !speed.is_empty())
+            .map(|speed| format!("PCIe at {speed}{lanes}"));
+        let node = self.numa_node.map(|node| format!("NUMA node {node}"));
+        let known: Vec<String> = link.into_iter().chain(node).collect();
+        f.write_str(if known.is_empty() { "slot unknown" } else { "" })?;
+        f.write_str(&known.join(", "))
+    }
+}
+
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -258,6 +314,9 @@ pub struct Interface {
     pub mtu: u64,
     /// Its speed, if reported.
     pub speed_mbit_per_s: Option<u64>,
+    /// Where its adapter is; none of one without a device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Slot>,
 }
 
 /// A target of the study.

@@ -151,6 +151,7 @@ impl Fleet {
                 kernel: about.environment.kernel.clone(),
                 processor: about.environment.processor.clone(),
                 memory_bytes: about.environment.memory_bytes,
+                hardware: about.environment.hardware.clone(),
                 interfaces: about.environment.interfaces.clone(),
                 sysctls: about.environment.sysctls.clone(),
                 irq_time_accounting: about.environment.irq_time_accounting,
