@@ -117,7 +117,9 @@ impl Site {
         }
         match self.target.is_empty() == self.loads.is_empty() {
             true => Ok(()),
-            false => Err("target and loads belong together: name both, or neither".to_owned()),
+            false => Err("target and loads belong together: name both, or neither; one machine \
+                          may be both, and needs one entry"
+                .to_owned()),
         }
     }
 
@@ -197,6 +199,20 @@ mod tests {
         assert_eq!(links["roce100"].target, address("198.51.100.1"), "a machine by its place");
         assert_eq!(links.len(), 2);
         assert!(site.links("server", &["elsewhere"]).is_empty());
+    }
+
+    #[test]
+    fn one_machine_is_both_ends_with_one_entry() {
+        let site: Site = "target = \"box\"\nloads = [\"box\"]\n[machines.box]\n\
+                          place = \"here\"\nlinks = { eth = \"192.0.2.1\" }\n"
+            .parse()
+            .expect("a site");
+        let links = site.links("box", &["box"]);
+        let address: IpAddr = "192.0.2.1".parse().expect("an address");
+        assert_eq!((links["eth"].target, &links["eth"].loads[..]), (address, &[address][..]));
+        let half = "target = \"box\"\n[machines.box]\nplace = \"here\"\n".parse::<Site>();
+        let error = half.expect_err("an end is missing");
+        assert!(error.contains("one machine may be both, and needs one entry"), "{error}");
     }
 
     #[test]
