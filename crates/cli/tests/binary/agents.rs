@@ -243,16 +243,49 @@ fn a_site_is_found_in_the_folder_or_the_users_and_gives_its_places() {
     assert!(!folder.path("never").exists());
 }
 
+fn tenants_that_share(side: &str) -> String {
+    format!(
+        "kind = \"interference\"\n[axes]\nload_percent = [30]\nforeground = [\"l\"]\n\
+         [fixed]\ntransport = \"tcp\"\ntarget_idle_poll_us = 0\nhost_polling = \"sleep\"\n\
+         [interference]\nshared = \"{side}\"\n\
+         background = {{ depth = 4, rate_process = \"fixed\" }}\n\
+         [interference.foreground]\nl = {{ depth = 1 }}\n"
+    )
+}
+
+/// Their target may be on another machine, which is this one here as well.
+#[test]
+fn tenants_of_a_hosts_processor_are_two_loads_of_one_machine() {
+    let folder = Folder::new("host-tenants");
+    let (plan, out) = (plan(&folder, &tenants_that_share("host")), folder.path("out"));
+    let how = ["--target-on", "here", "--load-on", "here", "--no-report"];
+    assert_eq!(weft("epoll", run(&plan, &out, &how)).code, Some(0));
+    let skipped = records(&out);
+    let why = skipped.iter().find_map(|record| record.status.reason()).expect("a reason");
+    assert!(why.contains("--load-on A,A"), "{why}");
+    fs::remove_dir_all(&out).expect("a folder");
+    let how = ["--target-on", "here", "--load-on", "here,here", "--no-report"];
+    let ran = weft("epoll", run(&plan, &out, &how));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let records = records(&out);
+    let of = |role: Role| {
+        let record = records.iter().find(|record| record.role == role).expect("a record");
+        assert_eq!(record.status, Status::Measured, "{}", record.cell);
+        let cpus = record.host.as_ref().expect("its host").cpus.clone();
+        let served = record.target.as_ref().expect("its target").served.clone();
+        let targets: Vec<usize> = served.iter().map(|served| served.target).collect();
+        (cpus, targets)
+    };
+    let ((one, its), (other, others)) = (of(Role::Foreground), of(Role::Background));
+    assert!(one == other && one.len() == 1, "{one:?} {other:?}");
+    assert!(its != others && !its.is_empty() && !others.is_empty(), "{its:?} {others:?}");
+}
+
 #[test]
 fn tenants_of_a_target_are_hosts_at_two_places_that_count_together() {
     let folder = Folder::new("tenants");
     let place = agent_after(&folder, "neighbour.sh", "");
-    let body = "kind = \"interference\"\n[axes]\nload_percent = [30]\nforeground = [\"l\"]\n\
-                [fixed]\ntransport = \"tcp\"\ntarget_idle_poll_us = 0\nhost_polling = \"sleep\"\n\
-                [interference]\nshared = \"target\"\n\
-                background = { depth = 4, rate_process = \"fixed\" }\n\
-                [interference.foreground]\nl = { depth = 1 }\n";
-    let (plan, out) = (plan(&folder, body), folder.path("out"));
+    let (plan, out) = (plan(&folder, &tenants_that_share("target")), folder.path("out"));
     let one = ["--target-on", "here", "--load-on", "here", "--no-report"];
     assert_eq!(weft("epoll", run(&plan, &out, &one)).code, Some(0));
     let skipped = records(&out);

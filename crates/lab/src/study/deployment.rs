@@ -311,15 +311,11 @@ impl Planner<'_> {
         let cpus = &self.capabilities.cpus;
         if let Some(load_cpus) = self.capabilities.load_cpus() {
             let tenants = matches!(cell.role, Role::Alone | Role::Foreground | Role::Background);
-            if tenants && self.shared(cell) == Some(Shared::Target) {
+            if let Some(shared) = self.shared(cell).filter(|_| tenants) {
                 let apart = self.capabilities.apart.as_ref();
                 let together = apart.is_some_and(|apart| apart.same_load_machine);
                 let loads = matrix::background_cores(self.plan, self.capabilities);
-                let roles = roles::tenants(load_cpus, together, loads);
-                return Ok(Roles {
-                    targets: vec![cpus.iter().copied().take(1).collect()],
-                    ..roles
-                });
+                return Ok(roles::tenants(shared, load_cpus, cpus, together, loads));
             }
             let (host, target) = match (cell.role, self.shared(cell)) {
                 (Role::Saturation, Some(Shared::Host)) => (1, cpus.len().min(2)),

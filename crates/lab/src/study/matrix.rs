@@ -368,10 +368,11 @@ fn applied_cores(plan: &Plan, role: Role, capabilities: &Capabilities) -> Option
     let wanted = background_cores(plan, capabilities);
     let loads_cpus = capabilities.load_cpus();
     let has = match (role, loads_cpus) {
-        (Role::Background, Some(cpus)) => {
+        (Role::Background, Some(load)) => {
             let together = capabilities.apart.as_ref().is_some_and(|apart| apart.same_load_machine);
-            roles::tenants(cpus, together, wanted).background.len()
+            roles::tenants(shared, load, cpus, together, wanted).background.len()
         }
+        (Role::Saturation, Some(_)) if shared == Shared::Host => 1,
         (Role::Saturation, Some(cpus)) => cpus.len().min(2),
         (Role::Background, None) => roles::interference(cpus, shared, wanted).background.len(),
         (Role::Saturation, None) => roles::saturation(cpus, shared).host.len(),
@@ -546,16 +547,17 @@ fn tenants_together(
 ) -> Option<&'static str> {
     let shared = plan.interference.as_ref().map(|section| section.shared);
     match shared {
-        Some(Shared::Target) if role != Role::Alone && is_network(configuration) => {
+        Some(_) if role != Role::Alone && is_network(configuration) => {
             Some("the link without storage is measured on one machine, without --target-on")
         }
         Some(Shared::Target) if apart.loads < 2 => {
             Some("the tenants are hosts at two places: --load-on A,B")
         }
-        Some(Shared::Target) => None,
-        Some(Shared::Host) | None => {
-            Some("tenants of one host's processor are measured on one machine, without --target-on")
+        Some(Shared::Host) if apart.loads < 2 || !apart.same_load_machine => {
+            Some("the tenants of a host's processor are two loads of one machine: --load-on A,A")
         }
+        Some(Shared::Target | Shared::Host) => None,
+        None => Some("a tenant shares a processor, and the plan does not say which"),
     }
 }
 

@@ -67,18 +67,34 @@ pub fn apart(
     Ok(Roles { host, targets, ..Roles::default() })
 }
 
-/// Two tenants of a target with one processor, which are hosts of their own: the foreground has one
-/// processor, the background so many. If they are on one machine (`together`), they have different
-/// ones while there are enough.
+/// Two tenants that share a processor of one side, which are hosts of their own, and a target on
+/// another machine. Of a target's processor the foreground has one of its own, the background so
+/// many; if they are on one machine (`together`), they have different ones while there are enough.
+/// Of a host's processor they are on one machine, and each has a target.
 #[must_use]
-pub fn tenants(load_cpus: &[usize], together: bool, background: usize) -> Roles {
-    let shared = together && load_cpus.len() < 1 + background;
-    let skip = usize::from(together && load_cpus.len() > 1);
-    Roles {
-        host: taken(load_cpus, 0, 1),
-        background: taken(load_cpus, skip, background),
-        targets: Vec::new(),
-        shared,
+pub fn tenants(
+    which: Shared,
+    load_cpus: &[usize],
+    target_cpus: &[usize],
+    together: bool,
+    background: usize,
+) -> Roles {
+    let one = taken(load_cpus, 0, 1);
+    match which {
+        Shared::Host => {
+            let skip = usize::from(target_cpus.len() > 1);
+            let targets = vec![taken(target_cpus, 0, 1), taken(target_cpus, skip, 1)];
+            Roles { host: one.clone(), background: one, targets, shared: skip == 0 }
+        }
+        Shared::Target => {
+            let skip = usize::from(together && load_cpus.len() > 1);
+            Roles {
+                host: one,
+                background: taken(load_cpus, skip, background),
+                targets: vec![taken(target_cpus, 0, 1)],
+                shared: together && load_cpus.len() < 1 + background,
+            }
+        }
     }
 }
 
@@ -183,6 +199,19 @@ mod tests {
         let target = interference(EIGHT, Shared::Target, 1);
         assert_eq!((target.host, target.background), (vec![1], vec![2]));
         assert_eq!(target.targets, [vec![0]]);
+    }
+
+    #[test]
+    fn tenants_on_machines_apart_from_their_targets_share_one_side_only() {
+        let host = tenants(Shared::Host, EIGHT, TWO, true, 1);
+        assert_eq!((host.host, host.background, host.shared), (vec![0], vec![0], false));
+        assert_eq!(host.targets, [[0], [1]]);
+        assert!(tenants(Shared::Host, EIGHT, &[0], true, 1).shared);
+        let target = tenants(Shared::Target, EIGHT, TWO, true, 2);
+        assert_eq!((target.host, target.background), (vec![0], vec![1, 2]));
+        assert_eq!((target.targets, target.shared), (vec![vec![0]], false));
+        assert!(tenants(Shared::Target, TWO, TWO, true, 2).shared);
+        assert!(!tenants(Shared::Target, TWO, TWO, false, 2).shared);
     }
 
     #[test]

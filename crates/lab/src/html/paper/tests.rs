@@ -278,9 +278,11 @@ fn printed() -> Vec<(Plan, Option<Apart>)> {
             let names: Vec<String> = names.map(|name| name.trim().to_owned()).collect();
             let words: Vec<&str> = command.split_whitespace().collect();
             let loads = words.windows(2).find(|pair| pair[0] == "--load-on");
+            let loads: Vec<&str> = loads.map_or(vec![""], |pair| pair[1].split(',').collect());
             let apart = command.contains("--site").then(|| Apart {
                 load_cpus: (0..28).collect(),
-                loads: loads.map_or(1, |pair| pair[1].split(',').count()),
+                loads: loads.len(),
+                same_load_machine: loads[1..].contains(&loads[0]),
                 local: true,
                 links: names.into_iter().map(|link| (link, true)).collect(),
                 ..Apart::default()
