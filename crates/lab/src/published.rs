@@ -105,6 +105,23 @@ impl Published {
 }
 
 impl PublishedResult {
+    /// Our metric of it; none if it is made of several numbers.
+    pub(crate) fn ours(&self) -> Option<&str> {
+        Some(match self.metric.as_str() {
+            "iops" | "iops_max" => "iops",
+            "iops_saturation" => "saturation",
+            "bandwidth" | "bandwidth_peak" => "bandwidth",
+            "lat_mean" => "mean",
+            "lat_added" => "delta",
+            "concurrency_max" => "concurrency",
+            "latency_interference" => "latency-interference",
+            "throughput_sustained" => "throughput-sustained",
+            "host_cpu" => "host-machine-cpu",
+            "target_cpu" => "target-machine-cpu",
+            percentile => percentile.strip_prefix("lat_")?,
+        })
+    }
+
     /// The number in the units of this crate: nanoseconds, bytes a second, requests a second;
     /// shares and factors unchanged, percentages in percent.
     #[must_use]

@@ -307,9 +307,8 @@ impl<'a> Group<'a> {
 
     /// Published numbers of the group's settings, if they have a place on the axis.
     fn overlay(&self, metric: &Metric) -> Vec<Series> {
-        let theirs = published_names(metric);
         let mut series: Vec<Series> = Vec::new();
-        for result in self.published.iter().filter(|of| theirs.contains(&of.metric.as_str())) {
+        for result in self.published.iter().filter(|of| of.ours() == Some(&metric.name)) {
             let Some(x) = self.place_of_published(result).filter(|_| self.has(result)) else {
                 continue;
             };
@@ -593,29 +592,6 @@ impl<'a> Group<'a> {
             about_cpu: metrics.iter().any(Metric::is_cpu),
             content: Content::Table(Grid { head, rows: rows.collect() }),
         })
-    }
-}
-
-/// How publications call a metric.
-fn published_names(metric: &Metric) -> Vec<&'static str> {
-    match metric.name.as_str() {
-        "latency-interference" => vec!["latency_interference"],
-        "throughput-sustained" => vec!["throughput_sustained"],
-        "concurrency" => vec!["concurrency_max"],
-        "iops" => vec!["iops", "iops_max"],
-        "saturation" => vec!["iops_saturation"],
-        "bandwidth" => vec!["bandwidth", "bandwidth_peak"],
-        "delta" => vec!["lat_added"],
-        "host-machine-cpu" => vec!["host_cpu"],
-        "target-machine-cpu" => vec!["target_cpu"],
-        "mean" => vec!["lat_mean"],
-        "p20" => vec!["lat_p20"],
-        "p50" => vec!["lat_p50"],
-        "p80" => vec!["lat_p80"],
-        "p90" => vec!["lat_p90"],
-        "p95" => vec!["lat_p95"],
-        "p99" => vec!["lat_p99"],
-        _ => Vec::new(),
     }
 }
 

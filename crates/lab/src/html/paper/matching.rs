@@ -284,7 +284,7 @@ impl<'a> Sought<'a> {
                 }
                 processors(metric, cells, candidates)
             }
-            metric => plain(metric, cells, candidates),
+            _ => plain(result, cells, candidates),
         };
         let is_value = |value: &f64| value.is_finite();
         value
@@ -376,18 +376,14 @@ fn nearest(result: &PublishedResult, candidates: &mut Vec<&Cell>) -> Vec<String>
 
 /// The metric of a number that is relative to another cell.
 fn relative(result: &PublishedResult) -> Option<Metric> {
-    let name = match result.metric.as_str() {
-        "lat_added" => "delta",
-        "concurrency_max" => "concurrency",
-        "latency_interference" => "latency-interference",
-        "throughput_sustained" => "throughput-sustained",
-        _ => return None,
-    };
-    Metric::named(name)
+    const NAMES: [&str; 4] =
+        ["delta", "concurrency", "latency-interference", "throughput-sustained"];
+    Metric::named(result.ours().filter(|name| NAMES.contains(name))?)
 }
 
 /// A number of the candidates alone.
-fn plain(metric: &str, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
+fn plain(result: &PublishedResult, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
+    let metric = result.metric.as_str();
     let read = |name: &str, cell: &Cell| -> Option<f64> {
         match Metric::named(name)?.read(cells, cell) {
             Reading::Is(estimate) => Some(estimate.mean),
@@ -400,17 +396,11 @@ fn plain(metric: &str, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
     let most = |name: &str| all(name).into_iter().reduce(f64::max);
     let first = |name: &str| candidates.iter().find_map(|cell| read(name, cell));
     match metric {
-        "iops" | "iops_max" => most("iops"),
         "iops_min" => all("iops").into_iter().reduce(f64::min),
-        "iops_saturation" => first("saturation"),
-        "bandwidth" | "bandwidth_peak" => most("bandwidth"),
         "latency" => {
             let at_depth_1 = |cell: &&&Cell| cell.value(key::DEPTH) == Some(&Value::from(1u64));
             candidates.iter().filter(at_depth_1).find_map(|cell| read("mean", cell))
         }
-        "lat_mean" => first("mean"),
-        "lat_added" => first("delta"),
-        "concurrency_max" => most("concurrency"),
         "latency_interference" => most("latency-interference"),
         "throughput_sustained" => all("throughput-sustained").into_iter().reduce(f64::min),
         "bs_at_near_peak" => reaches(cells, candidates, key::BLOCK_BYTES, "bandwidth"),
@@ -422,8 +412,8 @@ fn plain(metric: &str, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
             idle_poll(metric, cells, candidates)
         }
         _ => {
-            let percentile = metric.strip_prefix("lat_")?;
-            first(percentile)
+            let name = result.ours()?;
+            if Metric::named(name)?.is_rate() { most(name) } else { first(name) }
         }
     }
 }
