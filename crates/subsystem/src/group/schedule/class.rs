@@ -105,19 +105,31 @@ pub(crate) struct QueueClass {
     grant: ClassSource,
     /// Its connection, and whose it is.
     place: ExpressCandidate,
-    is_express: bool,
-    /// It has a place among those without a rule.
-    has_place: bool,
-    /// It waits for one.
-    is_waiting: bool,
-    /// Its connection cannot be.
-    is_excluded: bool,
+    state: ClassState,
     /// When it was last served as an express queue, or became one.
     served_at: Duration,
     /// Since when it has behaved as an express queue.
     since: Duration,
     /// What others see of it.
     shown: Arc<ClassWord>,
+}
+
+/// How far a queue is on its way to be express, and back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClassState {
+    /// It is served in its turn.
+    Ordinary,
+    /// So it is, and it waits for a place among those without a rule.
+    Waiting,
+    /// It has got a place, and is express next.
+    Entering,
+    Express,
+    /// It is express, and no longer next: it may wait for another place already.
+    Leaving {
+        is_waiting: bool,
+    },
+    /// Its connection cannot be express.
+    Excluded,
 }
 
 impl Express {
@@ -271,10 +283,7 @@ impl QueueClass {
                 host: host.into(),
                 is_ruled: matches!(grant, ClassSource::Rule(..)),
             },
-            is_express: false,
-            has_place: false,
-            is_waiting: false,
-            is_excluded: false,
+            state: ClassState::Ordinary,
             served_at: Duration::ZERO,
             since: now,
             shown: Arc::default(),
@@ -287,8 +296,12 @@ impl QueueClass {
     pub(crate) fn regrant(&mut self, grant: ClassSource, group: &mut Express) {
         self.grant = grant;
         self.place.is_ruled = matches!(grant, ClassSource::Rule(..));
-        self.has_place = self.is_express && !self.place.is_ruled;
         self.wait_no_longer(group);
+        self.state = match self.state {
+            ClassState::Entering => ClassState::Ordinary,
+            ClassState::Leaving { .. } => ClassState::Express,
+            other => other,
+        };
         let (connection, is_ruled) = (self.place.connection, self.place.is_ruled);
         let own = group.queues.iter_mut().find(|place| place.connection == connection);
         own.into_iter().for_each(|place| place.is_ruled = is_ruled);
@@ -311,7 +324,7 @@ impl QueueClass {
 
     /// Whether it is express.
     pub(crate) const fn is_express(&self) -> bool {
-        self.is_express
+        matches!(self.state, ClassState::Express | ClassState::Leaving { .. })
     }
 
     /// A command of so many bytes begins, with which the queue has this many in flight.
@@ -341,32 +354,41 @@ impl QueueClass {
     /// one.
     #[inline]
     pub(crate) fn is_to_change(&mut self, group: &mut Express, now: Duration) -> bool {
-        if !self.is_wanted(group, now) || self.is_excluded {
-            self.has_place = false;
+        if !self.is_wanted(group, now) {
             self.wait_no_longer(group);
+            self.state = match self.state {
+                ClassState::Entering => ClassState::Ordinary,
+                ClassState::Express => ClassState::Leaving { is_waiting: false },
+                other => other,
+            };
             return self.is_express();
         }
-        if self.place.is_ruled || self.has_place {
-            return !self.is_express();
+        match self.state {
+            ClassState::Ordinary if self.place.is_ruled || group.has_free_place() => true,
+            ClassState::Ordinary => {
+                self.state = ClassState::Waiting;
+                group.waiting.push_back(self.place.clone());
+                false
+            }
+            ClassState::Leaving { .. } if self.place.is_ruled => {
+                self.state = ClassState::Express;
+                false
+            }
+            ClassState::Entering | ClassState::Leaving { .. } => true,
+            ClassState::Waiting | ClassState::Express | ClassState::Excluded => false,
         }
-        // One that is express gives its place to another one.
-        let is_to_change = self.is_express() || group.has_free_place();
-        if !is_to_change && !std::mem::replace(&mut self.is_waiting, true) {
-            group.waiting.push_back(self.place.clone());
-        }
-        is_to_change
     }
 
     /// It has become express, or is so no longer, if that was possible.
     pub(crate) fn changed(&mut self, group: &mut Express, is_done: bool, now: Duration) {
-        self.is_excluded |= !is_done;
-        if self.is_express() {
+        if !is_done {
+            self.end(group);
+        } else if self.is_express() {
             self.leave(group);
-        } else if is_done {
+        } else {
             self.served_at = now;
-            self.has_place = !self.place.is_ruled;
+            self.state = ClassState::Express;
             group.queues.push(self.place.clone());
-            self.is_express = true;
         }
         self.show(group);
     }
@@ -378,27 +400,40 @@ impl QueueClass {
 
     /// It has its turn among those without a rule, or waits for the next one.
     pub(crate) const fn set_place(&mut self, is_given: bool) {
-        (self.has_place, self.is_waiting) = (is_given, !is_given);
+        self.state = match (self.state, is_given) {
+            (ClassState::Excluded, _) => ClassState::Excluded,
+            (ClassState::Express | ClassState::Leaving { .. }, true) => ClassState::Express,
+            (ClassState::Express | ClassState::Leaving { .. }, false) => {
+                ClassState::Leaving { is_waiting: true }
+            }
+            (_, true) => ClassState::Entering,
+            (_, false) => ClassState::Waiting,
+        };
     }
 
-    /// Its connection is closed.
+    /// Its connection is closed, or cannot be express.
     pub(crate) fn end(&mut self, group: &mut Express) {
-        self.leave(group);
         self.wait_no_longer(group);
-        self.is_excluded = true;
+        self.leave(group);
+        self.state = ClassState::Excluded;
     }
 
     fn wait_no_longer(&mut self, group: &mut Express) {
-        if std::mem::take(&mut self.is_waiting) {
-            group.waiting.retain(|place| place.connection != self.place.connection);
-        }
+        self.state = match self.state {
+            ClassState::Waiting => ClassState::Ordinary,
+            ClassState::Leaving { is_waiting: true } => ClassState::Leaving { is_waiting: false },
+            _ => return,
+        };
+        group.waiting.retain(|place| place.connection != self.place.connection);
     }
 
     fn leave(&mut self, group: &mut Express) {
-        self.has_place = false;
-        if std::mem::take(&mut self.is_express) {
-            group.queues.retain(|place| place.connection != self.place.connection);
-        }
+        self.state = match self.state {
+            ClassState::Express | ClassState::Leaving { is_waiting: false } => ClassState::Ordinary,
+            ClassState::Leaving { is_waiting: true } => ClassState::Waiting,
+            _ => return,
+        };
+        group.queues.retain(|place| place.connection != self.place.connection);
     }
 
     /// Whether it is to be express, if there is a place.
@@ -637,8 +672,10 @@ mod tests {
             if turn == 0 {
                 let quiet = &mut queues[202];
                 quiet.since = us(1_000_000);
-                assert!(quiet.is_waiting && !quiet.is_to_change(&mut group, us(5000)));
-                assert!(!quiet.is_waiting && group.waiting.len() == 200 - QUEUES_MAX + 1);
+                assert_eq!(quiet.state, ClassState::Waiting);
+                assert!(!quiet.is_to_change(&mut group, us(5000)));
+                assert_eq!(quiet.state, ClassState::Ordinary);
+                assert_eq!(group.waiting.len(), 200 - QUEUES_MAX + 1);
             }
             give_turns(&mut queues, &mut group, us(5000));
             assert_eq!(group.queues(), QUEUES_MAX);
