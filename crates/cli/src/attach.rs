@@ -8,6 +8,7 @@ mod parameters;
 mod queue;
 pub(crate) mod tools;
 
+use crate::limits::ATTACH_REQUEST_BYTES_MAX;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,9 +34,6 @@ use crate::output::Format;
 use crate::service_manager::tell_manager;
 use crate::values::{Driver, PollingMode};
 use crate::{output, signals};
-
-/// Most bytes of a request: the kernel splits longer ones.
-const REQUEST_BYTES_MAX: u32 = 512 << 10;
 
 /// Queues, unless a number is given.
 pub(crate) const QUEUES_DEFAULT: u16 = 4;
@@ -147,7 +145,7 @@ impl AttachedDevice {
     ) -> Result<Self, Failure> {
         let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
         let geometry = driven.factory.geometry();
-        let wanted = parameters(&geometry, REQUEST_BYTES_MAX).map_err(Failure::Because)?;
+        let wanted = parameters(&geometry, ATTACH_REQUEST_BYTES_MAX).map_err(Failure::Because)?;
         let own = mark(&driven.factory.identity());
         let granted = driven.io_queues().unwrap_or(1);
         let (info, sectors) = match options.recover {
@@ -384,7 +382,7 @@ fn add(
         id: options.id.unwrap_or(u32::MAX),
         queues,
         depth: options.queue_depth,
-        request_bytes_max: REQUEST_BYTES_MAX,
+        request_bytes_max: ATTACH_REQUEST_BYTES_MAX,
         features: own,
         mark,
         ..DeviceInfo::default()

@@ -10,6 +10,7 @@ pub(crate) mod session;
 mod told;
 mod visibility;
 
+use crate::limits::CONTROL_TIMEOUT;
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 use serde::Serialize;
@@ -20,8 +21,8 @@ use weft_rpc::{CallError, Code};
 use weft_target::config::Listen;
 
 use self::session::{
-    ControlledTarget, Session, TIMEOUT, addresses, as_address, as_text, as_text_of, list, shown,
-    strings, text,
+    ControlledTarget, Session, addresses, as_address, as_text, as_text_of, list, shown, strings,
+    text,
 };
 use crate::failure::Failure;
 use crate::output::Format;
@@ -367,7 +368,7 @@ struct LimitedCommands {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let client = options.target.connect(TIMEOUT)?;
+    let client = options.target.connect(CONTROL_TIMEOUT)?;
     let json = options.json || options.output_format == Format::Json;
     let mut session = Session { client, json };
     match &options.noun {

@@ -38,6 +38,7 @@ mod floor;
 mod flush;
 mod identify;
 mod key;
+mod limits;
 mod list;
 mod log_page;
 mod logging;

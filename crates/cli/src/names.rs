@@ -3,17 +3,14 @@
 //! A shell calls this program for each completion; the target that is meant is the one of the words
 //! so far, or that of the variables of `weft ctl`.
 
+use crate::limits::COMPLETION_TIMEOUT;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap_complete::CompletionCandidate;
 use serde_json::Value;
 use weft_rpc::Client;
 
 use crate::ctl::session::{ControlledTarget, addresses, list, text};
-
-/// A completion that takes longer is in the way.
-const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Subsystems, by NQN.
 pub(crate) fn subsystems() -> Vec<CompletionCandidate> {
@@ -94,7 +91,7 @@ fn call(method: &str) -> Option<Value> {
 fn client() -> Option<Client> {
     let control = word_after("--control");
     let control_token_file = word_after("--control-token-file").map(PathBuf::from);
-    ControlledTarget { control, control_token_file }.connect(TIMEOUT).ok()
+    ControlledTarget { control, control_token_file }.connect(COMPLETION_TIMEOUT).ok()
 }
 
 /// The value of a flag among the words.

@@ -3,6 +3,7 @@
 mod keys;
 mod view;
 
+use crate::limits::CONTROL_TIMEOUT;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -88,7 +89,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let mut client = options.target.connect(session::TIMEOUT)?;
+    let mut client = options.target.connect(CONTROL_TIMEOUT)?;
     let read = |client: &mut Client| client.call::<GetStatistics>(&()).map_err(Failure::because);
     let mut before = read(&mut client)?;
     let is_live = !options.once && !options.is_json() && output::columns().is_some();

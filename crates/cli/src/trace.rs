@@ -3,6 +3,7 @@
 //! The file is Chrome's JSON trace format, which Perfetto reads: a process is a queue, a thread one
 //! of the commands that it has at a time, and a command is a slice with its parts as slices in it.
 
+use crate::limits::{CONTROL_TIMEOUT, TRACE_PATIENCE};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::fs::File;
@@ -22,9 +23,6 @@ use crate::output;
 
 /// How often a trace is asked for that should be over: its groups end one by one.
 const RETRY: Duration = Duration::from_millis(20);
-
-/// How long after its end, which every group sees to by itself, a trace may come.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Default name of the file.
 const TRACE: &str = "trace.json";
@@ -66,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.output.is_none() {
         output::check_free(path, "--output")?;
     }
-    let mut client = options.target.connect(session::TIMEOUT)?;
+    let mut client = options.target.connect(CONTROL_TIMEOUT)?;
     // A file that cannot be written is told before the trace.
     let failure = |error| Failure::io("write", &path.display(), &error);
     let file = File::create(path).map_err(failure)?;
@@ -85,7 +83,7 @@ fn read(client: &mut Client) -> Result<Vec<Group>, Failure> {
     let mut waited = Duration::ZERO;
     loop {
         let Some(part) = client.call::<ReadTrace>(&()).map_err(Failure::because)? else {
-            if waited >= PATIENCE {
+            if waited >= TRACE_PATIENCE {
                 return Err(Failure::because("a poll group has not ended its trace"));
             }
             waited += RETRY;

@@ -42,8 +42,8 @@ use weft_nvme::{Command, Completion, Nqn, Status};
 
 use crate::connect::{ConnectError, ConnectRequest, queue_entries_max};
 use crate::discovery::DiscoveryLogPage;
+use crate::limits;
 use crate::queue::{CommandError, ControllerShared, ErrorRecord, Head, QueueGrant, QueueShared};
-use crate::rdma;
 use crate::registration::Change;
 use crate::subsystem::{Listing, SubsystemView};
 
@@ -347,7 +347,7 @@ impl Controller {
 
     /// Entries of the longest I/O queue.
     fn queue_entries_max(&self) -> u16 {
-        let most = if self.rdma { rdma::QUEUE_ENTRIES_MAX } else { u16::MAX };
+        let most = if self.rdma { limits::RDMA_QUEUE_ENTRIES_MAX } else { u16::MAX };
         queue_entries_max(&self.view).min(most)
     }
 

@@ -25,6 +25,7 @@ mod counters;
 pub mod discovery;
 pub mod host;
 pub mod keys;
+pub mod limits;
 mod namespaces;
 pub mod persistent;
 pub mod queue;

@@ -7,9 +7,6 @@ use std::sync::Arc;
 
 use weft_nvme::Nqn;
 
-/// The largest Namespace Identifier of a subsystem: what `nvmetcli` allows.
-pub const NSID_MAX: u32 = 8192;
-
 /// One namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamespaceView {

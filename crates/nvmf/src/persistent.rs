@@ -1,5 +1,6 @@
 //! The Persistent Event Log of a subsystem: what has happened to it, across resets and restarts.
 
+use crate::limits::{EVENT_CONTROLLERS_MAX, EVENT_FLOOD_MS, EVENTS_OF_TYPE_MAX};
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,14 +16,6 @@ use weft_nvme::wire::{Text, U16, U32, U64};
 /// The largest log page, in units of 64 KiB (PELS): beyond it the oldest events go.
 pub(crate) const LOG_64K: u32 = 1;
 const EVENT_BYTES_MAX: usize = LOG_64K as usize * 65536 - PersistentEventHeader::SIZE;
-
-/// Events of one type that are recorded within a minute; further ones are not, so that a host
-/// that repeats something does not drive everything else out of the log.
-const OF_A_TYPE_MAX: usize = 100;
-const FLOOD_MS: u64 = 60_000;
-
-/// Controllers that a Power-on or Reset event names.
-const CONTROLLERS_MAX: usize = 64;
 
 /// Code of an NVM Subsystem Hardware Error event: Critical Warning Condition.
 const CRITICAL_WARNING: u16 = 6;
@@ -157,7 +150,7 @@ impl EventLog {
     ) {
         let mut data = Text::<8>::new(firmware).bytes().to_vec();
         let power_cycles = u32::try_from(self.power_cycles()).unwrap_or(u32::MAX);
-        for controller_id in controllers.iter().take(CONTROLLERS_MAX) {
+        for controller_id in controllers.iter().take(EVENT_CONTROLLERS_MAX) {
             let reset = ControllerReset {
                 controller_id: U16::new(*controller_id),
                 power_cycles: U32::new(power_cycles),
@@ -262,8 +255,8 @@ impl LogState {
     fn is_flooded(&self, next: &PersistentEvent) -> bool {
         let time = |event: &PersistentEvent| Timestamp(event.timestamp.get()).milliseconds();
         let events = self.newest_first.iter().filter_map(|bytes| PersistentEvent::read(bytes).ok());
-        let recent = events.take_while(|event| time(next).abs_diff(time(event)) < FLOOD_MS);
-        recent.filter(|event| event.kind == next.kind).count() >= OF_A_TYPE_MAX
+        let recent = events.take_while(|event| time(next).abs_diff(time(event)) < EVENT_FLOOD_MS);
+        recent.filter(|event| event.kind == next.kind).count() >= EVENTS_OF_TYPE_MAX
     }
 
     fn push(&mut self, event: Arc<[u8]>) {
@@ -321,7 +314,7 @@ mod tests {
             log.record_reset("0.1", &[1], Some(ORIGIN), second(number));
         }
         log.record_feature([0x84, 1], ORIGIN, second(0));
-        assert_eq!(kinds(&log).len(), 1 + OF_A_TYPE_MAX + 1);
+        assert_eq!(kinds(&log).len(), 1 + EVENTS_OF_TYPE_MAX + 1);
         log.record_reset("0.1", &[1], Some(ORIGIN), Duration::from_secs(62));
         assert_eq!(kinds(&log)[0], PersistentEventType::POWER_ON_OR_RESET, "a minute later");
         let last = log.kept().events.pop().expect("the first one");

@@ -33,8 +33,8 @@ use crate::subsystem::{Namespaces, SubsystemLimits, SubsystemView};
 pub(crate) use copy::COPY_FORMATS;
 pub use copy::{CopyError, CopyRange};
 pub use device::{DeviceCommand, DeviceOperation, Transfer};
+pub(crate) use shared::ErrorRecord;
 pub use shared::{ControllerShared, QueueShared};
-pub(crate) use shared::{ERROR_ENTRIES, ErrorRecord};
 
 /// A queue that a controller granted to a connection: what [`IoQueue::new`] needs, on whichever
 /// reactor.

@@ -11,12 +11,4 @@ mod connect;
 mod data;
 
 pub use connect::{QUEUE_ENTRIES_MIN, Refusal, Reply, Request};
-pub use data::{Data, REMOTE_DESCRIPTORS_MAX, Remote, RemoteTransfer, data_of};
-
-/// In-capsule data that an I/O queue takes at most: it costs memory for every entry of the queue,
-/// used or not. As much as the targets of Linux and SPDK take unless configured otherwise.
-pub const IN_CAPSULE_BYTES_MAX: u32 = 4096;
-
-/// Entries of the longest I/O queue, each with its posted receive, used or not: 1 MiB of in-capsule
-/// data for a queue. As many as Linux allows over RDMA (`NVME_RDMA_MAX_QUEUE_SIZE`).
-pub const QUEUE_ENTRIES_MAX: u16 = 256;
+pub use data::{Data, Remote, RemoteTransfer, data_of};

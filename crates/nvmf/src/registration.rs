@@ -4,6 +4,7 @@
 //! Registrations belong to the host that sent them: no other one can change them. They are bounded,
 //! and end some time after their host's association unless it registers again.
 
+use crate::limits::{ATTRIBUTE_BYTES_MAX, REGISTRATIONS_MAX, REGISTRATIONS_OF_HOST_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -17,25 +18,12 @@ use weft_nvme::log_page::DiscoveryEntry;
 use weft_nvme::wire::{Text, U16, U32, U64};
 use weft_nvme::{AdminOpcode, Command, Nqn, Status, Wire};
 
-/// Most bytes of one command's data.
-pub const DATA_BYTES_MAX: u32 = 256 << 10;
-
-/// Most entries of one host.
-pub const ENTRIES_OF_HOST_MAX: usize = 256;
-
-/// Most entries of all hosts.
-pub const ENTRIES_MAX: usize = 4096;
-
 /// How long registrations stay when the association of their host has ended.
 pub const GRACE: Duration = Duration::from_secs(60);
 
 /// Bytes of a basic entry, and of an extended one without attributes.
 const BASIC_BYTES: usize = DiscoveryEntry::SIZE;
 const EXTENDED_BYTES: usize = RegisteredEntry::EXTENDED_BYTES_MIN;
-
-/// Most bytes of the attributes of an entry: a host identifier, two labels, and as much again and
-/// more of a vendor's. With the bounds above, 20 MiB are registered at most.
-const ATTRIBUTE_BYTES_MAX: usize = 4096;
 
 /// Most bytes of an admin label.
 pub const LABEL_BYTES_MAX: usize = 256;
@@ -402,7 +390,7 @@ impl<A: Copy + Ord> Registrations<A> {
         records.retain(|_, record| !record.entries.is_empty());
         let (had, has) = (len(&before), len(&records));
         let all = self.entries - had + has;
-        if has > had && (has > ENTRIES_OF_HOST_MAX || all > ENTRIES_MAX) {
+        if has > had && (has > REGISTRATIONS_OF_HOST_MAX || all > REGISTRATIONS_MAX) {
             return Err(Status::INSUFFICIENT_DISCOVERY_RESOURCES);
         }
         self.entries = all;

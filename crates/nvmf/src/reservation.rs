@@ -8,6 +8,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use crate::limits::REGISTRANTS_MAX;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,9 +24,6 @@ pub use table::{HostAccess, ReservationTable};
 
 /// A Host Identifier, which is what registers.
 pub type HostId = [u8; 16];
-
-/// Most registrants of a namespace: hosts may come with any number of identifiers.
-const REGISTRANTS_MAX: usize = 1024;
 
 const CONFLICT: Status = Status::RESERVATION_CONFLICT.with_dnr();
 const FIELD: Status = Status::INVALID_FIELD.with_dnr();

@@ -18,9 +18,7 @@ use crate::ana::{AnaView, refusal};
 use crate::auth::Policy;
 pub use crate::counters::{DeviceTimes, IoCounters, TimedKind, Totals};
 use crate::discovery::DiscoveryView;
-pub use crate::namespaces::{
-    NSID_MAX, NamespaceCapabilities, NamespaceHints, NamespaceView, Namespaces,
-};
+pub use crate::namespaces::{NamespaceCapabilities, NamespaceHints, NamespaceView, Namespaces};
 use crate::persistent::EventLog;
 use crate::reservation::ReservationTable;
 use crate::visibility::Visibility;
@@ -201,9 +199,6 @@ impl SubsystemLimits {
         u16::try_from(self.keep_alive_granularity_ms / 100).unwrap_or(u16::MAX).max(1)
     }
 }
-
-/// Source ranges of one Copy (MSRC and one): their list is a page.
-pub(crate) const COPY_RANGES_MAX: u16 = 128;
 
 /// The limits of Copy, in bytes.
 #[derive(Debug, Clone, Copy)]

@@ -59,7 +59,8 @@ pub use qos::{QOS_WEIGHT_DEFAULT, QOS_WEIGHT_MAX, QosClass, QosRule, replaced_ke
 pub use rate_limit::{BdevLimits, RateLimit, RateLimitedCommands};
 pub use state::State;
 pub use subsystem::{HostNamespaces, Namespace, Subsystem};
-pub use weft_nvmf::subsystem::{ControllerModel, NSID_MAX};
+pub use weft_nvmf::limits::NSID_MAX;
+pub use weft_nvmf::subsystem::ControllerModel;
 
 use std::fmt;
 use std::path::PathBuf;

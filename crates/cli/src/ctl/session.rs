@@ -21,9 +21,6 @@ const VARIABLE: &str = "WEFT_CONTROL";
 /// The environment variable with its token file.
 const TOKEN_VARIABLE: &str = "WEFT_CONTROL_TOKEN_FILE";
 
-/// How long an answer may take: a change waits for every poll group.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
-
 /// The target that is meant.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ControlledTarget {

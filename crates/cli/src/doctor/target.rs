@@ -1,5 +1,6 @@
 //! What is to be found at a running target, by two looks through its control socket.
 
+use crate::limits::CONTROL_TIMEOUT;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -76,7 +77,7 @@ impl Observation {
 
 impl Observations {
     pub(super) fn collect(target: &ControlledTarget) -> Result<Self, Failure> {
-        let mut client = target.connect(session::TIMEOUT)?;
+        let mut client = target.connect(CONTROL_TIMEOUT)?;
         let mut call = |method| client.call_named(method, Value::Null).map_err(Failure::because);
         let subsystems = call("nvmf_get_subsystems")?;
         let bdevs = call("bdev_get_bdevs")?;

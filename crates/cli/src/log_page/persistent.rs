@@ -1,5 +1,6 @@
 //! The Persistent Event Log.
 
+use crate::limits::PERSISTENT_LOG_BYTES_MAX;
 use weft_nvme::Wire;
 use weft_nvme::feature::FeatureId;
 use weft_nvme::log_page::{
@@ -11,9 +12,6 @@ use weft_nvme::wire::{Text, U16, U32};
 use super::{Page, short};
 use crate::failure::Failure;
 use crate::fields::{Field, code_meaning, hex, meaning, plain, wide};
-
-/// Most bytes of a log that are read.
-const LENGTH_MAX: u64 = 16 << 20;
 
 /// Bytes of the header.
 const HEADER: u32 = 512;
@@ -46,8 +44,10 @@ fn read_events(
     get: impl Fn(PersistentEventAction, u32, u64) -> Result<Vec<u8>, Failure>,
 ) -> Result<Vec<u8>, Failure> {
     let length = first.length.get();
-    if length > LENGTH_MAX {
-        let what = format!("the Persistent Event Log has {length} bytes, more than {LENGTH_MAX}");
+    if length > PERSISTENT_LOG_BYTES_MAX {
+        let what = format!(
+            "the Persistent Event Log has {length} bytes, more than {PERSISTENT_LOG_BYTES_MAX}"
+        );
         return Err(Failure::Because(what));
     }
     let begin = u64::from(first.header_length.get()) + 20;

@@ -1,8 +1,8 @@
 //! The target's control socket: its statistics, reloading, and SPDK's methods.
 
+use crate::limits::RELOAD_TIMEOUT;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use serde_json::Value;
 use weft_lab::study::inside;
@@ -18,9 +18,6 @@ use crate::signals::ServerRequest;
 
 /// The callers of `reload` that wait for its outcome.
 type ReloadCallers = Arc<Mutex<Vec<Sender<Result<Vec<String>, String>>>>>;
-
-/// How long a caller of `reload` waits for its outcome.
-const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A control socket.
 #[derive(Debug)]

@@ -5,6 +5,10 @@
 mod exposition;
 mod families;
 
+use crate::limits::{
+    METRICS_CONNECTIONS_MAX, METRICS_HEADERS_MAX, METRICS_REQUEST_BYTES_MAX,
+    METRICS_REQUEST_TIMEOUT,
+};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,12 +19,6 @@ use self::exposition::Format;
 use super::operate::operator::Operator;
 use crate::failure::Failure;
 
-/// Connections at a time; one more closes the oldest, which may have asked for nothing.
-const CONNECTIONS_MAX: usize = 8;
-/// Time from accept to the last byte of the answer.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-const REQUEST_BYTES_MAX: usize = 16 << 10;
-const HEADERS_MAX: usize = 64;
 const PIECE_BYTES: usize = 64 << 10;
 /// After an error of accept, which may come at once again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -66,7 +64,7 @@ impl Open {
     fn enter(self: &Arc<Self>, stream: TcpStream) -> ConnectionGuard {
         let stream = Arc::new(stream);
         let mut streams = self.streams();
-        while streams.len() >= CONNECTIONS_MAX {
+        while streams.len() >= METRICS_CONNECTIONS_MAX {
             // It fails if the peer has closed it.
             let _ = streams.front().map(|oldest| oldest.shutdown(Shutdown::Both));
             streams = self.ended.wait(streams).unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +104,7 @@ fn serve(listener: &TcpListener, operator: &Arc<Operator>) {
 
 /// Answers one request.
 fn answer(mut stream: &TcpStream, operator: &Arc<Operator>) -> io::Result<()> {
-    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    let deadline = Instant::now() + METRICS_REQUEST_TIMEOUT;
     let request = read_request(stream, deadline)?;
     let (status, content_type, body) = match request {
         None => ("400 Bad Request", "text/plain", "this is no HTTP request\n".to_owned()),
@@ -154,14 +152,14 @@ struct Request {
 /// Reads a request; `None` if it is none.
 fn read_request(mut stream: &TcpStream, deadline: Instant) -> io::Result<Option<Request>> {
     let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
-    while bytes.len() < REQUEST_BYTES_MAX {
+    while bytes.len() < METRICS_REQUEST_BYTES_MAX {
         stream.set_read_timeout(Some(left(deadline)?))?;
         let count = stream.read(&mut piece)?;
         if count == 0 {
             return Ok(None);
         }
         bytes.extend_from_slice(&piece[..count]);
-        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut headers = [httparse::EMPTY_HEADER; METRICS_HEADERS_MAX];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(&bytes) {
             Ok(httparse::Status::Complete(_)) => {

@@ -1,5 +1,6 @@
 //! Target processes for studies; over loopback a target within this process.
 
+use crate::limits::CHILD_STOP_TIMEOUT;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
@@ -20,9 +21,6 @@ use weft_target::config::identity;
 
 use super::keys::Keys;
 use crate::within::TargetWithin;
-
-/// How long a target may take to stop.
-const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Starts this program as a target process; over loopback a target within this process; or the
 /// kernel's target or SPDK's.
@@ -144,7 +142,7 @@ impl StartedTarget for TargetProcess {
         drop(self.child.stdin.take());
         let step = Duration::from_millis(2);
         let mut waited = Duration::ZERO;
-        while waited < STOP_TIMEOUT {
+        while waited < CHILD_STOP_TIMEOUT {
             match self.child.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
                 Ok(Some(status)) => return Err(format!("the target ended with {status}")),

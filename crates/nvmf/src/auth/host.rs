@@ -1,5 +1,6 @@
 //! A queue's end of an exchange at the host.
 
+use crate::limits::AUTH_MESSAGE_BYTES_MAX;
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,7 +10,6 @@ use super::group::{Group, KeyPair};
 use super::hash::HashFunction;
 use super::message::{self, Challenge, Message, Negotiate, Reply};
 use super::response::{Names, Prover, Question};
-use super::target::MESSAGE_BYTES_MAX;
 use super::{GeneratedPsk, Policy, Random};
 
 /// What the host does next.
@@ -139,9 +139,11 @@ impl Authenticator {
     /// The last message was sent and accepted.
     pub fn sent(&mut self) -> HostAction {
         let (phase, next) = match std::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Negotiating => (Phase::AwaitChallenge, HostAction::Receive(MESSAGE_BYTES_MAX)),
+            Phase::Negotiating => {
+                (Phase::AwaitChallenge, HostAction::Receive(AUTH_MESSAGE_BYTES_MAX))
+            }
             Phase::Replying(expected) => {
-                (Phase::AwaitSuccess1(expected), HostAction::Receive(MESSAGE_BYTES_MAX))
+                (Phase::AwaitSuccess1(expected), HostAction::Receive(AUTH_MESSAGE_BYTES_MAX))
             }
             Phase::Confirming => (Phase::Ended, HostAction::Done),
             phase => {

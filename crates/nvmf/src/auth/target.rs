@@ -13,6 +13,7 @@
 //! A message that is wrong completes successfully, and what is wrong is told by the failure that
 //! the host receives next.
 
+use crate::limits::AUTH_MESSAGE_BYTES_MAX;
 use std::sync::Arc;
 
 use weft_nvme::Status;
@@ -24,9 +25,6 @@ use super::hash::{HashFunction, SecretBytes};
 use super::message::{self, Challenge, Message, Negotiate, Reply};
 use super::response::{Names, Prover, Question};
 use super::{GeneratedPsk, Policy, Random};
-
-/// Most bytes of a message: what Linux allocates for one. The longest has 1168.
-pub const MESSAGE_BYTES_MAX: u32 = 4096;
 
 /// A power to be computed, which takes up to 10 ms.
 #[derive(Debug)]
@@ -470,7 +468,7 @@ pub fn message_length(command: &Authentication) -> Result<u32, Status> {
     let Authentication { protocol_specific0, protocol_specific1, protocol, length } = *command;
     let is_ours = protocol == Authentication::PROTOCOL_NVME
         && (protocol_specific0, protocol_specific1) == (1, 1);
-    if is_ours && (1..=MESSAGE_BYTES_MAX).contains(&length) {
+    if is_ours && (1..=AUTH_MESSAGE_BYTES_MAX).contains(&length) {
         Ok(length)
     } else {
         Err(Status::INVALID_FIELD.with_dnr())

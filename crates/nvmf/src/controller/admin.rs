@@ -9,6 +9,7 @@ use weft_nvme::{AdminOpcode, Command, FabricsType, Status};
 use super::outcome::{DATA_LENGTH, DATA_TYPE, Outcome, check_data_from_host};
 use super::persistent::setting::Setting;
 use super::{Controller, Effect};
+use crate::limits;
 use crate::queue::{CommandError, error};
 use crate::registration;
 
@@ -120,7 +121,7 @@ impl Controller {
     fn register(&mut self, command: &Command, data: &[u8]) -> Result<Outcome, CommandError> {
         let location = command.data_pointer.location().map_err(|_| DATA_TYPE)?;
         let length = location.length();
-        if length > registration::DATA_BYTES_MAX.min(self.view.limits.transfer_bytes_max()) {
+        if length > limits::REGISTRATION_BYTES_MAX.min(self.view.limits.transfer_bytes_max()) {
             return Err(DATA_LENGTH);
         }
         check_data_from_host(command, length)?;

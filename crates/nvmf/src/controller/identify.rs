@@ -1,5 +1,8 @@
 //! Identify: the data structures of the controller and its namespaces.
 
+use crate::limits::{
+    COPY_RANGES_MAX, ERROR_ENTRIES, RDMA_DESCRIPTORS_MAX, RDMA_IN_CAPSULE_BYTES_MAX,
+};
 use weft_nvme::command::NAMESPACE_ID_BROADCAST;
 use weft_nvme::identify::{
     self, AsymmetricNamespaceAccessCapabilities, Cns, CommandSetId, CommandSetVectors, CommandSets,
@@ -22,11 +25,8 @@ use super::outcome::{Outcome, check_data_to_host};
 use crate::ana::TRANSITION_TIME_S;
 use crate::namespaces::BLOCK_SIZES;
 use crate::persistent::LOG_64K;
-use crate::queue::{COPY_FORMATS, CommandError, ERROR_ENTRIES, error};
-use crate::rdma;
-use crate::subsystem::{
-    COPY_RANGES_MAX, ControllerModel, NamespaceView, Namespaces, page_exponent,
-};
+use crate::queue::{COPY_FORMATS, CommandError, error};
+use crate::subsystem::{ControllerModel, NamespaceView, Namespaces, page_exponent};
 
 /// Bytes of a command and of a completion, which IOCCSZ and IORCSZ count in units of 16.
 const COMMAND_BYTES: u32 = 64;
@@ -145,13 +145,13 @@ impl Controller {
         let sgls = if self.rdma { sgls.with_keyed(true) } else { sgls.with_transport(true) };
         controller.sgl_support = U32::new(sgls.0);
         controller.subsystem_nqn = view.nqn.to_field();
-        let most = if self.rdma { rdma::IN_CAPSULE_BYTES_MAX } else { u32::MAX };
+        let most = if self.rdma { RDMA_IN_CAPSULE_BYTES_MAX } else { u32::MAX };
         let in_capsule = limits.in_capsule_bytes.min(most);
         controller.io_command_capsule_16b = U32::new(COMMAND_BYTES.saturating_add(in_capsule) / 16);
         controller.io_response_capsule_16b = U32::new(COMPLETION_16B);
         controller.fabrics_attributes = FabricsControllerAttributes(0)
             .with_static_controllers(view.controller_model == ControllerModel::Static);
-        let descriptors = if self.rdma { rdma::REMOTE_DESCRIPTORS_MAX } else { 1 };
+        let descriptors = if self.rdma { RDMA_DESCRIPTORS_MAX } else { 1 };
         controller.maximum_sgl_descriptors = u8::try_from(descriptors).unwrap_or(u8::MAX);
         controller
     }

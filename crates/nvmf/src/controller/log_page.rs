@@ -1,5 +1,6 @@
 //! Get Log Page.
 
+use crate::limits;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::Controller;
 use super::feature::values::COMPOSITE_TEMPERATURE_K;
 use super::outcome::{Outcome, check_data_to_host};
 use crate::discovery::{DiscoveryLogPage, window};
-use crate::queue::{CommandError, ERROR_ENTRIES, ErrorRecord, error};
+use crate::queue::{CommandError, ErrorRecord, error};
 
 /// The log pages of every I/O controller.
 const SUPPORTED: [LogPageId; 10] = [
@@ -184,7 +185,7 @@ impl Controller {
         let records = self.shared.errors().newest_first();
         let mut page: Vec<u8> =
             records.iter().flat_map(|record| error_entry(record).bytes().to_vec()).collect();
-        page.resize(ERROR_ENTRIES * ErrorInformation::SIZE, 0);
+        page.resize(limits::ERROR_ENTRIES * ErrorInformation::SIZE, 0);
         page
     }
 

@@ -3,6 +3,7 @@
 //! The data are lines of text, `key: value`; what there is several of has a line for each. They are
 //! about this controller, and about its subsystem as this host may see it.
 
+use crate::limits;
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
@@ -25,13 +26,6 @@ use crate::subsystem::NamespaceView;
 /// The version of the text: another one if a line that there was has another meaning.
 const FORMAT: u32 = 1;
 
-/// Bytes of the text, without the line that says that it is cut off. 128 queues, 64 errors and the
-/// events take 20 KiB, and the poll group does nothing else while it is made.
-const TEXT_BYTES_MAX: usize = 32 * 1024;
-
-/// Persistent events that are shown, the newest.
-const EVENTS_MAX: usize = 32;
-
 /// The text in the making.
 #[derive(Debug, Default)]
 struct Report {
@@ -44,7 +38,7 @@ impl Report {
     fn line(&mut self, key: &str, value: impl Display) {
         let value = value.to_string().replace(char::is_control, "?");
         let line = format!("{key}: {value}\n");
-        self.is_cut_off |= self.text.len() + line.len() > TEXT_BYTES_MAX;
+        self.is_cut_off |= self.text.len() + line.len() > limits::TELEMETRY_BYTES_MAX;
         if !self.is_cut_off {
             self.text += &line;
         }
@@ -217,7 +211,7 @@ impl Controller {
             let time = shown(event.timestamp.into());
             format!("{:02x}h controller={controller_id:#x} time={time} ({kind})", kind.0)
         };
-        report.lines("persistent-event", events.take(EVENTS_MAX).map(event));
+        report.lines("persistent-event", events.take(limits::TELEMETRY_EVENTS_MAX).map(event));
     }
 
     fn report_namespaces(&self, report: &mut Report) {

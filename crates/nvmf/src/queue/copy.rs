@@ -1,12 +1,13 @@
 //! Copy: the check of its command, and of the source ranges that come as its data.
 
+use crate::limits;
 use weft_nvme::nvm::{CopyCommand, CopySourceRange};
 use weft_nvme::{Command, Status, Wire};
 
 use super::check::{DATA_LENGTH, DIRECTIVE, Direction, RANGE, SIZE, check_range, device_command};
 use super::{CommandError, DeviceCommand, DeviceOperation, IoQueue, Transfer, error};
 use crate::reservation::Refusals;
-use crate::subsystem::{COPY_RANGES_MAX, NamespaceView};
+use crate::subsystem::NamespaceView;
 
 /// The descriptor format whose ranges are of the namespace that is written.
 const SAME_NAMESPACE: u8 = 0;
@@ -57,7 +58,7 @@ impl IoQueue {
         if !is_enabled {
             return Err(FORMAT);
         }
-        if copy.ranges() > COPY_RANGES_MAX {
+        if copy.ranges() > limits::COPY_RANGES_MAX {
             return Err(RANGES);
         }
         check_range(namespace, copy.sdlba, 1)?;

@@ -1,5 +1,6 @@
 //! Counters that a queue and its controller share across reactors, each written by one of them.
 
+use crate::limits::{ERROR_ENTRIES, NSID_MAX};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +11,7 @@ use weft_nvme::status::{StatusCode, StatusCodeType};
 use super::record::Record;
 use crate::counters::add;
 use crate::reservation::{HostAccess, HostId};
-use crate::subsystem::{NSID_MAX, NamespaceView, SubsystemView};
+use crate::subsystem::{NamespaceView, SubsystemView};
 
 /// What one queue tells its controller: words that only the queue writes.
 ///
@@ -153,9 +154,6 @@ pub(crate) struct ErrorRecord {
     pub(crate) nsid: u32,
     pub(crate) opcode: u8,
 }
-
-/// Entries of the Error Information log (ELPE and one). Linux keeps 128, most devices 64.
-pub(crate) const ERROR_ENTRIES: usize = 64;
 
 /// The last errors of a controller, written by all its queues.
 ///

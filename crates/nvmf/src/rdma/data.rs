@@ -1,12 +1,9 @@
 //! Where a command's data is: in its capsule, or in memory of the host that one or several
 //! keyed descriptors name.
 
+use crate::limits::RDMA_DESCRIPTORS_MAX;
 use weft_nvme::sgl::{Descriptor, Location};
 use weft_nvme::{Command, Status, Wire};
-
-/// Keyed descriptors of one command at most; the controller says so in MSDBD. As many as SPDK's
-/// target takes.
-pub const REMOTE_DESCRIPTORS_MAX: usize = 16;
 
 /// Where a command's data is.
 #[expect(clippy::large_enum_variant, reason = "it moves into a table; a box would be allocated")]
@@ -34,7 +31,7 @@ struct Block {
 /// The host's memory for one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remote {
-    blocks: [Block; REMOTE_DESCRIPTORS_MAX],
+    blocks: [Block; RDMA_DESCRIPTORS_MAX],
     count: u8,
     length: u32,
     invalidate: Option<u32>,
@@ -56,7 +53,7 @@ pub struct RemoteTransfer {
 impl Remote {
     /// Nothing, to be filled.
     const EMPTY: Self = Self {
-        blocks: [Block { address: 0, length: 0, key: 0 }; REMOTE_DESCRIPTORS_MAX],
+        blocks: [Block { address: 0, length: 0, key: 0 }; RDMA_DESCRIPTORS_MAX],
         count: 0,
         length: 0,
         invalidate: None,
@@ -152,7 +149,7 @@ fn segment(capsule: &[u8], address: u64, length: u32) -> Result<&[u8], Status> {
     if length == 0 || length % Descriptor::SIZE != 0 {
         return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR.with_dnr());
     }
-    if length / Descriptor::SIZE > REMOTE_DESCRIPTORS_MAX {
+    if length / Descriptor::SIZE > RDMA_DESCRIPTORS_MAX {
         return Err(Status::INVALID_SGL_DESCRIPTOR_COUNT.with_dnr());
     }
     let end = start.checked_add(length);
@@ -218,8 +215,8 @@ mod tests {
     #[test]
     fn bad_segments_are_named() {
         let keyed = Descriptor::keyed(0x1000, 512, 1, false);
-        let capsule = list(&[keyed; REMOTE_DESCRIPTORS_MAX + 1]);
-        let most = u32::try_from(REMOTE_DESCRIPTORS_MAX * 16).unwrap();
+        let capsule = list(&[keyed; RDMA_DESCRIPTORS_MAX + 1]);
+        let most = u32::try_from(RDMA_DESCRIPTORS_MAX * 16).unwrap();
         assert!(of(last_segment(0, most), &capsule).is_ok());
         for (pointer, capsule, status) in [
             (last_segment(0, most + 16), &capsule[..], Status::INVALID_SGL_DESCRIPTOR_COUNT),
@@ -258,7 +255,7 @@ mod tests {
             capsule[15] = raw;
             let _ = of(last_segment(0, 48), &capsule);
         }
-        let huge = list(&[Descriptor::keyed(0, u32::MAX, 3, true); REMOTE_DESCRIPTORS_MAX]);
+        let huge = list(&[Descriptor::keyed(0, u32::MAX, 3, true); RDMA_DESCRIPTORS_MAX]);
         let Ok(Data::Remote(remote)) = of(last_segment(0, 256), &huge) else { panic!() };
         assert_eq!(remote.length(), 16 * 0xff_ffff);
     }

@@ -1,3 +1,4 @@
+use crate::limits::{ATTRIBUTE_BYTES_MAX, REGISTRATIONS_MAX, REGISTRATIONS_OF_HOST_MAX};
 use std::cell::Cell;
 
 use super::*;
@@ -194,12 +195,12 @@ fn there_is_no_room_for_more_than_the_bounds() {
     };
     let too_many = Err(Status::INSUFFICIENT_DISCOVERY_RESOURCES);
     let register = |host, count| change(REGISTER, &many(host, count));
-    assert_eq!(all.change(nqn(HOST), 0, register(0, ENTRIES_OF_HOST_MAX + 1)), too_many);
+    assert_eq!(all.change(nqn(HOST), 0, register(0, REGISTRATIONS_OF_HOST_MAX + 1)), too_many);
     assert_eq!((all.records().count(), all.version()), (0, 0), "nothing has happened");
-    let hosts = ENTRIES_MAX / ENTRIES_OF_HOST_MAX;
+    let hosts = REGISTRATIONS_MAX / REGISTRATIONS_OF_HOST_MAX;
     for host in 0..hosts {
         let name = nqn(&format!("nqn.host{host}"));
-        assert_eq!(all.change(name, 0, register(host, ENTRIES_OF_HOST_MAX)), Ok(true));
+        assert_eq!(all.change(name, 0, register(host, REGISTRATIONS_OF_HOST_MAX)), Ok(true));
     }
     assert_eq!(all.change(nqn("nqn.late"), 0, register(99, 1)), too_many);
     let first = nqn("nqn.host0");
@@ -228,17 +229,17 @@ fn the_bytes_of_an_entry_are_bounded() {
 fn a_command_costs_what_its_host_has() {
     let mut all = Registrations::default();
     let many = |host: usize| -> Vec<RegisteredEntry> {
-        (0..ENTRIES_OF_HOST_MAX).map(|at| entry(&format!("10.0.{host}.{at}"), 1)).collect()
+        (0..REGISTRATIONS_OF_HOST_MAX).map(|at| entry(&format!("10.0.{host}.{at}"), 1)).collect()
     };
     let name = |host: usize| nqn(&format!("nqn.host{host}"));
-    for host in 0..ENTRIES_MAX / ENTRIES_OF_HOST_MAX {
+    for host in 0..REGISTRATIONS_MAX / REGISTRATIONS_OF_HOST_MAX {
         assert_eq!(all.change(name(host), 0, change(REGISTER, &many(host))), Ok(true));
     }
     let (shown, mut moved) = (all.subsystems(), many(3));
     moved.iter_mut().for_each(|one| one.entry.controller_id = U16::new(7));
     let before = ENTRIES.get();
     assert_eq!(all.change(name(3), 0, change(REGISTER, &moved)), Ok(true));
-    assert_eq!(ENTRIES.get() - before, 2 * ENTRIES_OF_HOST_MAX);
+    assert_eq!(ENTRIES.get() - before, 2 * REGISTRATIONS_OF_HOST_MAX);
     let same = |(one, other): (&Entries, &Entries)| Arc::ptr_eq(&one.all, &other.all);
     let changed = shown.iter().zip(&all.subsystems()).filter(|pair| !same(*pair)).count();
     assert_eq!(changed, 1, "one host's list is made anew");

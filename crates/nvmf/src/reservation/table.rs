@@ -1,5 +1,6 @@
 //! The reservations of a subsystem's namespaces, and what its hosts may do.
 
+use crate::limits::NSID_MAX;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -7,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use weft_nvme::Nqn;
 
 use super::{HostId, Refusals, Reservations};
-use crate::subsystem::NSID_MAX;
 
 /// What is refused to a host, for each namespace: the words that its queues look at.
 ///

@@ -1,3 +1,4 @@
+use crate::limits::REGISTRANTS_MAX;
 use std::sync::Arc;
 
 use super::*;

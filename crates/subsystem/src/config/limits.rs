@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weft_backend::duration::as_text;
 
-use weft_nvmf::subsystem::NSID_MAX;
+use weft_nvmf::limits::NSID_MAX;
 
 use super::{ConfigError, text};
 

@@ -4,7 +4,7 @@ use weft_nvme::feature::{FeatureId, NumberOfQueues};
 use weft_nvme::identify::{Cns, Controller, Identify, Namespace, SglSupport};
 use weft_nvme::log_page::{ErrorInformation, Health, LogPageId};
 use weft_nvme::{NvmOpcode, Status, Wire};
-use weft_nvmf::rdma::IN_CAPSULE_BYTES_MAX;
+use weft_nvmf::limits::RDMA_IN_CAPSULE_BYTES_MAX;
 use weft_reactor::DriverKind;
 use weft_target::config::Config;
 use weft_transport::host::HostOptions;
@@ -34,7 +34,7 @@ fn limits_are_as_configured() {
         assert_eq!(controller.serial_number.raw_text(), Some("W1234"));
         assert_eq!(controller.controller_id.get(), id);
         assert_eq!(4096 << controller.maximum_data_transfer_size, 256 << 10);
-        let capsule = if is_rdma(address(target)) { IN_CAPSULE_BYTES_MAX } else { 8192 };
+        let capsule = if is_rdma(address(target)) { RDMA_IN_CAPSULE_BYTES_MAX } else { 8192 };
         assert_eq!(controller.io_command_capsule_16b.get() * 16, 64 + capsule);
         let sgls = SglSupport(controller.sgl_support.get());
         assert_eq!((sgls.keyed(), sgls.transport()), (capsule < 8192, capsule == 8192));

@@ -2,7 +2,8 @@
 
 use weft_nvme::sgl::Descriptor;
 use weft_nvme::{Command, Completion};
-use weft_nvmf::rdma::{IN_CAPSULE_BYTES_MAX, Remote};
+use weft_nvmf::limits::RDMA_IN_CAPSULE_BYTES_MAX;
+use weft_nvmf::rdma::Remote;
 use weft_reactor::Buffer;
 
 use super::arena;
@@ -42,7 +43,7 @@ pub(super) fn with_transport(command: Command, length: u32) -> Command {
 pub(super) fn capsule_bytes(queue_id: u16, limits: &Limits) -> usize {
     let bytes = match queue_id {
         0 => RDMA_ADMIN_CAPSULE_BYTES,
-        _ => limits.tcp.in_capsule_bytes.min(IN_CAPSULE_BYTES_MAX),
+        _ => limits.tcp.in_capsule_bytes.min(RDMA_IN_CAPSULE_BYTES_MAX),
     };
     usize::try_from(bytes).unwrap_or(0)
 }

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use weft_nvme::Wire;
 use weft_nvme::rdma::{RejectPrivateData, RejectStatus};
-use weft_nvmf::rdma::{QUEUE_ENTRIES_MAX, Request};
+use weft_nvmf::limits::RDMA_QUEUE_ENTRIES_MAX;
+use weft_nvmf::rdma::Request;
 use weft_reactor::{Reactor, Token};
 
 use super::engine::{Engine, Role};
@@ -99,7 +100,7 @@ impl Listener {
             let (Ok(local), Ok(peer)) = (incoming.local_address(), incoming.peer_address()) else {
                 continue;
             };
-            match Request::parse(parameters.private_data.bytes(), QUEUE_ENTRIES_MAX) {
+            match Request::parse(parameters.private_data.bytes(), RDMA_QUEUE_ENTRIES_MAX) {
                 Ok(request) => {
                     let initiator_depth = parameters.initiator_depth;
                     return Some(Incoming {

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use weft_nvme::rdma::{RejectPrivateData, RejectStatus};
 use weft_nvme::{Command, Completion, Wire};
-use weft_nvmf::rdma::{Data, REMOTE_DESCRIPTORS_MAX, Reply, data_of};
+use weft_nvmf::limits::RDMA_DESCRIPTORS_MAX;
+use weft_nvmf::rdma::{Data, Reply, data_of};
 use weft_reactor::{Buffer, Owner, Pool, Reactor, SEND_SLICE_BYTES, Token};
 
 use super::arena::{self, Arena};
@@ -194,7 +195,7 @@ impl RdmaTargetConnection {
         self.initiator_depth = self.initiator_depth.min(attributes.initiator_depth_max.into());
         self.can_invalidate = attributes.send_with_invalidate;
         self.may_overlook = attributes.soft_iwarp && self.initiator_depth > 0;
-        let descriptors = u32::try_from(REMOTE_DESCRIPTORS_MAX).unwrap_or(u32::MAX);
+        let descriptors = u32::try_from(RDMA_DESCRIPTORS_MAX).unwrap_or(u32::MAX);
         Ok(Sizes {
             sends: entries.saturating_mul(2).saturating_add(descriptors),
             receives: entries,

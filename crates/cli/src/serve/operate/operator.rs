@@ -1,5 +1,6 @@
 //! A target that is changed while it runs, and what its operators know of it.
 
+use crate::limits::NOTIFICATIONS_MAX;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -16,9 +17,6 @@ use super::error::{invalid, no_device};
 use super::found::{bdevs, implied};
 use crate::failure::Failure;
 use crate::serve::pair::Pair;
-
-/// Notifications that are kept for those who ask.
-const NOTIFICATIONS_MAX: usize = 1024;
 
 /// How often it is asked whether the change that a host has asked for is true.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(1);

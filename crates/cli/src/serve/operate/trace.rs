@@ -1,5 +1,6 @@
 //! The methods of `weft trace`.
 
+use crate::limits::TRACE_PART_COMMANDS;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,9 +10,6 @@ use weft_statistics::trace::{ReadTrace, StartTrace, TraceOptions, TracedCommands
 use weft_target::{TraceConfig, TracedGroup};
 
 use super::operator::Operator;
-
-/// Commands of a part: one of two megabytes at most.
-const PART_COMMANDS: usize = 20_000;
 
 /// Groups whose commands have not all been read, with their numbers.
 type UnreadGroups = Mutex<VecDeque<(usize, TracedGroup)>>;
@@ -54,7 +52,7 @@ fn read(operator: &Operator, unread: &UnreadGroups) -> Result<Option<TracedComma
         }
     }
     let Some((group, mut recorded)) = unread.pop_front() else { return Ok(None) };
-    let count = recorded.commands.len().min(PART_COMMANDS);
+    let count = recorded.commands.len().min(TRACE_PART_COMMANDS);
     let mut part = TracedCommands {
         group,
         queues: std::mem::take(&mut recorded.queues),

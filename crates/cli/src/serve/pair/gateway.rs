@@ -3,6 +3,7 @@
 #[cfg_attr(not(feature = "tls"), path = "gateway/without_tls.rs")]
 mod tls;
 
+use crate::limits::GATEWAY_LINE_BYTES_MAX;
 use std::io::{self, BufRead, BufReader, Read};
 use std::time::Duration;
 
@@ -10,9 +11,6 @@ use serde_json::Value;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 use weft_target::config::EtcdTls;
-
-/// No object of a stream is longer.
-const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// How etcd is reached: with TLS, or without.
 #[derive(Debug)]
@@ -72,7 +70,7 @@ impl Iterator for Objects {
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut line = String::new();
-        match self.0.by_ref().take(LINE_BYTES_MAX).read_line(&mut line) {
+        match self.0.by_ref().take(GATEWAY_LINE_BYTES_MAX).read_line(&mut line) {
             Ok(0) => None,
             Ok(_) => Some(serde_json::from_str(&line).map_err(io::Error::from)),
             Err(error) => Some(Err(error)),

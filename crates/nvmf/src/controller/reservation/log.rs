@@ -1,13 +1,11 @@
 //! The log of reservation notifications.
 
+use crate::limits;
 use std::collections::VecDeque;
 
 use weft_nvme::Wire;
 use weft_nvme::log_page::{ReservationNotification, ReservationNotificationType};
 use weft_nvme::wire::{U32, U64};
-
-/// Notifications that wait to be read: as many as with the Linux target. The oldest goes first.
-const LENGTH_MAX: usize = 64;
 
 /// The notifications that the host has not read yet, oldest first.
 #[derive(Debug, Default)]
@@ -32,7 +30,7 @@ impl Log {
 
     pub(super) fn push(&mut self, nsid: u32, kind: ReservationNotificationType) {
         self.count += 1;
-        if self.waiting.len() == LENGTH_MAX {
+        if self.waiting.len() == limits::RESERVATION_NOTIFICATIONS_MAX {
             self.waiting.pop_front();
         }
         self.waiting.push_back(ReservationNotification {

@@ -10,7 +10,7 @@ use weft_nvme::log_page::{GetLogPage, LogPageId};
 use weft_nvme::nvm::ReadWrite;
 use weft_nvme::property::{ControllerConfiguration, ControllerStatus, Offset};
 use weft_nvme::{AdminOpcode, Command, Completion, Nqn, NvmOpcode, Status, Wire};
-use weft_nvmf::rdma::IN_CAPSULE_BYTES_MAX;
+use weft_nvmf::limits::RDMA_IN_CAPSULE_BYTES_MAX;
 use weft_reactor::{Buffer, Config, DriverKind, Owner, Reactor, WaitLimit};
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions, TransportOptions};
 use weft_transport::rdma::{Provider, ensure_provider};
@@ -174,7 +174,7 @@ impl Peer {
     pub(crate) fn io_as(address: SocketAddr, fields: &ConnectFields, options: HostOptions) -> Self {
         let mut peer = Self::open(address, fields.options(address, options));
         peer.connect(fields).succeeded();
-        let in_capsule = if is_rdma(address) { IN_CAPSULE_BYTES_MAX } else { 16 * 1024 };
+        let in_capsule = if is_rdma(address) { RDMA_IN_CAPSULE_BYTES_MAX } else { 16 * 1024 };
         peer.connection.set_in_capsule_bytes(in_capsule);
         peer
     }
