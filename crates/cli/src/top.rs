@@ -453,19 +453,20 @@ fn narrow(text: &str) -> String {
 
 /// The two things that commands wait for longest, with their share of the commands' time.
 fn waits(of: &HostCommands) -> String {
-    let Waits { limit_ns, memory_ns, data_ns, device_ns } = of.waits;
+    let Waits { limit_ns, memory_ns, data_ns, device_ns, turn_ns } = of.waits;
     let named = [
         ("rate limit", limit_ns),
         ("memory", memory_ns),
         ("its own socket", data_ns),
         ("device", device_ns),
+        ("its turn", turn_ns),
     ];
     let percent = |ns: u64| (100.0 * ns as f64 / of.total_ns.max(1) as f64).round();
     let mut parts: Vec<_> = named.into_iter().filter(|(_, ns)| percent(*ns) >= 1.0).collect();
     parts.sort_by_key(|(_, ns)| Reverse(*ns));
     let parts = parts.into_iter().take(2).map(|(name, ns)| format!("{name} {} %", percent(ns)));
     let text = parts.collect::<Vec<_>>().join(", ");
-    if text.is_empty() { "its turn".to_owned() } else { text }
+    if text.is_empty() { "nothing".to_owned() } else { text }
 }
 
 /// The limit's commands, its rate, and how long they waited for it.
@@ -661,11 +662,10 @@ mod tests {
         assert!(slowest[1].contains("-slow") && slowest[2].contains("-fast"), "{text}");
         assert!(slowest[1].ends_with("device 75 %, memory 10 %"), "{text}");
         assert!(slowest[2].contains("   0.1  "), "{text}");
-        let rest = HostCommands {
-            waits: Waits::default(),
-            ..between().hosts.expect("hosts").commands[0].clone()
-        };
-        assert_eq!(waits(&rest), "its turn");
+        let slow = between().hosts.expect("hosts").commands[0].clone();
+        let turn_ns = slow.total_ns / 2;
+        let rest = HostCommands { waits: Waits { turn_ns, ..Waits::default() }, ..slow };
+        assert_eq!(waits(&rest), "its turn 50 %");
     }
 
     /// Half a second of two, and who decides the class of each queue.

@@ -248,9 +248,11 @@ impl<W: Write> Events<'_, W> {
         self.slice(process, row, &name, received, end_of(of), args)?;
         let begun = of.begun_ns.unwrap_or(completed);
         let submitted = of.submitted_ns.unwrap_or(completed);
-        // "wait": for memory and rate limits; "fetch": the data of a write from its host.
+        // "turn": of its tenant or connection; "wait": for memory and rate limits; "fetch": the
+        // data of a write from its host.
         for (name, from, to) in [
-            ("wait", received, begun),
+            ("turn", received, of.taken_ns),
+            ("wait", of.taken_ns, begun),
             ("fetch", begun, submitted),
             ("device", submitted, completed),
             ("send", completed, end_of(of)),

@@ -117,14 +117,22 @@ pub struct Waits {
     pub data_ns: u64,
     /// For the device.
     pub device_ns: u64,
+    /// For the turn of their tenant, connection or thread, before they began.
+    pub turn_ns: u64,
 }
 
 impl Waits {
     /// Each with what was waited for.
     #[must_use]
-    pub const fn by_cause(&self) -> [(&'static str, u64); 4] {
-        let Self { limit_ns, memory_ns, data_ns, device_ns } = *self;
-        [("limit", limit_ns), ("memory", memory_ns), ("data", data_ns), ("device", device_ns)]
+    pub const fn by_cause(&self) -> [(&'static str, u64); 5] {
+        let Self { limit_ns, memory_ns, data_ns, device_ns, turn_ns } = *self;
+        [
+            ("limit", limit_ns),
+            ("memory", memory_ns),
+            ("data", data_ns),
+            ("device", device_ns),
+            ("turn", turn_ns),
+        ]
     }
 
     fn add(&mut self, other: &Self) {
@@ -132,6 +140,7 @@ impl Waits {
         self.memory_ns += other.memory_ns;
         self.data_ns += other.data_ns;
         self.device_ns += other.device_ns;
+        self.turn_ns += other.turn_ns;
     }
 
     /// The difference to an earlier reading.
@@ -141,6 +150,7 @@ impl Waits {
             memory_ns: self.memory_ns.saturating_sub(earlier.memory_ns),
             data_ns: self.data_ns.saturating_sub(earlier.data_ns),
             device_ns: self.device_ns.saturating_sub(earlier.device_ns),
+            turn_ns: self.turn_ns.saturating_sub(earlier.turn_ns),
         }
     }
 }

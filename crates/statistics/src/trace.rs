@@ -79,6 +79,8 @@ pub struct TracedCommand {
     /// The target has its capsule, in the turn that began then, in ns of the machine's monotonic
     /// clock.
     pub received_ns: u64,
+    /// The turn of its tenant, connection or thread has come: it begins.
+    pub taken_ns: u64,
     /// It has its memory and what rate limits grant; none if it completes without. From then on
     /// data that did not come in its capsule is fetched from the host.
     pub begun_ns: Option<u64>,
@@ -91,12 +93,12 @@ pub struct TracedCommand {
     pub sent_ns: Option<u64>,
 }
 
-type Numbers = (u32, u8, u32, u32, u16, u64, Option<u64>, Option<u64>, u64, Option<u64>);
+type Numbers = (u32, u8, u32, u32, u16, u64, u64, Option<u64>, Option<u64>, u64, Option<u64>);
 
 impl From<Numbers> for TracedCommand {
     fn from(numbers: Numbers) -> Self {
         let (queue, opcode, nsid, bytes, status, ..) = numbers;
-        let (.., received_ns, begun_ns, submitted_ns, completed_ns, sent_ns) = numbers;
+        let (.., received_ns, taken_ns, begun_ns, submitted_ns, completed_ns, sent_ns) = numbers;
         Self {
             queue,
             opcode,
@@ -104,6 +106,7 @@ impl From<Numbers> for TracedCommand {
             bytes,
             status,
             received_ns,
+            taken_ns,
             begun_ns,
             submitted_ns,
             completed_ns,
@@ -121,6 +124,7 @@ impl From<TracedCommand> for Numbers {
             of.bytes,
             of.status,
             of.received_ns,
+            of.taken_ns,
             of.begun_ns,
             of.submitted_ns,
             of.completed_ns,
@@ -141,14 +145,15 @@ mod tests {
             nsid: 3,
             bytes: 4096,
             status: 0,
-            received_ns: 10,
+            received_ns: 9,
+            taken_ns: 10,
             begun_ns: Some(11),
             submitted_ns: None,
             completed_ns: 13,
             sent_ns: Some(14),
         };
         let text = serde_json::to_string(&command).expect("JSON");
-        assert_eq!(text, "[1,2,3,4096,0,10,11,null,13,14]");
+        assert_eq!(text, "[1,2,3,4096,0,9,10,11,null,13,14]");
         assert_eq!(serde_json::from_str::<TracedCommand>(&text).expect("a command"), command);
     }
 }

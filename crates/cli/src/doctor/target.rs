@@ -300,7 +300,7 @@ fn stolen(between: &Statistics) -> Option<Finding> {
 
 /// What limits whom: the cause of most of the time of a host's commands to a namespace.
 fn waits(of: &Statistics) -> Vec<Finding> {
-    let mut sums = BTreeMap::<(&str, &str, u32), (u64, u64, [u64; 4])>::new();
+    let mut sums = BTreeMap::<(&str, &str, u32), (u64, u64, [u64; 5])>::new();
     for one in of.hosts.iter().flat_map(|hosts| &hosts.commands) {
         let sum = sums.entry((one.host_name(), &one.subsystem, one.nsid)).or_default();
         sum.0 += one.count();
@@ -314,7 +314,7 @@ fn waits(of: &Statistics) -> Vec<Finding> {
     found.into_iter().take(WAITS_SHOWN).map(|(_, finding)| finding).collect()
 }
 
-type WaitEntry<'a> = ((&'a str, &'a str, u32), (u64, u64, [u64; 4]));
+type WaitEntry<'a> = ((&'a str, &'a str, u32), (u64, u64, [u64; 5]));
 
 fn limits_whom(
     ((host, subsystem, nsid), (count, total, by_cause)): WaitEntry,
@@ -334,6 +334,12 @@ fn limits_whom(
             "weft floor --help, between the two machines",
         ),
         (Severity::Note, "the device", "the disk is what is slow", "iostat -x 1, at the target"),
+        (
+            Severity::Note,
+            "its turn",
+            "other hosts, or its own other commands, use the time of its poll group",
+            "weft top, GROUP; more --threads, or a [[qos]] rule",
+        ),
     ];
     let (ns, words) = by_cause.into_iter().zip(words).max_by_key(|(ns, _)| *ns)?;
     let (severity, cause, why, remedy) = words;
@@ -487,6 +493,12 @@ mod tests {
             Severity::Warning,
             "host waits for memory of the target at namespace 1 of nqn.a, 150 µs",
             "pool-size",
+        ),
+        (
+            |seen| waits_for(seen, Waits { turn_ns: 1_500_000, ..Waits::default() }),
+            Severity::Note,
+            "waits for its turn at namespace 1",
+            "[[qos]]",
         ),
         (
             |seen| waits_for(seen, Waits { limit_ns: 1_500_000, ..Waits::default() }),

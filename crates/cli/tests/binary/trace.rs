@@ -71,7 +71,7 @@ fn rows(file: &Value) -> BTreeMap<(u64, u64), Vec<Slice<'_>>> {
     rows
 }
 
-const PARTS: [&str; 4] = ["wait", "fetch", "device", "send"];
+const PARTS: [&str; 5] = ["turn", "wait", "fetch", "device", "send"];
 
 /// Counts and times in ns by name, where slices nest: a part lies within its command, and no two
 /// commands or parts of a row overlap.
@@ -127,7 +127,7 @@ fn a_trace_has_every_command_and_its_parts_sum_to_the_histograms() {
         // The histogram's latency ends where the response begins to be sent.
         let traced_ns = sum("Read").1 + sum("Write").1 - sum("send").1;
         assert_eq!(traced_ns, total_ns, "in ns, of {} commands", reads + writes);
-        let parts = ["wait", "fetch", "device"].map(|name| sum(name).1);
+        let parts = ["turn", "wait", "fetch", "device"].map(|name| sum(name).1);
         assert_eq!(parts.iter().sum::<u64>(), total_ns, "{parts:?}");
         assert!(said.text().contains(&format!("{} commands", reads + writes)), "{}", said.text());
         assert!(!said.text().contains("missing"), "{}", said.text());

@@ -415,7 +415,7 @@ impl Io {
             meter.begin(slot, command, arrived, &self.host, namespaces, context.core);
         }
         if let Some(trace) = &mut self.trace {
-            trace.received(slot, command, arrived);
+            trace.received(slot, command, arrived, context.core.time());
         }
     }
 

@@ -46,7 +46,7 @@ struct Measurement {
     bytes: u64,
     /// What it waits for, and since when.
     wait: Option<(Wait, Duration)>,
-    waits_ns: [u64; 4],
+    waits_ns: [u64; Wait::COUNT],
     /// What its device is to do.
     timed: Option<TimedKind>,
 }
@@ -69,8 +69,9 @@ impl Meter {
         Some(Box::new(Self { metrics, group: core.id, begun: Vec::new(), pairs: Vec::new() }))
     }
 
-    /// A host's command has come. One for no namespace in particular, or for one that there is not,
-    /// is not counted: a host cannot have counters made by what it names.
+    /// A host's command that has come at a time gets its turn now. One for no namespace in
+    /// particular, or for one that there is not, is not counted: a host cannot have counters made
+    /// by what it names.
     pub(super) fn begin(
         &mut self,
         slot: Slot,
@@ -89,7 +90,9 @@ impl Meter {
             };
             let bytes = u64::from(blocks) * u64::from(namespace.block_bytes);
             let pair = self.pair(host, namespace, core);
-            Measurement { at, pair, kind, bytes, wait: None, waits_ns: [0; 4], timed: None }
+            let mut waits_ns = [0; Wait::COUNT];
+            waits_ns[Wait::Turn as usize] = ns(core.time().saturating_sub(at));
+            Measurement { at, pair, kind, bytes, wait: None, waits_ns, timed: None }
         });
         if self.begun.len() <= slot.index() {
             self.begun.resize_with(slot.index() + 1, || None);

@@ -55,8 +55,14 @@ impl QueueTrace {
         Box::new(Self { queue, begun, unsent })
     }
 
-    /// A command has come.
-    pub(super) fn received(&mut self, slot: Slot, command: &Command, now: Duration) {
+    /// A command that has come at a time gets its turn now.
+    pub(super) fn received(
+        &mut self,
+        slot: Slot,
+        command: &Command,
+        arrived: Duration,
+        now: Duration,
+    ) {
         let Some(queue) = self.queue else { return };
         if self.begun.len() <= slot.index() {
             self.begun.resize(slot.index() + 1, None);
@@ -65,7 +71,8 @@ impl QueueTrace {
             queue,
             opcode: command.opcode,
             nsid: command.namespace_id.get(),
-            received_ns: ns(now),
+            received_ns: ns(arrived),
+            taken_ns: ns(now),
             ..TracedCommand::default()
         });
     }

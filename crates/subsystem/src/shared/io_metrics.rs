@@ -55,6 +55,13 @@ pub(crate) enum Wait {
     Data,
     /// The device.
     Device,
+    /// The turn of its tenant, of its connection, or of its thread: until it begins.
+    Turn,
+}
+
+impl Wait {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 5;
 }
 
 /// Why a command was not done.
@@ -169,7 +176,7 @@ struct KindCounters {
     total_ns: Counter,
     bytes: Counter,
     errors: [Counter; 5],
-    waits_ns: [Counter; 4],
+    waits_ns: [Counter; Wait::COUNT],
 }
 
 /// A command that has completed.
@@ -181,7 +188,7 @@ pub(crate) struct CompletedCommand {
     /// Why it was not done.
     pub(crate) error: Option<ErrorClass>,
     /// What it waited for, by [`Wait`].
-    pub(crate) waits_ns: [u64; 4],
+    pub(crate) waits_ns: [u64; Wait::COUNT],
 }
 
 impl IoMetrics {
@@ -291,14 +298,15 @@ impl HostNamespaceCounters {
 impl KindCounters {
     fn read(&self) -> HostCommands {
         let errors_by_class = self.errors.each_ref().map(Counter::get);
-        let [limit_ns, memory_ns, data_ns, device_ns] = self.waits_ns.each_ref().map(Counter::get);
+        let waits_ns = self.waits_ns.each_ref().map(Counter::get);
+        let [limit_ns, memory_ns, data_ns, device_ns, turn_ns] = waits_ns;
         HostCommands {
             buckets: self.buckets.iter().map(Counter::get).collect(),
             total_ns: self.total_ns.get(),
             bytes: self.bytes.get(),
             errors: errors_by_class.iter().sum(),
             errors_by_class,
-            waits: Waits { limit_ns, memory_ns, data_ns, device_ns },
+            waits: Waits { limit_ns, memory_ns, data_ns, device_ns, turn_ns },
             ..HostCommands::default()
         }
     }
@@ -313,7 +321,7 @@ mod tests {
         latency: Duration::from_micros(20),
         bytes: 4096,
         error: None,
-        waits_ns: [0, 0, 0, 20_000],
+        waits_ns: [0, 0, 0, 20_000, 1_000],
     };
 
     fn metrics(pairs: usize) -> IoMetrics {
@@ -336,7 +344,7 @@ mod tests {
         assert_eq!((read.count(), read.errors, read.bytes), (7, 1, 6 * 4096));
         assert_eq!(read.errors_by_class, [0, 0, 1, 0, 0]);
         assert_eq!(read.total_ns, 162_000);
-        assert_eq!(read.waits, Waits { device_ns: 140_000, ..Waits::default() });
+        assert_eq!(read.waits, Waits { device_ns: 140_000, turn_ns: 7_000, ..Waits::default() });
     }
 
     #[test]

@@ -298,6 +298,7 @@ fn a_command_is_measured_from_when_it_came_however_many_turns_it_waits() {
     let waited = Duration::from_nanos(reads.total_ns);
     // 64 in the first turn, and 56 in the one after.
     assert!((ms(560)..ms(570)).contains(&waited), "{waited:?}");
+    assert_eq!(Duration::from_nanos(reads.waits.turn_ns), ms(560), "all of it for its turn");
     assert_eq!(scene.collect(), [0, 120]);
 }
 
