@@ -7,14 +7,17 @@ use weft_rpc::{ErrorObject, Methods};
 use weft_target::config::{AnaState, Config, Port};
 use weft_target::steps::Step;
 
-use super::method::method;
+use super::method::{StepOf, steps};
 use super::nvmf;
 use super::operator::Operator;
+use super::parameters::Params;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
-    let name = "nvmf_subsystem_listener_set_ana_state";
-    let methods = method(methods, operator, name, set_state);
-    method(methods, operator, "nvmf_subsystem_set_ns_ana_group", set_group)
+    let all: [(&'static str, StepOf); 2] = [
+        ("nvmf_subsystem_listener_set_ana_state", set_state),
+        ("nvmf_subsystem_set_ns_ana_group", set_group),
+    ];
+    steps(methods, operator, nvmf::parameters, all)
 }
 
 /// The word for a state, as SPDK writes it.
@@ -33,26 +36,20 @@ pub(super) fn states(config: &Config, port: &Port, nqn: &str) -> Option<Vec<Valu
     reports.then(|| subsystem.ana_groups().into_iter().map(state).collect())
 }
 
-fn set_state(operator: &Operator, params: Value) -> Result<Value, ErrorObject> {
-    let mut params = nvmf::parameters(params)?;
-    let nqn = nvmf::existing(operator, &mut params)?;
-    let listen = nvmf::listen(&mut params, "listen_address")?;
+fn set_state(operator: &Operator, params: &mut Params) -> Result<Step, ErrorObject> {
+    let nqn = nvmf::existing(operator, params)?;
+    let listen = nvmf::listen(params, "listen_address")?;
     let state: Option<AnaState> = params.parse("ana_state")?;
     let state = state.ok_or_else(|| params.error("ana_state is missing"))?;
     let group = params.take("anagrpid")?.filter(|group| *group > 0);
-    params.end()?;
     let listen = nvmf::as_configured(operator, listen)?;
-    operator.nvmf_step(&Step::SetAnaState { nqn, listen, group, state })?;
-    Ok(true.into())
+    Ok(Step::SetAnaState { nqn, listen, group, state })
 }
 
-fn set_group(operator: &Operator, params: Value) -> Result<Value, ErrorObject> {
-    let mut params = nvmf::parameters(params)?;
-    let nqn = nvmf::existing(operator, &mut params)?;
+fn set_group(operator: &Operator, params: &mut Params) -> Result<Step, ErrorObject> {
+    let nqn = nvmf::existing(operator, params)?;
     let (nsid, group) = (params.need("nsid")?, params.need("anagrpid")?);
     // SPDK's name for a group to go through, of which Ceph's gateways ask for none.
     params.refuse(&["transit_anagrpid"])?;
-    params.end()?;
-    operator.nvmf_step(&Step::SetAnaGroup { nqn, nsid, group })?;
-    Ok(true.into())
+    Ok(Step::SetAnaGroup { nqn, nsid, group })
 }

@@ -1,6 +1,5 @@
 //! SPDK's methods for keys, which are in files and have names.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -8,7 +7,7 @@ use weft_rpc::Methods;
 use weft_target::Target;
 use weft_target::steps::Step;
 
-use super::method::method;
+use super::method::{StepOf, method, steps};
 use super::operator::Operator;
 use super::parameters::Params;
 
@@ -17,20 +16,13 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         Params::of(params)?.end()?;
         operator.with(|target| all(target).into())
     });
-    let methods = method(methods, operator, "keyring_file_add_key", |operator, params| {
-        let mut params = Params::of(params)?;
-        let (name, path) = (params.need("name")?, params.need::<PathBuf>("path")?);
-        params.end()?;
-        operator.nvmf_step(&Step::AddKey { name, path })?;
-        Ok(true.into())
-    });
-    method(methods, operator, "keyring_file_remove_key", |operator, params| {
-        let mut params = Params::of(params)?;
-        let name = params.need("name")?;
-        params.end()?;
-        operator.nvmf_step(&Step::RemoveKey { name })?;
-        Ok(true.into())
-    })
+    let all: [(&'static str, StepOf); 2] = [
+        ("keyring_file_add_key", |_, params| {
+            Ok(Step::AddKey { name: params.need("name")?, path: params.need("path")? })
+        }),
+        ("keyring_file_remove_key", |_, params| Ok(Step::RemoveKey { name: params.need("name")? })),
+    ];
+    steps(methods, operator, Params::of, all)
 }
 
 /// The keys with their files, as the parameters that add them.

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use weft_rpc::{ErrorObject, Methods};
+use weft_target::steps::{Step, StepOutcome};
 use weft_target::{config as served, key_file};
 
 use super::operator::Operator;
+use super::parameters::Params;
 
 /// A method that works on the target.
 pub(in crate::serve) fn method(
     methods: Methods,
     operator: &Arc<Operator>,
     name: &'static str,
-    handler: fn(&Operator, Value) -> Result<Value, ErrorObject>,
+    handler: impl Fn(&Operator, Value) -> Result<Value, ErrorObject> + Send + Sync + 'static,
 ) -> Methods {
     let operator = Arc::clone(operator);
     // What only reads is named so.
@@ -27,6 +29,29 @@ pub(in crate::serve) fn method(
             _ => {}
         }
         outcome
+    })
+}
+
+/// The step that the parameters of a call name.
+pub(super) type StepOf = fn(&Operator, &mut Params) -> Result<Step, ErrorObject>;
+
+/// Methods that make one step each, and leave no parameter.
+pub(super) fn steps<const N: usize>(
+    methods: Methods,
+    operator: &Arc<Operator>,
+    read: fn(Value) -> Result<Params, ErrorObject>,
+    all: [(&'static str, StepOf); N],
+) -> Methods {
+    all.into_iter().fold(methods, |methods, (name, step_of)| {
+        method(methods, operator, name, move |operator, params| {
+            let mut params = read(params)?;
+            let step = step_of(operator, &mut params)?;
+            params.end()?;
+            Ok(match operator.nvmf_step(&step)? {
+                StepOutcome::Nsid(nsid) => nsid.into(),
+                StepOutcome::Done => true.into(),
+            })
+        })
     })
 }
 

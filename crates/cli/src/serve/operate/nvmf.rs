@@ -16,12 +16,12 @@ use weft_target::config::{
     CNTLID_LAST, Config, HostKeys, Listen, Namespace, Port, Referral, Subsystem, Transport,
     implied_bdev_name,
 };
-use weft_target::steps::{DISCOVERY_NQN, Step, StepErrorKind, StepOutcome};
+use weft_target::steps::{DISCOVERY_NQN, Step, StepErrorKind};
 use weft_target::{ConnectedQueue, QueueAuthentication, Target};
 
 use super::ana;
 use super::error::invalid;
-use super::method::{address_json, method, thread_name};
+use super::method::{StepOf, address_json, method, steps, thread_name};
 use super::operator::Operator;
 use super::parameters::{Params, Renames, parameters_of};
 
@@ -69,7 +69,7 @@ const HOST_KEYS: Renames = &[
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
-    let all: [(&'static str, Handler); 23] = [
+    let all: [(&'static str, Handler); 12] = [
         ("nvmf_set_config", set_config),
         ("nvmf_set_crdt", set_retry_delays),
         ("nvmf_create_transport", create_transport),
@@ -77,25 +77,40 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         ("nvmf_create_subsystem", create_subsystem),
         ("nvmf_delete_subsystem", delete_subsystem),
         ("nvmf_get_subsystems", get_subsystems),
-        ("nvmf_subsystem_add_ns", add_namespace),
-        ("nvmf_subsystem_remove_ns", remove_namespace),
-        ("nvmf_subsystem_add_listener", add_listener),
-        ("nvmf_subsystem_remove_listener", remove_listener),
         ("nvmf_subsystem_get_listeners", get_listeners),
-        ("nvmf_subsystem_add_host", add_host),
-        ("nvmf_subsystem_remove_host", remove_host),
-        ("nvmf_subsystem_set_keys", set_keys),
-        ("nvmf_subsystem_allow_any_host", allow_any_host),
         ("nvmf_subsystem_get_controllers", get_controllers),
         ("nvmf_subsystem_get_qpairs", get_qpairs),
-        ("nvmf_discovery_add_referral", add_referral),
-        ("nvmf_discovery_remove_referral", remove_referral),
         ("nvmf_discovery_get_referrals", get_referrals),
-        ("nvmf_set_max_subsystems", set_max_subsystems),
         ("nvmf_get_stats", get_stats),
     ];
-    all.into_iter()
-        .fold(methods, |methods, (name, handler)| method(methods, operator, name, handler))
+    let methods = all
+        .into_iter()
+        .fold(methods, |methods, (name, handler)| method(methods, operator, name, handler));
+    let all: [(&'static str, StepOf); 11] = [
+        ("nvmf_subsystem_add_ns", add_namespace),
+        ("nvmf_subsystem_remove_ns", |_, params| {
+            Ok(Step::RemoveNamespace { nqn: params.need("nqn")?, nsid: params.need("nsid")? })
+        }),
+        ("nvmf_subsystem_add_listener", add_listener),
+        ("nvmf_subsystem_remove_listener", remove_listener),
+        ("nvmf_subsystem_add_host", add_host),
+        ("nvmf_subsystem_remove_host", |_, params| {
+            // The step has a bound of its own.
+            params.ignore(&["timeout_ms"]);
+            Ok(Step::RemoveHost { nqn: params.need("nqn")?, host: params.need("host")? })
+        }),
+        ("nvmf_subsystem_set_keys", set_keys),
+        ("nvmf_subsystem_allow_any_host", |_, params| {
+            let (nqn, allow) = (params.need("nqn")?, params.need("allow_any_host")?);
+            Ok(Step::AllowAnyHost { nqn, allow })
+        }),
+        ("nvmf_discovery_add_referral", |_, params| Ok(Step::AddReferral(referral(params)?))),
+        ("nvmf_discovery_remove_referral", |_, params| Ok(Step::RemoveReferral(referral(params)?))),
+        ("nvmf_set_max_subsystems", |_, params| {
+            Ok(Step::LimitSubsystems { most: params.need("max_subsystems")? })
+        }),
+    ];
+    steps(methods, operator, parameters, all)
 }
 
 /// The parameters of a method; there is one target, with SPDK's usual name.
@@ -411,11 +426,9 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-fn add_namespace(operator: &Operator, params: Value) -> Answer {
-    let mut params = parameters(params)?;
+fn add_namespace(_: &Operator, params: &mut Params) -> Result<Step, ErrorObject> {
     let nqn = params.need("nqn")?;
     let mut namespace = params.object("namespace")?;
-    params.end()?;
     namespace.refuse(&["hide_metadata"])?;
     let hidden = namespace.take("no_auto_visible")?.unwrap_or(false);
     let base = Namespace::on_bdev(namespace.need::<String>("bdev_name")?);
@@ -423,19 +436,7 @@ fn add_namespace(operator: &Operator, params: Value) -> Answer {
         Namespace { visible_to: hidden.then(Vec::new), ..namespace.object_of(NAMESPACE, &base)? };
     let ana_group = added.ana_group.filter(|group| *group > 0);
     namespace.end()?;
-    let added = Box::new(Namespace { ana_group, ..added });
-    match operator.nvmf_step(&Step::AddNamespace { nqn, namespace: added })? {
-        StepOutcome::Nsid(nsid) => Ok(nsid.into()),
-        StepOutcome::Done => Ok(true.into()),
-    }
-}
-
-fn remove_namespace(operator: &Operator, params: Value) -> Answer {
-    let mut params = parameters(params)?;
-    let (nqn, nsid) = (params.need("nqn")?, params.need("nsid")?);
-    params.end()?;
-    operator.nvmf_step(&Step::RemoveNamespace { nqn, nsid })?;
-    Ok(true.into())
+    Ok(Step::AddNamespace { nqn, namespace: Box::new(Namespace { ana_group, ..added }) })
 }
 
 /// The address of a listener, or that of a referral.
@@ -460,15 +461,12 @@ pub(super) fn listen(params: &mut Params, name: &str) -> Result<Listen, ErrorObj
     Ok(listen)
 }
 
-fn add_listener(operator: &Operator, params: Value) -> Answer {
-    let mut params = parameters(params)?;
-    let (nqn, listen) = (params.need("nqn")?, listen(&mut params, "listen_address")?);
-    let tls = tls_mode(&mut params)?;
+fn add_listener(_: &Operator, params: &mut Params) -> Result<Step, ErrorObject> {
+    let (nqn, listen) = (params.need("nqn")?, listen(params, "listen_address")?);
+    let tls = tls_mode(params)?;
     let tls_records = params.parse("tls_records")?;
     let ana = params.parse("ana_state")?.unwrap_or_default();
-    params.end()?;
-    operator.nvmf_step(&Step::AddListener { nqn, listen, ana, tls, tls_records })?;
-    Ok(true.into())
+    Ok(Step::AddListener { nqn, listen, ana, tls, tls_records })
 }
 
 /// Whether hosts come with TLS: SPDK's parameters, or the configuration's, which says more.
@@ -501,14 +499,10 @@ fn tls_mode(params: &mut Params) -> Result<Option<TlsMode>, ErrorObject> {
     }
 }
 
-fn remove_listener(operator: &Operator, params: Value) -> Answer {
-    let mut params = parameters(params)?;
-    let (nqn, listen) = (params.need("nqn")?, listen(&mut params, "listen_address")?);
+fn remove_listener(operator: &Operator, params: &mut Params) -> Result<Step, ErrorObject> {
+    let (nqn, listen) = (params.need("nqn")?, listen(params, "listen_address")?);
     params.ignore(&["secure_channel", "tls", "tls_records", "sock_impl"]);
-    params.end()?;
-    let listen = as_configured(operator, listen)?;
-    operator.nvmf_step(&Step::RemoveListener { nqn, listen })?;
-    Ok(true.into())
+    Ok(Step::RemoveListener { nqn, listen: as_configured(operator, listen)? })
 }
 
 /// A port whose number the kernel chose is known by the number that it has.
@@ -574,51 +568,27 @@ pub(super) fn hosts_json(subsystem: &Subsystem, renamed: Renames) -> Vec<Value> 
     hosts.iter().map(json).collect()
 }
 
-fn set_keys(operator: &Operator, params: Value) -> Answer {
-    let mut params = parameters(params)?;
+fn set_keys(_: &Operator, params: &mut Params) -> Result<Step, ErrorObject> {
     let nqn = params.need("nqn")?;
     let has_psk = params.has("psk");
     let host = HostKeys::new(params.need::<String>("host")?);
     let host = params.object_of(HOST_KEYS, &host)?;
-    let step = if !has_psk {
-        Step::SetKeys { nqn, host }
+    if !has_psk {
+        Ok(Step::SetKeys { nqn, host })
     } else if host.dhchap_key.is_some() || host.dhchap_ctrlr_key.is_some() {
         // In the same call, keys of authentication that are left out would be taken away.
-        return Err(params.error("psk is changed by a call of its own"));
+        Err(params.error("psk is changed by a call of its own"))
     } else {
-        Step::SetPsks { nqn, host: host.nqn, psk: host.psk }
-    };
-    params.end()?;
-    operator.nvmf_step(&step)?;
-    Ok(true.into())
+        Ok(Step::SetPsks { nqn, host: host.nqn, psk: host.psk })
+    }
 }
 
-fn add_host(operator: &Operator, params: Value) -> Answer {
-    let mut params = parameters(params)?;
+fn add_host(_: &Operator, params: &mut Params) -> Result<Step, ErrorObject> {
     let nqn = params.need("nqn")?;
     let host = HostKeys::new(params.need::<String>("host")?);
     let host = params.object_of(HOST, &host)?;
-    // As in SPDK, other parameters are not looked at.
-    operator.nvmf_step(&Step::AddHost { nqn, host })?;
-    Ok(true.into())
-}
-
-fn remove_host(operator: &Operator, params: Value) -> Answer {
-    let mut params = parameters(params)?;
-    let (nqn, host) = (params.need("nqn")?, params.need("host")?);
-    // The step has a bound of its own.
-    params.ignore(&["timeout_ms"]);
-    params.end()?;
-    operator.nvmf_step(&Step::RemoveHost { nqn, host })?;
-    Ok(true.into())
-}
-
-fn allow_any_host(operator: &Operator, params: Value) -> Answer {
-    let mut params = parameters(params)?;
-    let (nqn, allow) = (params.need("nqn")?, params.need("allow_any_host")?);
-    params.end()?;
-    operator.nvmf_step(&Step::AllowAnyHost { nqn, allow })?;
-    Ok(true.into())
+    params.ignore_others();
+    Ok(Step::AddHost { nqn, host })
 }
 
 fn get_controllers(operator: &Operator, params: Value) -> Answer {
@@ -685,24 +655,13 @@ fn get_qpairs(operator: &Operator, params: Value) -> Answer {
 }
 
 /// A referral to another discovery controller, or to a subsystem of another target.
-fn referral(params: Value) -> Result<Referral, ErrorObject> {
-    let mut params = parameters(params)?;
-    let address = listen(&mut params, "address")?;
+fn referral(params: &mut Params) -> Result<Referral, ErrorObject> {
+    let address = listen(params, "address")?;
     let subsystem: Option<String> = params.take("subnqn")?;
     let subsystem = subsystem.filter(|nqn| !nqn.is_empty() && nqn != DISCOVERY_NQN);
     params.refuse(&["secure_channel"])?;
-    // As in SPDK, other parameters are not looked at.
+    params.ignore_others();
     Ok(Referral { address, port_id: 0, subsystem })
-}
-
-fn add_referral(operator: &Operator, params: Value) -> Answer {
-    operator.nvmf_step(&Step::AddReferral(referral(params)?))?;
-    Ok(true.into())
-}
-
-fn remove_referral(operator: &Operator, params: Value) -> Answer {
-    operator.nvmf_step(&Step::RemoveReferral(referral(params)?))?;
-    Ok(true.into())
 }
 
 fn get_referrals(operator: &Operator, params: Value) -> Answer {
@@ -717,14 +676,6 @@ pub(super) fn referral_json(referral: &Referral) -> Value {
         "secure_channel": false,
         "subnqn": referral.subsystem.as_deref().unwrap_or(DISCOVERY_NQN),
     })
-}
-
-fn set_max_subsystems(operator: &Operator, params: Value) -> Answer {
-    let mut params = parameters(params)?;
-    let most = params.need("max_subsystems")?;
-    params.end()?;
-    operator.nvmf_step(&Step::LimitSubsystems { most })?;
-    Ok(true.into())
 }
 
 fn get_stats(operator: &Operator, params: Value) -> Answer {

@@ -110,6 +110,11 @@ impl Params {
         }
     }
 
+    /// As in SPDK, parameters that were not taken are not looked at.
+    pub(super) fn ignore_others(&mut self) {
+        self.map.clear();
+    }
+
     /// Parameters that ask for what there is not: only a value that asks for nothing is accepted.
     pub(super) fn refuse(&mut self, names: &[&str]) -> Result<(), ErrorObject> {
         for name in names {

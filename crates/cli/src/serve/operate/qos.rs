@@ -8,7 +8,7 @@ use weft_target::config::{QosClass, QosRule, replaced_key};
 use weft_target::steps::Step;
 
 use super::error::invalid;
-use super::method::method;
+use super::method::{StepOf, method, steps};
 use super::operator::Operator;
 use super::parameters::{Params, parameters_of};
 
@@ -17,29 +17,24 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         Params::of(params)?.end()?;
         operator.with(|target| target.config().qos_rules.iter().map(as_json).collect())
     });
-    let methods = method(methods, operator, "qos_set", |operator, params| {
-        let mut params = Params::of(params)?;
-        if let Some(sentence) =
-            params.names().find_map(|name| replaced_key(&name.replace('_', "-")))
-        {
-            return Err(invalid(sentence));
-        }
-        let class = params.need("class")?;
-        let rule = params.object_of(&[], &QosRule::new(class))?;
-        params.end()?;
-        operator.nvmf_step(&Step::SetQosRule(Box::new(rule)))?;
-        Ok(true.into())
-    });
-    method(methods, operator, "qos_delete", |operator, params| {
-        let mut params = Params::of(params)?;
-        if ["class", "weight"].iter().any(|name| params.has(name)) {
-            return Err(invalid("give host, subsystem and port of the rule, not its class"));
-        }
-        let rule = params.object_of(&[], &QosRule::new(QosClass::Throughput))?;
-        params.end()?;
-        operator.nvmf_step(&Step::DeleteQosRule(Box::new(rule)))?;
-        Ok(true.into())
-    })
+    let all: [(&'static str, StepOf); 2] = [
+        ("qos_set", |_, params| {
+            let replaced = params.names().find_map(|name| replaced_key(&name.replace('_', "-")));
+            if let Some(sentence) = replaced {
+                return Err(invalid(sentence));
+            }
+            let rule = QosRule::new(params.need("class")?);
+            Ok(Step::SetQosRule(Box::new(params.object_of(&[], &rule)?)))
+        }),
+        ("qos_delete", |_, params| {
+            if ["class", "weight"].iter().any(|name| params.has(name)) {
+                return Err(invalid("give host, subsystem and port of the rule, not its class"));
+            }
+            let rule = QosRule::new(QosClass::Throughput);
+            Ok(Step::DeleteQosRule(Box::new(params.object_of(&[], &rule)?)))
+        }),
+    ];
+    steps(methods, operator, Params::of, all)
 }
 
 /// A rule as the parameters that set it.

@@ -7,14 +7,30 @@ use weft_rpc::{ErrorObject, Methods};
 use weft_target::config::Namespace;
 use weft_target::steps::{NamespaceVisibility, Step};
 
-use super::method::method;
+use super::method::{StepOf, steps};
 use super::nvmf;
 use super::operator::Operator;
+use super::parameters::Params;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
-    let methods = method(methods, operator, "nvmf_ns_add_host", add_host);
-    let methods = method(methods, operator, "nvmf_ns_remove_host", remove_host);
-    method(methods, operator, "nvmf_subsystem_set_ns_visibility", set)
+    let all: [(&'static str, StepOf); 3] = [
+        ("nvmf_ns_add_host", |_, params| {
+            let host = params.need("host")?;
+            step(params, NamespaceVisibility::To(host))
+        }),
+        ("nvmf_ns_remove_host", |_, params| {
+            let host = params.need("host")?;
+            step(params, NamespaceVisibility::NotTo(host))
+        }),
+        ("nvmf_subsystem_set_ns_visibility", |_, params| {
+            let visible = match params.need("auto_visible")? {
+                true => NamespaceVisibility::ToAll,
+                false => NamespaceVisibility::ToListed,
+            };
+            step(params, visible)
+        }),
+    ];
+    steps(methods, operator, nvmf::parameters, all)
 }
 
 /// Shows a namespace's hosts in its object, if not every host sees it.
@@ -25,34 +41,7 @@ pub(super) fn show(namespace: &Namespace, json: &mut Value) {
     }
 }
 
-fn add_host(operator: &Operator, params: Value) -> Result<Value, ErrorObject> {
-    change(operator, params, NamespaceVisibility::To)
-}
-
-fn remove_host(operator: &Operator, params: Value) -> Result<Value, ErrorObject> {
-    change(operator, params, NamespaceVisibility::NotTo)
-}
-
-fn change(
-    operator: &Operator,
-    params: Value,
-    visible: fn(String) -> NamespaceVisibility,
-) -> Result<Value, ErrorObject> {
-    let mut params = nvmf::parameters(params)?;
+fn step(params: &mut Params, visible: NamespaceVisibility) -> Result<Step, ErrorObject> {
     let (nqn, nsid) = (params.need("nqn")?, params.need("nsid")?);
-    let visible = visible(params.need("host")?);
-    params.end()?;
-    operator.nvmf_step(&Step::SetVisible { nqn, nsid, visible })?;
-    Ok(true.into())
-}
-
-fn set(operator: &Operator, params: Value) -> Result<Value, ErrorObject> {
-    let mut params = nvmf::parameters(params)?;
-    let (nqn, nsid) = (params.need("nqn")?, params.need("nsid")?);
-    let auto_visible: bool = params.need("auto_visible")?;
-    params.end()?;
-    let visible =
-        if auto_visible { NamespaceVisibility::ToAll } else { NamespaceVisibility::ToListed };
-    operator.nvmf_step(&Step::SetVisible { nqn, nsid, visible })?;
-    Ok(true.into())
+    Ok(Step::SetVisible { nqn, nsid, visible })
 }
