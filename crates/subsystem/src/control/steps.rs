@@ -31,7 +31,12 @@ use crate::shared::snapshot::{PartialScope, Scope};
 /// The name of the discovery subsystem.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
-/// One change.
+/// One change: an object is put (create, register, add, set, limit), or removed by its key.
+///
+/// The others are verbs, because they keep what a put object would not have: `ResizeBdev` and
+/// `RescanBdev` the device's data, `SetKeys`, `SetPsks` and `AllowAnyHost` the connections of
+/// hosts, `SetAnaState`, `SetAnaGroup` and `SetVisible` the namespace's commands. `LimitSubsystems`
+/// and `SetAuthentication` concern no object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Creates a transport and sets the limits of what hosts may ask for.
