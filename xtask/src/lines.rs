@@ -70,12 +70,18 @@ fn test_modules(file: &str, text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let of = |pair: &[&str]| {
         let [attribute, module] = pair else { return None };
-        let only = ["#[cfg(test)]", "#[cfg(feature = \"fuzzing\")]", "#[cfg(any(test, "];
-        only.iter().find(|only| attribute.starts_with(**only))?;
+        Some(*attribute).filter(|line| is_of_tests(line))?;
         let (_, name) = module.strip_suffix(';')?.rsplit_once("mod ")?;
         Some(format!("{folder}/{name}"))
     };
     lines.windows(2).filter_map(of).collect()
+}
+
+/// Whether only tests or fuzz targets have what follows this attribute.
+fn is_of_tests(line: &str) -> bool {
+    let only =
+        ["#[cfg(test)]", "#[cfg(feature = \"fuzzing\")]", "#[cfg(any(test, ", "#[cfg(all(test, "];
+    only.iter().any(|only| line.starts_with(only))
 }
 
 /// Whether a file is a module, or within it.
@@ -102,23 +108,31 @@ fn of_shell(text: &str) -> Lines {
     Lines { code: code.len(), comments: comments.len(), tests: 0 }
 }
 
-/// All lines of a file of tests are tests, and those of a module `tests` at the end of another one.
+/// All lines of a file of tests are tests, and those of a module of tests within another one.
 fn of_rust(file: &str, text: &str, is_test_module: bool) -> Lines {
     let is_test = |part: &str| part == "tests" || part == "tests.rs";
     let within = file.split('/').skip(1).any(is_test) && !file.starts_with("tests/");
+    let all_tests = within || is_test_module;
     let mut lines = Lines::default();
-    let mut in_tests = within || is_test_module;
-    let mut all = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
+    // The spaces before a module of tests, which its end has as well.
+    let mut module: Option<usize> = None;
+    let mut all = text.lines().filter(|line| !line.trim().is_empty()).peekable();
     while let Some(line) = all.next() {
-        let begins =
-            line == "#[cfg(test)]" && all.peek().is_some_and(|next| *next == "mod tests {");
-        in_tests |= begins;
-        if line.starts_with("//") {
+        let code = line.trim_start();
+        let spaces = line.len() - code.len();
+        let is_module = |next: &&str| next.contains("mod ") && next.ends_with('{');
+        if module.is_none() && is_of_tests(code) && all.peek().is_some_and(is_module) {
+            module = Some(spaces);
+        }
+        if code.starts_with("//") {
             lines.comments += 1;
-        } else if in_tests {
+        } else if all_tests || module.is_some() {
             lines.tests += 1;
         } else {
             lines.code += 1;
+        }
+        if module == Some(spaces) && code == "}" {
+            module = None;
         }
     }
     lines
@@ -160,6 +174,9 @@ mod tests {
         let text = &[code, tests].concat();
         let lines = Lines { code: 2, comments: 3, tests: 4 };
         assert_eq!(of_rust("crates/x/src/lib.rs", text, false), lines);
+        let named = "#[cfg(all(test, x))]\npub(crate) mod support {\n    fn t() {\n    }\n}\n";
+        let around = Lines { code: 4, comments: 4, tests: 5 };
+        assert_eq!(of_rust("crates/x/src/lib.rs", &[code, named, code].concat(), false), around);
         let lines = Lines { code: 0, comments: 3, tests: 6 };
         assert_eq!(of_rust("crates/x/src/lib/tests.rs", text, false), lines);
         assert_eq!(of_rust("crates/x/src/attack.rs", text, true), lines);
