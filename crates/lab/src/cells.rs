@@ -216,6 +216,12 @@ impl Cell {
         Self { missing: vec![Status::Failed { reason }], ..Self::new(id, role, configuration) }
     }
 
+    /// Whether it is the bare sockets beside an open loop.
+    pub(crate) fn is_bare_socket(&self) -> bool {
+        let rates = [key::LOAD_PERCENT, key::RATE_IOPS];
+        self.role == Role::Link && rates.iter().any(|key| self.value(key).is_some())
+    }
+
     /// Whether it is a cell of the plan that has no line.
     pub(crate) fn is_absent(&self) -> bool {
         self.missing.iter().any(|status| status.reason() == Some(ABSENT))
@@ -308,6 +314,7 @@ impl Cells {
             let value = |key: &String| Some(units::setting(key, cell.value(key)?));
             let mut words: Vec<String> = varied.iter().filter_map(value).collect();
             let role = match cell.role {
+                Role::Link if cell.is_bare_socket() => Some("bare socket"),
                 Role::Plain | Role::Foreground | Role::Link => None,
                 Role::Background => Some("background"),
                 Role::Alone => Some("alone"),
@@ -379,6 +386,12 @@ impl Cells {
     /// other programs spoilt.
     pub(crate) fn link(&self, cell: &Cell) -> impl Iterator<Item = &LinkProbe> {
         self.environment.links(cell.connection.as_ref()).filter(|probe| !probe.spoilt)
+    }
+
+    /// The bare sockets that were measured beside an open loop.
+    pub(crate) fn bare_socket<'a>(&'a self, cell: &Cell) -> Option<&'a Cell> {
+        let is_beside = |other: &&Cell| other.id.strip_prefix("role=link ") == Some(&cell.id);
+        self.measured(Role::Link).find(is_beside)
     }
 
     /// The foreground measured without a background.

@@ -325,7 +325,8 @@ struct Pair<'a> {
 /// The cells of a set that have a result in any session, each once.
 fn ids(set: &[Cells]) -> Vec<&Cell> {
     let mut all: Vec<&Cell> = Vec::new();
-    for cell in set.iter().flat_map(|cells| &cells.cells).filter(|cell| cell.is_measured()) {
+    let cells = set.iter().flat_map(|cells| &cells.cells);
+    for cell in cells.filter(|cell| cell.is_measured() && !cell.is_bare_socket()) {
         if !all.iter().any(|known| is_same(known, cell)) {
             all.push(cell);
         }

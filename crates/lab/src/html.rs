@@ -7,6 +7,7 @@
 //! inflates it; in a browser that cannot do that the numbers are still shown as tables.
 
 mod advice;
+mod bare;
 mod draw;
 mod drift;
 mod figure;

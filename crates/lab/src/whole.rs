@@ -164,7 +164,13 @@ impl Judge<'_> {
             self.add(format!("{} of another study", named("line", &others)));
         }
         let cells = environment.map(|environment| &environment.cells[..]).unwrap_or_default();
-        let is_known = |of: &Record| of.role == Role::Reference || cells.contains(&of.cell);
+        // Bare sockets have the name of the open loop beside which they were measured.
+        let is_beside = |of: &Record| {
+            let of = of.cell.strip_prefix("role=link ");
+            of.is_some_and(|of| cells.iter().any(|cell| cell == of))
+        };
+        let is_known =
+            |of: &Record| of.role == Role::Reference || cells.contains(&of.cell) || is_beside(of);
         let unknown = lines.iter().filter(|(_, of)| !cells.is_empty() && !is_known(of));
         let unknown: Vec<usize> = unknown.map(|(number, _)| *number).collect();
         if !unknown.is_empty() {

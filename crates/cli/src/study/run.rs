@@ -272,6 +272,8 @@ impl RunOptions {
             plan.set_repeats(repeats);
         }
         let measure = &mut plan.measure;
+        // An advice is of the cells alone, and within a budget.
+        measure.bare_socket &= !self.told_elsewhere;
         if let Some(runtime) = self.setup.runtime {
             measure.runtime = runtime;
         }

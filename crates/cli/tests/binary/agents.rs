@@ -9,7 +9,7 @@ use std::{fs, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use weft_lab::results::{self, Mark, Role, Status, number};
+use weft_lab::results::{self, Mark, Record, Role, Status, number};
 
 use crate::study::{RunningStudy, lines, plan, records};
 use crate::weft::{Folder, command, text, weft};
@@ -241,6 +241,39 @@ fn a_site_is_found_in_the_folder_or_the_users_and_gives_its_places() {
         assert!(said.contains("weft-site.toml (--no-site: on this one)"), "{said}");
     }
     assert!(!folder.path("never").exists());
+}
+
+/// It is in the same minute, over this machine and between agents, unless the plan leaves it out.
+#[test]
+fn an_open_loop_over_tcp_has_its_bare_socket() {
+    let folder = Folder::new("bare-socket");
+    let body = |is_asked: bool| {
+        format!(
+            "[axes]\ntransport = [\"local\", \"tcp\"]\n[fixed]\nrate_iops = 500\n\
+             device_bytes = \"8MiB\"\n[measure]\nsettle = \"0s\"\nbare_socket = {is_asked}\n"
+        )
+    };
+    let agents = ["--local", "memory:8MiB", "--target-on", "here", "--load-on", "here"];
+    for (name, how, is_asked) in
+        [("here", &[][..], true), ("apart", &agents[..], true), ("not", &[], false)]
+    {
+        let (plan, out) = (plan(&folder, &body(is_asked)), folder.path(name));
+        weft("epoll", run(&plan, &out, how)).text();
+        let all = records(&out);
+        let bare: Vec<&Record> = all.iter().filter(|record| record.role == Role::Link).collect();
+        assert_eq!((all.len(), bare.len()), (2 + usize::from(is_asked), usize::from(is_asked)));
+        let page = fs::read_to_string(out.join("report.html")).expect("a page");
+        assert_eq!(page.contains("Open loops beside the bare socket"), is_asked, "{name}");
+        weft("epoll", ["report", "--verify", text(&out)]).text();
+        for record in bare {
+            assert_eq!(record.status, Status::Measured, "{name}");
+            assert_eq!(record.cell, "role=link transport=tcp");
+            let read = record.read.as_ref().expect("messages");
+            // 500 are due; some of them late on a busy machine.
+            assert!((20..=550).contains(&read.requests), "{name}: {}", read.requests);
+            assert_eq!(record.values[number::OFFERED_IOPS], 500.0);
+        }
+    }
 }
 
 fn tenants_that_share(side: &str) -> String {

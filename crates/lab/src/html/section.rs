@@ -7,7 +7,7 @@ use serde_json::json;
 use super::drift::drift;
 use super::figure::{Content, Figure, Grid};
 use super::paper::{self, PaperComparison};
-use super::{advice, draw, machines, over_time, units};
+use super::{advice, bare, draw, machines, over_time, units};
 use crate::advise::Advice;
 use crate::cells::gate::{Sentence, gate};
 use crate::cells::{Cell, Cells, Metric, Unit};
@@ -80,6 +80,7 @@ impl Section {
         let of_advice = advice.iter().flat_map(advice::figures);
         figures.splice(0..0, of_advice.collect::<Vec<Figure>>());
         figures.extend(machines::loads(&cells));
+        figures.extend(bare::figure(&cells));
         if let Some(drift) = drift(&cells) {
             figures.push(drift.figure);
             warnings.extend(drift.warning);
@@ -124,7 +125,9 @@ impl Section {
 /// The part of a plan that can be derived from results.
 fn plan_of(results: &Results) -> Plan {
     let name = results.records.first().map_or("", |record| record.study.as_str());
-    let kind = match results.records.iter().map(|record| record.role).max() {
+    let roles = || results.records.iter().map(|record| record.role);
+    // Bare sockets are beside something else.
+    let kind = match roles().filter(|role| *role != Role::Link).max().or_else(|| roles().max()) {
         Some(Role::Foreground | Role::Background | Role::Alone) => Kind::Interference,
         Some(Role::Saturation) => Kind::Saturation,
         Some(Role::Link) => Kind::Link,

@@ -4,12 +4,16 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use weft_host::{Provider, Transport};
+use weft_load::Rate;
 use weft_load::floor::rdma::{self, Probe, RdmaFloor};
 use weft_load::floor::{Floor, FloorResult};
 use weft_load::network::{COMMAND_BYTES, DATA_HEADER_BYTES};
+use weft_load::pacer::Process;
 use weft_reactor::congestion_between;
 
+use super::deployment::Load;
 use super::disturbed::{self, Beside};
 use super::given::protocol_name;
 use super::matrix::Cell;
@@ -17,7 +21,7 @@ use super::plan::Measure;
 use super::side;
 use crate::cells::is_spoilt;
 use crate::results::{
-    Configuration, Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, key,
+    Configuration, Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, key, number,
 };
 use crate::results::{integer, text};
 
@@ -42,6 +46,61 @@ pub struct Link<'a> {
     pub rdma: &'a Provider,
 }
 
+/// How long the bare sockets of an open loop are measured, at most.
+pub(super) const BARE: Duration = Duration::from_secs(2);
+
+/// An open loop over bare sockets: one request in flight on one connection, at the rate of one of
+/// a load's queues.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct OpenLoop {
+    iops: f64,
+    is_poisson: bool,
+    is_write: bool,
+    /// Whether the client polls until a request is due. The ends block for the other's bytes.
+    spins: bool,
+}
+
+impl OpenLoop {
+    /// That of a load; none of a closed loop, and none of a mix, which has no one size.
+    pub(super) fn of(load: &Load) -> Option<Self> {
+        let rate = load.job.rate?;
+        let is_write = match text(&load.cell.configuration, key::PATTERN) {
+            "read" | "randread" => false,
+            "write" | "randwrite" => true,
+            _ => return None,
+        };
+        let spins = text(&load.cell.configuration, key::HOST_POLLING) == "spin";
+        Some(Self {
+            iops: rate.iops,
+            is_poisson: rate.process == Process::Poisson,
+            is_write,
+            spins,
+        })
+    }
+
+    /// The messages of reads as those of this loop.
+    pub(super) fn at_its_rate(self, reads: Floor) -> Floor {
+        let process = if self.is_poisson { Process::Poisson } else { Process::Fixed };
+        let data = reads.response_bytes - DATA_HEADER_BYTES;
+        let (request_bytes, response_bytes) = match self.is_write {
+            true => (COMMAND_BYTES + data, DATA_HEADER_BYTES),
+            false => (reads.request_bytes, reads.response_bytes),
+        };
+        let (rate, spin_until_due) = (Some(Rate { iops: self.iops, process }), self.spins);
+        Floor { rate, spin_until_due, request_bytes, response_bytes, ..reads }
+    }
+}
+
+/// The record of the bare sockets beside an open loop.
+pub(super) fn bare_socket(study: &str, cell: &Cell, open: OpenLoop) -> Record {
+    let id = format!("role=link {}", cell.id);
+    let mut record = Record::new(study, &id, Role::Link, cell.configuration.clone());
+    record.mark(Mark::OpenLoop);
+    record.mark(Mark::NotAwaited);
+    record.values.insert(number::OFFERED_IOPS.to_owned(), open.iops);
+    record
+}
+
 /// How a link is used.
 #[derive(Clone, Copy, Debug)]
 struct Use {
@@ -51,19 +110,21 @@ struct Use {
     cpus: Option<(usize, usize)>,
     runtime: Duration,
     ramp: Duration,
+    open: Option<OpenLoop>,
 }
 
 impl Link<'_> {
     /// Reads of so many bytes, as messages without storage.
     fn measure(&self, how: Use) -> io::Result<FloorResult> {
-        let Use { data, depth, spin, cpus, runtime, ramp } = how;
+        let Use { data, depth, spin, cpus, runtime, ramp, open } = how;
         if self.transport == Transport::Rdma {
             let probe = rdma_reads(data, depth, spin)?;
             let provider = self.rdma.clone();
             return RdmaFloor { probe, runtime, ramp, cpus, provider }.measure(self.address);
         }
         let floor = floor(data, depth, self.address, self.address);
-        Floor { spin, cpus, runtime, ramp, ..floor }.measure()
+        let floor = Floor { spin, cpus, runtime, ramp, ..floor };
+        open.map_or(floor.clone(), |open| open.at_its_rate(floor)).measure()
     }
 }
 
@@ -98,7 +159,7 @@ pub fn probe(link: &Link<'_>, cpus: &[usize], each: Duration) -> io::Result<Vec<
         }
         let run = |data: usize, depth: usize| {
             let (spin, cpus, runtime, ramp) = (spinning, pair, each, each / 5);
-            let how = Use { data, depth, spin, cpus, runtime, ramp };
+            let how = Use { data, depth, spin, cpus, runtime, ramp, open: None };
             // The floor is what the link can do: a part in which the machine was slower is none.
             let mut best = link.measure(how)?;
             for _ in 1..PARTS {
@@ -180,22 +241,43 @@ pub(super) fn measure(
     cpus: &[usize],
 ) -> Result<Record, String> {
     let configuration = &cell.configuration;
-    let size = |key, otherwise| {
-        integer(configuration, key).and_then(|n| usize::try_from(n).ok()).unwrap_or(otherwise)
-    };
-    let data = size(key::BLOCK_BYTES, 4096);
+    let data = size(configuration, key::BLOCK_BYTES, 4096);
     let cpus = pair(cpus);
     let spin = text(configuration, key::HOST_POLLING) == "spin";
     if spin && cpus.is_none() {
         return Err("two ends that poll need a processor each".to_owned());
     }
-    let (depth, runtime, ramp) = (size(key::DEPTH, 1), measure.runtime, measure.ramp);
-    let how = Use { data, depth, spin, cpus, runtime, ramp };
+    let depth = size(configuration, key::DEPTH, 1);
+    let (runtime, ramp) = (measure.runtime, measure.ramp);
+    let how = Use { data, depth, spin, cpus, runtime, ramp, open: None };
     let result = link.measure(how).map_err(|error| error.to_string())?;
     let record = Record::new(study, &cell.id, Role::Link, configuration.clone());
     let mut record = filled(record, link.transport, &result, data, measure.ramp, cpus);
     record.mark(Mark::Loopback);
     record.mark(Mark::NotAwaited);
+    Ok(record)
+}
+
+/// A size among the settings of a cell.
+pub(super) fn size(of: &Configuration, key: &str, otherwise: usize) -> usize {
+    integer(of, key).and_then(|size| usize::try_from(size).ok()).unwrap_or(otherwise)
+}
+
+/// Measures the bare sockets of an open loop between this machine and itself, on these processors
+/// of server and client.
+pub(super) fn measure_bare(
+    record: Record,
+    open: OpenLoop,
+    runtime: Duration,
+    link: &Link<'_>,
+    cpus: Option<(usize, usize)>,
+) -> Result<Record, String> {
+    let data = size(&record.configuration, key::BLOCK_BYTES, 4096);
+    let (ramp, open) = (runtime / 10, Some(open));
+    let how = Use { data, depth: 1, spin: false, cpus, runtime, ramp, open };
+    let result = link.measure(how).map_err(|error| error.to_string())?;
+    let mut record = filled(record, link.transport, &result, data, ramp, cpus);
+    record.mark(Mark::Loopback);
     Ok(record)
 }
 
@@ -258,6 +340,33 @@ mod tests {
         let connection = probe.connection.as_ref().expect("both ends");
         assert!(connection.is_like(&Connection::over_loopback("tcp")), "{connection:?}");
         assert!(connection.host.port() != 0 && connection.target.port() != 0);
+    }
+
+    #[test]
+    fn the_bare_sockets_of_an_open_loop_have_its_rate_and_sizes() {
+        let rdma = &Provider::System;
+        let link = Link { transport: Transport::Tcp, address: LOCALHOST, rdma };
+        let configuration = Configuration::from([
+            (key::BLOCK_BYTES.to_owned(), 8192u64.into()),
+            (key::LOAD_PERCENT.to_owned(), 50u64.into()),
+        ]);
+        let id = "load_percent=50 transport=tcp".to_owned();
+        let cell = Cell { id, role: Role::Plain, configuration, missing: None };
+        for is_write in [false, true] {
+            let open = OpenLoop { iops: 400.0, is_poisson: true, is_write, spins: false };
+            let record = bare_socket("mine", &cell, open);
+            assert_eq!(record.cell, "role=link load_percent=50 transport=tcp");
+            let time = Duration::from_millis(500);
+            let record = measure_bare(record, open, time, &link, None).expect("measured");
+            let read = record.read.as_ref().expect("messages");
+            // 200 are due; some of them late on a busy machine.
+            assert!((20..=260).contains(&read.requests), "{}", read.requests);
+            assert_eq!(read.bytes, 8192 * read.requests);
+            assert!(record.has(Mark::OpenLoop) && record.has(Mark::Loopback));
+            let floor = open.at_its_rate(floor(8192, 1, LOCALHOST, LOCALHOST));
+            let sizes = (floor.request_bytes, floor.response_bytes);
+            assert_eq!(sizes, if is_write { (72 + 8192, 24) } else { (72, 24 + 8192) });
+        }
     }
 
     #[test]

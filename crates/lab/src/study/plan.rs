@@ -150,6 +150,9 @@ pub struct Measure {
     pub deviation_percent: f64,
     /// Whether the order of the cells is shuffled.
     pub shuffle: bool,
+    /// Whether the bare sockets are measured at the rate of each open loop over TCP, directly
+    /// after it.
+    pub bare_socket: bool,
 }
 
 impl Default for Measure {
@@ -165,6 +168,7 @@ impl Default for Measure {
             slope_percent_per_s: 0.5,
             deviation_percent: 10.0,
             shuffle: true,
+            bare_socket: true,
         }
     }
 }

@@ -281,10 +281,17 @@ impl Runner<'_> {
         for record in records {
             if record.is_measured() {
                 self.remember(&record);
-                self.outcome.measured += usize::from(record.role != Role::Reference);
+                self.outcome.measured += usize::from(self.is_planned(&record));
             }
             self.records.push(record);
         }
+    }
+
+    /// Whether it is of a cell of the plan: not the one that comes back, nor the bare sockets
+    /// beside an open loop.
+    fn is_planned(&self, record: &Record) -> bool {
+        let is_link = self.settings.plan.kind == Kind::Link;
+        record.role != Role::Reference && (record.role != Role::Link || is_link)
     }
 
     fn remember(&mut self, record: &Record) {

@@ -8,10 +8,12 @@ use weft_host::Transport;
 use super::calls::{ProbeListen, ProbeRun};
 use super::fleet::Fleet;
 use super::probe::{Probe, ProbeResult, Way};
+use crate::results::text;
 use crate::results::{Connection, Direction, LinkProbe, Mark, Record, Role, Side, key};
-use crate::results::{integer, text};
 use crate::study::given::{protocol, protocol_name};
-use crate::study::link::{MESSAGES_DEPTH, STREAM_BYTES, STREAM_DEPTH, message_bytes};
+use crate::study::link::{
+    self, MESSAGES_DEPTH, OpenLoop, STREAM_BYTES, STREAM_DEPTH, message_bytes,
+};
 use crate::study::matrix::Cell;
 use crate::study::plan::Measure;
 use crate::study::side;
@@ -36,7 +38,7 @@ impl Fleet {
                 continue;
             }
             let read = |bytes, depth| {
-                let probe = Reads { transport, bytes, depth, spin: spinning };
+                let probe = Reads { transport, bytes, depth, spin: spinning, open: None };
                 self.read_over(link, probe, each)
             };
             let (request_bytes, response_bytes) = message_bytes(transport);
@@ -75,20 +77,41 @@ impl Fleet {
         measure: &Measure,
     ) -> Result<Record, String> {
         let configuration = &cell.configuration;
-        let size = |key, otherwise| {
-            integer(configuration, key).and_then(|n| usize::try_from(n).ok()).unwrap_or(otherwise)
-        };
-        let (bytes, depth) = (size(key::BLOCK_BYTES, 4096), size(key::DEPTH, 1));
+        let bytes = link::size(configuration, key::BLOCK_BYTES, 4096);
+        let depth = link::size(configuration, key::DEPTH, 1);
         let spin = text(configuration, key::HOST_POLLING) == "spin";
         let name = text(configuration, key::TRANSPORT);
         let transport = protocol(name).ok_or_else(|| format!("{name} has no link"))?;
-        let reads = Reads { transport, bytes, depth, spin };
-        let (found, connection) = self.read_over(link_of(name), reads, measure.runtime)?;
-        let mut record = Record::new(study, &cell.id, Role::Link, configuration.clone());
+        let reads = Reads { transport, bytes, depth, spin, open: None };
+        let record = Record::new(study, &cell.id, Role::Link, configuration.clone());
+        let mut record = self.filled(record, reads, measure.runtime)?;
+        record.mark(Mark::NotAwaited);
+        Ok(record)
+    }
+
+    /// Measures the bare sockets of an open loop.
+    ///
+    /// # Errors
+    /// One sentence that names the machine.
+    pub(in crate::study) fn measure_bare(
+        &self,
+        record: Record,
+        open: OpenLoop,
+        runtime: Duration,
+    ) -> Result<Record, String> {
+        let bytes = link::size(&record.configuration, key::BLOCK_BYTES, 4096);
+        let transport = Transport::Tcp;
+        let reads = Reads { transport, bytes, depth: 1, spin: false, open: Some(open) };
+        self.filled(record, reads, runtime)
+    }
+
+    /// A record with what is measured over the link of its transport.
+    fn filled(&self, mut record: Record, reads: Reads, time: Duration) -> Result<Record, String> {
+        let link = link_of(text(&record.configuration, key::TRANSPORT)).to_owned();
+        let (found, connection) = self.read_over(&link, reads, time)?;
         if connection.is_within_a_machine() {
             record.mark(Mark::Loopback);
         }
-        record.mark(Mark::NotAwaited);
         // The other end does not report its own.
         record.mark(Mark::TargetUnknown);
         record.connection = Some(connection);
@@ -100,7 +123,7 @@ impl Fleet {
         });
         record.read = Some(Direction {
             requests: found.messages,
-            bytes: found.messages * bytes as u64,
+            bytes: found.messages * reads.bytes as u64,
             seconds: found.measured.as_secs_f64(),
             latency: found.round_trip,
             ..Direction::default()
@@ -115,7 +138,7 @@ impl Fleet {
         reads: Reads,
         runtime: Duration,
     ) -> Result<(ProbeResult, Connection), String> {
-        let Reads { transport, bytes, depth, spin } = reads;
+        let Reads { transport, bytes, depth, spin, open } = reads;
         let to: IpAddr = match self.listens_at(link)? {
             Some(address) => address,
             // The agent knows where its RDMA device is.
@@ -127,7 +150,7 @@ impl Fleet {
         let probe = match transport {
             Transport::Rdma => Probe::ReadRdma { bytes, depth, spin },
             Transport::Tcp | Transport::Loopback => {
-                Probe::Read { bytes, depth, spin, within: to.is_loopback() }
+                Probe::Read { bytes, depth, spin, within: to.is_loopback(), open }
             }
         };
         let at = self.target().call::<ProbeListen>(&(probe, to))?;
@@ -149,4 +172,5 @@ struct Reads {
     bytes: usize,
     depth: usize,
     spin: bool,
+    open: Option<OpenLoop>,
 }

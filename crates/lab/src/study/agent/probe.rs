@@ -17,7 +17,7 @@ use weft_reactor::monotonic_time;
 
 use crate::environment;
 use crate::results::LatencyRecord;
-use crate::study::link;
+use crate::study::link::{self, OpenLoop};
 
 /// How long a listener waits for the other end.
 const LISTEN: Duration = Duration::from_secs(20);
@@ -30,7 +30,7 @@ const STREAM_DEPTH: usize = 16;
 const PING_BYTES: usize = 64;
 
 /// What is probed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Probe {
     /// One small message there and back.
@@ -47,6 +47,8 @@ pub(super) enum Probe {
         spin: bool,
         /// Whether both ends are one machine.
         within: bool,
+        /// The rate, if they are an open loop.
+        open: Option<OpenLoop>,
     },
     /// The same over RDMA.
     ReadRdma {
@@ -92,10 +94,11 @@ fn floor(probe: Probe, address: IpAddr, runtime: Duration) -> Option<Floor> {
         Probe::RoundTrip => (PING_BYTES, 1),
         Probe::Stream => (STREAM_BYTES, STREAM_DEPTH),
         Probe::ReadRdma { .. } => return None,
-        Probe::Read { bytes, depth, spin, within } => {
+        Probe::Read { bytes, depth, spin, within, open } => {
             let near = if within { address } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
             let of_read = link::floor(bytes, depth, near, address);
-            return Some(Floor { spin, runtime, ramp: runtime / 5, ..of_read });
+            let floor = Floor { spin, runtime, ramp: runtime / 5, ..of_read };
+            return Some(open.map_or(floor.clone(), |open| open.at_its_rate(floor)));
         }
     };
     Some(Floor {
@@ -223,7 +226,8 @@ mod tests {
     #[test]
     fn a_way_has_a_round_trip_and_a_stream() {
         let here: IpAddr = "127.0.0.1".parse().expect("an address");
-        let read = Probe::Read { bytes: 4096, depth: 4, spin: false, within: true };
+        let (spin, within, open) = (false, true, None);
+        let read = Probe::Read { bytes: 4096, depth: 4, spin, within, open };
         for probe in [Probe::RoundTrip, Probe::Stream, read] {
             let to = listen(probe, here).expect("a listener");
             let (interface, runtime) = ("lo".to_owned(), Duration::from_millis(500));

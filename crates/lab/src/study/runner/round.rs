@@ -18,6 +18,8 @@ use crate::results::{
 use crate::results::{integer, text};
 use crate::study::agent::Fleet;
 use crate::study::deployment::{Deployment, Place, Planner};
+use crate::study::given::protocol;
+use crate::study::link::OpenLoop;
 use crate::study::matrix::{Cell, Step};
 use crate::study::measure::{MeasureOptions, Measured, measure};
 use crate::study::plan::Kind;
@@ -106,7 +108,8 @@ impl Runner<'_> {
             }
         };
         let command = self.command(step);
-        let together = (records.len() > 1).then(|| format!("{}#{repeat}", first.id));
+        let is_pair = step.cells().count() > 1 && records.len() > 1;
+        let together = is_pair.then(|| format!("{}#{repeat}", first.id));
         let mut written = Vec::new();
         for mut record in records {
             record.repeat = repeat;
@@ -172,13 +175,40 @@ impl Runner<'_> {
     fn count(&mut self, record: &Record) {
         match &record.status {
             Status::Measured => {
-                self.outcome.measured += usize::from(record.role != Role::Reference);
+                self.outcome.measured += usize::from(self.is_planned(record));
                 self.remember(record);
             }
             Status::Void { .. } => self.outcome.void += 1,
             Status::Failed { .. } => self.outcome.failed += 1,
             Status::Skipped { .. } => self.outcome.skipped += 1,
         }
+    }
+
+    /// The bare sockets beside a step that is an open loop over TCP, in the same minute; none
+    /// beside any other.
+    fn bare_socket(&self, step: &Step, deployment: &Deployment) -> Option<Record> {
+        let plan = self.settings.plan;
+        let (Step::Single(cell), [load]) = (step, &deployment.loads[..]) else { return None };
+        let transport = text(&cell.configuration, key::TRANSPORT);
+        let is_asked = plan.measure.bare_socket && matches!(cell.role, Role::Plain | Role::Alone);
+        let open = OpenLoop::of(load)
+            .filter(|_| is_asked && protocol(transport) == Some(Transport::Tcp))?;
+        let runtime = plan.measure.runtime.min(link::BARE);
+        let record = link::bare_socket(&plan.name, cell, open);
+        let measured = match (self.settings.fleet, self.path(transport)) {
+            (Some(fleet), _) => fleet.measure_bare(record.clone(), open, runtime),
+            (None, Some((transport, address))) => {
+                let link = link::Link { transport, address, rdma: &self.settings.rdma };
+                let target = deployment.targets.first().and_then(|target| target.cpus.first());
+                let cpus = target.copied().zip(load.job.cpus.first().copied());
+                link::measure_bare(record.clone(), open, runtime, &link, cpus)
+            }
+            (None, None) => Err("the other end of the link is on another machine".to_owned()),
+        };
+        Some(measured.unwrap_or_else(|reason| Record {
+            status: Status::Skipped { reason: format!("bare sockets: {reason}") },
+            ..record
+        }))
     }
 
     /// The records of a step, or why it has no result: void if an agent was lost under it.
@@ -274,6 +304,7 @@ impl Runner<'_> {
         let observer = &mut *self.observer;
         let mut progress = |seen: &weft_load::Progress| observer.progress(&position, what, seen);
         let measured = measure(&options, &deployment, &mut self.target_set, &mut progress)?;
+        let bare = self.bare_socket(step, &deployment);
         self.note_tested(&deployment, &measured)?;
         let mut records = Vec::new();
         for (load, of) in deployment.loads.iter().zip(measured) {
@@ -294,6 +325,7 @@ impl Runner<'_> {
             }
             records.push(record);
         }
+        records.extend(bare);
         Ok(records)
     }
 
