@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::OFlags;
-use weft_host::TransportId;
+use weft_host::{Transport, TransportId};
 
 use super::finding::{Finding, Severity};
 use super::machine::Machine;
@@ -344,16 +344,18 @@ fn paths_of(id: &str, line: &str, connected: &BTreeSet<SocketAddr>) -> Option<Fi
     if words.get(1) != Some(&"attach") || words.contains(&"--discovery") {
         return None;
     }
-    let address = words.iter().find(|word| word.starts_with("nvme-tcp://"))?;
+    let address = words.iter().find(|word| word.starts_with("nvme-"))?;
     let address: TransportId = address.parse().ok()?;
-    let paths: Vec<SocketAddr> = address
-        .endpoints()
-        .filter_map(|at| Some(SocketAddr::new(at.traddr.parse().ok()?, at.port())))
-        .collect();
-    let lost: Vec<String> =
-        paths.iter().filter(|path| !connected.contains(path)).map(ToString::to_string).collect();
-    let what = format!("weft attach (process {id}) has no connection to {}", lost.join(" and "));
-    let (severity, why) = match lost.len() == paths.len() {
+    // A name may be any address, and queue pairs of RDMA are no sockets.
+    let socket = |at: TransportId| {
+        let is_tcp = at.transport == Transport::Tcp;
+        is_tcp.then_some(SocketAddr::new(at.traddr.parse().ok()?, at.port()))
+    };
+    let is_lost = |path: &SocketAddr| !connected.contains(path);
+    let lost: Vec<SocketAddr> = address.endpoints().filter_map(socket).filter(is_lost).collect();
+    let names = lost.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+    let what = format!("weft attach (process {id}) has no connection to {names}");
+    let (severity, why) = match lost.len() == address.endpoints().count() {
         true => (Severity::Fault, "no path is left, and requests of its device wait"),
         false => (Severity::Warning, "the device has fewer paths than it was given"),
     };
@@ -560,6 +562,19 @@ mod tests {
             assert!(first.what.contains(what) && first.remedy.contains(remedy), "{first:?}");
             assert!(!first.why.is_empty(), "{first:?}");
         }
+    }
+
+    #[test]
+    fn paths_that_are_no_sockets_are_not_missed() {
+        let paths = |address: &str, connected: &[&str]| {
+            let connected = connected.iter().map(|one| one.parse().expect("an address")).collect();
+            paths_of("7", &format!("weft\0attach\0{address}/nqn.2024-01.org:d\0"), &connected)
+        };
+        assert_eq!(paths("nvme-rdma://192.0.2.1", &[]), None);
+        assert_eq!(paths("nvme-tcp://a.example:4420", &[]), None);
+        assert_eq!(paths("nvme-tcp://[2001:db8::1]:4420", &["[2001:db8::1]:4420"]), None);
+        let mixed = paths("nvme-tcp://192.0.2.1:4420,nvme-rdma://192.0.2.2", &[]);
+        assert_eq!(mixed.expect("one is lost").severity, Severity::Warning);
     }
 
     #[test]
