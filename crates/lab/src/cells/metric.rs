@@ -6,6 +6,9 @@ use super::lost::percentile_of;
 use super::{Cell, Cells, Estimate, Repeat, Scale};
 use crate::results::{IdleRate, Mark, Role, Side, key, number};
 
+/// From this share of the raw link on a link is full.
+const LINE_RATE: f64 = 0.9;
+
 /// Which way is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Better {
@@ -123,6 +126,9 @@ impl Metric {
             "host-cpu-per-io" => ("CPU time per request, host", Unit::Time, Less),
             "target-cpu-per-io" => ("CPU time per request, target", Unit::Time, Less),
             "cores-per-miops" => ("cores for a million IOPS", Unit::Cores, Less),
+            "iops-per-core" => ("IOPS for each core", Unit::Iops, More),
+            "line-rate-cores" => ("cores of host and target at line rate", Unit::Cores, Less),
+            "drives" => ("drives like the local one that fill the link", Unit::Times, Less),
             "host-cpu-per-gbps" => ("host CPU per Gb/s", Unit::CorePercentPerGbps, Less),
             "target-cpu-per-gbps" => ("target CPU per Gb/s", Unit::CorePercentPerGbps, Less),
             "host-machine-cpu" => ("CPU of the host's whole machine", Unit::Share, Less),
@@ -171,8 +177,15 @@ impl Metric {
 
     /// Whether it is a metric of CPU use.
     pub(crate) fn is_cpu(&self) -> bool {
-        const WORDS: [&str; 6] =
-            ["cpu", "cores-per", "polling", "softirqs", "interrupts", "context-switches"];
+        const WORDS: [&str; 7] = [
+            "cpu",
+            "cores-per",
+            "line-rate-cores",
+            "polling",
+            "softirqs",
+            "interrupts",
+            "context-switches",
+        ];
         WORDS.iter().any(|word| self.name.contains(word))
     }
 
@@ -232,7 +245,7 @@ impl Metric {
     /// The cells from which the value of one is made: itself, and what it is relative to.
     pub(crate) fn made_from<'a>(&self, cells: &'a Cells, cell: &'a Cell) -> Vec<&'a Cell> {
         let base = match self.name.as_str() {
-            "delta" | "share-of-local" => cells.local(cell),
+            "delta" | "share-of-local" | "drives" => cells.local(cell),
             "concurrency" => cells.local_at_depth_1(cell),
             "throughput-sustained" | "latency-interference" => cells.alone(cell),
             _ => None,
@@ -281,7 +294,7 @@ impl Metric {
             [own[0] + base[1], own[1] + base[0]]
         };
         match self.name.as_str() {
-            "share-of-link" => cell.slack("iops"),
+            "share-of-link" | "iops-per-core" => cell.slack("iops"),
             "delta" => {
                 let local = cells.local(cell);
                 let ns = |of: Option<&Cell>, down: f64| {
@@ -328,6 +341,10 @@ impl Metric {
                     _ => Reading::Unknown,
                 }
             }
+            "iops-per-core" => each(cell, &|repeat| Some(repeat.iops / cores_of(cell)?)),
+            "line-rate-cores" if !is_at_line_rate(cells, cell) => Reading::Unknown,
+            "line-rate-cores" => each(cell, &|repeat| Some(simple("total-cpu", repeat)? / 100.0)),
+            "drives" => drives(cells, cell),
             // What it did beyond idle is not known if it was not idle.
             "machine-cpu"
             | "machine-cpu-per-gbps"
@@ -379,6 +396,34 @@ fn mean_ns(repeat: &Repeat) -> Option<f64> {
 fn mean_of(cells: &Cells, cell: &Cell) -> f64 {
     let mean = Metric::named("mean").and_then(|mean| mean.read(cells, cell).estimate());
     mean.map_or(f64::INFINITY, |mean| mean.high())
+}
+
+/// The cores of the target, or of a local load.
+fn cores_of(cell: &Cell) -> Option<f64> {
+    let is_local = cell.text(key::TRANSPORT) == "local";
+    cell.number(if is_local { key::HOST_CORES } else { key::TARGET_CORES })
+}
+
+/// Whether a cell fills the raw link, and the CPU use of both sides is known.
+fn is_at_line_rate(cells: &Cells, cell: &Cell) -> bool {
+    let share = Metric::named("share-of-link").map(|share| share.read(cells, cell));
+    share.and_then(|share| share.mean()) >= Some(LINE_RATE)
+        && !cell.marks.contains(&Mark::TargetUnknown)
+}
+
+/// How many devices like the local one fill the link of a cell; not known of memory, which is no
+/// drive.
+fn drives(cells: &Cells, cell: &Cell) -> Reading {
+    let device = cells.environment.local.split([':', ',']).next().unwrap_or_default();
+    let is_drive = !["", "memory", "null", "delay"].contains(&device);
+    let is_above = cell.marks.contains(&Mark::AboveFloor);
+    let link = cells.link(cell).map(|probe| probe.stream_bytes_per_s).fold(0.0, f64::max);
+    let local = cells.local(cell).filter(|local| !std::ptr::eq(*local, cell));
+    let Some(local) = local.filter(|_| is_drive && !is_above && link > 0.0) else {
+        return Reading::Unknown;
+    };
+    let drives = local.repeats.iter().map(|repeat| link / repeat.bytes_per_second);
+    Reading::of(&drives.filter(|count| count.is_finite()).collect::<Vec<f64>>(), Scale::Log)
 }
 
 /// How a cell is set against another one.

@@ -239,3 +239,36 @@ fn each_machine_that_was_busy_is_named_and_its_cells_are_marked() {
     };
     assert_eq!((marked("near"), marked("far")), (false, true));
 }
+
+/// What a link at line rate takes, and how many drives fill it.
+#[test]
+fn a_link_is_full_from_nine_tenths_on_and_memory_is_no_drive() {
+    let of = |transport: &str, bytes: u64| {
+        let settings = [("transport", transport.into()), ("target_cores", 2u64.into())];
+        let mut record = record(Role::Plain, &settings, 1e5, 10);
+        if let Some(read) = &mut record.read {
+            read.bytes = bytes;
+        }
+        record.connection = (transport != "local").then(|| Connection::over_loopback("tcp"));
+        (record.host, record.target) = (Some(busy(0.5)), Some(busy(1.0)));
+        record
+    };
+    let read = |bytes: u64, local: &str, name: &str| {
+        let link = LinkProbe {
+            connection: Some(Connection::over_loopback("tcp")),
+            stream_bytes_per_s: 1e9,
+            ..LinkProbe::default()
+        };
+        let local = local.to_owned();
+        let environment = Environment { local, link: vec![link], ..Environment::default() };
+        let cells = Cells::of(&[of("local", 250_000_000), of("tcp", bytes)], &environment);
+        let tcp = cells.cells.iter().find(|cell| cell.text(key::TRANSPORT) == "tcp").expect("it");
+        rounded(metric(name).read(&cells, tcp).mean())
+    };
+    let drive = "/dev/nvme0n1";
+    assert_eq!(read(950_000_000, drive, "line-rate-cores"), Some(1.5));
+    assert_eq!(read(850_000_000, drive, "line-rate-cores"), None);
+    assert_eq!(read(850_000_000, drive, "drives"), Some(4.0));
+    assert_eq!(read(850_000_000, "memory:1GiB", "drives"), None);
+    assert_eq!(read(850_000_000, drive, "iops-per-core"), Some(5e4));
+}

@@ -324,6 +324,13 @@ fn matrix(cells: &Cells) -> Vec<Ask> {
         let over = vec![key::JOBS.to_owned()];
         asks.push(Ask { over, is_choice: true, is_aside: true, ..ask });
     }
+    for (question, name) in [
+        ("cores that a link at line rate takes", "line-rate-cores"),
+        ("drives for each link", "drives"),
+    ] {
+        let ask = Ask::new(question, named(name), Role::Plain, Beside::Best);
+        asks.push(Ask { is_aside: true, ..ask });
+    }
     if cells.measured(Role::Plain).any(|cell| cell.text(key::TRANSPORT) == "local") {
         let one = Configuration::from([(key::DEPTH.to_owned(), 1u64.into())]);
         let question = "mean latency of one request at a time";

@@ -115,55 +115,6 @@ fn every_contender_of_a_plan_has_a_row() {
     }
 }
 
-/// The settings of which a reader chooses a value: each has its row, with a line or without.
-#[test]
-fn a_contender_without_a_line_has_a_row_and_the_reason() {
-    let mut held = 0;
-    all(|plan, records| {
-        let mut environment = Environment::default();
-        environment.cells = records.iter().map(|record| record.cell.clone()).collect();
-        let claims_of = |records: &[Record]| {
-            claims_of_cells(plan, &Cells::of(&repeated(records), &environment))
-        };
-        let whole = claims_of(records);
-        let keys = [key::TRANSPORT, key::HOST_SOFTWARE, key::TARGET_SOFTWARE, key::DEVICE];
-        let keys = keys.into_iter().chain([key::HOST_POLLING, key::PLACEMENT, key::TLS]);
-        for (key, absent) in keys.flat_map(|key| {
-            let values = plan.axes.get(key).into_iter().flatten();
-            values.map(move |value| (key, value))
-        }) {
-            let mut left = records.to_vec();
-            left.retain(|record| record.configuration.get(key) != Some(absent));
-            let claims = claims_of(&left);
-            for before in &whole {
-                let is_same = |claim: &&Claim| {
-                    (&claim.question, &claim.metric) == (&before.question, &before.metric)
-                };
-                // Without a local cell there is no question that is about that.
-                if !claims.iter().any(|claim| is_same(&claim)) {
-                    continue;
-                }
-                for row in &before.rows {
-                    let rows = claims.iter().filter(is_same).flat_map(|claim| &claim.rows);
-                    let found = rows.clone().find(|of| of.contender == row.contender);
-                    let names: Vec<&str> = rows.map(|of| of.contender.as_str()).collect();
-                    let context = || format!("{} without {absent}: {row:?}, {names:?}", plan.name);
-                    let Some(found) = found else { panic!("{}", context()) };
-                    let of = |id: &String| left.iter().any(|record| record.cell == *id);
-                    if !row.cells.is_empty() && !row.cells.iter().any(of) {
-                        held += 1;
-                        assert!(found.value.is_none(), "{}", context());
-                        let is_said = found.why.contains("no line here");
-                        assert!(is_said || found.verdict != Verdict::Yes, "{}", context());
-                        assert!(!found.why.is_empty(), "{}", context());
-                    }
-                }
-            }
-        }
-    });
-    assert!(held > 50, "{held} rows are of an absent contender");
-}
-
 #[test]
 fn each_of_several_links_and_targets_has_a_row() {
     let plan = plan("tradeoffs");
@@ -637,6 +588,22 @@ fn jobs_are_chosen_by_latency_and_cpu_together() {
     let claim = claims.iter().find(|claim| claim.question.starts_with("jobs with which"));
     let claim = claim.expect("the claim");
     assert!(claim.consequence.contains("take 4 jobs"), "{}", claim.consequence);
+}
+
+/// Chelsio says what an offload saves, and not how many times as much its absence costs.
+#[test]
+fn a_cost_that_is_worse_says_what_is_saved() {
+    let of = |transport: &str, busy_s: f64| {
+        let mut record = over(transport, 1, 1e5, 20);
+        let thread = Thread { user_s: busy_s, ..Thread::default() };
+        let side = Side { seconds: 1.0, threads: vec![thread], ..Side::default() };
+        (record.host, record.target) = (Some(side.clone()), Some(side));
+        record
+    };
+    let records = [of("tcp@toe", 0.2), of("tcp@nic", 0.4)];
+    let answer = answered("cpu-per-gbps", &records);
+    let part = "worse: tcp@nic (2.00 ×, of which 50 % are saved)";
+    assert!(answer.sentence.contains(part), "{}", answer.sentence);
 }
 
 #[test]

@@ -12,7 +12,8 @@ impl Ask {
         let parts = match self.beside {
             _ if rows.is_empty() => vec![self.nothing(made.has_local)],
             Beside::Best => {
-                best(&rows, made.leader.and_then(|at| made.rows.get(at)), self.is_choice)
+                let leader = made.leader.and_then(|at| made.rows.get(at));
+                best(&rows, leader, self.is_choice, self.metric.is_cpu())
             }
             Beside::Second => by_verdict(&rows),
             Beside::Local | Beside::Alone => each(&rows, &made.beside, false),
@@ -64,7 +65,7 @@ fn untold(rows: &[&Row]) -> Vec<String> {
 }
 
 /// The best contender, those as good, and the others.
-fn best(rows: &[&Row], leader: Option<&Row>, is_choice: bool) -> Vec<String> {
+fn best(rows: &[&Row], leader: Option<&Row>, is_choice: bool, is_cost: bool) -> Vec<String> {
     let Some(leader) = leader else {
         return std::iter::once("no answer".to_owned()).chain(untold(rows)).collect();
     };
@@ -78,7 +79,10 @@ fn best(rows: &[&Row], leader: Option<&Row>, is_choice: bool) -> Vec<String> {
     };
     let of = |row: &&Row| {
         let beside = row.beside.as_ref().map(|of| of.text.clone()).unwrap_or_default();
-        format!("{} ({beside})", row.contender)
+        let saved = row.beside.as_ref().map(|of| 1.0 - 1.0 / of.value);
+        let saved = saved.filter(|_| is_cost && row.verdict == Verdict::No);
+        let saved = saved.map(|share| format!(", of which {} are saved", units::percent(share)));
+        format!("{} ({beside}{})", row.contender, saved.unwrap_or_default())
     };
     for (verdict, what) in [(Verdict::Yes, "within 5 % of it"), (Verdict::No, "worse")] {
         let with = rows.iter().filter(|row| row.verdict == verdict && row.beside.is_some());

@@ -1,5 +1,7 @@
 //! Draws the figures of a plan.
 
+mod beside;
+
 use serde_json::Value as Json;
 use weft_load::Latency;
 use weft_load::limits::SAMPLES_BEYOND;
@@ -40,6 +42,9 @@ pub(super) fn figures(
             PlotKind::Line | PlotKind::Bar => {
                 for metric in Metric::all(&plot.y) {
                     figures.extend(group.chart(&metric));
+                    if plot.kind == PlotKind::Bar {
+                        figures.extend(group.deviations(&metric));
+                    }
                 }
             }
             PlotKind::Cdf => figures.extend(group.distribution()),
@@ -231,15 +236,15 @@ impl<'a> Group<'a> {
         let numbers = self.grid(&series, &x, metric);
         let log = self.plot.log_y || self.plot.kind == PlotKind::Line && spreads(&series);
         let y = AxisY { label: metric.label.clone(), unit: metric.unit, log };
-        let data = match self.plot.kind {
-            PlotKind::Bar => figure::bars(&series, &AxisX { words: true, ..x }, &y),
-            _ => figure::lines(&series, &x, &y),
+        let (data, numbers) = match self.plot.kind {
+            PlotKind::Bar => (figure::bars(&series, &AxisX { words: true, ..x }, &y), numbers),
+            _ => self.with_second(&keys, &x, (&series, &y), numbers),
         };
         Some(Figure {
             title: self.title(Some(metric)),
             stands_for: self.plot.figure.clone(),
             note,
-            about_cpu: metric.is_cpu(),
+            about_cpu: metric.is_cpu() || !self.plot.second.is_empty(),
             content: Content::Chart { data, numbers },
         })
     }
@@ -706,10 +711,13 @@ fn layer_grid(bars: &[(String, &Cell)], layers: &[Layer]) -> Grid {
 /// The plots of a study whose plan names none: rates, latency and CPU over its first numeric axis,
 /// and a table of all cells.
 pub(super) fn plots(plan: &Plan, cells: &Cells) -> Vec<Plot> {
-    if !plan.plots.is_empty() {
-        return plan.plots.clone();
-    }
-    default_plots(&cells.varied(plan.kind.role()))
+    let role = plan.kind.role();
+    let mut plots = match plan.plots.is_empty() {
+        true => default_plots(&cells.varied(role)),
+        false => plan.plots.clone(),
+    };
+    plots.extend(beside::depth_by_jobs(&plots, cells, role));
+    plots
 }
 
 fn default_plots(varied: &[String]) -> Vec<Plot> {
@@ -729,16 +737,12 @@ fn default_plots(varied: &[String]) -> Vec<Plot> {
     let (series, split) = others.split_at(others.len().min(1));
     let plot = |title: &str, kind, y: &[&str]| Plot {
         title: title.to_owned(),
-        figure: String::new(),
-        kind,
         x: x.clone(),
         y: y.iter().map(|y| (*y).to_owned()).collect(),
         series: series.to_vec(),
         split: split.to_vec(),
-        best_over: String::new(),
-        only: crate::results::Configuration::new(),
         log_x: true,
-        log_y: false,
+        ..Plot::of(kind)
     };
     let kind = if x.is_empty() { PlotKind::Table } else { PlotKind::Line };
     let mut table = plot("All cells", PlotKind::Table, &["iops", "bandwidth", "mean", "p99"]);

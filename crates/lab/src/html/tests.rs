@@ -417,3 +417,46 @@ fn other_values_of_an_axis_make_no_series() {
         |plot: &crate::study::plan::Plot| plot.series.iter().any(|key| key == key::HOST_POLLING);
     assert!(plan.plots.iter().all(is_series), "{:?}", plan.plots);
 }
+
+/// Of cells that vary in depth and jobs, in any study.
+#[test]
+fn depth_by_jobs_has_the_deviations_beneath() {
+    let of = |depth: u64, jobs: u64| {
+        let mut record = point("tcp", depth, 1e4 * (depth * jobs) as f64, 100);
+        record.cell += &format!(" jobs={jobs}");
+        record.configuration.insert(key::JOBS.to_owned(), jobs.into());
+        record
+    };
+    let records = repeated(&[of(1, 1), of(1, 4), of(32, 1), of(32, 4)]);
+    let section = section("latency-cdf", records);
+    let at = section.figures.iter().position(|figure| figure.title == "Depth by jobs: IOPS");
+    let beneath = &section.figures[at.expect("a chart") + 1];
+    assert_eq!(beneath.title, "Depth by jobs: IOPS: deviation");
+    let Content::Table(grid) = &beneath.content else { panic!("a table") };
+    assert_eq!(grid.head, ["", "queue depth 1", "queue depth 32"]);
+    assert_eq!(grid.rows[0][0], "1 job");
+    assert!(grid.rows.iter().all(|row| row[1] == "2.48 %" && row[2] == "2.48 %"), "{grid:?}");
+}
+
+#[test]
+fn a_second_metric_has_an_axis_at_the_right_and_columns_of_its_own() {
+    let of = |cores: u64| {
+        let settings = [(key::TRANSPORT, Value::from("tcp")), (key::TARGET_CORES, cores.into())];
+        let mut record = record(Role::Plain, &settings, 1e5, 10);
+        record.cell = format!("cores={cores} transport=tcp");
+        record.configuration.insert(key::CORES.to_owned(), cores.into());
+        let thread = crate::results::Thread { user_s: 0.5, ..Default::default() };
+        let threads = vec![thread];
+        let side = crate::results::Side { seconds: 1.0, threads, ..Default::default() };
+        (record.host, record.target) = (Some(side.clone()), Some(side));
+        record
+    };
+    let section = section("core-sweep", repeated(&[of(1), of(2)]));
+    let mut figures = section.figures.iter();
+    let figure = figures.find(|figure| figure.title == "IOPS for each core").expect("a chart");
+    let Content::Chart { data, numbers } = &figure.content else { panic!("a chart") };
+    assert_eq!(data["layout"]["yaxis2"]["side"], "right");
+    assert_eq!(data["traces"][1]["yaxis"], "y2");
+    assert_eq!(numbers.head[1..], ["tcp", "tcp, CPU of host and target"]);
+    assert!(numbers.rows[1][1].starts_with("50.0 K"), "{numbers:?}");
+}

@@ -341,6 +341,9 @@ pub struct Plot {
     /// One chart for each combination of these settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub split: Vec<String>,
+    /// Of lines: a metric on a second axis, at the right.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub second: String,
     /// The setting of which each point has the best value, which its label names.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub best_over: String,
@@ -353,6 +356,26 @@ pub struct Plot {
     /// Logarithmic along y.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub log_y: bool,
+}
+
+impl Plot {
+    /// One without a title, axes and metrics.
+    pub(crate) fn of(kind: PlotKind) -> Self {
+        Self {
+            title: String::new(),
+            figure: String::new(),
+            kind,
+            x: String::new(),
+            y: Vec::new(),
+            series: Vec::new(),
+            split: Vec::new(),
+            second: String::new(),
+            best_over: String::new(),
+            only: Configuration::new(),
+            log_x: false,
+            log_y: false,
+        }
+    }
 }
 
 /// The form of a figure.
@@ -394,6 +417,9 @@ pub const METRICS: &[(&str, &str)] = &[
     ("host-cpu-per-io", "µs"),
     ("target-cpu-per-io", "µs"),
     ("cores-per-miops", "cores, host and target together"),
+    ("iops-per-core", "IOPS ÷ cores of the target, or of a local load"),
+    ("line-rate-cores", "cores of both, of cells with nine tenths of the raw link or more"),
+    ("drives", "raw link ÷ bandwidth of the local device, if it is a drive"),
     ("machine-cpu", "% of a core, of everything on both machines beyond their idle rate"),
     ("machine-cpu-per-io", "µs, of everything on both machines beyond their idle rate"),
     ("machine-cpu-per-gbps", "% of a core per Gb/s, of everything beyond its idle rate"),

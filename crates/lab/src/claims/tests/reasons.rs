@@ -383,3 +383,52 @@ fn a_reason_is_true_of_the_cells() {
     });
     assert!(told > 1_000, "{told} reasons were given");
 }
+
+/// The settings of which a reader chooses a value: each has its row, with a line or without.
+#[test]
+fn a_contender_without_a_line_has_a_row_and_the_reason() {
+    let mut held = 0;
+    all(|plan, records| {
+        let mut environment = Environment::default();
+        environment.cells = records.iter().map(|record| record.cell.clone()).collect();
+        let claims_of = |records: &[Record]| {
+            claims_of_cells(plan, &Cells::of(&repeated(records), &environment))
+        };
+        let whole = claims_of(records);
+        let keys = [key::TRANSPORT, key::HOST_SOFTWARE, key::TARGET_SOFTWARE, key::DEVICE];
+        let keys = keys.into_iter().chain([key::HOST_POLLING, key::PLACEMENT, key::TLS]);
+        for (key, absent) in keys.flat_map(|key| {
+            let values = plan.axes.get(key).into_iter().flatten();
+            values.map(move |value| (key, value))
+        }) {
+            let mut left = records.to_vec();
+            left.retain(|record| record.configuration.get(key) != Some(absent));
+            let claims = claims_of(&left);
+            for before in &whole {
+                let is_same = |claim: &&Claim| {
+                    (&claim.question, &claim.metric) == (&before.question, &before.metric)
+                };
+                // Without a local cell there is no question that is about that.
+                if !claims.iter().any(|claim| is_same(&claim)) {
+                    continue;
+                }
+                for row in &before.rows {
+                    let rows = claims.iter().filter(is_same).flat_map(|claim| &claim.rows);
+                    let found = rows.clone().find(|of| of.contender == row.contender);
+                    let names: Vec<&str> = rows.map(|of| of.contender.as_str()).collect();
+                    let context = || format!("{} without {absent}: {row:?}, {names:?}", plan.name);
+                    let Some(found) = found else { panic!("{}", context()) };
+                    let of = |id: &String| left.iter().any(|record| record.cell == *id);
+                    if !row.cells.is_empty() && !row.cells.iter().any(of) {
+                        held += 1;
+                        assert!(found.value.is_none(), "{}", context());
+                        let is_said = found.why.contains("no line here");
+                        assert!(is_said || found.verdict != Verdict::Yes, "{}", context());
+                        assert!(!found.why.is_empty(), "{}", context());
+                    }
+                }
+            }
+        }
+    });
+    assert!(held > 50, "{held} rows are of an absent contender");
+}
