@@ -157,7 +157,7 @@ impl<'a> Case<'a> {
                     })
             };
             let with = self.measured().filter(|cell| cell.latency().percentile_ns(99.0).is_some());
-            let served: Vec<&Cell> = self.measured().filter(|cell| served(&cell)).collect();
+            let served: Vec<&Cell> = self.measured().filter(served).collect();
             return Some(with.count() < 3 || served.is_empty());
         }
         if let Some(rest) = why.strip_prefix("not distinguishable here: ") {
@@ -337,7 +337,8 @@ const DAMAGES: [(&str, Damage); 7] = [
     ("one repeat", has_one_repeat),
     ("spoilt", is_spoilt),
 ];
-const PLACES: [(&str, fn(usize, &Cell) -> bool); 6] = [
+type Place = fn(usize, &Cell) -> bool;
+const PLACES: [(&str, Place); 6] = [
     ("all", |_, _| true),
     ("every second", |at, _| at % 2 == 0),
     ("local", |_, cell| cell.text(key::TRANSPORT) == "local"),
@@ -389,8 +390,8 @@ fn a_reason_is_true_of_the_cells() {
 fn a_contender_without_a_line_has_a_row_and_the_reason() {
     let mut held = 0;
     all(|plan, records| {
-        let mut environment = Environment::default();
-        environment.cells = records.iter().map(|record| record.cell.clone()).collect();
+        let cells = records.iter().map(|record| record.cell.clone()).collect();
+        let environment = Environment { cells, ..Environment::default() };
         let claims_of = |records: &[Record]| {
             claims_of_cells(plan, &Cells::of(&repeated(records), &environment))
         };
