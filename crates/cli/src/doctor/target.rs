@@ -414,7 +414,7 @@ mod tests {
     /// A fault, and what is said of it: severity, a part of what it is, a part of what to do.
     type Case = (fn(&mut Observations), Severity, &'static str, &'static str);
 
-    const BROKEN: [Case; 15] = [
+    const BROKEN: [Case; 16] = [
         (
             |seen| fs::remove_file(seen.root.join("srv/a.img")).expect("it is there"),
             Severity::Fault,
