@@ -9,8 +9,8 @@ use weft_nvme::log_page::{GetLogPage, LogPageId};
 use weft_nvme::{Command, Completion, Status};
 use weft_nvmf::auth::Secret;
 use weft_nvmf::host::{
-    AdminData, AssociationStep, ControllerInfo, ControllerKind, DiscoveryLog, DiscoveryReader,
-    Event, NamespaceInfo, Problem,
+    AdminData, ControllerInfo, ControllerKind, DiscoveryLog, DiscoveryReader, Event, HostStep,
+    NamespaceInfo, Problem,
 };
 
 use crate::device::NamespaceFactory;
@@ -105,7 +105,7 @@ pub(crate) fn admin_command_checked(
     if status.is_success() {
         return Ok(answer);
     }
-    let step = AssociationStep::UserCommand;
+    let step = HostStep::UserCommand;
     Err(shared.error(Problem::Refused { step, status, parameter: None }))
 }
 

@@ -121,9 +121,9 @@ pub use weft_nvme::Nqn;
 pub use weft_nvmf::auth::Secret;
 pub use weft_nvmf::host::discovery::transport_id;
 pub use weft_nvmf::host::{
-    AddressError, AddressFamily, AdminData, AssociationStep, Change, ControllerInfo,
-    ControllerKind, ControllerSnapshot, DiscoveryLog, Event, NamespaceIdentity, NamespaceInfo,
-    Problem, Side, Transport, TransportId,
+    AddressError, AddressFamily, AdminData, Change, ControllerInfo, ControllerKind,
+    ControllerSnapshot, DiscoveryLog, Event, HostStep, NamespaceIdentity, NamespaceInfo, Problem,
+    Side, Transport, TransportId,
 };
 pub use weft_nvmf::keys::{Derivation, TlsKey, TlsRecords};
 pub use weft_transport::rdma::{Provider, RemoteAccess};

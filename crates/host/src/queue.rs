@@ -32,7 +32,7 @@ use weft_nvmf::host::request_table::{
     CommandResult, Issue, Kind, RequestError, RequestId, RequestPart, RequestTable,
 };
 use weft_nvmf::host::{
-    AdminData, AssociationStep, AuthenticationProgress, ControllerSnapshot, NamespaceInfo, Problem,
+    AdminData, AuthenticationProgress, ControllerSnapshot, HostStep, NamespaceInfo, Problem,
     QueueAuthentication, connect_queue,
 };
 use weft_reactor::{Buffer, Mailbox, Outcome, Owner, Pool, Reactor, Token};
@@ -455,8 +455,7 @@ impl QueuePair {
                         let what = "its data digest is wrong";
                         self.connected(reactor, Err(Problem::InvalidResponse { step, what }));
                     } else if self.again.is_in(slot) {
-                        let (step, what) =
-                            (AssociationStep::Authenticate, "its data digest is wrong");
+                        let (step, what) = (HostStep::Authenticate, "its data digest is wrong");
                         let problem = Problem::InvalidResponse { step, what };
                         self.exchange_failed(reactor, problem);
                     } else {
@@ -513,10 +512,10 @@ impl QueuePair {
         }
     }
 
-    fn handshake_step(&self) -> AssociationStep {
+    fn handshake_step(&self) -> HostStep {
         match &self.authentication {
-            Some(_) => AssociationStep::Authenticate,
-            None => AssociationStep::ConnectQueue(self.queue_id),
+            Some(_) => HostStep::Authenticate,
+            None => HostStep::ConnectQueue(self.queue_id),
         }
     }
 
@@ -745,8 +744,8 @@ impl QueuePair {
         if silent {
             let step = match self.state {
                 State::Handshake(_) => self.handshake_step(),
-                _ if self.again.is_overdue(now, timeout) => AssociationStep::Authenticate,
-                _ => AssociationStep::InputOutput,
+                _ if self.again.is_overdue(now, timeout) => HostStep::Authenticate,
+                _ => HostStep::InputOutput,
             };
             self.lose(reactor, Problem::TimedOut { step, waited: timeout });
         }

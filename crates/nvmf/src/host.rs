@@ -45,7 +45,7 @@ pub use config::{ControllerKind, HostConfig};
 pub use discovery::{DiscoveryLog, DiscoveryReader};
 pub use event::Event;
 pub use initialise::{check_queue_connected, connect_queue};
-pub use problem::{AssociationStep, Problem, Side};
+pub use problem::{HostStep, Problem, Side};
 pub use reconnect::ReconnectPolicy;
 pub use snapshot::{
     Change, ControllerInfo, ControllerSnapshot, NamespaceIdentity, NamespaceInfo, Namespaces,

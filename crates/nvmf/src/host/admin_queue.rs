@@ -5,7 +5,7 @@ use core::time::Duration;
 use weft_nvme::Command;
 
 use super::limits;
-use super::problem::{AssociationStep, Problem};
+use super::problem::{HostStep, Problem};
 
 /// The data of an admin command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(super) enum Purpose {
 #[derive(Debug, Clone)]
 pub(super) struct Outstanding {
     pub(super) purpose: Purpose,
-    pub(super) step: AssociationStep,
+    pub(super) step: HostStep,
     pub(super) sent_at: Duration,
     pub(super) timeout: Option<Duration>,
 }
@@ -94,7 +94,7 @@ impl AdminQueue {
 
     /// The step that the command of this tag belongs to.
     #[cfg(test)]
-    pub(super) fn step_of(&self, tag: u16) -> Option<AssociationStep> {
+    pub(super) fn step_of(&self, tag: u16) -> Option<HostStep> {
         self.table.get(usize::from(tag))?.as_ref().map(|entry| entry.step)
     }
 
@@ -129,7 +129,7 @@ mod tests {
 
     fn submit(queue: &mut AdminQueue, purpose: Purpose) -> Option<u16> {
         let command = (Command::new(AdminOpcode::KEEP_ALIVE), AdminData::None);
-        let (step, timeout) = (AssociationStep::UserCommand, Some(SECOND));
+        let (step, timeout) = (HostStep::UserCommand, Some(SECOND));
         let outstanding = Outstanding { purpose, step, sent_at: SECOND, timeout };
         queue.submit(outstanding, command).map(|command| command.tag)
     }
@@ -160,7 +160,7 @@ mod tests {
         submit(&mut queue, Purpose::Scan).unwrap();
         assert_eq!(queue.deadline(), Some(2 * SECOND));
         assert_eq!(queue.overdue(SECOND), None);
-        let silent = Problem::TimedOut { step: AssociationStep::UserCommand, waited: SECOND };
+        let silent = Problem::TimedOut { step: HostStep::UserCommand, waited: SECOND };
         assert_eq!(queue.overdue(2 * SECOND), Some(silent));
     }
 }

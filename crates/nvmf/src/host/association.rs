@@ -43,7 +43,7 @@ use super::event::Event;
 use super::initialise::{Initialise, Progress, read_status};
 use super::keep_alive::{KeepAlive, KeepAliveAction};
 use super::limits;
-use super::problem::{AssociationStep, Problem, Side};
+use super::problem::{HostStep, Problem, Side};
 use super::reconnect::{Outage, ReconnectAction};
 use super::scan::{Scan, ScanResult};
 use super::snapshot::{Change, ControllerSnapshot};
@@ -209,7 +209,7 @@ impl Association {
         let mut initialise = Box::new(Initialise::new(&self.config, self.has_channel));
         let first = initialise.first(&self.config);
         self.phase = Phase::Initialising(initialise);
-        self.submit(Purpose::Initialise, AssociationStep::ConnectAdmin, first, now);
+        self.submit(Purpose::Initialise, HostStep::ConnectAdmin, first, now);
     }
 
     /// A command on the admin queue was completed. `data` is what the controller sent for it.
@@ -325,7 +325,7 @@ impl Association {
             Phase::Idle | Phase::Ended => {}
             Phase::Opening { since, until } if *until <= now => {
                 let waited = until.saturating_sub(*since);
-                self.handle_loss(Problem::TimedOut { step: AssociationStep::Open, waited }, now);
+                self.handle_loss(Problem::TimedOut { step: HostStep::Open, waited }, now);
             }
             Phase::Opening { .. } => {}
             Phase::Initialising(initialise) => {
@@ -354,7 +354,7 @@ impl Association {
                 } else if stop.poll_at.is_some_and(|at| at <= now) {
                     stop.poll_at = None;
                     self.phase = Phase::Stopping(stop);
-                    self.submit(Purpose::Stop, AssociationStep::AwaitReady, read_status(), now);
+                    self.submit(Purpose::Stop, HostStep::AwaitReady, read_status(), now);
                 }
             }
         }
@@ -428,7 +428,7 @@ impl Association {
     fn submit(
         &mut self,
         purpose: Purpose,
-        step: AssociationStep,
+        step: HostStep,
         command: (Command, AdminData),
         now: Duration,
     ) {
@@ -448,7 +448,7 @@ impl Association {
         while self.is_live() && self.queue.has_room_for_user() {
             let Some(user) = self.users.pop_front() else { return };
             let command = (user.command, user.data);
-            self.submit(Purpose::User(user.tag), AssociationStep::UserCommand, command, now);
+            self.submit(Purpose::User(user.tag), HostStep::UserCommand, command, now);
         }
     }
 
@@ -514,7 +514,7 @@ impl Association {
         self.report_unusable(before.as_deref(), &snapshot);
         let admin_commands = limits::ASYNCHRONOUS_EVENT_REQUESTS;
         for _ in 0..admin_commands {
-            self.submit(Purpose::Event, AssociationStep::AwaitEvent, await_event(), now);
+            self.submit(Purpose::Event, HostStep::AwaitEvent, await_event(), now);
         }
         self.submit_users(now);
     }
@@ -591,7 +591,7 @@ impl Association {
     fn handle_keep_alive_completion(&mut self, completion: &Completion, now: Duration) {
         let status = completion.status();
         if !status.is_success() && self.is_live() {
-            let step = AssociationStep::KeepAlive;
+            let step = HostStep::KeepAlive;
             return self.handle_loss(Problem::Refused { step, status, parameter: None }, now);
         }
         if let Some(keep_alive) = &mut self.keep_alive {
@@ -605,14 +605,11 @@ impl Association {
             KeepAliveAction::Wait => {}
             KeepAliveAction::Send => {
                 let command = (Command::new(AdminOpcode::KEEP_ALIVE), AdminData::None);
-                self.submit(Purpose::KeepAlive, AssociationStep::KeepAlive, command, now);
+                self.submit(Purpose::KeepAlive, HostStep::KeepAlive, command, now);
             }
             KeepAliveAction::Expired => {
                 let waited = self.config.keep_alive_timeout;
-                self.handle_loss(
-                    Problem::TimedOut { step: AssociationStep::KeepAlive, waited },
-                    now,
-                );
+                self.handle_loss(Problem::TimedOut { step: HostStep::KeepAlive, waited }, now);
             }
         }
     }
@@ -636,7 +633,7 @@ impl Association {
             _ => self.actions.push_back(Action::Event(Event::Asynchronous(event))),
         }
         debug_assert!(event.as_notice().is_none() || event.event_type() == EventType::NOTICE);
-        self.submit(Purpose::Event, AssociationStep::AwaitEvent, await_event(), now);
+        self.submit(Purpose::Event, HostStep::AwaitEvent, await_event(), now);
     }
 
     fn stop(&mut self, reset: bool, now: Duration) {
@@ -662,20 +659,15 @@ impl Association {
             u64::from(configuration.0),
         );
         let command = (set.to_command(), AdminData::None);
-        self.submit(Purpose::Stop, AssociationStep::Stop, command, now);
+        self.submit(Purpose::Stop, HostStep::Stop, command, now);
     }
 
-    fn handle_stop_completion(
-        &mut self,
-        step: AssociationStep,
-        completion: &Completion,
-        now: Duration,
-    ) {
+    fn handle_stop_completion(&mut self, step: HostStep, completion: &Completion, now: Duration) {
         let Phase::Stopping(mut stop) = self.phase else { return };
         if !completion.status().is_success() {
             return self.finish_stop(stop, now);
         }
-        let done = step == AssociationStep::AwaitReady && {
+        let done = step == HostStep::AwaitReady && {
             let status = ControllerStatus(completion.dword0());
             if stop.reset {
                 !status.ready()
@@ -686,11 +678,11 @@ impl Association {
         if done {
             return self.finish_stop(stop, now);
         }
-        if step == AssociationStep::AwaitReady {
+        if step == HostStep::AwaitReady {
             stop.poll_at = Some(now.saturating_add(limits::READY_POLL));
             self.phase = Phase::Stopping(stop);
         } else {
-            self.submit(Purpose::Stop, AssociationStep::AwaitReady, read_status(), now);
+            self.submit(Purpose::Stop, HostStep::AwaitReady, read_status(), now);
         }
     }
 
@@ -807,7 +799,7 @@ mod tests {
     }
 
     /// Answers until nothing is on the wire but what the controller keeps.
-    fn settle(run: &mut AssociationRun) -> Vec<AssociationStep> {
+    fn settle(run: &mut AssociationRun) -> Vec<HostStep> {
         let mut steps = Vec::new();
         for _ in 0..200 {
             let kept = run.wire.iter().all(|command| {
@@ -848,21 +840,21 @@ mod tests {
         assert_eq!(
             steps,
             [
-                AssociationStep::ConnectAdmin,
-                AssociationStep::ReadCapabilities,
-                AssociationStep::ReadVersion,
-                AssociationStep::Enable,
-                AssociationStep::AwaitReady,
-                AssociationStep::AwaitReady,
-                AssociationStep::IdentifyController,
-                AssociationStep::IdentifyNvmController,
-                AssociationStep::SetQueueCount,
-                AssociationStep::SetEventConfiguration,
-                AssociationStep::ListNamespaces,
-                AssociationStep::IdentifyNamespace(1),
-                AssociationStep::DescribeNamespace(1),
-                AssociationStep::IdentifyNamespace(7),
-                AssociationStep::DescribeNamespace(7),
+                HostStep::ConnectAdmin,
+                HostStep::ReadCapabilities,
+                HostStep::ReadVersion,
+                HostStep::Enable,
+                HostStep::AwaitReady,
+                HostStep::AwaitReady,
+                HostStep::IdentifyController,
+                HostStep::IdentifyNvmController,
+                HostStep::SetQueueCount,
+                HostStep::SetEventConfiguration,
+                HostStep::ListNamespaces,
+                HostStep::IdentifyNamespace(1),
+                HostStep::DescribeNamespace(1),
+                HostStep::IdentifyNamespace(7),
+                HostStep::DescribeNamespace(7),
             ]
         );
         let snapshot = Arc::clone(run.association.snapshot().unwrap());
@@ -995,7 +987,7 @@ mod tests {
         run.pass(ms(1));
         let problem = run.ended.flatten().expect("a problem");
         let waited = ms(1900);
-        assert_eq!(problem, Problem::TimedOut { step: AssociationStep::Open, waited });
+        assert_eq!(problem, Problem::TimedOut { step: HostStep::Open, waited });
     }
 
     #[test]
@@ -1014,7 +1006,7 @@ mod tests {
         assert!(!run.live);
         let Event::Lost { problem, .. } = &run.events[0] else { panic!("{:?}", run.events) };
         let silent =
-            Problem::TimedOut { step: AssociationStep::KeepAlive, waited: Duration::from_secs(5) };
+            Problem::TimedOut { step: HostStep::KeepAlive, waited: Duration::from_secs(5) };
         assert_eq!(*problem, silent);
     }
 
@@ -1124,8 +1116,7 @@ mod tests {
         run.collect();
         assert!(run.live);
         let status = Status::INVALID_QUEUE_ID.with_dnr();
-        let refused =
-            Problem::Refused { step: AssociationStep::ConnectQueue(9), status, parameter: None };
+        let refused = Problem::Refused { step: HostStep::ConnectQueue(9), status, parameter: None };
         run.association.handle_queue_lost(1, 9, refused.clone(), run.now);
         run.collect();
         assert!(run.live, "a queue that is refused for good is not worth a new association");
@@ -1142,12 +1133,9 @@ mod tests {
             let parameter = Some(InvalidParameter::CONTROLLER_ID);
             Problem::Refused { step, status, parameter }
         };
-        assert!(
-            refused(AssociationStep::ConnectAdmin).is_final(),
-            "this host asks for no controller"
-        );
+        assert!(refused(HostStep::ConnectAdmin).is_final(), "this host asks for no controller");
         let mut run = live();
-        let problem = refused(AssociationStep::ConnectQueue(2));
+        let problem = refused(HostStep::ConnectQueue(2));
         run.association.handle_queue_lost(1, 2, problem.clone(), run.now);
         run.collect();
         assert!(!run.live && !run.open);

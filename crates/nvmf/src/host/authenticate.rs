@@ -8,7 +8,7 @@ use weft_nvme::{Command, Completion, FabricsType};
 
 use super::admin_queue::AdminData;
 use super::config::HostConfig;
-use super::problem::{AssociationStep, Problem, refused};
+use super::problem::{HostStep, Problem, refused};
 use crate::auth::host::{Authenticator, HostAction};
 use crate::auth::{GeneratedPsk, Names, Policy, Random};
 
@@ -148,10 +148,7 @@ impl QueueAuthentication {
             return AuthenticationProgress::Failed(problem);
         }
         if !completion.status().is_success() {
-            return AuthenticationProgress::Failed(refused(
-                AssociationStep::Authenticate,
-                completion,
-            ));
+            return AuthenticationProgress::Failed(refused(HostStep::Authenticate, completion));
         }
         let next = if self.receiving {
             let Some(random) = (self.random)() else {

@@ -15,7 +15,7 @@ use weft_nvme::{Command, Completion, Nqn, Wire};
 use super::address::{AddressError, AddressFamily, Transport, TransportId};
 use super::admin_queue::AdminData;
 use super::limits;
-use super::problem::{AssociationStep, Problem, refused};
+use super::problem::{HostStep, Problem, refused};
 
 /// A Discovery log page.
 #[derive(Debug, Clone)]
@@ -85,7 +85,7 @@ impl DiscoveryReader {
         data: &[u8],
     ) -> Result<(), Problem> {
         if !completion.status().is_success() {
-            return Err(refused(AssociationStep::ReadDiscoveryLog, completion));
+            return Err(refused(HostStep::ReadDiscoveryLog, completion));
         }
         match self.state {
             State::Header => self.header(data),
@@ -153,7 +153,7 @@ impl DiscoveryReader {
 }
 
 fn invalid_response(what: &'static str) -> Problem {
-    Problem::InvalidResponse { step: AssociationStep::ReadDiscoveryLog, what }
+    Problem::InvalidResponse { step: HostStep::ReadDiscoveryLog, what }
 }
 
 fn view_header(data: &[u8]) -> Result<&DiscoveryHeader, Problem> {

@@ -33,7 +33,7 @@ use weft_nvme::{Command, Completion, Wire};
 use super::admin_queue::AdminData;
 use super::authenticate::{AuthenticationProgress, Credentials, QueueAuthentication};
 use super::config::{ControllerKind, HostConfig};
-use super::problem::{AssociationStep, Problem, refused};
+use super::problem::{HostStep, Problem, refused};
 use super::scan::{Scan, ScanResult};
 use super::snapshot::{ControllerInfo, ControllerSnapshot};
 use super::{admin_commands, limits};
@@ -46,7 +46,7 @@ pub(super) enum Progress {
     /// Nothing yet.
     Wait,
     /// The next command.
-    Submit(AssociationStep, Request),
+    Submit(HostStep, Request),
     /// The authentication has made a key of TLS: the steps begin again over TLS with it.
     Secured(Box<GeneratedPsk>),
     /// The controller is ready; whether its admin queue had to be authenticated.
@@ -64,7 +64,7 @@ impl From<Problem> for Progress {
 /// One run through the steps.
 #[derive(Debug)]
 pub(super) struct Initialise {
-    step: AssociationStep,
+    step: HostStep,
     controller: ControllerInfo,
     ready_until: Duration,
     ready_timeout: Duration,
@@ -79,7 +79,7 @@ pub(super) struct Initialise {
 impl Initialise {
     pub(super) fn new(config: &HostConfig, has_channel: bool) -> Self {
         Self {
-            step: AssociationStep::ConnectAdmin,
+            step: HostStep::ConnectAdmin,
             controller: ControllerInfo::unknown(config),
             ready_until: Duration::MAX,
             ready_timeout: Duration::ZERO,
@@ -106,7 +106,7 @@ impl Initialise {
             return Progress::Wait;
         }
         self.poll_at = None;
-        Progress::Submit(AssociationStep::AwaitReady, read_status())
+        Progress::Submit(HostStep::AwaitReady, read_status())
     }
 
     pub(super) fn handle_completion(
@@ -123,32 +123,30 @@ impl Initialise {
             let progress = authentication.handle_completion(completion, data);
             return self.authenticated(progress);
         }
-        let may_be_refused = matches!(
-            self.step,
-            AssociationStep::IdentifyNvmController | AssociationStep::SetEventConfiguration
-        );
+        let may_be_refused =
+            matches!(self.step, HostStep::IdentifyNvmController | HostStep::SetEventConfiguration);
         if !completion.status().is_success() && !may_be_refused {
             return refused(self.step, completion).into();
         }
         match self.step {
-            AssociationStep::ConnectAdmin => self.connected(config, completion),
-            AssociationStep::ReadCapabilities => self.capabilities(completion),
-            AssociationStep::ReadVersion => self.version(completion),
-            AssociationStep::Enable => self.enabled(now),
-            AssociationStep::AwaitReady => self.status(completion, now),
-            AssociationStep::IdentifyController => self.identified(config, data),
-            AssociationStep::IdentifyNvmController => {
+            HostStep::ConnectAdmin => self.connected(config, completion),
+            HostStep::ReadCapabilities => self.capabilities(completion),
+            HostStep::ReadVersion => self.version(completion),
+            HostStep::Enable => self.enabled(now),
+            HostStep::AwaitReady => self.status(completion, now),
+            HostStep::IdentifyController => self.identified(config, data),
+            HostStep::IdentifyNvmController => {
                 if completion.status().is_success() {
                     self.controller.set_nvm_limits(data);
                 }
                 self.ask_queue_count(config)
             }
-            AssociationStep::SetQueueCount => self.queue_count(config, completion),
+            HostStep::SetQueueCount => self.queue_count(config, completion),
             _ => self.begin_scan(),
         }
     }
 
-    fn go(&mut self, step: AssociationStep, request: Request) -> Progress {
+    fn go(&mut self, step: HostStep, request: Request) -> Progress {
         self.step = step;
         Progress::Submit(step, request)
     }
@@ -168,7 +166,7 @@ impl Initialise {
             Ok(Some(authentication)) => {
                 let first = authentication.first();
                 self.authentication = Some(Box::new(authentication));
-                self.go(AssociationStep::Authenticate, first)
+                self.go(HostStep::Authenticate, first)
             }
             Ok(None) => self.read_capabilities(),
             Err(problem) => problem.into(),
@@ -177,7 +175,7 @@ impl Initialise {
 
     fn authenticated(&mut self, progress: AuthenticationProgress) -> Progress {
         match progress {
-            AuthenticationProgress::Submit(next) => self.go(AssociationStep::Authenticate, next),
+            AuthenticationProgress::Submit(next) => self.go(HostStep::Authenticate, next),
             AuthenticationProgress::Done => {
                 self.is_authenticated = true;
                 match self.authentication.take().map(|own| own.finish()).transpose() {
@@ -191,7 +189,7 @@ impl Initialise {
     }
 
     fn read_capabilities(&mut self) -> Progress {
-        self.go(AssociationStep::ReadCapabilities, read_property(Offset::CONTROLLER_CAPABILITIES))
+        self.go(HostStep::ReadCapabilities, read_property(Offset::CONTROLLER_CAPABILITIES))
     }
 
     fn capabilities(&mut self, completion: &Completion) -> Progress {
@@ -204,7 +202,7 @@ impl Initialise {
             return self.invalid_response("CAP.CSS offers no command set that is known here");
         }
         self.controller.capabilities = capabilities;
-        self.go(AssociationStep::ReadVersion, read_property(Offset::VERSION))
+        self.go(HostStep::ReadVersion, read_property(Offset::VERSION))
     }
 
     fn version(&mut self, completion: &Completion) -> Progress {
@@ -226,14 +224,14 @@ impl Initialise {
         self.controller.configuration = configuration;
         let offset = Offset::CONTROLLER_CONFIGURATION;
         let set = PropertySet::new(offset, PropertySize::Four, u64::from(configuration.0));
-        self.go(AssociationStep::Enable, (set.to_command(), AdminData::None))
+        self.go(HostStep::Enable, (set.to_command(), AdminData::None))
     }
 
     fn enabled(&mut self, now: Duration) -> Progress {
         let claimed = Duration::from_millis(self.controller.capabilities.timeout_ms().into());
         self.ready_timeout = claimed.max(limits::READY_TIMEOUT_MIN);
         self.ready_until = now.saturating_add(self.ready_timeout);
-        self.go(AssociationStep::AwaitReady, read_status())
+        self.go(HostStep::AwaitReady, read_status())
     }
 
     fn status(&mut self, completion: &Completion, now: Duration) -> Progress {
@@ -242,8 +240,7 @@ impl Initialise {
             return Problem::Fatal.into();
         }
         if status.ready() {
-            return self
-                .go(AssociationStep::IdentifyController, admin_commands::identify_controller());
+            return self.go(HostStep::IdentifyController, admin_commands::identify_controller());
         }
         if now >= self.ready_until {
             return Problem::NotReady(self.ready_timeout).into();
@@ -260,16 +257,14 @@ impl Initialise {
             return self.request_events();
         }
         if self.controller.version >= Version::V2_0 {
-            return self.go(
-                AssociationStep::IdentifyNvmController,
-                admin_commands::identify_nvm_controller(),
-            );
+            return self
+                .go(HostStep::IdentifyNvmController, admin_commands::identify_nvm_controller());
         }
         self.ask_queue_count(config)
     }
 
     fn ask_queue_count(&mut self, config: &HostConfig) -> Progress {
-        self.go(AssociationStep::SetQueueCount, admin_commands::set_queue_count(config.io_queues))
+        self.go(HostStep::SetQueueCount, admin_commands::set_queue_count(config.io_queues))
     }
 
     fn queue_count(&mut self, config: &HostConfig, completion: &Completion) -> Progress {
@@ -280,7 +275,7 @@ impl Initialise {
 
     fn request_events(&mut self) -> Progress {
         match admin_commands::set_event_configuration(self.controller.events_offered()) {
-            Some(request) => self.go(AssociationStep::SetEventConfiguration, request),
+            Some(request) => self.go(HostStep::SetEventConfiguration, request),
             None => self.begin_scan(),
         }
     }
@@ -368,7 +363,7 @@ pub fn check_queue_connected(
     completion: &Completion,
 ) -> Result<Option<QueueAuthentication>, Problem> {
     if !completion.status().is_success() {
-        return Err(refused(AssociationStep::ConnectQueue(queue_id), completion));
+        return Err(refused(HostStep::ConnectQueue(queue_id), completion));
     }
     // A controller that is live has its secure channel, if the host makes one.
     let result = ConnectResult(completion.dword0());

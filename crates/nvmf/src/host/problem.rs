@@ -32,7 +32,7 @@ impl fmt::Display for Side {
 
 /// A step of initialisation, operation or shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AssociationStep {
+pub enum HostStep {
     /// The transport connection of the admin queue.
     Open,
     /// Connect of the admin queue.
@@ -81,7 +81,7 @@ pub enum AssociationStep {
     InputOutput,
 }
 
-impl fmt::Display for AssociationStep {
+impl fmt::Display for HostStep {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Open => "opening the connection",
@@ -128,7 +128,7 @@ pub enum Problem {
     /// The controller refused a command.
     Refused {
         /// Which one.
-        step: AssociationStep,
+        step: HostStep,
         /// Its answer.
         status: Status,
         /// Of a Connect with invalid parameters: which parameter.
@@ -137,14 +137,14 @@ pub enum Problem {
     /// The controller's response is invalid.
     InvalidResponse {
         /// To what.
-        step: AssociationStep,
+        step: HostStep,
         /// What is wrong with it.
         what: &'static str,
     },
     /// The controller did not answer.
     TimedOut {
         /// To what.
-        step: AssociationStep,
+        step: HostStep,
         /// For how long.
         waited: Duration,
     },
@@ -201,7 +201,7 @@ impl Problem {
     /// Whether Connect of the admin queue was refused because of its attributes.
     pub(super) fn is_of_attributes(&self) -> bool {
         let attributes = Some(InvalidParameter::ATTRIBUTES);
-        matches!(self, Self::Refused { step: AssociationStep::ConnectAdmin, parameter, .. }
+        matches!(self, Self::Refused { step: HostStep::ConnectAdmin, parameter, .. }
             if *parameter == attributes)
     }
 
@@ -209,7 +209,7 @@ impl Problem {
     /// ended, which the admin queue's connection has not told yet.
     fn is_of_controller(&self) -> bool {
         let controller = Some(InvalidParameter::CONTROLLER_ID);
-        matches!(self, Self::Refused { step: AssociationStep::ConnectQueue(_), parameter, .. }
+        matches!(self, Self::Refused { step: HostStep::ConnectQueue(_), parameter, .. }
             if *parameter == controller)
     }
 
@@ -249,7 +249,7 @@ impl fmt::Display for Problem {
             Self::TimedOut { step, waited } => {
                 write!(formatter, "the controller did not answer within {waited:?}: {step}")?;
                 // What accepts TCP connections on that port may be anything.
-                let open = *step == AssociationStep::Open;
+                let open = *step == HostStep::Open;
                 formatter.write_str(if open {
                     "; does an NVMe-oF target listen there?"
                 } else {
@@ -290,12 +290,11 @@ impl core::error::Error for Problem {}
 
 fn refusal(
     formatter: &mut fmt::Formatter<'_>,
-    step: AssociationStep,
+    step: HostStep,
     status: Status,
     parameter: Option<InvalidParameter>,
 ) -> fmt::Result {
-    let is_connect =
-        matches!(step, AssociationStep::ConnectAdmin | AssociationStep::ConnectQueue(_));
+    let is_connect = matches!(step, HostStep::ConnectAdmin | HostStep::ConnectQueue(_));
     match connect_words(status, parameter).filter(|_| is_connect) {
         Some(words) => write!(formatter, "the controller refused {step}: {words}"),
         None => write!(formatter, "the controller refused {step}: {status}"),
@@ -340,10 +339,9 @@ fn parameter_words(parameter: InvalidParameter) -> Option<&'static str> {
 }
 
 /// A refusal, with the parameter that a Connect names.
-pub(super) fn refused(step: AssociationStep, completion: &Completion) -> Problem {
+pub(super) fn refused(step: HostStep, completion: &Completion) -> Problem {
     let status = completion.status();
-    let is_connect =
-        matches!(step, AssociationStep::ConnectAdmin | AssociationStep::ConnectQueue(_));
+    let is_connect = matches!(step, HostStep::ConnectAdmin | HostStep::ConnectQueue(_));
     let names_parameter = is_connect && status.code() == Status::CONNECT_INVALID_PARAMETERS.code();
     let parameter = names_parameter.then(|| InvalidParameter(completion.dword0()));
     Problem::Refused { step, status, parameter }
@@ -356,7 +354,7 @@ mod tests {
     #[test]
     fn a_refusal_names_the_parameter() {
         let refused = |status, parameter| Problem::Refused {
-            step: AssociationStep::ConnectAdmin,
+            step: HostStep::ConnectAdmin,
             status,
             parameter,
         };

@@ -21,7 +21,7 @@ use weft_nvme::{Command, Completion, Status, Wire};
 
 use super::access::AccessStates;
 use super::admin_queue::AdminData;
-use super::problem::{AssociationStep, Problem, refused};
+use super::problem::{HostStep, Problem, refused};
 use super::snapshot::{
     ControllerInfo, ControllerSnapshot, NamespaceInfo, Namespaces, UnusableNamespaces,
 };
@@ -31,8 +31,8 @@ use super::{admin_commands, limits};
 #[derive(Debug)]
 pub(super) struct Scan {
     controller: ControllerInfo,
-    next: Option<AssociationStep>,
-    asked: AssociationStep,
+    next: Option<HostStep>,
+    asked: HostStep,
     waiting: VecDeque<u32>,
     /// The last full list's last namespace: there may be more behind it.
     more_after: Option<u32>,
@@ -53,11 +53,8 @@ pub(super) struct ScanResult {
 
 impl Scan {
     pub(super) fn new(controller: &ControllerInfo, read_log: bool) -> Self {
-        let first = if read_log {
-            AssociationStep::ReadChangedNamespaces
-        } else {
-            AssociationStep::ListNamespaces
-        };
+        let first =
+            if read_log { HostStep::ReadChangedNamespaces } else { HostStep::ListNamespaces };
         Self {
             controller: controller.clone(),
             next: Some(first),
@@ -75,7 +72,7 @@ impl Scan {
     /// A scan of the access states alone; the namespaces are those of before.
     pub(super) fn of_access(before: &ControllerSnapshot) -> Self {
         Self {
-            next: before.controller.access_log_bytes.map(|_| AssociationStep::ReadAccessLog),
+            next: before.controller.access_log_bytes.map(|_| HostStep::ReadAccessLog),
             found: before.namespaces.clone(),
             unusable: before.unusable.clone(),
             access: before.access.clone(),
@@ -84,16 +81,16 @@ impl Scan {
     }
 
     /// The next command, once the last one was answered; `None` when the scan is complete.
-    pub(super) fn poll_command(&mut self) -> Option<(AssociationStep, (Command, AdminData))> {
+    pub(super) fn poll_command(&mut self) -> Option<(HostStep, (Command, AdminData))> {
         let step = self.next.take()?;
         self.asked = step;
         let request = match step {
-            AssociationStep::ReadAccessLog => {
+            HostStep::ReadAccessLog => {
                 admin_commands::access_log(self.controller.access_log_bytes.unwrap_or(0))
             }
-            AssociationStep::ReadChangedNamespaces => admin_commands::changed_namespaces(),
-            AssociationStep::IdentifyNamespace(nsid) => admin_commands::identify_namespace(nsid),
-            AssociationStep::DescribeNamespace(nsid) => admin_commands::describe_namespace(nsid),
+            HostStep::ReadChangedNamespaces => admin_commands::changed_namespaces(),
+            HostStep::IdentifyNamespace(nsid) => admin_commands::identify_namespace(nsid),
+            HostStep::DescribeNamespace(nsid) => admin_commands::describe_namespace(nsid),
             _ => admin_commands::list_namespaces(self.more_after.unwrap_or(0)),
         };
         Some((step, request))
@@ -107,7 +104,7 @@ impl Scan {
         let status = completion.status();
         match self.asked {
             // If it is refused or wrong, the states that were known go on.
-            AssociationStep::ReadAccessLog => {
+            HostStep::ReadAccessLog => {
                 let page = status.is_success().then_some(data);
                 let read = |page| AccessStates::read(page, &self.controller.identify);
                 if let Some(access) = page.and_then(read) {
@@ -115,20 +112,18 @@ impl Scan {
                 }
             }
             // Refused or not: the list follows.
-            AssociationStep::ReadChangedNamespaces => {
-                self.next = Some(AssociationStep::ListNamespaces)
-            }
-            AssociationStep::IdentifyNamespace(nsid) => {
+            HostStep::ReadChangedNamespaces => self.next = Some(HostStep::ListNamespaces),
+            HostStep::IdentifyNamespace(nsid) => {
                 if status.is_success() {
                     self.identify = data.to_vec();
-                    self.next = Some(AssociationStep::DescribeNamespace(nsid));
+                    self.next = Some(HostStep::DescribeNamespace(nsid));
                 } else if status.code() == StatusCode::INVALID_NAMESPACE {
                     self.go_on();
                 } else {
                     return Err(refused(self.asked, completion));
                 }
             }
-            AssociationStep::DescribeNamespace(nsid) => {
+            HostStep::DescribeNamespace(nsid) => {
                 if status.code() == StatusCode::INVALID_NAMESPACE {
                     self.go_on();
                 } else if !self.may_lack_descriptors(status) {
@@ -202,9 +197,9 @@ impl Scan {
 
     fn go_on(&mut self) {
         self.next = match self.waiting.pop_front() {
-            Some(nsid) => Some(AssociationStep::IdentifyNamespace(nsid)),
-            None if self.more_after.is_some() => Some(AssociationStep::ListNamespaces),
-            None => self.controller.access_log_bytes.map(|_| AssociationStep::ReadAccessLog),
+            Some(nsid) => Some(HostStep::IdentifyNamespace(nsid)),
+            None if self.more_after.is_some() => Some(HostStep::ListNamespaces),
+            None => self.controller.access_log_bytes.map(|_| HostStep::ReadAccessLog),
         };
     }
 }
@@ -233,12 +228,12 @@ mod tests {
         let mut peer = Peer::new();
         while let Some((step, (command, _))) = scan.poll_command() {
             let (completion, mut data) = match step {
-                AssociationStep::DescribeNamespace(_) if !status.is_success() => {
+                HostStep::DescribeNamespace(_) if !status.is_success() => {
                     (Completion::new(0, status), Vec::new())
                 }
                 _ => peer.answer(&command),
             };
-            if let AssociationStep::IdentifyNamespace(nsid) = step {
+            if let HostStep::IdentifyNamespace(nsid) = step {
                 let mut identify = *identify::Namespace::view(&data).unwrap();
                 change(nsid, &mut identify);
                 data = identify.bytes().to_vec();

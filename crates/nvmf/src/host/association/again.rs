@@ -12,7 +12,7 @@ use weft_nvme::Completion;
 use super::super::admin_queue::Purpose;
 use super::super::authenticate::{AuthenticationProgress, Credentials, QueueAuthentication};
 use super::super::event::Event;
-use super::super::problem::{AssociationStep, Problem};
+use super::super::problem::{HostStep, Problem};
 use super::{Action, Association};
 
 /// What is known of exchanges after the first one.
@@ -59,7 +59,7 @@ impl Association {
                 self.reauthentication.due = None;
                 let first = exchange.first();
                 self.reauthentication.exchange = Some(Box::new(exchange));
-                self.submit(Purpose::Authenticate, AssociationStep::Authenticate, first, now);
+                self.submit(Purpose::Authenticate, HostStep::Authenticate, first, now);
             }
             Err(problem) => self.handle_loss(problem, now),
         }
@@ -123,7 +123,7 @@ impl Association {
         let Some(exchange) = &mut self.reauthentication.exchange else { return };
         match exchange.handle_completion_in_use(completion, data) {
             AuthenticationProgress::Submit(next) => {
-                self.submit(Purpose::Authenticate, AssociationStep::Authenticate, next, now);
+                self.submit(Purpose::Authenticate, HostStep::Authenticate, next, now);
             }
             AuthenticationProgress::Failed(problem) => self.handle_loss(problem, now),
             AuthenticationProgress::Done => self.end_exchange(now),
