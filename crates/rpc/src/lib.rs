@@ -16,6 +16,16 @@
 //! - Over TCP a server that has a [`Token`] answers nobody who does not show it first.
 //! - Nothing here runs on a data path: each connection has a thread of its own, which blocks.
 
+/// A reading whose counters, those with these names, are the difference to an earlier reading.
+#[macro_export]
+macro_rules! since {
+    ($now:expr, $earlier:expr; $($counter:ident),+) => {{
+        let mut since = Clone::clone($now);
+        $(since.$counter = since.$counter.saturating_sub($earlier.$counter);)+
+        since
+    }};
+}
+
 mod address;
 mod caller;
 mod client;

@@ -137,14 +137,9 @@ impl RunDelay {
     /// The difference to an earlier reading of the same thread.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            total_ns: self.total_ns.saturating_sub(earlier.total_ns),
-            runs: self.runs.saturating_sub(earlier.runs),
-            involuntary_switches: self
-                .involuntary_switches
-                .saturating_sub(earlier.involuntary_switches),
-            longest_ns: self.longest_ns.filter(|longest| Some(*longest) > earlier.longest_ns),
-        }
+        let mut since = since!(self, earlier; total_ns, runs, involuntary_switches);
+        since.longest_ns = self.longest_ns.filter(|longest| Some(*longest) > earlier.longest_ns);
+        since
     }
 }
 
@@ -189,37 +184,23 @@ impl Machine {
     /// The difference to an earlier reading. Processors that it does not contain are left out.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = since!(self, earlier; interrupts, context_switches);
         let before = |cpu: usize| earlier.cores.iter().find(|core| core.cpu == cpu);
-        let cores = self
-            .cores
-            .iter()
-            .filter_map(|core| before(core.cpu).map(|before| core.since(before)))
-            .collect();
-        let softirqs = self.softirqs.iter().map(|(name, count)| {
-            let before = earlier.softirqs.get(name).copied().unwrap_or(0);
-            (name.clone(), count.saturating_sub(before))
-        });
-        Self {
-            cores,
-            interrupts: self.interrupts.saturating_sub(earlier.interrupts),
-            context_switches: self.context_switches.saturating_sub(earlier.context_switches),
-            softirqs: softirqs.collect(),
+        let cores = self.cores.iter();
+        since.cores = cores.filter_map(|core| Some(core.since(before(core.cpu)?))).collect();
+        for (name, count) in &mut since.softirqs {
+            *count = count.saturating_sub(earlier.softirqs.get(name).copied().unwrap_or(0));
         }
+        since
     }
 }
 
 impl Core {
     fn since(&self, earlier: &Self) -> Self {
-        Self {
-            cpu: self.cpu,
-            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
-            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
-            softirq_ns: self.softirq_ns.saturating_sub(earlier.softirq_ns),
-            irq_ns: self.irq_ns.saturating_sub(earlier.irq_ns),
-            iowait_ns: self.iowait_ns.saturating_sub(earlier.iowait_ns),
-            idle_ns: self.idle_ns.saturating_sub(earlier.idle_ns),
-            steal_ns: self.steal_ns.saturating_sub(earlier.steal_ns),
-        }
+        since!(
+            self, earlier;
+            user_ns, system_ns, softirq_ns, irq_ns, iowait_ns, idle_ns, steal_ns
+        )
     }
 }
 
@@ -367,14 +348,9 @@ impl Thread {
     /// The difference to an earlier reading of the same thread.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            id: self.id,
-            name: self.name.clone(),
-            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
-            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
-            context_switches: self.context_switches.saturating_sub(earlier.context_switches),
-            delay: self.delay.zip(earlier.delay).map(|(now, before)| now.since(&before)),
-        }
+        let mut since = since!(self, earlier; user_ns, system_ns, context_switches);
+        since.delay = self.delay.zip(earlier.delay).map(|(now, before)| now.since(&before));
+        since
     }
 }
 

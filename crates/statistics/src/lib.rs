@@ -10,8 +10,8 @@ pub mod trace;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weft_rpc::Method;
 use weft_rpc::machine::{Machine, Thread};
+use weft_rpc::{Method, since};
 
 /// A time as counters have it.
 #[must_use]
@@ -145,13 +145,7 @@ impl Waits {
 
     /// The difference to an earlier reading.
     fn since(&self, earlier: &Self) -> Self {
-        Self {
-            limit_ns: self.limit_ns.saturating_sub(earlier.limit_ns),
-            memory_ns: self.memory_ns.saturating_sub(earlier.memory_ns),
-            data_ns: self.data_ns.saturating_sub(earlier.data_ns),
-            device_ns: self.device_ns.saturating_sub(earlier.device_ns),
-            turn_ns: self.turn_ns.saturating_sub(earlier.turn_ns),
-        }
+        since!(self, earlier; limit_ns, memory_ns, data_ns, device_ns, turn_ns)
     }
 }
 
@@ -321,13 +315,7 @@ pub struct ExpressStatistics {
 impl ExpressStatistics {
     /// The difference to an earlier reading.
     fn since(&self, earlier: &Self) -> Self {
-        Self {
-            queues: self.queues,
-            served: self.served.saturating_sub(earlier.served),
-            commands: self.commands.saturating_sub(earlier.commands),
-            time_ns: self.time_ns.saturating_sub(earlier.time_ns),
-            refused: self.refused.saturating_sub(earlier.refused),
-        }
+        since!(self, earlier; served, commands, time_ns, refused)
     }
 }
 
@@ -370,15 +358,7 @@ impl Served {
     /// The difference to an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            subsystem: self.subsystem.clone(),
-            nsid: self.nsid,
-            reads: self.reads.saturating_sub(earlier.reads),
-            writes: self.writes.saturating_sub(earlier.writes),
-            others: self.others.saturating_sub(earlier.others),
-            read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
-            written_bytes: self.written_bytes.saturating_sub(earlier.written_bytes),
-        }
+        since!(self, earlier; reads, writes, others, read_bytes, written_bytes)
     }
 }
 
