@@ -38,11 +38,11 @@ const CONFIRMATION_PLAN: &str = "confirmation.toml";
     after_help = "Without --from it measures the study latency-vs-load with five loads, and \
                         then the way that it advises, for half a minute at the rate that was asked \
                         for; where none is known to hold, up to three that are likely to, until \
-                        one does. With --from it measures nothing: the results are those of any study \
-                        with several rates or depths of each transport. Exit codes: 0: a way holds \
-                        the objective; 3: none is known to; 4: the one that is advised did not, or \
-                        could not be measured; 1: there is no answer, and an error says why; 2: \
-                        the command line has a fault."
+                        one does. With --from it measures nothing: the results are those of any \
+                        study with several rates or depths of each transport. Exit codes: 0: a way \
+                        holds the objective; 3: none is known to; 4: the one that is advised did \
+                        not, or could not be measured, or the results are not whole; 1: there is \
+                        no answer, and an error says why; 2: the command line has a fault."
 )]
 pub(crate) struct Options {
     /// A job file of fio whose jobs say what the requests are, and how many a second (rate_iops).
@@ -166,9 +166,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         false => from.clone(),
     };
     let results = measured.iter().map(|path| load(path)).collect::<Result<Vec<_>, Failure>>()?;
-    for path in &from {
-        tell_faults("weft advise", path);
-    }
+    let faulty = from.iter().filter(|path| !tell_faults("weft advise", path)).count();
     let mut advice = advise::advise(&results, &questions, &terms).map_err(Failure::Because)?;
     let is_human = options.how.output_format == Format::Human;
     if is_human {
@@ -201,10 +199,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(Failure::Because(why)) = &unconfirmed {
         output::print_error(&format!("weft advise: {why}"));
     }
+    // What is said of results that were changed is no answer to rely on.
+    let is_doubtful = unconfirmed.is_some() || faulty > 0;
     match (advice.advised(), confirmed.map(|confirmed| confirmed.verdict)) {
         (None, Some(Verdict::Holds)) => Ok(()),
         (None, _) => Err(Failure::Exit(NONE_HOLDS)),
-        _ if unconfirmed.is_some() => Err(Failure::Exit(NOT_CONFIRMED)),
+        _ if is_doubtful => Err(Failure::Exit(NOT_CONFIRMED)),
         (Some(_), Some(Verdict::Fails | Verdict::Unknown)) => Err(Failure::Exit(NOT_CONFIRMED)),
         (Some(_), Some(Verdict::Holds) | None) => Ok(()),
     }

@@ -109,8 +109,8 @@ fn sessions(set: &Path) -> Result<Vec<Results>, Failure> {
     }
 }
 
-/// Says why results are not whole, before what is made of them.
-pub(crate) fn tell_faults(who: &str, path: &Path) {
+/// Says why results are not whole, before what is made of them. Whether they are.
+pub(crate) fn tell_faults(who: &str, path: &Path) -> bool {
     let faults = whole::verify(path).faults;
     if !faults.is_empty() {
         output::print_error(&format!(
@@ -119,6 +119,7 @@ pub(crate) fn tell_faults(who: &str, path: &Path) {
             faults.join("; ")
         ));
     }
+    faults.is_empty()
 }
 
 /// Compares two directories, prints the result, and ends with the exit code that says it.

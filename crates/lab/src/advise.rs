@@ -8,6 +8,7 @@
 mod answer;
 mod conclusion;
 mod confirm;
+mod evidence;
 mod isotonic;
 mod kind;
 mod load;
@@ -20,6 +21,7 @@ mod what_if;
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
+use std::time::Duration;
 use std::{ptr, thread};
 
 pub use answer::{Advice, Confirmation, Point, Row, Tenant, Verdict};
@@ -27,7 +29,7 @@ use conclusion::conclusion;
 pub use confirm::{confirm, confirming, only};
 use kind::Kind;
 use load::Load;
-use measured::{mean_iops, point_of};
+use measured::{mean_iops, point_of, whole};
 use model::{Forecast, Known};
 pub use prices::Prices;
 pub use question::Question;
@@ -36,7 +38,7 @@ pub use weft_advise::Interval;
 pub use what_if::WhatIf;
 
 use crate::cells::{Cell, Cells};
-use crate::results::{Mark, Record, Results, Role};
+use crate::results::{Environment, Mark, Record, Results, Role, key};
 use crate::units;
 
 /// Points of a predicted curve.
@@ -47,6 +49,11 @@ const CURVE_MOST: f64 = 1.1;
 
 /// The highest rate of which something is said, by the highest that was measured.
 const BEYOND: f64 = 1.25;
+
+/// No machine has more.
+const DEPTH_MAX: usize = 1 << 16;
+const CORES_MAX: usize = 1 << 13;
+const IOPS_MAX: f64 = 1e10;
 
 /// What else is taken into account.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,6 +75,9 @@ pub fn advise(
 ) -> Result<Advice, String> {
     if let Some((one, other)) = same_run(results) {
         return Err(format!("{one} and {other} are of one run, which counts once"));
+    }
+    if let Some((one, other)) = other_machine(results) {
+        return Err(format!("{one} and {other} are of different machines, whose ways are not one"));
     }
     let ways = ways(results);
     let cells: Vec<&Cell> = ways.iter().flat_map(|way| &way.cells).collect();
@@ -103,7 +113,10 @@ pub fn advise(
         let known: Result<Vec<&Known>, &String> = known.iter().map(Result::as_ref).collect();
         match known {
             Ok(known) => row(blank, way, &known, &all, questions, terms),
-            Err(why) => blank.refused(why.clone()),
+            Err(why) => match too_slow(way, &kinds, questions).filter(|_| !what_if.is_any()) {
+                Some(slow) => Row { verdict: Verdict::Fails, ..blank.refused(slow) },
+                None => blank.refused(why.clone()),
+            },
         }
     });
     let prices = terms.prices.as_ref();
@@ -160,13 +173,27 @@ fn same_run(results: &[Results]) -> Option<(String, String)> {
     None
 }
 
+/// Two results that were measured on different machines.
+fn other_machine(results: &[Results]) -> Option<(String, String)> {
+    let own = |of: &Results| {
+        let Environment { machine, processor, .. } = &of.environment;
+        (machine.clone(), processor.model.clone(), processor.cores)
+    };
+    let first = results.first()?;
+    let other = results.iter().find(|other| own(other) != own(first))?;
+    let name = |of: &Results| of.directory.display().to_string();
+    Some((name(first), name(other)))
+}
+
 /// The ways that were measured.
 fn ways(results: &[Results]) -> Vec<Way> {
     let mut ways: Vec<Way> = Vec::new();
     for one in results {
         let cells = Cells::of(&one.records, &one.environment);
         let is_of_a_way = |cell: &&Cell| {
-            matches!(cell.role, Role::Plain | Role::Saturation) && cell.is_measured()
+            matches!(cell.role, Role::Plain | Role::Saturation)
+                && cell.is_measured()
+                && is_possible(cell)
         };
         for cell in cells.cells.iter().filter(is_of_a_way) {
             let configuration = way_of(&cell.configuration);
@@ -182,6 +209,17 @@ fn ways(results: &[Results]) -> Vec<Way> {
     ways
 }
 
+/// Whether a machine can have measured it: a simulation of anything else has no end.
+fn is_possible(cell: &Cell) -> bool {
+    let count = |key| whole(cell.value(key));
+    let depth = count(key::DEPTH).saturating_mul(count(key::JOBS));
+    let cores = [key::CORES, key::HOST_CORES, key::TARGET_CORES].map(count);
+    let rates = || cell.repeats.iter().map(|repeat| repeat.iops);
+    (1..=DEPTH_MAX).contains(&depth)
+        && cores.into_iter().all(|cores| (1..=CORES_MAX).contains(&cores))
+        && rates().all(|iops| iops > 0.0 && iops < IOPS_MAX)
+}
+
 /// What needs no fit to be refused, and whether it fails.
 fn refused(
     way: &Way,
@@ -194,9 +232,46 @@ fn refused(
     if let Err(why) = way.replaceable(ways, &of_way) {
         return Some((Verdict::Unknown, why));
     }
+    if let Some(delays) = of_way.device
+        && let Some(why) = overloaded(way, kinds, questions, delays)
+    {
+        return Some((Verdict::Fails, why));
+    }
     let uses = kinds.iter().zip(questions).map(|(kind, question)| (kind, question.iops));
     let uses = uses.filter_map(|(kind, rate)| Some(of_way.link(kind)?.used(rate)));
     load::carried(uses).err().map(|why| (Verdict::Fails, why))
+}
+
+/// Why an objective is not held, whatever else cannot be told: no request was as fast.
+fn too_slow(way: &Way, kinds: &[Kind], questions: &[Question]) -> Option<String> {
+    kinds.iter().zip(questions).find_map(|(kind, question)| {
+        let own = way.cells.iter().filter(|cell| Kind::of(cell) == *kind);
+        let fastest = own.map(Cell::min_ns).filter(|ns| *ns > 0).min()? as f64;
+        (fastest > question.p99_ns)
+            .then(|| format!("no request took less than {}", units::time(fastest)))
+    })
+}
+
+/// Why a device with these delays does not serve what is asked for: more would have to be under way
+/// at once than the greatest depth (Little's law).
+fn overloaded(
+    way: &Way,
+    kinds: &[Kind],
+    questions: &[Question],
+    delays: [Duration; 2],
+) -> Option<String> {
+    let depth = |cell: &Cell| whole(cell.value(key::DEPTH)) * whole(cell.value(key::JOBS));
+    let deepest = way.cells.iter().map(depth).max()? as f64;
+    let [read, write] = delays.map(|delay| delay.as_secs_f64());
+    kinds.iter().zip(questions).find_map(|(kind, question)| {
+        let mean_s = kind.read_part() * read + (1.0 - kind.read_part()) * write;
+        (question.iops * mean_s > deepest).then(|| {
+            format!(
+                "such a device serves {} IOPS at depth {deepest}",
+                units::count(deepest / mean_s)
+            )
+        })
+    })
 }
 
 /// What is replaced of a way.
@@ -320,6 +395,11 @@ fn notes(load: &Load<'_>, said: &[Forecast], known: &[&Known]) -> Vec<String> {
         let why = "measured, not modelled: the model does not explain these cells";
         notes.push(why.to_owned());
     }
+    notes.extend(known.iter().map(|known| known.left_out()).filter(|[left, _]| *left > 0).map(
+        |[left, all]| {
+            format!("{left} of {all} repeats were left out: other programs had their processors")
+        },
+    ));
     notes.extend(known.iter().filter(|known| !known.is_measured()).map(|known| {
         format!("{} were not measured, but others on both sides of them", known.kind.words())
     }));

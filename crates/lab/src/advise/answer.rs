@@ -233,8 +233,8 @@ impl Confirmation {
             Verdict::Holds => format!("Measured: {way} holds, {within}, {predicted}."),
             Verdict::Fails => format!("Measured: {way} does not hold, {within}, {predicted}."),
             Verdict::Unknown => format!(
-                "Measured: {way}, {within}, of which other programs may have made what is above {}: \
-                 measure on a quiet machine (--wait-for-quiet).",
+                "Measured: {way}, {within}, of which other programs may have made what is above \
+                 {}: measure on a quiet machine (--wait-for-quiet).",
                 units::time(p99.low)
             ),
         }

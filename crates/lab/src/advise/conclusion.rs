@@ -39,6 +39,11 @@ pub(super) fn conclusion(rows: &[Row], questions: &[Question], prices: Option<&P
                 format!("No way is known to hold {objective}; {what}{doubt}.")
             }
             None => {
+                if others().next().is_none() {
+                    return format!(
+                        "No way over a network was measured: nothing is known of {objective}."
+                    );
+                }
                 let has_local = rows.iter().any(|row| row.verdict == Verdict::Holds);
                 let over = if has_local { " over a network" } else { "" };
                 format!("No way{over} that was measured holds {objective}.")

@@ -4,6 +4,7 @@ use weft_advise::fit::{Cell as FittedCell, Fit};
 use weft_advise::network::Interruptions;
 use weft_advise::{Network, Prediction, Refusal};
 
+use super::evidence::Evidence;
 use super::isotonic;
 use super::kind::Kind;
 use super::measured::{fitted_cell, mean_iops, processors};
@@ -32,6 +33,9 @@ pub(super) const SEED: u64 = 1;
 #[derive(Clone, Debug)]
 struct Model {
     fit: Fit,
+    evidence: Evidence,
+    /// Repeats that others' programs spoilt, and all.
+    left_out: [usize; 2],
     cells: Vec<Cell>,
     cores: [usize; 2],
     deepest: usize,
@@ -67,11 +71,17 @@ impl Model {
             return Err(words.join(", "));
         }
         let kept: Vec<Cell> = cells.iter().filter_map(Cell::unspoilt).collect();
-        if 2 * kept.len() < cells.len() {
+        let repeats = |cells: &[Cell]| cells.iter().map(|cell| cell.repeats.len()).sum::<usize>();
+        let before: usize = cells.iter().map(|cell| cell.left_out).sum();
+        let repeats_of_all = repeats(cells) + before;
+        let left_out = repeats_of_all - repeats(&kept);
+        if 2 * left_out > repeats_of_all {
             return Err(Mark::Disturbed.explained().to_owned());
         }
         let sound = kept.iter().filter(|cell| !cell.marks.contains(&LEFT_OUT));
-        let fitted: Vec<FittedCell> = sound.filter_map(fitted_cell).collect();
+        let known: Vec<(&Cell, FittedCell)> =
+            sound.filter_map(|cell| Some((cell, fitted_cell(cell)?))).collect();
+        let fitted: Vec<FittedCell> = known.iter().map(|(_, fitted)| fitted.clone()).collect();
         let resolved = fitted.iter().filter(|cell| cell.quantile(P99).is_some()).count();
         if fitted.len() >= CELLS_MIN && resolved < CELLS_MIN {
             return Err(format!(
@@ -87,10 +97,13 @@ impl Model {
             "at least three cells are needed, one of them at half of the highest rate or less: \
              weft study run latency-vs-load",
         )?;
+        let cores = fitted.first().map_or([1, 0], |cell| [cell.host_cores, cell.target_cores]);
         Ok(Self {
+            evidence: Evidence::of(&known, &fit, cores),
+            left_out: [left_out, repeats_of_all],
             fit,
-            cells: kept,
-            cores: fitted.first().map_or([1, 0], |cell| [cell.host_cores, cell.target_cores]),
+            cells: kept.clone(),
+            cores,
             deepest: fitted.iter().map(|cell| cell.depth).max().unwrap_or(1),
         })
     }
@@ -106,7 +119,10 @@ impl Model {
         }
         let said = |is_measured| move |prediction| Forecast { prediction, is_measured };
         match self.fit.predict(rate, depth, self.cores, SEED) {
-            Ok(prediction) => Ok(said(false)(prediction.at_least(self.fastest_request_ns()))),
+            Ok(prediction) => {
+                let held = self.evidence.hold(prediction, rate);
+                Ok(said(false)(held.at_least(self.fastest_request_ns())))
+            }
             Err(Refusal::NotExplained { .. }) => {
                 isotonic::at(&self.cells, rate, depth).map(said(true))
             }
@@ -119,7 +135,7 @@ impl Model {
 
     /// What no request took less than.
     fn fastest_request_ns(&self) -> f64 {
-        let least = self.cells.iter().map(Cell::min_ns).min();
+        let least = self.cells.iter().map(Cell::min_ns).filter(|ns| *ns > 0).min();
         least.unwrap_or(0) as f64
     }
 
@@ -243,6 +259,12 @@ impl Known {
             self.models.iter().map(|(weight, model)| (weight, processors(&model.cells, rate)));
         let all: Vec<_> = each.collect();
         [0, 1].map(|side| all.iter().map(|(weight, one)| Some(**weight * one[side]?)).sum())
+    }
+
+    /// How many repeats were left out, of how many.
+    pub(super) fn left_out(&self) -> [usize; 2] {
+        let of = |at: usize| self.models.iter().map(|(_, model)| model.left_out[at]).sum();
+        [of(0), of(1)]
     }
 
     /// Cells of all.

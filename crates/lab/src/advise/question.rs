@@ -41,7 +41,8 @@ impl Question {
         let recorded = job.replay.as_ref().map(|replay| recorded(job, replay)).transpose()?;
         let (job, gaps) = recorded.unwrap_or_else(|| (job.clone(), Arc::default()));
         let own = job.rate.map(|rate| rate.iops * f64::from(job.copies));
-        let iops = iops.or(own).ok_or("the job has no rate_iops: give --iops")?;
+        let iops =
+            iops.or(own.filter(|own| *own > 0.0)).ok_or("the job has no rate_iops: give --iops")?;
         let p99_ns = match job.latency_target {
             Some(target) if target.percentile != P99 => {
                 let percentile = target.percentile;

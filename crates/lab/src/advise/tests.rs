@@ -1,5 +1,6 @@
 //! Results that were made up from networks whose truth is known.
 
+mod evidence;
 mod priced;
 mod replaced;
 mod tenants;
