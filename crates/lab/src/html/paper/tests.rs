@@ -262,6 +262,7 @@ fn printed() -> Vec<(Plan, Option<Apart>)> {
     let mut variables: Vec<(String, String)> = Vec::new();
     let (mut links, mut commands) = (Vec::new(), Vec::new());
     for line in text.lines() {
+        let line = line.strip_prefix("$ ").unwrap_or(line);
         if let Some((_, rest)) = line.split_once("links = {") {
             links = rest.trim_end_matches([' ', '}']).split(',').collect();
         } else if let Some((name, value)) = line
