@@ -12,7 +12,7 @@ use weft_target::config::Limits;
 use super::Arguments;
 
 /// A page, what it says, and whether that is so.
-type Said = (&'static str, &'static str, bool);
+type DefaultSentence = (&'static str, &'static str, bool);
 
 /// The default of an option of a verb, as the definition of the command line has it.
 fn option(verb: &str, name: &str) -> String {
@@ -24,7 +24,7 @@ fn option(verb: &str, name: &str) -> String {
     values.join(",")
 }
 
-fn said() -> Vec<Said> {
+fn said() -> Vec<DefaultSentence> {
     let limits = Limits::default();
     let host = Options::new("nvme-tcp://a/nqn.a".parse().expect("an address"));
     let port = "nvme-tcp://a".parse::<weft_host::TransportId>().expect("an address").port();

@@ -403,7 +403,13 @@ mod tests {
         let mut first = look(before);
         first.statistics.groups = vec![Group::default()];
         first.statistics.machine = after.machine.clone();
-        Observations { before: first, after: look(after), root: folder.to_owned(), devices, addresses }
+        Observations {
+            before: first,
+            after: look(after),
+            root: folder.to_owned(),
+            devices,
+            addresses,
+        }
     }
 
     fn waits_for(seen: &mut Observations, waits: Waits) {
