@@ -83,12 +83,17 @@ impl DirectionResult {
         self.requests += other.requests;
         self.bytes += other.bytes;
         self.measured = self.measured.max(other.measured);
-        self.latency.add(&other.latency);
+        // Requests of a closed loop are due when they are submitted.
         match (&mut self.completion, &other.completion) {
-            (Some(mine), Some(others)) => mine.add(others),
-            (mine @ None, Some(others)) => *mine = Some(others.clone()),
-            (_, None) => {}
+            (Some(mine), others) => mine.add(others.as_ref().unwrap_or(&other.latency)),
+            (mine @ None, Some(others)) => {
+                let mut all = self.latency.clone();
+                all.add(others);
+                *mine = Some(all);
+            }
+            (None, None) => {}
         }
+        self.latency.add(&other.latency);
         // Windows of all lanes begin together, so those of a run are their sums.
         if self.window_iops.is_empty() {
             self.window_iops.clone_from(&other.window_iops);
@@ -348,6 +353,21 @@ mod tests {
             assert_eq!(DEPTH_LEVELS[depth_level(depth)], level, "{depth}");
         }
         assert_eq!(DEPTH_LEVELS[depth_level(4096)], ">=64");
+    }
+
+    /// An open and a closed loop in one report have all their requests in both latencies, whichever
+    /// comes first.
+    #[test]
+    fn a_closed_loop_completes_as_it_is_due() {
+        let closed = lane(10, &[]).read;
+        let open = DirectionResult { completion: Some(closed.latency.clone()), ..closed.clone() };
+        for [first, second] in [[&open, &closed], [&closed, &open]] {
+            let mut both = DirectionResult::default();
+            both.add(first);
+            both.add(second);
+            let completion = both.completion.expect("an open loop is among them");
+            assert_eq!((both.latency.count(), completion.count()), (20, 20));
+        }
     }
 
     #[test]
