@@ -7,7 +7,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Config, ConfigError, Keyring, Port, QosRule, RateLimit, RuntimeObjects, Subsystem};
+use uuid::Uuid;
+use weft_backend::DeviceSpec;
+
+use super::{
+    Bdev, BdevKind, Config, ConfigError, Keyring, Port, QosRule, RateLimit, RuntimeObjects,
+    Subsystem,
+};
 
 /// The version of the form.
 const VERSION: u32 = 2;
@@ -68,6 +74,7 @@ impl State {
             config.limits.transfer_bytes = limits.transfer_bytes;
         }
         file.served.put_into(&mut config);
+        renew_volatile(&mut config);
         let limits = config.limits.clone();
         for subsystem in &mut config.subsystems {
             // What was served goes on, though the limit may be another one now.
@@ -80,6 +87,33 @@ impl State {
         file.applied.put_into(&mut applied);
         config.check_consistent()?;
         Ok(Self { config, applied })
+    }
+}
+
+/// Gives block devices in memory, and namespaces on them, new UUIDs: they are empty, and a host
+/// must not take them for those that it knew. What was made as SPDK makes it keeps its own.
+fn renew_volatile(config: &mut Config) {
+    let is_volatile = |bdev: &Bdev| matches!(bdev.device.innermost(), DeviceSpec::Memory { .. });
+    let mut renewed = Vec::new();
+    let renew = |bdev: &Bdev| {
+        let mut bdev = bdev.clone();
+        if bdev.kind == BdevKind::Device && is_volatile(&bdev) {
+            let before = std::mem::replace(&mut bdev.uuid, Uuid::new_v4().into_bytes());
+            renewed.push((bdev.name.clone(), before, bdev.uuid));
+        }
+        bdev
+    };
+    config.operated.bdevs = config.operated.bdevs.iter().map(renew).collect();
+    let namespaces = config.subsystems.iter_mut().flat_map(|one| &mut one.namespaces);
+    for namespace in namespaces {
+        let own = renewed.iter().find(|(name, before, _)| {
+            namespace.bdev.as_ref() == Some(name) && namespace.uuid == Some(*before)
+        });
+        if let Some((_, before, uuid)) = own {
+            namespace.uuid = Some(*uuid);
+            // A namespace on a block device has its UUID for an NGUID as well.
+            namespace.nguid = namespace.nguid.map(|own| if own == *before { *uuid } else { own });
+        }
     }
 }
 
@@ -248,6 +282,50 @@ mod tests {
         let state = State { config, applied };
         let text = state.to_text().expect("a text");
         assert_eq!(State::parse(&text, &Config::default()).expect("a state"), state, "{text}");
+    }
+
+    /// A block device in memory is empty after a restart, and so is what stands on it; a file is
+    /// not, and what was made as SPDK makes it has the UUID that it had.
+    #[test]
+    fn memory_is_another_device_after_a_restart() {
+        let made = [
+            ("m", BdevKind::Device, "memory:1MiB"),
+            ("d", BdevKind::Device, "delay:read=1ms:memory:1MiB"),
+            ("f", BdevKind::Device, "file:/a"),
+            ("s", BdevKind::Malloc, "memory:1MiB"),
+        ];
+        let mut config = Config { subsystems: vec![Subsystem::new("nqn.a")], ..Config::default() };
+        let bdevs = made.iter().zip(1..).map(|((name, kind, text), uuid)| Bdev {
+            name: (*name).to_owned(),
+            kind: *kind,
+            device: device(text),
+            base: None,
+            uuid: [uuid; 16],
+        });
+        config.operated.bdevs = bdevs.collect();
+        config.subsystems[0].namespaces = (1..=4)
+            .zip(made)
+            .map(|(nsid, (name, _, text))| Namespace {
+                bdev: Some(name.to_owned()),
+                uuid: Some([nsid; 16]),
+                nguid: Some([if nsid == 2 { 9 } else { nsid }; 16]),
+                ..Namespace::new(nsid.into(), device(text))
+            })
+            .collect();
+        let applied = Config::default();
+        let text = State { config: config.clone(), applied }.to_text().expect("a text");
+        let read = State::parse(&text, &Config::default()).expect("a state").config;
+        let stays = |place: usize| {
+            let both = [&config, &read].map(|one| one.subsystems[0].namespaces[place].clone());
+            let bdev = read.operated.bdevs.get(made[place].0).expect("it is there");
+            assert_eq!(both[1].uuid, Some(bdev.uuid), "{bdev:?}");
+            both[0].uuid == both[1].uuid
+        };
+        assert_eq!([0, 1, 2, 3].map(stays), [false, false, true, true]);
+        let nguids = read.subsystems[0].namespaces.iter().map(|one| one.nguid);
+        let first = read.subsystems[0].namespaces[0].uuid;
+        let expected = [first, Some([9; 16]), Some([3; 16]), Some([4; 16])];
+        assert_eq!(nguids.collect::<Vec<_>>(), expected, "one that was chosen stays");
     }
 
     #[test]
