@@ -104,17 +104,31 @@ impl HostKeys {
                     .remedy("name one of the keyring, or give the path of a file or %user:NAME"));
             }
         }
-        if self.dhchap_key.is_none() && self.dhchap_ctrlr_key.is_some() {
-            let what = "the subsystem cannot authenticate itself to a host without a key";
-            return Err(ConfigError::new(format!("{at}.dhchap-ctrlr-key"), what)
-                .remedy("give the host a dhchap-key as well"));
+        match self.incomplete() {
+            None => Ok(()),
+            Some([key, what, remedy]) => {
+                Err(ConfigError::new(format!("{at}.{key}"), what).remedy(remedy))
+            }
         }
-        if self.dhchap_key.is_none() && self.dhchap_concat {
-            let what = "keys of TLS are made by the authentication, for which the host has no key";
-            return Err(ConfigError::new(format!("{at}.dhchap-concat"), what)
-                .remedy("give the host a dhchap-key; or have ports that require TLS, and a psk"));
+    }
+
+    /// What needs the key of the host, which has none: the key of the configuration, why, and what
+    /// to do.
+    pub(crate) fn incomplete(&self) -> Option<[&'static str; 3]> {
+        match self {
+            Self { dhchap_key: Some(_), .. } => None,
+            Self { dhchap_ctrlr_key: Some(_), .. } => Some([
+                "dhchap-ctrlr-key",
+                "the subsystem cannot authenticate itself to a host without a key",
+                "give the host a dhchap-key as well",
+            ]),
+            Self { dhchap_concat: true, .. } => Some([
+                "dhchap-concat",
+                "keys of TLS are made by the authentication, for which the host has no key",
+                "give the host a dhchap-key; or have ports that require TLS, and a psk",
+            ]),
+            _ => None,
         }
-        Ok(())
     }
 
     /// The keys of TLS.

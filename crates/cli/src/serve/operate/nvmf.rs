@@ -587,7 +587,6 @@ fn add_host(_: &Operator, params: &mut Params) -> Result<Step, ErrorObject> {
     let nqn = params.need("nqn")?;
     let host = HostKeys::new(params.need::<String>("host")?);
     let host = params.object_of(HOST, &host)?;
-    params.ignore_others();
     Ok(Step::AddHost { nqn, host })
 }
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::de::{DeserializeOwned, Error as _, Visitor};
 use serde::{Deserializer, Serialize};
 use serde_json::{Map, Value};
+use weft_backend::nearest;
 use weft_rpc::{Code, ErrorObject};
 
 /// Parameters that are taken one after the other. What is left at the end is unknown, unless it is
@@ -13,6 +14,8 @@ use weft_rpc::{Code, ErrorObject};
 pub(in crate::serve) struct Params {
     map: Map<String, Value>,
     code: Code,
+    /// The names that were asked for, each with the one that the configuration has for it.
+    known: Vec<(String, String)>,
 }
 
 impl Params {
@@ -28,8 +31,8 @@ impl Params {
 
     fn with_code(params: Value, code: Code) -> Result<Self, ErrorObject> {
         match params {
-            Value::Null => Ok(Self { map: Map::new(), code }),
-            Value::Object(map) => Ok(Self { map, code }),
+            Value::Null => Ok(Self { map: Map::new(), code, known: Vec::new() }),
+            Value::Object(map) => Ok(Self { map, code, known: Vec::new() }),
             _ => Err(ErrorObject::new(code, "Invalid parameters: give them by name")),
         }
     }
@@ -39,6 +42,7 @@ impl Params {
         &mut self,
         name: &str,
     ) -> Result<Option<T>, ErrorObject> {
+        self.known.push((name.to_owned(), name.to_owned()));
         match self.map.shift_remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => serde_json::from_value(value)
@@ -62,7 +66,12 @@ impl Params {
         &mut self,
         name: &str,
     ) -> Result<T, ErrorObject> {
-        self.take(name)?.ok_or_else(|| self.error(format_args!("{name} is missing")))
+        let taken = self.take(name)?;
+        let left = || self.map.keys().filter(|left| nearest(left, [name]).is_some());
+        taken.ok_or_else(|| match left().next() {
+            Some(left) => self.error(format_args!("{left} is unknown, did you mean {name}?")),
+            None => self.error(format_args!("{name} is missing")),
+        })
     }
 
     /// A parameter read from a text.
@@ -92,6 +101,7 @@ impl Params {
         let mut read = serde_json::from_value(object.clone().into());
         for key in keys_of::<T>() {
             let Some(name) = name_of(renamed, key) else { continue };
+            self.known.push((name.to_string(), key.replace('-', "_")));
             if let Some(value) = self.map.shift_remove(&*name).filter(|value| !value.is_null()) {
                 object.insert((*key).to_owned(), value);
                 read = serde_json::from_value(object.clone().into());
@@ -140,7 +150,15 @@ impl Params {
         let unknown = self.map.iter().find(|(_, value)| **value != Value::Bool(false));
         match unknown {
             None => Ok(()),
-            Some((name, _)) => Err(self.error(format_args!("{name} is unknown; leave it out"))),
+            Some((name, _)) => {
+                let own = self.known.iter().find(|(_, key)| key == name);
+                let known = self.known.iter().map(|(name, _)| name.as_str());
+                let meant = own.map(|(name, _)| name.as_str()).or_else(|| nearest(name, known));
+                Err(self.error(match meant {
+                    Some(meant) => format!("{name} is unknown, did you mean {meant}?"),
+                    None => format!("{name} is unknown; leave it out"),
+                }))
+            }
         }
     }
 

@@ -18,9 +18,8 @@ pub(super) fn add_host(config: &mut Config, nqn: &str, host: &HostKeys) -> Outco
         let what = format!("{} is listed at {nqn} already", host.nqn);
         return Err(StepError::exists(what));
     }
-    hosts.push(host.nqn.to_owned());
-    drop(take_keys(subsystem, &host.nqn));
-    put_keys(subsystem, host.clone());
+    put_keys(subsystem, host.clone())?;
+    self::hosts(subsystem).push(host.nqn.clone());
     done([nqn.to_owned()])
 }
 
@@ -35,8 +34,8 @@ fn change(
     if !hosts(subsystem).iter().any(|one| one == host) {
         return Err(StepError::not_found(format!("{host} is not listed at {nqn}")));
     }
-    let before = take_keys(subsystem, host);
-    put_keys(subsystem, change(before));
+    let before = subsystem.host_keys.iter().find(|one| one.nqn == host).cloned();
+    put_keys(subsystem, change(before.unwrap_or_else(|| HostKeys::new(host))))?;
     done([nqn.to_owned()])
 }
 
@@ -64,17 +63,17 @@ pub(super) fn remove_host(config: &mut Config, nqn: &str, host: &str) -> Outcome
     done([nqn.to_owned()])
 }
 
-/// The keys of a host, which has none from now on.
-fn take_keys(subsystem: &mut Subsystem, host: &str) -> HostKeys {
-    let place = subsystem.host_keys.iter().position(|one| one.nqn == host);
-    let before = place.map(|place| subsystem.host_keys.remove(place));
-    before.unwrap_or_else(|| HostKeys::new(host))
-}
-
-fn put_keys(subsystem: &mut Subsystem, keys: HostKeys) {
-    if keys.dhchap_key.is_some() || keys.dhchap_ctrlr_key.is_some() || !keys.psk.is_empty() {
+/// Gives a host these keys. What is to be proved with a key that it has not is refused: without it
+/// the host would be served although it proves nothing.
+fn put_keys(subsystem: &mut Subsystem, keys: HostKeys) -> Result<(), StepError> {
+    if let Some([_, what, _]) = keys.incomplete() {
+        return Err(StepError::invalid(format!("{}: {what}", keys.nqn)));
+    }
+    subsystem.host_keys.retain(|one| one.nqn != keys.nqn);
+    if keys.dhchap_key.is_some() || !keys.psk.is_empty() {
         subsystem.host_keys.push(keys);
     }
+    Ok(())
 }
 
 pub(super) fn add_key(config: &mut Config, name: &str, path: &Path) -> Outcome {
@@ -108,6 +107,29 @@ pub(super) fn remove_key(config: &mut Config, name: &str) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What asks for a proof without its key would be forgotten, and the host served without one.
+    #[test]
+    fn what_cannot_be_proved_is_refused() {
+        let mut config = Config { subsystems: vec![Subsystem::new("nqn.a")], ..Config::default() };
+        let host = HostKeys::new("nqn.h");
+        for keys in [
+            HostKeys { dhchap_concat: true, ..host.clone() },
+            HostKeys { dhchap_ctrlr_key: Some("/key".to_owned()), ..host.clone() },
+        ] {
+            let error = add_host(&mut config.clone(), "nqn.a", &keys).expect_err("refused");
+            assert!(error.to_string().contains("key"), "{error}");
+        }
+        let whole = HostKeys {
+            dhchap_key: Some("/key".to_owned()),
+            dhchap_concat: true,
+            ..HostKeys::new("nqn.h")
+        };
+        add_host(&mut config, "nqn.a", &whole).expect("it has its key");
+        let error = change_keys(&mut config, "nqn.a", &host).expect_err("its key would go");
+        assert!(error.to_string().contains("key"), "{error}");
+        assert_eq!(config.subsystems[0].host_keys.len(), 1, "nothing has changed");
+    }
 
     #[test]
     fn other_keys_of_authentication_leave_psks() {
