@@ -37,6 +37,7 @@ pub(super) fn announce(
     };
     let open = at.is_of_flags.then(|| open_to_all(config)).flatten();
     open.iter().for_each(|open| log::warn!("{open}"));
+    unused_psks(config).iter().for_each(|unused| log::warn!("{unused}"));
     match format {
         Format::Human => {
             let open = open.map(|open| format!("{open}\n"));
@@ -74,6 +75,29 @@ fn open_to_all(config: &Config) -> Option<String> {
          that is to, or listen on 127.0.0.1 only",
         port.listen, subsystem.nqn
     ))
+}
+
+/// Hosts that have a key of TLS alone, and ports at which they need not use it.
+fn unused_psks(config: &Config) -> Vec<String> {
+    let hosts = config.subsystems.iter().flat_map(|subsystem| {
+        let keys = subsystem.host_keys.iter();
+        let only = keys.filter(|keys| keys.dhchap_key.is_none() && !keys.psk.is_empty());
+        only.map(move |keys| (subsystem, &keys.nqn))
+    });
+    let ports = |nqn: &str| {
+        let clear = |port: &&Port| port.subsystems.contains(nqn) && port.tls != TlsMode::Required;
+        config.ports.iter().filter(clear).collect::<Vec<_>>()
+    };
+    let told = hosts.flat_map(|(subsystem, host)| {
+        ports(&subsystem.nqn).into_iter().map(move |port| {
+            format!(
+                "{host} has a psk and no dhchap-key for {}, and {} does not require TLS: there it \
+                 is served without any proof; give the port tls = \"required\"",
+                subsystem.nqn, port.listen
+            )
+        })
+    });
+    told.collect()
 }
 
 /// What is known of a namespace that is served.
@@ -267,7 +291,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_target::config::{Namespace, PortSubsystems};
+    use weft_target::config::{HostKeys, Namespace, PortSubsystems};
 
     fn config() -> Config {
         let listen = "tcp://127.0.0.1:0".parse().expect("an address");
@@ -319,6 +343,27 @@ mod tests {
             open.subsystems[0].allowed_hosts = Some(vec!["nqn.h".to_owned()]);
             assert_eq!(open_to_all(&open), None, "it names who may");
         }
+    }
+
+    /// A key of TLS protects nothing at a port without TLS.
+    #[test]
+    fn a_psk_that_need_not_be_used_is_told() {
+        let mut config = config();
+        config.ports.truncate(1);
+        let nqn = config.subsystems[0].nqn.clone();
+        let keys = HostKeys { psk: vec!["/key".to_owned()], ..HostKeys::new("nqn.h") };
+        config.subsystems[0].host_keys = vec![keys];
+        for (tls, is_told) in
+            [(TlsMode::Off, true), (TlsMode::Allowed, true), (TlsMode::Required, false)]
+        {
+            config.ports[0].tls = tls;
+            let told = unused_psks(&config);
+            assert_eq!(told.len(), usize::from(is_told), "{told:?}");
+            assert!(told.iter().all(|told| told.contains("nqn.h") && told.contains(&nqn)));
+        }
+        config.ports[0].tls = TlsMode::Off;
+        config.subsystems[0].host_keys[0].dhchap_key = Some("/key".to_owned());
+        assert_eq!(unused_psks(&config), Vec::<String>::new(), "it authenticates");
     }
 
     #[test]
