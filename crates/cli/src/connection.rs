@@ -318,7 +318,7 @@ impl Connection {
         choice: &NamespaceChoice,
     ) -> Result<(Controller, Namespace), Failure> {
         let options = self.options()?;
-        let wanted = choice.namespace_id.or(options.address.nsid);
+        let wanted = one_nsid(choice.namespace_id, options.address.nsid)?;
         let controller = self.connect()?;
         let nsid = pick(&controller.namespaces(), wanted)?;
         let namespace = controller.namespace(nsid)?;
@@ -373,6 +373,19 @@ impl NamespaceChoice {
     /// The namespace that the option gives.
     pub(crate) fn nsid(&self) -> Option<u32> {
         self.namespace_id
+    }
+}
+
+/// The namespace that an option or an address names, or both.
+///
+/// # Errors
+/// They name two.
+pub(crate) fn one_nsid(option: Option<u32>, address: Option<u32>) -> Result<Option<u32>, Failure> {
+    match (option, address) {
+        (Some(one), Some(other)) if one != other => Err(Failure::Because(format!(
+            "--namespace-id names namespace {one}, and nsid={other} of the address another one"
+        ))),
+        (one, other) => Ok(one.or(other)),
     }
 }
 

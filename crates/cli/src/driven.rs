@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weft_backend::DeviceFactory;
 use weft_host::{Controller, ControllerState, Multipath};
 
-use crate::connection::pick;
+use crate::connection::{one_nsid, pick};
 use crate::failure::Failure;
 use crate::place;
 use crate::within::TargetWithin;
@@ -89,7 +89,7 @@ impl Driven {
             ));
         }
         let remote = Remote::connect(options)?;
-        let nsid = pick(&remote.namespaces(), nsid.or(options.address.nsid))?;
+        let nsid = pick(&remote.namespaces(), one_nsid(nsid, options.address.nsid)?)?;
         let factory = remote.factory(nsid)?;
         let address = weft_host::TransportId { nsid: Some(nsid), ..options.address.clone() };
         let name = address.to_string();
