@@ -97,7 +97,7 @@ fn each_piece(
     let (controller, namespace) = options.connection.namespace(&options.namespace)?;
     let length = length(options, &namespace)?;
     let (mut offset, mut left) = (start(options, &namespace)?, length.unwrap_or(u64::MAX));
-    check_range(offset, length.unwrap_or(0), &namespace)?;
+    check_range(offset, length.or(source.bytes).unwrap_or(0), &namespace)?;
     let mut done: u64 = 0;
     while left > 0 {
         let mut piece = source.take(left.min(PIECE_BYTES))?;
@@ -120,7 +120,12 @@ fn each_piece(
                 namespace.block_bytes()
             )));
         }
-        action(&namespace, offset, &piece)?;
+        let result = check_range(offset, got, &namespace)
+            .and_then(|()| Ok(action(&namespace, offset, &piece)?));
+        result.map_err(|failure| match failure {
+            Failure::Because(why) => Failure::Because(format!("{why}; it {what} {done} bytes")),
+            other => other,
+        })?;
         piece.clear();
         offset += got;
         done += got;
@@ -230,16 +235,20 @@ fn not_a_disk(error: io::Error) -> io::Result<()> {
 struct Source {
     from: Box<dyn Read>,
     name: String,
+    /// How many there are, of a file.
+    bytes: Option<u64>,
 }
 
 impl Source {
     fn open(options: &Options) -> Result<Self, Failure> {
         let Some(path) = &options.data else {
-            return Ok(Self { from: Box::new(io::stdin()), name: "standard input".to_owned() });
+            let name = "standard input".to_owned();
+            return Ok(Self { from: Box::new(io::stdin()), name, bytes: None });
         };
         let name = path.display().to_string();
         let file = File::open(path).map_err(|error| Failure::io("open", &name, &error))?;
-        Ok(Self { from: Box::new(file), name })
+        let bytes = file.metadata().ok().filter(|file| file.is_file()).map(|file| file.len());
+        Ok(Self { from: Box::new(file), name, bytes })
     }
 
     /// The next bytes; fewer than requested only at the end.
