@@ -542,6 +542,7 @@ impl Session {
         let (mut table, mut all) = (Table::new(&["subsystem", "host", "keys"]), Vec::new());
         for subsystem in self.subsystems(nqn)? {
             for host in hosts(&subsystem) {
+                // One that is listed beside any has keys of its own.
                 let of = list(&subsystem["hosts"]).iter().find(|one| one["nqn"] == host.as_str());
                 let keys = of.map(keys).unwrap_or_default();
                 table.row(vec![text(&subsystem["nqn"]), host.clone(), keys.join(" ")]);
@@ -648,10 +649,9 @@ fn keys(host: &Value) -> Vec<String> {
     keys.map(|(name, value)| format!("{name}={}", shown(value, ""))).collect()
 }
 
-/// The hosts that may connect to a subsystem.
+/// The hosts that may connect to a subsystem: any, and those that are listed.
 fn hosts(subsystem: &Value) -> Vec<String> {
-    match subsystem["allow_any_host"] == true {
-        true => vec!["any".to_owned()],
-        false => list(&subsystem["hosts"]).iter().map(|host| text(&host["nqn"])).collect(),
-    }
+    let any = (subsystem["allow_any_host"] == true).then(|| "any".to_owned());
+    let listed = list(&subsystem["hosts"]).iter().map(|host| text(&host["nqn"]));
+    any.into_iter().chain(listed).collect()
 }
