@@ -433,9 +433,12 @@ fn check_host(index: usize, host: &HostEntry) -> Result<(), ConfigError> {
         within || name.contains("dhchap") && given(value)
     });
     let Some((name, _)) = secret else { return Ok(()) };
-    let what = format!("host {:?} is to authenticate, which is not served yet", host.nqn);
-    Err(ConfigError::new(format!("hosts[{index}].{name}"), what)
-        .remedy("take the key out of the file to serve without authentication"))
+    let what =
+        format!("host {:?} has a key, and weft reads keys from files of their own", host.nqn);
+    Err(ConfigError::new(format!("hosts[{index}].{name}"), what).remedy(
+        "write the key into a file of mode 0600, take it out of this one, and name its file as the \
+         dhchap-key of the host in the result, without which the host need not authenticate",
+    ))
 }
 
 fn check_port_security(at: &str, address: &Attributes) -> Result<(), ConfigError> {

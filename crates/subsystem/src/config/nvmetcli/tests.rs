@@ -273,7 +273,7 @@ fn security_that_is_asked_for_is_never_dropped() {
     );
     assert!(
         key.starts_with(
-            "`hosts[0].dhchap_key`: host \"nqn.2014-08.org.nvmexpress:host\" is to authen"
+            "`hosts[0].dhchap_key`: host \"nqn.2014-08.org.nvmexpress:host\" has a key"
         ),
         "{key}"
     );
