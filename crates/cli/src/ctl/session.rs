@@ -203,11 +203,18 @@ pub(super) fn strings(value: &Value) -> Vec<&str> {
 /// What a block device stands on: a file, a node of the kernel, an image or a kind.
 pub(crate) fn stands_on(bdev: &Value) -> String {
     let specific = bdev["driver_specific"].as_object().into_iter().flatten();
-    let mut stored = specific.filter_map(|(_, one)| match (&one["filename"], &one["device"]) {
-        (Value::String(text), _) | (_, Value::String(text)) => Some(text.clone()),
-        _ => Some(format!("{}/{}", one["pool_name"].as_str()?, one["rbd_name"].as_str()?)),
+    let mut images = specific.filter_map(|(_, one)| {
+        Some(format!("{}/{}", one["pool_name"].as_str()?, one["rbd_name"].as_str()?))
     });
-    stored.next().unwrap_or_else(|| text(&bdev["product_name"]))
+    path_of(bdev).or_else(|| images.next()).unwrap_or_else(|| text(&bdev["product_name"]))
+}
+
+/// The path of a file or a node of the kernel, as the target was given it.
+pub(crate) fn path_of(bdev: &Value) -> Option<String> {
+    let mut specific = bdev["driver_specific"].as_object().into_iter().flatten();
+    specific
+        .find_map(|(_, one)| one["filename"].as_str().or(one["device"].as_str()))
+        .map(str::to_owned)
 }
 
 /// A text or number as it is shown.

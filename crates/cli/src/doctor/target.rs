@@ -84,11 +84,18 @@ impl Observations {
         let before = Observation::of(&mut client, list(&subsystems))?;
         std::thread::sleep(INTERVAL);
         let after = Observation::of(&mut client, list(&subsystems))?;
+        let folder = format!("/proc/{}/cwd", after.statistics.process_id);
+        let folder = fs::read_link(folder).ok();
         let mut devices = Vec::new();
         for subsystem in list(&subsystems) {
             for namespace in list(&subsystem["namespaces"]) {
                 let is_its = |one: &&Value| one["name"] == namespace["bdev_name"];
-                let path = list(&bdevs).iter().find(is_its).map(session::stands_on);
+                let path = list(&bdevs).iter().find(is_its).and_then(session::path_of);
+                let path = path.map(|path| match &folder {
+                    // A path that is absolute stays as it is.
+                    Some(folder) => folder.join(path).display().to_string(),
+                    None => path,
+                });
                 let name = format!("{} of {}", text(&namespace["nsid"]), text(&subsystem["nqn"]));
                 devices.extend(path.map(|path| (name, path)));
             }
@@ -126,24 +133,68 @@ impl Observations {
         findings
     }
 
-    /// What may become of a file that is served: it is gone, or its file system too full for it.
+    /// The descriptors of the target: where each leads, and which file that is. None where they
+    /// cannot be seen.
+    fn descriptors(&self) -> Vec<(PathBuf, Option<StorageId>)> {
+        let folder = self.process().map(|id| self.root.join(format!("proc/{id}/fd")));
+        let found = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten();
+        let of = |entry: fs::DirEntry| {
+            let link = fs::read_link(entry.path()).ok()?;
+            Some((link, StorageId::of(&entry.path())))
+        };
+        found.flatten().filter_map(of).collect()
+    }
+
+    /// What may become of a file that is served: it is gone or another one, or its file system is
+    /// too full for it.
     fn file_of(&self, (name, path): &(String, String)) -> Option<Finding> {
         let at = self.root.join(path.strip_prefix('/')?);
+        let descriptors = self.descriptors();
+        let fd = format!("/proc/{}/fd", self.process()?);
+        let fault = |what: &str, why: &str, remedy: &str| {
+            let what = format!("{path}, namespace {name}, was {what} while it is served");
+            Some(Finding::new(Severity::Fault, what, why, remedy))
+        };
         let gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
         let found = match fs::metadata(&at) {
             Ok(found) => found,
             Err(error) if gone(&error) && !path.starts_with("/dev/") => {
-                let what = format!("{path}, namespace {name}, was removed while it is served");
-                let why = "its data is gone when the target stops";
-                let fd = format!("/proc/{}/fd", self.process()?);
-                let remedy = format!(
-                    "stop the hosts that write, then cp the one of {fd} that leads to it to \
-                     another place (ls -l {fd})"
-                );
-                return Some(Finding::new(Severity::Fault, what, why, &remedy));
+                let deleted = PathBuf::from(format!("{path} (deleted)"));
+                let is_deleted =
+                    descriptors.is_empty() || descriptors.iter().any(|(link, _)| *link == deleted);
+                return match is_deleted {
+                    true => fault(
+                        "removed",
+                        "its data is gone when the target stops",
+                        &format!(
+                            "stop the hosts that write, then cp the one of {fd} that leads to it \
+                             to another place (ls -l {fd})"
+                        ),
+                    ),
+                    false => fault(
+                        "moved away",
+                        "the next start would not find it",
+                        &format!("move it back; ls -l {fd} shows where it is"),
+                    ),
+                };
             }
             Err(_) => return None,
         };
+        let own = StorageId::of(&at);
+        if found.is_file()
+            && !path.starts_with("/dev/")
+            && !descriptors.is_empty()
+            && descriptors.iter().all(|(_, storage)| *storage != own)
+        {
+            return fault(
+                "replaced",
+                "what is served is another file than the one at its path, which the next start \
+                 would serve",
+                &format!(
+                    "move the other file away and this one back; ls -l {fd} shows where it is"
+                ),
+            );
+        }
         let free = rustix::fs::statvfs(&at).ok().filter(|_| found.is_file())?;
         let missing = found.len().saturating_sub(found.blocks() * 512);
         space(name, path, found.len(), missing, free.f_bavail.saturating_mul(free.f_frsize))
@@ -412,6 +463,13 @@ mod tests {
         }
     }
 
+    /// The target has this file open.
+    fn opened(seen: &Observations, file: &Path) {
+        let folder = seen.root.join("proc/7/fd");
+        fs::create_dir_all(&folder).expect("a folder");
+        std::os::unix::fs::symlink(file, folder.join("5")).expect("a link");
+    }
+
     fn waits_for(seen: &mut Observations, waits: Waits) {
         let hosts = seen.after.statistics.hosts.as_mut().expect("hosts");
         hosts.commands[0].waits = waits;
@@ -420,12 +478,33 @@ mod tests {
     /// A fault, and what is said of it: severity, a part of what it is, a part of what to do.
     type Case = (fn(&mut Observations), Severity, &'static str, &'static str);
 
-    const BROKEN: [Case; 16] = [
+    const BROKEN: [Case; 18] = [
         (
             |seen| fs::remove_file(seen.root.join("srv/a.img")).expect("it is there"),
             Severity::Fault,
             "/srv/a.img, namespace 2 of nqn.a, was removed while it is served",
             "cp the one of /proc/7/fd",
+        ),
+        (
+            |seen| {
+                let moved = seen.root.join("srv/b.img");
+                fs::rename(seen.root.join("srv/a.img"), &moved).expect("it is there");
+                opened(seen, &moved);
+            },
+            Severity::Fault,
+            "/srv/a.img, namespace 2 of nqn.a, was moved away while it is served",
+            "move it back; ls -l /proc/7/fd",
+        ),
+        (
+            |seen| {
+                let moved = seen.root.join("srv/b.img");
+                fs::rename(seen.root.join("srv/a.img"), &moved).expect("it is there");
+                fs::write(seen.root.join("srv/a.img"), "another").expect("a file");
+                opened(seen, &moved);
+            },
+            Severity::Fault,
+            "/srv/a.img, namespace 2 of nqn.a, was replaced while it is served",
+            "move the other file away and this one back",
         ),
         (
             |seen| {
