@@ -159,6 +159,29 @@ impl<'i> File<'i> {
         }
     }
 
+    /// Refuses a namespace without a device, of which a key is almost the name of one.
+    fn refuse_misspelt(
+        self,
+        at: &str,
+        namespace: &DeTable<'i>,
+        keys: &DeTable<'i>,
+    ) -> Result<(), ConfigError> {
+        let kinds = &DEVICE_KEYS[..KINDS];
+        let has_device = kinds.iter().any(|kind| keys.get(*kind).is_some());
+        let meant = |key: &str| weft_backend::nearest(key, kinds.iter().copied());
+        let mut near = namespace.keys().filter_map(|key| Some((key, meant(key.get_ref())?)));
+        match near.next().filter(|_| !has_device) {
+            None => Ok(()),
+            Some((key, kind)) => {
+                let name = key.get_ref();
+                let what = format!("unknown field `{name}`");
+                Err(ConfigError::new(format!("{at}.{name}"), what)
+                    .remedy(format!("did you mean {kind}?"))
+                    .on_line(Some(line_at(self.text, key.span().start))))
+            }
+        }
+    }
+
     /// Puts the description of a namespace's device in the place of the keys that make it.
     fn name_device(self, at: &str, namespace: &mut DeTable<'i>) -> Result<(), ConfigError> {
         self.refuse_kept("namespace", namespace)?;
@@ -168,6 +191,7 @@ impl<'i> File<'i> {
                 keys.insert(key, value);
             }
         }
+        self.refuse_misspelt(at, namespace, &keys)?;
         let read_only = namespace.get("read-only").and_then(|value| value.get_ref().as_bool());
         let place = keys.iter().next().map_or(0..0, |(key, _)| key.span());
         let keys: DeviceKeys = self.read(Spanned::new(place.clone(), keys))?;
@@ -226,7 +250,10 @@ impl Config {
     }
 }
 
-/// The keys of [`DeviceKeys`].
+/// How many of them name a device.
+const KINDS: usize = 6;
+
+/// The keys of [`DeviceKeys`], those that name a device first.
 const DEVICE_KEYS: [&str; 12] = [
     "memory",
     "null",

@@ -272,6 +272,11 @@ fn a_namespace_has_one_device_and_what_belongs_to_it() {
         "line 8: `subsystem[0].namespace[0]`: the namespace has no device; give one of memory, \
          null, file, block, rbd and device"
     );
+    assert_eq!(
+        fault("nsid = 1\nflie = '/a'"),
+        "line 10: `subsystem[0].namespace[0].flie`: unknown field `flie`; did you mean file?"
+    );
+    assert!(fault("memroy = '1MiB'").contains("did you mean memory?"));
     assert!(fault("memory = '1M'\nfile = '/a'").contains("more than one device"));
     assert!(fault("memory = '1M'\nsize = '1M'").contains("namespace[0].size`"));
     assert!(fault("null = '1M'\ndirect = true").contains("namespace[0].direct`"));
