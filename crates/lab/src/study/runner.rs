@@ -281,7 +281,7 @@ impl Runner<'_> {
         for record in records {
             if record.is_measured() {
                 self.remember(&record);
-                self.outcome.measured += usize::from(self.is_planned(&record));
+                self.outcome.measured += usize::from(Self::is_planned(&record));
             }
             self.records.push(record);
         }
@@ -289,9 +289,10 @@ impl Runner<'_> {
 
     /// Whether it is of a cell of the plan: not the one that comes back, nor the bare sockets
     /// beside an open loop.
-    fn is_planned(&self, record: &Record) -> bool {
-        let is_link = self.settings.plan.kind == Kind::Link;
-        record.role != Role::Reference && (record.role != Role::Link || is_link)
+    fn is_planned(record: &Record) -> bool {
+        let has_rate = |key: &&str| record.configuration.contains_key(*key);
+        let is_open = [key::LOAD_PERCENT, key::RATE_IOPS].iter().any(has_rate);
+        record.role != Role::Reference && !(record.role == Role::Link && is_open)
     }
 
     fn remember(&mut self, record: &Record) {

@@ -175,7 +175,7 @@ impl Runner<'_> {
     fn count(&mut self, record: &Record) {
         match &record.status {
             Status::Measured => {
-                self.outcome.measured += usize::from(self.is_planned(record));
+                self.outcome.measured += usize::from(Self::is_planned(record));
                 self.remember(record);
             }
             Status::Void { .. } => self.outcome.void += 1,
