@@ -93,19 +93,25 @@ pub fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String
     nearest(word, known).map_or(String::new(), |known| format!(", did you mean {known}?"))
 }
 
-/// The Levenshtein distance: characters to insert, delete or replace.
+/// How many characters are to be inserted, deleted, replaced, or exchanged with their neighbours.
 fn edit_distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (above, mine) in from.chars().enumerate() {
-        let mut diagonal = above;
-        row[0] = above + 1;
-        for (at, theirs) in to.chars().enumerate() {
-            let replaced = diagonal + usize::from(mine != theirs);
-            diagonal = row[at + 1];
-            row[at + 1] = replaced.min(diagonal + 1).min(row[at] + 1);
+    let to: Vec<char> = to.chars().collect();
+    let (mut before, mut above) = (Vec::new(), (0..=to.len()).collect::<Vec<usize>>());
+    let mut last = None;
+    for (row, mine) in from.chars().enumerate() {
+        let mut own = vec![row + 1];
+        for (at, theirs) in to.iter().enumerate() {
+            let replaced = above[at] + usize::from(mine != *theirs);
+            let mut least = replaced.min(above[at + 1] + 1).min(own[at] + 1);
+            if at > 0 && last == Some(*theirs) && to[at - 1] == mine {
+                least = least.min(before[at - 1] + 1);
+            }
+            own.push(least);
         }
+        (before, above) = (above, own);
+        last = Some(mine);
     }
-    row[row.len() - 1]
+    above[to.len()]
 }
 
 pub(crate) fn size(text: &str) -> Result<u64, ParseSpecError> {
