@@ -286,7 +286,10 @@ fn attached(machine: &Machine, _: &[Controller]) -> Vec<Finding> {
         let device = |link: &String| link.strip_prefix("/dev/ublkc").map(str::to_owned);
         served.extend(links.iter().filter_map(device));
         let line = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
-        findings.extend(paths_of(&id, &line, &connected(&process, &links)));
+        let words: Vec<&str> = line.split('\0').collect();
+        if words.get(1) == Some(&"attach") {
+            findings.extend(paths_of(&id, &words, &connected(&process, &links)));
+        }
     }
     // Without the files of all processes nobody knows who serves a device.
     for device in machine.names("sys/block").iter().filter(|_| !is_blind) {
@@ -338,10 +341,9 @@ fn remote_address(text: &str) -> Option<SocketAddr> {
 }
 
 /// The paths of a `weft attach` that are not among the connections of its process.
-fn paths_of(id: &str, line: &str, connected: &BTreeSet<SocketAddr>) -> Option<Finding> {
-    let words: Vec<&str> = line.split('\0').collect();
+fn paths_of(id: &str, words: &[&str], connected: &BTreeSet<SocketAddr>) -> Option<Finding> {
     // Behind --discovery an address is not that of a path.
-    if words.get(1) != Some(&"attach") || words.contains(&"--discovery") {
+    if words.contains(&"--discovery") {
         return None;
     }
     let address = words.iter().find(|word| word.starts_with("nvme-"))?;
@@ -568,7 +570,7 @@ mod tests {
     fn paths_that_are_no_sockets_are_not_missed() {
         let paths = |address: &str, connected: &[&str]| {
             let connected = connected.iter().map(|one| one.parse().expect("an address")).collect();
-            paths_of("7", &format!("weft\0attach\0{address}/nqn.2024-01.org:d\0"), &connected)
+            paths_of("7", &["weft", "attach", &format!("{address}/nqn.2024-01.org:d")], &connected)
         };
         assert_eq!(paths("nvme-rdma://192.0.2.1", &[]), None);
         assert_eq!(paths("nvme-tcp://a.example:4420", &[]), None);

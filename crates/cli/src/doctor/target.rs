@@ -1,6 +1,5 @@
 //! What is to be found at a running target, by two looks through its control socket.
 
-use crate::limits::CONTROL_TIMEOUT;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,6 +14,7 @@ use weft_statistics::{GetStatistics, Statistics};
 use super::finding::{Finding, Severity};
 use crate::ctl::session::{self, ControlledTarget, list, text};
 use crate::failure::Failure;
+use crate::limits::CONTROL_TIMEOUT;
 
 /// Time between the two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -56,6 +56,9 @@ pub(super) struct Observations {
     /// Where hosts may connect.
     addresses: BTreeSet<String>,
 }
+
+/// Where a descriptor of the target leads, and which file or device that is.
+type Descriptor = (PathBuf, Option<StorageId>);
 
 impl Observation {
     fn of(client: &mut Client, subsystems: &[Value]) -> Result<Self, Failure> {
@@ -117,8 +120,9 @@ impl Observations {
         if self.process().is_some() {
             findings.extend(self.devices_twice());
             findings.extend(self.devices_in_use());
+            let descriptors = self.descriptors();
             let files = self.devices.iter();
-            findings.extend(files.filter_map(|device| self.file_of(device)));
+            findings.extend(files.filter_map(|device| self.file_of(device, &descriptors)));
             findings.extend(self.files_used_up());
         } else {
             let why = "its limits and devices were not looked at";
@@ -133,9 +137,8 @@ impl Observations {
         findings
     }
 
-    /// The descriptors of the target: where each leads, and which file that is. None where they
-    /// cannot be seen.
-    fn descriptors(&self) -> Vec<(PathBuf, Option<StorageId>)> {
+    /// The descriptors of the target; none where they cannot be seen.
+    fn descriptors(&self) -> Vec<Descriptor> {
         let folder = self.process().map(|id| self.root.join(format!("proc/{id}/fd")));
         let found = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten();
         let of = |entry: fs::DirEntry| {
@@ -147,9 +150,12 @@ impl Observations {
 
     /// What may become of a file that is served: it is gone or another one, or its file system is
     /// too full for it.
-    fn file_of(&self, (name, path): &(String, String)) -> Option<Finding> {
+    fn file_of(
+        &self,
+        (name, path): &(String, String),
+        descriptors: &[Descriptor],
+    ) -> Option<Finding> {
         let at = self.root.join(path.strip_prefix('/')?);
-        let descriptors = self.descriptors();
         let fd = format!("/proc/{}/fd", self.process()?);
         let fault = |what: &str, why: &str, remedy: &str| {
             let what = format!("{path}, namespace {name}, was {what} while it is served");
