@@ -24,7 +24,7 @@ fn option(verb: &str, name: &str) -> String {
     values.join(",")
 }
 
-fn said() -> Vec<DefaultSentence> {
+fn sentences() -> Vec<DefaultSentence> {
     let limits = Limits::default();
     let host = Options::new("nvme-tcp://a/nqn.a".parse().expect("an address"));
     let port = "nvme-tcp://a".parse::<weft_host::TransportId>().expect("an address").port();
@@ -111,7 +111,7 @@ fn defaults(text: &str) -> impl Iterator<Item = usize> {
 #[test]
 fn what_is_said_of_a_default_is_so() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let said = said();
+    let sentences = sentences();
     let mut pages = vec!["README.md".to_owned(), "docs/config.toml".to_owned()];
     let entries = fs::read_dir(root.join("docs")).expect("a folder").flatten();
     let names = entries.map(|entry| format!("docs/{}", entry.file_name().display()));
@@ -119,7 +119,7 @@ fn what_is_said_of_a_default_is_so() {
     for page in pages {
         let text = fs::read_to_string(root.join(&page)).expect("a page");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let of_page = said.iter().filter(|(of, ..)| *of == page);
+        let of_page = sentences.iter().filter(|(of, ..)| *of == page);
         let places: Vec<_> = of_page
             .map(|(_, sentence, is_so)| {
                 assert!(is_so, "{page}: {sentence}");

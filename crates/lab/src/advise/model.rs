@@ -98,11 +98,12 @@ impl Model {
              weft study run latency-vs-load",
         )?;
         let cores = fitted.first().map_or([1, 0], |cell| [cell.host_cores, cell.target_cores]);
+        let evidence = Evidence::of(&known, &fit, cores);
         Ok(Self {
-            evidence: Evidence::of(&known, &fit, cores),
+            evidence,
             left_out: [left_out, repeats_of_all],
             fit,
-            cells: kept.clone(),
+            cells: kept,
             cores,
             deepest: fitted.iter().map(|cell| cell.depth).max().unwrap_or(1),
         })

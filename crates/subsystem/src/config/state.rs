@@ -93,11 +93,11 @@ impl State {
 /// Gives block devices in memory, and namespaces on them, new UUIDs: they are empty, and a host
 /// must not take them for those that it knew. What was made as SPDK makes it keeps its own.
 fn renew_volatile(config: &mut Config) {
-    let is_volatile = |bdev: &Bdev| matches!(bdev.device.innermost(), DeviceSpec::Memory { .. });
     let mut renewed = Vec::new();
     let renew = |bdev: &Bdev| {
         let mut bdev = bdev.clone();
-        if bdev.kind == BdevKind::Device && is_volatile(&bdev) {
+        let is_memory = matches!(bdev.device.innermost(), DeviceSpec::Memory { .. });
+        if bdev.kind == BdevKind::Device && is_memory {
             let before = std::mem::replace(&mut bdev.uuid, Uuid::new_v4().into_bytes());
             renewed.push((bdev.name.clone(), before, bdev.uuid));
         }
