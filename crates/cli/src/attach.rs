@@ -8,7 +8,6 @@ mod parameters;
 mod queue;
 pub(crate) mod tools;
 
-use crate::limits::ATTACH_REQUEST_BYTES_MAX;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +29,7 @@ use self::tools::{block_device, hold, mark, open_control, refused};
 use crate::connection::{Connection, NamespaceChoice};
 use crate::driven::Driven;
 use crate::failure::Failure;
+use crate::limits::ATTACH_REQUEST_BYTES_MAX;
 use crate::output::Format;
 use crate::service_manager::tell_manager;
 use crate::values::{Driver, PollingMode};

@@ -10,7 +10,6 @@ pub(crate) mod session;
 mod told;
 mod visibility;
 
-use crate::limits::CONTROL_TIMEOUT;
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 use serde::Serialize;
@@ -25,6 +24,7 @@ use self::session::{
     text,
 };
 use crate::failure::Failure;
+use crate::limits::CONTROL_TIMEOUT;
 use crate::output::Format;
 use crate::table::Table;
 use crate::values::{size, whole_rate};

@@ -3,12 +3,13 @@
 //! A shell calls this program for each completion; the target that is meant is the one of the words
 //! so far, or that of the variables of `weft ctl`.
 
-use crate::limits::COMPLETION_TIMEOUT;
 use std::path::PathBuf;
 
 use clap_complete::CompletionCandidate;
 use serde_json::Value;
 use weft_rpc::Client;
+
+use crate::limits::COMPLETION_TIMEOUT;
 
 use crate::ctl::session::{ControlledTarget, addresses, list, text};
 

@@ -3,7 +3,6 @@
 mod keys;
 mod view;
 
-use crate::limits::CONTROL_TIMEOUT;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use self::keys::Keyboard;
 use self::view::{Reading, View, no_keyboard, pause};
 use crate::ctl::session;
 use crate::failure::Failure;
+use crate::limits::CONTROL_TIMEOUT;
 use crate::output::{self, Format};
 use crate::table::Table;
 

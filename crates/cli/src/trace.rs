@@ -3,7 +3,6 @@
 //! The file is Chrome's JSON trace format, which Perfetto reads: a process is a queue, a thread one
 //! of the commands that it has at a time, and a command is a slice with its parts as slices in it.
 
-use crate::limits::{CONTROL_TIMEOUT, TRACE_PATIENCE};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::fs::File;
@@ -19,6 +18,7 @@ use weft_statistics::trace::{ReadTrace, StartTrace, TraceOptions, TracedCommand,
 
 use crate::ctl::session;
 use crate::failure::Failure;
+use crate::limits::{CONTROL_TIMEOUT, TRACE_PATIENCE};
 use crate::output;
 
 /// How often a trace is asked for that should be over: its groups end one by one.

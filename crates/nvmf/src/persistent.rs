@@ -1,6 +1,5 @@
 //! The Persistent Event Log of a subsystem: what has happened to it, across resets and restarts.
 
-use crate::limits::{EVENT_CONTROLLERS_MAX, EVENT_FLOOD_MS, EVENTS_OF_TYPE_MAX};
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +10,8 @@ use weft_nvme::log_page::{
     ChangeNamespace, ControllerReset, CriticalWarning, PersistentEvent, PersistentEventHeader,
     PersistentEventInformation, PersistentEventType, PersistentEvents, SetFeatureLayout, Timestamp,
 };
+
+use crate::limits::{EVENT_CONTROLLERS_MAX, EVENT_FLOOD_MS, EVENTS_OF_TYPE_MAX};
 use weft_nvme::wire::{Text, U16, U32, U64};
 
 /// The largest log page, in units of 64 KiB (PELS): beyond it the oldest events go.

@@ -4,7 +4,6 @@
 //! Registrations belong to the host that sent them: no other one can change them. They are bounded,
 //! and end some time after their host's association unless it registers again.
 
-use crate::limits::{ATTRIBUTE_BYTES_MAX, REGISTRATIONS_MAX, REGISTRATIONS_OF_HOST_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,6 +15,8 @@ use weft_nvme::discovery_information::{
 };
 use weft_nvme::log_page::DiscoveryEntry;
 use weft_nvme::wire::{Text, U16, U32, U64};
+
+use crate::limits::{ATTRIBUTE_BYTES_MAX, REGISTRATIONS_MAX, REGISTRATIONS_OF_HOST_MAX};
 use weft_nvme::{AdminOpcode, Command, Nqn, Status, Wire};
 
 /// How long registrations stay when the association of their host has ended.

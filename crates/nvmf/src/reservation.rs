@@ -8,7 +8,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::limits::REGISTRANTS_MAX;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,6 +18,8 @@ use weft_nvme::reservation::{
 };
 use weft_nvme::wire::{U16, U32, U64};
 use weft_nvme::{Status, Wire};
+
+use crate::limits::REGISTRANTS_MAX;
 
 pub use table::{HostAccess, ReservationTable};
 

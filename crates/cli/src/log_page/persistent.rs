@@ -1,6 +1,5 @@
 //! The Persistent Event Log.
 
-use crate::limits::PERSISTENT_LOG_BYTES_MAX;
 use weft_nvme::Wire;
 use weft_nvme::feature::FeatureId;
 use weft_nvme::log_page::{
@@ -12,6 +11,7 @@ use weft_nvme::wire::{Text, U16, U32};
 use super::{Page, short};
 use crate::failure::Failure;
 use crate::fields::{Field, code_meaning, hex, meaning, plain, wide};
+use crate::limits::PERSISTENT_LOG_BYTES_MAX;
 
 /// Bytes of the header.
 const HEADER: u32 = 512;

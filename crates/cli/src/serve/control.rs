@@ -1,6 +1,5 @@
 //! The target's control socket: its statistics, reloading, and SPDK's methods.
 
-use crate::limits::RELOAD_TIMEOUT;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,6 +13,7 @@ use super::operate::operator::Operator;
 use super::operate::parameters::Params;
 use super::operate::{self};
 use crate::failure::Failure;
+use crate::limits::RELOAD_TIMEOUT;
 use crate::signals::ServerRequest;
 
 /// The callers of `reload` that wait for its outcome.

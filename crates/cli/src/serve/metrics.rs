@@ -5,10 +5,6 @@
 mod exposition;
 mod families;
 
-use crate::limits::{
-    METRICS_CONNECTIONS_MAX, METRICS_HEADERS_MAX, METRICS_REQUEST_BYTES_MAX,
-    METRICS_REQUEST_TIMEOUT,
-};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,6 +14,10 @@ use std::time::{Duration, Instant};
 use self::exposition::Format;
 use super::operate::operator::Operator;
 use crate::failure::Failure;
+use crate::limits::{
+    METRICS_CONNECTIONS_MAX, METRICS_HEADERS_MAX, METRICS_REQUEST_BYTES_MAX,
+    METRICS_REQUEST_TIMEOUT,
+};
 
 const PIECE_BYTES: usize = 64 << 10;
 /// After an error of accept, which may come at once again.

@@ -1,6 +1,5 @@
 //! Target processes for studies; over loopback a target within this process.
 
-use crate::limits::CHILD_STOP_TIMEOUT;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
@@ -20,6 +19,7 @@ use weft_rpc::{Address, Client};
 use weft_target::config::identity;
 
 use super::keys::Keys;
+use crate::limits::CHILD_STOP_TIMEOUT;
 use crate::within::TargetWithin;
 
 /// Starts this program as a target process; over loopback a target within this process; or the

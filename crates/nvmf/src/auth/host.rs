@@ -1,6 +1,5 @@
 //! A queue's end of an exchange at the host.
 
-use crate::limits::AUTH_MESSAGE_BYTES_MAX;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use super::hash::HashFunction;
 use super::message::{self, Challenge, Message, Negotiate, Reply};
 use super::response::{Names, Prover, Question};
 use super::{GeneratedPsk, Policy, Random};
+use crate::limits::AUTH_MESSAGE_BYTES_MAX;
 
 /// What the host does next.
 #[derive(Debug, PartialEq, Eq)]

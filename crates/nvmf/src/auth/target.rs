@@ -13,7 +13,6 @@
 //! A message that is wrong completes successfully, and what is wrong is told by the failure that
 //! the host receives next.
 
-use crate::limits::AUTH_MESSAGE_BYTES_MAX;
 use std::sync::Arc;
 
 use weft_nvme::Status;
@@ -25,6 +24,7 @@ use super::hash::{HashFunction, SecretBytes};
 use super::message::{self, Challenge, Message, Negotiate, Reply};
 use super::response::{Names, Prover, Question};
 use super::{GeneratedPsk, Policy, Random};
+use crate::limits::AUTH_MESSAGE_BYTES_MAX;
 
 /// A power to be computed, which takes up to 10 ms.
 #[derive(Debug)]

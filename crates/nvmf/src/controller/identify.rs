@@ -1,8 +1,5 @@
 //! Identify: the data structures of the controller and its namespaces.
 
-use crate::limits::{
-    COPY_RANGES_MAX, ERROR_ENTRIES, RDMA_DESCRIPTORS_MAX, RDMA_IN_CAPSULE_BYTES_MAX,
-};
 use weft_nvme::command::NAMESPACE_ID_BROADCAST;
 use weft_nvme::identify::{
     self, AsymmetricNamespaceAccessCapabilities, Cns, CommandSetId, CommandSetVectors, CommandSets,
@@ -23,6 +20,9 @@ use weft_nvme::{Command, Nqn, Status, Wire};
 use super::Controller;
 use super::outcome::{Outcome, check_data_to_host};
 use crate::ana::TRANSITION_TIME_S;
+use crate::limits::{
+    COPY_RANGES_MAX, ERROR_ENTRIES, RDMA_DESCRIPTORS_MAX, RDMA_IN_CAPSULE_BYTES_MAX,
+};
 use crate::namespaces::BLOCK_SIZES;
 use crate::persistent::LOG_64K;
 use crate::queue::{COPY_FORMATS, CommandError, error};

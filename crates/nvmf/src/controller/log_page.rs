@@ -1,6 +1,5 @@
 //! Get Log Page.
 
-use crate::limits;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use super::Controller;
 use super::feature::values::COMPOSITE_TEMPERATURE_K;
 use super::outcome::{Outcome, check_data_to_host};
 use crate::discovery::{DiscoveryLogPage, window};
+use crate::limits;
 use crate::queue::{CommandError, ErrorRecord, error};
 
 /// The log pages of every I/O controller.

@@ -3,7 +3,6 @@
 //! The data are lines of text, `key: value`; what there is several of has a line for each. They are
 //! about this controller, and about its subsystem as this host may see it.
 
-use crate::limits;
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use super::log_page::{LENGTH, OFFSET};
 use super::outcome::Outcome;
 use super::{AdminQueue, AttachedQueue, Controller};
 use crate::discovery::window;
+use crate::limits;
 use crate::queue::{CommandError, ErrorRecord};
 use crate::subsystem::NamespaceView;
 

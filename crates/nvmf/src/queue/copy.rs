@@ -1,11 +1,11 @@
 //! Copy: the check of its command, and of the source ranges that come as its data.
 
-use crate::limits;
 use weft_nvme::nvm::{CopyCommand, CopySourceRange};
 use weft_nvme::{Command, Status, Wire};
 
 use super::check::{DATA_LENGTH, DIRECTIVE, Direction, RANGE, SIZE, check_range, device_command};
 use super::{CommandError, DeviceCommand, DeviceOperation, IoQueue, Transfer, error};
+use crate::limits;
 use crate::reservation::Refusals;
 use crate::subsystem::NamespaceView;
 

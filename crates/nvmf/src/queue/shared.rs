@@ -1,6 +1,5 @@
 //! Counters that a queue and its controller share across reactors, each written by one of them.
 
-use crate::limits::{ERROR_ENTRIES, NSID_MAX};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -10,6 +9,7 @@ use weft_nvme::status::{StatusCode, StatusCodeType};
 
 use super::record::Record;
 use crate::counters::add;
+use crate::limits::{ERROR_ENTRIES, NSID_MAX};
 use crate::reservation::{HostAccess, HostId};
 use crate::subsystem::{NamespaceView, SubsystemView};
 

@@ -1,8 +1,9 @@
 //! Where a command's data is: in its capsule, or in memory of the host that one or several
 //! keyed descriptors name.
 
-use crate::limits::RDMA_DESCRIPTORS_MAX;
 use weft_nvme::sgl::{Descriptor, Location};
+
+use crate::limits::RDMA_DESCRIPTORS_MAX;
 use weft_nvme::{Command, Status, Wire};
 
 /// Where a command's data is.

@@ -1,7 +1,7 @@
-use crate::limits::{ATTRIBUTE_BYTES_MAX, REGISTRATIONS_MAX, REGISTRATIONS_OF_HOST_MAX};
 use std::cell::Cell;
 
 use super::*;
+use crate::limits::{ATTRIBUTE_BYTES_MAX, REGISTRATIONS_MAX, REGISTRATIONS_OF_HOST_MAX};
 use crate::subsystem::test_support::{HOST, SUBSYSTEM, nqn};
 use weft_nvme::log_page::{AddressFamily, Endpoint, SubsystemType, TransportType};
 

@@ -1,11 +1,12 @@
 //! The reservations of a subsystem's namespaces, and what its hosts may do.
 
-use crate::limits::NSID_MAX;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use weft_nvme::Nqn;
+
+use crate::limits::NSID_MAX;
 
 use super::{HostId, Refusals, Reservations};
 

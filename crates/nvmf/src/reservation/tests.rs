@@ -1,7 +1,7 @@
-use crate::limits::REGISTRANTS_MAX;
 use std::sync::Arc;
 
 use super::*;
+use crate::limits::REGISTRANTS_MAX;
 
 const A: HostId = [0xa; 16];
 const B: HostId = [0xb; 16];

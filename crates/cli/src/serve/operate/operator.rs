@@ -1,6 +1,5 @@
 //! A target that is changed while it runs, and what its operators know of it.
 
-use crate::limits::NOTIFICATIONS_MAX;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -16,6 +15,7 @@ use weft_target::{Changes, NamespaceRequest, Settlement, StatisticsReader, Targe
 use super::error::{invalid, no_device};
 use super::found::{bdevs, implied};
 use crate::failure::Failure;
+use crate::limits::NOTIFICATIONS_MAX;
 use crate::serve::pair::Pair;
 
 /// How often it is asked whether the change that a host has asked for is true.

@@ -1,6 +1,5 @@
 //! The methods of `weft trace`.
 
-use crate::limits::TRACE_PART_COMMANDS;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,6 +7,8 @@ use std::time::Duration;
 use weft_rpc::Methods;
 use weft_statistics::trace::{ReadTrace, StartTrace, TraceOptions, TracedCommands};
 use weft_target::{TraceConfig, TracedGroup};
+
+use crate::limits::TRACE_PART_COMMANDS;
 
 use super::operator::Operator;
 

@@ -3,13 +3,14 @@
 #[cfg_attr(not(feature = "tls"), path = "gateway/without_tls.rs")]
 mod tls;
 
-use crate::limits::GATEWAY_LINE_BYTES_MAX;
 use std::io::{self, BufRead, BufReader, Read};
 use std::time::Duration;
 
 use serde_json::Value;
 use ureq::http::Response;
 use ureq::{Agent, Body};
+
+use crate::limits::GATEWAY_LINE_BYTES_MAX;
 use weft_target::config::EtcdTls;
 
 /// How etcd is reached: with TLS, or without.

@@ -1,10 +1,11 @@
 //! The log of reservation notifications.
 
-use crate::limits;
 use std::collections::VecDeque;
 
 use weft_nvme::Wire;
 use weft_nvme::log_page::{ReservationNotification, ReservationNotificationType};
+
+use crate::limits;
 use weft_nvme::wire::{U32, U64};
 
 /// The notifications that the host has not read yet, oldest first.
