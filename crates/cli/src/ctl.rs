@@ -35,9 +35,6 @@ use crate::{names, output};
 pub(crate) struct Options {
     #[command(flatten)]
     target: ControlledTarget,
-    /// Print JSON, as -o json does.
-    #[arg(long, global = true, help_heading = "Common")]
-    json: bool,
     /// Output format.
     #[arg(short, long, global = true, help_heading = "Common", value_enum, default_value_t)]
     output_format: Format,
@@ -369,8 +366,7 @@ struct LimitedCommands {
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let client = options.target.connect(CONTROL_TIMEOUT)?;
-    let json = options.json || options.output_format == Format::Json;
-    let mut session = Session { client, json };
+    let mut session = Session { client, json: options.output_format == Format::Json };
     match &options.noun {
         Noun::Subsystem(verb) => session.subsystem(verb),
         Noun::Namespace(verb) => session.namespace(verb),

@@ -47,11 +47,8 @@ pub(crate) struct Options {
     /// Show the queues that hosts have connected as well.
     #[arg(long)]
     queues: bool,
-    /// Print JSON, as -o json does: one object a line, with what was done since the target's start
-    /// as well.
-    #[arg(long)]
-    json: bool,
-    /// Output format.
+    /// Output format: JSON is one object a line, with what was done since the target's start as
+    /// well.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
     /// What comes first.
@@ -64,7 +61,7 @@ pub(crate) struct Options {
 
 impl Options {
     fn is_json(&self) -> bool {
-        self.json || self.output_format == Format::Json
+        self.output_format == Format::Json
     }
 }
 
@@ -559,7 +556,6 @@ mod tests {
             once: true,
             since_start: false,
             queues: true,
-            json: false,
             output_format: Format::Human,
             sort,
             filter: filter.map(str::to_owned),

@@ -107,7 +107,7 @@ shown() {
 }
 
 shows_kernel() {
-    $WEFT top --control unix:/tmp/control --once --queues --json --interval 200ms |
+    $WEFT top --control unix:/tmp/control --once --queues -o json --interval 200ms |
         jq -e '[.queues[] | select(.tls_records == "kernel")] | length >= 2'
 }
 

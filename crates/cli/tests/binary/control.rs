@@ -422,12 +422,12 @@ fn a_person_makes_and_shows_objects_with_ctl() {
     ctl(&format!("namespace resize {NQN} 4 2MiB")).text();
     ctl(&format!("host allow {NQN} nqn.2014-08.org.example:h")).text();
     ctl(&format!("listener add {NQN} tcp://127.0.0.1:0")).text();
-    let namespaces = ctl("namespace list --json").json();
+    let namespaces = ctl("namespace list -o json").json();
     assert_eq!(namespaces.as_array().map(Vec::len), Some(1), "the refused one left no device");
     assert_eq!((&namespaces[0]["nsid"], &namespaces[0]["num_blocks"]), (&json!(4), &json!(512)));
     let listed = ctl("subsystem list").text();
     assert!(listed.contains("nqn.2014-08.org.example:h  tcp://127.0.0.1:"), "{listed}");
-    assert_eq!(ctl("bdev list --json").json().as_array().map(Vec::len), Some(1));
+    assert_eq!(ctl("bdev list -o json").json().as_array().map(Vec::len), Some(1));
 
     // A device that was created by itself stays; one that a namespace came with goes with it.
     let disk = folder.path("disk").display().to_string();
@@ -438,14 +438,14 @@ fn a_person_makes_and_shows_objects_with_ctl() {
     ctl("bdev create named null:1MiB").text();
     ctl(&format!("namespace add {NQN} --bdev named --nsid 6")).text();
     let bdevs = || {
-        let all = ctl("bdev list --json").json();
+        let all = ctl("bdev list -o json").json();
         let names = all.as_array().expect("a list").iter();
         names.map(|one| one["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
     };
     ctl(&format!("namespace remove {NQN} 5")).text();
     assert_eq!(bdevs().len(), 2, "{:?}", bdevs());
     ctl(&format!("subsystem delete {NQN}")).text();
-    assert_eq!(ctl("subsystem list --json").json(), json!([]));
+    assert_eq!(ctl("subsystem list -o json").json(), json!([]));
     assert_eq!(bdevs(), ["named"]);
     assert!(ctl("reload").fault().contains("--config FILE"));
     target.stop();
@@ -475,7 +475,7 @@ fn access_states_are_set_listed_saved_and_kept() {
         };
         listed.as_array().expect("a list").iter().map(one).collect()
     };
-    let listed = || ctl("ana list --json").json();
+    let listed = || ctl("ana list -o json").json();
     let url = listed()[0]["address"].as_str().expect("an address").to_owned();
     let optimized = || "optimized".to_owned();
     assert_eq!(states(&listed()), [(1, optimized(), json!([1])), (2, optimized(), json!([2]))]);
@@ -750,7 +750,7 @@ fn rate_limits_are_set_and_deleted_under_load_and_kept() {
         {"subsystem": NQN, "nsid": 3, "rw": "rw", "rate": 200 << 20},
         {"host": ["nqn.example:a", "nqn.example:b"], "rw": "rw", "rate_iops": 3000},
     ]);
-    assert_eq!(ctl("list --json").json(), limits);
+    assert_eq!(ctl("list -o json").json(), limits);
     let listed = ctl("list").text();
     assert!(listed.contains("200MiB") && listed.contains("50ms"), "{listed}");
     assert!(listed.contains("nqn.example:a,nqn.example:b"), "{listed}");
@@ -967,7 +967,8 @@ fn classes_are_set_and_deleted_under_load_and_kept() {
         let qos = class_of_queue(&mut client, 1);
         assert!(is_in_force(&qos), "{change}: {qos}");
     }
-    let listed = weft(DRIVERS[0], ["ctl", "--control", &control, "controller", "list", "--json"]);
+    let listed =
+        weft(DRIVERS[0], ["ctl", "--control", &control, "controller", "list", "-o", "json"]);
     let one = &listed.json()[0];
     let peer = one["peer"].as_str().expect("the host is connected");
     assert!(peer.starts_with("tcp://127.0.0.1:"), "{one}");
@@ -988,7 +989,7 @@ fn classes_are_set_and_deleted_under_load_and_kept() {
         {"port": 7, "class": "throughput", "weight": 250},
         {"host": ["nqn.example:a", "nqn.example:b"], "class": "throughput", "weight": 300},
     ]);
-    assert_eq!(ctl("list --json").json(), rules);
+    assert_eq!(ctl("list -o json").json(), rules);
     let listed = ctl("list").text();
     assert!(listed.contains("latency") && listed.contains("throughput"), "{listed}");
     assert!(listed.contains("250") && listed.contains("nqn.example:a,nqn.example:b"), "{listed}");

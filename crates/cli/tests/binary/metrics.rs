@@ -160,7 +160,7 @@ fn top_shows_what_the_load_does_and_has_done() {
         let always = ["top", "--control", &control, "--once", "--interval", "200ms"];
         weft(target.driver, [&always[..], words].concat())
     };
-    let value = top(&["--json"]).json();
+    let value = top(&["-o", "json"]).json();
     assert_eq!(value["hosts"], serde_json::json!([]), "there is no load now");
     let host = &value["since_start"]["hosts"][0];
     // A load begins with one read of the first block that it does not count.
@@ -188,7 +188,7 @@ fn top_shows_what_the_load_does_and_has_done() {
     for part in ["SLOWEST", "DEPTH", "WAITS FOR", "QUEUE OF", "127.0.0.1:"] {
         assert!(whole.contains(part), "{part}: {whole}");
     }
-    let queues = &top(&["--json", "--queues", "--filter", "example:top"]).json()["queues"];
+    let queues = &top(&["-o", "json", "--queues", "--filter", "example:top"]).json()["queues"];
     let ids: Vec<_> = queues.as_array().expect("a list").iter().map(|one| &one["qid"]).collect();
     assert_eq!(ids, [0, 1], "{queues}");
     load.kill().expect("it runs");
@@ -218,7 +218,7 @@ fn top_says_who_is_slow_and_what_it_waits_for() {
         let always = ["top", "--control", &control, "--once", "--interval", "100ms"];
         weft(target.driver, [&always[..], words].concat())
     };
-    let said = top(&["--json"]).json();
+    let said = top(&["-o", "json"]).json();
     for (command, wait) in [("read", "device_ns"), ("write", "limit_ns")] {
         let hosts = said["since_start"]["hosts"].as_array().expect("hosts");
         let host = hosts.iter().find(|one| one["command"] == command).expect(command);

@@ -38,7 +38,7 @@ fn other_machines_need_the_token_of_the_target() {
     let port = said.rsplit(':').next().expect("a port");
     let control = format!("tcp:127.0.0.1:{port}");
     let ctl = |words: &[&str]| {
-        let ctl = ["ctl", "subsystem", "list", "--json", "--control", &control];
+        let ctl = ["ctl", "subsystem", "list", "-o", "json", "--control", &control];
         weft(DRIVERS[0], [&ctl[..], words].concat())
     };
     let listed = ctl(&["--control-token-file", &own]).json();
@@ -48,7 +48,7 @@ fn other_machines_need_the_token_of_the_target() {
         assert!(fault.contains("--control-token-file"), "{fault}");
         target.wait_for_log("is refused: it has not shown the token");
     }
-    let top = ["top", "--once", "--json", "--interval", "100ms", "--control", &control];
+    let top = ["top", "--once", "-o", "json", "--interval", "100ms", "--control", &control];
     weft(DRIVERS[0], [&top[..], &["--control-token-file", &own]].concat()).json();
     target.stop();
 }

@@ -81,7 +81,7 @@ impl Members {
     }
 
     fn is_primary(&self, member: usize) -> bool {
-        let shown = self.ctl(member, "pair show --json").json();
+        let shown = self.ctl(member, "pair show -o json").json();
         assert_eq!(shown["member"], member + 1);
         shown["role"] == "primary"
     }

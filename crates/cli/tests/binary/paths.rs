@@ -32,7 +32,7 @@ impl TwoPorts {
         for host in [1, 2] {
             own.ctl(&format!("listener add {NQN} tcp://127.0.0.{host}:0"));
         }
-        let listed = own.run("ana list --json").json();
+        let listed = own.run("ana list -o json").json();
         let listed = listed.as_array().expect("a list");
         let url = |one: &serde_json::Value| one["address"].as_str().expect("text").to_owned();
         own.urls = listed.iter().map(url).collect();

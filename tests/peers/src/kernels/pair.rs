@@ -175,7 +175,7 @@ impl TargetPair {
     }
 
     fn is_primary(&self, bench: &mut Bench, member: usize) -> Result<bool> {
-        let shown = self.ctl(bench, member, &["show", "--json"])?;
+        let shown = self.ctl(bench, member, &["show", "-o", "json"])?;
         let shown: serde_json::Value = serde_json::from_slice(&shown)?;
         Ok(shown["role"] == "primary")
     }
