@@ -536,7 +536,8 @@ fn the_log_distinguishes_normal_events_from_errors() {
         assert!(left.contains("Z info: ") && left.ends_with("the host disconnected"));
 
         let refused = weft_with_stdin(driver, &["write", &target.url(1)], &pattern(4096)).fault();
-        assert!(refused.ends_with("the controller has no space left"), "{refused}");
+        let full = "the controller has no space left; it wrote 0 bytes";
+        assert!(refused.ends_with(full), "{refused}");
         let trouble = target.wait_for_log("a request failed");
         let what = "there is no space left: free space";
         assert!(trouble.contains("warn: ") && trouble.contains(what), "{trouble}");
