@@ -427,6 +427,12 @@ fn a_person_makes_and_shows_objects_with_ctl() {
     assert_eq!((&namespaces[0]["nsid"], &namespaces[0]["num_blocks"]), (&json!(4), &json!(512)));
     let listed = ctl("subsystem list").text();
     assert!(listed.contains("nqn.2014-08.org.example:h  tcp://127.0.0.1:"), "{listed}");
+    // A host that is listed stays in the table beside any, which needs no key of its own.
+    ctl(&format!("host allow {NQN} any")).text();
+    let hosts = ctl("host list -o json").json();
+    let hosts = hosts.as_array().expect("a list").iter().map(|one| &one["host"]);
+    assert_eq!(hosts.collect::<Vec<_>>(), ["any", "nqn.2014-08.org.example:h"]);
+    ctl(&format!("host remove {NQN} any")).text();
     assert_eq!(ctl("bdev list -o json").json().as_array().map(Vec::len), Some(1));
 
     // A device that was created by itself stays; one that a namespace came with goes with it.

@@ -98,6 +98,30 @@ fn a_file_that_was_not_named_is_not_overwritten() {
     }
 }
 
+/// A write that does not fit, and verbs whose option and address name two namespaces.
+#[test]
+fn what_does_not_fit_or_contradicts_itself_writes_nothing() {
+    let folder = Folder::new("fits");
+    let disks = ["one.img", "two.img"].map(|name| precious(&folder, name));
+    let [one, two] = disks.each_ref().map(|disk| text(disk));
+    let target = Target::start("epoll", &["--file", one, "--file", two]);
+    let data = folder.write("data", vec![0; 1 << 20]);
+    let fault = target.weft("write", 1, &["--start-block", "1", "--data", text(&data)]).fault();
+    assert!(fault.contains("go beyond the end"), "{fault}");
+    let url = target.url(1);
+    for words in [
+        &["write", &url, "--namespace-id", "2", "--data", text(&data)][..],
+        &["write-zeroes", &url, "--namespace-id", "2", "--block-count", "8"],
+        &["bench", &url, "--namespace-id", "2", "--rw", "write", "--io-size", "64KiB"],
+    ] {
+        let fault = weft("epoll", words).fault();
+        assert!(fault.contains("names namespace 2, and nsid=1"), "{words:?}: {fault}");
+    }
+    assert!(disks.iter().all(|disk| is_untouched(disk)));
+    target.weft("write", 1, &["--namespace-id", "1", "--data", text(&data)]).text();
+    assert!(!is_untouched(&disks[0]));
+}
+
 #[test]
 fn help_that_cannot_be_written_is_an_error() {
     for words in [&["help"][..], &["--version"], &["bench", "--help"]] {
