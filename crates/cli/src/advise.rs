@@ -37,8 +37,7 @@ const CONFIRMATION_PLAN: &str = "confirmation.toml";
 #[command(
     after_help = "Without --from it measures the study latency-vs-load with five loads, and \
                         then the way that it advises, for half a minute at the rate that was asked \
-                        for; where none is known to hold, up to three that are likely to, until \
-                        one does. With --from it measures nothing: the results are those of any \
+                        for; where none is known to hold, up to three that may, until one does. With --from it measures nothing: the results are those of any \
                         study with several rates or depths of each transport. Exit codes: 0: a way \
                         holds the objective; 3: none is known to; 4: the one that is advised did \
                         not, or could not be measured, or the results are not whole; 1: there is \
@@ -264,7 +263,7 @@ fn name_of(directory: &Path) -> String {
     directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Measures the way that is advised, or those that are likely to hold until one does.
+/// Measures the way that is advised, or those that may hold until one does.
 fn confirmed(
     options: &Options,
     results: &Results,

@@ -68,8 +68,7 @@ pub struct Row {
     pub way: String,
     /// Whether it holds the objective.
     pub verdict: Verdict,
-    /// Whether the expected p99 is within the objective although its interval is not: whether it
-    /// holds is worth being measured.
+    /// Whether the expected p99 is within the objective although its interval is not.
     #[serde(default)]
     pub is_likely: bool,
     /// Why nothing is said of it.
@@ -190,12 +189,13 @@ impl Advice {
         advised(&self.rows)
     }
 
-    /// The ways that are worth being measured, the cheapest first: the one that is advised, or
-    /// where none is, some that are likely to hold.
+    /// The ways that are worth being measured: the one that is advised, or where none is, some of
+    /// which it cannot be told, the cheapest that is likely to hold first.
     pub fn candidates(&self) -> impl Iterator<Item = &Row> {
-        let likely = self.rows.iter().filter(|row| row.is_likely && !row.is_local());
-        let likely = likely.filter(|_| self.advised().is_none());
-        self.advised().into_iter().chain(likely).take(CANDIDATES_MAX)
+        let is_unknown = |row: &&Row| row.verdict == Verdict::Unknown && !row.is_local();
+        let unknown = self.rows.iter().filter(is_unknown);
+        let unknown = unknown.filter(|_| self.advised().is_none());
+        self.advised().into_iter().chain(unknown).take(CANDIDATES_MAX)
     }
 }
 

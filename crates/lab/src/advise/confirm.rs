@@ -8,7 +8,7 @@ use super::answer::{Confirmation, Row, Verdict};
 use super::measured::{OF_THE_LOAD, p99_of};
 use super::question::Question;
 use crate::cells::Cells;
-use crate::results::{Configuration, Results, key};
+use crate::results::{Configuration, Results, Value, key};
 use crate::study::plan::{Kind, Measure, Plan};
 
 /// How long the advised way is measured, and at a low rate at most.
@@ -32,13 +32,16 @@ pub fn confirming(results: &Results, row: &Row, question: &Question) -> Result<P
     }
     let runtime = CONFIRMED.max(Duration::from_secs_f64(seconds));
     let mut plan: Plan = results.plan.parse().map_err(|error| format!("{error}"))?;
+    // Where no depth is known to hold, the greatest that was measured is what says most.
+    let depths = plan.axes.get(key::DEPTH).into_iter().flatten().chain(plan.fixed.get(key::DEPTH));
+    let deepest = depths.filter_map(Value::as_integer).max().unwrap_or(1);
+    let depth = row.least_depth.map_or(deepest, |depth| depth as u64);
     for key in OF_THE_LOAD {
         plan.axes.remove(key);
         plan.fixed.remove(key);
     }
     plan.fixed.insert(key::RATE_IOPS.to_owned(), question.iops.into());
     plan.fixed.insert(key::RATE_PROCESS.to_owned(), "poisson".into());
-    let depth = row.least_depth.unwrap_or(1) as u64;
     plan.fixed.insert(key::DEPTH.to_owned(), depth.into());
     plan.measure =
         Measure { runtime, repeats: 1, repeats_max: 1, settle: Duration::ZERO, ..plan.measure };

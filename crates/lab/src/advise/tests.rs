@@ -219,14 +219,16 @@ fn an_advice_is_confirmed_or_not() {
     assert!(confirm(&nothing, row, &question).is_err());
 }
 
-/// Where no interval is within the objective, a way whose p99 is expected to be is worth being
-/// measured, at a depth that is expected to hold; no other one is, and of what holds only the
-/// cheapest.
+/// Where no interval is within the objective, a way of which it cannot be told is worth being
+/// measured: one whose p99 is expected to hold first, at a depth that is, and another at the
+/// greatest depth. What does not hold is not, and of what holds only the cheapest.
 #[test]
-fn what_is_likely_to_hold_is_worth_being_measured() {
+fn what_cannot_be_told_is_worth_being_measured() {
     let [near, far] = [network(1500.0, 200_000.0), network(1500.0, 280_000.0)];
     let local = ("local", network(1500.0, 100_000.0));
-    let all = results(&[("near", near.clone()), ("far", far), local], &[]);
+    let mut all = results(&[("near", near.clone()), ("far", far), local], &[]);
+    let plan = crate::study::builtin::find("latency-vs-load").expect("a study");
+    all[0].plan = plan.plan().expect("a plan").to_text().expect("text");
     let rate = 200_000.0;
     let at = |p99_us: f64| advise(&all, &question(p99_us, rate)).expect("advice");
     let own = |advice: &Advice| {
@@ -244,7 +246,13 @@ fn what_is_likely_to_hold_is_worth_being_measured() {
     assert_eq!(row.verdict, Verdict::Unknown);
     assert!(row.least_depth.is_some_and(|depth| (32..=128).contains(&depth)), "{row:?}");
     assert!(unknown.conclusion.contains("likely to is near: its p99 may be"), "{unknown:?}");
-    assert!(candidates(&at(p99.value / 1e3 * 0.999)).is_empty(), "not expected to");
+    let doubtful = at((p99.low + 0.5 * (p99.value - p99.low)) / 1e3);
+    assert_eq!(candidates(&doubtful), ["near"], "{doubtful:#?}");
+    let row = doubtful.candidates().next().expect("a candidate");
+    assert!(!row.is_likely && row.least_depth.is_none(), "{row:?}");
+    let plan = confirming(&all[0], row, &question(300.0, rate)).expect("a plan");
+    assert_eq!(plan.fixed.get(key::DEPTH), Some(&128_u64.into()), "the greatest");
+    assert!(candidates(&at(p99.low / 1e3 * 0.9)).is_empty(), "none holds");
     let both = at(10_000.0);
     assert_eq!(candidates(&both).len(), 1, "what is advised, and no other: {both:?}");
 }
