@@ -116,9 +116,6 @@ const NO_NOUNS: &str = "Added Announced Answering Asked Asker Asks Beneath Betwe
     Shown Simulated Sought Started Stored Submitted Told Touched Truncated Unconnected Unique \
     Unread Unusable Via Visible Waited Waiting Wanted Watched Which Whole Why Wish Written";
 
-/// Where types are still called so.
-const NAMES_LEFT: &[&str] = &["crates/lab/", "crates/load/", "crates/statistics/"];
-
 /// Checks the repository at `root` and returns one sentence for each thing that is wrong.
 pub fn check(root: &Path) -> Result<Vec<String>> {
     let mut faults = layering(&metadata(root)?, &layers(root, CRATES)?);
@@ -300,7 +297,7 @@ fn check_source(source: &Source, faults: &mut Vec<String>) {
                 fault(at, format!("{word}: what a peer has sent is shown through `output::print`"));
             }
         }
-        if let Some(name) = no_noun(line).filter(|_| !within(NAMES_LEFT)) {
+        if let Some(name) = no_noun(line) {
             fault(at, format!("{name}: a type is called by a noun"));
         }
         for (text, instead) in FORBIDDEN {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use weft_lab::compare::{self, Answer, Compared, Comparison, Needed, Parameters};
+use weft_lab::compare::{self, Answer, Comparison, MetricComparison, Parameters, RepeatPlan};
 use weft_lab::results::{self, Results, file};
 use weft_lab::units;
 use weft_lab::whole;
@@ -163,8 +163,9 @@ fn human(comparison: &Comparison, all: bool) -> String {
     for difference in &comparison.differences {
         text += &format!("different conditions: {difference}\n");
     }
-    let changed =
-        |compared: &Compared| all || matches!(compared.answer, Answer::Slower | Answer::Faster);
+    let changed = |compared: &MetricComparison| {
+        all || matches!(compared.answer, Answer::Slower | Answer::Faster)
+    };
     let values = if comparison.is_of_sessions() { ">sessions" } else { ">repeats" };
     let mut table = Table::new(&[
         "cell",
@@ -203,7 +204,7 @@ fn human(comparison: &Comparison, all: bool) -> String {
     text
 }
 
-fn row(cell: &str, compared: &Compared) -> Vec<String> {
+fn row(cell: &str, compared: &MetricComparison) -> Vec<String> {
     let show = |value: f64| units::of_metric(&compared.metric, value);
     vec![
         cell.to_owned(),
@@ -244,7 +245,7 @@ fn totals(comparison: &Comparison) -> String {
         100.0 * comparison.margin,
         100.0 * comparison.confidence,
     );
-    let Needed { least, recommended, slow_down, spread, .. } = comparison.needed;
+    let RepeatPlan { least, recommended, slow_down, spread, .. } = comparison.needed;
     let what = if comparison.is_of_sessions() { "session" } else { "repeat" };
     text += &format!(
         "at least {least} {what}s to convince, {recommended} recommended: they find a slow-down by \

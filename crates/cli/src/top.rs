@@ -11,7 +11,9 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use weft_load::units;
 use weft_rpc::Client;
-use weft_statistics::{GetStatistics, HostCommands, RateLimit, Served, Statistics, Waits};
+use weft_statistics::{
+    GetStatistics, HostCommands, NamespaceStatistics, RateLimit, Statistics, Waits,
+};
 
 use self::keys::Keyboard;
 use self::view::{Reading, View, no_keyboard, pause};
@@ -216,7 +218,7 @@ impl Period<'_> {
         let mut table = Table::new(&columns);
         for group in &self.of.groups {
             let percent = |ns: u64| 100.0 * ns as f64 / 1e9 / self.seconds;
-            let commands = group.served.iter().map(Served::commands).sum();
+            let commands = group.served.iter().map(NamespaceStatistics::commands).sum();
             table.row(vec![
                 group.group.to_string(),
                 group.cpu.map_or("-".to_owned(), |cpu| cpu.to_string()),
@@ -231,7 +233,7 @@ impl Period<'_> {
     }
 
     fn namespaces(&self, options: &Options) -> String {
-        let mut sums = BTreeMap::<(&str, u32), Served>::new();
+        let mut sums = BTreeMap::<(&str, u32), NamespaceStatistics>::new();
         for one in self.of.groups.iter().flat_map(|group| &group.served) {
             let sum = sums.entry((&one.subsystem, one.nsid)).or_default();
             sum.add(one);
@@ -583,12 +585,12 @@ mod tests {
             },
             ..HostCommands::default()
         };
-        let served = Served {
+        let served = NamespaceStatistics {
             subsystem: "nqn.2024-01.org.example:disks".to_owned(),
             nsid: 1,
             reads: 4_400,
             read_bytes: 18_022_400,
-            ..Served::default()
+            ..NamespaceStatistics::default()
         };
         let express = ExpressStatistics {
             queues: 3,

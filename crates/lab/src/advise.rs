@@ -30,7 +30,7 @@ pub use confirm::{confirm, confirming, only};
 use kind::Kind;
 use load::Load;
 use measured::{mean_iops, point_of, whole};
-use model::{Forecast, Known};
+use model::{Forecast, KindModel};
 pub use prices::Prices;
 pub use question::Question;
 use way::{All, Among, Way, Wire, label_of, way_of};
@@ -97,7 +97,7 @@ pub fn advise(
     let known = at_once(&ways, |way| {
         let beside = way.beside(&ways, what_if);
         let of = |kind| match is_any {
-            true => Known::of(kind, &way.cells, &beside),
+            true => KindModel::of(kind, &way.cells, &beside),
             false => Err(String::new()),
         };
         kinds.iter().map(of).collect::<Vec<_>>()
@@ -110,7 +110,7 @@ pub fn advise(
         if let Some((verdict, why)) = refused(way) {
             return Row { verdict, ..blank.refused(why) };
         }
-        let known: Result<Vec<&Known>, &String> = known.iter().map(Result::as_ref).collect();
+        let known: Result<Vec<&KindModel>, &String> = known.iter().map(Result::as_ref).collect();
         match known {
             Ok(known) => row(blank, way, &known, &all, questions, terms),
             Err(why) => match too_slow(way, &kinds, questions).filter(|_| !what_if.is_any()) {
@@ -297,7 +297,7 @@ fn blank(name: String, way: &Way, kinds: &[Kind]) -> Row {
 fn row(
     blank: Row,
     way: &Way,
-    known: &[&Known],
+    known: &[&KindModel],
     all: &All,
     questions: &[Question],
     terms: &Terms,
@@ -379,7 +379,7 @@ fn tenants(load: &Load<'_>, said: &[Forecast], questions: &[Question]) -> Vec<Te
 }
 
 /// What was not measured as it is asked for, and what was not modelled.
-fn notes(load: &Load<'_>, said: &[Forecast], known: &[&Known]) -> Vec<String> {
+fn notes(load: &Load<'_>, said: &[Forecast], known: &[&KindModel]) -> Vec<String> {
     let mut notes: Vec<String> = load.note.clone().into_iter().collect();
     if load.is_recorded() {
         notes.push("not measured, but simulated: arrivals as they were recorded".to_owned());

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use weft_load::statistics::Summary;
 
-use self::judge::{Judged, Question};
+use self::judge::{Judgement, Question};
 use crate::cells::{Cell, Cells, is_spoilt};
 use crate::limits::{DISTURBED_REPEATS, SPOILT};
 use crate::results::{Results, Role};
@@ -74,7 +74,7 @@ pub enum Answer {
 
 /// One metric of one cell, or of all together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Compared {
+pub struct MetricComparison {
     /// The metric's name.
     pub metric: String,
     /// Repeats of the first and of the second; of sets of several sessions, these.
@@ -108,12 +108,12 @@ pub struct ComparedCell {
     /// What it is for.
     pub role: Role,
     /// What was compared.
-    pub metrics: Vec<Compared>,
+    pub metrics: Vec<MetricComparison>,
 }
 
 /// How many repeats a comparison takes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Needed {
+pub struct RepeatPlan {
     /// Questions of the page: every metric of every cell, and of all together.
     pub questions: usize,
     /// Fewer repeats of each set cannot convince.
@@ -136,11 +136,11 @@ pub struct Comparison {
     /// The confidence, as a share.
     pub confidence: f64,
     /// How many repeats it takes.
-    pub needed: Needed,
+    pub needed: RepeatPlan,
     /// The cells that are in both sets.
     pub cells: Vec<ComparedCell>,
     /// All of them together, for each metric.
-    pub overall: Vec<Compared>,
+    pub overall: Vec<MetricComparison>,
     /// Cells that have a result in the first set and none in the second, with the reason if known.
     pub missing: BTreeMap<String, String>,
     /// Cells that have a result in the second set only.
@@ -164,7 +164,7 @@ impl Comparison {
     /// within the margin, nor would a slow-down have been found for which repeats are recommended.
     #[must_use]
     pub fn is_undecided(&self) -> bool {
-        let is_seen = |one: &Compared| {
+        let is_seen = |one: &MetricComparison| {
             one.noticeable.is_some_and(|least| least <= self.needed.slow_down + 0.005)
         };
         self.all().any(|one| match one.answer {
@@ -174,12 +174,12 @@ impl Comparison {
     }
 
     /// Every metric of every cell.
-    pub fn each(&self) -> impl Iterator<Item = &Compared> {
+    pub fn each(&self) -> impl Iterator<Item = &MetricComparison> {
         self.cells.iter().flat_map(|cell| &cell.metrics)
     }
 
     /// The same, and that of all cells together.
-    pub fn all(&self) -> impl Iterator<Item = &Compared> {
+    pub fn all(&self) -> impl Iterator<Item = &MetricComparison> {
         self.each().chain(&self.overall)
     }
 
@@ -207,7 +207,7 @@ impl Comparison {
                 sessions(self.sessions.1)
             ));
         }
-        let Needed { questions, least, recommended, slow_down, spread, most } = self.needed;
+        let RepeatPlan { questions, least, recommended, slow_down, spread, most } = self.needed;
         if self.all().any(|compared| compared.answer != Answer::TooFew) {
             return None;
         }
@@ -436,9 +436,9 @@ fn asks(metric: &str, first: Vec<f64>, second: Vec<f64>, between: f64) -> Option
     any.then_some(Question { first, second, is_time, between })
 }
 
-fn compared(metric: &str, of: &Question, judged: &Judged) -> Compared {
+fn compared(metric: &str, of: &Question, judged: &Judgement) -> MetricComparison {
     let (first, second) = (median(&of.first), median(&of.second));
-    Compared {
+    MetricComparison {
         metric: metric.to_owned(),
         repeats: (of.first.len(), of.second.len()),
         first,
@@ -453,7 +453,7 @@ fn compared(metric: &str, of: &Question, judged: &Judged) -> Compared {
     }
 }
 
-impl Compared {
+impl MetricComparison {
     /// The same of all cells: what it shows is the geometric mean of what they show.
     fn over(self, cells: &[ComparedCell]) -> Self {
         let of = cells.iter().flat_map(|cell| &cell.metrics);
@@ -475,7 +475,7 @@ fn median(values: &[f64]) -> f64 {
     f64::midpoint(middle(sorted.len().saturating_sub(1) / 2), middle(sorted.len() / 2))
 }
 
-fn needed(asked: &[(Option<usize>, String, Question)], parameters: &Parameters) -> Needed {
+fn needed(asked: &[(Option<usize>, String, Question)], parameters: &Parameters) -> RepeatPlan {
     let count = asked.len();
     let of_cells = asked.iter().filter(|(index, ..)| index.is_some());
     let of_cells: Vec<(&str, &Question)> =
@@ -488,7 +488,7 @@ fn needed(asked: &[(Option<usize>, String, Question)], parameters: &Parameters) 
     let recommended = of_cells.iter().map(|(metric, of)| {
         judge::recommended_repeats(count, of.is_time, spread(metric), parameters)
     });
-    Needed {
+    RepeatPlan {
         questions: count,
         least: judge::least_repeats(count, parameters),
         recommended: recommended.max().unwrap_or(0),

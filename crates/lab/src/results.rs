@@ -30,8 +30,8 @@ pub use environment::{
 };
 pub(crate) use record::fairness;
 pub use record::{
-    Core, Delay, Direction, KnobRecord, LoadPart, Mark, Record, Role, Served, Side, SideMachine,
-    Status, Thread, Window,
+    Core, Delay, Direction, KnobRecord, LoadPart, Mark, NamespaceCounts, Record, Role, Side,
+    SideMachine, Status, Thread, Window,
 };
 pub(crate) use store::from_json;
 pub use store::{LoadError, Results, Store, load};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::results::seal::{self, Whole};
+use crate::results::seal::{self, Manifest};
 use crate::results::{Direction, Environment, Record, Role, SCHEMA, Status, file};
 use crate::study::plan::Plan;
 
@@ -59,13 +59,13 @@ pub fn verify(directory: &Path) -> Verified {
 struct Judge<'a> {
     directory: &'a Path,
     faults: Vec<String>,
-    whole: Option<Whole>,
+    whole: Option<Manifest>,
 }
 
 /// What an environment says of the other files, if it says anything.
 #[derive(Deserialize)]
-struct Told {
-    whole: Option<Whole>,
+struct EnvironmentManifest {
+    whole: Option<Manifest>,
 }
 
 impl Judge<'_> {
@@ -83,7 +83,8 @@ impl Judge<'_> {
             _ => {}
         }
         let read = |error: serde_json::Error| format!("{name} cannot be read: {error}");
-        self.whole = serde_json::from_str(text).ok().and_then(|told: Told| told.whole);
+        self.whole =
+            serde_json::from_str(text).ok().and_then(|told: EnvironmentManifest| told.whole);
         match serde_json::from_str::<Environment>(text).map_err(read) {
             Ok(environment) => {
                 if environment.interrupted {

@@ -71,7 +71,7 @@ pub struct Histogram {
 
 /// One request, or those of one direction in one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Logged {
+pub struct LogLine {
     /// Its end, since the start of its copy.
     pub at_ns: u64,
     /// Which way.
@@ -92,7 +92,7 @@ pub struct Logged {
 
 /// A request that was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Issued {
+pub struct IssuedRequest {
     /// When, since the start of its copy.
     pub at_ns: u64,
     /// fio's word for it.
@@ -131,7 +131,7 @@ pub fn write(job: &Job, device: &str, result: &RunResult, first: usize) -> io::R
             file.line(|text| {
                 let _ = write!(text, "fio version 3 iolog\n0 {device} add\n0 {device} open");
             })?;
-            for Issued { at_ns, action, offset, bytes } in &lane.issued {
+            for IssuedRequest { at_ns, action, offset, bytes } in &lane.issued {
                 let at_us = at_ns / 1000;
                 file.line(|text| {
                     let _ = write!(text, "{at_us} {device} {action} {offset} {bytes}");
@@ -148,9 +148,9 @@ pub fn write(job: &Job, device: &str, result: &RunResult, first: usize) -> io::R
 }
 
 /// The logs of completions of the `number`th copy, and what each line of them has.
-fn completions(logs: &Logs, number: usize) -> impl Iterator<Item = (PathBuf, fn(&Logged) -> u64)> {
+fn completions(logs: &Logs, number: usize) -> impl Iterator<Item = (PathBuf, fn(&LogLine) -> u64)> {
     let kinds = [
-        (&logs.latency, "lat", latency as fn(&Logged) -> u64),
+        (&logs.latency, "lat", latency as fn(&LogLine) -> u64),
         (&logs.latency, "clat", completion),
         (&logs.latency, "slat", waiting),
         (&logs.iops, "iops", iops),
@@ -192,7 +192,7 @@ fn try_open(path: &Path) -> io::Result<()> {
     opened.map(drop).map_err(|error| named(path, &error))
 }
 
-fn logged(text: &mut String, one: &Logged, value: u64, logs: &Logs) {
+fn logged(text: &mut String, one: &LogLine, value: u64, logs: &Logs) {
     let (at_ms, direction) = (one.at_ns / 1_000_000, one.direction as usize);
     let bytes = if one.lasted_ns == 0 { one.bytes } else { 0 };
     // Writing to a String cannot fail; the last number is fio's class of priority.
@@ -213,24 +213,24 @@ fn bins(text: &mut String, one: &Histogram, coarseness: u32) {
     }
 }
 
-fn latency(one: &Logged) -> u64 {
+fn latency(one: &LogLine) -> u64 {
     one.latency_ns
 }
 
-fn completion(one: &Logged) -> u64 {
+fn completion(one: &LogLine) -> u64 {
     one.completion_ns
 }
 
-fn waiting(one: &Logged) -> u64 {
+fn waiting(one: &LogLine) -> u64 {
     one.latency_ns.saturating_sub(one.completion_ns)
 }
 
-fn iops(one: &Logged) -> u64 {
+fn iops(one: &LogLine) -> u64 {
     if one.lasted_ns == 0 { 1 } else { per_second(one.requests, one.lasted_ns) }
 }
 
 /// KiB a second: as fio has it, of one request by its own time.
-fn bandwidth(one: &Logged) -> u64 {
+fn bandwidth(one: &LogLine) -> u64 {
     let time_ns = if one.lasted_ns == 0 { one.completion_ns } else { one.lasted_ns };
     per_second(one.bytes, time_ns) / 1024
 }

@@ -49,7 +49,7 @@ pub struct NetworkEnd {
 }
 
 /// An end that runs; dropping it stops it.
-pub struct Answering {
+pub struct Responder {
     /// How it was asked for.
     pub end: NetworkEnd,
     address: SocketAddr,
@@ -58,13 +58,13 @@ pub struct Answering {
     thread: Option<JoinHandle<()>>,
 }
 
-impl fmt::Debug for Answering {
+impl fmt::Debug for Responder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answering").field("end", &self.end).finish_non_exhaustive()
     }
 }
 
-impl Answering {
+impl Responder {
     /// Listens at a free port of the loopback interface.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl Answering {
     }
 }
 
-impl Drop for Answering {
+impl Drop for Responder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.waker.wake();
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_request_has_a_response_of_the_length_that_it_names() {
-        let answering = Answering::start(&end()).expect("an end");
+        let answering = Responder::start(&end()).expect("an end");
         let mut stream = TcpStream::connect(answering.address).expect("it listens");
         let request = |bytes: u32| {
             let mut request = [0; COMMAND_BYTES];
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_load_generator_reads_over_it() {
-        let answering = Answering::start(&end()).expect("an end");
+        let answering = Responder::start(&end()).expect("an end");
         for (driver, polling, block_bytes, copies, depth) in [
             (DriverKind::Uring, Polling::Sleep, 4096, 2, 32),
             (DriverKind::Epoll, Polling::Spin, 4096, 1, 1),
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_read_is_refused_and_a_lost_end_is_told() {
-        let answering = Answering::start(&end()).expect("an end");
+        let answering = Responder::start(&end()).expect("an end");
         let factory: Arc<dyn weft_backend::DeviceFactory> =
             Arc::new(answering.device(64 << 20, 4096));
         let run = |pattern, factory: &Arc<dyn weft_backend::DeviceFactory>| {

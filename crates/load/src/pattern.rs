@@ -8,7 +8,7 @@ pub mod spread;
 use std::fmt;
 use std::str::FromStr;
 
-pub use sequence::{Drawn, Sequence};
+pub use sequence::{DrawnRequest, Sequence};
 
 /// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -18,7 +18,7 @@ pub enum Action {
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedRequest {
     /// What.
     pub action: Action,
     /// Bytes from the beginning of the device.
@@ -31,7 +31,7 @@ pub struct Recorded {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
     /// In their order.
-    pub requests: Vec<Recorded>,
+    pub requests: Vec<RecordedRequest>,
     /// Nanoseconds since the start, of each; none: as soon as there is room.
     pub times: Option<Arc<[u64]>>,
     /// The devices that are named.
@@ -128,7 +128,7 @@ impl Replay {
                 _ => return Err(fault("a request has an offset and a length")),
             };
             let bytes = u32::try_from(bytes).map_err(|_| fault("the length is too large"))?;
-            replay.requests.push(Recorded { action, offset, bytes });
+            replay.requests.push(RecordedRequest { action, offset, bytes });
             times.push(now_us);
         }
         if replay.requests.is_empty() {
@@ -163,7 +163,8 @@ impl Replay {
     /// Where the last byte ends.
     #[must_use]
     pub fn end(&self) -> u64 {
-        let end = |request: &Recorded| request.offset.saturating_add(u64::from(request.bytes));
+        let end =
+            |request: &RecordedRequest| request.offset.saturating_add(u64::from(request.bytes));
         self.requests.iter().map(end).max().unwrap_or(0)
     }
 }

@@ -269,8 +269,8 @@ fn collect(
     }
     drop(go);
     let mut collector = WindowCollector::new(setup, start, workers);
-    let mut gathered: Vec<Ended> = Vec::new();
-    let mut statuses: Vec<Option<Vec<Ended>>> = vec![None; workers];
+    let mut gathered: Vec<LaneEnd> = Vec::new();
+    let mut statuses: Vec<Option<Vec<LaneEnd>>> = vec![None; workers];
     let mut done = 0;
     let mut callbacks = TimedCallbacks::new(setup, start);
     while done < workers {
@@ -312,14 +312,14 @@ fn collect(
 }
 
 /// What a lane did: its number, its worker's, and how long that ran.
-type Ended = (usize, usize, LaneResult, Duration);
+type LaneEnd = (usize, usize, LaneResult, Duration);
 
-fn ended(worker: usize, lanes: Vec<(usize, LaneResult)>, elapsed: Duration) -> Vec<Ended> {
+fn ended(worker: usize, lanes: Vec<(usize, LaneResult)>, elapsed: Duration) -> Vec<LaneEnd> {
     lanes.into_iter().map(|(lane, result)| (lane, worker, result, elapsed)).collect()
 }
 
 /// A result for each part.
-fn merged(setup: &Setup<'_>, driver: &'static str, mut lanes: Vec<Ended>) -> Vec<RunResult> {
+fn merged(setup: &Setup<'_>, driver: &'static str, mut lanes: Vec<LaneEnd>) -> Vec<RunResult> {
     let interrupted = setup.stop.load(Ordering::Relaxed);
     lanes.sort_by_key(|(lane, ..)| *lane);
     let mut results =

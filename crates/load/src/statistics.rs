@@ -6,7 +6,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::histogram::Latency;
-use crate::logs::{Histogram, Issued, Logged};
+use crate::logs::{Histogram, IssuedRequest, LogLine};
 use crate::pattern::Direction;
 use crate::usage::Usage;
 use crate::verify::VerifyResult;
@@ -144,13 +144,13 @@ pub struct LaneResult {
     pub target: Option<TargetResult>,
     /// The lines of its logs, if it writes any.
     #[serde(skip)]
-    pub logged: Vec<Logged>,
+    pub logged: Vec<LogLine>,
     /// The lines of `write_hist_log`.
     #[serde(skip)]
     pub histograms: Vec<Histogram>,
     /// What it submitted, if that is recorded.
     #[serde(skip)]
-    pub issued: Vec<Issued>,
+    pub issued: Vec<IssuedRequest>,
     /// Why it ended early, if it did.
     pub error: Option<String>,
 }

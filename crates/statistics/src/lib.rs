@@ -293,7 +293,7 @@ pub struct Group {
     /// What it did for express queues.
     pub express: ExpressStatistics,
     /// Requests by namespace.
-    pub served: Vec<Served>,
+    pub served: Vec<NamespaceStatistics>,
 }
 
 /// The express queues of a poll group, and what it did for them since the target's start.
@@ -322,7 +322,7 @@ impl ExpressStatistics {
 /// Requests that a poll group served on one namespace since the target's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Served {
+pub struct NamespaceStatistics {
     /// The subsystem's name.
     pub subsystem: String,
     /// The namespace.
@@ -339,7 +339,7 @@ pub struct Served {
     pub written_bytes: u64,
 }
 
-impl Served {
+impl NamespaceStatistics {
     /// Commands of all kinds.
     #[must_use]
     pub const fn commands(&self) -> u64 {
@@ -418,7 +418,7 @@ impl RateLimit {
 impl Group {
     fn since(&self, earlier: &Self) -> Self {
         let served = self.served.iter().map(|served| {
-            let same = |before: &&Served| {
+            let same = |before: &&NamespaceStatistics| {
                 before.nsid == served.nsid && before.subsystem == served.subsystem
             };
             match earlier.served.iter().find(same) {
@@ -441,7 +441,12 @@ mod tests {
     use super::*;
 
     fn statistics(reads: u64, idle_ns: u64) -> Statistics {
-        let served = Served { subsystem: "nqn.x".to_owned(), nsid: 1, reads, ..Served::default() };
+        let served = NamespaceStatistics {
+            subsystem: "nqn.x".to_owned(),
+            nsid: 1,
+            reads,
+            ..NamespaceStatistics::default()
+        };
         let express = ExpressStatistics {
             queues: 2,
             served: reads,

@@ -19,7 +19,7 @@ use weft_lab::study::given::protocol_name;
 use weft_lab::study::launch::{GivenTarget, Launcher};
 use weft_lab::study::matrix::expand;
 use weft_lab::study::plan::{Kind, Plan, Run};
-use weft_lab::study::quiet::{self, Waited};
+use weft_lab::study::quiet::{self, WaitEnd};
 use weft_lab::study::runner::{self, Outcome, Settings};
 use weft_lab::study::software::Software;
 use weft_lab::{claims, environment, html};
@@ -420,9 +420,9 @@ impl RunOptions {
             }
         };
         match quiet::wait(limit, fleet, stop, &mut tell) {
-            Waited::Quiet => Ok(()),
-            Waited::Stopped => Err(Failure::Exit(signals::INTERRUPTED)),
-            Waited::GaveUp(why) => {
+            WaitEnd::Quiet => Ok(()),
+            WaitEnd::Stopped => Err(Failure::Exit(signals::INTERRUPTED)),
+            WaitEnd::GaveUp(why) => {
                 output::print_error(&format!("weft study: {why}"));
                 Err(Failure::Exit(NOT_QUIET))
             }

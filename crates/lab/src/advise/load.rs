@@ -6,7 +6,7 @@ use weft_advise::network::{Class, Link, together};
 use weft_advise::transfer::Change;
 use weft_advise::{Arrivals, Network, Outcome};
 
-use super::model::{Forecast, Known, SEED};
+use super::model::{Forecast, KindModel, SEED};
 use super::question::Question;
 use super::way::Among;
 use super::what_if::WhatIf;
@@ -18,7 +18,7 @@ const REQUESTS_MAX: usize = 200_000;
 /// The requests of a tenant.
 #[derive(Clone, Debug)]
 struct Tenant<'a> {
-    known: &'a Known,
+    known: &'a KindModel,
     rate: f64,
     gaps: Arc<[f64]>,
     measured: Network,

@@ -51,7 +51,7 @@ pub(super) struct Forecast {
 
 /// What they say of a kind that is one of those, or between some.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct KindModel {
     /// With their weights, which together are 1.
     models: Vec<(f64, Model)>,
     /// What is asked for.
@@ -167,7 +167,7 @@ fn fit_of(cells: &[FittedCell]) -> Option<Fit> {
     fit
 }
 
-impl Known {
+impl KindModel {
     /// What these cells say of a kind, together with those of the same way with other cores.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weft_load::pacer::Process;
-use weft_load::replay::{Action, Recorded, Replay};
+use weft_load::replay::{Action, RecordedRequest, Replay};
 use weft_load::units::whole;
 use weft_load::{Direction, Job, Pattern, Rate};
 
@@ -96,13 +96,15 @@ fn recorded(job: &Job, replay: &Replay) -> Result<(Job, Arc<[f64]>), String> {
     }
     let bytes = replay.longest();
     let [read, write] = [Direction::Read, Direction::Write].map(Action::Transfer);
-    let is_plain = |one: &Recorded| [read, write].contains(&one.action) && one.bytes == bytes;
+    let is_plain =
+        |one: &RecordedRequest| [read, write].contains(&one.action) && one.bytes == bytes;
     if !requests.iter().all(is_plain) || job.copies != 1 {
         return Err("the recording has trims, flushes, several sizes or copies, which no study \
                     measures"
             .to_owned());
     }
-    let is_next = |two: &&[Recorded]| two[1].offset == two[0].offset.saturating_add(bytes.into());
+    let is_next =
+        |two: &&[RecordedRequest]| two[1].offset == two[0].offset.saturating_add(bytes.into());
     let in_order = 2 * requests.windows(2).filter(is_next).count() > requests.len();
     let pattern = match (in_order, job.pattern) {
         (true, own) => own,

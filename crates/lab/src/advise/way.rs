@@ -4,7 +4,7 @@ use weft_backend::DeviceSpec;
 
 use super::kind::OF_THE_REQUESTS;
 use super::measured::{OF_THE_LOAD, whole};
-use super::model::Known;
+use super::model::KindModel;
 use super::what_if::{Parts, WhatIf, mixed};
 use crate::cells::{Cell, Cells};
 use crate::results::{Configuration, Connection, LinkProbe, Value, key, text};
@@ -230,13 +230,13 @@ impl Way {
 }
 
 /// What is known of each way: of each kind of request that is asked for, or why it is not.
-pub(super) type All = [(Way, Vec<Result<Known, String>>)];
+pub(super) type All = [(Way, Vec<Result<KindModel, String>>)];
 
 /// A kind of request of a way, among all that were measured.
 #[derive(Clone, Copy)]
 pub(super) struct Among<'a> {
     pub(super) way: &'a Way,
-    pub(super) known: &'a Known,
+    pub(super) known: &'a KindModel,
     /// Which of the kinds that are asked for.
     pub(super) place: usize,
     pub(super) all: &'a All,
@@ -291,7 +291,7 @@ impl Among<'_> {
     }
 
     /// What is known of another way.
-    fn known_of(&self, other: &Way) -> Option<&Known> {
+    fn known_of(&self, other: &Way) -> Option<&KindModel> {
         let is_it = |(way, _): &&(Way, _)| way.configuration == other.configuration;
         self.all.iter().find(is_it)?.1.get(self.place)?.as_ref().ok()
     }

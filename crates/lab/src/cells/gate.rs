@@ -101,13 +101,13 @@ pub(crate) enum Gate {
     /// No: what it compares may be equal.
     NotDistinguishable {
         /// How many repeats of each would tell.
-        repeats: Needed,
+        repeats: RepeatsNeeded,
     },
 }
 
 /// How many repeats a comparison needs, by the spread of those that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Needed {
+pub(crate) enum RepeatsNeeded {
     /// About so many.
     About(usize),
     /// More than [`NEEDED_MAX`], or the means are equal.
@@ -172,15 +172,15 @@ fn in_brackets(marks: &[Mark]) -> String {
     if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
 }
 
-fn not_distinguishable(repeats: Needed) -> String {
+fn not_distinguishable(repeats: RepeatsNeeded) -> String {
     let needed = match repeats {
-        Needed::About(count) => format!("about {count} repeats would be needed"),
-        Needed::TooMany => format!("more than {NEEDED_MAX} repeats would be needed"),
-        Needed::Quiet => {
+        RepeatsNeeded::About(count) => format!("about {count} repeats would be needed"),
+        RepeatsNeeded::TooMany => format!("more than {NEEDED_MAX} repeats would be needed"),
+        RepeatsNeeded::Quiet => {
             "other programs may have made the difference; measure on a quiet machine".to_owned()
         }
-        Needed::Once => "one repeat shows no spread; at least 3 are needed".to_owned(),
-        Needed::Pooled => return POOLED.to_owned(),
+        RepeatsNeeded::Once => "one repeat shows no spread; at least 3 are needed".to_owned(),
+        RepeatsNeeded::Pooled => return POOLED.to_owned(),
     };
     format!("not distinguishable here: {needed}")
 }
@@ -234,14 +234,14 @@ pub(crate) fn distinguish(one: &Estimate, other: &Estimate) -> Gate {
     match one.is_apart_from(other) {
         true => Gate::Allowed { named: Vec::new() },
         false if one.is_apart_when_quiet(other) => {
-            Gate::NotDistinguishable { repeats: Needed::Quiet }
+            Gate::NotDistinguishable { repeats: RepeatsNeeded::Quiet }
         }
         false => Gate::NotDistinguishable {
             repeats: match one.needed(other, NEEDED_MAX) {
-                None if one.is_pooled() || other.is_pooled() => Needed::Pooled,
-                None => Needed::Once,
-                Some(None) => Needed::TooMany,
-                Some(Some(count)) => Needed::About(count),
+                None if one.is_pooled() || other.is_pooled() => RepeatsNeeded::Pooled,
+                None => RepeatsNeeded::Once,
+                Some(None) => RepeatsNeeded::TooMany,
+                Some(Some(count)) => RepeatsNeeded::About(count),
             },
         },
     }
@@ -380,16 +380,19 @@ mod tests {
         assert_eq!(apart, Gate::Allowed { named: vec![Mark::Loopback] });
         // A deviation of about 9 % each, and a quotient of 1.1.
         let near = compare(&estimate(&[10.0, 11.0, 12.0]), &estimate(&[11.0, 12.0, 13.2]));
-        let Gate::NotDistinguishable { repeats: Needed::About(count) } = near else {
+        let Gate::NotDistinguishable { repeats: RepeatsNeeded::About(count) } = near else {
             panic!("{near:?}")
         };
         assert!((6..14).contains(&count), "{count}");
         let part = format!("about {count} repeats");
         assert!(near.refusal().is_some_and(|why| why.contains(&part)));
         let same = estimate(&[10.0, 11.0, 12.0]);
-        assert_eq!(compare(&same, &same), Gate::NotDistinguishable { repeats: Needed::TooMany });
+        assert_eq!(
+            compare(&same, &same),
+            Gate::NotDistinguishable { repeats: RepeatsNeeded::TooMany }
+        );
         let single = compare(&estimate(&[10.0]), &estimate(&[90.0, 91.0]));
-        assert_eq!(single, Gate::NotDistinguishable { repeats: Needed::Once });
+        assert_eq!(single, Gate::NotDistinguishable { repeats: RepeatsNeeded::Once });
         let bound = Estimate::exact(9.0);
         let above = [10.0, 10.1, 10.2];
         assert_eq!(compare(&estimate(&above), &bound).refusal(), None);

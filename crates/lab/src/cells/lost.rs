@@ -122,7 +122,7 @@ fn load(side: &Side) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cells::gate::{Gate, Needed, Sentence, compare, gate};
+    use crate::cells::gate::{Gate, RepeatsNeeded, Sentence, compare, gate};
     use crate::cells::{Cell, Cells, Metric, Repeat};
     use crate::results::{Environment, LatencyRecord, Role, Value, key};
     use crate::testing::{record, repeated};
@@ -211,7 +211,7 @@ mod tests {
         let quiet = || of(1.08e4, 0.0);
         assert!(matches!(told(&of(1e4, 0.0), &quiet()), Gate::Allowed { .. }));
         let near = told(&of(1e4, 0.06), &quiet());
-        assert_eq!(near, Gate::NotDistinguishable { repeats: Needed::Quiet });
+        assert_eq!(near, Gate::NotDistinguishable { repeats: RepeatsNeeded::Quiet });
         assert!(near.refusal().is_some_and(|why| why.contains("quiet machine")));
         // The faster one lost: it is faster all the more.
         assert!(matches!(told(&of(1e4, 0.0), &of(1.08e4, 0.06)), Gate::Allowed { .. }));

@@ -36,7 +36,7 @@ pub(super) struct Contender<'a> {
 
 /// The value of a contender.
 #[derive(Clone, Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct ContenderValue<'a> {
     pub(super) estimate: Estimate,
     /// Where it is, if points differ.
     pub(super) at: String,
@@ -46,7 +46,7 @@ pub(super) struct Found<'a> {
     pub(super) doubt: String,
 }
 
-impl<'a> Found<'a> {
+impl<'a> ContenderValue<'a> {
     pub(super) fn of_cell(estimate: Estimate, at: String, cells: Vec<&'a Cell>) -> Self {
         Self { estimate, at, cells, doubt: String::new() }
     }
@@ -54,21 +54,21 @@ impl<'a> Found<'a> {
 
 /// A value at a point.
 #[derive(Clone, Debug)]
-struct Placed<'a> {
+struct PointValue<'a> {
     place: String,
     estimate: Estimate,
     cell: &'a Cell,
 }
 
-fn at<'p, 'a>(of: &'p [Placed<'a>], place: &str) -> Option<&'p Placed<'a>> {
+fn at<'p, 'a>(of: &'p [PointValue<'a>], place: &str) -> Option<&'p PointValue<'a>> {
     of.iter().find(|of| of.place == *place)
 }
 
 /// A row before it is compared, or why there is no value.
-pub(super) type Entry<'a> = (Contender<'a>, Result<Found<'a>, String>);
+pub(super) type Entry<'a> = (Contender<'a>, Result<ContenderValue<'a>, String>);
 
 /// A verdict, why there is none, and the marks that belong to it.
-pub(super) struct Judged {
+pub(super) struct Judgement {
     pub(super) verdict: Verdict,
     pub(super) why: String,
     pub(super) marks: Vec<Mark>,
@@ -76,7 +76,7 @@ pub(super) struct Judged {
     pub(super) is_forbidden: bool,
 }
 
-impl Judged {
+impl Judgement {
     pub(super) fn of(gate: Gate, is_good: bool) -> Self {
         let why = gate.refusal().unwrap_or_default();
         let is_forbidden = matches!(gate, Gate::Forbidden { .. });
@@ -93,7 +93,7 @@ impl Judged {
 
 /// Rows, and the marks of their cells.
 #[derive(Default)]
-pub(super) struct Made {
+pub(super) struct ClaimRows {
     pub(super) rows: Vec<Row>,
     pub(super) marks: Vec<Mark>,
     /// The row of the best contender, where contenders are compared with it.
@@ -106,7 +106,7 @@ pub(super) struct Made {
     pub(super) beside: String,
 }
 
-impl Made {
+impl ClaimRows {
     pub(super) fn add(&mut self, row: Row, marks: impl IntoIterator<Item = Mark>) {
         self.rows.push(row);
         self.marks.extend(marks);
@@ -127,7 +127,7 @@ impl Row {
         }
     }
 
-    pub(super) fn of(contender: &Contender<'_>, unit: Unit, found: &Found<'_>) -> Self {
+    pub(super) fn of(contender: &Contender<'_>, unit: Unit, found: &ContenderValue<'_>) -> Self {
         Self {
             at: found.at.clone(),
             value: Some(Number::of(unit, &found.estimate)),
@@ -249,7 +249,7 @@ impl Ask {
         &self,
         cells: &'a Cells,
         contender: &Contender<'a>,
-    ) -> Result<Found<'a>, String> {
+    ) -> Result<ContenderValue<'a>, String> {
         let telling = self.telling(&contender.cells);
         let read = |cell: &&'a Cell| Some((self.metric.read(cells, cell).estimate()?, *cell));
         let better = |best: (Estimate, &'a Cell), other: (Estimate, &'a Cell)| {
@@ -261,9 +261,9 @@ impl Ask {
         let made_from = self.metric.made_from(cells, cell);
         match gate(self.sentence(), &self.metric, &made_from).reason() {
             Some(why) => Err(why),
-            None => Ok(Found {
+            None => Ok(ContenderValue {
                 doubt: self.doubt(cells, contender, &telling, estimate.mean),
-                ..Found::of_cell(estimate, self.place(cell), made_from)
+                ..ContenderValue::of_cell(estimate, self.place(cell), made_from)
             }),
         }
     }
@@ -357,7 +357,7 @@ impl Ask {
     }
 
     /// How a value stands to another.
-    pub(super) fn judged(&self, own: &Estimate, base: &Estimate, of: &[&Cell]) -> Judged {
+    pub(super) fn judged(&self, own: &Estimate, base: &Estimate, of: &[&Cell]) -> Judgement {
         let advantage = match self.metric.better {
             Better::More => Estimate::ratio(own, base),
             Better::Less => Estimate::ratio(base, own),
@@ -367,27 +367,28 @@ impl Ask {
 
     /// How a value stands to another one that it is so many times better than: as good, if it is
     /// within 5 % of it or better.
-    fn judged_by(&self, advantage: &Estimate, of: &[&Cell]) -> Judged {
+    fn judged_by(&self, advantage: &Estimate, of: &[&Cell]) -> Judgement {
         let bound = 1.0 - CLOSE;
         let gate =
             compare(Sentence::Comparison, &self.metric, of, advantage, &Estimate::exact(bound));
-        Judged::of(gate, advantage.mean > bound)
+        Judgement::of(gate, advantage.mean > bound)
     }
 
     /// Contenders beside the best of them.
-    fn among<'a>(&self, cells: &'a Cells, contenders: Vec<Contender<'a>>) -> Made {
+    fn among<'a>(&self, cells: &'a Cells, contenders: Vec<Contender<'a>>) -> ClaimRows {
         let has_local = contenders.iter().any(|contender| contender.is_local);
         let best = if has_local { "of the best remote" } else { "of the best" };
-        let mut made = Made { beside: best.to_owned(), ..Made::default() };
+        let mut made = ClaimRows { beside: best.to_owned(), ..ClaimRows::default() };
         let entries = self.entries(cells, contenders, &mut made);
         let found = || entries.iter().filter(|(contender, _)| !contender.is_local);
         let told = found().filter_map(|(_, found)| found.as_ref().ok());
-        let better = |best: &'_ Found<'_>, other: &'_ Found<'_>| {
+        let better = |best: &'_ ContenderValue<'_>, other: &'_ ContenderValue<'_>| {
             self.metric.is_better(other.estimate.mean, best.estimate.mean)
         };
         let best = told.reduce(|best, other| if better(best, other) { other } else { best });
         let is_sole = found().filter(|(_, found)| found.is_ok()).count() < 2;
-        let doubt = |of: &Found<'_>| Some(of.doubt.clone()).filter(|doubt| !doubt.is_empty());
+        let doubt =
+            |of: &ContenderValue<'_>| Some(of.doubt.clone()).filter(|doubt| !doubt.is_empty());
         let doubt_of_any = || found().find_map(|(_, found)| doubt(found.as_ref().ok()?));
         for (contender, value) in &entries {
             let (Ok(own), Some(best)) = (value, best) else {
@@ -436,7 +437,11 @@ impl Ask {
 
     /// The only contender with a value: it is one, if it has an interval and no choice was asked
     /// for. The others have the reasons why they have none.
-    fn alone<'f>(&self, own: &Found<'_>, others: impl Iterator<Item = &'f String>) -> Judged {
+    fn alone<'f>(
+        &self,
+        own: &ContenderValue<'_>,
+        others: impl Iterator<Item = &'f String>,
+    ) -> Judgement {
         let mut others = others.peekable();
         let is_missed = others.peek().is_some();
         let why = match others.all(|why| why.starts_with(NOT_MEASURED)) {
@@ -444,7 +449,7 @@ impl Ask {
             false => "none of the others has a value to compare it with",
         };
         let gate = gate(self.sentence(), &self.metric, &own.cells);
-        let value = |verdict, why: &str, marks| Judged {
+        let value = |verdict, why: &str, marks| Judgement {
             verdict,
             why: why.to_owned(),
             marks,
@@ -458,13 +463,17 @@ impl Ask {
                 value(Verdict::CannotTell, why, Vec::new())
             }
             Gate::Allowed { named } => value(Verdict::Value, "", named),
-            refused => Judged::of(refused, false),
+            refused => Judgement::of(refused, false),
         }
     }
 
     /// Whether what seems best is so: no other may be better by more than 5 %.
-    fn leader<'f>(&self, best: &Found<'_>, others: impl Iterator<Item = &'f Found<'f>>) -> Judged {
-        let mut judged = Judged::of(gate(Sentence::Comparison, &self.metric, &best.cells), true);
+    fn leader<'f>(
+        &self,
+        best: &ContenderValue<'_>,
+        others: impl Iterator<Item = &'f ContenderValue<'f>>,
+    ) -> Judgement {
+        let mut judged = Judgement::of(gate(Sentence::Comparison, &self.metric, &best.cells), true);
         for other in others.filter(|other| !std::ptr::eq(*other, best)) {
             let advantage = match self.metric.better {
                 Better::More => Estimate::ratio(&other.estimate, &best.estimate),
@@ -476,7 +485,7 @@ impl Ask {
             if let (true, Gate::NotDistinguishable { repeats }) =
                 (is_told, compare(Sentence::Comparison, &self.metric, &of, &advantage, &bound))
             {
-                return Judged::of(Gate::NotDistinguishable { repeats }, false);
+                return Judgement::of(Gate::NotDistinguishable { repeats }, false);
             }
             let named = gate(Sentence::Comparison, &self.metric, &of);
             if let Gate::Allowed { named } = named {
@@ -492,7 +501,7 @@ impl Ask {
         &self,
         cells: &'a Cells,
         contenders: Vec<Contender<'a>>,
-        made: &mut Made,
+        made: &mut ClaimRows,
     ) -> Vec<Entry<'a>> {
         if self.is_typical {
             return self.typical_entries(cells, contenders, made);
@@ -509,7 +518,7 @@ impl Ask {
     }
 
     /// The values of the first measured one of these cells at each place.
-    fn values<'a>(&self, cells: &Cells, of: &[&'a Cell]) -> Vec<Placed<'a>> {
+    fn values<'a>(&self, cells: &Cells, of: &[&'a Cell]) -> Vec<PointValue<'a>> {
         let mut first: Vec<(String, &Cell)> = Vec::new();
         for cell in of.iter().copied().filter(|cell| cell.is_measured()) {
             let place = self.place(cell);
@@ -518,7 +527,7 @@ impl Ask {
             }
         }
         let read = |(place, cell): (String, &'a Cell)| {
-            Some(Placed { place, cell, estimate: self.metric.read(cells, cell).estimate()? })
+            Some(PointValue { place, cell, estimate: self.metric.read(cells, cell).estimate()? })
         };
         first.into_iter().filter_map(read).collect()
     }
@@ -527,15 +536,15 @@ impl Ask {
         &self,
         cells: &'a Cells,
         contenders: Vec<Contender<'a>>,
-        made: &mut Made,
+        made: &mut ClaimRows,
     ) -> Vec<Entry<'a>> {
         let with_values = |contender: Contender<'a>| {
             let values = self.values(cells, &contender.cells);
             (contender, values)
         };
-        let contenders: Vec<(Contender<'a>, Vec<Placed<'a>>)> =
+        let contenders: Vec<(Contender<'a>, Vec<PointValue<'a>>)> =
             contenders.into_iter().map(with_values).collect();
-        let compared: Vec<&(Contender<'a>, Vec<Placed<'a>>)> =
+        let compared: Vec<&(Contender<'a>, Vec<PointValue<'a>>)> =
             contenders.iter().filter(|(_, values)| !values.is_empty()).collect();
         let mut all: Vec<String> = Vec::new();
         for place in compared.iter().flat_map(|(of, _)| &of.cells).map(|cell| self.place(cell)) {
@@ -569,12 +578,12 @@ impl Ask {
                 named.join("; ")
             );
         }
-        let of = |(contender, placed): (Contender<'a>, Vec<Placed<'a>>)| {
+        let of = |(contender, placed): (Contender<'a>, Vec<PointValue<'a>>)| {
             let values = used.iter().filter_map(|place| at(&placed, place));
             let values: Vec<(Estimate, &Cell)> = values.map(|of| (of.estimate, of.cell)).collect();
             let found = self.metric.typical(&values).map(|estimate| {
                 let from = values.iter().flat_map(|(_, cell)| self.metric.made_from(cells, cell));
-                Found::of_cell(estimate, String::new(), from.collect())
+                ContenderValue::of_cell(estimate, String::new(), from.collect())
             });
             let found = found.ok_or_else(|| match (placed.is_empty(), &refused) {
                 (false, Some(why)) => why.clone(),
@@ -601,7 +610,7 @@ impl Ask {
             });
             values
         };
-        let values: Vec<Vec<Placed<'a>>> = entries.iter().map(told).collect();
+        let values: Vec<Vec<PointValue<'a>>> = entries.iter().map(told).collect();
         let both = || entries.iter().zip(&values).filter(|(entry, _)| is_compared(entry));
         let best = |place: &String| {
             let values: Option<Vec<f64>> =
@@ -610,15 +619,17 @@ impl Ask {
         };
         let places = both().flat_map(|(_, of)| of).map(|of| &of.place);
         let common = places.filter_map(best).min_by(|one, other| one.0.total_cmp(&other.0));
-        let of = |((contender, found), values): (Entry<'a>, &Vec<Placed<'a>>)| {
+        let of = |((contender, found), values): (Entry<'a>, &Vec<PointValue<'a>>)| {
             let there = |place: &String| {
                 let of = at(values, place)?;
                 let made_from = self.metric.made_from(cells, of.cell);
-                Some(Found::of_cell(of.estimate, place.clone(), made_from))
+                Some(ContenderValue::of_cell(of.estimate, place.clone(), made_from))
             };
             let found = match (&common, found) {
                 (Some((_, place)), Ok(found)) => Ok(there(place).unwrap_or(found)),
-                (None, Ok(found)) => Ok(Found { doubt: NOTHING_IN_COMMON.to_owned(), ..found }),
+                (None, Ok(found)) => {
+                    Ok(ContenderValue { doubt: NOTHING_IN_COMMON.to_owned(), ..found })
+                }
                 (_, Err(why)) => Err(why),
             };
             (contender, found)
@@ -627,10 +638,10 @@ impl Ask {
     }
 
     /// Contenders beside local.
-    fn beside_local<'a>(&self, cells: &'a Cells, contenders: Vec<Contender<'a>>) -> Made {
+    fn beside_local<'a>(&self, cells: &'a Cells, contenders: Vec<Contender<'a>>) -> ClaimRows {
         let is_time = self.metric.unit == Unit::Time && !self.is_typical;
         let what = if is_time { "above local" } else { "of local" };
-        let mut made = Made { beside: what.to_owned(), ..Made::default() };
+        let mut made = ClaimRows { beside: what.to_owned(), ..ClaimRows::default() };
         let entries = self.entries(cells, contenders, &mut made);
         let peak = entries.iter().find(|(contender, found)| contender.is_local && found.is_ok());
         let mut least: Option<Estimate> = None;
@@ -646,7 +657,7 @@ impl Ask {
             let local = match own.cells.first().filter(|_| is_time) {
                 Some(cell) => cells.local(cell).filter(|_| !contender.is_local).and_then(|local| {
                     let estimate = self.metric.read(cells, local).estimate()?;
-                    Some(Found::of_cell(estimate, String::new(), vec![local]))
+                    Some(ContenderValue::of_cell(estimate, String::new(), vec![local]))
                 }),
                 None => peak.and_then(|(_, found)| found.clone().ok()),
             };
@@ -708,14 +719,24 @@ fn said(parts: [String; 2]) -> Vec<String> {
 
 impl Ask {
     /// How many times another value one is, by repeats where both are of one cell.
-    fn quotient(&self, cells: &Cells, own: &Found<'_>, base: &Found<'_>) -> Estimate {
+    fn quotient(
+        &self,
+        cells: &Cells,
+        own: &ContenderValue<'_>,
+        base: &ContenderValue<'_>,
+    ) -> Estimate {
         let both = own.cells.first().zip(base.cells.first()).filter(|_| !self.is_typical);
         let paired = both.and_then(|(own, base)| self.metric.quotient(cells, own, base));
         paired.unwrap_or_else(|| Estimate::ratio(&own.estimate, &base.estimate))
     }
 
     /// How far a value is above that of local. A mean is so in each repeat.
-    fn above(&self, cells: &Cells, own: &Found<'_>, local: &Found<'_>) -> Estimate {
+    fn above(
+        &self,
+        cells: &Cells,
+        own: &ContenderValue<'_>,
+        local: &ContenderValue<'_>,
+    ) -> Estimate {
         let delta = Metric::named("delta").filter(|_| self.metric.name == "mean");
         let paired = delta.zip(own.cells.first());
         let paired = paired.and_then(|(delta, cell)| delta.read(cells, cell).estimate());

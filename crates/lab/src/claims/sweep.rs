@@ -1,7 +1,9 @@
 //! Claims along a setting: from which value on something holds.
 
 use super::ask::{Ask, Beside};
-use super::make::{CLOSE, Contender, Found, Judged, Made, NO_LOCAL, joined, listed};
+use super::make::{
+    CLOSE, ClaimRows, Contender, ContenderValue, Judgement, NO_LOCAL, joined, listed,
+};
 use super::{Number, Row, Verdict};
 use crate::cells::gate::{Gate, Sentence, compare, gate};
 use crate::cells::{Cell, Cells, Estimate, MOST_REACHED, Metric, Unit, knee, value_order};
@@ -50,7 +52,7 @@ fn is_surely(share: &Estimate, bound: f64) -> bool {
 }
 
 impl Ask {
-    pub(super) fn along<'a>(&self, cells: &'a Cells, contenders: &[Contender<'a>]) -> Made {
+    pub(super) fn along<'a>(&self, cells: &'a Cells, contenders: &[Contender<'a>]) -> ClaimRows {
         let local = contenders.iter().find(|contender| contender.is_local);
         let local = local.map(|local| &local.cells[..]).unwrap_or_default();
         let local = Local { cells: local, curve: self.curve(cells, local) };
@@ -62,7 +64,7 @@ impl Ask {
             Beside::Capacity => "of the capacity",
             _ => "of local there",
         };
-        let mut made = Made { beside: what.to_owned(), ..Made::default() };
+        let mut made = ClaimRows { beside: what.to_owned(), ..ClaimRows::default() };
         for contender in contenders {
             let curve = self.curve(cells, &contender.cells);
             match (self.beside, &curve[..]) {
@@ -106,7 +108,7 @@ impl Ask {
     fn row(&self, contender: &Contender<'_>, point: &Point<'_>, at: String) -> Row {
         let (estimate, cells) = (point.estimate, vec![point.cell]);
         let at = listed([at, self.place(point.cell)]);
-        Row::of(contender, self.metric.unit, &Found::of_cell(estimate, at, cells))
+        Row::of(contender, self.metric.unit, &ContenderValue::of_cell(estimate, at, cells))
     }
 
     /// From which value on a rate is near its highest, and how much of local that is.
@@ -116,7 +118,7 @@ impl Ask {
         curve: &[Point<'_>],
         local: &[Point<'_>],
         cells: &Cells,
-        made: &mut Made,
+        made: &mut ClaimRows,
     ) {
         let better = |best: &Point<'_>, other: &Point<'_>| {
             self.metric.is_better(other.estimate.mean, best.estimate.mean)
@@ -232,7 +234,7 @@ impl Ask {
         curve: &[Point<'_>],
         local: &Local<'_, '_>,
         cells: &Cells,
-        made: &mut Made,
+        made: &mut ClaimRows,
     ) {
         let pairs: Vec<Pair<'_>> = curve
             .iter()
@@ -263,7 +265,7 @@ impl Ask {
             // That they are apart from the bound is known; what holds from there on is said of all.
             let on = pairs.iter().skip(from).flat_map(|pair| [pair.own.cell, pair.base]);
             let told = gate(Sentence::Comparison, &self.metric, &on.collect::<Vec<&Cell>>());
-            (format!("from {setting} on"), Judged::of(told, true))
+            (format!("from {setting} on"), Judgement::of(told, true))
         } else {
             let bound = Estimate::exact(1.0 - CLOSE);
             let told = compare(Sentence::Comparison, &self.metric, &both, &pair.share, &bound);
@@ -271,7 +273,7 @@ impl Ask {
                 true => format!("nowhere; nearest at {setting}"),
                 false => format!("only at {}; farthest at {setting}", reaching.join(", ")),
             };
-            (at, Judged::of(told, false))
+            (at, Judgement::of(told, false))
         };
         let others = match is_found {
             true => self.others(cells, &self.from(contender, pair.own.value), &both[..1]),
@@ -319,7 +321,7 @@ impl Ask {
     }
 
     /// At which values of one setting the first value of another is as good as the second.
-    fn seconds<'a>(&self, cells: &Cells, contender: &Contender<'a>, made: &mut Made) {
+    fn seconds<'a>(&self, cells: &Cells, contender: &Contender<'a>, made: &mut ClaimRows) {
         let over = self.over.first().map_or("", String::as_str);
         let mut values: Vec<&Value> =
             contender.cells.iter().filter_map(|cell| cell.value(over)).collect();
@@ -385,7 +387,7 @@ impl Ask {
         cells: &Cells,
         contender: &Contender<'_>,
         curve: &[Point<'_>],
-        made: &mut Made,
+        made: &mut ClaimRows,
     ) {
         let Some(highest) = curve.last() else { return };
         let judge = |point: &Point<'_>| {
@@ -427,7 +429,7 @@ impl Ask {
         cells: &Cells,
         contender: &Contender<'_>,
         curve: &[Point<'_>],
-        made: &mut Made,
+        made: &mut ClaimRows,
     ) {
         let bound = Estimate::exact(if self.metric.is_rate() { NEAR } else { BORNE });
         let judge = |point: &Point<'_>| {
@@ -487,7 +489,7 @@ impl Ask {
     }
 
     /// The load up to which latency does not rise.
-    fn bend(&self, cells: &Cells, contender: &Contender<'_>, made: &mut Made) {
+    fn bend(&self, cells: &Cells, contender: &Contender<'_>, made: &mut ClaimRows) {
         let p99 = Metric::named("p99").unwrap_or_else(|| unreachable!("it is a metric"));
         let curve: Vec<&Cell> =
             contender.cells.iter().copied().filter(|cell| cell.is_measured()).collect();

@@ -1,12 +1,12 @@
 //! What follows from the rows of a claim, in a sentence without its full stop.
 
 use super::ask::{Ask, Beside};
-use super::make::Made;
+use super::make::ClaimRows;
 use super::{Number, Row, Verdict};
 use crate::units;
 
 impl Ask {
-    pub(super) fn consequence(&self, made: &Made) -> String {
+    pub(super) fn consequence(&self, made: &ClaimRows) -> String {
         let rows: Vec<&Row> =
             made.rows.iter().filter(|row| row.verdict != Verdict::Reference).collect();
         let parts = match self.beside {

@@ -54,7 +54,7 @@ pub(super) struct Question {
 
 /// The result of a question.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Judged {
+pub(super) struct Judgement {
     pub(super) p_slower: f64,
     pub(super) p_slower_adjusted: f64,
     pub(super) p_faster: f64,
@@ -133,7 +133,7 @@ pub(super) fn can_convince(of: &Question, questions: usize, parameters: &Paramet
 }
 
 /// Answers all questions of a page.
-pub(super) fn judge(questions: &[Question], parameters: &Parameters) -> Vec<Judged> {
+pub(super) fn judge(questions: &[Question], parameters: &Parameters) -> Vec<Judgement> {
     let p: Vec<[f64; 3]> = questions.iter().map(|of| of.p_values(parameters.margin)).collect();
     let adjusted = |which: usize| holm(&p.iter().map(|p| p[which]).collect::<Vec<f64>>());
     let (slower, faster, neither) = (adjusted(0), adjusted(1), adjusted(2));
@@ -151,7 +151,7 @@ pub(super) fn judge(questions: &[Question], parameters: &Parameters) -> Vec<Judg
             }
             _ => Answer::Undecided,
         };
-        Judged {
+        Judgement {
             p_slower,
             p_slower_adjusted: slower[index],
             p_faster,

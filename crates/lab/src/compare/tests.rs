@@ -18,7 +18,7 @@ impl Chance {
     }
 }
 
-struct Made {
+struct MadeUpRun {
     cells: u64,
     repeats: u32,
     /// The second set is so many times as fast.
@@ -26,7 +26,7 @@ struct Made {
     noise: f64,
 }
 
-impl Made {
+impl MadeUpRun {
     fn record(&self, depth: u64, repeat: u32, speed: f64, chance: &mut Chance) -> Record {
         let configuration = Configuration::from([(key::DEPTH.to_owned(), Value::from(depth))]);
         let mut record = Record::new("s", &format!("depth={depth}"), Role::Plain, configuration);
@@ -72,7 +72,7 @@ impl Made {
 
 #[test]
 fn one_disturbed_repeat_changes_neither_the_values_nor_the_answer() {
-    let made = Made { cells: 1, repeats: 9, speed: 1.0, noise: 0.01 };
+    let made = MadeUpRun { cells: 1, repeats: 9, speed: 1.0, noise: 0.01 };
     let mut second = made.set(99, 1.0);
     second.records[4] = made.record(1, 5, 0.001, &mut Chance(7));
     let comparison = compare(&made.set(11, 1.0), &second, &Parameters::default());
@@ -89,7 +89,7 @@ fn answers(comparison: &Comparison) -> Vec<Answer> {
 
 #[test]
 fn enough_repeats_are_ranked_exactly() {
-    let made = Made { cells: 2, repeats: 8, speed: 0.8, noise: 0.01 };
+    let made = MadeUpRun { cells: 2, repeats: 8, speed: 0.8, noise: 0.01 };
     let comparison = made.compared();
     assert!(comparison.all().all(|one| one.answer == Answer::Slower), "{comparison:?}");
     assert!(comparison.is_slower());
@@ -102,7 +102,7 @@ fn enough_repeats_are_ranked_exactly() {
 
 #[test]
 fn what_got_faster_or_stayed_is_told_apart() {
-    let of = |speed| Made { cells: 1, repeats: 8, speed, noise: 0.005 }.compared();
+    let of = |speed| MadeUpRun { cells: 1, repeats: 8, speed, noise: 0.005 }.compared();
     assert_eq!(answers(&of(1.3)), [Answer::Faster]);
     let same = of(1.0);
     assert!(same.all().all(|one| one.answer == Answer::Same), "{same:?}");
@@ -113,14 +113,14 @@ fn what_got_faster_or_stayed_is_told_apart() {
 
 #[test]
 fn too_few_repeats_are_refused_with_the_number_that_it_takes() {
-    let made = Made { cells: 24, repeats: 5, speed: 0.5, noise: 0.01 };
+    let made = MadeUpRun { cells: 24, repeats: 5, speed: 0.5, noise: 0.01 };
     let comparison = made.compared();
     assert!(comparison.all().all(|one| one.answer == Answer::TooFew));
     assert!(!comparison.is_slower());
     let refusal = comparison.refusal().expect("a refusal");
     assert!(refusal.starts_with("5 repeats of a cell cannot convince"), "{refusal}");
     assert!(refusal.contains("25 questions") && refusal.contains("at least 6 of"), "{refusal}");
-    let enough = Made { repeats: 6, ..made }.compared();
+    let enough = MadeUpRun { repeats: 6, ..made }.compared();
     assert_eq!((enough.refusal(), enough.is_slower()), (None, true));
     assert!(enough.each().all(|one| one.answer == Answer::Slower));
     // Three metrics are three times as many questions.
@@ -133,10 +133,10 @@ fn too_few_repeats_are_refused_with_the_number_that_it_takes() {
 #[test]
 fn requests_and_windows_do_not_convince_where_repeats_overlap() {
     // As many requests as there may be: two repeats are two values.
-    let made = Made { cells: 1, repeats: 2, speed: 0.7, noise: 0.001 };
+    let made = MadeUpRun { cells: 1, repeats: 2, speed: 0.7, noise: 0.001 };
     assert!(made.compared().refusal().is_some());
     // The spread from run to run is 10 %, within a run it is nothing.
-    let made = Made { cells: 10, repeats: 6, speed: 1.0, noise: 0.1 };
+    let made = MadeUpRun { cells: 10, repeats: 6, speed: 1.0, noise: 0.1 };
     for seed in 0..20 {
         let (one, other) = (made.set(seed * 2 + 1, 1.0), made.set(seed * 2 + 1000, 1.0));
         let metrics = ["iops", "mean"].map(str::to_owned).to_vec();
@@ -149,7 +149,7 @@ fn requests_and_windows_do_not_convince_where_repeats_overlap() {
 
 #[test]
 fn the_plan_says_by_what_a_study_is_judged() {
-    let made = Made { cells: 2, repeats: 6, speed: 0.7, noise: 0.01 };
+    let made = MadeUpRun { cells: 2, repeats: 6, speed: 0.7, noise: 0.01 };
     let (mut one, other) = (made.set(1, 1.0), made.set(2, 0.7));
     let metric = |comparison: &Comparison| comparison.cells[0].metrics[0].metric.clone();
     assert_eq!(metric(&compare(&one, &other, &Parameters::default())), "iops");
@@ -162,7 +162,7 @@ fn the_plan_says_by_what_a_study_is_judged() {
 
 #[test]
 fn sets_that_were_measured_one_after_the_other_are_named() {
-    let made = Made { cells: 1, repeats: 6, speed: 1.0, noise: 0.01 };
+    let made = MadeUpRun { cells: 1, repeats: 6, speed: 1.0, noise: 0.01 };
     let (mut one, mut other) = (made.set(1, 1.0), made.set(2, 1.0));
     let during = |of: &mut Results, times: (u64, u64)| {
         (of.environment.started_at_ms, of.environment.ended_at_ms) = times;
@@ -183,7 +183,7 @@ fn sets_that_were_measured_one_after_the_other_are_named() {
 /// slow is found nevertheless.
 #[test]
 fn runs_after_each_other_are_told_apart_only_beyond_what_lies_between_sessions() {
-    let made = Made { cells: 3, repeats: 6, speed: 1.0, noise: 0.03 };
+    let made = MadeUpRun { cells: 3, repeats: 6, speed: 1.0, noise: 0.03 };
     let mut sessions = Chance(47);
     let (mut wrong, mut found) = (0, 0);
     for seed in 0..400u64 {
@@ -206,7 +206,7 @@ fn runs_after_each_other_are_told_apart_only_beyond_what_lies_between_sessions()
 
 #[test]
 fn not_slower_is_said_only_where_a_slow_down_would_have_been_seen() {
-    let of = |noise| Made { cells: 1, repeats: 6, speed: 1.0, noise }.compared();
+    let of = |noise| MadeUpRun { cells: 1, repeats: 6, speed: 1.0, noise }.compared();
     let (quiet, loud) = (of(0.01), of(0.3));
     assert!(!quiet.is_undecided() && !quiet.is_slower(), "{quiet:?}");
     assert!(loud.is_undecided() && !loud.is_slower(), "{loud:?}");
@@ -214,7 +214,7 @@ fn not_slower_is_said_only_where_a_slow_down_would_have_been_seen() {
 
 #[test]
 fn cells_that_are_gone_are_told() {
-    let made = Made { cells: 3, repeats: 3, speed: 1.0, noise: 0.01 };
+    let made = MadeUpRun { cells: 3, repeats: 3, speed: 1.0, noise: 0.01 };
     let (one, mut other) = (made.set(1, 1.0), made.set(2, 1.0));
     other.records.retain(|record| record.cell != "depth=1");
     for record in other.records.iter_mut().filter(|record| record.cell == "depth=2") {
@@ -229,15 +229,18 @@ fn cells_that_are_gone_are_told() {
     assert_eq!(comparison.differences, ["kernel: \"\" and \"6.0\""]);
     let turned = compare(&other, &one, &Parameters::default());
     assert_eq!(turned.new, ["depth=1", "depth=2"]);
-    let nothing =
-        compare(&made.set(1, 1.0), &Made { cells: 0, ..made }.set(1, 1.0), &Parameters::default());
+    let nothing = compare(
+        &made.set(1, 1.0),
+        &MadeUpRun { cells: 0, ..made }.set(1, 1.0),
+        &Parameters::default(),
+    );
     assert_eq!((nothing.cells.len(), nothing.overall.len()), (0, 0));
     assert!(!nothing.is_slower());
 }
 
 #[test]
 fn sessions_are_values_and_their_repeats_are_none() {
-    let made = Made { cells: 2, repeats: 50, speed: 1.0, noise: 0.001 };
+    let made = MadeUpRun { cells: 2, repeats: 50, speed: 1.0, noise: 0.001 };
     let set = |seeds: std::ops::Range<u64>, speed| -> Vec<Results> {
         seeds.map(|seed| made.set(seed, speed)).collect()
     };
@@ -255,7 +258,7 @@ fn sessions_are_values_and_their_repeats_are_none() {
 
 #[test]
 fn disturbed_sets_are_refused_unless_they_are_accepted() {
-    let made = Made { cells: 2, repeats: 10, speed: 1.0, noise: 0.01 };
+    let made = MadeUpRun { cells: 2, repeats: 10, speed: 1.0, noise: 0.01 };
     let quiet = made.set(1, 1.0);
     let disturb = |count: usize| {
         let mut set = made.set(2, 1.0);

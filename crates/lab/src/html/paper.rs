@@ -11,7 +11,7 @@ use crate::cells::gate::{Gate, distinguish};
 use crate::cells::{Cells, Estimate, Scale, Unit};
 use crate::published::{Published, PublishedResult, Source};
 use crate::study::plan::Plan;
-use matching::{Counterpart, Sought};
+use matching::{Counterpart, PublishedNumber};
 
 /// Two ratios agree if neither is more than this share below the other.
 const ALIKE: f64 = 0.25;
@@ -172,7 +172,7 @@ fn theirs(result: &PublishedResult) -> String {
 }
 
 /// A measured number in the form in which it is compared with the published one.
-struct Compared {
+struct NumberPair {
     shape: Shape,
     published: f64,
     measured: f64,
@@ -182,7 +182,7 @@ struct Compared {
 
 impl Numbers<'_> {
     fn counterpart(&self, of: &PublishedResult, cells: &Cells) -> Result<Counterpart, String> {
-        Sought::new(of, self.source, self.plan, cells).counterpart()
+        PublishedNumber::new(of, self.source, self.plan, cells).counterpart()
     }
 
     /// Whether local is a copy here and a device there: a share of one is no share of the other.
@@ -196,18 +196,18 @@ impl Numbers<'_> {
         result: &PublishedResult,
         cells: &Cells,
         found: &Counterpart,
-    ) -> Option<Compared> {
+    ) -> Option<NumberPair> {
         let (shape, published, measured, base) = shape(self, result, found, cells)?;
         let own = found.gate.clone();
         let gate = match base {
             Some(base) => base.and(own),
             None => own,
         };
-        Some(Compared { shape, published, measured, gate })
+        Some(NumberPair { shape, published, measured, gate })
     }
 
     /// The measured number of each repeat.
-    fn spread(&self, result: &PublishedResult, whole: &Compared) -> Estimate {
+    fn spread(&self, result: &PublishedResult, whole: &NumberPair) -> Estimate {
         let of = |cells: &Cells| {
             let found = self.counterpart(result, cells).ok()?;
             let compared = self.compared(result, cells, &found)?;
@@ -222,12 +222,12 @@ impl Numbers<'_> {
 
 /// They agree, or do not, if the interval of the measured number is within the bounds, or outside.
 fn verdict(
-    compared: &Compared,
+    compared: &NumberPair,
     result: &PublishedResult,
     spread: &Estimate,
     number: &dyn Fn(f64) -> String,
 ) -> Outcome {
-    let Compared { published, measured, .. } = *compared;
+    let NumberPair { published, measured, .. } = *compared;
     if let Some(why) = compared.gate.refusal() {
         return Outcome::Withheld(why);
     }

@@ -500,7 +500,7 @@ pub struct Side {
     pub collector: Option<Thread>,
     /// Requests by poll group and namespace; of a target only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub served: Vec<Served>,
+    pub served: Vec<NamespaceCounts>,
 }
 
 impl Side {
@@ -610,7 +610,7 @@ pub struct Core {
 
 /// Requests that one poll group served on one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Served {
+pub struct NamespaceCounts {
     /// Index of the target, if there are several.
     #[serde(default)]
     pub target: usize,
@@ -621,5 +621,5 @@ pub struct Served {
     pub cpu: Option<usize>,
     /// What it counted.
     #[serde(flatten)]
-    pub counted: weft_statistics::Served,
+    pub counted: weft_statistics::NamespaceStatistics,
 }

@@ -20,7 +20,7 @@ const TEXT_END: &str = "\"\n}\n";
 
 /// What the environment says of the other files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Whole {
+pub(crate) struct Manifest {
     /// The digest of each.
     pub(crate) files: BTreeMap<String, String>,
     /// Lines of `results.jsonl`.

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use weft_load::text::is_obeyed;
 
-use super::seal::{self, Whole};
+use super::seal::{self, Manifest};
 use super::{Environment, Record, SCHEMA, csv, file, upgrade};
 
 /// Everything in a directory of results.
@@ -132,15 +132,15 @@ fn records(path: &Path) -> Result<Vec<Record>, LoadError> {
 pub struct Store {
     directory: PathBuf,
     records: File,
-    whole: Whole,
+    whole: Manifest,
 }
 
 /// The environment with what it says of the other files.
 #[derive(Serialize)]
-struct Sealed<'a> {
+struct SealedEnvironment<'a> {
     #[serde(flatten)]
     environment: &'a Environment,
-    whole: &'a Whole,
+    whole: &'a Manifest,
 }
 
 impl Store {
@@ -163,7 +163,7 @@ impl Store {
             Some((name.to_owned(), seal::digest("", &text)))
         });
         let (lines, chain) = (text.lines().count(), seal::after(text.lines()));
-        let whole = Whole { files: files.collect(), lines, chain };
+        let whole = Manifest { files: files.collect(), lines, chain };
         Ok(Self { directory: directory.to_owned(), records, whole })
     }
 
@@ -189,7 +189,8 @@ impl Store {
     /// # Errors
     /// As [`Store::add`].
     pub fn set_environment(&mut self, environment: &Environment) -> io::Result<()> {
-        let text = serde_json::to_string_pretty(&Sealed { environment, whole: &self.whole })?;
+        let text =
+            serde_json::to_string_pretty(&SealedEnvironment { environment, whole: &self.whole })?;
         self.replace(file::ENVIRONMENT, &seal::environment(&text))
     }
 

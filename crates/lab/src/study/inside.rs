@@ -156,7 +156,7 @@ impl Settings {
 
 /// A load of this process that another one has started: at most one at a time.
 #[derive(Debug, Default)]
-pub(super) struct Running(Mutex<Option<(Receiver<Event>, Arc<AtomicBool>)>>);
+pub(super) struct ActiveLoad(Mutex<Option<(Receiver<Event>, Arc<AtomicBool>)>>);
 
 /// Adds the methods by which a study runs loads inside this process, on the devices that `device`
 /// finds by subsystem and namespace.
@@ -165,7 +165,7 @@ pub fn methods(
     methods: Methods,
     device: impl Fn(&str, u32) -> Option<Arc<dyn DeviceFactory>> + Send + Sync + 'static,
 ) -> Methods {
-    let running = Arc::new(Running::default());
+    let running = Arc::new(ActiveLoad::default());
     let (starting, asked) = (Arc::clone(&running), Arc::clone(&running));
     methods
         .with::<Start>(move |Ordered { nqn, nsid, job }| {
@@ -183,7 +183,7 @@ pub fn methods(
         })
 }
 
-impl Running {
+impl ActiveLoad {
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<(Receiver<Event>, Arc<AtomicBool>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -388,9 +388,9 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Seen(Vec<&'static str>, Vec<f64>);
+    struct Recorder(Vec<&'static str>, Vec<f64>);
 
-    impl RunObserver for Seen {
+    impl RunObserver for Recorder {
         fn progress(&mut self, progress: &Progress) {
             self.0.push("window");
             self.1.push(progress.read_iops + progress.write_iops);
@@ -427,7 +427,7 @@ mod tests {
             rate: Some(Rate { iops: 500.0, process: Process::Poisson }),
             ..Job::default()
         };
-        let mut seen = Seen::default();
+        let mut seen = Recorder::default();
         let result = inside.run(&job, &AtomicBool::new(false), &mut seen).expect("a result");
         assert_eq!(result.lanes.len(), 2);
         assert!(["io_uring", "epoll"].contains(&result.driver), "{}", result.driver);
@@ -451,7 +451,7 @@ mod tests {
         let size = Some(Extent::Percent(100));
         let job = Job { pattern: Pattern::Write, block_bytes: 65_536, size, ..Job::default() };
         let began = weft_reactor::monotonic_time();
-        let result = inside.run(&job, &AtomicBool::new(false), &mut Seen::default());
+        let result = inside.run(&job, &AtomicBool::new(false), &mut Recorder::default());
         let written = result.expect("a result").total().write.bytes;
         assert!(weft_reactor::monotonic_time() - began < Duration::from_secs(5));
         assert!(written > 0 && written.is_multiple_of(1 << 20), "{written} bytes");
@@ -468,22 +468,24 @@ mod tests {
             let (begins, began) = channel();
             let running = scope.spawn(|| inside.run(&long, &stop, &mut Begins(begins)));
             began.recv().expect("it begins");
-            let second = inside.run(&long, &stop, &mut Seen::default()).expect_err("one at a time");
+            let second =
+                inside.run(&long, &stop, &mut Recorder::default()).expect_err("one at a time");
             assert!(second.contains("runs already"), "{second}");
             stop.store(true, Ordering::Relaxed);
             let stopped = running.join().expect("no panic");
             assert!(stopped.is_ok_and(|result| result.interrupted));
         });
         let other = Inside { nsid: 2, ..inside.clone() };
-        let why = other.run(&Job::default(), &stop, &mut Seen::default()).expect_err("no device");
+        let why =
+            other.run(&Job::default(), &stop, &mut Recorder::default()).expect_err("no device");
         assert!(why.contains("nqn.a has no namespace 2"), "{why}");
         let large = Job { block_bytes: 1 << 20, depth: 1 << 20, ..Job::default() };
-        let why = inside.run(&large, &stop, &mut Seen::default()).expect_err("too large");
+        let why = inside.run(&large, &stop, &mut Recorder::default()).expect_err("too large");
         assert!(!why.is_empty());
         let gone = |_: &str, _| Err(CallError::Relay("it is gone".to_owned()));
         let client = Arc::new(Mutex::new(Client::relayed(gone)));
         let nobody = Inside { client, ..inside };
-        let why = nobody.run(&Job::default(), &stop, &mut Seen::default()).expect_err("nobody");
+        let why = nobody.run(&Job::default(), &stop, &mut Recorder::default()).expect_err("nobody");
         assert!(why.starts_with("the load inside the target:"), "{why}");
     }
 }

@@ -22,7 +22,7 @@ use weft_host::Transport;
 
 pub(super) use self::changes::Changes;
 pub use self::changes::Linux;
-pub(super) use self::host::{Connected, connect, ends};
+pub(super) use self::host::{KernelConnection, connect, ends};
 pub(super) use self::made::{ForeignTarget, Port};
 use self::sysfs::{configfs, module};
 use super::capabilities::MissingSoftware;

@@ -28,7 +28,7 @@ pub(super) struct LoadDevice {
     pub(super) connection: Option<Connection>,
     controllers: Vec<Controller>,
     /// The kernel's connections, if it is the host.
-    kernels: Vec<linux::Connected>,
+    kernels: Vec<linux::KernelConnection>,
 }
 
 /// Where a load's device is driven.
@@ -122,7 +122,7 @@ impl LoadDevice {
             return elsewhere.close();
         }
         drop(self.driven);
-        self.kernels.into_iter().try_for_each(linux::Connected::close)?;
+        self.kernels.into_iter().try_for_each(linux::KernelConnection::close)?;
         let disconnect = |controller: Controller| controller.disconnect();
         self.controllers.into_iter().try_for_each(disconnect).map_err(|error| error.to_string())
     }

@@ -28,8 +28,8 @@ use super::target_set::TargetSet;
 use super::{side, site};
 use crate::limits::{FULL, OVERLAP_MIN};
 use crate::results::{
-    Connection, Direction, IdleRate, LatencyRecord, LinkProbe, LoadPart, Mark, Record, Role,
-    Served, Side, Status, Window, fairness, key, number,
+    Connection, Direction, IdleRate, LatencyRecord, LinkProbe, LoadPart, Mark, NamespaceCounts,
+    Record, Role, Side, Status, Window, fairness, key, number,
 };
 
 /// A reading of all counters at one time.
@@ -111,7 +111,7 @@ struct LoadResult {
 }
 
 /// The result of one load.
-pub(super) struct Measured {
+pub(super) struct LoadOutcome {
     pub(super) result: RunResult,
     pub(super) name: String,
     pub(super) identity: String,
@@ -140,7 +140,7 @@ pub(super) fn measure(
     deployment: &Deployment,
     target_set: &mut TargetSet<'_>,
     progress: &mut dyn FnMut(&Progress),
-) -> Result<Vec<Measured>, String> {
+) -> Result<Vec<LoadOutcome>, String> {
     target_set.arrange(&deployment.targets, options.stop)?;
     let _aside = Aside::of(&measured_cpus(deployment));
     let own = !deployment.targets.is_empty();
@@ -171,7 +171,8 @@ pub(super) fn measure(
     if let Some(fault) = fault {
         return Err(fault);
     }
-    let described: Vec<Described> = load_devices.iter().map(Described::of).collect();
+    let described: Vec<DeviceDescription> =
+        load_devices.iter().map(DeviceDescription::of).collect();
     for load_device in load_devices {
         load_device.close()?;
     }
@@ -214,8 +215,8 @@ impl Step<'_> {
         self,
         target_set: &TargetSet<'_>,
         results: Vec<LoadResult>,
-        described: Vec<Described>,
-    ) -> Vec<Measured> {
+        described: Vec<DeviceDescription>,
+    ) -> Vec<LoadOutcome> {
         let mut measured = Vec::new();
         let mut machines = Vec::new();
         for ((load, ran), device) in self.deployment.loads.iter().zip(results).zip(described) {
@@ -226,7 +227,7 @@ impl Step<'_> {
             let mut record = context.record(&result);
             record.windows = windows;
             machines.push(parts.into_iter().map(|part| part.boot_id).collect());
-            measured.push(Measured {
+            measured.push(LoadOutcome {
                 result,
                 name: device.name,
                 identity: device.identity,
@@ -242,14 +243,14 @@ impl Step<'_> {
         self,
         target_set: &TargetSet<'_>,
         machines: Vec<Vec<String>>,
-        measured: &mut [Measured],
+        measured: &mut [LoadOutcome],
     ) {
         let loads = &self.deployment.loads;
         let is_network = |load: &Load| matches!(load.place, Place::Network(_));
         let is_beside_network = loads.iter().any(is_network);
         let both = loads.iter().zip(measured).zip(machines);
         let mut beside: Vec<Beside<'_>> = both
-            .map(|((load, Measured { result, record, .. }), machines)| {
+            .map(|((load, LoadOutcome { result, record, .. }), machines)| {
                 let total = result.total();
                 let mut latency = total.read.latency;
                 latency.add(&total.write.latency);
@@ -276,14 +277,14 @@ fn since(after: &[Option<Statistics>], before: &[Option<Statistics>]) -> Vec<Opt
 }
 
 /// What is kept of a load's device when it is closed.
-struct Described {
+struct DeviceDescription {
     name: String,
     identity: String,
     nsid: u32,
     connection: Option<Connection>,
 }
 
-impl Described {
+impl DeviceDescription {
     fn of(device: &LoadDevice) -> Self {
         Self {
             name: device.name.clone(),
@@ -392,7 +393,7 @@ struct Context<'a> {
     step: Step<'a>,
     load: &'a Load,
     target: Option<usize>,
-    device: &'a Described,
+    device: &'a DeviceDescription,
     parts: &'a [Part],
     apart: Option<String>,
 }
@@ -626,7 +627,7 @@ fn void_broken(
     deployment: &Deployment,
     target_set: &TargetSet<'_>,
     all: &[Option<Statistics>],
-    measured: &mut [Measured],
+    measured: &mut [LoadOutcome],
 ) {
     let groups = Groups::of(measured);
     // A target that others use as well is checked only where the result depends on it.
@@ -673,18 +674,18 @@ enum Groups {
 }
 
 impl Groups {
-    fn of(measured: &[Measured]) -> Self {
+    fn of(measured: &[LoadOutcome]) -> Self {
         let shared = |record: &Record, side: &str| {
             crate::results::text(&record.configuration, key::SHARED) == side
         };
-        let role = |of: &Measured, roles: &[Role]| roles.contains(&of.record.role);
+        let role = |of: &LoadOutcome, roles: &[Role]| roles.contains(&of.record.role);
         let tenants = [Role::Alone, Role::Foreground, Role::Background];
         let mut records = measured.iter();
         if records.any(|of| role(of, &tenants) && shared(&of.record, "host")) {
             return Self::Different;
         }
         let mut records = measured.iter();
-        let one = |of: &Measured| role(of, &tenants) || role(of, &[Role::Saturation]);
+        let one = |of: &LoadOutcome| role(of, &tenants) || role(of, &[Role::Saturation]);
         match records.any(|of| one(of) && shared(&of.record, "target")) {
             true => Self::Same,
             false => Self::Any,
@@ -692,7 +693,7 @@ impl Groups {
     }
 }
 
-impl Measured {
+impl LoadOutcome {
     /// The namespace of the load.
     fn nsid(&self, load: &Load) -> u32 {
         match load.place {
@@ -746,12 +747,13 @@ fn wrong_groups(all: &[Option<Statistics>], groups: Groups) -> Option<String> {
     if groups == Groups::Any {
         return None;
     }
-    let mut served: Vec<Served> = Vec::new();
+    let mut served: Vec<NamespaceCounts> = Vec::new();
     for (target, statistics) in all.iter().enumerate() {
         let of = statistics.iter().flat_map(|statistics| side::served(statistics, target));
         served.extend(of.filter(|served| served.counted.commands() > 0));
     }
-    let name = |served: &Served| format!("group {} of target {}", served.group, served.target);
+    let name =
+        |served: &NamespaceCounts| format!("group {} of target {}", served.group, served.target);
     let pairs = served.iter().enumerate();
     let mut pairs =
         pairs.flat_map(|(at, one)| served.iter().skip(at + 1).map(move |two| (one, two)));
@@ -778,14 +780,18 @@ fn wrong_groups(all: &[Option<Statistics>], groups: Groups) -> Option<String> {
 mod tests {
     use super::*;
     use crate::results::Configuration;
-    use weft_statistics::{Group, Served as Counted};
+    use weft_statistics::{Group, NamespaceStatistics as MachineCounts};
 
     fn statistics(groups: &[&[(u32, u64)]]) -> Option<Statistics> {
         let groups = groups.iter().enumerate().map(|(group, served)| Group {
             group,
             served: served
                 .iter()
-                .map(|(nsid, reads)| Counted { nsid: *nsid, reads: *reads, ..Counted::default() })
+                .map(|(nsid, reads)| MachineCounts {
+                    nsid: *nsid,
+                    reads: *reads,
+                    ..MachineCounts::default()
+                })
                 .collect(),
             ..Group::default()
         });
@@ -877,7 +883,7 @@ mod tests {
             let configuration = Configuration::from([(key::SHARED.to_owned(), shared.into())]);
             let record = Record::new("mine", "x", role, configuration);
             let (name, identity) = (String::new(), String::new());
-            Groups::of(&[Measured { result: RunResult::default(), name, identity, record }])
+            Groups::of(&[LoadOutcome { result: RunResult::default(), name, identity, record }])
         };
         assert_eq!(of(Role::Foreground, "host"), Groups::Different);
         assert_eq!(of(Role::Alone, "target"), Groups::Same);

@@ -25,7 +25,7 @@ const SAY: Duration = Duration::from_secs(30);
 
 /// How a wait has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitEnd {
     /// All machines were quiet for a second.
     Quiet,
     /// They were not in the time that was given: a sentence.
@@ -42,7 +42,7 @@ pub fn wait(
     fleet: Option<&Fleet>,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(&str),
-) -> Waited {
+) -> WaitEnd {
     wait_by(limit, &mut || watch(fleet, stop), stop, tell)
 }
 
@@ -52,24 +52,24 @@ fn wait_by(
     watch: &mut dyn FnMut() -> Vec<IdleRate>,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(&str),
-) -> Waited {
+) -> WaitEnd {
     let began = monotonic_time();
     let mut said: Option<Duration> = None;
     loop {
         let rates = watch();
         let lasted = monotonic_time().saturating_sub(began);
         if stop.load(Ordering::Relaxed) {
-            return Waited::Stopped;
+            return WaitEnd::Stopped;
         }
         let shares = rates.iter().filter_map(|rate| Some((rate.share(0)?, rate.processors)));
         let busy = shares.filter(|(share, _)| *share > BUSY);
         let Some((share, count)) = busy.max_by(|one, other| one.0.total_cmp(&other.0)) else {
-            return Waited::Quiet;
+            return WaitEnd::Quiet;
         };
         let (share, most) = (units::percent(share), units::percent(BUSY));
         let limit_text = exact(limit);
         if lasted >= limit {
-            return Waited::GaveUp(format!(
+            return WaitEnd::GaveUp(format!(
                 "the machine was not quiet for a second in {limit_text}: {share} of the time of \
                  its {count} processors is used by other programs, and {most} is the most. End \
                  them, give more time, or measure without --wait-for-quiet; then the results say \
@@ -128,7 +128,7 @@ mod tests {
         let mut watch = || rate(seen.next().expect("a second more"));
         let limit = Duration::from_secs(300);
         let waited = wait_by(limit, &mut watch, &stop, &mut |what| said.push(what.to_owned()));
-        assert_eq!((waited, seen.next()), (Waited::Quiet, Some(0.3)));
+        assert_eq!((waited, seen.next()), (WaitEnd::Quiet, Some(0.3)));
         let [what] = &said[..] else { panic!("once in half a minute: {said:?}") };
         assert!(what.contains("98 % of the time of its 2 processors"), "{what}");
         let limit = format!("at most {}", exact(limit));
@@ -141,9 +141,9 @@ mod tests {
         let wait = |stop: &AtomicBool| {
             wait_by(Duration::ZERO, &mut || rate(1.0), stop, &mut |_| panic!("too late"))
         };
-        let Waited::GaveUp(why) = wait(&stop) else { panic!("it was never quiet") };
+        let WaitEnd::GaveUp(why) = wait(&stop) else { panic!("it was never quiet") };
         assert!(why.contains("49 % of the time of its 2 processors"), "{why}");
         stop.store(true, Ordering::Relaxed);
-        assert_eq!(wait(&stop), Waited::Stopped);
+        assert_eq!(wait(&stop), WaitEnd::Stopped);
     }
 }

@@ -6,7 +6,7 @@ use weft_load::usage::Usage;
 use weft_rpc::machine::{Machine, RunDelay};
 use weft_statistics::Statistics;
 
-use crate::results::{Core, Delay, IdleRate, Served, Side, SideMachine, Thread};
+use crate::results::{Core, Delay, IdleRate, NamespaceCounts, Side, SideMachine, Thread};
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
@@ -104,9 +104,9 @@ pub(super) fn target_share(of: &Statistics, sleeps: bool) -> f64 {
 }
 
 /// The requests that a target served.
-pub(super) fn served(of: &Statistics, target: usize) -> Vec<Served> {
+pub(super) fn served(of: &Statistics, target: usize) -> Vec<NamespaceCounts> {
     let groups = of.groups.iter().flat_map(|group| {
-        group.served.iter().map(move |served| Served {
+        group.served.iter().map(move |served| NamespaceCounts {
             target,
             group: group.group,
             cpu: group.cpu,

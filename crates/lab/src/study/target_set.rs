@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceFactory, DeviceSpec};
 use weft_host::{Options, Provider, TransportId};
-use weft_load::network::{Answering, NetworkEnd};
+use weft_load::network::{NetworkEnd, Responder};
 use weft_load::{Job, Pattern, Windows};
 use weft_reactor::DriverKind;
 use weft_rpc::Client;
@@ -24,7 +24,7 @@ use super::software::Software;
 use crate::results::Connection;
 
 /// A target that this study has started.
-struct Running {
+struct RunningTarget {
     spec: TargetSpec,
     target: Box<dyn StartedTarget>,
     /// None without a control interface.
@@ -42,9 +42,9 @@ pub(super) struct TargetSet<'a> {
     rdma: Provider,
     /// The kernel of this machine.
     linux: Option<Arc<Linux>>,
-    running: Vec<Running>,
+    running: Vec<RunningTarget>,
     local: Option<(DeviceSpec, Arc<dyn DeviceFactory>)>,
-    network: Option<Answering>,
+    network: Option<Responder>,
 }
 
 impl<'a> TargetSet<'a> {
@@ -86,10 +86,11 @@ impl<'a> TargetSet<'a> {
         stop: &AtomicBool,
     ) -> Result<(), String> {
         let mut before = std::mem::take(&mut self.running);
-        let mut wanted: Vec<Option<Running>> = Vec::new();
+        let mut wanted: Vec<Option<RunningTarget>> = Vec::new();
         for spec in specs {
-            let same =
-                |running: &mut Running| running.spec == *spec && running.target.ended().is_none();
+            let same = |running: &mut RunningTarget| {
+                running.spec == *spec && running.target.ended().is_none()
+            };
             let kept = before.iter_mut().position(same).map(|index| before.swap_remove(index));
             wanted.push(kept);
         }
@@ -107,7 +108,7 @@ impl<'a> TargetSet<'a> {
         Ok(())
     }
 
-    fn launch(&self, spec: &TargetSpec, stop: &AtomicBool) -> Result<Running, String> {
+    fn launch(&self, spec: &TargetSpec, stop: &AtomicBool) -> Result<RunningTarget, String> {
         let launcher = self.launcher.ok_or("this run cannot start targets")?;
         let target = launcher.launch(spec, None)?;
         let mut client = target.has_control().then(|| target.control()).transpose()?;
@@ -133,7 +134,7 @@ impl<'a> TargetSet<'a> {
                 }
             }
         }
-        Ok(Running { spec: spec.clone(), target, client, options })
+        Ok(RunningTarget { spec: spec.clone(), target, client, options })
     }
 
     /// The device of a load.
@@ -226,7 +227,7 @@ impl<'a> TargetSet<'a> {
     fn network(&mut self, end: &NetworkEnd, load: &Load) -> Result<LoadDevice, String> {
         if self.network.as_ref().is_none_or(|answering| answering.end != *end) {
             self.network = None;
-            self.network = Some(Answering::start(end)?);
+            self.network = Some(Responder::start(end)?);
         }
         let answering = self.network.as_ref().ok_or("the network has no end")?;
         let whole = load.job.block_bytes.is_multiple_of(BLOCK_BYTES_DEFAULT);
@@ -258,7 +259,7 @@ impl<'a> TargetSet<'a> {
             let clients = self.given.iter_mut().map(|(_, client)| client.as_mut());
             return clients.map(|client| client.map_or(Ok(None), read)).collect();
         }
-        let of = |running: &mut Running| match &mut running.client {
+        let of = |running: &mut RunningTarget| match &mut running.client {
             Some(client) => read(client),
             None => Ok(running.target.machine()?.map(|(time, machine)| Statistics {
                 time_ns: weft_load::units::ns(time),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use weft_host::Provider;
 use weft_lab::results::{Environment, Mark, SCHEMA, Status, key};
 use weft_lab::study::plan::{Plan, Run};
-use weft_statistics::Served;
+use weft_statistics::NamespaceStatistics;
 use weft_target::Target;
 use weft_target::config::{Config, Listen, Namespace, Port, Subsystem};
 use weft_transport::rdma::software::Fabric;
@@ -31,7 +31,7 @@ fn target(fabric: &Fabric) -> (Target, SocketAddr) {
 fn commands_served(target: &Target) -> u64 {
     let groups = target.watch().read(weft_reactor::monotonic_time());
     let served = groups.iter().flat_map(|group| &group.served);
-    served.map(Served::commands).sum()
+    served.map(NamespaceStatistics::commands).sum()
 }
 
 fn plan(kind: &str, axes: &str) -> Plan {

@@ -8,7 +8,7 @@ use crate::random::Random;
 
 /// One request: where it begins in its region, and how long it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drawn {
+pub struct DrawnRequest {
     /// Which way.
     pub direction: Direction,
     /// Bytes from the beginning of the region.
@@ -45,7 +45,7 @@ pub struct Sequence {
     pass: u64,
     left: u64,
     /// What was trimmed and is to be written.
-    trimmed: Option<Drawn>,
+    trimmed: Option<DrawnRequest>,
     random: Random,
 }
 
@@ -85,10 +85,10 @@ impl Sequence {
 
     /// The next request.
     #[inline]
-    pub fn draw(&mut self) -> Drawn {
+    pub fn draw(&mut self) -> DrawnRequest {
         if self.pattern.trims_and_writes() {
             if let Some(trimmed) = self.trimmed.take() {
-                return Drawn { direction: Direction::Write, ..trimmed };
+                return DrawnRequest { direction: Direction::Write, ..trimmed };
             }
             let drawn = self.draw_one();
             self.trimmed = Some(drawn);
@@ -98,7 +98,7 @@ impl Sequence {
     }
 
     #[inline]
-    fn draw_one(&mut self) -> Drawn {
+    fn draw_one(&mut self) -> DrawnRequest {
         if self.left == 0 {
             self.restart();
         }
@@ -119,7 +119,7 @@ impl Sequence {
         self.last[index] = (offset, offset + bytes);
         self.left = self.left.saturating_sub(bytes);
         self.zone_bytes += bytes;
-        Drawn { direction, offset, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
+        DrawnRequest { direction, offset, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
     }
 
     /// Begins a pass.

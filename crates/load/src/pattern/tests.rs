@@ -36,7 +36,8 @@ fn names_read_back() {
 fn sequential_requests_go_round() {
     let mut sequence = sequence(&of(Pattern::Write), 3 * 4096);
     for unit in [0, 1, 2, 0, 1, 2, 0] {
-        let expected = Drawn { direction: Direction::Write, offset: unit * 4096, bytes: 4096 };
+        let expected =
+            DrawnRequest { direction: Direction::Write, offset: unit * 4096, bytes: 4096 };
         assert_eq!(sequence.draw(), expected);
     }
 }
@@ -128,7 +129,7 @@ fn nothing_goes_beyond_the_region_and_a_pass_begins_anew() {
     let region = 40 * 4096;
     let mut drawn = sequence(&job, region);
     for _ in 0..10_000 {
-        let Drawn { offset, bytes, .. } = drawn.draw();
+        let DrawnRequest { offset, bytes, .. } = drawn.draw();
         assert!(offset % 4096 == 0 && bytes % 4096 == 0 && bytes > 0);
         assert!(offset + u64::from(bytes) <= region, "{offset} {bytes}");
     }

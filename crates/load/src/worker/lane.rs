@@ -13,14 +13,14 @@ use weft_reactor::{Buffer, Reactor};
 
 use self::books::{Books, Data};
 use self::check::Check;
-use self::extras::{Completed, Extras};
+use self::extras::{CompletedRequest, Extras};
 use self::request::{Planned, Purpose, Replaying};
 use self::timing::{Floor, Flushing, Thinking, Times};
 use crate::histogram::Latency;
 use crate::job::Job;
 use crate::limits::{AWAIT_OTHERS, NOT_ENDED, VERIFY_READ_EVERY};
 use crate::pacer::Pacer;
-use crate::pattern::{Direction, Drawn, Sequence};
+use crate::pattern::{Direction, DrawnRequest, Sequence};
 use crate::random::Random;
 use crate::run::{Ends, Setup};
 use crate::statistics::{DirectionResult, LaneResult, batch_level, depth_level};
@@ -42,7 +42,7 @@ pub(super) struct Lane {
     in_play: usize,
     parked: Vec<u32>,
     /// A request that was drawn and could not start yet.
-    drawn: Option<Drawn>,
+    drawn: Option<DrawnRequest>,
     /// Where the region begins, in bytes.
     region_offset: u64,
     /// A device block is so many bytes, as a power of two.
@@ -573,7 +573,7 @@ impl Lane {
         if drawn.direction == Direction::Read {
             generations.begin(free);
         }
-        Some(Planned::of(Drawn { offset: free * self.unit_bytes, ..drawn }, now_ns))
+        Some(Planned::of(DrawnRequest { offset: free * self.unit_bytes, ..drawn }, now_ns))
     }
 
     fn start_last_flush(&mut self, reactor: &mut Reactor) {
@@ -726,7 +726,14 @@ impl Lane {
                 completion.record(now_ns.saturating_sub(started_ns));
             }
             if let Some(direction) = purpose.direction().filter(|_| self.extras.is_some()) {
-                self.observe(Completed { direction, now_ns, due_ns, started_ns, offset, bytes });
+                self.observe(CompletedRequest {
+                    direction,
+                    now_ns,
+                    due_ns,
+                    started_ns,
+                    offset,
+                    bytes,
+                });
             }
         }
     }

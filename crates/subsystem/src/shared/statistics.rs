@@ -12,7 +12,7 @@ use std::time::Duration;
 use weft_backend::{Failure, Operation};
 use weft_nvmf::subsystem::{DeviceTimes, IoCounters, SubsystemView, TimedKind, Totals};
 use weft_reactor::Pool;
-use weft_statistics::{ExpressStatistics, Group, Served, ns};
+use weft_statistics::{ExpressStatistics, Group, NamespaceStatistics, ns};
 
 use crate::shared::ids::DeviceId;
 
@@ -71,7 +71,7 @@ impl GroupCounters {
                 let slot = DeviceId(namespace.device).slot();
                 let Some(counters) = devices.get(slot) else { continue };
                 let totals = counters.totals();
-                served.push(Served {
+                served.push(NamespaceStatistics {
                     subsystem: view.nqn.as_str().to_owned(),
                     nsid: namespace.nsid,
                     reads: totals.reads,

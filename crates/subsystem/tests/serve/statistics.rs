@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weft_nvme::log_page::{Health, LogPageId};
 use weft_nvme::{NvmOpcode, Wire};
-use weft_statistics::Served;
+use weft_statistics::NamespaceStatistics;
 use weft_target::{StatisticsReader, Target};
 use weft_transport::host::HostOptions;
 
@@ -13,7 +13,7 @@ use crate::support::{
     SUBSYSTEM, address, config, config_of_two_groups, on_each_transport, pattern, start, wait_until,
 };
 
-fn served(watch: &StatisticsReader, group: usize, nsid: u32) -> Served {
+fn served(watch: &StatisticsReader, group: usize, nsid: u32) -> NamespaceStatistics {
     let groups = watch.read(weft_reactor::monotonic_time());
     let served = groups[group].served.iter().find(|served| served.nsid == nsid);
     served.expect("a namespace").clone()
@@ -86,7 +86,7 @@ fn smart_and_statistics_agree() {
         }
     }
     let parts = [(0, 1), (0, 2), (1, 1), (1, 2)].map(|(group, nsid)| served(&watch, group, nsid));
-    let sum = |of: fn(&Served) -> u64| parts.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&NamespaceStatistics) -> u64| parts.iter().map(of).sum::<u64>();
     assert_eq!((sum(|served| served.reads), sum(|served| served.writes)), (8, 4));
     let smart = |admin: &mut Peer| {
         let health = Health::read(&admin.log_page(LogPageId::HEALTH, 512)).expect("512 bytes");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weft_rpc::machine::{self, Process};
-use weft_statistics::{Group, HostCommands, Hosts, RateLimit, Served};
+use weft_statistics::{Group, HostCommands, Hosts, NamespaceStatistics, RateLimit};
 use weft_target::{ErrorClass, NamespaceState, StatisticsReader};
 
 use super::exposition::{Exposition, Format, Kind};
@@ -137,13 +137,13 @@ fn authentications(text: &mut Exposition, watch: &StatisticsReader) {
 }
 
 /// What devices did.
-fn namespaces<'a>(text: &mut Exposition, served: impl Iterator<Item = &'a Served>) {
-    let mut sums = BTreeMap::<(&str, u32), Served>::new();
+fn namespaces<'a>(text: &mut Exposition, served: impl Iterator<Item = &'a NamespaceStatistics>) {
+    let mut sums = BTreeMap::<(&str, u32), NamespaceStatistics>::new();
     for one in served {
         let sum = sums.entry((&one.subsystem, one.nsid)).or_default();
         sum.add(one);
     }
-    let mut family = |name: &str, help: &str, of: fn(&Served) -> [u64; 3]| {
+    let mut family = |name: &str, help: &str, of: fn(&NamespaceStatistics) -> [u64; 3]| {
         text.family(name, Kind::Counter, help);
         for ((subsystem, nsid), sum) in &sums {
             let nsid = nsid.to_string();

@@ -11,7 +11,7 @@ use weft_nvmf::auth::{default_groups, default_hashes};
 use weft_nvmf::keys::TlsMode;
 use weft_nvmf::registration::{LABEL_BYTES_MAX, LABEL_BYTES_MIN};
 use weft_rpc::{Code, ErrorObject, Methods};
-use weft_statistics::Served;
+use weft_statistics::NamespaceStatistics;
 use weft_target::config::{
     CNTLID_LAST, Config, HostKeys, Listen, Namespace, Port, Referral, Subsystem, Transport,
     implied_bdev_name,
@@ -689,7 +689,7 @@ fn get_stats(operator: &Operator, params: Value) -> Answer {
             let here = queues.iter().filter(|queue| queue.group == group.group);
             let (admin, io): (Vec<_>, Vec<_>) = here.partition(|queue| queue.queue_id == 0);
             let (admin_came, io_came) = came.get(group.group).copied().unwrap_or_default();
-            let completed = group.served.iter().map(Served::commands);
+            let completed = group.served.iter().map(NamespaceStatistics::commands);
             json!({
                 "name": thread_name(group.group),
                 "admin_qpairs": admin_came,

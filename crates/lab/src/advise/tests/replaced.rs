@@ -100,9 +100,9 @@ fn a_longer_round_trip_moves_each_percentile_by_as_much() {
 }
 
 /// What is known of the first way.
-fn fitted(all: &[Results]) -> Vec<(Way, Vec<Result<Known, String>>)> {
+fn fitted(all: &[Results]) -> Vec<(Way, Vec<Result<KindModel, String>>)> {
     let of = |way: Way| {
-        let known = Known::of(&Kind::of(&way.cells[0]), &way.cells, &[]);
+        let known = KindModel::of(&Kind::of(&way.cells[0]), &way.cells, &[]);
         (way, vec![known])
     };
     ways(all).into_iter().map(of).collect()

@@ -1,4 +1,4 @@
-//! Known truths with made-up results: noise from run to run, and machines on which others run.
+//! KindModel truths with made-up results: noise from run to run, and machines on which others run.
 
 use super::*;
 

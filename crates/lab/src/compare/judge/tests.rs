@@ -41,7 +41,7 @@ fn share(times: u64, mut of: impl FnMut(&mut Random) -> bool) -> f64 {
     (0..times).filter(|seed| of(&mut Random::new(2026, *seed))).count() as f64 / times as f64
 }
 
-fn changed(judged: &[Judged]) -> bool {
+fn changed(judged: &[Judgement]) -> bool {
     judged.iter().any(|one| matches!(one.answer, Answer::Slower | Answer::Faster))
 }
 
@@ -117,7 +117,7 @@ fn a_real_change_is_found_and_none_is_invented_in_turns_and_over_sessions() {
         1000.0 * (between * normal(random) + within * normal(random)).exp()
     };
     for (count, cells, between, within) in [(6, 3, 0.0, 0.03), (12, 1, 0.1, 0.03 / 3f64.sqrt())] {
-        let page = |ratio: f64, random: &mut Random| -> Vec<Judged> {
+        let page = |ratio: f64, random: &mut Random| -> Vec<Judgement> {
             let mut set = |ratio: f64| -> Vec<f64> {
                 (0..count).map(|_| ratio * value(random, between, within)).collect()
             };
@@ -128,7 +128,7 @@ fn a_real_change_is_found_and_none_is_invented_in_turns_and_over_sessions() {
             judge(&questions, &Parameters::default())
         };
         let wrong = share(400, |random| changed(&page(1.0, random)));
-        let slower = |one: &Judged| one.answer == Answer::Slower;
+        let slower = |one: &Judgement| one.answer == Answer::Slower;
         let found = share(400, |random| page(1.2, random).iter().any(slower));
         assert!(wrong <= 0.05, "{count} of {between}: {wrong}");
         assert!(found >= if between > 0.0 { 0.8 } else { 0.95 }, "{count} of {between}: {found}");

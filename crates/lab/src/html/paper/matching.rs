@@ -31,7 +31,7 @@ pub(super) struct Counterpart {
 }
 
 /// A published number with its document and the study's cells.
-pub(super) struct Sought<'a> {
+pub(super) struct PublishedNumber<'a> {
     pub(super) result: &'a PublishedResult,
     pub(super) source: &'a Source,
     pub(super) plan: &'a Plan,
@@ -39,7 +39,7 @@ pub(super) struct Sought<'a> {
     role: Role,
 }
 
-impl<'a> Sought<'a> {
+impl<'a> PublishedNumber<'a> {
     pub(super) fn new(
         result: &'a PublishedResult,
         source: &'a Source,

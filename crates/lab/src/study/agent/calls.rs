@@ -64,7 +64,7 @@ pub(super) struct Listening {
 
 /// A target to be started: the fields of a [`TargetSpec`](crate::study::launch::TargetSpec).
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct TargetRequest {
     pub(super) devices: Vec<String>,
     pub(super) subsystems: u32,
     pub(super) transport: String,
@@ -90,7 +90,7 @@ pub(super) struct Order {
 
 /// A target that was started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Started {
+pub(super) struct AgentTarget {
     pub(super) number: u64,
     /// Of its subsystems.
     pub(super) addresses: Vec<String>,
@@ -107,7 +107,7 @@ pub(super) struct Call {
 
 /// The device of a load: a namespace, and the hosts that are connected to it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Wish {
+pub(super) struct DeviceRequest {
     pub(super) addresses: Vec<String>,
     pub(super) nsid: u32,
     pub(super) hosts: u32,
@@ -123,7 +123,7 @@ pub(super) struct Wish {
 
 /// A device of a load that is open.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Opened {
+pub(super) struct OpenDevice {
     pub(super) name: String,
     pub(super) identity: String,
     pub(super) connection: Option<Connection>,
@@ -131,7 +131,7 @@ pub(super) struct Opened {
 
 /// What an agent's machine counted during the measured time of its last load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Counted {
+pub(super) struct MachineCounts {
     /// When the load began, by the agent's clock, ramp included.
     pub(super) start: Duration,
     /// Between the two readings.
@@ -195,7 +195,7 @@ method!(
 );
 method!(
     /// Starts a target.
-    StartTarget, "target_start", Wanted, Started
+    StartTarget, "target_start", TargetRequest, AgentTarget
 );
 method!(
     /// Why a target has ended, if it has.
@@ -211,7 +211,7 @@ method!(
 );
 method!(
     /// Opens the device of a load.
-    OpenLoad, "load_open", Wish, Opened
+    OpenLoad, "load_open", DeviceRequest, OpenDevice
 );
 method!(
     /// Prepares a load on it, which then waits for its start.
@@ -223,7 +223,7 @@ method!(
 );
 method!(
     /// What the machine counted meanwhile.
-    CountedLoad, "load_counted", (), Counted
+    CountedLoad, "load_counted", (), MachineCounts
 );
 method!(
     /// Closes the device.

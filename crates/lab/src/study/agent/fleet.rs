@@ -11,8 +11,8 @@ use weft_rpc::Client;
 use weft_rpc::machine::Machine;
 
 use super::calls::{
-    Build, Count, Counters, EndedTarget, Listen, OpenLoad, Reach, StartTarget, StopTarget, UseSpdk,
-    Wanted, Wish,
+    Build, Count, Counters, DeviceRequest, EndedTarget, Listen, OpenLoad, Reach, StartTarget,
+    StopTarget, TargetRequest, UseSpdk,
 };
 use super::line::{Agent, call_all};
 pub use super::line::{Carrier, Streams};
@@ -228,7 +228,7 @@ impl Fleet {
         let agents: Vec<_> = all.get(numbers.clone()).unwrap_or_default().to_vec();
         let answers = call_all::<OpenLoad>(&agents, |index| {
             let number = numbers.start + index;
-            Ok(Wish {
+            Ok(DeviceRequest {
                 addresses: addresses.iter().map(ToString::to_string).collect(),
                 nsid,
                 hosts: load.hosts,
@@ -346,7 +346,7 @@ impl Launcher for Fleet {
             // The agent knows the address of its device.
             Transport::Rdma | Transport::Loopback => listen,
         };
-        let started = agent.call::<StartTarget>(&Wanted {
+        let started = agent.call::<StartTarget>(&TargetRequest {
             devices: spec.devices.iter().map(ToString::to_string).collect(),
             subsystems: spec.subsystems,
             transport: protocol_name(spec.transport).to_owned(),

@@ -16,14 +16,15 @@ use weft_rpc::machine::Machine;
 use weft_rpc::{CallError, Client, Methods};
 
 use super::calls::{
-    Build, Call, CallTarget, Clock, CloseLoad, Count, Counted, CountedLoad, Counters, Describe,
-    Description, EndedTarget, Go, Listen, Offloads, OpenLoad, Opened, PrepareLoad, ProbeListen,
-    ProbeRun, Reach, SetKnobs, StartTarget, Started, StopTarget, UseSpdk, Wanted, Wish,
+    AgentTarget, Build, Call, CallTarget, Clock, CloseLoad, Count, CountedLoad, Counters, Describe,
+    Description, DeviceRequest, EndedTarget, Go, Listen, MachineCounts, Offloads, OpenDevice,
+    OpenLoad, PrepareLoad, ProbeListen, ProbeRun, Reach, SetKnobs, StartTarget, StopTarget,
+    TargetRequest, UseSpdk,
 };
 use super::{control, knobs, probe, reach};
 use crate::environment;
 use crate::study::given::protocol;
-use crate::study::inside::{News, Running, Settings, Stop, Teller};
+use crate::study::inside::{ActiveLoad, News, Settings, Stop, Teller};
 use crate::study::knob::{self, Knobs};
 use crate::study::launch::{Launcher, StartedTarget, TargetSpec};
 use crate::study::linux::{self, Linux};
@@ -44,10 +45,10 @@ struct Agent {
     build: Build,
     targets: Mutex<(u64, BTreeMap<u64, Target>)>,
     load: Mutex<Option<Arc<LoadDevice>>>,
-    running: Running,
+    running: ActiveLoad,
     /// Begins the load that waits.
     gate: Mutex<Option<Sender<Duration>>>,
-    counted: Arc<Mutex<Counted>>,
+    counted: Arc<Mutex<MachineCounts>>,
     knobs: Mutex<Knobs>,
     restored: Vec<String>,
 }
@@ -68,7 +69,7 @@ pub fn methods(
         build,
         targets: Mutex::default(),
         load: Mutex::default(),
-        running: Running::default(),
+        running: ActiveLoad::default(),
         gate: Mutex::default(),
         counted: Arc::default(),
         knobs: Mutex::new(knobs),
@@ -164,7 +165,7 @@ impl Agent {
         }
     }
 
-    fn start_target(&self, wanted: Wanted) -> Result<Started, String> {
+    fn start_target(&self, wanted: TargetRequest) -> Result<AgentTarget, String> {
         let listen = wanted.listen;
         let process = self.launcher.launch(&wanted.spec()?, listen)?;
         let has_control = process.has_control();
@@ -174,7 +175,7 @@ impl Agent {
         targets.0 += 1;
         let number = targets.0;
         targets.1.insert(number, Target { process, client });
-        Ok(Started { number, addresses, has_control })
+        Ok(AgentTarget { number, addresses, has_control })
     }
 
     fn with_target<T>(
@@ -198,7 +199,7 @@ impl Agent {
         })
     }
 
-    fn open(&self, wish: Wish) -> Result<Opened, String> {
+    fn open(&self, wish: DeviceRequest) -> Result<OpenDevice, String> {
         let mut load = lock(&self.load);
         if load.is_some() {
             return Err("a load is open already".to_owned());
@@ -219,7 +220,7 @@ impl Agent {
             linux: self.linux.as_ref(),
         };
         let device = spread(&targets, Some(wish.nsid), &how, &Provider::System)?;
-        let opened = Opened {
+        let opened = OpenDevice {
             name: device.name.clone(),
             identity: device.identity.clone(),
             connection: device.connection.clone(),
@@ -232,7 +233,7 @@ impl Agent {
         let device = lock(&self.load).clone().ok_or("no load is open")?;
         let job: Job = job.job()?;
         let (go, gate) = channel();
-        *lock(&self.counted) = Counted::default();
+        *lock(&self.counted) = MachineCounts::default();
         *lock(&self.gate) = Some(go);
         let counted = Arc::clone(&self.counted);
         self.running.start(move |stop, teller| {
@@ -245,7 +246,7 @@ impl Agent {
     }
 }
 
-impl Wanted {
+impl TargetRequest {
     fn spec(self) -> Result<TargetSpec, String> {
         let device = |text: String| {
             text.parse::<DeviceSpec>().map_err(|error| format!("device {text}: {error}"))
@@ -274,7 +275,7 @@ struct Gated<'a> {
     teller: &'a mut Teller,
     gate: Receiver<Duration>,
     ramp: Duration,
-    counted: Arc<Mutex<Counted>>,
+    counted: Arc<Mutex<MachineCounts>>,
     before: Option<Counters>,
 }
 

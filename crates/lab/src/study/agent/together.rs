@@ -9,7 +9,7 @@ use weft_load::{Job, Progress, RunObserver, RunResult};
 use weft_reactor::monotonic_time;
 use weft_rpc::machine::Machine;
 
-use super::calls::{Clock, CloseLoad, Counted, CountedLoad, Go, PrepareLoad};
+use super::calls::{Clock, CloseLoad, CountedLoad, Go, MachineCounts, PrepareLoad};
 use super::line::{Agent, Offset, Reading, SentRequest, call_all, wait_for};
 use crate::results::{LoadPart, SideMachine};
 use crate::study::inside::{Event, News, Settings, Stop};
@@ -109,7 +109,7 @@ pub(in crate::study) fn run_beside(
         all.extend(agents.map(|(number, agent)| Driven::begin(agent, load, &job_of(job, number))));
     }
     let phases = vec![Phases::default(); loads.len()];
-    let mut gathered = Gathered { all, fault: None, phases };
+    let mut gathered = AgentLoads { all, fault: None, phases };
     gathered.receive(stop, observers);
     let mut ended = gathered.finish()?.into_iter().peekable();
     let mut merged_results = Vec::new();
@@ -170,7 +170,7 @@ struct Driven<'a> {
     is_stopped: bool,
     window: Option<Progress>,
     result: Option<RunResult>,
-    counted: Option<Counted>,
+    counted: Option<MachineCounts>,
 }
 
 impl<'a> Driven<'a> {
@@ -326,7 +326,7 @@ struct Phases {
 }
 
 /// The loads of all agents.
-struct Gathered<'a> {
+struct AgentLoads<'a> {
     /// Those that could not even be prepared have their reason instead.
     all: Vec<Result<Driven<'a>, String>>,
     fault: Option<String>,
@@ -334,7 +334,7 @@ struct Gathered<'a> {
     phases: Vec<Phases>,
 }
 
-impl<'a> Gathered<'a> {
+impl<'a> AgentLoads<'a> {
     fn at(&mut self, number: usize) -> Option<&mut Driven<'a>> {
         self.all.get_mut(number)?.as_mut().ok()
     }

@@ -34,7 +34,7 @@ const SO_PRIORITY: &str = "sys/module/nvme_tcp/parameters/so_priority";
 
 /// A connection of the kernel's host, which ends with this value.
 #[derive(Debug)]
-pub(in crate::study) struct Connected {
+pub(in crate::study) struct KernelConnection {
     changes: Changes,
     /// The node of its block device.
     pub(in crate::study) device: PathBuf,
@@ -45,7 +45,7 @@ pub(in crate::study) struct Connected {
     pub(in crate::study) connection: Option<Connection>,
 }
 
-impl Connected {
+impl KernelConnection {
     pub(in crate::study) fn close(mut self) -> Result<(), String> {
         self.changes.undo()
     }
@@ -58,7 +58,7 @@ pub(in crate::study) fn connect(
     address: &TransportId,
     nsid: Option<u32>,
     how: &Spread<'_>,
-) -> Result<Connected, String> {
+) -> Result<KernelConnection, String> {
     let settings = how.host;
     load(&nvme(address.transport), &[])?;
     let nqn = address.subnqn.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -102,7 +102,7 @@ pub(in crate::study) fn connect(
         ..ends
     });
     let device = Path::new("/dev").join(name);
-    Ok(Connected { changes, device, nsid, identity, connection })
+    Ok(KernelConnection { changes, device, nsid, identity, connection })
 }
 
 /// What is written to `/dev/nvme-fabrics`.

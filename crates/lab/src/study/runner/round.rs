@@ -21,7 +21,7 @@ use crate::study::deployment::{Deployment, Place, Planner};
 use crate::study::given::protocol;
 use crate::study::link::OpenLoop;
 use crate::study::matrix::{Cell, Step};
-use crate::study::measure::{MeasureOptions, Measured, measure};
+use crate::study::measure::{LoadOutcome, MeasureOptions, measure};
 use crate::study::plan::Kind;
 use crate::study::software::Software;
 use crate::study::{knob, link, site};
@@ -400,7 +400,11 @@ impl Runner<'_> {
     }
 
     /// Records what was tested, once for each target and device.
-    fn note_tested(&mut self, deployment: &Deployment, measured: &[Measured]) -> Result<(), Stop> {
+    fn note_tested(
+        &mut self,
+        deployment: &Deployment,
+        measured: &[LoadOutcome],
+    ) -> Result<(), Stop> {
         let before = self.environment.clone();
         for (load, of) in deployment.loads.iter().zip(measured) {
             self.environment.driver = of.result.driver.to_owned();

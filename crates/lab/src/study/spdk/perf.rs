@@ -115,7 +115,7 @@ impl Perf {
         let runtime = Duration::from_secs(whole_seconds(job.runtime.unwrap_or_default()).max(1));
         let mut process = Process::start(&self.program, &words)?;
         let watched = process.watch(ramp, runtime, stop, observer)?;
-        let Watched { text, usage, interrupted } = watched;
+        let ProcessEnd { text, usage, interrupted } = watched;
         if interrupted {
             return Ok(RunResult { interrupted, ..RunResult::default() });
         }
@@ -186,7 +186,7 @@ fn bucket(line: &str) -> Option<(Duration, Duration, u64)> {
 }
 
 /// What has come of a process.
-struct Watched {
+struct ProcessEnd {
     text: String,
     usage: Usage,
     interrupted: bool,
@@ -220,7 +220,7 @@ impl Process {
         runtime: Duration,
         stop: &AtomicBool,
         observer: &mut dyn RunObserver,
-    ) -> Result<Watched, String> {
+    ) -> Result<ProcessEnd, String> {
         let end = monotonic_time() + ramp + runtime + PATIENCE;
         let (mut launched, mut before, mut usage) = (None, None, None);
         let mut text = String::new();
@@ -239,7 +239,7 @@ impl Process {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if stop.load(Ordering::Relaxed) {
-                return Ok(Watched { text, usage: Usage::default(), interrupted: true });
+                return Ok(ProcessEnd { text, usage: Usage::default(), interrupted: true });
             }
             if now > end {
                 return Err("SPDK's perf does not end".to_owned());
@@ -258,7 +258,7 @@ impl Process {
         }
         let status = self.child.wait().map_err(|error| format!("SPDK's perf: {error}"))?;
         match (status.success(), usage) {
-            (true, Some(usage)) => Ok(Watched { text, usage, interrupted: false }),
+            (true, Some(usage)) => Ok(ProcessEnd { text, usage, interrupted: false }),
             _ => Err(self.fault(status)),
         }
     }

@@ -23,13 +23,13 @@ use crate::study::software::Software;
 const EXCHANGE: &str = include_str!("exchange.jsonl");
 
 /// A target that answers as the recorded one did, and keeps what it was asked.
-struct Recorded {
+struct RecordedTarget {
     socket: PathBuf,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
     folder: tempfile::TempDir,
 }
 
-impl Recorded {
+impl RecordedTarget {
     fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("spdk.sock");
@@ -140,7 +140,7 @@ fn spec(devices: &[&str]) -> TargetSpec {
 
 #[test]
 fn a_target_is_made_as_spdks_own_client_would_and_deleted_at_the_end() {
-    let recorded = Recorded::start();
+    let recorded = RecordedTarget::start();
     let spec = spec(&["memory:64MiB,block=512", "null:1GiB,block=512"]);
     let target = start(&recorded.linux(), &recorded.tools(), &spec, None);
     let target = Box::new(target.expect("a target"));
@@ -167,7 +167,7 @@ fn a_target_is_made_as_spdks_own_client_would_and_deleted_at_the_end() {
 
 #[test]
 fn what_cannot_be_made_is_said_and_the_rest_deleted() {
-    let recorded = Recorded::start();
+    let recorded = RecordedTarget::start();
     let linux = recorded.linux();
     let spec = spec(&["memory:64MiB,block=512"]);
     let first = start(&linux, &recorded.tools(), &spec, None).expect("a target");
@@ -201,7 +201,7 @@ fn a_target_that_is_not_there_is_said_in_a_sentence() {
 /// A target that does not run is started, and ended with what was made there.
 #[test]
 fn a_target_is_started_where_the_site_says_what_it_is() {
-    let recorded = Recorded::start();
+    let recorded = RecordedTarget::start();
     let hidden = recorded.socket.with_extension("hidden");
     std::fs::rename(&recorded.socket, &hidden).expect("a socket");
     let (program, pid) =

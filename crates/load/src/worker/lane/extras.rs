@@ -7,7 +7,7 @@ use super::Lane;
 use super::request::{Planned, Purpose};
 use crate::job::{Job, LatencyTarget};
 use crate::limits::LOG_ENTRIES_MAX;
-use crate::logs::{self, Histogram, Issued, Logged};
+use crate::logs::{self, Histogram, IssuedRequest, LogLine};
 use crate::pattern::Direction;
 use crate::statistics::{LaneResult, TargetResult};
 use crate::units::ns;
@@ -18,14 +18,14 @@ pub(super) struct Extras {
     pub(super) start_ns: u64,
     log: Option<Log>,
     histograms: Option<Histograms>,
-    issued: Option<Vec<Issued>>,
+    issued: Option<Vec<IssuedRequest>>,
     pub(super) search: Option<Search>,
 }
 
 /// Requests that completed.
 #[derive(Debug)]
 struct Log {
-    entries: Vec<Logged>,
+    entries: Vec<LogLine>,
     /// Of windows: how long they are, when this one began, and what it has of each direction.
     window_ns: u64,
     maximum: bool,
@@ -56,7 +56,7 @@ struct Sum {
 
 /// A request that completed and counts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Completed {
+pub(super) struct CompletedRequest {
     pub(super) direction: Direction,
     pub(super) now_ns: u64,
     pub(super) due_ns: u64,
@@ -117,7 +117,7 @@ impl Extras {
     }
 
     /// A request is submitted; what is wrong if there is no room for it.
-    pub(super) fn submitted(&mut self, mut issued: Issued) -> Option<String> {
+    pub(super) fn submitted(&mut self, mut issued: IssuedRequest) -> Option<String> {
         let list = self.issued.as_mut()?;
         issued.at_ns = issued.at_ns.saturating_sub(self.start_ns);
         list.push(issued);
@@ -127,7 +127,7 @@ impl Extras {
     }
 
     /// A request has completed; what is wrong if there is no room for it.
-    pub(super) fn completed(&mut self, one: Completed) -> Option<String> {
+    pub(super) fn completed(&mut self, one: CompletedRequest) -> Option<String> {
         if let Some(search) = &mut self.search {
             search.requests += 1;
             let is_fast = one.now_ns.saturating_sub(one.due_ns) <= ns(search.target.latency);
@@ -168,13 +168,15 @@ impl Lane {
         let Some(extras) = self.extras.as_mut().filter(|_| !is_own) else { return };
         let action = if purpose == Purpose::Flush { "sync" } else { purpose.name() };
         let offset = if bytes == 0 { 0 } else { self.region_offset + offset };
-        if let Some(full) = extras.submitted(Issued { at_ns: started_ns, action, offset, bytes }) {
+        if let Some(full) =
+            extras.submitted(IssuedRequest { at_ns: started_ns, action, offset, bytes })
+        {
             self.fail(full);
         }
     }
 
     /// Does what a job asks for besides with a request that has completed.
-    pub(super) fn observe(&mut self, mut completed: Completed) {
+    pub(super) fn observe(&mut self, mut completed: CompletedRequest) {
         let Some(extras) = &mut self.extras else { return };
         completed.offset += self.region_offset;
         let now_ns = completed.now_ns;
@@ -212,7 +214,7 @@ impl Lane {
 
 impl Histograms {
     /// As fio does it, a request ends the window of its direction, and the last window is left out.
-    fn take(&mut self, one: Completed, start_ns: u64) {
+    fn take(&mut self, one: CompletedRequest, start_ns: u64) {
         let Some((began_ns, bins)) = self.windows.get_mut(one.direction as usize) else { return };
         let at_ns = one.now_ns.saturating_sub(start_ns);
         *bins.entry(logs::bin(one.now_ns.saturating_sub(one.started_ns))).or_default() += 1;
@@ -227,11 +229,11 @@ impl Histograms {
 }
 
 impl Log {
-    fn take(&mut self, one: Completed, start_ns: u64) {
+    fn take(&mut self, one: CompletedRequest, start_ns: u64) {
         let latency_ns = one.now_ns.saturating_sub(one.due_ns);
         let completion_ns = one.now_ns.saturating_sub(one.started_ns);
         if self.window_ns == 0 {
-            return self.entries.push(Logged {
+            return self.entries.push(LogLine {
                 at_ns: one.now_ns.saturating_sub(start_ns),
                 direction: one.direction,
                 latency_ns,
@@ -269,7 +271,7 @@ impl Log {
             } else {
                 (sum.latency_ns / sum.requests, sum.completion_ns / sum.requests)
             };
-            self.entries.push(Logged {
+            self.entries.push(LogLine {
                 at_ns: now_ns.saturating_sub(start_ns),
                 direction,
                 latency_ns,

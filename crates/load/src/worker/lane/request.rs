@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::pacer::Pacer;
-use crate::pattern::{Direction, Drawn};
-use crate::replay::{Action, Recorded, Replay};
+use crate::pattern::{Direction, DrawnRequest};
+use crate::replay::{Action, RecordedRequest, Replay};
 
 /// A recording that is replayed.
 #[derive(Debug)]
@@ -32,11 +32,14 @@ impl Replaying {
         if self.next == self.replay.requests.len() && self.loops > 1 {
             (self.next, self.loops) = (0, self.loops - 1);
         }
-        let Recorded { action, offset, bytes } = self.replay.requests.get(self.next).copied()?;
+        let RecordedRequest { action, offset, bytes } =
+            self.replay.requests.get(self.next).copied()?;
         self.next += 1;
         Some(match action {
             Action::Flush => Planned::own(Purpose::Flush, 0, 0, now_ns),
-            Action::Transfer(direction) => Planned::of(Drawn { direction, offset, bytes }, now_ns),
+            Action::Transfer(direction) => {
+                Planned::of(DrawnRequest { direction, offset, bytes }, now_ns)
+            }
         })
     }
 }
@@ -70,7 +73,7 @@ impl Planned {
     }
 
     #[inline]
-    pub(super) const fn of(drawn: Drawn, now_ns: u64) -> Self {
+    pub(super) const fn of(drawn: DrawnRequest, now_ns: u64) -> Self {
         let purpose = match drawn.direction {
             Direction::Read => Purpose::Read,
             Direction::Write => Purpose::Write,

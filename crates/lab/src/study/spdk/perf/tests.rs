@@ -116,12 +116,12 @@ fn program(folder: &tempfile::TempDir, script: &str) -> PathBuf {
 
 /// Counts what it is told.
 #[derive(Default)]
-struct Seen {
+struct EventCounts {
     begins: u32,
     ends: u32,
 }
 
-impl RunObserver for Seen {
+impl RunObserver for EventCounts {
     fn measurement_begins(&mut self) {
         self.begins += 1;
     }
@@ -139,7 +139,7 @@ fn a_run_has_its_requests_its_latencies_and_its_time() {
         folder.path().display()
     );
     let perf = perf(program(&folder, &script), 1);
-    let mut seen = Seen::default();
+    let mut seen = EventCounts::default();
     let result = perf.run(&job(), &AtomicBool::new(false), &mut seen).expect("a result");
     assert_eq!((seen.begins, seen.ends), (1, 1));
     let total = result.total();
@@ -149,10 +149,12 @@ fn a_run_has_its_requests_its_latencies_and_its_time() {
     let words = fs::read_to_string(folder.path().join("words")).expect("its words");
     assert!(words.contains("-w randread") && words.contains("subnqn:nqn.2024"), "{words}");
     let write = Job { pattern: Pattern::RandWrite, ..job() };
-    let result = perf.run(&write, &AtomicBool::new(false), &mut Seen::default()).expect("a result");
+    let result =
+        perf.run(&write, &AtomicBool::new(false), &mut EventCounts::default()).expect("a result");
     assert_eq!((result.total().write.requests, result.total().read.requests), (3000, 0));
     let mix = Job { pattern: Pattern::RandRw, ..job() };
-    let result = perf.run(&mix, &AtomicBool::new(false), &mut Seen::default()).expect("a result");
+    let result =
+        perf.run(&mix, &AtomicBool::new(false), &mut EventCounts::default()).expect("a result");
     assert_eq!((result.total().write.requests, result.total().read.requests), (0, 3000));
 }
 
@@ -161,7 +163,7 @@ fn what_goes_wrong_is_a_sentence_and_leaves_no_process() {
     let folder = tempfile::tempdir().expect("a folder");
     let run = |script: &str, stop: bool| {
         let perf = perf(program(&folder, script), 1);
-        perf.run(&job(), &AtomicBool::new(stop), &mut Seen::default())
+        perf.run(&job(), &AtomicBool::new(stop), &mut EventCounts::default())
     };
     let why = run("echo 'EAL: no hugepages' >&2\nexit 3", false).expect_err("it failed");
     assert!(why.contains("exit status: 3") && why.ends_with("EAL: no hugepages"), "{why}");
@@ -179,7 +181,8 @@ fn what_goes_wrong_is_a_sentence_and_leaves_no_process() {
             }
             stopping.store(true, Ordering::Relaxed);
         });
-        let result = perf.run(&job(), &stopping, &mut Seen::default()).expect("it was stopped");
+        let result =
+            perf.run(&job(), &stopping, &mut EventCounts::default()).expect("it was stopped");
         assert!(result.interrupted);
     });
     let pid = fs::read_to_string(&pid).expect("a number");
