@@ -86,9 +86,10 @@ pub(super) fn mark(loads: &mut [Beside<'_>]) {
                 false => rivals.sum(),
             };
             side.others_s = others_s(side, rivals_s);
-            let waits = Waits::of(side, rivals_s);
+            let taken_s = if is_alone { taken_s(side) } else { 0.0 };
+            let waits = Waits::of(side, rivals_s, taken_s);
             (side.lost_s, side.interruptions) = (waits.lost_s, waits.interruptions(side, rivals_s));
-            is_disturbed |= waits.are_long(side, *p99_s) || is_alone && had_others(side);
+            is_disturbed |= waits.are_long(side, *p99_s) || is_taken(side, taken_s);
         }
         if is_disturbed {
             record.mark(Mark::Disturbed);
@@ -127,18 +128,21 @@ fn others_s(side: &Side, rivals_s: f64) -> Option<f64> {
     Some((used - side.cpu_seconds() - rivals_s).max(0.0))
 }
 
-/// Whether others used a share of the processors beyond what ticks leave uncertain.
-fn had_others(side: &Side) -> bool {
-    let (Some(others_s), count) = (side.others_s, side.pinned().count() as f64) else {
-        return false;
-    };
+/// What others used of the processors beyond what ticks leave uncertain.
+fn taken_s(side: &Side) -> f64 {
+    let (Some(others_s), count) = (side.others_s, side.pinned().count() as f64) else { return 0.0 };
     let all_s = side.seconds * count;
     // Ticks are samples: of a share of the time they are wrong by the deviation of a binomial
     // distribution. Three of these, and one at each end of each processor.
     let share = (side.cpu_seconds() / all_s).clamp(0.0, 1.0);
     let tick_s = TICK.as_secs_f64();
     let uncertain_s = 3.0 * (share * (1.0 - share) * all_s * tick_s).sqrt() + count * tick_s;
-    all_s > 0.0 && others_s - uncertain_s >= DISTURBED * all_s
+    (others_s - uncertain_s).max(0.0)
+}
+
+/// Whether that is a share of the time that counts.
+fn is_taken(side: &Side, taken_s: f64) -> bool {
+    taken_s > 0.0 && taken_s >= DISTURBED * side.seconds * side.pinned().count() as f64
 }
 
 /// How threads of a side waited for a processor that no measured thread had.
@@ -150,7 +154,8 @@ struct Waits {
 }
 
 impl Waits {
-    fn of(side: &Side, rivals_s: f64) -> Self {
+    /// Those of a side whose processors others used for `taken_s`.
+    fn of(side: &Side, rivals_s: f64, taken_s: f64) -> Self {
         let stolen = |core: &Core| (core.steal_s - TICK.as_secs_f64()).max(0.0);
         let is_crowded = side.threads.len() > side.cpus.len().max(1);
         let (mut waited_s, mut longest_s) = (None, 0.0_f64);
@@ -162,7 +167,9 @@ impl Waits {
             // A run after which the processor was taken begins with a wait that is no wake-up's.
             let wake_ups = own.runs.saturating_sub(own.involuntary_switches);
             let wake_ups_s = WAKE_UP.as_secs_f64() * wake_ups as f64;
-            let beyond_s = (own.waited_s - wake_ups_s - measured_s).max(0.0);
+            let others_s = (own.waited_s - measured_s).max(0.0);
+            // Where others used the processor, a short wait may be theirs as well.
+            let beyond_s = (others_s - wake_ups_s).max(others_s.min(taken_s));
             waited_s = Some(beyond_s.max(waited_s.unwrap_or(0.0)));
             if measured_s <= 0.0 {
                 let mean_s = own.waited_s / (own.runs as f64).max(1.0);
@@ -290,6 +297,21 @@ mod tests {
         let mut served = [record(side(1.0, 0.9, None), None)];
         assert_eq!(marked(&mut served, None, false), [false]);
         assert!(served[0].host.as_ref().is_some_and(|host| host.others_s.is_some()));
+    }
+
+    /// Waits of a thread that sleeps often are wake-ups where nobody else was on its processor, and
+    /// may be what others took where somebody was, however short each is.
+    #[test]
+    fn short_waits_beside_others_are_lost_time() {
+        let lost = |others_s: f64, is_alone: bool| {
+            let mut records = [record(side(1.0, others_s, waits(0.5, 20_000)), None)];
+            marked(&mut records, None, is_alone);
+            records[0].host.as_ref().and_then(|host| host.lost_s).expect("it is known")
+        };
+        assert!(lost(0.0, true) < 1e-9, "wake-ups of 25 µs");
+        assert!((0.25..0.4).contains(&lost(0.5, true)), "no more than others used");
+        assert!((lost(0.9, true) - 0.5).abs() < 1e-9, "no more than it waited");
+        assert!(lost(0.9, false) < 1e-9, "kernel threads that work for a device are no others");
     }
 
     #[test]
