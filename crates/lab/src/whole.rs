@@ -13,11 +13,17 @@ use crate::study::plan::Plan;
 /// As many cells, or lines, are named for each fault.
 const NAMED_MAX: usize = 3;
 
+/// What comes before a change that was found when a run went on.
+const BEFORE: &str = "before it was resumed: ";
+
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verified {
     /// Why the directory is not whole: a sentence each.
     pub faults: Vec<String>,
+    /// Those of them that no run leaves, however it ended.
+    #[serde(skip)]
+    pub changes: Vec<String>,
     /// Whether the run sealed its files. Those of an earlier version are held against each other
     /// only.
     pub sealed: bool,
@@ -44,7 +50,7 @@ pub fn verify(directory: &Path) -> Verified {
     };
     let (environment, plan, records) =
         (text(file::ENVIRONMENT), text(file::PLAN), text(file::RECORDS));
-    let mut judge = Judge { directory, faults, whole: None };
+    let mut judge = Judge { directory, faults, changes: Vec::new(), whole: None };
     let environment = environment.and_then(|text| judge.environment(&text));
     let plan = plan.and_then(|text| judge.plan(&text));
     let lines = records.map(|text| judge.lines(&text)).unwrap_or_default();
@@ -53,12 +59,26 @@ pub fn verify(directory: &Path) -> Verified {
         judge.missing(&lines, environment, plan.as_ref());
     }
     judge.files();
-    Verified { sealed: judge.whole.is_some(), faults: judge.faults }
+    Verified { sealed: judge.whole.is_some(), faults: judge.faults, changes: judge.changes }
+}
+
+/// Writes into the environment of a run that goes on what was changed of its results, so that they
+/// do not become valid by that, and returns it.
+pub fn keep_changes(directory: &Path, environment: &mut Environment) -> Vec<String> {
+    let mut changes = verify(directory).changes;
+    changes.retain(|what| !what.starts_with(BEFORE));
+    for what in &changes {
+        if !environment.changes.contains(what) {
+            environment.changes.push(what.clone());
+        }
+    }
+    changes
 }
 
 struct Judge<'a> {
     directory: &'a Path,
     faults: Vec<String>,
+    changes: Vec<String>,
     whole: Option<Manifest>,
 }
 
@@ -73,12 +93,20 @@ impl Judge<'_> {
         self.faults.push(fault);
     }
 
+    /// A fault that no run leaves.
+    fn add_change(&mut self, fault: String) {
+        self.changes.push(fault.clone());
+        self.add(fault);
+    }
+
     fn environment(&mut self, text: &str) -> Option<Environment> {
         let name = file::ENVIRONMENT;
         match seal::of_environment(text) {
-            (wanted, Some(seal)) if wanted != seal => self.add(format!("{name} was changed")),
+            (wanted, Some(seal)) if wanted != seal => {
+                self.add_change(format!("{name} was changed"));
+            }
             (_, None) if text.contains("\"whole\"") || text.contains("\"seal\"") => {
-                self.add(format!("{name} was changed: its seal is not at its end"));
+                self.add_change(format!("{name} was changed: its seal is not at its end"));
             }
             _ => {}
         }
@@ -87,6 +115,9 @@ impl Judge<'_> {
             serde_json::from_str(text).ok().and_then(|told: EnvironmentManifest| told.whole);
         match serde_json::from_str::<Environment>(text).map_err(read) {
             Ok(environment) => {
+                for what in &environment.changes {
+                    self.add_change(format!("{BEFORE}{what}"));
+                }
                 if environment.interrupted {
                     self.add("the run was interrupted".to_owned());
                 } else if environment.ended_at_ms == 0 {
@@ -115,6 +146,8 @@ impl Judge<'_> {
             self.add("the last line is cut".to_owned());
         }
         let (mut records, mut chain) = (Vec::new(), String::new());
+        let ended = self.whole.as_ref().map_or(0, |whole| whole.lines);
+        let mut chain_then = (ended == 0).then(String::new);
         let (mut broken, mut unsealed) = (Vec::new(), Vec::new());
         for (number, line) in (1..).zip(text.lines()) {
             let (wanted, seal) = seal::of_line(&chain, line);
@@ -124,6 +157,9 @@ impl Judge<'_> {
                 Some(_) => {}
             }
             chain = seal.map_or(wanted, str::to_owned);
+            if number == ended {
+                chain_then = Some(chain.clone());
+            }
             match serde_json::from_str::<Record>(line) {
                 Ok(record) if record.schema > SCHEMA => {
                     self.add(format!("line {number} is of schema {}", record.schema));
@@ -133,7 +169,7 @@ impl Judge<'_> {
             }
         }
         if !broken.is_empty() {
-            self.add(format!(
+            self.add_change(format!(
                 "{} not what follows the line before: changed, added, moved, or after lines that \
                  are gone",
                 named("line", &broken)
@@ -145,7 +181,12 @@ impl Judge<'_> {
                 lines if lines == text.lines().count() => "another last line".to_owned(),
                 lines => format!("{lines} lines"),
             };
-            self.add(format!("{} had {told} when the run ended", file::RECORDS));
+            let fault = format!("{} had {told} when the run ended", file::RECORDS);
+            // A run that was killed leaves more lines than it has told of.
+            match chain_then.as_ref() == Some(&whole.chain) {
+                true => self.add(fault),
+                false => self.add_change(fault),
+            }
         }
         records
     }
@@ -157,12 +198,12 @@ impl Judge<'_> {
             && *study != environment.study
         {
             let other = &environment.study;
-            self.add(format!("the plan is of {study}, and the environment of {other}"));
+            self.add_change(format!("the plan is of {study}, and the environment of {other}"));
         }
         let others = lines.iter().filter(|(_, of)| study.is_some_and(|name| of.study != *name));
         let others: Vec<usize> = others.map(|(number, _)| *number).collect();
         if !others.is_empty() {
-            self.add(format!("{} of another study", named("line", &others)));
+            self.add_change(format!("{} of another study", named("line", &others)));
         }
         let cells = environment.map(|environment| &environment.cells[..]).unwrap_or_default();
         // Bare sockets have the name of the open loop beside which they were measured.
@@ -175,15 +216,18 @@ impl Judge<'_> {
         let unknown = lines.iter().filter(|(_, of)| !cells.is_empty() && !is_known(of));
         let unknown: Vec<usize> = unknown.map(|(number, _)| *number).collect();
         if !unknown.is_empty() {
-            self.add(format!("{} of a cell that the plan does not have", named("line", &unknown)));
+            self.add_change(format!(
+                "{} of a cell that the plan does not have",
+                named("line", &unknown)
+            ));
         }
         let mut seen: BTreeSet<(&str, u32)> = BTreeSet::new();
         for (number, of) in lines {
             if let Some(fault) = fault(of) {
-                self.add(format!("line {number}: {fault}"));
+                self.add_change(format!("line {number}: {fault}"));
             }
             if of.is_measured() && !seen.insert((of.cell.as_str(), of.repeat)) {
-                self.add(format!("line {number}: its repeat was measured before"));
+                self.add_change(format!("line {number}: its repeat was measured before"));
             }
         }
     }
@@ -220,7 +264,14 @@ impl Judge<'_> {
         for (name, digest) in &whole.files {
             match fs::read(self.directory.join(name)) {
                 Ok(text) if seal::digest("", &text) == *digest => {}
-                Ok(_) => self.add(format!("{name} was changed, or is of another run")),
+                Ok(_) => {
+                    let fault = format!("{name} was changed, or is of another run");
+                    // The others are made from the lines, again and again.
+                    match name == file::PLAN {
+                        true => self.add_change(fault),
+                        false => self.add(fault),
+                    }
+                }
                 Err(error) if name != file::PLAN => {
                     self.add(format!("{name} cannot be read: {error}"));
                 }

@@ -22,7 +22,7 @@ use weft_lab::study::plan::{Kind, Plan, Run};
 use weft_lab::study::quiet::{self, WaitEnd};
 use weft_lab::study::runner::{self, Outcome, Settings};
 use weft_lab::study::software::Software;
-use weft_lab::{claims, environment, html};
+use weft_lab::{claims, environment, html, whole};
 use weft_load::random::split_mix;
 use weft_reactor::DriverKind;
 
@@ -251,7 +251,15 @@ fn resume(directory: &Path, how: &RunOptions) -> Result<(), Failure> {
     let begun_with = plan.run.as_ref().map(|run| run.driver.as_str()).unwrap_or_default();
     let driver = how.driver_of("run", begun_with)?;
     // Machine and link are those of the earlier records.
-    let environment = before.environment;
+    let mut environment = before.environment;
+    let changes = whole::keep_changes(directory, &mut environment);
+    if !changes.is_empty() {
+        output::print_error(&format!(
+            "weft study: {} is not what a run left, and stays not valid: {}",
+            directory.display(),
+            changes.join("; ")
+        ));
+    }
     let directory = directory.to_owned();
     let fleet = Agents::of(plan.run.as_ref().unwrap_or(&Run::default()))?.gather()?;
     Session { plan, how, driver, directory, rerun_command, environment, fleet }.run()

@@ -27,6 +27,9 @@ pub struct Environment {
     /// The cells of the plan on this machine; none of an earlier version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cells: Vec<String>,
+    /// What had been changed of the results when a run went on with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
     /// Seed of the order of cells, and of the random numbers of the load.
     pub seed: u64,
     /// When it began, in ms since 1970.

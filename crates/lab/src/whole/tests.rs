@@ -1,9 +1,10 @@
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use weft_load::random::Random;
 
-use super::{Verified, verify};
+use super::{Verified, keep_changes, verify};
 use crate::claims;
 use crate::results::{self, Environment, LatencyRecord, Record, Results, Status, Store, file};
 use crate::study::builtin;
@@ -120,7 +121,8 @@ fn every_damage_of_a_directory_is_found_and_what_a_run_leaves_is_valid() {
     let others = [run("overhead-t-app", 2), run("overhead-l-app", 1)];
     for (study, seed) in whole.into_iter().zip(0..) {
         let run = run(study, 1);
-        assert_eq!(verify(run.path()), Verified { faults: Vec::new(), sealed: true }, "{study}");
+        let whole = Verified { sealed: true, ..Verified::default() };
+        assert_eq!(verify(run.path()), whole, "{study}");
         let mut chance = Random::new(seed, 0);
         for _ in 0..100 {
             let folder = copy(run.path());
@@ -213,6 +215,64 @@ fn a_run_that_goes_on_is_valid_and_another_build_is_named() {
         let faults = verify(folder.path()).faults;
         assert_eq!(faults, ["several builds have measured: one, another"]);
     }
+}
+
+/// What a killed run leaves goes on as it was, and what was edited does not become valid by it.
+#[test]
+fn a_run_that_goes_on_does_not_make_changed_results_valid() {
+    let run = run("overhead-t-app", 1);
+    let goes_on = |folder: &Path| {
+        let mut environment = results::load(folder).expect("results").environment;
+        let changes = keep_changes(folder, &mut environment);
+        let mut store = Store::open(folder).expect("a store");
+        let plan = fs::read_to_string(folder.join(file::PLAN)).expect("a plan");
+        store.set_plan(&plan).expect("a plan");
+        store.set_environment(&environment).expect("an environment");
+        changes
+    };
+    let changed = |what: &str, edit: &dyn Fn(&Path)| {
+        let folder = copy(run.path());
+        edit(folder.path());
+        let before = verify(folder.path());
+        assert!(!goes_on(folder.path()).is_empty(), "{what}: {before:?}");
+        for _ in 0..2 {
+            let after = verify(folder.path()).faults;
+            assert!(after.iter().any(|fault| fault.starts_with("before it was")), "{what}");
+            assert_eq!(after.len(), after.iter().collect::<BTreeSet<_>>().len(), "{after:?}");
+            goes_on(folder.path());
+        }
+    };
+    let replaced = |name: &'static str, from: &'static str, to: &'static str| {
+        move |folder: &Path| {
+            let path = folder.join(name);
+            let text = fs::read_to_string(&path).expect(name);
+            assert!(text.contains(from), "{name} has no {from}");
+            fs::write(path, text.replacen(from, to, 1)).expect(name);
+        }
+    };
+    changed("the conditions", &replaced(file::ENVIRONMENT, "\"kernel\": \"", "\"kernel\": \"9.9"));
+    changed("the plan", &replaced(file::PLAN, "ramp = ", "ramp = \"9s\" #"));
+    changed("lines that are gone", &|folder| set_lines(folder, &lines(folder)[..5]));
+    changed("lines that were sealed again", &|folder| {
+        let mut own = lines(folder);
+        let last = own.pop().expect("a line");
+        set_lines(folder, &own);
+        let mut record: Record = serde_json::from_str(&last).expect("a record");
+        record.started_at_ms += 1;
+        let mut store = Store::open(folder).expect("a store");
+        store.add(&record).expect("a line");
+    });
+    let killed = copy(run.path());
+    let mut environment = results::load(killed.path()).expect("results").environment;
+    environment.ended_at_ms = 0;
+    let own = lines(killed.path());
+    set_lines(killed.path(), &own[..3]);
+    Store::open(killed.path())
+        .and_then(|mut store| store.set_environment(&environment))
+        .expect("an environment");
+    set_lines(killed.path(), &own);
+    assert!(!verify(killed.path()).is_valid());
+    assert_eq!(goes_on(killed.path()), Vec::<String>::new());
 }
 
 #[test]
