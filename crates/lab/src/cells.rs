@@ -127,12 +127,22 @@ impl Cell {
 
     /// Leaves spoilt repeats out where enough others have an interval without them. That depends on
     /// what other programs did, and not on the numbers.
-    fn leave_out_spoilt(&mut self) {
-        let spoilt = self.repeats.iter().filter(|repeat| repeat.lost.is_all()).count();
-        if spoilt > 0 && self.repeats.len() - spoilt >= INTERVAL_REPEATS as usize {
+    pub(crate) fn leave_out_spoilt(&mut self) {
+        let spoilt = self.spoilt();
+        if spoilt > 0 && self.has_enough_without() {
             self.repeats.retain(|repeat| !repeat.lost.is_all());
             self.left_out = spoilt;
         }
+    }
+
+    fn spoilt(&self) -> usize {
+        self.repeats.iter().filter(|repeat| repeat.lost.is_all()).count()
+    }
+
+    /// Whether there is an interval without spoilt repeats, or there are none of these.
+    pub(crate) fn has_enough_without(&self) -> bool {
+        let spoilt = self.spoilt();
+        spoilt == 0 || self.repeats.len() - spoilt >= INTERVAL_REPEATS as usize
     }
 
     /// The slack of a metric, as the mean of the repeats.
@@ -251,8 +261,17 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// Groups records by cell; cells come in the order of their configuration, not of time.
+    /// Groups records by cell; cells come in the order of their configuration, not of time. Spoilt
+    /// repeats are left out where that can be.
     pub(crate) fn of(records: &[Record], environment: &Environment) -> Self {
+        let mut all = Self::whole(records, environment);
+        let reference = all.reference.iter_mut();
+        all.cells.iter_mut().chain(reference).for_each(Cell::leave_out_spoilt);
+        all
+    }
+
+    /// The same with all repeats.
+    pub(crate) fn whole(records: &[Record], environment: &Environment) -> Self {
         let mut cells: Vec<Cell> = Vec::new();
         let mut places: BTreeMap<(Role, &str), usize> = BTreeMap::new();
         for record in records {
@@ -274,7 +293,6 @@ impl Cells {
             if was_busy(cell, environment) {
                 cell.marks.push(Mark::BusyMachine);
             }
-            cell.leave_out_spoilt();
             cell.repeats.sort_by_key(|repeat| repeat.number);
             cell.marks.sort_unstable();
         }

@@ -237,9 +237,12 @@ pub fn compare(first: &Results, second: &Results, parameters: &Parameters) -> Co
 /// Compares a second set of sessions with the first.
 #[must_use]
 pub fn compare_sets(first: &[Results], second: &[Results], parameters: &Parameters) -> Comparison {
-    let cells = |of: &Results| Cells::of(&of.records, &of.environment);
-    let one: Vec<Cells> = first.iter().map(cells).collect();
-    let other: Vec<Cells> = second.iter().map(cells).collect();
+    let cells = |of: &Results| Cells::whole(&of.records, &of.environment);
+    let mut one: Vec<Cells> = first.iter().map(cells).collect();
+    let mut other: Vec<Cells> = second.iter().map(cells).collect();
+    if !parameters.accepts_disturbed {
+        leave_out_spoilt(&mut one, &mut other);
+    }
     let (pairs, missing) = pairs(&one, &other);
     let mut new = ids(&other);
     new.retain(|cell| counterparts(cell, &one).is_empty());
@@ -303,6 +306,19 @@ pub fn compare_sets(first: &[Results], second: &[Results], parameters: &Paramete
         differences,
         sessions: (first.len(), second.len()),
         disturbed,
+    }
+}
+
+/// Leaves spoilt repeats out of a cell where enough others remain in every session of both sets: of
+/// one set alone it would make sets differ that do not.
+fn leave_out_spoilt(first: &mut [Cells], second: &mut [Cells]) {
+    let all = || first.iter().chain(second.iter()).flat_map(|set| &set.cells);
+    let few = all().filter(|cell| !cell.has_enough_without());
+    let few: Vec<(Role, String)> = few.map(|cell| (cell.role, cell.id.clone())).collect();
+    for cell in first.iter_mut().chain(second).flat_map(|set| &mut set.cells) {
+        if !few.iter().any(|(role, id)| *role == cell.role && *id == cell.id) {
+            cell.leave_out_spoilt();
+        }
     }
 }
 

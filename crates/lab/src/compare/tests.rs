@@ -3,7 +3,9 @@ use std::path::PathBuf;
 use weft_load::Latency;
 
 use super::*;
-use crate::results::{Configuration, Direction, LatencyRecord, Mark, Record, Status, Value, key};
+use crate::results::{
+    Configuration, Direction, LatencyRecord, Mark, Record, Side, Status, Value, key,
+};
 
 /// Chance that is always the same.
 struct Chance(u64);
@@ -81,6 +83,30 @@ fn one_disturbed_repeat_changes_neither_the_values_nor_the_answer() {
         assert!((0.97..1.03).contains(&compared.ratio), "{compared:?}");
     }
     assert!((median(&[3.0, 1.0, 2.0, 9.0]) - 2.5).abs() < 1e-12);
+}
+
+/// Of one set alone that would make a build differ from itself.
+#[test]
+fn spoilt_repeats_are_left_out_of_both_sets_or_of_none() {
+    let made = MadeUpRun { cells: 1, repeats: 20, speed: 1.0, noise: 0.01 };
+    let with = |seed: u64, sound: usize| {
+        let mut set = made.set(seed, 1.0);
+        for record in set.records.iter_mut().skip(sound) {
+            *record = made.record(1, record.repeat, 0.6, &mut Chance(seed));
+            let side =
+                Side { seconds: 1.0, lost_s: Some(0.4), interruptions: 20, ..Side::default() };
+            record.host = Some(side);
+        }
+        set
+    };
+    let repeats = |first: usize, second: usize| {
+        let comparison = compare(&with(11, first), &with(99, second), &Parameters::default());
+        let all: Vec<_> = comparison.each().map(|compared| compared.repeats).collect();
+        assert!(!comparison.is_slower(), "{comparison:?}");
+        all
+    };
+    assert_eq!(repeats(4, 2), [(20, 20)]);
+    assert_eq!(repeats(4, 5), [(4, 5)]);
 }
 
 fn answers(comparison: &Comparison) -> Vec<Answer> {
