@@ -130,7 +130,9 @@ pub(crate) fn conclude(
     all: bool,
     format: Format,
 ) -> Result<(), Failure> {
-    let comparison = compare::compare_sets(&sessions(first)?, &sessions(second)?, parameters);
+    let (first, second) = (sessions(first)?, sessions(second)?);
+    results::each_once(first.iter().chain(&second)).map_err(Failure::Because)?;
+    let comparison = compare::compare_sets(&first, &second, parameters);
     if comparison.cells.is_empty() {
         return Err(Failure::because("the two sets have no cell in common that has a result"));
     }

@@ -19,10 +19,9 @@ mod question;
 mod way;
 mod what_if;
 
-use std::collections::BTreeMap;
 use std::panic::resume_unwind;
+use std::thread;
 use std::time::Duration;
-use std::{ptr, thread};
 
 pub use answer::{Advice, Confirmation, Point, Row, Tenant, Verdict};
 use conclusion::conclusion;
@@ -38,7 +37,7 @@ pub use weft_advise::Interval;
 pub use what_if::WhatIf;
 
 use crate::cells::{Cell, Cells};
-use crate::results::{Environment, Mark, Record, Results, Role, key};
+use crate::results::{self, Environment, Mark, Results, Role, key};
 use crate::units;
 
 /// Points of a predicted curve.
@@ -73,9 +72,7 @@ pub fn advise(
     questions: &[Question],
     terms: &Terms,
 ) -> Result<Advice, String> {
-    if let Some((one, other)) = same_run(results) {
-        return Err(format!("{one} and {other} are of one run, which counts once"));
-    }
+    results::each_once(results)?;
     if let Some((one, other)) = other_machine(results) {
         return Err(format!("{one} and {other} are of different machines, whose ways are not one"));
     }
@@ -155,22 +152,6 @@ fn at_once<T: Sync, R: Send>(all: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<R> {
         let ended = begun.into_iter();
         ended.map(|thread| thread.join().unwrap_or_else(|why| resume_unwind(why))).collect()
     })
-}
-
-/// Two results that have a repeat in common.
-fn same_run(results: &[Results]) -> Option<(String, String)> {
-    let mut known: BTreeMap<(&str, u32, u64), &Results> = BTreeMap::new();
-    let measured = |one: &&Record| one.is_measured() && one.started_at_ms > 0;
-    for one in results {
-        for record in one.records.iter().filter(measured) {
-            let repeat = (record.cell.as_str(), record.repeat, record.started_at_ms);
-            if let Some(other) = known.insert(repeat, one).filter(|other| !ptr::eq(*other, one)) {
-                let name = |of: &Results| of.directory.display().to_string();
-                return Some((name(other), name(one)));
-            }
-        }
-    }
-    None
 }
 
 /// Two results that were measured on different machines.

@@ -21,7 +21,7 @@ mod styles;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
-use crate::results::{self, LoadError};
+use crate::results::{self, LoadError, Repeats};
 use crate::{units, whole};
 
 /// Why no page was written.
@@ -29,6 +29,8 @@ use crate::{units, whole};
 pub enum ReportError {
     /// Results cannot be read.
     Load(LoadError),
+    /// Two directories are of one run: a sentence.
+    Copy(String),
     /// No directory was given.
     Nothing,
     /// The page cannot be written.
@@ -44,6 +46,7 @@ impl fmt::Display for ReportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Load(error) => error.fmt(f),
+            Self::Copy(what) => f.write_str(what),
             Self::Nothing => f.write_str("a report needs at least one directory of results"),
             Self::Write { path, error } => write!(f, "cannot write {}: {error}", path.display()),
         }
@@ -80,10 +83,11 @@ pub fn report(directories: &[&Path]) -> Result<String, ReportError> {
     if directories.is_empty() {
         return Err(ReportError::Nothing);
     }
-    let mut sections = Vec::new();
+    let (mut sections, mut known) = (Vec::new(), Repeats::default());
     for directory in directories {
         // One directory at a time: histograms are large, and a section does not keep them.
         let results = results::load(directory)?;
+        known.add(&results).map_err(ReportError::Copy)?;
         let faults = whole::verify(directory).faults;
         sections.push(section::Section { faults, ..section::Section::of(&results) });
     }

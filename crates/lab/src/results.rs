@@ -33,8 +33,8 @@ pub use record::{
     Core, Delay, Direction, KnobRecord, LoadPart, Mark, NamespaceCounts, Record, Role, Side,
     SideMachine, Status, Thread, Window,
 };
-pub(crate) use store::from_json;
-pub use store::{LoadError, Results, Store, load};
+pub use store::{LoadError, Results, Store, each_once, load};
+pub(crate) use store::{Repeats, from_json};
 pub use value::{Configuration, Value, integer, text};
 pub use weft_load::histogram::{LatencyRecord, LatencyRecordError};
 

@@ -42,6 +42,37 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
+/// The repeats of results, by which a copy of them is found.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats(BTreeMap<(String, u32, u64), PathBuf>);
+
+impl Repeats {
+    /// Adds those of a directory.
+    ///
+    /// # Errors
+    /// Another one has one of them.
+    pub(crate) fn add(&mut self, results: &Results) -> Result<(), String> {
+        let measured = |one: &&Record| one.is_measured() && one.started_at_ms > 0;
+        for record in results.records.iter().filter(measured) {
+            let repeat = (record.cell.clone(), record.repeat, record.started_at_ms);
+            if let Some(other) = self.0.insert(repeat, results.directory.clone()) {
+                let (one, other) = (other.display(), results.directory.display());
+                return Err(format!("{one} and {other} are of one run, which counts once"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether no two of these results have a repeat in common.
+///
+/// # Errors
+/// Two have: a sentence.
+pub fn each_once<'a>(all: impl IntoIterator<Item = &'a Results>) -> Result<(), String> {
+    let mut known = Repeats::default();
+    all.into_iter().try_for_each(|results| known.add(results))
+}
+
 /// Reads a directory of results.
 ///
 /// # Errors
@@ -267,6 +298,20 @@ mod tests {
         assert_eq!(results.records, records);
         assert_eq!(results.environment, Environment::default());
         assert_eq!(results.plan, "name = \"test\"\n");
+    }
+
+    /// A copy is no other run, wherever it is.
+    #[test]
+    fn a_run_counts_once() {
+        let of = |started_at_ms: u64| {
+            let records = [1, 2].map(|repeat| Record { started_at_ms, ..record(1, repeat) });
+            load(written(&records).path()).expect("results")
+        };
+        let (one, copy, other) = (of(7), of(7), of(8));
+        assert_eq!(each_once([&one, &other]), Ok(()));
+        let why = each_once([&one, &other, &copy]).expect_err("a copy");
+        assert!(why.ends_with("are of one run, which counts once"), "{why}");
+        assert!(why.starts_with(&one.directory.display().to_string()), "{why}");
     }
 
     #[test]
