@@ -18,7 +18,7 @@ use crate::error::check_size;
 use crate::watch::Watch;
 use crate::{
     BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Storage, StorageId,
-    bytes, geometry,
+    bytes, files, geometry,
 };
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
 use std::fs::{File, OpenOptions};
@@ -45,6 +45,9 @@ pub struct FileOptions {
     pub read_only: bool,
     /// Other processes may write to the file. Otherwise it is locked against them.
     pub shared: bool,
+    /// The file is only looked at: it is neither created nor extended, and a file without a name
+    /// stands for one that would be created.
+    pub is_trial: bool,
 }
 
 /// A namespace in a file.
@@ -62,18 +65,24 @@ impl FileFactory {
     /// Opens the file, or creates it.
     pub fn open(path: &Path, options: FileOptions) -> Result<Self, OpenError> {
         let is_created = !is_there(path, &options)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(!options.read_only)
-            .create(options.create_bytes.is_some() && !options.read_only)
-            .mode(0o600)
-            .open(path)
-            .map_err(|error| OpenError::system("open", path, error))?;
-        let file = Arc::new(file);
+        let is_unnamed = is_created && options.is_trial;
         let system = |doing| move |error| OpenError::system(doing, path, error);
+        let file = match is_unnamed {
+            true => files::create_unnamed(path),
+            false => OpenOptions::new()
+                .read(true)
+                .write(!options.read_only)
+                .create(options.create_bytes.is_some() && !options.read_only && !options.is_trial)
+                .mode(0o600)
+                .open(path),
+        };
+        let file = Arc::new(file.map_err(system("open"))?);
         let metadata = file.metadata().map_err(system("stat"))?;
-        let claimed =
-            ClaimedFile { path, file: &file, id: &StorageId::of_metadata(&metadata), is_created };
+        let id = match is_unnamed {
+            true => StorageId::Named(files::canonical(path).display().to_string()),
+            false => StorageId::of_metadata(&metadata),
+        };
+        let claimed = ClaimedFile { path, file: &file, id: &id, is_created };
         let claim = claim::claim(claimed, options.read_only || options.shared)?;
         let mut bytes = metadata.len();
         if let Some(wanted) = options.create_bytes.filter(|wanted| *wanted > bytes) {
@@ -85,10 +94,12 @@ impl FileFactory {
                 );
                 return Err(OpenError::Invalid(what));
             }
-            file.set_len(wanted).map_err(system("set the size of"))?;
+            if is_unnamed || !options.is_trial {
+                file.set_len(wanted).map_err(system("set the size of"))?;
+            }
             bytes = wanted;
         }
-        if is_created {
+        if is_created && !options.is_trial {
             log::warn!("{} is created, empty, with {}", path.display(), bytes::human(bytes));
         }
         if options.create_bytes.is_some_and(|wanted| wanted < bytes) {
@@ -96,10 +107,16 @@ impl FileFactory {
             log::warn!("{path} has {has}, which is more than its size=; it is not cut");
         }
         let block_bytes = choose_block_bytes(path, bytes, &options)?;
-        let direct = choose_direct(path, &file, block_bytes, options.direct)?;
-        let path = path.canonicalize().map_err(system("resolve"))?;
+        // What is not extended yet may have no block to try it with.
+        let is_tried = !options.is_trial || metadata.len() >= bytes || is_unnamed;
+        let direct = is_tried && choose_direct(path, &file, block_bytes, options.direct)?;
+        let path = match is_unnamed {
+            true => files::canonical(path),
+            false => path.canonicalize().map_err(system("resolve"))?,
+        };
         let mut geometry = Geometry::new(bytes, block_bytes);
-        let can_discard = !options.read_only && can_punch_holes(&file, bytes);
+        let is_written = !options.read_only && !options.is_trial;
+        let can_discard = is_written && can_punch_holes(&file, bytes);
         let allocation = u32::try_from(metadata.blksize()).unwrap_or(0) / block_bytes;
         geometry.preferred_blocks = allocation.max(1);
         geometry.discard_granularity_blocks = if can_discard { allocation.max(1) } else { 0 };
@@ -387,7 +404,9 @@ fn can_punch_holes(file: &File, bytes: u64) -> bool {
 pub(crate) fn reopened(file: &Arc<File>, path: &Path) -> Arc<File> {
     let node = format!("/proc/self/fd/{}", file.as_raw_fd());
     let opened = rustix::fs::fcntl_getfl(file)
-        .and_then(|flags| rustix::fs::open(node, flags | OFlags::CLOEXEC, Mode::empty()));
+        // A file without a name is opened as others are.
+        .map(|flags| (flags - OFlags::TMPFILE) | OFlags::CLOEXEC)
+        .and_then(|flags| rustix::fs::open(node, flags, Mode::empty()));
     match opened {
         Ok(descriptor) => Arc::new(descriptor.into()),
         Err(error) => {

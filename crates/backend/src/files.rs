@@ -1,6 +1,8 @@
 //! Files that are read, and replaced, as a whole.
 
 use crate::{StorageId, claim};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -8,6 +10,10 @@ use std::path::{Path, PathBuf};
 
 /// Most bytes of a file that is read, or replaced, as a whole.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
+
+/// A file that is replaced becomes no longer than this at a time, as far as it is asked before
+/// whether there is room.
+const ROOM: u64 = 16 << 10;
 
 /// Reads a text that is in memory as a whole, such as a configuration or a state. Whatever the file
 /// is, the bytes are bounded.
@@ -39,32 +45,88 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     let path = &canonical(path);
     let new = aside(path);
-    for path in [path, &new] {
-        if StorageId::of(path).is_some_and(|id| claim::is_claimed(&id)) {
-            let what = format!("a device stands on {}: name another file here", path.display());
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
-        }
-    }
+    check_replaced(path, &new)?;
     let options = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new);
     let mut file = options?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    File::open(folder_of(path))?.sync_all()
 }
 
-/// Whether this process can make a file in a folder.
-pub fn can_create_in(folder: &Path) -> io::Result<()> {
-    Ok(rustix::fs::access(folder, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?)
+/// No device stands on what is replaced, or on where that is written first.
+fn check_replaced(path: &Path, new: &Path) -> io::Result<()> {
+    for path in [path, new] {
+        // What is only looked at is claimed by its name.
+        let named = StorageId::Named(path.display().to_string());
+        if StorageId::of(path).into_iter().chain([named]).any(|id| claim::is_claimed(&id)) {
+            let what = format!("a device stands on {}: name another file here", path.display());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+        }
+    }
+    Ok(())
+}
+
+/// Whether [`replace_file`] can be expected to replace this file. Nothing is changed by it.
+///
+/// # Errors
+/// As of [`replace_file`].
+pub fn can_replace(path: &Path) -> io::Result<()> {
+    let path = &canonical(path);
+    let new = aside(path);
+    check_replaced(path, &new)?;
+    match new.metadata() {
+        // Who opens what is no file may have to wait.
+        Ok(found) if !found.is_file() && !found.is_dir() => {}
+        Ok(_) => drop(File::options().write(true).open(&new)?),
+        Err(_) => {
+            let (file, next) = (create_unnamed(&new)?, path.metadata().map_or(0, |it| it.len()));
+            match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, next + ROOM) {
+                // Elsewhere whether there is room shows with the first block.
+                Err(Errno::OPNOTSUPP) => (&file).write_all(&[0; 4096])?,
+                reserved => reserved?,
+            }
+        }
+    }
+    if path.is_dir() { Err(Errno::ISDIR.into()) } else { Ok(()) }
+}
+
+/// Makes a file without a name where one of this name would be made: who can do this can do that,
+/// and nothing is left of it.
+pub(crate) fn create_unnamed(path: &Path) -> io::Result<File> {
+    let path = canonical(path);
+    let folder = folder_of(&path);
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR) {
+        // Some file systems have no such files: it has a name for a moment.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            let named = folder.join(format!(".weft-{}", std::process::id()));
+            let options =
+                File::options().read(true).write(true).create_new(true).mode(0o600).open(&named);
+            let file = options?;
+            fs::remove_file(&named).map(|()| file)
+        }
+        made => Ok(made?.into()),
+    }
+}
+
+/// Whether a file of this name can be made, which is not.
+///
+/// # Errors
+/// It cannot.
+pub fn can_create(path: &Path) -> io::Result<()> {
+    create_unnamed(path).map(drop)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The canonical path of a file, also of one that does not exist yet.
 #[must_use]
 pub fn canonical(path: &Path) -> PathBuf {
     let canonical = path.canonicalize().or_else(|error| {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new(".")).canonicalize()?;
+        let parent = folder_of(path).canonicalize()?;
         match path.read_link() {
             Ok(target) if error.kind() == io::ErrorKind::NotFound => {
                 Ok(self::canonical(&parent.join(target)))
@@ -81,18 +143,35 @@ pub fn canonical(path: &Path) -> PathBuf {
 /// # Errors
 /// [`io::ErrorKind::WouldBlock`]: another process has it.
 pub fn lock_beside(path: &Path) -> io::Result<File> {
-    let mut name = canonical(path).into_os_string();
-    name.push(".lock");
+    let name = lock_of(path);
     loop {
         let options =
             File::options().write(true).create(true).truncate(false).mode(0o600).open(&name);
         let file = options?;
         claim::take(&file, false)?;
         // The lock is that of the open file, and others open the path.
-        if is_at(&file, Path::new(&name)) {
+        if is_at(&file, &name) {
             return Ok(file);
         }
     }
+}
+
+/// Whether [`lock_beside`] can be expected to succeed. No file is made.
+///
+/// # Errors
+/// As of [`lock_beside`].
+pub fn can_lock_beside(path: &Path) -> io::Result<()> {
+    let name = lock_of(path);
+    match File::options().write(true).open(&name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create_unnamed(&name).map(drop),
+        opened => Ok(claim::take(&opened?, false)?),
+    }
+}
+
+fn lock_of(path: &Path) -> PathBuf {
+    let mut name = canonical(path).into_os_string();
+    name.push(".lock");
+    name.into()
 }
 
 /// Whether a path leads to the file that is open.

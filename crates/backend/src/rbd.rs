@@ -33,9 +33,10 @@ pub use lock::ImageLock;
 pub use spec::{CephSpec, RbdSpec};
 
 use crate::error::check_size;
+use crate::null::NullFactory;
 use crate::{
     BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeCallback, ResizeError,
-    Storage, bytes, geometry,
+    Storage, StorageId, bytes, geometry,
 };
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -145,6 +146,48 @@ impl RbdFactory {
             }
         };
         thread::Builder::new().name("rbd-follow".to_owned()).spawn(follow).map(drop)
+    }
+}
+
+/// An image that nobody has asked its cluster for: it has its name, and no size.
+#[derive(Debug)]
+pub(crate) struct UnopenedImage {
+    name: String,
+    null: NullFactory,
+    storage: Arc<Storage>,
+}
+
+impl UnopenedImage {
+    pub(crate) fn new(spec: &RbdSpec) -> Result<Self, OpenError> {
+        let (name, block_bytes) = (spec.identity(), spec.block_bytes.unwrap_or(4096));
+        let storage = Storage::new(StorageId::Named(name.clone()), false);
+        Ok(Self { name, null: NullFactory::new(block_bytes.into(), block_bytes)?, storage })
+    }
+}
+
+impl DeviceFactory for UnopenedImage {
+    fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
+        self.null.open(reactor, owner)
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.null.geometry()
+    }
+
+    fn survives_restart(&self) -> bool {
+        true
+    }
+
+    fn identity(&self) -> String {
+        self.name.clone()
+    }
+
+    fn resize(&self, _: u64) -> Result<(), ResizeError> {
+        Err(ResizeError::Unsupported)
+    }
+
+    fn storage(&self) -> Option<&Arc<Storage>> {
+        Some(&self.storage)
     }
 }
 

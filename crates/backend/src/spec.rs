@@ -32,7 +32,7 @@ use crate::limits::LAYERS_MAX;
 use crate::memory::MemoryFactory;
 use crate::null::NullFactory;
 use crate::nvme::NvmeFactory;
-use crate::rbd::{RbdFactory, RbdSpec};
+use crate::rbd::{RbdFactory, RbdSpec, UnopenedImage};
 use crate::uncorrectable::UncorrectableFactory;
 use crate::{
     BLOCK_BYTES_DEFAULT, DeviceFactory, Effect, FaultRule, OpenError, OperationKind, bytes,
@@ -315,6 +315,16 @@ impl DeviceSpec {
 
     /// Opens or creates the device.
     pub fn build(&self) -> Result<Arc<dyn DeviceFactory>, OpenError> {
+        self.built(false)
+    }
+
+    /// Opens the device only to see whether that is possible: what [`Self::build`] would create or
+    /// extend is left as it is, and the cluster of an image is not asked.
+    pub fn try_out(&self) -> Result<Arc<dyn DeviceFactory>, OpenError> {
+        self.built(true)
+    }
+
+    fn built(&self, is_trial: bool) -> Result<Arc<dyn DeviceFactory>, OpenError> {
         self.check().map_err(|error| OpenError::Invalid(error.to_string()))?;
         Ok(match self {
             Self::Memory { bytes, block_bytes } => {
@@ -322,7 +332,8 @@ impl DeviceSpec {
             }
             Self::Null { bytes, block_bytes } => Arc::new(NullFactory::new(*bytes, *block_bytes)?),
             Self::File { path, block_bytes, .. } => {
-                Arc::new(FileFactory::open(path, self.file_options(*block_bytes))?)
+                let options = self.file_options(*block_bytes);
+                Arc::new(FileFactory::open(path, FileOptions { is_trial, ..options })?)
             }
             Self::Block { path, read_only, shared, polled: false } if is_character(path) => {
                 Arc::new(NvmeFactory::open(path, *read_only, *shared)?)
@@ -330,15 +341,16 @@ impl DeviceSpec {
             Self::Block { path, read_only, shared, polled } => {
                 Arc::new(BlockFactory::open(path, *read_only, *shared, *polled)?)
             }
+            Self::Rbd(spec) if is_trial => Arc::new(UnopenedImage::new(spec)?),
             Self::Rbd(spec) => Arc::new(RbdFactory::open(spec)?),
             Self::Delay { read, write, inner } => {
-                Arc::new(DelayFactory::new(inner.build()?, *read, *write)?)
+                Arc::new(DelayFactory::new(inner.built(is_trial)?, *read, *write)?)
             }
             Self::Fault { rules, inner } => {
-                Arc::new(FaultFactory::new(inner.build()?, rules.clone())?)
+                Arc::new(FaultFactory::new(inner.built(is_trial)?, rules.clone())?)
             }
             Self::Uncorrectable { file, inner } => {
-                Arc::new(UncorrectableFactory::new(inner.build()?, file.clone())?)
+                Arc::new(UncorrectableFactory::new(inner.built(is_trial)?, file.clone())?)
             }
         })
     }
@@ -384,6 +396,7 @@ impl DeviceSpec {
                 direct: *direct,
                 read_only: *read_only,
                 shared: *shared,
+                is_trial: false,
             },
             _ => FileOptions::default(),
         }

@@ -228,6 +228,8 @@ fn start_saver(
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(OpenError::system("read", &path, error)),
     }
+    let keep = |error| OpenError::system("keep marked blocks in", &path, error);
+    files::can_replace(&path).map_err(keep)?;
     let (ask, asked) = mpsc::channel();
     let shared = Arc::clone(shared);
     let run = move || shared.save(&path, block_bytes, &asked);

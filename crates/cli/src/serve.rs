@@ -2,6 +2,7 @@
 
 mod announce;
 mod announced;
+mod check;
 mod control;
 mod flags;
 mod metrics;
@@ -9,9 +10,9 @@ mod operate;
 mod pair;
 mod registered;
 
-use std::fs::File;
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +53,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["served", "listening", "subsystem"])]
     config: Option<PathBuf>,
     /// Say what --config FILE, or what --state FILE has kept, would serve, with every NSID and
-    /// UUID, and end. Nothing listens, and no device is written to or created.
+    /// UUID, or what the start would be refused with, and end. No file is made, no device is
+    /// written to, and nobody is served.
     #[arg(long, requires = "described")]
     check: bool,
     #[command(flatten)]
@@ -269,11 +271,9 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     let configuration = || configuration(options, matches, &nqn);
     let config = configuration()?;
     if options.check {
-        let config = options.saved(&config)?.map_or(config, |saved| saved.config);
-        let checked = weft_target::check(&config).map_err(Failure::because)?;
-        return announce::check(&config, &checked, options.output_format);
+        return options.check_start(config);
     }
-    let _lock = options.lock_state()?;
+    let _lock = options.lock_state(files::lock_beside)?;
     let token = options.control_token()?;
     let fault = |error| Failure::io("listen to", &"signals", &error);
     let (wish, wishes) = signals::wishes().map_err(fault)?;
@@ -389,7 +389,7 @@ fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<C
         ));
     }
     // What there is nothing of yet can be made while it runs.
-    let may_wait = options.control.is_some() && !options.check || options.state.is_some();
+    let may_wait = options.control.is_some() || options.state.is_some();
     let check = match may_wait {
         true => Config::check_consistent,
         false => Config::validate,
@@ -443,10 +443,10 @@ impl Options {
     }
 
     /// Keeps other processes from the state for as long as the result lives.
-    fn lock_state(&self) -> Result<Option<File>, Failure> {
+    fn lock_state<T>(&self, lock: fn(&Path) -> io::Result<T>) -> Result<Option<T>, Failure> {
         let Some(path) = &self.state else { return Ok(None) };
-        files::lock_beside(path).map(Some).map_err(|error| match error.kind() {
-            std::io::ErrorKind::WouldBlock => Failure::Because(format!(
+        lock(path).map(Some).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => Failure::Because(format!(
                 "--state {}: another process keeps what it serves there; give each target a file \
                  of its own",
                 path.display()
@@ -460,7 +460,7 @@ impl Options {
         let Some(path) = &self.state else { return Ok(None) };
         let text = match weft_backend::files::read_text(path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Failure::io("read", &path.display(), &error)),
         };
         let mut state =

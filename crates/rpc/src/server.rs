@@ -83,6 +83,17 @@ impl Server {
         Ok(Self { address, shared: served })
     }
 
+    /// Whether a server can listen there: for a moment one does, which answers nobody.
+    ///
+    /// # Errors
+    /// As of [`Self::start`].
+    pub fn can_listen(at: &Listening) -> io::Result<()> {
+        match at.address() {
+            Address::Unix(path) => listen_unix(at, path).and_then(|_| fs::remove_file(path)),
+            Address::Tcp(wanted) => TcpListener::bind(wanted).map(drop),
+        }
+    }
+
     /// The address it listens on, with the port that the kernel chose for port 0.
     #[must_use]
     pub const fn address(&self) -> &Address {

@@ -40,7 +40,7 @@ mod sync {
 }
 
 pub use config::{IoMetricsConfig, key_file};
-pub use control::check::{CheckedNamespace, check};
+pub use control::check::{CheckedNamespace, CheckedTarget, check};
 pub use control::local::LocalTarget;
 pub use control::managed::Changes;
 pub use control::reader::StatisticsReader;

@@ -49,9 +49,13 @@ impl Control {
                 let lines = outcome.map_err(|what| ErrorObject::new(Code::FAILED, what))?;
                 Ok(lines.into())
             });
-        let server = Server::start(at.clone(), operate::methods(methods, operator), token)
-            .map_err(|error| Failure::io("listen for control on", at.address(), &error))?;
-        Ok(Self { server, waiting })
+        let server = Server::start(at.clone(), operate::methods(methods, operator), token);
+        Ok(Self { server: server.map_err(|error| cannot_listen(at, &error))?, waiting })
+    }
+
+    /// Whether [`Self::start`] can listen there.
+    pub(super) fn can_listen(at: &Listening) -> Result<(), Failure> {
+        Server::can_listen(at).map_err(|error| cannot_listen(at, &error))
     }
 
     /// Where it listens.
@@ -70,6 +74,10 @@ impl Control {
             let _ = caller.send(outcome.clone());
         }
     }
+}
+
+fn cannot_listen(at: &Listening, error: &std::io::Error) -> Failure {
+    Failure::io("listen for control on", at.address(), error)
 }
 
 /// SPDK's method that sends a signal to the process: those that it has a meaning for here.

@@ -26,12 +26,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Serves a target's metrics by HTTP until the process ends. Returns where it listens.
 pub(super) fn start(address: SocketAddr, operator: Arc<Operator>) -> Result<SocketAddr, Failure> {
     let fault = |error| Failure::io("listen for --metrics on", &address, &error);
-    let listener = TcpListener::bind(address).map_err(fault)?;
+    let listener = listen(address)?;
     let address = listener.local_addr().map_err(fault)?;
     let serve = move || serve(&listener, &operator);
     let thread = std::thread::Builder::new().name("weft-metrics".to_owned());
     thread.spawn(serve).map_err(fault)?;
     Ok(address)
+}
+
+/// Nobody is answered there yet.
+pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address)
+        .map_err(|error| Failure::io("listen for --metrics on", &address, &error))
 }
 
 /// `PORT` on the loopback address, or `ADDRESS:PORT`.

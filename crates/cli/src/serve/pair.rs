@@ -114,25 +114,17 @@ impl Pair {
         }
     }
 
+    /// Whether [`Self::start`] can be expected to succeed: no file is made, and nobody is asked.
+    pub(super) fn check(config: &config::Pair) -> Result<(), Failure> {
+        timer(config)?;
+        lock_number(config, weft_backend::files::can_lock_beside)?;
+        Claim::check(config).map_err(|error| Failure::io("open", &config.arbiter, &error))
+    }
+
     /// Starts the thread of a member, whose target stands by.
     pub(super) fn start(config: &config::Pair, operator: &Arc<Operator>) -> Result<Self, Failure> {
-        let timer = match config.arbiter {
-            Arbiter::LockFile(_) => None,
-            // The cluster fences whoever loses the lock, for an hour: the timer is for later.
-            Arbiter::RbdLock(_) if std::process::id() == 1 => None,
-            // The kernel spares the first process of a container from its own signals.
-            Arbiter::Etcd(_) if std::process::id() == 1 => {
-                return Err(Failure::because(
-                    "the first process of a container cannot be ended when its lease is over: \
-                     start the container with an init (podman run --init)",
-                ));
-            }
-            Arbiter::Etcd(_) | Arbiter::RbdLock(_) => {
-                let timer = KillTimer::new();
-                Some(timer.map_err(|error| Failure::io("make", &"a timer", &error))?)
-            }
-        };
-        let number = lock_number(config)?;
+        let timer = timer(config)?;
+        let number = lock_number(config, weft_backend::files::lock_beside)?;
         let claim = Claim::new(config);
         let claim = claim.map_err(|error| Failure::io("open", &config.arbiter, &error))?;
         let standing =
@@ -200,12 +192,33 @@ impl MemberState {
     }
 }
 
+/// What ends the process with a claim that ends by itself.
+fn timer(config: &config::Pair) -> Result<Option<KillTimer>, Failure> {
+    match config.arbiter {
+        Arbiter::LockFile(_) => Ok(None),
+        // The cluster fences whoever loses the lock, for an hour: the timer is for later.
+        Arbiter::RbdLock(_) if std::process::id() == 1 => Ok(None),
+        // The kernel spares the first process of a container from its own signals.
+        Arbiter::Etcd(_) if std::process::id() == 1 => Err(Failure::because(
+            "the first process of a container cannot be ended when its lease is over: start the \
+             container with an init (podman run --init)",
+        )),
+        Arbiter::Etcd(_) | Arbiter::RbdLock(_) => {
+            let timer = KillTimer::new().map(Some);
+            timer.map_err(|error| Failure::io("make", &"a timer", &error))
+        }
+    }
+}
+
 /// Two members with one number would give hosts the same CNTLIDs.
-fn lock_number(config: &config::Pair) -> Result<Option<File>, Failure> {
+fn lock_number<T>(
+    config: &config::Pair,
+    lock: fn(&Path) -> std::io::Result<T>,
+) -> Result<Option<T>, Failure> {
     let Arbiter::LockFile(path) = &config.arbiter else { return Ok(None) };
     let mut beside = path.clone().into_os_string();
     beside.push(format!(".{}", config.member));
-    weft_backend::files::lock_beside(Path::new(&beside)).map(Some).map_err(|error| {
+    lock(Path::new(&beside)).map(Some).map_err(|error| {
         let (member, other) = (config.member, 3 - config.member);
         match error.kind() {
             ErrorKind::WouldBlock => Failure::Because(format!(

@@ -1,6 +1,7 @@
 //! Tests of the binary.
 
 mod agents;
+mod checks;
 mod compatibility;
 #[cfg(feature = "tls")]
 mod concat;

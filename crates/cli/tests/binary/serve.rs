@@ -331,8 +331,10 @@ fn a_configuration_is_checked_without_serving_it() {
     };
     let target = Target::start("epoll", &["--config", text(&config(0, ""))]);
     let listed = target.weft("list", 3, &["-o", "json"]).json();
+    let port = target.port(0);
+    target.stop();
     let created = format!("[[subsystem.namespace]]\nfile = \"{}\"\nsize = \"4MiB\"\n", text(&new));
-    let path = config(target.port(0), &created);
+    let path = config(port, &created);
     let check = |words: &[&str]| {
         let all = ["target", "--config", text(&path), "--check"];
         weft("epoll", all.iter().chain(words).copied())
@@ -354,13 +356,13 @@ fn a_configuration_is_checked_without_serving_it() {
     let text_of = check(&[]).text();
     assert!(text_of.contains("namespace 5: file:"), "{text_of}");
     assert!(text_of.contains("4MiB, to be created, empty, UUID "), "{text_of}");
-    config(target.port(0), "[[subsystem.namespace]]\nfile = \"/nonexistent/weft\"\n");
+    config(port, "[[subsystem.namespace]]\nfile = \"/nonexistent/weft\"\n");
     let fault = check(&[]).fault();
     assert!(fault.contains("namespace 5") && fault.contains("/nonexistent/weft"), "{fault}");
     let link = folder.path("link.img");
     std::os::unix::fs::symlink(&disk, &link).expect("a link");
     let again = format!("[[subsystem.namespace]]\nfile = \"{}\"\n", text(&link));
-    config(target.port(0), &again);
+    config(port, &again);
     assert!(check(&[]).fault().contains("is what namespace 3 stands on"));
     for (first, part) in [
         ("cpus = [4095]\n", "processor 4095"),
@@ -381,7 +383,6 @@ fn a_configuration_is_checked_without_serving_it() {
         let fault = check(&[]).fault();
         assert!(fault.contains(&format!(" {path}: ")) && fault.contains("cannot "), "{fault}");
     }
-    target.stop();
 }
 
 #[test]

@@ -30,10 +30,12 @@ fn a_state_has_one_process_and_is_checked_without_a_configuration() {
     let second = [&second[..], &["--listen", "tcp://127.0.0.1:0"]].concat();
     let fault = weft("epoll", second).fault();
     assert!(fault.contains("another process keeps what it serves there"), "{fault}");
+    let fault = weft("epoll", ["target", "--check", "--state", text(&state)]).fault();
+    assert!(fault.contains("another process keeps what it serves there"), "{fault}");
+    target.stop();
     let said = weft("epoll", ["target", "--check", "--state", text(&state)]).text();
     assert!(said.contains("memory:1MiB"), "{said}");
     // A limit that waits for what it is for is kept, and does not keep the target from its start.
-    target.stop();
     let control = format!("unix:{}", text(&folder.path("control")));
     let words = ["--memory", "1MiB", "--state", text(&state), "--control", &control];
     let target = Target::start("epoll", &words);

@@ -23,7 +23,7 @@ use weft_nvmf::subsystem::{
 };
 use weft_transport::tls::TlsAcceptor;
 
-use self::checks::{check_names, nqn};
+use self::checks::{check_folder, check_names, nqn};
 use self::discovery::{DiscoveryLog, shows_alike};
 use self::plan::{Entries, Entry, NamedDevice, Plan};
 use self::resize::resize;
@@ -53,6 +53,8 @@ pub(crate) struct Catalogue {
     /// Devices that the target's owner has made: a namespace with one of these specs has that
     /// device.
     given: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>,
+    /// Whether devices are only looked at.
+    is_trial: bool,
     /// The pair that the target belongs to.
     pair: Option<Pair>,
     /// Whether the first configuration is what an earlier process has served.
@@ -107,6 +109,7 @@ impl Catalogue {
             bdevs: BTreeMap::new(),
             views: BTreeMap::new(),
             given,
+            is_trial: false,
             pair: None,
             is_restored: false,
             resized: None,
@@ -128,6 +131,11 @@ impl Catalogue {
             discovery: None,
             in_capsule_bytes: 0,
         }
+    }
+
+    /// One whose devices are only looked at.
+    pub(crate) fn on_trial() -> Self {
+        Self { is_trial: true, ..Self::new(Vec::new()) }
     }
 
     /// The snapshot of a target that serves nothing yet, and its configuration.
@@ -176,6 +184,9 @@ impl Catalogue {
         }
         for subsystem in config.subsystems.iter().filter(|one| plan.scope.contains(&one.nqn)) {
             check_names(subsystem)?;
+            if !self.views.contains_key(&subsystem.nqn) {
+                check_folder(subsystem)?;
+            }
             let policies = config.policies(subsystem).map_err(TargetError::new)?;
             plan.policies.insert(subsystem.nqn.clone(), Arc::new(policies));
             let psks = config.psks(subsystem).map_err(TargetError::new)?;
@@ -475,6 +486,12 @@ impl Catalogue {
             connections_max: connections_max(&config.limits),
             changes: None,
         }
+    }
+
+    /// The UUID of a namespace, and its device.
+    pub(crate) fn served(&self, nqn: &str, nsid: u32) -> Option<([u8; 16], &dyn DeviceFactory)> {
+        let entry = self.entry(nqn, nsid)?;
+        Some((entry.identity.uuid, &*entry.device.factory))
     }
 
     /// The UUID of a namespace whose contents outlive this process.

@@ -68,6 +68,11 @@ impl EventLogs {
         Ok(Self { epoch, file: Some((file, news)) })
     }
 
+    /// Whether such a file can be read.
+    pub(crate) fn check(path: &Path) -> Result<(), TargetError> {
+        read(path).map(drop).map_err(TargetError::new)
+    }
+
     /// The log of a subsystem that was not served so far, or not any more.
     pub(crate) fn begin(&self, nqn: &str) -> Arc<EventLog> {
         let (started, epoch) = match self.epoch {

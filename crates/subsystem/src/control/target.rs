@@ -20,6 +20,7 @@ use crate::config::{Config, Namespace, RateLimit};
 use crate::control::catalogue::Catalogue;
 use crate::control::catalogue::plan::Plan;
 use crate::control::changes;
+use crate::control::check::check_processors;
 use crate::control::events::EventLogs;
 use crate::control::reader::StatisticsReader;
 use crate::control::settled::{RetiredDevices, Settlement};
@@ -116,12 +117,42 @@ impl Target {
         config: Config,
         devices: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>,
     ) -> Result<Self, TargetError> {
+        let mut catalogue = Catalogue::new(devices);
+        catalogue.keep_events(EventLogs::new(config.events_file.as_deref())?);
+        let mut target = Self::empty(&config, catalogue)?;
+        match target.reload(config) {
+            Ok(_) => Ok(target),
+            Err(error) => {
+                target.end_groups();
+                Err(error)
+            }
+        }
+    }
+
+    /// Does what a start does up to where hosts would be served, with devices that are only looked
+    /// at, and undoes it. The namespaces of the configuration have their numbers then.
+    pub(crate) fn try_out(config: &mut Config) -> Result<Catalogue, TargetError> {
+        config.events_file.as_deref().map_or(Ok(()), EventLogs::check)?;
+        let mut target = Self::empty(config, Catalogue::on_trial())?;
+        let tried = target.prepare_all(config);
+        target.end_groups();
+        tried.map(|()| std::mem::replace(&mut target.catalogue, Catalogue::on_trial()))
+    }
+
+    fn prepare_all(&mut self, config: &mut Config) -> Result<(), TargetError> {
+        let plan = self.catalogue.plan(config, Scope::All)?;
+        self.prepare_patiently(&plan)?;
+        self.rollback();
+        self.catalogue.apply(config, plan, &BTreeMap::new()).map(drop)
+    }
+
+    /// A target whose groups have nothing to serve yet.
+    fn empty(config: &Config, mut catalogue: Catalogue) -> Result<Self, TargetError> {
         if let Err(error) = weft_reactor::raise_descriptor_limit() {
             log::warn!("the limit of open descriptors cannot be raised: {error}");
         }
-        let mut catalogue = Catalogue::new(devices);
-        catalogue.keep_events(EventLogs::new(config.events_file.as_deref())?);
-        let (snapshot, empty) = catalogue.empty(&config)?;
+        check_processors(config)?;
+        let (snapshot, empty) = catalogue.empty(config)?;
         let groups = config.groups();
         let mut target = Self {
             catalogue,
@@ -137,8 +168,8 @@ impl Target {
             config: empty,
             index: Index::default(),
         };
-        match target.spawn(groups).and_then(|()| target.reload(config)) {
-            Ok(_) => Ok(target),
+        match target.spawn(groups) {
+            Ok(()) => Ok(target),
             Err(error) => {
                 target.end_groups();
                 Err(error)

@@ -1,6 +1,7 @@
 //! Why something of a target is not possible.
 
 use std::fmt;
+use std::io::ErrorKind;
 
 use crate::config::Listen;
 
@@ -22,9 +23,13 @@ impl TargetError {
     }
 
     pub(crate) fn listen(address: Listen, error: &std::io::Error) -> Self {
-        let is_address_in_use = error.kind() == std::io::ErrorKind::AddrInUse;
-        let by = if is_address_in_use { "; ss -ltnp shows by whom" } else { "" };
-        Self { is_address_in_use, ..Self::new(format!("cannot listen on {address}: {error}{by}")) }
+        let remedy = match error.kind() {
+            ErrorKind::AddrInUse => "; ss -ltnp shows by whom",
+            ErrorKind::AddrNotAvailable => "; it is no address of this machine (ip addr)",
+            _ => "",
+        };
+        let told = Self::new(format!("cannot listen on {address}: {error}{remedy}"));
+        Self { is_address_in_use: error.kind() == ErrorKind::AddrInUse, ..told }
     }
 
     pub(crate) fn name(name: &str, error: &impl fmt::Display) -> Self {

@@ -415,8 +415,11 @@ fn a_file_that_cannot_be_written_leaves_all_as_it_was() {
     let name = format!("weft-no-folder-{}/one.json", std::process::id());
     let mut config = devices();
     let path = std::env::temp_dir().join(name);
-    config.subsystems[0].namespaces[0].ptpl_file = Some(path);
+    let folder = path.parent().expect("a folder");
+    std::fs::create_dir(folder).expect("a folder");
+    config.subsystems[0].namespaces[0].ptpl_file = Some(path.clone());
     let target = start(config);
+    std::fs::remove_dir(folder).expect("it goes while the target serves");
     let (mut one, mut two) = Host::two(&target);
     one.register_first();
     let answer = one.admin.set_feature(FeatureId::RESERVATION_PERSISTENCE, 1, 1);

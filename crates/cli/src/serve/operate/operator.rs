@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use weft_backend::files;
 use weft_nvme::Status;
 use weft_rpc::{Code, ErrorObject};
 use weft_target::config::{self as served, Config};
@@ -105,11 +106,14 @@ impl Operator {
         let state = Mutex::new(state);
         let operator = Arc::new(Self { state, watch, kept_in, pair, stopping, changed });
         match &operator.kept_in {
-            Some(path) => keep(path, text).map(|()| operator).map_err(|error| {
-                format!("{error}: make room for it there, or give --state another file")
-            }),
+            Some(path) => keep(path, text).map(|()| operator).map_err(at_start),
             None => Ok(operator),
         }
+    }
+
+    /// Whether [`Self::new`] could keep the changes in this file, which stays as it is.
+    pub(in crate::serve) fn can_keep_in(path: &Path) -> Result<(), String> {
+        files::can_replace(path).map_err(|error| at_start(unwritable(path, &error)))
     }
 
     /// Reads the target's counters.
@@ -410,5 +414,14 @@ impl State {
 fn keep(path: &Path, text: Result<String, String>) -> Result<(), String> {
     let write = |text: String| replace_file(path, text.as_bytes());
     let written = text.and_then(|text| write(text).map_err(|error| error.to_string()));
-    written.map_err(|error| format!("the state {} cannot be written: {error}", path.display()))
+    written.map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
+    format!("the state {} cannot be written: {error}", path.display())
+}
+
+/// What is to be done about it before anything is served.
+fn at_start(error: String) -> String {
+    format!("{error}: make room for it there, or give --state another file")
 }

@@ -59,6 +59,18 @@ impl Claim {
         })
     }
 
+    /// Whether [`Self::new`] can be expected to succeed. No file is made, and no cluster asked.
+    pub(super) fn check(pair: &Pair) -> io::Result<()> {
+        match &pair.arbiter {
+            Arbiter::LockFile(path) => match OpenOptions::new().write(true).open(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => files::can_create(path),
+                opened => opened.map(drop),
+            },
+            Arbiter::Etcd(etcd) => EtcdKey::new(etcd, pair.member).map(drop),
+            Arbiter::RbdLock(_) => Ok(()),
+        }
+    }
+
     /// Waits until this member is primary, and returns until when.
     pub(super) fn acquire(&mut self) -> io::Result<Duration> {
         match self {

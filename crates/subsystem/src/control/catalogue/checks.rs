@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use weft_backend::files;
 use weft_nvme::Nqn;
 
-use crate::config::Subsystem;
+use crate::config::{Namespace, Subsystem};
 use crate::shared::error::TargetError;
 use crate::shared::snapshot::ServedDevice;
 
@@ -38,6 +39,28 @@ pub(super) fn check_names(subsystem: &Subsystem) -> Result<(), TargetError> {
         nqn(host)?;
     }
     Ok(())
+}
+
+/// Where hosts make files of their own there has to be a place for them.
+pub(super) fn check_folder(subsystem: &Subsystem) -> Result<(), TargetError> {
+    let settings = subsystem.host_namespaces.as_ref();
+    let Some(folder) = settings.and_then(|settings| settings.folder.as_deref()) else {
+        return Ok(());
+    };
+    files::can_create(&folder.join("new")).map_err(|error| {
+        let (nqn, folder) = (&subsystem.nqn, folder.display());
+        let what = format!("host-namespaces of {nqn}: no file can be made in {folder}: {error}");
+        TargetError::new(what)
+    })
+}
+
+/// Where reservations are kept they have to be written later.
+pub(super) fn check_reservations_file(nqn: &str, namespace: &Namespace) -> Result<(), TargetError> {
+    let Some(path) = &namespace.ptpl_file else { return Ok(()) };
+    files::can_replace(path).map_err(|error| {
+        let what = format!("reservations cannot be kept in {}: {error}", path.display());
+        TargetError::namespace(nqn, namespace.nsid, &what)
+    })
 }
 
 pub(super) fn nqn(name: &str) -> Result<Nqn, TargetError> {

@@ -8,7 +8,7 @@ use weft_backend::delay::DelayFactory;
 use weft_backend::{DeviceFactory, DeviceSpec, OpenError, ResizeCallback};
 
 use super::Catalogue;
-use super::checks::check_aliases;
+use super::checks::{check_aliases, check_reservations_file};
 use super::plan::{Entries, Entry, NamedDevice, Plan};
 use super::resize::Resize;
 use crate::config::{Config, Namespace, Subsystem, identity, implied_bdev_name};
@@ -91,6 +91,10 @@ impl Catalogue {
     ) -> Result<Arc<ServedDevice>, TargetError> {
         let told =
             |error: &dyn std::fmt::Display| TargetError::namespace(nqn, namespace.nsid, error);
+        let kept_in = self.reservation_files.get(nqn).and_then(|files| files.get(&namespace.nsid));
+        if kept_in != namespace.ptpl_file.as_ref() {
+            check_reservations_file(nqn, namespace)?;
+        }
         let known = self.entry(nqn, namespace.nsid);
         if let Some(kept) = known.filter(|known| known.keeps_device(namespace)) {
             if kept.bdev.is_none() && plan.looks_at(kept, namespace) {
@@ -180,10 +184,11 @@ impl Catalogue {
     /// Opens a device, or creates it if it was not there before.
     pub(super) fn build(&self, spec: &DeviceSpec) -> Result<Arc<dyn DeviceFactory>, OpenError> {
         let spec = self.pair.as_ref().map_or_else(|| spec.clone(), |pair| pair.opened(spec));
-        let factory = match self.is_restored || self.has_lost(&spec) {
-            true => spec.existing()?.build()?,
-            false => spec.build()?,
+        let spec = match self.is_restored || self.has_lost(&spec) {
+            true => spec.existing()?,
+            false => spec,
         };
+        let factory = if self.is_trial { spec.try_out()? } else { spec.build()? };
         if factory.has_lost_writes() && !self.factories().any(|one| is_same_storage(one, &factory))
         {
             // It was removed, though a group may still have it.
