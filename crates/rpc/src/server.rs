@@ -1,14 +1,15 @@
 //! The server.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::io::{self, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -43,9 +44,56 @@ struct Shared {
     methods: Methods,
     /// What a caller over TCP must show.
     token: Option<Token>,
-    connections: AtomicUsize,
+    places: Places,
     /// Calls that are not answered yet.
     calls: AtomicUsize,
+}
+
+/// The connections of a server, of which there is a bounded number. Where that is reached, a new
+/// one takes the place of the oldest whose caller has said nothing so far: who says nothing keeps
+/// nobody out.
+#[derive(Debug, Default)]
+struct Places {
+    taken: Mutex<Taken>,
+    /// A connection has ended.
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    count: usize,
+    /// Those whose first request has not come as a whole, the oldest one first.
+    silent: VecDeque<Arc<Stream>>,
+}
+
+impl Places {
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place for a connection; `false`: all are those of callers that have called.
+    fn enter(&self, stream: &Arc<Stream>) -> bool {
+        let mut taken = self.lock();
+        while taken.count >= CONNECTIONS_MAX {
+            let Some(oldest) = taken.silent.pop_front() else { return false };
+            oldest.shut_down();
+            taken = self.ended.wait(taken).unwrap_or_else(PoisonError::into_inner);
+        }
+        taken.count += 1;
+        taken.silent.push_back(Arc::clone(stream));
+        true
+    }
+
+    /// Its caller has said something.
+    fn heard(&self, stream: &Arc<Stream>) {
+        self.lock().silent.retain(|silent| !Arc::ptr_eq(silent, stream));
+    }
+
+    fn leave(&self, stream: &Arc<Stream>) {
+        self.heard(stream);
+        self.lock().count -= 1;
+        self.ended.notify_one();
+    }
 }
 
 impl Server {
@@ -60,8 +108,8 @@ impl Server {
         token: Option<Token>,
     ) -> io::Result<Self> {
         let listening = at.into();
-        let (connections, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let served = Arc::new(Shared { methods, token, connections, calls });
+        let (places, calls) = (Places::default(), AtomicUsize::new(0));
+        let served = Arc::new(Shared { methods, token, places, calls });
         let shared = Arc::clone(&served);
         let address = match listening.address() {
             Address::Unix(path) => {
@@ -103,11 +151,11 @@ impl Server {
 
 /// Serves one caller over a pair of streams until the first one ends.
 pub fn serve(methods: Methods, from: impl Read, to: impl Write) {
-    let (connections, calls) = (AtomicUsize::new(1), AtomicUsize::new(0));
-    let shared = Shared { methods, token: None, connections, calls };
+    let (places, calls) = (Places::default(), AtomicUsize::new(0));
+    let shared = Shared { methods, token: None, places, calls };
     let (caller, trust) = (Caller::Parent, Box::new(|| Ok(())));
     let reader = BufReader::new(from);
-    Connection { caller, reader, writer: to, trust }.serve(&shared);
+    Connection { caller, reader, writer: to, trust }.serve(&shared, || ());
 }
 
 impl Drop for Server {
@@ -138,6 +186,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 /// A connection over either kind of socket.
+#[derive(Debug)]
 enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
@@ -170,15 +219,24 @@ struct Connection<R, W> {
 }
 
 impl Stream {
-    fn open(self) -> io::Result<Connection<Box<dyn Read>, Box<dyn Write>>> {
+    /// Ends it; who reads it finds its end.
+    fn shut_down(&self) {
+        // It fails if the peer has closed it.
+        let _ = match self {
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
+    fn open(&self) -> io::Result<Connection<Box<dyn Read>, Box<dyn Write>>> {
         match self {
             Self::Unix(stream) => {
                 stream.set_read_timeout(Some(SILENCE_MAX))?;
                 stream.set_write_timeout(Some(SEND_TIMEOUT))?;
                 Ok(Connection {
-                    caller: Caller::of_unix(&stream),
+                    caller: Caller::of_unix(stream),
                     reader: BufReader::new(Box::new(stream.try_clone()?)),
-                    writer: Box::new(stream),
+                    writer: Box::new(stream.try_clone()?),
                     trust: Box::new(|| Ok(())),
                 })
             }
@@ -192,7 +250,7 @@ impl Stream {
                 Ok(Connection {
                     caller: stream.peer_addr().map_or(Caller::Unknown, Caller::Address),
                     reader: BufReader::new(Box::new(reader)),
-                    writer: Box::new(stream),
+                    writer: Box::new(stream.try_clone()?),
                     trust: Box::new(move || {
                         reads.set(None);
                         trusted.set_read_timeout(Some(SILENCE_MAX))
@@ -210,7 +268,7 @@ fn accept<S>(
 ) {
     loop {
         let stream = match next() {
-            Ok(stream) => wrap(stream),
+            Ok(stream) => Arc::new(wrap(stream)),
             Err(error) => {
                 log::warn!("the control socket does not accept: {error}");
                 // The causes (no file descriptors left) persist for a while.
@@ -218,23 +276,23 @@ fn accept<S>(
                 continue;
             }
         };
-        if shared.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
+        if !shared.places.enter(&stream) {
             log::warn!("a control connection was refused: the limit is {CONNECTIONS_MAX}");
             continue;
         }
-        let served = Arc::clone(shared);
+        let (served, own) = (Arc::clone(shared), Arc::clone(&stream));
         let spawned = spawn("weft-control-c", move || {
-            let token = served.token.as_ref().filter(|_| matches!(stream, Stream::Tcp(_)));
-            if let Ok(mut connection) = stream.open()
+            let token = served.token.as_ref().filter(|_| matches!(*own, Stream::Tcp(_)));
+            if let Ok(mut connection) = own.open()
                 && connection.admit(token)
             {
-                connection.serve(&served);
+                token.iter().for_each(|_| served.places.heard(&own));
+                connection.serve(&served, || served.places.heard(&own));
             }
-            served.connections.fetch_sub(1, Ordering::Relaxed);
+            served.places.leave(&own);
         });
         if let Err(error) = spawned {
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            shared.places.leave(&stream);
             log::warn!("a control connection was refused: {error}");
         }
     }
@@ -276,10 +334,11 @@ impl<R: Read, W: Write> Connection<R, W> {
     }
 
     /// Serves until the peer closes the connection, or until the start of its next request is
-    /// unknown.
-    fn serve(&mut self, shared: &Shared) {
+    /// unknown. Each request that has come is told.
+    fn serve(&mut self, shared: &Shared, heard: impl Fn()) {
         loop {
             let request = read_value(&mut self.reader, REQUEST_BYTES_MAX);
+            heard();
             let _call = Call::begin(&shared.calls);
             let is_broken = request.is_err();
             let response = match request {

@@ -43,9 +43,9 @@ fn methods() -> Methods {
 fn serve(reader: impl Read, writer: impl Write) {
     let (caller, reader, trust) =
         (Caller::Unknown, BufReader::new(reader), Box::new(|| Ok(())) as Box<_>);
-    let (connections, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let shared = Shared { methods: methods(), token: None, connections, calls };
-    Connection { caller, reader, writer, trust }.serve(&shared);
+    let (places, calls) = (Places::default(), AtomicUsize::new(0));
+    let shared = Shared { methods: methods(), token: None, places, calls };
+    Connection { caller, reader, writer, trust }.serve(&shared, || ());
 }
 
 /// The server's replies to these lines.
@@ -282,6 +282,48 @@ fn over_tcp_a_token_comes_first() {
     let server = Server::start(&unix, methods(), Some(own)).expect("a server");
     let mut client = Client::connect(server.address(), None, TIMEOUT).expect("a client");
     assert_eq!(client.call::<Add>(&(1, 2)).expect("a sum"), 3);
+}
+
+/// Connections that say nothing, or not all of a first request, as many as there are places.
+#[test]
+fn who_says_nothing_keeps_nobody_out() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let own = Token::new("0123456789abcdef").expect("a token");
+    let tcp: Address = "tcp://127.0.0.1:0".parse().expect("an address");
+    let unix = Address::Unix(folder.path().join("control"));
+    for (at, token) in [(&tcp, None), (&tcp, Some(own)), (&unix, None)] {
+        let server = Server::start(at, methods(), token.clone()).expect("a server");
+        let connect = || -> Box<dyn Write> {
+            match server.address() {
+                Address::Tcp(at) => Box::new(TcpStream::connect(at).expect("a connection")),
+                Address::Unix(path) => Box::new(UnixStream::connect(path).expect("a connection")),
+            }
+        };
+        let client = || Client::connect(server.address(), token.as_ref(), TIMEOUT);
+        let mut first = client().expect("a client");
+        assert_eq!(first.call::<Add>(&(1, 2)).expect("a sum"), 3);
+        let began = std::time::Instant::now();
+        let mut silent: Vec<_> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
+        for stream in &mut silent {
+            // Some of them are gone already.
+            let _ = stream.write_all(b"{\"method\":");
+        }
+        let mut late = client().expect("a place");
+        assert_eq!(late.call::<Add>(&(1, 2)).expect("a sum"), 3);
+        assert!(began.elapsed() < AUTHENTICATE_TIMEOUT, "{:?}", began.elapsed());
+        assert_eq!(first.call::<Add>(&(3, 4)).expect("who has called stays"), 7);
+        // Callers keep their places.
+        let mut callers: Vec<Client> =
+            (2..CONNECTIONS_MAX).map(|_| client().expect("one")).collect();
+        for caller in &mut callers {
+            assert_eq!(caller.call::<Add>(&(1, 2)).expect("a sum"), 3);
+        }
+        let refused = client().and_then(|mut more| {
+            more.call::<Add>(&(1, 2)).map_err(|error| io::Error::other(error.to_string()))
+        });
+        assert!(refused.is_err());
+        assert_eq!(first.call::<Add>(&(3, 4)).expect("nor does one more end it"), 7);
+    }
 }
 
 #[test]
