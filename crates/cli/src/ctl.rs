@@ -167,6 +167,9 @@ enum NamespaceVerb {
         /// The size, like 2GiB.
         #[arg(value_parser = size)]
         size: u64,
+        /// Allow a smaller size of this namespace, named as NQN:NSID.
+        #[arg(long, value_name = "NQN:NSID")]
+        yes_destroy: Vec<String>,
     },
     /// List the namespaces.
     List {
@@ -304,6 +307,10 @@ enum BdevVerb {
         /// Its name.
         #[arg(add = ArgValueCandidates::new(names::bdevs))]
         name: String,
+        /// Allow to take it from the namespace that uses it, by its name.
+        #[serde(skip)]
+        #[arg(long, value_name = "NAME")]
+        yes_destroy: Vec<String>,
     },
     /// List the block devices.
     List,
@@ -460,24 +467,8 @@ impl Session {
                 self.change("nvmf_subsystem_remove_ns", json!({ "nqn": nqn, "nsid": nsid }))?;
                 self.delete_devices(unnamed)
             }
-            NamespaceVerb::Resize { nqn, nsid, size } => {
-                let bdev = self.devices(nqn, Some(*nsid))?.pop();
-                let bdev =
-                    bdev.ok_or_else(|| Failure::Because(format!("{nqn} has no namespace {nsid}")))?;
-                let all = self.call("bdev_get_bdevs", json!({ "name": bdev }))?;
-                let number = |key: &str| list(&all).first().and_then(|one| one[key].as_u64());
-                let before = number("block_size")
-                    .zip(number("num_blocks"))
-                    .map(|(b, n)| b.saturating_mul(n));
-                self.change("bdev_resize", json!({ "name": bdev, "size": size }))?;
-                match before.filter(|before| before > size) {
-                    Some(before) => self.note(&format!(
-                        "what was beyond {} of {} is gone",
-                        bytes::exact(*size),
-                        bytes::exact(before)
-                    )),
-                    None => Ok(()),
-                }
+            NamespaceVerb::Resize { nqn, nsid, size, yes_destroy } => {
+                self.resize_namespace(nqn, *nsid, *size, yes_destroy)
             }
             NamespaceVerb::List { nqn } => self.namespaces(nqn.as_deref()),
         }
@@ -551,7 +542,10 @@ impl Session {
     fn bdev(&mut self, verb: &BdevVerb) -> Result<(), Failure> {
         match verb {
             BdevVerb::Create { .. } => self.change("bdev_device_create", verb),
-            BdevVerb::Delete { .. } => self.change("bdev_delete", verb),
+            BdevVerb::Delete { name, yes_destroy } => {
+                self.confirm_unused(name, yes_destroy)?;
+                self.change("bdev_delete", verb)
+            }
             BdevVerb::List => {
                 let all = self.call("bdev_get_bdevs", Value::Null)?;
                 let mut table = Table::new(&["name", "kind", ">size", ">block", "used", "uuid"]);

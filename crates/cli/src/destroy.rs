@@ -57,29 +57,30 @@ fn writes(plan: &Plan) -> bool {
 
 /// Succeeds if every device was named, by option or now on a terminal.
 pub(crate) fn allow(who: &str, at_risk: &[String], named: &[String]) -> Result<(), Failure> {
-    for what in at_risk {
-        if named.contains(what) {
-            continue;
-        }
-        if !io::stdin().is_terminal() {
-            return Err(Failure::Because(format!(
-                "this {who} overwrites {what}; to allow that, use \
-                 --yes-destroy {what}"
-            )));
-        }
-        output::print_error(&format!(
-            "This {who} overwrites {what} and destroys its data.\nType its name to continue:"
-        ));
-        let mut line = String::new();
-        io::stdin()
-            .lock()
-            .read_line(&mut line)
-            .map_err(|error| Failure::io("read from", &"the terminal", &error))?;
-        if line.trim() != what {
-            return Err(Failure::because("nothing was changed"));
-        }
+    let one = |what: &String| confirm(&format!("{who} overwrites {what}"), what, named);
+    at_risk.iter().try_for_each(one)
+}
+
+/// Succeeds if this was named. `does` is what becomes of it.
+pub(crate) fn confirm(does: &str, what: &str, named: &[String]) -> Result<(), Failure> {
+    if named.iter().any(|named| named == what) {
+        return Ok(());
     }
-    Ok(())
+    if !io::stdin().is_terminal() {
+        return Err(Failure::Because(format!(
+            "this {does}; to allow that, use --yes-destroy {what}"
+        )));
+    }
+    output::print_error(&format!("This {does}.\nType {what} to continue:"));
+    let mut line = String::new();
+    io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(|error| Failure::io("read from", &"the terminal", &error))?;
+    match line.trim() == what {
+        true => Ok(()),
+        false => Err(Failure::because("nothing was changed")),
+    }
 }
 
 #[cfg(test)]

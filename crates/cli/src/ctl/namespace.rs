@@ -7,10 +7,12 @@ use uuid::Uuid;
 use weft_backend::bytes;
 
 use super::Device;
-use super::session::{Session, Setting, as_map, as_text, list, setting, stands_on, text};
+use super::session::{
+    Session, Setting, as_map, as_text, is_stored, list, setting, stands_on, text,
+};
 use crate::failure::Failure;
-use crate::output;
 use crate::table::Table;
+use crate::{destroy, output};
 
 /// What is said of a namespace that is added.
 #[derive(Debug, Args, Serialize)]
@@ -94,6 +96,47 @@ impl Session {
                 Err(error)
             }
         }
+    }
+
+    /// Gives a namespace another size; a smaller one only if it was named.
+    pub(super) fn resize_namespace(
+        &mut self,
+        nqn: &str,
+        nsid: u32,
+        size: u64,
+        named: &[String],
+    ) -> Result<(), Failure> {
+        let bdev = self.devices(nqn, Some(nsid))?.pop();
+        let bdev =
+            bdev.ok_or_else(|| Failure::Because(format!("{nqn} has no namespace {nsid}")))?;
+        let all = self.call("bdev_get_bdevs", json!({ "name": bdev }))?;
+        let one = list(&all).first().unwrap_or(&Value::Null);
+        let before = one["block_size"].as_u64().zip(one["num_blocks"].as_u64());
+        let before = before.map_or(0, |(block, blocks)| block.saturating_mul(blocks));
+        // The target makes no file and no image smaller.
+        if size < before && !is_stored(one) {
+            let does = format!(
+                "resize takes {} of {} from namespace {nsid} of {nqn}, with what is there",
+                bytes::exact(before - size),
+                bytes::exact(before)
+            );
+            destroy::confirm(&does, &format!("{nqn}:{nsid}"), named)?;
+        }
+        self.change("bdev_resize", json!({ "name": bdev, "size": size }))
+    }
+
+    /// Whether a block device may go: no namespace uses it, or it was named.
+    pub(super) fn confirm_unused(&mut self, name: &str, named: &[String]) -> Result<(), Failure> {
+        let subsystems = self.subsystems(None)?;
+        for subsystem in &subsystems {
+            let namespaces = list(&subsystem["namespaces"]).iter();
+            for used in namespaces.filter(|one| one["bdev_name"] == name) {
+                let (nsid, nqn) = (&used["nsid"], text(&subsystem["nqn"]));
+                let does = format!("delete takes namespace {nsid} of {nqn} from its hosts");
+                destroy::confirm(&does, name, named)?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn namespaces(&mut self, nqn: Option<&str>) -> Result<(), Failure> {

@@ -209,6 +209,13 @@ pub(crate) fn stands_on(bdev: &Value) -> String {
     path_of(bdev).or_else(|| images.next()).unwrap_or_else(|| text(&bdev["product_name"]))
 }
 
+/// Whether a block device stands on a file, a node of the kernel or an image.
+pub(crate) fn is_stored(bdev: &Value) -> bool {
+    let specific = bdev["driver_specific"].as_object().into_iter().flatten();
+    let keys = ["filename", "pool_name"];
+    specific.into_iter().any(|(_, one)| keys.iter().any(|key| one[*key].is_string()))
+}
+
 /// The path of a file or a node of the kernel, as the target was given it.
 pub(crate) fn path_of(bdev: &Value) -> Option<String> {
     let mut specific = bdev["driver_specific"].as_object().into_iter().flatten();

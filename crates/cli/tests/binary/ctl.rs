@@ -105,6 +105,49 @@ fn what_is_wrong_is_said_in_the_words_of_ctl() {
     target.stop();
 }
 
+/// What takes data or a namespace from hosts is asked for, and a script has to name it.
+#[test]
+fn what_is_in_use_is_neither_cut_nor_deleted_unless_it_is_named() {
+    let folder = Folder::new("ctl-destroys");
+    let (target, _client) = waiting(&folder, &[]);
+    let control = target.said["control"].as_str().expect("said").to_owned();
+    for made in [
+        "bdev create used memory:2MiB".to_owned(),
+        "bdev create spare null:1MiB".to_owned(),
+        format!("subsystem create {NQN}"),
+        format!("namespace add {NQN} --bdev used"),
+        format!("namespace add {NQN} --memory 2MiB"),
+    ] {
+        ctl(&control, &made).text();
+    }
+    let bdevs = || ctl(&control, "bdev list -o json").json();
+    let before = bdevs();
+    let second = format!("{NQN}:2");
+    for (change, name, part) in [
+        (format!("namespace resize {NQN} 1 1MiB"), format!("{NQN}:1"), "takes 1MiB of 2MiB"),
+        (format!("namespace resize {NQN} 2 1MiB"), second.clone(), "takes 1MiB of 2MiB"),
+        ("bdev delete used".to_owned(), "used".to_owned(), "takes namespace 1 of"),
+    ] {
+        for words in [&change, &format!("{change} --yes-destroy spare")] {
+            let fault = ctl(&control, words).fault();
+            assert!(fault.contains(part), "{fault}");
+            assert!(fault.contains(&format!("--yes-destroy {name}")), "{fault}");
+            assert_eq!(bdevs(), before, "{words}");
+        }
+    }
+    for allowed in [
+        format!("namespace resize {NQN} 1 4MiB"),
+        format!("namespace resize {NQN} 2 1MiB --yes-destroy {second}"),
+        "bdev delete spare".to_owned(),
+        "bdev delete used --yes-destroy used".to_owned(),
+    ] {
+        ctl(&control, &allowed).text();
+    }
+    let left = bdevs();
+    assert_eq!((left.as_array().map(Vec::len), &left[0]["num_blocks"]), (Some(1), &json!(256)));
+    target.stop();
+}
+
 #[test]
 fn a_subsystem_that_is_made_says_where_it_is_served() {
     let folder = Folder::new("ctl-where");
