@@ -100,6 +100,47 @@ fn a_state_that_cannot_be_written_at_a_start_is_no_change() {
     assert!(!fault.contains("the change is made"), "{fault}");
 }
 
+/// Of two calls that make a namespace the first one leaves nothing, whatever is asked for.
+#[test]
+fn what_cannot_be_kept_is_not_made() {
+    let folder = Folder::new("not-made");
+    let (disk, state) = (folder.path("disk"), folder.path("state"));
+    let control = format!("unix:{}", text(&folder.path("control")));
+    let words = ["--memory", "1MiB", "--state", text(&state), "--control", &control];
+    let target = Target::start("epoll", &words);
+    let ctl = |words: &str| {
+        weft("epoll", ["ctl", "--control", &control].into_iter().chain(words.split(' ')))
+    };
+    let shown = || {
+        ["bdev list", "namespace list", "subsystem list", "listener list", "host list", "key list"]
+            .map(|list| ctl(&format!("{list} -o json")).json())
+    };
+    let before = (shown(), fs::read(&state).expect("a state"));
+    let in_the_way = folder.path("state.new");
+    fs::create_dir(&in_the_way).expect("in the way of what is written first");
+    let key = folder.write("key", "nothing that is read");
+    for change in [
+        format!("namespace add {NQN} --memory 1MiB"),
+        format!("namespace add {NQN} --file {},size=1MiB", text(&disk)),
+        format!("namespace resize {NQN} 1 2MiB"),
+        "bdev create one memory:1MiB".to_owned(),
+        "subsystem create nqn.2024-01.io.example:other".to_owned(),
+        format!("listener add {NQN} tcp://127.0.0.1:0"),
+        format!("host allow {NQN} nqn.2024-01.io.example:h"),
+        format!("key add k {}", text(&key)),
+        "rate-limit set --rate-iops 5000".to_owned(),
+        "qos set --class latency".to_owned(),
+    ] {
+        let fault = ctl(&change).fault();
+        assert!(fault.contains("nothing has changed") && fault.contains("state"), "{fault}");
+        assert_eq!((shown(), fs::read(&state).expect("a state")), before, "{change}");
+        assert!(!disk.exists(), "{change}");
+    }
+    fs::remove_dir(&in_the_way).expect("out of the way");
+    ctl(&format!("namespace add {NQN} --file {},size=1MiB", text(&disk))).text();
+    target.stop();
+}
+
 /// The answer says that the change is made, so it comes no sooner for that.
 #[test]
 fn a_removal_that_cannot_be_kept_is_answered_after_the_last_command_as_well() {

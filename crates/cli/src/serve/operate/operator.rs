@@ -164,6 +164,7 @@ impl Operator {
 
     /// Serves what a file, or the flags, have changed since they were applied last.
     pub(in crate::serve) fn reload(&self, mut config: Config) -> Result<Vec<String>, String> {
+        self.check_kept()?;
         let mut state = self.lock();
         let before = state.bdev_sizes();
         let applied = state.applied.clone();
@@ -194,6 +195,13 @@ impl Operator {
             )
         };
         self.write(state).map_err(made).inspect_err(|error| log::error!("{error}"))
+    }
+
+    /// Whether a change can be kept; if not, none is made.
+    fn check_kept(&self) -> Result<(), String> {
+        let Some(path) = &self.kept_in else { return Ok(()) };
+        files::can_replace(path)
+            .map_err(|error| format!("nothing has changed, as {}", unwritable(path, &error)))
     }
 
     /// Writes what is served into the file that it is kept in, if there is one.
@@ -310,6 +318,9 @@ impl Operator {
         if state.target.is_none() {
             return Err(ErrorObject::new(Code(-1), "the target stops"));
         }
+        if !is_made_in_any_case(step) {
+            self.check_kept().map_err(|error| ErrorObject::new(Code::INTERNAL_ERROR, error))?;
+        }
         let (made, settled) = match state.begin_step(step) {
             Ok(begun) => begun,
             Err(error) => return Ok(Err(error)),
@@ -408,6 +419,22 @@ impl State {
         let config = config.unwrap_or_default();
         served::State { config, applied: self.applied.clone() }.to_text()
     }
+}
+
+/// Whether a step is made even if it cannot be kept: who takes something away needs it gone, and
+/// what has become of a device is so already.
+const fn is_made_in_any_case(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::RemoveHost { .. }
+            | Step::RemoveNamespace { .. }
+            | Step::RemoveListener { .. }
+            | Step::DeleteSubsystem { .. }
+            | Step::DeleteBdev { .. }
+            | Step::AllowAnyHost { allow: false, .. }
+            | Step::SetAnaState { .. }
+            | Step::RescanBdev { .. }
+    )
 }
 
 /// Replaces a state file.
