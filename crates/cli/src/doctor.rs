@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let of_machine = [machine.findings(), host::findings(&machine)].concat();
     findings.splice(0..0, section("this machine", of_machine));
     for connection in options.connection.each() {
-        findings.push(reach::finding(&connection)?);
+        findings.extend(reach::findings(&connection)?);
     }
     match options.output_format {
         Format::Human => output::print(&human(&findings))?,

@@ -53,6 +53,11 @@ pub struct Statistics {
     pub time_ns: u64,
     /// When the target was started, on the same clock.
     pub started_ns: u64,
+    /// Connections that are served at most: as many as are configured, or as there are descriptors
+    /// for.
+    pub connections_max: u64,
+    /// Connections that are configured.
+    pub connections_configured: u64,
     /// The poll groups.
     pub groups: Vec<Group>,
     /// How long the commands of hosts took; none if the target does not measure it.

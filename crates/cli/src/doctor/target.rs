@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weft_backend::{StorageId, bytes};
+use weft_backend::{DeviceSpec, StorageId, bytes};
 use weft_rpc::Client;
 use weft_statistics::{GetStatistics, Statistics};
 
@@ -53,6 +53,10 @@ pub(super) struct Observations {
     root: PathBuf,
     /// The namespaces and the files or nodes that they stand on.
     devices: Vec<(String, String)>,
+    /// The sizes of these namespaces, by name.
+    bytes: BTreeMap<String, u64>,
+    /// What devices of memory have together.
+    memory: u64,
     /// Where hosts may connect.
     addresses: BTreeSet<String>,
 }
@@ -89,22 +93,26 @@ impl Observations {
         let after = Observation::of(&mut client, list(&subsystems))?;
         let folder = format!("/proc/{}/cwd", after.statistics.process_id);
         let folder = fs::read_link(folder).ok();
-        let mut devices = Vec::new();
+        let (mut devices, mut sizes) = (Vec::new(), BTreeMap::new());
         for subsystem in list(&subsystems) {
             for namespace in list(&subsystem["namespaces"]) {
                 let is_its = |one: &&Value| one["name"] == namespace["bdev_name"];
-                let path = list(&bdevs).iter().find(is_its).and_then(session::path_of);
+                let bdev = list(&bdevs).iter().find(is_its);
+                let path = bdev.filter(|one| session::is_stored(one)).and_then(session::path_of);
                 let path = path.map(|path| match &folder {
                     // A path that is absolute stays as it is.
                     Some(folder) => folder.join(path).display().to_string(),
                     None => path,
                 });
                 let name = format!("{} of {}", text(&namespace["nsid"]), text(&subsystem["nqn"]));
+                sizes.insert(name.clone(), bdev.map_or(0, bytes_of));
                 devices.extend(path.map(|path| (name, path)));
             }
         }
+        let memory = list(&bdevs).iter().filter(|one| is_memory(one)).map(bytes_of).sum();
         let addresses = list(&subsystems).iter().flat_map(session::addresses).collect();
-        Ok(Self { before, after, root: PathBuf::from("/"), devices, addresses })
+        let root = PathBuf::from("/");
+        Ok(Self { before, after, root, devices, bytes: sizes, memory, addresses })
     }
 
     /// Its process, if it runs on this machine and can be seen.
@@ -124,6 +132,7 @@ impl Observations {
             let files = self.devices.iter();
             findings.extend(files.filter_map(|device| self.file_of(device, &descriptors)));
             findings.extend(self.files_used_up());
+            findings.extend(self.memory_used_up());
         } else {
             let why = "its limits and devices were not looked at";
             let what = "the target runs on another machine, or in a container";
@@ -201,6 +210,10 @@ impl Observations {
                 ),
             );
         }
+        let served = self.bytes.get(name).copied().unwrap_or(0);
+        if let Some(cut) = cut(name, path, found.len(), served).filter(|_| found.is_file()) {
+            return Some(cut);
+        }
         let free = rustix::fs::statvfs(&at).ok().filter(|_| found.is_file())?;
         let missing = found.len().saturating_sub(found.blocks() * 512);
         space(name, path, found.len(), missing, free.f_bavail.saturating_mul(free.f_frsize))
@@ -267,8 +280,30 @@ impl Observations {
         let what = format!("the target has {there} connections, and may open {limit} files");
         let why = "soon no further host can connect";
         let remedy = "LimitNOFILE=65536 in `systemctl edit weft`, and restart it";
-        let is_full = there.saturating_mul(10) > limit.saturating_mul(8);
-        is_full.then(|| Finding::new(Severity::Fault, what, why, remedy))
+        if there.saturating_mul(10) > limit.saturating_mul(8) {
+            return Some(Finding::new(Severity::Fault, what, why, remedy));
+        }
+        let Statistics { connections_max: most, connections_configured: all, .. } =
+            self.after.statistics;
+        let what = format!("{limit} open files leave room for {most} of {all} connections");
+        let why = "hosts beyond that are refused, although the configuration allows them";
+        (most < all).then(|| Finding::new(Severity::Warning, what, why, remedy))
+    }
+
+    /// Devices of memory take what hosts write to them.
+    fn memory_used_up(&self) -> Option<Finding> {
+        let text = fs::read_to_string(self.root.join("proc/meminfo")).ok()?;
+        let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        let total: u64 = total.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+        let (has, total) = (self.memory, total.saturating_mul(1024));
+        let what = format!(
+            "devices of memory have {}, and this machine has {}",
+            bytes::human(has),
+            bytes::human(total)
+        );
+        let why = "once hosts have written as much, the kernel ends the target";
+        let remedy = "smaller devices, or a file on a disk (--file) in place of --memory";
+        (has > total).then(|| Finding::new(Severity::Warning, what, why, remedy))
     }
 
     /// Addresses that no other machine reaches.
@@ -308,6 +343,31 @@ impl Observations {
         }
         findings
     }
+}
+
+/// The size of a block device.
+fn bytes_of(bdev: &Value) -> u64 {
+    let number = |key: &str| bdev[key].as_u64().unwrap_or(0);
+    number("block_size").saturating_mul(number("num_blocks"))
+}
+
+/// Whether a block device is memory of the target.
+fn is_memory(bdev: &Value) -> bool {
+    let device = bdev["driver_specific"]["device"]["device"].as_str();
+    let device = device.and_then(|device| device.parse::<DeviceSpec>().ok());
+    let is_memory = |device: DeviceSpec| matches!(device.innermost(), DeviceSpec::Memory { .. });
+    bdev["product_name"] == "Malloc disk" || device.is_some_and(is_memory)
+}
+
+/// A file that has become shorter than its namespace.
+fn cut(name: &str, path: &str, length: u64, served: u64) -> Option<Finding> {
+    let (has, all) = (bytes::exact(length), bytes::exact(served));
+    let what = format!("{path} has {has}, and namespace {name} has {all}");
+    let why = "it was cut while it is served: what was beyond is lost, and reads there fail";
+    let remedy = format!(
+        "stop the hosts, truncate -s {all} {path}, and restore what is missing from a copy"
+    );
+    (length < served).then(|| Finding::new(Severity::Fault, what, why, &remedy))
 }
 
 /// What a file of this length lacks that has `missing` bytes to be allocated yet.
@@ -421,6 +481,7 @@ mod tests {
     fn sound(folder: &Path) -> Observations {
         for (path, text) in [
             ("proc/7/comm", "weft\n"),
+            ("proc/meminfo", "MemTotal:        2097152 kB\nMemFree:   1 kB\n"),
             ("proc/7/limits", "Max open files            4         4         files\n"),
             ("proc/self/mounts", "/dev/sda1 / ext4 rw 0 0\nproc /proc proc rw 0 0\n"),
             ("dev/sda1", "root"),
@@ -465,6 +526,8 @@ mod tests {
             after: look(after),
             root: folder.to_owned(),
             devices,
+            bytes: BTreeMap::from([("2 of nqn.a".to_owned(), 5)]),
+            memory: 1 << 30,
             addresses,
         }
     }
@@ -484,7 +547,28 @@ mod tests {
     /// A fault, and what is said of it: severity, a part of what it is, a part of what to do.
     type Case = (fn(&mut Observations), Severity, &'static str, &'static str);
 
-    const BROKEN: [Case; 18] = [
+    const BROKEN: [Case; 21] = [
+        (
+            |seen| _ = seen.bytes.insert("2 of nqn.a".to_owned(), 1 << 20),
+            Severity::Fault,
+            "/srv/a.img has 5, and namespace 2 of nqn.a has 1MiB",
+            "truncate -s 1MiB /srv/a.img",
+        ),
+        (
+            |seen| {
+                let statistics = &mut seen.after.statistics;
+                (statistics.connections_max, statistics.connections_configured) = (3, 9);
+            },
+            Severity::Warning,
+            "4 open files leave room for 3 of 9 connections",
+            "LimitNOFILE=65536",
+        ),
+        (
+            |seen| seen.memory = 3 << 30,
+            Severity::Warning,
+            "devices of memory have 3 GiB, and this machine has 2 GiB",
+            "smaller devices",
+        ),
         (
             |seen| fs::remove_file(seen.root.join("srv/a.img")).expect("it is there"),
             Severity::Fault,

@@ -97,6 +97,64 @@ fn a_device_of_two_namespaces_and_a_host_that_is_not_allowed_are_faults() {
     assert_eq!(found.last().expect("the address")["severity"], "ok", "{found:#?}");
 }
 
+/// A file that was cut, more memory than there is, a dead path, and hosts that are refused, each
+/// with what to do.
+#[test]
+fn what_hosts_complain_of_is_named_with_its_remedy() {
+    let driver = DRIVERS[0];
+    let folder = Folder::new("doctor-hosts");
+    let disk = folder.write("disk", vec![0; 1 << 20]);
+    let host = "nqn.2024-01.io.example:h";
+    let key = crate::operate::token_file(&folder, "key", crate::control::SECRETS[0]);
+    let text_of = |port: &str| {
+        format!(
+            "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n{port}[[subsystem]]\nnqn = \"{NQN}\"\n\
+             allowed-hosts = [\"{host}\"]\n[[subsystem.host]]\nnqn = \"{host}\"\n\
+             dhchap-key = \"{key}\"\n[[subsystem.namespace]]\nfile = \"{}\"\n\
+             [[subsystem.namespace]]\nmemory = \"1TiB\"\n",
+            text(&disk)
+        )
+    };
+    let file = folder.write("target.toml", text_of(""));
+    let control = format!("unix:{}", text(&folder.path("control")));
+    let target = Target::start(driver, &["--config", text(&file), "--control", &control]);
+    let keep = std::fs::File::options().write(true).open(&disk).expect("the disk");
+    keep.set_len(4096).expect("it is cut");
+    let doctor =
+        |words: &[&str]| findings(&weft(driver, [&["doctor", "-o", "json"], words].concat()));
+    let said = |finding: &Value, severity: &str, remedy: &str| {
+        assert_eq!(finding["severity"], severity, "{finding}");
+        assert!(finding["do"].as_str().is_some_and(|text| text.contains(remedy)), "{finding}");
+    };
+    let found = doctor(&["--control", &control]);
+    said(one(&found, "disk has 4KiB, and namespace 1"), "fault", "truncate -s 1MiB");
+    said(one(&found, "devices of memory have 1 TiB"), "warning", "smaller devices");
+    let url = target.url(1);
+    let found = doctor(&[&url]);
+    let allow = format!("weft ctl host allow {NQN} ");
+    said(found.last().expect("the address"), "fault", &allow);
+    let found = doctor(&["-q", host, &url]);
+    said(found.last().expect("the address"), "fault", "--dhchap-secret-file FILE");
+    let paths = url.replace("127.0.0.1:", "127.0.0.1:1,127.0.0.1:");
+    let found = doctor(&["-q", host, "--dhchap-secret-file", &key, &paths]);
+    said(one(&found, "127.0.0.1:1/"), "warning", "ss -ltn");
+    assert_eq!(found.last().expect("the other path")["severity"], "ok", "{found:#?}");
+    target.signal(rustix::process::Signal::TERM);
+    target.wait();
+    // A port that requires TLS, and a host that comes without.
+    if cfg!(feature = "tls") {
+        let file = folder.write("tls.toml", text_of("tls = \"required\"\n"));
+        keep.set_len(1 << 20).expect("a size");
+        let target = Target::start(driver, &["--config", text(&file)]);
+        let url = target.url(1);
+        for at in [url.as_str(), url.split("/nqn").next().expect("an address")] {
+            let found = doctor(&["-q", host, at]);
+            said(found.last().expect("the address"), "fault", "--tls --tls-key-file FILE");
+        }
+        target.stop();
+    }
+}
+
 #[test]
 fn a_host_that_comes_again_and_again_is_named() {
     let driver = DRIVERS[1];

@@ -124,6 +124,8 @@ impl StatisticsReader {
             process_id: std::process::id(),
             time_ns: ns(now),
             started_ns: ns(self.started()),
+            connections_max: self.connections_max() as u64,
+            connections_configured: self.directory.snapshot().limits.connections as u64,
             groups,
             hosts: self.io_metrics(now),
             rate_limits: self.rate_limits(),
