@@ -19,6 +19,42 @@ use crate::failure::Failure;
 use crate::place::Location;
 use crate::values;
 
+/// Who this host is, and the keys that it has.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct HostProof {
+    /// NQN of this host; by default that in /etc/nvme/hostnqn, or a generated one.
+    #[arg(short = 'q', long)]
+    hostnqn: Option<String>,
+    /// Identifier of this host, a UUID; by default it goes with the NQN.
+    #[arg(short = 'I', long, value_parser = uuid)]
+    hostid: Option<uuid::Uuid>,
+    /// File with the secret that this host authenticates itself with (`nvme gen-dhchap-key` makes
+    /// one); only its owner may have access to it.
+    #[arg(long, value_name = "FILE")]
+    dhchap_secret_file: Option<PathBuf>,
+    /// File with the controller's secret: the controller has to prove that it has it.
+    #[arg(long, value_name = "FILE")]
+    dhchap_ctrl_secret_file: Option<PathBuf>,
+    /// Use TLS 1.3 with keys that the authentication makes (secure concatenation): only that is in
+    /// the clear.
+    #[arg(long, requires = "dhchap_secret_file", conflicts_with = "tls")]
+    concat: bool,
+    /// Use TLS 1.3, with the key in --tls-key-file.
+    #[arg(long, requires = "tls_key_file")]
+    tls: bool,
+    /// File with the key of TLS (`weft key generate tls` makes one); only its owner may have access
+    /// to it.
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    tls_key_file: Option<PathBuf>,
+    /// Derive the PSK from the TLS key as libnvme before 1.16 did.
+    #[arg(long, requires = "tls")]
+    tls_compat: bool,
+    /// Who makes and reads the records of TLS: user (this program) or kernel.
+    #[arg(long, value_name = "WHO", default_value = "user")]
+    tls_records: TlsRecords,
+}
+
 /// Options of every subcommand that connects to a controller, with nvme-cli's names and letters.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Connection")]
@@ -50,12 +86,8 @@ pub(crate) struct Connection {
     /// Local address to connect from.
     #[arg(short = 'w', long)]
     host_traddr: Option<IpAddr>,
-    /// NQN of this host; by default that in /etc/nvme/hostnqn, or a generated one.
-    #[arg(short = 'q', long)]
-    hostnqn: Option<String>,
-    /// Identifier of this host, a UUID; by default it goes with the NQN.
-    #[arg(short = 'I', long, value_parser = uuid)]
-    hostid: Option<uuid::Uuid>,
+    #[command(flatten)]
+    host: HostProof,
     /// Number of I/O queues.
     #[arg(short = 'i', long)]
     nr_io_queues: Option<u16>,
@@ -105,13 +137,6 @@ pub(crate) struct Connection {
     #[arg(short = 'd', long, action = ArgAction::Set, num_args = 0..=1, value_name = "BOOL")]
     #[arg(require_equals = true, default_missing_value = "true")]
     disable_sqflow: Option<bool>,
-    /// File with the secret that this host authenticates itself with (`nvme gen-dhchap-key` makes
-    /// one); only its owner may have access to it.
-    #[arg(long, value_name = "FILE")]
-    dhchap_secret_file: Option<PathBuf>,
-    /// File with the controller's secret: the controller has to prove that it has it.
-    #[arg(long, value_name = "FILE")]
-    dhchap_ctrl_secret_file: Option<PathBuf>,
     /// How often the controller's queues are authenticated again while they are used; by default
     /// only when they connect.
     #[arg(
@@ -121,23 +146,6 @@ pub(crate) struct Connection {
         requires = "dhchap_secret_file"
     )]
     dhchap_interval: Option<Duration>,
-    /// Use TLS 1.3 with keys that the authentication makes (secure concatenation): only that is in
-    /// the clear.
-    #[arg(long, requires = "dhchap_secret_file", conflicts_with = "tls")]
-    concat: bool,
-    /// Use TLS 1.3, with the key in --tls-key-file.
-    #[arg(long, requires = "tls_key_file")]
-    tls: bool,
-    /// File with the key of TLS (`weft key generate tls` makes one); only its owner may have access
-    /// to it.
-    #[arg(long, value_name = "FILE", requires = "tls")]
-    tls_key_file: Option<PathBuf>,
-    /// Derive the PSK from the TLS key as libnvme before 1.16 did.
-    #[arg(long, requires = "tls")]
-    tls_compat: bool,
-    /// Who makes and reads the records of TLS: user (this program) or kernel.
-    #[arg(long, value_name = "WHO", default_value = "user")]
-    tls_records: TlsRecords,
     /// Which of several paths a request takes: numa (the best one), round-robin, queue-depth or
     /// latency.
     #[arg(long, value_name = "POLICY")]
@@ -160,6 +168,54 @@ pub(crate) struct NamespaceChoice {
     /// The namespace; needed only if there are several and the address names none.
     #[arg(long, visible_alias = "nsid", value_name = "NSID")]
     namespace_id: Option<u32>,
+}
+
+impl HostProof {
+    /// A connection to this address is of this host.
+    pub(crate) fn apply(&self, options: &mut Options) -> Result<(), Failure> {
+        if let Some(hostnqn) = &self.hostnqn {
+            let nqn = hostnqn.parse().map_err(|error| {
+                Failure::Because(format!("{hostnqn:?} is not a valid host NQN: {error}"))
+            })?;
+            *options = options.clone().with_host_nqn(nqn);
+        }
+        if let Some(hostid) = self.hostid {
+            options.hostid = hostid.into_bytes();
+        }
+        options.dhchap_secret = secret(self.dhchap_secret_file.as_deref())?;
+        options.dhchap_ctrl_secret = secret(self.dhchap_ctrl_secret_file.as_deref())?;
+        options.concat = self.concat;
+        if self.tls || self.concat {
+            // While there is one thread.
+            weft_transport::tls::initialize();
+        }
+        if let Some(file) = self.tls_key_file.as_deref().filter(|_| self.tls) {
+            options.tls_key = Some(tls_key(file)?);
+        }
+        if self.tls_compat {
+            options.tls_derivation = Derivation::OldLibnvme;
+        }
+        options.tls_records = self.tls_records;
+        Ok(())
+    }
+
+    /// The words of a command line that say the same.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let values = [
+            ("--hostnqn", self.hostnqn.clone()),
+            ("--hostid", self.hostid.map(|id| id.to_string())),
+            ("--dhchap-secret-file", path(&self.dhchap_secret_file)),
+            ("--dhchap-ctrl-secret-file", path(&self.dhchap_ctrl_secret_file)),
+            ("--tls-key-file", path(&self.tls_key_file)),
+            ("--tls-records", self.tls.then(|| self.tls_records.name().to_owned())),
+        ];
+        let flags =
+            [("--concat", self.concat), ("--tls", self.tls), ("--tls-compat", self.tls_compat)];
+        let values = values.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
+        let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
+        values.flatten().chain(flags.map(|(flag, _)| flag.to_owned())).collect()
+    }
 }
 
 impl Connection {
@@ -258,15 +314,7 @@ impl Connection {
     /// Options for an address.
     pub(crate) fn options_for(&self, address: TransportId) -> Result<Options, Failure> {
         let mut options = Options::new(address);
-        if let Some(hostnqn) = &self.hostnqn {
-            let nqn = hostnqn.parse().map_err(|error| {
-                Failure::Because(format!("{hostnqn:?} is not a valid host NQN: {error}"))
-            })?;
-            options = options.with_host_nqn(nqn);
-        }
-        if let Some(hostid) = self.hostid {
-            options.hostid = hostid.into_bytes();
-        }
+        self.host.apply(&mut options)?;
         options.discovery = self.discovery;
         options.host_traddr = self.host_traddr;
         options.tos = self.tos;
@@ -274,21 +322,7 @@ impl Connection {
         options.hdr_digest = self.hdr_digest;
         options.data_digest = self.data_digest;
         options.rdma_access = self.rdma_access;
-        options.dhchap_secret = secret(self.dhchap_secret_file.as_deref())?;
-        options.dhchap_ctrl_secret = secret(self.dhchap_ctrl_secret_file.as_deref())?;
         options.dhchap_interval = self.dhchap_interval;
-        options.concat = self.concat;
-        if self.tls || self.concat {
-            // While there is one thread.
-            weft_transport::tls::initialize();
-        }
-        if let Some(file) = self.tls_key_file.as_deref().filter(|_| self.tls) {
-            options.tls_key = Some(tls_key(file)?);
-        }
-        if self.tls_compat {
-            options.tls_derivation = Derivation::OldLibnvme;
-        }
-        options.tls_records = self.tls_records;
         set(&mut options.nr_io_queues, self.nr_io_queues);
         set(&mut options.queue_size, self.queue_size);
         set(&mut options.iopolicy, self.iopolicy);

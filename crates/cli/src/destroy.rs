@@ -24,7 +24,7 @@ pub(crate) fn at_risk(
     local
         .and_then(existing)
         .into_iter()
-        .chain(given.iter().map(|given| given.address.to_string()))
+        .chain(given.iter().map(|given| given.options.address.to_string()))
         .collect()
 }
 
@@ -100,7 +100,9 @@ mod tests {
         let name = file.display().to_string();
         let spec = DeviceSpec::file(&name).expect("a device");
         let given = [GivenTarget {
-            address: "nvme-tcp://192.0.2.1:4420/nqn.x".parse().expect("an address"),
+            options: weft_host::Options::new(
+                "nvme-tcp://192.0.2.1:4420/nqn.x".parse().expect("an address"),
+            ),
             control: None,
             token: None,
         }];

@@ -37,6 +37,7 @@ use super::child::Children;
 use super::progress::StatusLine;
 use super::{against, summary};
 use crate::bench::time_of_day;
+use crate::connection::HostProof;
 use crate::ctl::session;
 use crate::failure::Failure;
 use crate::output::{self, Format};
@@ -75,6 +76,8 @@ pub(crate) struct RunOptions {
     /// The token file of these targets (their --control-token-file).
     #[arg(long, value_name = "FILE")]
     control_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    host: HostProof,
     #[command(flatten)]
     agents: Agents,
     /// Wait until other programs use no more than 10 % of the time of the processors, on this
@@ -231,8 +234,8 @@ fn begin(study: &str, how: &RunOptions, search: bool) -> Result<(), Failure> {
 }
 
 /// Connects to a given target once: a wrong name is told before anything is measured.
-fn reach(address: &TransportId) -> Result<(), Failure> {
-    let mut options = weft_host::Options::new(address.clone());
+fn reach(options: &weft_host::Options) -> Result<(), Failure> {
+    let mut options = options.clone();
     options.ctrl_loss_tmo = Some(Duration::ZERO);
     let reached = weft_host::connect(&options).and_then(|controller| controller.disconnect());
     reached.map_err(|error| Failure::Because(format!("--target {error}")))
@@ -381,6 +384,7 @@ impl RunOptions {
         let file = self.control_token_file.as_ref();
         add("--control-token-file", file.map(|path| path.display().to_string()));
         add("--seed", plan.run.as_ref().map(|run| run.seed.to_string()));
+        words.extend(self.host.words());
         words.extend(agents.words());
         words
     }
@@ -439,7 +443,7 @@ impl RunOptions {
 
     /// What is available with the targets of a plan.
     fn capabilities(&self, plan: &Plan) -> Result<Capabilities, Failure> {
-        devices(plan).map(|(_, given)| capabilities(&given))
+        devices(plan, &self.host).map(|(_, given)| capabilities(&given))
     }
 }
 
@@ -467,7 +471,7 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn run(mut self) -> Result<(), Failure> {
-        let (local, mut given) = devices(&self.plan)?;
+        let (local, mut given) = devices(&self.plan, &self.how.host)?;
         let token = self.how.control_token_file.as_deref().map(session::token).transpose()?;
         given.iter_mut().for_each(|target| target.token.clone_from(&token));
         let capabilities = match &self.fleet {
@@ -486,7 +490,7 @@ impl Session<'_> {
         }
         let is_refused = weft_lab::study::given::refusal(&self.plan, &capabilities).is_some();
         if self.fleet.is_none() && !is_refused {
-            given.iter().try_for_each(|target| reach(&target.address))?;
+            given.iter().try_for_each(|target| reach(&target.options))?;
         }
         let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
         self.how.await_quiet(self.fleet.as_ref(), &stop)?;
@@ -657,7 +661,10 @@ fn tell_apart(plan: &mut Plan, targets: usize) -> Result<(), Failure> {
 }
 
 /// The devices and targets of a run.
-fn devices(plan: &Plan) -> Result<(Option<DeviceSpec>, Vec<GivenTarget>), Failure> {
+fn devices(
+    plan: &Plan,
+    host: &HostProof,
+) -> Result<(Option<DeviceSpec>, Vec<GivenTarget>), Failure> {
     let run = plan.run.clone().unwrap_or_default();
     let device = Some(run.local).filter(|text| !text.is_empty());
     let device = device.map(|text| local(&text)).transpose().map_err(Failure::Because)?;
@@ -665,9 +672,12 @@ fn devices(plan: &Plan) -> Result<(Option<DeviceSpec>, Vec<GivenTarget>), Failur
     let mut given = Vec::new();
     for text in &run.targets {
         let address = target(text).map_err(Failure::Because)?;
+        let mut options = weft_host::Options::new(address);
+        host.apply(&mut options)?;
+        options.check()?;
         let control = controls.next().map(|text| control(text)).transpose();
         let control = control.map_err(Failure::Because)?;
-        given.push(GivenTarget { address, control, token: None });
+        given.push(GivenTarget { options, control, token: None });
     }
     Ok((device, given))
 }
@@ -676,8 +686,8 @@ fn devices(plan: &Plan) -> Result<(Option<DeviceSpec>, Vec<GivenTarget>), Failur
 fn capabilities(given: &[GivenTarget]) -> Capabilities {
     let known = |(given, name): (&GivenTarget, String)| KnownTarget {
         name,
-        transport: given.address.transport,
-        elsewhere: !environment::is_here(&given.address.traddr),
+        transport: given.options.address.transport,
+        elsewhere: !environment::is_here(&given.options.address.traddr),
     };
     let targets = given.iter().zip(names(given)).map(known).collect();
     Capabilities { targets, ..super::here::capabilities() }
@@ -685,7 +695,7 @@ fn capabilities(given: &[GivenTarget]) -> Capabilities {
 
 /// A name for each target: its host and port, and of several there what else tells them apart.
 fn names(given: &[GivenTarget]) -> Vec<String> {
-    let all: Vec<&TransportId> = given.iter().map(|given| &given.address).collect();
+    let all: Vec<&TransportId> = given.iter().map(|given| &given.options.address).collect();
     let named = |own: &&TransportId| {
         let there = all.iter().copied().filter(|other| host_and_port(other) == host_and_port(own));
         name_among(own, &there.collect::<Vec<&TransportId>>())
@@ -860,7 +870,7 @@ mod tests {
         assert!(local(url).is_err_and(|error| error.contains("--target")));
         assert!(target("memory:1GiB").is_err_and(|error| error.contains("--local")));
         let given = |url: &str| GivenTarget {
-            address: target(url).expect(url),
+            options: weft_host::Options::new(target(url).expect(url)),
             control: None,
             token: None,
         };
@@ -879,7 +889,7 @@ mod tests {
     fn targets_at_one_address_are_called_by_what_differs() {
         let names = |urls: &[&str]| {
             let given = |url: &&str| GivenTarget {
-                address: target(url).expect(url),
+                options: weft_host::Options::new(target(url).expect(url)),
                 control: None,
                 token: None,
             };

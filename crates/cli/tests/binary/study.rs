@@ -13,7 +13,7 @@ use serde_json::Value;
 use weft_lab::results::{self, Mark, Record, Role, Status, key, number};
 
 use crate::metrics;
-use crate::weft::{DRIVERS, Folder, Target, command, text, weft};
+use crate::weft::{DRIVERS, Folder, NQN, Target, command, text, weft};
 
 /// A study with these axes and settings.
 pub(crate) fn plan(folder: &Folder, body: &str) -> PathBuf {
@@ -431,6 +431,45 @@ fn a_given_target_is_measured_and_its_end_is_reported() {
     assert!(records.iter().any(Record::is_measured), "what was measured is kept");
     let failed = records.iter().filter(|r| matches!(r.status, Status::Failed { .. })).count();
     assert_eq!(failed, 3, "{said}");
+}
+
+/// The host of a given target has the name and the keys that `weft bench` would be given.
+#[test]
+fn a_given_target_is_measured_by_a_host_that_proves_itself() {
+    let folder = Folder::new("given-keys");
+    let plan = plan(&folder, "[axes]\ntransport = [\"tcp\"]\ndepth = [1]\n");
+    let host = "nqn.2024-01.io.example:measures";
+    let [dhchap, psk] = ["dhchap", "tls"].map(|kind| {
+        let key = folder.path(kind);
+        weft("epoll", ["key", "generate", kind, text(&key)]).text();
+        key
+    });
+    let tls = if cfg!(feature = "tls") { "tls = \"required\"\n" } else { "" };
+    let config = format!(
+        "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n{tls}[[subsystem]]\nnqn = \"{NQN}\"\n\
+         allowed-hosts = [\"{host}\"]\n[[subsystem.host]]\nnqn = \"{host}\"\n\
+         dhchap-key = \"{}\"\npsk = \"{}\"\n[[subsystem.namespace]]\nmemory = \"8MiB\"\n",
+        text(&dhchap),
+        text(&psk)
+    );
+    let config = folder.write("target.toml", config);
+    let target = Target::start("epoll", &["--config", text(&config)]);
+    let (url, out) = (target.url(1), folder.path("out"));
+    let name = ["--hostnqn", host];
+    let secret = ["--dhchap-secret-file", text(&dhchap)];
+    let tls = ["--tls", "--tls-key-file", text(&psk)];
+    let tls = if cfg!(feature = "tls") { &tls[..] } else { &[] };
+    let how = ["--target", &url, "--out", text(&out), "--no-report", "--quick"];
+    let study = [&["study", "run", text(&plan)], &SHORT[..], &how].concat();
+    for missing in [[&name[..], tls].concat(), [&secret[..], tls].concat()] {
+        let fault = weft("epoll", [&study[..], &missing].concat()).fault();
+        assert!(fault.contains("--target ") && !out.exists(), "{missing:?}: {fault}");
+    }
+    weft("epoll", [&study[..], &name, &secret, tls].concat()).text();
+    assert!(records(&out).iter().all(Record::is_measured));
+    let rerun = results::load(&out).expect("results").environment;
+    assert!(rerun.command_line.iter().any(|word| word == text(&dhchap)), "as it was run");
+    target.stop();
 }
 
 #[test]

@@ -157,10 +157,11 @@ pub fn control(address: &Address) -> Result<Client, String> {
 }
 
 /// A target that was running before the study.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct GivenTarget {
-    /// Its address, optionally with a namespace.
-    pub address: TransportId,
+    /// How a host connects to it: its address, optionally with a namespace, and the host's name and
+    /// keys.
+    pub options: Options,
     /// Its control address, if it has one.
     pub control: Option<Address>,
     /// The token sent to it over TCP.

@@ -449,7 +449,7 @@ impl Runner<'_> {
         let Settings { plan, capabilities, given, .. } = self.settings;
         let address = match given_targets(plan, transport, capabilities) {
             Some(targets) => {
-                let address = &given.get(*targets.first()?)?.address;
+                let address = &given.get(*targets.first()?)?.options.address;
                 environment::addresses_here(&address.traddr).next()?
             }
             None if spoken == Transport::Rdma => environment::rdma_address()?,

@@ -168,8 +168,9 @@ impl<'a> TargetSet<'a> {
             Place::Given { target, beside } => {
                 let (given, _) = self.given.get(*target).ok_or("no target was given")?;
                 let other = beside.then_some(2);
-                let options = [Options::new(given.address.clone())];
-                self.spread(&options, other.or(given.address.nsid), load)
+                let options = &given.options;
+                let nsid = other.or(options.address.nsid);
+                self.spread(std::slice::from_ref(options), nsid, load)
             }
         }
     }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use weft_host::{Provider, Transport};
+use weft_host::{Options, Provider, Transport};
 use weft_lab::results::{self, Environment, Record, Store, key};
 use weft_lab::study::capabilities::Capabilities;
 use weft_lab::study::capabilities::KnownTarget;
@@ -52,7 +52,7 @@ pub(crate) fn run(
         elsewhere: true,
     };
     let targets: Vec<GivenTarget> = address
-        .map(|address| GivenTarget { address, control: None, token: None })
+        .map(|address| GivenTarget { options: Options::new(address), control: None, token: None })
         .into_iter()
         .collect();
     let capabilities = Capabilities {
