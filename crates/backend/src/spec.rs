@@ -602,7 +602,11 @@ fn parse_within(text: &str, layers: u8) -> Result<DeviceSpec, ParseSpecError> {
             }
             Ok(DeviceSpec::Uncorrectable { file, inner })
         }
-        _ => Err(ParseSpecError(format!("{kind:?} is not a kind of device (use {kinds})"))),
+        _ => {
+            let words = kinds.split([',', ' ']).filter_map(|one| Some(one.split_once(':')?.0));
+            let meant = meant(kind, words);
+            Err(ParseSpecError(format!("{kind:?} is not a kind of device{meant} (use {kinds})")))
+        }
     }
 }
 
@@ -815,6 +819,7 @@ mod tests {
             ("file:/a,b.img", "a comma in a path is written \",,\""),
             ("block:/dev/sdb,share", "did you mean shared?"),
             ("memory:1G,blocks=512", "did you mean block?"),
+            ("memroy:1G", "\"memroy\" is not a kind of device, did you mean memory?"),
             ("delay:reads=1ms:memory:1G", "did you mean read?"),
             ("fault:operations=read:memory:1G", "did you mean operation?"),
         ] {

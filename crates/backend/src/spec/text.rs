@@ -77,12 +77,16 @@ pub(crate) fn unknown(key: &str, known: &str) -> ParseSpecError {
     ParseSpecError(format!("{key:?} is not an option here{meant} (options: {known}{comma})"))
 }
 
-/// The shortest known word that ends with this one (`iops`: `rate-iops`), or else that with the
-/// smallest edit distance, if that is less than half its length.
+/// A known word that differs in one letter, or else the shortest one that ends with this one
+/// (`iops`: `rate-iops`), or else that with the smallest edit distance, if that is less than half
+/// its length.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let known: Vec<&str> = known.into_iter().collect();
     let near = known.iter().map(|known| (edit_distance(word, known), *known));
     let near = near.filter(|(distance, known)| 2 * distance < known.len()).min();
+    if let Some((1, known)) = near {
+        return Some(known);
+    }
     let ends = |known: &&&str| known.strip_suffix(word).is_some_and(|s| s.ends_with(['-', '_']));
     let longer = known.iter().filter(ends).copied().min_by_key(|known| known.len());
     longer.or(near.map(|(_, known)| known))
@@ -163,5 +167,7 @@ mod tests {
         ] {
             assert_eq!(meant(word, known), expected, "{word}");
         }
+        // One letter is less than a word before it.
+        assert_eq!(nearest("limit", ["rate-limit", "limits"]), Some("limits"));
     }
 }

@@ -409,7 +409,7 @@ const EVERY_KEY: &str = "docs/config.toml shows every key";
 
 /// Words that are no keys where they stand, and what to write: those of nvmet, of flags, and of the
 /// whole target.
-const ELSEWHERE: [(&[&str], &str); 5] = [
+const ELSEWHERE: [(&[&str], &str); 7] = [
     (
         &["cpus", "express-cpus", "threads", "driver", "idle-poll", "express", "register", "mdns"],
         "it belongs above the first [table]",
@@ -418,7 +418,9 @@ const ELSEWHERE: [(&[&str], &str); 5] = [
         &["control", "control-token-file", "metrics", "state"],
         "it is a flag: weft target --control unix:PATH, --metrics PORT, --state FILE",
     ),
-    (&["traddr", "trsvcid", "trtype"], "write `listen = \"tcp://ADDRESS:PORT\"`"),
+    (&["dhchap-secret", "dhchap-secret-file"], "write `dhchap-key = \"PATH\"`"),
+    (&["tls-key", "tls-key-file"], "write `psk = \"PATH\"`"),
+    (&["traddr", "trsvcid", "trtype", "address"], "write `listen = \"tcp://ADDRESS:PORT\"`"),
     (&["attr_allow_any_host", "allow-any-host"], "leave `allowed-hosts` out"),
     (&["path", "device_path"], "write `file = \"PATH\"` or `block = \"PATH\"`"),
 ];
@@ -451,12 +453,17 @@ fn right_form(message: &str, key: &str, value: &str) -> Option<String> {
     })
 }
 
-/// Tables within others, which are looked for at the top.
-const NESTED: [(&str, &str); 3] = [
+/// Tables within others, which are looked for at the top, and the one that is read by itself.
+const NESTED: [(&str, &str); 4] = [
     ("namespace", "[[subsystem.namespace]]"),
     ("host", "[[subsystem.host]]"),
     ("ana", "[[port.ana]]"),
+    ("pair", "[pair]"),
 ];
+
+/// Names of tables, which are no keys with a value.
+const TABLES: [&str; 9] =
+    ["port", "subsystem", "limits", "qos", "rate-limit", "namespace", "host", "ana", "referral"];
 
 /// What was probably meant by a line with an error.
 fn meant(message: &str, line: &str) -> Option<String> {
@@ -464,9 +471,17 @@ fn meant(message: &str, line: &str) -> Option<String> {
         // The fields that are known stand behind it.
         let mut quoted = unknown.split('`').step_by(2);
         let name = quoted.next()?;
-        let quoted = quoted.chain(DEVICE_KEYS);
-        let nested = || NESTED.iter().find(|(nested, _)| *nested == name).map(|(_, path)| *path);
-        return weft_backend::nearest(name, quoted).or_else(nested).map(str::to_owned);
+        let is_key = line.contains('=');
+        let is_written = |key: &&str| {
+            let is_kept = KEPT.iter().any(|(_, keys)| keys.contains(key));
+            !(is_kept || is_key && TABLES.contains(key))
+        };
+        let known = quoted.chain(DEVICE_KEYS).filter(is_written);
+        let nested = || {
+            let table = weft_backend::nearest(name, NESTED.map(|(table, _)| table))?;
+            NESTED.iter().find(|(nested, _)| *nested == table).map(|(_, path)| *path)
+        };
+        return weft_backend::nearest(name, known).or_else(nested).map(str::to_owned);
     }
     let table = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
     if let Some(table) = table.filter(|_| message.ends_with("expected a sequence")) {

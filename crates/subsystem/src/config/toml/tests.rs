@@ -312,6 +312,13 @@ fn a_fault_is_named_with_its_line_and_key() {
         ("[[subsystem]]", "[[subsystems]]", "`[[subsystem]] before [[subsystem.namespace]]`"),
         ("[[port]]", "[[ports]]", "`port`"),
         ("[[subsystem.namespace]]", "[[namespace]]", "`[[subsystem.namespace]]`"),
+        ("[[subsystem.namespace]]", "[[namespaces]]", "`[[subsystem.namespace]]`"),
+        ("[[subsystem.namespace]]", "[[subsystem.namespaces]]", "`namespace`"),
+        ("[[subsystem.namespace]]", "[[subsystem.hosts]]", "`host`"),
+        ("[[subsystem.namespace]]", "[[hosts]]", "`[[subsystem.host]]`"),
+        ("[[subsystem.namespace]]", "hosts = []\n[[subsystem.namespace]]", "`allowed-hosts`"),
+        ("[[port]]", "[limit]\nconnections = 5\n[[port]]", "`limits`"),
+        ("[[port]]", "[pairs]\nmember = 1\n[[port]]", "`[pair]`"),
         ("[[subsystem]]", "tls = true\n[[subsystem]]", "`tls = \"required\"`"),
     ] {
         let found = fault(&SMALL.replacen(right, wrong, 1));
