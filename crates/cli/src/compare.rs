@@ -26,9 +26,10 @@ pub(crate) const UNDECIDED: u8 = 5;
     after_help = "Exit codes: 0: nothing is slower by more than the margin, with confidence; \
                         3: something is; 4: nothing is, but cells of the first set have no result \
                         in the second; 5: undecided, something may be slower by more than one \
-                        would mind; 1: the sets cannot be read, have no cell in common, or \
-                        have too few repeats for any answer, or other programs disturbed them \
-                        (--accept-disturbed compares them nevertheless)."
+                        would mind, or the repeats are too few for any answer (--quick; the table \
+                        is shown nevertheless); 1: the sets cannot be read, have no cell in \
+                        common, or other programs disturbed them (--accept-disturbed compares \
+                        them nevertheless)."
 )]
 pub(crate) struct Options {
     /// The directory of the first set of results (the baseline), or one that holds the directories
@@ -139,9 +140,14 @@ pub(crate) fn conclude(
     if let Some(refusal) = comparison.refusal() {
         return Err(Failure::Because(refusal));
     }
+    let inconclusive = comparison.inconclusive();
     match format {
-        Format::Human => output::print(&human(&comparison, all))?,
+        Format::Human => output::print(&human(&comparison, all || inconclusive.is_some()))?,
         Format::Json => output::print_json(&json(&comparison)?)?,
+    }
+    if let Some(why) = inconclusive {
+        output::print_error(&format!("weft study compare: undecided: {why}"));
+        return Err(Failure::Exit(UNDECIDED));
     }
     if comparison.is_slower() {
         return Err(Failure::Exit(SLOWER));

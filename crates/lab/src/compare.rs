@@ -189,7 +189,7 @@ impl Comparison {
         self.sessions.0 > 1 || self.sessions.1 > 1
     }
 
-    /// Why nothing can be said: the sets were disturbed, or no cell has enough repeats to convince.
+    /// Why the sets are not compared: they were disturbed, or are no sets of sessions both.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
         if !self.disturbed.is_empty() {
@@ -207,6 +207,12 @@ impl Comparison {
                 sessions(self.sessions.1)
             ));
         }
+        None
+    }
+
+    /// Why nothing can convince, whatever the cells show: none has enough repeats.
+    #[must_use]
+    pub fn inconclusive(&self) -> Option<String> {
         let RepeatPlan { questions, least, recommended, slow_down, spread, most } = self.needed;
         if self.all().any(|compared| compared.answer != Answer::TooFew) {
             return None;

@@ -143,11 +143,11 @@ fn too_few_repeats_are_refused_with_the_number_that_it_takes() {
     let comparison = made.compared();
     assert!(comparison.all().all(|one| one.answer == Answer::TooFew));
     assert!(!comparison.is_slower());
-    let refusal = comparison.refusal().expect("a refusal");
+    let refusal = comparison.inconclusive().expect("a reason");
     assert!(refusal.starts_with("5 repeats of a cell cannot convince"), "{refusal}");
     assert!(refusal.contains("25 questions") && refusal.contains("at least 6 of"), "{refusal}");
     let enough = MadeUpRun { repeats: 6, ..made }.compared();
-    assert_eq!((enough.refusal(), enough.is_slower()), (None, true));
+    assert_eq!((enough.inconclusive(), enough.is_slower()), (None, true));
     assert!(enough.each().all(|one| one.answer == Answer::Slower));
     // Three metrics are three times as many questions.
     let metrics = ["iops", "mean", "p99"].map(str::to_owned).to_vec();
@@ -160,7 +160,7 @@ fn too_few_repeats_are_refused_with_the_number_that_it_takes() {
 fn requests_and_windows_do_not_convince_where_repeats_overlap() {
     // As many requests as there may be: two repeats are two values.
     let made = MadeUpRun { cells: 1, repeats: 2, speed: 0.7, noise: 0.001 };
-    assert!(made.compared().refusal().is_some());
+    assert!(made.compared().inconclusive().is_some());
     // The spread from run to run is 10 %, within a run it is nothing.
     let made = MadeUpRun { cells: 10, repeats: 6, speed: 1.0, noise: 0.1 };
     for seed in 0..20 {
@@ -272,11 +272,11 @@ fn sessions_are_values_and_their_repeats_are_none() {
     };
     // However many repeats: three sessions cannot convince.
     let few = compare_sets(&set(0..3, 1.0), &set(3..6, 0.5), &Parameters::default());
-    let refusal = few.refusal().expect("a refusal");
+    let refusal = few.inconclusive().expect("a reason");
     assert!(refusal.starts_with("3 sessions of a cell cannot convince"), "{refusal}");
     assert!(refusal.contains("sessions of each"), "{refusal}");
     let enough = compare_sets(&set(0..6, 1.0), &set(6..12, 0.5), &Parameters::default());
-    assert!(enough.is_slower() && enough.refusal().is_none(), "{enough:?}");
+    assert!(enough.is_slower() && enough.inconclusive().is_none(), "{enough:?}");
     let one = compare_sets(&set(0..1, 1.0), &set(6..12, 0.5), &Parameters::default());
     let refusal = one.refusal().expect("a refusal");
     assert!(refusal.starts_with("one set has one session and the other 6 sessions"), "{refusal}");
